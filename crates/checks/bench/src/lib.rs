@@ -1,0 +1,1 @@
+//! Benchmarks: every figure a ratio to a reference in the same run.

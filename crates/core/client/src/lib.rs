@@ -1,0 +1,1 @@
+//! What every door stands on: caches, leases, read-ahead, write-back, replay.

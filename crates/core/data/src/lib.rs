@@ -1,0 +1,1 @@
+//! The chunk service of an OSS.

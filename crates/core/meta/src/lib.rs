@@ -1,0 +1,1 @@
+//! Namespace operations, leases and placement of one MDT.

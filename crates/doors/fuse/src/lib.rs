@@ -1,0 +1,1 @@
+//! The FUSE door: our own session over /dev/fuse.

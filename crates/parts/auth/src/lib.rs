@@ -1,0 +1,1 @@
+//! Who is at the other end: mechanisms, and the signature of the federation map.

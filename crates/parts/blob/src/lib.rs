@@ -1,0 +1,1 @@
+//! Chunk stores: a directory, memory, and a faulty wrapper.

@@ -1,0 +1,1 @@
+//! Ordered transactions over memory or an embedded engine.

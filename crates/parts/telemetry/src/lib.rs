@@ -1,0 +1,1 @@
+//! Metric names, span fields and log set-up.

@@ -1,0 +1,1 @@
+//! Clock, dice and transport: the only room that touches the outside.

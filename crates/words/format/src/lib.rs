@@ -1,0 +1,1 @@
+//! Records on disk: keys, values, object headers, the federation map.

@@ -1,0 +1,149 @@
+//! What `stat` tells of a file.
+
+use crate::{FileId, Gid, Uid, Version};
+use minicbor::{Decode, Encode};
+use std::fmt;
+
+/// What a file is. The numbers are on disk and on the wire.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Encode, Decode)]
+#[cbor(index_only)]
+pub enum FileKind {
+    #[n(1)]
+    Regular,
+    #[n(2)]
+    Directory,
+    #[n(3)]
+    Symlink,
+    #[n(4)]
+    Fifo,
+    #[n(5)]
+    Socket,
+    #[n(6)]
+    CharDevice,
+    #[n(7)]
+    BlockDevice,
+}
+
+impl FileKind {
+    /// The `S_IFMT` bits of Linux.
+    pub fn mode_bits(self) -> u32 {
+        match self {
+            Self::Fifo => 0o010_000,
+            Self::CharDevice => 0o020_000,
+            Self::Directory => 0o040_000,
+            Self::BlockDevice => 0o060_000,
+            Self::Regular => 0o100_000,
+            Self::Symlink => 0o120_000,
+            Self::Socket => 0o140_000,
+        }
+    }
+
+    pub fn from_mode_bits(mode: u32) -> Option<Self> {
+        Some(match mode & 0o170_000 {
+            0o010_000 => Self::Fifo,
+            0o020_000 => Self::CharDevice,
+            0o040_000 => Self::Directory,
+            0o060_000 => Self::BlockDevice,
+            0o100_000 | 0 => Self::Regular,
+            0o120_000 => Self::Symlink,
+            0o140_000 => Self::Socket,
+            _ => return None,
+        })
+    }
+}
+
+/// Permission bits, setuid, setgid and sticky: the low 12 bits of `st_mode`, without the kind.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Encode, Decode)]
+#[cbor(transparent)]
+pub struct Mode(#[n(0)] u32);
+
+impl Mode {
+    pub const SETUID: u32 = 0o4000;
+    pub const SETGID: u32 = 0o2000;
+    pub const STICKY: u32 = 0o1000;
+
+    /// Keeps the low 12 bits.
+    pub fn new(bits: u32) -> Self {
+        Self(bits & 0o7777)
+    }
+
+    pub fn bits(self) -> u32 {
+        self.0 & 0o7777
+    }
+
+    pub fn has(self, bits: u32) -> bool {
+        self.0 & bits == bits
+    }
+
+    pub fn without(self, bits: u32) -> Self {
+        Self::new(self.0 & !bits)
+    }
+}
+
+impl fmt::Debug for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Mode({:#o})", self.0)
+    }
+}
+
+/// A point in time: seconds since 1970 (may be negative) and nanoseconds within the second.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Encode, Decode)]
+pub struct Time {
+    #[n(0)]
+    pub seconds: i64,
+    /// 0 to 999,999,999.
+    #[n(1)]
+    pub nanos: u32,
+}
+
+/// A time to set: one that was given, or the server's own now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
+pub enum SetTime {
+    #[n(1)]
+    Now,
+    #[n(2)]
+    At(#[n(0)] Time),
+}
+
+/// What `stat` tells of a file.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Attributes {
+    #[n(0)]
+    pub id: FileId,
+    #[n(1)]
+    pub kind: FileKind,
+    #[n(2)]
+    pub mode: Mode,
+    #[n(3)]
+    pub links: u32,
+    #[n(4)]
+    pub uid: Uid,
+    #[n(5)]
+    pub gid: Gid,
+    /// Bytes, as `st_size`.
+    #[n(6)]
+    pub size: u64,
+    /// Bytes that extents cover, holes left out: `st_blocks` is this in units of 512, rounded up.
+    #[n(7)]
+    pub stored: u64,
+    /// Device number of special files, in Linux's 32-bit encoding.
+    #[n(8)]
+    pub device: u32,
+    #[n(9)]
+    pub atime: Time,
+    #[n(10)]
+    pub mtime: Time,
+    #[n(11)]
+    pub ctime: Time,
+    #[n(12)]
+    pub btime: Time,
+    /// Number of the commit that last changed the data or names below: equal means nothing changed.
+    #[n(13)]
+    pub version: Version,
+}
+
+impl Attributes {
+    pub fn is_directory(&self) -> bool {
+        self.kind == FileKind::Directory
+    }
+}

@@ -1,0 +1,62 @@
+//! On whose behalf a request is made.
+
+use minicbor::{Decode, Encode};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+macro_rules! identity {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(
+            Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default,
+            Encode, Decode, Serialize, Deserialize,
+        )]
+        #[cbor(transparent)]
+        #[serde(transparent)]
+        pub struct $name(#[n(0)] pub u32);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+identity! {
+    /// An owner as stored on disk: an identity of the file system. Under `null` it is the client's uid.
+    Uid
+}
+identity! {
+    /// A group as stored on disk. Under `null` it is the client's gid.
+    Gid
+}
+
+/// The identity a request is made for. Under `null` the client says it; else the MDS finds it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Encode, Decode)]
+pub struct Caller {
+    #[n(0)]
+    pub uid: Uid,
+    #[n(1)]
+    pub gid: Gid,
+    /// Supplementary groups, at most [`Caller::GROUPS_MAX`].
+    #[n(2)]
+    pub groups: Vec<Gid>,
+}
+
+impl Caller {
+    /// Linux's own limit is 65,536; no site of the field comes near a thousand.
+    pub const GROUPS_MAX: usize = 1024;
+
+    pub fn root() -> Self {
+        Self::default()
+    }
+
+    pub fn is_root(&self) -> bool {
+        self.uid == Uid(0)
+    }
+
+    pub fn is_member(&self, gid: Gid) -> bool {
+        self.gid == gid || self.groups.contains(&gid)
+    }
+}

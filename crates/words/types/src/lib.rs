@@ -1,0 +1,34 @@
+//! What things are called: ids, names, attributes, layouts, extents, errors and units.
+//!
+//! Every other room imports its nouns from here, so that one concept has one word and one type in prose,
+//! code, wire, metric and log. Nothing here does I/O, knows the time, or is async.
+//!
+//! * [`ids`]: who is who: files, MDTs, OSTs, chunks, sessions, requests, versions.
+//! * [`names`]: names of entries, pools, sites and file systems, checked once at the border.
+//! * [`attributes`]: what `stat` tells.
+//! * [`layout`]: where a file's chunks shall go, as `setstripe` says it.
+//! * [`extent`]: where a file's bytes are: extents over immutable chunks, and the places of chunks.
+//! * [`checksum`]: the CRC32C of 4 KiB blocks that travels with every range.
+//! * [`error`]: the closed, numbered list of what can go wrong.
+//! * [`units`]: sizes and durations as people write them.
+
+pub mod attributes;
+pub mod caller;
+pub mod checksum;
+pub mod error;
+pub mod extent;
+pub mod ids;
+pub mod layout;
+pub mod names;
+pub mod units;
+
+pub use attributes::{Attributes, FileKind, Mode, SetTime, Time};
+pub use caller::{Caller, Gid, Uid};
+pub use error::{Effect, ErrorKind, Retry};
+pub use extent::{ChunkRef, Content, Digest, Extent, ObjectName, Place};
+pub use ids::{
+    ChunkId, ClientId, FileId, Grant, MdtIndex, OstIndex, RequestNumber, SessionId, Version,
+};
+pub use layout::{Layout, StripeCount};
+pub use names::{FsName, Name, NameError, PoolName, SiteName, XattrName};
+pub use units::{ByteSize, Span};
