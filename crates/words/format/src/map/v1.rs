@@ -1,0 +1,117 @@
+//! The federation map, version 1.
+
+use crate::Record;
+use minicbor::{Decode, Encode};
+use tieline_types::{FileId, FsName, MdtIndex, Name, OstIndex, PoolName, SiteName, Version};
+
+/// Who serves what.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct FederationMap {
+    #[n(0)]
+    pub fs: FsName,
+    /// Counts every change.
+    #[n(1)]
+    pub version: Version,
+    /// In order of their index.
+    #[n(2)]
+    pub mdts: Vec<Mdt>,
+    #[n(3)]
+    pub junctions: Vec<Junction>,
+    #[n(4)]
+    pub osts: Vec<Ost>,
+    #[n(5)]
+    pub pools: Vec<Pool>,
+}
+
+impl Record for FederationMap {
+    const VERSION: u8 = 1;
+    const NAME: &'static str = "federation map";
+}
+
+/// A metadata target and where it is served.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Mdt {
+    #[n(0)]
+    pub mdt: MdtIndex,
+    #[n(1)]
+    pub home: SiteName,
+    /// `HOST:PORT`, in order of preference.
+    #[n(2)]
+    pub addresses: Vec<String>,
+}
+
+/// Where an MDT is mounted in another.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Junction {
+    #[n(0)]
+    pub parent: FileId,
+    #[n(1)]
+    pub name: Name,
+    #[n(2)]
+    pub mdt: MdtIndex,
+}
+
+/// An object storage target and the OSS that serves it.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Ost {
+    #[n(0)]
+    pub ost: OstIndex,
+    #[n(1)]
+    pub site: SiteName,
+    #[n(2)]
+    pub addresses: Vec<String>,
+    /// Takes new chunks.
+    #[n(3)]
+    pub is_active: bool,
+}
+
+/// A named group of OSTs.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Pool {
+    #[n(0)]
+    pub name: PoolName,
+    #[n(1)]
+    pub osts: Vec<OstIndex>,
+}
+
+/// A map's record with the signature of the federation's key over exactly these bytes.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct SignedMap {
+    /// A [`FederationMap`] record.
+    #[n(0)]
+    #[cbor(with = "minicbor::bytes")]
+    pub map: Vec<u8>,
+    /// Ed25519 (RFC 8032).
+    #[n(1)]
+    #[cbor(with = "minicbor::bytes")]
+    pub signature: [u8; 64],
+}
+
+impl Record for SignedMap {
+    const VERSION: u8 = 1;
+    const NAME: &'static str = "signed map";
+}
+
+impl FederationMap {
+    pub fn mdt(&self, index: MdtIndex) -> Option<&Mdt> {
+        self.mdts.iter().find(|mdt| mdt.mdt == index)
+    }
+
+    pub fn ost(&self, index: OstIndex) -> Option<&Ost> {
+        self.osts.iter().find(|ost| ost.ost == index)
+    }
+
+    pub fn pool(&self, name: &PoolName) -> Option<&Pool> {
+        self.pools.iter().find(|pool| pool.name == *name)
+    }
+
+    /// The junctions that stand in a directory.
+    pub fn junctions_in(&self, parent: FileId) -> impl Iterator<Item = &Junction> {
+        self.junctions.iter().filter(move |junction| junction.parent == parent)
+    }
+
+    /// Where an MDT is mounted; `None` for the root's.
+    pub fn junction_of(&self, mdt: MdtIndex) -> Option<&Junction> {
+        self.junctions.iter().find(|junction| junction.mdt == mdt)
+    }
+}

@@ -1,0 +1,202 @@
+//! Keys of an MDT's store: one letter for the kind, then big-endian numbers and raw names, so that they sort.
+//!
+//! | kind | key | value |
+//! |---|---|---|
+//! | `a` answer | session, request number | [`super::Answer`] |
+//! | `e` entry | directory, name | [`super::Entry`] |
+//! | `f` freed chunk | time of freeing in ms, chunk | [`super::Freed`] |
+//! | `i` inode | file | [`super::Inode`] |
+//! | `k` chunk | chunk | [`super::Chunk`] |
+//! | `n` | — | [`super::Superblock`] |
+//! | `o` orphan | file, session | [`super::Orphan`] |
+//! | `s` session | session | [`super::Session`] |
+//! | `t` extent | file, offset | [`super::StoredExtent`] |
+//! | `x` xattr | file, name | [`super::XattrValue`] |
+//!
+//! Retired letters: none.
+
+use tieline_types::{ChunkId, FileId, Grant, MdtIndex, Name, RequestNumber, SessionId, XattrName};
+
+/// A key's bytes.
+pub type Key = Vec<u8>;
+
+/// The only way numbers get into keys: big-endian, so that bytes sort as numbers do.
+struct KeyWriter(Key);
+
+impl KeyWriter {
+    fn new(kind: u8) -> Self {
+        let mut key = Vec::with_capacity(32);
+        key.push(kind);
+        Self(key)
+    }
+
+    fn u16(mut self, number: u16) -> Self {
+        self.0.extend(number.to_be_bytes());
+        self
+    }
+
+    fn u64(mut self, number: u64) -> Self {
+        self.0.extend(number.to_be_bytes());
+        self
+    }
+
+    fn raw(mut self, bytes: &[u8]) -> Self {
+        self.0.extend(bytes);
+        self
+    }
+
+    fn chunk(self, chunk: ChunkId) -> Self {
+        self.u16(chunk.mdt.0).u64(chunk.grant.0).u64(chunk.serial)
+    }
+}
+
+pub fn superblock() -> Key {
+    KeyWriter::new(b'n').0
+}
+
+pub fn inode(id: FileId) -> Key {
+    KeyWriter::new(b'i').u64(id.0).0
+}
+
+pub fn entry(directory: FileId, name: &Name) -> Key {
+    KeyWriter::new(b'e').u64(directory.0).raw(name.as_bytes()).0
+}
+
+/// Precedes every entry of the directory.
+pub fn entries(directory: FileId) -> Key {
+    KeyWriter::new(b'e').u64(directory.0).0
+}
+
+pub fn extent(file: FileId, offset: u64) -> Key {
+    KeyWriter::new(b't').u64(file.0).u64(offset).0
+}
+
+/// Precedes every extent of the file.
+pub fn extents(file: FileId) -> Key {
+    KeyWriter::new(b't').u64(file.0).0
+}
+
+pub fn chunk(chunk: ChunkId) -> Key {
+    KeyWriter::new(b'k').chunk(chunk).0
+}
+
+pub fn freed(at_ms: u64, chunk: ChunkId) -> Key {
+    KeyWriter::new(b'f').u64(at_ms).chunk(chunk).0
+}
+
+/// Precedes every chunk freed at `at_ms` or later.
+pub fn freed_from(at_ms: u64) -> Key {
+    KeyWriter::new(b'f').u64(at_ms).0
+}
+
+pub fn xattr(file: FileId, name: &XattrName) -> Key {
+    KeyWriter::new(b'x').u64(file.0).raw(name.as_bytes()).0
+}
+
+/// Precedes every attribute of the file.
+pub fn xattrs(file: FileId) -> Key {
+    KeyWriter::new(b'x').u64(file.0).0
+}
+
+pub fn session(session: SessionId) -> Key {
+    KeyWriter::new(b's').u64(session.0).0
+}
+
+/// Precedes every session.
+pub fn sessions() -> Key {
+    KeyWriter::new(b's').0
+}
+
+pub fn answer(session: SessionId, number: RequestNumber) -> Key {
+    KeyWriter::new(b'a').u64(session.0).u64(number.0).0
+}
+
+pub fn orphan(file: FileId, session: SessionId) -> Key {
+    KeyWriter::new(b'o').u64(file.0).u64(session.0).0
+}
+
+/// Precedes every session that keeps the nameless file.
+pub fn orphans_of(file: FileId) -> Key {
+    KeyWriter::new(b'o').u64(file.0).0
+}
+
+/// Precedes every orphan.
+pub fn orphans() -> Key {
+    KeyWriter::new(b'o').0
+}
+
+/// The first key after all that start with `prefix`.
+pub fn after(prefix: &[u8]) -> Key {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < 0xff {
+            end.push(last + 1);
+            return end;
+        }
+    }
+    // Only 0xff bytes: no kind starts so.
+    vec![0xff; prefix.len() + 1]
+}
+
+/// The name in an entry's key.
+pub fn entry_name(key: &[u8]) -> Option<Name> {
+    Name::new(key.get(9..)?).ok()
+}
+
+/// The name in an attribute's key.
+pub fn xattr_name(key: &[u8]) -> Option<XattrName> {
+    XattrName::new(key.get(9..)?).ok()
+}
+
+/// The offset in an extent's key.
+pub fn extent_offset(key: &[u8]) -> Option<u64> {
+    number(key, 9)
+}
+
+/// The session in a session's key.
+pub fn session_id(key: &[u8]) -> Option<SessionId> {
+    number(key, 1).map(SessionId)
+}
+
+/// File and session of an orphan's key.
+pub fn orphan_parts(key: &[u8]) -> Option<(FileId, SessionId)> {
+    Some((FileId(number(key, 1)?), SessionId(number(key, 9)?)))
+}
+
+/// Time and chunk of a freed chunk's key.
+pub fn freed_parts(key: &[u8]) -> Option<(u64, ChunkId)> {
+    let mdt = u16::from_be_bytes(*key.get(9..)?.first_chunk()?);
+    let chunk =
+        ChunkId { mdt: MdtIndex(mdt), grant: Grant(number(key, 11)?), serial: number(key, 19)? };
+    Some((number(key, 1)?, chunk))
+}
+
+fn number(key: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_be_bytes(*key.get(at..)?.first_chunk()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_sort_as_their_meaning_does() {
+        let file = FileId(7);
+        assert!(extent(file, 255) < extent(file, 256));
+        assert!(entries(file) < entry(file, &"a".parse().unwrap()));
+        assert!(entry(file, &"zz".parse().unwrap()) < after(&entries(file)));
+        assert!(after(&entries(file)) <= entry(FileId(8), &"a".parse().unwrap()));
+        assert_eq!(after(&[1, 0xff]), vec![2]);
+    }
+
+    #[test]
+    fn keys_give_back_their_parts() {
+        let chunk_id = ChunkId { mdt: MdtIndex(2), grant: Grant(3), serial: 4 };
+        assert_eq!(freed_parts(&freed(99, chunk_id)), Some((99, chunk_id)));
+        assert_eq!(extent_offset(&extent(FileId(1), 4096)), Some(4096));
+        let name: Name = "x".parse().unwrap();
+        assert_eq!(entry_name(&entry(FileId(1), &name)), Some(name));
+        assert_eq!(entry_name(b"e"), None);
+        assert_eq!(orphan_parts(&orphan(FileId(5), SessionId(6))), Some((FileId(5), SessionId(6))));
+    }
+}

@@ -1,0 +1,256 @@
+//! Records of an MDT's store, version 1.
+
+use crate::Record;
+use minicbor::{Decode, Encode};
+use tieline_types::{
+    ChunkId, ClientId, Digest, FileId, FileKind, FsName, Gid, Grant, Layout, MdtIndex, Mode, Name,
+    OstIndex, Place, SessionId, Time, Uid, Version,
+};
+
+/// What the store is. Read first: a store of another file system, MDT or format is refused untouched.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Superblock {
+    #[n(0)]
+    pub fs: FsName,
+    #[n(1)]
+    pub mdt: MdtIndex,
+    /// The next file serial nobody has reserved; reserved in runs, so that numbers may be skipped, never reused.
+    #[n(2)]
+    pub file_serial: u64,
+    /// The next session id nobody has reserved; grants count with it.
+    #[n(3)]
+    pub session_serial: u64,
+    /// Feature bits without which the store must not be opened. Version 1 defines none.
+    #[n(4)]
+    pub features: u64,
+    /// How often the MDT was started.
+    #[n(5)]
+    pub boot: u64,
+    /// Version numbers below this were given out before the last start.
+    #[n(6)]
+    pub version_serial: u64,
+    /// Files of every kind, as of the last orderly note of it; recounted when in doubt.
+    #[n(7)]
+    pub inodes: u64,
+}
+
+impl Record for Superblock {
+    const VERSION: u8 = 1;
+    const NAME: &'static str = "superblock";
+}
+
+/// One name of a file: its directory and the name there.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Encode, Decode)]
+pub struct NameOf {
+    #[n(0)]
+    pub parent: FileId,
+    #[n(1)]
+    pub name: Name,
+}
+
+/// A file of any kind.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Inode {
+    #[n(0)]
+    pub kind: FileKind,
+    #[n(1)]
+    pub mode: Mode,
+    #[n(2)]
+    pub uid: Uid,
+    #[n(3)]
+    pub gid: Gid,
+    /// As `st_nlink`: names of a file; for a directory 2 and one per subdirectory.
+    #[n(4)]
+    pub links: u32,
+    #[n(5)]
+    pub size: u64,
+    /// Bytes that extents cover.
+    #[n(6)]
+    pub stored: u64,
+    #[n(7)]
+    pub device: u32,
+    #[n(8)]
+    pub atime: Time,
+    #[n(9)]
+    pub mtime: Time,
+    #[n(10)]
+    pub ctime: Time,
+    #[n(11)]
+    pub btime: Time,
+    #[n(12)]
+    pub version: Version,
+    /// All its names, the oldest first; none for a root and for an orphan.
+    #[n(13)]
+    pub names: Vec<NameOf>,
+    /// Of a directory: what was set on it. Of a regular file: the layout it was created with.
+    #[n(14)]
+    pub layout: Option<Layout>,
+    /// The OSTs that new chunks go round.
+    #[n(15)]
+    pub stripe: Vec<OstIndex>,
+    #[n(16)]
+    #[cbor(with = "minicbor::bytes")]
+    pub target: Option<Vec<u8>>,
+    /// Entries of a directory.
+    #[n(17)]
+    pub entries: u64,
+    /// Project for quotas; 0 for none.
+    #[n(18)]
+    pub project: u32,
+}
+
+impl Record for Inode {
+    const VERSION: u8 = 1;
+    const NAME: &'static str = "inode";
+}
+
+/// One name in a directory.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Entry {
+    #[n(0)]
+    pub id: FileId,
+    #[n(1)]
+    pub kind: FileKind,
+}
+
+impl Record for Entry {
+    const VERSION: u8 = 1;
+    const NAME: &'static str = "entry";
+}
+
+/// An extent of a file; its offset is in the key. What a chunk is, its own record says.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct StoredExtent {
+    #[n(0)]
+    pub length: u64,
+    #[n(1)]
+    pub content: StoredContent,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub enum StoredContent {
+    #[n(1)]
+    Inline(
+        #[n(0)]
+        #[cbor(with = "minicbor::bytes")]
+        Vec<u8>,
+    ),
+    #[n(2)]
+    Chunk {
+        #[n(0)]
+        chunk: ChunkId,
+        /// Offset within the chunk of the extent's first byte.
+        #[n(1)]
+        skip: u64,
+    },
+}
+
+impl Record for StoredExtent {
+    const VERSION: u8 = 1;
+    const NAME: &'static str = "extent";
+}
+
+/// A chunk, shared by all extents that refer to it.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Chunk {
+    #[n(0)]
+    pub length: u64,
+    /// Extents that refer to it. At 0 it is freed.
+    #[n(1)]
+    pub references: u32,
+    #[n(2)]
+    pub places: Vec<Place>,
+    #[n(3)]
+    pub digest: Option<Digest>,
+    #[n(4)]
+    pub adler32: Option<u32>,
+    /// CRC32C per 4 KiB block, where the objects do not carry their own.
+    #[n(5)]
+    pub checks: Option<Vec<u32>>,
+}
+
+impl Record for Chunk {
+    const VERSION: u8 = 1;
+    const NAME: &'static str = "chunk";
+}
+
+/// A chunk nobody refers to any more; deleted some time after the moment in its key.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Freed {
+    #[n(0)]
+    pub length: u64,
+    #[n(1)]
+    pub places: Vec<Place>,
+    /// The file it was part of.
+    #[n(2)]
+    pub file: FileId,
+}
+
+impl Record for Freed {
+    const VERSION: u8 = 1;
+    const NAME: &'static str = "freed chunk";
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct XattrValue {
+    #[n(0)]
+    #[cbor(with = "minicbor::bytes")]
+    pub value: Vec<u8>,
+}
+
+impl Record for XattrValue {
+    const VERSION: u8 = 1;
+    const NAME: &'static str = "xattr";
+}
+
+/// A client's session.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Session {
+    #[n(0)]
+    pub client: ClientId,
+    #[n(1)]
+    pub grant: Grant,
+    #[n(2)]
+    pub description: String,
+    #[n(3)]
+    pub opened: Time,
+}
+
+impl Record for Session {
+    const VERSION: u8 = 1;
+    const NAME: &'static str = "session";
+}
+
+/// The answer to a mutation, stored in the transaction of its effects.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Answer {
+    /// Number of the call.
+    #[n(0)]
+    pub op: u16,
+    /// A failure as the protocol encodes it, rather than the call's reply.
+    #[n(1)]
+    pub is_failure: bool,
+    #[n(2)]
+    #[cbor(with = "minicbor::bytes")]
+    pub body: Vec<u8>,
+}
+
+impl Record for Answer {
+    const VERSION: u8 = 1;
+    const NAME: &'static str = "answer";
+}
+
+/// A file without names that a session holds open; file and session are in the key.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Orphan {
+    #[n(0)]
+    pub since: Time,
+}
+
+impl Record for Orphan {
+    const VERSION: u8 = 1;
+    const NAME: &'static str = "orphan";
+}
+
+/// The session that keeps an orphan nobody was known to hold: it goes when the MDT next starts.
+pub const NO_SESSION: SessionId = SessionId(0);

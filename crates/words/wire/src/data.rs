@@ -1,0 +1,177 @@
+//! Messages between whoever holds bytes and an OSS.
+
+use minicbor::{Decode, Encode};
+use tieline_types::{ChunkId, FileId, ObjectName, OstIndex, Version};
+
+/// What an object remembers of the file it was written for, so that a lost MDT can be rebuilt.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ObjectOwner {
+    #[n(0)]
+    pub file: FileId,
+    /// Offset in the file of the chunk's first byte.
+    #[n(1)]
+    pub offset: u64,
+    /// The file's version that the writer started from.
+    #[n(2)]
+    pub version: Version,
+    /// Path within the file system when it was written; may be out of date.
+    #[n(3)]
+    #[cbor(with = "minicbor::bytes")]
+    pub path: Vec<u8>,
+}
+
+/// Writes a whole chunk, which is the frame's bulk. The same chunk with the same bytes may be put again.
+///
+/// When it is answered the chunk survives the OSS process; after [`SyncFile`] also the machine.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct PutChunk {
+    #[n(0)]
+    pub ost: OstIndex,
+    #[n(1)]
+    pub chunk: ChunkId,
+    #[n(2)]
+    pub owner: ObjectOwner,
+    /// CRC32C per 4 KiB block of the bulk.
+    #[n(3)]
+    pub checks: Vec<u32>,
+    /// A capability, where the flavor asks for one.
+    #[n(4)]
+    #[cbor(with = "minicbor::bytes")]
+    pub capability: Option<Vec<u8>>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct PutChunkReply {}
+
+/// Reads a range of an object. The OSS widens it to whole blocks, so that it can be verified.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ReadObject {
+    #[n(0)]
+    pub ost: OstIndex,
+    #[n(1)]
+    pub object: ObjectName,
+    #[n(2)]
+    pub offset: u64,
+    /// At most 64 MiB.
+    #[n(3)]
+    pub length: u32,
+    #[n(4)]
+    #[cbor(with = "minicbor::bytes")]
+    pub capability: Option<Vec<u8>>,
+}
+
+/// The bytes are the frame's bulk.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ReadObjectReply {
+    /// Where the bulk starts in the object: a multiple of 4 KiB, at or before what was asked.
+    #[n(0)]
+    pub offset: u64,
+    /// CRC32C per 4 KiB block of the bulk.
+    #[n(1)]
+    pub checks: Vec<u32>,
+    /// Bytes of the whole object.
+    #[n(2)]
+    pub object_length: u64,
+}
+
+/// Makes all chunks of a file on this OST survive a power failure.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct SyncFile {
+    #[n(0)]
+    pub ost: OstIndex,
+    #[n(1)]
+    pub file: FileId,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct SyncFileReply {
+    /// Objects that were not durable before.
+    #[n(0)]
+    pub synced: u32,
+}
+
+/// Deletes chunks. Only the MDS of the chunk's MDT may ask; absent chunks are no error.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct DeleteChunks {
+    #[n(0)]
+    pub ost: OstIndex,
+    /// At most 4,096.
+    #[n(1)]
+    pub chunks: Vec<ChunkId>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct DeleteChunksReply {
+    #[n(0)]
+    pub deleted: u32,
+}
+
+/// How the OSTs of this OSS are.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct OstStatus {}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct OstStatusReply {
+    #[n(0)]
+    pub osts: Vec<OstState>,
+}
+
+/// One OST as its OSS sees it.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct OstState {
+    #[n(0)]
+    pub ost: OstIndex,
+    /// Bytes the backend has in all, and those a writer may still use.
+    #[n(1)]
+    pub bytes_total: u64,
+    #[n(2)]
+    pub bytes_free: u64,
+    /// Objects the backend can hold in all, and those it can still take.
+    #[n(3)]
+    pub objects_total: u64,
+    #[n(4)]
+    pub objects_free: u64,
+    /// Why it takes no chunks now, for people.
+    #[n(5)]
+    pub trouble: Option<String>,
+}
+
+/// Looks at one object without reading it.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct StatObject {
+    #[n(0)]
+    pub ost: OstIndex,
+    #[n(1)]
+    pub chunk: ChunkId,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct StatObjectReply {
+    #[n(0)]
+    pub length: u64,
+    #[n(1)]
+    pub owner: ObjectOwner,
+    /// CRC32C over the object's block checks, as a short name of its content.
+    #[n(2)]
+    pub check: u32,
+}
+
+/// Lists objects in the order of their chunk ids.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ListObjects {
+    #[n(0)]
+    pub ost: OstIndex,
+    #[n(1)]
+    pub after: Option<ChunkId>,
+    /// At most 4,096.
+    #[n(2)]
+    pub limit: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ListObjectsReply {
+    #[n(0)]
+    pub chunks: Vec<ChunkId>,
+    #[n(1)]
+    pub is_end: bool,
+}

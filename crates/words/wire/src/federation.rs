@@ -1,0 +1,62 @@
+//! Messages about the federation map and those who administer it.
+
+use minicbor::{Decode, Encode};
+use tieline_types::{OstIndex, PoolName, Version};
+
+/// Fetches the newest map the server has.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct GetMap {}
+
+/// A signed map, as `format::map` defines it: the protocol carries its bytes unread.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct MapReply {
+    #[n(0)]
+    pub version: Version,
+    #[n(1)]
+    #[cbor(with = "minicbor::bytes")]
+    pub signed: Vec<u8>,
+}
+
+/// Changes the map. Only the MDS that holds the federation's signing key does it.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct EditMap {
+    #[n(0)]
+    pub edit: MapEdit,
+}
+
+/// One change of the map.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub enum MapEdit {
+    #[n(1)]
+    PoolNew(#[n(0)] PoolName),
+    /// The pool must be empty, as in Lustre.
+    #[n(2)]
+    PoolDestroy(#[n(0)] PoolName),
+    #[n(3)]
+    PoolAdd {
+        #[n(0)]
+        pool: PoolName,
+        #[n(1)]
+        osts: Vec<OstIndex>,
+    },
+    #[n(4)]
+    PoolRemove {
+        #[n(0)]
+        pool: PoolName,
+        #[n(1)]
+        osts: Vec<OstIndex>,
+    },
+    /// New chunks go to it again.
+    #[n(5)]
+    OstActivate(#[n(0)] OstIndex),
+    /// No new chunks; what is there stays readable.
+    #[n(6)]
+    OstDeactivate(#[n(0)] OstIndex),
+}
+
+/// The version that holds the change.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct EditMapReply {
+    #[n(0)]
+    pub version: Version,
+}

@@ -1,0 +1,143 @@
+//! How a connection begins: `Hello`, perhaps tokens of an authentication mechanism, then `Welcome` or `Refused`.
+
+use minicbor::{Decode, Encode};
+use tieline_types::{ClientId, ErrorKind, FsName, Grant, SessionId, Version};
+
+/// The protocol version this build speaks best, and the oldest it still speaks.
+pub const VERSION: u16 = 1;
+pub const VERSION_OLDEST: u16 = 1;
+
+/// What the connecting end is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
+#[cbor(index_only)]
+pub enum PeerRole {
+    /// A mount, a door or a command.
+    #[n(1)]
+    Client,
+    #[n(2)]
+    Mds,
+    #[n(3)]
+    Oss,
+}
+
+/// What kind of credential the tokens of the handshake will carry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
+#[cbor(index_only)]
+pub enum CredentialKind {
+    /// No proof at all: flavor `null`.
+    #[n(1)]
+    None,
+    /// GSSAPI with Kerberos (RFC 4121).
+    #[n(2)]
+    Kerberos,
+    /// A seeded mechanism for simulated worlds. Programs refuse it.
+    #[n(3)]
+    Test,
+}
+
+/// The protection of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Encode, Decode)]
+#[cbor(index_only)]
+pub enum Flavor {
+    #[n(1)]
+    Null,
+    #[n(2)]
+    Krb5n,
+    #[n(3)]
+    Krb5a,
+    #[n(4)]
+    Krb5i,
+    #[n(5)]
+    Krb5p,
+}
+
+impl Flavor {
+    pub const ALL: [Self; 5] = [Self::Null, Self::Krb5n, Self::Krb5a, Self::Krb5i, Self::Krb5p];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Krb5n => "krb5n",
+            Self::Krb5a => "krb5a",
+            Self::Krb5i => "krb5i",
+            Self::Krb5p => "krb5p",
+        }
+    }
+}
+
+/// The connecting end's first frame.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Hello {
+    #[n(0)]
+    pub version_oldest: u16,
+    #[n(1)]
+    pub version_newest: u16,
+    #[n(2)]
+    pub role: PeerRole,
+    #[n(3)]
+    pub client: ClientId,
+    /// The session to go on with, after a lost connection.
+    #[n(4)]
+    pub session: Option<SessionId>,
+    #[n(5)]
+    pub fs: FsName,
+    #[n(6)]
+    pub credential: CredentialKind,
+    /// The weakest flavor this end accepts; the stricter end's rule holds.
+    #[n(7)]
+    pub flavor: Flavor,
+    /// Bits of optional abilities, none defined yet.
+    #[n(8)]
+    pub features: u64,
+    /// Who says so, for people: `mount /extenci on wn17 (pid 4711)`.
+    #[n(9)]
+    pub description: String,
+    /// The federation map this end has; 0 for none.
+    #[n(10)]
+    pub map: Version,
+}
+
+/// The accepting end's agreement.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Welcome {
+    #[n(0)]
+    pub version: u16,
+    #[n(1)]
+    pub session: SessionId,
+    /// The session of `Hello` goes on: unanswered requests may be sent again under their numbers.
+    #[n(2)]
+    pub is_resumed: bool,
+    /// What chunk ids of this session carry.
+    #[n(3)]
+    pub grant: Grant,
+    /// Another number than before: the server was restarted and remembers no leases.
+    #[n(4)]
+    pub boot: u64,
+    /// How long leases last, in milliseconds, counted by the client from sending what renews them.
+    #[n(5)]
+    pub lease_ms: u32,
+    #[n(6)]
+    pub flavor: Flavor,
+    #[n(7)]
+    pub features: u64,
+    /// For people: `mds-uf (MDT0000)`.
+    #[n(8)]
+    pub server: String,
+    /// The federation map the server has.
+    #[n(9)]
+    pub map: Version,
+}
+
+/// The accepting end's disagreement.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode, thiserror::Error)]
+#[error("{kind}: {detail}")]
+pub struct Refusal {
+    #[n(0)]
+    pub kind: ErrorKind,
+    #[n(1)]
+    pub detail: String,
+    #[n(2)]
+    pub version_oldest: u16,
+    #[n(3)]
+    pub version_newest: u16,
+}

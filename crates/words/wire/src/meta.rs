@@ -1,0 +1,544 @@
+//! Messages between a client and an MDS: the namespace.
+//!
+//! Requests name files by id, never by path. Every reply that tells something cacheable carries a [`LeaseGrant`].
+
+use minicbor::{Decode, Encode};
+use tieline_types::{
+    Attributes, Extent, FileId, FileKind, Gid, Layout, MdtIndex, Mode, Name, OstIndex, PoolName,
+    SetTime, SiteName, Time, Uid, Version, XattrName,
+};
+
+/// How long what a reply says may be believed.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Encode, Decode)]
+pub struct LeaseGrant {
+    /// The version of the MDT that was read.
+    #[n(0)]
+    pub as_of: Version,
+    /// Lease units held from now on (see [`crate::notice::Recall::unit`]); what lies under others is good once.
+    #[n(1)]
+    pub units: Vec<FileId>,
+}
+
+/// One file, as lookups and creations answer.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct EntryReply {
+    /// `None`: there is no such name (an answer that may be cached too), or it is a junction.
+    #[n(0)]
+    pub attributes: Option<Attributes>,
+    /// The name is where another MDT is mounted: ask that MDT for its root.
+    #[n(1)]
+    pub junction: Option<MdtIndex>,
+    #[n(2)]
+    pub lease: LeaseGrant,
+    /// Target of a symlink.
+    #[n(3)]
+    #[cbor(with = "minicbor::bytes")]
+    pub target: Option<Vec<u8>>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Lookup {
+    #[n(0)]
+    pub parent: FileId,
+    #[n(1)]
+    pub name: Name,
+}
+
+/// The parent of a directory, for `..`; the root of an MDT answers with its junction's directory.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct LookupParent {
+    #[n(0)]
+    pub id: FileId,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct LookupParentReply {
+    #[n(0)]
+    pub parent: FileId,
+    /// The name in the parent; `None` for the file system's root.
+    #[n(1)]
+    pub name: Option<Name>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct GetAttributes {
+    #[n(0)]
+    pub id: FileId,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct AttributesReply {
+    #[n(0)]
+    pub attributes: Attributes,
+    #[n(1)]
+    pub lease: LeaseGrant,
+}
+
+/// Changes what is `Some`. Setting the size cuts or extends the file; extension is a hole.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct SetAttributes {
+    #[n(0)]
+    pub id: FileId,
+    #[n(1)]
+    pub mode: Option<Mode>,
+    #[n(2)]
+    pub uid: Option<Uid>,
+    #[n(3)]
+    pub gid: Option<Gid>,
+    #[n(4)]
+    pub size: Option<u64>,
+    #[n(5)]
+    pub atime: Option<SetTime>,
+    #[n(6)]
+    pub mtime: Option<SetTime>,
+    /// The size is set through a handle that was opened for writing: permission was decided then.
+    #[n(7)]
+    pub is_handle: bool,
+}
+
+/// A page of a directory, in the order of the names' bytes.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ReadDirectory {
+    #[n(0)]
+    pub id: FileId,
+    #[n(1)]
+    pub after: Option<Name>,
+    /// At most 4,096 entries.
+    #[n(2)]
+    pub limit: u32,
+    /// With attributes (and leases on them).
+    #[n(3)]
+    pub is_plus: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ReadDirectoryReply {
+    #[n(0)]
+    pub entries: Vec<DirectoryEntry>,
+    #[n(1)]
+    pub is_end: bool,
+    #[n(2)]
+    pub lease: LeaseGrant,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct DirectoryEntry {
+    #[n(0)]
+    pub name: Name,
+    #[n(1)]
+    pub id: FileId,
+    #[n(2)]
+    pub kind: FileKind,
+    #[n(3)]
+    pub attributes: Option<Attributes>,
+    #[n(4)]
+    #[cbor(with = "minicbor::bytes")]
+    pub target: Option<Vec<u8>>,
+}
+
+/// Creates a regular file, or opens the one that is there unless `is_exclusive`.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Create {
+    #[n(0)]
+    pub parent: FileId,
+    #[n(1)]
+    pub name: Name,
+    #[n(2)]
+    pub mode: Mode,
+    /// The caller's umask; the server applies it (or the directory's default ACL instead).
+    #[n(3)]
+    pub umask: Mode,
+    #[n(4)]
+    pub is_exclusive: bool,
+    /// Another layout than the directory's.
+    #[n(5)]
+    pub layout: Option<Layout>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct CreateReply {
+    /// The file was not there before.
+    #[n(0)]
+    pub is_new: bool,
+    #[n(1)]
+    pub open: OpenReply,
+}
+
+/// Opens a regular file: permission is decided here and belongs to the handle.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Open {
+    #[n(0)]
+    pub id: FileId,
+    #[n(1)]
+    pub is_read: bool,
+    #[n(2)]
+    pub is_write: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct OpenReply {
+    #[n(0)]
+    pub attributes: Attributes,
+    #[n(1)]
+    pub layout: Layout,
+    /// The OSTs that new chunks go round, in order. Empty: nothing was placed yet (see [`Place`]).
+    #[n(2)]
+    pub stripe: Vec<OstIndex>,
+    /// The first extents, to save a round trip.
+    #[n(3)]
+    pub extents: ExtentPage,
+    #[n(4)]
+    pub lease: LeaseGrant,
+}
+
+/// Extents in order, all those from the asked offset up to `covered`.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Encode, Decode)]
+pub struct ExtentPage {
+    #[n(0)]
+    pub extents: Vec<Extent>,
+    /// What lies before this offset and in no extent is a hole. The file's end or beyond when all are here.
+    #[n(1)]
+    pub covered: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct GetExtents {
+    #[n(0)]
+    pub id: FileId,
+    /// Extents that end after this offset.
+    #[n(1)]
+    pub offset: u64,
+    /// At most 1,024.
+    #[n(2)]
+    pub limit: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct GetExtentsReply {
+    #[n(0)]
+    pub page: ExtentPage,
+    #[n(1)]
+    pub attributes: Attributes,
+    #[n(2)]
+    pub lease: LeaseGrant,
+}
+
+/// Makes written chunks part of the file: replaces what the extents cover, extends the size, sets mtime.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Commit {
+    #[n(0)]
+    pub id: FileId,
+    /// Ordered, not overlapping, at most 1,024. `Content::Hole` punches.
+    #[n(1)]
+    pub extents: Vec<Extent>,
+    /// The file is at least this long afterwards.
+    #[n(2)]
+    pub size_min: u64,
+    #[n(3)]
+    pub mtime: SetTime,
+    /// Written by someone without the right to keep setuid and setgid: clear them.
+    #[n(4)]
+    pub clears_setid: bool,
+}
+
+/// Chooses OSTs for a file's new chunks: at its first chunk, or because one of them refused.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Place {
+    #[n(0)]
+    pub id: FileId,
+    /// OSTs that just failed.
+    #[n(1)]
+    pub exclude: Vec<OstIndex>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct PlaceReply {
+    #[n(0)]
+    pub stripe: Vec<OstIndex>,
+}
+
+/// Gives back a file that lost its last name while this client held it open.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Release {
+    #[n(0)]
+    pub id: FileId,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct MakeDirectory {
+    #[n(0)]
+    pub parent: FileId,
+    #[n(1)]
+    pub name: Name,
+    #[n(2)]
+    pub mode: Mode,
+    #[n(3)]
+    pub umask: Mode,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct MakeSymlink {
+    #[n(0)]
+    pub parent: FileId,
+    #[n(1)]
+    pub name: Name,
+    /// 1 to 4,095 bytes, not interpreted.
+    #[n(2)]
+    #[cbor(with = "minicbor::bytes")]
+    pub target: Vec<u8>,
+}
+
+/// Creates a FIFO, socket, device, or an unopened regular file.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct MakeNode {
+    #[n(0)]
+    pub parent: FileId,
+    #[n(1)]
+    pub name: Name,
+    #[n(2)]
+    pub kind: FileKind,
+    #[n(3)]
+    pub mode: Mode,
+    #[n(4)]
+    pub umask: Mode,
+    #[n(5)]
+    pub device: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Link {
+    #[n(0)]
+    pub id: FileId,
+    #[n(1)]
+    pub parent: FileId,
+    #[n(2)]
+    pub name: Name,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Unlink {
+    #[n(0)]
+    pub parent: FileId,
+    #[n(1)]
+    pub name: Name,
+    /// Programs of this client hold the file open: keep it until [`Release`].
+    #[n(2)]
+    pub keep: Option<FileId>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct RemoveDirectory {
+    #[n(0)]
+    pub parent: FileId,
+    #[n(1)]
+    pub name: Name,
+}
+
+/// How a rename treats a target that is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
+#[cbor(index_only)]
+pub enum RenameMode {
+    #[n(1)]
+    Replace,
+    #[n(2)]
+    NoReplace,
+    #[n(3)]
+    Exchange,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Rename {
+    #[n(0)]
+    pub from_parent: FileId,
+    #[n(1)]
+    pub from_name: Name,
+    #[n(2)]
+    pub to_parent: FileId,
+    #[n(3)]
+    pub to_name: Name,
+    #[n(4)]
+    pub mode: RenameMode,
+    /// As in [`Unlink`], for a target that is replaced.
+    #[n(5)]
+    pub keep: Option<FileId>,
+}
+
+/// What a mutation of names changed: the file concerned, if it still has a record.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ChangeReply {
+    #[n(0)]
+    pub attributes: Option<Attributes>,
+    #[n(1)]
+    pub lease: LeaseGrant,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ReadSymlink {
+    #[n(0)]
+    pub id: FileId,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ReadSymlinkReply {
+    #[n(0)]
+    #[cbor(with = "minicbor::bytes")]
+    pub target: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct GetXattr {
+    #[n(0)]
+    pub id: FileId,
+    #[n(1)]
+    pub name: XattrName,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct GetXattrReply {
+    #[n(0)]
+    #[cbor(with = "minicbor::bytes")]
+    pub value: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ListXattrs {
+    #[n(0)]
+    pub id: FileId,
+}
+
+/// All of them with their values: there are few, and the client caches them under the lease.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ListXattrsReply {
+    #[n(0)]
+    pub xattrs: Vec<Xattr>,
+    #[n(1)]
+    pub lease: LeaseGrant,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Xattr {
+    #[n(0)]
+    pub name: XattrName,
+    #[n(1)]
+    #[cbor(with = "minicbor::bytes")]
+    pub value: Vec<u8>,
+}
+
+/// How setting an attribute treats one that is there (`XATTR_CREATE`, `XATTR_REPLACE`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
+#[cbor(index_only)]
+pub enum XattrMode {
+    #[n(1)]
+    Either,
+    #[n(2)]
+    Create,
+    #[n(3)]
+    Replace,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct SetXattr {
+    #[n(0)]
+    pub id: FileId,
+    #[n(1)]
+    pub name: XattrName,
+    /// At most 64 KiB.
+    #[n(2)]
+    #[cbor(with = "minicbor::bytes")]
+    pub value: Vec<u8>,
+    #[n(3)]
+    pub mode: XattrMode,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct RemoveXattr {
+    #[n(0)]
+    pub id: FileId,
+    #[n(1)]
+    pub name: XattrName,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct GetLayout {
+    #[n(0)]
+    pub id: FileId,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct GetLayoutReply {
+    /// The layout in force: the file's own, or what a new file in the directory would inherit.
+    #[n(0)]
+    pub layout: Layout,
+    /// It was set here and not inherited.
+    #[n(1)]
+    pub is_own: bool,
+    #[n(2)]
+    pub stripe: Vec<OstIndex>,
+}
+
+/// Sets a directory's default layout, or the layout of a file that has no bytes yet.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct SetLayout {
+    #[n(0)]
+    pub id: FileId,
+    /// `None`: back to what the parent directory says.
+    #[n(1)]
+    pub layout: Option<LayoutChange>,
+}
+
+/// What `setstripe` was told; what it was not told is inherited.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Encode, Decode)]
+pub struct LayoutChange {
+    #[n(0)]
+    pub stripe_count: Option<tieline_types::StripeCount>,
+    #[n(1)]
+    pub stripe_size: Option<u32>,
+    #[n(2)]
+    pub pool: Option<PoolChoice>,
+    #[n(3)]
+    pub mirrors: Option<u8>,
+    #[n(4)]
+    pub sync: Option<u8>,
+    #[n(5)]
+    pub inline_limit: Option<u32>,
+    #[n(6)]
+    pub chunk_size: Option<u32>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub enum PoolChoice {
+    /// Any OST.
+    #[n(1)]
+    Any,
+    #[n(2)]
+    Pool(#[n(0)] PoolName),
+}
+
+/// Space and objects, per OST, as the MDS last heard from each OSS; and its own inodes.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Usage {}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct UsageReply {
+    #[n(0)]
+    pub osts: Vec<OstUsage>,
+    /// Files of every kind in this MDT.
+    #[n(1)]
+    pub inodes: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct OstUsage {
+    #[n(0)]
+    pub ost: OstIndex,
+    #[n(1)]
+    pub site: SiteName,
+    #[n(2)]
+    pub is_active: bool,
+    /// `None`: the OSS has not answered yet, or not for a minute.
+    #[n(3)]
+    pub state: Option<crate::data::OstState>,
+    /// When the OSS last answered.
+    #[n(4)]
+    pub heard: Option<Time>,
+}
