@@ -1,1 +1,302 @@
-//! What every door stands on: caches, leases, read-ahead, write-back, replay.
+//! What every door stands on: paths and files, caches under leases, read-ahead, write-back, replay.
+//!
+//! Doors see [`FileSystem`]. Behind it ([`volume`]): which MDS holds a file comes from its id and the federation map; names and
+//! attributes are cached under the leases that MDSs grant and recall ([`cache`]); reads go to the OSS that has the chunk
+//! ([`reader`]) with a window ahead when they are sequential; writes gather into chunks ([`writer`]) that are sent while the
+//! program goes on, and become part of the file with a commit at fsync or close.
+//!
+//! Knows no kernel, no FUSE, no HTTP; no store and no blob.
+//!
+//! Invariants: nothing is answered from the cache without a lease; what was fsynced is durable at its OSTs and its MDT;
+//! memory for caches and dirty bytes is bounded; every wait ends after [`Settings::wait`] at the latest.
+
+pub mod error;
+pub mod settings;
+
+pub use error::Error;
+pub use settings::{Parts, Settings};
+
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
+use tieline_format::map::FederationMap;
+use tieline_types::{
+    Attributes, Caller, FileId, FileKind, Gid, Layout, Mode, Name, OstIndex, SetTime, Uid,
+    XattrName,
+};
+use tieline_wire::federation::MapEdit;
+use tieline_wire::meta::{ExtentPage, LayoutChange, OstUsage, RenameMode, XattrMode};
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A mounted file system, as doors see it. Shared by all of a door's threads.
+///
+/// Futures may be dropped at any await point: the call is then given up, and a mutation may or may not have happened.
+#[async_trait::async_trait]
+pub trait FileSystem: Send + Sync {
+    /// The directory that is mounted.
+    fn root(&self) -> FileId;
+
+    async fn lookup(&self, caller: &Caller, parent: FileId, name: &Name) -> Result<Found>;
+    /// The directory that `directory` is in; the mounted root's is itself.
+    async fn parent(&self, caller: &Caller, directory: FileId) -> Result<FileId>;
+    async fn attributes(&self, caller: &Caller, id: FileId) -> Result<Known>;
+    async fn set_attributes(
+        &self,
+        caller: &Caller,
+        id: FileId,
+        handle: Option<HandleId>,
+        change: AttributeChange,
+    ) -> Result<Known>;
+
+    async fn create(&self, caller: &Caller, at: At<'_>, new: NewFile) -> Result<(Known, Opened)>;
+    async fn make_directory(
+        &self,
+        caller: &Caller,
+        at: At<'_>,
+        mode: Mode,
+        umask: Mode,
+    ) -> Result<Known>;
+    async fn make_symlink(&self, caller: &Caller, at: At<'_>, target: &[u8]) -> Result<Known>;
+    async fn make_node(&self, caller: &Caller, at: At<'_>, node: NewNode) -> Result<Known>;
+    async fn link(&self, caller: &Caller, id: FileId, at: At<'_>) -> Result<Known>;
+    async fn unlink(&self, caller: &Caller, at: At<'_>) -> Result<()>;
+    async fn remove_directory(&self, caller: &Caller, at: At<'_>) -> Result<()>;
+    async fn rename(
+        &self,
+        caller: &Caller,
+        from: At<'_>,
+        to: At<'_>,
+        mode: RenameMode,
+    ) -> Result<()>;
+    async fn read_symlink(&self, caller: &Caller, id: FileId) -> Result<Vec<u8>>;
+
+    async fn open(&self, caller: &Caller, id: FileId, access: Access) -> Result<Opened>;
+    /// Bytes from `offset`, in pieces, fewer than asked only at the file's end. Holes are zeroes.
+    async fn read(&self, handle: HandleId, offset: u64, length: u32) -> Result<Vec<Bytes>>;
+    /// Takes all of `data`. With [`Access::append`] the offset is the file's end, whatever `offset` says.
+    async fn write(&self, handle: HandleId, offset: u64, data: Bytes) -> Result<()>;
+    /// Commits what was written through any handle of the file, and reports what went wrong earlier: each `close(2)`.
+    async fn flush(&self, handle: HandleId) -> Result<()>;
+    /// Makes data and metadata of the file durable.
+    async fn sync(&self, handle: HandleId, is_data_only: bool) -> Result<()>;
+    /// The last `close(2)` of the handle. Never fails; what is still dirty is committed in the background.
+    async fn release(&self, handle: HandleId);
+    async fn allocate(&self, handle: HandleId, change: Allocation) -> Result<()>;
+    /// `SEEK_DATA` and `SEEK_HOLE`.
+    async fn seek(&self, handle: HandleId, offset: u64, target: SeekTarget) -> Result<u64>;
+    /// Copies a range; shares whole chunks where it can. Says how many bytes.
+    async fn copy_range(&self, from: CopyEnd, to: CopyEnd, length: u64) -> Result<u64>;
+
+    async fn open_directory(&self, caller: &Caller, id: FileId) -> Result<HandleId>;
+    /// Entries from position `from` (0 at first, then the last entry's `next`) in a listing frozen at its beginning:
+    /// reading from 0 again lists anew. Without `.` and `..`.
+    async fn read_directory(
+        &self,
+        handle: HandleId,
+        from: u64,
+        limit: usize,
+        is_plus: bool,
+    ) -> Result<Vec<Listed>>;
+    async fn sync_directory(&self, handle: HandleId) -> Result<()>;
+    async fn release_directory(&self, handle: HandleId);
+
+    async fn xattr(&self, caller: &Caller, id: FileId, name: &XattrName) -> Result<Vec<u8>>;
+    async fn xattrs(&self, caller: &Caller, id: FileId) -> Result<Vec<XattrName>>;
+    async fn set_xattr(
+        &self,
+        caller: &Caller,
+        id: FileId,
+        name: &XattrName,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()>;
+    async fn remove_xattr(&self, caller: &Caller, id: FileId, name: &XattrName) -> Result<()>;
+
+    async fn statfs(&self, id: FileId) -> Result<FsSpace>;
+
+    // What operators ask.
+    async fn layout(&self, caller: &Caller, id: FileId) -> Result<LayoutInForce>;
+    async fn set_layout(
+        &self,
+        caller: &Caller,
+        id: FileId,
+        change: Option<LayoutChange>,
+    ) -> Result<()>;
+    /// Every extent of a file from `offset`, a page at a time.
+    async fn extents(&self, caller: &Caller, id: FileId, offset: u64) -> Result<ExtentPage>;
+    /// Adler-32 of the whole file: combined from its chunks' where extents are whole chunks, else read.
+    async fn adler32(&self, caller: &Caller, id: FileId) -> Result<u32>;
+    async fn usage(&self) -> Result<Vec<OstUsage>>;
+    fn map(&self) -> Arc<FederationMap>;
+    async fn edit_map(&self, caller: &Caller, edit: MapEdit) -> Result<()>;
+
+    // Coherence with a door that caches too.
+    /// Tells the door what to forget from now on.
+    fn listen(&self, listener: Arc<dyn CacheListener>);
+    /// Calls `write` with how long the belief may be cached now (zero if it was overtaken), while no recall can
+    /// pass: what `write` sends is ordered with what the listener is told.
+    fn settle(&self, belief: &Belief, write: &mut dyn FnMut(Duration));
+
+    /// Commits everything dirty, gives all leases back, ends the sessions. Waits at most `patience`.
+    async fn close(&self, patience: Duration);
+}
+
+/// A name in a directory.
+#[derive(Clone, Copy, Debug)]
+pub struct At<'a> {
+    pub parent: FileId,
+    pub name: &'a Name,
+}
+
+/// An open file or directory of this client.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct HandleId(pub u64);
+
+/// What rests on leases: good while none of them was recalled since.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Belief {
+    /// Lease units and the generation each had when it was read. Empty: good once.
+    pub units: Vec<(FileId, u64)>,
+}
+
+/// Attributes, and how far to believe them.
+#[derive(Clone, Debug)]
+pub struct Known {
+    pub attributes: Attributes,
+    pub belief: Belief,
+}
+
+/// What a name leads to.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// `None`: nothing has that name.
+    pub attributes: Option<Attributes>,
+    /// Of the name.
+    pub entry: Belief,
+    /// Of the attributes.
+    pub belief: Belief,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AttributeChange {
+    pub mode: Option<Mode>,
+    pub uid: Option<Uid>,
+    pub gid: Option<Gid>,
+    pub size: Option<u64>,
+    pub atime: Option<SetTime>,
+    pub mtime: Option<SetTime>,
+}
+
+#[derive(Clone, Debug)]
+pub struct NewFile {
+    pub mode: Mode,
+    pub umask: Mode,
+    pub is_exclusive: bool,
+    pub access: Access,
+    pub layout: Option<Layout>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct NewNode {
+    pub kind: FileKind,
+    pub mode: Mode,
+    pub umask: Mode,
+    pub device: u32,
+}
+
+/// What a handle was opened for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Access {
+    pub read: bool,
+    pub write: bool,
+    pub append: bool,
+    pub truncate: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Opened {
+    pub handle: HandleId,
+    pub attributes: Attributes,
+    /// What the door cached of the bytes before is still right.
+    pub keeps_cache: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Allocation {
+    pub offset: u64,
+    pub length: u64,
+    pub mode: AllocationMode,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AllocationMode {
+    /// Extends the file; space is not set aside, holes stay holes.
+    Extend,
+    /// Like `Extend`, but the size stays (`FALLOC_FL_KEEP_SIZE`).
+    KeepSize,
+    /// `FALLOC_FL_PUNCH_HOLE`.
+    Punch,
+    /// `FALLOC_FL_ZERO_RANGE`, extending the file or not.
+    Zero { keeps_size: bool },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SeekTarget {
+    Data,
+    Hole,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct CopyEnd {
+    pub handle: HandleId,
+    pub offset: u64,
+}
+
+/// One entry of a listing.
+#[derive(Clone, Debug)]
+pub struct Listed {
+    pub name: Name,
+    pub id: FileId,
+    pub kind: FileKind,
+    /// With `is_plus`, unless another MDT has them.
+    pub known: Option<Known>,
+    /// Of the name.
+    pub entry: Belief,
+    /// Position after this entry.
+    pub next: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FsSpace {
+    pub bytes_total: u64,
+    pub bytes_free: u64,
+    pub inodes_total: u64,
+    pub inodes_free: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LayoutInForce {
+    pub layout: Layout,
+    pub is_own: bool,
+    pub stripe: Vec<OstIndex>,
+}
+
+/// A door's own cache: the kernel's, for the mount.
+pub trait CacheListener: Send + Sync {
+    /// Forget; call `done` when it is forgotten. Returns at once: the work is done by threads of the listener's own.
+    fn invalidate(&self, what: Invalidation, done: Box<dyn FnOnce() + Send>);
+}
+
+/// What a door must forget.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Invalidation {
+    /// Names that change, and names that may only not be believed any more.
+    pub entries: Vec<(FileId, Name)>,
+    /// Files whose attributes may not be believed any more.
+    pub attributes: Vec<FileId>,
+    /// Files whose bytes change.
+    pub data: Vec<FileId>,
+    /// A mutation of this client is under way in that directory, which holds its lock in the kernel: do not wait for it.
+    pub is_contended: bool,
+}

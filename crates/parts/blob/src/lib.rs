@@ -1,1 +1,118 @@
-//! Chunk stores: a directory, memory, and a faulty wrapper.
+//! Chunk stores: where an OST keeps its objects.
+//!
+//! A backend declares what it can do ([`Abilities`]); the data room works with any set. Objects are written whole and
+//! once. When a put is answered, the object survives this process; after [`ChunkStore::sync`] also the machine.
+//!
+//! * [`DirChunks`]: a directory on any file system.
+//! * [`MemoryChunks`]: for tests and simulated worlds.
+//! * [`FaultyChunks`]: any other, failing as told.
+//! * [`conformance`]: what every backend must do, as one suite.
+//!
+//! To add a backend: implement [`ChunkStore`], run the conformance suite on it, and give it a name in the settings.
+//! Knows no protocol, no MDS, no client.
+//!
+//! Invariants: a half-written object is never readable; a put that is repeated with the same bytes succeeds, with others it is
+//! refused; what is read carries the checks it was written with, so damage shows at the reader.
+
+pub mod conformance;
+
+use bytes::Bytes;
+use std::io;
+use tieline_format::object::ObjectTrailer;
+use tieline_types::{ChunkId, ErrorKind};
+use tieline_world::Bulk;
+
+/// What a backend can do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Abilities {
+    /// Reads a part without the whole.
+    pub range: bool,
+    /// Adds to an object that is there.
+    pub append: bool,
+    /// Publishes under a final name in one step.
+    pub rename: bool,
+    /// Hands out open files that the kernel can send from.
+    pub sendfile: bool,
+}
+
+/// Room in a backend.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Space {
+    pub bytes_total: u64,
+    pub bytes_free: u64,
+    pub objects_total: u64,
+    pub objects_free: u64,
+}
+
+/// A range of an object, widened to whole blocks.
+#[derive(Debug)]
+pub struct Slice {
+    /// Where the bytes start in the object: a multiple of the block size.
+    pub offset: u64,
+    pub bulk: Bulk,
+    /// CRC32C per block of `bulk`.
+    pub checks: Vec<u32>,
+    /// Bytes of the whole object.
+    pub object_length: u64,
+}
+
+/// A backend.
+#[async_trait::async_trait]
+pub trait ChunkStore: Send + Sync {
+    fn abilities(&self) -> Abilities;
+
+    /// For messages: `directory /data/ost0`.
+    fn describe(&self) -> String;
+
+    /// Writes a whole object. `trailer.checks` were verified against `data` by the caller.
+    async fn put(&self, trailer: &ObjectTrailer, data: Bytes) -> Result<(), Error>;
+
+    /// Reads a range, widened to whole blocks. A range beyond the end is cut; one that starts there is empty.
+    async fn read(&self, chunk: ChunkId, offset: u64, length: u32) -> Result<Slice, Error>;
+
+    /// What the object remembers, and its length.
+    async fn stat(&self, chunk: ChunkId) -> Result<(ObjectTrailer, u64), Error>;
+
+    /// Deletes an object; says whether it was there.
+    async fn delete(&self, chunk: ChunkId) -> Result<bool, Error>;
+
+    /// Makes objects survive the machine. An absent one is an error.
+    async fn sync(&self, chunks: &[ChunkId]) -> Result<(), Error>;
+
+    /// Up to `limit` objects after `after`, in the order of their ids.
+    async fn list(&self, after: Option<ChunkId>, limit: usize) -> Result<Vec<ChunkId>, Error>;
+
+    async fn space(&self) -> Result<Space, Error>;
+}
+
+/// What a backend can answer instead.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("chunk {chunk} is not in {store}")]
+    Absent { chunk: ChunkId, store: String },
+    #[error("chunk {chunk} is already in {store} with other bytes")]
+    Different { chunk: ChunkId, store: String },
+    #[error("{store} is full")]
+    Full { store: String },
+    #[error("{store} is read-only")]
+    ReadOnly { store: String },
+    #[error("chunk {chunk} in {store} is damaged: {reason}")]
+    Damaged { chunk: ChunkId, store: String, reason: String },
+    #[error("{store} is not what it was or should be: {reason}")]
+    WrongStore { store: String, reason: String },
+    #[error("{store} failed to {doing}")]
+    Failed { store: String, doing: &'static str, source: io::Error },
+}
+
+impl Error {
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Absent { .. } => ErrorKind::Gone,
+            Self::Different { .. } => ErrorKind::Exists,
+            Self::Full { .. } => ErrorKind::NoSpace,
+            Self::ReadOnly { .. } => ErrorKind::ReadOnly,
+            Self::Damaged { .. } => ErrorKind::Corrupt,
+            Self::WrongStore { .. } | Self::Failed { .. } => ErrorKind::StorageFault,
+        }
+    }
+}

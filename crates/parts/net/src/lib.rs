@@ -1,1 +1,201 @@
-//! Sessions over frames: a state machine without sockets and the loop that drives it.
+//! Sessions over frames: a state machine without sockets, and the loops that drive it.
+//!
+//! The client's side is a [`Channel`]: calls go out numbered, many at once, and their replies come back in any order; a lost
+//! connection is made again, and requests that were not answered are sent again under their numbers. The server's side
+//! is a [`Service`]: it answers requests, and may send notices on the connection that the client made.
+//!
+//! * [`link`]: the client's state machine ([`link::State`]): events and time in, actions out.
+//! * [`session`]: the loop that drives it ([`Session`]).
+//! * [`server`]: accepts connections, greets, dispatches ([`Server`]).
+//! * [`frames`]: frames over a stream, bulk beside them.
+//!
+//! Does not know what calls mean, only which of them are mutations.
+//!
+//! Invariants: a request gets exactly one outcome; memory for requests and bulk is bounded on both sides; every wait ends
+//! with its deadline, its cancellation, or the session.
+
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
+use tieline_types::{Caller, ErrorKind, Grant, RequestNumber, SessionId};
+use tieline_wire::{
+    Call, Envelope, Failure, Hello, Notice, NoticeAnswer, Op, Refusal, Request, Welcome,
+};
+use tieline_world::Bulk;
+
+pub mod frames;
+pub mod link;
+pub mod server;
+pub mod session;
+
+pub use server::{Notifier, Server, ServerSettings};
+pub use session::{Session, SessionSettings};
+
+/// A way to one server. Cloned freely, shared by everyone who talks to that server.
+#[async_trait::async_trait]
+pub trait Channel: Send + Sync {
+    /// Sends a request and waits for its outcome.
+    ///
+    /// Dropping the future cancels: the server is told, and the outcome of a mutation is unknown.
+    async fn exchange(&self, outgoing: Outgoing) -> Result<Incoming, CallError>;
+
+    /// The session as the server last welcomed it; `None` before it did.
+    fn standing(&self) -> Option<Standing>;
+
+    /// Frames sent that were answered: the round trips so far.
+    fn round_trips(&self) -> u64;
+
+    /// Ends the session in good order, giving back all it holds. Waits at most `patience`.
+    async fn close(&self, patience: Duration);
+}
+
+/// A request on its way out.
+pub struct Outgoing {
+    pub caller: Caller,
+    pub request: Request,
+    pub bulk: Bulk,
+    /// How long the caller waits, connecting included. `None`: as long as it takes.
+    pub patience: Option<Duration>,
+}
+
+/// What came back.
+pub struct Incoming {
+    pub op: Op,
+    pub body: Bytes,
+    pub bulk: Bytes,
+}
+
+/// What the server granted this session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Standing {
+    pub session: SessionId,
+    pub grant: Grant,
+    pub boot: u64,
+    pub lease: Duration,
+    pub is_connected: bool,
+}
+
+/// A call that brought no reply.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// The server said no.
+    #[error(transparent)]
+    Refused(Failure),
+    #[error("{server} did not answer within {} s", .patience.as_secs())]
+    Timeout { server: String, patience: Duration },
+    #[error("{server} refused the connection")]
+    Handshake { server: String, source: Refusal },
+    #[error("session with {server} is closed")]
+    Closed { server: String },
+    /// The session expired at the server while requests were under way.
+    #[error("session with {server} was lost")]
+    SessionLost { server: String },
+    #[error("{server} answered {op:?} with a body that cannot be read")]
+    Body { server: String, op: Op, source: tieline_wire::BodyError },
+}
+
+impl CallError {
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Refused(failure) => failure.kind,
+            Self::Timeout { .. } => ErrorKind::Timeout,
+            Self::Handshake { source, .. } => source.kind,
+            Self::Closed { .. } => ErrorKind::Disconnected,
+            Self::SessionLost { .. } => ErrorKind::SessionLost,
+            Self::Body { .. } => ErrorKind::Protocol,
+        }
+    }
+}
+
+/// A typed call over any channel.
+pub async fn call<C: Call>(
+    channel: &dyn Channel,
+    caller: &Caller,
+    message: C,
+    bulk: Bulk,
+    patience: Option<Duration>,
+) -> Result<(C::Reply, Bytes), CallError> {
+    let outgoing = Outgoing { caller: caller.clone(), request: message.into(), bulk, patience };
+    let incoming = channel.exchange(outgoing).await?;
+    let reply = tieline_wire::decode(&incoming.body).map_err(|source| CallError::Body {
+        server: String::new(),
+        op: C::OP,
+        source,
+    })?;
+    Ok((reply, incoming.bulk))
+}
+
+/// Who hears what a server says unasked, and how the connection fares.
+#[async_trait::async_trait]
+pub trait NoticeSink: Send + Sync {
+    /// Called from a task of its own; answer soon.
+    async fn notice(&self, notice: Notice) -> NoticeAnswer;
+
+    /// The server welcomed us. If `welcome.boot` or the session is new, leases of before are gone.
+    fn connected(&self, welcome: &Welcome);
+
+    /// The connection was lost; it is being made again.
+    fn disconnected(&self);
+
+    /// Everything sent before this moment (tokio's clock) was received: leases count from `sent`.
+    fn renewed(&self, sent: tokio::time::Instant);
+}
+
+/// What a server does. One service answers all calls that come to one port.
+#[async_trait::async_trait]
+pub trait Service: Send + Sync {
+    /// Greets a connection: a new session, or the old one resumed.
+    async fn welcome(&self, hello: &Hello, peer: &str) -> Result<Welcome, Refusal>;
+
+    /// The session's connection stands; notices may be sent through `notifier` until [`Service::disconnected`].
+    fn connected(&self, session: SessionId, notifier: Notifier);
+
+    /// Answers one request. Cancelled requests are dropped at an await point; the deadline is enforced by the caller.
+    async fn call(&self, context: CallContext, request: Request, bulk: Bytes) -> Response;
+
+    /// Any frame came: the session lives.
+    fn heard(&self, session: SessionId);
+
+    /// The connection is gone; the session may come back.
+    fn disconnected(&self, session: SessionId);
+
+    /// The client said goodbye: the session is over.
+    async fn goodbye(&self, session: SessionId);
+}
+
+/// Who asks.
+#[derive(Clone, Debug)]
+pub struct CallContext {
+    pub session: SessionId,
+    pub number: RequestNumber,
+    pub envelope: Envelope,
+    /// How long the client still waits.
+    pub patience: Option<Duration>,
+}
+
+/// The answer to a request.
+pub type Response = Result<Reply, Failure>;
+
+/// An encoded reply and the bytes beside it.
+#[derive(Debug, Default)]
+pub struct Reply {
+    pub body: Vec<u8>,
+    pub bulk: Bulk,
+}
+
+impl Reply {
+    pub fn new<C: Call>(reply: &C::Reply) -> Self {
+        Self { body: tieline_wire::encode(reply), bulk: Bulk::Empty }
+    }
+}
+
+/// A channel to somewhere, made on demand.
+pub trait Dialer: Send + Sync {
+    /// A channel that keeps itself connected to one of `addresses` until it is closed or dropped.
+    fn dial(
+        &self,
+        addresses: &[String],
+        hello: Hello,
+        sink: Arc<dyn NoticeSink>,
+    ) -> Arc<dyn Channel>;
+}

@@ -1,1 +1,93 @@
 //! Clock, dice and transport: the only room that touches the outside.
+//!
+//! Programs build a [`World`] of real parts ([`real`]); `checks/sim` builds one of simulated parts, so that a seed decides
+//! everything that happens. Timers are tokio's, which simulated worlds pause and wind themselves; wall time and
+//! randomness come only from here.
+//!
+//! * [`Clock`]: what time it is for people.
+//! * [`Dice`]: random bytes.
+//! * [`Transport`]: reliable byte streams between addresses.
+//! * [`Bulk`]: bytes to send that need not pass through memory.
+//!
+//! Does not know what the bytes mean.
+
+mod bulk;
+mod real;
+
+pub use bulk::{Bulk, FileRange};
+pub use real::{SystemClock, SystemDice, TcpTransport};
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// Everything outside.
+#[derive(Clone)]
+pub struct World {
+    pub clock: Arc<dyn Clock>,
+    pub dice: Arc<dyn Dice>,
+    pub transport: Arc<dyn Transport>,
+}
+
+impl World {
+    /// The machine we run on.
+    pub fn real() -> Self {
+        Self {
+            clock: Arc::new(SystemClock),
+            dice: Arc::new(SystemDice),
+            transport: Arc::new(TcpTransport::default()),
+        }
+    }
+
+    /// A random number, for ids and jitter.
+    pub fn random(&self) -> u64 {
+        let mut bytes = [0; 8];
+        self.dice.fill(&mut bytes);
+        u64::from_le_bytes(bytes)
+    }
+}
+
+/// What time it is. Only for people and for records: intervals are measured with tokio's clock.
+pub trait Clock: Send + Sync {
+    /// Since 1970-01-01 00:00 UTC.
+    fn wall(&self) -> Duration;
+}
+
+/// Randomness.
+pub trait Dice: Send + Sync {
+    fn fill(&self, bytes: &mut [u8]);
+}
+
+/// Reliable, ordered byte streams.
+#[async_trait::async_trait]
+pub trait Transport: Send + Sync {
+    /// Connects to `HOST:PORT`, trying every address the name has, for at most `patience`.
+    async fn connect(&self, address: &str, patience: Duration) -> io::Result<Connection>;
+
+    /// Listens at `HOST:PORT`; port 0 for any free one.
+    async fn listen(&self, address: &str) -> io::Result<Box<dyn Listener>>;
+}
+
+#[async_trait::async_trait]
+pub trait Listener: Send {
+    /// `HOST:PORT` with the port that was chosen.
+    fn address(&self) -> io::Result<String>;
+
+    async fn accept(&mut self) -> io::Result<Connection>;
+}
+
+/// A stream, in its two directions.
+pub struct Connection {
+    pub reader: Box<dyn AsyncRead + Send + Unpin>,
+    pub writer: Box<dyn StreamWriter>,
+    /// The other end's address, for messages.
+    pub peer: String,
+}
+
+/// The sending direction of a stream.
+#[async_trait::async_trait]
+pub trait StreamWriter: AsyncWrite + Send + Unpin {
+    /// Sends a range of a file, by the kernel where it can, else through memory.
+    async fn send_file(&mut self, range: &FileRange) -> io::Result<()>;
+}

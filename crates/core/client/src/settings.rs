@@ -1,0 +1,48 @@
+//! What a client is told, and what it is plugged into.
+
+use std::sync::Arc;
+use std::time::Duration;
+use tieline_auth::{MapCell, Rule};
+use tieline_net::Dialer;
+use tieline_types::FileId;
+use tieline_world::World;
+
+/// What an operator says.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Longest wait for a server that does not answer; past it an errno.
+    pub wait: Duration,
+    /// Bytes taken from programs and not yet at an OSS; writers wait beyond.
+    pub dirty_bytes_max: usize,
+    /// Bytes read ahead and kept for readers.
+    pub read_bytes_max: usize,
+    /// How far ahead of one sequential reader.
+    pub window_max: u64,
+    /// Files remembered, beyond those that are open or known to the kernel.
+    pub inodes_max: usize,
+    /// For servers' logs: `mount /extenci on wn17`.
+    pub description: String,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            wait: Duration::from_secs(15 * 60),
+            dirty_bytes_max: 256 << 20,
+            read_bytes_max: 256 << 20,
+            window_max: 32 << 20,
+            inodes_max: 200_000,
+            description: String::new(),
+        }
+    }
+}
+
+/// What a client is plugged into.
+pub struct Parts {
+    pub world: World,
+    pub dialer: Arc<dyn Dialer>,
+    pub map: MapCell,
+    /// The directory that is the root here: an MDT's root, or one below it.
+    pub root: FileId,
+    pub rule: Rule,
+}

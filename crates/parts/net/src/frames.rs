@@ -1,0 +1,1 @@
+//! Frames over a stream, bulk beside them.

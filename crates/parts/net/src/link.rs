@@ -1,0 +1,1 @@
+//! The client's state machine: events and time in, actions out.

@@ -1,0 +1,69 @@
+//! Bytes that travel beside a message.
+
+use bytes::Bytes;
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+/// Bytes to send: in memory, or still in a file from where the kernel can send them.
+#[derive(Clone, Default)]
+pub enum Bulk {
+    #[default]
+    Empty,
+    Bytes(Bytes),
+    File(FileRange),
+}
+
+/// `length` bytes at `offset` of an open file. The file is never changed while the range exists.
+#[derive(Clone)]
+pub struct FileRange {
+    pub file: Arc<File>,
+    pub offset: u64,
+    pub length: u32,
+}
+
+impl Bulk {
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Empty => 0,
+            Self::Bytes(bytes) => bytes.len(),
+            Self::File(range) => range.length as usize,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes themselves, read (blocking) if they are still in a file.
+    pub fn to_bytes(&self) -> io::Result<Bytes> {
+        match self {
+            Self::Empty => Ok(Bytes::new()),
+            Self::Bytes(bytes) => Ok(bytes.clone()),
+            Self::File(range) => {
+                let mut bytes = vec![0; range.length as usize];
+                range.file.read_exact_at(&mut bytes, range.offset)?;
+                Ok(bytes.into())
+            }
+        }
+    }
+}
+
+impl From<Bytes> for Bulk {
+    fn from(bytes: Bytes) -> Self {
+        if bytes.is_empty() { Self::Empty } else { Self::Bytes(bytes) }
+    }
+}
+
+impl fmt::Debug for Bulk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = match self {
+            Self::Empty => "empty",
+            Self::Bytes(_) => "memory",
+            Self::File(_) => "file",
+        };
+        write!(f, "Bulk({} bytes, {place})", self.len())
+    }
+}
