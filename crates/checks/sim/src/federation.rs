@@ -1,0 +1,1 @@
+//! The hosts of a two-site federation.

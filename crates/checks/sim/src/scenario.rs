@@ -1,0 +1,1 @@
+//! What happens in one run.
