@@ -15,6 +15,10 @@ pub struct MapReply {
     #[n(1)]
     #[cbor(with = "minicbor::bytes")]
     pub signed: Vec<u8>,
+    /// The federation's public key, as hexadecimal digits: for a client that meets the federation for the first
+    /// time and decides to trust it. Proves nothing.
+    #[n(2)]
+    pub key: Option<String>,
 }
 
 /// Changes the map. Only the MDS that holds the federation's signing key does it.
