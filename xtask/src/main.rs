@@ -1,1 +1,98 @@
-fn main() {}
+//! The project's own commands: `cargo xtask NAME`. One file per command; each mostly calls cargo.
+//!
+//! `check` before every commit, `test` before every merge; the rest are parts of these two, or
+//! tools.
+
+mod check;
+mod docs;
+mod fuzz;
+mod steps;
+mod test;
+mod tidy;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Tieline's own commands")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Formatting, clippy without a warning, tidy
+    Check,
+    /// Every test: unit, golden, conformance, model, simulation, then the lab
+    Test,
+    /// One conformance suite per seam, on every implementation
+    Conform,
+    /// The whole system in a simulated world
+    Sim {
+        /// Play this seed only, as a failure's message says
+        #[arg(long)]
+        seed: Option<u64>,
+    },
+    /// Die at each named crash point, reopen, check
+    Crash,
+    /// Real processes and real mounts
+    Lab {
+        /// Only tests whose name contains this
+        filter: Option<String>,
+    },
+    /// Feed a decoder with invented bytes (needs nightly and cargo-fuzz)
+    Fuzz {
+        target: String,
+        #[arg(long, default_value_t = 60)]
+        seconds: u32,
+    },
+    /// Rewrite the golden files; the diff is the review
+    Bless,
+    /// Rewrite generated pages and the hashes that lock documents to code
+    Docs {
+        /// Change nothing; fail if something would change
+        #[arg(long)]
+        check: bool,
+    },
+    /// The laws of the house: arrows, sizes, words, locked documents
+    Tidy,
+    /// Benchmarks, in a release build
+    Bench { arguments: Vec<String> },
+    /// The program itself, in a debug build
+    #[command(trailing_var_arg = true, allow_hyphen_values = true)]
+    Run { arguments: Vec<String> },
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<()> {
+    match command {
+        Command::Check => check::run(),
+        Command::Test => test::all(),
+        Command::Conform => test::conform(),
+        Command::Sim { seed } => test::sim(seed),
+        Command::Crash => test::crash(),
+        Command::Lab { filter } => test::lab(filter.as_deref()),
+        Command::Fuzz { target, seconds } => fuzz::run(&target, seconds),
+        Command::Bless => test::bless(),
+        Command::Docs { check } => docs::run(check),
+        Command::Tidy => tidy::run(),
+        Command::Bench { arguments } => {
+            let head = ["run", "--release", "--package", "tieline-bench", "--"];
+            steps::cargo(&head, &arguments)
+        }
+        Command::Run { arguments } => {
+            steps::cargo(&["run", "--package", "tieline", "--"], &arguments)
+        }
+    }
+}

@@ -1,0 +1,43 @@
+# What a newcomer and a packager need; everything else is `cargo xtask`.
+
+.PHONY: help demo demo-down build test install uninstall
+.DEFAULT_GOAL := help
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+CARGO ?= cargo
+# Where cargo builds; the tests' Python environment lives there too.
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+TARGET_ABSOLUTE := $(abspath $(TARGET))
+
+help:
+	@echo 'make demo              a whole federation on this machine, with real CMS events in it'
+	@echo '                       (MOUNT=/extenci, FILES="a.root b.root" for files of your own, YES=1)'
+	@echo 'make demo-down         remove every trace of it'
+	@echo 'make build             the program, for use: $(TARGET)/release/tieline'
+	@echo 'make test              every test, with all set-up (YES=1: do not ask)'
+	@echo 'make install           build and install below PREFIX=$(PREFIX) (DESTDIR= for packagers)'
+	@echo 'make uninstall         remove what install put there'
+
+build:
+	$(CARGO) build --release --package tieline
+
+demo:
+	@CARGO='$(CARGO)' TARGET='$(TARGET_ABSOLUTE)' ./demo/up.sh
+
+demo-down:
+	@TARGET='$(TARGET_ABSOLUTE)' ./demo/down.sh
+
+test:
+	@./crates/checks/lab/setup.sh system
+	@./crates/checks/lab/setup.sh python '$(TARGET_ABSOLUTE)/test-python'
+	TIELINE_PYTHON='$(TARGET_ABSOLUTE)/test-python/bin/python' $(CARGO) xtask test
+
+install: build
+	install -D -m 755 '$(TARGET)/release/tieline' '$(DESTDIR)$(PREFIX)/bin/tieline'
+	install -d '$(DESTDIR)$(PREFIX)/sbin'
+	# mount(8) looks for mount.TYPE in /sbin and /usr/sbin, and in PATH's other sbin folders.
+	ln -sf ../bin/tieline '$(DESTDIR)$(PREFIX)/sbin/mount.tieline'
+
+uninstall:
+	rm -f '$(DESTDIR)$(PREFIX)/bin/tieline' '$(DESTDIR)$(PREFIX)/sbin/mount.tieline'

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Sets a machine up for the tests, and says what it does before it does it.
+#
+# usage: setup.sh system            distribution packages (asks, unless YES=1 or CI is set)
+#        setup.sh python FOLDER     a Python environment with uproot
+set -euo pipefail
+
+# What the tests use, and which package has it on Debian.
+packages=(
+  gcc libc6-dev       # building Rust programs, and the C project of the lab
+  fuse3               # mounting without being root
+  iproute2            # network namespaces
+  attr acl            # getfattr, setfattr, getfacl
+  python3 python3-venv # uproot, SQLite
+  util-linux procps   # mount(8), ps
+)
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+agree() {
+  [ "${YES:-}" = 1 ] || [ -n "${CI:-}" ] && return 0
+  local answer
+  read -r -p "$1 [y/N] " answer || answer=n
+  case "$answer" in [yY]*) ;; *) echo "Nothing was changed."; exit 1 ;; esac
+}
+
+system() {
+  if ! command -v dpkg-query >/dev/null; then
+    echo "Not a Debian system: these must be installed by hand: ${packages[*]}"
+    return
+  fi
+  local missing=() package
+  for package in "${packages[@]}"; do
+    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' \
+      || missing+=("$package")
+  done
+  if [ ${#missing[@]} -gt 0 ]; then
+    echo "The tests need these packages of the distribution: ${missing[*]}"
+    agree "Install them with apt-get?"
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get update -q
+    as_root env DEBIAN_FRONTEND=noninteractive \
+      apt-get install -q -y --no-install-recommends "${missing[@]}"
+  fi
+  if [ ! -e /dev/fuse ]; then
+    echo "/dev/fuse is missing: loading the kernel's fuse module"
+    as_root modprobe fuse || true
+  fi
+  if [ ! -e /dev/fuse ]; then
+    # In a container the module may be there and the device node not.
+    as_root mknod -m 666 /dev/fuse c 10 229 || true
+  fi
+}
+
+python() {
+  local folder=$1
+  # The stamp is written last: an environment that was cut short is made again.
+  local stamp="$folder/ready-1"
+  [ -e "$stamp" ] && return
+  echo "Making a Python environment in $folder (uproot, awkward, numpy from PyPI)"
+  rm -rf "$folder"
+  python3 -m venv "$folder"
+  "$folder/bin/pip" install --quiet --disable-pip-version-check uproot awkward numpy
+  touch "$stamp"
+}
+
+"$@"

@@ -1,0 +1,50 @@
+//! The tests, layer by layer.
+//!
+//! `all` first runs what needs nothing but a compiler, then the lab, which needs `/dev/fuse` and,
+//! for a few tests, root; `make test` sets that up.
+
+use crate::steps;
+use anyhow::Result;
+
+const NOTHING: &[&str] = &[];
+
+pub fn all() -> Result<()> {
+    steps::cargo(&["test", "--workspace", "--exclude", "tieline-lab"], NOTHING)?;
+    lab(None)
+}
+
+/// The suites that every implementation of a seam passes.
+pub fn conform() -> Result<()> {
+    let seams = ["--package", "tieline-kv", "--package", "tieline-blob"];
+    steps::cargo(&["test"], &[&seams[..], &["conform"]].concat())
+}
+
+pub fn sim(seed: Option<u64>) -> Result<()> {
+    let mut command = steps::cargo_command();
+    command.args(["test", "--package", "tieline-sim", "--", "--nocapture"]);
+    if let Some(seed) = seed {
+        command.env("TIELINE_SIM_SEED", seed.to_string());
+    }
+    steps::run(&mut command)
+}
+
+/// Tests named after a crash, in every room that writes to disk.
+pub fn crash() -> Result<()> {
+    let rooms = ["tieline-kv", "tieline-blob", "tieline-meta", "tieline-data"];
+    let packages: Vec<_> = rooms.iter().flat_map(|room| ["--package", room]).collect();
+    steps::cargo(&["test"], &[&packages[..], &["crash"]].concat())
+}
+
+pub fn lab(filter: Option<&str>) -> Result<()> {
+    // Built first, so that its messages show and no test waits for it.
+    steps::cargo(&["build", "--package", "tieline"], NOTHING)?;
+    let filter: Vec<_> = filter.into_iter().collect();
+    steps::cargo(&["test", "--package", "tieline-lab", "--no-fail-fast"], &filter)
+}
+
+/// Golden files are written by the tests that compare them, when asked.
+pub fn bless() -> Result<()> {
+    let mut command = steps::cargo_command();
+    command.args(["test", "--package", "tieline-wire", "--package", "tieline-format", "golden"]);
+    steps::run(command.env("TIELINE_BLESS", "1"))
+}
