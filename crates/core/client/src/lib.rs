@@ -291,8 +291,10 @@ pub trait CacheListener: Send + Sync {
 /// What a door must forget.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Invalidation {
-    /// Names that change, and names that may only not be believed any more.
+    /// Names that change.
     pub entries: Vec<(FileId, Name)>,
+    /// Names that may only not be believed any more: to be asked for again at their next use.
+    pub doubted: Vec<(FileId, Name)>,
     /// Files whose attributes may not be believed any more.
     pub attributes: Vec<FileId>,
     /// Files whose bytes change.
