@@ -111,10 +111,10 @@ impl fmt::Display for Span {
         let millis = self.0.as_millis();
         let (factor, unit) = match millis {
             0 => (1_000, "s"),
-            _ if millis % 86_400_000 == 0 => (86_400_000, "d"),
-            _ if millis % 3_600_000 == 0 => (3_600_000, "h"),
-            _ if millis % 60_000 == 0 => (60_000, "min"),
-            _ if millis % 1_000 == 0 => (1_000, "s"),
+            _ if millis.is_multiple_of(86_400_000) => (86_400_000, "d"),
+            _ if millis.is_multiple_of(3_600_000) => (3_600_000, "h"),
+            _ if millis.is_multiple_of(60_000) => (60_000, "min"),
+            _ if millis.is_multiple_of(1_000) => (1_000, "s"),
             _ => (1, "ms"),
         };
         f.pad(&format!("{} {unit}", millis / factor))
