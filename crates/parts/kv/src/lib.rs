@@ -1,9 +1,11 @@
-//! An ordered key-value space with serializable transactions: the seam every metadata engine stands behind.
+//! An ordered key-value space with serializable transactions: the seam every metadata engine
+//! stands behind.
 //!
-//! A transaction reads one state of the store ([`Transaction::read`] in batches, [`Transaction::scan`] with a bound), buffers
-//! its writes, and commits them all or not at all. Two transactions that met are an ordinary outcome:
-//! [`Error::Conflict`], from a read or from the commit, means *run it again*. A commit answers when it is durable; engines
-//! gather the commits that wait together into one group.
+//! A transaction reads one state of the store ([`Transaction::read`] in batches,
+//! [`Transaction::scan`] with a bound), buffers its writes, and commits them all or not at all.
+//! Two transactions that met are an ordinary outcome: [`Error::Conflict`], from a read or from the
+//! commit, means *run it again*. A commit answers when it is durable; engines gather the commits
+//! that wait together into one group.
 //!
 //! * [`MemoryStore`]: for tests and simulated worlds.
 //! * [`EmbeddedStore`]: redb in one file.
@@ -11,25 +13,35 @@
 //!
 //! Knows nothing of files, and nothing of what keys mean.
 //!
-//! Invariants: a transaction sees its own writes; what it read was one state at one version, and if it wrote, nothing it
-//! read has changed when it commits; versions grow with every commit that writes.
+//! Invariants: a transaction sees its own writes; what it read was one state at one version, and
+//! if it wrote, nothing it read has changed when it commits; versions grow with every commit that
+//! writes.
 
 pub mod conformance;
+mod embedded;
+mod memory;
+mod overlay;
+
+pub use embedded::EmbeddedStore;
+pub use memory::MemoryStore;
 
 use std::future::Future;
 use std::pin::Pin;
 use tieline_types::{ErrorKind, Version};
 
-/// A key: any bytes, at most 512. Keys are ordered as their bytes are.
+/// A key: any bytes, at most [`KEY_MAX`]. Keys are ordered as their bytes are.
 pub type Key = Vec<u8>;
-/// A value: any bytes, at most 1 MiB.
+/// A value: any bytes, at most [`VALUE_MAX`].
 pub type Value = Vec<u8>;
+
+pub const KEY_MAX: usize = 512;
+pub const VALUE_MAX: usize = 1 << 20;
 
 /// An engine.
 #[async_trait::async_trait]
 pub trait Store: Send + Sync {
-    /// Begins a transaction on the newest committed state (which may still be on its way to the disk: a transaction that
-    /// read it commits after it).
+    /// Begins a transaction on the newest committed state (which may still be on its way to the
+    /// disk: a transaction that read it commits after it).
     async fn begin(&self) -> Result<Box<dyn Transaction>, Error>;
 
     /// For messages: `embedded /srv/tieline/mdt0000.redb`.
@@ -56,7 +68,8 @@ pub trait Transaction: Send {
 
     /// Decides now, in memory and in order; the returned future ends when the effects are durable.
     ///
-    /// Between the two, other transactions already see the effects. Dropping the future does not undo them.
+    /// Between the two, other transactions already see the effects. Dropping the future does not
+    /// undo them.
     async fn commit(self: Box<Self>) -> Result<Committed, Error>;
 }
 
@@ -99,7 +112,8 @@ pub enum Error {
     Full { store: String },
     #[error("store {store} is in use by another server")]
     InUse { store: String },
-    /// Nothing is known of what was last committed: the server must stop, and start again from the store.
+    /// Nothing is known of what was last committed: the server must stop, and start again from the
+    /// store.
     #[error("store {store} failed")]
     Failed { store: String, source: Box<dyn std::error::Error + Send + Sync> },
     /// An earlier failure ended the store.
