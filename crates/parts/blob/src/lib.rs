@@ -15,6 +15,14 @@
 //! refused; what is read carries the checks it was written with, so damage shows at the reader.
 
 pub mod conformance;
+mod dir;
+mod faulty;
+mod memory;
+mod range;
+
+pub use dir::{DirChunks, Identity};
+pub use faulty::{Faults, FaultyChunks};
+pub use memory::MemoryChunks;
 
 use bytes::Bytes;
 use std::io;
@@ -36,7 +44,7 @@ pub struct Abilities {
 }
 
 /// Room in a backend.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Space {
     pub bytes_total: u64,
     pub bytes_free: u64,
@@ -76,7 +84,7 @@ pub trait ChunkStore: Send + Sync {
     /// Deletes an object; says whether it was there.
     async fn delete(&self, chunk: ChunkId) -> Result<bool, Error>;
 
-    /// Makes objects survive the machine. An absent one is an error.
+    /// Makes objects survive the machine. An absent one is an error, the others are synced all the same.
     async fn sync(&self, chunks: &[ChunkId]) -> Result<(), Error>;
 
     /// Up to `limit` objects after `after`, in the order of their ids.
@@ -100,6 +108,9 @@ pub enum Error {
     Damaged { chunk: ChunkId, store: String, reason: String },
     #[error("{store} is not what it was or should be: {reason}")]
     WrongStore { store: String, reason: String },
+    /// The machine may forget these. Syncing them again would find nothing to do and succeed.
+    #[error("{store} could not make {} chunks durable", .chunks.len())]
+    NotDurable { chunks: Vec<ChunkId>, store: String, source: io::Error },
     #[error("{store} failed to {doing}")]
     Failed { store: String, doing: &'static str, source: io::Error },
 }
@@ -112,7 +123,9 @@ impl Error {
             Self::Full { .. } => ErrorKind::NoSpace,
             Self::ReadOnly { .. } => ErrorKind::ReadOnly,
             Self::Damaged { .. } => ErrorKind::Corrupt,
-            Self::WrongStore { .. } | Self::Failed { .. } => ErrorKind::StorageFault,
+            Self::WrongStore { .. } | Self::NotDurable { .. } | Self::Failed { .. } => {
+                ErrorKind::StorageFault
+            }
         }
     }
 }

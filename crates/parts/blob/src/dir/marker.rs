@@ -1,0 +1,156 @@
+//! The marker file `tieline-ost`: whose objects a directory holds.
+//!
+//! Without it a mount point whose file system is not mounted would look like an empty OST, and be filled. The process that
+//! serves the directory holds a lock on it.
+
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use tieline_types::{FsName, OstIndex};
+
+const NAME: &str = "tieline-ost";
+const DRAFT: &str = "tieline-ost.new";
+const VERSION: &str = "1";
+
+/// Whose objects a directory holds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Identity {
+    pub fs: FsName,
+    pub ost: OstIndex,
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of file system {}", self.ost.label(), self.fs)
+    }
+}
+
+/// The open and locked marker of a directory.
+#[derive(Debug)]
+pub(super) struct Marker {
+    pub file: File,
+    path: PathBuf,
+    /// Device and inode, by which it is known again.
+    node: (u64, u64),
+    pub uuid: String,
+}
+
+/// Why a directory was not taken.
+pub(super) enum MarkerError {
+    /// For people: what is wrong and what to do.
+    Wrong(String),
+    Io(&'static str, io::Error),
+}
+
+impl Marker {
+    /// Finds and locks the marker in `directory`.
+    pub fn open(directory: &Path, identity: &Identity) -> Result<Self, MarkerError> {
+        let path = directory.join(NAME);
+        let mut file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(absent(directory)),
+            Err(error) => return Err(MarkerError::Io("open its marker", error)),
+        };
+        let mut text = String::new();
+        file.read_to_string(&mut text)
+            .map_err(|error| MarkerError::Io("read its marker", error))?;
+        let uuid = check(&text, identity)?;
+        lock(&file)?;
+        let node = node(&file.metadata().map_err(|e| MarkerError::Io("stat its marker", e))?);
+        Ok(Self { file, path, node, uuid })
+    }
+
+    /// Is there a marker, whosever?
+    pub fn exists(directory: &Path) -> bool {
+        directory.join(NAME).symlink_metadata().is_ok()
+    }
+
+    /// Writes a marker, durably. A draft of an earlier attempt is replaced.
+    pub fn create(directory: &Path, identity: &Identity, uuid: [u8; 16]) -> io::Result<()> {
+        let uuid: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+        let text = format!(
+            "# Tieline keeps the objects of one OST here. Leave this file as it is.\n\
+             version = {VERSION}\nfs = \"{}\"\nost = {}\nuuid = \"{uuid}\"\n",
+            identity.fs, identity.ost
+        );
+        let draft = directory.join(DRAFT);
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&draft)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&draft, directory.join(NAME))?;
+        File::open(directory)?.sync_all()
+    }
+
+    /// Says why the directory is no longer what it was, if so: unmounted, mounted over, or replaced.
+    pub fn check_in_place(&self) -> Result<(), MarkerError> {
+        match self.path.metadata() {
+            Ok(metadata) if node(&metadata) == self.node => Ok(()),
+            Ok(_) => Err(MarkerError::Wrong(
+                "another directory is at its path now: was something mounted over it?".to_owned(),
+            )),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(MarkerError::Wrong(
+                format!("its marker {NAME} is gone: was it unmounted? mount it again and restart"),
+            )),
+            Err(error) => Err(MarkerError::Io("find its marker", error)),
+        }
+    }
+}
+
+fn node(metadata: &std::fs::Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
+}
+
+fn absent(directory: &Path) -> MarkerError {
+    MarkerError::Wrong(if directory.is_dir() {
+        format!("it has no marker {NAME}: is its file system mounted? if it is new, format it")
+    } else {
+        "there is no such directory: is its file system mounted?".to_owned()
+    })
+}
+
+/// Compares the marker's text with who it should belong to; gives its uuid.
+fn check(text: &str, identity: &Identity) -> Result<String, MarkerError> {
+    let field = |wanted: &str| {
+        let line = text.lines().find_map(|line| {
+            let (name, value) = line.split_once('=')?;
+            (name.trim() == wanted).then(|| value.trim().trim_matches('"').to_owned())
+        });
+        line.ok_or_else(|| MarkerError::Wrong(format!("its marker {NAME} has no `{wanted}`")))
+    };
+    let version = field("version")?;
+    if version != VERSION {
+        return Err(MarkerError::Wrong(format!(
+            "its marker has version {version}, this build knows {VERSION}: use a newer build"
+        )));
+    }
+    let (fs, ost) = (field("fs")?, field("ost")?);
+    if fs != identity.fs.as_str() || ost != identity.ost.to_string() {
+        let owner = match ost.parse() {
+            Ok(index) => OstIndex(index).label(),
+            Err(_) => format!("OST `{ost}`"),
+        };
+        return Err(MarkerError::Wrong(format!(
+            "it belongs to {owner} of file system {fs}, not to {identity}"
+        )));
+    }
+    field("uuid")
+}
+
+fn lock(file: &File) -> Result<(), MarkerError> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => {
+            Err(MarkerError::Wrong("another process serves it already".to_owned()))
+        }
+        // Some network file systems are mounted without locks.
+        Err(errno @ (Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOLCK)) => {
+            tracing::warn!(%errno, "file system has no locks: do not serve it twice");
+            Ok(())
+        }
+        Err(errno) => Err(MarkerError::Io("lock its marker", errno.into())),
+    }
+}

@@ -1,0 +1,96 @@
+//! One object file: data, then trailer and footer (`tieline_format::object`).
+
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::{self, IoSlice, Write};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use tieline_format::object::{ObjectError, ObjectFooter, ObjectTrailer};
+use tieline_types::ChunkId;
+
+/// An object that is open. Its file never changes any more.
+pub(super) struct Object {
+    pub file: Arc<File>,
+    /// Bytes of data, without the tail.
+    pub length: u64,
+    pub trailer: ObjectTrailer,
+}
+
+/// Why a file was not opened as an object.
+pub(super) enum OpenError {
+    Damaged(String),
+    Io(io::Error),
+}
+
+/// Trailer and footer of a chunk of 4 MiB take about 5 KiB: one read finds both.
+const TAIL_GUESS: u64 = 8 << 10;
+
+impl Object {
+    /// Reads the tail of `file`, which should be `chunk`'s.
+    pub fn open(file: File, chunk: ChunkId) -> Result<Self, OpenError> {
+        let total = file.metadata()?.len();
+        let footer_length = ObjectFooter::LENGTH as u64;
+        if total < footer_length {
+            return Err(ObjectError::NotSealed.into());
+        }
+        let mut tail = read_tail(&file, total, TAIL_GUESS.min(total))?;
+        let footer = tail.last_chunk().ok_or(ObjectError::NotSealed)?;
+        let footer = ObjectFooter::decode(footer, total)?;
+        let tail_length = u64::from(footer.trailer_length) + footer_length;
+        if tail_length > tail.len() as u64 {
+            tail = read_tail(&file, total, tail_length)?;
+        }
+        let start = tail.len() - tail_length as usize;
+        let end = tail.len() - ObjectFooter::LENGTH;
+        let trailer = footer.trailer(tail.get(start..end).unwrap_or_default())?;
+        if trailer.chunk != chunk {
+            let reason = format!("it holds chunk {} instead", trailer.chunk);
+            return Err(OpenError::Damaged(reason));
+        }
+        Ok(Self { file: Arc::new(file), length: footer.data_length, trailer })
+    }
+
+    /// Fills an empty file. Nobody knows its name yet.
+    pub fn write(mut file: File, trailer: ObjectTrailer, data: &[u8]) -> io::Result<Self> {
+        let tail = trailer.to_tail(data.len() as u64);
+        // One system call for both in all but odd cases.
+        let written = file.write_vectored(&[IoSlice::new(data), IoSlice::new(&tail)])?;
+        file.write_all(data.get(written..).unwrap_or_default())?;
+        file.write_all(tail.get(written.saturating_sub(data.len())..).unwrap_or_default())?;
+        Ok(Self { file: Arc::new(file), length: data.len() as u64, trailer })
+    }
+
+    /// Does it hold what `trailer` is about?
+    pub fn is_same(&self, trailer: &ObjectTrailer, length: u64) -> bool {
+        self.length == length && self.trailer.checks == trailer.checks
+    }
+
+    /// Bytes it takes in memory, roughly.
+    pub fn weight(&self) -> usize {
+        size_of::<Self>() + self.trailer.path.len() + size_of_val(self.trailer.checks.as_slice())
+    }
+}
+
+fn read_tail(file: &File, total: u64, length: u64) -> io::Result<Vec<u8>> {
+    let mut tail = vec![0; length as usize];
+    file.read_exact_at(&mut tail, total - length)?;
+    Ok(tail)
+}
+
+impl From<ObjectError> for OpenError {
+    fn from(error: ObjectError) -> Self {
+        Self::Damaged(error.to_string())
+    }
+}
+
+impl From<io::Error> for OpenError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<Errno> for OpenError {
+    fn from(errno: Errno) -> Self {
+        Self::Io(errno.into())
+    }
+}
