@@ -1,0 +1,148 @@
+//! Dispatches chunk requests to targets, and syncs in the background.
+//!
+//! Every failure says which OST, which chunk and why; what a person at the site should look at is logged here, once.
+
+use crate::TargetParts;
+use crate::target::Target;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tieline_types::{ErrorKind, ObjectName, OstIndex};
+use tieline_wire::data::{
+    DeleteChunks, DeleteChunksReply, ListObjects, ListObjectsReply, OstState, OstStatus,
+    OstStatusReply, PutChunk, PutChunkReply, ReadObject, ReadObjectReply, StatObject, SyncFile,
+    SyncFileReply,
+};
+use tieline_wire::{Call, Failure, Request, encode};
+use tieline_world::Bulk;
+use tokio::task::JoinSet;
+
+/// Nothing stays volatile for much longer than this.
+const SYNC_INTERVAL: Duration = Duration::from_secs(4);
+/// As the messages say: at most so many bytes in one read, so many chunks in one deletion or listing.
+const READ_BYTES_MAX: u32 = 64 << 20;
+const CHUNKS_MAX: usize = 4096;
+
+/// The OSTs of one OSS. All methods may be called from many tasks.
+pub struct ChunkService {
+    targets: BTreeMap<OstIndex, Arc<Target>>,
+}
+
+type Answer = Result<(Vec<u8>, Bulk), Failure>;
+
+impl ChunkService {
+    pub fn new(targets: BTreeMap<OstIndex, TargetParts>) -> Arc<Self> {
+        let targets = targets.into_iter().map(|(ost, parts)| (ost, Target::new(ost, parts)));
+        Arc::new(Self { targets: targets.collect() })
+    }
+
+    /// Answers one chunk request: the encoded reply, and the bytes beside it.
+    pub async fn call(&self, request: Request, bulk: Bytes) -> Answer {
+        match request {
+            Request::PutChunk(message) => self.put(message, bulk).await,
+            Request::ReadObject(message) => self.read(message).await,
+            Request::SyncFile(message) => self.sync(message).await,
+            Request::DeleteChunks(message) => self.delete(message).await,
+            Request::OstStatus(_) => {
+                reply::<OstStatus>(&OstStatusReply { osts: self.states().await })
+            }
+            Request::StatObject(message) => {
+                reply::<StatObject>(&self.target(message.ost)?.stat(message.chunk).await?)
+            }
+            Request::ListObjects(message) => self.list(message).await,
+            other => {
+                let detail = format!("{} is not a call of an OSS", other.op().name());
+                Err(Failure::new(ErrorKind::Protocol, detail))
+            }
+        }
+    }
+
+    /// How each OST is now.
+    pub async fn states(&self) -> Vec<OstState> {
+        let mut states = Vec::new();
+        for target in self.targets.values() {
+            states.push(target.state().await);
+        }
+        states
+    }
+
+    /// Syncs everything from time to time. Never ends: the program spawns it, and drops it at the end.
+    pub async fn run(&self) {
+        loop {
+            tokio::time::sleep(SYNC_INTERVAL).await;
+            self.sync_all().await;
+        }
+    }
+
+    /// Makes everything durable that is not, as before a shutdown. Errors are logged, and kept for who asks for the file.
+    pub async fn sync_all(&self) {
+        let mut syncs = JoinSet::new();
+        for target in self.targets.values().cloned() {
+            syncs.spawn(async move { target.sync_all().await });
+        }
+        while syncs.join_next().await.is_some() {}
+    }
+
+    async fn put(&self, message: PutChunk, bulk: Bytes) -> Answer {
+        self.target(message.ost)?.put(message, bulk).await?;
+        reply::<PutChunk>(&PutChunkReply {})
+    }
+
+    async fn read(&self, message: ReadObject) -> Answer {
+        let target = self.target(message.ost)?;
+        if message.length > READ_BYTES_MAX {
+            let length = message.length;
+            return Err(target.refuse(format!("read of {length} bytes exceeds {READ_BYTES_MAX}")));
+        }
+        let chunk = match message.object {
+            ObjectName::Chunk(chunk) => chunk,
+            ObjectName::External { path, .. } => {
+                let label = message.ost.label();
+                let detail = format!("{label}: adopted file {path}: not served by this version");
+                return Err(Failure::new(ErrorKind::NotSupported, detail));
+            }
+        };
+        let slice = target.read(chunk, message.offset, message.length).await?;
+        let (offset, checks, object_length) = (slice.offset, slice.checks, slice.object_length);
+        Ok((encode(&ReadObjectReply { offset, checks, object_length }), slice.bulk))
+    }
+
+    async fn sync(&self, message: SyncFile) -> Answer {
+        let synced = self.target(message.ost)?.sync_file(message.file).await?;
+        reply::<SyncFile>(&SyncFileReply { synced })
+    }
+
+    async fn delete(&self, message: DeleteChunks) -> Answer {
+        let target = self.target(message.ost)?;
+        let count = message.chunks.len();
+        if count > CHUNKS_MAX {
+            return Err(target.refuse(format!("deletion of {count} chunks exceeds {CHUNKS_MAX}")));
+        }
+        reply::<DeleteChunks>(&DeleteChunksReply { deleted: target.delete(&message.chunks).await? })
+    }
+
+    async fn list(&self, message: ListObjects) -> Answer {
+        let target = self.target(message.ost)?;
+        let limit = message.limit as usize;
+        if limit == 0 || limit > CHUNKS_MAX {
+            return Err(target.refuse(format!("listing of {limit} objects, 1 to {CHUNKS_MAX} fit")));
+        }
+        let chunks = target.list(message.after, limit).await?;
+        let is_end = chunks.len() < limit;
+        reply::<ListObjects>(&ListObjectsReply { chunks, is_end })
+    }
+
+    fn target(&self, ost: OstIndex) -> Result<&Arc<Target>, Failure> {
+        self.targets.get(&ost).ok_or_else(|| {
+            let here: Vec<String> = self.targets.keys().map(|ost| ost.label()).collect();
+            let detail =
+                format!("{} is not served here (served: {})", ost.label(), here.join(", "));
+            Failure::new(ErrorKind::WrongServer, detail)
+        })
+    }
+}
+
+fn reply<C: Call>(reply: &C::Reply) -> Answer {
+    Ok((encode(reply), Bulk::Empty))
+}

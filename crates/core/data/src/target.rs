@@ -1,0 +1,290 @@
+//! One OST: its store, its site's limits, and what in it is not durable yet.
+//!
+//! Every failure that leaves here begins with the OST's label and names the chunk. Faults of the storage and damaged bytes are
+//! logged here, since this is where they are turned into answers.
+//!
+//! Invariants: nothing is stored that its checks do not match; a put is answered after its chunk is noted as
+//! volatile; at most [`VOLATILE_MAX`] chunks are volatile for long, at most [`LOST_MAX`] are remembered as lost.
+
+use crate::volatile::{Note, Volatile};
+use crate::{Limits, TargetParts};
+use bytes::Bytes;
+use std::fmt::{Display, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tieline_blob::{ChunkStore, Error, Slice, Space};
+use tieline_format::object::ObjectTrailer;
+use tieline_telemetry::metrics::METRICS;
+use tieline_types::{ByteSize, ChunkId, ErrorKind, FileId, Layout, OstIndex, checksum};
+use tieline_wire::Failure;
+use tieline_wire::data::{ObjectOwner, OstState, PutChunk, StatObjectReply};
+use tokio::time::Instant;
+
+/// 16 GiB of usual chunks: more than four seconds of any network. Beyond it whoever puts syncs the oldest.
+const VOLATILE_MAX: usize = 4096;
+const SYNC_BATCH: usize = 256;
+/// Beyond this the disk is broken and takes no more.
+const LOST_MAX: usize = 65_536;
+/// How long an answer about free space serves for putting; what is put meanwhile is counted.
+const SPACE_AGE_MAX: Duration = Duration::from_secs(1);
+
+pub(crate) struct Target {
+    ost: OstIndex,
+    label: String,
+    store: Arc<dyn ChunkStore>,
+    limits: Limits,
+    volatile: Mutex<Volatile>,
+    room: Mutex<Option<Room>>,
+}
+
+/// Free space as it was last seen.
+#[derive(Clone, Copy)]
+struct Room {
+    bytes_free: u64,
+    seen: Instant,
+}
+
+impl Target {
+    pub fn new(ost: OstIndex, parts: TargetParts) -> Arc<Self> {
+        Arc::new(Self {
+            ost,
+            label: ost.label(),
+            store: parts.store,
+            limits: parts.limits,
+            volatile: Mutex::default(),
+            room: Mutex::default(),
+        })
+    }
+
+    pub async fn put(&self, message: PutChunk, data: Bytes) -> Result<(), Failure> {
+        let PutChunk { chunk, owner, checks, .. } = message;
+        self.put_check_bytes(chunk, &data, &checks)?;
+        self.put_check_limits(chunk, data.len() as u64).await?;
+        let ObjectOwner { file, offset, version, path } = owner;
+        let trailer = ObjectTrailer { chunk, file, offset, version, path, checks };
+        let stored = self.store.put(&trailer, data).await;
+        stored.map_err(|error| self.failure(format_args!("put of chunk {chunk}"), &error))?;
+        let count = {
+            let mut volatile = lock(&self.volatile);
+            volatile.note(file, chunk);
+            volatile.len()
+        };
+        if count > VOLATILE_MAX {
+            let oldest = lock(&self.volatile).oldest(SYNC_BATCH);
+            // A failure concerns other files: they hear of it when they are synced.
+            let _ = self.sync_notes(oldest).await;
+        }
+        Ok(())
+    }
+
+    fn put_check_bytes(&self, chunk: ChunkId, data: &[u8], checks: &[u32]) -> Result<(), Failure> {
+        if data.len() > Layout::CHUNK_SIZE_MAX as usize {
+            let (length, limit) = (data.len(), ByteSize(Layout::CHUNK_SIZE_MAX.into()));
+            return Err(self.refuse(format!("chunk {chunk} has {length} bytes, over {limit}")));
+        }
+        let Some(block) = checksum::first_mismatch(data, checks) else { return Ok(()) };
+        METRICS.corrupt_blocks.with_label_values(&["oss"]).inc();
+        let label = &self.label;
+        let detail = format!("{label}: block {block} of chunk {chunk} arrived damaged: send again");
+        tracing::warn!(%chunk, block, ost = %label, "chunk arrived damaged");
+        Err(Failure::new(ErrorKind::Corrupt, detail))
+    }
+
+    /// The site's own limits come first.
+    async fn put_check_limits(&self, chunk: ChunkId, length: u64) -> Result<(), Failure> {
+        let put = format_args!("put of chunk {chunk}");
+        let label = &self.label;
+        if self.limits.is_read_only {
+            let detail = format!("{label}: {put}: its site made it read-only");
+            return Err(Failure::new(ErrorKind::ReadOnly, detail));
+        }
+        if lock(&self.volatile).lost_count() >= LOST_MAX {
+            let detail = format!("{label}: {put}: too many chunks could not be made durable");
+            return Err(Failure::new(ErrorKind::StorageFault, detail));
+        }
+        let reserve = self.limits.reserve;
+        if reserve > 0 && !self.take_room(length).await.map_err(|e| self.failure(put, &e))? {
+            let reserve = ByteSize(reserve);
+            let detail = format!("{label}: {put}: full but for the {reserve} its site reserves");
+            return Err(Failure::new(ErrorKind::NoSpace, detail));
+        }
+        Ok(())
+    }
+
+    /// Counts `length` bytes of the free space as taken, if they fit above the reserve.
+    async fn take_room(&self, length: u64) -> Result<bool, Error> {
+        let wanted = length.saturating_add(self.limits.reserve);
+        let is_fresh = |room: &&mut Room| room.seen.elapsed() < SPACE_AGE_MAX;
+        if let Some(room) = lock(&self.room).as_mut().filter(is_fresh)
+            && room.bytes_free >= wanted
+        {
+            room.bytes_free -= length;
+            return Ok(true);
+        }
+        let bytes_free = self.store.space().await?.bytes_free;
+        let fits = bytes_free >= wanted;
+        let bytes_free = if fits { bytes_free - length } else { bytes_free };
+        *lock(&self.room) = Some(Room { bytes_free, seen: Instant::now() });
+        Ok(fits)
+    }
+
+    pub async fn read(&self, chunk: ChunkId, offset: u64, length: u32) -> Result<Slice, Failure> {
+        let slice = self.store.read(chunk, offset, length).await;
+        slice.map_err(|error| self.failure(format_args!("read of chunk {chunk}"), &error))
+    }
+
+    pub async fn stat(&self, chunk: ChunkId) -> Result<StatObjectReply, Failure> {
+        let stat = self.store.stat(chunk).await;
+        let (trailer, length) =
+            stat.map_err(|error| self.failure(format_args!("stat of chunk {chunk}"), &error))?;
+        let ObjectTrailer { file, offset, version, path, checks, .. } = trailer;
+        let checks: Vec<u8> = checks.into_iter().flat_map(u32::to_le_bytes).collect();
+        let owner = ObjectOwner { file, offset, version, path };
+        Ok(StatObjectReply { length, owner, check: checksum::crc32c(&checks) })
+    }
+
+    /// Deletes what is there of `chunks`; says how many that were.
+    pub async fn delete(&self, chunks: &[ChunkId]) -> Result<u32, Failure> {
+        let mut deleted = 0;
+        for &chunk in chunks {
+            // First, so that a sync that meets the gap knows why.
+            lock(&self.volatile).forget(chunk);
+            let was_there =
+                self.store.delete(chunk).await.map_err(|error| {
+                    self.failure(format_args!("deletion of chunk {chunk}"), &error)
+                })?;
+            deleted += u32::from(was_there);
+        }
+        Ok(deleted)
+    }
+
+    pub async fn list(
+        &self,
+        after: Option<ChunkId>,
+        limit: usize,
+    ) -> Result<Vec<ChunkId>, Failure> {
+        let chunks = self.store.list(after, limit).await;
+        chunks.map_err(|error| self.failure("listing of objects", &error))
+    }
+
+    /// Makes a file's chunks durable; says how many were not.
+    pub async fn sync_file(&self, file: FileId) -> Result<u32, Failure> {
+        let notes = lock(&self.volatile).of_file(file);
+        let count = notes.len() as u32;
+        let synced = self.sync_notes(notes).await;
+        // Lost just now, or in the background before.
+        let lost = lock(&self.volatile).lost_of_file(file);
+        if let Some(chunk) = lost {
+            let label = &self.label;
+            let detail =
+                format!("{label}: sync of file {file}: chunk {chunk} could not be made durable");
+            return Err(Failure::new(ErrorKind::StorageFault, detail));
+        }
+        synced.map_err(|error| self.failure(format_args!("sync of file {file}"), &error))?;
+        Ok(count)
+    }
+
+    /// Makes everything durable that was noted until now.
+    pub async fn sync_all(&self) {
+        let notes = lock(&self.volatile).oldest(usize::MAX);
+        for batch in notes.chunks(SYNC_BATCH) {
+            // Logged and remembered; the next batch may fare better.
+            let _ = self.sync_notes(batch.to_vec()).await;
+        }
+    }
+
+    /// Syncs chunks and settles them. Those that are lost are remembered.
+    async fn sync_notes(&self, mut notes: Vec<Note>) -> Result<(), Error> {
+        while !notes.is_empty() {
+            let chunks: Vec<ChunkId> = notes.iter().map(|note| note.chunk).collect();
+            let outcome = self.store.sync(&chunks).await;
+            match outcome {
+                Ok(()) => {
+                    lock(&self.volatile).settle(&notes);
+                    return Ok(());
+                }
+                Err(Error::Absent { chunk, .. }) if chunks.contains(&chunk) => {
+                    // Deleted meanwhile, unless nobody asked for that.
+                    if lock(&self.volatile).lose(&[chunk]) > 0 {
+                        tracing::error!(ost = %self.label, %chunk, "chunk vanished from its store");
+                    }
+                    notes.retain(|note| note.chunk != chunk);
+                }
+                Err(error) => {
+                    if let Error::NotDurable { chunks, .. } = &error {
+                        lock(&self.volatile).lose(chunks);
+                    }
+                    tracing::error!(ost = %self.label, reason = %chain(&error), "sync failed");
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How it is now, for the MDSs and for `/metrics`.
+    pub async fn state(&self) -> OstState {
+        let (space, mut trouble) = match self.store.space().await {
+            Ok(space) => (space, None),
+            Err(error) => (Space::default(), Some(chain(&error))),
+        };
+        let lost = lock(&self.volatile).lost_count();
+        if self.limits.is_read_only {
+            trouble = Some("its site made it read-only".to_owned());
+        } else if lost > 0 {
+            trouble.get_or_insert(format!("{lost} chunks could not be made durable"));
+        }
+        let mut bytes_free = space.bytes_free.saturating_sub(self.limits.reserve);
+        if bytes_free == 0 {
+            trouble.get_or_insert_with(|| match ByteSize(self.limits.reserve) {
+                ByteSize(0) => "full".to_owned(),
+                reserve => format!("full but for the {reserve} its site reserves"),
+            });
+        }
+        if self.limits.is_read_only {
+            bytes_free = 0;
+        }
+        let gauge = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        let label = [self.label.as_str()];
+        METRICS.ost_free_bytes.with_label_values(&label).set(gauge(bytes_free));
+        METRICS.ost_total_bytes.with_label_values(&label).set(gauge(space.bytes_total));
+        OstState {
+            ost: self.ost,
+            bytes_total: space.bytes_total,
+            bytes_free,
+            objects_total: space.objects_total,
+            objects_free: space.objects_free,
+            trouble,
+        }
+    }
+
+    /// A request that no version of us would serve.
+    pub fn refuse(&self, reason: String) -> Failure {
+        Failure::new(ErrorKind::InvalidArgument, format!("{}: {reason}", self.label))
+    }
+
+    fn failure(&self, doing: impl Display, error: &Error) -> Failure {
+        let (kind, detail) = (error.kind(), format!("{}: {doing}: {}", self.label, chain(error)));
+        if matches!(kind, ErrorKind::StorageFault | ErrorKind::Corrupt) {
+            tracing::warn!("{detail}");
+        }
+        Failure::new(kind, detail)
+    }
+}
+
+/// An error and what it came from, as one clause.
+fn chain(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(error) = source {
+        // Writing to a string does not fail.
+        let _ = write!(text, ": {error}");
+        source = error.source();
+    }
+    text
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing panics while these are held, and nothing waits.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

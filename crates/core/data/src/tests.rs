@@ -1,0 +1,233 @@
+use super::*;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use tieline_blob::{Faults, FaultyChunks, MemoryChunks};
+use tieline_types::{
+    ChunkId, ErrorKind, FileId, Grant, MdtIndex, ObjectName, OstIndex, Version, checksum,
+};
+use tieline_wire::data::*;
+use tieline_wire::{Call, Failure, decode};
+
+const OST: OstIndex = OstIndex(3);
+
+struct Bench {
+    service: Arc<ChunkService>,
+    memory: Arc<MemoryChunks>,
+    faults: Faults,
+}
+
+fn bench(limits: Limits) -> Bench {
+    let memory = Arc::new(MemoryChunks::new(1 << 20));
+    let faults = Faults::default();
+    let store = Arc::new(FaultyChunks::new(memory.clone(), faults.clone()));
+    let service = ChunkService::new(BTreeMap::from([(OST, TargetParts { store, limits })]));
+    Bench { service, memory, faults }
+}
+
+impl Bench {
+    async fn call<C: Call>(&self, message: C, bulk: Bytes) -> Result<(C::Reply, Bytes), Failure> {
+        let (body, bulk) = self.service.call(message.into(), bulk).await?;
+        Ok((decode(&body).unwrap(), bulk.to_bytes().unwrap()))
+    }
+
+    async fn ask<C: Call>(&self, message: C) -> Result<C::Reply, Failure> {
+        Ok(self.call(message, Bytes::new()).await?.0)
+    }
+
+    async fn put(&self, file: u64, serial: u64, length: usize) -> Result<(), Failure> {
+        let data = data(length);
+        self.call(put(file, serial, &data), data).await.map(drop)
+    }
+
+    async fn sync(&self, file: u64) -> Result<u32, Failure> {
+        Ok(self.ask(SyncFile { ost: OST, file: FileId(file) }).await?.synced)
+    }
+
+    async fn objects(&self) -> Vec<ChunkId> {
+        self.ask(ListObjects { ost: OST, after: None, limit: 100 }).await.unwrap().chunks
+    }
+}
+
+fn chunk(serial: u64) -> ChunkId {
+    ChunkId { mdt: MdtIndex(0), grant: Grant(5), serial }
+}
+
+fn data(length: usize) -> Bytes {
+    (0..length).map(|at| (at / 3) as u8).collect::<Vec<u8>>().into()
+}
+
+fn put(file: u64, serial: u64, data: &[u8]) -> PutChunk {
+    PutChunk {
+        ost: OST,
+        chunk: chunk(serial),
+        owner: owner(file),
+        checks: checksum::block_checks(data),
+        capability: None,
+    }
+}
+
+fn owner(file: u64) -> ObjectOwner {
+    ObjectOwner { file: FileId(file), offset: 0, version: Version(1), path: b"a/b".to_vec() }
+}
+
+fn read(serial: u64, offset: u64, length: u32) -> ReadObject {
+    let object = ObjectName::Chunk(chunk(serial));
+    ReadObject { ost: OST, object, offset, length, capability: None }
+}
+
+#[tokio::test]
+async fn what_is_put_is_read_back_with_its_checks() {
+    let bench = bench(Limits::default());
+    bench.put(1, 1, 10_000).await.unwrap();
+    let (reply, bulk) = bench.call(read(1, 5000, 10), Bytes::new()).await.unwrap();
+    assert_eq!((reply.offset, reply.object_length), (4096, 10_000));
+    assert_eq!(bulk, data(10_000).slice(4096..8192));
+    assert_eq!(checksum::first_mismatch(&bulk, &reply.checks), None);
+    let stat = bench.ask(StatObject { ost: OST, chunk: chunk(1) }).await.unwrap();
+    assert_eq!((stat.length, stat.owner), (10_000, owner(1)));
+}
+
+#[tokio::test]
+async fn damage_on_the_way_is_refused_and_names_the_block() {
+    let bench = bench(Limits::default());
+    let good = data(10_000);
+    let mut damaged = good.to_vec();
+    damaged[5000] ^= 1;
+    let refusal = bench.call(put(1, 1, &good), damaged.into()).await.unwrap_err();
+    assert_eq!(refusal.kind, ErrorKind::Corrupt);
+    assert!(refusal.detail.contains(&format!("OST0003: block 1 of chunk {}", chunk(1))));
+    let refusal = bench.call(put(1, 1, &good), good.slice(..4096)).await.unwrap_err();
+    assert_eq!(refusal.kind, ErrorKind::Corrupt);
+    assert!(bench.objects().await.is_empty());
+}
+
+#[tokio::test]
+async fn other_servers_and_other_calls_are_told_apart() {
+    let bench = bench(Limits::default());
+    let elsewhere = SyncFile { ost: OstIndex(4), file: FileId(1) };
+    let refusal = bench.ask(elsewhere).await.unwrap_err();
+    assert_eq!(refusal.kind, ErrorKind::WrongServer);
+    assert!(refusal.detail.contains("OST0004") && refusal.detail.contains("OST0003"));
+    let refusal = bench.ask(tieline_wire::meta::GetAttributes { id: FileId(1) }).await.unwrap_err();
+    assert_eq!(refusal.kind, ErrorKind::Protocol);
+    let object = ObjectName::External { path: "x".to_owned(), size: 1, mtime_ns: 0 };
+    let refusal = bench.ask(ReadObject { object, ..read(1, 0, 1) }).await.unwrap_err();
+    assert_eq!(refusal.kind, ErrorKind::NotSupported);
+    let refusal = bench.ask(read(1, 0, u32::MAX)).await.unwrap_err();
+    assert_eq!(refusal.kind, ErrorKind::InvalidArgument);
+    let refusal = bench.ask(read(77, 0, 1)).await.unwrap_err();
+    assert_eq!(refusal.kind, ErrorKind::Gone);
+    assert!(refusal.detail.contains("OST0003") && refusal.detail.contains(&chunk(77).to_string()));
+}
+
+#[tokio::test]
+async fn a_site_keeps_its_reserve_whatever_is_wished() {
+    let reserve = (1 << 20) - 10_000;
+    let bench = bench(Limits { reserve, is_read_only: false });
+    bench.put(1, 1, 6000).await.unwrap();
+    let refusal = bench.put(1, 2, 6000).await.unwrap_err();
+    assert_eq!(refusal.kind, ErrorKind::NoSpace);
+    assert!(refusal.detail.contains("reserves"), "{}", refusal.detail);
+    let state = bench.service.states().await.remove(0);
+    assert_eq!((state.bytes_free, state.trouble), (4000, None));
+    bench.ask(DeleteChunks { ost: OST, chunks: vec![chunk(1), chunk(9)] }).await.unwrap();
+    bench.put(1, 2, 6000).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_read_only_site_takes_nothing_but_deletions() {
+    let bench = bench(Limits { reserve: 0, is_read_only: true });
+    let refusal = bench.put(1, 1, 10).await.unwrap_err();
+    assert_eq!(refusal.kind, ErrorKind::ReadOnly);
+    let deletion = DeleteChunks { ost: OST, chunks: vec![chunk(1)] };
+    assert_eq!(bench.ask(deletion).await.unwrap().deleted, 0);
+    let state = bench.service.states().await.remove(0);
+    assert!(state.bytes_free == 0 && state.trouble.unwrap().contains("read-only"));
+}
+
+#[tokio::test]
+async fn a_synced_file_survives_the_machine_and_others_need_not() {
+    let bench = bench(Limits::default());
+    for (file, serial) in [(1, 1), (2, 2), (1, 3)] {
+        bench.put(file, serial, 100).await.unwrap();
+    }
+    assert_eq!(bench.sync(1).await.unwrap(), 2);
+    assert_eq!(bench.sync(1).await.unwrap(), 0);
+    bench.memory.lose_power();
+    assert_eq!(bench.objects().await, [chunk(1), chunk(3)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_stays_volatile_for_long() {
+    let bench = bench(Limits::default());
+    bench.put(1, 1, 100).await.unwrap();
+    let service = bench.service.clone();
+    let run = tokio::spawn(async move { service.run().await });
+    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+    run.abort();
+    bench.memory.lose_power();
+    assert_eq!(bench.objects().await, [chunk(1)]);
+    assert_eq!(bench.sync(1).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_failed_sync_is_never_forgotten() {
+    let bench = bench(Limits::default());
+    bench.put(1, 1, 100).await.unwrap();
+    bench.put(2, 2, 100).await.unwrap();
+    bench.faults.fail_syncs(1);
+    bench.service.sync_all().await;
+    for _ in 0..2 {
+        let refusal = bench.sync(1).await.unwrap_err();
+        assert_eq!(refusal.kind, ErrorKind::StorageFault);
+        assert!(refusal.detail.contains(&chunk(1).to_string()), "{}", refusal.detail);
+    }
+    assert!(bench.service.states().await[0].trouble.as_ref().unwrap().contains("2 chunks"));
+    let deletion = DeleteChunks { ost: OST, chunks: vec![chunk(1), chunk(2)] };
+    assert_eq!(bench.ask(deletion).await.unwrap().deleted, 2);
+    assert_eq!(bench.sync(1).await.unwrap(), 0);
+    assert_eq!(bench.service.states().await[0].trouble, None);
+}
+
+#[tokio::test]
+async fn a_chunk_that_vanishes_before_its_sync_is_lost_but_a_deleted_one_is_not() {
+    let bench = bench(Limits::default());
+    for serial in [1, 2, 3] {
+        bench.put(1, serial, 100).await.unwrap();
+    }
+    bench.ask(DeleteChunks { ost: OST, chunks: vec![chunk(2)] }).await.unwrap();
+    assert_eq!(bench.sync(1).await.unwrap(), 2);
+    bench.put(1, 4, 100).await.unwrap();
+    bench.put(1, 5, 100).await.unwrap();
+    tieline_blob::ChunkStore::delete(&*bench.memory, chunk(4)).await.unwrap();
+    assert_eq!(bench.sync(1).await.unwrap_err().kind, ErrorKind::StorageFault);
+    bench.memory.lose_power();
+    assert_eq!(bench.objects().await, [chunk(1), chunk(3), chunk(5)]);
+}
+
+#[tokio::test]
+async fn a_store_that_is_gone_is_trouble_not_space() {
+    let bench = bench(Limits { reserve: 1, is_read_only: false });
+    bench.faults.set_wrong_store(Some("its marker is gone"));
+    let state = bench.service.states().await.remove(0);
+    assert!(state.bytes_free == 0 && state.trouble.unwrap().contains("its marker is gone"));
+    assert_eq!(bench.put(1, 1, 10).await.unwrap_err().kind, ErrorKind::StorageFault);
+    bench.faults.set_wrong_store(None);
+    bench.faults.fill_puts(1);
+    assert_eq!(bench.put(1, 1, 10).await.unwrap_err().kind, ErrorKind::NoSpace);
+    bench.put(1, 1, 10).await.unwrap();
+}
+
+#[tokio::test]
+async fn listings_come_in_pages() {
+    let bench = bench(Limits::default());
+    for serial in 0..5 {
+        bench.put(1, serial, 10).await.unwrap();
+    }
+    let page = |after, limit| bench.ask(ListObjects { ost: OST, after, limit });
+    let first = page(None, 3).await.unwrap();
+    assert_eq!((first.chunks.len(), first.is_end), (3, false));
+    let second = page(first.chunks.last().copied(), 3).await.unwrap();
+    assert_eq!((second.chunks, second.is_end), (vec![chunk(3), chunk(4)], true));
+    assert_eq!(page(None, 5000).await.unwrap_err().kind, ErrorKind::InvalidArgument);
+}
