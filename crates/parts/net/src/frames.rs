@@ -1,1 +1,406 @@
 //! Frames over a stream, bulk beside them.
+//!
+//! [`FrameReader`] reads one frame after the other. It keeps what came of an unfinished frame, so its future may be dropped
+//! at any time and no byte is lost. Small frames are cut from a buffer that one read fills; large bulk is read straight to
+//! where it stays, without being zeroed first. [`FrameWriter`] gathers small frames into one write and sends bulk from
+//! memory or, by the kernel, from a file.
+//!
+//! Invariants: lengths are checked, and header and body verified, before room for bulk is taken; all bulk that waits for its
+//! requests fits into a [`Budget`]; a peer that stops in the middle of a frame, or stops reading, is given up
+//! after [`STALL_MAX`].
+
+use bytes::{Buf, Bytes, BytesMut};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tieline_types::RequestNumber;
+use tieline_wire::{FrameError, FrameHeader, FrameKind};
+use tieline_world::{Bulk, FileRange, StreamWriter};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+/// A peer that sends nothing in the middle of a frame, or reads nothing of ours, for this long is gone.
+pub const STALL_MAX: Duration = Duration::from_secs(30);
+/// How long a frame's bulk waits for room before it is skipped.
+const BUDGET_PATIENCE: Duration = Duration::from_secs(10);
+/// What one read asks for while frames are small, and how much of small frames one write takes.
+const GATHER: usize = 64 << 10;
+/// What one step of a large write takes: a peer that reads anything reads this much within the stall.
+const WRITE_STEP: usize = 4 << 20;
+
+/// A frame that came.
+#[derive(Debug)]
+pub struct Frame {
+    pub header: FrameHeader,
+    pub body: Bytes,
+    pub bulk: InBulk,
+}
+
+/// The bulk of a frame that came.
+#[derive(Debug)]
+pub enum InBulk {
+    Here(Bytes, Held),
+    /// There was no room for it in time: it was read and forgotten.
+    Skipped,
+}
+
+/// A share of a [`Budget`], given back when dropped.
+#[derive(Debug, Default)]
+pub struct Held {
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+/// A frame on its way out.
+#[derive(Clone, Debug)]
+pub struct OutFrame {
+    header: FrameHeader,
+    body: Vec<u8>,
+    pub bulk: Bulk,
+}
+
+/// A stream that cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    #[error("peer closed the connection")]
+    Closed,
+    #[error("peer closed the connection in the middle of a frame")]
+    Torn,
+    #[error("peer stopped in the middle of a frame for {} s", STALL_MAX.as_secs())]
+    Stalled,
+    #[error("malformed frame")]
+    Malformed(#[from] FrameError),
+    #[error("connection failed")]
+    Io(#[from] io::Error),
+}
+
+impl OutFrame {
+    pub fn new(kind: FrameKind, number: RequestNumber, body: Vec<u8>, bulk: Bulk) -> Self {
+        let mut header = FrameHeader::new(kind);
+        header.number = number;
+        header.body_length = u32::try_from(body.len()).unwrap_or(u32::MAX);
+        header.bulk_length = u32::try_from(bulk.len()).unwrap_or(u32::MAX);
+        Self { header, body, bulk }
+    }
+
+    /// A frame that only says its kind.
+    pub fn bare(kind: FrameKind, number: RequestNumber) -> Self {
+        Self::new(kind, number, Vec::new(), Bulk::Empty)
+    }
+
+    /// Sets what lengths do not decide: flags, call and deadline.
+    pub fn with(mut self, set: impl FnOnce(&mut FrameHeader)) -> Self {
+        set(&mut self.header);
+        self
+    }
+
+    pub fn header(&self) -> &FrameHeader {
+        &self.header
+    }
+
+    pub fn body(&self) -> &[u8] {
+        &self.body
+    }
+
+    /// Would the other end read it?
+    pub fn is_sendable(&self) -> bool {
+        self.header.body_length <= FrameHeader::BODY_MAX
+            && self.header.bulk_length <= FrameHeader::BULK_MAX
+    }
+}
+
+/// Room in memory for bulk, shared by many connections. Cloned freely.
+#[derive(Clone)]
+pub struct Budget {
+    room: Option<Arc<Semaphore>>,
+    total: u32,
+}
+
+impl Budget {
+    pub fn new(bytes: usize) -> Self {
+        let total = u32::try_from(bytes.min(Semaphore::MAX_PERMITS)).unwrap_or(u32::MAX);
+        Self { room: Some(Arc::new(Semaphore::new(total as usize))), total }
+    }
+
+    /// For an end that receives only what it asked for.
+    pub fn unlimited() -> Self {
+        Self { room: None, total: 0 }
+    }
+
+    /// Room for `bytes`, or for as many as there are in all.
+    async fn hold(&self, bytes: u32) -> Option<Held> {
+        let Some(room) = self.room.as_ref().filter(|_| bytes > 0) else {
+            return Some(Held::default());
+        };
+        let permit = timeout(BUDGET_PATIENCE, room.clone().acquire_many_owned(bytes.min(self.total)));
+        Some(Held { _permit: Some(permit.await.ok()?.ok()?) })
+    }
+
+    /// Counts bytes that are in memory already, as far as there is room to count them.
+    pub fn count(&self, bytes: usize) -> Held {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).min(self.total);
+        let permit = self.room.clone().and_then(|room| room.try_acquire_many_owned(bytes).ok());
+        Held { _permit: permit }
+    }
+}
+
+/// Reads frames. [`FrameReader::next`] may be dropped and called again.
+pub struct FrameReader {
+    stream: Box<dyn AsyncRead + Send + Unpin>,
+    budget: Budget,
+    /// What came and is not yet part of a frame.
+    buffer: BytesMut,
+    begun: Option<Begun>,
+    received: u64,
+}
+
+/// A frame of which the header is here.
+struct Begun {
+    header: FrameHeader,
+    raw: [u8; FrameHeader::LENGTH],
+    body: Option<Bytes>,
+    room: Option<Room>,
+    bulk: BytesMut,
+    skipped: usize,
+}
+
+enum Room {
+    Held(Held),
+    None,
+}
+
+impl FrameReader {
+    pub fn new(stream: Box<dyn AsyncRead + Send + Unpin>, budget: Budget) -> Self {
+        Self { stream, budget, buffer: BytesMut::new(), begun: None, received: 0 }
+    }
+
+    /// Bytes received so far: a sign of life while a large frame is under way.
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// The next frame.
+    pub async fn next(&mut self) -> Result<Frame, ReadError> {
+        let mut begun = match self.begun.take() {
+            Some(begun) => begun,
+            None => Begun::new(self.header().await?)?,
+        };
+        // Kept in `self` whenever this future waits, so that dropping it loses nothing.
+        let result = loop {
+            if begun.is_complete() {
+                break Ok(begun.finish());
+            }
+            let at = self.begun.insert(begun);
+            let step = at.advance(&mut self.stream, &mut self.buffer, &self.budget).await;
+            let Some(kept) = self.begun.take() else { break Err(ReadError::Torn) };
+            begun = kept;
+            match step {
+                Ok(read) => self.received += read as u64,
+                Err(error) => break Err(error),
+            }
+        };
+        result
+    }
+
+    async fn header(&mut self) -> Result<[u8; FrameHeader::LENGTH], ReadError> {
+        loop {
+            if let Some(raw) = self.buffer.first_chunk::<{ FrameHeader::LENGTH }>().copied() {
+                self.buffer.advance(FrameHeader::LENGTH);
+                return Ok(raw);
+            }
+            let is_idle = self.buffer.is_empty();
+            self.buffer.reserve(GATHER);
+            let read = self.stream.read_buf(&mut self.buffer);
+            let read = if is_idle { read.await? } else { stalling(read).await? };
+            match (read, is_idle) {
+                (0, true) => return Err(ReadError::Closed),
+                (0, false) => return Err(ReadError::Torn),
+                (read, _) => self.received += read as u64,
+            }
+        }
+    }
+}
+
+impl Begun {
+    fn new(raw: [u8; FrameHeader::LENGTH]) -> Result<Self, FrameError> {
+        Ok(Self {
+            header: FrameHeader::decode(&raw)?,
+            raw,
+            body: None,
+            room: None,
+            bulk: BytesMut::new(),
+            skipped: 0,
+        })
+    }
+
+    fn bulk_left(&self) -> usize {
+        (self.header.bulk_length as usize).saturating_sub(self.bulk.len() + self.skipped)
+    }
+
+    fn is_complete(&self) -> bool {
+        self.body.is_some() && self.room.is_some() && self.bulk_left() == 0
+    }
+
+    fn finish(self) -> Frame {
+        let bulk = match self.room {
+            Some(Room::Held(held)) => InBulk::Here(self.bulk.freeze(), held),
+            Some(Room::None) | None => InBulk::Skipped,
+        };
+        Frame { header: self.header, body: self.body.unwrap_or_default(), bulk }
+    }
+
+    /// One step towards the whole frame. Returns how many bytes it read from the stream.
+    async fn advance(
+        &mut self,
+        stream: &mut (dyn AsyncRead + Send + Unpin),
+        buffer: &mut BytesMut,
+        budget: &Budget,
+    ) -> Result<usize, ReadError> {
+        let body_length = self.header.body_length as usize;
+        if self.body.is_none() {
+            if buffer.len() < body_length {
+                buffer.reserve((body_length - buffer.len()).max(GATHER));
+                return some(stalling(stream.read_buf(buffer)).await?);
+            }
+            let body = buffer.split_to(body_length).freeze();
+            FrameHeader::verify(&self.raw, &body)?;
+            self.body = Some(body);
+        }
+        let room = match &self.room {
+            Some(room) => room,
+            None => {
+                let held = budget.hold(self.header.bulk_length).await;
+                self.room.insert(held.map_or(Room::None, Room::Held))
+            }
+        };
+        let is_kept = matches!(room, Room::Held(_));
+        let here = self.bulk_left().min(buffer.len());
+        let (here, left) = (buffer.split_to(here), self.bulk_left() - here);
+        if !is_kept {
+            self.skipped += here.len();
+            if left == 0 {
+                return Ok(0);
+            }
+            buffer.reserve(GATHER);
+            return some(stalling(stream.read_buf(buffer)).await?);
+        }
+        if self.bulk.is_empty() && left == 0 {
+            // It came with its header: nothing to copy.
+            self.bulk = here;
+            return Ok(0);
+        }
+        self.bulk.reserve(self.header.bulk_length as usize - self.bulk.len());
+        self.bulk.extend_from_slice(&here);
+        if left == 0 {
+            return Ok(0);
+        }
+        // Never beyond the bulk's end: what follows belongs to the next frame.
+        let mut rest = stream.take(left as u64);
+        some(stalling(rest.read_buf(&mut self.bulk)).await?)
+    }
+}
+
+/// In the middle of a frame the stream may neither end nor stop.
+async fn stalling(read: impl Future<Output = io::Result<usize>>) -> Result<usize, ReadError> {
+    timeout(STALL_MAX, read).await.map_err(|_| ReadError::Stalled)?.map_err(ReadError::Io)
+}
+
+fn some(read: usize) -> Result<usize, ReadError> {
+    if read == 0 { Err(ReadError::Torn) } else { Ok(read) }
+}
+
+/// Writes frames.
+pub struct FrameWriter {
+    stream: Box<dyn StreamWriter>,
+    gathered: Vec<u8>,
+    progress: Arc<AtomicU64>,
+}
+
+impl FrameWriter {
+    pub fn new(stream: Box<dyn StreamWriter>) -> Self {
+        Self { stream, gathered: Vec::new(), progress: Arc::default() }
+    }
+
+    /// Counts the bytes that the stream took: a sign of life while a large frame is under way.
+    pub fn progress(&self) -> Arc<AtomicU64> {
+        self.progress.clone()
+    }
+
+    /// Is so much gathered that it should be flushed?
+    pub fn is_full(&self) -> bool {
+        self.gathered.len() >= GATHER
+    }
+
+    /// Takes a frame. Small ones are gathered until [`FrameWriter::flush`]; large bulk is sent before this returns.
+    pub async fn write(&mut self, frame: &OutFrame) -> io::Result<()> {
+        self.gathered.extend_from_slice(&frame.header.encode(&frame.body));
+        self.gathered.extend_from_slice(&frame.body);
+        match &frame.bulk {
+            Bulk::Empty => Ok(()),
+            Bulk::Bytes(bytes) if bytes.len() < GATHER => {
+                self.gathered.extend_from_slice(bytes);
+                Ok(())
+            }
+            Bulk::Bytes(bytes) => {
+                self.flush().await?;
+                self.send(bytes).await
+            }
+            Bulk::File(range) => {
+                self.flush().await?;
+                self.send_file(range).await
+            }
+        }
+    }
+
+    pub async fn flush(&mut self) -> io::Result<()> {
+        let mut gathered = std::mem::take(&mut self.gathered);
+        self.send(&gathered).await?;
+        gathered.clear();
+        if gathered.capacity() <= 2 * GATHER {
+            self.gathered = gathered;
+        }
+        self.moving(0).await
+    }
+
+    /// Tells the peer that nothing more comes.
+    pub async fn shutdown(&mut self) -> io::Result<()> {
+        self.flush().await?;
+        self.stream.shutdown().await
+    }
+
+    async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        for step in bytes.chunks(WRITE_STEP) {
+            timeout(STALL_MAX, self.stream.write_all(step)).await.map_err(|_| stalled())??;
+            self.progress.fetch_add(step.len() as u64, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    async fn send_file(&mut self, range: &FileRange) -> io::Result<()> {
+        let mut sent = 0;
+        while sent < range.length {
+            let step = FileRange {
+                file: range.file.clone(),
+                offset: range.offset + u64::from(sent),
+                length: (range.length - sent).min(WRITE_STEP as u32),
+            };
+            timeout(STALL_MAX, self.stream.send_file(&step)).await.map_err(|_| stalled())??;
+            sent += step.length;
+            self.progress.fetch_add(u64::from(step.length), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    async fn moving(&mut self, _: usize) -> io::Result<()> {
+        timeout(STALL_MAX, self.stream.flush()).await.map_err(|_| stalled())?
+    }
+}
+
+fn stalled() -> io::Error {
+    let text = format!("peer read nothing for {} s", STALL_MAX.as_secs());
+    io::Error::new(io::ErrorKind::TimedOut, text)
+}
+
+#[cfg(test)]
+mod tests;

@@ -8,14 +8,19 @@
 //! * [`Dice`]: random bytes.
 //! * [`Transport`]: reliable byte streams between addresses.
 //! * [`Bulk`]: bytes to send that need not pass through memory.
+//! * [`LocalTransport`], [`SeededDice`], [`TimerClock`]: a world inside one process, for tests ([`World::local`]).
 //!
 //! Does not know what the bytes mean.
 
 mod bulk;
+mod local;
 mod real;
+mod tcp;
 
 pub use bulk::{Bulk, FileRange};
-pub use real::{SystemClock, SystemDice, TcpTransport};
+pub use local::{LocalTransport, SeededDice, TimerClock};
+pub use real::{SystemClock, SystemDice};
+pub use tcp::TcpTransport;
 
 use std::io;
 use std::sync::Arc;
@@ -38,6 +43,17 @@ impl World {
             dice: Arc::new(SystemDice),
             transport: Arc::new(TcpTransport::default()),
         }
+    }
+
+    /// A world inside this process: streams between names, randomness from `seed`, time that can be paused.
+    pub fn local(seed: u64) -> (Self, Arc<LocalTransport>) {
+        let transport = Arc::new(LocalTransport::default());
+        let world = Self {
+            clock: Arc::new(TimerClock::default()),
+            dice: Arc::new(SeededDice::new(seed)),
+            transport: transport.clone(),
+        };
+        (world, transport)
     }
 
     /// A random number, for ids and jitter.

@@ -1,7 +1,6 @@
-//! The machine we run on: its clock, its entropy, its TCP.
+//! The machine we run on: its clock and its entropy. Its TCP is in [`crate::tcp`].
 
-use crate::{Clock, Connection, Dice, Listener, Transport};
-use std::io;
+use crate::{Clock, Dice};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub struct SystemClock;
@@ -19,20 +18,5 @@ impl Dice for SystemDice {
     fn fill(&self, bytes: &mut [u8]) {
         // Without entropy nothing this program does is safe; the kernel has it once it has booted.
         getrandom::fill(bytes).expect("the kernel gives no random bytes");
-    }
-}
-
-/// TCP over IPv4 and IPv6.
-#[derive(Default)]
-pub struct TcpTransport {}
-
-#[async_trait::async_trait]
-impl Transport for TcpTransport {
-    async fn connect(&self, _address: &str, _patience: Duration) -> io::Result<Connection> {
-        todo!("world room")
-    }
-
-    async fn listen(&self, _address: &str) -> io::Result<Box<dyn Listener>> {
-        todo!("world room")
     }
 }
