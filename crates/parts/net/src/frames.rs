@@ -28,7 +28,7 @@ const BUDGET_PATIENCE: Duration = Duration::from_secs(10);
 /// What one read asks for while frames are small, and how much of small frames one write takes.
 const GATHER: usize = 64 << 10;
 /// What one step of a large write takes: a peer that reads anything reads this much within the stall.
-const WRITE_STEP: usize = 4 << 20;
+const WRITE_STEP: usize = 1 << 20;
 
 /// A frame that came.
 #[derive(Debug)]
@@ -133,7 +133,8 @@ impl Budget {
         let Some(room) = self.room.as_ref().filter(|_| bytes > 0) else {
             return Some(Held::default());
         };
-        let permit = timeout(BUDGET_PATIENCE, room.clone().acquire_many_owned(bytes.min(self.total)));
+        let permit =
+            timeout(BUDGET_PATIENCE, room.clone().acquire_many_owned(bytes.min(self.total)));
         Some(Held { _permit: Some(permit.await.ok()?.ok()?) })
     }
 
@@ -360,7 +361,7 @@ impl FrameWriter {
         if gathered.capacity() <= 2 * GATHER {
             self.gathered = gathered;
         }
-        self.moving(0).await
+        timeout(STALL_MAX, self.stream.flush()).await.map_err(|_| stalled())?
     }
 
     /// Tells the peer that nothing more comes.
@@ -391,16 +392,9 @@ impl FrameWriter {
         }
         Ok(())
     }
-
-    async fn moving(&mut self, _: usize) -> io::Result<()> {
-        timeout(STALL_MAX, self.stream.flush()).await.map_err(|_| stalled())?
-    }
 }
 
 fn stalled() -> io::Error {
     let text = format!("peer read nothing for {} s", STALL_MAX.as_secs());
     io::Error::new(io::ErrorKind::TimedOut, text)
 }
-
-#[cfg(test)]
-mod tests;

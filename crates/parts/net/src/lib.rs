@@ -7,7 +7,7 @@
 //! * [`link`]: the client's state machine ([`link::State`]): events and time in, actions out.
 //! * [`session`]: the loop that drives it ([`Session`]).
 //! * [`server`]: accepts connections, greets, dispatches ([`Server`]).
-//! * [`frames`]: frames over a stream, bulk beside them.
+//! * [`frames`]: frames over a stream, bulk beside them; `outbox`: what waits to be sent.
 //!
 //! Does not know what calls mean, only which of them are mutations.
 //!
@@ -25,6 +25,7 @@ use tieline_world::Bulk;
 
 pub mod frames;
 pub mod link;
+mod outbox;
 pub mod server;
 pub mod session;
 

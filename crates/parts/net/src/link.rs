@@ -1,1 +1,485 @@
-//! The client's state machine: events and time in, actions out.
+//! The client's state machine: events and time in, actions out. No sockets, no clock, no tasks.
+//!
+//! [`State::handle`] takes an [`Event`] and the time; [`State::next_action`] gives what is to be done, in order;
+//! [`State::next_tick`] says when [`Event::Tick`] is wanted. The loop that drives it is [`crate::session`].
+//!
+//! A connection is made at the first call and kept from then on. A call gets its number when it is first sent. After a lost
+//! connection the unanswered calls are sent again: under their numbers if the server kept the session, else under new
+//! ones, and mutations that the old session may have applied end with [`CallError::SessionLost`].
+//!
+//! Invariants: a call completes exactly once; numbers of a session only grow; `answered_below` in an envelope is never above a
+//! number that may be sent again; nothing is sent outside a connection that was welcomed.
+
+use crate::frames::{Frame, InBulk, OutFrame};
+use crate::{CallError, Incoming, Outgoing, SessionSettings, Standing};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+use tieline_types::{ErrorKind, RequestNumber, Retry};
+use tieline_wire::{
+    BodyError, Envelope, Failure, FrameKind, Hello, Notice, NoticeAnswer, Op, Refusal, Welcome,
+};
+use tieline_world::Bulk;
+use tokio::time::Instant;
+
+mod backoff;
+use backoff::Backoff;
+
+/// A call, for as long as it is under way. Other than its number, it stays when a session is lost.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct CallId(pub u64);
+
+/// What happened.
+pub enum Event {
+    Call(CallId, Outgoing, Option<Instant>),
+    /// Nobody waits for the call any more.
+    Cancelled(CallId),
+    /// The connection that was asked for stands, and the server welcomed us. The hello was sent at the given time.
+    Connected(Welcome, Instant),
+    Refused(Refusal),
+    /// A frame came on the connection.
+    Frame(Frame),
+    /// A notice was handled.
+    NoticeHandled(RequestNumber, NoticeAnswer),
+    /// Bytes moved on the connection, though no frame may be complete.
+    Moved,
+    /// The connection is gone, or could not be made.
+    Lost,
+    Tick,
+    /// End the session in good order.
+    Close,
+}
+
+/// What is to be done.
+pub enum Action {
+    /// Connect to an address after a pause and say hello.
+    Connect {
+        address: String,
+        after: Duration,
+        hello: Hello,
+    },
+    Send(OutFrame),
+    /// Take a request back if it still waits to be sent; else send the cancellation.
+    Cancel(RequestNumber),
+    Complete(CallId, Result<Incoming, CallError>),
+    /// Handle a notice and come back with [`Event::NoticeHandled`].
+    Notice(RequestNumber, Notice),
+    /// The connection is of no further use. Nothing more is expected from it.
+    CloseConnection {
+        why: &'static str,
+    },
+    /// Tell the sink.
+    Connected(Welcome),
+    Disconnected,
+    Renewed(Instant),
+    /// A goodbye was sent: let the server close the connection.
+    Finish,
+}
+
+/// One client's side of one session.
+pub struct State {
+    settings: SessionSettings,
+    hello: Hello,
+    phase: Phase,
+    backoff: Backoff,
+    standing: Option<Standing>,
+    server: String,
+    calls: BTreeMap<CallId, Pending>,
+    /// Calls that were sent in this session and not answered.
+    numbered: BTreeMap<RequestNumber, CallId>,
+    number_next: u64,
+    round_trips: u64,
+    actions: VecDeque<Action>,
+}
+
+enum Phase {
+    /// Nobody called yet, or the server does not want us.
+    Idle,
+    Connecting,
+    Up(Up),
+    Closed,
+}
+
+/// A connection that stands.
+struct Up {
+    sent: Instant,
+    heard: Instant,
+    ping: Option<Ping>,
+    ping_number: u64,
+    notices: usize,
+}
+
+struct Ping {
+    number: RequestNumber,
+    sent: Instant,
+}
+
+struct Pending {
+    outgoing: Outgoing,
+    deadline: Option<Instant>,
+    /// The number under which it was sent, and when it was last sent.
+    number: Option<RequestNumber>,
+    sent: Option<Instant>,
+}
+
+/// More notices at once than any server of ours sends: the peer is not one.
+const NOTICES_MAX: usize = 4096;
+
+impl State {
+    /// `addresses` are tried in turn; `seed` decides the jitter of pauses.
+    pub fn new(settings: SessionSettings, addresses: Vec<String>, hello: Hello, seed: u64) -> Self {
+        Self {
+            server: addresses.join(" or "),
+            backoff: Backoff::new(&settings, addresses, seed),
+            settings,
+            hello,
+            phase: Phase::Idle,
+            standing: None,
+            calls: BTreeMap::new(),
+            numbered: BTreeMap::new(),
+            number_next: 1,
+            round_trips: 0,
+            actions: VecDeque::new(),
+        }
+    }
+
+    pub fn handle(&mut self, event: Event, now: Instant) {
+        match event {
+            Event::Call(id, outgoing, deadline) => self.call(id, outgoing, deadline, now),
+            Event::Cancelled(id) => self.forget(id),
+            Event::Connected(welcome, sent) => self.connected(welcome, sent, now),
+            Event::Refused(refusal) => self.refused(refusal),
+            Event::Frame(frame) => self.frame(frame, now),
+            Event::NoticeHandled(number, answer) => self.notice_handled(number, &answer, now),
+            Event::Moved => self.moved(now),
+            Event::Lost => self.lost(),
+            Event::Tick => self.tick(now),
+            Event::Close => self.close(),
+        }
+    }
+
+    pub fn next_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// When something is due without anything happening.
+    pub fn next_tick(&self) -> Option<Instant> {
+        let deadlines = self.calls.values().filter_map(|pending| pending.deadline);
+        let life = match &self.phase {
+            Phase::Up(up) => Some(up.due(&self.settings)),
+            Phase::Idle | Phase::Connecting | Phase::Closed => None,
+        };
+        deadlines.chain(life).min()
+    }
+
+    pub fn standing(&self) -> Option<Standing> {
+        self.standing
+    }
+
+    pub fn round_trips(&self) -> u64 {
+        self.round_trips
+    }
+
+    /// The server in messages.
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
+    fn call(&mut self, id: CallId, outgoing: Outgoing, deadline: Option<Instant>, now: Instant) {
+        if matches!(self.phase, Phase::Closed) {
+            let server = self.server.clone();
+            self.actions.push_back(Action::Complete(id, Err(CallError::Closed { server })));
+            return;
+        }
+        self.calls.insert(id, Pending { outgoing, deadline, number: None, sent: None });
+        match self.phase {
+            Phase::Up(_) => self.send(id, now),
+            Phase::Idle => self.connect(),
+            Phase::Connecting | Phase::Closed => {}
+        }
+    }
+
+    fn connect(&mut self) {
+        let (address, after) = self.backoff.next();
+        self.phase = Phase::Connecting;
+        self.actions.push_back(Action::Connect { address, after, hello: self.hello.clone() });
+    }
+
+    fn connected(&mut self, welcome: Welcome, hello_sent: Instant, now: Instant) {
+        let is_same = self.hello.session == Some(welcome.session);
+        if !(welcome.is_resumed && is_same) {
+            self.session_lost();
+        }
+        self.backoff.succeeded();
+        self.hello.session = Some(welcome.session);
+        self.server = format!("{} at {}", welcome.server, self.backoff.address());
+        self.standing = Some(Standing {
+            session: welcome.session,
+            grant: welcome.grant,
+            boot: welcome.boot,
+            lease: Duration::from_millis(welcome.lease_ms.into()),
+            is_connected: true,
+        });
+        self.phase =
+            Phase::Up(Up { sent: now, heard: now, ping: None, ping_number: 0, notices: 0 });
+        self.actions.push_back(Action::Connected(welcome));
+        self.actions.push_back(Action::Renewed(hello_sent));
+        let again: Vec<CallId> = self.numbered.values().copied().collect();
+        let rest = self.calls.iter().filter(|(_, pending)| pending.number.is_none());
+        let rest: Vec<CallId> = rest.map(|(&id, _)| id).collect();
+        for id in again.into_iter().chain(rest) {
+            self.send(id, now);
+        }
+    }
+
+    /// The server knows nothing of what was sent: what it may have applied cannot be repeated.
+    fn session_lost(&mut self) {
+        self.number_next = 1;
+        for (_, id) in std::mem::take(&mut self.numbered) {
+            let Some(pending) = self.calls.get_mut(&id) else { continue };
+            if pending.outgoing.request.op().is_mutation() {
+                let server = self.server.clone();
+                self.complete(id, Err(CallError::SessionLost { server }));
+            } else {
+                pending.number = None;
+            }
+        }
+    }
+
+    /// Sends a call on the connection that stands.
+    fn send(&mut self, id: CallId, now: Instant) {
+        let Phase::Up(up) = &mut self.phase else { return };
+        let Some(pending) = self.calls.get_mut(&id) else { return };
+        let number = *pending.number.get_or_insert_with(|| {
+            let number = RequestNumber(self.number_next);
+            self.number_next += 1;
+            self.numbered.insert(number, id);
+            number
+        });
+        let answered_below =
+            self.numbered.keys().next().copied().unwrap_or(RequestNumber(self.number_next));
+        let envelope = Envelope { caller: pending.outgoing.caller.clone(), answered_below };
+        let body = pending.outgoing.request.encode(&envelope);
+        let bulk = pending.outgoing.bulk.clone();
+        let frame = OutFrame::new(FrameKind::Request, number, body, bulk).with(|header| {
+            header.op = pending.outgoing.request.op().number();
+            header.deadline_ms = pending.deadline.map_or(0, |deadline| millis_until(deadline, now));
+        });
+        if frame.is_sendable() {
+            pending.sent = Some(now);
+            up.sent = now;
+            self.actions.push_back(Action::Send(frame));
+        } else {
+            let failure = Failure::new(ErrorKind::InvalidArgument, "request exceeds a frame");
+            self.complete(id, Err(CallError::Refused(failure)));
+        }
+    }
+
+    fn complete(&mut self, id: CallId, result: Result<Incoming, CallError>) {
+        let Some(pending) = self.calls.remove(&id) else { return };
+        if let Some(number) = pending.number {
+            self.numbered.remove(&number);
+        }
+        self.actions.push_back(Action::Complete(id, result));
+    }
+
+    fn complete_all(&mut self, error: impl Fn(String) -> CallError) {
+        let ids: Vec<CallId> = self.calls.keys().copied().collect();
+        for id in ids {
+            self.complete(id, Err(error(self.server.clone())));
+        }
+    }
+
+    /// Nobody waits any more. The server is told if it may be at work on it.
+    fn forget(&mut self, id: CallId) {
+        let Some(pending) = self.calls.remove(&id) else { return };
+        let Some(number) = pending.number else { return };
+        self.numbered.remove(&number);
+        if matches!(self.phase, Phase::Up(_)) {
+            self.actions.push_back(Action::Cancel(number));
+        }
+    }
+
+    fn refused(&mut self, refusal: Refusal) {
+        if refusal.kind == ErrorKind::SessionLost {
+            self.hello.session = None;
+        }
+        match refusal.kind.retry() {
+            Retry::SameRequest | Retry::AfterReconnect => self.connect_again(),
+            Retry::Never => {
+                self.complete_all(|server| CallError::Handshake {
+                    server,
+                    source: refusal.clone(),
+                });
+                // The next call tries again, after a pause that grows.
+                self.phase = Phase::Idle;
+            }
+        }
+    }
+
+    fn connect_again(&mut self) {
+        if !matches!(self.phase, Phase::Closed) {
+            self.connect();
+        }
+    }
+
+    fn frame(&mut self, frame: Frame, now: Instant) {
+        let Phase::Up(up) = &mut self.phase else { return };
+        up.heard = now;
+        match frame.header.kind {
+            FrameKind::Reply => self.reply(frame),
+            FrameKind::Pong => {
+                let answered = up.ping.take_if(|ping| ping.number == frame.header.number);
+                self.actions.extend(answered.map(|ping| Action::Renewed(ping.sent)));
+            }
+            FrameKind::Ping => {
+                up.sent = now;
+                let pong = OutFrame::bare(FrameKind::Pong, frame.header.number);
+                self.actions.push_back(Action::Send(pong));
+            }
+            FrameKind::Notice => self.notice(&frame),
+            FrameKind::Hello
+            | FrameKind::Welcome
+            | FrameKind::Refused
+            | FrameKind::Request
+            | FrameKind::NoticeAnswer
+            | FrameKind::Cancel
+            | FrameKind::Goodbye
+            | FrameKind::Token => self.give_up("server sent a frame that only clients send"),
+        }
+    }
+
+    fn reply(&mut self, frame: Frame) {
+        // An answer to what was cancelled meanwhile is of no use to anybody.
+        let Some(&id) = self.numbered.get(&frame.header.number) else { return };
+        let Some(pending) = self.calls.get(&id) else { return };
+        let op = pending.outgoing.request.op();
+        self.round_trips += 1;
+        self.actions.extend(pending.sent.map(Action::Renewed));
+        let result = if frame.header.op == op.number() {
+            self.outcome(op, frame)
+        } else {
+            Err(self.unreadable(op, BodyError::UnknownCall(frame.header.op)))
+        };
+        self.complete(id, result);
+    }
+
+    fn outcome(&self, op: Op, frame: Frame) -> Result<Incoming, CallError> {
+        if frame.header.is_failure() {
+            return Err(match tieline_wire::decode::<Failure>(&frame.body) {
+                Ok(failure) => CallError::Refused(failure),
+                Err(source) => self.unreadable(op, source),
+            });
+        }
+        let bulk = match frame.bulk {
+            InBulk::Here(bulk, _) => bulk,
+            InBulk::Skipped => bytes::Bytes::new(),
+        };
+        Ok(Incoming { op, body: frame.body, bulk })
+    }
+
+    fn unreadable(&self, op: Op, source: BodyError) -> CallError {
+        CallError::Body { server: self.server.clone(), op, source }
+    }
+
+    fn notice(&mut self, frame: &Frame) {
+        let Phase::Up(up) = &mut self.phase else { return };
+        up.notices += 1;
+        if up.notices > NOTICES_MAX {
+            return self.give_up("server sent too many notices at once");
+        }
+        match tieline_wire::decode::<Notice>(&frame.body) {
+            Ok(notice) => self.actions.push_back(Action::Notice(frame.header.number, notice)),
+            // A lease might stand behind it: better to begin anew than to keep what is recalled.
+            Err(_) => self.give_up("server sent a notice that cannot be read"),
+        }
+    }
+
+    fn notice_handled(&mut self, number: RequestNumber, answer: &NoticeAnswer, now: Instant) {
+        let Phase::Up(up) = &mut self.phase else { return };
+        up.notices = up.notices.saturating_sub(1);
+        up.sent = now;
+        let body = tieline_wire::encode(answer);
+        let frame = OutFrame::new(FrameKind::NoticeAnswer, number, body, Bulk::Empty);
+        self.actions.push_back(Action::Send(frame));
+    }
+
+    fn moved(&mut self, now: Instant) {
+        if let Phase::Up(up) = &mut self.phase {
+            up.heard = now;
+        }
+    }
+
+    /// Closes the connection from our side.
+    fn give_up(&mut self, why: &'static str) {
+        self.actions.push_back(Action::CloseConnection { why });
+        self.lost();
+    }
+
+    fn lost(&mut self) {
+        match self.phase {
+            Phase::Up(_) => {
+                if let Some(standing) = &mut self.standing {
+                    standing.is_connected = false;
+                }
+                self.actions.push_back(Action::Disconnected);
+                self.connect();
+            }
+            Phase::Connecting => self.connect(),
+            Phase::Idle | Phase::Closed => {}
+        }
+    }
+
+    fn tick(&mut self, now: Instant) {
+        let is_late = |pending: &Pending| pending.deadline.is_some_and(|deadline| deadline <= now);
+        let late = self.calls.iter().filter(|(_, pending)| is_late(pending));
+        for id in late.map(|(&id, _)| id).collect::<Vec<_>>() {
+            let patience = self.calls.get(&id).and_then(|pending| pending.outgoing.patience);
+            self.forget(id);
+            let server = self.server.clone();
+            let error = CallError::Timeout { server, patience: patience.unwrap_or_default() };
+            self.actions.push_back(Action::Complete(id, Err(error)));
+        }
+        let Phase::Up(up) = &mut self.phase else { return };
+        if up.due(&self.settings) > now {
+            return;
+        }
+        if up.ping.is_some() {
+            return self.give_up("server is silent");
+        }
+        up.ping_number += 1;
+        let number = RequestNumber(up.ping_number);
+        up.ping = Some(Ping { number, sent: now });
+        up.sent = now;
+        self.actions.push_back(Action::Send(OutFrame::bare(FrameKind::Ping, number)));
+    }
+
+    fn close(&mut self) {
+        self.complete_all(|server| CallError::Closed { server });
+        if matches!(self.phase, Phase::Up(_)) {
+            let goodbye = OutFrame::bare(FrameKind::Goodbye, RequestNumber(0));
+            self.actions.push_back(Action::Send(goodbye));
+        }
+        if let Some(standing) = &mut self.standing {
+            standing.is_connected = false;
+        }
+        self.phase = Phase::Closed;
+        self.actions.push_back(Action::Finish);
+    }
+}
+
+impl Up {
+    /// When to ping, or, while a ping is unanswered, when to give up.
+    fn due(&self, settings: &SessionSettings) -> Instant {
+        match &self.ping {
+            Some(ping) => ping.sent.max(self.heard) + settings.silence_max,
+            // Also when we send and send and hear nothing.
+            None => self.sent.min(self.heard) + settings.ping_every,
+        }
+    }
+}
+
+/// At least 1, since 0 says that there is no deadline.
+fn millis_until(deadline: Instant, now: Instant) -> u32 {
+    let left = deadline.saturating_duration_since(now).as_millis();
+    u32::try_from(left).unwrap_or(u32::MAX).max(1)
+}

@@ -1,13 +1,41 @@
 //! Accepts connections, greets, dispatches.
+//!
+//! One task accepts; each connection has a task ([`connection`]) that reads and dispatches, a task that sends, and one task per
+//! request. A session sits on one connection at a time ([`seats`]): a newer connection takes the seat over, after the
+//! older one has ended in every respect.
+//!
+//! Invariants: connections, requests per connection and bulk in memory are bounded; a peer that does not speak the protocol costs
+//! its own connection only; when the server stops, all its tasks end.
 
 use std::sync::Arc;
 use std::time::Duration;
-use tieline_wire::{Notice, NoticeAnswer};
-use tieline_world::Listener;
+use tieline_types::{ErrorKind, RequestNumber};
+use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
+use tieline_wire::{FrameKind, Refusal};
+use tieline_world::{Bulk, Connection, Listener};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+
+use crate::Service;
+use crate::frames::{Budget, FrameReader, FrameWriter, OutFrame};
+
+mod connection;
+mod notifier;
+mod seats;
+
+pub use notifier::Notifier;
+use seats::Seats;
+
+/// After an error of `accept` (too many open files, mostly) there is nothing to do but to wait a little.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Connections beyond the limit that are told so at the same time; still more are just closed.
+const REFUSALS_MAX: usize = 64;
+const REFUSAL_PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
-    /// Requests of one connection that are answered at the same time; further ones wait unread.
+    /// Requests of one connection that are answered at the same time; further ones wait unread. More than any client has
+    /// under way, so that its answers to notices are never stuck behind its requests.
     pub requests_max: usize,
     /// Connections at once; further ones are refused.
     pub connections_max: usize,
@@ -15,6 +43,8 @@ pub struct ServerSettings {
     pub bulk_bytes_max: usize,
     /// A connection that does not send its hello in this time is closed.
     pub hello_patience: Duration,
+    /// A connection on which nothing comes for this long is closed: many pings of any client.
+    pub silence_max: Duration,
 }
 
 impl Default for ServerSettings {
@@ -24,36 +54,123 @@ impl Default for ServerSettings {
             connections_max: 4096,
             bulk_bytes_max: 512 << 20,
             hello_patience: Duration::from_secs(10),
+            silence_max: Duration::from_secs(60),
         }
     }
 }
 
-/// Sends notices to one session's connection.
-#[derive(Clone)]
-pub struct Notifier {}
-
-impl Notifier {
-    /// Sends a notice and waits for its answer, at most `patience`. `None`: no answer, or the connection is gone.
-    pub async fn notify(&self, _notice: Notice, _patience: Duration) -> Option<NoticeAnswer> {
-        todo!("net room")
-    }
+/// A listening server. Stopping or dropping it ends all connections.
+pub struct Server {
+    stop: watch::Sender<bool>,
+    ended: watch::Receiver<bool>,
 }
 
-/// A listening server. Dropping it stops accepting; connections end when their clients leave.
-pub struct Server {}
+/// What all connections of a server share.
+struct Shared {
+    service: Arc<dyn Service>,
+    settings: ServerSettings,
+    budget: Budget,
+    seats: Seats,
+}
 
 impl Server {
     /// Serves until the returned handle is dropped or [`Server::stop`] is called.
     pub fn start(
-        _listener: Box<dyn Listener>,
-        _service: Arc<dyn crate::Service>,
-        _settings: ServerSettings,
+        listener: Box<dyn Listener>,
+        service: Arc<dyn Service>,
+        settings: ServerSettings,
     ) -> Self {
-        todo!("net room")
+        let (stop, stopping) = watch::channel(false);
+        let (end, ended) = watch::channel(false);
+        let budget = Budget::new(settings.bulk_bytes_max);
+        let shared = Arc::new(Shared { service, settings, budget, seats: Seats::default() });
+        tokio::spawn(async move {
+            accept(listener, shared, stopping).await;
+            // Nobody may be left to hear it.
+            let _ = end.send(true);
+        });
+        Self { stop, ended }
     }
 
     /// Ends all connections.
     pub fn stop(&self) {
-        todo!("net room")
+        self.stop.send_replace(true);
+    }
+
+    /// Waits until the last connection of a stopped server has ended and the address is free again.
+    pub async fn ended(&self) {
+        // An error says that the task is gone, which is an end too.
+        let _ = self.ended.clone().wait_for(|&is_ended| is_ended).await;
+    }
+}
+
+/// Waits for the server's stop: said, or by dropping it.
+async fn stopped(stopping: &mut watch::Receiver<bool>) {
+    // An error says that the server was dropped.
+    let _ = stopping.wait_for(|&is_stopped| is_stopped).await;
+}
+
+async fn accept(
+    mut listener: Box<dyn Listener>,
+    shared: Arc<Shared>,
+    mut stopping: watch::Receiver<bool>,
+) {
+    let places = Arc::new(Semaphore::new(shared.settings.connections_max));
+    let mut connections = JoinSet::new();
+    let mut refusals = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = stopped(&mut stopping) => break,
+            Some(_) = connections.join_next() => continue,
+            Some(_) = refusals.join_next() => continue,
+            accepted = listener.accept() => accepted,
+        };
+        match (accepted, places.clone().try_acquire_owned()) {
+            (Ok(connection), Ok(place)) => {
+                let (shared, stopping) = (shared.clone(), stopping.clone());
+                connections.spawn(async move {
+                    connection::serve(connection, shared, stopping).await;
+                    drop(place);
+                });
+            }
+            (Ok(connection), Err(_)) if refusals.len() < REFUSALS_MAX => {
+                tracing::warn!(peer = connection.peer, "too many connections: refused");
+                refusals.spawn(refuse_overload(connection));
+            }
+            (Ok(_), Err(_)) => {}
+            (Err(error), _) => {
+                tracing::warn!(%error, "cannot accept");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
+}
+
+async fn refuse_overload(connection: Connection) {
+    let refused = async {
+        let mut reader = FrameReader::new(connection.reader, Budget::unlimited());
+        // Read first: closing a stream with unread bytes may destroy what was sent.
+        let _ = reader.next().await;
+        let mut writer = FrameWriter::new(connection.writer);
+        let refusal = refusal(ErrorKind::Overloaded, "this server has too many connections");
+        refuse(&mut writer, &refusal).await;
+    };
+    // The peer is told if it listens; else it finds out.
+    let _ = tokio::time::timeout(REFUSAL_PATIENCE, refused).await;
+}
+
+fn refusal(kind: ErrorKind, detail: impl Into<String>) -> Refusal {
+    Refusal { kind, detail: detail.into(), version_oldest: VERSION_OLDEST, version_newest: VERSION }
+}
+
+/// Says no. A peer that is gone does not hear it, which changes nothing.
+async fn refuse(writer: &mut FrameWriter, refusal: &Refusal) {
+    let body = tieline_wire::encode(refusal);
+    let frame = OutFrame::new(FrameKind::Refused, RequestNumber(0), body, Bulk::Empty);
+    if writer.write(&frame).await.is_ok() {
+        let _ = writer.shutdown().await;
     }
 }

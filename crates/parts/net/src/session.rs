@@ -1,10 +1,24 @@
-//! The loop that drives a client's state machine.
+//! A channel over a world's transport: the front of the loop that drives a client's state machine.
+//!
+//! Callers hand a call to the driver's task ([`driver`]) and wait for its outcome; a caller that stops waiting takes the call
+//! back. The driver ends when the last clone of the session is dropped, or after [`Channel::close`].
+//!
+//! Invariants: of [`SessionSettings::requests_max`] places, each call holds one from before it is handed over until the driver
+//! forgot it, so all queues between here and the stream are bounded; waiting for a place counts towards
+//! the caller's patience.
 
-use crate::{Channel, Dialer, NoticeSink};
-use std::sync::Arc;
+use crate::{CallError, Channel, Dialer, Incoming, NoticeSink, Outgoing, Standing, link};
+use link::CallId;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tieline_wire::Hello;
 use tieline_world::World;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::time::Instant;
+
+mod driver;
+use driver::Driver;
 
 #[derive(Clone, Debug)]
 pub struct SessionSettings {
@@ -32,7 +46,51 @@ impl Default for SessionSettings {
 }
 
 /// A channel over a world's transport.
-pub struct Session {}
+pub struct Session {
+    to_driver: mpsc::UnboundedSender<Message>,
+    places: Arc<Semaphore>,
+    call_next: AtomicU64,
+    view: Arc<View>,
+}
+
+/// What callers say to the driver. The queue is bounded by the places.
+enum Message {
+    Call(Handed),
+    Cancel(CallId),
+    /// Say goodbye, but wait no longer than until then.
+    Close(Instant, oneshot::Sender<()>),
+}
+
+/// A call on its way to the driver.
+struct Handed {
+    id: CallId,
+    outgoing: Outgoing,
+    deadline: Option<Instant>,
+    outcome: oneshot::Sender<Result<Incoming, CallError>>,
+    place: OwnedSemaphorePermit,
+}
+
+/// What the driver lets callers see.
+struct View {
+    standing: Mutex<Option<Standing>>,
+    server: Mutex<String>,
+    round_trips: AtomicU64,
+}
+
+impl View {
+    fn server(&self) -> String {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn show(&self, state: &link::State) {
+        *self.standing.lock().unwrap_or_else(PoisonError::into_inner) = state.standing();
+        self.round_trips.store(state.round_trips(), Ordering::Relaxed);
+        let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
+        if *server != state.server() {
+            state.server().clone_into(&mut server);
+        }
+    }
+}
 
 /// Makes [`Session`]s.
 pub struct SessionDialer {
@@ -43,10 +101,105 @@ pub struct SessionDialer {
 impl Dialer for SessionDialer {
     fn dial(
         &self,
-        _addresses: &[String],
-        _hello: Hello,
-        _sink: Arc<dyn NoticeSink>,
+        addresses: &[String],
+        hello: Hello,
+        sink: Arc<dyn NoticeSink>,
     ) -> Arc<dyn Channel> {
-        todo!("net room")
+        Session::start(self.world.clone(), self.settings.clone(), addresses, hello, sink)
+    }
+}
+
+impl Session {
+    /// Starts the driver on the current runtime. Nothing is connected before the first call.
+    pub fn start(
+        world: World,
+        settings: SessionSettings,
+        addresses: &[String],
+        hello: Hello,
+        sink: Arc<dyn NoticeSink>,
+    ) -> Arc<Self> {
+        let seed = world.random();
+        let places = Arc::new(Semaphore::new(settings.requests_max));
+        let state = link::State::new(settings, addresses.to_vec(), hello, seed);
+        let view = Arc::new(View {
+            standing: Mutex::new(None),
+            server: Mutex::new(state.server().to_owned()),
+            round_trips: AtomicU64::new(0),
+        });
+        let (to_driver, inbox) = mpsc::unbounded_channel();
+        let driver = Driver::new(world.transport, state, sink, inbox, view.clone());
+        tokio::spawn(driver.run());
+        Arc::new(Self { to_driver, places, call_next: AtomicU64::new(1), view })
+    }
+
+    fn closed(&self) -> CallError {
+        CallError::Closed { server: self.view.server() }
+    }
+
+    /// A place among the requests at once.
+    async fn place(
+        &self,
+        deadline: Option<Instant>,
+        patience: Option<Duration>,
+    ) -> Result<OwnedSemaphorePermit, CallError> {
+        let place = self.places.clone().acquire_owned();
+        let place = match deadline {
+            None => place.await,
+            Some(deadline) => tokio::time::timeout_at(deadline, place).await.map_err(|_| {
+                let server = self.view.server();
+                CallError::Timeout { server, patience: patience.unwrap_or_default() }
+            })?,
+        };
+        place.map_err(|_| self.closed())
+    }
+}
+
+#[async_trait::async_trait]
+impl Channel for Session {
+    async fn exchange(&self, outgoing: Outgoing) -> Result<Incoming, CallError> {
+        // A patience too long to be added to the clock is none.
+        let deadline = outgoing.patience.and_then(|patience| Instant::now().checked_add(patience));
+        let place = self.place(deadline, outgoing.patience).await?;
+        let id = CallId(self.call_next.fetch_add(1, Ordering::Relaxed));
+        let (outcome, waiting) = oneshot::channel();
+        let handed = Handed { id, outgoing, deadline, outcome, place };
+        self.to_driver.send(Message::Call(handed)).map_err(|_| self.closed())?;
+        let mut interest = Interest { to_driver: &self.to_driver, id, is_answered: false };
+        let result = waiting.await;
+        interest.is_answered = true;
+        result.unwrap_or_else(|_| Err(self.closed()))
+    }
+
+    fn standing(&self) -> Option<Standing> {
+        *self.view.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn round_trips(&self) -> u64 {
+        self.view.round_trips.load(Ordering::Relaxed)
+    }
+
+    async fn close(&self, patience: Duration) {
+        self.places.close();
+        let (done, waiting) = oneshot::channel();
+        // The driver answers at its end, which is not later than the deadline; or it has ended already.
+        if self.to_driver.send(Message::Close(Instant::now() + patience, done)).is_ok() {
+            let _ = waiting.await;
+        }
+    }
+}
+
+/// A caller's interest in its call: dropped before the answer, it takes the call back.
+struct Interest<'a> {
+    to_driver: &'a mpsc::UnboundedSender<Message>,
+    id: CallId,
+    is_answered: bool,
+}
+
+impl Drop for Interest<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            // A driver that is gone has forgotten the call already.
+            let _ = self.to_driver.send(Message::Cancel(self.id));
+        }
     }
 }

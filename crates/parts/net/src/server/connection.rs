@@ -1,0 +1,441 @@
+//! One connection: greeting, then requests until it ends.
+//!
+//! The connection's task reads frames and starts a task per request; replies go to the outbox in the order in which they are
+//! ready. A request holds one of [`super::ServerSettings::requests_max`] places until its reply is sent; without a
+//! free place nothing more is read.
+//!
+//! Invariants: every request that was read is answered, cancelled or ended with the connection; `connected` and `disconnected` of
+//! the service come in pairs, and the pairs of one session never overlap; when `serve` returns, nothing of the connection is
+//! left running.
+
+use super::seats::Seat;
+use super::{Notifier, Shared, refusal, refuse, stopped};
+use crate::frames::{Frame, FrameReader, FrameWriter, Held, InBulk, OutFrame, ReadError};
+use crate::outbox::{Holds, Outbox};
+use crate::{CallContext, Reply, Response};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tieline_telemetry::metrics::METRICS;
+use tieline_types::{ErrorKind, RequestNumber, SessionId};
+use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
+use tieline_wire::{
+    BodyError, Envelope, Failure, FrameHeader, FrameKind, Hello, Op, Refusal, Request, Welcome,
+};
+use tieline_world::{Bulk, Connection};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::{AbortHandle, JoinError, JoinHandle, JoinSet};
+use tokio::time::Instant;
+
+/// What the last frames of a connection that ends in good order may take.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Serves one connection to its end.
+pub(super) async fn serve(
+    connection: Connection,
+    shared: Arc<Shared>,
+    mut stopping: watch::Receiver<bool>,
+) {
+    let peer = connection.peer;
+    let mut reader = FrameReader::new(connection.reader, shared.budget.clone());
+    let mut writer = FrameWriter::new(connection.writer);
+    let greeting = greet(&mut reader, &shared, &peer);
+    let greeted = tokio::select! {
+        biased;
+        () = stopped(&mut stopping) => return,
+        greeted = tokio::time::timeout(shared.settings.hello_patience, greeting) => greeted,
+    };
+    let welcome = match greeted {
+        Ok(Ok(welcome)) => welcome,
+        Ok(Err(NotGreeted::Refused(refusal))) => {
+            tracing::info!(peer, %refusal, "connection refused");
+            let refused = refuse(&mut writer, &refusal);
+            // A peer that does not read why is closed all the same.
+            let _ = tokio::time::timeout(LINGER, refused).await;
+            return;
+        }
+        Ok(Err(NotGreeted::Gone)) => return,
+        Ok(Err(NotGreeted::Unreadable(error))) => {
+            return tracing::warn!(peer, error = chain(&error), "closed: no hello came");
+        }
+        Err(_) => return tracing::info!(peer, "closed: no hello came in time"),
+    };
+    let seat = tokio::select! {
+        biased;
+        () = stopped(&mut stopping) => return,
+        seat = shared.seats.take(welcome.session) => seat,
+    };
+    if let Some(seat) = seat {
+        Sitting::start(shared, peer, reader, writer, &welcome).run(seat, stopping).await;
+    }
+}
+
+enum NotGreeted {
+    Refused(Refusal),
+    Unreadable(ReadError),
+    /// The peer left without a word, as health checks do.
+    Gone,
+}
+
+async fn greet(
+    reader: &mut FrameReader,
+    shared: &Shared,
+    peer: &str,
+) -> Result<Welcome, NotGreeted> {
+    let frame = reader.next().await.map_err(|error| match error {
+        ReadError::Closed => NotGreeted::Gone,
+        error => NotGreeted::Unreadable(error),
+    })?;
+    let no = |kind, detail: String| NotGreeted::Refused(refusal(kind, detail));
+    if frame.header.kind != FrameKind::Hello {
+        return Err(no(ErrorKind::Protocol, format!("{:?} before hello", frame.header.kind)));
+    }
+    let hello: Hello = tieline_wire::decode(&frame.body)
+        .map_err(|error| no(ErrorKind::Protocol, format!("hello cannot be read: {error}")))?;
+    let version = version_for(&hello).ok_or_else(|| {
+        let (oldest, newest) = (hello.version_oldest, hello.version_newest);
+        let detail = format!(
+            "you speak versions {oldest} to {newest}, this server {VERSION_OLDEST} to {VERSION}"
+        );
+        no(ErrorKind::VersionMismatch, detail)
+    })?;
+    let welcome = shared.service.welcome(&hello, peer).await.map_err(NotGreeted::Refused)?;
+    Ok(Welcome { version, ..welcome })
+}
+
+/// The newest version that both ends speak.
+fn version_for(hello: &Hello) -> Option<u16> {
+    let newest = hello.version_newest.min(VERSION);
+    (newest >= hello.version_oldest.max(VERSION_OLDEST)).then_some(newest)
+}
+
+/// A connection whose session was welcomed.
+struct Sitting {
+    shared: Arc<Shared>,
+    peer: String,
+    session: SessionId,
+    reader: FrameReader,
+    outbox: Outbox,
+    sender: JoinHandle<std::io::Result<()>>,
+    notifier: Notifier,
+    places: Arc<Semaphore>,
+    requests: JoinSet<RequestNumber>,
+    running: BTreeMap<RequestNumber, Running>,
+}
+
+struct Running {
+    op: Op,
+    task: AbortHandle,
+}
+
+/// Why a connection ends.
+enum End {
+    Stopped,
+    Replaced,
+    Goodbye,
+    Silent,
+    Unsent(String),
+    Unreadable(ReadError),
+    Violation(String),
+}
+
+impl Sitting {
+    fn start(
+        shared: Arc<Shared>,
+        peer: String,
+        reader: FrameReader,
+        writer: FrameWriter,
+        welcome: &Welcome,
+    ) -> Self {
+        let outbox = Outbox::default();
+        let body = tieline_wire::encode(welcome);
+        let number = RequestNumber(0);
+        // Before `connected`, so that no notice comes before the welcome.
+        outbox.push(OutFrame::new(FrameKind::Welcome, number, body, Bulk::Empty));
+        let notifier = Notifier::new(outbox.clone());
+        METRICS.sessions.inc();
+        shared.service.connected(welcome.session, notifier.clone());
+        Self {
+            places: Arc::new(Semaphore::new(shared.settings.requests_max)),
+            shared,
+            peer,
+            session: welcome.session,
+            reader,
+            sender: tokio::spawn(outbox.clone().send_all(writer)),
+            outbox,
+            notifier,
+            requests: JoinSet::new(),
+            running: BTreeMap::new(),
+        }
+    }
+
+    async fn run(mut self, mut seat: Seat, mut stopping: watch::Receiver<bool>) {
+        let end = self.read(&mut seat, &mut stopping).await;
+        self.log(&end);
+        // Nothing of the old connection may be at work when the session's next one begins.
+        self.requests.shutdown().await;
+        self.notifier.close();
+        METRICS.sessions.dec();
+        self.shared.service.disconnected(self.session);
+        if let End::Goodbye = end {
+            self.shared.service.goodbye(self.session).await;
+            self.outbox.close();
+            // A peer that does not read its last frames has no use for them.
+            let _ = tokio::time::timeout(LINGER, &mut self.sender).await;
+        }
+        self.outbox.abandon();
+        self.sender.abort();
+        drop(seat);
+    }
+
+    fn log(&self, end: &End) {
+        let (peer, session) = (self.peer.as_str(), self.session);
+        match end {
+            End::Stopped | End::Goodbye => tracing::debug!(peer, %session, "session closed"),
+            End::Replaced => tracing::info!(peer, %session, "closed: the client came back"),
+            End::Silent => tracing::info!(peer, %session, "closed: nothing came for too long"),
+            End::Unsent(why) => tracing::info!(peer, %session, why, "connection lost in sending"),
+            End::Unreadable(error @ ReadError::Malformed(_)) => {
+                tracing::warn!(peer, %session, error = chain(error), "closed: not our protocol");
+            }
+            End::Unreadable(error) => {
+                tracing::info!(peer, %session, error = chain(error), "connection lost");
+            }
+            End::Violation(what) => tracing::warn!(peer, %session, what, "closed: violation"),
+        }
+    }
+
+    /// Reads and dispatches until the connection ends.
+    async fn read(&mut self, seat: &mut Seat, stopping: &mut watch::Receiver<bool>) -> End {
+        let mut silent_at = Instant::now() + self.shared.settings.silence_max;
+        let mut received = 0;
+        loop {
+            let places = self.places.clone();
+            tokio::select! {
+                biased;
+                () = stopped(stopping) => return End::Stopped,
+                () = seat.left() => return End::Replaced,
+                Some(ended) = self.requests.join_next_with_id() => self.request_ended(ended),
+                // The stream ends for us, too, when it does for the sending task.
+                sent = &mut self.sender => return End::Unsent(why_unsent(sent)),
+                // Only with a free place is anything read.
+                frame = next_with_place(&mut self.reader, &places) => match frame {
+                    Ok((frame, place)) => {
+                        self.shared.service.heard(self.session);
+                        silent_at = Instant::now() + self.shared.settings.silence_max;
+                        if let Err(end) = self.dispatch(frame, place) {
+                            return end;
+                        }
+                    }
+                    Err(error) => return End::Unreadable(error),
+                },
+                () = tokio::time::sleep_until(silent_at) => {
+                    // A frame that takes long is not silence, and neither is what we do not read.
+                    let is_reading = places.available_permits() > 0;
+                    if is_reading && self.reader.received() == received {
+                        return End::Silent;
+                    }
+                    received = self.reader.received();
+                    silent_at = Instant::now() + self.shared.settings.silence_max;
+                }
+            }
+        }
+    }
+
+    fn dispatch(&mut self, frame: Frame, place: OwnedSemaphorePermit) -> Result<(), End> {
+        let number = frame.header.number;
+        match frame.header.kind {
+            FrameKind::Request => self.request(frame, place)?,
+            FrameKind::Cancel => self.cancel(number),
+            FrameKind::Ping => self.outbox.push(OutFrame::bare(FrameKind::Pong, number)),
+            FrameKind::Pong => {}
+            FrameKind::NoticeAnswer => match tieline_wire::decode(&frame.body) {
+                Ok(answer) => self.notifier.answered(number, answer),
+                Err(error) => {
+                    return Err(End::Violation(format!("answer to a notice: {error}")));
+                }
+            },
+            FrameKind::Goodbye => return Err(End::Goodbye),
+            kind @ (FrameKind::Hello
+            | FrameKind::Welcome
+            | FrameKind::Refused
+            | FrameKind::Reply
+            | FrameKind::Notice
+            | FrameKind::Token) => return Err(End::Violation(format!("{kind:?} from a client"))),
+        }
+        Ok(())
+    }
+
+    fn request(&mut self, frame: Frame, place: OwnedSemaphorePermit) -> Result<(), End> {
+        let header = frame.header;
+        if self.running.contains_key(&header.number) {
+            return Err(End::Violation(format!("request {} is under way", header.number)));
+        }
+        METRICS.bulk_received_bytes.inc_by(header.bulk_length.into());
+        let (envelope, request) = match Request::decode(header.op, &frame.body) {
+            Ok(decoded) => decoded,
+            Err(error) => {
+                self.answer(header, Err(unreadable(&error)), place);
+                return Ok(());
+            }
+        };
+        let (bulk, held) = match frame.bulk {
+            InBulk::Here(bulk, held) => (bulk, held),
+            InBulk::Skipped => {
+                let detail = "no memory for the bytes of the request: try again";
+                self.answer(header, Err(Failure::new(ErrorKind::Overloaded, detail)), place);
+                return Ok(());
+            }
+        };
+        let op = request.op();
+        let asked = Asked { header, envelope, request, bulk, held, place };
+        let work = answer_request(self.shared.clone(), self.session, self.outbox.clone(), asked);
+        let task = self.requests.spawn(work);
+        self.running.insert(header.number, Running { op, task });
+        Ok(())
+    }
+
+    fn cancel(&mut self, number: RequestNumber) {
+        if let Some(running) = self.running.remove(&number) {
+            running.task.abort();
+            METRICS.requests.with_label_values(&[running.op.name(), "Cancelled"]).inc();
+        }
+    }
+
+    fn request_ended(&mut self, ended: Result<(tokio::task::Id, RequestNumber), JoinError>) {
+        match ended {
+            Ok((_, number)) => {
+                self.running.remove(&number);
+            }
+            Err(error) if error.is_panic() => self.request_panicked(error.id()),
+            // Cancelled, and removed then.
+            Err(_) => {}
+        }
+    }
+
+    /// The client would wait for ever: say what happened.
+    fn request_panicked(&mut self, id: tokio::task::Id) {
+        let found = self.running.iter().find(|(_, running)| running.task.id() == id);
+        let Some((&number, running)) = found else { return };
+        let (op, peer) = (running.op, self.peer.as_str());
+        tracing::error!(peer, session = %self.session, request = %number, ?op, "request panicked");
+        self.running.remove(&number);
+        let failure = Failure::new(ErrorKind::Internal, "the server failed in this request");
+        METRICS.requests.with_label_values(&[op.name(), "Internal"]).inc();
+        self.outbox.push(reply_frame(number, op.number(), Err(failure)));
+    }
+
+    /// Answers without asking the service.
+    fn answer(&self, header: FrameHeader, response: Response, place: OwnedSemaphorePermit) {
+        let holds = Holds::new(place, Held::default());
+        self.outbox.push_holding(reply_frame(header.number, header.op, response), holds);
+    }
+}
+
+fn why_unsent(sent: Result<std::io::Result<()>, JoinError>) -> String {
+    match sent {
+        Ok(Ok(())) => "closed".to_owned(),
+        Ok(Err(error)) => error.to_string(),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// Waits for a place, then for a frame. Dropped in between, it loses neither.
+async fn next_with_place(
+    reader: &mut FrameReader,
+    places: &Arc<Semaphore>,
+) -> Result<(Frame, OwnedSemaphorePermit), ReadError> {
+    let place = places.clone().acquire_owned().await;
+    // The places of a connection are never closed.
+    let place = place.map_err(|_| ReadError::Closed)?;
+    Ok((reader.next().await?, place))
+}
+
+fn unreadable(error: &BodyError) -> Failure {
+    let kind = match error {
+        BodyError::UnknownCall(_) => ErrorKind::NotSupported,
+        BodyError::Malformed(_) | BodyError::Trailing(_) => ErrorKind::Protocol,
+    };
+    Failure::new(kind, format!("this server cannot read the request: {error}"))
+}
+
+/// A request, and what it holds while it is at work.
+struct Asked {
+    header: FrameHeader,
+    envelope: Envelope,
+    request: Request,
+    bulk: bytes::Bytes,
+    held: Held,
+    place: OwnedSemaphorePermit,
+}
+
+async fn answer_request(
+    shared: Arc<Shared>,
+    session: SessionId,
+    outbox: Outbox,
+    asked: Asked,
+) -> RequestNumber {
+    let Asked { header, envelope, request, bulk, held, place } = asked;
+    let (number, op, begun) = (header.number, request.op(), Instant::now());
+    let patience = match header.deadline_ms {
+        0 => None,
+        millis => Some(Duration::from_millis(millis.into())),
+    };
+    let context = CallContext { session, number, envelope, patience };
+    let call = shared.service.call(context, request, bulk);
+    let response = match patience {
+        None => call.await,
+        Some(patience) => tokio::time::timeout(patience, call).await.unwrap_or_else(|_| {
+            let detail = format!("{} took longer than the caller waits", op.name());
+            Err(Failure::new(ErrorKind::Timeout, detail))
+        }),
+    };
+    drop(held);
+    let response = response.and_then(checked);
+    count(op, &response, begun);
+    let frame = reply_frame(number, header.op, response);
+    let room = match &frame.bulk {
+        Bulk::Bytes(bytes) => shared.budget.count(bytes.len()),
+        Bulk::Empty | Bulk::File(_) => Held::default(),
+    };
+    outbox.push_holding(frame, Holds::new(place, room));
+    number
+}
+
+fn count(op: Op, response: &Response, begun: Instant) {
+    let (kind, bulk) = match response {
+        Ok(reply) => ("ok".to_owned(), reply.bulk.len()),
+        Err(failure) => (format!("{:?}", failure.kind), 0),
+    };
+    METRICS.requests.with_label_values(&[op.name(), &kind]).inc();
+    METRICS.request_seconds.with_label_values(&[op.name()]).observe(begun.elapsed().as_secs_f64());
+    METRICS.bulk_sent_bytes.inc_by(bulk as u64);
+}
+
+/// Our own reply must fit into a frame.
+fn checked(reply: Reply) -> Response {
+    let is_too_long = reply.body.len() > FrameHeader::BODY_MAX as usize
+        || reply.bulk.len() > FrameHeader::BULK_MAX as usize;
+    if is_too_long {
+        let detail = "the reply exceeds a frame: ask for less";
+        return Err(Failure::new(ErrorKind::Internal, detail));
+    }
+    Ok(reply)
+}
+
+fn reply_frame(number: RequestNumber, op: u16, response: Response) -> OutFrame {
+    let (flags, body, bulk) = match response {
+        Ok(reply) => (0, reply.body, reply.bulk),
+        Err(failure) => (FrameHeader::FLAG_FAILED, tieline_wire::encode(&failure), Bulk::Empty),
+    };
+    OutFrame::new(FrameKind::Reply, number, body, bulk).with(|header| {
+        header.op = op;
+        header.flags = flags;
+    })
+}
+
+/// An error with its causes, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |line, cause| format!("{line}: {cause}"))
+}

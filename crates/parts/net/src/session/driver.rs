@@ -1,0 +1,359 @@
+//! The task behind a session: carries events to the state machine and does what it says.
+//!
+//! One task per session owns the machine, the connection's reader and the callers that wait. Frames are sent by the outbox's
+//! task; notices are handled in tasks of their own, so that a handler may call on the same session.
+//!
+//! Invariants: an event of one connection never reaches the machine after that connection was given up; when the driver ends,
+//! so do its connection and its tasks.
+
+use super::{Handed, Message, View};
+use crate::frames::{Budget, Frame, FrameReader, FrameWriter, OutFrame, ReadError};
+use crate::link::{Action, CallId, Event, State};
+use crate::outbox::Outbox;
+use crate::{CallError, Incoming, NoticeSink};
+use std::collections::BTreeMap;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tieline_types::RequestNumber;
+use tieline_wire::{FrameKind, Hello, NoticeAnswer, Refusal, Welcome};
+use tieline_world::{Bulk, Transport};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
+
+/// What one attempt to connect and be welcomed may take.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+
+pub(super) struct Driver {
+    transport: Arc<dyn Transport>,
+    state: State,
+    sink: Arc<dyn NoticeSink>,
+    inbox: mpsc::UnboundedReceiver<Message>,
+    view: Arc<View>,
+    waiting: BTreeMap<CallId, Waiting>,
+    line: Line,
+    /// Counts connections: a notice's answer goes to the connection it came on.
+    epoch: u64,
+    notices: JoinSet<(u64, RequestNumber, NoticeAnswer)>,
+    closing: Vec<oneshot::Sender<()>>,
+    /// Set by the goodbye: when to stop waiting for the server to close.
+    finish_by: Option<Instant>,
+}
+
+/// A caller that waits, and its place among the requests at once.
+struct Waiting {
+    outcome: oneshot::Sender<Result<Incoming, CallError>>,
+    _place: OwnedSemaphorePermit,
+}
+
+/// The way to the server.
+enum Line {
+    None,
+    Connecting(Pin<Box<dyn Future<Output = Attempt> + Send>>),
+    Up(Box<Up>),
+}
+
+struct Up {
+    reader: FrameReader,
+    outbox: Outbox,
+    sender: JoinHandle<io::Result<()>>,
+    progress: Arc<AtomicU64>,
+    /// Bytes in and out when it was last asked.
+    moved: u64,
+}
+
+/// What came of an attempt.
+enum Attempt {
+    Welcomed(Box<Welcomed>),
+    Refused(Refusal),
+    Failed(Failed),
+}
+
+struct Welcomed {
+    welcome: Welcome,
+    hello_sent: Instant,
+    reader: FrameReader,
+    writer: FrameWriter,
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+enum Failed {
+    #[error("cannot connect")]
+    Connect(#[source] io::Error),
+    #[error("cannot say hello")]
+    Hello(#[source] io::Error),
+    #[error("no answer to hello")]
+    NoAnswer(#[source] ReadError),
+    #[error("answer to hello cannot be read")]
+    Unreadable(#[source] tieline_wire::BodyError),
+    #[error("server answered hello with {0:?}")]
+    Unexpected(FrameKind),
+    #[error("no answer within {} s", CONNECT_PATIENCE.as_secs())]
+    Late,
+}
+
+/// What woke the driver.
+enum Woken {
+    Message(Option<Message>),
+    Attempt(Attempt),
+    Frame(Result<Frame, ReadError>),
+    Notice(u64, RequestNumber, NoticeAnswer),
+    Tick,
+}
+
+impl Driver {
+    pub(super) fn new(
+        transport: Arc<dyn Transport>,
+        state: State,
+        sink: Arc<dyn NoticeSink>,
+        inbox: mpsc::UnboundedReceiver<Message>,
+        view: Arc<View>,
+    ) -> Self {
+        Self {
+            transport,
+            state,
+            sink,
+            inbox,
+            view,
+            waiting: BTreeMap::new(),
+            line: Line::None,
+            epoch: 0,
+            notices: JoinSet::new(),
+            closing: Vec::new(),
+            finish_by: None,
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        while !self.is_over() {
+            match self.woken().await {
+                Woken::Message(None) => break,
+                Woken::Message(Some(message)) => self.message(message),
+                Woken::Attempt(attempt) => self.attempt_ended(attempt),
+                Woken::Frame(Ok(frame)) => self.event(Event::Frame(frame)),
+                Woken::Frame(Err(error)) => self.connection_lost(error),
+                Woken::Notice(epoch, number, answer) if epoch == self.epoch => {
+                    self.event(Event::NoticeHandled(number, answer));
+                }
+                Woken::Notice(..) => {}
+                Woken::Tick => self.tick(),
+            }
+        }
+        self.drop_line();
+        for done in self.closing.drain(..) {
+            let _ = done.send(());
+        }
+    }
+
+    /// Was goodbye said, and is the connection gone or late?
+    fn is_over(&self) -> bool {
+        let is_gone = matches!(self.line, Line::None);
+        self.finish_by.is_some_and(|finish_by| is_gone || finish_by <= Instant::now())
+    }
+
+    async fn woken(&mut self) -> Woken {
+        let tick = self.state.next_tick().into_iter().chain(self.finish_by).min();
+        let sleep = async {
+            match tick {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            message = self.inbox.recv() => Woken::Message(message),
+            woken = self.line.next() => woken,
+            Some(handled) = self.notices.join_next() => match handled {
+                Ok((epoch, number, answer)) => Woken::Notice(epoch, number, answer),
+                // A handler that panicked answers nothing; the server's patience ends it.
+                Err(_) => Woken::Tick,
+            },
+            () = sleep => Woken::Tick,
+        }
+    }
+
+    fn message(&mut self, message: Message) {
+        match message {
+            Message::Call(Handed { id, outgoing, deadline, outcome, place }) => {
+                self.waiting.insert(id, Waiting { outcome, _place: place });
+                self.event(Event::Call(id, outgoing, deadline));
+            }
+            Message::Cancel(id) => {
+                self.waiting.remove(&id);
+                self.event(Event::Cancelled(id));
+            }
+            Message::Close(finish_by, done) => {
+                self.finish_by.get_or_insert(finish_by);
+                self.closing.push(done);
+                self.event(Event::Close);
+            }
+        }
+    }
+
+    fn attempt_ended(&mut self, attempt: Attempt) {
+        self.line = Line::None;
+        match attempt {
+            Attempt::Welcomed(welcomed) => {
+                let Welcomed { welcome, hello_sent, reader, writer } = *welcomed;
+                let (outbox, progress) = (Outbox::default(), writer.progress());
+                let sender = tokio::spawn(outbox.clone().send_all(writer));
+                let up = Up { reader, outbox, sender, progress, moved: 0 };
+                self.line = Line::Up(Box::new(up));
+                self.epoch += 1;
+                tracing::info!(server = %welcome.server, session = %welcome.session,
+                    is_resumed = welcome.is_resumed, "connected");
+                self.event(Event::Connected(welcome, hello_sent));
+            }
+            Attempt::Refused(refusal) => {
+                tracing::warn!(server = self.state.server(), %refusal, "connection refused");
+                self.event(Event::Refused(refusal));
+            }
+            Attempt::Failed(failed) => {
+                let cause = std::error::Error::source(&failed).map(ToString::to_string);
+                tracing::debug!(server = self.state.server(), %failed, cause, "not connected");
+                self.event(Event::Lost);
+            }
+        }
+    }
+
+    fn connection_lost(&mut self, error: ReadError) {
+        if self.finish_by.is_none() {
+            tracing::info!(server = self.state.server(), %error, "connection lost");
+        }
+        self.drop_line();
+        self.event(Event::Lost);
+    }
+
+    fn tick(&mut self) {
+        if let Line::Up(up) = &mut self.line {
+            let moved = up.reader.received() + up.progress.load(Ordering::Relaxed);
+            if std::mem::replace(&mut up.moved, moved) != moved {
+                self.state.handle(Event::Moved, Instant::now());
+            }
+        }
+        self.event(Event::Tick);
+    }
+
+    /// Lets the machine decide, does what it says, and shows callers how things are before any of them hears of it.
+    fn event(&mut self, event: Event) {
+        self.state.handle(event, Instant::now());
+        self.view.show(&self.state);
+        while let Some(action) = self.state.next_action() {
+            self.act(action);
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Connect { address, after, hello } => {
+                let transport = self.transport.clone();
+                let attempt = attempt(transport, address, after, hello);
+                self.line = Line::Connecting(Box::pin(attempt));
+            }
+            Action::Send(frame) => {
+                if let Line::Up(up) = &self.line {
+                    up.outbox.push(frame);
+                }
+            }
+            Action::Cancel(number) => {
+                if let Line::Up(up) = &self.line
+                    && !up.outbox.withdraw(number)
+                {
+                    up.outbox.push(OutFrame::bare(FrameKind::Cancel, number));
+                }
+            }
+            Action::Complete(id, result) => {
+                if let Some(waiting) = self.waiting.remove(&id) {
+                    // A caller that just left has sent its cancellation.
+                    let _ = waiting.outcome.send(result);
+                }
+            }
+            Action::Notice(number, notice) => {
+                let (sink, epoch) = (self.sink.clone(), self.epoch);
+                self.notices.spawn(async move { (epoch, number, sink.notice(notice).await) });
+            }
+            Action::CloseConnection { why } => {
+                tracing::info!(server = self.state.server(), why, "connection closed");
+                self.drop_line();
+            }
+            Action::Connected(welcome) => self.sink.connected(&welcome),
+            Action::Disconnected => self.sink.disconnected(),
+            Action::Renewed(sent) => self.sink.renewed(sent),
+            Action::Finish => self.finish(),
+        }
+    }
+
+    /// Sends what is left, the goodbye last, and waits for the server to close.
+    fn finish(&mut self) {
+        match &self.line {
+            Line::Up(up) => up.outbox.close(),
+            Line::None | Line::Connecting(_) => self.line = Line::None,
+        }
+    }
+
+    fn drop_line(&mut self) {
+        if let Line::Up(up) = std::mem::replace(&mut self.line, Line::None) {
+            up.outbox.abandon();
+            up.sender.abort();
+        }
+    }
+}
+
+/// Dropping a session drops its connection, also when the runtime drops the driver.
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.drop_line();
+    }
+}
+
+impl Line {
+    async fn next(&mut self) -> Woken {
+        match self {
+            Self::None => std::future::pending().await,
+            Self::Connecting(attempt) => Woken::Attempt(attempt.await),
+            Self::Up(up) => Woken::Frame(up.reader.next().await),
+        }
+    }
+}
+
+async fn attempt(
+    transport: Arc<dyn Transport>,
+    address: String,
+    after: Duration,
+    hello: Hello,
+) -> Attempt {
+    tokio::time::sleep(after).await;
+    let greeting = greet(&*transport, &address, &hello);
+    match tokio::time::timeout(CONNECT_PATIENCE, greeting).await {
+        Ok(Ok(attempt)) => attempt,
+        Ok(Err(failed)) => Attempt::Failed(failed),
+        Err(_) => Attempt::Failed(Failed::Late),
+    }
+}
+
+async fn greet(transport: &dyn Transport, address: &str, hello: &Hello) -> Result<Attempt, Failed> {
+    let connected = transport.connect(address, CONNECT_PATIENCE).await;
+    let connection = connected.map_err(Failed::Connect)?;
+    let mut reader = FrameReader::new(connection.reader, Budget::unlimited());
+    let mut writer = FrameWriter::new(connection.writer);
+    let body = tieline_wire::encode(hello);
+    let frame = OutFrame::new(FrameKind::Hello, RequestNumber(0), body, Bulk::Empty);
+    let hello_sent = Instant::now();
+    writer.write(&frame).await.map_err(Failed::Hello)?;
+    writer.flush().await.map_err(Failed::Hello)?;
+    let answer = reader.next().await.map_err(Failed::NoAnswer)?;
+    match answer.header.kind {
+        FrameKind::Welcome => {
+            let welcome = tieline_wire::decode(&answer.body).map_err(Failed::Unreadable)?;
+            Ok(Attempt::Welcomed(Box::new(Welcomed { welcome, hello_sent, reader, writer })))
+        }
+        FrameKind::Refused => {
+            tieline_wire::decode(&answer.body).map(Attempt::Refused).map_err(Failed::Unreadable)
+        }
+        kind => Err(Failed::Unexpected(kind)),
+    }
+}

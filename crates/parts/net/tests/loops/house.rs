@@ -1,0 +1,248 @@
+//! A server whose answers tests decide, and a client beside it, in one local world.
+
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tieline_net::{
+    CallContext, CallError, Channel, NoticeSink, Notifier, Outgoing, Reply, Response, Server,
+    ServerSettings, Service, Session, SessionSettings,
+};
+use tieline_types::{Caller, ClientId, ErrorKind, FileId, Grant, SessionId, Version};
+use tieline_wire::{
+    CredentialKind, Failure, Flavor, Hello, Notice, NoticeAnswer, PeerRole, Refusal, Request,
+    Welcome, data, meta,
+};
+use tieline_world::{Bulk, LocalTransport, Transport, World};
+use tokio::sync::Semaphore;
+
+pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const ADDRESS: &str = "mds:1";
+
+/// Remembers sessions and requests; holds calls back on demand.
+pub struct Desk {
+    pub log: Mutex<Vec<String>>,
+    pub notifiers: Mutex<BTreeMap<SessionId, Notifier>>,
+    pub boot: u64,
+    /// Forgets all sessions when false, as a server without a store.
+    pub is_resuming: bool,
+    pub sessions: Arc<AtomicU64>,
+    /// `Unlink` and odd file ids wait for this gate.
+    pub gate: Semaphore,
+    pub refusal: Mutex<Option<Refusal>>,
+}
+
+impl Desk {
+    pub fn new(sessions: &Arc<AtomicU64>, is_resuming: bool) -> Arc<Self> {
+        Arc::new(Self {
+            log: Mutex::default(),
+            notifiers: Mutex::default(),
+            boot: 1,
+            is_resuming,
+            sessions: sessions.clone(),
+            gate: Semaphore::new(0),
+            refusal: Mutex::default(),
+        })
+    }
+
+    pub fn note(&self, line: impl Into<String>) {
+        self.log.lock().unwrap().push(line.into());
+    }
+
+    pub fn log(&self) -> Vec<String> {
+        self.log.lock().unwrap().clone()
+    }
+
+    pub fn notifier(&self) -> Notifier {
+        self.notifiers.lock().unwrap().values().next().unwrap().clone()
+    }
+
+    async fn pass_gate(&self) {
+        self.gate.acquire().await.unwrap().forget();
+    }
+}
+
+#[async_trait::async_trait]
+impl Service for Desk {
+    async fn welcome(&self, hello: &Hello, _: &str) -> Result<Welcome, Refusal> {
+        if let Some(refusal) = self.refusal.lock().unwrap().clone() {
+            return Err(refusal);
+        }
+        let resumed = hello.session.filter(|_| self.is_resuming);
+        let fresh = || SessionId(self.sessions.fetch_add(1, Ordering::Relaxed) + 1);
+        let session = resumed.unwrap_or_else(fresh);
+        Ok(Welcome {
+            version: 0,
+            session,
+            is_resumed: resumed.is_some(),
+            grant: Grant(session.0),
+            boot: self.boot,
+            lease_ms: 20_000,
+            flavor: Flavor::Null,
+            features: 0,
+            server: "desk".to_owned(),
+            map: Version(0),
+        })
+    }
+
+    fn connected(&self, session: SessionId, notifier: Notifier) {
+        self.note(format!("connected {session}"));
+        self.notifiers.lock().unwrap().insert(session, notifier);
+    }
+
+    async fn call(&self, context: CallContext, request: Request, bulk: Bytes) -> Response {
+        self.note(format!("call {} {:?}", context.number, request.op()));
+        match request {
+            Request::GetAttributes(message) if message.id.0 % 2 == 1 => {
+                self.pass_gate().await;
+                Err(Failure::new(ErrorKind::NotFound, format!("no file {}", message.id)))
+            }
+            Request::GetAttributes(message) => {
+                Err(Failure::new(ErrorKind::NotFound, format!("no file {}", message.id)))
+            }
+            Request::Unlink(_) => {
+                self.pass_gate().await;
+                Err(Failure::new(ErrorKind::Busy, "unlinked"))
+            }
+            Request::PutChunk(_) => {
+                assert_eq!(bulk.first(), bulk.last());
+                Ok(Reply::new::<data::PutChunk>(&data::PutChunkReply {}))
+            }
+            Request::ReadObject(message) => {
+                let bulk = vec![message.offset as u8; message.length as usize];
+                let reply =
+                    data::ReadObjectReply { offset: 0, checks: Vec::new(), object_length: 0 };
+                let reply = Reply::new::<data::ReadObject>(&reply);
+                Ok(Reply { bulk: Bulk::from(Bytes::from(bulk)), ..reply })
+            }
+            Request::Usage(_) => panic!("a request that panics"),
+            request => Err(Failure::new(ErrorKind::NotSupported, format!("{:?}", request.op()))),
+        }
+    }
+
+    fn heard(&self, _: SessionId) {}
+
+    fn disconnected(&self, session: SessionId) {
+        self.note(format!("disconnected {session}"));
+    }
+
+    async fn goodbye(&self, session: SessionId) {
+        self.note(format!("goodbye {session}"));
+    }
+}
+
+/// Answers recalls, and remembers what it heard.
+#[derive(Default)]
+pub struct Ear {
+    pub log: Mutex<Vec<String>>,
+    pub renewed: Mutex<Vec<tokio::time::Instant>>,
+}
+
+#[async_trait::async_trait]
+impl NoticeSink for Ear {
+    async fn notice(&self, notice: Notice) -> NoticeAnswer {
+        let Notice::Recall(recall) = notice else { return NoticeAnswer::default() };
+        if recall.unit == FileId(0) {
+            std::future::pending::<()>().await;
+        }
+        NoticeAnswer { is_contended: true, open: recall.files }
+    }
+
+    fn connected(&self, welcome: &Welcome) {
+        let how = if welcome.is_resumed { "resumed" } else { "new" };
+        self.log.lock().unwrap().push(format!("{how} {}", welcome.session));
+    }
+
+    fn disconnected(&self) {
+        self.log.lock().unwrap().push("disconnected".to_owned());
+    }
+
+    fn renewed(&self, sent: tokio::time::Instant) {
+        self.renewed.lock().unwrap().push(sent);
+    }
+}
+
+pub struct House {
+    pub world: World,
+    pub transport: Arc<LocalTransport>,
+    pub desk: Arc<Desk>,
+    pub server: Server,
+    pub ear: Arc<Ear>,
+    pub session: Arc<Session>,
+}
+
+impl House {
+    pub async fn new() -> Self {
+        Self::with(ServerSettings::default()).await
+    }
+
+    pub async fn with(settings: ServerSettings) -> Self {
+        let (world, transport) = World::local(7);
+        let desk = Desk::new(&Arc::default(), true);
+        let server = serve(&*transport, &desk, settings).await;
+        let ear = Arc::new(Ear::default());
+        let session = dial(&world, &ear);
+        Self { world, transport, desk, server, ear, session }
+    }
+}
+
+pub async fn serve(
+    transport: &dyn Transport,
+    desk: &Arc<Desk>,
+    settings: ServerSettings,
+) -> Server {
+    Server::start(transport.listen(ADDRESS).await.unwrap(), desk.clone(), settings)
+}
+
+pub fn hello() -> Hello {
+    Hello {
+        version_oldest: 1,
+        version_newest: 1,
+        role: PeerRole::Client,
+        client: ClientId([7; 16]),
+        session: None,
+        fs: "extenci".parse().unwrap(),
+        credential: CredentialKind::None,
+        flavor: Flavor::Null,
+        features: 0,
+        description: "test".to_owned(),
+        map: Version(0),
+    }
+}
+
+pub fn dial(world: &World, ear: &Arc<Ear>) -> Arc<Session> {
+    let settings = SessionSettings::default();
+    Session::start(world.clone(), settings, &[ADDRESS.to_owned()], hello(), ear.clone())
+}
+
+/// Asks for a file; what comes back names it. Odd ones wait at the gate.
+pub async fn ask(session: &dyn Channel, id: u64) -> Result<String, CallError> {
+    let result = exchange(session, meta::GetAttributes { id: FileId(id) }, Bulk::Empty).await;
+    match result {
+        Err(CallError::Refused(failure)) => Ok(failure.detail),
+        Err(error) => Err(error),
+        Ok(_) => panic!("the desk refuses this"),
+    }
+}
+
+pub async fn exchange(
+    session: &dyn Channel,
+    request: impl Into<Request>,
+    bulk: Bulk,
+) -> Result<Bytes, CallError> {
+    let (caller, request) = (Caller::root(), request.into());
+    let outgoing = Outgoing { caller, request, bulk, patience: Some(PATIENCE) };
+    session.exchange(outgoing).await.map(|incoming| incoming.bulk)
+}
+
+/// Lets other tasks run until `is_so`.
+pub async fn until(is_so: impl Fn() -> bool) {
+    for _ in 0..10_000 {
+        if is_so() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    panic!("it never came to be");
+}
