@@ -20,6 +20,8 @@
 pub mod conformance;
 mod embedded;
 mod memory;
+#[cfg(test)]
+mod model;
 mod overlay;
 
 pub use embedded::EmbeddedStore;

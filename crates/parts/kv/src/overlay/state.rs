@@ -209,6 +209,11 @@ impl State {
         let end = (&range.end).max(&range.start);
         self.recent.range::<Key, _>((Bound::Included(&range.start), Bound::Excluded(end)))
     }
+
+    #[cfg(test)]
+    pub fn recent_len(&self) -> usize {
+        self.recent.len()
+    }
 }
 
 /// An error that several can be told.
