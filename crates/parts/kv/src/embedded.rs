@@ -15,15 +15,15 @@
 //! Invariants: one process at a time (redb locks the file); a version is never used again, not
 //! even one that never became durable.
 
+mod file;
+
 use crate::overlay::{Base, Batch, Limits, Overlay};
 use crate::{Error, Key, Range, Store, Transaction, Value};
 use redb::backends::FileBackend;
 use redb::{
     Builder, Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition, TableError,
 };
-use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -48,13 +48,24 @@ pub struct EmbeddedStore {
 }
 
 impl EmbeddedStore {
-    /// Opens (blocking) the store at `path`, a new one if nothing is there. `cache` is how much of
-    /// it stays in memory.
+    /// Opens (blocking) the store at `path`, a new one if nothing is there. `cache` is how much of it
+    /// stays in memory.
     pub fn open(path: &Path, cache: ByteSize) -> Result<Self, Error> {
         let store = format!("embedded {}", path.display());
-        let file = open_file(path).map_err(|error| io_error(&store, error))?;
-        let backend = FileBackend::new(file).map_err(|error| redb_error(&store, error))?;
-        Self::open_backend(store, backend, cache)
+        let opened = match file::open(path) {
+            Ok(opened) => opened,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(Error::InUse { store });
+            }
+            Err(error) => return Err(io_error(&store, error)),
+        };
+        let backend = FileBackend::new(opened.file).map_err(|error| redb_error(&store, error))?;
+        let this = Self::open_backend(store, backend, cache)?;
+        if let Some(unfinished) = opened.unfinished {
+            file::publish(&unfinished, path)
+                .map_err(|error| io_error(this.overlay.store(), error))?;
+        }
+        Ok(this)
     }
 
     /// Opens (blocking) a store on other storage than a file; crash tests put theirs beneath.
@@ -220,17 +231,6 @@ fn copy_pair<'a>(
     Ok((key.value().to_vec(), value.value().to_vec()))
 }
 
-/// Opens or creates the file, readable by its owner only: it holds everybody's names.
-fn open_file(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    let file = options.open(path)?;
-    // A new file must still be there after a power failure.
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()?;
-    Ok(file)
-}
-
 fn redb_error(store: &str, error: impl Into<redb::Error>) -> Error {
     let store = store.to_owned();
     match error.into() {
@@ -250,5 +250,7 @@ fn io_error(store: &str, error: io::Error) -> Error {
     }
 }
 
+#[cfg(test)]
+mod crash;
 #[cfg(test)]
 mod tests;

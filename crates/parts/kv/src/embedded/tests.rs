@@ -1,6 +1,8 @@
 //! The engine on real files.
 
 use super::*;
+use crate::model;
+use proptest::prelude::*;
 use tempfile::TempDir;
 
 const CACHE: ByteSize = ByteSize(16 << 20);
@@ -66,6 +68,20 @@ async fn another_file_is_refused_untouched() {
 }
 
 #[tokio::test]
+async fn a_store_half_made_is_made_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let unfinished = directory.path().join("store.redb.new");
+    std::fs::write(&unfinished, b"as far as it got before the power failed").unwrap();
+    let locked = std::fs::File::open(&unfinished).unwrap();
+    locked.lock().unwrap();
+    assert!(matches!(open(&directory), Err(Error::InUse { .. })), "somebody is at it");
+    drop(locked);
+    put(&open(&directory).unwrap(), b"a").await;
+    assert!(!unfinished.exists());
+    assert!(open(&directory).is_ok());
+}
+
+#[tokio::test]
 async fn another_format_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     drop(open(&directory).unwrap());
@@ -87,4 +103,16 @@ async fn a_store_outlived_by_its_transaction_ends() {
     transaction.put(b"a".to_vec(), Vec::new());
     drop(store);
     assert!(matches!(transaction.commit().await, Err(Error::Ended { .. })));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn interleaved_transactions_are_as_if_one_after_the_other(steps in model::steps(80)) {
+        let backend = redb::backends::InMemoryBackend::new();
+        let store = EmbeddedStore::open_backend("model".into(), backend, CACHE).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(model::run(&store, &steps, || ()));
+    }
 }
