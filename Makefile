@@ -5,6 +5,8 @@
 
 PREFIX ?= /usr/local
 DESTDIR ?=
+# mount(8) looks for mount.TYPE in /sbin only; a private PREFIX keeps the helper to itself.
+SBINDIR ?= $(if $(filter /usr /usr/local,$(PREFIX)),/sbin,$(PREFIX)/sbin)
 CARGO ?= cargo
 # Where cargo builds; the tests' Python environment lives there too.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -35,9 +37,8 @@ test:
 
 install: build
 	install -D -m 755 '$(TARGET)/release/tieline' '$(DESTDIR)$(PREFIX)/bin/tieline'
-	install -d '$(DESTDIR)$(PREFIX)/sbin'
-	# mount(8) looks for mount.TYPE in /sbin and /usr/sbin, and in PATH's other sbin folders.
-	ln -sf ../bin/tieline '$(DESTDIR)$(PREFIX)/sbin/mount.tieline'
+	install -d '$(DESTDIR)$(SBINDIR)'
+	ln -sf '$(PREFIX)/bin/tieline' '$(DESTDIR)$(SBINDIR)/mount.tieline'
 
 uninstall:
-	rm -f '$(DESTDIR)$(PREFIX)/bin/tieline' '$(DESTDIR)$(PREFIX)/sbin/mount.tieline'
+	rm -f '$(DESTDIR)$(PREFIX)/bin/tieline' '$(DESTDIR)$(SBINDIR)/mount.tieline'

@@ -1,0 +1,125 @@
+#!/usr/bin/env bash
+# `make demo`: a whole federation on this machine, with real CMS events in it.
+#
+# Settings, by environment or `make demo NAME=value`: MOUNT (where the file system appears), FILES (ROOT files
+# of your own instead of the published ones), YES=1 (do not ask).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+target=${TARGET:-$PWD/target}
+folder=$target/demo
+cargo=${CARGO:-cargo}
+tieline=$target/release/tieline
+coffea=2023.12.0 # the version whose source distribution the events are taken from
+
+default_mount() {
+  # Only root may put a folder at the root of the machine.
+  if [ -w / ]; then echo /extenci; else echo "$HOME/extenci"; fi
+}
+mount=${MOUNT:-$(default_mount)}
+
+say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
+
+missing_packages() {
+  command -v dpkg-query >/dev/null || return 0
+  local package
+  for package in gcc libc6-dev fuse3 python3 python3-venv; do
+    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || echo "$package"
+  done
+}
+
+announce() {
+  cat <<TEXT
+This shows Tieline on this one machine: two sites, uf and fnal, each with a metadata
+server and an object storage server; one file system over both; a mount; and real CMS
+events analysed over it. Connections are not protected yet (flavor null), so servers
+listen on loopback only.
+
+  mount          $mount
+  folder         $folder (servers' data, events, logs, Python environment)
+  ports          free ones on 127.0.0.1, chosen by the system; \`dev status\` lists them
+  packages       ${packages:-nothing to install}
+  from PyPI      uproot, awkward, numpy, matplotlib, into the folder above;
+                 ${FILES:+nothing else: events are your FILES}${FILES:-the source distribution of coffea $coffea, for the CMS events in its tests}
+  build          cargo, in release, if not built yet (some minutes the first time)
+
+\`make demo-down\` ends it and removes all of this${packages:+ but the distribution's packages}.
+TEXT
+  if [ "${YES:-}" = 1 ]; then return; fi
+  local answer
+  read -r -p $'\nGo on? [y/N] ' answer || answer=n
+  case "$answer" in [yY]*) ;; *) echo "Nothing was changed."; exit 1 ;; esac
+}
+
+install_packages() {
+  [ -n "$packages" ] || return 0
+  say "Installing $packages"
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get update -q
+  # shellcheck disable=SC2086  # a list of names
+  as_root env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -q -y --no-install-recommends $packages
+}
+
+python_environment() {
+  [ -e "$folder/python/ready-1" ] && return
+  say "Making the Python environment"
+  rm -rf "$folder/python"
+  python3 -m venv "$folder/python"
+  # The cache stays inside the folder, so that demo-down leaves nothing in the home directory.
+  PIP_CACHE_DIR=$folder/pip-cache PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    "$folder/python/bin/pip" install uproot awkward numpy matplotlib
+  touch "$folder/python/ready-1"
+}
+
+# The CMS events that coffea's authors publish with its tests (BSD 3-Clause).
+published_events() {
+  local events=$folder/events
+  if [ ! -e "$events/ready-1" ]; then
+    say "Fetching CMS events from PyPI"
+    rm -rf "$events" && mkdir -p "$events"
+    PIP_CACHE_DIR=$folder/pip-cache PIP_DISABLE_PIP_VERSION_CHECK=1 \
+      "$folder/python/bin/pip" download --no-deps --no-binary coffea --dest "$events" \
+      "coffea==$coffea"
+    local name
+    for name in nano_dimuon nano_dy pfnano treemaker; do
+      tar -xzf "$events/coffea-$coffea.tar.gz" -C "$events" --strip-components 3 \
+        "coffea-$coffea/tests/samples/$name.root"
+    done
+    rm "$events/coffea-$coffea.tar.gz"
+    touch "$events/ready-1"
+  fi
+  files=("$events"/*.root)
+}
+
+federation() {
+  if "$tieline" dev status --dir "$folder/federation" >/dev/null 2>&1; then
+    mount=$(cat "$folder/mount")
+    say "The federation is up already, at $mount"
+    return
+  fi
+  say "Starting the federation"
+  rm -rf "$folder/federation"
+  if [ ! -d "$mount" ]; then
+    mkdir -p "$mount"
+    touch "$folder/mount-made"
+  fi
+  echo "$mount" >"$folder/mount"
+  "$tieline" dev up --dir "$folder/federation" --mount "$mount"
+}
+
+packages=$(missing_packages | xargs)
+announce
+install_packages
+mkdir -p "$folder"
+say "Building"
+"$cargo" build --release --package tieline
+python_environment
+if [ -n "${FILES:-}" ]; then
+  read -r -a files <<<"$FILES"
+else
+  published_events
+fi
+federation
+exec "$folder/python/bin/python" demo/show.py \
+  --tieline "$tieline" --folder "$folder" --mount "$mount" "${files[@]}"
