@@ -1,1 +1,43 @@
-//! Real processes and real mounts.
+//! The lab: real processes, real mounts, real programs.
+//!
+//! A test asks for a federation with [`with_federation`], which starts one by `tieline dev up` in a
+//! folder of its own, hands it to the test, takes it down, and then looks whether anything was
+//! left behind and whether any process logged a warning or an error that the test did not name
+//! with [`Federation::expect_log`].
+//!
+//! * [`federation`]: one federation and its mounts.
+//! * [`program`]: programs run with a deadline, in a process group of their own.
+//! * [`tree`]: what a directory tree looks like, for comparing two of them.
+//!
+//! Knows only the program's command line, never its rooms: what it tests is what people use.
+//! Invariants: every wait has an end; nothing that a test started outlives it.
+
+pub mod federation;
+pub mod program;
+pub mod tree;
+
+pub use federation::{Federation, Plan, with_federation};
+pub use program::{Run, shell};
+
+/// Is this test run by root? Some things only root may do; such tests say that they were skipped.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Can file systems be mounted here at all?
+pub fn can_mount() -> bool {
+    let is_possible = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
+    if !is_possible {
+        eprintln!("SKIPPED: /dev/fuse cannot be opened here");
+    }
+    is_possible
+}
+
+/// The Python with uproot that `make test` has made; `None` says so.
+pub fn python() -> Option<std::path::PathBuf> {
+    let python = std::env::var_os("TIELINE_PYTHON").map(std::path::PathBuf::from);
+    if python.is_none() {
+        eprintln!("SKIPPED: TIELINE_PYTHON names no Python with uproot; `make test` makes one");
+    }
+    python
+}

@@ -1,0 +1,298 @@
+//! One federation on this machine, for one test.
+
+use crate::program::{self, DEADLINE, Run};
+use crate::tree;
+use anyhow::{Context, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::time::Duration;
+
+/// What kind of federation a test wants.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// More arguments of `tieline dev up`.
+    pub arguments: Vec<String>,
+    /// A mount elsewhere than in the federation's own folder.
+    pub mount: Option<PathBuf>,
+}
+
+/// A running federation. Dropped, it is taken down, whatever happened.
+pub struct Federation {
+    /// Holds the federation's folder, its mounts and what the test puts beside them.
+    folder: tempfile::TempDir,
+    mount: PathBuf,
+    mounts_more: Mutex<Vec<PathBuf>>,
+    /// Parts of log lines that this test provokes.
+    expected: Mutex<Vec<String>>,
+    is_down: Mutex<bool>,
+}
+
+/// Runs a test on a federation of two sites, `uf` and `fnal`, and looks at what it left behind.
+pub fn with_federation(test: impl FnOnce(&Federation) -> Result<()>) -> Result<()> {
+    with_plan(&Plan::default(), test)
+}
+
+/// The same with another plan.
+pub fn with_plan(plan: &Plan, test: impl FnOnce(&Federation) -> Result<()>) -> Result<()> {
+    if !crate::can_mount() {
+        return Ok(());
+    }
+    let federation = Federation::start(plan)?;
+    let watchdog = Watchdog::start(&federation);
+    let outcome = test(&federation);
+    drop(watchdog);
+    if outcome.is_err() {
+        eprintln!("{}", federation.logs().unwrap_or_default());
+    }
+    outcome?;
+    federation.finish()
+}
+
+/// Ends a test that hangs inside the kernel: with the mount's process gone, every call returns.
+struct Watchdog {
+    /// Dropped with the watchdog, which ends the thread.
+    _stop: std::sync::mpsc::Sender<()>,
+}
+
+impl Watchdog {
+    /// Far beyond what any test needs.
+    const PATIENCE: Duration = Duration::from_secs(300);
+
+    fn start(federation: &Federation) -> Self {
+        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        let pids = federation.pids().unwrap_or_default();
+        std::thread::spawn(move || {
+            use std::sync::mpsc::RecvTimeoutError;
+            if stopped.recv_timeout(Self::PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                eprintln!("the test hangs: killing its federation");
+                kill_all(&pids);
+            }
+        });
+        Self { _stop: stop }
+    }
+}
+
+impl Federation {
+    pub fn start(plan: &Plan) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("tieline-lab-").tempdir()?;
+        let mount = plan.mount.clone().unwrap_or_else(|| folder.path().join("mount"));
+        std::fs::create_dir_all(&mount)?;
+        let federation = Self {
+            folder,
+            mount,
+            mounts_more: Mutex::default(),
+            expected: Mutex::default(),
+            is_down: Mutex::new(false),
+        };
+        let mut command = Command::new(program::tieline()?);
+        command.args(["dev", "up", "--dir"]).arg(federation.dir());
+        command.arg("--mount").arg(&federation.mount).args(&plan.arguments);
+        program::finish(&mut command, DEADLINE)?
+            .succeed("tieline dev up")
+            .with_context(|| federation.logs().unwrap_or_default())?;
+        Ok(federation)
+    }
+
+    /// Where `dev` keeps the federation.
+    pub fn dir(&self) -> PathBuf {
+        self.folder.path().join("federation")
+    }
+
+    /// Where the file system appears.
+    pub fn mount(&self) -> &Path {
+        &self.mount
+    }
+
+    /// A place beside the federation for what a test needs on a local disk.
+    pub fn local(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Another client on this machine, with caches of its own.
+    pub fn mount_again(&self) -> Result<PathBuf> {
+        let mut mounts = self.mounts_more.lock().expect("no test panics with this lock");
+        let mount = self.folder.path().join(format!("mount-{}", mounts.len() + 1));
+        std::fs::create_dir_all(&mount)?;
+        self.tieline(&[
+            OsStr::new("dev"),
+            OsStr::new("mount"),
+            mount.as_os_str(),
+            OsStr::new("--dir"),
+            self.dir().as_os_str(),
+        ])?;
+        mounts.push(mount.clone());
+        Ok(mount)
+    }
+
+    /// Runs `tieline` with these arguments; it must succeed. What it printed.
+    pub fn tieline(&self, arguments: &[impl AsRef<OsStr>]) -> Result<String> {
+        self.try_tieline(arguments)?.succeed("tieline")
+    }
+
+    /// The same, however it ends.
+    pub fn try_tieline(&self, arguments: &[impl AsRef<OsStr>]) -> Result<Run> {
+        program::finish(Command::new(program::tieline()?).args(arguments), DEADLINE)
+    }
+
+    /// A command of `tieline` that prints JSON.
+    pub fn json(&self, arguments: &[impl AsRef<OsStr>]) -> Result<Value> {
+        let arguments: Vec<_> = arguments.iter().map(AsRef::as_ref).collect();
+        let said = self.tieline(&[&arguments[..], &[OsStr::new("--json")]].concat())?;
+        serde_json::from_str(&said).with_context(|| format!("not JSON: {said}"))
+    }
+
+    /// A shell script run inside the mount; it must succeed. What it printed.
+    pub fn shell(&self, script: &str) -> Result<String> {
+        program::shell(&self.mount, script)
+    }
+
+    /// `dev status`.
+    pub fn status(&self) -> Result<Value> {
+        self.json(&[
+            OsStr::new("dev"),
+            OsStr::new("status"),
+            OsStr::new("--dir"),
+            self.dir().as_os_str(),
+        ])
+    }
+
+    /// The process with that name, as `dev status` tells it.
+    pub fn process(&self, name: &str) -> Result<Value> {
+        let status = self.status()?;
+        status["processes"]
+            .as_array()
+            .and_then(|all| all.iter().find(|process| process["name"] == name))
+            .cloned()
+            .with_context(|| format!("no process {name} in {status:#}"))
+    }
+
+    /// Sends a signal to one of the federation's processes.
+    pub fn signal(&self, name: &str, signal: Signal) -> Result<()> {
+        let pid = self.process(name)?["pid"].as_i64().context("a process has a pid")?;
+        let pid = Pid::from_raw(i32::try_from(pid)?).context("a pid is not 0")?;
+        Ok(kill_process(pid, signal)?)
+    }
+
+    /// `kill -9`, and start again.
+    pub fn kill_and_restart(&self, name: &str) -> Result<()> {
+        let dir = self.dir();
+        let arguments = ["dev", "kill", name, "--restart", "--dir"].map(OsStr::new);
+        self.tieline(&[&arguments[..], &[dir.as_os_str()]].concat())?;
+        Ok(())
+    }
+
+    /// This test provokes log lines with `part` in them.
+    pub fn expect_log(&self, part: &str) {
+        self.expected.lock().expect("no test panics with this lock").push(part.to_owned());
+    }
+
+    /// Takes it down.
+    pub fn down(&self) -> Result<()> {
+        let mut is_down = self.is_down.lock().expect("no test panics with this lock");
+        if *is_down {
+            return Ok(());
+        }
+        *is_down = true;
+        let mut command = Command::new(program::tieline()?);
+        command.args(["dev", "down", "--dir"]).arg(self.dir());
+        program::finish(&mut command, DEADLINE)?.succeed("tieline dev down")?;
+        Ok(())
+    }
+
+    /// Takes it down and judges what it leaves.
+    fn finish(self) -> Result<()> {
+        // `dev down` may take the folder and the logs with it, so they are read first.
+        let logs = self.logs()?;
+        let pids = self.pids().unwrap_or_default();
+        self.down()?;
+        let expected = self.expected.lock().expect("no test panics with this lock").clone();
+        let surprises: Vec<_> = logs
+            .lines()
+            .filter(|line| is_trouble(line))
+            .filter(|line| !expected.iter().any(|part| line.contains(part.as_str())))
+            .take(20)
+            .collect();
+        ensure!(surprises.is_empty(), "unexpected in the logs:\n{}", surprises.join("\n"));
+        for pid in pids {
+            ensure!(!Path::new(&format!("/proc/{pid}")).exists(), "process {pid} is still there");
+        }
+        let folder = self.folder.path().to_string_lossy().into_owned();
+        let mounts = std::fs::read_to_string("/proc/self/mounts")?;
+        ensure!(!mounts.contains(&folder), "still mounted:\n{mounts}");
+        ensure!(tree::describe(&self.mount)?.is_empty(), "files were written below the mount");
+        Ok(())
+    }
+
+    fn pids(&self) -> Result<Vec<i64>> {
+        let status = self.status()?;
+        let processes = status["processes"].as_array().context("status lists processes")?;
+        Ok(processes.iter().filter_map(|process| process["pid"].as_i64()).collect())
+    }
+
+    /// All logs, each line with the name of its file in front.
+    pub fn logs(&self) -> Result<String> {
+        let mut logs = Vec::new();
+        logs_below(&self.dir(), &mut logs);
+        logs.sort();
+        let mut lines = String::new();
+        for log in logs {
+            let name = log.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            for line in String::from_utf8_lossy(&std::fs::read(&log)?).lines() {
+                lines += &format!("{name}: {line}\n");
+            }
+        }
+        Ok(lines)
+    }
+}
+
+impl Drop for Federation {
+    fn drop(&mut self) {
+        if let Err(error) = self.down() {
+            eprintln!("taking the federation down: {error:#}");
+            self.down_by_force();
+        }
+    }
+}
+
+impl Federation {
+    /// When `dev down` does not work: nothing may outlive the test all the same.
+    fn down_by_force(&self) {
+        kill_all(&self.pids().unwrap_or_default());
+        let mounts = self.mounts_more.lock().map(|mounts| mounts.clone()).unwrap_or_default();
+        for mount in mounts.iter().chain([&self.mount]) {
+            let program = if crate::is_root() { "umount" } else { "fusermount3" };
+            let flag = if crate::is_root() { "-l" } else { "-uz" };
+            let mut command = Command::new(program);
+            let _ = program::finish(command.arg(flag).arg(mount), Duration::from_secs(10));
+        }
+    }
+}
+
+fn kill_all(pids: &[i64]) {
+    for &pid in pids {
+        if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+}
+
+/// Does a line of a log tell of trouble? The level stands near its start.
+fn is_trouble(line: &str) -> bool {
+    let head: String = line.chars().take(80).collect();
+    ["ERROR", "WARN", "panicked at"].iter().any(|level| head.contains(level))
+}
+
+fn logs_below(folder: &Path, logs: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() && !path.is_symlink() {
+            logs_below(&path, logs);
+        } else if path.extension().is_some_and(|extension| extension == "log") {
+            logs.push(path);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What goes wrong: processes that die or stand still, and federations that must leave nothing.
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::Signal;
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use tieline_lab::federation::{Plan, with_plan};
+use tieline_lab::{Federation, program, with_federation};
+
+const SERVERS: [&str; 4] = ["mds-uf", "oss-uf", "mds-fnal", "oss-fnal"];
+
+/// One file per site, beyond what lies in the metadata.
+fn write_at_both(lab: &Federation, round: usize) -> Result<()> {
+    for site in ["", "fnal"] {
+        let path = lab.mount().join(site).join(format!("file-{round}"));
+        let mut file = File::create(path)?;
+        file.write_all(&vec![round as u8; 300_000])?;
+        file.sync_all()?;
+    }
+    Ok(())
+}
+
+fn read_at_both(mount: &Path, round: usize) -> Result<()> {
+    for site in ["", "fnal"] {
+        let path = mount.join(site).join(format!("file-{round}"));
+        let read = fs::read(&path).with_context(|| format!("{path:?}"))?;
+        ensure!(read == vec![round as u8; 300_000], "{path:?} changed");
+    }
+    Ok(())
+}
+
+#[test]
+fn every_server_may_die_and_work_goes_on() -> Result<()> {
+    with_federation(|lab| {
+        write_at_both(lab, 0)?;
+        for (round, server) in SERVERS.iter().enumerate() {
+            lab.kill_and_restart(server)?;
+            write_at_both(lab, round + 1).with_context(|| format!("after {server} died"))?;
+            for earlier in 0..=round + 1 {
+                read_at_both(lab.mount(), earlier)
+                    .with_context(|| format!("after {server} died"))?;
+            }
+        }
+        // Nothing was only in a cache.
+        let far = lab.mount_again()?;
+        (0..=SERVERS.len()).try_for_each(|round| read_at_both(&far, round))
+    })
+}
+
+#[test]
+fn a_server_dies_in_the_middle_of_work() -> Result<()> {
+    with_federation(|lab| {
+        let folder = lab.mount().join("work");
+        fs::create_dir(&folder)?;
+        std::thread::scope(|scope| -> Result<()> {
+            let worker = scope.spawn(|| -> Result<()> {
+                for number in 0..150_usize {
+                    let (new, path) = (folder.join("new"), folder.join(number.to_string()));
+                    let mut file = File::create(&new)?;
+                    file.write_all(&vec![number as u8; 40_000])?;
+                    file.sync_all()?;
+                    fs::rename(&new, &path)?;
+                }
+                Ok(())
+            });
+            for server in ["mds-uf", "oss-uf", "mds-uf"] {
+                std::thread::sleep(Duration::from_millis(300));
+                lab.kill_and_restart(server)?;
+            }
+            worker.join().map_err(|_| anyhow::anyhow!("the worker panicked"))?
+        })?;
+        let far = lab.mount_again()?.join("work");
+        ensure!(fs::read_dir(&far)?.count() == 150);
+        for number in 0..150_usize {
+            let read = fs::read(far.join(number.to_string()))?;
+            ensure!(read == vec![number as u8; 40_000], "file {number} changed");
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_mount_that_died_is_mounted_again_and_lost_nothing_synced() -> Result<()> {
+    with_federation(|lab| {
+        write_at_both(lab, 1)?;
+        lab.kill_and_restart("mount-0")?;
+        read_at_both(lab.mount(), 1)?;
+        write_at_both(lab, 2)?;
+        read_at_both(lab.mount(), 2)
+    })
+}
+
+#[test]
+fn a_reader_of_a_server_that_stands_still_can_be_killed_at_once() -> Result<()> {
+    with_federation(|lab| {
+        fs::write(lab.mount().join("far"), vec![1; 20_000_000])?;
+        // A fresh client: nothing of the file is in its memory.
+        let far = lab.mount_again()?;
+        lab.signal("oss-uf", Signal::STOP)?;
+        lab.signal("oss-fnal", Signal::STOP)?;
+        let mut reader = program::start(Command::new("cat").arg(far.join("far")))?;
+        std::thread::sleep(Duration::from_millis(500));
+        ensure!(reader.try_wait()?.is_none(), "it read from a server that stands still");
+        let start = Instant::now();
+        program::kill_group(&reader);
+        let status = program::wait(&mut reader, Duration::from_secs(10))
+            .context("the killed reader did not vanish");
+        let elapsed = start.elapsed();
+        // What needs no data server still answers meanwhile.
+        let listing =
+            program::finish(Command::new("ls").arg("-l").arg(lab.mount()), Duration::from_secs(10));
+        lab.signal("oss-uf", Signal::CONT)?;
+        lab.signal("oss-fnal", Signal::CONT)?;
+        ensure!(status?.signal() == Some(9));
+        ensure!(elapsed < Duration::from_secs(3), "it took {elapsed:?} to die");
+        listing?.succeed("ls")?;
+        ensure!(fs::read(far.join("far"))? == vec![1; 20_000_000]);
+        Ok(())
+    })
+}
+
+#[test]
+fn two_federations_live_side_by_side() -> Result<()> {
+    with_federation(|one| {
+        with_federation(|other| {
+            fs::write(one.mount().join("name"), "one")?;
+            fs::write(other.mount().join("name"), "other")?;
+            ensure!(fs::read_to_string(one.mount().join("name"))? == "one");
+            one.down()?;
+            ensure!(fs::read_to_string(other.mount().join("name"))? == "other");
+            Ok(())
+        })
+    })
+}
+
+#[test]
+fn a_federation_taken_down_is_gone() -> Result<()> {
+    if !tieline_lab::can_mount() {
+        return Ok(());
+    }
+    let lab = Federation::start(&Plan::default())?;
+    fs::write(lab.mount().join("f"), "x")?;
+    let status = lab.status()?;
+    let processes = status["processes"].as_array().context("processes")?.clone();
+    ensure!(processes.len() >= 5, "{status:#}");
+    // With a file open and a shell inside: `down` ends all the same.
+    let open = File::open(lab.mount().join("f"))?;
+    lab.down()?;
+    drop(open);
+    for process in processes {
+        let pid = process["pid"].as_i64().context("pid")?;
+        ensure!(!Path::new(&format!("/proc/{pid}")).exists(), "{process} lives");
+    }
+    ensure!(fs::read_dir(lab.mount())?.count() == 0, "still mounted");
+    Ok(())
+}
+
+#[test]
+fn sites_in_network_namespaces_of_their_own() -> Result<()> {
+    if !tieline_lab::is_root() {
+        eprintln!("SKIPPED: network namespaces need root");
+        return Ok(());
+    }
+    let plan = Plan { arguments: vec!["--netns".to_owned()], ..Plan::default() };
+    with_plan(&plan, |lab| {
+        write_at_both(lab, 1)?;
+        read_at_both(&lab.mount_again()?, 1)
+    })?;
+    let left = program::shell(Path::new("/"), "ip netns list | grep -c tieline || true")?;
+    ensure!(left.trim() == "0", "{left} network namespaces are left");
+    Ok(())
+}

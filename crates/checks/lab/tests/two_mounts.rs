@@ -1,0 +1,152 @@
+//! Two clients of one file system: what one has finished, the other sees at once. No test here
+//! waits or tries again: that is the promise.
+
+use anyhow::{Result, ensure};
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use tieline_lab::{Federation, with_federation};
+
+/// A federation with two mounts.
+fn with_two(test: impl FnOnce(&Federation, &Path, &Path) -> Result<()>) -> Result<()> {
+    with_federation(|lab| {
+        let far: PathBuf = lab.mount_again()?;
+        test(lab, lab.mount(), &far)
+    })
+}
+
+fn names(folder: &Path) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        names.push(entry?.file_name().to_string_lossy().into_owned());
+    }
+    names.sort();
+    Ok(names)
+}
+
+#[test]
+fn what_is_closed_here_is_seen_there() -> Result<()> {
+    with_two(|_, here, there| {
+        for round in 0..25 {
+            let (writer, reader) = if round % 2 == 0 { (here, there) } else { (there, here) };
+            // Longer and shorter, within the metadata and beyond it.
+            let text = format!("round {round} ").repeat(1 + (round * 977) % 5000);
+            fs::write(writer.join("file"), &text)?;
+            ensure!(fs::metadata(reader.join("file"))?.len() == text.len() as u64, "size, {round}");
+            ensure!(fs::read_to_string(reader.join("file"))? == text, "content, round {round}");
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn names_change_for_both() -> Result<()> {
+    with_two(|_, here, there| {
+        // The absence of a name is remembered too, and must be forgotten in time.
+        ensure!(!there.join("a").exists());
+        fs::write(here.join("a"), "a")?;
+        ensure!(there.join("a").exists(), "a file created");
+        ensure!(names(there)?.contains(&"a".to_owned()), "in the listing");
+        fs::rename(there.join("a"), there.join("b"))?;
+        ensure!(!here.join("a").exists() && here.join("b").exists(), "a file renamed");
+        fs::create_dir(here.join("d"))?;
+        fs::rename(there.join("b"), there.join("d/b"))?;
+        ensure!(names(&here.join("d"))? == ["b"], "a file moved into a directory");
+        fs::hard_link(here.join("d/b"), here.join("link"))?;
+        fs::write(there.join("link"), "through the link")?;
+        ensure!(fs::read_to_string(here.join("d/b"))? == "through the link");
+        fs::remove_file(there.join("d/b"))?;
+        let error = fs::read(here.join("d/b")).unwrap_err();
+        ensure!(error.kind() == ErrorKind::NotFound, "{error}");
+        fs::remove_dir(here.join("d"))?;
+        ensure!(!there.join("d").exists(), "a directory removed");
+        let error = fs::create_dir(there.join("d/e")).unwrap_err();
+        ensure!(error.kind() == ErrorKind::NotFound, "{error}");
+        Ok(())
+    })
+}
+
+#[test]
+fn listings_follow() -> Result<()> {
+    with_two(|_, here, there| {
+        fs::create_dir(here.join("d"))?;
+        for number in 0..30 {
+            let (writer, reader) = if number % 2 == 0 { (here, there) } else { (there, here) };
+            fs::write(writer.join(format!("d/{number:02}")), "")?;
+            ensure!(names(&reader.join("d"))?.len() == number + 1, "after {number}");
+        }
+        for number in 0..30 {
+            let (writer, reader) = if number % 2 == 0 { (here, there) } else { (there, here) };
+            fs::remove_file(writer.join(format!("d/{number:02}")))?;
+            ensure!(names(&reader.join("d"))?.len() == 29 - number, "after removing {number}");
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_reader_that_opens_again_sees_the_new_bytes() -> Result<()> {
+    with_two(|_, here, there| {
+        fs::write(here.join("f"), vec![b'a'; 9_000_000])?;
+        // Cached there, in memory and in the kernel.
+        ensure!(fs::read(there.join("f"))?.iter().all(|byte| *byte == b'a'));
+        let file = OpenOptions::new().write(true).open(here.join("f"))?;
+        std::os::unix::fs::FileExt::write_all_at(&file, &[b'b'; 1000], 5_000_000)?;
+        drop(file);
+        let read = fs::read(there.join("f"))?;
+        ensure!(read.len() == 9_000_000);
+        let changed = read.iter().filter(|byte| **byte == b'b').count();
+        ensure!(changed == 1000, "{changed} bytes of 1000 arrived");
+        Ok(())
+    })
+}
+
+#[test]
+fn two_appenders_interleave_without_loss() -> Result<()> {
+    with_two(|_, here, there| {
+        let (mut one, mut other) = (
+            OpenOptions::new().append(true).create(true).open(here.join("log"))?,
+            OpenOptions::new().append(true).create(true).open(there.join("log"))?,
+        );
+        for number in 0..50 {
+            writeln!(one, "here {number}")?;
+            writeln!(other, "there {number}")?;
+        }
+        drop((one, other));
+        for mount in [here, there] {
+            let text = fs::read_to_string(mount.join("log"))?;
+            ensure!(text.lines().count() == 100, "{} lines at {mount:?}", text.lines().count());
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_file_unlinked_elsewhere_stays_open_here() -> Result<()> {
+    with_two(|_, here, there| {
+        fs::write(here.join("f"), "still here")?;
+        let mut file = File::open(here.join("f"))?;
+        fs::remove_file(there.join("f"))?;
+        ensure!(!here.join("f").exists());
+        let mut text = String::new();
+        file.read_to_string(&mut text)?;
+        file.rewind()?;
+        ensure!(text == "still here", "{text:?}");
+        Ok(())
+    })
+}
+
+#[test]
+fn attributes_follow() -> Result<()> {
+    with_two(|lab, here, there| {
+        use std::os::unix::fs::MetadataExt;
+        fs::write(here.join("f"), "x")?;
+        ensure!(fs::metadata(there.join("f"))?.mode() & 0o777 != 0o600);
+        lab.shell("chmod 600 f && touch -d @1234567890 f && setfattr -n user.note -v seen f")?;
+        let metadata = fs::metadata(there.join("f"))?;
+        ensure!(metadata.mode() & 0o777 == 0o600 && metadata.mtime() == 1_234_567_890);
+        let note = tieline_lab::shell(there, "getfattr --only-values -n user.note f")?;
+        ensure!(note == "seen", "{note:?}");
+        Ok(())
+    })
+}
