@@ -126,7 +126,7 @@ fn step() -> impl Strategy<Value = Step> {
     });
     let held = (offset(), length(), any::<u8>())
         .prop_map(|(offset, length, fill)| Step::WriteHeld { offset, length, fill });
-    let modes = prop::sample::select(vec![0o600, 0o644, 0o755, 0o700, 0o1777]);
+    let modes = prop::sample::select(vec![0o700, 0o744, 0o755, 0o1777]);
     prop_oneof![
         6 => write,
         3 => append,
@@ -297,15 +297,37 @@ fn without_times(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
 }
 
 #[test]
+fn two_local_directories_do_the_same() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (one, other) = (folder.path().join("one"), folder.path().join("other"));
+    fs::create_dir(&one)?;
+    fs::create_dir(&other)?;
+    runner(20)
+        .run(&prop::collection::vec(step(), 1..60), |steps| {
+            play(&steps, &one, &one, &other, 0)
+                .and_then(|()| Ok(fs::remove_dir_all(other.join("case-0"))?))
+                .map_err(|error| TestCaseError::fail(format!("{error:#}")))
+        })
+        .map_err(|failure| anyhow::anyhow!("{failure}"))
+}
+
+/// `PROPTEST_CASES` asks for more.
+fn runner(cases: u32) -> TestRunner {
+    let cases =
+        std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(cases);
+    let config =
+        Config { cases, max_shrink_iters: 300, failure_persistence: None, ..Config::default() };
+    TestRunner::new(config)
+}
+
+#[test]
 fn the_mount_does_what_a_local_directory_does() -> Result<()> {
     with_federation(|lab| {
         let far = lab.mount_again()?;
         let local = lab.local("model");
         fs::create_dir(&local)?;
         let number = AtomicUsize::new(0);
-        let config = Config { cases: 60, max_shrink_iters: 300, ..Config::default() };
-        let mut runner = TestRunner::new(Config { failure_persistence: None, ..config });
-        runner
+        runner(60)
             .run(&prop::collection::vec(step(), 1..60), |steps| {
                 let number = number.fetch_add(1, Ordering::Relaxed);
                 play(&steps, lab.mount(), &far, &local, number)
