@@ -4,11 +4,11 @@
 //! * [`target`]: one OST: its store and its local limits.
 //! * [`volatile`]: which of its objects are not durable yet, and which never became so.
 //!
-//! Believes nobody about bytes: what is put is verified against its checks before it is stored. Knows no socket and no file
-//! system namespace.
+//! Believes nobody about bytes: what is put is verified against its checks before it is stored.
+//! Knows no socket and no file system namespace.
 //!
-//! Invariants: an answered put survives this process; after a sync also the machine; the site's own limits come before
-//! anybody's wishes.
+//! Invariants: an answered put survives this process; after a sync also the machine; the site's own
+//! limits come before anybody's wishes.
 
 mod service;
 mod target;

@@ -1,6 +1,7 @@
 //! Dispatches chunk requests to targets, and syncs in the background.
 //!
-//! Every failure says which OST, which chunk and why; what a person at the site should look at is logged here, once.
+//! Every failure says which OST, which chunk and why; what a person at the site should look at is
+//! logged here, once.
 
 use crate::TargetParts;
 use crate::target::Target;
@@ -20,7 +21,8 @@ use tokio::task::JoinSet;
 
 /// Nothing stays volatile for much longer than this.
 const SYNC_INTERVAL: Duration = Duration::from_secs(4);
-/// As the messages say: at most so many bytes in one read, so many chunks in one deletion or listing.
+/// As the messages say: at most so many bytes in one read, so many chunks in one deletion or
+/// listing.
 const READ_BYTES_MAX: u32 = 64 << 20;
 const CHUNKS_MAX: usize = 4096;
 
@@ -67,7 +69,8 @@ impl ChunkService {
         states
     }
 
-    /// Syncs everything from time to time. Never ends: the program spawns it, and drops it at the end.
+    /// Syncs everything from time to time. Never ends: the program spawns it, and drops it at the
+    /// end.
     pub async fn run(&self) {
         loop {
             tokio::time::sleep(SYNC_INTERVAL).await;
@@ -75,10 +78,12 @@ impl ChunkService {
         }
     }
 
-    /// Makes everything durable that is not, as before a shutdown. Errors are logged, and kept for who asks for the file.
+    /// Makes everything durable that is not, as before a shutdown. Errors are logged, and kept for
+    /// who asks for the file.
     pub async fn sync_all(&self) {
         let mut syncs = JoinSet::new();
-        for target in self.targets.values().cloned() {
+        for target in self.targets.values() {
+            let target = target.clone();
             syncs.spawn(async move { target.sync_all().await });
         }
         while syncs.join_next().await.is_some() {}

@@ -1,10 +1,11 @@
 //! One OST: its store, its site's limits, and what in it is not durable yet.
 //!
-//! Every failure that leaves here begins with the OST's label and names the chunk. Faults of the storage and damaged bytes are
-//! logged here, since this is where they are turned into answers.
+//! Every failure that leaves here begins with the OST's label and names the chunk. Faults of the
+//! storage and damaged bytes are logged here, since this is where they are turned into answers.
 //!
-//! Invariants: nothing is stored that its checks do not match; a put is answered after its chunk is noted as
-//! volatile; at most [`VOLATILE_MAX`] chunks are volatile for long, at most [`LOST_MAX`] are remembered as lost.
+//! Invariants: nothing is stored that its checks do not match; a put is answered after its chunk is
+//! noted as volatile; at most [`VOLATILE_MAX`] chunks are volatile for long, at most [`LOST_MAX`]
+//! are remembered as lost.
 
 use crate::volatile::{Note, Volatile};
 use crate::{Limits, TargetParts};
@@ -20,7 +21,8 @@ use tieline_wire::Failure;
 use tieline_wire::data::{ObjectOwner, OstState, PutChunk, StatObjectReply};
 use tokio::time::Instant;
 
-/// 16 GiB of usual chunks: more than four seconds of any network. Beyond it whoever puts syncs the oldest.
+/// 16 GiB of usual chunks: more than four seconds of any network. Beyond it whoever puts syncs the
+/// oldest.
 const VOLATILE_MAX: usize = 4096;
 const SYNC_BATCH: usize = 256;
 /// Beyond this the disk is broken and takes no more.

@@ -1,8 +1,9 @@
 //! Which chunks of an OST are not durable yet, and which were lost on the way there.
 //!
-//! A chunk is noted when its put is about to be answered and settled only after a sync, so a second sync of its file that comes
-//! meanwhile waits for the same. A chunk whose sync failed stays lost until it is deleted: every
-//! sync of its file fails, since a second try would find nothing left to write and seem to succeed.
+//! A chunk is noted when its put is about to be answered and settled only after a sync, so a second
+//! sync of its file that comes meanwhile waits for the same. A chunk whose sync failed stays lost
+//! until it is deleted: every sync of its file fails, since a second try would find nothing left to
+//! write and seem to succeed.
 //!
 //! Invariants: `by_chunk`, `by_file` and `by_age` name the same chunks; none of them is in `lost`.
 

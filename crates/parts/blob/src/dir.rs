@@ -1,16 +1,17 @@
 //! Objects in a directory on any file system.
 //!
-//! An object is a file: data, trailer, footer ([`object`]). It is written under a temporary name in `tmp` and renamed to its
-//! place in the fan-out below `objects` ([`tree`]); a marker says whose objects these are ([`marker`]). Files that were used
-//! lately stay open with their trailers ([`cache`]): reading from them costs no system call here, the kernel
-//! sends straight from the file. All other work runs on blocking threads, at most [`JOBS_MAX`] at once.
+//! An object is a file: data, trailer, footer ([`object`]). It is written under a temporary name in
+//! `tmp` and renamed to its place in the fan-out below `objects` ([`tree`]); a marker says whose
+//! objects these are ([`marker`]). Files that were used lately stay open with their trailers
+//! ([`cache`]): reading from them costs no system call here, the kernel sends straight from the
+//! file. All other work runs on blocking threads, at most [`JOBS_MAX`] at once.
 //!
-//! Durability: a put leaves bytes and names to the kernel; a sync writes files, their directories and the directories
-//! that were made for them. What an earlier process put is made durable when the store is opened, so a sync never has to know
-//! of it.
+//! Durability: a put leaves bytes and names to the kernel; a sync writes files, their directories
+//! and the directories that were made for them. What an earlier process put is made durable when
+//! the store is opened, so a sync never has to know of it.
 //!
-//! Invariants: nothing under `objects` is ever changed, only published and unlinked; one process per directory;
-//! nothing is written once the marker is not at its path any more.
+//! Invariants: nothing under `objects` is ever changed, only published and unlinked; one process
+//! per directory; nothing is written once the marker is not at its path any more.
 
 mod cache;
 mod marker;
@@ -49,7 +50,8 @@ const SYNCS_AT_ONCE: usize = 8;
 const OBJECTS_OPEN_MAX: u64 = 4096;
 /// Puts of one chunk take turns; those of different chunks seldom meet.
 const TURNS: usize = 64;
-/// How often a deletion may take away the directory that a put has just made, before it is given up.
+/// How often a deletion may take away the directory that a put has just made, before it is given
+/// up.
 const PUBLISH_TRIES: usize = 16;
 
 /// An OST's objects in a directory.
@@ -72,7 +74,8 @@ struct Directory {
 }
 
 impl DirChunks {
-    /// Makes an empty directory the store of `identity`. One that is already is left as it is. Blocking.
+    /// Makes an empty directory the store of `identity`. One that is already is left as it is.
+    /// Blocking.
     pub fn format(path: &Path, identity: &Identity, dice: &dyn Dice) -> Result<(), Error> {
         if Marker::exists(path) {
             return Self::open(path, identity).map(drop);
@@ -90,7 +93,8 @@ impl DirChunks {
             .map_err(|source| failed(path, "write its marker", source))
     }
 
-    /// Opens the store of `identity`, cleans up after an earlier process and makes what it put durable. Blocking.
+    /// Opens the store of `identity`, cleans up after an earlier process and makes what it put
+    /// durable. Blocking.
     pub fn open(path: &Path, identity: &Identity) -> Result<Self, Error> {
         let marker = Marker::open(path, identity).map_err(|error| marker_error(path, error))?;
         let root = File::open(path).map_err(|source| failed(path, "open the directory", source))?;
@@ -110,7 +114,8 @@ impl DirChunks {
         Ok(Self { directory: Arc::new(directory), jobs: Arc::new(Semaphore::new(JOBS_MAX)) })
     }
 
-    /// Runs a job on a blocking thread. A job that was begun is finished, even if nobody waits for it any more.
+    /// Runs a job on a blocking thread. A job that was begun is finished, even if nobody waits for
+    /// it any more.
     async fn blocking<T: Send + 'static>(
         &self,
         doing: &'static str,
@@ -235,7 +240,8 @@ impl Directory {
         Ok(())
     }
 
-    /// Is the same object there already? One with other bytes is an error; a damaged one does not count.
+    /// Is the same object there already? One with other bytes is an error; a damaged one does not
+    /// count.
     fn is_there(&self, trailer: &ObjectTrailer, length: u64) -> Result<bool, Error> {
         match self.object(trailer.chunk) {
             Ok(object) if object.is_same(trailer, length) => Ok(true),
@@ -288,7 +294,8 @@ impl Directory {
                 Err(Error::Damaged { chunk, store: self.describe(), reason })
             }
             Err(OpenError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
-                // Objects that seem gone because the file system is gone must not be reported as deleted.
+                // Objects that seem gone because the file system is gone must not be reported as
+                // deleted.
                 self.check_in_place()?;
                 Err(Error::Absent { chunk, store: self.describe() })
             }
@@ -380,7 +387,8 @@ fn create_file(root: &File, path: &str) -> Result<File, Errno> {
     rustix::fs::openat(root, path, flags, Mode::from_raw_mode(0o600)).map(File::from)
 }
 
-/// Makes a directory of ours usable: its subdirectories, what is left of earlier processes, what it can do.
+/// Makes a directory of ours usable: its subdirectories, what is left of earlier processes, what it
+/// can do.
 fn prepare(path: &Path, root: &File, marker: &Marker) -> Result<Abilities, Error> {
     let errno = |doing| move |errno: Errno| failed(path, doing, errno.into());
     match make_subdirectories(root) {

@@ -1,18 +1,20 @@
 //! Chunk stores: where an OST keeps its objects.
 //!
-//! A backend declares what it can do ([`Abilities`]); the data room works with any set. Objects are written whole and
-//! once. When a put is answered, the object survives this process; after [`ChunkStore::sync`] also the machine.
+//! A backend declares what it can do ([`Abilities`]); the data room works with any set. Objects are
+//! written whole and once. When a put is answered, the object survives this process; after
+//! [`ChunkStore::sync`] also the machine.
 //!
 //! * [`DirChunks`]: a directory on any file system.
 //! * [`MemoryChunks`]: for tests and simulated worlds.
 //! * [`FaultyChunks`]: any other, failing as told.
 //! * [`conformance`]: what every backend must do, as one suite.
 //!
-//! To add a backend: implement [`ChunkStore`], run the conformance suite on it, and give it a name in the settings.
-//! Knows no protocol, no MDS, no client.
+//! To add a backend: implement [`ChunkStore`], run the conformance suite on it, and give it a name
+//! in the settings. Knows no protocol, no MDS, no client.
 //!
-//! Invariants: a half-written object is never readable; a put that is repeated with the same bytes succeeds, with others it is
-//! refused; what is read carries the checks it was written with, so damage shows at the reader.
+//! Invariants: a half-written object is never readable; a put that is repeated with the same bytes
+//! succeeds, with others it is refused; what is read carries the checks it was written with, so
+//! damage shows at the reader.
 
 pub mod conformance;
 mod dir;
@@ -75,7 +77,8 @@ pub trait ChunkStore: Send + Sync {
     /// Writes a whole object. `trailer.checks` were verified against `data` by the caller.
     async fn put(&self, trailer: &ObjectTrailer, data: Bytes) -> Result<(), Error>;
 
-    /// Reads a range, widened to whole blocks. A range beyond the end is cut; one that starts there is empty.
+    /// Reads a range, widened to whole blocks. A range beyond the end is cut; one that starts there
+    /// is empty.
     async fn read(&self, chunk: ChunkId, offset: u64, length: u32) -> Result<Slice, Error>;
 
     /// What the object remembers, and its length.
@@ -84,7 +87,8 @@ pub trait ChunkStore: Send + Sync {
     /// Deletes an object; says whether it was there.
     async fn delete(&self, chunk: ChunkId) -> Result<bool, Error>;
 
-    /// Makes objects survive the machine. An absent one is an error, the others are synced all the same.
+    /// Makes objects survive the machine. An absent one is an error, the others are synced all the
+    /// same.
     async fn sync(&self, chunks: &[ChunkId]) -> Result<(), Error>;
 
     /// Up to `limit` objects after `after`, in the order of their ids.

@@ -1,9 +1,11 @@
 //! Open objects with their trailers: the most recently used, bounded in number and in bytes.
 //!
-//! Everything here is quick and in memory: it may be asked from async code. An object that was deleted while somebody opened
-//! it is not remembered, else its file would hold disk space until it is displaced.
+//! Everything here is quick and in memory: it may be asked from async code. An object that was
+//! deleted while somebody opened it is not remembered, else its file would hold disk space until it
+//! is displaced.
 //!
-//! Invariants: at most `objects_max` files are kept open; `ages` and `entries` name the same chunks.
+//! Invariants: at most `objects_max` files are kept open; `ages` and `entries` name the same
+//! chunks.
 
 use super::object::Object;
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! The marker file `tieline-ost`: whose objects a directory holds.
 //!
-//! Without it a mount point whose file system is not mounted would look like an empty OST, and be filled. The process that
-//! serves the directory holds a lock on it.
+//! Without it a mount point whose file system is not mounted would look like an empty OST, and be
+//! filled. The process that serves the directory holds a lock on it.
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
@@ -85,7 +85,8 @@ impl Marker {
         File::open(directory)?.sync_all()
     }
 
-    /// Says why the directory is no longer what it was, if so: unmounted, mounted over, or replaced.
+    /// Says why the directory is no longer what it was, if so: unmounted, mounted over, or
+    /// replaced.
     pub fn check_in_place(&self) -> Result<(), MarkerError> {
         match self.path.metadata() {
             Ok(metadata) if node(&metadata) == self.node => Ok(()),

@@ -1,9 +1,11 @@
 //! Making objects survive the machine: files first, then the names that lead to them.
 //!
-//! A file's bytes are synced through the descriptor that wrote them, where it is still open, so that an error of the kernel's
-//! write-back is not missed. Directories that got a new subdirectory are noted when it is made, and synced once.
+//! A file's bytes are synced through the descriptor that wrote them, where it is still open, so
+//! that an error of the kernel's write-back is not missed. Directories that got a new subdirectory
+//! are noted when it is made, and synced once.
 //!
-//! Invariant: a directory leaves the notes only after a sync that began when nothing new had been noted for it.
+//! Invariant: a directory leaves the notes only after a sync that began when nothing new had been
+//! noted for it.
 
 use super::{Directory, tree};
 use crate::Error;
@@ -46,8 +48,8 @@ struct Notes {
 }
 
 impl ChangedDirectories {
-    /// Runs `change`, which notes the directories that it changed. Whoever sees its effect and then syncs finds the notes,
-    /// since the snapshot waits for it.
+    /// Runs `change`, which notes the directories that it changed. Whoever sees its effect and then
+    /// syncs finds the notes, since the snapshot waits for it.
     pub fn noting<T>(&self, change: impl FnOnce(&mut dyn FnMut(&str)) -> T) -> T {
         let mut notes = self.lock();
         change(&mut |directory| {

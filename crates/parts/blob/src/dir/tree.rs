@@ -5,11 +5,12 @@
 //!         mdt  grant: 24, 12, 12 bits  serial without its low 12 bits
 //! ```
 //!
-//! Sessions get their grants and serials in order, so no directory holds more than some thousands of entries; names sort
-//! as their numbers do, so that a page of a listing reads one directory per level.
+//! Sessions get their grants and serials in order, so no directory holds more than some thousands
+//! of entries; names sort as their numbers do, so that a page of a listing reads one directory per
+//! level.
 //!
-//! All names are relative to an open directory: if another file system is mounted over the path, or ours goes away,
-//! nothing is ever written elsewhere.
+//! All names are relative to an open directory: if another file system is mounted over the path, or
+//! ours goes away, nothing is ever written elsewhere.
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
