@@ -3,11 +3,13 @@
 //! * [`arrows`]: which room may depend on which.
 //! * [`text`]: what each source file looks like: header, line and file length, words, `select!`.
 //! * [`locks`]: documents that are tied to code by a hash.
+//! * [`promises`]: docs/semantics.md, sentence by sentence above the tests that prove it.
 //!
 //! Failures are listed together and fail the run; warnings are only listed.
 
 mod arrows;
 mod locks;
+mod promises;
 mod text;
 
 use crate::steps;
@@ -27,6 +29,7 @@ pub fn run() -> Result<()> {
     arrows::look(&root, &mut findings)?;
     text::look(&root, &mut findings)?;
     locks::look(&root, &mut findings)?;
+    promises::look(&root, &mut findings)?;
     for warning in &findings.warnings {
         eprintln!("warning: {warning}");
     }

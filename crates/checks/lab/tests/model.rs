@@ -320,6 +320,8 @@ fn runner(cases: u32) -> TestRunner {
     TestRunner::new(config)
 }
 
+/// Promise 15: Random histories of operations give the same results, errors and trees as on a
+/// local disk's file system.
 #[test]
 fn the_mount_does_what_a_local_directory_does() -> Result<()> {
     with_federation(|lab| {

@@ -116,6 +116,7 @@ fn open_files_outlive_their_names() -> Result<()> {
     })
 }
 
+/// Promise 13: What was never written reads as zeros and takes no space.
 #[test]
 fn holes_truncation_and_overwriting() -> Result<()> {
     with_federation(|lab| {
@@ -198,6 +199,36 @@ fn appenders_lose_nothing() -> Result<()> {
     })
 }
 
+/// Promise 17: The extended attribute user.tieline.adler32 of a file is the Adler-32 of its
+/// bytes.
+#[test]
+fn the_adler32_attribute_is_the_sum_of_the_bytes() -> Result<()> {
+    with_federation(|lab| {
+        for (name, length) in [("none", 0), ("inline", 1000), ("one", 100_000), ("more", 9 << 20)] {
+            fs::write(lab.mount().join(name), pattern(length, length as u64))?;
+            let sum =
+                lab.shell(&format!("getfattr --only-values -n user.tieline.adler32 {name}"))?;
+            let wanted = lab.shell(&format!(
+                "python3 -c 'import zlib; print(\"%08x\" % zlib.adler32(open(\"{name}\", \"rb\").read()))'"
+            ))?;
+            ensure!(sum.trim() == wanted.trim(), "{name}: {sum} for {wanted}");
+        }
+        // After an overwrite it is another.
+        let file = OpenOptions::new().write(true).open(lab.mount().join("more"))?;
+        file.write_all_at(b"changed", 5 << 20)?;
+        drop(file);
+        let said = lab.shell(
+            "getfattr --only-values -n user.tieline.adler32 more && echo && \
+             python3 -c 'import zlib; print(\"%08x\" % zlib.adler32(open(\"more\", \"rb\").read()))'",
+        )?;
+        let lines: Vec<_> = said.lines().collect();
+        ensure!(lines.len() == 2 && lines.first() == lines.last(), "{said}");
+        Ok(())
+    })
+}
+
+/// Promise 14: Stores through a shared mapping are in the file after msync, and seen by other
+/// clients that open it then.
 #[test]
 fn mapped_memory_is_the_file() -> Result<()> {
     with_federation(|lab| {
@@ -276,6 +307,23 @@ fn writers_of_different_files_do_not_disturb_each_other() -> Result<()> {
             let path = mounts[(writer + 1) % 2].join(format!("file-{writer}"));
             ensure!(fs::read(path)? == pattern(5_000_000, writer as u64), "file {writer} differs");
         }
+        Ok(())
+    })
+}
+
+/// Promise 16: Rename and link between the trees of two metadata targets are refused with
+/// EXDEV, so that mv copies.
+#[test]
+fn between_trees_of_two_mdts_nothing_is_renamed_or_linked() -> Result<()> {
+    with_federation(|lab| {
+        let (here, there) = (lab.mount().join("f"), lab.mount().join("fnal/f"));
+        fs::write(&here, "moved")?;
+        for result in [fs::rename(&here, &there), fs::hard_link(&here, &there)] {
+            let error = result.unwrap_err();
+            ensure!(error.raw_os_error() == Some(libc::EXDEV), "{error}");
+        }
+        lab.shell("mv f fnal/f && test ! -e f && cp -a fnal/f back")?;
+        ensure!(fs::read_to_string(&there)? == "moved");
         Ok(())
     })
 }

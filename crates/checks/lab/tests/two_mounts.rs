@@ -24,6 +24,7 @@ fn names(folder: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
+/// Promise 1: Whoever opens a file after it was closed, on any client, reads what was written.
 #[test]
 fn what_is_closed_here_is_seen_there() -> Result<()> {
     with_two(|_, here, there| {
@@ -39,6 +40,8 @@ fn what_is_closed_here_is_seen_there() -> Result<()> {
     })
 }
 
+/// Promise 2: A name that was created, renamed or removed is seen so by the next look of every
+/// other client.
 #[test]
 fn names_change_for_both() -> Result<()> {
     with_two(|_, here, there| {
@@ -66,6 +69,7 @@ fn names_change_for_both() -> Result<()> {
     })
 }
 
+/// Promise 3: A listing that begins after a change shows the change, on every client.
 #[test]
 fn listings_follow() -> Result<()> {
     with_two(|_, here, there| {
@@ -101,6 +105,8 @@ fn a_reader_that_opens_again_sees_the_new_bytes() -> Result<()> {
     })
 }
 
+/// Promise 7: Lines appended through O_APPEND are never lost or torn, also when several clients
+/// append to one file.
 #[test]
 fn two_appenders_interleave_without_loss() -> Result<()> {
     with_two(|_, here, there| {
@@ -121,6 +127,44 @@ fn two_appenders_interleave_without_loss() -> Result<()> {
     })
 }
 
+/// Promise 5: A rename that replaces a file does so in one step: a reader finds the old file or
+/// the new one, whole, and never none.
+#[test]
+fn a_replacing_rename_is_one_step() -> Result<()> {
+    with_two(|_, here, there| {
+        // One version lies in the metadata, the next in chunks.
+        let version = |number: usize| format!("version {number} ").repeat(1 + number % 2 * 3000);
+        fs::write(here.join("current"), version(0))?;
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| -> Result<()> {
+            let reader = scope.spawn(|| -> Result<usize> {
+                let (mut newest, mut reads) = (0, 0);
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    let text = fs::read_to_string(there.join("current"))?;
+                    let number = text.split(' ').nth(1).unwrap_or_default().parse::<usize>();
+                    let number = number.map_err(|_| anyhow::anyhow!("it read {text:.60}"))?;
+                    ensure!(text == version(number), "version {number} is not whole");
+                    ensure!(number >= newest, "version {number} after {newest}");
+                    (newest, reads) = (number, reads + 1);
+                }
+                Ok(reads)
+            });
+            for number in 1..100 {
+                fs::write(here.join("next"), version(number))?;
+                fs::rename(here.join("next"), here.join("current"))?;
+            }
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+            let reads = reader.join().map_err(|_| anyhow::anyhow!("the reader panicked"))??;
+            ensure!(reads > 0, "nothing was read meanwhile");
+            Ok(())
+        })?;
+        ensure!(fs::read_to_string(there.join("current"))? == version(99));
+        Ok(())
+    })
+}
+
+/// Promise 6: A file stays usable through an open handle after its last name was removed, here
+/// or on another client.
 #[test]
 fn a_file_unlinked_elsewhere_stays_open_here() -> Result<()> {
     with_two(|_, here, there| {
@@ -136,6 +180,8 @@ fn a_file_unlinked_elsewhere_stays_open_here() -> Result<()> {
     })
 }
 
+/// Promise 4: Attributes and extended attributes that were changed on one client are seen by
+/// the next stat on any other.
 #[test]
 fn attributes_follow() -> Result<()> {
     with_two(|lab, here, there| {
