@@ -148,7 +148,8 @@ mod tests {
 
     #[test]
     fn names_of_commands_are_found_in_help() {
-        let help = "About\n\nCommands:\n  ls    list\n          more text\n  put   send\n  help  x\n\nOptions:\n";
+        let help =
+            "A\n\nCommands:\n  ls    list\n          more\n  put   send\n  help  x\n\nOptions:\n";
         assert_eq!(commands_in(help), ["ls", "put"]);
     }
 }

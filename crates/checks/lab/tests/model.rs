@@ -1,7 +1,8 @@
 //! The model: random POSIX operations on the mount and on a local directory must do the same.
 //!
-//! Each step is applied to both; results, errnos and, at the end, the whole trees are compared, the
-//! mount's also as a second client sees it. proptest shrinks a failure to few steps and prints them.
+//! Each step is applied to both; results, errnos and, at the end, the whole trees are compared,
+//! the mount's also as a second client sees it. proptest shrinks a failure to few steps and prints
+//! them.
 
 use anyhow::{Context, Result, ensure};
 use proptest::prelude::*;

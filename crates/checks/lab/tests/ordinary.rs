@@ -94,8 +94,8 @@ fn a_c_project_builds_and_runs() -> Result<()> {
               echo 'int main(void) { int sum = 0;'
               for i in $(seq 12); do echo "sum += part$i();"; done
               echo 'printf("%d\n", sum); return 0; }'; } > main.c
-            printf 'OBJECTS := $(patsubst %%.c,%%.o,$(wildcard *.c))\nsum: $(OBJECTS)\n\t$(CC) -o $@ $^\n' \
-                > Makefile
+            { echo 'OBJECTS := $(patsubst %.c,%.o,$(wildcard *.c))'
+              printf 'sum: $(OBJECTS)\n\t$(CC) -o $@ $^\n'; } > Makefile
             make -s -j2 sum && ./sum
             make -q sum # nothing to do: the times are right
             touch part3.c && ! make -q sum && make -s sum && ./sum

@@ -1,0 +1,201 @@
+//! Where bytes go: pools, layouts and `setstripe`, seen with `getstripe --json`; and the verbs that
+//! need no mount.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use tieline_lab::{Federation, with_federation};
+
+/// What `getstripe --json` says of one path.
+fn getstripe(lab: &Federation, path: &Path) -> Result<Value> {
+    let path = path.to_str().context("a path in UTF-8")?;
+    let all = lab.json(&["getstripe", "-d", path])?;
+    Ok(all.get(0).context("one answer")?.clone())
+}
+
+/// (offset, OST, site) of each chunk of a file, in order.
+fn chunks(lab: &Federation, path: &Path) -> Result<Vec<(u64, u64, String)>> {
+    let file = getstripe(lab, path)?;
+    let extents = file["extents"].as_array().context("extents")?;
+    extents
+        .iter()
+        .filter(|extent| extent.get("chunk").is_some())
+        .map(|extent| {
+            let place = &extent["chunk"]["places"][0];
+            let offset = extent["offset"].as_u64().context("offset")?;
+            let ost = place["ost"].as_u64().context("ost")?;
+            Ok((offset, ost, place["site"].as_str().context("site")?.to_owned()))
+        })
+        .collect()
+}
+
+/// The OSTs of a federation, from `df --json`.
+fn osts(lab: &Federation) -> Result<Vec<(u64, String)>> {
+    let mount = lab.mount().to_str().context("path")?.to_owned();
+    let space = lab.json(&["df", mount.as_str()])?;
+    let all = space["osts"].as_array().with_context(|| format!("osts in {space:#}"))?;
+    all.iter()
+        .map(|ost| {
+            let index = ost["ost"].as_u64().context("ost")?;
+            Ok((index, ost["site"].as_str().context("site")?.to_owned()))
+        })
+        .collect()
+}
+
+fn write(path: &Path, length: usize) -> Result<()> {
+    let file = fs::File::create(path)?;
+    std::os::unix::fs::FileExt::write_all_at(&file, &vec![1; length], 0)?;
+    Ok(file.sync_all()?)
+}
+
+#[test]
+fn chunks_go_round_all_osts() -> Result<()> {
+    with_federation(|lab| {
+        let folder = lab.mount().join("wide");
+        fs::create_dir(&folder)?;
+        let shown = folder.to_str().context("path")?;
+        lab.tieline(&["setstripe", "-c", "-1", "-S", "1M", shown])?;
+        write(&folder.join("f"), 8 << 20)?;
+        let chunks = chunks(lab, &folder.join("f"))?;
+        ensure!(chunks.len() == 8, "{chunks:?}");
+        let round: Vec<_> = chunks.iter().map(|(_, ost, _)| *ost).collect();
+        let width = osts(lab)?.len();
+        ensure!(width >= 2, "one OST only");
+        let distinct: BTreeSet<_> = round.iter().collect();
+        ensure!(distinct.len() == width, "{round:?} for {width} OSTs");
+        for (index, ost) in round.iter().enumerate() {
+            ensure!(Some(ost) == round.get(index % width), "{round:?} does not go round");
+            ensure!(chunks.get(index).map(|chunk| chunk.0) == Some((index as u64) << 20));
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_tree_keeps_its_data_at_its_site() -> Result<()> {
+    with_federation(|lab| {
+        write(&lab.mount().join("fnal/f"), 9 << 20)?;
+        fs::create_dir_all(lab.mount().join("fnal/a/b"))?;
+        write(&lab.mount().join("fnal/a/b/f"), 100_000)?;
+        for file in ["fnal/f", "fnal/a/b/f"] {
+            let chunks = chunks(lab, &lab.mount().join(file))?;
+            ensure!(!chunks.is_empty(), "{file} has no chunks");
+            ensure!(chunks.iter().all(|(_, _, site)| site == "fnal"), "{file}: {chunks:?}");
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn small_files_live_in_the_metadata_unless_told_otherwise() -> Result<()> {
+    with_federation(|lab| {
+        let at = |name: &str| lab.mount().join(name);
+        write(&at("small"), 16 << 10)?;
+        write(&at("larger"), (16 << 10) + 1)?;
+        ensure!(chunks(lab, &at("small"))?.is_empty());
+        ensure!(!chunks(lab, &at("larger"))?.is_empty());
+        fs::create_dir(at("raid0"))?;
+        lab.tieline(&["setstripe", "-L", "raid0", at("raid0").to_str().context("path")?])?;
+        write(&at("raid0/small"), 100)?;
+        ensure!(!chunks(lab, &at("raid0/small"))?.is_empty());
+        Ok(())
+    })
+}
+
+#[test]
+fn pools_are_made_used_and_destroyed() -> Result<()> {
+    with_federation(|lab| {
+        let (ost, _) = osts(lab)?.last().cloned().context("an OST")?;
+        let member = format!("extenci-OST{ost:04x}");
+        let mount = lab.mount().to_str().context("path")?;
+        // Verbs without a path find the file system by the only mount there is; tests run
+        // beside each other, so this one says which.
+        let fs_of = ["--fs", mount];
+        let pool = |words: &[&str]| lab.tieline(&[&["pool"], words, &fs_of].concat());
+        pool(&["new", "extenci.chosen"])?;
+        pool(&["add", "extenci.chosen", &member])?;
+        ensure!(pool(&["list", "extenci.chosen"])?.contains(&member));
+        let folder = lab.mount().join("chosen");
+        fs::create_dir(&folder)?;
+        let shown = folder.to_str().context("path")?;
+        lab.tieline(&["setstripe", "-p", "chosen", "-c", "-1", shown])?;
+        for number in 0..4 {
+            let path = folder.join(number.to_string());
+            write(&path, 6 << 20)?;
+            let chunks = chunks(lab, &path)?;
+            ensure!(chunks.iter().all(|chunk| chunk.1 == ost), "{chunks:?} are not at {ost}");
+        }
+        // A layout is inherited, and may be taken back.
+        fs::create_dir(folder.join("below"))?;
+        ensure!(getstripe(lab, &folder.join("below"))?["layout"]["pool"] == "chosen");
+        lab.tieline(&["setstripe", "-d", shown])?;
+        ensure!(getstripe(lab, &folder)?["layout"]["pool"] != "chosen");
+        pool(&["remove", "extenci.chosen", &member])?;
+        pool(&["destroy", "extenci.chosen"])?;
+        ensure!(!pool(&["list", "extenci"])?.contains("chosen"));
+        Ok(())
+    })
+}
+
+#[test]
+fn an_ost_that_is_not_active_takes_no_new_chunks() -> Result<()> {
+    with_federation(|lab| {
+        let mount = lab.mount().to_str().context("path")?;
+        let (ost, _) = osts(lab)?.first().cloned().context("an OST")?;
+        let name = format!("extenci-OST{ost:04x}");
+        let folder = lab.mount().join("wide");
+        fs::create_dir(&folder)?;
+        lab.tieline(&["setstripe", "-c", "-1", "-S", "1M", folder.to_str().context("path")?])?;
+        write(&folder.join("before"), 8 << 20)?;
+        ensure!(chunks(lab, &folder.join("before"))?.iter().any(|chunk| chunk.1 == ost));
+        lab.tieline(&["ost", "deactivate", &name, "--fs", mount])?;
+        write(&folder.join("after"), 8 << 20)?;
+        let after = chunks(lab, &folder.join("after"))?;
+        ensure!(after.iter().all(|chunk| chunk.1 != ost), "{after:?}");
+        // What lies there is still read, also by a client that has nothing cached.
+        ensure!(fs::read(lab.mount_again()?.join("wide/before"))? == vec![1; 8 << 20]);
+        lab.tieline(&["ost", "activate", &name, "--fs", mount])?;
+        write(&folder.join("again"), 8 << 20)?;
+        ensure!(chunks(lab, &folder.join("again"))?.iter().any(|chunk| chunk.1 == ost));
+        Ok(())
+    })
+}
+
+#[test]
+fn verbs_work_without_a_mount() -> Result<()> {
+    with_federation(|lab| {
+        let address = lab.process("mds-uf")?["address"].as_str().context("address")?.to_owned();
+        let url = |path: &str| format!("tieline://{address}/extenci/{path}");
+        let (local, back) = (lab.local("local"), lab.local("back"));
+        let bytes: Vec<u8> = (0..9_000_000_u32).map(|i| (i * i >> 7) as u8).collect();
+        fs::write(&local, &bytes)?;
+        let (from, to) = (local.to_str().context("path")?, back.to_str().context("path")?);
+        lab.tieline(&["put", from, &url("f")])?;
+        ensure!(fs::read(lab.mount().join("f"))? == bytes, "the mount sees what was put");
+        lab.tieline(&["get", &url("f"), to])?;
+        ensure!(fs::read(&back)? == bytes);
+        fs::create_dir(lab.mount().join("d"))?;
+        fs::write(lab.mount().join("d/text"), "said\n")?;
+        ensure!(lab.tieline(&["cat", &url("d/text")])? == "said\n");
+        let names = lab.tieline(&["ls", &url("")])?;
+        let names: BTreeSet<_> = names.split_whitespace().collect();
+        ensure!(names == BTreeSet::from(["d", "f", "fnal"]), "{names:?}");
+        let found = lab.tieline(&["find", &url(""), "-name", "te*"])?;
+        ensure!(found.trim().ends_with("d/text") && found.lines().count() == 1, "{found}");
+        let stat = lab.json(&["stat", &url("f")])?;
+        ensure!(stat.to_string().contains("9000000"), "{stat}");
+        // The same sum as zlib's, and as the attribute tells.
+        let sum = lab.tieline(&["checksum", &url("f")])?;
+        let zlib = lab.shell(
+            "python3 -c 'import zlib; print(\"%08x\" % zlib.adler32(open(\"f\", \"rb\").read()))'",
+        )?;
+        ensure!(sum.split_whitespace().next() == Some(zlib.trim()), "{sum} for {zlib}");
+        // What is not there says so, and exits with 1.
+        let run = lab.try_tieline(&["cat", &url("nothing")])?;
+        ensure!(run.status.code() == Some(1), "{run:?}");
+        ensure!(run.stderr.to_lowercase().contains("no such file"), "{}", run.stderr);
+        Ok(())
+    })
+}
