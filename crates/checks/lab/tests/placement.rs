@@ -169,7 +169,7 @@ fn verbs_work_without_a_mount() -> Result<()> {
         let address = lab.process("mds-uf")?["address"].as_str().context("address")?.to_owned();
         let url = |path: &str| format!("tieline://{address}/extenci/{path}");
         let (local, back) = (lab.local("local"), lab.local("back"));
-        let bytes: Vec<u8> = (0..9_000_000_u32).map(|i| (i * i >> 7) as u8).collect();
+        let bytes: Vec<u8> = (0..9_000_000_u32).map(|i| (i.wrapping_mul(i) >> 7) as u8).collect();
         fs::write(&local, &bytes)?;
         let (from, to) = (local.to_str().context("path")?, back.to_str().context("path")?);
         lab.tieline(&["put", from, &url("f")])?;
