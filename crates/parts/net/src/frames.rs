@@ -1,13 +1,14 @@
 //! Frames over a stream, bulk beside them.
 //!
-//! [`FrameReader`] reads one frame after the other. It keeps what came of an unfinished frame, so its future may be dropped
-//! at any time and no byte is lost. Small frames are cut from a buffer that one read fills; large bulk is read straight to
-//! where it stays, without being zeroed first. [`FrameWriter`] gathers small frames into one write and sends bulk from
-//! memory or, by the kernel, from a file.
+//! [`FrameReader`] reads one frame after the other. It keeps what came of an unfinished frame, so
+//! its future may be dropped at any time and no byte is lost. Small frames are cut from a buffer
+//! that one read fills; large bulk is read straight to where it stays, without being zeroed first.
+//! [`FrameWriter`] gathers small frames into one write and sends bulk from memory or, by the
+//! kernel, from a file.
 //!
-//! Invariants: lengths are checked, and header and body verified, before room for bulk is taken; all bulk that waits for its
-//! requests fits into a [`Budget`]; a peer that stops in the middle of a frame, or stops reading, is given up
-//! after [`STALL_MAX`].
+//! Invariants: lengths are checked, and header and body verified, before room for bulk is taken;
+//! all bulk that waits for its requests fits into a [`Budget`]; a peer that stops in the middle of
+//! a frame, or stops reading, is given up after [`STALL_MAX`].
 
 use bytes::{Buf, Bytes, BytesMut};
 use std::io;
@@ -21,13 +22,15 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-/// A peer that sends nothing in the middle of a frame, or reads nothing of ours, for this long is gone.
+/// A peer that sends nothing in the middle of a frame, or reads nothing of ours, for this long is
+/// gone.
 pub const STALL_MAX: Duration = Duration::from_secs(30);
 /// How long a frame's bulk waits for room before it is skipped.
 const BUDGET_PATIENCE: Duration = Duration::from_secs(10);
 /// What one read asks for while frames are small, and how much of small frames one write takes.
 const GATHER: usize = 64 << 10;
-/// What one step of a large write takes: a peer that reads anything reads this much within the stall.
+/// What one step of a large write takes: a peer that reads anything reads this much within the
+/// stall.
 const WRITE_STEP: usize = 1 << 20;
 
 /// A frame that came.
@@ -188,20 +191,19 @@ impl FrameReader {
             None => Begun::new(self.header().await?)?,
         };
         // Kept in `self` whenever this future waits, so that dropping it loses nothing.
-        let result = loop {
+        loop {
             if begun.is_complete() {
-                break Ok(begun.finish());
+                return Ok(begun.finish());
             }
             let at = self.begun.insert(begun);
             let step = at.advance(&mut self.stream, &mut self.buffer, &self.budget).await;
-            let Some(kept) = self.begun.take() else { break Err(ReadError::Torn) };
+            let Some(kept) = self.begun.take() else { return Err(ReadError::Torn) };
             begun = kept;
             match step {
                 Ok(read) => self.received += read as u64,
-                Err(error) => break Err(error),
+                Err(error) => return Err(error),
             }
-        };
-        result
+        }
     }
 
     async fn header(&mut self) -> Result<[u8; FrameHeader::LENGTH], ReadError> {
@@ -333,7 +335,8 @@ impl FrameWriter {
         self.gathered.len() >= GATHER
     }
 
-    /// Takes a frame. Small ones are gathered until [`FrameWriter::flush`]; large bulk is sent before this returns.
+    /// Takes a frame. Small ones are gathered until [`FrameWriter::flush`]; large bulk is sent
+    /// before this returns.
     pub async fn write(&mut self, frame: &OutFrame) -> io::Result<()> {
         self.gathered.extend_from_slice(&frame.header.encode(&frame.body));
         self.gathered.extend_from_slice(&frame.body);
@@ -398,3 +401,6 @@ fn stalled() -> io::Error {
     let text = format!("peer read nothing for {} s", STALL_MAX.as_secs());
     io::Error::new(io::ErrorKind::TimedOut, text)
 }
+
+#[cfg(test)]
+mod tests;

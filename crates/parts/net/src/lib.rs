@@ -1,8 +1,9 @@
 //! Sessions over frames: a state machine without sockets, and the loops that drive it.
 //!
-//! The client's side is a [`Channel`]: calls go out numbered, many at once, and their replies come back in any order; a lost
-//! connection is made again, and requests that were not answered are sent again under their numbers. The server's side
-//! is a [`Service`]: it answers requests, and may send notices on the connection that the client made.
+//! The client's side is a [`Channel`]: calls go out numbered, many at once, and their replies come
+//! back in any order; a lost connection is made again, and requests that were not answered are sent
+//! again under their numbers. The server's side is a [`Service`]: it answers requests, and may send
+//! notices on the connection that the client made.
 //!
 //! * [`link`]: the client's state machine ([`link::State`]): events and time in, actions out.
 //! * [`session`]: the loop that drives it ([`Session`]).
@@ -11,8 +12,14 @@
 //!
 //! Does not know what calls mean, only which of them are mutations.
 //!
-//! Invariants: a request gets exactly one outcome; memory for requests and bulk is bounded on both sides; every wait ends
-//! with its deadline, its cancellation, or the session.
+//! Invariants: a request gets exactly one outcome; memory for requests and bulk is bounded on both
+//! sides; every wait ends with its deadline, its cancellation, or the session.
+
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)
+)]
 
 use bytes::Bytes;
 use std::sync::Arc;
@@ -148,10 +155,12 @@ pub trait Service: Send + Sync {
     /// Greets a connection: a new session, or the old one resumed.
     async fn welcome(&self, hello: &Hello, peer: &str) -> Result<Welcome, Refusal>;
 
-    /// The session's connection stands; notices may be sent through `notifier` until [`Service::disconnected`].
+    /// The session's connection stands; notices may be sent through `notifier` until
+    /// [`Service::disconnected`].
     fn connected(&self, session: SessionId, notifier: Notifier);
 
-    /// Answers one request. Cancelled requests are dropped at an await point; the deadline is enforced by the caller.
+    /// Answers one request. Cancelled requests are dropped at an await point; the deadline is
+    /// enforced by the caller.
     async fn call(&self, context: CallContext, request: Request, bulk: Bytes) -> Response;
 
     /// Any frame came: the session lives.

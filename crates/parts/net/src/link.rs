@@ -1,14 +1,17 @@
 //! The client's state machine: events and time in, actions out. No sockets, no clock, no tasks.
 //!
-//! [`State::handle`] takes an [`Event`] and the time; [`State::next_action`] gives what is to be done, in order;
-//! [`State::next_tick`] says when [`Event::Tick`] is wanted. The loop that drives it is [`crate::session`].
+//! [`State::handle`] takes an [`Event`] and the time; [`State::next_action`] gives what is to be
+//! done, in order; [`State::next_tick`] says when [`Event::Tick`] is wanted. The loop that drives
+//! it is [`crate::session`].
 //!
-//! A connection is made at the first call and kept from then on. A call gets its number when it is first sent. After a lost
-//! connection the unanswered calls are sent again: under their numbers if the server kept the session, else under new
-//! ones, and mutations that the old session may have applied end with [`CallError::SessionLost`].
+//! A connection is made at the first call and kept from then on. A call gets its number when it is
+//! first sent. After a lost connection the unanswered calls are sent again: under their numbers if
+//! the server kept the session, else under new ones, and mutations that the old session may have
+//! applied end with [`CallError::SessionLost`].
 //!
-//! Invariants: a call completes exactly once; numbers of a session only grow; `answered_below` in an envelope is never above a
-//! number that may be sent again; nothing is sent outside a connection that was welcomed.
+//! Invariants: a call completes exactly once; numbers of a session only grow; `answered_below` in
+//! an envelope is never above a number that may be sent again; nothing is sent outside a connection
+//! that was welcomed.
 
 use crate::frames::{Frame, InBulk, OutFrame};
 use crate::{CallError, Incoming, Outgoing, SessionSettings, Standing};
@@ -33,7 +36,8 @@ pub enum Event {
     Call(CallId, Outgoing, Option<Instant>),
     /// Nobody waits for the call any more.
     Cancelled(CallId),
-    /// The connection that was asked for stands, and the server welcomed us. The hello was sent at the given time.
+    /// The connection that was asked for stands, and the server welcomed us. The hello was sent at
+    /// the given time.
     Connected(Welcome, Instant),
     Refused(Refusal),
     /// A frame came on the connection.
@@ -483,3 +487,6 @@ fn millis_until(deadline: Instant, now: Instant) -> u32 {
     let left = deadline.saturating_duration_since(now).as_millis();
     u32::try_from(left).unwrap_or(u32::MAX).max(1)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,10 +1,11 @@
 //! What waits to be sent on one connection, and the task that sends it.
 //!
-//! Frames without bulk go first, so that an answer or a ping does not wait behind megabytes; within each of the two lanes
-//! order is kept. One task owns the stream: a frame is never torn by another.
+//! Frames without bulk go first, so that an answer or a ping does not wait behind megabytes; within
+//! each of the two lanes order is kept. One task owns the stream: a frame is never torn by another.
 //!
-//! Invariants: the outbox is bounded by those who fill it: each frame stands for a request, a notice or a ping of which there
-//! are only so many at once. After [`Outbox::close`] nothing more is taken; what was taken before is still sent.
+//! Invariants: the outbox is bounded by those who fill it: each frame stands for a request, a
+//! notice or a ping of which there are only so many at once. After [`Outbox::close`] nothing more
+//! is taken; what was taken before is still sent.
 
 use crate::frames::{FrameWriter, Held, OutFrame};
 use std::collections::VecDeque;

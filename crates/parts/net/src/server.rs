@@ -1,11 +1,12 @@
 //! Accepts connections, greets, dispatches.
 //!
-//! One task accepts; each connection has a task ([`connection`]) that reads and dispatches, a task that sends, and one task per
-//! request. A session sits on one connection at a time ([`seats`]): a newer connection takes the seat over, after the
-//! older one has ended in every respect.
+//! One task accepts; each connection has a task ([`connection`]) that reads and dispatches, a task
+//! that sends, and one task per request. A session sits on one connection at a time ([`seats`]): a
+//! newer connection takes the seat over, after the older one has ended in every respect.
 //!
-//! Invariants: connections, requests per connection and bulk in memory are bounded; a peer that does not speak the protocol costs
-//! its own connection only; when the server stops, all its tasks end.
+//! Invariants: connections, requests per connection and bulk in memory are bounded; a peer that
+//! does not speak the protocol costs its own connection only; when the server stops, all its tasks
+//! end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +27,8 @@ mod seats;
 pub use notifier::Notifier;
 use seats::Seats;
 
-/// After an error of `accept` (too many open files, mostly) there is nothing to do but to wait a little.
+/// After an error of `accept` (too many open files, mostly) there is nothing to do but to wait a
+/// little.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Connections beyond the limit that are told so at the same time; still more are just closed.
 const REFUSALS_MAX: usize = 64;
@@ -34,8 +36,9 @@ const REFUSAL_PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
-    /// Requests of one connection that are answered at the same time; further ones wait unread. More than any client has
-    /// under way, so that its answers to notices are never stuck behind its requests.
+    /// Requests of one connection that are answered at the same time; further ones wait unread.
+    /// More than any client has under way, so that its answers to notices are never stuck behind
+    /// its requests.
     pub requests_max: usize,
     /// Connections at once; further ones are refused.
     pub connections_max: usize,

@@ -1,11 +1,12 @@
 //! A channel over a world's transport: the front of the loop that drives a client's state machine.
 //!
-//! Callers hand a call to the driver's task ([`driver`]) and wait for its outcome; a caller that stops waiting takes the call
-//! back. The driver ends when the last clone of the session is dropped, or after [`Channel::close`].
+//! Callers hand a call to the driver's task ([`driver`]) and wait for its outcome; a caller that
+//! stops waiting takes the call back. The driver ends when the last clone of the session is
+//! dropped, or after [`Channel::close`].
 //!
-//! Invariants: of [`SessionSettings::requests_max`] places, each call holds one from before it is handed over until the driver
-//! forgot it, so all queues between here and the stream are bounded; waiting for a place counts towards
-//! the caller's patience.
+//! Invariants: of [`SessionSettings::requests_max`] places, each call holds one from before it is
+//! handed over until the driver forgot it, so all queues between here and the stream are bounded;
+//! waiting for a place counts towards the caller's patience.
 
 use crate::{CallError, Channel, Dialer, Incoming, NoticeSink, Outgoing, Standing, link};
 use link::CallId;
@@ -55,7 +56,7 @@ pub struct Session {
 
 /// What callers say to the driver. The queue is bounded by the places.
 enum Message {
-    Call(Handed),
+    Call(Box<Handed>),
     Cancel(CallId),
     /// Say goodbye, but wait no longer than until then.
     Close(Instant, oneshot::Sender<()>),
@@ -162,7 +163,7 @@ impl Channel for Session {
         let place = self.place(deadline, outgoing.patience).await?;
         let id = CallId(self.call_next.fetch_add(1, Ordering::Relaxed));
         let (outcome, waiting) = oneshot::channel();
-        let handed = Handed { id, outgoing, deadline, outcome, place };
+        let handed = Box::new(Handed { id, outgoing, deadline, outcome, place });
         self.to_driver.send(Message::Call(handed)).map_err(|_| self.closed())?;
         let mut interest = Interest { to_driver: &self.to_driver, id, is_answered: false };
         let result = waiting.await;
@@ -181,7 +182,8 @@ impl Channel for Session {
     async fn close(&self, patience: Duration) {
         self.places.close();
         let (done, waiting) = oneshot::channel();
-        // The driver answers at its end, which is not later than the deadline; or it has ended already.
+        // The driver answers at its end, which is not later than the deadline; or it has ended
+        // already.
         if self.to_driver.send(Message::Close(Instant::now() + patience, done)).is_ok() {
             let _ = waiting.await;
         }

@@ -1,14 +1,15 @@
 //! Clock, dice and transport: the only room that touches the outside.
 //!
-//! Programs build a [`World`] of real parts ([`real`]); `checks/sim` builds one of simulated parts, so that a seed decides
-//! everything that happens. Timers are tokio's, which simulated worlds pause and wind themselves; wall time and
-//! randomness come only from here.
+//! Programs build a [`World`] of real parts ([`real`]); `checks/sim` builds one of simulated parts,
+//! so that a seed decides everything that happens. Timers are tokio's, which simulated worlds pause
+//! and wind themselves; wall time and randomness come only from here.
 //!
 //! * [`Clock`]: what time it is for people.
 //! * [`Dice`]: random bytes.
 //! * [`Transport`]: reliable byte streams between addresses.
 //! * [`Bulk`]: bytes to send that need not pass through memory.
-//! * [`LocalTransport`], [`SeededDice`], [`TimerClock`]: a world inside one process, for tests ([`World::local`]).
+//! * [`LocalTransport`], [`SeededDice`], [`TimerClock`]: a world inside one process, for tests
+//!   ([`World::local`]).
 //!
 //! Does not know what the bytes mean.
 
@@ -45,7 +46,8 @@ impl World {
         }
     }
 
-    /// A world inside this process: streams between names, randomness from `seed`, time that can be paused.
+    /// A world inside this process: streams between names, randomness from `seed`, time that can be
+    /// paused.
     pub fn local(seed: u64) -> (Self, Arc<LocalTransport>) {
         let transport = Arc::new(LocalTransport::default());
         let world = Self {

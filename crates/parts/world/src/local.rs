@@ -1,12 +1,14 @@
-//! A world inside one process: streams between names, seeded dice, a clock that follows tokio's timers.
+//! A world inside one process: streams between names, seeded dice, a clock that follows tokio's
+//! timers.
 //!
-//! Tests listen at any name (`mds`, `oss-fnal`; `HOST:0` gets a free port) and connect to it; each connection is a pair of
-//! in-memory pipes that hold [`PIPE`] bytes each way, so a reader that does not read makes its writer wait, as TCP
-//! does. Accidents happen on demand: [`LocalTransport::cut`] resets connections and refuses new ones until
-//! [`LocalTransport::mend`]; [`LocalTransport::freeze`] lets nothing pass and tells nobody.
+//! Tests listen at any name (`mds`, `oss-fnal`; `HOST:0` gets a free port) and connect to it; each
+//! connection is a pair of in-memory pipes that hold [`PIPE`] bytes each way, so a reader that does
+//! not read makes its writer wait, as TCP does. Accidents happen on demand: [`LocalTransport::cut`]
+//! resets connections and refuses new ones until [`LocalTransport::mend`];
+//! [`LocalTransport::freeze`] lets nothing pass and tells nobody.
 //!
-//! Invariants: nothing depends on real time or real threads; what was written before a cut may be lost, never torn into
-//! other bytes.
+//! Invariants: nothing depends on real time or real threads; what was written before a cut may be
+//! lost, never torn into other bytes.
 
 use crate::{Clock, Connection, Dice, FileRange, Listener, StreamWriter, Transport};
 use std::collections::BTreeMap;
@@ -62,7 +64,8 @@ impl LocalTransport {
         self.set(address, Flow::Cut);
     }
 
-    /// Lets nothing pass to or from `address`, and new connections wait, until [`Self::mend`] or [`Self::cut`].
+    /// Lets nothing pass to or from `address`, and new connections wait, until [`Self::mend`] or
+    /// [`Self::cut`].
     pub fn freeze(&self, address: &str) {
         self.set(address, Flow::Frozen);
     }
@@ -187,7 +190,8 @@ impl Listener for LocalListener {
     }
 }
 
-/// What the four ends of a connection share: whether anything passes, and who waits for that to change.
+/// What the four ends of a connection share: whether anything passes, and who waits for that to
+/// change.
 #[derive(Default)]
 struct Line {
     inner: Mutex<LineInner>,

@@ -1,10 +1,11 @@
 //! TCP over IPv4 and IPv6: the real transport.
 //!
-//! A stream is shared by its two directions. The kernel sends files itself (`sendfile(2)`), in steps that run on the blocking
-//! pool, since a page that is not in memory makes the call wait for a disk; the socket stays non-blocking, so no
-//! thread ever waits for a slow peer.
+//! A stream is shared by its two directions. The kernel sends files itself (`sendfile(2)`), in
+//! steps that run on the blocking pool, since a page that is not in memory makes the call wait for
+//! a disk; the socket stays non-blocking, so no thread ever waits for a slow peer.
 //!
-//! Invariants: a peer that vanished is noticed within [`USER_TIMEOUT`]; small writes leave at once (`TCP_NODELAY`).
+//! Invariants: a peer that vanished is noticed within [`USER_TIMEOUT`]; small writes leave at once
+//! (`TCP_NODELAY`).
 
 use crate::{Connection, FileRange, Listener, StreamWriter, Transport};
 use rustix::net::sockopt;
@@ -19,8 +20,8 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, lookup_host};
 use tokio::time::Instant;
 
-/// Sent bytes that nobody acknowledged for this long end the connection: longer than any route change, and short beside the
-/// quarter of an hour the kernel would try by itself.
+/// Sent bytes that nobody acknowledged for this long end the connection: longer than any route
+/// change, and short beside the quarter of an hour the kernel would try by itself.
 const USER_TIMEOUT: Duration = Duration::from_secs(30);
 /// A silent connection is probed after the first pause, then at the second, until the user timeout.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(15);
@@ -72,7 +73,8 @@ impl Transport for TcpTransport {
     }
 }
 
-/// The resolver's order, but with the families taking turns: one that leads nowhere costs one share only.
+/// The resolver's order, but with the families taking turns: one that leads nowhere costs one share
+/// only.
 fn alternate_families(addresses: &mut Vec<SocketAddr>) {
     let is_first_v6 = addresses.first().is_some_and(SocketAddr::is_ipv6);
     let (first, second): (Vec<_>, Vec<_>) =
@@ -233,7 +235,8 @@ fn send_step(stream: &TcpStream, file: &std::fs::File, from: u64, end: u64) -> i
     let mut offset = from;
     while offset < end {
         let count = usize::try_from(end - offset).unwrap_or(SEND_STEP).min(SEND_STEP);
-        // Inside `try_io`, so that "full" clears tokio's readiness and nothing that comes later is missed.
+        // Inside `try_io`, so that "full" clears tokio's readiness and nothing that comes later is
+        // missed.
         let sent = stream.try_io(Interest::WRITABLE, || {
             Ok(rustix::fs::sendfile(stream, file, Some(&mut offset), count)?)
         });

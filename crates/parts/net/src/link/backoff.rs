@@ -1,7 +1,8 @@
 //! Where to connect next, and after which pause.
 //!
-//! Addresses take turns. The pause doubles with each round through them, up to the longest, and half of it is left to chance,
-//! so that a farm does not come back in one instant after a server's reboot.
+//! Addresses take turns. The pause doubles with each round through them, up to the longest, and
+//! half of it is left to chance, so that a farm does not come back in one instant after a server's
+//! reboot.
 
 use crate::SessionSettings;
 use std::time::Duration;
@@ -51,7 +52,8 @@ impl Backoff {
 
     /// Between half of `pause` and all of it.
     fn jitter(&mut self, pause: Duration) -> Duration {
-        // A linear congruential generator (the constants are Knuth's MMIX); its high bits are good enough for this.
+        // A linear congruential generator (the constants are Knuth's MMIX); its high bits are good
+        // enough for this.
         self.dice = self
             .dice
             .wrapping_mul(6_364_136_223_846_793_005)

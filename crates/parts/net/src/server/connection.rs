@@ -1,12 +1,13 @@
 //! One connection: greeting, then requests until it ends.
 //!
-//! The connection's task reads frames and starts a task per request; replies go to the outbox in the order in which they are
-//! ready. A request holds one of [`super::ServerSettings::requests_max`] places until its reply is sent; without a
-//! free place nothing more is read.
+//! The connection's task reads frames and starts a task per request; replies go to the outbox in
+//! the order in which they are ready. A request holds one of
+//! [`super::ServerSettings::requests_max`] places until its reply is sent; without a free place
+//! nothing more is read.
 //!
-//! Invariants: every request that was read is answered, cancelled or ended with the connection; `connected` and `disconnected` of
-//! the service come in pairs, and the pairs of one session never overlap; when `serve` returns, nothing of the connection is
-//! left running.
+//! Invariants: every request that was read is answered, cancelled or ended with the connection;
+//! `connected` and `disconnected` of the service come in pairs, and the pairs of one session never
+//! overlap; when `serve` returns, nothing of the connection is left running.
 
 use super::seats::Seat;
 use super::{Notifier, Shared, refusal, refuse, stopped};

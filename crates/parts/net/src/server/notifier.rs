@@ -10,7 +10,8 @@ use tieline_wire::{FrameKind, Notice, NoticeAnswer};
 use tieline_world::Bulk;
 use tokio::sync::{Semaphore, oneshot};
 
-/// Notices of one connection that wait for their answers at the same time; further ones wait to be sent.
+/// Notices of one connection that wait for their answers at the same time; further ones wait to be
+/// sent.
 const NOTICES_MAX: usize = 1024;
 
 /// Sends notices to one session's connection.
@@ -38,7 +39,8 @@ impl Notifier {
         Self { shared: Arc::new(Shared { outbox, places, open: Mutex::default() }) }
     }
 
-    /// Sends a notice and waits for its answer, at most `patience`. `None`: no answer, or the connection is gone.
+    /// Sends a notice and waits for its answer, at most `patience`. `None`: no answer, or the
+    /// connection is gone.
     pub async fn notify(&self, notice: Notice, patience: Duration) -> Option<NoticeAnswer> {
         tokio::time::timeout(patience, self.exchange(notice)).await.ok().flatten()
     }

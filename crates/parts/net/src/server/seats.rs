@@ -1,9 +1,11 @@
 //! Which connection each session sits on: one at a time.
 //!
-//! Whoever comes for a seat asks the one that sits there, and all who wait before it, to leave, then waits for its turn. Turns are
-//! in the order of coming, so the newest connection is the one that stays.
+//! Whoever comes for a seat asks the one that sits there, and all who wait before it, to leave,
+//! then waits for its turn. Turns are in the order of coming, so the newest connection is the one
+//! that stays.
 //!
-//! Invariants: a session has at most one connection between [`Seats::take`] and the drop of [`Seat`].
+//! Invariants: a session has at most one connection between [`Seats::take`] and the drop of
+//! [`Seat`].
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

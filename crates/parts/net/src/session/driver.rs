@@ -1,10 +1,11 @@
 //! The task behind a session: carries events to the state machine and does what it says.
 //!
-//! One task per session owns the machine, the connection's reader and the callers that wait. Frames are sent by the outbox's
-//! task; notices are handled in tasks of their own, so that a handler may call on the same session.
+//! One task per session owns the machine, the connection's reader and the callers that wait. Frames
+//! are sent by the outbox's task; notices are handled in tasks of their own, so that a handler may
+//! call on the same session.
 //!
-//! Invariants: an event of one connection never reaches the machine after that connection was given up; when the driver ends,
-//! so do its connection and its tasks.
+//! Invariants: an event of one connection never reaches the machine after that connection was given
+//! up; when the driver ends, so do its connection and its tasks.
 
 use super::{Handed, Message, View};
 use crate::frames::{Budget, Frame, FrameReader, FrameWriter, OutFrame, ReadError};
@@ -178,7 +179,8 @@ impl Driver {
 
     fn message(&mut self, message: Message) {
         match message {
-            Message::Call(Handed { id, outgoing, deadline, outcome, place }) => {
+            Message::Call(handed) => {
+                let Handed { id, outgoing, deadline, outcome, place } = *handed;
                 self.waiting.insert(id, Waiting { outcome, _place: place });
                 self.event(Event::Call(id, outgoing, deadline));
             }
@@ -238,7 +240,8 @@ impl Driver {
         self.event(Event::Tick);
     }
 
-    /// Lets the machine decide, does what it says, and shows callers how things are before any of them hears of it.
+    /// Lets the machine decide, does what it says, and shows callers how things are before any of
+    /// them hears of it.
     fn event(&mut self, event: Event) {
         self.state.handle(event, Instant::now());
         self.view.show(&self.state);

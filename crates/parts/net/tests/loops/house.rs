@@ -246,3 +246,66 @@ pub async fn until(is_so: impl Fn() -> bool) {
     }
     panic!("it never came to be");
 }
+
+/// As [`until`], for what takes seconds.
+pub async fn until_slow(is_so: impl Fn() -> bool) {
+    for _ in 0..1000 {
+        if is_so() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("it never came to be");
+}
+
+/// A client of bare frames, which may misbehave.
+pub mod raw {
+    use super::*;
+    use tieline_net::frames::{Budget, FrameReader, FrameWriter, OutFrame};
+    use tieline_types::RequestNumber;
+    use tieline_wire::{Envelope, FrameKind};
+
+    /// A new session.
+    pub async fn welcomed(transport: &LocalTransport) -> (FrameReader, FrameWriter) {
+        greet(transport, hello()).await
+    }
+
+    /// Takes over a session that somebody else may have.
+    pub async fn resume(transport: &LocalTransport, session: u64) -> (FrameReader, FrameWriter) {
+        greet(transport, Hello { session: Some(SessionId(session)), ..hello() }).await
+    }
+
+    async fn greet(transport: &LocalTransport, hello: Hello) -> (FrameReader, FrameWriter) {
+        let connection = transport.connect(ADDRESS, PATIENCE).await.unwrap();
+        let mut reader = FrameReader::new(connection.reader, Budget::unlimited());
+        let mut writer = FrameWriter::new(connection.writer);
+        write(&mut writer, FrameKind::Hello, 0, 0, &tieline_wire::encode(&hello)).await;
+        assert_eq!(reader.next().await.unwrap().header.kind, FrameKind::Welcome);
+        (reader, writer)
+    }
+
+    pub async fn request(writer: &mut FrameWriter, number: u64, request: &Request) {
+        let body = request.encode(&Envelope::default());
+        send(writer, number, request.op().number(), &body).await;
+    }
+
+    pub async fn send(writer: &mut FrameWriter, number: u64, op: u16, body: &[u8]) {
+        write(writer, FrameKind::Request, number, op, body).await;
+    }
+
+    async fn write(writer: &mut FrameWriter, kind: FrameKind, number: u64, op: u16, body: &[u8]) {
+        let frame = OutFrame::new(kind, RequestNumber(number), body.to_vec(), Bulk::Empty)
+            .with(|header| header.op = op);
+        writer.write(&frame).await.unwrap();
+        writer.flush().await.unwrap();
+    }
+
+    /// The beginning of a request with bulk that never comes.
+    pub async fn announce(writer: &mut FrameWriter, bulk_length: u32) {
+        let frame = OutFrame::bare(FrameKind::Request, RequestNumber(1))
+            .with(|header| header.bulk_length = bulk_length);
+        writer.write(&frame).await.unwrap();
+        writer.flush().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}

@@ -1,0 +1,145 @@
+use super::*;
+use std::io::Write;
+use tieline_world::{Transport, World};
+
+async fn pair() -> (FrameWriter, FrameReader) {
+    pair_with(Budget::unlimited()).await
+}
+
+async fn pair_with(budget: Budget) -> (FrameWriter, FrameReader) {
+    let (_, transport) = World::local(1);
+    let mut listener = transport.listen("a").await.unwrap();
+    let near = transport.connect("a", Duration::from_secs(1)).await.unwrap();
+    let far = listener.accept().await.unwrap();
+    (FrameWriter::new(near.writer), FrameReader::new(far.reader, budget))
+}
+
+fn frame(number: u64, body: usize, bulk: Bulk) -> OutFrame {
+    let body = vec![number as u8; body];
+    OutFrame::new(FrameKind::Request, RequestNumber(number), body, bulk)
+}
+
+fn bytes(number: u64, length: usize) -> Bulk {
+    Bulk::from(Bytes::from(vec![number as u8; length]))
+}
+
+fn bulk_of(frame: Frame) -> Bytes {
+    match frame.bulk {
+        InBulk::Here(bytes, _) => bytes,
+        InBulk::Skipped => panic!("skipped"),
+    }
+}
+
+async fn send(mut writer: FrameWriter, frames: Vec<OutFrame>) {
+    for frame in &frames {
+        writer.write(frame).await.unwrap();
+    }
+    writer.shutdown().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn frames_of_all_sizes_come_as_they_were_sent() {
+    let (writer, mut reader) = pair().await;
+    let sizes = [
+        (0, 0),
+        (10, 0),
+        (0, 10),
+        (100, GATHER - 1),
+        (1, GATHER),
+        (GATHER, 3 << 20),
+        (5 << 20, 1),
+        (8, 0),
+    ];
+    let frames = sizes.iter().enumerate();
+    let frames = frames.map(|(at, &(body, bulk))| frame(at as u64, body, bytes(at as u64, bulk)));
+    tokio::spawn(send(writer, frames.collect()));
+    for (at, (body, bulk)) in sizes.into_iter().enumerate() {
+        let frame = reader.next().await.unwrap();
+        assert_eq!(frame.header.number.0, at as u64);
+        assert!(frame.body == vec![at as u8; body], "body of {at}");
+        assert!(bulk_of(frame) == vec![at as u8; bulk], "bulk of {at}");
+    }
+    assert!(matches!(reader.next().await, Err(ReadError::Closed)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_may_stop_waiting_at_any_time() {
+    let (writer, mut reader) = pair().await;
+    let frames = (0..20).map(|at| frame(at, 70_000, bytes(at, 700_000)));
+    tokio::spawn(send(writer, frames.collect()));
+    let mut tries = 0;
+    for at in 0..20 {
+        let frame = loop {
+            tries += 1;
+            tokio::select! {
+                biased;
+                frame = reader.next() => break frame.unwrap(),
+                () = tokio::task::yield_now() => {}
+            }
+        };
+        assert_eq!(frame.header.number.0, at);
+        assert!(bulk_of(frame) == vec![at as u8; 700_000]);
+    }
+    assert!(tries > 40, "it was interrupted {tries} times only");
+}
+
+#[tokio::test(start_paused = true)]
+async fn bulk_comes_from_files_too() {
+    let (writer, mut reader) = pair().await;
+    let mut file = tempfile::tempfile().unwrap();
+    let content: Vec<u8> = (0..2_500_000u32).map(|at| (at / 251) as u8).collect();
+    file.write_all(&content).unwrap();
+    let range = FileRange { file: Arc::new(file), offset: 1000, length: 2_400_000 };
+    tokio::spawn(send(writer, vec![frame(1, 3, Bulk::File(range)), frame(2, 3, Bulk::Empty)]));
+    assert!(bulk_of(reader.next().await.unwrap()) == content[1000..2_401_000]);
+    assert_eq!(reader.next().await.unwrap().header.number.0, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn bulk_waits_for_room_and_is_skipped_when_there_is_none() {
+    let (writer, mut reader) = pair_with(Budget::new(1000)).await;
+    let frames = [600, 600, 300, 600, 5000].into_iter().enumerate();
+    let frames = frames.map(|(at, size)| frame(at as u64, 10, bytes(at as u64, size)));
+    tokio::spawn(send(writer, frames.collect()));
+    let first = reader.next().await.unwrap();
+    // No room while the first is held: skipped after a while, and the stream goes on.
+    assert!(matches!(reader.next().await.unwrap().bulk, InBulk::Skipped));
+    let third = reader.next().await.unwrap();
+    drop((first, third));
+    assert_eq!(bulk_of(reader.next().await.unwrap()).len(), 600);
+    // More than there is in all takes all there is.
+    assert_eq!(bulk_of(reader.next().await.unwrap()).len(), 5000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_stops_within_a_frame_is_given_up() {
+    let (mut writer, mut reader) = pair().await;
+    let whole = frame(1, 100, Bulk::Empty);
+    let header = whole.header.encode(&whole.body);
+    writer.stream.write_all(&header).await.unwrap();
+    assert!(matches!(reader.next().await, Err(ReadError::Stalled)));
+
+    let (mut writer, mut reader) = pair().await;
+    writer.stream.write_all(&header[..20]).await.unwrap();
+    drop(writer);
+    assert!(matches!(reader.next().await, Err(ReadError::Torn)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_damaged_body_is_found_before_its_bulk_is_read() {
+    let (mut writer, mut reader) = pair().await;
+    let whole = frame(1, 100, bytes(1, 1 << 20));
+    let mut raw = whole.header.encode(&whole.body).to_vec();
+    raw.extend_from_slice(&whole.body);
+    raw[50] ^= 1;
+    writer.stream.write_all(&raw).await.unwrap();
+    let error = reader.next().await.unwrap_err();
+    assert!(matches!(error, ReadError::Malformed(FrameError::Checksum)), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_reads_nothing_is_given_up() {
+    let (mut writer, _reader) = pair().await;
+    let error = writer.write(&frame(1, 0, bytes(1, 4 << 20))).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+}

@@ -1,0 +1,349 @@
+//! Scripted events, expected actions. No sockets, and time is a number.
+
+use super::*;
+use bytes::Bytes;
+use tieline_types::{Caller, FileId, Grant, SessionId, Version};
+use tieline_wire::{CredentialKind, Flavor, PeerRole, Request, meta};
+
+struct Script {
+    state: State,
+    now: Instant,
+    calls: u64,
+}
+
+impl Script {
+    fn new() -> Self {
+        Self::with_addresses(&["a:1"])
+    }
+
+    fn with_addresses(addresses: &[&str]) -> Self {
+        let hello = Hello {
+            version_oldest: 1,
+            version_newest: 1,
+            role: PeerRole::Client,
+            client: tieline_types::ClientId([1; 16]),
+            session: None,
+            fs: "extenci".parse().unwrap(),
+            credential: CredentialKind::None,
+            flavor: Flavor::Null,
+            features: 0,
+            description: String::new(),
+            map: Version(0),
+        };
+        let addresses = addresses.iter().map(|&address| address.to_owned()).collect();
+        let state = State::new(SessionSettings::default(), addresses, hello, 3);
+        Self { state, now: Instant::now(), calls: 0 }
+    }
+
+    /// A script whose first call made it connect to session 1.
+    fn connected() -> Self {
+        let mut script = Self::new();
+        script.call(read(1));
+        script.welcome(1, false);
+        script
+    }
+
+    fn handle(&mut self, event: Event) -> Vec<String> {
+        self.state.handle(event, self.now);
+        std::iter::from_fn(|| self.state.next_action()).map(|action| tell(&action)).collect()
+    }
+
+    fn call(&mut self, request: impl Into<Request>) -> Vec<String> {
+        self.call_within(request, None)
+    }
+
+    fn call_within(
+        &mut self,
+        request: impl Into<Request>,
+        patience: Option<Duration>,
+    ) -> Vec<String> {
+        self.calls += 1;
+        let request = request.into();
+        let outgoing = Outgoing { caller: Caller::root(), request, bulk: Bulk::Empty, patience };
+        let deadline = patience.map(|patience| self.now + patience);
+        self.handle(Event::Call(CallId(self.calls), outgoing, deadline))
+    }
+
+    fn welcome(&mut self, session: u64, is_resumed: bool) -> Vec<String> {
+        let welcome = Welcome {
+            version: 1,
+            session: SessionId(session),
+            is_resumed,
+            grant: Grant(1),
+            boot: 1,
+            lease_ms: 20_000,
+            flavor: Flavor::Null,
+            features: 0,
+            server: "mds".to_owned(),
+            map: Version(0),
+        };
+        self.handle(Event::Connected(welcome, self.now))
+    }
+
+    fn reply(&mut self, number: u64, op: Op) -> Vec<String> {
+        self.frame(FrameKind::Reply, number, |header| header.op = op.number(), b"")
+    }
+
+    fn frame(
+        &mut self,
+        kind: FrameKind,
+        number: u64,
+        set: impl FnOnce(&mut tieline_wire::FrameHeader),
+        body: &'static [u8],
+    ) -> Vec<String> {
+        let mut header = tieline_wire::FrameHeader::new(kind);
+        header.number = RequestNumber(number);
+        set(&mut header);
+        let bulk = InBulk::Here(Bytes::new(), crate::frames::Held::default());
+        self.handle(Event::Frame(Frame { header, body: Bytes::from_static(body), bulk }))
+    }
+
+    fn wait(&mut self, seconds: u64) -> Vec<String> {
+        self.now += Duration::from_secs(seconds);
+        self.handle(Event::Tick)
+    }
+}
+
+fn read(id: u64) -> meta::GetAttributes {
+    meta::GetAttributes { id: FileId(id) }
+}
+
+fn mutation() -> meta::Release {
+    meta::Release { id: FileId(9) }
+}
+
+fn tell(action: &Action) -> String {
+    match action {
+        Action::Connect { address, after, hello } => {
+            let session = hello.session.map_or(0, |session| session.0);
+            assert!(*after <= Duration::from_secs(2));
+            format!("connect {address} for {session}")
+        }
+        Action::Send(frame) => {
+            let (header, number) = (frame.header(), frame.header().number);
+            if header.kind != FrameKind::Request {
+                return format!("send {:?} {number}", header.kind);
+            }
+            let (envelope, request) = Request::decode(header.op, frame.body()).unwrap();
+            format!("send {number} {:?} below {}", request.op(), envelope.answered_below)
+        }
+        Action::Cancel(number) => format!("cancel {number}"),
+        Action::Complete(id, result) => {
+            format!("complete {}: {}", id.0, result.as_ref().map_or_else(how, |_| "ok".to_owned()))
+        }
+        Action::Notice(number, _) => format!("notice {number}"),
+        Action::CloseConnection { why } => format!("close: {why}"),
+        Action::Connected(welcome) => format!("connected {}", welcome.session),
+        Action::Disconnected => "disconnected".to_owned(),
+        Action::Renewed(_) => "renewed".to_owned(),
+        Action::Finish => "finish".to_owned(),
+    }
+}
+
+fn how(error: &CallError) -> String {
+    format!("{:?}", error.kind())
+}
+
+#[test]
+fn the_first_call_connects_and_is_sent_when_welcomed() {
+    let mut script = Script::new();
+    assert_eq!(script.call(read(1)), ["connect a:1 for 0"]);
+    assert_eq!(script.call(read(2)), [""; 0]);
+    assert_eq!(
+        script.welcome(1, false),
+        ["connected 1", "renewed", "send 1 GetAttributes below 1", "send 2 GetAttributes below 1"]
+    );
+    assert!(script.state.standing().unwrap().is_connected);
+    assert_eq!(script.state.server(), "mds at a:1");
+}
+
+#[test]
+fn replies_come_in_any_order_and_move_answered_below() {
+    let mut script = Script::connected();
+    script.call(read(2));
+    assert_eq!(script.reply(2, Op::GetAttributes), ["renewed", "complete 2: ok"]);
+    assert_eq!(script.call(read(3)), ["send 3 GetAttributes below 1"]);
+    assert_eq!(script.reply(1, Op::GetAttributes), ["renewed", "complete 1: ok"]);
+    assert_eq!(script.call(read(4)), ["send 4 GetAttributes below 3"]);
+    assert_eq!(script.reply(1, Op::GetAttributes), [""; 0], "twice the same answer");
+    assert_eq!(script.reply(3, Op::Unlink), ["renewed", "complete 3: Protocol"]);
+    assert_eq!(script.state.round_trips(), 3);
+}
+
+#[test]
+fn a_failure_is_the_calls_own() {
+    let mut script = Script::connected();
+    let failed = |header: &mut tieline_wire::FrameHeader| {
+        header.op = Op::GetAttributes.number();
+        header.flags = tieline_wire::FrameHeader::FLAG_FAILED;
+    };
+    let failure = Failure::new(ErrorKind::Stale, "gone");
+    let body: &'static [u8] = tieline_wire::encode(&failure).leak();
+    assert_eq!(script.frame(FrameKind::Reply, 1, failed, body), ["renewed", "complete 1: Stale"]);
+}
+
+#[test]
+fn a_resumed_session_gets_the_unanswered_again_under_their_numbers() {
+    let mut script = Script::connected();
+    script.call(mutation());
+    script.call(read(3));
+    script.reply(1, Op::GetAttributes);
+    assert_eq!(script.handle(Event::Lost), ["disconnected", "connect a:1 for 1"]);
+    assert!(!script.state.standing().unwrap().is_connected);
+    assert_eq!(script.call(read(4)), [""; 0]);
+    assert_eq!(
+        script.welcome(1, true),
+        [
+            "connected 1",
+            "renewed",
+            "send 2 Release below 2",
+            "send 3 GetAttributes below 2",
+            "send 4 GetAttributes below 2"
+        ]
+    );
+    assert_eq!(script.reply(2, Op::Release), ["renewed", "complete 2: ok"]);
+}
+
+#[test]
+fn a_lost_session_ends_sent_mutations_and_renumbers_the_rest() {
+    let mut script = Script::connected();
+    script.call(mutation());
+    script.call(read(3));
+    script.handle(Event::Lost);
+    // Not sent in the old session: nothing of it can have been applied.
+    script.call(mutation());
+    assert_eq!(
+        script.welcome(2, false),
+        [
+            "complete 2: SessionLost",
+            "connected 2",
+            "renewed",
+            "send 1 GetAttributes below 1",
+            "send 2 GetAttributes below 1",
+            "send 3 Release below 1"
+        ]
+    );
+    assert_eq!(script.reply(2, Op::GetAttributes), ["renewed", "complete 3: ok"]);
+    // Another session than ours is not ours, whatever the welcome says of it.
+    script.handle(Event::Lost);
+    assert_eq!(script.welcome(5, true)[0], "complete 4: SessionLost");
+}
+
+#[test]
+fn a_cancelled_call_is_forgotten_and_the_server_told() {
+    let mut script = Script::connected();
+    assert_eq!(script.handle(Event::Cancelled(CallId(1))), ["cancel 1"]);
+    assert_eq!(script.reply(1, Op::GetAttributes), [""; 0]);
+    assert_eq!(script.call(read(2)), ["send 2 GetAttributes below 2"]);
+    script.handle(Event::Lost);
+    // While there is no connection nobody is told, and it is not sent again.
+    assert_eq!(script.handle(Event::Cancelled(CallId(2))), [""; 0]);
+    assert_eq!(script.welcome(1, true), ["connected 1", "renewed"]);
+}
+
+#[test]
+fn patience_ends_with_or_without_a_connection() {
+    let second = Some(Duration::from_secs(1));
+    let mut script = Script::new();
+    script.call_within(read(1), second);
+    assert_eq!(script.state.next_tick(), Some(script.now + Duration::from_secs(1)));
+    assert_eq!(script.wait(1), ["complete 1: Timeout"]);
+    script.welcome(1, false);
+    script.call_within(read(2), second);
+    assert_eq!(script.wait(1), ["cancel 1", "complete 2: Timeout"]);
+}
+
+#[test]
+fn silence_is_asked_for_and_then_ends_the_connection() {
+    let mut script = Script::connected();
+    script.reply(1, Op::GetAttributes);
+    assert_eq!(script.wait(4), [""; 0]);
+    assert_eq!(script.wait(1), ["send Ping 1"]);
+    assert_eq!(script.frame(FrameKind::Pong, 1, |_| {}, b""), ["renewed"]);
+    assert_eq!(script.wait(5), ["send Ping 2"]);
+    // Bytes that move are a sign of life, also without a whole frame.
+    script.now += Duration::from_secs(9);
+    script.handle(Event::Moved);
+    assert_eq!(script.wait(9), [""; 0]);
+    assert_eq!(script.wait(1), ["close: server is silent", "disconnected", "connect a:1 for 1"]);
+}
+
+#[test]
+fn a_server_that_only_listens_is_found_out_while_we_talk() {
+    let mut script = Script::connected();
+    let mut told = Vec::new();
+    for id in 2..40 {
+        told.extend(script.call(read(id)));
+        told.extend(script.wait(1));
+    }
+    assert!(told.iter().any(|line| line == "send Ping 1"));
+    assert!(told.iter().any(|line| line == "close: server is silent"));
+}
+
+#[test]
+fn a_refusal_for_now_is_tried_again_and_one_for_good_ends_all_calls() {
+    let refusal = |kind| {
+        Event::Refused(Refusal {
+            kind,
+            detail: String::new(),
+            version_oldest: 1,
+            version_newest: 1,
+        })
+    };
+    let mut script = Script::with_addresses(&["a:1", "b:1"]);
+    script.call(read(1));
+    assert_eq!(script.handle(refusal(ErrorKind::WrongServer)), ["connect b:1 for 0"]);
+    assert_eq!(script.handle(refusal(ErrorKind::Overloaded)), ["connect a:1 for 0"]);
+    assert_eq!(script.handle(refusal(ErrorKind::VersionMismatch)), ["complete 1: VersionMismatch"]);
+    assert_eq!(script.call(read(2)), ["connect b:1 for 0"], "the next call tries again");
+}
+
+#[test]
+fn addresses_take_turns_and_the_one_that_was_good_comes_first() {
+    let mut script = Script::with_addresses(&["a:1", "b:1"]);
+    script.call(read(1));
+    assert_eq!(script.handle(Event::Lost), ["connect b:1 for 0"]);
+    script.welcome(1, false);
+    assert_eq!(script.handle(Event::Lost), ["disconnected", "connect b:1 for 1"]);
+    assert_eq!(script.handle(Event::Lost), ["connect a:1 for 1"]);
+    assert_eq!(script.handle(Event::Lost), ["connect b:1 for 1"]);
+}
+
+#[test]
+fn pauses_grow_to_the_longest_and_differ_by_seed() {
+    let pauses = |seed| {
+        let settings = SessionSettings::default();
+        let mut backoff = Backoff::new(&settings, vec!["a:1".to_owned()], seed);
+        (0..12).map(|_| backoff.next().1).collect::<Vec<_>>()
+    };
+    let (first, longest) = (Duration::from_millis(50), Duration::from_secs(2));
+    let one = pauses(1);
+    assert_eq!(one[0], Duration::ZERO);
+    assert!(one[1] >= first / 2 && one[1] <= first, "{one:?}");
+    assert!(one[11] >= longest / 2 && one[11] <= longest, "{one:?}");
+    assert_eq!(one, pauses(1));
+    assert_ne!(one, pauses(2));
+}
+
+#[test]
+fn notices_are_answered_under_their_numbers() {
+    let mut script = Script::connected();
+    let body: &'static [u8] = tieline_wire::encode(&Notice::MapChanged(Version(2))).leak();
+    assert_eq!(script.frame(FrameKind::Notice, 8, |_| {}, body), ["notice 8"]);
+    let handled = Event::NoticeHandled(RequestNumber(8), NoticeAnswer::default());
+    assert_eq!(script.handle(handled), ["send NoticeAnswer 8"]);
+    let nonsense = script.frame(FrameKind::Notice, 9, |_| {}, b"\xff");
+    assert_eq!(nonsense[0], "close: server sent a notice that cannot be read");
+}
+
+#[test]
+fn closing_ends_calls_says_goodbye_and_stays_closed() {
+    let mut script = Script::connected();
+    assert_eq!(
+        script.handle(Event::Close),
+        ["complete 1: Disconnected", "send Goodbye 0", "finish"]
+    );
+    assert_eq!(script.call(read(2)), ["complete 2: Disconnected"]);
+    assert_eq!(script.handle(Event::Lost), [""; 0]);
+    assert_eq!(script.state.next_tick(), None);
+}
