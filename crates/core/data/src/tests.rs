@@ -1,3 +1,5 @@
+//! The chunk service over a memory store that fails as told.
+
 use super::*;
 use bytes::Bytes;
 use std::collections::BTreeMap;

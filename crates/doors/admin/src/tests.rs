@@ -1,3 +1,5 @@
+//! The door as a monitoring system sees it: raw bytes over TCP.
+
 use super::*;
 use tieline_world::{LocalTransport, TcpTransport};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -49,19 +49,15 @@ pub(super) enum MarkerError {
 impl Marker {
     /// Finds and locks the marker in `directory`.
     pub fn open(directory: &Path, identity: &Identity) -> Result<Self, MarkerError> {
-        let path = directory.join(NAME);
-        let mut file = match File::open(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(absent(directory)),
-            Err(error) => return Err(MarkerError::Io("open its marker", error)),
-        };
-        let mut text = String::new();
-        file.read_to_string(&mut text)
-            .map_err(|error| MarkerError::Io("read its marker", error))?;
-        let uuid = check(&text, identity)?;
+        let (file, uuid) = read(directory, identity)?;
         lock(&file)?;
         let node = node(&file.metadata().map_err(|e| MarkerError::Io("stat its marker", e))?);
-        Ok(Self { file, path, node, uuid })
+        Ok(Self { file, path: directory.join(NAME), node, uuid })
+    }
+
+    /// Is the directory `identity`'s?
+    pub fn verify(directory: &Path, identity: &Identity) -> Result<(), MarkerError> {
+        read(directory, identity).map(drop)
     }
 
     /// Is there a marker, whosever?
@@ -99,6 +95,19 @@ impl Marker {
             Err(error) => Err(MarkerError::Io("find its marker", error)),
         }
     }
+}
+
+/// The open marker and its uuid, if it is `identity`'s.
+fn read(directory: &Path, identity: &Identity) -> Result<(File, String), MarkerError> {
+    let mut file = match File::open(directory.join(NAME)) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(absent(directory)),
+        Err(error) => return Err(MarkerError::Io("open its marker", error)),
+    };
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(|error| MarkerError::Io("read its marker", error))?;
+    let uuid = check(&text, identity)?;
+    Ok((file, uuid))
 }
 
 fn node(metadata: &std::fs::Metadata) -> (u64, u64) {
