@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 
 target=${TARGET:-$PWD/target}
 folder=$target/demo
-tieline=$target/release/tieline
+tieline=${PROGRAM:-$target/release/tieline}
 
 if [ ! -d "$folder" ]; then
   echo "There is no demo in $folder."

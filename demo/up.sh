@@ -2,14 +2,15 @@
 # `make demo`: a whole federation on this machine, with real CMS events in it.
 #
 # Settings, by environment or `make demo NAME=value`: MOUNT (where the file system appears), FILES (ROOT files
-# of your own instead of the published ones), YES=1 (do not ask).
+# of your own instead of the published ones), YES=1 (do not ask). Its own test also sets PROGRAM and PYTHON, to
+# use what is built and installed already.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 target=${TARGET:-$PWD/target}
 folder=$target/demo
 cargo=${CARGO:-cargo}
-tieline=$target/release/tieline
+tieline=${PROGRAM:-$target/release/tieline}
 coffea=2023.12.0 # the version whose source distribution the events are taken from
 
 default_mount() {
@@ -112,14 +113,19 @@ packages=$(missing_packages | xargs)
 announce
 install_packages
 mkdir -p "$folder"
-say "Building"
-"$cargo" build --release --package tieline
-python_environment
+if [ -z "${PROGRAM:-}" ]; then
+  say "Building"
+  "$cargo" build --release --package tieline
+fi
+if [ -z "${PYTHON:-}" ]; then
+  python_environment
+  PYTHON=$folder/python/bin/python
+fi
 if [ -n "${FILES:-}" ]; then
   read -r -a files <<<"$FILES"
 else
   published_events
 fi
 federation
-exec "$folder/python/bin/python" demo/show.py \
+exec "$PYTHON" -B demo/show.py \
   --tieline "$tieline" --folder "$folder" --mount "$mount" "${files[@]}"

@@ -58,10 +58,10 @@ python() {
   # The stamp is written last: an environment that was cut short is made again.
   local stamp="$folder/ready-1"
   [ -e "$stamp" ] && return
-  echo "Making a Python environment in $folder (uproot, awkward, numpy from PyPI)"
+  echo "Making a Python environment in $folder (uproot, awkward, numpy, matplotlib from PyPI)"
   rm -rf "$folder"
   python3 -m venv "$folder"
-  "$folder/bin/pip" install --quiet --disable-pip-version-check uproot awkward numpy
+  "$folder/bin/pip" install --quiet --disable-pip-version-check uproot awkward numpy matplotlib
   touch "$stamp"
 }
 
