@@ -47,10 +47,12 @@ fn tar_extracts_and_archives() -> Result<()> {
         let local = lab.local("local");
         fs::create_dir(&local)?;
         shell(&local, MAKE_TREE)?;
-        shell(&local, "tar cf tree.tar tree")?;
+        shell(&local, "tar --format=pax -cf tree.tar tree")?;
         lab.shell(&format!("tar xpf {}/tree.tar", local.display()))?;
         tree::compare(&local.join("tree"), &lab.mount().join("tree"))?;
-        lab.shell("tar cf again.tar tree && mkdir again && tar xpf again.tar -C again")?;
+        lab.shell(
+            "tar --format=pax -cf again.tar tree && mkdir again && tar xpf again.tar -C again",
+        )?;
         tree::compare(&local.join("tree"), &lab.mount().join("again/tree"))
     })
 }

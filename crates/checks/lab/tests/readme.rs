@@ -1,7 +1,7 @@
 //! Every command of the README is run: what a newcomer types first must work.
 //!
-//! A block to be run stands after a line `<!-- test: NAME -->`; names of hosts, places and ports are
-//! replaced by those of the test, nothing else.
+//! A block to be run stands after a line `<!-- test: NAME -->`; names of hosts, places and ports
+//! are replaced by those of the test, nothing else.
 
 use anyhow::{Context, Result, ensure};
 use std::fs;
