@@ -50,6 +50,11 @@ macro_rules! calls {
             pub fn from_number(number: u16) -> Option<Self> {
                 match number { $($number => Some(Self::$name),)* _ => None }
             }
+
+            /// Is `body` a reply of this call? For tests that have bytes and no type.
+            pub fn check_reply(self, body: &[u8]) -> Result<(), BodyError> {
+                match self { $(Self::$name => crate::decode::<$reply>(body).map(drop)),* }
+            }
         }
 
         /// Any request, decoded.

@@ -1,0 +1,241 @@
+//! A value of every record, with every field set to something that shows; every shape of key; an
+//! object's tail.
+
+use crate::golden::Sample;
+use std::fmt::Debug;
+use std::panic::RefUnwindSafe;
+use tieline_format::map::{self, FederationMap, Junction, Mdt, Ost, Pool, SignedMap};
+use tieline_format::mdt::{self, StoredContent, key};
+use tieline_format::object::{ObjectError, ObjectFooter, ObjectTrailer};
+use tieline_format::{Record, RecordError};
+use tieline_types::*;
+
+pub fn all() -> Vec<Sample> {
+    let mut samples = records();
+    samples.extend(keys());
+    samples.push(object());
+    samples
+}
+
+/// A record's sample; one record may have several, told apart by `variant`.
+fn record<R>(variant: &str, value: R) -> Sample
+where
+    R: Record + PartialEq + Debug + RefUnwindSafe + 'static,
+{
+    let name = format!("{}-v{}{variant}", R::NAME.replace(' ', "-"), R::VERSION);
+    let bytes = value.to_bytes();
+    Sample::new(name, value, bytes, |bytes: &[u8]| R::from_bytes(bytes))
+}
+
+/// Decodes `bytes` as each kind of record.
+pub fn decode_all(bytes: &[u8]) -> Vec<Result<(), RecordError>> {
+    fn decode<R: Record + PartialEq + Debug>(bytes: &[u8]) -> Result<(), RecordError> {
+        let record = R::from_bytes(bytes)?;
+        // What decodes survives being written again.
+        assert_eq!(R::from_bytes(&record.to_bytes()).unwrap(), record);
+        Ok(())
+    }
+    vec![
+        decode::<mdt::Superblock>(bytes),
+        decode::<mdt::Inode>(bytes),
+        decode::<mdt::Entry>(bytes),
+        decode::<mdt::StoredExtent>(bytes),
+        decode::<mdt::Chunk>(bytes),
+        decode::<mdt::Freed>(bytes),
+        decode::<mdt::XattrValue>(bytes),
+        decode::<mdt::Session>(bytes),
+        decode::<mdt::Answer>(bytes),
+        decode::<mdt::Orphan>(bytes),
+        decode::<FederationMap>(bytes),
+        decode::<SignedMap>(bytes),
+    ]
+}
+
+pub fn records() -> Vec<Sample> {
+    let mut samples = vec![record("", superblock()), record("", inode())];
+    samples.push(record("", mdt::Entry { id: file(), kind: FileKind::Symlink }));
+    samples.extend(extents());
+    samples.push(record("", chunk()));
+    let freed = mdt::Freed { length: 4 << 20, places: vec![place(), adopted()], file: file() };
+    samples.push(record("", freed));
+    samples.push(record("", mdt::XattrValue { value: b"adler32:01234567".to_vec() }));
+    let session = mdt::Session {
+        client: ClientId([0xab; 16]),
+        grant: Grant(0xabc),
+        description: "mount /extenci on wn17 (pid 4711)".into(),
+        opened: time(1),
+    };
+    samples.push(record("", session));
+    let answer = mdt::Answer { op: 6, is_failure: true, body: vec![0x82, 2, 0x60] };
+    samples.push(record("", answer));
+    samples.push(record("", mdt::Orphan { since: time(2) }));
+    let map = federation_map();
+    let signed = SignedMap { map: map.to_bytes(), signature: [0x5e; 64] };
+    samples.extend([record("", map), record("", signed)]);
+    samples
+}
+
+fn superblock() -> mdt::Superblock {
+    mdt::Superblock {
+        fs: "extenci".parse().unwrap(),
+        mdt: MdtIndex(1),
+        file_serial: 70_000,
+        session_serial: 80,
+        features: 0,
+        boot: 3,
+        version_serial: 1 << 20,
+        inodes: 180_000,
+    }
+}
+
+fn inode() -> mdt::Inode {
+    let layout = Layout {
+        stripe_count: StripeCount::Exactly(4),
+        stripe_size: 1 << 20,
+        pool: Some("uf".parse().unwrap()),
+        mirrors: 2,
+        sync: 1,
+        inline_limit: 4096,
+        chunk_size: 256 << 10,
+    };
+    let name_of = |name: &str| mdt::NameOf { parent: directory(), name: name.parse().unwrap() };
+    mdt::Inode {
+        kind: FileKind::Regular,
+        mode: Mode::new(0o4755),
+        uid: Uid(501),
+        gid: Gid(20),
+        links: 2,
+        size: 70_000_000,
+        stored: 69_000_000,
+        device: 0x0103,
+        atime: time(1),
+        mtime: time(2),
+        ctime: time(3),
+        btime: Time { seconds: -1, nanos: 4 },
+        version: Version(12_344),
+        names: vec![name_of("run7.root"), name_of("copy.root")],
+        layout: Some(layout),
+        stripe: vec![OstIndex(3), OstIndex(0x1234)],
+        target: Some(b"../run7.root".to_vec()),
+        entries: 17,
+        project: 5,
+    }
+}
+
+/// One of each content.
+fn extents() -> Vec<Sample> {
+    let inline = StoredContent::Inline(b"bytes".to_vec());
+    let chunk = StoredContent::Chunk { chunk: chunk_id(), skip: 100 };
+    vec![
+        record("-inline", mdt::StoredExtent { length: 5, content: inline }),
+        record("-chunk", mdt::StoredExtent { length: 1 << 20, content: chunk }),
+    ]
+}
+
+fn chunk() -> mdt::Chunk {
+    mdt::Chunk {
+        length: 4 << 20,
+        references: 2,
+        places: vec![place(), adopted()],
+        digest: Some(Digest([0xd1; 32])),
+        adler32: Some(0x0123_4567),
+        checks: Some(vec![1, 0xffff_ffff]),
+    }
+}
+
+fn federation_map() -> FederationMap {
+    let addresses = vec!["mds.uf.example:7380".to_owned(), "[2001:db8::1]:7380".to_owned()];
+    let mdt = map::Mdt { mdt: MdtIndex(0), home: "uf".parse().unwrap(), addresses };
+    let ost = Ost {
+        ost: OstIndex(3),
+        site: "fnal".parse().unwrap(),
+        addresses: vec!["oss.fnal.example:7381".into()],
+        is_active: true,
+    };
+    let junction =
+        Junction { parent: directory(), name: "fnal".parse().unwrap(), mdt: MdtIndex(1) };
+    FederationMap {
+        fs: "extenci".parse().unwrap(),
+        version: Version(7),
+        mdts: vec![mdt, Mdt { mdt: MdtIndex(1), home: "fnal".parse().unwrap(), addresses: vec![] }],
+        junctions: vec![junction],
+        osts: vec![ost],
+        pools: vec![Pool { name: "fast".parse().unwrap(), osts: vec![OstIndex(3)] }],
+    }
+}
+
+/// Every shape of key. A key is compared; what can be read from it is checked where it is written.
+pub fn keys() -> Vec<Sample> {
+    let name = "run7.root".parse().unwrap();
+    let xattr = XattrName::new(*b"user.checksum").unwrap();
+    let (file, session) = (file(), SessionId(77));
+    let keys = [
+        ("answer", key::answer(session, RequestNumber(1000))),
+        ("entry", key::entry(directory(), &name)),
+        ("freed", key::freed(1_700_000_000_000, chunk_id())),
+        ("inode", key::inode(file)),
+        ("chunk", key::chunk(chunk_id())),
+        ("superblock", key::superblock()),
+        ("orphan", key::orphan(file, session)),
+        ("session", key::session(session)),
+        ("extent", key::extent(file, 1 << 30)),
+        ("xattr", key::xattr(file, &xattr)),
+    ];
+    let sample = |(name, key): (&str, key::Key)| {
+        let same = |bytes: &[u8]| Ok::<_, RecordError>(bytes.to_vec());
+        Sample::new(format!("key-{name}"), key.clone(), key, same)
+    };
+    keys.into_iter().map(sample).collect()
+}
+
+/// A trailer and footer for some bytes of data.
+pub fn object() -> Sample {
+    let trailer = ObjectTrailer {
+        chunk: chunk_id(),
+        file: file(),
+        offset: 4 << 20,
+        version: Version(12_344),
+        path: b"data/run7.root".to_vec(),
+        checks: vec![1, 0xffff_ffff],
+    };
+    let tail = trailer.to_tail(DATA_LENGTH);
+    Sample::new("object-tail-v1", trailer, tail, decode_tail)
+}
+
+/// Of the object whose tail is a sample: two blocks, the second of them short.
+pub const DATA_LENGTH: u64 = 5000;
+
+/// Reads the tail of an object that is as long as its footer says.
+pub fn decode_tail(tail: &[u8]) -> Result<ObjectTrailer, ObjectError> {
+    let (cbor, footer) =
+        tail.split_last_chunk::<{ ObjectFooter::LENGTH }>().ok_or(ObjectError::NotSealed)?;
+    let length = DATA_LENGTH + tail.len() as u64;
+    ObjectFooter::decode(footer, length)?.trailer(cbor)
+}
+
+fn directory() -> FileId {
+    FileId::root_of(MdtIndex(0))
+}
+
+fn file() -> FileId {
+    FileId::new(MdtIndex(1), 0x1234_5678)
+}
+
+fn chunk_id() -> ChunkId {
+    ChunkId { mdt: MdtIndex(1), grant: Grant(0xabc), serial: 5 }
+}
+
+fn time(nanos: u32) -> Time {
+    Time { seconds: 1_700_000_000, nanos }
+}
+
+fn place() -> Place {
+    let object = ObjectName::Chunk(chunk_id());
+    Place { ost: OstIndex(3), object, offset: 0, length: 4 << 20, is_stale: false }
+}
+
+fn adopted() -> Place {
+    let object =
+        ObjectName::External { path: "store/run7.root".into(), size: 1 << 33, mtime_ns: -1 };
+    Place { object, offset: 8192, is_stale: true, ..place() }
+}

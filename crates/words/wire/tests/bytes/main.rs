@@ -1,0 +1,11 @@
+//! The protocol in bytes: what it was at its release, and what outsiders may send instead.
+//!
+//! * [`samples`]: a value of every message.
+//! * [`golden`]: files that hold their bytes. `cargo xtask bless` rewrites them; the diff is the
+//!   review.
+//! * [`hostile`]: bytes that nobody sent on purpose; [`mutation`] makes them from samples.
+
+mod golden;
+mod hostile;
+mod mutation;
+mod samples;

@@ -1,0 +1,549 @@
+//! A value of every message, with every field set to something that shows.
+
+use crate::golden::Sample;
+use std::fmt::Debug;
+use std::panic::RefUnwindSafe;
+use tieline_types::*;
+use tieline_wire::data::{self, ObjectOwner, OstState};
+use tieline_wire::federation::{self, MapEdit};
+use tieline_wire::meta::{self, ExtentPage, LeaseGrant, PoolChoice, RenameMode, XattrMode};
+use tieline_wire::notice::Recall;
+use tieline_wire::{
+    BodyError, Call, CredentialKind, Envelope, Failure, Flavor, FrameHeader, FrameKind, Hello,
+    Notice, NoticeAnswer, Op, PeerRole, Refusal, Request, Welcome,
+};
+
+pub fn all() -> Vec<Sample> {
+    let mut samples: Vec<Sample> = Op::ALL.iter().flat_map(|&op| call(op)).collect();
+    samples.extend(FrameKind::ALL.into_iter().map(frame));
+    samples.extend(others());
+    samples
+}
+
+/// The bytes of all samples of requests, with their calls' numbers.
+pub fn requests() -> Vec<(u16, Vec<u8>)> {
+    bodies("request-")
+}
+
+pub fn replies() -> Vec<(u16, Vec<u8>)> {
+    bodies("reply-")
+}
+
+fn bodies(prefix: &str) -> Vec<(u16, Vec<u8>)> {
+    let of = |op: Op| {
+        let samples = call(op).into_iter().filter(|sample| sample.name.starts_with(prefix));
+        samples.map(move |sample| (op.number(), sample.bytes))
+    };
+    Op::ALL.iter().flat_map(|&op| of(op)).collect()
+}
+
+fn message<T>(name: &str, value: T) -> Sample
+where
+    T: minicbor::Encode<()> + for<'b> minicbor::Decode<'b, ()>,
+    T: PartialEq + Debug + RefUnwindSafe + 'static,
+{
+    let bytes = tieline_wire::encode(&value);
+    Sample::new(name, value, bytes, |bytes: &[u8]| tieline_wire::decode::<T>(bytes))
+}
+
+fn request(variant: &str, request: impl Into<Request>) -> Sample {
+    let request = request.into();
+    let op = request.op();
+    let envelope = Envelope { caller: caller(), answered_below: RequestNumber(1000) };
+    let bytes = request.encode(&envelope);
+    let decode = move |bytes: &[u8]| Request::decode(op.number(), bytes);
+    let name = format!("request-{}{variant}", op.name());
+    Sample::new(name, (envelope, request), bytes, decode)
+}
+
+/// A request and its reply.
+fn pair<C: Call>(call: C, reply: C::Reply) -> Vec<Sample>
+where
+    C::Reply: PartialEq + Debug + RefUnwindSafe + 'static,
+{
+    let name = format!("reply-{}", C::OP.name());
+    let bytes = tieline_wire::encode(&reply);
+    let decode = |bytes: &[u8]| -> Result<C::Reply, BodyError> {
+        C::OP.check_reply(bytes)?;
+        tieline_wire::decode(bytes)
+    };
+    vec![request("", call), Sample::new(name, reply, bytes, decode)]
+}
+
+/// No wildcard: a new call does not compile without its samples.
+fn call(op: Op) -> Vec<Sample> {
+    match op {
+        Op::Lookup | Op::LookupParent | Op::ReadDirectory | Op::ReadSymlink => lookups(op),
+        Op::GetAttributes | Op::SetAttributes => attribute_calls(op),
+        Op::Create | Op::MakeDirectory | Op::MakeSymlink | Op::MakeNode | Op::Link => creations(op),
+        Op::Unlink | Op::RemoveDirectory | Op::Rename => removals(op),
+        Op::Open | Op::GetExtents | Op::Commit | Op::Place | Op::Release => file_calls(op),
+        Op::GetXattr | Op::ListXattrs | Op::SetXattr | Op::RemoveXattr => xattr_calls(op),
+        Op::GetLayout | Op::SetLayout => layout_calls(op),
+        Op::Usage => pair(meta::Usage {}, usage()),
+        Op::GetMap | Op::EditMap => map_calls(op),
+        Op::PutChunk
+        | Op::ReadObject
+        | Op::SyncFile
+        | Op::DeleteChunks
+        | Op::OstStatus
+        | Op::StatObject
+        | Op::ListObjects => chunk_calls(op),
+    }
+}
+
+fn lookups(op: Op) -> Vec<Sample> {
+    match op {
+        Op::LookupParent => {
+            let reply = meta::LookupParentReply { parent: directory(), name: Some(name("run7")) };
+            pair(meta::LookupParent { id: file() }, reply)
+        }
+        Op::ReadDirectory => {
+            let call = meta::ReadDirectory {
+                id: directory(),
+                after: Some(name("run6")),
+                limit: 4096,
+                is_plus: true,
+            };
+            let plain = meta::DirectoryEntry {
+                name: name("run7.root"),
+                id: file(),
+                kind: FileKind::Regular,
+                attributes: Some(attributes()),
+                target: None,
+            };
+            let link = meta::DirectoryEntry {
+                name: Name::new(*b"latest\xff").unwrap(),
+                id: FileId::new(MdtIndex(1), 9),
+                kind: FileKind::Symlink,
+                attributes: None,
+                target: Some(b"run7.root".to_vec()),
+            };
+            let entries = vec![plain, link];
+            pair(call, meta::ReadDirectoryReply { entries, is_end: true, lease: lease() })
+        }
+        Op::ReadSymlink => {
+            let reply = meta::ReadSymlinkReply { target: b"../run7.root".to_vec() };
+            pair(meta::ReadSymlink { id: file() }, reply)
+        }
+        _ => pair(meta::Lookup { parent: directory(), name: name("run7.root") }, entry()),
+    }
+}
+
+fn attribute_calls(op: Op) -> Vec<Sample> {
+    if op == Op::GetAttributes {
+        return pair(meta::GetAttributes { id: file() }, attributes_reply());
+    }
+    let call = meta::SetAttributes {
+        id: file(),
+        mode: Some(Mode::new(0o640)),
+        uid: Some(Uid(501)),
+        gid: Some(Gid(20)),
+        size: Some(1 << 40),
+        atime: Some(SetTime::Now),
+        mtime: Some(SetTime::At(Time { seconds: -1, nanos: 999_999_999 })),
+        is_handle: true,
+    };
+    pair(call, attributes_reply())
+}
+
+fn creations(op: Op) -> Vec<Sample> {
+    let (parent, umask) = (directory(), Mode::new(0o022));
+    match op {
+        Op::MakeDirectory => {
+            let (name, mode) = (name("reco"), Mode::new(0o2775));
+            pair(meta::MakeDirectory { parent, name, mode, umask }, entry())
+        }
+        Op::MakeSymlink => {
+            let target = b"run7.root".to_vec();
+            pair(meta::MakeSymlink { parent, name: name("latest"), target }, entry())
+        }
+        Op::MakeNode => {
+            let (kind, mode, device) = (FileKind::CharDevice, Mode::new(0o600), 0x0103);
+            let call = meta::MakeNode { parent, name: name("null"), kind, mode, umask, device };
+            pair(call, entry())
+        }
+        Op::Link => pair(meta::Link { id: file(), parent, name: name("copy.root") }, entry()),
+        _ => {
+            let layout = Some(layout());
+            let mode = Mode::new(0o664);
+            let name = name("run7.root");
+            let call = meta::Create { parent, name, mode, umask, is_exclusive: true, layout };
+            pair(call, meta::CreateReply { is_new: true, open: open_reply() })
+        }
+    }
+}
+
+fn removals(op: Op) -> Vec<Sample> {
+    let (parent, keep) = (directory(), Some(file()));
+    let reply = meta::ChangeReply { attributes: Some(attributes()), lease: lease() };
+    match op {
+        Op::RemoveDirectory => pair(meta::RemoveDirectory { parent, name: name("reco") }, reply),
+        Op::Unlink => pair(meta::Unlink { parent, name: name("run7.root"), keep }, reply),
+        _ => {
+            let rename = |mode| meta::Rename {
+                from_parent: parent,
+                from_name: name("run7.tmp"),
+                to_parent: FileId::root_of(MdtIndex(1)),
+                to_name: name("run7.root"),
+                mode,
+                keep,
+            };
+            let mut samples = pair(rename(RenameMode::Replace), reply);
+            samples.push(request("-no-replace", rename(RenameMode::NoReplace)));
+            samples.push(request("-exchange", rename(RenameMode::Exchange)));
+            samples
+        }
+    }
+}
+
+fn file_calls(op: Op) -> Vec<Sample> {
+    let id = file();
+    match op {
+        Op::GetExtents => {
+            let reply =
+                meta::GetExtentsReply { page: page(), attributes: attributes(), lease: lease() };
+            pair(meta::GetExtents { id, offset: 1 << 30, limit: 1024 }, reply)
+        }
+        Op::Commit => {
+            let call = meta::Commit {
+                id,
+                extents: extents(),
+                size_min: 70_000_000,
+                mtime: SetTime::At(time(7)),
+                clears_setid: true,
+            };
+            pair(call, attributes_reply())
+        }
+        Op::Place => {
+            let reply = meta::PlaceReply { stripe: vec![OstIndex(3), OstIndex(0x1234)] };
+            pair(meta::Place { id, exclude: vec![OstIndex(2)] }, reply)
+        }
+        Op::Release => {
+            let reply = meta::ChangeReply { attributes: None, lease: LeaseGrant::default() };
+            pair(meta::Release { id }, reply)
+        }
+        _ => pair(meta::Open { id, is_read: true, is_write: true }, open_reply()),
+    }
+}
+
+fn xattr_calls(op: Op) -> Vec<Sample> {
+    let (id, name) = (file(), XattrName::new(*b"user.checksum").unwrap());
+    let value = b"adler32:01234567".to_vec();
+    match op {
+        Op::GetXattr => pair(meta::GetXattr { id, name }, meta::GetXattrReply { value }),
+        Op::ListXattrs => {
+            let xattrs = vec![meta::Xattr { name, value }];
+            pair(meta::ListXattrs { id }, meta::ListXattrsReply { xattrs, lease: lease() })
+        }
+        Op::SetXattr => {
+            let set = |mode| {
+                let (name, value) = (name.clone(), value.clone());
+                meta::SetXattr { id, name, value, mode }
+            };
+            let mut samples = pair(set(XattrMode::Either), attributes_reply());
+            samples.push(request("-create", set(XattrMode::Create)));
+            samples.push(request("-replace", set(XattrMode::Replace)));
+            samples
+        }
+        _ => pair(meta::RemoveXattr { id, name }, attributes_reply()),
+    }
+}
+
+fn layout_calls(op: Op) -> Vec<Sample> {
+    let id = directory();
+    if op == Op::GetLayout {
+        let stripe = vec![OstIndex(3)];
+        let reply = meta::GetLayoutReply { layout: layout(), is_own: true, stripe };
+        return pair(meta::GetLayout { id }, reply);
+    }
+    let change = meta::LayoutChange {
+        stripe_count: Some(StripeCount::All),
+        stripe_size: Some(1 << 20),
+        pool: Some(PoolChoice::Pool("fnal".parse().unwrap())),
+        mirrors: Some(2),
+        sync: Some(1),
+        inline_limit: Some(0),
+        chunk_size: Some(64 << 10),
+    };
+    let any = meta::LayoutChange { pool: Some(PoolChoice::Any), ..Default::default() };
+    let mut samples = pair(meta::SetLayout { id, layout: Some(change) }, attributes_reply());
+    samples.push(request("-any-pool", meta::SetLayout { id, layout: Some(any) }));
+    samples.push(request("-inherit", meta::SetLayout { id, layout: None }));
+    samples
+}
+
+fn map_calls(op: Op) -> Vec<Sample> {
+    if op == Op::GetMap {
+        let reply = federation::MapReply {
+            version: Version(7),
+            signed: vec![1, 0, 0x80],
+            key: Some("d75a980182b10ab7".into()),
+        };
+        return pair(federation::GetMap {}, reply);
+    }
+    let pool: PoolName = "uf".parse().unwrap();
+    let osts = vec![OstIndex(0), OstIndex(3)];
+    let edit = |edit| federation::EditMap { edit };
+    let reply = federation::EditMapReply { version: Version(8) };
+    let mut samples = pair(edit(MapEdit::PoolNew(pool.clone())), reply);
+    let add = MapEdit::PoolAdd { pool: pool.clone(), osts: osts.clone() };
+    let remove = MapEdit::PoolRemove { pool: pool.clone(), osts };
+    samples.push(request("-pool-destroy", edit(MapEdit::PoolDestroy(pool))));
+    samples.push(request("-pool-add", edit(add)));
+    samples.push(request("-pool-remove", edit(remove)));
+    samples.push(request("-activate", edit(MapEdit::OstActivate(OstIndex(3)))));
+    samples.push(request("-deactivate", edit(MapEdit::OstDeactivate(OstIndex(3)))));
+    samples
+}
+
+fn chunk_calls(op: Op) -> Vec<Sample> {
+    let (ost, chunk) = (OstIndex(3), chunk_id());
+    match op {
+        Op::PutChunk => {
+            let capability = Some(b"capability".to_vec());
+            let checks = vec![1, 0xffff_ffff];
+            let call = data::PutChunk { ost, chunk, owner: owner(), checks, capability };
+            pair(call, data::PutChunkReply {})
+        }
+        Op::ReadObject => {
+            let read = |object| data::ReadObject {
+                ost,
+                object,
+                offset: 4097,
+                length: 1 << 20,
+                capability: None,
+            };
+            let checks = vec![0x8a91_36aa];
+            let reply = data::ReadObjectReply { offset: 4096, checks, object_length: 8192 };
+            let mut samples = pair(read(ObjectName::Chunk(chunk)), reply);
+            samples.push(request("-external", read(external())));
+            samples
+        }
+        Op::SyncFile => {
+            pair(data::SyncFile { ost, file: file() }, data::SyncFileReply { synced: 17 })
+        }
+        Op::DeleteChunks => {
+            let call = data::DeleteChunks { ost, chunks: vec![chunk] };
+            pair(call, data::DeleteChunksReply { deleted: 1 })
+        }
+        Op::OstStatus => pair(data::OstStatus {}, data::OstStatusReply { osts: vec![ost_state()] }),
+        Op::StatObject => {
+            let reply = data::StatObjectReply { length: 4 << 20, owner: owner(), check: 5 };
+            pair(data::StatObject { ost, chunk }, reply)
+        }
+        _ => {
+            let call = data::ListObjects { ost, after: Some(chunk), limit: 4096 };
+            pair(call, data::ListObjectsReply { chunks: vec![chunk], is_end: false })
+        }
+    }
+}
+
+/// The header of a frame of each kind, with a body of four bytes.
+fn frame(kind: FrameKind) -> Sample {
+    let is_reply = kind == FrameKind::Reply;
+    let header = FrameHeader {
+        flags: if is_reply { FrameHeader::FLAG_FAILED } else { 0 },
+        op: if is_reply || kind == FrameKind::Request { 101 } else { 0 },
+        body_length: 4,
+        bulk_length: 0x0102_0304,
+        number: RequestNumber(0x1112_1314_1516_1718),
+        deadline_ms: 30_000,
+        ..FrameHeader::new(kind)
+    };
+    let decode = |bytes: &[u8]| {
+        let (bytes, body) = bytes.split_first_chunk::<{ FrameHeader::LENGTH }>().unwrap();
+        FrameHeader::verify(bytes, body)?;
+        FrameHeader::decode(bytes)
+    };
+    let bytes = [&header.encode(b"body")[..], b"body"].concat();
+    Sample::new(format!("frame-{kind:?}"), header, bytes, decode)
+}
+
+/// What belongs to no call.
+pub fn others() -> Vec<Sample> {
+    let hello = Hello {
+        version_oldest: 1,
+        version_newest: 2,
+        role: PeerRole::Client,
+        client: ClientId([0xab; 16]),
+        session: Some(SessionId(77)),
+        fs: "extenci".parse().unwrap(),
+        credential: CredentialKind::Kerberos,
+        flavor: Flavor::Krb5i,
+        features: 1 << 63,
+        description: "mount /extenci on wn17 (pid 4711)".into(),
+        map: Version(7),
+    };
+    let welcome = Welcome {
+        version: 1,
+        session: SessionId(78),
+        is_resumed: true,
+        grant: Grant(0xabc),
+        boot: 3,
+        lease_ms: 20_000,
+        flavor: Flavor::Krb5p,
+        features: 0,
+        server: "mds-uf (MDT0000)".into(),
+        map: Version(8),
+    };
+    let refusal = Refusal {
+        kind: ErrorKind::VersionMismatch,
+        detail: "this server speaks version 1".into(),
+        version_oldest: 1,
+        version_newest: 1,
+    };
+    let recall = Recall {
+        unit: directory(),
+        at: Version(12_345),
+        names: vec![name("run7.root"), name("run8.root")],
+        files: vec![file()],
+    };
+    vec![
+        message("hello", hello),
+        message("welcome", welcome),
+        message("refusal", refusal),
+        message("failure", Failure::new(ErrorKind::NotFound, "no `run9.root` in 0x1")),
+        message("notice-recall", Notice::Recall(recall)),
+        message("notice-map-changed", Notice::MapChanged(Version(9))),
+        message("notice-answer", NoticeAnswer { is_contended: true, open: vec![file()] }),
+    ]
+}
+
+fn caller() -> Caller {
+    Caller { uid: Uid(501), gid: Gid(20), groups: vec![Gid(20), Gid(70_000)] }
+}
+
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+fn directory() -> FileId {
+    FileId::root_of(MdtIndex(0))
+}
+
+fn file() -> FileId {
+    FileId::new(MdtIndex(1), 0x1234_5678)
+}
+
+fn chunk_id() -> ChunkId {
+    ChunkId { mdt: MdtIndex(1), grant: Grant(0xabc), serial: 5 }
+}
+
+fn time(nanos: u32) -> Time {
+    Time { seconds: 1_700_000_000, nanos }
+}
+
+fn lease() -> LeaseGrant {
+    LeaseGrant { as_of: Version(12_345), units: vec![directory(), file()] }
+}
+
+fn attributes() -> Attributes {
+    Attributes {
+        id: file(),
+        kind: FileKind::Regular,
+        mode: Mode::new(0o4755),
+        links: 2,
+        uid: Uid(501),
+        gid: Gid(20),
+        size: 70_000_000,
+        stored: 69_000_000,
+        device: 0,
+        atime: time(1),
+        mtime: time(2),
+        ctime: time(3),
+        btime: Time { seconds: -1, nanos: 4 },
+        version: Version(12_344),
+    }
+}
+
+fn attributes_reply() -> meta::AttributesReply {
+    meta::AttributesReply { attributes: attributes(), lease: lease() }
+}
+
+fn entry() -> meta::EntryReply {
+    meta::EntryReply {
+        attributes: Some(attributes()),
+        junction: Some(MdtIndex(2)),
+        lease: lease(),
+        target: Some(b"run7.root".to_vec()),
+    }
+}
+
+fn layout() -> Layout {
+    Layout {
+        stripe_count: StripeCount::Exactly(4),
+        stripe_size: 1 << 20,
+        pool: Some("uf".parse().unwrap()),
+        mirrors: 2,
+        sync: 1,
+        inline_limit: 4096,
+        chunk_size: 256 << 10,
+    }
+}
+
+fn open_reply() -> meta::OpenReply {
+    meta::OpenReply {
+        attributes: attributes(),
+        layout: layout(),
+        stripe: vec![OstIndex(3), OstIndex(4)],
+        extents: page(),
+        lease: lease(),
+    }
+}
+
+fn page() -> ExtentPage {
+    ExtentPage { extents: extents(), covered: 70_000_000 }
+}
+
+fn external() -> ObjectName {
+    ObjectName::External { path: "store/run7.root".into(), size: 1 << 33, mtime_ns: -1 }
+}
+
+/// One of each content.
+pub fn extents() -> Vec<Extent> {
+    let object = ObjectName::Chunk(chunk_id());
+    let own = Place { ost: OstIndex(3), object, offset: 0, length: 4 << 20, is_stale: false };
+    let adopted = Place { object: external(), offset: 8192, is_stale: true, ..own.clone() };
+    let chunk = ChunkRef {
+        chunk: chunk_id(),
+        length: 4 << 20,
+        skip: 100,
+        places: vec![own, adopted],
+        digest: Some(Digest([0xd1; 32])),
+        adler32: Some(0x0123_4567),
+        checks: Some(vec![1, 2, 3]),
+    };
+    vec![
+        Extent { offset: 0, length: 5, content: Content::Inline(b"bytes".to_vec()) },
+        Extent { offset: 4096, length: 1 << 20, content: Content::Chunk(chunk) },
+        Extent { offset: 1 << 30, length: 4096, content: Content::Hole },
+    ]
+}
+
+fn owner() -> ObjectOwner {
+    let path = b"data/run7.root".to_vec();
+    ObjectOwner { file: file(), offset: 4 << 20, version: Version(12_344), path }
+}
+
+fn ost_state() -> OstState {
+    OstState {
+        ost: OstIndex(3),
+        bytes_total: 1 << 50,
+        bytes_free: 1 << 49,
+        objects_total: 1 << 32,
+        objects_free: 1 << 31,
+        trouble: Some("the disk is read-only".into()),
+    }
+}
+
+fn usage() -> meta::UsageReply {
+    let ost = meta::OstUsage {
+        ost: OstIndex(3),
+        site: "fnal".parse().unwrap(),
+        is_active: true,
+        state: Some(ost_state()),
+        heard: Some(time(5)),
+    };
+    meta::UsageReply { osts: vec![ost], inodes: 180_000 }
+}
