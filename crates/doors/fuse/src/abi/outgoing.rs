@@ -1,0 +1,234 @@
+//! Replies and notifications, written field by field.
+
+use super::{MAJOR, OUT_HEADER_BYTES, bits};
+use std::time::Duration;
+use tieline_types::{Attributes, FileKind, Time};
+
+/// `st_blksize`: what tools read and write at a time. The largest request of an unchanged kernel.
+pub const BLOCK_BYTES: u32 = 1 << 20;
+/// Units of statfs. Small, so that `df` loses nothing by rounding.
+const STATFS_UNIT: u64 = 4096;
+const NAME_BYTES_MAX: u32 = 255;
+/// The kernel pads entries of a listing to this.
+const ENTRY_ALIGNMENT: usize = 8;
+
+/// A reply's body being written.
+#[derive(Default, Debug)]
+pub struct Writer(pub Vec<u8>);
+
+impl Writer {
+    pub fn u16(&mut self, value: u16) -> &mut Self {
+        self.bytes(&value.to_ne_bytes())
+    }
+
+    pub fn u32(&mut self, value: u32) -> &mut Self {
+        self.bytes(&value.to_ne_bytes())
+    }
+
+    pub fn u64(&mut self, value: u64) -> &mut Self {
+        self.bytes(&value.to_ne_bytes())
+    }
+
+    pub fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    pub fn zeroes(&mut self, count: usize) -> &mut Self {
+        self.0.resize(self.0.len() + count, 0);
+        self
+    }
+
+    pub fn finish(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.0)
+    }
+}
+
+/// The header of a reply (`code` is zero or a negative errno) or of a notification (`unique` is zero).
+pub fn header(body_bytes: usize, code: i32, unique: u64) -> [u8; OUT_HEADER_BYTES] {
+    let total = u32::try_from(body_bytes + OUT_HEADER_BYTES).unwrap_or(u32::MAX);
+    let mut out = [0; OUT_HEADER_BYTES];
+    let fields = total.to_ne_bytes().into_iter().chain(code.to_ne_bytes());
+    for (to, from) in out.iter_mut().zip(fields.chain(unique.to_ne_bytes())) {
+        *to = from;
+    }
+    out
+}
+
+/// The answer to INIT.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InitOut {
+    pub minor: u32,
+    pub max_readahead: u32,
+    pub flags: u64,
+    pub max_background: u16,
+    pub congestion_threshold: u16,
+    pub max_write: u32,
+    pub max_pages: u16,
+}
+
+impl InitOut {
+    pub fn to_bytes(self) -> Vec<u8> {
+        let mut out = Writer::default();
+        out.u32(MAJOR).u32(self.minor).u32(self.max_readahead);
+        out.u32(self.flags as u32).u16(self.max_background).u16(self.congestion_threshold);
+        // Times are whole nanoseconds; no mapping alignment.
+        out.u32(self.max_write).u32(1).u16(self.max_pages).u16(0);
+        out.u32((self.flags >> 32) as u32).zeroes(28);
+        out.finish()
+    }
+}
+
+fn attributes_write(out: &mut Writer, attributes: &Attributes) {
+    // Times before 1970 are two's complement in the kernel's unsigned fields.
+    let seconds = |time: Time| time.seconds as u64;
+    let (atime, mtime, ctime) = (attributes.atime, attributes.mtime, attributes.ctime);
+    out.u64(attributes.id.0).u64(attributes.size).u64(attributes.stored.div_ceil(512));
+    out.u64(seconds(atime)).u64(seconds(mtime)).u64(seconds(ctime));
+    out.u32(atime.nanos).u32(mtime.nanos).u32(ctime.nanos);
+    out.u32(mode(attributes)).u32(attributes.links);
+    out.u32(attributes.uid.0).u32(attributes.gid.0).u32(attributes.device);
+    out.u32(BLOCK_BYTES).u32(0);
+}
+
+fn mode(attributes: &Attributes) -> u32 {
+    attributes.kind.mode_bits() | attributes.mode.bits()
+}
+
+/// How long a name and its attributes may be believed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Validity {
+    pub entry: Duration,
+    pub attributes: Duration,
+}
+
+/// A name that leads to `node`.
+pub fn entry_write(out: &mut Writer, node: u64, attributes: &Attributes, valid: Validity) {
+    // Ids are never used again, so one generation is enough.
+    out.u64(node).u64(0);
+    out.u64(valid.entry.as_secs()).u64(valid.attributes.as_secs());
+    out.u32(valid.entry.subsec_nanos()).u32(valid.attributes.subsec_nanos());
+    attributes_write(out, attributes);
+}
+
+/// A name that leads nowhere, and may be believed to for a while.
+pub fn entry_absent(valid: Duration) -> Vec<u8> {
+    let mut out = Writer::default();
+    out.zeroes(16).u64(valid.as_secs()).u64(0).u32(valid.subsec_nanos()).u32(0).zeroes(88);
+    out.finish()
+}
+
+pub fn attr(attributes: &Attributes, valid: Duration) -> Vec<u8> {
+    let mut out = Writer::default();
+    out.u64(valid.as_secs()).u32(valid.subsec_nanos()).u32(0);
+    attributes_write(&mut out, attributes);
+    out.finish()
+}
+
+/// STATX: GETATTR and the time of birth.
+pub fn statx(attributes: &Attributes, valid: Duration) -> Vec<u8> {
+    /// `STATX_BASIC_STATS | STATX_BTIME`.
+    const MASK: u32 = 0x0fff;
+    let mut out = Writer::default();
+    out.u64(valid.as_secs()).u32(valid.subsec_nanos()).u32(0).zeroes(16);
+    out.u32(MASK).u32(BLOCK_BYTES).u64(0);
+    out.u32(attributes.links).u32(attributes.uid.0).u32(attributes.gid.0);
+    out.u16(mode(attributes) as u16).u16(0);
+    out.u64(attributes.id.0).u64(attributes.size).u64(attributes.stored.div_ceil(512)).u64(0);
+    for time in [attributes.atime, attributes.btime, attributes.ctime, attributes.mtime] {
+        out.u64(time.seconds as u64).u32(time.nanos).u32(0);
+    }
+    let (major, minor) = device_split(attributes.device);
+    out.u32(major).u32(minor).zeroes(8 + 14 * 8);
+    out.finish()
+}
+
+/// Linux's 32-bit encoding: 12 bits of major amid 20 bits of minor.
+fn device_split(device: u32) -> (u32, u32) {
+    ((device >> 8) & 0xfff, (device & 0xff) | ((device >> 12) & 0xf_ff00))
+}
+
+pub fn open_write(out: &mut Writer, handle: u64, flags: u32) {
+    out.u64(handle).u32(flags).u32(0);
+}
+
+pub fn open(handle: u64, flags: u32) -> Vec<u8> {
+    let mut out = Writer::default();
+    open_write(&mut out, handle, flags);
+    out.finish()
+}
+
+/// WRITE and COPY_FILE_RANGE say how much; the size of an extended attribute looks the same.
+pub fn count(bytes: u32) -> Vec<u8> {
+    Writer::default().u32(bytes).u32(0).finish()
+}
+
+/// LSEEK and the newer COPY_FILE_RANGE.
+pub fn position(offset: u64) -> Vec<u8> {
+    Writer::default().u64(offset).finish()
+}
+
+/// Bytes and inodes of a file system.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Space {
+    pub bytes_total: u64,
+    pub bytes_free: u64,
+    pub inodes_total: u64,
+    pub inodes_free: u64,
+}
+
+pub fn statfs(space: Space) -> Vec<u8> {
+    let free = space.bytes_free / STATFS_UNIT;
+    let mut out = Writer::default();
+    out.u64(space.bytes_total / STATFS_UNIT).u64(free).u64(free);
+    out.u64(space.inodes_total).u64(space.inodes_free);
+    out.u32(STATFS_UNIT as u32).u32(NAME_BYTES_MAX).u32(STATFS_UNIT as u32).zeroes(28);
+    out.finish()
+}
+
+/// One entry of a listing.
+#[derive(Clone, Copy, Debug)]
+pub struct Dirent<'a> {
+    pub ino: u64,
+    /// Where to go on after it.
+    pub next: u64,
+    pub kind: FileKind,
+    pub name: &'a [u8],
+}
+
+/// Bytes of an entry of a plain listing.
+pub fn dirent_bytes(name: &[u8]) -> usize {
+    (24 + name.len()).next_multiple_of(ENTRY_ALIGNMENT)
+}
+
+/// Bytes of an entry of a listing with attributes.
+pub fn direntplus_bytes(name: &[u8]) -> usize {
+    ENTRY_OUT_BYTES + dirent_bytes(name)
+}
+
+const ENTRY_OUT_BYTES: usize = 128;
+
+pub fn dirent_write(out: &mut Writer, entry: Dirent<'_>) {
+    let length = u32::try_from(entry.name.len()).unwrap_or(0);
+    out.u64(entry.ino).u64(entry.next).u32(length).u32(entry.kind.mode_bits() >> 12);
+    out.bytes(entry.name).zeroes(dirent_bytes(entry.name) - 24 - entry.name.len());
+}
+
+/// Node zero before an entry of a listing: its attributes are not known here.
+pub fn entry_unknown_write(out: &mut Writer) {
+    out.zeroes(ENTRY_OUT_BYTES);
+}
+
+/// Body of a notification: attributes only, or all bytes too.
+pub fn inval_inode(node: u64, with_data: bool) -> Vec<u8> {
+    // A negative offset leaves the pages alone; offset and length zero mean all of them.
+    let offset: i64 = if with_data { 0 } else { -1 };
+    Writer::default().u64(node).u64(offset as u64).u64(0).finish()
+}
+
+/// Body of a notification: a name.
+pub fn inval_entry(parent: u64, name: &[u8], is_expire_only: bool) -> Vec<u8> {
+    let length = u32::try_from(name.len()).unwrap_or(0);
+    let flags = if is_expire_only { bits::EXPIRE_ONLY } else { 0 };
+    Writer::default().u64(parent).u32(length).u32(flags).bytes(name).zeroes(1).finish()
+}

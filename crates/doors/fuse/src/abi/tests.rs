@@ -1,0 +1,113 @@
+//! Any bytes are read without a panic, and what is written has the protocol's own sizes.
+
+use super::incoming::*;
+use super::opcode::Opcode;
+use super::outgoing::{self, Validity, Writer};
+use super::*;
+use proptest::prelude::*;
+use std::time::Duration;
+use tieline_types::{Attributes, FileId, FileKind, Gid, Mode, Time, Uid, Version};
+
+fn attributes() -> Attributes {
+    let time = Time { seconds: -5, nanos: 9 };
+    Attributes {
+        id: FileId(0x0001_0000_0000_0007),
+        kind: FileKind::Regular,
+        mode: Mode::new(0o644),
+        links: 1,
+        uid: Uid(1),
+        gid: Gid(2),
+        size: 513,
+        stored: 513,
+        device: 0,
+        atime: time,
+        mtime: time,
+        ctime: time,
+        btime: time,
+        version: Version(1),
+    }
+}
+
+fn header_bytes(len: u32, extension_words: u16) -> Vec<u8> {
+    let mut out = Writer::default();
+    out.u32(len).u32(1).u64(2).u64(1).u32(0).u32(0).u32(7).u16(extension_words).u16(0);
+    out.finish()
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        if let Ok((header, arguments, extensions)) = split(&bytes) {
+            prop_assert_eq!(header.len as usize, bytes.len());
+            prop_assert!(arguments.len() + extensions.len() + IN_HEADER_BYTES == bytes.len());
+        }
+        let _ = extension_groups(&bytes);
+        let _ = SetattrIn::read(&mut Reader::new(&bytes));
+        let _ = CopyFileRangeIn::read(&mut Reader::new(&bytes));
+        let _ = crate::init::Offer::read(&bytes);
+        let mut text = Reader::new(&bytes);
+        while text.text().is_ok() {}
+        let _ = Opcode::from_number(bytes.len() as u32).label();
+    }
+
+    #[test]
+    fn a_length_that_lies_is_refused(len in any::<u32>(), words in any::<u16>()) {
+        let bytes = header_bytes(len, words);
+        prop_assert_eq!(split(&bytes).is_ok(), len == 40 && words == 0);
+    }
+}
+
+#[test]
+fn groups_are_found_among_extensions() {
+    let mut body = Writer::default();
+    // One that nobody knows here, then two groups.
+    body.u32(16).u32(5).u64(0);
+    body.u32(24).u32(bits::EXTENSION_GROUPS).u32(2).u32(100).u32(200).u32(0);
+    let body = body.finish();
+    assert_eq!(extension_groups(&body), Ok(vec![100, 200]));
+    let mut whole = header_bytes(40 + 3 + 40, 5);
+    whole.extend_from_slice(b"ab\0");
+    whole.extend_from_slice(&body);
+    let (_, arguments, extensions) = split(&whole).unwrap();
+    assert_eq!((arguments, extensions), (&b"ab\0"[..], &body[..]));
+    // More groups claimed than there are.
+    let lie = Writer::default().u32(12).u32(bits::EXTENSION_GROUPS).u32(u32::MAX).finish();
+    assert_eq!(extension_groups(&lie), Err(Malformed));
+}
+
+#[test]
+fn replies_have_the_sizes_of_the_protocol() {
+    let (hour, file) = (Duration::from_secs(3600), attributes());
+    let mut entry = Writer::default();
+    let valid = Validity { entry: hour, attributes: hour };
+    outgoing::entry_write(&mut entry, 7, &file, valid);
+    let space = outgoing::Space { bytes_total: 0, bytes_free: 0, inodes_total: 0, inodes_free: 0 };
+    let sizes = [
+        entry.0.len(),
+        outgoing::entry_absent(hour).len(),
+        outgoing::attr(&file, hour).len(),
+        outgoing::statx(&file, hour).len(),
+        outgoing::open(1, 0).len(),
+        outgoing::count(1).len(),
+        outgoing::statfs(space).len(),
+        outgoing::inval_inode(1, true).len(),
+        outgoing::inval_entry(1, b"abc", true).len(),
+        outgoing::direntplus_bytes(b"abc"),
+    ];
+    assert_eq!(sizes, [128, 128, 104, 288, 16, 8, 80, 24, 20, 160]);
+}
+
+#[test]
+fn fields_are_where_the_kernel_looks() {
+    let bytes = outgoing::attr(&attributes(), Duration::from_millis(1500));
+    let mut from = Reader::new(&bytes);
+    assert_eq!((from.u64(), from.u32(), from.u32()), (Ok(1), Ok(500_000_000), Ok(0)));
+    assert_eq!(from.u64(), Ok(0x0001_0000_0000_0007));
+    assert_eq!((from.u64(), from.u64()), (Ok(513), Ok(2)), "size and blocks of 512");
+    assert_eq!(from.u64(), Ok(-5i64 as u64), "before 1970");
+    from.take(16 + 12).unwrap();
+    assert_eq!(from.u32(), Ok(0o100_644));
+    let header = outgoing::header(8, -2, 77);
+    let mut from = Reader::new(&header);
+    assert_eq!((from.u32(), from.u32(), from.u64()), (Ok(24), Ok(-2i32 as u32), Ok(77)));
+}

@@ -1,0 +1,172 @@
+//! The opening handshake: what of the kernel's offers is taken, and why.
+//!
+//! Taken: parallel reads and directory operations, 1 MiB requests, listings with attributes when they pay, truncation
+//! within open, masks left to the file system (default ACLs need them), explicit invalidation of data only.
+//!
+//! Not taken: the writeback cache (the kernel would own size and mtime), automatic invalidation (we tell), no-open (rights
+//! are found at open), locks (local ones are the kernel's own), POSIX ACLs, export, request timeouts (they abort the whole
+//! mount), passthrough and io_uring (no gain measured; rings die with the program).
+
+use crate::abi::bits::init as bits;
+use crate::abi::incoming::{InitIn, Reader};
+use crate::abi::outgoing::InitOut;
+use crate::abi::{MAJOR, MINOR_NEWEST, MINOR_OLDEST, Malformed};
+
+/// Bytes of the largest read or write: 256 small pages, the limit of an unchanged kernel.
+pub const REQUEST_BYTES_MAX: u32 = 1 << 20;
+/// Reads ahead and other requests nobody waits for: enough for several sequential readers with 4 MiB windows.
+const BACKGROUND_MAX: u16 = 64;
+/// From here on the kernel holds readers' windows back.
+const CONGESTED_FROM: u16 = 48;
+
+const WANTED: u64 = bits::ASYNC_READ
+    | bits::ATOMIC_O_TRUNC
+    | bits::BIG_WRITES
+    | bits::DONT_MASK
+    | bits::DO_READDIRPLUS
+    | bits::READDIRPLUS_AUTO
+    | bits::ASYNC_DIO
+    | bits::PARALLEL_DIROPS
+    | bits::ABORT_ERROR
+    | bits::MAX_PAGES
+    | bits::CACHE_SYMLINKS
+    | bits::EXPLICIT_INVAL_DATA
+    | bits::HANDLE_KILLPRIV_V2
+    | bits::INIT_EXT
+    | bits::CREATE_SUPP_GROUP
+    | bits::HAS_EXPIRE_ONLY
+    | bits::DIRECT_IO_ALLOW_MMAP
+    | bits::NO_EXPORT_SUPPORT;
+
+/// What this kernel can do beyond what every kernel can.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Features {
+    pub minor: u32,
+    /// Names can be expired without dropping what stands on them (7.38).
+    pub expires: bool,
+    /// All names can be doubted at once, without a lock (7.44).
+    pub has_epoch: bool,
+    /// Setuid and setgid are ours to clear on write and truncate (7.33); else the kernel does it.
+    pub kills_privileges: bool,
+}
+
+/// Kernels that cannot be served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("kernel speaks FUSE {major}.{minor}, at least {MAJOR}.{MINOR_OLDEST} is needed")]
+pub struct TooOld {
+    pub major: u32,
+    pub minor: u32,
+}
+
+/// The kernel's offer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Offer {
+    pub major: u32,
+    pub minor: u32,
+    pub max_readahead: u32,
+    pub flags: u64,
+}
+
+impl Offer {
+    pub fn read(arguments: &[u8]) -> Result<Self, Malformed> {
+        let mut from = Reader::new(arguments);
+        let base = InitIn::read(&mut from)?;
+        // Kernels before 7.36 end here.
+        let upper = if u64::from(base.flags) & bits::INIT_EXT != 0 { from.u32()? } else { 0 };
+        let flags = u64::from(base.flags) | (u64::from(upper) << 32);
+        let InitIn { major, minor, max_readahead, .. } = base;
+        Ok(Self { major, minor, max_readahead, flags })
+    }
+
+    /// The same kernel, had it stopped at `minor`.
+    pub fn limited_to(mut self, minor: u32) -> Self {
+        /// Which flags came with which version.
+        const SINCE: [(u32, u64); 5] = [
+            (33, bits::HANDLE_KILLPRIV_V2),
+            (36, bits::INIT_EXT),
+            (38, bits::CREATE_SUPP_GROUP | bits::HAS_EXPIRE_ONLY),
+            (39, bits::DIRECT_IO_ALLOW_MMAP),
+            (40, bits::NO_EXPORT_SUPPORT),
+        ];
+        for (_, flags) in SINCE.iter().filter(|(since, _)| minor < *since) {
+            self.flags &= !flags;
+        }
+        self.minor = self.minor.min(minor);
+        self
+    }
+
+    /// What is taken of it.
+    pub fn accept(self) -> Result<(Features, InitOut), TooOld> {
+        let Self { major, minor, .. } = self;
+        if major != MAJOR || minor < MINOR_OLDEST {
+            return Err(TooOld { major, minor });
+        }
+        let flags = self.flags & WANTED;
+        let has = |flag| flags & flag != 0;
+        let features = Features {
+            minor,
+            expires: minor >= 38 && has(bits::HAS_EXPIRE_ONLY),
+            has_epoch: minor >= 44,
+            kills_privileges: has(bits::HANDLE_KILLPRIV_V2),
+        };
+        let out = InitOut {
+            minor: minor.min(MINOR_NEWEST),
+            max_readahead: self.max_readahead,
+            flags,
+            max_background: BACKGROUND_MAX,
+            congestion_threshold: CONGESTED_FROM,
+            max_write: REQUEST_BYTES_MAX,
+            max_pages: (REQUEST_BYTES_MAX as usize / rustix::param::page_size()) as u16,
+        };
+        Ok((features, out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kernel(minor: u32) -> Offer {
+        Offer { major: 7, minor: 45, max_readahead: 1 << 17, flags: u64::MAX }.limited_to(minor)
+    }
+
+    #[test]
+    fn each_kernel_gets_what_it_can_do() {
+        let features = |minor| kernel(minor).accept().unwrap().0;
+        let known = |minor| {
+            let features = features(minor);
+            (features.kills_privileges, features.expires, features.has_epoch)
+        };
+        assert_eq!(known(31), (false, false, false));
+        assert_eq!(known(34), (true, false, false));
+        assert_eq!(known(37), (true, false, false));
+        assert_eq!(known(38), (true, true, false));
+        assert_eq!(known(41), (true, true, false));
+        assert_eq!(known(45), (true, true, true));
+        assert_eq!(kernel(30).accept(), Err(TooOld { major: 7, minor: 30 }));
+    }
+
+    #[test]
+    fn what_must_not_be_taken_is_not() {
+        let (_, out) = kernel(45).accept().unwrap();
+        // POSIX locks, export, flock, automatic invalidation, writeback, no-open, ACLs, no-opendir, passthrough,
+        // io_uring, request timeouts.
+        for bit in [1, 4, 10, 12, 16, 17, 20, 24, 37, 41, 42] {
+            assert_eq!(out.flags & (1 << bit), 0, "bit {bit}");
+        }
+        assert_eq!(out.to_bytes().len(), 64);
+    }
+
+    #[test]
+    fn the_upper_half_is_read_where_it_is_sent() {
+        let words = |flags: u32, tail: &[u32]| -> Vec<u8> {
+            let head = [7, 36, 4096, flags];
+            head.iter().chain(tail).flat_map(|word| word.to_ne_bytes()).collect()
+        };
+        let ext = bits::INIT_EXT as u32;
+        assert_eq!(Offer::read(&words(1, &[])).unwrap().flags, 1);
+        let both = Offer::read(&words(ext, &[1 << 3, 0])).unwrap();
+        assert_eq!(both.flags, bits::INIT_EXT | bits::HAS_EXPIRE_ONLY);
+        assert_eq!(Offer::read(&words(ext, &[])), Err(Malformed));
+    }
+}

@@ -1,0 +1,273 @@
+//! A mount from beginning to end.
+//!
+//! Mounted, then the kernel's INIT is answered on the spot, then threads start. It ends when it is unmounted, from here or
+//! from outside: the kernel then tells every event thread that the device is gone.
+//!
+//! A mount that is dropped is detached, so that no test and no early error leaves one behind.
+
+use crate::abi::incoming::{self, Header};
+use crate::abi::opcode::Opcode;
+use crate::abi::{Malformed, outgoing};
+use crate::attach::{self, AttachError, Attachment, DeviceNumber, Flags};
+use crate::buffer::Pool;
+use crate::init::{Features, Offer, REQUEST_BYTES_MAX, TooOld};
+use crate::kernel::Kernel;
+use crate::notify::Notifier;
+use crate::session::Session;
+use rustix::io::Errno;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tieline_client::FileSystem;
+use tieline_types::ByteSize;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+/// Room for a request's header and arguments beside its data, as the kernel wants it.
+const ARGUMENTS_BYTES_MAX: usize = 4096;
+/// How often and how far apart a busy mount is tried before it is detached lazily.
+const UNMOUNT_TRIES: u32 = 20;
+const UNMOUNT_EVERY: Duration = Duration::from_millis(100);
+
+/// What to mount where.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    pub mountpoint: PathBuf,
+    /// What is mounted, as `mount` shows it: `127.0.0.1:7988:/extenci`.
+    pub source: String,
+    pub is_read_only: bool,
+    /// Others than the mounting user may use it. The kernel checks permissions in any case.
+    pub allows_others: bool,
+    pub allows_suid: bool,
+    pub allows_devices: bool,
+    pub is_noatime: bool,
+    /// Event threads, each with a descriptor of its own.
+    pub threads: usize,
+    /// How far the kernel reads ahead of a sequential reader, where it may be told.
+    pub read_ahead: ByteSize,
+    /// Treats the kernel as one that speaks no newer protocol than 7.this: to test fallbacks, or to avoid a kernel's fault.
+    pub minor_max: u32,
+}
+
+impl MountOptions {
+    pub fn new(mountpoint: impl Into<PathBuf>, source: impl Into<String>) -> Self {
+        Self {
+            mountpoint: mountpoint.into(),
+            source: source.into(),
+            is_read_only: false,
+            allows_others: false,
+            allows_suid: false,
+            allows_devices: false,
+            is_noatime: false,
+            threads: 4,
+            read_ahead: ByteSize(READ_AHEAD),
+            minor_max: u32::MAX,
+        }
+    }
+
+    fn flags(&self) -> Flags {
+        Flags {
+            source: self.source.clone(),
+            is_read_only: self.is_read_only,
+            allows_others: self.allows_others,
+            allows_suid: self.allows_suid,
+            allows_devices: self.allows_devices,
+            is_noatime: self.is_noatime,
+        }
+    }
+}
+
+/// Several requests of the largest size: 20 % faster than the kernel's 128 KiB in a cold sequential read from memory.
+const READ_AHEAD: u64 = 4 << 20;
+
+/// Why a mount could not be started or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    #[error("the kernel's opening request could not be read")]
+    InitRead { source: Errno },
+    #[error("the kernel's opening request is none")]
+    InitMalformed(#[from] Malformed),
+    #[error(transparent)]
+    TooOld(#[from] TooOld),
+    #[error("the answer to the kernel's opening request was refused")]
+    InitRefused { source: Errno },
+    #[error("a thread could not be started")]
+    Thread { source: std::io::Error },
+}
+
+/// How a mount went away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unmounted {
+    Clean,
+    /// Programs still hold files: it is out of sight, and gone when they let go or this process ends.
+    Detached,
+}
+
+/// A mounted file system.
+pub struct Mount {
+    attachment: Arc<Attachment>,
+    device: Option<DeviceNumber>,
+    ended: watch::Receiver<bool>,
+}
+
+impl Mount {
+    /// Mounts `fs`. Its calls run on `runtime`, and at first on this mount's own threads.
+    pub fn start(
+        fs: Arc<dyn FileSystem>,
+        options: &MountOptions,
+        runtime: Handle,
+    ) -> Result<Self, Error> {
+        let (device, attachment) = attach::attach(&options.mountpoint, &options.flags())?;
+        let (ended_sender, ended) = watch::channel(false);
+        // From here on an error drops this, which detaches.
+        let mut mount = Self { attachment: Arc::new(attachment), device: None, ended };
+        mount.device = mount.attachment.device_number();
+
+        let buffers = Pool::new(REQUEST_BYTES_MAX as usize + ARGUMENTS_BYTES_MAX);
+        let features = start_init(&device, &buffers, options.minor_max)?;
+        let threads = options.threads.max(1);
+        let devices = start_devices(device, threads);
+        let kernel = Arc::new(Kernel::new(fs.root(), features, devices));
+        let notifier =
+            Notifier::start(Arc::clone(&kernel)).map_err(|source| Error::Thread { source })?;
+        fs.listen(Arc::clone(&notifier) as Arc<_>);
+        let session = Arc::new(Session::new(fs, runtime, kernel, buffers));
+        let end = Arc::new(End { notifier, ended: ended_sender });
+        for index in 0..threads {
+            let (session, end) = (Arc::clone(&session), Arc::clone(&end));
+            let run = move || {
+                session.run(index);
+                drop(end);
+            };
+            let thread = std::thread::Builder::new().name(format!("fuse-{index}"));
+            thread.spawn(run).map_err(|source| Error::Thread { source })?;
+        }
+        mount.tune(options);
+        Ok(mount)
+    }
+
+    /// What only root may change, and nobody needs.
+    fn tune(&self, options: &MountOptions) {
+        let Some(device) = self.device else { return };
+        if let Err(error) = attach::raise_read_ahead(device, options.read_ahead.0) {
+            tracing::debug!(%error, "the kernel's read-ahead stays as it is");
+        }
+    }
+
+    pub fn mountpoint(&self) -> &Path {
+        &self.attachment.mountpoint
+    }
+
+    /// Until it is unmounted, from here or from outside, and no request is served any more.
+    pub async fn wait(&self) {
+        let mut ended = self.ended.clone();
+        // The sender says so before it goes; if it is gone, so is the mount.
+        let _ = ended.wait_for(|is_ended| *is_ended).await;
+    }
+
+    /// Unmounts, waiting a little for programs that still use it; then takes it out of their sight.
+    pub async fn unmount(&self) -> Result<Unmounted, Error> {
+        for _ in 0..UNMOUNT_TRIES {
+            match self.detach(false).await {
+                Err(AttachError::Unmount { source: Errno::BUSY, .. })
+                | Err(AttachError::HelperRefused { .. }) => {}
+                Ok(()) => return Ok(Unmounted::Clean),
+                Err(error) => return Err(error.into()),
+            }
+            tokio::time::sleep(UNMOUNT_EVERY).await;
+        }
+        tracing::warn!(mountpoint = %self.mountpoint().display(), "programs still use the mount");
+        self.detach(true).await?;
+        Ok(Unmounted::Detached)
+    }
+
+    /// Off the runtime's threads: dirty pages are written by way of this very mount.
+    async fn detach(&self, is_lazy: bool) -> Result<(), AttachError> {
+        if self.is_gone() {
+            return Ok(());
+        }
+        let attachment = Arc::clone(&self.attachment);
+        let detaching = tokio::task::spawn_blocking(move || attachment.detach(is_lazy));
+        // The runtime is going down; dropping the mount detaches it.
+        detaching.await.unwrap_or(Ok(()))
+    }
+
+    /// Somebody else unmounted it: what is there now, if anything, is not ours.
+    fn is_gone(&self) -> bool {
+        *self.ended.borrow() || self.device != self.attachment.device_number()
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if self.is_gone() {
+            return;
+        }
+        if let Err(error) = self.attachment.detach(true) {
+            tracing::error!(%error, "the mount stays behind");
+        }
+    }
+}
+
+/// Held by every event thread: dropped by the last one.
+struct End {
+    notifier: Arc<Notifier>,
+    ended: watch::Sender<bool>,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.notifier.close();
+        self.ended.send_replace(true);
+    }
+}
+
+/// The first request is always INIT: the kernel sends nothing else before it is answered.
+fn start_init(device: &OwnedFd, buffers: &Arc<Pool>, minor_max: u32) -> Result<Features, Error> {
+    let mut buffer = buffers.take();
+    let length = loop {
+        match rustix::io::read(device, buffer.as_mut()) {
+            Ok(length) => break length,
+            Err(Errno::INTR) => {}
+            Err(source) => return Err(Error::InitRead { source }),
+        }
+    };
+    let bytes = buffer.as_ref().get(..length).ok_or(Malformed)?;
+    let (Header { opcode, unique, .. }, arguments, _) = incoming::split(bytes)?;
+    if Opcode::from_number(opcode) != Opcode::Init {
+        return Err(Malformed.into());
+    }
+    let (features, out) = Offer::read(arguments)?.limited_to(minor_max).accept()?;
+    let body = out.to_bytes();
+    let reply = [&outgoing::header(body.len(), 0, unique)[..], &body].concat();
+    rustix::io::write(device, &reply).map_err(|source| Error::InitRefused { source })?;
+    tracing::debug!(?features, "the kernel opened the session");
+    Ok(features)
+}
+
+/// A descriptor per thread, all tied to the same mount. Whoever may not open the device has one for all.
+fn start_devices(first: OwnedFd, threads: usize) -> Vec<OwnedFd> {
+    let clones: Result<Vec<_>, _> = (1..threads).map(|_| clone_device(&first)).collect();
+    let mut devices = vec![first];
+    match clones {
+        Ok(clones) => devices.extend(clones),
+        Err(error) => tracing::debug!(%error, "event threads share one descriptor"),
+    }
+    devices
+}
+
+fn clone_device(first: &OwnedFd) -> Result<OwnedFd, Errno> {
+    use rustix::fs::{Mode, OFlags};
+    use rustix::ioctl::{Setter, ioctl, opcode};
+    /// `FUSE_DEV_IOC_CLONE`: ties this descriptor to the mount of the one whose number is given.
+    const CLONE: rustix::ioctl::Opcode = opcode::read::<u32>(229, 0);
+    let another = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    let number = first.as_raw_fd() as u32;
+    // SAFETY: the call reads one 32-bit number at the pointer it gets, and `Setter` gives it a pointer to exactly that,
+    // alive for the call. Both descriptors are open and stay ours.
+    unsafe { ioctl(&another, Setter::<CLONE, u32>::new(number)) }?;
+    Ok(another)
+}

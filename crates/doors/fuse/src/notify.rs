@@ -1,0 +1,237 @@
+//! What the client wants forgotten is told to the kernel, by threads that wait for nobody else.
+//!
+//! Three lanes, since notifications wait for different things in the kernel: *swift* ones (attributes, the epoch) for nothing;
+//! *names* for their directory's lock; *pages* for reads and writes of the file that are under way. A read that waits
+//! for a far server so delays other files' pages at worst, never a name.
+//!
+//! A directory's lock may be held by a request of our own that itself waits for the recall to be answered. Where the
+//! client knows of one (`is_contended`), and where a name's notification does not get through within [`PATIENCE`], all
+//! names are doubted at once by raising the epoch, which takes no lock. Kernels before 7.44 cannot: there the recall is
+//! answered, and the name follows when the lock is free.
+//!
+//! Invariants: each thing is queued once per lane and only if the kernel may know it, so queues are bounded by the kernel's
+//! own caches, and names further by [`NAMES_MAX`]. `done` is called exactly once, also if a thread panics.
+
+use crate::kernel::{Forget, Kernel};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tieline_client::{CacheListener, Invalidation};
+use tieline_types::{FileId, Name};
+use tokio::time::Instant;
+
+/// How long a name may wait for its directory's lock before all names are doubted instead.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// With more names than this it is cheaper to doubt all.
+const NAMES_MAX: usize = 4096;
+/// Threads of the lanes that may wait in the kernel.
+const WAITING_THREADS: usize = 2;
+
+/// The mount's ear at the client.
+pub struct Notifier {
+    kernel: Arc<Kernel>,
+    swift: Arc<Lane>,
+    names: Arc<Lane>,
+    pages: Arc<Lane>,
+}
+
+impl Notifier {
+    /// Starts the threads. They end when [`Notifier::close`] is called.
+    pub fn start(kernel: Arc<Kernel>) -> std::io::Result<Arc<Self>> {
+        let lane = || Arc::new(Lane::default());
+        let notifier = Self { kernel, swift: lane(), names: lane(), pages: lane() };
+        notifier.spawn("fuse-swift", &notifier.swift, Lane::run)?;
+        for _ in 0..WAITING_THREADS {
+            notifier.spawn("fuse-names", &notifier.names, Lane::run)?;
+            notifier.spawn("fuse-pages", &notifier.pages, Lane::run)?;
+        }
+        notifier.spawn("fuse-watch", &notifier.names, Lane::watch)?;
+        Ok(Arc::new(notifier))
+    }
+
+    fn spawn(&self, name: &str, lane: &Arc<Lane>, run: fn(&Lane, &Kernel)) -> std::io::Result<()> {
+        let (lane, kernel) = (Arc::clone(lane), Arc::clone(&self.kernel));
+        let thread = std::thread::Builder::new().name(name.to_owned());
+        thread.spawn(move || run(&lane, &kernel)).map(drop)
+    }
+
+    /// The mount is gone: nothing is cached any more.
+    pub fn close(&self) {
+        [&self.swift, &self.names, &self.pages].into_iter().for_each(|lane| lane.close());
+    }
+
+    fn invalidate_names(&self, names: Vec<Forget>, is_contended: bool, ticket: &Arc<Ticket>) {
+        let has_epoch = self.kernel.features.has_epoch;
+        if names.is_empty() {
+            return;
+        }
+        if has_epoch && (is_contended || names.len() + self.names.length() > NAMES_MAX) {
+            return self.swift.push([Forget::Names], Some(ticket));
+        }
+        // Nobody waits for a lock that is held for a request which may wait for this very answer.
+        self.names.push(names, (!is_contended).then_some(ticket));
+    }
+
+    fn is_doubted_only(&self, parent: FileId, name: &Name) -> bool {
+        !self.kernel.recent.has(parent, name)
+    }
+}
+
+impl CacheListener for Notifier {
+    fn invalidate(&self, what: Invalidation, done: Box<dyn FnOnce() + Send>) {
+        let Invalidation { entries, doubted, attributes, data, is_contended } = what;
+        let ticket = Arc::new(Ticket(Mutex::new(Some(done))));
+        let nodes = &self.kernel.nodes;
+        let changed = entries.into_iter().map(|(parent, name)| (parent, name, false));
+        let doubted = doubted.into_iter().map(|(parent, name)| {
+            let is_doubted = self.is_doubted_only(parent, &name);
+            (parent, name, is_doubted)
+        });
+        let names = changed.chain(doubted).filter(|(parent, ..)| nodes.is_known(*parent));
+        let names = names
+            .map(|(parent, name, is_doubted)| Forget::Name { parent, name, is_doubted })
+            .collect();
+        self.invalidate_names(names, is_contended, &ticket);
+        let known = |ids: Vec<FileId>| ids.into_iter().filter(|&id| nodes.is_known(id));
+        self.swift.push(known(attributes).map(Forget::Attributes), Some(&ticket));
+        self.pages.push(known(data).map(Forget::Data), Some(&ticket));
+    }
+}
+
+/// Calls `done` when the last part of an invalidation lets go of it.
+struct Ticket(Mutex<Option<Box<dyn FnOnce() + Send>>>);
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let done = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(done) = done {
+            done();
+        }
+    }
+}
+
+type Tickets = Vec<Arc<Ticket>>;
+
+/// A queue and what its threads are at.
+#[derive(Default)]
+struct Lane {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    queue: BTreeMap<Forget, Tickets>,
+    /// By a number of their own.
+    writing: BTreeMap<u64, Writing>,
+    written: u64,
+    is_closed: bool,
+}
+
+struct Writing {
+    since: Instant,
+    tickets: Tickets,
+}
+
+impl Lane {
+    fn push(&self, what: impl IntoIterator<Item = Forget>, ticket: Option<&Arc<Ticket>>) {
+        let mut state = self.lock();
+        if state.is_closed {
+            return;
+        }
+        for one in what {
+            state.queue.entry(one).or_default().extend(ticket.cloned());
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    fn length(&self) -> usize {
+        self.lock().queue.len()
+    }
+
+    fn close(&self) {
+        let mut state = self.lock();
+        state.is_closed = true;
+        let abandoned = std::mem::take(&mut state.queue);
+        drop(state);
+        self.changed.notify_all();
+        // Their tickets are called without the lock.
+        drop(abandoned);
+    }
+
+    /// A thread's life: writes what is queued.
+    fn run(&self, kernel: &Kernel) {
+        while let Some((number, what)) = self.begin() {
+            kernel.forget(&what);
+            let finished = self.lock().writing.remove(&number);
+            self.changed.notify_all();
+            drop(finished);
+        }
+    }
+
+    fn begin(&self) -> Option<(u64, Forget)> {
+        let mut state = self.lock();
+        loop {
+            if state.is_closed {
+                return None;
+            }
+            if let Some((what, tickets)) = state.queue.pop_first() {
+                let number = state.written;
+                state.written += 1;
+                state.writing.insert(number, Writing { since: Instant::now(), tickets });
+                drop(state);
+                self.changed.notify_all();
+                return Some((number, what));
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Another thread's life: sees to it that nobody waits for long for names to get through.
+    fn watch(&self, kernel: &Kernel) {
+        let mut state = self.lock();
+        while !state.is_closed {
+            let waited_for = state.writing.values().filter(|writing| !writing.tickets.is_empty());
+            let Some(since) = waited_for.map(|writing| writing.since).min() else {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let age = Instant::now().duration_since(since);
+            if age < PATIENCE {
+                let waited = self.changed.wait_timeout(state, PATIENCE - age);
+                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                continue;
+            }
+            let overdue = state.overdue(kernel.features.has_epoch);
+            drop(state);
+            if kernel.features.has_epoch {
+                kernel.forget(&Forget::Names);
+            }
+            tracing::debug!("a name could not be invalidated in time; all names are doubted");
+            drop(overdue);
+            state = self.lock();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while the lock is held.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Takes the tickets of all that is under way, and of all that is queued behind it if the epoch covers it.
+    fn overdue(&mut self, with_queue: bool) -> Tickets {
+        let mut tickets: Tickets = Vec::new();
+        for writing in self.writing.values_mut() {
+            tickets.append(&mut writing.tickets);
+        }
+        if with_queue {
+            for mut queued in std::mem::take(&mut self.queue).into_values() {
+                tickets.append(&mut queued);
+            }
+        }
+        tickets
+    }
+}

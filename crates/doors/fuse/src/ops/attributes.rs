@@ -1,0 +1,59 @@
+//! What `stat` tells, and what changes it.
+
+use super::Outcome;
+use crate::abi::bits::set;
+use crate::abi::incoming::SetattrIn;
+use crate::abi::outgoing;
+use crate::answer::Answer;
+use crate::call::Call;
+use tieline_client::{AttributeChange, HandleId, Known};
+use tieline_types::{Gid, Mode, SetTime, Time, Uid};
+
+pub async fn getattr(call: &Call) -> Outcome {
+    let known = call.fs().attributes(&call.caller(), call.id()).await?;
+    Ok(told(call, known))
+}
+
+/// Only asked for the time of birth.
+pub async fn statx(call: &Call) -> Outcome {
+    let Known { attributes, belief } = call.fs().attributes(&call.caller(), call.id()).await?;
+    let build = move |valid| outgoing::statx(&attributes, valid);
+    Ok(Answer::believed(belief, Box::new(build)))
+}
+
+pub async fn setattr(call: &Call) -> Outcome {
+    let arguments = SetattrIn::read(&mut call.arguments())?;
+    let change = change_of(call, &arguments);
+    let is_by_handle = arguments.valid & set::HANDLE != 0;
+    let handle = is_by_handle.then_some(HandleId(arguments.handle));
+    let known = call.fs().set_attributes(&call.caller(), call.id(), handle, change).await?;
+    Ok(told(call, known))
+}
+
+fn told(call: &Call, known: Known) -> Answer {
+    call.session.kernel.nodes.see(&known.attributes);
+    Answer::attributes(known.attributes, known.belief)
+}
+
+fn change_of(call: &Call, arguments: &SetattrIn) -> AttributeChange {
+    let has = |bit| arguments.valid & bit != 0;
+    let time = |given, now, seconds: u64, nanos| match (has(given), has(now)) {
+        (_, true) => Some(SetTime::Now),
+        (true, false) => Some(SetTime::At(Time { seconds: seconds as i64, nanos })),
+        (false, false) => None,
+    };
+    let mut change = AttributeChange {
+        mode: has(set::MODE).then(|| Mode::new(arguments.mode)),
+        uid: has(set::UID).then_some(Uid(arguments.uid)),
+        gid: has(set::GID).then_some(Gid(arguments.gid)),
+        size: has(set::SIZE).then_some(arguments.size),
+        atime: time(set::ATIME, set::ATIME_NOW, arguments.atime, arguments.atime_nanos),
+        mtime: time(set::MTIME, set::MTIME_NOW, arguments.mtime, arguments.mtime_nanos),
+    };
+    // Where the kernel left setuid and setgid to us: another owner, or a truncation by somebody without the right.
+    let kills = has(set::KILL_SUIDGID) || has(set::UID) || has(set::GID);
+    if kills && call.session.kernel.features.kills_privileges && change.mode.is_none() {
+        change.mode = call.session.kernel.nodes.mode_without_privileges(call.id());
+    }
+    change
+}

@@ -1,0 +1,164 @@
+//! Open files, except writing.
+//!
+//! Rights were found at open and belong to the handle. FLUSH reaches the client at every close, for that is where late
+//! errors are told: FOPEN_NOFLUSH is never given.
+
+use super::{Outcome, names, writes};
+use crate::abi::bits::{self, opened};
+use crate::abi::incoming::{CreateIn, FallocateIn, FsyncIn, HandleIn, LseekIn, OpenIn, ReadIn};
+use crate::abi::outgoing;
+use crate::answer::{Answer, Body, Undo};
+use crate::call::Call;
+use bytes::Bytes;
+use rustix::io::Errno;
+use tieline_client::{
+    Access, Allocation, AllocationMode, At, HandleId, NewFile, Opened, SeekTarget,
+};
+use tieline_types::{Mode, Name};
+
+pub async fn open(call: &Call) -> Outcome {
+    let arguments = OpenIn::read(&mut call.arguments())?;
+    let flags = arguments.flags as i32;
+    let access = access_of(flags);
+    if access.truncate && arguments.open_flags & bits::open::KILL_SUIDGID != 0 {
+        writes::kill_privileges(call).await?;
+    }
+    let opened = call.fs().open(&call.caller(), call.id(), access).await?;
+    call.session.kernel.nodes.see(&opened.attributes);
+    if access.append {
+        call.session.appenders.enter(opened.handle, call.id(), call.caller());
+    }
+    let body = Body::Bytes(outgoing::open(opened.handle.0, reply_flags(flags, &opened)));
+    Ok(Answer { body, undo: Undo { file: Some(opened.handle), ..Undo::default() } })
+}
+
+pub async fn create(call: &Call) -> Outcome {
+    let mut from = call.arguments();
+    let arguments = CreateIn::read(&mut from)?;
+    let name = Name::new(from.text()?)?;
+    let flags = arguments.flags as i32;
+    let new = NewFile {
+        mode: Mode::new(arguments.mode),
+        umask: Mode::new(arguments.umask),
+        is_exclusive: flags & libc::O_EXCL != 0,
+        access: access_of(flags),
+        layout: None,
+    };
+    let is_append = new.access.append;
+    let at = At { parent: call.id(), name: &name };
+    let (known, opened) = call.fs().create(&call.caller(), at, new).await?;
+    if is_append {
+        call.session.appenders.enter(opened.handle, known.attributes.id, call.caller());
+    }
+    let handle = (opened.handle, reply_flags(flags, &opened));
+    let entry = names::made_entry(call, known);
+    Ok(Answer::entry(&call.session.kernel.nodes, entry, Some(handle)))
+}
+
+fn access_of(flags: i32) -> Access {
+    let (read, write) = match flags & libc::O_ACCMODE {
+        libc::O_RDONLY => (true, false),
+        libc::O_WRONLY => (false, true),
+        _ => (true, true),
+    };
+    let has = |bit| flags & bit != 0;
+    Access { read, write, append: has(libc::O_APPEND), truncate: has(libc::O_TRUNC) }
+}
+
+/// How the kernel is to treat the file.
+fn reply_flags(flags: i32, opened: &Opened) -> u32 {
+    // Appended bytes may land elsewhere than the kernel thinks, so they must not enter its page cache. Each write(2)
+    // is one request either way.
+    let is_direct = flags & (libc::O_DIRECT | libc::O_APPEND) != 0;
+    let keeps = if opened.keeps_cache { opened::KEEP_CACHE } else { 0 };
+    keeps | if is_direct { opened::DIRECT_IO } else { 0 }
+}
+
+pub async fn read(call: &Call) -> Outcome {
+    let arguments = ReadIn::read(&mut call.arguments())?;
+    let handle = HandleId(arguments.handle);
+    let pieces = call.fs().read(handle, arguments.offset, arguments.size).await?;
+    Ok(Answer::pieces(clipped(pieces, arguments.size as usize)))
+}
+
+/// The kernel refuses an answer that is longer than it asked for.
+fn clipped(mut pieces: Vec<Bytes>, mut room: usize) -> Vec<Bytes> {
+    for piece in &mut pieces {
+        piece.truncate(room);
+        room -= piece.len();
+    }
+    pieces
+}
+
+pub async fn flush(call: &Call) -> Outcome {
+    let handle = HandleIn::read(&mut call.arguments())?.handle;
+    call.fs().flush(HandleId(handle)).await?;
+    Ok(Answer::done())
+}
+
+pub async fn fsync(call: &Call) -> Outcome {
+    let arguments = FsyncIn::read(&mut call.arguments())?;
+    let is_data_only = arguments.flags & bits::FSYNC_DATA_ONLY != 0;
+    call.fs().sync(HandleId(arguments.handle), is_data_only).await?;
+    Ok(Answer::done())
+}
+
+pub async fn release(call: &Call) -> Outcome {
+    let handle = HandleId(HandleIn::read(&mut call.arguments())?.handle);
+    call.session.appenders.leave(handle);
+    call.fs().release(handle).await;
+    Ok(Answer::done())
+}
+
+pub async fn fallocate(call: &Call) -> Outcome {
+    const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    const ZERO_KEEPING: i32 = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
+    let arguments = FallocateIn::read(&mut call.arguments())?;
+    let mode = match arguments.mode as i32 {
+        0 => AllocationMode::Extend,
+        libc::FALLOC_FL_KEEP_SIZE => AllocationMode::KeepSize,
+        PUNCH => AllocationMode::Punch,
+        libc::FALLOC_FL_ZERO_RANGE => AllocationMode::Zero { keeps_size: false },
+        ZERO_KEEPING => AllocationMode::Zero { keeps_size: true },
+        _ => return Err(Errno::OPNOTSUPP.into()),
+    };
+    let change = Allocation { offset: arguments.offset, length: arguments.length, mode };
+    call.fs().allocate(HandleId(arguments.handle), change).await?;
+    Ok(Answer::done())
+}
+
+pub async fn lseek(call: &Call) -> Outcome {
+    let arguments = LseekIn::read(&mut call.arguments())?;
+    let target = match arguments.whence as i32 {
+        libc::SEEK_DATA => SeekTarget::Data,
+        libc::SEEK_HOLE => SeekTarget::Hole,
+        _ => return Err(Errno::INVAL.into()),
+    };
+    let at = call.fs().seek(HandleId(arguments.handle), arguments.offset, target).await?;
+    Ok(outgoing::position(at).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_is_answered_than_was_asked() {
+        let pieces = vec![Bytes::from_static(b"abc"), Bytes::from_static(b"defg")];
+        let lengths = |room| {
+            let clipped = clipped(pieces.clone(), room);
+            clipped.iter().map(Bytes::len).collect::<Vec<_>>()
+        };
+        assert_eq!(lengths(10), [3, 4]);
+        assert_eq!(lengths(5), [3, 2]);
+        assert_eq!(lengths(0), [0, 0]);
+    }
+
+    #[test]
+    fn access_is_what_the_program_asked() {
+        let access = access_of(libc::O_WRONLY | libc::O_APPEND);
+        assert_eq!((access.read, access.write, access.append), (false, true, true));
+        assert!(access_of(libc::O_RDWR | libc::O_TRUNC).truncate);
+        assert!(access_of(libc::O_RDONLY).read);
+    }
+}

@@ -1,0 +1,181 @@
+//! Names: found, made, moved and removed.
+
+use super::Outcome;
+use crate::abi::Malformed;
+use crate::abi::incoming::{
+    BatchForgetIn, ForgetOne, Header, LinkIn, MkdirIn, MknodIn, Reader, Rename2In, RenameIn,
+};
+use crate::abi::opcode::Opcode;
+use crate::abi::outgoing;
+use crate::answer::{Answer, Body, Entry};
+use crate::call::Call;
+use crate::errno::Refusal;
+use crate::session::Session;
+use rustix::io::Errno;
+use std::sync::Arc;
+use tieline_client::{At, Belief, Known, NewNode};
+use tieline_types::{FileId, FileKind, Mode, Name};
+use tieline_wire::meta::RenameMode;
+
+fn name(from: &mut Reader<'_>) -> Result<Name, Refusal> {
+    Ok(Name::new(from.text()?)?)
+}
+
+pub async fn lookup(call: &Call) -> Outcome {
+    let name = name(&mut call.arguments())?;
+    let found = call.fs().lookup(&call.caller(), call.id(), &name).await?;
+    let Some(attributes) = found.attributes else {
+        return absent(found.entry);
+    };
+    let entry = Entry { attributes, name: found.entry, belief: found.belief };
+    let mut answer = Answer::entry(&call.session.kernel.nodes, entry, None);
+    answer.body = noted(call, name, answer.body);
+    Ok(answer)
+}
+
+/// Remembers when the name is answered, for recalls that come right after.
+fn noted(call: &Call, name: Name, body: Body) -> Body {
+    let Body::Believed(belief, build) = body else { return body };
+    let (kernel, parent) = (Arc::clone(&call.session.kernel), call.id());
+    let build = move |valid| {
+        kernel.recent.note(parent, &name);
+        build(valid)
+    };
+    Body::Believed(belief, Box::new(build))
+}
+
+/// That there is no such name may be believed too; if not, it is told as an error.
+fn absent(belief: Belief) -> Outcome {
+    if belief.units.is_empty() {
+        return Err(Errno::NOENT.into());
+    }
+    Ok(Answer::believed(belief, Box::new(outgoing::entry_absent)))
+}
+
+/// Answer to whatever made a name in the directory that the request is about.
+pub fn made(call: &Call, known: Known) -> Answer {
+    Answer::entry(&call.session.kernel.nodes, made_entry(call, known), None)
+}
+
+/// The name is as good as the attributes if they rest on the same directory's lease.
+pub fn made_entry(call: &Call, known: Known) -> Entry {
+    let Known { attributes, belief } = known;
+    let parent = call.id();
+    let covers = belief.units.iter().any(|&(unit, _)| unit == parent);
+    let name = if covers { belief.clone() } else { Belief::default() };
+    Entry { attributes, name, belief }
+}
+
+pub async fn mknod(call: &Call) -> Outcome {
+    let mut from = call.arguments();
+    let arguments = MknodIn::read(&mut from)?;
+    let name = name(&mut from)?;
+    let kind = FileKind::from_mode_bits(arguments.mode).ok_or(Errno::INVAL)?;
+    let node = NewNode {
+        kind,
+        mode: Mode::new(arguments.mode),
+        umask: Mode::new(arguments.umask),
+        device: arguments.device,
+    };
+    let at = At { parent: call.id(), name: &name };
+    Ok(made(call, call.fs().make_node(&call.caller(), at, node).await?))
+}
+
+pub async fn mkdir(call: &Call) -> Outcome {
+    let mut from = call.arguments();
+    let arguments = MkdirIn::read(&mut from)?;
+    let name = name(&mut from)?;
+    let (mode, umask) = (Mode::new(arguments.mode), Mode::new(arguments.umask));
+    let at = At { parent: call.id(), name: &name };
+    Ok(made(call, call.fs().make_directory(&call.caller(), at, mode, umask).await?))
+}
+
+pub async fn symlink(call: &Call) -> Outcome {
+    let mut from = call.arguments();
+    let name = name(&mut from)?;
+    let target = from.text()?;
+    let at = At { parent: call.id(), name: &name };
+    Ok(made(call, call.fs().make_symlink(&call.caller(), at, target).await?))
+}
+
+pub async fn readlink(call: &Call) -> Outcome {
+    Ok(call.fs().read_symlink(&call.caller(), call.id()).await?.into())
+}
+
+pub async fn link(call: &Call) -> Outcome {
+    let mut from = call.arguments();
+    let id = call.session.kernel.nodes.id_of(LinkIn::read(&mut from)?.node);
+    let name = name(&mut from)?;
+    let at = At { parent: call.id(), name: &name };
+    Ok(made(call, call.fs().link(&call.caller(), id, at).await?))
+}
+
+pub async fn unlink(call: &Call) -> Outcome {
+    let name = name(&mut call.arguments())?;
+    call.fs().unlink(&call.caller(), At { parent: call.id(), name: &name }).await?;
+    Ok(Answer::done())
+}
+
+pub async fn rmdir(call: &Call) -> Outcome {
+    let name = name(&mut call.arguments())?;
+    call.fs().remove_directory(&call.caller(), At { parent: call.id(), name: &name }).await?;
+    Ok(Answer::done())
+}
+
+pub async fn rename(call: &Call) -> Outcome {
+    let mut from = call.arguments();
+    let to_parent = RenameIn::read(&mut from)?.to_parent;
+    rename_as(call, from, to_parent, RenameMode::Replace).await
+}
+
+pub async fn rename2(call: &Call) -> Outcome {
+    let mut from = call.arguments();
+    let arguments = Rename2In::read(&mut from)?;
+    let mode = match arguments.flags {
+        0 => RenameMode::Replace,
+        libc::RENAME_NOREPLACE => RenameMode::NoReplace,
+        libc::RENAME_EXCHANGE => RenameMode::Exchange,
+        _ => return Err(Errno::INVAL.into()),
+    };
+    rename_as(call, from, arguments.to_parent, mode).await
+}
+
+async fn rename_as(
+    call: &Call,
+    mut names: Reader<'_>,
+    to_parent: u64,
+    mode: RenameMode,
+) -> Outcome {
+    let (old, new) = (name(&mut names)?, name(&mut names)?);
+    let from = At { parent: call.id(), name: &old };
+    let to = At { parent: call.session.kernel.nodes.id_of(to_parent), name: &new };
+    call.fs().rename(&call.caller(), from, to, mode).await?;
+    Ok(Answer::done())
+}
+
+/// The kernel dropped nodes. It wants no reply.
+pub fn forget(
+    session: &Session,
+    header: &Header,
+    opcode: Opcode,
+    arguments: &[u8],
+) -> Result<(), Malformed> {
+    let mut from = Reader::new(arguments);
+    let drop =
+        |node, lookups| session.kernel.nodes.forget(session.kernel.nodes.id_of(node), lookups);
+    if opcode == Opcode::Forget {
+        drop(header.node, from.u64()?);
+        return Ok(());
+    }
+    let count = BatchForgetIn::read(&mut from)?.count;
+    for _ in 0..count {
+        let one = ForgetOne::read(&mut from)?;
+        drop(one.node, one.lookups);
+    }
+    Ok(())
+}
+
+/// `..` of a directory; its own id where that cannot be told.
+pub async fn parent_of(call: &Call, directory: FileId) -> FileId {
+    call.fs().parent(&call.caller(), directory).await.unwrap_or(directory)
+}

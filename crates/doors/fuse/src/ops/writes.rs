@@ -1,0 +1,79 @@
+//! Writing: from programs, from the page cache, and from file to file.
+
+use super::Outcome;
+use crate::abi::WRITE_IN_BYTES;
+use crate::abi::bits;
+use crate::abi::incoming::{CopyFileRangeIn, WriteIn};
+use crate::abi::opcode::Opcode;
+use crate::abi::outgoing;
+use crate::appenders::Appender;
+use crate::call::Call;
+use crate::errno::Refusal;
+use crate::kernel::Forget;
+use bytes::Bytes;
+use rustix::io::Errno;
+use tieline_client::{Access, AttributeChange, CopyEnd, HandleId};
+
+pub async fn write(call: &Call) -> Outcome {
+    let arguments = WriteIn::read(&mut call.arguments())?;
+    let end = WRITE_IN_BYTES.checked_add(arguments.size as usize).ok_or(Errno::INVAL)?;
+    if call.body.len() < end {
+        return Err(Errno::INVAL.into());
+    }
+    let data = call.body.slice(WRITE_IN_BYTES..end);
+    let handle = HandleId(arguments.handle);
+    let is_from_cache = arguments.write_flags & bits::write::CACHE != 0;
+    if is_from_cache && let Some(appender) = call.session.appenders.find(handle) {
+        write_elsewhere(call, appender, arguments.offset, data).await?;
+        return Ok(outgoing::count(arguments.size).into());
+    }
+    if arguments.write_flags & bits::write::KILL_SUIDGID != 0 {
+        kill_privileges(call).await?;
+    }
+    call.fs().write(handle, arguments.offset, data).await?;
+    Ok(outgoing::count(arguments.size).into())
+}
+
+/// A page of a mapping, for which the kernel took a handle that appends: there it would land at the end.
+async fn write_elsewhere(
+    call: &Call,
+    appender: Appender,
+    offset: u64,
+    data: Bytes,
+) -> Result<(), Refusal> {
+    let access = Access { write: true, ..Access::default() };
+    let opened = call.fs().open(&appender.caller, appender.id, access).await?;
+    let written = call.fs().write(opened.handle, offset, data).await;
+    let flushed = call.fs().flush(opened.handle).await;
+    call.fs().release(opened.handle).await;
+    written?;
+    Ok(flushed?)
+}
+
+/// Clears setuid and setgid before a write of somebody who may not keep them, as the kernel would by itself.
+pub async fn kill_privileges(call: &Call) -> Result<(), Refusal> {
+    let id = call.id();
+    let Some(mode) = call.session.kernel.nodes.mode_without_privileges(id) else { return Ok(()) };
+    let change = AttributeChange { mode: Some(mode), ..AttributeChange::default() };
+    let known = call.fs().set_attributes(&call.caller(), id, None, change).await?;
+    call.session.kernel.nodes.see(&known.attributes);
+    // The kernel still believes the old mode.
+    call.session.kernel.forget(&Forget::Attributes(id));
+    Ok(())
+}
+
+pub async fn copy_range(call: &Call) -> Outcome {
+    let arguments = CopyFileRangeIn::read(&mut call.arguments())?;
+    let end = |handle, offset| CopyEnd { handle: HandleId(handle), offset };
+    let from = end(arguments.from_handle, arguments.from_offset);
+    let to = end(arguments.to_handle, arguments.to_offset);
+    if call.opcode == Opcode::CopyFileRange64 {
+        let copied = call.fs().copy_range(from, to, arguments.length).await?;
+        return Ok(outgoing::position(copied).into());
+    }
+    // Its answer has 32 bits. Whole chunks are shared, others copied: keep to a multiple of any chunk size.
+    const LENGTH_MAX: u64 = 1 << 30;
+    let copied = call.fs().copy_range(from, to, arguments.length.min(LENGTH_MAX)).await?;
+    let copied = u32::try_from(copied).map_err(|_| Errno::IO)?;
+    Ok(outgoing::count(copied).into())
+}

@@ -1,0 +1,81 @@
+//! Extended attributes.
+//!
+//! `security.…` is answered here: the kernel asks for `security.capability` at every turn, and file capabilities of a shared
+//! file system would be a hole. POSIX ACLs are not translated: the kernel does not enforce them on this mount.
+
+use super::Outcome;
+use crate::abi::incoming::{GetxattrIn, SetxattrIn};
+use crate::abi::outgoing;
+use crate::answer::Answer;
+use crate::call::Call;
+use crate::errno::Refusal;
+use rustix::io::Errno;
+use tieline_types::XattrName;
+use tieline_wire::meta::XattrMode;
+
+/// Names that have no values here, and what one is told who asks.
+fn refusal(name: &[u8], when_read: bool) -> Option<Errno> {
+    let is_acl = name.starts_with(b"system.posix_acl_");
+    match (name.starts_with(b"security."), when_read) {
+        (true, true) => Some(Errno::NODATA),
+        (true, false) => Some(Errno::OPNOTSUPP),
+        (false, _) if is_acl => Some(Errno::OPNOTSUPP),
+        (false, _) => None,
+    }
+}
+
+fn checked(name: &[u8], when_read: bool) -> Result<XattrName, Refusal> {
+    match refusal(name, when_read) {
+        Some(errno) => Err(errno.into()),
+        // Linux has ERANGE for names that are too long here.
+        None => XattrName::new(name).map_err(|_| Errno::RANGE.into()),
+    }
+}
+
+pub async fn getxattr(call: &Call) -> Outcome {
+    let mut from = call.arguments();
+    let room = GetxattrIn::read(&mut from)?.size;
+    let name = checked(from.text()?, true)?;
+    sized(call.fs().xattr(&call.caller(), call.id(), &name).await?, room)
+}
+
+pub async fn listxattr(call: &Call) -> Outcome {
+    let room = GetxattrIn::read(&mut call.arguments())?.size;
+    let mut list = Vec::new();
+    for name in call.fs().xattrs(&call.caller(), call.id()).await? {
+        list.extend_from_slice(name.as_bytes());
+        list.push(0);
+    }
+    sized(list, room)
+}
+
+/// Without room the size is asked for.
+fn sized(value: Vec<u8>, room: u32) -> Outcome {
+    let size = u32::try_from(value.len()).map_err(|_| Errno::TOOBIG)?;
+    match room {
+        0 => Ok(outgoing::count(size).into()),
+        room if size > room => Err(Errno::RANGE.into()),
+        _ => Ok(value.into()),
+    }
+}
+
+pub async fn setxattr(call: &Call) -> Outcome {
+    let mut from = call.arguments();
+    let arguments = SetxattrIn::read(&mut from)?;
+    let name = checked(from.text()?, false)?;
+    let value = from.take(arguments.size as usize)?;
+    let mode = match i32::try_from(arguments.flags) {
+        Ok(0) => XattrMode::Either,
+        Ok(libc::XATTR_CREATE) => XattrMode::Create,
+        Ok(libc::XATTR_REPLACE) => XattrMode::Replace,
+        _ => return Err(Errno::INVAL.into()),
+    };
+    call.fs().set_xattr(&call.caller(), call.id(), &name, value, mode).await?;
+    Ok(Answer::done())
+}
+
+pub async fn removexattr(call: &Call) -> Outcome {
+    let name = checked(call.arguments().text()?, false)?;
+    call.fs().remove_xattr(&call.caller(), call.id(), &name).await?;
+    Ok(Answer::done())
+}

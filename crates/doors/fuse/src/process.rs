@@ -1,0 +1,147 @@
+//! What /proc tells of a calling thread: its groups, and whether it is on its way out.
+//!
+//! The kernel's requests name uid, gid and thread, not the supplementary groups. Those are read when they are needed
+//! and believed for a second. A caller in another PID namespace has number 0 and no groups here.
+
+use crate::abi::incoming::Header;
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tieline_types::{Caller, Gid, Uid};
+use tokio::time::Instant;
+
+/// How long groups are believed. A process that changes them with its uid or gid is another key.
+const BELIEVED: Duration = Duration::from_secs(1);
+/// Callers remembered; all are forgotten when there are more.
+const CALLERS_MAX: usize = 256;
+
+/// Thread, uid and gid.
+type Key = (u32, u32, u32);
+
+/// Callers seen within the last second.
+#[derive(Default)]
+pub struct Callers(Mutex<HashMap<Key, (Instant, Vec<Gid>)>>);
+
+impl Callers {
+    /// The caller of a request. `extra` groups are those that the request itself names.
+    pub fn caller(&self, header: &Header, extra: &[u32]) -> Caller {
+        let (uid, gid) = (Uid(header.uid), Gid(header.gid));
+        if header.uid == 0 {
+            return Caller { uid, gid, groups: Vec::new() };
+        }
+        let mut groups = self.groups((header.pid, header.uid, header.gid));
+        for &group in extra {
+            if !groups.contains(&Gid(group)) {
+                groups.push(Gid(group));
+            }
+        }
+        groups.truncate(Caller::GROUPS_MAX);
+        Caller { uid, gid, groups }
+    }
+
+    fn groups(&self, key: Key) -> Vec<Gid> {
+        let now = Instant::now();
+        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        if let Some((_, groups)) = seen.filter(|(at, _)| now.duration_since(*at) < BELIEVED) {
+            return groups;
+        }
+        let groups = status(key.0).map(|text| status_groups(&text)).unwrap_or_default();
+        let mut callers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if callers.len() >= CALLERS_MAX {
+            callers.clear();
+        }
+        callers.insert(key, (now, groups.clone()));
+        groups
+    }
+}
+
+/// Should a call that was interrupted end? Yes if its thread is dying, or was asked to stop.
+///
+/// Other signals (a timer, a child, a profiler) must not fail a read that would succeed: no local file system does that. A
+/// thread that cannot be seen is not kept waiting.
+pub fn is_leaving(thread: u32) -> bool {
+    status(thread).is_none_or(|text| status_is_leaving(&text))
+}
+
+fn status(thread: u32) -> Option<String> {
+    if thread == 0 {
+        return None;
+    }
+    std::fs::read_to_string(format!("/proc/{thread}/status")).ok()
+}
+
+fn status_field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}
+
+fn status_groups(text: &str) -> Vec<Gid> {
+    let field = status_field(text, "Groups").unwrap_or_default();
+    field.split_whitespace().filter_map(|word| word.parse().ok().map(Gid)).collect()
+}
+
+fn status_is_leaving(text: &str) -> bool {
+    let mask = |name| {
+        let field = status_field(text, name).unwrap_or_default();
+        u64::from_str_radix(field, 16).unwrap_or_default()
+    };
+    let of = |signals: &[i32]| signals.iter().fold(0u64, |mask, signal| mask | 1 << (signal - 1));
+    let pending = (mask("SigPnd") | mask("ShdPnd")) & !mask("SigBlk");
+    // Asked by a person or a supervisor, whether the program has a handler or not.
+    let stops = of(&[libc::SIGKILL, libc::SIGINT, libc::SIGTERM, libc::SIGQUIT, libc::SIGHUP]);
+    // By default these do nothing to a process, or stop it for a while.
+    let harmless = of(&[
+        libc::SIGCHLD,
+        libc::SIGCONT,
+        libc::SIGURG,
+        libc::SIGWINCH,
+        libc::SIGSTOP,
+        libc::SIGTSTP,
+        libc::SIGTTIN,
+        libc::SIGTTOU,
+    ]);
+    let fatal = !(mask("SigCgt") | mask("SigIgn") | harmless);
+    pending & !mask("SigIgn") & (stops | fatal) != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(pending: u64, blocked: u64, ignored: u64, caught: u64) -> String {
+        format!(
+            "Name:\tcp\nGroups:\t4 27 1000 \nSigPnd:\t{pending:016x}\nShdPnd:\t{:016x}\n\
+             SigBlk:\t{blocked:016x}\nSigIgn:\t{ignored:016x}\nSigCgt:\t{caught:016x}\n",
+            0
+        )
+    }
+
+    fn bit(signal: i32) -> u64 {
+        1 << (signal - 1)
+    }
+
+    #[test]
+    fn groups_are_read() {
+        assert_eq!(status_groups(&text(0, 0, 0, 0)), [Gid(4), Gid(27), Gid(1000)]);
+        assert_eq!(status_groups(""), []);
+    }
+
+    #[test]
+    fn only_signals_that_end_a_program_end_its_calls() {
+        let (int, alarm, child) = (bit(libc::SIGINT), bit(libc::SIGALRM), bit(libc::SIGCHLD));
+        assert!(status_is_leaving(&text(bit(libc::SIGKILL), 0, 0, 0)));
+        assert!(status_is_leaving(&text(int, 0, 0, 0)));
+        assert!(status_is_leaving(&text(int, 0, 0, int)), "asked to stop, with a handler");
+        assert!(!status_is_leaving(&text(int, 0, int, 0)), "ignored");
+        assert!(!status_is_leaving(&text(int, int, 0, 0)), "blocked");
+        assert!(!status_is_leaving(&text(alarm, 0, 0, alarm)), "a timer with a handler");
+        assert!(status_is_leaving(&text(alarm, 0, 0, 0)), "a timer without one kills");
+        assert!(!status_is_leaving(&text(child, 0, 0, 0)));
+        assert!(!status_is_leaving(&text(0, 0, 0, 0)));
+    }
+
+    #[test]
+    fn this_thread_is_seen_and_stays() {
+        assert!(!is_leaving(std::process::id()));
+        assert!(is_leaving(0), "a thread that cannot be seen is not kept");
+    }
+}

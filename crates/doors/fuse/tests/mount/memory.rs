@@ -1,0 +1,618 @@
+//! A file system in memory: a tree and vectors of bytes, too simple to be wrong.
+//!
+//! It can be frozen, so that calls wait until it thaws; changed behind the kernel's back; and told how long beliefs
+//! hold. It checks no permissions: the kernel does.
+
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use tieline_client::*;
+use tieline_format::map::FederationMap;
+use tieline_types::*;
+use tieline_wire::federation::MapEdit;
+use tieline_wire::meta::{ExtentPage, LayoutChange, OstUsage, RenameMode, XattrMode};
+use tokio::sync::watch;
+
+pub struct Memory {
+    root: FileId,
+    state: Mutex<State>,
+    listener: Mutex<Option<Arc<dyn CacheListener>>>,
+    /// Names of the calls that wait.
+    frozen: watch::Sender<Vec<&'static str>>,
+    waiting: watch::Sender<usize>,
+    pub valid: Duration,
+    pub keeps_cache: bool,
+    pub callers: Mutex<Vec<Caller>>,
+    pub lookups: AtomicU64,
+}
+
+struct State {
+    nodes: BTreeMap<FileId, Node>,
+    handles: BTreeMap<HandleId, Handle>,
+    counter: u64,
+    /// Beliefs of older generations are overtaken.
+    generation: u64,
+}
+
+#[derive(Clone)]
+struct Node {
+    attributes: Attributes,
+    parent: FileId,
+    bytes: Vec<u8>,
+    entries: BTreeMap<Name, FileId>,
+    xattrs: BTreeMap<XattrName, Vec<u8>>,
+}
+
+struct Handle {
+    id: FileId,
+    access: Access,
+    listing: Vec<(Name, FileId)>,
+}
+
+fn error(kind: ErrorKind) -> Error {
+    Error::local(kind, "memory")
+}
+
+impl Memory {
+    pub fn new(root: u64) -> Self {
+        let root = FileId(root);
+        let mut state = State {
+            nodes: BTreeMap::new(),
+            handles: BTreeMap::new(),
+            counter: 1000,
+            generation: 1,
+        };
+        let mut attributes = state.attributes(FileKind::Directory, Mode::new(0o755));
+        attributes.id = root;
+        state.insert(attributes, root, Vec::new());
+        Self {
+            root,
+            state: Mutex::new(state),
+            listener: Mutex::default(),
+            frozen: watch::channel(Vec::new()).0,
+            waiting: watch::channel(0).0,
+            valid: Duration::from_secs(3600),
+            keeps_cache: true,
+            callers: Mutex::default(),
+            lookups: AtomicU64::new(0),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    /// Calls of that name wait from now on.
+    pub fn freeze(&self, call: &'static str) {
+        self.frozen.send_modify(|frozen| frozen.push(call));
+    }
+
+    pub fn thaw(&self) {
+        self.frozen.send_modify(Vec::clear);
+    }
+
+    /// Blocks until that many calls wait.
+    pub fn wait_until_waiting(&self, count: usize) {
+        let mut waiting = self.waiting.subscribe();
+        let enough = async { waiting.wait_for(|now| *now >= count).await.unwrap().to_owned() };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            tokio::time::timeout(Duration::from_secs(20), enough).await.expect("nobody waits")
+        });
+    }
+
+    async fn gate(&self, call: &'static str) {
+        if !self.frozen.borrow().contains(&call) {
+            return;
+        }
+        struct Leave<'a>(&'a watch::Sender<usize>);
+        impl Drop for Leave<'_> {
+            fn drop(&mut self) {
+                self.0.send_modify(|waiting| *waiting -= 1);
+            }
+        }
+        let mut frozen = self.frozen.subscribe();
+        self.waiting.send_modify(|waiting| *waiting += 1);
+        let _leave = Leave(&self.waiting);
+        frozen.wait_for(|frozen| !frozen.contains(&call)).await.unwrap();
+    }
+
+    /// Another client's doing: nobody here is told.
+    pub fn put_elsewhere(&self, name: &str, bytes: &[u8]) -> FileId {
+        let mut state = self.lock();
+        state.generation += 1;
+        let name: Name = name.parse().unwrap();
+        let root = self.root;
+        let id = match state.nodes[&root].entries.get(&name) {
+            Some(&id) => id,
+            None => state.make(root, &name, FileKind::Regular, Mode::new(0o644)).unwrap(),
+        };
+        state.nodes.get_mut(&id).unwrap().bytes = bytes.to_vec();
+        state.touch(id);
+        id
+    }
+
+    pub fn remove_elsewhere(&self, name: &str) {
+        let mut state = self.lock();
+        state.generation += 1;
+        let root = self.root;
+        state.nodes.get_mut(&root).unwrap().entries.remove(&name.parse().unwrap());
+    }
+
+    pub fn bytes(&self, name: &str) -> Vec<u8> {
+        let state = self.lock();
+        let id = state.nodes[&self.root].entries[&name.parse::<Name>().unwrap()];
+        state.nodes[&id].bytes.clone()
+    }
+
+    pub fn handles(&self) -> usize {
+        self.lock().handles.len()
+    }
+
+    /// Sends an invalidation and says when it is done.
+    pub fn invalidate(&self, what: Invalidation) -> std::sync::mpsc::Receiver<()> {
+        let (done, is_done) = std::sync::mpsc::channel();
+        let listener = self.listener.lock().unwrap().clone().expect("somebody listens");
+        listener.invalidate(what, Box::new(move || done.send(()).unwrap_or_default()));
+        is_done
+    }
+
+    fn known(&self, id: FileId) -> Result<Known> {
+        let state = self.lock();
+        let node = state.node(id)?;
+        let belief = Belief { units: vec![(node.parent, state.generation)] };
+        Ok(Known { attributes: node.attributes.clone(), belief })
+    }
+
+    fn opened(&self, id: FileId, access: Access) -> Result<Opened> {
+        let mut state = self.lock();
+        if access.truncate {
+            state.node_mut(id)?.bytes.clear();
+            state.touch(id);
+        }
+        let attributes = state.node(id)?.attributes.clone();
+        state.counter += 1;
+        let handle = HandleId(state.counter);
+        state.handles.insert(handle, Handle { id, access, listing: Vec::new() });
+        Ok(Opened { handle, attributes, keeps_cache: self.keeps_cache })
+    }
+
+    fn made(&self, caller: &Caller, at: At<'_>, kind: FileKind, mode: Mode) -> Result<FileId> {
+        self.callers.lock().unwrap().push(caller.clone());
+        let mut state = self.lock();
+        let id = state.make(at.parent, at.name, kind, mode)?;
+        let attributes = &mut state.node_mut(id)?.attributes;
+        (attributes.uid, attributes.gid) = (caller.uid, caller.gid);
+        Ok(id)
+    }
+}
+
+impl State {
+    fn attributes(&mut self, kind: FileKind, mode: Mode) -> Attributes {
+        self.counter += 1;
+        let time = Time { seconds: 1_700_000_000 + self.counter as i64, nanos: 7 };
+        Attributes {
+            id: FileId(self.counter),
+            kind,
+            mode,
+            links: if kind == FileKind::Directory { 2 } else { 1 },
+            uid: Uid(0),
+            gid: Gid(0),
+            size: 0,
+            stored: 0,
+            device: 0,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            btime: time,
+            version: Version(self.counter),
+        }
+    }
+
+    fn insert(&mut self, attributes: Attributes, parent: FileId, bytes: Vec<u8>) {
+        let (entries, xattrs) = (BTreeMap::new(), BTreeMap::new());
+        self.nodes.insert(attributes.id, Node { attributes, parent, bytes, entries, xattrs });
+    }
+
+    fn node(&self, id: FileId) -> Result<&Node> {
+        self.nodes.get(&id).ok_or_else(|| error(ErrorKind::Stale))
+    }
+
+    fn node_mut(&mut self, id: FileId) -> Result<&mut Node> {
+        self.nodes.get_mut(&id).ok_or_else(|| error(ErrorKind::Stale))
+    }
+
+    fn handle(&self, handle: HandleId) -> Result<&Handle> {
+        self.handles.get(&handle).ok_or_else(|| error(ErrorKind::BadHandle))
+    }
+
+    fn entry(&self, at: At<'_>) -> Result<FileId> {
+        let entries = &self.node(at.parent)?.entries;
+        entries.get(at.name).copied().ok_or_else(|| error(ErrorKind::NotFound))
+    }
+
+    fn make(&mut self, parent: FileId, name: &Name, kind: FileKind, mode: Mode) -> Result<FileId> {
+        if self.node(parent)?.entries.contains_key(name) {
+            return Err(error(ErrorKind::Exists));
+        }
+        let attributes = self.attributes(kind, mode);
+        let id = attributes.id;
+        self.insert(attributes, parent, Vec::new());
+        self.node_mut(parent)?.entries.insert(name.clone(), id);
+        Ok(id)
+    }
+
+    fn touch(&mut self, id: FileId) {
+        self.counter += 1;
+        let now = Time { seconds: 1_700_000_000 + self.counter as i64, nanos: 0 };
+        let version = Version(self.counter);
+        let Ok(node) = self.node_mut(id) else { return };
+        let size = node.bytes.len() as u64;
+        let attributes = &mut node.attributes;
+        (attributes.mtime, attributes.ctime, attributes.version) = (now, now, version);
+        (attributes.size, attributes.stored) = (size, size);
+    }
+
+    fn drop_link(&mut self, id: FileId) -> Result<()> {
+        self.node_mut(id)?.attributes.links -= 1;
+        Ok(())
+    }
+}
+
+#[async_trait::async_trait]
+impl FileSystem for Memory {
+    fn root(&self) -> FileId {
+        self.root
+    }
+
+    async fn lookup(&self, _: &Caller, parent: FileId, name: &Name) -> Result<Found> {
+        self.gate("lookup").await;
+        self.lookups.fetch_add(1, Ordering::Relaxed);
+        assert_ne!(name.as_bytes(), b"panic", "a request that panics");
+        let state = self.lock();
+        let belief = Belief { units: vec![(parent, state.generation)] };
+        let attributes = match state.entry(At { parent, name }) {
+            Ok(id) => Some(state.node(id)?.attributes.clone()),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        Ok(Found { attributes, entry: belief.clone(), belief })
+    }
+
+    async fn parent(&self, _: &Caller, directory: FileId) -> Result<FileId> {
+        Ok(self.lock().node(directory)?.parent)
+    }
+
+    async fn attributes(&self, _: &Caller, id: FileId) -> Result<Known> {
+        self.gate("attributes").await;
+        self.known(id)
+    }
+
+    async fn set_attributes(
+        &self,
+        _: &Caller,
+        id: FileId,
+        _: Option<HandleId>,
+        change: AttributeChange,
+    ) -> Result<Known> {
+        let mut state = self.lock();
+        if let Some(size) = change.size {
+            state.node_mut(id)?.bytes.resize(size as usize, 0);
+            state.touch(id);
+        }
+        let now = state.attributes(FileKind::Regular, Mode::default()).mtime;
+        let time = |set| match set {
+            SetTime::Now => now,
+            SetTime::At(time) => time,
+        };
+        let attributes = &mut state.node_mut(id)?.attributes;
+        attributes.mode = change.mode.unwrap_or(attributes.mode);
+        attributes.uid = change.uid.unwrap_or(attributes.uid);
+        attributes.gid = change.gid.unwrap_or(attributes.gid);
+        attributes.atime = change.atime.map_or(attributes.atime, time);
+        attributes.mtime = change.mtime.map_or(attributes.mtime, time);
+        attributes.ctime = now;
+        drop(state);
+        self.known(id)
+    }
+
+    async fn create(&self, caller: &Caller, at: At<'_>, new: NewFile) -> Result<(Known, Opened)> {
+        self.gate("create").await;
+        let mode = new.mode.without(new.umask.bits());
+        let id = match self.made(caller, at, FileKind::Regular, mode) {
+            Err(error) if error.kind() == ErrorKind::Exists && !new.is_exclusive => {
+                self.lock().entry(at)?
+            }
+            made => made?,
+        };
+        Ok((self.known(id)?, self.opened(id, new.access)?))
+    }
+
+    async fn make_directory(
+        &self,
+        caller: &Caller,
+        at: At<'_>,
+        mode: Mode,
+        umask: Mode,
+    ) -> Result<Known> {
+        let id = self.made(caller, at, FileKind::Directory, mode.without(umask.bits()))?;
+        self.lock().node_mut(at.parent)?.attributes.links += 1;
+        self.known(id)
+    }
+
+    async fn make_symlink(&self, caller: &Caller, at: At<'_>, target: &[u8]) -> Result<Known> {
+        let id = self.made(caller, at, FileKind::Symlink, Mode::new(0o777))?;
+        self.lock().node_mut(id)?.bytes = target.to_vec();
+        self.lock().touch(id);
+        self.known(id)
+    }
+
+    async fn make_node(&self, caller: &Caller, at: At<'_>, node: NewNode) -> Result<Known> {
+        let id = self.made(caller, at, node.kind, node.mode.without(node.umask.bits()))?;
+        self.lock().node_mut(id)?.attributes.device = node.device;
+        self.known(id)
+    }
+
+    async fn link(&self, _: &Caller, id: FileId, at: At<'_>) -> Result<Known> {
+        let mut state = self.lock();
+        if state.entry(at).is_ok() {
+            return Err(error(ErrorKind::Exists));
+        }
+        state.node_mut(id)?.attributes.links += 1;
+        state.node_mut(at.parent)?.entries.insert(at.name.clone(), id);
+        drop(state);
+        self.known(id)
+    }
+
+    async fn unlink(&self, _: &Caller, at: At<'_>) -> Result<()> {
+        let mut state = self.lock();
+        let id = state.entry(at)?;
+        state.node_mut(at.parent)?.entries.remove(at.name);
+        state.drop_link(id)
+    }
+
+    async fn remove_directory(&self, _: &Caller, at: At<'_>) -> Result<()> {
+        let mut state = self.lock();
+        let id = state.entry(at)?;
+        if !state.node(id)?.entries.is_empty() {
+            return Err(error(ErrorKind::NotEmpty));
+        }
+        state.node_mut(at.parent)?.entries.remove(at.name);
+        state.drop_link(at.parent)
+    }
+
+    async fn rename(&self, _: &Caller, from: At<'_>, to: At<'_>, mode: RenameMode) -> Result<()> {
+        let mut state = self.lock();
+        let id = state.entry(from)?;
+        let replaced = state.entry(to).ok();
+        if replaced.is_some() && mode == RenameMode::NoReplace {
+            return Err(error(ErrorKind::Exists));
+        }
+        state.node_mut(from.parent)?.entries.remove(from.name);
+        state.node_mut(to.parent)?.entries.insert(to.name.clone(), id);
+        state.node_mut(id)?.parent = to.parent;
+        match replaced {
+            Some(other) if mode == RenameMode::Exchange => {
+                state.node_mut(from.parent)?.entries.insert(from.name.clone(), other);
+            }
+            Some(other) => state.drop_link(other)?,
+            None => {}
+        }
+        Ok(())
+    }
+
+    async fn read_symlink(&self, _: &Caller, id: FileId) -> Result<Vec<u8>> {
+        Ok(self.lock().node(id)?.bytes.clone())
+    }
+
+    async fn open(&self, _: &Caller, id: FileId, access: Access) -> Result<Opened> {
+        self.gate("open").await;
+        self.opened(id, access)
+    }
+
+    async fn read(&self, handle: HandleId, offset: u64, length: u32) -> Result<Vec<Bytes>> {
+        self.gate("read").await;
+        let state = self.lock();
+        let bytes = &state.node(state.handle(handle)?.id)?.bytes;
+        let from = (offset as usize).min(bytes.len());
+        let to = (from + length as usize).min(bytes.len());
+        // Odd pieces, as extents give them.
+        Ok(bytes[from..to].chunks(300_001).map(Bytes::copy_from_slice).collect())
+    }
+
+    async fn write(&self, handle: HandleId, offset: u64, data: Bytes) -> Result<()> {
+        self.gate("write").await;
+        let mut state = self.lock();
+        let Handle { id, access, .. } = *state.handle(handle)?;
+        if !access.write {
+            return Err(error(ErrorKind::BadHandle));
+        }
+        let bytes = &mut state.node_mut(id)?.bytes;
+        let at = if access.append { bytes.len() } else { offset as usize };
+        if bytes.len() < at + data.len() {
+            bytes.resize(at + data.len(), 0);
+        }
+        bytes[at..at + data.len()].copy_from_slice(&data);
+        state.touch(id);
+        Ok(())
+    }
+
+    async fn flush(&self, _: HandleId) -> Result<()> {
+        Ok(())
+    }
+
+    async fn sync(&self, _: HandleId, _: bool) -> Result<()> {
+        Ok(())
+    }
+
+    async fn release(&self, handle: HandleId) {
+        self.lock().handles.remove(&handle);
+    }
+
+    async fn allocate(&self, handle: HandleId, change: Allocation) -> Result<()> {
+        let mut state = self.lock();
+        let id = state.handle(handle)?.id;
+        let bytes = &mut state.node_mut(id)?.bytes;
+        let end = (change.offset + change.length) as usize;
+        let extends = matches!(
+            change.mode,
+            AllocationMode::Extend | AllocationMode::Zero { keeps_size: false }
+        );
+        if extends && bytes.len() < end {
+            bytes.resize(end, 0);
+        }
+        if matches!(change.mode, AllocationMode::Punch | AllocationMode::Zero { .. }) {
+            let end = end.min(bytes.len());
+            bytes[change.offset as usize..end].fill(0);
+        }
+        state.touch(id);
+        Ok(())
+    }
+
+    async fn seek(&self, handle: HandleId, offset: u64, target: SeekTarget) -> Result<u64> {
+        let state = self.lock();
+        let size = state.node(state.handle(handle)?.id)?.bytes.len() as u64;
+        match target {
+            _ if offset >= size => Err(error(ErrorKind::NoDevice)),
+            SeekTarget::Data => Ok(offset),
+            SeekTarget::Hole => Ok(size),
+        }
+    }
+
+    async fn copy_range(&self, from: CopyEnd, to: CopyEnd, length: u64) -> Result<u64> {
+        let mut state = self.lock();
+        let (source, target) = (state.handle(from.handle)?.id, state.handle(to.handle)?.id);
+        let bytes = &state.node(source)?.bytes;
+        let begin = (from.offset as usize).min(bytes.len());
+        let end = (begin + length as usize).min(bytes.len());
+        let piece = bytes[begin..end].to_vec();
+        let (at, bytes) = (to.offset as usize, &mut state.node_mut(target)?.bytes);
+        if bytes.len() < at + piece.len() {
+            bytes.resize(at + piece.len(), 0);
+        }
+        bytes[at..at + piece.len()].copy_from_slice(&piece);
+        state.touch(target);
+        Ok(piece.len() as u64)
+    }
+
+    async fn open_directory(&self, _: &Caller, id: FileId) -> Result<HandleId> {
+        Ok(self.opened(id, Access::default())?.handle)
+    }
+
+    async fn read_directory(
+        &self,
+        handle: HandleId,
+        from: u64,
+        limit: usize,
+        is_plus: bool,
+    ) -> Result<Vec<Listed>> {
+        let mut state = self.lock();
+        if from == 0 {
+            let id = state.handle(handle)?.id;
+            let entries = state.node(id)?.entries.clone();
+            state.handles.get_mut(&handle).unwrap().listing = entries.into_iter().collect();
+        }
+        let generation = state.generation;
+        let Handle { id: parent, listing, .. } = state.handle(handle)?;
+        let belief = Belief { units: vec![(*parent, generation)] };
+        let entries = listing.iter().enumerate().skip(from as usize).take(limit);
+        let listed = entries.map(|(index, (name, id))| {
+            let attributes = state.node(*id)?.attributes.clone();
+            let kind = attributes.kind;
+            let known = is_plus.then(|| Known { attributes, belief: belief.clone() });
+            let (entry, next) = (belief.clone(), index as u64 + 1);
+            Ok(Listed { name: name.clone(), id: *id, kind, known, entry, next })
+        });
+        listed.collect()
+    }
+
+    async fn sync_directory(&self, _: HandleId) -> Result<()> {
+        Ok(())
+    }
+
+    async fn release_directory(&self, handle: HandleId) {
+        self.lock().handles.remove(&handle);
+    }
+
+    async fn xattr(&self, _: &Caller, id: FileId, name: &XattrName) -> Result<Vec<u8>> {
+        let state = self.lock();
+        let value = state.node(id)?.xattrs.get(name).cloned();
+        value.ok_or_else(|| error(ErrorKind::NoAttribute))
+    }
+
+    async fn xattrs(&self, _: &Caller, id: FileId) -> Result<Vec<XattrName>> {
+        Ok(self.lock().node(id)?.xattrs.keys().cloned().collect())
+    }
+
+    async fn set_xattr(
+        &self,
+        _: &Caller,
+        id: FileId,
+        name: &XattrName,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        let mut state = self.lock();
+        let xattrs = &mut state.node_mut(id)?.xattrs;
+        match (mode, xattrs.contains_key(name)) {
+            (XattrMode::Create, true) => return Err(error(ErrorKind::Exists)),
+            (XattrMode::Replace, false) => return Err(error(ErrorKind::NoAttribute)),
+            _ => xattrs.insert(name.clone(), value.to_vec()),
+        };
+        Ok(())
+    }
+
+    async fn remove_xattr(&self, _: &Caller, id: FileId, name: &XattrName) -> Result<()> {
+        let mut state = self.lock();
+        let removed = state.node_mut(id)?.xattrs.remove(name);
+        removed.map(drop).ok_or_else(|| error(ErrorKind::NoAttribute))
+    }
+
+    async fn statfs(&self, _: FileId) -> Result<FsSpace> {
+        let (bytes_total, bytes_free) = (1 << 40, 1 << 39);
+        Ok(FsSpace { bytes_total, bytes_free, inodes_total: 1000, inodes_free: 900 })
+    }
+
+    async fn layout(&self, _: &Caller, _: FileId) -> Result<LayoutInForce> {
+        Err(error(ErrorKind::NotSupported))
+    }
+
+    async fn set_layout(&self, _: &Caller, _: FileId, _: Option<LayoutChange>) -> Result<()> {
+        Err(error(ErrorKind::NotSupported))
+    }
+
+    async fn extents(&self, _: &Caller, _: FileId, _: u64) -> Result<ExtentPage> {
+        Err(error(ErrorKind::NotSupported))
+    }
+
+    async fn adler32(&self, _: &Caller, _: FileId) -> Result<u32> {
+        Err(error(ErrorKind::NotSupported))
+    }
+
+    async fn usage(&self) -> Result<Vec<OstUsage>> {
+        Ok(Vec::new())
+    }
+
+    fn map(&self) -> Arc<FederationMap> {
+        panic!("the kernel knows no federation map");
+    }
+
+    async fn edit_map(&self, _: &Caller, _: MapEdit) -> Result<()> {
+        Err(error(ErrorKind::NotSupported))
+    }
+
+    fn listen(&self, listener: Arc<dyn CacheListener>) {
+        *self.listener.lock().unwrap() = Some(listener);
+    }
+
+    fn settle(&self, belief: &Belief, write: &mut dyn FnMut(Duration)) {
+        let state = self.lock();
+        let is_current = |&(_, generation)| generation == state.generation;
+        let holds = !belief.units.is_empty() && belief.units.iter().all(is_current);
+        write(if holds { self.valid } else { Duration::ZERO });
+    }
+
+    async fn close(&self, _: Duration) {}
+}
