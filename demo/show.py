@@ -167,7 +167,7 @@ def next_steps(demo):
         f"""  ls -l {demo.at('data')} {demo.at('fnal', 'data')}
   cp -r /etc/apt {demo.mount}/ && diff -r /etc/apt {demo.mount}/apt
   {tieline} df -h {demo.mount}
-  {tieline} setstripe -c -1 {demo.at('data')}                # new files go round all OSTs
+  {tieline} setstripe -c -1 {demo.at('data')}                # new files go round the pool's OSTs
   {tieline} dev status --dir {federation}     # processes, addresses, logs
   {tieline} dev kill --random --restart --dir {federation}   # a server dies: go on working
   curl -s http://{demo.processes['mount-0']['admin']}/metrics | grep round_trips

@@ -94,10 +94,15 @@ published_events() {
 }
 
 federation() {
-  if "$tieline" dev status --dir "$folder/federation" >/dev/null 2>&1; then
-    mount=$(cat "$folder/mount")
-    say "The federation is up already, at $mount"
-    return
+  local status
+  if status=$("$tieline" dev status --json --dir "$folder/federation" 2>/dev/null); then
+    if ! grep -q '"state": "down"' <<<"$status"; then
+      mount=$(cat "$folder/mount")
+      say "The federation is up already, at $mount"
+      return
+    fi
+    # The machine was switched off, or something was killed: begin anew.
+    "$tieline" dev down --dir "$folder/federation"
   fi
   say "Starting the federation"
   rm -rf "$folder/federation"

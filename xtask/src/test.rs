@@ -20,12 +20,9 @@ pub fn conform() -> Result<()> {
 }
 
 pub fn sim(seed: Option<u64>) -> Result<()> {
-    let mut command = steps::cargo_command();
-    command.args(["test", "--package", "tieline-sim", "--", "--nocapture"]);
-    if let Some(seed) = seed {
-        command.env("TIELINE_SIM_SEED", seed.to_string());
-    }
-    steps::run(&mut command)
+    let chosen = seed.map(|seed| ["--seed".to_owned(), seed.to_string()]);
+    let chosen = chosen.iter().flatten().collect::<Vec<_>>();
+    steps::cargo(&["run", "--package", "tieline-sim", "--"], &chosen)
 }
 
 /// Tests named after a crash, in every room that writes to disk.

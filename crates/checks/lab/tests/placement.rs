@@ -56,18 +56,21 @@ fn chunks_go_round_all_osts() -> Result<()> {
         let folder = lab.mount().join("wide");
         fs::create_dir(&folder)?;
         let shown = folder.to_str().context("path")?;
-        lab.tieline(&["setstripe", "-c", "-1", "-S", "1M", shown])?;
-        write(&folder.join("f"), 8 << 20)?;
-        let chunks = chunks(lab, &folder.join("f"))?;
-        ensure!(chunks.len() == 8, "{chunks:?}");
-        let round: Vec<_> = chunks.iter().map(|(_, ost, _)| *ost).collect();
-        let width = osts(lab)?.len();
-        ensure!(width >= 2, "one OST only");
-        let distinct: BTreeSet<_> = round.iter().collect();
-        ensure!(distinct.len() == width, "{round:?} for {width} OSTs");
-        for (index, ost) in round.iter().enumerate() {
-            ensure!(Some(ost) == round.get(index % width), "{round:?} does not go round");
-            ensure!(chunks.get(index).map(|chunk| chunk.0) == Some((index as u64) << 20));
+        let osts = osts(lab)?;
+        // Of a pool, and of all.
+        for (pool, name) in [("uf", "narrow"), ("none", "wide")] {
+            lab.tieline(&["setstripe", "-c", "-1", "-S", "1M", "-p", pool, shown])?;
+            write(&folder.join(name), 8 << 20)?;
+            let chunks = chunks(lab, &folder.join(name))?;
+            ensure!(chunks.len() == 8, "{chunks:?}");
+            let wanted = osts.iter().filter(|(_, site)| pool == "none" || site == pool);
+            let wanted: BTreeSet<_> = wanted.map(|(ost, _)| *ost).collect();
+            let round: Vec<_> = chunks.iter().map(|(_, ost, _)| *ost).collect();
+            ensure!(round.iter().copied().collect::<BTreeSet<_>>() == wanted, "{round:?}");
+            for (index, ost) in round.iter().enumerate() {
+                ensure!(Some(ost) == round.get(index % wanted.len()), "{round:?} is no round");
+                ensure!(chunks.get(index).map(|chunk| chunk.0) == Some((index as u64) << 20));
+            }
         }
         Ok(())
     })
@@ -147,7 +150,8 @@ fn an_ost_that_is_not_active_takes_no_new_chunks() -> Result<()> {
         let name = format!("extenci-OST{ost:04x}");
         let folder = lab.mount().join("wide");
         fs::create_dir(&folder)?;
-        lab.tieline(&["setstripe", "-c", "-1", "-S", "1M", folder.to_str().context("path")?])?;
+        let shown = folder.to_str().context("path")?;
+        lab.tieline(&["setstripe", "-c", "-1", "-S", "1M", "-p", "none", shown])?;
         write(&folder.join("before"), 8 << 20)?;
         ensure!(chunks(lab, &folder.join("before"))?.iter().any(|chunk| chunk.1 == ost));
         lab.tieline(&["ost", "deactivate", &name, "--fs", mount])?;
