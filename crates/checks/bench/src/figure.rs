@@ -1,0 +1,161 @@
+//! A figure: what was measured, in turns with its references.
+
+use anyhow::Result;
+use serde::Serialize;
+use std::fmt::Write;
+
+/// What a workload's numbers count. More is better.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub enum Unit {
+    /// 10^6 bytes in a second.
+    #[serde(rename = "MB/s")]
+    MegabytesPerSecond,
+    #[serde(rename = "/s")]
+    PerSecond,
+}
+
+impl Unit {
+    fn text(self) -> &'static str {
+        match self {
+            Self::MegabytesPerSecond => "MB/s",
+            Self::PerSecond => "/s",
+        }
+    }
+}
+
+/// Several measurements of one thing.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Samples {
+    pub median: f64,
+    pub min: f64,
+    pub max: f64,
+}
+
+/// What a figure is compared to.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Reference {
+    pub name: &'static str,
+    pub value: Samples,
+    /// Of the figure to the reference: the median over the turns.
+    pub ratio: f64,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Figure {
+    pub name: String,
+    pub unit: Unit,
+    pub value: Samples,
+    pub references: Vec<Reference>,
+}
+
+/// A workload: runs once, and says how fast it was.
+pub type Workload<'w> = Box<dyn FnMut() -> Result<f64> + 'w>;
+
+/// Runs a workload in turns with its references.
+pub fn take_turns(
+    name: impl Into<String>,
+    unit: Unit,
+    turns: usize,
+    mut subject: Workload<'_>,
+    references: Vec<(&'static str, Workload<'_>)>,
+) -> Result<Figure> {
+    let (names, mut workloads): (Vec<_>, Vec<_>) = references.into_iter().unzip();
+    let mut own = Vec::new();
+    let mut others = vec![Vec::new(); workloads.len()];
+    for _ in 0..turns.max(1) {
+        own.push(subject()?);
+        for (workload, samples) in workloads.iter_mut().zip(&mut others) {
+            samples.push(workload()?);
+        }
+    }
+    let references = names.into_iter().zip(others).map(|(name, samples)| {
+        let ratios: Vec<f64> = own.iter().zip(&samples).map(|(own, other)| own / other).collect();
+        Reference { name, value: Samples::of(samples), ratio: Samples::of(ratios).median }
+    });
+    let references = references.collect();
+    Ok(Figure { name: name.into(), unit, value: Samples::of(own), references })
+}
+
+impl Samples {
+    /// At least one.
+    fn of(mut samples: Vec<f64>) -> Self {
+        samples.sort_by(f64::total_cmp);
+        let middle = samples.len() / 2;
+        let median = if samples.len() % 2 == 1 {
+            samples[middle]
+        } else {
+            (samples[middle - 1] + samples[middle]) / 2.0
+        };
+        Self { median, min: samples[0], max: samples[samples.len() - 1] }
+    }
+}
+
+/// The figures as a table for people.
+pub fn table(figures: &[Figure]) -> String {
+    let mut rows = vec![[
+        "workload".to_owned(),
+        "median".to_owned(),
+        "min .. max".to_owned(),
+        "ratio to".to_owned(),
+    ]];
+    for figure in figures {
+        let Samples { median, min, max } = figure.value;
+        let unit = figure.unit.text();
+        let ratios: Vec<String> = figure
+            .references
+            .iter()
+            .map(|r| format!("{:.2} of {} ({})", r.ratio, r.name, number(r.value.median)))
+            .collect();
+        rows.push([
+            figure.name.clone(),
+            format!("{} {unit}", number(median)),
+            format!("{} .. {}", number(min), number(max)),
+            ratios.join(", "),
+        ]);
+    }
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<usize> = (0..3).map(|column| width(column).unwrap_or(0)).collect();
+    let mut text = String::new();
+    for [name, median, spread, ratios] in &rows {
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "{name:<0$}  {median:>1$}  {spread:>2$}  {ratios}",
+            widths[0], widths[1], widths[2]
+        );
+    }
+    text
+}
+
+/// Three digits or so.
+fn number(value: f64) -> String {
+    if value < 10.0 { format!("{value:.2}") } else { format!("{value:.0}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_are_of_turns_that_lie_side_by_side() {
+        // A machine that gets slower and slower: the ratio holds.
+        let (mut own, mut other) = ([10.0, 1.0, 0.1].iter(), [20.0, 2.0, 0.2].iter());
+        let figure = take_turns(
+            "x",
+            Unit::PerSecond,
+            3,
+            Box::new(|| Ok(*own.next().unwrap())),
+            vec![("y", Box::new(|| Ok(*other.next().unwrap())))],
+        )
+        .unwrap();
+        assert_eq!(figure.value, Samples { median: 1.0, min: 0.1, max: 10.0 });
+        assert_eq!(figure.references[0].ratio, 0.5);
+        let text = table(&[figure]);
+        assert!(text.contains("0.50 of y (2.00)"), "{text}");
+    }
+
+    #[test]
+    fn an_even_number_of_samples_has_a_median_between() {
+        assert_eq!(Samples::of(vec![4.0, 1.0, 2.0, 100.0]).median, 3.0);
+    }
+}
