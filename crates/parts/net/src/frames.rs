@@ -288,11 +288,7 @@ impl Begun {
             buffer.reserve(GATHER);
             return some(stalling(stream.read_buf(buffer)).await?);
         }
-        if self.bulk.is_empty() && left == 0 {
-            // It came with its header: nothing to copy.
-            self.bulk = here;
-            return Ok(0);
-        }
+        // Copied also when it is all here: bulk is kept in caches, and must not keep the buffer.
         self.bulk.reserve(self.header.bulk_length as usize - self.bulk.len());
         self.bulk.extend_from_slice(&here);
         if left == 0 {

@@ -50,6 +50,11 @@ pub trait Channel: Send + Sync {
     /// The session as the server last welcomed it; `None` before it did.
     fn standing(&self) -> Option<Standing>;
 
+    /// The server in messages: as it calls itself, and where it is.
+    fn server(&self) -> String {
+        "the server".to_owned()
+    }
+
     /// Frames sent that were answered: the round trips so far.
     fn round_trips(&self) -> u64;
 
@@ -126,7 +131,7 @@ pub async fn call<C: Call>(
     let outgoing = Outgoing { caller: caller.clone(), request: message.into(), bulk, patience };
     let incoming = channel.exchange(outgoing).await?;
     let reply = tieline_wire::decode(&incoming.body).map_err(|source| CallError::Body {
-        server: String::new(),
+        server: channel.server(),
         op: C::OP,
         source,
     })?;
@@ -166,10 +171,11 @@ pub trait Service: Send + Sync {
     /// Any frame came: the session lives.
     fn heard(&self, session: SessionId);
 
-    /// The connection is gone; the session may come back.
+    /// The connection is gone, and none of its requests is at work any more; the session may come
+    /// back, but not before this returns.
     fn disconnected(&self, session: SessionId);
 
-    /// The client said goodbye: the session is over.
+    /// The client said goodbye: the session is over. Comes after [`Service::disconnected`].
     async fn goodbye(&self, session: SessionId);
 }
 

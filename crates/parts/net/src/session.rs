@@ -175,6 +175,10 @@ impl Channel for Session {
         *self.view.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn server(&self) -> String {
+        self.view.server()
+    }
+
     fn round_trips(&self) -> u64 {
         self.view.round_trips.load(Ordering::Relaxed)
     }

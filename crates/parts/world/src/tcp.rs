@@ -111,8 +111,18 @@ impl Listener for TcpListener {
     }
 
     async fn accept(&mut self) -> io::Result<Connection> {
-        let (stream, _) = TcpListener::accept(self).await?;
-        connection(stream)
+        loop {
+            // A peer that left before it was its turn is no failure of the listener.
+            match TcpListener::accept(self).await {
+                Ok((stream, _)) => {
+                    if let Ok(connection) = connection(stream) {
+                        return Ok(connection);
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 }
 

@@ -27,6 +27,7 @@ use tieline_world::{Bulk, Connection};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{AbortHandle, JoinError, JoinHandle, JoinSet};
 use tokio::time::Instant;
+use tracing::Instrument;
 
 /// What the last frames of a connection that ends in good order may take.
 const LINGER: Duration = Duration::from_secs(2);
@@ -113,7 +114,7 @@ fn version_for(hello: &Hello) -> Option<u16> {
 /// A connection whose session was welcomed.
 struct Sitting {
     shared: Arc<Shared>,
-    peer: String,
+    peer: Arc<str>,
     session: SessionId,
     reader: FrameReader,
     outbox: Outbox,
@@ -159,7 +160,7 @@ impl Sitting {
         Self {
             places: Arc::new(Semaphore::new(shared.settings.requests_max)),
             shared,
-            peer,
+            peer: peer.into(),
             session: welcome.session,
             reader,
             sender: tokio::spawn(outbox.clone().send_all(writer)),
@@ -190,7 +191,7 @@ impl Sitting {
     }
 
     fn log(&self, end: &End) {
-        let (peer, session) = (self.peer.as_str(), self.session);
+        let (peer, session) = (&*self.peer, self.session);
         match end {
             End::Stopped | End::Goodbye => tracing::debug!(peer, %session, "session closed"),
             End::Replaced => tracing::info!(peer, %session, "closed: the client came back"),
@@ -290,7 +291,8 @@ impl Sitting {
         };
         let op = request.op();
         let asked = Asked { header, envelope, request, bulk, held, place };
-        let work = answer_request(self.shared.clone(), self.session, self.outbox.clone(), asked);
+        let (shared, peer) = (self.shared.clone(), self.peer.clone());
+        let work = answer_request(shared, peer, self.session, self.outbox.clone(), asked);
         let task = self.requests.spawn(work);
         self.running.insert(header.number, Running { op, task });
         Ok(())
@@ -318,7 +320,7 @@ impl Sitting {
     fn request_panicked(&mut self, id: tokio::task::Id) {
         let found = self.running.iter().find(|(_, running)| running.task.id() == id);
         let Some((&number, running)) = found else { return };
-        let (op, peer) = (running.op, self.peer.as_str());
+        let (op, peer) = (running.op, &*self.peer);
         tracing::error!(peer, session = %self.session, request = %number, ?op, "request panicked");
         self.running.remove(&number);
         let failure = Failure::new(ErrorKind::Internal, "the server failed in this request");
@@ -372,6 +374,7 @@ struct Asked {
 
 async fn answer_request(
     shared: Arc<Shared>,
+    peer: Arc<str>,
     session: SessionId,
     outbox: Outbox,
     asked: Asked,
@@ -383,7 +386,11 @@ async fn answer_request(
         millis => Some(Duration::from_millis(millis.into())),
     };
     let context = CallContext { session, number, envelope, patience };
-    let call = shared.service.call(context, request, bulk);
+    let span = tracing::info_span!(
+        "request", %peer, %session, request = %number, op = op.name(),
+        caller = %context.envelope.caller.uid
+    );
+    let call = shared.service.call(context, request, bulk).instrument(span);
     let response = match patience {
         None => call.await,
         Some(patience) => tokio::time::timeout(patience, call).await.unwrap_or_else(|_| {
@@ -413,13 +420,21 @@ fn count(op: Op, response: &Response, begun: Instant) {
     METRICS.bulk_sent_bytes.inc_by(bulk as u64);
 }
 
-/// Our own reply must fit into a frame.
+/// Our own reply must fit into a frame, and its file must have what the frame announces: a frame
+/// that cannot be completed costs the whole connection.
 fn checked(reply: Reply) -> Response {
     let is_too_long = reply.body.len() > FrameHeader::BODY_MAX as usize
         || reply.bulk.len() > FrameHeader::BULK_MAX as usize;
     if is_too_long {
         let detail = "the reply exceeds a frame: ask for less";
         return Err(Failure::new(ErrorKind::Internal, detail));
+    }
+    if let Bulk::File(range) = &reply.bulk {
+        let end = range.offset + u64::from(range.length);
+        let is_whole = range.file.metadata().is_ok_and(|metadata| metadata.len() >= end);
+        if !is_whole {
+            return Err(Failure::new(ErrorKind::StorageFault, "the object's file was cut short"));
+        }
     }
     Ok(reply)
 }

@@ -91,6 +91,8 @@ enum Failed {
     NoAnswer(#[source] ReadError),
     #[error("answer to hello cannot be read")]
     Unreadable(#[source] tieline_wire::BodyError),
+    #[error("server chose protocol version {0}, which we did not offer")]
+    Version(u16),
     #[error("server answered hello with {0:?}")]
     Unexpected(FrameKind),
     #[error("no answer within {} s", CONNECT_PATIENCE.as_secs())]
@@ -351,7 +353,11 @@ async fn greet(transport: &dyn Transport, address: &str, hello: &Hello) -> Resul
     let answer = reader.next().await.map_err(Failed::NoAnswer)?;
     match answer.header.kind {
         FrameKind::Welcome => {
-            let welcome = tieline_wire::decode(&answer.body).map_err(Failed::Unreadable)?;
+            let welcome: Welcome =
+                tieline_wire::decode(&answer.body).map_err(Failed::Unreadable)?;
+            if !(hello.version_oldest..=hello.version_newest).contains(&welcome.version) {
+                return Err(Failed::Version(welcome.version));
+            }
             Ok(Attempt::Welcomed(Box::new(Welcomed { welcome, hello_sent, reader, writer })))
         }
         FrameKind::Refused => {

@@ -146,6 +146,9 @@ impl NoticeSink for Ear {
         if recall.unit == FileId(0) {
             std::future::pending::<()>().await;
         }
+        if (10_000..10_100).contains(&recall.unit.0) {
+            tokio::time::sleep(Duration::from_secs(recall.unit.0 - 10_000)).await;
+        }
         NoticeAnswer { is_contended: true, open: recall.files }
     }
 

@@ -48,6 +48,22 @@ async fn a_handler_that_hangs_blocks_neither_calls_nor_other_notices() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_answer_goes_to_the_connection_of_its_notice_only() {
+    let house = House::new().await;
+    ask(&*house.session, 2).await.unwrap();
+    // Handled after two seconds, when this connection is gone.
+    let notifier = house.desk.notifier();
+    let lost = tokio::spawn(async move { notifier.notify(recall(10_002), PATIENCE).await });
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    house.transport.reset(ADDRESS);
+    assert!(lost.await.unwrap().is_none());
+    ask(&*house.session, 2).await.unwrap();
+    // The same number on the new connection; its own answer takes five seconds.
+    let answer = house.desk.notifier().notify(recall(10_005), PATIENCE).await.unwrap();
+    assert_eq!(answer.open, [FileId(10_005)]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_notice_to_a_connection_that_ends_has_no_answer() {
     let house = House::new().await;
     ask(&*house.session, 2).await.unwrap();

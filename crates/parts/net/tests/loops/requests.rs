@@ -217,6 +217,23 @@ async fn a_request_beyond_the_budget_is_refused_as_overload_not_as_loss() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn room_for_bulk_comes_back_with_every_outcome() {
+    let house = House::with(ServerSettings { bulk_bytes_max: 1 << 20, ..settings() }).await;
+    let bulk = || Bulk::from(Bytes::from(vec![1; 600 << 10]));
+    let begun = tokio::time::Instant::now();
+    for _ in 0..5 {
+        exchange(&*house.session, put(1), bulk()).await.unwrap();
+        exchange(&*house.session, fetch(1, 700 << 10), Bulk::Empty).await.unwrap();
+        // Bulk beside a call that has no use for it.
+        assert!(exchange(&*house.session, meta::Usage {}, bulk()).await.is_err());
+        let held = meta::GetAttributes { id: FileId(1) };
+        let given_up = exchange(&*house.session, held, bulk());
+        assert!(tokio::time::timeout(Duration::from_millis(10), given_up).await.is_err());
+    }
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_same_seed_plays_the_same_game() {
     async fn game() -> (Vec<String>, Vec<String>) {
         let house = House::new().await;

@@ -9,7 +9,7 @@ use tieline_net::{
     CallContext, Channel, Notifier, Reply, Response, Server, ServerSettings, Service, Session,
     SessionSettings,
 };
-use tieline_types::{ChunkId, Grant, MdtIndex, ObjectName, OstIndex, SessionId};
+use tieline_types::{ChunkId, ErrorKind, Grant, MdtIndex, ObjectName, OstIndex, SessionId};
 use tieline_wire::{Hello, Refusal, Request, Welcome, data};
 use tieline_world::{Bulk, FileRange, World};
 
@@ -86,6 +86,13 @@ async fn file_ranges_arrive_byte_for_byte_beside_small_calls() {
     while let Some(result) = tasks.join_next().await {
         result.unwrap();
     }
+    let chunk = ChunkId { mdt: MdtIndex(0), grant: Grant(1), serial: 1 };
+    let (ost, object) = (OstIndex(0), ObjectName::Chunk(chunk));
+    let offset = content.len() as u64 - 10;
+    let asked = data::ReadObject { ost, object, offset, length: 11, capability: None };
+    let error = exchange(&*session, asked, Bulk::Empty).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::StorageFault, "a file that is too short");
+    assert_eq!(ear.log.lock().unwrap().len(), 1, "the connection stands");
     session.close(Duration::from_secs(5)).await;
     assert_eq!(desk.log().last().unwrap(), "goodbye 1");
     server.stop();
