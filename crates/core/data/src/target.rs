@@ -36,14 +36,28 @@ pub(crate) struct Target {
     store: Arc<dyn ChunkStore>,
     limits: Limits,
     volatile: Mutex<Volatile>,
-    room: Mutex<Option<Room>>,
+    room: Mutex<Room>,
 }
 
-/// Free space as it was last seen.
-#[derive(Clone, Copy)]
+/// Free space as it was last seen, less what was taken since.
+#[derive(Default)]
 struct Room {
     bytes_free: u64,
-    seen: Instant,
+    seen: Option<Instant>,
+    /// Bytes of puts that the backend may not have counted yet.
+    under_way: u64,
+}
+
+/// Bytes of free space that one put uses while it is under way.
+struct Taken<'t> {
+    room: &'t Mutex<Room>,
+    length: u64,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        lock(self.room).under_way -= self.length;
+    }
 }
 
 impl Target {
@@ -61,7 +75,7 @@ impl Target {
     pub async fn put(&self, message: PutChunk, data: Bytes) -> Result<(), Failure> {
         let PutChunk { chunk, owner, checks, .. } = message;
         self.put_check_bytes(chunk, &data, &checks)?;
-        self.put_check_limits(chunk, data.len() as u64).await?;
+        let _taken = self.put_check_limits(chunk, data.len() as u64).await?;
         let ObjectOwner { file, offset, version, path } = owner;
         let trailer = ObjectTrailer { chunk, file, offset, version, path, checks };
         let stored = self.store.put(&trailer, data).await;
@@ -92,8 +106,12 @@ impl Target {
         Err(Failure::new(ErrorKind::Corrupt, detail))
     }
 
-    /// The site's own limits come first.
-    async fn put_check_limits(&self, chunk: ChunkId, length: u64) -> Result<(), Failure> {
+    /// The site's own limits come first. What is given back is held until the put is done.
+    async fn put_check_limits(
+        &self,
+        chunk: ChunkId,
+        length: u64,
+    ) -> Result<Option<Taken<'_>>, Failure> {
         let put = format_args!("put of chunk {chunk}");
         let label = &self.label;
         if self.limits.is_read_only {
@@ -104,30 +122,42 @@ impl Target {
             let detail = format!("{label}: {put}: too many chunks could not be made durable");
             return Err(Failure::new(ErrorKind::StorageFault, detail));
         }
-        let reserve = self.limits.reserve;
-        if reserve > 0 && !self.take_room(length).await.map_err(|e| self.failure(put, &e))? {
-            let reserve = ByteSize(reserve);
-            let detail = format!("{label}: {put}: full but for the {reserve} its site reserves");
-            return Err(Failure::new(ErrorKind::NoSpace, detail));
+        if self.limits.reserve == 0 {
+            return Ok(None);
         }
-        Ok(())
+        let taken = self.take_room(length).await.map_err(|error| self.failure(put, &error))?;
+        // A put that is repeated takes no room; the store tells whether it is the same.
+        if taken.is_some() || self.store.stat(chunk).await.is_ok() {
+            return Ok(taken);
+        }
+        let reserve = ByteSize(self.limits.reserve);
+        let detail = format!("{label}: {put}: full but for the {reserve} its site reserves");
+        Err(Failure::new(ErrorKind::NoSpace, detail))
     }
 
-    /// Counts `length` bytes of the free space as taken, if they fit above the reserve.
-    async fn take_room(&self, length: u64) -> Result<bool, Error> {
-        let wanted = length.saturating_add(self.limits.reserve);
-        let is_fresh = |room: &&mut Room| room.seen.elapsed() < SPACE_AGE_MAX;
-        if let Some(room) = lock(&self.room).as_mut().filter(is_fresh)
-            && room.bytes_free >= wanted
+    /// Takes `length` bytes of the free space, if they fit above the reserve.
+    async fn take_room(&self, length: u64) -> Result<Option<Taken<'_>>, Error> {
+        let take = |room: &mut Room| {
+            let fits = room.bytes_free >= length.saturating_add(self.limits.reserve);
+            if fits {
+                room.bytes_free -= length;
+                room.under_way += length;
+            }
+            fits.then(|| Taken { room: &self.room, length })
+        };
         {
-            room.bytes_free -= length;
-            return Ok(true);
+            let mut room = lock(&self.room);
+            if room.seen.is_some_and(|seen| seen.elapsed() < SPACE_AGE_MAX)
+                && let Some(taken) = take(&mut room)
+            {
+                return Ok(Some(taken));
+            }
         }
         let bytes_free = self.store.space().await?.bytes_free;
-        let fits = bytes_free >= wanted;
-        let bytes_free = if fits { bytes_free - length } else { bytes_free };
-        *lock(&self.room) = Some(Room { bytes_free, seen: Instant::now() });
-        Ok(fits)
+        let mut room = lock(&self.room);
+        room.bytes_free = bytes_free.saturating_sub(room.under_way);
+        room.seen = Some(Instant::now());
+        Ok(take(&mut room))
     }
 
     pub async fn read(&self, chunk: ChunkId, offset: u64, length: u32) -> Result<Slice, Failure> {

@@ -130,10 +130,26 @@ async fn a_site_keeps_its_reserve_whatever_is_wished() {
     let refusal = bench.put(1, 2, 6000).await.unwrap_err();
     assert_eq!(refusal.kind, ErrorKind::NoSpace);
     assert!(refusal.detail.contains("reserves"), "{}", refusal.detail);
+    bench.put(1, 1, 6000).await.expect("a repeated put takes no room");
     let state = bench.service.states().await.remove(0);
     assert_eq!((state.bytes_free, state.trouble), (4000, None));
     bench.ask(DeleteChunks { ost: OST, chunks: vec![chunk(1), chunk(9)] }).await.unwrap();
     bench.put(1, 2, 6000).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn puts_that_are_under_way_count_against_the_reserve() {
+    let bench = bench(Limits { reserve: (1 << 20) - 10_000, is_read_only: false });
+    bench.faults.delay(std::time::Duration::from_secs(3));
+    // The second learns of the store's space while the first has not written yet.
+    let later = async {
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        bench.put(1, 2, 6000).await
+    };
+    let (first, second) = tokio::join!(bench.put(1, 1, 6000), later);
+    first.unwrap();
+    assert_eq!(second.unwrap_err().kind, ErrorKind::NoSpace);
+    bench.put(1, 3, 4000).await.expect("what was written counts once");
 }
 
 #[tokio::test]

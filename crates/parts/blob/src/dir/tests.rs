@@ -5,7 +5,7 @@ use crate::conformance::{self, bytes, chunk, trailer};
 use std::path::PathBuf;
 use tempfile::TempDir;
 use tieline_format::object::ObjectFooter;
-use tieline_types::{ErrorKind, OstIndex};
+use tieline_types::{ErrorKind, OstIndex, checksum};
 use tieline_world::SystemDice;
 
 fn identity(ost: u16) -> Identity {
@@ -112,6 +112,18 @@ async fn truncated_and_damaged_objects_are_never_readable_and_can_be_put_again()
         put(&store, 1, &data).await.unwrap();
         assert_eq!(conformance::read(&store, chunk(1), 0, 10_000).await.unwrap(), data);
     }
+}
+
+#[tokio::test]
+async fn damaged_data_shows_at_the_reader_in_its_block_only() {
+    let (directory, store) = store();
+    put(&store, 1, &bytes(10_000, 1)).await.unwrap();
+    let file = std::fs::File::options().write(true).open(object_path(directory.path(), 1));
+    std::os::unix::fs::FileExt::write_all_at(&file.unwrap(), b"???", 5000).unwrap();
+    let slice = store.read(chunk(1), 0, 10_000).await.unwrap();
+    let got = slice.bulk.to_bytes().unwrap();
+    assert_eq!(checksum::first_mismatch(&got, &slice.checks), Some(1));
+    assert!(conformance::read(&store, chunk(1), 8192, 1808).await.is_ok());
 }
 
 #[tokio::test]
