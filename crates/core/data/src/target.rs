@@ -112,7 +112,7 @@ impl Target {
         chunk: ChunkId,
         length: u64,
     ) -> Result<Option<Taken<'_>>, Failure> {
-        let put = format_args!("put of chunk {chunk}");
+        let put = format!("put of chunk {chunk}");
         let label = &self.label;
         if self.limits.is_read_only {
             let detail = format!("{label}: {put}: its site made it read-only");
@@ -125,7 +125,7 @@ impl Target {
         if self.limits.reserve == 0 {
             return Ok(None);
         }
-        let taken = self.take_room(length).await.map_err(|error| self.failure(put, &error))?;
+        let taken = self.take_room(length).await.map_err(|error| self.failure(&put, &error))?;
         // A put that is repeated takes no room; the store tells whether it is the same.
         if taken.is_some() || self.store.stat(chunk).await.is_ok() {
             return Ok(taken);
