@@ -6,7 +6,7 @@
 
 use anyhow::{Context, Result, ensure};
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Result as IoResult, Write};
@@ -312,13 +312,20 @@ fn two_local_directories_do_the_same() -> Result<()> {
         .map_err(|failure| anyhow::anyhow!("{failure}"))
 }
 
-/// `PROPTEST_CASES` asks for more.
+/// The same histories in every run, so that a failure repeats. `TIELINE_MODEL_SEED=N` plays others,
+/// `PROPTEST_CASES=N` more.
 fn runner(cases: u32) -> TestRunner {
-    let cases =
-        std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(cases);
-    let config =
-        Config { cases, max_shrink_iters: 300, failure_persistence: None, ..Config::default() };
-    TestRunner::new(config)
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
+    let mut seed = [0; 32];
+    let own = number("TIELINE_MODEL_SEED").unwrap_or(1).to_le_bytes();
+    seed.iter_mut().zip(own).for_each(|(byte, own)| *byte = own);
+    let config = Config {
+        cases: number("PROPTEST_CASES").unwrap_or(cases),
+        max_shrink_iters: 300,
+        failure_persistence: None,
+        ..Config::default()
+    };
+    TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &seed))
 }
 
 /// Promise 15: Random histories of operations give the same results, errors and trees as on a
