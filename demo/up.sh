@@ -31,6 +31,10 @@ missing_packages() {
 }
 
 announce() {
+  local events="the source distribution of coffea $coffea, for the CMS events in its tests"
+  [ -z "${FILES:-}" ] || events="nothing else: the events are your FILES"
+  local remains="removes all of this."
+  [ -z "$packages" ] || remains="removes all of this but the packages."
   cat <<TEXT
 This shows Tieline on this one machine: two sites, uf and fnal, each with a metadata
 server and an object storage server; one file system over both; a mount; and real CMS
@@ -42,10 +46,10 @@ listen on loopback only.
   ports          free ones on 127.0.0.1, chosen by the system; \`dev status\` lists them
   packages       ${packages:-nothing to install}
   from PyPI      uproot, awkward, numpy, matplotlib, into the folder above;
-                 ${FILES:+nothing else: events are your FILES}${FILES:-the source distribution of coffea $coffea, for the CMS events in its tests}
+                 $events
   build          cargo, in release, if not built yet (some minutes the first time)
 
-\`make demo-down\` ends it and removes all of this${packages:+ but the distribution's packages}.
+\`make demo-down\` ends it and $remains
 TEXT
   if [ "${YES:-}" = 1 ]; then return; fi
   local answer
@@ -132,5 +136,6 @@ else
   published_events
 fi
 federation
-exec "$PYTHON" -B demo/show.py \
+# matplotlib would keep a cache in the home directory.
+MPLCONFIGDIR=$folder/matplotlib exec "$PYTHON" -B demo/show.py \
   --tieline "$tieline" --folder "$folder" --mount "$mount" "${files[@]}"
