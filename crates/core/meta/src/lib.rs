@@ -1,14 +1,16 @@
 //! The namespace of one MDT: operations, leases, sessions, placement, and the freeing of chunks.
 //!
-//! A request comes in with its session and number; a reply goes out. In between ([`service`]): the operation (`ops/`, one per
+//! A request comes in with its session and number; a reply goes out. In between (`service`): the operation (`ops/`, one per
 //! file) reads and writes a transaction and says what it touches; leases of others on that are recalled; the transaction
 //! commits with the answer beside its effects; the reply waits until it is durable.
 //!
-//! * `ops/`: one namespace operation per file, each a pure function over a [`view::View`] of a transaction.
-//! * [`leases`]: who may believe what for how long.
-//! * [`sessions`]: clients, their grants, their stored answers.
-//! * [`placement`]: which OSTs a file's chunks go round.
-//! * [`collector`]: deletes chunks nobody refers to, and files nobody can name.
+//! * `ops/`: one namespace operation per file, each a function over a `view::View` of a transaction.
+//! * `names`, `permission`: what operations on names do alike, and who may do what.
+//! * `extents`, `chunks`: the arithmetic of extents, and their records in the store.
+//! * `leases`, `opens`: who may believe what for how long, and who may have what open.
+//! * `sessions`: clients, their grants, their stored answers.
+//! * `placement`: which OSTs a file's chunks go round.
+//! * `collector`: deletes chunks nobody refers to, and files nobody can name.
 //! * [`federation`]: changes of the federation map, as pure functions.
 //!
 //! Knows no socket and no blob: recalls and deletions leave through [`Recaller`] and [`ObjectRemover`].
@@ -16,20 +18,36 @@
 //! Invariants: an answer is given only after the commit that holds its effects is durable; one numbered request takes effect
 //! once; nobody sees a change before everybody who could believe the contrary has been told or their lease has run out.
 
+mod chunks;
+mod collector;
+mod error;
+mod extents;
+pub mod federation;
+mod leases;
+mod mdt;
+mod names;
+mod opens;
+mod ops;
+mod permission;
+mod placement;
+mod serials;
+mod service;
+mod sessions;
+mod settings;
+mod view;
+
+pub use error::Error;
+pub use mdt::Mdt;
+pub use settings::Settings;
+
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_auth::MapCell;
 use tieline_kv::Store;
-use tieline_types::{
-    Caller, ChunkId, ClientId, ErrorKind, Grant, MdtIndex, OstIndex, RequestNumber, SessionId,
-};
-use tieline_wire::data::OstState;
+use tieline_types::{Caller, ChunkId, Grant, OstIndex, RequestNumber, SessionId};
 use tieline_wire::notice::Recall;
-use tieline_wire::{Failure, NoticeAnswer, Request};
+use tieline_wire::{Failure, NoticeAnswer};
 use tieline_world::World;
-
-/// One served MDT. All methods may be called from many tasks.
-pub struct Mdt {}
 
 /// What an MDT is plugged into.
 pub struct Parts {
@@ -38,28 +56,6 @@ pub struct Parts {
     pub map: MapCell,
     pub recaller: Arc<dyn Recaller>,
     pub remover: Arc<dyn ObjectRemover>,
-}
-
-/// What an operator says.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    pub mdt: MdtIndex,
-    pub lease: Duration,
-    /// A session that is silent this long is ended when its leases are in somebody's way, or after ten times as long.
-    pub session_keep: Duration,
-    /// How long freed chunks stay readable.
-    pub freed_keep: Duration,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            mdt: MdtIndex(0),
-            lease: Duration::from_secs(20),
-            session_keep: Duration::from_secs(60),
-            freed_keep: Duration::from_secs(60),
-        }
-    }
 }
 
 /// Takes leases back, over whatever connection the session has.
@@ -113,54 +109,5 @@ pub enum StartError {
     Store { store: String, source: tieline_kv::Error },
 }
 
-impl Mdt {
-    /// Opens the store, or makes a new MDT with a root directory in an empty one.
-    pub async fn start(_parts: Parts, _settings: Settings) -> Result<Arc<Self>, StartError> {
-        todo!("meta room")
-    }
-
-    /// Opens a session, or resumes the one the client names.
-    pub async fn open_session(
-        &self,
-        _client: ClientId,
-        _session: Option<SessionId>,
-        _description: &str,
-    ) -> Result<Opened, Failure> {
-        todo!("meta room")
-    }
-
-    /// A frame came from the session: its leases are good for as long again.
-    pub fn heard(&self, _session: SessionId) {
-        todo!("meta room")
-    }
-
-    /// The session's connection is gone. Its leases run on until they expire.
-    pub fn disconnected(&self, _session: SessionId) {
-        todo!("meta room")
-    }
-
-    /// The session is over: leases, answers and orphans are given back.
-    pub async fn end_session(&self, _session: SessionId) -> Result<(), Failure> {
-        todo!("meta room")
-    }
-
-    /// Answers one namespace request with the encoded reply. Requests of other rooms are refused.
-    pub async fn call(&self, _asker: &Asker, _request: Request) -> Result<Vec<u8>, Failure> {
-        todo!("meta room")
-    }
-
-    /// What an OSS said of its OSTs just now; placement and `Usage` use it for a minute.
-    pub fn observe(&self, _states: Vec<OstState>) {
-        todo!("meta room")
-    }
-
-    /// Background work: ends dead sessions, deletes freed chunks. Runs until dropped.
-    pub async fn run(self: Arc<Self>) {
-        todo!("meta room")
-    }
-
-    /// For `/health`: why this MDT cannot serve, if so.
-    pub fn trouble(&self) -> Option<(ErrorKind, String)> {
-        todo!("meta room")
-    }
-}
+#[cfg(test)]
+mod fixture;

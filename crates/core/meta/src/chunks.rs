@@ -1,0 +1,309 @@
+//! Extents and chunk records of files in the store: reading pages of them, replacing, cutting, freeing.
+//!
+//! Invariants: a chunk's record counts exactly the extents that refer to it; a chunk whose count reached 0 is freed in that
+//! transaction and is never referred to again (its record stays, with 0, until its objects are deleted); one transaction
+//! meets a bounded number of extents, larger changes are cut into several.
+
+use crate::error::{Error, Result};
+use crate::extents::{self, Edit, Extents, Piece};
+use crate::view::{View, decode};
+use std::collections::{BTreeMap, BTreeSet};
+use tieline_format::mdt::{Chunk, Freed, Inode, StoredContent, StoredExtent, key};
+use tieline_kv::{Key, Range, Value};
+use tieline_types::{ChunkId, ChunkRef, Content, Extent, FileId, Time};
+use tieline_wire::meta::ExtentPage;
+
+/// Extents (or attributes) of a removed file that are deleted with its last name; more are left to the collector.
+pub const AT_ONCE: usize = 256;
+/// Extents that one transaction replaces or cuts.
+pub const STEP: usize = 4096;
+/// Bytes of inline data and checks after which a page ends.
+const PAGE_WEIGHT: usize = 512 << 10;
+
+/// The extents that end after `offset`, with what their chunks are.
+pub async fn page(
+    view: &mut View<'_>,
+    id: FileId,
+    inode: &Inode,
+    offset: u64,
+    limit: usize,
+) -> Result<ExtentPage> {
+    let mut found = Extents::new();
+    overlapping_before(view, id, offset, &mut found).await?;
+    found.retain(|at, extent| at + extent.length > offset);
+    let range = Range::new(key::extent(id, offset), key::after(&key::extents(id)));
+    collect(id, view.scan(range, limit + 1).await?, &mut found)?;
+    let chunk_ids: BTreeSet<ChunkId> = found.values().filter_map(chunk_of).collect();
+    let chunks = read_chunks(view, chunk_ids).await?;
+
+    let mut page = ExtentPage { extents: vec![], covered: offset };
+    let mut weight = 0;
+    let count = found.len();
+    for (at, extent) in found {
+        if page.extents.len() == limit || weight > PAGE_WEIGHT {
+            break;
+        }
+        let extent = told(at, extent, &chunks)?;
+        weight += weigh(&extent);
+        page.covered = extent.end();
+        page.extents.push(extent);
+    }
+    if page.extents.len() == count {
+        page.covered = page.covered.max(inode.size);
+    }
+    Ok(page)
+}
+
+fn weigh(extent: &Extent) -> usize {
+    match &extent.content {
+        Content::Inline(bytes) => 32 + bytes.len(),
+        Content::Chunk(chunk) => {
+            128 * chunk.places.len() + 4 * chunk.checks.as_ref().map_or(0, Vec::len)
+        }
+        Content::Hole => 0,
+    }
+}
+
+/// An extent as readers see it.
+fn told(offset: u64, stored: StoredExtent, chunks: &BTreeMap<ChunkId, Chunk>) -> Result<Extent> {
+    let content = match stored.content {
+        StoredContent::Inline(bytes) => Content::Inline(bytes),
+        StoredContent::Chunk { chunk: id, skip } => {
+            let missing = || Error::Missing { what: "chunk record", id: id.to_string() };
+            let chunk = chunks.get(&id).ok_or_else(missing)?;
+            Content::Chunk(ChunkRef {
+                chunk: id,
+                length: chunk.length,
+                skip,
+                places: chunk.places.clone(),
+                digest: chunk.digest,
+                adler32: chunk.adler32,
+                checks: chunk.checks.clone(),
+            })
+        }
+    };
+    Ok(Extent { offset, length: stored.length, content })
+}
+
+/// Lays extents over a file. Says by how many bytes more or fewer it covers; `None` when so much is covered that a
+/// first part was cut and the rest must follow in another transaction.
+pub async fn replace(view: &mut View<'_>, id: FileId, extents: &[Extent]) -> Result<Option<i64>> {
+    let mut old = Extents::new();
+    for (from, to) in clusters(extents) {
+        overlapping_before(view, id, from, &mut old).await?;
+        // One that starts exactly at the end may be merged with.
+        let range = Range::new(key::extent(id, from), key::extent(id, to + 1));
+        collect(id, view.scan(range, STEP + 1).await?, &mut old)?;
+        if old.len() > STEP {
+            return cut_part(view, id, old, (from, to)).await.map(|_| None);
+        }
+    }
+    let mut new_chunks = BTreeMap::new();
+    let pieces: Vec<Piece> = extents.iter().map(|extent| piece(extent, &mut new_chunks)).collect();
+    let edit = extents::replace(&old, &pieces);
+    write(view, id, &edit, new_chunks).await?;
+    Ok(Some(edit.stored))
+}
+
+/// Cuts those of `old` that lie whole within the range: they will be replaced anyway.
+async fn cut_part(
+    view: &mut View<'_>,
+    id: FileId,
+    old: Extents,
+    (from, to): (u64, u64),
+) -> Result<()> {
+    let inside = |(at, extent): &(u64, StoredExtent)| *at >= from && at + extent.length <= to;
+    let old: Extents = old.into_iter().filter(inside).collect();
+    let hole = |(at, extent): (&u64, &StoredExtent)| Piece {
+        offset: *at,
+        length: extent.length,
+        content: None,
+    };
+    let pieces: Vec<Piece> = old.iter().map(hole).collect();
+    let edit = extents::replace(&old, &pieces);
+    write(view, id, &edit, BTreeMap::new()).await?;
+    let mut inode = view.inode(id).await?;
+    inode.stored = inode.stored.saturating_add_signed(edit.stored);
+    view.put_inode(id, &inode);
+    Ok(())
+}
+
+/// Ranges that extents cover together without a gap.
+fn clusters(extents: &[Extent]) -> Vec<(u64, u64)> {
+    let mut clusters: Vec<(u64, u64)> = vec![];
+    for extent in extents {
+        match clusters.last_mut() {
+            Some((_, end)) if *end == extent.offset => *end = extent.end(),
+            _ => clusters.push((extent.offset, extent.end())),
+        }
+    }
+    clusters
+}
+
+fn piece(extent: &Extent, new_chunks: &mut BTreeMap<ChunkId, Chunk>) -> Piece {
+    let content = match &extent.content {
+        Content::Hole => None,
+        Content::Inline(bytes) => Some(StoredContent::Inline(bytes.clone())),
+        Content::Chunk(chunk) => {
+            let record = Chunk {
+                length: chunk.length,
+                references: 0,
+                places: chunk.places.clone(),
+                digest: chunk.digest,
+                adler32: chunk.adler32,
+                checks: chunk.checks.clone(),
+            };
+            new_chunks.insert(chunk.chunk, record);
+            Some(StoredContent::Chunk { chunk: chunk.chunk, skip: chunk.skip })
+        }
+    };
+    Piece { offset: extent.offset, length: extent.length, content }
+}
+
+/// Cuts everything from `size` on, from the end. `None` as for [`replace`], with the size down to which it was cut.
+pub async fn truncate(view: &mut View<'_>, id: FileId, size: u64) -> Result<(i64, Option<u64>)> {
+    let mut old = Extents::new();
+    let range = Range::new(key::extent(id, size), key::after(&key::extents(id))).reverse();
+    collect(id, view.scan(range, STEP).await?, &mut old)?;
+    let reached = match old.first_key_value() {
+        Some((&first, _)) if old.len() == STEP && first > size => Some(first),
+        _ => None,
+    };
+    if reached.is_none() {
+        overlapping_before(view, id, size, &mut old).await?;
+    }
+    let from = reached.unwrap_or(size);
+    let pieces = [Piece { offset: from, length: Extent::FILE_SIZE_MAX - from, content: None }];
+    let edit = extents::replace(&old, &pieces);
+    write(view, id, &edit, BTreeMap::new()).await?;
+    Ok((edit.stored, reached))
+}
+
+/// Deletes extents and attributes of a file that nobody can name, if they are at most `limit` of each kind.
+/// Says whether all are gone; when not, and only then, `limit` of them may be left to do.
+pub async fn clear(view: &mut View<'_>, id: FileId, limit: usize) -> Result<bool> {
+    let extents = Range::new(key::extents(id), key::after(&key::extents(id)));
+    let extents = view.scan(extents, limit + 1).await?;
+    let xattrs = Range::new(key::xattrs(id), key::after(&key::xattrs(id)));
+    let xattrs = view.scan(xattrs, limit + 1).await?;
+    let is_all = extents.len() <= limit && xattrs.len() <= limit;
+    let mut old = Extents::new();
+    collect(id, extents.into_iter().take(limit).collect(), &mut old)?;
+    let whole = Piece { offset: 0, length: Extent::FILE_SIZE_MAX, content: None };
+    let edit = extents::replace(&old, &[whole]);
+    write(view, id, &edit, BTreeMap::new()).await?;
+    for (key, _) in xattrs.into_iter().take(limit) {
+        view.delete(key);
+    }
+    Ok(is_all)
+}
+
+/// The extent that starts before `offset` and reaches it (or touches it).
+async fn overlapping_before(
+    view: &mut View<'_>,
+    id: FileId,
+    offset: u64,
+    found: &mut Extents,
+) -> Result<()> {
+    let range = Range::new(key::extents(id), key::extent(id, offset)).reverse();
+    let mut before = Extents::new();
+    collect(id, view.scan(range, 1).await?, &mut before)?;
+    found.extend(before.into_iter().filter(|(at, extent)| at + extent.length >= offset));
+    Ok(())
+}
+
+fn collect(id: FileId, pairs: Vec<(Key, Value)>, extents: &mut Extents) -> Result<()> {
+    for (key, value) in pairs {
+        let damaged = || Error::Missing { what: "offset in an extent's key", id: id.to_string() };
+        let offset = key::extent_offset(&key).ok_or_else(damaged)?;
+        extents.insert(offset, decode(&value, || format!("{id} at {offset}"))?);
+    }
+    Ok(())
+}
+
+fn chunk_of(extent: &StoredExtent) -> Option<ChunkId> {
+    match extent.content {
+        StoredContent::Chunk { chunk, .. } => Some(chunk),
+        StoredContent::Inline(_) => None,
+    }
+}
+
+async fn read_chunks(
+    view: &mut View<'_>,
+    ids: BTreeSet<ChunkId>,
+) -> Result<BTreeMap<ChunkId, Chunk>> {
+    let keys: Vec<Key> = ids.iter().map(|&id| key::chunk(id)).collect();
+    let values = view.read(&keys).await?;
+    let mut chunks = BTreeMap::new();
+    for (id, value) in ids.into_iter().zip(values) {
+        if let Some(value) = value {
+            chunks.insert(id, decode(&value, || id.to_string())?);
+        }
+    }
+    Ok(chunks)
+}
+
+/// Writes an edit: the extents, and what it means for the chunks. Checks before it writes.
+async fn write(
+    view: &mut View<'_>,
+    id: FileId,
+    edit: &Edit,
+    new_chunks: BTreeMap<ChunkId, Chunk>,
+) -> Result<()> {
+    let asked = edit.references.keys().copied().chain(new_chunks.keys().copied()).collect();
+    let known = read_chunks(view, asked).await?;
+    for (chunk, new) in &new_chunks {
+        check_chunk(view, *chunk, new, known.get(chunk))?;
+    }
+    let mut counted = vec![];
+    for (&chunk, &change) in &edit.references {
+        let record = known.get(&chunk).or_else(|| new_chunks.get(&chunk));
+        let missing = || Error::Missing { what: "chunk record", id: chunk.to_string() };
+        let mut record = record.ok_or_else(missing)?.clone();
+        let references = i64::from(record.references) + change;
+        assert!(references >= 0, "chunk {chunk} is referred to by {references} extents");
+        record.references = references as u32;
+        counted.push((chunk, record));
+    }
+    let now_ms = millis(view.scene.now);
+    for (chunk, record) in counted {
+        if record.references == 0 {
+            let freed = Freed { length: record.length, places: record.places.clone(), file: id };
+            view.put(key::freed(now_ms, chunk), &freed);
+        }
+        view.put(key::chunk(chunk), &record);
+    }
+    for &offset in &edit.removed {
+        view.delete(key::extent(id, offset));
+    }
+    for (offset, extent) in &edit.put {
+        view.put(key::extent(id, *offset), extent);
+    }
+    Ok(())
+}
+
+/// A chunk in a commit is either known and in use, or new and named with the session's own grant.
+fn check_chunk(view: &View<'_>, id: ChunkId, new: &Chunk, known: Option<&Chunk>) -> Result<()> {
+    match known {
+        Some(chunk) if chunk.references == 0 => Err(Error::ChunkGone { chunk: id }),
+        Some(chunk) if chunk.length != new.length => Err(Error::ChunkLength { chunk: id }),
+        Some(_) => Ok(()),
+        // Of another session: it was here, and was freed and deleted since.
+        None if id.mdt == view.scene.mdt && id.grant != view.scene.grant => {
+            Err(Error::ChunkGone { chunk: id })
+        }
+        None if id.mdt != view.scene.mdt => Err(Error::ChunkForeign { chunk: id }),
+        None => {
+            let mut osts = new.places.iter().map(|place| place.ost);
+            match osts.find(|&ost| view.scene.map.ost(ost).is_none()) {
+                Some(ost) => Err(Error::NoOst { ost }),
+                None => Ok(()),
+            }
+        }
+    }
+}
+
+/// Milliseconds since 1970, as keys of freed chunks count.
+pub fn millis(time: Time) -> u64 {
+    (time.seconds.max(0) as u64) * 1000 + u64::from(time.nanos / 1_000_000)
+}

@@ -1,0 +1,227 @@
+//! Background work: ends dead sessions, deletes files nobody can name, and chunks nobody refers to.
+//!
+//! Everything goes in bounded transactions, and a round does a bounded amount of it. What fails is left for the next
+//! round.
+//!
+//! Invariants: an object is deleted only after its chunk was freed for as long as the settings say; the records of a freed
+//! chunk go only after its objects did.
+
+use crate::chunks;
+use crate::error::Result;
+use crate::mdt::Mdt;
+use crate::ops;
+use crate::placement::wall_time;
+use crate::serials::change_superblock;
+use crate::view::{View, decode};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tieline_format::mdt::{Freed, NO_SESSION, key};
+use tieline_kv::{Key, Range};
+use tieline_telemetry::metrics::METRICS;
+use tieline_types::{Caller, ChunkId, FileId, Grant, ObjectName, OstIndex, SessionId};
+
+/// Chunks deleted per step: what an OSS takes in one request.
+const CHUNKS_PER_STEP: usize = 4096;
+/// Steps per round: with [`CHUNKS_PER_STEP`], the most chunks that one round deletes.
+const STEPS_PER_ROUND: usize = 16;
+/// Extents of a removed file that one transaction deletes.
+const EXTENTS_PER_STEP: usize = 2048;
+
+/// Freed chunks of one step.
+#[derive(Default)]
+struct Batch {
+    /// Keys of their records, with the OSTs that hold them.
+    records: Vec<(Key, ChunkId, BTreeSet<OstIndex>)>,
+    objects: BTreeMap<OstIndex, Vec<ChunkId>>,
+}
+
+impl Mdt {
+    /// Background work: ends dead sessions, deletes freed chunks. Runs until dropped.
+    pub async fn run(self: Arc<Self>) {
+        let keep = self.settings.freed_keep.min(self.settings.session_keep) / 4;
+        let pause = keep.clamp(Duration::from_millis(50), Duration::from_secs(5));
+        let mut is_counted = false;
+        loop {
+            if self.trouble().is_some() {
+                return;
+            }
+            if let Err(error) = self.round(&mut is_counted).await {
+                self.note(&error);
+                if !error.is_conflict() {
+                    let error = error.into_failure(self.settings.mdt);
+                    tracing::warn!("background work failed, to be tried again: {error}");
+                }
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    async fn round(&self, is_counted: &mut bool) -> Result<()> {
+        for session in self.leases.lost(self.settings.session_keep * 10) {
+            self.end(session).await?;
+        }
+        self.collect_orphans().await?;
+        self.collect_chunks().await?;
+        if !*is_counted {
+            self.count_inodes().await?;
+            *is_counted = true;
+        }
+        Ok(())
+    }
+
+    /// Deletes nameless files that no known session holds.
+    pub(crate) async fn collect_orphans(&self) -> Result<()> {
+        let sessions = self.sessions.ids();
+        for (file, session) in self.sessions.orphans().await? {
+            if session == NO_SESSION {
+                self.remove(file).await?;
+            } else if !sessions.contains(&session) {
+                self.release(file, session).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back what a session held of a nameless file.
+    pub(crate) async fn release(&self, file: FileId, session: SessionId) -> Result<()> {
+        self.in_background(async |view| ops::release(view, file, session).await).await
+    }
+
+    /// Deletes a nameless file, a bounded part at a time.
+    async fn remove(&self, file: FileId) -> Result<()> {
+        let mut is_done = false;
+        while !is_done {
+            self.in_background(async |view| {
+                is_done = chunks::clear(view, file, EXTENTS_PER_STEP).await?;
+                if is_done {
+                    if view.find_inode(file).await?.is_some() {
+                        view.inodes_delta -= 1;
+                    }
+                    view.delete(key::inode(file));
+                    view.delete(key::orphan(file, NO_SESSION));
+                }
+                Ok(())
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// Runs a change nobody asked for, again while others are in its way.
+    async fn in_background(
+        &self,
+        mut change: impl AsyncFnMut(&mut View<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let (caller, nobody) = (Caller::root(), BTreeSet::new());
+        let map = self.parts.map.current();
+        loop {
+            let scene = self.scene(NO_SESSION, Grant(0), &caller, &map.map, &nobody);
+            let mut view = View::new(&scene, self.parts.store.begin().await?);
+            let done = match change(&mut view).await {
+                Ok(()) => {
+                    let delta = view.inodes_delta;
+                    view.commit().await.map(|committed| (committed, delta))
+                }
+                Err(error) => Err(error),
+            };
+            match done {
+                Err(error) if error.is_conflict() => METRICS.conflicts.inc(),
+                Err(error) => return Err(error),
+                Ok((committed, delta)) => {
+                    self.inodes.fetch_add(delta, Ordering::Relaxed);
+                    committed.durable.await?;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Deletes chunks that were freed long enough ago, at their OSTs first.
+    pub(crate) async fn collect_chunks(&self) -> Result<()> {
+        let now_ms = chunks::millis(wall_time(&self.parts.world));
+        let until_ms = now_ms.saturating_sub(self.settings.freed_keep.as_millis() as u64);
+        let mut start = key::freed_from(0);
+        let end = key::freed_from(until_ms.saturating_add(1));
+        for _ in 0..STEPS_PER_ROUND {
+            let range = Range::new(start.clone(), end.clone());
+            let page = self.parts.store.begin().await?.scan(range, CHUNKS_PER_STEP).await?;
+            let Some((last, _)) = page.last() else { return Ok(()) };
+            start = [last.as_slice(), &[0]].concat();
+            let batch = Batch::read(page)?;
+            let failed = self.delete_objects(&batch).await;
+            self.delete_records(batch, &failed).await?;
+        }
+        Ok(())
+    }
+
+    /// Asks every OST. Those that did not do it are named.
+    async fn delete_objects(&self, batch: &Batch) -> BTreeSet<OstIndex> {
+        let mut failed = BTreeSet::new();
+        for (&ost, chunks) in &batch.objects {
+            match self.parts.remover.remove(ost, chunks.clone()).await {
+                Ok(()) => METRICS.chunks_freed.inc_by(chunks.len() as u64),
+                Err(error) => {
+                    tracing::info!(ost = ost.label(), "freed chunks stay for now: {error}");
+                    failed.insert(ost);
+                }
+            }
+        }
+        failed
+    }
+
+    async fn delete_records(&self, batch: Batch, failed: &BTreeSet<OstIndex>) -> Result<()> {
+        let mut transaction = self.parts.store.begin().await?;
+        for (freed, chunk, osts) in batch.records {
+            if osts.is_disjoint(failed) {
+                transaction.delete(freed);
+                transaction.delete(key::chunk(chunk));
+            }
+        }
+        transaction.commit().await?.durable.await?;
+        Ok(())
+    }
+
+    /// Counts the files that were there at the start. Those that come and go meanwhile count themselves.
+    async fn count_inodes(&self) -> Result<()> {
+        let first = FileId::new(self.settings.mdt, self.first_serial);
+        let noted = self.inodes.load(Ordering::Relaxed);
+        let mut count = 0;
+        let mut start = key::inode(FileId(0));
+        loop {
+            let range = Range::new(start, key::inode(first));
+            let page = self.parts.store.begin().await?.scan(range, 1024).await?;
+            let Some((last, _)) = page.last() else { break };
+            count += page.len() as i64;
+            start = [last.as_slice(), &[0]].concat();
+            tokio::task::yield_now().await;
+        }
+        let since = self.inodes.load(Ordering::Relaxed) - noted;
+        let total = count + since;
+        self.inodes.store(total, Ordering::Relaxed);
+        let note = move |superblock: &mut tieline_format::mdt::Superblock| {
+            superblock.inodes = total.max(0) as u64;
+        };
+        change_superblock(&*self.parts.store, note).await
+    }
+}
+
+impl Batch {
+    fn read(page: Vec<(Key, Vec<u8>)>) -> Result<Self> {
+        let mut batch = Self::default();
+        for (key, value) in page {
+            let Some((_, chunk)) = key::freed_parts(&key) else { continue };
+            let freed: Freed = decode(&value, || chunk.to_string())?;
+            let mut osts = BTreeSet::new();
+            for place in freed.places {
+                // Adopted files are not ours to delete.
+                if place.object == ObjectName::Chunk(chunk) && osts.insert(place.ost) {
+                    batch.objects.entry(place.ost).or_default().push(chunk);
+                }
+            }
+            batch.records.push((key, chunk, osts));
+        }
+        Ok(batch)
+    }
+}

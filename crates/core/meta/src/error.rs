@@ -1,0 +1,177 @@
+//! What an operation can fail with, and how that is told to the client.
+
+use tieline_format::RecordError;
+use tieline_types::extent::ExtentError;
+use tieline_types::layout::LayoutError;
+use tieline_types::{
+    ChunkId, ErrorKind, FileId, MdtIndex, Name, OstIndex, PoolName, SessionId, XattrName,
+};
+use tieline_wire::Failure;
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why an operation failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("no name `{name}` in directory {parent}")]
+    NoName { parent: FileId, name: Name },
+    #[error("file {id} has no name any more")]
+    Nameless { id: FileId },
+    #[error("name `{name}` is taken in directory {parent}")]
+    NameTaken { parent: FileId, name: Name },
+    #[error("name `{name}` in directory {parent} is where {mdt} is mounted", mdt = .mdt.label())]
+    Junction { parent: FileId, name: Name, mdt: MdtIndex },
+    #[error("file {id} is not a directory")]
+    NotDirectory { id: FileId },
+    #[error("file {id} is a directory")]
+    IsDirectory { id: FileId },
+    #[error("file {id} is a symbolic link")]
+    IsSymlink { id: FileId },
+    #[error("directory {id} is not empty")]
+    NotEmpty { id: FileId },
+    #[error("mode of {id} does not let uid {uid} {wish}")]
+    Denied { id: FileId, uid: u32, wish: &'static str },
+    #[error("only the owner of {id} or root may {wish}, not uid {uid}")]
+    NotOwner { id: FileId, uid: u32, wish: &'static str },
+    #[error("only root may {wish}, not uid {uid}")]
+    NotRoot { uid: u32, wish: &'static str },
+    #[error("file {id} does not exist any more")]
+    Stale { id: FileId },
+    #[error("file {id} belongs to {mdt}: look at the federation map", mdt = .id.mdt().label())]
+    OtherMdt { id: FileId },
+    #[error("{from} and {to} are on different MDTs: copy instead")]
+    CrossDevice { from: FileId, to: FileId },
+    #[error("file {id} has {limit} names, which is the most")]
+    TooManyNames { id: FileId, limit: usize },
+    #[error("directory {id} would be moved below itself")]
+    Cycle { id: FileId },
+    #[error("{what}")]
+    Invalid { what: &'static str },
+    #[error("{what}")]
+    TooLong { what: &'static str },
+    #[error("a file of {size} bytes would be too large")]
+    TooLarge { size: u64 },
+    #[error("the layout is not possible")]
+    Layout(#[from] LayoutError),
+    #[error("the extent is not possible")]
+    Extent(#[from] ExtentError),
+    #[error("file {id} has bytes already: its layout is settled")]
+    LayoutSettled { id: FileId },
+    #[error("pool {pool} does not exist: list pools with `tieline pool list`")]
+    NoPool { pool: PoolName },
+    #[error("{pool} has no OSTs: add some with `tieline pool add`")]
+    PoolEmpty { pool: PoolLabel },
+    #[error("every OST of {pool} is deactivated: activate one, or choose another pool")]
+    PoolInactive { pool: PoolLabel },
+    #[error("no OST of {pool} takes chunks now: {reasons}")]
+    PoolFull { pool: PoolLabel, reasons: String },
+    #[error("no OST {ost} is in the federation map", ost = .ost.label())]
+    NoOst { ost: OstIndex },
+    #[error("no attribute `{name}` on {id}")]
+    NoXattr { id: FileId, name: XattrName },
+    #[error("attribute `{name}` of {id} is there already")]
+    XattrTaken { id: FileId, name: XattrName },
+    #[error("attributes `{name}` are not kept: use the `user.` namespace")]
+    XattrNamespace { name: XattrName },
+    #[error("the attributes of {id} take more than {limit} bytes")]
+    XattrSpace { id: FileId, limit: usize },
+    #[error("chunk {chunk} was freed: fetch the extents again")]
+    ChunkGone { chunk: ChunkId },
+    #[error("chunk {chunk} is named with another session's grant")]
+    ChunkForeign { chunk: ChunkId },
+    #[error("chunk {chunk} is known with another length")]
+    ChunkLength { chunk: ChunkId },
+    #[error("session {session} is not known: open another")]
+    SessionLost { session: SessionId },
+    #[error("session {session} keeps {kept} answers unconfirmed: confirm some first")]
+    AnswersFull { session: SessionId, kept: usize },
+    #[error("the request met others {attempts} times: send it again")]
+    Contended { attempts: usize },
+    #[error("{op} is not a request for a metadata server")]
+    NotServed { op: &'static str },
+    #[error("the metadata store ended: {reason}; restart the server once the disk is well")]
+    Ended { reason: String },
+    #[error("{what} {id} cannot be read")]
+    Record { what: &'static str, id: String, source: RecordError },
+    #[error("{what} of {id} is missing")]
+    Missing { what: &'static str, id: String },
+    #[error("the metadata store did not do it")]
+    Store(#[from] tieline_kv::Error),
+}
+
+/// A pool in messages; any OST when none was named.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PoolLabel(pub Option<PoolName>);
+
+impl std::fmt::Display for PoolLabel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.0 {
+            Some(pool) => write!(f, "pool {pool}"),
+            None => f.write_str("the file system"),
+        }
+    }
+}
+
+impl Error {
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NoName { .. } | Self::Nameless { .. } | Self::NoPool { .. } => {
+                ErrorKind::NotFound
+            }
+            Self::NameTaken { .. } | Self::XattrTaken { .. } | Self::LayoutSettled { .. } => {
+                ErrorKind::Exists
+            }
+            Self::Junction { .. } => ErrorKind::Busy,
+            Self::NotDirectory { .. } => ErrorKind::NotDirectory,
+            Self::IsDirectory { .. } => ErrorKind::IsDirectory,
+            Self::IsSymlink { .. } => ErrorKind::SymlinkLoop,
+            Self::NotEmpty { .. } => ErrorKind::NotEmpty,
+            Self::Denied { .. } => ErrorKind::PermissionDenied,
+            Self::NotOwner { .. } | Self::NotRoot { .. } => ErrorKind::NotPermitted,
+            Self::Stale { .. } => ErrorKind::Stale,
+            Self::OtherMdt { .. } => ErrorKind::WrongServer,
+            Self::CrossDevice { .. } => ErrorKind::CrossDevice,
+            Self::TooManyNames { .. } => ErrorKind::TooManyLinks,
+            Self::Cycle { .. }
+            | Self::Invalid { .. }
+            | Self::Layout(_)
+            | Self::Extent(_)
+            | Self::NoOst { .. }
+            | Self::ChunkForeign { .. }
+            | Self::ChunkLength { .. } => ErrorKind::InvalidArgument,
+            Self::TooLong { .. } => ErrorKind::NameTooLong,
+            Self::TooLarge { .. } => ErrorKind::FileTooLarge,
+            Self::PoolEmpty { .. } | Self::PoolInactive { .. } => ErrorKind::OstInactive,
+            Self::PoolFull { .. } | Self::XattrSpace { .. } => ErrorKind::NoSpace,
+            Self::NoXattr { .. } => ErrorKind::NoAttribute,
+            Self::XattrNamespace { .. } => ErrorKind::NotSupported,
+            Self::ChunkGone { .. } => ErrorKind::Gone,
+            Self::SessionLost { .. } => ErrorKind::SessionLost,
+            Self::AnswersFull { .. } => ErrorKind::Overloaded,
+            Self::Contended { .. } => ErrorKind::Conflict,
+            Self::NotServed { .. } => ErrorKind::NotSupported,
+            Self::Ended { .. } | Self::Record { .. } | Self::Missing { .. } => {
+                ErrorKind::StorageFault
+            }
+            Self::Store(error) => error.kind(),
+        }
+    }
+
+    /// As a client is told: the whole chain, and which MDT says so.
+    pub fn into_failure(self, mdt: MdtIndex) -> Failure {
+        let mut detail = self.to_string();
+        let mut source = std::error::Error::source(&self);
+        while let Some(error) = source {
+            detail.push_str(": ");
+            detail.push_str(&error.to_string());
+            source = error.source();
+        }
+        detail.push_str(&format!(" ({})", mdt.label()));
+        Failure::new(self.kind(), detail)
+    }
+
+    /// Only another transaction was in the way: run it again.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Store(tieline_kv::Error::Conflict))
+    }
+}

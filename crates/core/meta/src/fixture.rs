@@ -1,0 +1,376 @@
+//! A whole MDT in memory for tests: two sites with four OSTs, clients that answer recalls as told.
+
+use crate::{Asker, Mdt, ObjectRemover, Parts, Recaller, Settings};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tieline_auth::{MapCell, MapSigner};
+use tieline_format::map::{FederationMap, Junction, Mdt as MdtInMap, Ost, Pool};
+use tieline_kv::{MemoryStore, Store};
+use tieline_types::{
+    Attributes, Caller, ChunkId, ChunkRef, ClientId, Content, ErrorKind, Extent, FileId, Gid,
+    Grant, MdtIndex, Mode, Name, ObjectName, OstIndex, Place, RequestNumber, SessionId, SetTime,
+    Uid, Version,
+};
+use tieline_wire::meta::*;
+use tieline_wire::notice::Recall;
+use tieline_wire::{Call, Failure, NoticeAnswer};
+use tieline_world::World;
+
+pub const ROOT: FileId = FileId(1);
+
+pub fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+pub fn user(uid: u32, gid: u32, groups: &[u32]) -> Caller {
+    Caller { uid: Uid(uid), gid: Gid(gid), groups: groups.iter().map(|&g| Gid(g)).collect() }
+}
+
+/// What a session does with a recall.
+#[derive(Clone, Debug, Default)]
+pub enum Manner {
+    /// Answers at once, naming what it has open.
+    #[default]
+    Answers,
+    /// Is connected and never answers.
+    Ignores,
+    /// Has no connection.
+    IsAway,
+}
+
+#[derive(Default)]
+pub struct Clients {
+    pub manners: Mutex<BTreeMap<SessionId, Manner>>,
+    pub open: Mutex<BTreeSet<(SessionId, FileId)>>,
+    /// Recalls in the order they came.
+    pub recalls: Mutex<Vec<(SessionId, Recall)>>,
+}
+
+impl Clients {
+    pub fn set(&self, session: SessionId, manner: Manner) {
+        self.manners.lock().unwrap().insert(session, manner);
+    }
+
+    pub fn open(&self, session: SessionId, file: FileId) {
+        self.open.lock().unwrap().insert((session, file));
+    }
+
+    /// Takes the units that were recalled from a session.
+    pub fn recalled(&self, session: SessionId) -> Vec<FileId> {
+        let mut recalls = self.recalls.lock().unwrap();
+        let (taken, left) = recalls.drain(..).partition(|(to, _)| *to == session);
+        *recalls = left;
+        let taken: Vec<(SessionId, Recall)> = taken;
+        taken.into_iter().map(|(_, recall)| recall.unit).collect()
+    }
+}
+
+#[async_trait::async_trait]
+impl Recaller for Clients {
+    async fn recall(
+        &self,
+        session: SessionId,
+        recall: Recall,
+        patience: Duration,
+    ) -> Option<NoticeAnswer> {
+        let files = recall.files.clone();
+        self.recalls.lock().unwrap().push((session, recall));
+        let manner = self.manners.lock().unwrap().get(&session).cloned().unwrap_or_default();
+        match manner {
+            Manner::Answers => {
+                let open = self.open.lock().unwrap();
+                let is_open = |file: &FileId| open.contains(&(session, *file));
+                let open = files.into_iter().filter(is_open).collect();
+                Some(NoticeAnswer { is_contended: false, open })
+            }
+            Manner::Ignores => {
+                tokio::time::sleep(patience).await;
+                None
+            }
+            Manner::IsAway => None,
+        }
+    }
+}
+
+#[derive(Default)]
+pub struct Remover {
+    pub removed: Mutex<Vec<(OstIndex, ChunkId)>>,
+    pub down: Mutex<BTreeSet<OstIndex>>,
+}
+
+#[async_trait::async_trait]
+impl ObjectRemover for Remover {
+    async fn remove(&self, ost: OstIndex, chunks: Vec<ChunkId>) -> Result<(), Failure> {
+        if self.down.lock().unwrap().contains(&ost) {
+            return Err(Failure::new(ErrorKind::Unreachable, "down"));
+        }
+        self.removed.lock().unwrap().extend(chunks.into_iter().map(|chunk| (ost, chunk)));
+        Ok(())
+    }
+}
+
+pub fn map() -> FederationMap {
+    let ost = |index, site: &str| Ost {
+        ost: OstIndex(index),
+        site: site.parse().unwrap(),
+        addresses: vec![],
+        is_active: true,
+    };
+    let mdt = |index, home: &str| MdtInMap {
+        mdt: MdtIndex(index),
+        home: home.parse().unwrap(),
+        addresses: vec![],
+    };
+    let pool = |name: &str, osts: &[u16]| Pool {
+        name: name.parse().unwrap(),
+        osts: osts.iter().map(|&index| OstIndex(index)).collect(),
+    };
+    FederationMap {
+        fs: "extenci".parse().unwrap(),
+        version: Version(1),
+        mdts: vec![mdt(0, "uf"), mdt(1, "fnal")],
+        junctions: vec![Junction { parent: ROOT, name: name("fnal"), mdt: MdtIndex(1) }],
+        osts: vec![ost(0, "uf"), ost(1, "uf"), ost(2, "fnal"), ost(3, "fnal")],
+        pools: vec![pool("uf", &[0, 1]), pool("empty", &[])],
+    }
+}
+
+/// A running MDT and what it is plugged into.
+pub struct House {
+    pub mdt: Arc<Mdt>,
+    pub store: MemoryStore,
+    pub world: World,
+    pub clients: Arc<Clients>,
+    pub remover: Arc<Remover>,
+    pub cell: MapCell,
+}
+
+impl House {
+    pub async fn new() -> Self {
+        Self::with(MemoryStore::new()).await
+    }
+
+    /// Starts on a store that may have been used before.
+    pub async fn with(store: MemoryStore) -> Self {
+        let (world, _) = World::local(7);
+        let signer = MapSigner::new([7; 32]);
+        let cell = MapCell::new(signer.verifier(), signer.sign(&map())).unwrap();
+        let (clients, remover) = (Arc::<Clients>::default(), Arc::<Remover>::default());
+        let parts = Parts {
+            store: Arc::new(store.clone()),
+            world: world.clone(),
+            map: cell.clone(),
+            recaller: clients.clone(),
+            remover: remover.clone(),
+        };
+        let mdt = Mdt::start(parts, Settings::default()).await.unwrap();
+        Self { mdt, store, world, clients, remover, cell }
+    }
+
+    /// The server dies and starts again on the same store.
+    pub async fn restarted(self) -> Self {
+        Self::with(self.store).await
+    }
+
+    pub async fn client(&self) -> Client {
+        self.client_named(self.world.random(), None).await
+    }
+
+    pub async fn client_named(&self, id: u64, session: Option<SessionId>) -> Client {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&id.to_le_bytes());
+        let opened = self.mdt.open_session(ClientId(bytes), session, "test").await.unwrap();
+        Client {
+            mdt: self.mdt.clone(),
+            session: opened.session,
+            grant: opened.grant,
+            is_resumed: opened.is_resumed,
+            caller: Caller::root(),
+            next: Arc::new(AtomicU64::new(1)),
+        }
+    }
+
+    /// Every record of the store.
+    pub async fn dump(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let all = tieline_kv::Range::new(vec![0], vec![0xff]);
+        self.store.begin().await.unwrap().scan(all, usize::MAX).await.unwrap()
+    }
+
+    /// How many records of a kind there are.
+    pub async fn count(&self, kind: u8) -> usize {
+        self.dump().await.iter().filter(|(key, _)| key[0] == kind).count()
+    }
+}
+
+/// A client's session, acting for one caller.
+#[derive(Clone)]
+pub struct Client {
+    pub mdt: Arc<Mdt>,
+    pub session: SessionId,
+    pub grant: Grant,
+    pub is_resumed: bool,
+    pub caller: Caller,
+    pub next: Arc<AtomicU64>,
+}
+
+impl Client {
+    /// The same session on behalf of another caller.
+    pub fn by(&self, caller: &Caller) -> Self {
+        Self { caller: caller.clone(), ..self.clone() }
+    }
+
+    pub fn number(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub async fn call<C: Call>(&self, call: C) -> Result<C::Reply, Failure> {
+        self.call_numbered(self.number(), call).await
+    }
+
+    pub async fn call_numbered<C: Call>(&self, number: u64, call: C) -> Result<C::Reply, Failure> {
+        let asker = Asker {
+            session: self.session,
+            number: RequestNumber(number),
+            caller: self.caller.clone(),
+            answered_below: RequestNumber(1),
+        };
+        let body = self.mdt.call(&asker, call.into()).await?;
+        Ok(tieline_wire::decode(&body).unwrap())
+    }
+
+    pub async fn kind_of<C: Call>(&self, call: C) -> Option<ErrorKind> {
+        self.call(call).await.err().map(|failure| failure.kind)
+    }
+
+    // The shortest ways to common requests.
+
+    pub async fn lookup(&self, parent: FileId, text: &str) -> EntryReply {
+        self.call(Lookup { parent, name: name(text) }).await.unwrap()
+    }
+
+    pub async fn id(&self, parent: FileId, text: &str) -> Option<FileId> {
+        self.lookup(parent, text).await.attributes.map(|attributes| attributes.id)
+    }
+
+    pub async fn stat(&self, id: FileId) -> Attributes {
+        self.call(GetAttributes { id }).await.unwrap().attributes
+    }
+
+    pub async fn mkdir(&self, parent: FileId, text: &str) -> FileId {
+        self.call(mkdir(parent, text, 0o755)).await.unwrap().attributes.unwrap().id
+    }
+
+    pub async fn create(&self, parent: FileId, text: &str) -> FileId {
+        self.call(create(parent, text, 0o644)).await.unwrap().open.attributes.id
+    }
+
+    pub async fn list(&self, id: FileId) -> Vec<String> {
+        let call = ReadDirectory { id, after: None, limit: 4096, is_plus: false };
+        let reply = self.call(call).await.unwrap();
+        reply.entries.iter().map(|entry| entry.name.to_string()).collect()
+    }
+
+    pub async fn commit(&self, id: FileId, extents: Vec<Extent>) -> Attributes {
+        self.call(commit(id, extents)).await.unwrap().attributes
+    }
+
+    pub async fn extents(&self, id: FileId) -> Vec<Extent> {
+        let call = GetExtents { id, offset: 0, limit: 1024 };
+        self.call(call).await.unwrap().page.extents
+    }
+
+    /// `length` bytes at `offset` in a chunk of their own.
+    pub fn chunk(&self, serial: u64, offset: u64, length: u64) -> Extent {
+        let chunk = ChunkId { mdt: MdtIndex(0), grant: self.grant, serial };
+        let object = ObjectName::Chunk(chunk);
+        let place = Place { ost: OstIndex(0), object, offset: 0, length, is_stale: false };
+        let content = Content::Chunk(ChunkRef {
+            chunk,
+            length,
+            skip: 0,
+            places: vec![place],
+            digest: None,
+            adler32: None,
+            checks: None,
+        });
+        Extent { offset, length, content }
+    }
+}
+
+pub fn inline(offset: u64, bytes: &[u8]) -> Extent {
+    Extent { offset, length: bytes.len() as u64, content: Content::Inline(bytes.to_vec()) }
+}
+
+pub fn hole(offset: u64, length: u64) -> Extent {
+    Extent { offset, length, content: Content::Hole }
+}
+
+pub fn create(parent: FileId, text: &str, mode: u32) -> Create {
+    Create {
+        parent,
+        name: name(text),
+        mode: Mode::new(mode),
+        umask: Mode::new(0),
+        is_exclusive: true,
+        layout: None,
+    }
+}
+
+pub fn mkdir(parent: FileId, text: &str, mode: u32) -> MakeDirectory {
+    MakeDirectory { parent, name: name(text), mode: Mode::new(mode), umask: Mode::new(0) }
+}
+
+pub fn symlink(parent: FileId, text: &str, target: &str) -> MakeSymlink {
+    MakeSymlink { parent, name: name(text), target: target.as_bytes().to_vec() }
+}
+
+pub fn link(id: FileId, parent: FileId, text: &str) -> Link {
+    Link { id, parent, name: name(text) }
+}
+
+pub fn unlink(parent: FileId, text: &str) -> Unlink {
+    Unlink { parent, name: name(text), keep: None }
+}
+
+pub fn rmdir(parent: FileId, text: &str) -> RemoveDirectory {
+    RemoveDirectory { parent, name: name(text) }
+}
+
+pub fn rename(from: (FileId, &str), to: (FileId, &str)) -> Rename {
+    Rename {
+        from_parent: from.0,
+        from_name: name(from.1),
+        to_parent: to.0,
+        to_name: name(to.1),
+        mode: RenameMode::Replace,
+        keep: None,
+    }
+}
+
+pub fn commit(id: FileId, extents: Vec<Extent>) -> Commit {
+    Commit { id, extents, size_min: 0, mtime: SetTime::Now, clears_setid: false }
+}
+
+/// Changes nothing: to be filled in.
+pub fn setattr(id: FileId) -> SetAttributes {
+    SetAttributes {
+        id,
+        mode: None,
+        uid: None,
+        gid: None,
+        size: None,
+        atime: None,
+        mtime: None,
+        is_handle: false,
+    }
+}
+
+pub fn chmod(id: FileId, mode: u32) -> SetAttributes {
+    SetAttributes { mode: Some(Mode::new(mode)), ..setattr(id) }
+}
+
+pub fn truncate(id: FileId, size: u64) -> SetAttributes {
+    SetAttributes { size: Some(size), ..setattr(id) }
+}

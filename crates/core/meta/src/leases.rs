@@ -1,0 +1,390 @@
+//! Who may believe what for how long.
+//!
+//! A lease unit is a directory: its own attributes, its names, and the attributes and extents of what is in it and no
+//! directory; a file without names is a unit of its own. A session's leases are good from one frame of it to the next within
+//! the lease time. A lease that ran out is taken away only when a change is in its way.
+//!
+//! A change ([`Change`]) covers its units before it commits: from then on nobody gets a lease on them, and whoever held one
+//! before is known and must be asked. A reader gets a lease only if what it read is what is true: no change is under way on
+//! the unit and none was committed since ([`LeaseTable::grant`]).
+//!
+//! Knows no store and sends nothing: holders are named, the service asks them. Time is tokio's.
+//!
+//! Invariants: at no time does a session other than the changing one hold a unit under a change, except those that are
+//! being asked; the table is bounded, and a lease that finds no room is simply not granted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tieline_telemetry::metrics::METRICS;
+use tieline_types::{FileId, SessionId, Version};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// Units one session may hold.
+const UNITS_PER_SESSION_MAX: usize = 100_000;
+/// Units held in all: about 100 bytes each.
+const UNITS_MAX: usize = 2_000_000;
+/// Units whose last change is remembered exactly; for others the latest forgotten change counts.
+const CHANGED_MAX: usize = 16_384;
+
+pub struct LeaseTable {
+    lease: Duration,
+    inner: Mutex<Inner>,
+    /// Wakes those who wait for a lease to end.
+    ended: Notify,
+}
+
+#[derive(Default)]
+struct Inner {
+    sessions: BTreeMap<SessionId, Held>,
+    holders: BTreeMap<FileId, BTreeSet<SessionId>>,
+    /// Units under a change, by the sessions that change them.
+    changing: BTreeMap<FileId, BTreeMap<SessionId, u32>>,
+    /// Files that are about to lose their last name.
+    losing: BTreeMap<FileId, u32>,
+    changed: BTreeMap<FileId, Version>,
+    changed_order: BTreeSet<(Version, FileId)>,
+    /// The latest change that was forgotten.
+    changed_floor: Version,
+    total: usize,
+    /// Sessions of before the start that have not come back: what they believe is not known.
+    missing: BTreeSet<SessionId>,
+    grace_until: Option<Instant>,
+}
+
+struct Held {
+    units: BTreeSet<FileId>,
+    heard: Instant,
+    /// Did not answer a recall in time: what it says later counts no more.
+    is_barred: bool,
+}
+
+/// Who must be asked before a unit changes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Holder {
+    pub session: SessionId,
+    pub unit: FileId,
+}
+
+impl LeaseTable {
+    /// After a start, sessions of before it may still believe things: they are `missing` until they come back.
+    pub fn new(lease: Duration, missing: BTreeSet<SessionId>) -> Arc<Self> {
+        let grace_until = (!missing.is_empty()).then(|| Instant::now() + lease);
+        let heard = Instant::now();
+        let held = || Held { units: BTreeSet::new(), heard, is_barred: false };
+        let sessions = missing.iter().map(|&session| (session, held())).collect();
+        let inner = Inner { sessions, missing, grace_until, ..Inner::default() };
+        Arc::new(Self { lease, inner: Mutex::new(inner), ended: Notify::new() })
+    }
+
+    /// A session begins, or begins anew after a lost connection: it holds nothing.
+    pub fn open(&self, session: SessionId) {
+        let mut inner = self.lock();
+        inner.drop_session(session);
+        let held = Held { units: BTreeSet::new(), heard: Instant::now(), is_barred: false };
+        inner.sessions.insert(session, held);
+        drop(inner);
+        self.ended.notify_waiters();
+    }
+
+    pub fn close(&self, session: SessionId) {
+        self.lock().drop_session(session);
+        self.ended.notify_waiters();
+    }
+
+    /// A frame came: the session's leases are good for as long again.
+    pub fn heard(&self, session: SessionId) {
+        if let Some(held) = self.lock().sessions.get_mut(&session)
+            && !held.is_barred
+        {
+            held.heard = Instant::now();
+        }
+    }
+
+    /// It did not answer: its requests are refused from now on, and its leases run out.
+    pub fn bar(&self, session: SessionId) {
+        if let Some(held) = self.lock().sessions.get_mut(&session) {
+            held.is_barred = true;
+        }
+    }
+
+    pub fn is_barred(&self, session: SessionId) -> bool {
+        self.lock().sessions.get(&session).is_some_and(|held| held.is_barred)
+    }
+
+    /// Grants a reader those of `units` that are as they were at `as_of`.
+    pub fn grant(&self, session: SessionId, units: &[FileId], as_of: Version) -> Vec<FileId> {
+        let mut inner = self.lock();
+        let is_current =
+            |inner: &Inner, unit| inner.is_quiet(unit, None) && inner.changed_at(unit) <= as_of;
+        inner.grant(session, units, is_current)
+    }
+
+    /// Was the unit changed after `as_of`?
+    pub fn is_overtaken(&self, unit: FileId, as_of: Version) -> bool {
+        self.lock().changed_at(unit) > as_of
+    }
+
+    /// Waits while a change is under way that takes the file's last name.
+    pub async fn not_losing(&self, file: FileId) {
+        loop {
+            let notified = self.ended.notified();
+            tokio::pin!(notified);
+            notified.as_mut().enable();
+            if !self.lock().losing.contains_key(&file) {
+                return;
+            }
+            notified.await;
+        }
+    }
+
+    /// Waits until nothing was heard of the session for the lease time.
+    pub async fn silent(&self, session: SessionId) {
+        loop {
+            let heard = self.lock().sessions.get(&session).map(|held| held.heard);
+            let Some(deadline) = heard.map(|heard| heard + self.lease) else { return };
+            if Instant::now() >= deadline {
+                return;
+            }
+            tokio::time::sleep_until(deadline).await;
+        }
+    }
+
+    /// Sessions that did not answer a recall, and those silent for longer than `limit`.
+    pub fn lost(&self, limit: Duration) -> Vec<SessionId> {
+        let inner = self.lock();
+        let is_lost = |held: &Held| {
+            let silence = held.heard.elapsed();
+            silence > limit || (held.is_barred && silence >= self.lease)
+        };
+        inner.sessions.iter().filter(|(_, held)| is_lost(held)).map(|(id, _)| *id).collect()
+    }
+
+    #[cfg(test)]
+    pub fn holds(&self, session: SessionId, unit: FileId) -> bool {
+        self.lock().sessions.get(&session).is_some_and(|held| held.units.contains(&unit))
+    }
+
+    /// The holder answered: it forgot what it believed.
+    pub fn taken_back(&self, holder: Holder) {
+        self.lock().release(holder.session, holder.unit);
+        self.ended.notify_waiters();
+    }
+
+    /// Begins a change by a session.
+    pub fn change(self: &Arc<Self>, session: SessionId) -> Change {
+        Change { table: self.clone(), session, units: BTreeSet::new(), losing: BTreeSet::new() }
+    }
+
+    /// Waits until the holder's lease has run out or was given back. True if it ran out.
+    pub async fn ended(&self, holder: Holder) -> bool {
+        loop {
+            let notified = self.ended.notified();
+            tokio::pin!(notified);
+            notified.as_mut().enable();
+            let deadline = match self.lock().sessions.get(&holder.session) {
+                Some(held) if held.units.contains(&holder.unit) => held.heard + self.lease,
+                _ => return false,
+            };
+            if Instant::now() >= deadline {
+                return true;
+            }
+            tokio::select! {
+                biased;
+                () = notified => {}
+                () = tokio::time::sleep_until(deadline) => {}
+            }
+        }
+    }
+
+    /// A session of before the start is back, or was ended.
+    pub fn found(&self, session: SessionId) {
+        let mut inner = self.lock();
+        inner.missing.remove(&session);
+        drop(inner);
+        self.ended.notify_waiters();
+    }
+
+    /// Waits until nobody can believe anything from before the start.
+    pub async fn grace_over(&self) {
+        loop {
+            let notified = self.ended.notified();
+            tokio::pin!(notified);
+            notified.as_mut().enable();
+            let deadline = {
+                let mut inner = self.lock();
+                let Some(deadline) = inner.grace_until else { return };
+                if inner.missing.is_empty() || Instant::now() >= deadline {
+                    inner.grace_until = None;
+                    return;
+                }
+                deadline
+            };
+            tokio::select! {
+                biased;
+                () = notified => {}
+                () = tokio::time::sleep_until(deadline) => {}
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    /// No other session than `except` changes the unit.
+    fn is_quiet(&self, unit: FileId, except: Option<SessionId>) -> bool {
+        let changers = self.changing.get(&unit);
+        changers.is_none_or(|by| by.keys().all(|session| Some(*session) == except))
+    }
+
+    fn changed_at(&self, unit: FileId) -> Version {
+        self.changed.get(&unit).copied().unwrap_or(self.changed_floor)
+    }
+
+    fn grant(
+        &mut self,
+        session: SessionId,
+        units: &[FileId],
+        is_current: impl Fn(&Self, FileId) -> bool,
+    ) -> Vec<FileId> {
+        let mut granted = vec![];
+        for &unit in units {
+            let current = is_current(self, unit);
+            let Some(held) = self.sessions.get_mut(&session) else { break };
+            let has_room = held.units.len() < UNITS_PER_SESSION_MAX && self.total < UNITS_MAX;
+            let holds = held.units.contains(&unit);
+            if held.is_barred || !current || !(has_room || holds) {
+                continue;
+            }
+            if held.units.insert(unit) {
+                self.total += 1;
+                self.holders.entry(unit).or_default().insert(session);
+                METRICS.leases.inc();
+            }
+            granted.push(unit);
+        }
+        granted
+    }
+
+    fn release(&mut self, session: SessionId, unit: FileId) {
+        let held = self.sessions.get_mut(&session);
+        if !held.is_some_and(|held| held.units.remove(&unit)) {
+            return;
+        }
+        self.total -= 1;
+        METRICS.leases.dec();
+        if let Some(holders) = self.holders.get_mut(&unit) {
+            holders.remove(&session);
+            if holders.is_empty() {
+                self.holders.remove(&unit);
+            }
+        }
+    }
+
+    fn drop_session(&mut self, session: SessionId) {
+        let units = self.sessions.get(&session).map(|held| held.units.clone());
+        for unit in units.into_iter().flatten() {
+            self.release(session, unit);
+        }
+        self.sessions.remove(&session);
+    }
+
+    fn note_change(&mut self, unit: FileId, version: Version) {
+        let version = version.max(self.changed_at(unit));
+        if let Some(before) = self.changed.insert(unit, version) {
+            self.changed_order.remove(&(before, unit));
+        }
+        self.changed_order.insert((version, unit));
+        while self.changed.len() > CHANGED_MAX {
+            let Some((version, unit)) = self.changed_order.pop_first() else { break };
+            self.changed.remove(&unit);
+            self.changed_floor = self.changed_floor.max(version);
+        }
+    }
+}
+
+/// A change under way. Dropped, it is over (and came to nothing unless [`Change::committed`] was said).
+pub struct Change {
+    table: Arc<LeaseTable>,
+    session: SessionId,
+    units: BTreeSet<FileId>,
+    losing: BTreeSet<FileId>,
+}
+
+impl Change {
+    /// The change takes a file's last name: those who open it now wait for what becomes of it.
+    pub fn lose(&mut self, file: FileId) {
+        if self.losing.insert(file) {
+            *self.table.lock().losing.entry(file).or_default() += 1;
+        }
+    }
+
+    /// Covers more units, and names the sessions that still hold them, the changing one left out.
+    pub fn cover(&mut self, units: impl IntoIterator<Item = FileId>) -> Vec<Holder> {
+        let mut inner = self.table.lock();
+        let mut holders = vec![];
+        for unit in units {
+            if self.units.insert(unit) {
+                *inner.changing.entry(unit).or_default().entry(self.session).or_default() += 1;
+            }
+            let held_by = inner.holders.get(&unit).into_iter().flatten();
+            let others = held_by.filter(|session| **session != self.session);
+            holders.extend(others.map(|&session| Holder { session, unit }));
+        }
+        holders
+    }
+
+    /// It was committed: what was read before is no ground for a lease.
+    pub fn committed(&self, version: Version) {
+        let mut inner = self.table.lock();
+        for &unit in &self.units {
+            inner.note_change(unit, version);
+        }
+    }
+
+    /// Grants the changing session what its own reply tells, unless others change it at the same time.
+    pub fn grant(&self, units: &[FileId]) -> Vec<FileId> {
+        let session = self.session;
+        let mut inner = self.table.lock();
+        inner.grant(session, units, |inner, unit| {
+            self.units.contains(&unit) && inner.is_quiet(unit, Some(session))
+        })
+    }
+}
+
+impl Drop for Change {
+    fn drop(&mut self) {
+        let mut inner = self.table.lock();
+        for file in &self.losing {
+            if let Some(count) = inner.losing.get_mut(file) {
+                *count -= 1;
+                if *count == 0 {
+                    inner.losing.remove(file);
+                }
+            }
+        }
+        for unit in &self.units {
+            let Some(changers) = inner.changing.get_mut(unit) else { continue };
+            if let Some(count) = changers.get_mut(&self.session) {
+                *count -= 1;
+                if *count == 0 {
+                    changers.remove(&self.session);
+                }
+            }
+            if changers.is_empty() {
+                inner.changing.remove(unit);
+            }
+        }
+        drop(inner);
+        if !self.losing.is_empty() {
+            self.table.ended.notify_waiters();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

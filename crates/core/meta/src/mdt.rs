@@ -1,0 +1,243 @@
+//! One served MDT: its start, its sessions, and what its parts share.
+
+use crate::error::Error;
+use crate::leases::LeaseTable;
+use crate::names::new_root;
+use crate::opens::OpenTable;
+use crate::placement::{Placement, wall_time};
+use crate::serials::{Counter, Serials};
+use crate::sessions::SessionTable;
+use crate::settings::Settings;
+use crate::{Opened, Parts, StartError};
+use std::collections::BTreeSet;
+use std::sync::atomic::AtomicI64;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use tieline_format::mdt::{Superblock, key};
+use tieline_format::{Record, RecordError};
+use tieline_kv::Transaction;
+use tieline_types::{ClientId, ErrorKind, FileId, SessionId, Time};
+use tieline_wire::Failure;
+use tieline_wire::data::OstState;
+
+/// One served MDT. All methods may be called from many tasks.
+pub struct Mdt {
+    pub(crate) parts: Parts,
+    pub(crate) settings: Settings,
+    pub(crate) leases: Arc<LeaseTable>,
+    pub(crate) sessions: SessionTable,
+    pub(crate) opens: OpenTable,
+    pub(crate) serials: Serials,
+    pub(crate) placement: Placement,
+    pub(crate) turns: Turns,
+    /// Files of every kind.
+    pub(crate) inodes: AtomicI64,
+    /// Files below this serial were made before the start.
+    pub(crate) first_serial: u64,
+    /// Sessions of before the start: what they have open is not known.
+    old_sessions: Mutex<BTreeSet<SessionId>>,
+    boot: u64,
+    pub(crate) ended: OnceLock<(ErrorKind, String)>,
+}
+
+/// Mutations of one file take turns, so that they do not keep running into each other.
+pub(crate) struct Turns(Vec<tokio::sync::Mutex<()>>);
+
+impl Turns {
+    /// Files share turns, which costs little with so many.
+    const SHARDS: u64 = 256;
+
+    fn new() -> Self {
+        Self((0..Self::SHARDS).map(|_| tokio::sync::Mutex::default()).collect())
+    }
+
+    pub async fn take(&self, file: FileId) -> Option<tokio::sync::MutexGuard<'_, ()>> {
+        match self.0.get((file.0 % Self::SHARDS) as usize) {
+            Some(turn) => Some(turn.lock().await),
+            None => None,
+        }
+    }
+}
+
+impl Mdt {
+    /// Opens the store, or makes a new MDT with a root directory in an empty one.
+    pub async fn start(parts: Parts, settings: Settings) -> Result<Arc<Self>, StartError> {
+        let store = parts.store.clone();
+        let superblock = open_superblock(&parts, &settings).await?;
+        let wrong = |error| start_error(store.describe(), error);
+        let sessions = SessionTable::load(store.clone()).await.map_err(wrong)?;
+        let old_sessions = sessions.ids();
+        tracing::info!(
+            mdt = settings.mdt.label(),
+            boot = superblock.boot,
+            sessions = old_sessions.len(),
+            store = store.describe(),
+            "metadata target started"
+        );
+        Ok(Arc::new(Self {
+            leases: LeaseTable::new(settings.lease, old_sessions.clone()),
+            sessions,
+            opens: OpenTable::default(),
+            serials: Serials::new(store, Counter::File),
+            placement: Placement::new(parts.world.clone()),
+            turns: Turns::new(),
+            inodes: AtomicI64::new(superblock.inodes as i64),
+            first_serial: superblock.file_serial,
+            old_sessions: Mutex::new(old_sessions),
+            boot: superblock.boot,
+            ended: OnceLock::new(),
+            parts,
+            settings,
+        }))
+    }
+
+    /// Opens a session, or resumes the one the client names.
+    pub async fn open_session(
+        &self,
+        client: ClientId,
+        session: Option<SessionId>,
+        description: &str,
+    ) -> Result<Opened, Failure> {
+        let known = session.filter(|&session| !self.leases.is_barred(session));
+        let resumed =
+            known.and_then(|session| Some((session, self.sessions.resume(session, client)?)));
+        let is_resumed = resumed.is_some();
+        let (session, grant) = match resumed {
+            Some(resumed) => resumed,
+            None => {
+                let now = wall_time(&self.parts.world);
+                self.sessions.open(client, description, now).await.map_err(|error| {
+                    self.note(&error);
+                    error.into_failure(self.settings.mdt)
+                })?
+            }
+        };
+        // Whatever it held, the answers and recalls of the old connection may be lost.
+        self.leases.open(session);
+        self.leases.found(session);
+        let (boot, lease) = (self.boot, self.settings.lease);
+        tracing::info!(session = session.0, is_resumed, "session opened: {description}");
+        Ok(Opened { session, grant, is_resumed, boot, lease })
+    }
+
+    /// A frame came from the session: its leases are good for as long again.
+    pub fn heard(&self, session: SessionId) {
+        self.leases.heard(session);
+    }
+
+    /// The session's connection is gone. Its leases run on until they expire.
+    pub fn disconnected(&self, session: SessionId) {
+        tracing::info!(session = session.0, "session lost its connection");
+    }
+
+    /// The session is over: leases, answers and orphans are given back.
+    pub async fn end_session(&self, session: SessionId) -> Result<(), Failure> {
+        let ended = self.end(session).await;
+        ended.map_err(|error| {
+            self.note(&error);
+            error.into_failure(self.settings.mdt)
+        })
+    }
+
+    pub(crate) async fn end(&self, session: SessionId) -> Result<(), Error> {
+        if !self.sessions.forget(session) {
+            return Ok(());
+        }
+        self.leases.close(session);
+        self.leases.found(session);
+        self.opens.end(session);
+        self.old_sessions.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
+        for (file, keeper) in self.sessions.orphans().await? {
+            if keeper == session {
+                self.release(file, keeper).await?;
+            }
+        }
+        self.sessions.delete(session).await?;
+        tracing::info!(session = session.0, "session ended");
+        Ok(())
+    }
+
+    pub(crate) fn old_sessions(&self) -> BTreeSet<SessionId> {
+        self.old_sessions.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What an OSS said of its OSTs just now; placement and `Usage` use it for a minute.
+    pub fn observe(&self, states: Vec<OstState>) {
+        self.placement.observe(states);
+    }
+
+    /// For `/health`: why this MDT cannot serve, if so.
+    pub fn trouble(&self) -> Option<(ErrorKind, String)> {
+        self.ended.get().cloned()
+    }
+}
+
+/// Reads the superblock, or writes the first one; counts the start.
+async fn open_superblock(parts: &Parts, settings: &Settings) -> Result<Superblock, StartError> {
+    let store = parts.store.describe();
+    let failed = |source| StartError::Store { store: store.clone(), source };
+    let mut transaction = parts.store.begin().await.map_err(failed)?;
+    let values = transaction.read(&[key::superblock()]).await.map_err(failed)?;
+    let now = wall_time(&parts.world);
+    let mut superblock = match values.into_iter().next().flatten() {
+        Some(value) => {
+            let damaged = |source| StartError::Record { store: store.clone(), source };
+            let superblock = Superblock::from_bytes(&value).map_err(damaged)?;
+            check_superblock(&superblock, parts, settings)?;
+            superblock
+        }
+        None => make_mdt(&mut *transaction, parts, settings, now),
+    };
+    superblock.boot += 1;
+    superblock.version_serial = transaction.version().0;
+    transaction.put(key::superblock(), superblock.to_bytes());
+    let committed = transaction.commit().await.map_err(failed)?;
+    committed.durable.await.map_err(failed)?;
+    Ok(superblock)
+}
+
+fn check_superblock(
+    superblock: &Superblock,
+    parts: &Parts,
+    settings: &Settings,
+) -> Result<(), StartError> {
+    let store = parts.store.describe();
+    if superblock.features != 0 {
+        return Err(StartError::Features { store, features: superblock.features });
+    }
+    let fs = parts.map.current().map.fs.clone();
+    if superblock.mdt != settings.mdt || superblock.fs != fs {
+        let found = format!("{} of {}", superblock.mdt.label(), superblock.fs);
+        let wanted = format!("{} of {fs}", settings.mdt.label());
+        return Err(StartError::OtherMdt { store, found, wanted });
+    }
+    Ok(())
+}
+
+/// A new MDT: a root directory, and counters that start behind it.
+fn make_mdt(
+    transaction: &mut dyn Transaction,
+    parts: &Parts,
+    settings: &Settings,
+    now: Time,
+) -> Superblock {
+    let root = FileId::root_of(settings.mdt);
+    transaction.put(key::inode(root), new_root(now).to_bytes());
+    Superblock {
+        fs: parts.map.current().map.fs.clone(),
+        mdt: settings.mdt,
+        file_serial: FileId::ROOT_SERIAL + 1,
+        session_serial: 1,
+        features: 0,
+        boot: 0,
+        version_serial: 0,
+        inodes: 1,
+    }
+}
+
+fn start_error(store: String, error: Error) -> StartError {
+    match error {
+        Error::Store(source) => StartError::Store { store, source },
+        Error::Record { source, .. } => StartError::Record { store, source },
+        _ => StartError::Record { store, source: RecordError::Short { kind: "session" } },
+    }
+}

@@ -1,0 +1,216 @@
+//! Adding and removing names: what all operations on names do alike.
+//!
+//! Errors come in Linux's order: the directory, the right to search it, the name itself, then the right to change it.
+//!
+//! Invariants: link counts equal names; a directory's count of entries and its subdirectories' links move with its
+//! entries in one transaction; a change of names advances the directory's version.
+
+use crate::chunks;
+use crate::error::{Error, Result};
+use crate::permission::{self, SEARCH, WRITE};
+use crate::view::View;
+use tieline_format::mdt::{Entry, Inode, NO_SESSION, NameOf, Orphan, key};
+use tieline_types::{FileId, FileKind, Gid, Layout, Mode, Name, Uid};
+
+/// Names one file may have. They are in its record, which so stays well below what a store takes as one value.
+pub const NAMES_MAX: usize = 1024;
+
+/// A directory that a new name may be added to.
+pub async fn parent_for_new(view: &mut View<'_>, parent: FileId, name: &Name) -> Result<Inode> {
+    let (inode, entry) = view.directory_and_entry(parent, name).await?;
+    permission::check(parent, &inode, view.scene.caller, SEARCH)?;
+    if entry.is_some() || view.scene.junction(parent, name).is_some() {
+        return Err(Error::NameTaken { parent, name: name.clone() });
+    }
+    permission::check(parent, &inode, view.scene.caller, WRITE | SEARCH)?;
+    Ok(inode)
+}
+
+/// A directory and what stands in it under a name that is to be changed.
+pub async fn parent_and_entry(
+    view: &mut View<'_>,
+    parent: FileId,
+    name: &Name,
+) -> Result<(Inode, Entry)> {
+    let (inode, entry) = view.directory_and_entry(parent, name).await?;
+    permission::check(parent, &inode, view.scene.caller, SEARCH)?;
+    if let Some(mdt) = view.scene.junction(parent, name) {
+        return Err(Error::Junction { parent, name: name.clone(), mdt });
+    }
+    let entry = entry.ok_or_else(|| Error::NoName { parent, name: name.clone() })?;
+    Ok((inode, entry))
+}
+
+/// What a new file is made of.
+pub struct NewFile {
+    pub kind: FileKind,
+    pub mode: Mode,
+    pub umask: Mode,
+    pub device: u32,
+    pub target: Option<Vec<u8>>,
+    pub layout: Option<Layout>,
+}
+
+/// Makes a file in a directory that [`parent_for_new`] gave.
+pub async fn add_file(
+    view: &mut View<'_>,
+    (parent_id, mut parent): (FileId, Inode),
+    name: &Name,
+    new: NewFile,
+) -> Result<(FileId, Inode)> {
+    let id = view.new_id().await?;
+    let now = view.scene.now;
+    let (mode, gid) = mode_and_group(view, &parent, &new);
+    let mut inode = Inode {
+        kind: new.kind,
+        mode,
+        uid: view.scene.caller.uid,
+        gid,
+        links: if new.kind == FileKind::Directory { 2 } else { 1 },
+        size: new.target.as_ref().map_or(0, |target| target.len() as u64),
+        stored: 0,
+        device: new.device,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        btime: now,
+        version: view.version(),
+        names: vec![NameOf { parent: parent_id, name: name.clone() }],
+        layout: new.layout,
+        stripe: vec![],
+        target: new.target,
+        entries: 0,
+        project: 0,
+    };
+    inode.version = view.next_version(&inode);
+    view.put_inode(id, &inode);
+    view.inodes_delta += 1;
+    link_entry(view, (parent_id, &mut parent), name, (id, new.kind));
+    view.put_inode(parent_id, &parent);
+    Ok((id, inode))
+}
+
+/// Mode and group of a new file: the umask, and what a setgid directory hands down.
+fn mode_and_group(view: &View<'_>, parent: &Inode, new: &NewFile) -> (Mode, Gid) {
+    let caller = view.scene.caller;
+    let is_setgid = parent.mode.has(Mode::SETGID);
+    let gid = if is_setgid { parent.gid } else { caller.gid };
+    let mut mode = new.mode.without(new.umask.bits() & 0o777);
+    if new.kind == FileKind::Directory {
+        let inherited = if is_setgid { Mode::SETGID } else { 0 };
+        mode = Mode::new(mode.bits() & 0o1777 | inherited);
+    } else if mode.has(Mode::SETGID | 0o010) && !caller.is_root() && !caller.is_member(gid) {
+        mode = mode.without(Mode::SETGID);
+    }
+    (mode, gid)
+}
+
+/// Puts an entry into a directory. The caller puts the directory's record.
+pub fn link_entry(
+    view: &mut View<'_>,
+    (parent_id, parent): (FileId, &mut Inode),
+    name: &Name,
+    (id, kind): (FileId, FileKind),
+) {
+    view.put(key::entry(parent_id, name), &Entry { id, kind });
+    parent.entries += 1;
+    if kind == FileKind::Directory {
+        parent.links += 1;
+    }
+    directory_changed(view, parent);
+    view.touch_name(parent_id, name);
+}
+
+/// Takes an entry out of a directory. The caller puts the directory's record.
+pub fn unlink_entry(
+    view: &mut View<'_>,
+    (parent_id, parent): (FileId, &mut Inode),
+    name: &Name,
+    kind: FileKind,
+) {
+    view.delete(key::entry(parent_id, name));
+    assert!(parent.entries > 0, "directory {parent_id} counts no entries and has one");
+    parent.entries -= 1;
+    if kind == FileKind::Directory {
+        assert!(parent.links > 2, "directory {parent_id} counts no subdirectories and has one");
+        parent.links -= 1;
+    }
+    directory_changed(view, parent);
+    view.touch_name(parent_id, name);
+}
+
+pub fn directory_changed(view: &View<'_>, directory: &mut Inode) {
+    directory.mtime = view.scene.now;
+    directory.ctime = view.scene.now;
+    directory.version = view.next_version(directory);
+}
+
+/// Takes a name from a file that is no directory. When it was the last, the file is kept for those who hold it open,
+/// or goes. `keep`: the asking session holds it open.
+pub async fn drop_name(
+    view: &mut View<'_>,
+    (id, mut inode): (FileId, Inode),
+    name: &NameOf,
+    keep: Option<FileId>,
+) -> Result<Option<Inode>> {
+    // Leases on all its names told of its link count.
+    view.touch_file(id, &inode);
+    inode.names.retain(|other| other != name);
+    inode.links = inode.names.len() as u32;
+    inode.ctime = view.scene.now;
+    if inode.links > 0 {
+        view.put_inode(id, &inode);
+        return Ok(Some(inode));
+    }
+    view.touched.nameless.insert(id);
+    let own = (keep == Some(id)).then_some(view.scene.session);
+    let others = view.scene.keepers.iter().filter(|(file, _)| *file == id);
+    let keepers: Vec<_> = others.map(|(_, session)| *session).chain(own).collect();
+    if keepers.is_empty() {
+        remove_file(view, (id, inode)).await?;
+        return Ok(None);
+    }
+    let since = view.scene.now;
+    for session in keepers {
+        view.put(key::orphan(id, session), &Orphan { since });
+    }
+    view.put_inode(id, &inode);
+    Ok(Some(inode))
+}
+
+/// Deletes a nameless file: at once when it is small, else it is left to the collector.
+pub async fn remove_file(view: &mut View<'_>, (id, inode): (FileId, Inode)) -> Result<()> {
+    if chunks::clear(view, id, chunks::AT_ONCE).await? {
+        view.delete(key::inode(id));
+        view.inodes_delta -= 1;
+    } else {
+        view.put_inode(id, &inode);
+        view.put(key::orphan(id, NO_SESSION), &Orphan { since: view.scene.now });
+    }
+    Ok(())
+}
+
+/// A root's record.
+pub fn new_root(now: tieline_types::Time) -> Inode {
+    Inode {
+        kind: FileKind::Directory,
+        mode: Mode::new(0o755),
+        uid: Uid(0),
+        gid: Gid(0),
+        links: 2,
+        size: 0,
+        stored: 0,
+        device: 0,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        btime: now,
+        version: tieline_types::Version(1),
+        names: vec![],
+        layout: None,
+        stripe: vec![],
+        target: None,
+        entries: 0,
+        project: 0,
+    }
+}

@@ -1,0 +1,166 @@
+//! Namespace operations: one per file, each a function over a [`View`] of a transaction.
+//!
+//! An operation reads, checks, and writes, in this order; it knows nothing of leases. Its reply's [`LeaseGrant`] names the
+//! units that would make what it says cacheable; the service grants what it can.
+
+mod commit;
+mod create;
+mod get_attributes;
+mod get_extents;
+mod get_layout;
+mod get_xattr;
+mod link;
+mod list_xattrs;
+mod lookup;
+mod lookup_parent;
+mod make_directory;
+mod make_node;
+mod make_symlink;
+mod open;
+mod place;
+mod read_directory;
+mod read_symlink;
+mod release;
+mod remove_directory;
+mod remove_xattr;
+mod rename;
+mod set_attributes;
+mod set_layout;
+mod set_xattr;
+mod unlink;
+mod usage;
+
+pub use release::release;
+
+use crate::error::{Error, Result};
+use crate::view::View;
+use tieline_types::{FileId, Version};
+use tieline_wire::meta::{self, LeaseGrant};
+use tieline_wire::{Op, Request};
+
+/// Largest value of an extended attribute, as in Linux.
+pub const XATTR_VALUE_MAX: usize = 64 << 10;
+/// Entries in one page of a directory.
+pub const ENTRIES_MAX: u32 = 4096;
+/// Extents in one page, or in one commit.
+pub const EXTENTS_MAX: usize = 1024;
+/// Extents that an open brings along.
+pub const EXTENTS_AT_OPEN: usize = 64;
+
+macro_rules! replies {
+    ($( $kind:ident { $($lease:tt)* } )*) => {
+        /// The reply of any operation.
+        #[derive(Clone, PartialEq, Debug)]
+        pub enum Reply { $( $kind(meta::$kind) ),* }
+
+        impl Reply {
+            pub fn encode(&self) -> Vec<u8> {
+                match self { $( Self::$kind(reply) => tieline_wire::encode(reply) ),* }
+            }
+
+            /// The lease it grants, if it says anything that may be cached.
+            pub fn lease_mut(&mut self) -> Option<&mut LeaseGrant> {
+                match self { $( Self::$kind(_reply) => replies!(@lease _reply $($lease)*) ),* }
+            }
+        }
+
+        $( impl From<meta::$kind> for Reply {
+            fn from(reply: meta::$kind) -> Self { Self::$kind(reply) }
+        } )*
+    };
+    (@lease $reply:ident) => { None };
+    (@lease $reply:ident $($path:ident).+) => { Some(&mut $reply.$($path).+) };
+}
+
+replies! {
+    EntryReply { lease }
+    LookupParentReply {}
+    AttributesReply { lease }
+    ReadDirectoryReply { lease }
+    CreateReply { open.lease }
+    ChangeReply { lease }
+    ReadSymlinkReply {}
+    OpenReply { lease }
+    GetExtentsReply { lease }
+    PlaceReply {}
+    GetXattrReply {}
+    ListXattrsReply { lease }
+    GetLayoutReply {}
+    UsageReply {}
+}
+
+/// Runs one request of the namespace.
+pub async fn run(view: &mut View<'_>, request: &Request) -> Result<Reply> {
+    Ok(match request {
+        Request::Lookup(r) => lookup::run(view, r).await?.into(),
+        Request::LookupParent(r) => lookup_parent::run(view, r).await?.into(),
+        Request::GetAttributes(r) => get_attributes::run(view, r).await?.into(),
+        Request::SetAttributes(r) => set_attributes::run(view, r).await?.into(),
+        Request::ReadDirectory(r) => read_directory::run(view, r).await?.into(),
+        Request::Create(r) => create::run(view, r).await?.into(),
+        Request::MakeDirectory(r) => make_directory::run(view, r).await?.into(),
+        Request::MakeSymlink(r) => make_symlink::run(view, r).await?.into(),
+        Request::MakeNode(r) => make_node::run(view, r).await?.into(),
+        Request::Link(r) => link::run(view, r).await?.into(),
+        Request::Unlink(r) => unlink::run(view, r).await?.into(),
+        Request::RemoveDirectory(r) => remove_directory::run(view, r).await?.into(),
+        Request::Rename(r) => rename::run(view, r).await?.into(),
+        Request::ReadSymlink(r) => read_symlink::run(view, r).await?.into(),
+        Request::Open(r) => open::run(view, r).await?.into(),
+        Request::GetExtents(r) => get_extents::run(view, r).await?.into(),
+        Request::Commit(r) => commit::run(view, r).await?.into(),
+        Request::Place(r) => place::run(view, r).await?.into(),
+        Request::Release(r) => release::run(view, r).await?.into(),
+        Request::GetXattr(r) => get_xattr::run(view, r).await?.into(),
+        Request::ListXattrs(r) => list_xattrs::run(view, r).await?.into(),
+        Request::SetXattr(r) => set_xattr::run(view, r).await?.into(),
+        Request::RemoveXattr(r) => remove_xattr::run(view, r).await?.into(),
+        Request::GetLayout(r) => get_layout::run(view, r).await?.into(),
+        Request::SetLayout(r) => set_layout::run(view, r).await?.into(),
+        Request::Usage(r) => usage::run(view, r).await?.into(),
+        Request::GetMap(_)
+        | Request::EditMap(_)
+        | Request::PutChunk(_)
+        | Request::ReadObject(_)
+        | Request::SyncFile(_)
+        | Request::DeleteChunks(_)
+        | Request::OstStatus(_)
+        | Request::StatObject(_)
+        | Request::ListObjects(_) => return Err(Error::NotServed { op: request.op().name() }),
+    })
+}
+
+/// The file whose record a mutation is most likely to write: mutations of one file queue up rather than collide.
+pub fn primary(request: &Request) -> FileId {
+    match request {
+        Request::SetAttributes(r) => r.id,
+        Request::Create(r) => r.parent,
+        Request::MakeDirectory(r) => r.parent,
+        Request::MakeSymlink(r) => r.parent,
+        Request::MakeNode(r) => r.parent,
+        Request::Link(r) => r.parent,
+        Request::Unlink(r) => r.parent,
+        Request::RemoveDirectory(r) => r.parent,
+        Request::Rename(r) => r.from_parent,
+        Request::Commit(r) => r.id,
+        Request::Place(r) => r.id,
+        Request::Release(r) => r.id,
+        Request::SetXattr(r) => r.id,
+        Request::RemoveXattr(r) => r.id,
+        Request::SetLayout(r) => r.id,
+        _ => FileId::default(),
+    }
+}
+
+/// Is it a request this room answers?
+pub fn is_served(op: Op) -> bool {
+    op.number() <= Op::Usage.number()
+}
+
+/// Units under which a reply may be cached, if they are granted.
+fn lease(view: &View<'_>, units: impl IntoIterator<Item = FileId>) -> LeaseGrant {
+    let mut units: Vec<FileId> = units.into_iter().collect();
+    units.sort_unstable();
+    units.dedup();
+    LeaseGrant { as_of: Version(view.version().0), units }
+}

@@ -1,0 +1,51 @@
+//! Open: decides whether the caller may read and write a regular file, and tells all a reader needs to begin.
+
+use super::{EXTENTS_AT_OPEN, lease};
+use crate::chunks;
+use crate::error::{Error, Result};
+use crate::permission::{self, READ, WRITE};
+use crate::view::{View, unit_of};
+use tieline_format::mdt::Inode;
+use tieline_types::{FileId, FileKind};
+use tieline_wire::meta::{Open, OpenReply};
+
+pub async fn run(view: &mut View<'_>, request: &Open) -> Result<OpenReply> {
+    let id = request.id;
+    let inode = view.inode(id).await?;
+    check_kind(id, &inode)?;
+    let caller = view.scene.caller;
+    if request.is_read {
+        permission::check(id, &inode, caller, READ)?;
+    }
+    if request.is_write {
+        permission::check(id, &inode, caller, WRITE)?;
+    }
+    let unit = unit_of(id, &inode);
+    reply(view, id, inode, EXTENTS_AT_OPEN, unit).await
+}
+
+pub fn check_kind(id: FileId, inode: &Inode) -> Result<()> {
+    match inode.kind {
+        FileKind::Regular => Ok(()),
+        FileKind::Directory => Err(Error::IsDirectory { id }),
+        FileKind::Symlink => Err(Error::IsSymlink { id }),
+        _ => Err(Error::Invalid { what: "special files are opened by the client's kernel" }),
+    }
+}
+
+pub async fn reply(
+    view: &mut View<'_>,
+    id: FileId,
+    inode: Inode,
+    extents_max: usize,
+    unit: FileId,
+) -> Result<OpenReply> {
+    let extents = chunks::page(view, id, &inode, 0, extents_max).await?;
+    Ok(OpenReply {
+        attributes: view.attributes(id, &inode),
+        layout: inode.layout.unwrap_or_default(),
+        stripe: inode.stripe,
+        extents,
+        lease: lease(view, [unit]),
+    })
+}

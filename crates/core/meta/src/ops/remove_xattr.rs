@@ -1,0 +1,24 @@
+//! RemoveXattr: takes one extended attribute away.
+
+use super::lease;
+use super::list_xattrs::check_write;
+use crate::error::{Error, Result};
+use crate::view::{View, unit_of};
+use tieline_format::mdt::{XattrValue, key};
+use tieline_wire::meta::{AttributesReply, RemoveXattr};
+
+pub async fn run(view: &mut View<'_>, request: &RemoveXattr) -> Result<AttributesReply> {
+    let RemoveXattr { id, ref name } = *request;
+    let mut inode = view.inode(id).await?;
+    check_write(view, (id, &inode), name)?;
+    let there: Option<XattrValue> = view.record(key::xattr(id, name)).await?;
+    there.ok_or_else(|| Error::NoXattr { id, name: name.clone() })?;
+    view.delete(key::xattr(id, name));
+    inode.ctime = view.scene.now;
+    view.put_inode(id, &inode);
+    view.touch_file(id, &inode);
+    Ok(AttributesReply {
+        attributes: view.attributes(id, &inode),
+        lease: lease(view, [unit_of(id, &inode)]),
+    })
+}

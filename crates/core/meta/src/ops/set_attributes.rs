@@ -1,0 +1,150 @@
+//! SetAttributes: mode, owner, group, times and size.
+//!
+//! Checks in Linux's order: the size's range, then owner, group, mode, times; the right to write for the size.
+
+use super::lease;
+use crate::chunks;
+use crate::error::{Error, Result};
+use crate::permission::{self, WRITE, without_setid};
+use crate::view::{View, unit_of};
+use tieline_format::mdt::Inode;
+use tieline_types::{Extent, FileId, FileKind, Mode, SetTime, Time};
+use tieline_wire::meta::{AttributesReply, SetAttributes};
+
+pub async fn run(view: &mut View<'_>, request: &SetAttributes) -> Result<AttributesReply> {
+    let id = request.id;
+    let mut inode = view.inode(id).await?;
+    check(view, request, &inode)?;
+    if is_change(request) {
+        change_owner(request, &mut inode);
+        change_mode(view, request, &mut inode);
+        change_times(view, request, &mut inode)?;
+        if let Some(size) = request.size {
+            change_size(view, id, &mut inode, size).await?;
+        }
+        inode.ctime = view.scene.now;
+        view.touch_file(id, &inode);
+        view.put_inode(id, &inode);
+    }
+    Ok(AttributesReply {
+        attributes: view.attributes(id, &inode),
+        lease: lease(view, [unit_of(id, &inode)]),
+    })
+}
+
+fn is_change(request: &SetAttributes) -> bool {
+    request.mode.is_some()
+        || request.uid.is_some()
+        || request.gid.is_some()
+        || request.size.is_some()
+        || request.atime.is_some()
+        || request.mtime.is_some()
+}
+
+fn check(view: &View<'_>, request: &SetAttributes, inode: &Inode) -> Result<()> {
+    let (id, caller) = (request.id, view.scene.caller);
+    if let Some(size) = request.size {
+        check_size(id, inode, size)?;
+        if !request.is_handle {
+            permission::check(id, inode, caller, WRITE)?;
+        }
+    }
+    if request.uid.is_some_and(|uid| uid != inode.uid) {
+        permission::check_root(caller, "give files away")?;
+    } else if request.uid.is_some() {
+        permission::check_owner(id, inode, caller, "set its owner")?;
+    }
+    if let Some(gid) = request.gid {
+        permission::check_owner(id, inode, caller, "change its group")?;
+        if gid != inode.gid && !caller.is_root() && !caller.is_member(gid) {
+            let wish = "give it to a group they are not in";
+            return Err(Error::NotOwner { id, uid: caller.uid.0, wish });
+        }
+    }
+    if request.mode.is_some() {
+        permission::check_owner(id, inode, caller, "change its mode")?;
+    }
+    check_times(request, inode, view)
+}
+
+fn check_size(id: FileId, inode: &Inode, size: u64) -> Result<()> {
+    match inode.kind {
+        FileKind::Directory => Err(Error::IsDirectory { id }),
+        FileKind::Regular if size > Extent::FILE_SIZE_MAX => Err(Error::TooLarge { size }),
+        FileKind::Regular => Ok(()),
+        _ => Err(Error::Invalid { what: "only regular files have a size to set" }),
+    }
+}
+
+/// A given time is the owner's to set; *now* is anybody's who may write.
+fn check_times(request: &SetAttributes, inode: &Inode, view: &View<'_>) -> Result<()> {
+    let caller = view.scene.caller;
+    let times = [request.atime, request.mtime];
+    // With the size, and through a handle, times come along with a write that was allowed.
+    let is_allowed = permission::is_owner(inode, caller) || request.is_handle;
+    if is_allowed || times == [None, None] {
+        return Ok(());
+    }
+    if times.iter().flatten().any(|time| *time != SetTime::Now) {
+        return permission::check_owner(request.id, inode, caller, "set its times");
+    }
+    permission::check(request.id, inode, caller, WRITE)
+}
+
+/// Linux takes setuid and setgid from what changes hands, from root's calls too.
+fn change_owner(request: &SetAttributes, inode: &mut Inode) {
+    if request.uid.is_none() && request.gid.is_none() {
+        return;
+    }
+    inode.uid = request.uid.unwrap_or(inode.uid);
+    inode.gid = request.gid.unwrap_or(inode.gid);
+    if inode.kind != FileKind::Directory {
+        inode.mode = without_setid(inode.mode);
+    }
+}
+
+fn change_mode(view: &View<'_>, request: &SetAttributes, inode: &mut Inode) {
+    let Some(mode) = request.mode else { return };
+    let caller = view.scene.caller;
+    let may_setgid = caller.is_root() || caller.is_member(inode.gid);
+    inode.mode = if may_setgid { mode } else { mode.without(Mode::SETGID) };
+}
+
+fn change_times(view: &View<'_>, request: &SetAttributes, inode: &mut Inode) -> Result<()> {
+    let now = view.scene.now;
+    if let Some(time) = request.atime {
+        inode.atime = resolve(time, now)?;
+    }
+    if let Some(time) = request.mtime {
+        inode.mtime = resolve(time, now)?;
+    }
+    Ok(())
+}
+
+/// The time that is meant.
+pub fn resolve(time: SetTime, now: Time) -> Result<Time> {
+    match time {
+        SetTime::Now => Ok(now),
+        SetTime::At(time) if time.nanos < 1_000_000_000 => Ok(time),
+        SetTime::At(_) => {
+            Err(Error::Invalid { what: "a time has a second or more of nanoseconds" })
+        }
+    }
+}
+
+async fn change_size(view: &mut View<'_>, id: FileId, inode: &mut Inode, size: u64) -> Result<()> {
+    let mut reached = size;
+    if size < inode.size {
+        let (stored, part) = chunks::truncate(view, id, size).await?;
+        inode.stored = inode.stored.saturating_add_signed(stored);
+        reached = part.unwrap_or(size);
+        view.is_partial = part.is_some();
+    }
+    inode.size = reached;
+    inode.version = view.next_version(inode);
+    inode.mtime = view.scene.now;
+    if !view.scene.caller.is_root() {
+        inode.mode = without_setid(inode.mode);
+    }
+    Ok(())
+}

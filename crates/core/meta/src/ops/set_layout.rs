@@ -1,0 +1,73 @@
+//! SetLayout: a directory's default for new files, or the layout of a file without bytes, as `lfs setstripe` sets them.
+//!
+//! What is not told comes from the parent directory, not from what was set here before.
+
+use super::lease;
+use crate::error::{Error, Result};
+use crate::permission;
+use crate::placement;
+use crate::view::{View, unit_of};
+use tieline_format::mdt::Inode;
+use tieline_types::{FileKind, Layout, StripeCount};
+use tieline_wire::meta::{AttributesReply, LayoutChange, PoolChoice, SetLayout};
+
+pub async fn run(view: &mut View<'_>, request: &SetLayout) -> Result<AttributesReply> {
+    let id = request.id;
+    let mut inode = view.inode(id).await?;
+    permission::check_owner(id, &inode, view.scene.caller, "set its layout")?;
+    match inode.kind {
+        FileKind::Directory => {}
+        FileKind::Regular if inode.size > 0 || inode.stored > 0 => {
+            return Err(Error::LayoutSettled { id });
+        }
+        FileKind::Regular => {}
+        _ => return Err(Error::Invalid { what: "only files and directories have a layout" }),
+    }
+    let inherited = inherited(view, &inode).await?;
+    let layout = match &request.layout {
+        Some(change) => {
+            let layout = changed(inherited.unwrap_or_default(), change);
+            layout.validate()?;
+            placement::check_pool(view.scene.map, &layout)?;
+            Some(layout)
+        }
+        None if inode.kind == FileKind::Regular => Some(inherited.unwrap_or_default()),
+        None => inherited,
+    };
+    inode.layout = layout;
+    inode.stripe.clear();
+    inode.ctime = view.scene.now;
+    view.put_inode(id, &inode);
+    view.touch_file(id, &inode);
+    Ok(AttributesReply {
+        attributes: view.attributes(id, &inode),
+        lease: lease(view, [unit_of(id, &inode)]),
+    })
+}
+
+async fn inherited(view: &mut View<'_>, inode: &Inode) -> Result<Option<Layout>> {
+    match inode.names.first() {
+        Some(name) => Ok(view.inode(name.parent).await?.layout),
+        None => Ok(None),
+    }
+}
+
+fn changed(base: Layout, change: &LayoutChange) -> Layout {
+    Layout {
+        // `-c 0` means the default, as in Lustre.
+        stripe_count: match change.stripe_count {
+            None | Some(StripeCount::Exactly(0)) => base.stripe_count,
+            Some(count) => count,
+        },
+        stripe_size: change.stripe_size.filter(|&size| size > 0).unwrap_or(base.stripe_size),
+        pool: match &change.pool {
+            None => base.pool,
+            Some(PoolChoice::Any) => None,
+            Some(PoolChoice::Pool(pool)) => Some(pool.clone()),
+        },
+        mirrors: change.mirrors.unwrap_or(base.mirrors),
+        sync: change.sync.unwrap_or(base.sync),
+        inline_limit: change.inline_limit.unwrap_or(base.inline_limit),
+        chunk_size: change.chunk_size.unwrap_or(base.chunk_size),
+    }
+}

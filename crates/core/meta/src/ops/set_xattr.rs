@@ -1,0 +1,41 @@
+//! SetXattr: sets one extended attribute.
+
+use super::list_xattrs::{OVERHEAD, SPACE_MAX, check_write, read_all};
+use super::{XATTR_VALUE_MAX, lease};
+use crate::error::{Error, Result};
+use crate::view::{View, unit_of};
+use tieline_format::mdt::{XattrValue, key};
+use tieline_wire::meta::{AttributesReply, SetXattr, XattrMode};
+
+pub async fn run(view: &mut View<'_>, request: &SetXattr) -> Result<AttributesReply> {
+    let SetXattr { id, ref name, ref value, mode } = *request;
+    let mut inode = view.inode(id).await?;
+    check_write(view, (id, &inode), name)?;
+    if value.len() > XATTR_VALUE_MAX {
+        return Err(Error::XattrSpace { id, limit: XATTR_VALUE_MAX });
+    }
+    let xattrs = read_all(view, id).await?;
+    let is_there = xattrs.iter().any(|xattr| xattr.name == *name);
+    match mode {
+        XattrMode::Create if is_there => {
+            return Err(Error::XattrTaken { id, name: name.clone() });
+        }
+        XattrMode::Replace if !is_there => {
+            return Err(Error::NoXattr { id, name: name.clone() });
+        }
+        _ => {}
+    }
+    let others = xattrs.iter().filter(|xattr| xattr.name != *name);
+    let taken: usize = others.map(|x| OVERHEAD + x.name.as_bytes().len() + x.value.len()).sum();
+    if taken + OVERHEAD + name.as_bytes().len() + value.len() > SPACE_MAX {
+        return Err(Error::XattrSpace { id, limit: SPACE_MAX });
+    }
+    view.put(key::xattr(id, name), &XattrValue { value: value.clone() });
+    inode.ctime = view.scene.now;
+    view.put_inode(id, &inode);
+    view.touch_file(id, &inode);
+    Ok(AttributesReply {
+        attributes: view.attributes(id, &inode),
+        lease: lease(view, [unit_of(id, &inode)]),
+    })
+}

@@ -1,0 +1,80 @@
+//! Who may do what: the rules of POSIX, as Linux applies them.
+
+use crate::error::{Error, Result};
+use tieline_format::mdt::Inode;
+use tieline_types::{Caller, FileId, FileKind, Mode};
+
+pub const READ: u32 = 4;
+pub const WRITE: u32 = 2;
+pub const SEARCH: u32 = 1;
+
+/// Does the mode let the caller do all of `wish` (bits of [`READ`], [`WRITE`], [`SEARCH`])?
+pub fn is_allowed(inode: &Inode, caller: &Caller, wish: u32) -> bool {
+    let bits = inode.mode.bits();
+    if caller.is_root() {
+        // Root executes what somebody may execute.
+        let is_executable = inode.kind == FileKind::Directory || bits & 0o111 != 0;
+        return wish & SEARCH == 0 || is_executable;
+    }
+    let class = if caller.uid == inode.uid {
+        bits >> 6
+    } else if caller.is_member(inode.gid) {
+        bits >> 3
+    } else {
+        bits
+    };
+    class & wish == wish
+}
+
+pub fn check(id: FileId, inode: &Inode, caller: &Caller, wish: u32) -> Result<()> {
+    if is_allowed(inode, caller, wish) {
+        return Ok(());
+    }
+    let wish = match wish {
+        READ => "read it",
+        WRITE => "write it",
+        SEARCH => "search it",
+        _ => "change its names",
+    };
+    Err(Error::Denied { id, uid: caller.uid.0, wish })
+}
+
+pub fn is_owner(inode: &Inode, caller: &Caller) -> bool {
+    caller.is_root() || caller.uid == inode.uid
+}
+
+pub fn check_owner(id: FileId, inode: &Inode, caller: &Caller, wish: &'static str) -> Result<()> {
+    if is_owner(inode, caller) {
+        Ok(())
+    } else {
+        Err(Error::NotOwner { id, uid: caller.uid.0, wish })
+    }
+}
+
+pub fn check_root(caller: &Caller, wish: &'static str) -> Result<()> {
+    if caller.is_root() { Ok(()) } else { Err(Error::NotRoot { uid: caller.uid.0, wish }) }
+}
+
+/// May the caller take a name of `file` out of a directory?
+pub fn check_removal(
+    (parent_id, parent): (FileId, &Inode),
+    (file_id, file): (FileId, &Inode),
+    caller: &Caller,
+) -> Result<()> {
+    check(parent_id, parent, caller, WRITE | SEARCH)?;
+    let is_sticky = parent.mode.has(Mode::STICKY);
+    if is_sticky && !is_owner(parent, caller) && !is_owner(file, caller) {
+        let wish = "remove it from a sticky directory";
+        return Err(Error::NotOwner { id: file_id, uid: caller.uid.0, wish });
+    }
+    Ok(())
+}
+
+/// The mode after somebody without special rights wrote the file: no setuid, and no setgid where the group may execute.
+pub fn without_setid(mode: Mode) -> Mode {
+    let kept = mode.without(Mode::SETUID);
+    if kept.has(0o010) { kept.without(Mode::SETGID) } else { kept }
+}
+
+#[cfg(test)]
+mod tests;

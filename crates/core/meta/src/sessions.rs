@@ -1,0 +1,194 @@
+//! Clients' sessions: durable, resumed after a lost connection or a restart, with the answers they may ask for again.
+//!
+//! Invariants: an id is never given twice; a session that was ended is refused, never taken for a new one; an answer is
+//! kept until the client says that it has seen it.
+
+use crate::error::{Error, Result};
+use crate::serials::{Counter, Serials};
+use crate::view::decode;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tieline_format::Record;
+use tieline_format::mdt::{Orphan, Session, key};
+use tieline_kv::{Range, Store, Transaction};
+use tieline_types::{ClientId, FileId, Grant, RequestNumber, SessionId, Time};
+
+/// Answers a session may leave unconfirmed.
+const ANSWERS_MAX: usize = 4096;
+/// Confirmed answers that one transaction deletes.
+const PRUNE_MAX: usize = 64;
+/// Records that one transaction of an ending session deletes.
+const STEP: usize = 512;
+
+pub struct SessionTable {
+    store: Arc<dyn Store>,
+    serials: Serials,
+    inner: Mutex<BTreeMap<SessionId, Known>>,
+}
+
+struct Known {
+    client: ClientId,
+    grant: Grant,
+    /// Numbers whose answers are stored.
+    answers: BTreeSet<RequestNumber>,
+}
+
+impl SessionTable {
+    /// Loads all sessions and what answers they have.
+    pub async fn load(store: Arc<dyn Store>) -> Result<Self> {
+        let mut sessions = BTreeMap::new();
+        let mut start = key::sessions();
+        let end = key::after(&start);
+        loop {
+            let page = scan(&store, Range::new(start, end.clone())).await?;
+            let Some((last, _)) = page.last() else { break };
+            start = [last.as_slice(), &[0]].concat();
+            for (key, value) in &page {
+                let damaged = || Error::Missing { what: "id in key", id: "a session".to_owned() };
+                let id = key::session_id(key).ok_or_else(damaged)?;
+                let record: Session = decode(value, || id.to_string())?;
+                let answers = load_answers(&store, id).await?;
+                let known = Known { client: record.client, grant: record.grant, answers };
+                sessions.insert(id, known);
+            }
+        }
+        let serials = Serials::new(store.clone(), Counter::Session);
+        Ok(Self { store, serials, inner: Mutex::new(sessions) })
+    }
+
+    pub fn ids(&self) -> BTreeSet<SessionId> {
+        self.lock().keys().copied().collect()
+    }
+
+    /// The session goes on if it is known and the client's.
+    pub fn resume(&self, session: SessionId, client: ClientId) -> Option<Grant> {
+        let inner = self.lock();
+        let known = inner.get(&session).filter(|known| known.client == client)?;
+        Some(known.grant)
+    }
+
+    pub async fn open(
+        &self,
+        client: ClientId,
+        description: &str,
+        now: Time,
+    ) -> Result<(SessionId, Grant)> {
+        let serial = self.serials.next().await?;
+        let (session, grant) = (SessionId(serial), Grant(serial));
+        let description = description.chars().take(256).collect();
+        let record = Session { client, grant, description, opened: now };
+        let mut transaction = self.store.begin().await?;
+        transaction.put(key::session(session), record.to_bytes());
+        transaction.commit().await?.durable.await?;
+        self.lock().insert(session, Known { client, grant, answers: BTreeSet::new() });
+        Ok((session, grant))
+    }
+
+    /// The session's grant, if it may ask.
+    pub fn grant(&self, session: SessionId) -> Result<Grant> {
+        let inner = self.lock();
+        inner.get(&session).map(|known| known.grant).ok_or(Error::SessionLost { session })
+    }
+
+    pub fn check_room(&self, session: SessionId) -> Result<()> {
+        let kept = self.lock().get(&session).map_or(0, |known| known.answers.len());
+        if kept < ANSWERS_MAX { Ok(()) } else { Err(Error::AnswersFull { session, kept }) }
+    }
+
+    /// Confirmed answers that may be deleted now.
+    pub fn confirmed(&self, session: SessionId, below: RequestNumber) -> Vec<RequestNumber> {
+        let inner = self.lock();
+        let answers = inner.get(&session).map(|known| known.answers.range(..below));
+        answers.into_iter().flatten().take(PRUNE_MAX).copied().collect()
+    }
+
+    pub fn answered(&self, session: SessionId, number: RequestNumber, pruned: &[RequestNumber]) {
+        if let Some(known) = self.lock().get_mut(&session) {
+            known.answers.insert(number);
+            for number in pruned {
+                known.answers.remove(number);
+            }
+        }
+    }
+
+    /// From now on the session is refused. Says whether it was known.
+    pub fn forget(&self, session: SessionId) -> bool {
+        self.lock().remove(&session).is_some()
+    }
+
+    /// Deletes what the store keeps of a session but its orphans: its answers, last its record.
+    pub async fn delete(&self, session: SessionId) -> Result<()> {
+        loop {
+            let mut transaction = self.store.begin().await?;
+            let range = answers_of(session);
+            let answers = transaction.scan(range, STEP).await?;
+            let is_all = answers.len() < STEP;
+            for (key, _) in answers {
+                transaction.delete(key);
+            }
+            if is_all {
+                transaction.delete(key::session(session));
+            }
+            match commit(transaction).await {
+                Err(error) if error.is_conflict() => {}
+                Err(error) => return Err(error),
+                Ok(()) if is_all => return Ok(()),
+                Ok(()) => {}
+            }
+        }
+    }
+
+    /// Nameless files and who keeps them, all of them.
+    pub async fn orphans(&self) -> Result<Vec<(FileId, SessionId)>> {
+        let mut orphans = vec![];
+        let mut start = key::orphans();
+        let end = key::after(&start);
+        loop {
+            let page = scan(&self.store, Range::new(start, end.clone())).await?;
+            let Some((last, _)) = page.last() else { return Ok(orphans) };
+            start = [last.as_slice(), &[0]].concat();
+            for (key, value) in &page {
+                let _: Orphan = decode(value, || "orphan".to_owned())?;
+                orphans.extend(key::orphan_parts(key));
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<SessionId, Known>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn commit(transaction: Box<dyn Transaction>) -> Result<()> {
+    transaction.commit().await?.durable.await?;
+    Ok(())
+}
+
+async fn scan(store: &Arc<dyn Store>, range: Range) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    Ok(store.begin().await?.scan(range, STEP).await?)
+}
+
+fn answers_of(session: SessionId) -> Range {
+    Range::new(
+        key::answer(session, RequestNumber(0)),
+        key::answer(SessionId(session.0 + 1), RequestNumber(0)),
+    )
+}
+
+async fn load_answers(
+    store: &Arc<dyn Store>,
+    session: SessionId,
+) -> Result<BTreeSet<RequestNumber>> {
+    let mut numbers = BTreeSet::new();
+    let mut range = answers_of(session);
+    loop {
+        let page = scan(store, range.clone()).await?;
+        let Some((last, _)) = page.last() else { return Ok(numbers) };
+        range.start = [last.as_slice(), &[0]].concat();
+        for (key, _) in &page {
+            // Kind, session, then the number.
+            let number = key.get(9..).and_then(|rest| rest.first_chunk());
+            numbers.extend(number.map(|bytes| RequestNumber(u64::from_be_bytes(*bytes))));
+        }
+    }
+}

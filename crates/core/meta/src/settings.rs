@@ -1,0 +1,26 @@
+//! What an operator says about one MDT.
+
+use std::time::Duration;
+use tieline_types::MdtIndex;
+
+/// What an operator says.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub mdt: MdtIndex,
+    pub lease: Duration,
+    /// A session that is silent this long is ended when its leases are in somebody's way, or after ten times as long.
+    pub session_keep: Duration,
+    /// How long freed chunks stay readable.
+    pub freed_keep: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            mdt: MdtIndex(0),
+            lease: Duration::from_secs(20),
+            session_keep: Duration::from_secs(60),
+            freed_keep: Duration::from_secs(60),
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! One transaction as operations see it: records by type, and a note of what they touch.
+//!
+//! Operations read first, decide, and write last: an operation that fails has written nothing. What a change touches is
+//! collected on the way ([`Touched`]), so that the service can take back leases on it before the commit.
+//!
+//! Knows nothing of leases and sessions beyond who asks.
+
+use crate::error::{Error, Result};
+use crate::placement::Placement;
+use crate::serials::Serials;
+use std::collections::{BTreeMap, BTreeSet};
+use tieline_format::Record;
+use tieline_format::map::FederationMap;
+use tieline_format::mdt::{Entry, Inode, key};
+use tieline_kv::{Committed, Key, Range, Transaction, Value};
+use tieline_types::{
+    Attributes, Caller, FileId, FileKind, Grant, MdtIndex, Name, SessionId, Time, Version,
+};
+
+/// What an operation knows besides the store.
+pub struct Scene<'a> {
+    pub mdt: MdtIndex,
+    pub map: &'a FederationMap,
+    pub now: Time,
+    pub session: SessionId,
+    pub grant: Grant,
+    pub caller: &'a Caller,
+    /// Sessions other than the asking one whose programs hold a file open that this operation may leave nameless.
+    pub keepers: &'a BTreeSet<(FileId, SessionId)>,
+    pub serials: &'a Serials,
+    pub placement: &'a Placement,
+    /// Files of this MDT and what is known of OSTs: only `usage` asks.
+    pub inodes: u64,
+}
+
+impl Scene<'_> {
+    /// Refuses files of other MDTs.
+    pub fn check_mine(&self, id: FileId) -> Result<()> {
+        if id.mdt() == self.mdt { Ok(()) } else { Err(Error::OtherMdt { id }) }
+    }
+
+    /// The MDT that is mounted at a name, if one is.
+    pub fn junction(&self, parent: FileId, name: &Name) -> Option<MdtIndex> {
+        let mut junctions = self.map.junctions_in(parent);
+        junctions.find(|junction| junction.name == *name).map(|junction| junction.mdt)
+    }
+}
+
+/// What a change touches, by lease unit.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Touched {
+    pub units: BTreeMap<FileId, TouchedUnit>,
+    /// The file that loses its last name, if one does.
+    pub nameless: BTreeSet<FileId>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct TouchedUnit {
+    pub names: BTreeSet<Name>,
+    pub files: BTreeSet<FileId>,
+}
+
+/// One transaction.
+pub struct View<'a> {
+    pub scene: &'a Scene<'a>,
+    transaction: Box<dyn Transaction>,
+    pub touched: Touched,
+    /// Files that come and go with this change.
+    pub inodes_delta: i64,
+    /// The change is larger than one transaction should be: commit this part and run the operation again.
+    pub is_partial: bool,
+    has_written: bool,
+}
+
+impl<'a> View<'a> {
+    pub fn new(scene: &'a Scene<'a>, transaction: Box<dyn Transaction>) -> Self {
+        Self {
+            scene,
+            transaction,
+            touched: Touched::default(),
+            inodes_delta: 0,
+            is_partial: false,
+            has_written: false,
+        }
+    }
+
+    /// The version that is read.
+    pub fn version(&self) -> Version {
+        self.transaction.version()
+    }
+
+    pub async fn commit(self) -> Result<Committed> {
+        Ok(self.transaction.commit().await?)
+    }
+
+    /// Ends a view whose operation failed: nothing is written, and the answer waits until what it read is durable.
+    pub async fn abandon(self) -> Result<()> {
+        assert!(!self.has_written, "an operation wrote before it failed");
+        self.transaction.commit().await?.durable.await?;
+        Ok(())
+    }
+
+    // Records.
+
+    pub async fn read(&mut self, keys: &[Key]) -> Result<Vec<Option<Value>>> {
+        Ok(self.transaction.read(keys).await?)
+    }
+
+    pub async fn scan(&mut self, range: Range, limit: usize) -> Result<Vec<(Key, Value)>> {
+        Ok(self.transaction.scan(range, limit).await?)
+    }
+
+    pub async fn record<R: Record>(&mut self, key: Key) -> Result<Option<R>> {
+        let id = || key.iter().map(|byte| format!("{byte:02x}")).collect();
+        let values = self.transaction.read(std::slice::from_ref(&key)).await?;
+        values.into_iter().next().flatten().map(|value| decode(&value, id)).transpose()
+    }
+
+    pub fn put<R: Record>(&mut self, key: Key, record: &R) {
+        self.has_written = true;
+        self.transaction.put(key, record.to_bytes());
+    }
+
+    pub fn delete(&mut self, key: Key) {
+        self.has_written = true;
+        self.transaction.delete(key);
+    }
+
+    // Files.
+
+    /// A file of this MDT, if it exists.
+    pub async fn find_inode(&mut self, id: FileId) -> Result<Option<Inode>> {
+        self.record(key::inode(id)).await
+    }
+
+    /// A file of this MDT that must exist.
+    pub async fn inode(&mut self, id: FileId) -> Result<Inode> {
+        self.scene.check_mine(id)?;
+        self.find_inode(id).await?.ok_or(Error::Stale { id })
+    }
+
+    pub async fn directory(&mut self, id: FileId) -> Result<Inode> {
+        let inode = self.inode(id).await?;
+        if inode.kind == FileKind::Directory { Ok(inode) } else { Err(Error::NotDirectory { id }) }
+    }
+
+    /// A directory and one of its entries, in one batch.
+    pub async fn directory_and_entry(
+        &mut self,
+        parent: FileId,
+        name: &Name,
+    ) -> Result<(Inode, Option<Entry>)> {
+        self.scene.check_mine(parent)?;
+        let values = self.read(&[key::inode(parent), key::entry(parent, name)]).await?;
+        let mut values = values.into_iter();
+        let inode = values.next().flatten().ok_or(Error::Stale { id: parent })?;
+        let inode: Inode = decode(&inode, || parent.to_string())?;
+        if inode.kind != FileKind::Directory {
+            return Err(Error::NotDirectory { id: parent });
+        }
+        let entry = values.next().flatten();
+        let entry = entry.map(|value| decode(&value, || format!("{parent}/{name}"))).transpose()?;
+        Ok((inode, entry))
+    }
+
+    /// The file an entry names. That it is missing is damage.
+    pub async fn entry_inode(&mut self, entry: &Entry) -> Result<Inode> {
+        let missing = || Error::Missing { what: "inode", id: entry.id.to_string() };
+        self.find_inode(entry.id).await?.ok_or_else(missing)
+    }
+
+    /// Several files in one batch.
+    pub async fn inodes(&mut self, ids: &[FileId]) -> Result<Vec<Option<Inode>>> {
+        let keys: Vec<Key> = ids.iter().map(|&id| key::inode(id)).collect();
+        let values = self.read(&keys).await?;
+        let decoded = ids
+            .iter()
+            .zip(values)
+            .map(|(id, value)| value.map(|value| decode(&value, || id.to_string())).transpose());
+        decoded.collect()
+    }
+
+    pub fn put_inode(&mut self, id: FileId, inode: &Inode) {
+        self.put(key::inode(id), inode);
+    }
+
+    /// A file id nobody had.
+    pub async fn new_id(&mut self) -> Result<FileId> {
+        Ok(FileId::new(self.scene.mdt, self.scene.serials.next().await?))
+    }
+
+    /// The version a file gets by a change of its bytes or names.
+    ///
+    /// The commit's own number is not known before it is decided. One more than the version read is not more than that, and
+    /// with one more than the file's last it grows strictly, also when two commits to the file read neighbouring
+    /// versions, or when an engine counts anew after a start.
+    pub fn next_version(&self, inode: &Inode) -> Version {
+        Version((self.version().0 + 1).max(inode.version.0 + 1))
+    }
+
+    /// What `stat` tells. A directory also counts the MDTs that are mounted in it.
+    pub fn attributes(&self, id: FileId, inode: &Inode) -> Attributes {
+        let is_directory = inode.kind == FileKind::Directory;
+        let mounted = if is_directory { self.scene.map.junctions_in(id).count() } else { 0 };
+        Attributes {
+            id,
+            kind: inode.kind,
+            mode: inode.mode,
+            links: inode.links.saturating_add(mounted as u32),
+            uid: inode.uid,
+            gid: inode.gid,
+            size: inode.size,
+            stored: inode.stored,
+            device: inode.device,
+            atime: inode.atime,
+            mtime: inode.mtime,
+            ctime: inode.ctime,
+            btime: inode.btime,
+            version: inode.version,
+        }
+    }
+
+    // What is touched.
+
+    /// A name of a directory changes.
+    pub fn touch_name(&mut self, parent: FileId, name: &Name) {
+        self.touched.units.entry(parent).or_default().names.insert(name.clone());
+    }
+
+    /// A file's attributes or bytes change: a lease on any directory that names it told of them.
+    pub fn touch_file(&mut self, id: FileId, inode: &Inode) {
+        if inode.kind == FileKind::Directory || inode.names.is_empty() {
+            self.touched.units.entry(id).or_default();
+            return;
+        }
+        for name in &inode.names {
+            self.touched.units.entry(name.parent).or_default().files.insert(id);
+        }
+    }
+}
+
+/// The unit under which a file's attributes may be believed; any one will do, since a change touches all.
+pub fn unit_of(id: FileId, inode: &Inode) -> FileId {
+    match inode.names.first() {
+        Some(name) if inode.kind != FileKind::Directory => name.parent,
+        _ => id,
+    }
+}
+
+/// A record that was read; damage names the record.
+pub fn decode<R: Record>(value: &[u8], id: impl FnOnce() -> String) -> Result<R> {
+    R::from_bytes(value).map_err(|source| Error::Record { what: R::NAME, id: id(), source })
+}
