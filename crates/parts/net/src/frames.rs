@@ -19,14 +19,15 @@ use tieline_types::RequestNumber;
 use tieline_wire::{FrameError, FrameHeader, FrameKind};
 use tieline_world::{Bulk, FileRange, StreamWriter};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
+
+mod budget;
+
+pub use budget::{Budget, Held};
 
 /// A peer that sends nothing in the middle of a frame, or reads nothing of ours, for this long is
 /// gone.
 pub const STALL_MAX: Duration = Duration::from_secs(30);
-/// How long a frame's bulk waits for room before it is skipped.
-const BUDGET_PATIENCE: Duration = Duration::from_secs(10);
 /// What one read asks for while frames are small, and how much of small frames one write takes.
 const GATHER: usize = 64 << 10;
 /// What one step of a large write takes: a peer that reads anything reads this much within the
@@ -47,12 +48,6 @@ pub enum InBulk {
     Here(Bytes, Held),
     /// There was no room for it in time: it was read and forgotten.
     Skipped,
-}
-
-/// A share of a [`Budget`], given back when dropped.
-#[derive(Debug, Default)]
-pub struct Held {
-    _permit: Option<OwnedSemaphorePermit>,
 }
 
 /// A frame on its way out.
@@ -110,42 +105,6 @@ impl OutFrame {
     pub fn is_sendable(&self) -> bool {
         self.header.body_length <= FrameHeader::BODY_MAX
             && self.header.bulk_length <= FrameHeader::BULK_MAX
-    }
-}
-
-/// Room in memory for bulk, shared by many connections. Cloned freely.
-#[derive(Clone)]
-pub struct Budget {
-    room: Option<Arc<Semaphore>>,
-    total: u32,
-}
-
-impl Budget {
-    pub fn new(bytes: usize) -> Self {
-        let total = u32::try_from(bytes.min(Semaphore::MAX_PERMITS)).unwrap_or(u32::MAX);
-        Self { room: Some(Arc::new(Semaphore::new(total as usize))), total }
-    }
-
-    /// For an end that receives only what it asked for.
-    pub fn unlimited() -> Self {
-        Self { room: None, total: 0 }
-    }
-
-    /// Room for `bytes`, or for as many as there are in all.
-    async fn hold(&self, bytes: u32) -> Option<Held> {
-        let Some(room) = self.room.as_ref().filter(|_| bytes > 0) else {
-            return Some(Held::default());
-        };
-        let permit =
-            timeout(BUDGET_PATIENCE, room.clone().acquire_many_owned(bytes.min(self.total)));
-        Some(Held { _permit: Some(permit.await.ok()?.ok()?) })
-    }
-
-    /// Counts bytes that are in memory already, as far as there is room to count them.
-    pub fn count(&self, bytes: usize) -> Held {
-        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).min(self.total);
-        let permit = self.room.clone().and_then(|room| room.try_acquire_many_owned(bytes).ok());
-        Held { _permit: permit }
     }
 }
 

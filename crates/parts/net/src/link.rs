@@ -15,7 +15,7 @@
 
 use crate::frames::{Frame, InBulk, OutFrame};
 use crate::{CallError, Incoming, Outgoing, SessionSettings, Standing};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 use tieline_types::{ErrorKind, RequestNumber, Retry};
 use tieline_wire::{
@@ -25,7 +25,10 @@ use tieline_world::Bulk;
 use tokio::time::Instant;
 
 mod backoff;
+mod calls;
+
 use backoff::Backoff;
+use calls::Calls;
 
 /// A call, for as long as it is under way. Other than its number, it stays when a session is lost.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -87,10 +90,7 @@ pub struct State {
     backoff: Backoff,
     standing: Option<Standing>,
     server: String,
-    calls: BTreeMap<CallId, Pending>,
-    /// Calls that were sent in this session and not answered.
-    numbered: BTreeMap<RequestNumber, CallId>,
-    number_next: u64,
+    calls: Calls,
     round_trips: u64,
     actions: VecDeque<Action>,
 }
@@ -117,14 +117,6 @@ struct Ping {
     sent: Instant,
 }
 
-struct Pending {
-    outgoing: Outgoing,
-    deadline: Option<Instant>,
-    /// The number under which it was sent, and when it was last sent.
-    number: Option<RequestNumber>,
-    sent: Option<Instant>,
-}
-
 /// More notices at once than any server of ours sends: the peer is not one.
 const NOTICES_MAX: usize = 4096;
 
@@ -138,9 +130,7 @@ impl State {
             hello,
             phase: Phase::Idle,
             standing: None,
-            calls: BTreeMap::new(),
-            numbered: BTreeMap::new(),
-            number_next: 1,
+            calls: Calls::new(),
             round_trips: 0,
             actions: VecDeque::new(),
         }
@@ -167,12 +157,11 @@ impl State {
 
     /// When something is due without anything happening.
     pub fn next_tick(&self) -> Option<Instant> {
-        let deadlines = self.calls.values().filter_map(|pending| pending.deadline);
         let life = match &self.phase {
             Phase::Up(up) => Some(up.due(&self.settings)),
             Phase::Idle | Phase::Connecting | Phase::Closed => None,
         };
-        deadlines.chain(life).min()
+        self.calls.deadline().into_iter().chain(life).min()
     }
 
     pub fn standing(&self) -> Option<Standing> {
@@ -194,7 +183,7 @@ impl State {
             self.actions.push_back(Action::Complete(id, Err(CallError::Closed { server })));
             return;
         }
-        self.calls.insert(id, Pending { outgoing, deadline, number: None, sent: None });
+        self.calls.add(id, outgoing, deadline);
         match self.phase {
             Phase::Up(_) => self.send(id, now),
             Phase::Idle => self.connect(),
@@ -211,7 +200,12 @@ impl State {
     fn connected(&mut self, welcome: Welcome, hello_sent: Instant, now: Instant) {
         let is_same = self.hello.session == Some(welcome.session);
         if !(welcome.is_resumed && is_same) {
-            self.session_lost();
+            // The server knows nothing of what was sent: what it may have applied cannot be
+            // repeated.
+            for id in self.calls.renumber() {
+                let server = self.server.clone();
+                self.complete(id, Err(CallError::SessionLost { server }));
+            }
         }
         self.backoff.succeeded();
         self.hello.session = Some(welcome.session);
@@ -227,40 +221,17 @@ impl State {
             Phase::Up(Up { sent: now, heard: now, ping: None, ping_number: 0, notices: 0 });
         self.actions.push_back(Action::Connected(welcome));
         self.actions.push_back(Action::Renewed(hello_sent));
-        let again: Vec<CallId> = self.numbered.values().copied().collect();
-        let rest = self.calls.iter().filter(|(_, pending)| pending.number.is_none());
-        let rest: Vec<CallId> = rest.map(|(&id, _)| id).collect();
-        for id in again.into_iter().chain(rest) {
+        for id in self.calls.to_send() {
             self.send(id, now);
-        }
-    }
-
-    /// The server knows nothing of what was sent: what it may have applied cannot be repeated.
-    fn session_lost(&mut self) {
-        self.number_next = 1;
-        for (_, id) in std::mem::take(&mut self.numbered) {
-            let Some(pending) = self.calls.get_mut(&id) else { continue };
-            if pending.outgoing.request.op().is_mutation() {
-                let server = self.server.clone();
-                self.complete(id, Err(CallError::SessionLost { server }));
-            } else {
-                pending.number = None;
-            }
         }
     }
 
     /// Sends a call on the connection that stands.
     fn send(&mut self, id: CallId, now: Instant) {
         let Phase::Up(up) = &mut self.phase else { return };
-        let Some(pending) = self.calls.get_mut(&id) else { return };
-        let number = *pending.number.get_or_insert_with(|| {
-            let number = RequestNumber(self.number_next);
-            self.number_next += 1;
-            self.numbered.insert(number, id);
-            number
-        });
-        let answered_below =
-            self.numbered.keys().next().copied().unwrap_or(RequestNumber(self.number_next));
+        let Some(number) = self.calls.number(id) else { return };
+        let answered_below = self.calls.answered_below();
+        let Some(pending) = self.calls.pending(id) else { return };
         let envelope = Envelope { caller: pending.outgoing.caller.clone(), answered_below };
         let body = pending.outgoing.request.encode(&envelope);
         let bulk = pending.outgoing.bulk.clone();
@@ -279,25 +250,21 @@ impl State {
     }
 
     fn complete(&mut self, id: CallId, result: Result<Incoming, CallError>) {
-        let Some(pending) = self.calls.remove(&id) else { return };
-        if let Some(number) = pending.number {
-            self.numbered.remove(&number);
+        if self.calls.remove(id).is_some() {
+            self.actions.push_back(Action::Complete(id, result));
         }
-        self.actions.push_back(Action::Complete(id, result));
     }
 
     fn complete_all(&mut self, error: impl Fn(String) -> CallError) {
-        let ids: Vec<CallId> = self.calls.keys().copied().collect();
-        for id in ids {
+        for id in self.calls.all() {
             self.complete(id, Err(error(self.server.clone())));
         }
     }
 
     /// Nobody waits any more. The server is told if it may be at work on it.
     fn forget(&mut self, id: CallId) {
-        let Some(pending) = self.calls.remove(&id) else { return };
+        let Some(pending) = self.calls.remove(id) else { return };
         let Some(number) = pending.number else { return };
-        self.numbered.remove(&number);
         if matches!(self.phase, Phase::Up(_)) {
             self.actions.push_back(Action::Cancel(number));
         }
@@ -354,8 +321,7 @@ impl State {
 
     fn reply(&mut self, frame: Frame) {
         // An answer to what was cancelled meanwhile is of no use to anybody.
-        let Some(&id) = self.numbered.get(&frame.header.number) else { return };
-        let Some(pending) = self.calls.get(&id) else { return };
+        let Some((id, pending)) = self.calls.numbered(frame.header.number) else { return };
         let op = pending.outgoing.request.op();
         self.round_trips += 1;
         self.actions.extend(pending.sent.map(Action::Renewed));
@@ -434,10 +400,8 @@ impl State {
     }
 
     fn tick(&mut self, now: Instant) {
-        let is_late = |pending: &Pending| pending.deadline.is_some_and(|deadline| deadline <= now);
-        let late = self.calls.iter().filter(|(_, pending)| is_late(pending));
-        for id in late.map(|(&id, _)| id).collect::<Vec<_>>() {
-            let patience = self.calls.get(&id).and_then(|pending| pending.outgoing.patience);
+        for id in self.calls.late(now) {
+            let patience = self.calls.pending(id).and_then(|pending| pending.outgoing.patience);
             self.forget(id);
             let server = self.server.clone();
             let error = CallError::Timeout { server, patience: patience.unwrap_or_default() };

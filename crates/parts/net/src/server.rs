@@ -22,6 +22,7 @@ use crate::frames::{Budget, FrameReader, FrameWriter, OutFrame};
 
 mod connection;
 mod notifier;
+mod request;
 mod seats;
 
 pub use notifier::Notifier;

@@ -1,3 +1,5 @@
+//! Frames over in-memory streams: sizes, interruptions, damage.
+
 use super::*;
 use std::io::Write;
 use tieline_world::{Transport, World};

@@ -2,6 +2,8 @@
 
 use super::*;
 use bytes::Bytes;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
 use tieline_types::{Caller, FileId, Grant, SessionId, Version};
 use tieline_wire::{CredentialKind, Flavor, PeerRole, Request, meta};
 
@@ -346,4 +348,140 @@ fn closing_ends_calls_says_goodbye_and_stays_closed() {
     assert_eq!(script.call(read(2)), ["complete 2: Disconnected"]);
     assert_eq!(script.handle(Event::Lost), [""; 0]);
     assert_eq!(script.state.next_tick(), None);
+}
+
+/// What may happen to a machine, in any order.
+#[derive(Clone, Copy, Debug)]
+enum Turn {
+    Call { is_mutation: bool, patience: Option<u64> },
+    Cancel(u8),
+    Answer(u8),
+    Welcome { is_resumed: bool },
+    Refuse,
+    Lose,
+    Wait(u64),
+}
+
+fn turns() -> impl Strategy<Value = Turn> {
+    prop_oneof![
+        4 => (any::<bool>(), prop::option::of(1..40u64))
+            .prop_map(|(is_mutation, patience)| Turn::Call { is_mutation, patience }),
+        1 => any::<u8>().prop_map(Turn::Cancel),
+        3 => any::<u8>().prop_map(Turn::Answer),
+        2 => any::<bool>().prop_map(|is_resumed| Turn::Welcome { is_resumed }),
+        1 => Just(Turn::Refuse),
+        1 => Just(Turn::Lose),
+        2 => (0..12u64).prop_map(Turn::Wait),
+    ]
+}
+
+/// Watches a machine from outside and knows what a server may assume.
+struct Watcher {
+    script: Script,
+    /// What the server has in its hands on this connection, by number.
+    at_server: BTreeMap<u64, Op>,
+    number_last: u64,
+    answered_below: u64,
+    is_connecting: bool,
+    session: u64,
+    open: BTreeSet<u64>,
+}
+
+impl Watcher {
+    fn play(&mut self, turn: Turn) {
+        let nth = |set: &BTreeMap<u64, Op>, at: u8| set.keys().copied().nth(usize::from(at) % 8);
+        let told = match turn {
+            Turn::Call { is_mutation, patience } => {
+                self.open.insert(self.script.calls + 1);
+                let patience = patience.map(Duration::from_secs);
+                match is_mutation {
+                    true => self.script.call_within(mutation(), patience),
+                    false => self.script.call_within(read(1), patience),
+                }
+            }
+            Turn::Cancel(at) => {
+                let Some(&id) = self.open.iter().nth(usize::from(at) % 8) else { return };
+                self.open.remove(&id);
+                self.script.handle(Event::Cancelled(CallId(id)))
+            }
+            Turn::Answer(at) => {
+                let Some(number) = nth(&self.at_server, at) else { return };
+                let op = self.at_server.remove(&number).unwrap();
+                self.script.reply(number, op)
+            }
+            Turn::Welcome { is_resumed } if self.is_connecting => {
+                self.is_connecting = false;
+                let is_resumed = is_resumed && self.session > 0;
+                if !is_resumed {
+                    self.session += 1;
+                    (self.number_last, self.answered_below) = (0, 0);
+                }
+                self.script.welcome(self.session, is_resumed)
+            }
+            Turn::Refuse if self.is_connecting => {
+                let (kind, detail) = (ErrorKind::Overloaded, String::new());
+                let refusal = Refusal { kind, detail, version_oldest: 1, version_newest: 1 };
+                self.script.handle(Event::Refused(refusal))
+            }
+            Turn::Lose => self.script.handle(Event::Lost),
+            Turn::Wait(seconds) => self.script.wait(seconds),
+            Turn::Welcome { .. } | Turn::Refuse => return,
+        };
+        told.iter().for_each(|line| self.heard(line));
+    }
+
+    fn heard(&mut self, line: &str) {
+        let words: Vec<&str> = line.split([' ', ':']).collect();
+        match words[..] {
+            ["send", "Ping", _] => {}
+            ["send", number, op, "below", below] => {
+                let (number, below) = (number.parse().unwrap(), below.parse().unwrap());
+                let op = *Op::ALL.iter().find(|known| known.name() == op).unwrap();
+                assert!(!self.is_connecting, "sent without a connection");
+                assert!(number >= self.answered_below, "{number} was said to be answered");
+                assert!(below <= number && below >= self.answered_below, "{line}");
+                assert!(self.at_server.insert(number, op).is_none(), "{number} sent twice");
+                assert!(number <= self.number_last + 1, "{number} leaves a gap");
+                self.number_last = self.number_last.max(number);
+                self.answered_below = below;
+            }
+            ["complete", id, _, ref how @ ..] => {
+                let id = id.parse().unwrap();
+                assert!(self.open.remove(&id), "call {id} completed twice: {how:?}");
+            }
+            ["connect", ..] => {
+                self.is_connecting = true;
+                self.at_server.clear();
+            }
+            _ => {}
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    /// Every call completes exactly once unless it is cancelled, and the server can rely on the
+    /// numbers.
+    #[test]
+    fn any_history_gives_each_call_one_outcome(turns in prop::collection::vec(turns(), 1..80)) {
+        let mut watcher = Watcher {
+            script: Script::with_addresses(&["a:1", "b:1"]),
+            at_server: BTreeMap::new(),
+            number_last: 0,
+            answered_below: 0,
+            is_connecting: false,
+            session: 0,
+            open: BTreeSet::new(),
+        };
+        for turn in turns {
+            watcher.play(turn);
+        }
+        // Let a good connection end it: all that is open is at the server, and is answered.
+        watcher.play(Turn::Welcome { is_resumed: true });
+        for _ in 0..watcher.at_server.len() {
+            watcher.play(Turn::Answer(0));
+        }
+        prop_assert_eq!(&watcher.open, &BTreeSet::new());
+    }
 }

@@ -9,25 +9,23 @@
 //! `connected` and `disconnected` of the service come in pairs, and the pairs of one session never
 //! overlap; when `serve` returns, nothing of the connection is left running.
 
+use super::request::{Asked, answer_request, reply_frame, unreadable};
 use super::seats::Seat;
 use super::{Notifier, Shared, refusal, refuse, stopped};
+use crate::Response;
 use crate::frames::{Frame, FrameReader, FrameWriter, Held, InBulk, OutFrame, ReadError};
 use crate::outbox::{Holds, Outbox};
-use crate::{CallContext, Reply, Response};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{ErrorKind, RequestNumber, SessionId};
 use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
-use tieline_wire::{
-    BodyError, Envelope, Failure, FrameHeader, FrameKind, Hello, Op, Refusal, Request, Welcome,
-};
+use tieline_wire::{Failure, FrameHeader, FrameKind, Hello, Op, Refusal, Request, Welcome};
 use tieline_world::{Bulk, Connection};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{AbortHandle, JoinError, JoinHandle, JoinSet};
 use tokio::time::Instant;
-use tracing::Instrument;
 
 /// What the last frames of a connection that ends in good order may take.
 const LINGER: Duration = Duration::from_secs(2);
@@ -352,102 +350,6 @@ async fn next_with_place(
     // The places of a connection are never closed.
     let place = place.map_err(|_| ReadError::Closed)?;
     Ok((reader.next().await?, place))
-}
-
-fn unreadable(error: &BodyError) -> Failure {
-    let kind = match error {
-        BodyError::UnknownCall(_) => ErrorKind::NotSupported,
-        BodyError::Malformed(_) | BodyError::Trailing(_) => ErrorKind::Protocol,
-    };
-    Failure::new(kind, format!("this server cannot read the request: {error}"))
-}
-
-/// A request, and what it holds while it is at work.
-struct Asked {
-    header: FrameHeader,
-    envelope: Envelope,
-    request: Request,
-    bulk: bytes::Bytes,
-    held: Held,
-    place: OwnedSemaphorePermit,
-}
-
-async fn answer_request(
-    shared: Arc<Shared>,
-    peer: Arc<str>,
-    session: SessionId,
-    outbox: Outbox,
-    asked: Asked,
-) -> RequestNumber {
-    let Asked { header, envelope, request, bulk, held, place } = asked;
-    let (number, op, begun) = (header.number, request.op(), Instant::now());
-    let patience = match header.deadline_ms {
-        0 => None,
-        millis => Some(Duration::from_millis(millis.into())),
-    };
-    let context = CallContext { session, number, envelope, patience };
-    let span = tracing::info_span!(
-        "request", %peer, %session, request = %number, op = op.name(),
-        caller = %context.envelope.caller.uid
-    );
-    let call = shared.service.call(context, request, bulk).instrument(span);
-    let response = match patience {
-        None => call.await,
-        Some(patience) => tokio::time::timeout(patience, call).await.unwrap_or_else(|_| {
-            let detail = format!("{} took longer than the caller waits", op.name());
-            Err(Failure::new(ErrorKind::Timeout, detail))
-        }),
-    };
-    drop(held);
-    let response = response.and_then(checked);
-    count(op, &response, begun);
-    let frame = reply_frame(number, header.op, response);
-    let room = match &frame.bulk {
-        Bulk::Bytes(bytes) => shared.budget.count(bytes.len()),
-        Bulk::Empty | Bulk::File(_) => Held::default(),
-    };
-    outbox.push_holding(frame, Holds::new(place, room));
-    number
-}
-
-fn count(op: Op, response: &Response, begun: Instant) {
-    let (kind, bulk) = match response {
-        Ok(reply) => ("ok".to_owned(), reply.bulk.len()),
-        Err(failure) => (format!("{:?}", failure.kind), 0),
-    };
-    METRICS.requests.with_label_values(&[op.name(), &kind]).inc();
-    METRICS.request_seconds.with_label_values(&[op.name()]).observe(begun.elapsed().as_secs_f64());
-    METRICS.bulk_sent_bytes.inc_by(bulk as u64);
-}
-
-/// Our own reply must fit into a frame, and its file must have what the frame announces: a frame
-/// that cannot be completed costs the whole connection.
-fn checked(reply: Reply) -> Response {
-    let is_too_long = reply.body.len() > FrameHeader::BODY_MAX as usize
-        || reply.bulk.len() > FrameHeader::BULK_MAX as usize;
-    if is_too_long {
-        let detail = "the reply exceeds a frame: ask for less";
-        return Err(Failure::new(ErrorKind::Internal, detail));
-    }
-    if let Bulk::File(range) = &reply.bulk {
-        let end = range.offset + u64::from(range.length);
-        let is_whole = range.file.metadata().is_ok_and(|metadata| metadata.len() >= end);
-        if !is_whole {
-            return Err(Failure::new(ErrorKind::StorageFault, "the object's file was cut short"));
-        }
-    }
-    Ok(reply)
-}
-
-fn reply_frame(number: RequestNumber, op: u16, response: Response) -> OutFrame {
-    let (flags, body, bulk) = match response {
-        Ok(reply) => (0, reply.body, reply.bulk),
-        Err(failure) => (FrameHeader::FLAG_FAILED, tieline_wire::encode(&failure), Bulk::Empty),
-    };
-    OutFrame::new(FrameKind::Reply, number, body, bulk).with(|header| {
-        header.op = op;
-        header.flags = flags;
-    })
 }
 
 /// An error with its causes, in one line.

@@ -1,3 +1,5 @@
+//! The local world keeps its promises, and breaks them on demand only.
+
 use super::*;
 use tokio::io::AsyncReadExt;
 

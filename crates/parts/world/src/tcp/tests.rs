@@ -1,3 +1,5 @@
+//! Over the loopback: files byte for byte, names with several addresses.
+
 use super::*;
 use std::io::Write;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

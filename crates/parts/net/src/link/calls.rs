@@ -1,0 +1,109 @@
+//! The calls of a session: which are under way, and under which number each was sent.
+//!
+//! Invariants: numbers of a session only grow and name one call each; [`Calls::answered_below`] is
+//! never above a number that may be sent again.
+
+use super::CallId;
+use crate::Outgoing;
+use std::collections::BTreeMap;
+use tieline_types::RequestNumber;
+use tokio::time::Instant;
+
+pub(super) struct Calls {
+    under_way: BTreeMap<CallId, Pending>,
+    /// Those that were sent in this session and not answered.
+    numbered: BTreeMap<RequestNumber, CallId>,
+    number_next: RequestNumber,
+}
+
+pub(super) struct Pending {
+    pub(super) outgoing: Outgoing,
+    pub(super) deadline: Option<Instant>,
+    /// Under which it was sent in this session.
+    pub(super) number: Option<RequestNumber>,
+    /// When it was last sent.
+    pub(super) sent: Option<Instant>,
+}
+
+impl Calls {
+    pub(super) fn new() -> Self {
+        Self {
+            under_way: BTreeMap::new(),
+            numbered: BTreeMap::new(),
+            number_next: RequestNumber(1),
+        }
+    }
+
+    pub(super) fn add(&mut self, id: CallId, outgoing: Outgoing, deadline: Option<Instant>) {
+        self.under_way.insert(id, Pending { outgoing, deadline, number: None, sent: None });
+    }
+
+    pub(super) fn remove(&mut self, id: CallId) -> Option<Pending> {
+        let pending = self.under_way.remove(&id)?;
+        if let Some(number) = pending.number {
+            self.numbered.remove(&number);
+        }
+        Some(pending)
+    }
+
+    /// Gives the call a number if it has none yet.
+    pub(super) fn number(&mut self, id: CallId) -> Option<RequestNumber> {
+        let pending = self.under_way.get_mut(&id)?;
+        Some(*pending.number.get_or_insert_with(|| {
+            let number = self.number_next;
+            self.number_next.0 += 1;
+            self.numbered.insert(number, id);
+            number
+        }))
+    }
+
+    pub(super) fn pending(&mut self, id: CallId) -> Option<&mut Pending> {
+        self.under_way.get_mut(&id)
+    }
+
+    /// Every request below this number was answered, or nobody waits for it.
+    pub(super) fn answered_below(&self) -> RequestNumber {
+        self.numbered.keys().next().copied().unwrap_or(self.number_next)
+    }
+
+    /// The call that was sent under a number and is not answered.
+    pub(super) fn numbered(&self, number: RequestNumber) -> Option<(CallId, &Pending)> {
+        let id = *self.numbered.get(&number)?;
+        Some((id, self.under_way.get(&id)?))
+    }
+
+    /// A new session counts anew. Returns the mutations that the old one may have applied.
+    pub(super) fn renumber(&mut self) -> Vec<CallId> {
+        self.number_next = RequestNumber(1);
+        let mut doubtful = Vec::new();
+        for (_, id) in std::mem::take(&mut self.numbered) {
+            let Some(pending) = self.under_way.get_mut(&id) else { continue };
+            pending.number = None;
+            if pending.outgoing.request.op().is_mutation() {
+                doubtful.push(id);
+            }
+        }
+        doubtful
+    }
+
+    /// What a new connection sends: first again what has a number, in order, then the rest.
+    pub(super) fn to_send(&self) -> Vec<CallId> {
+        let is_new = |(&id, pending): (&CallId, &Pending)| pending.number.is_none().then_some(id);
+        let fresh = self.under_way.iter().filter_map(is_new);
+        self.numbered.values().copied().chain(fresh).collect()
+    }
+
+    pub(super) fn late(&self, now: Instant) -> Vec<CallId> {
+        let is_late = |pending: &Pending| pending.deadline.is_some_and(|deadline| deadline <= now);
+        let late = self.under_way.iter().filter(|(_, pending)| is_late(pending));
+        late.map(|(&id, _)| id).collect()
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.under_way.values().filter_map(|pending| pending.deadline).min()
+    }
+
+    pub(super) fn all(&self) -> Vec<CallId> {
+        self.under_way.keys().copied().collect()
+    }
+}
