@@ -42,7 +42,7 @@ enum Command {
         /// Only tests whose name contains this
         filter: Option<String>,
     },
-    /// Feed a decoder with invented bytes (needs nightly and cargo-fuzz)
+    /// Feed a decoder with invented bytes
     Fuzz {
         target: String,
         #[arg(long, default_value_t = 60)]
