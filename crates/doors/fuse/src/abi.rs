@@ -2,11 +2,13 @@
 //!
 //! * [`bits`]: flags of requests, replies and the opening handshake.
 //! * [`opcode`]: which requests there are.
-//! * [`incoming`]: requests, read field by field; any bytes give a request or [`Malformed`], never a panic.
+//! * [`incoming`]: requests, read field by field; any bytes give a request or [`Malformed`], never
+//!   a panic.
 //! * [`outgoing`]: replies and notifications, written field by field.
 //!
-//! Numbers have this machine's byte order, for both ends are on it. Written for protocol 7.45; every kernel from 7.31
-//! (Linux 5.4) on is spoken to, since newer structures only grew at their ends.
+//! Numbers have this machine's byte order, for both ends are on it. Written for protocol 7.45;
+//! every kernel from 7.31 (Linux 5.4) on is spoken to, since newer structures only grew at their
+//! ends.
 
 pub mod bits;
 pub mod incoming;
@@ -20,7 +22,7 @@ mod tests;
 pub const MAJOR: u32 = 7;
 /// The newest minor version whose features are known here.
 pub const MINOR_NEWEST: u32 = 45;
-/// The oldest kernel that is served: explicit invalidation and 1 MiB requests came before it.
+/// The oldest kernel that is served, as of Linux 5.4: requests of 1 MiB came before it.
 pub const MINOR_OLDEST: u32 = 31;
 /// The node that is the root of a mount.
 pub const ROOT_NODE: u64 = 1;

@@ -1,8 +1,8 @@
 //! What a request is answered with, before it is written.
 //!
-//! An answer that the kernel will cache carries the [`Belief`] it rests on: how long it may be believed is decided when it is
-//! written, inside `FileSystem::settle`, so that no recall can pass it. An answer that the kernel does not take (the
-//! mount is gone) is undone: [`Undo`] says how.
+//! An answer that the kernel will cache carries the [`Belief`] it rests on: how long it may be
+//! believed is decided when it is written, inside `FileSystem::settle`, so that no recall can pass
+//! it. An answer that the kernel does not take (the mount is gone) is undone: [`Undo`] says how.
 
 use crate::abi::outgoing::{self, Validity, Writer};
 use crate::nodes::Nodes;
@@ -99,7 +99,8 @@ pub struct Trust {
 }
 
 impl Trust {
-    /// One belief for both: overtaken as soon as either is, so each is believed for the shorter time.
+    /// One belief for both: overtaken as soon as either is, so each is believed for the shorter
+    /// time.
     pub fn join(name: Belief, attributes: Belief) -> (Belief, Self) {
         let trust = Self::of(&name, &attributes);
         let mut units: BTreeSet<(FileId, u64)> = name.units.into_iter().collect();

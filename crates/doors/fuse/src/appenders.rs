@@ -1,7 +1,7 @@
 //! Handles that append, for pages of mappings must not be written through them.
 //!
-//! The kernel writes a dirty page through any handle of the file that is open for writing. Through one that appends the page
-//! would land at the file's end.
+//! The kernel writes a dirty page through any handle of the file that is open for writing. Through
+//! one that appends the page would land at the file's end.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,6 +1,7 @@
 //! Mounting: by the mount call as root, else through the set-uid `fusermount3`.
 //!
-//! Knows nothing of requests: it gives a descriptor of /dev/fuse that is tied to the mount, and takes the mount away again.
+//! Knows nothing of requests: it gives a descriptor of /dev/fuse that is tied to the mount, and
+//! takes the mount away again.
 
 use crate::init::REQUEST_BYTES_MAX;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
@@ -106,7 +107,8 @@ fn root_options(device: &OwnedFd, flags: &Flags) -> String {
     options
 }
 
-/// The helper mounts and sends the descriptor through a socket whose number it finds in its environment.
+/// The helper mounts and sends the descriptor through a socket whose number it finds in its
+/// environment.
 fn attach_by_helper(path: &Path, flags: &Flags) -> Result<OwnedFd, AttachError> {
     let missing = |error: Errno| AttachError::HelperMissing { source: error.into() };
     let (ours, theirs) = rustix::net::socketpair(
@@ -179,7 +181,8 @@ fn receive_descriptor(from: &OwnedFd) -> Option<OwnedFd> {
 }
 
 impl Attachment {
-    /// Of whatever is mounted there now. Asks nothing of the file system, so it answers when servers do not.
+    /// Of whatever is mounted there now. Asks nothing of the file system, so it answers when
+    /// servers do not.
     pub fn device_number(&self) -> Option<DeviceNumber> {
         let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
         let stat = rustix::fs::statx(CWD, &self.mountpoint, flags, StatxFlags::empty()).ok()?;
@@ -212,7 +215,8 @@ impl Attachment {
     }
 }
 
-/// Lets the kernel read further ahead than its 128 KiB. Only root may; without, sequential reads are merely slower.
+/// Lets the kernel read further ahead than its 128 KiB. Only root may; without, sequential reads
+/// are merely slower.
 pub fn raise_read_ahead(device: DeviceNumber, bytes: u64) -> std::io::Result<()> {
     let DeviceNumber { major, minor } = device;
     let setting = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");

@@ -1,9 +1,10 @@
 //! Buffers for requests: as large as the largest write, used again and again.
 //!
-//! A large write's bytes stay in the buffer they were read into until the client is done with them; the event thread
-//! goes on with another. Fresh ones would cost a page fault per 4 KiB.
+//! A large write's bytes stay in the buffer they were read into until the client is done with them;
+//! the event thread goes on with another. Fresh ones would cost a page fault per 4 KiB.
 //!
-//! Invariant: at most [`KEPT_MAX`] idle buffers are kept; how many are in use is bounded by the pending requests.
+//! Invariant: at most [`KEPT_MAX`] idle buffers are kept; how many are in use is bounded by the
+//! pending requests.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -38,7 +38,8 @@ impl Call {
         self.session.kernel.nodes.id_of(self.header.node)
     }
 
-    /// On whose behalf. Not to be asked for reads ahead and writes from the page cache, which have no meaningful caller.
+    /// On whose behalf. Not to be asked for reads ahead and writes from the page cache, which have
+    /// no meaningful caller.
     pub fn caller(&self) -> Caller {
         self.session.callers.caller(&self.header, &self.groups)
     }

@@ -1,4 +1,5 @@
-//! What programs are told: every error kind as an errno. The only place where one becomes the other.
+//! What programs are told: every error kind as an errno. The only place where one becomes the
+//! other.
 
 use crate::abi::Malformed;
 use rustix::io::Errno;
@@ -83,7 +84,8 @@ pub fn from_kind(kind: ErrorKind) -> Errno {
     }
 }
 
-/// Is it about the machinery, not about what the program asked? Then somebody should find it in the log.
+/// Is it about the machinery, not about what the program asked? Then somebody should find it in the
+/// log.
 pub fn is_remarkable(kind: ErrorKind) -> bool {
     /// Below are the kinds that POSIX knows.
     const FIRST_OF_DISTANCE: u16 = 40;

@@ -1,11 +1,15 @@
 //! The opening handshake: what of the kernel's offers is taken, and why.
 //!
-//! Taken: parallel reads and directory operations, 1 MiB requests, listings with attributes when they pay, truncation
-//! within open, masks left to the file system (default ACLs need them), explicit invalidation of data only.
+//! Taken: parallel reads and directory operations, 1 MiB requests, listings with attributes when
+//! they pay, truncation within open, masks left to the file system (default ACLs need them), and
+//! setuid and setgid cleared by us: else the kernel asks for `security.capability` before every
+//! write.
 //!
-//! Not taken: the writeback cache (the kernel would own size and mtime), automatic invalidation (we tell), no-open (rights
-//! are found at open), locks (local ones are the kernel's own), POSIX ACLs, export, request timeouts (they abort the whole
-//! mount), passthrough and io_uring (no gain measured; rings die with the program).
+//! Not taken: the writeback cache (the kernel would own size and mtime); invalidation by mtime (we
+//! tell), nor the promise that we tell of *every* change, so that a size that changed unasked still
+//! drops pages; no-open (rights are found at open); locks (local ones are the kernel's own); POSIX
+//! ACLs; export; request timeouts (they abort the whole mount); passthrough and io_uring (no gain
+//! measured; rings die with the program).
 
 use crate::abi::bits::init as bits;
 use crate::abi::incoming::{InitIn, Reader};
@@ -14,7 +18,8 @@ use crate::abi::{MAJOR, MINOR_NEWEST, MINOR_OLDEST, Malformed};
 
 /// Bytes of the largest read or write: 256 small pages, the limit of an unchanged kernel.
 pub const REQUEST_BYTES_MAX: u32 = 1 << 20;
-/// Reads ahead and other requests nobody waits for: enough for several sequential readers with 4 MiB windows.
+/// Reads ahead and other requests nobody waits for: enough for several sequential readers with 4
+/// MiB windows.
 const BACKGROUND_MAX: u16 = 64;
 /// From here on the kernel holds readers' windows back.
 const CONGESTED_FROM: u16 = 48;
@@ -30,7 +35,6 @@ const WANTED: u64 = bits::ASYNC_READ
     | bits::ABORT_ERROR
     | bits::MAX_PAGES
     | bits::CACHE_SYMLINKS
-    | bits::EXPLICIT_INVAL_DATA
     | bits::HANDLE_KILLPRIV_V2
     | bits::INIT_EXT
     | bits::CREATE_SUPP_GROUP
@@ -149,9 +153,9 @@ mod tests {
     #[test]
     fn what_must_not_be_taken_is_not() {
         let (_, out) = kernel(45).accept().unwrap();
-        // POSIX locks, export, flock, automatic invalidation, writeback, no-open, ACLs, no-opendir, passthrough,
-        // io_uring, request timeouts.
-        for bit in [1, 4, 10, 12, 16, 17, 20, 24, 37, 41, 42] {
+        // POSIX locks, export, flock, automatic invalidation, writeback, no-open, ACLs, no-opendir,
+        // explicit invalidation only, passthrough, io_uring, request timeouts.
+        for bit in [1, 4, 10, 12, 16, 17, 20, 24, 25, 37, 41, 42] {
             assert_eq!(out.flags & (1 << bit), 0, "bit {bit}");
         }
         assert_eq!(out.to_bytes().len(), 64);

@@ -48,8 +48,8 @@ impl Kernel {
         self.devices.get(index)
     }
 
-    /// Tells the kernel. Names wait for their directory's lock there, data for pages that are being read or written;
-    /// the others wait for nothing.
+    /// Tells the kernel. Names wait for their directory's lock there, data for pages that are being
+    /// read or written; the others wait for nothing.
     pub fn forget(&self, what: &Forget) {
         let (code, label, body) = self.notification(what);
         METRICS.fuse_invalidations.with_label_values(&[label]).inc();

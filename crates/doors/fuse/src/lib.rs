@@ -1,17 +1,23 @@
 //! The FUSE door: our own session over /dev/fuse.
 //!
-//! It serves any `tieline_client::FileSystem` to the kernel, and translates only: requests to calls, answers to replies, error
-//! kinds to errnos, invalidations to notifications. It knows no MDS, no OSS and no store.
+//! It serves any `tieline_client::FileSystem` to the kernel, and translates only: requests to
+//! calls, answers to replies, error kinds to errnos, invalidations to notifications. It knows no
+//! MDS, no OSS and no store.
 //!
-//! * [`abi`]: what the bytes mean. * [`init`]: what is negotiated. * [`attach`]: how a mount is made and taken away.
-//! * [`session`]: event threads, replies, waiting requests ([`pending`]) and their interrupts ([`process`]).
+//! * [`abi`]: what the bytes mean. * [`init`]: what is negotiated. * [`attach`]: how a mount is
+//!   made and taken away.
+//! * [`session`]: event threads, replies, waiting requests ([`pending`]) and their interrupts
+//!   ([`process`]).
 //! * [`ops`]: the translation, one file per group of requests; [`errno`]: of errors.
-//! * [`answer`]: replies that may be cached rest on beliefs, and are written under the client's lock.
-//! * [`notify`]: what the kernel shall forget, told by threads of its own. * [`nodes`], [`recent`]: what it knows.
+//! * [`answer`]: replies that may be cached rest on beliefs, and are written under the client's
+//!   lock.
+//! * [`notify`]: what the kernel shall forget, told by threads of its own. * [`nodes`], [`recent`]:
+//!   what it knows.
 //!
-//! Invariants: every request gets exactly one reply, also when its code panics. A waiting caller that is killed is gone at once,
-//! whatever a server does. Nothing is told to be cached longer than the client believes it when the reply is written. What
-//! kernels lack is made up for or said in docs/kernels.md.
+//! Invariants: every request gets exactly one reply, also when its code panics. A waiting caller
+//! that is killed is gone at once, whatever a server does. Nothing is told to be cached longer than
+//! the client believes it when the reply is written. What kernels lack is made up for or said in
+//! docs/kernels.md.
 
 mod abi;
 mod answer;

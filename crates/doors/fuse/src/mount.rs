@@ -1,7 +1,8 @@
 //! A mount from beginning to end.
 //!
-//! Mounted, then the kernel's INIT is answered on the spot, then threads start. It ends when it is unmounted, from here or
-//! from outside: the kernel then tells every event thread that the device is gone.
+//! Mounted, then the kernel's INIT is answered on the spot, then threads start. It ends when it is
+//! unmounted, from here or from outside: the kernel then tells every event thread that the device
+//! is gone.
 //!
 //! A mount that is dropped is detached, so that no test and no early error leaves one behind.
 
@@ -46,7 +47,8 @@ pub struct MountOptions {
     pub threads: usize,
     /// How far the kernel reads ahead of a sequential reader, where it may be told.
     pub read_ahead: ByteSize,
-    /// Treats the kernel as one that speaks no newer protocol than 7.this: to test fallbacks, or to avoid a kernel's fault.
+    /// Treats the kernel as one that speaks no newer protocol than 7.this: to test fallbacks, or to
+    /// avoid a kernel's fault.
     pub minor_max: u32,
 }
 
@@ -78,7 +80,9 @@ impl MountOptions {
     }
 }
 
-/// Several requests of the largest size: 20 % faster than the kernel's 128 KiB in a cold sequential read from memory.
+/// Four requests of the largest size under way. One sequential reader of answers that take 20 ms
+/// each had 12 MB/s with the kernel's 128 KiB, 88 with 1 MiB, 304 with this; beyond, readers of
+/// pieces would fetch too much for nothing.
 const READ_AHEAD: u64 = 4 << 20;
 
 /// Why a mount could not be started or ended.
@@ -102,7 +106,8 @@ pub enum Error {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unmounted {
     Clean,
-    /// Programs still hold files: it is out of sight, and gone when they let go or this process ends.
+    /// Programs still hold files: it is out of sight, and gone when they let go or this process
+    /// ends.
     Detached,
 }
 
@@ -248,7 +253,8 @@ fn start_init(device: &OwnedFd, buffers: &Arc<Pool>, minor_max: u32) -> Result<F
     Ok(features)
 }
 
-/// A descriptor per thread, all tied to the same mount. Whoever may not open the device has one for all.
+/// A descriptor per thread, all tied to the same mount. Whoever may not open the device has one for
+/// all.
 fn start_devices(first: OwnedFd, threads: usize) -> Vec<OwnedFd> {
     let clones: Result<Vec<_>, _> = (1..threads).map(|_| clone_device(&first)).collect();
     let mut devices = vec![first];
@@ -266,8 +272,8 @@ fn clone_device(first: &OwnedFd) -> Result<OwnedFd, Errno> {
     const CLONE: rustix::ioctl::Opcode = opcode::read::<u32>(229, 0);
     let another = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     let number = first.as_raw_fd() as u32;
-    // SAFETY: the call reads one 32-bit number at the pointer it gets, and `Setter` gives it a pointer to exactly that,
-    // alive for the call. Both descriptors are open and stay ours.
+    // SAFETY: the call reads one 32-bit number at the pointer it gets, and `Setter` gives it a
+    // pointer to exactly that, alive for the call. Both descriptors are open and stay ours.
     unsafe { ioctl(&another, Setter::<CLONE, u32>::new(number)) }?;
     Ok(another)
 }

@@ -1,11 +1,11 @@
 //! What the kernel knows: nodes, and how often it was told of each.
 //!
-//! A node's number is the file's id, so there is little to keep. Counts say of which files the kernel may have cached
-//! something: nothing is invalidated for others. The mounted directory must be node 1 to the kernel; where it is not file
-//! 1, the two change places.
+//! A node's number is the file's id, so there is little to keep. Counts say of which files the
+//! kernel may have cached something: nothing is invalidated for others. The mounted directory must
+//! be node 1 to the kernel; where it is not file 1, the two change places.
 //!
-//! Modes with setuid or setgid are kept too: the kernel leaves it to us to clear them when others write (init.rs), and
-//! nobody should ask an MDS before every write for that.
+//! Modes with setuid or setgid are kept too: the kernel leaves it to us to clear them when others
+//! write (init.rs), and nobody should ask an MDS before every write for that.
 //!
 //! Invariant: a count is raised before the reply that tells of the node is written.
 
@@ -75,7 +75,8 @@ impl Nodes {
         }
     }
 
-    /// The mode a file shall have after somebody wrote to it who may not keep setuid and setgid, if it has any.
+    /// The mode a file shall have after somebody wrote to it who may not keep setuid and setgid, if
+    /// it has any.
     pub fn mode_without_privileges(&self, id: FileId) -> Option<Mode> {
         let mode = self.lock().get(&id)?.privileged?;
         let setgid = if mode.has(GROUP_EXECUTES) { Mode::SETGID } else { 0 };

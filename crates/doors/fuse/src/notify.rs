@@ -1,16 +1,19 @@
 //! What the client wants forgotten is told to the kernel, by threads that wait for nobody else.
 //!
-//! Three lanes, since notifications wait for different things in the kernel: *swift* ones (attributes, the epoch) for nothing;
-//! *names* for their directory's lock; *pages* for reads and writes of the file that are under way. A read that waits
-//! for a far server so delays other files' pages at worst, never a name.
+//! Three lanes, since notifications wait for different things in the kernel: *swift* ones
+//! (attributes, the epoch) for nothing; *names* for their directory's lock; *pages* for reads and
+//! writes of the file that are under way. A read that waits for a far server so delays other files'
+//! pages at worst, never a name.
 //!
-//! A directory's lock may be held by a request of our own that itself waits for the recall to be answered. Where the
-//! client knows of one (`is_contended`), and where a name's notification does not get through within [`PATIENCE`], all
-//! names are doubted at once by raising the epoch, which takes no lock. Kernels before 7.44 cannot: there the recall is
-//! answered, and the name follows when the lock is free.
+//! A directory's lock may be held by a request of our own that itself waits for the recall to be
+//! answered. Where the client knows of one (`is_contended`), and where a name's notification does
+//! not get through within [`PATIENCE`], all names are doubted at once by raising the epoch, which
+//! takes no lock. Kernels before 7.44 cannot: there the recall is answered, and the name follows
+//! when the lock is free.
 //!
-//! Invariants: each thing is queued once per lane and only if the kernel may know it, so queues are bounded by the kernel's
-//! own caches, and names further by [`NAMES_MAX`]. `done` is called exactly once, also if a thread panics.
+//! Invariants: each thing is queued once per lane and only if the kernel may know it, so queues are
+//! bounded by the kernel's own caches, and names further by [`NAMES_MAX`]. `done` is called exactly
+//! once, also if a thread panics.
 
 use crate::kernel::{Forget, Kernel};
 use std::collections::BTreeMap;
@@ -221,7 +224,8 @@ impl Lane {
 }
 
 impl State {
-    /// Takes the tickets of all that is under way, and of all that is queued behind it if the epoch covers it.
+    /// Takes the tickets of all that is under way, and of all that is queued behind it if the epoch
+    /// covers it.
     fn overdue(&mut self, with_queue: bool) -> Tickets {
         let mut tickets: Tickets = Vec::new();
         for writing in self.writing.values_mut() {

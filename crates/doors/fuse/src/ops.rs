@@ -1,8 +1,8 @@
-//! Requests translated to calls of the client, and its answers to replies: nothing is decided here that is not about
-//! the two languages.
+//! Requests translated to calls of the client, and its answers to replies: nothing is decided here
+//! that is not about the two languages.
 //!
-//! One file per group: [`names`], [`attributes`], [`files`], [`directories`], [`xattrs`]. What is not listed is not offered:
-//! the kernel falls back and does not ask again.
+//! One file per group: [`names`], [`attributes`], [`files`], [`directories`], [`xattrs`]. What is
+//! not listed is not offered: the kernel falls back and does not ask again.
 
 pub mod attributes;
 pub mod directories;
@@ -57,7 +57,8 @@ pub async fn dispatch(call: Call) -> Outcome {
         Opcode::Statfs => statfs(call).await,
         Opcode::Destroy => Ok(Answer::done()),
         Opcode::Ioctl => Err(Errno::NOTTY.into()),
-        // Access is the kernel's own check (`default_permissions`); the others have fallbacks there.
+        // Access is the kernel's own check (`default_permissions`); the others have fallbacks
+        // there.
         Opcode::Access | Opcode::Poll | Opcode::Bmap | Opcode::Tmpfile => Err(Errno::NOSYS.into()),
         Opcode::Unknown(_) => Err(Errno::NOSYS.into()),
         // The session sees to these before it comes here.

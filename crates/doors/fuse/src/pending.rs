@@ -1,10 +1,12 @@
 //! Requests that wait, and how an interrupt finds them.
 //!
-//! A request that cannot be answered at once is entered here and becomes a task. The kernel sends at most one
-//! INTERRUPT per request, perhaps through another descriptor and before the request is entered: such an interrupt is
-//! remembered for a while. Numbers are never used again, so one that came too late does no harm.
+//! A request that cannot be answered at once is entered here and becomes a task. The kernel sends
+//! at most one INTERRUPT per request, perhaps through another descriptor and before the request is
+//! entered: such an interrupt is remembered for a while. Numbers are never used again, so one that
+//! came too late does no harm.
 //!
-//! Invariants: at most [`PENDING_MAX`] requests wait and [`EARLY_MAX`] early interrupts are remembered.
+//! Invariants: at most [`PENDING_MAX`] requests wait and [`EARLY_MAX`] early interrupts are
+//! remembered.
 
 use crate::abi::bits::INTERRUPT_UNIQUE;
 use std::collections::{BTreeMap, VecDeque};

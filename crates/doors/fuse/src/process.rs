@@ -1,7 +1,8 @@
 //! What /proc tells of a calling thread: its groups, and whether it is on its way out.
 //!
-//! The kernel's requests name uid, gid and thread, not the supplementary groups. Those are read when they are needed
-//! and believed for a second. A caller in another PID namespace has number 0 and no groups here.
+//! The kernel's requests name uid, gid and thread, not the supplementary groups. Those are read
+//! when they are needed and believed for a second. A caller in another PID namespace has number 0
+//! and no groups here.
 
 use crate::abi::incoming::Header;
 use std::collections::HashMap;
@@ -57,8 +58,8 @@ impl Callers {
 
 /// Should a call that was interrupted end? Yes if its thread is dying, or was asked to stop.
 ///
-/// Other signals (a timer, a child, a profiler) must not fail a read that would succeed: no local file system does that. A
-/// thread that cannot be seen is not kept waiting.
+/// Other signals (a timer, a child, a profiler) must not fail a read that would succeed: no local
+/// file system does that. A thread that cannot be seen is not kept waiting.
 pub fn is_leaving(thread: u32) -> bool {
     status(thread).is_none_or(|text| status_is_leaving(&text))
 }

@@ -1,11 +1,13 @@
 //! What all threads of a mount share, and the loops that take requests from the kernel.
 //!
-//! Each event thread reads from a descriptor of its own. A request becomes a future over the client, polled once on the
-//! spot: what the client can answer from its caches is answered at once, without a wake-up. The rest becomes a task of the
-//! runtime; the thread goes on. Replies go back through the descriptor they came from, as the kernel demands.
+//! Each event thread reads from a descriptor of its own. A request becomes a future over the
+//! client, polled once on the spot: what the client can answer from its caches is answered at once,
+//! without a wake-up. The rest becomes a task of the runtime; the thread goes on. Replies go back
+//! through the descriptor they came from, as the kernel demands.
 //!
-//! Invariants: every request gets exactly one reply, also if its code panics or its task is dropped ([`Reply`]). All
-//! descriptors live as long as the session: closing one would fail the requests that were read from it.
+//! Invariants: every request gets exactly one reply, also if its code panics or its task is dropped
+//! ([`Reply`]). All descriptors live as long as the session: closing one would fail the requests
+//! that were read from it.
 
 use crate::abi::incoming::{self, Header, InterruptIn, Reader};
 use crate::abi::opcode::Opcode;
@@ -32,7 +34,8 @@ use tieline_client::FileSystem;
 use tieline_telemetry::metrics::METRICS;
 use tokio::runtime::Handle;
 
-/// Requests longer than this keep the buffer they were read into; shorter ones are copied out of it.
+/// Requests longer than this keep the buffer they were read into; shorter ones are copied out of
+/// it.
 const COPIED_BYTES_MAX: usize = 64 << 10;
 /// How often a thread that was interrupted, but not to die, is looked at again.
 const LEAVING_CHECKED: Duration = Duration::from_millis(100);
@@ -173,7 +176,8 @@ async fn wait(work: Work, reply: Reply, mut place: Place, thread: u32) {
     }
 }
 
-/// The kernel interrupts once for any signal; whether the thread must go is seen in /proc, also later.
+/// The kernel interrupts once for any signal; whether the thread must go is seen in /proc, also
+/// later.
 async fn leaving(place: &mut Place, thread: u32) {
     if (&mut place.interrupted).await.is_err() {
         return std::future::pending().await;

@@ -1,6 +1,7 @@
 //! Flags, as the kernel numbers them.
 
-/// What either end can do, told in the opening handshake. The upper half travels in a field of its own.
+/// What either end can do, told in the opening handshake. The upper half travels in a field of its
+/// own.
 pub mod init {
     pub const ASYNC_READ: u64 = 1 << 0;
     pub const ATOMIC_O_TRUNC: u64 = 1 << 3;
@@ -13,7 +14,6 @@ pub mod init {
     pub const ABORT_ERROR: u64 = 1 << 21;
     pub const MAX_PAGES: u64 = 1 << 22;
     pub const CACHE_SYMLINKS: u64 = 1 << 23;
-    pub const EXPLICIT_INVAL_DATA: u64 = 1 << 25;
     pub const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
     /// The upper half of the flags is there.
     pub const INIT_EXT: u64 = 1 << 30;

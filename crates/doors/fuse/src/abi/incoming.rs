@@ -1,7 +1,7 @@
 //! Requests, read field by field.
 //!
-//! A [`Reader`] never looks past its end: what is missing is [`Malformed`]. Fields that nobody here needs are read
-//! and named `_…`, so that each structure can be held beside the protocol's own.
+//! A [`Reader`] never looks past its end: what is missing is [`Malformed`]. Fields that nobody here
+//! needs are read and named `_…`, so that each structure can be held beside the protocol's own.
 
 use super::{IN_HEADER_BYTES, Malformed, bits};
 

@@ -44,7 +44,8 @@ impl Writer {
     }
 }
 
-/// The header of a reply (`code` is zero or a negative errno) or of a notification (`unique` is zero).
+/// The header of a reply (`code` is zero or a negative errno) or of a notification (`unique` is
+/// zero).
 pub fn header(body_bytes: usize, code: i32, unique: u64) -> [u8; OUT_HEADER_BYTES] {
     let total = u32::try_from(body_bytes + OUT_HEADER_BYTES).unwrap_or(u32::MAX);
     let mut out = [0; OUT_HEADER_BYTES];

@@ -50,7 +50,8 @@ fn change_of(call: &Call, arguments: &SetattrIn) -> AttributeChange {
         atime: time(set::ATIME, set::ATIME_NOW, arguments.atime, arguments.atime_nanos),
         mtime: time(set::MTIME, set::MTIME_NOW, arguments.mtime, arguments.mtime_nanos),
     };
-    // Where the kernel left setuid and setgid to us: another owner, or a truncation by somebody without the right.
+    // Where the kernel left setuid and setgid to us: another owner, or a truncation by somebody
+    // without the right.
     let kills = has(set::KILL_SUIDGID) || has(set::UID) || has(set::GID);
     if kills && call.session.kernel.features.kills_privileges && change.mode.is_none() {
         change.mode = call.session.kernel.nodes.mode_without_privileges(call.id());

@@ -1,7 +1,7 @@
 //! Directories listed, with or without their entries' attributes.
 //!
-//! The kernel's positions are the client's plus two, for `.` and `..` come first. What does not fit into a reply is asked
-//! for again from where the last entry that did left off.
+//! The kernel's positions are the client's plus two, for `.` and `..` come first. What does not fit
+//! into a reply is asked for again from where the last entry that did left off.
 
 use super::{Outcome, names};
 use crate::abi::incoming::{FsyncIn, HandleIn, ReadIn};

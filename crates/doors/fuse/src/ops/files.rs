@@ -1,7 +1,7 @@
 //! Open files, except writing.
 //!
-//! Rights were found at open and belong to the handle. FLUSH reaches the client at every close, for that is where late
-//! errors are told: FOPEN_NOFLUSH is never given.
+//! Rights were found at open and belong to the handle. FLUSH reaches the client at every close, for
+//! that is where late errors are told: FOPEN_NOFLUSH is never given.
 
 use super::{Outcome, names, writes};
 use crate::abi::bits::{self, opened};
@@ -67,8 +67,8 @@ fn access_of(flags: i32) -> Access {
 
 /// How the kernel is to treat the file.
 fn reply_flags(flags: i32, opened: &Opened) -> u32 {
-    // Appended bytes may land elsewhere than the kernel thinks, so they must not enter its page cache. Each write(2)
-    // is one request either way.
+    // Appended bytes may land elsewhere than the kernel thinks, so they must not enter its page
+    // cache. Each write(2) is one request either way.
     let is_direct = flags & (libc::O_DIRECT | libc::O_APPEND) != 0;
     let keeps = if opened.keeps_cache { opened::KEEP_CACHE } else { 0 };
     keeps | if is_direct { opened::DIRECT_IO } else { 0 }

@@ -34,7 +34,8 @@ pub async fn write(call: &Call) -> Outcome {
     Ok(outgoing::count(arguments.size).into())
 }
 
-/// A page of a mapping, for which the kernel took a handle that appends: there it would land at the end.
+/// A page of a mapping, for which the kernel took a handle that appends: there it would land at the
+/// end.
 async fn write_elsewhere(
     call: &Call,
     appender: Appender,
@@ -50,7 +51,8 @@ async fn write_elsewhere(
     Ok(flushed?)
 }
 
-/// Clears setuid and setgid before a write of somebody who may not keep them, as the kernel would by itself.
+/// Clears setuid and setgid before a write of somebody who may not keep them, as the kernel would
+/// by itself.
 pub async fn kill_privileges(call: &Call) -> Result<(), Refusal> {
     let id = call.id();
     let Some(mode) = call.session.kernel.nodes.mode_without_privileges(id) else { return Ok(()) };
@@ -71,7 +73,8 @@ pub async fn copy_range(call: &Call) -> Outcome {
         let copied = call.fs().copy_range(from, to, arguments.length).await?;
         return Ok(outgoing::position(copied).into());
     }
-    // Its answer has 32 bits. Whole chunks are shared, others copied: keep to a multiple of any chunk size.
+    // Its answer has 32 bits. Whole chunks are shared, others copied: keep to a multiple of any
+    // chunk size.
     const LENGTH_MAX: u64 = 1 << 30;
     let copied = call.fs().copy_range(from, to, arguments.length.min(LENGTH_MAX)).await?;
     let copied = u32::try_from(copied).map_err(|_| Errno::IO)?;

@@ -1,7 +1,8 @@
 //! Extended attributes.
 //!
-//! `security.…` is answered here: the kernel asks for `security.capability` at every turn, and file capabilities of a shared
-//! file system would be a hole. POSIX ACLs are not translated: the kernel does not enforce them on this mount.
+//! `security.…` is answered here: the kernel asks for `security.capability` at every turn, and file
+//! capabilities of a shared file system would be a hole. POSIX ACLs are not translated: the kernel
+//! does not enforce them on this mount.
 
 use super::Outcome;
 use crate::abi::incoming::{GetxattrIn, SetxattrIn};

@@ -1,7 +1,11 @@
 //! Real mounts of a file system in memory. They need root, as continuous integration has it.
 
+mod coherence;
+mod directories;
 mod files;
+mod life;
 mod memory;
+mod waiting;
 
 use memory::Memory;
 use std::path::{Path, PathBuf};

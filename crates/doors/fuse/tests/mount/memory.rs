@@ -1,7 +1,7 @@
 //! A file system in memory: a tree and vectors of bytes, too simple to be wrong.
 //!
-//! It can be frozen, so that calls wait until it thaws; changed behind the kernel's back; and told how long beliefs
-//! hold. It checks no permissions: the kernel does.
+//! It can be frozen, so that calls wait until it thaws; changed behind the kernel's back; and told
+//! how long beliefs hold. It checks no permissions: the kernel does.
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
