@@ -10,19 +10,45 @@
 //! Invariants: nothing is answered from the cache without a lease; what was fsynced is durable at its OSTs and its MDT;
 //! memory for caches and dirty bytes is bounded; every wait ends after [`Settings::wait`] at the latest.
 
+mod access;
+mod adler;
+mod ahead;
+mod background;
+mod cache;
+mod chunks;
+mod commit;
 pub mod error;
+mod extents;
+mod fetch;
+mod file;
+mod handles;
+mod inodes;
+mod listing;
+mod names;
+mod open;
+mod overlay;
+mod ranges;
+mod reader;
+mod recall;
+mod send;
+mod servers;
 pub mod settings;
+mod space;
+mod volume;
+mod writer;
+mod xattrs;
 
 pub use error::Error;
 pub use settings::{Parts, Settings};
+pub use volume::Volume;
 
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_format::map::FederationMap;
 use tieline_types::{
-    Attributes, Caller, FileId, FileKind, Gid, Layout, Mode, Name, OstIndex, SetTime, Uid,
-    XattrName,
+    Attributes, Caller, ErrorKind, FileId, FileKind, Gid, Layout, Mode, Name, OstIndex, SetTime,
+    Uid, XattrName,
 };
 use tieline_wire::federation::MapEdit;
 use tieline_wire::meta::{ExtentPage, LayoutChange, OstUsage, RenameMode, XattrMode};

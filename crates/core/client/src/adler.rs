@@ -1,0 +1,128 @@
+//! Adler-32 of a whole file: combined from its chunks' where extents are whole chunks, else from their bytes.
+//!
+//! With `A` the sum of bytes plus one and `B` the sum of all `A`s (RFC 1950), both modulo 65,521, the checksum of two
+//! pieces in a row follows from theirs and the second's length: `A = A1 + A2 - 1`, and every byte of the second
+//! piece saw `A1 - 1` more, so `B = B1 + B2 + length2 * (A1 - 1)`.
+
+use crate::file::File;
+use crate::volume::Shared;
+use crate::*;
+use tieline_types::Content;
+
+const MODULUS: u64 = 65_521;
+
+impl Shared {
+    pub(crate) async fn adler32(self: &Arc<Self>, caller: &Caller, id: FileId) -> Result<u32> {
+        let file = self.file(id);
+        self.view(caller, &file, 0..1).await?;
+        let mut sum = 1;
+        let mut at = 0;
+        loop {
+            self.view(caller, &file, at..at.saturating_add(1)).await?;
+            match file.with(|state| next(state, at)) {
+                Next::End => return Ok(sum),
+                Next::Known { adler32, length } => {
+                    sum = combine(sum, adler32, length);
+                    at += length;
+                }
+                Next::Read { length } => {
+                    let (part, read) = self.adler32_read(caller, &file, at, length).await?;
+                    sum = combine(sum, part, read);
+                    at += read;
+                }
+            }
+        }
+    }
+
+    async fn adler32_read(
+        self: &Arc<Self>,
+        caller: &Caller,
+        file: &Arc<File>,
+        at: u64,
+        length: u64,
+    ) -> Result<(u32, u64)> {
+        let mut hash = simd_adler32::Adler32::new();
+        let mut left = length;
+        for piece in self.read_step(caller, file, at).await? {
+            let some = (piece.len() as u64).min(left);
+            hash.write(&piece[..some as usize]);
+            left -= some;
+        }
+        if left == length {
+            return Err(Error::local(ErrorKind::Stale, "file was cut while it was read"));
+        }
+        Ok((hash.finish(), length - left))
+    }
+}
+
+enum Next {
+    End,
+    Known { adler32: u32, length: u64 },
+    Read { length: u64 },
+}
+
+/// How the checksum of what begins at `at` can be had.
+fn next(state: &crate::file::State, at: u64) -> Next {
+    let size = state.size_here();
+    if at >= size {
+        return Next::End;
+    }
+    let own = state.overlay.read(at..size).first().map(|(offset, _)| *offset);
+    let end = own.unwrap_or(size).min(state.size.max(at));
+    let known = state.extents.unknown(at..end).unwrap_or(end);
+    match state.extents.plan(at..known).into_iter().next() {
+        Some(piece) => match piece.extent.map(|extent| (extent.length, extent.content)) {
+            None => {
+                let length = piece.range.end - piece.range.start;
+                Next::Known { adler32: zeroes(length), length }
+            }
+            Some((length, Content::Chunk(chunk)))
+                if chunk.skip == 0 && chunk.length == length && chunk.adler32.is_some() =>
+            {
+                Next::Known { adler32: chunk.adler32.unwrap_or(1), length }
+            }
+            Some((length, _)) => Next::Read { length },
+        },
+        None => Next::Read { length: size - at },
+    }
+}
+
+/// Adler-32 of `length` zero bytes: `A` stays 1, so `B` is the length.
+fn zeroes(length: u64) -> u32 {
+    ((length % MODULUS) as u32) << 16 | 1
+}
+
+/// Adler-32 of two pieces in a row, the second of `length` bytes.
+fn combine(first: u32, second: u32, length: u64) -> u32 {
+    let halves = |sum: u32| (u64::from(sum & 0xffff), u64::from(sum >> 16));
+    let ((a1, b1), (a2, b2)) = (halves(first), halves(second));
+    let a = (a1 + a2 + MODULUS - 1) % MODULUS;
+    let b = (b1 + b2 + (length % MODULUS) * (a1 + MODULUS - 1)) % MODULUS;
+    (b as u32) << 16 | a as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn zero_bytes_need_no_reading() {
+        for length in [0usize, 1, 5, 65_520, 65_521, 200_000] {
+            let known = simd_adler32::adler32(&vec![0u8; length].as_slice());
+            assert_eq!(zeroes(length as u64), known, "{length}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_combine_to_the_whole(
+            bytes in prop::collection::vec(any::<u8>(), 0..70_000),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let (one, two) = bytes.split_at(cut.index(bytes.len() + 1));
+            let sum = |bytes: &[u8]| simd_adler32::adler32(&bytes);
+            prop_assert_eq!(combine(sum(one), sum(two), two.len() as u64), sum(&bytes));
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Commits what programs leave open: idle bytes after a second, long-written ones after a few, and sooner when memory
+//! is short. Other clients see a log that is open for long grow, and a crash loses little.
+
+use crate::file::{File, State};
+use crate::volume::{Shared, lock};
+use crate::writer::How;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+const TICK: Duration = Duration::from_millis(250);
+/// A file that nobody wrote to for so long is committed.
+const IDLE: Duration = Duration::from_secs(1);
+/// Bytes wait at most about so long, even if the program goes on writing.
+const AGE_MAX: Duration = Duration::from_secs(5);
+/// What has arrived at its OST is committed in portions of so many bytes, or when it is [`IDLE`] old.
+const ARRIVED_MAX: usize = 32 << 20;
+/// After a failure the next attempt waits.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// Runs until the file system is gone.
+pub(crate) async fn run(shared: Weak<Shared>) {
+    loop {
+        let Some(strong) = shared.upgrade() else { return };
+        let dirtied = strong.dirtied.clone();
+        let has_work = !lock(&strong.dirty).is_empty();
+        if has_work {
+            strong.commit_due();
+        }
+        // Waiting must not keep the file system alive; its end wakes us.
+        drop(strong);
+        let woken = dirtied.notified();
+        if has_work {
+            tokio::select! {
+                biased;
+                () = woken => sleep(Duration::from_millis(5)).await,
+                () = sleep(TICK) => {}
+            }
+        } else {
+            woken.await;
+        }
+    }
+}
+
+impl Shared {
+    /// Starts a commit of every file that is due and has none under way.
+    fn commit_due(self: &Arc<Self>) {
+        let files: Vec<_> = lock(&self.dirty).values().cloned().collect();
+        let is_short = self.budget.is_short();
+        let is_full = !self.budget.has_room(1 << 20);
+        for file in files {
+            let due = file.with(|state| due(state, is_short, is_full));
+            // Whoever holds the gate commits already.
+            if let Some(how) = due.filter(|_| file.gate.try_lock().is_ok()) {
+                let shared = self.clone();
+                tokio::spawn(async move { shared.commit_in_background(&file, how).await });
+            }
+        }
+    }
+
+    async fn commit_in_background(self: &Arc<Self>, file: &Arc<File>, how: How) {
+        if let Err(error) = self.launder(file, how).await {
+            tracing::warn!(file = %file.id, %error, "written bytes wait for a server");
+            file.with(|state| state.pause_until = Some(Instant::now() + PAUSE));
+        }
+    }
+}
+
+fn due(state: &mut State, is_short: bool, is_full: bool) -> Option<How> {
+    let now = Instant::now();
+    if !state.is_dirty() {
+        // Cut away before it was committed: the file leaves the list.
+        return Some(How::Arrived);
+    }
+    if state.pause_until.is_some_and(|until| now < until) {
+        return None;
+    }
+    state.pause_until = None;
+    let (first, last) = (state.first_written?, state.last_written?);
+    let arrived = state.overlay.arrived_bytes();
+    let fresh = state.overlay.bytes().saturating_sub(arrived);
+    let is_idle = now.duration_since(last) >= IDLE;
+    let is_old = now.duration_since(first) >= AGE_MAX;
+    if is_idle || is_old || is_full || (is_short && fresh > ARRIVED_MAX) {
+        return Some(How::Flush);
+    }
+    let since = state.last_committed.unwrap_or(first).max(first);
+    let is_worth = arrived >= ARRIVED_MAX || (arrived > 0 && now.duration_since(since) >= IDLE);
+    (is_worth || (is_short && arrived > 0)).then_some(How::Arrived)
+}

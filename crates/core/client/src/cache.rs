@@ -1,0 +1,136 @@
+//! What is believed under leases: names, attributes, symlink targets, extended attributes, complete listings.
+//!
+//! The lease unit is a directory ([`units`]): its names, its own attributes, and the attributes and extents of
+//! non-directories in it; a file without a name is a unit of its own. Each time a unit is granted anew it gets a new
+//! *generation*; everything learned remembers the generation of its unit and is good while that is held
+//! ([`tables`]). So taking a lease away costs one number, however much lies under it.
+//!
+//! Three rules keep late answers out: what was read `as_of` a version up to a recall's `at` is not cached under that
+//! unit; what was asked in an earlier *epoch* of the server (before it forgot our leases, or they lapsed) is not
+//! cached at all; and of two answers about one thing the one with the higher `as_of` stays. A mutation of our own is
+//! not recalled from us: its reply raises the same bar.
+//!
+//! Invariants: nothing is answered from here without a lease that has not run out; what a door was told to believe is
+//! remembered until it was told to forget it; the number of files is bounded.
+
+pub(crate) mod tables;
+pub(crate) mod units;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use tables::{Reply, Tables, Under};
+pub(crate) use units::{ServerNumber, Stamp};
+
+use crate::{Belief, Invalidation};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+use tieline_types::FileId;
+use tieline_wire::Welcome;
+use tieline_wire::notice::Recall;
+use tokio::time::Instant;
+
+pub(crate) struct Cache {
+    tables: Mutex<Tables>,
+    /// Orders what doors write with what listeners are told: doors read, recalls write.
+    settling: RwLock<()>,
+}
+
+impl Cache {
+    pub fn new(inodes_max: usize) -> Self {
+        Self { tables: Mutex::new(Tables::new(inodes_max)), settling: RwLock::new(()) }
+    }
+
+    /// Held briefly, never across an await.
+    pub fn lock(&self) -> MutexGuard<'_, Tables> {
+        // Nothing panics while it is held; a poisoned lock still holds whole values.
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// To be taken before a request leaves.
+    pub fn stamp(&self, server: ServerNumber) -> Stamp {
+        self.lock().units.stamp(server)
+    }
+
+    /// A server welcomed us. If it is a new session or a new boot, all its leases are gone: the door must forget.
+    pub fn welcomed(&self, server: ServerNumber, welcome: &Welcome) -> Invalidation {
+        let _settling = self.settling.write().unwrap_or_else(PoisonError::into_inner);
+        let mut tables = self.lock();
+        match tables.units.welcomed(server, welcome) {
+            true => tables.drop_server(server),
+            false => Invalidation::default(),
+        }
+    }
+
+    /// What was sent at `sent` was received: leases last from then. If they had lapsed before, they are gone.
+    pub fn renewed(&self, server: ServerNumber, sent: Instant) -> Invalidation {
+        {
+            let mut tables = self.lock();
+            if !tables.units.has_lapsed(server) {
+                tables.units.renewed(server, sent);
+                return Invalidation::default();
+            }
+        }
+        let _settling = self.settling.write().unwrap_or_else(PoisonError::into_inner);
+        let mut tables = self.lock();
+        tables.units.renewed(server, sent);
+        tables.drop_server(server)
+    }
+
+    /// Gives a unit back. Says what the door must forget.
+    pub fn recalled(&self, recall: &Recall) -> Invalidation {
+        let _settling = self.settling.write().unwrap_or_else(PoisonError::into_inner);
+        let mut tables = self.lock();
+        let is_contended = tables.units.recall(recall.unit, recall.at);
+        let mut told = tables.drop_unit(recall.unit);
+        for name in &recall.names {
+            let entry = (recall.unit, name.clone());
+            if !told.entries.contains(&entry) {
+                told.entries.push(entry);
+            }
+        }
+        told.data = recall.files.clone();
+        told.is_contended = is_contended;
+        told
+    }
+
+    /// Calls `write` with how long `belief` is good for, while no recall can pass.
+    pub fn settle(&self, belief: &Belief, write: &mut dyn FnMut(Duration)) {
+        let _settling = self.settling.read().unwrap_or_else(PoisonError::into_inner);
+        let lasts = self.lock().units.lasts(belief);
+        write(lasts);
+    }
+
+    /// An own mutation of names in these directories is under way until the guard is dropped.
+    pub fn mutating(self: &Arc<Self>, directories: &[FileId]) -> Mutating {
+        let mut tables = self.lock();
+        for &directory in directories {
+            tables.units.begin_mutation(directory);
+        }
+        Mutating { cache: self.clone(), directories: directories.to_vec() }
+    }
+
+    /// Drops the least recently used units while there are too many files; says what the door must forget.
+    pub fn shrink(&self) -> Option<Invalidation> {
+        if !self.lock().is_too_large() {
+            return None;
+        }
+        let _settling = self.settling.write().unwrap_or_else(PoisonError::into_inner);
+        Some(self.lock().shrink())
+    }
+}
+
+/// Ends the mark of an own mutation.
+pub(crate) struct Mutating {
+    cache: Arc<Cache>,
+    directories: Vec<FileId>,
+}
+
+impl Drop for Mutating {
+    fn drop(&mut self) {
+        let mut tables = self.cache.lock();
+        for &directory in &self.directories {
+            tables.units.end_mutation(directory);
+        }
+    }
+}

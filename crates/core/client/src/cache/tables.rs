@@ -1,0 +1,458 @@
+//! What was learned, and under which lease it is good.
+//!
+//! Invariant: what is here is newer than anything that may still be refused by a unit's bar; only [`Units`] decides
+//! whether it may be believed.
+
+use super::units::{ServerNumber, Stamp, Units};
+use crate::access::{self, SEARCH};
+use crate::{Belief, Invalidation, Known};
+use std::collections::{BTreeMap, BTreeSet};
+use tieline_telemetry::metrics::METRICS;
+use tieline_types::{Attributes, Caller, FileId, FileKind, Name, Version};
+use tieline_wire::meta::{LeaseGrant, Xattr};
+
+/// A reply that may be learned from.
+#[derive(Clone, Copy)]
+pub(crate) struct Reply {
+    pub stamp: Stamp,
+    pub as_of: Version,
+}
+
+/// Which directory a file's attributes are believed under.
+#[derive(Clone, Copy)]
+pub(crate) enum Under {
+    /// The directory it was just found in.
+    Parent(FileId),
+    /// Whichever the lease names.
+    Granted,
+}
+
+/// A name in a directory, and what it leads to; `None` for nothing.
+#[derive(Clone)]
+struct Entry {
+    id: Option<FileId>,
+    as_of: Version,
+}
+
+#[derive(Default)]
+struct Directory {
+    /// Of the unit when these names were learned.
+    generation: u64,
+    names: BTreeMap<Name, Entry>,
+    /// Every name is here.
+    is_complete: bool,
+    told_names: BTreeSet<Name>,
+    told_files: BTreeSet<FileId>,
+}
+
+/// When and under what something was learned.
+#[derive(Clone, Copy)]
+struct Basis {
+    as_of: Version,
+    unit: FileId,
+    generation: u64,
+}
+
+#[derive(Default)]
+struct Inode {
+    attributes: Option<(Attributes, Basis)>,
+    kind: Option<FileKind>,
+    /// Times, links and version changed with an own mutation; owner and mode are still right.
+    is_partial: bool,
+    /// Nothing that was read before this version is to be remembered.
+    floor: Version,
+    /// Of a symlink: never changes.
+    target: Option<Vec<u8>>,
+    xattrs: Option<(XattrsKnown, Basis)>,
+    /// Where it was last seen, for messages and objects' labels.
+    seen_at: Option<(FileId, Name)>,
+}
+
+/// The extended attributes of a file.
+#[derive(Clone)]
+pub(crate) struct XattrsKnown {
+    pub list: Vec<Xattr>,
+    /// A new file: it may have inherited an ACL, and has nothing else.
+    pub is_acl_unknown: bool,
+}
+
+pub(crate) struct Tables {
+    pub units: Units,
+    directories: BTreeMap<FileId, Directory>,
+    inodes: BTreeMap<FileId, Inode>,
+    inodes_max: usize,
+}
+
+impl Tables {
+    pub fn new(inodes_max: usize) -> Self {
+        Self {
+            units: Units::default(),
+            directories: BTreeMap::new(),
+            inodes: BTreeMap::new(),
+            inodes_max: inodes_max.max(16),
+        }
+    }
+
+    /// Takes note of the leases that a reply grants.
+    pub fn admit(&mut self, stamp: Stamp, lease: &LeaseGrant) -> Reply {
+        for &unit in &lease.units {
+            self.units.grant(unit, stamp, lease.as_of);
+        }
+        Reply { stamp, as_of: lease.as_of }
+    }
+
+    /// The same for the reply to an own mutation in `directories`: older answers about them do not count any more.
+    pub fn admit_mutation(
+        &mut self,
+        stamp: Stamp,
+        lease: &LeaseGrant,
+        directories: &[FileId],
+    ) -> Reply {
+        for &unit in directories {
+            self.units.mutated(unit, lease.as_of);
+            self.blur(unit);
+        }
+        self.admit(stamp, lease)
+    }
+
+    /// Remembers a file's attributes, if a lease covers them; says how far they may be believed.
+    pub fn learn_attributes(
+        &mut self,
+        reply: Reply,
+        lease: &LeaseGrant,
+        under: Under,
+        attributes: Attributes,
+    ) -> Known {
+        let id = attributes.id;
+        if let Some(newer) = self.attributes_newer(id, reply.as_of) {
+            return newer;
+        }
+        let unit = self.unit_for(reply, lease, under, &attributes);
+        let Some((unit, generation)) = unit else {
+            let inode = self.inodes.entry(id).or_default();
+            inode.attributes = None;
+            inode.floor = inode.floor.max(reply.as_of);
+            return Known { attributes, belief: Belief::default() };
+        };
+        let basis = Basis { as_of: reply.as_of, unit, generation };
+        let inode = self.inodes.entry(id).or_default();
+        inode.kind = Some(attributes.kind);
+        inode.attributes = Some((attributes.clone(), basis));
+        inode.is_partial = false;
+        METRICS.client_inodes.set(self.inodes.len() as i64);
+        self.tell_file(unit, generation, id);
+        Known { attributes, belief: Belief { units: vec![(unit, generation)] } }
+    }
+
+    fn attributes_newer(&mut self, id: FileId, as_of: Version) -> Option<Known> {
+        let (_, basis) = self.inodes.get(&id)?.attributes.as_ref()?;
+        if basis.as_of > as_of { self.attributes(id) } else { None }
+    }
+
+    fn unit_for(
+        &self,
+        reply: Reply,
+        lease: &LeaseGrant,
+        under: Under,
+        attributes: &Attributes,
+    ) -> Option<(FileId, u64)> {
+        let admitted = |unit: FileId| {
+            let generation = self.units.generation(unit)?;
+            self.units.admits(unit, reply.stamp, reply.as_of).then_some((unit, generation))
+        };
+        let floor = self.inodes.get(&attributes.id).map_or(Version(0), |inode| inode.floor);
+        if reply.as_of < floor {
+            return None;
+        }
+        let own = admitted(attributes.id);
+        if attributes.is_directory() || own.is_some() {
+            return own;
+        }
+        match under {
+            Under::Parent(parent) => admitted(parent),
+            Under::Granted => {
+                let basis = self.inodes.get(&attributes.id).and_then(|inode| inode.basis());
+                let before = basis
+                    .filter(|basis| self.is_good(basis))
+                    .and_then(|basis| admitted(basis.unit));
+                before.or_else(|| lease.units.iter().find_map(|&unit| admitted(unit)))
+            }
+        }
+    }
+
+    fn is_good(&self, basis: &Basis) -> bool {
+        self.units.generation(basis.unit) == Some(basis.generation)
+    }
+
+    /// Attributes under a lease, whole and up to date.
+    pub fn attributes(&mut self, id: FileId) -> Option<Known> {
+        let inode = self.inodes.get(&id).filter(|inode| !inode.is_partial)?;
+        let (attributes, basis) = inode.attributes.as_ref()?;
+        if !self.is_good(basis) {
+            return None;
+        }
+        let (attributes, basis) = (attributes.clone(), *basis);
+        self.units.touch(basis.unit);
+        self.tell_file(basis.unit, basis.generation, id);
+        let belief = Belief { units: vec![(basis.unit, basis.generation)] };
+        Some(Known { attributes, belief })
+    }
+
+    /// Does what we know under a lease give `caller` what is wanted of `id`?
+    pub fn allows(&self, caller: &Caller, id: FileId, wanted: u32) -> bool {
+        let Some(inode) = self.inodes.get(&id) else { return false };
+        let has_acl = inode.xattrs.as_ref().is_some_and(|(known, _)| known.has_acl());
+        inode.attributes.as_ref().is_some_and(|(attributes, basis)| {
+            !has_acl && self.is_good(basis) && access::allows(caller, attributes, wanted)
+        })
+    }
+
+    /// Own mutations changed times and counts of `id`: ask before telling them to anybody.
+    pub fn blur(&mut self, id: FileId) {
+        if let Some(inode) = self.inodes.get_mut(&id) {
+            inode.is_partial = true;
+        }
+    }
+
+    pub fn forget_name(&mut self, parent: FileId, name: &Name) {
+        if let Some(directory) = self.directories.get_mut(&parent) {
+            directory.names.remove(name);
+            directory.is_complete = false;
+        }
+    }
+
+    /// The unit that a file's attributes are believed under.
+    pub fn unit_of(&self, id: FileId) -> Option<FileId> {
+        self.inodes.get(&id)?.basis().map(|basis| basis.unit)
+    }
+
+    pub fn forget(&mut self, id: FileId) {
+        self.inodes.remove(&id);
+    }
+
+    /// Remembers what a name leads to, if a lease covers it.
+    pub fn learn_name(
+        &mut self,
+        reply: Reply,
+        parent: FileId,
+        name: &Name,
+        id: Option<FileId>,
+    ) -> Belief {
+        let is_admitted = self.units.admits(parent, reply.stamp, reply.as_of);
+        let Some(generation) = self.units.generation(parent).filter(|_| is_admitted) else {
+            // Not to be remembered; what it contradicts is not to be remembered either.
+            if let Some(directory) = self.directories.get_mut(&parent)
+                && directory.names.get(name).is_some_and(|entry| entry.as_of <= reply.as_of)
+            {
+                directory.names.remove(name);
+                directory.is_complete = false;
+            }
+            return Belief::default();
+        };
+        let directory = self.directories.entry(parent).or_default();
+        directory.renew(generation);
+        let is_newer = directory.names.get(name).is_none_or(|entry| entry.as_of <= reply.as_of);
+        let is_full = id.is_none() && directory.names.len() > self.inodes_max;
+        if !is_newer || is_full {
+            return Belief::default();
+        }
+        directory.names.insert(name.clone(), Entry { id, as_of: reply.as_of });
+        directory.told_names.insert(name.clone());
+        if let Some(id) = id {
+            self.inodes.entry(id).or_default().seen_at = Some((parent, name.clone()));
+        }
+        Belief { units: vec![(parent, generation)] }
+    }
+
+    /// What a name leads to, under a lease: `Some(None)` if it surely leads nowhere.
+    pub fn name(&mut self, parent: FileId, name: &Name) -> Option<(Option<FileId>, Belief)> {
+        let generation = self.units.generation(parent)?;
+        let directory = self.directories.get_mut(&parent)?;
+        if directory.generation != generation {
+            return None;
+        }
+        let id = match directory.names.get(name) {
+            Some(entry) => entry.id,
+            None if directory.is_complete => None,
+            None => return None,
+        };
+        directory.told_names.insert(name.clone());
+        self.units.touch(parent);
+        Some((id, Belief { units: vec![(parent, generation)] }))
+    }
+
+    /// May `caller` look names up in `parent`, as far as we know?
+    pub fn may_search(&self, caller: &Caller, parent: FileId) -> bool {
+        self.allows(caller, parent, SEARCH)
+    }
+
+    /// Every name of a directory was learned, from the first page on under the same lease.
+    pub fn learn_complete(&mut self, parent: FileId, generation: u64) {
+        if self.units.generation(parent) == Some(generation)
+            && let Some(directory) = self.directories.get_mut(&parent)
+            && directory.generation == generation
+        {
+            directory.is_complete = true;
+        }
+    }
+
+    /// All names of a directory, if they are all known under a lease.
+    pub fn listing(&mut self, parent: FileId) -> Option<Vec<(Name, FileId)>> {
+        let generation = self.units.generation(parent)?;
+        let directory = self.directories.get(&parent)?;
+        if !directory.is_complete || directory.generation != generation {
+            return None;
+        }
+        self.units.touch(parent);
+        let real = directory.names.iter().filter_map(|(name, entry)| Some((name, entry.id?)));
+        Some(real.map(|(name, id)| (name.clone(), id)).collect())
+    }
+
+    /// A file's kind never changes.
+    pub fn learn_kind(&mut self, id: FileId, kind: FileKind) {
+        self.inodes.entry(id).or_default().kind = Some(kind);
+    }
+
+    pub fn kind(&self, id: FileId) -> Option<FileKind> {
+        self.inodes.get(&id)?.kind
+    }
+
+    pub fn learn_target(&mut self, id: FileId, target: Vec<u8>) {
+        self.inodes.entry(id).or_default().target = Some(target);
+    }
+
+    pub fn target(&self, id: FileId) -> Option<Vec<u8>> {
+        self.inodes.get(&id)?.target.clone()
+    }
+
+    /// Remembers all extended attributes of a file whose attributes are believed.
+    pub fn learn_xattrs(&mut self, reply: Reply, id: FileId, xattrs: XattrsKnown) {
+        let Some(inode) = self.inodes.get(&id) else { return };
+        let Some(basis) = inode.basis().filter(|basis| self.is_good(basis)) else { return };
+        if !self.units.admits(basis.unit, reply.stamp, reply.as_of) {
+            return;
+        }
+        if let Some(inode) = self.inodes.get_mut(&id) {
+            inode.xattrs = Some((xattrs, Basis { as_of: reply.as_of, ..basis }));
+        }
+    }
+
+    pub fn xattrs(&self, id: FileId) -> Option<XattrsKnown> {
+        let (known, basis) = self.inodes.get(&id)?.xattrs.as_ref()?;
+        self.is_good(basis).then(|| known.clone())
+    }
+
+    pub fn forget_xattrs(&mut self, id: FileId) {
+        if let Some(inode) = self.inodes.get_mut(&id) {
+            inode.xattrs = None;
+        }
+    }
+
+    /// The path of a file within the file system, as far as it was seen.
+    pub fn path(&self, id: FileId) -> Vec<u8> {
+        // Deeper trees exist, but a label need not be whole.
+        const DEPTH_MAX: usize = 64;
+        let mut names = Vec::new();
+        let mut at = id;
+        while names.len() < DEPTH_MAX
+            && let Some((parent, name)) = self.inodes.get(&at).and_then(|one| one.seen_at.as_ref())
+        {
+            names.push(name.as_bytes());
+            at = *parent;
+        }
+        names.reverse();
+        names.join(&b'/')
+    }
+
+    fn tell_file(&mut self, unit: FileId, generation: u64, id: FileId) {
+        let directory = self.directories.entry(unit).or_default();
+        directory.renew(generation);
+        directory.told_files.insert(id);
+    }
+
+    /// Forgets everything under `unit`; says what a door was told of it.
+    pub fn drop_unit(&mut self, unit: FileId) -> Invalidation {
+        self.units.release(unit);
+        let Some(directory) = self.directories.remove(&unit) else {
+            return Invalidation::default();
+        };
+        Invalidation {
+            entries: directory.told_names.into_iter().map(|name| (unit, name)).collect(),
+            attributes: directory.told_files.into_iter().collect(),
+            data: Vec::new(),
+            is_contended: false,
+        }
+    }
+
+    /// An own mutation there may or may not have happened.
+    pub fn doubt(&mut self, unit: FileId) -> Invalidation {
+        self.units.doubt(unit);
+        self.drop_unit(unit)
+    }
+
+    pub fn drop_server(&mut self, server: ServerNumber) -> Invalidation {
+        let units = self.units.of_server(server);
+        // The epoch has ended already, so that nothing is believed; this frees memory and finds what was told.
+        self.drop_units(&units)
+    }
+
+    fn drop_units(&mut self, units: &[FileId]) -> Invalidation {
+        let mut all = Invalidation::default();
+        for &unit in units {
+            let told = self.drop_unit(unit);
+            all.entries.extend(told.entries);
+            all.attributes.extend(told.attributes);
+        }
+        all
+    }
+
+    pub fn is_too_large(&self) -> bool {
+        self.inodes.len() > self.inodes_max
+    }
+
+    /// Drops units until an eighth of the room is free.
+    pub fn shrink(&mut self) -> Invalidation {
+        let mut dropped = Invalidation::default();
+        let target = self.inodes_max - self.inodes_max / 8;
+        let order = self.units.by_use();
+        for half in order.chunks(order.len().div_ceil(8).max(1)) {
+            let told = self.drop_units(half);
+            dropped.entries.extend(told.entries);
+            dropped.attributes.extend(told.attributes);
+            let units = &self.units;
+            self.inodes.retain(|_, inode| {
+                inode
+                    .basis()
+                    .is_some_and(|basis| units.generation(basis.unit) == Some(basis.generation))
+            });
+            if self.inodes.len() <= target {
+                break;
+            }
+        }
+        METRICS.client_inodes.set(self.inodes.len() as i64);
+        dropped
+    }
+}
+
+impl Directory {
+    /// Names of an earlier generation are of no use; what was told stays told.
+    fn renew(&mut self, generation: u64) {
+        if self.generation != generation {
+            self.generation = generation;
+            self.names.clear();
+            self.is_complete = false;
+        }
+    }
+}
+
+impl Inode {
+    fn basis(&self) -> Option<Basis> {
+        self.attributes.as_ref().map(|(_, basis)| *basis)
+    }
+}
+
+impl XattrsKnown {
+    fn has_acl(&self) -> bool {
+        self.list.iter().any(|xattr| xattr.name.as_bytes() == b"system.posix_acl_access")
+    }
+}

@@ -1,0 +1,264 @@
+//! The rules that keep late and lapsed answers out.
+
+use super::*;
+use tieline_types::{
+    Attributes, Caller, FileKind, Gid, Grant, MdtIndex, Mode, Name, SessionId, Time, Uid, Version,
+};
+use tieline_wire::Flavor;
+use tieline_wire::meta::LeaseGrant;
+
+const SERVER: ServerNumber = ServerNumber(1);
+const LEASE: Duration = Duration::from_secs(20);
+
+fn id(serial: u64) -> FileId {
+    FileId::new(MdtIndex(0), serial)
+}
+
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+fn attributes(id: FileId, kind: FileKind, version: u64) -> Attributes {
+    let time = Time::default();
+    Attributes {
+        id,
+        kind,
+        mode: Mode::new(0o755),
+        links: 1,
+        uid: Uid(0),
+        gid: Gid(0),
+        size: 0,
+        stored: 0,
+        device: 0,
+        atime: time,
+        mtime: time,
+        ctime: time,
+        btime: time,
+        version: Version(version),
+    }
+}
+
+fn welcome(session: u64, boot: u64) -> Welcome {
+    Welcome {
+        version: 1,
+        session: SessionId(session),
+        is_resumed: false,
+        grant: Grant(1),
+        boot,
+        lease_ms: LEASE.as_millis() as u32,
+        flavor: Flavor::Null,
+        features: 0,
+        server: String::new(),
+        map: Version(1),
+    }
+}
+
+fn granted(as_of: u64, units: &[FileId]) -> LeaseGrant {
+    LeaseGrant { as_of: Version(as_of), units: units.to_vec() }
+}
+
+fn connected() -> Arc<Cache> {
+    let cache = Arc::new(Cache::new(1000));
+    cache.welcomed(SERVER, &welcome(1, 1));
+    cache.renewed(SERVER, Instant::now());
+    cache
+}
+
+/// A lookup of `text` in `parent` that was answered as of `as_of`, with a lease.
+fn learn(cache: &Cache, stamp: Stamp, as_of: u64, parent: FileId, text: &str, file: u64) -> Belief {
+    let lease = granted(as_of, &[parent]);
+    let mut tables = cache.lock();
+    let reply = tables.admit(stamp, &lease);
+    let file = attributes(id(file), FileKind::Regular, as_of);
+    tables.learn_name(reply, parent, &name(text), Some(file.id));
+    tables.learn_attributes(reply, &lease, Under::Parent(parent), file).belief
+}
+
+fn knows(cache: &Cache, parent: FileId, text: &str) -> Option<Option<FileId>> {
+    cache.lock().name(parent, &name(text)).map(|(id, _)| id)
+}
+
+fn lasts(cache: &Cache, belief: &Belief) -> Duration {
+    let mut seen = None;
+    cache.settle(belief, &mut |lasts| seen = Some(lasts));
+    seen.unwrap()
+}
+
+fn recall(unit: FileId, at: u64) -> Recall {
+    Recall { unit, at: Version(at), names: vec![], files: vec![] }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_read_before_the_recalled_change_is_not_cached() {
+    let cache = connected();
+    let parent = id(1);
+    let stamp = cache.stamp(SERVER);
+    learn(&cache, stamp, 10, parent, "a", 50);
+    assert_eq!(knows(&cache, parent, "a"), Some(Some(id(50))));
+
+    cache.recalled(&recall(parent, 12));
+    assert_eq!(knows(&cache, parent, "a"), None);
+    // A late answer, read before the change.
+    learn(&cache, stamp, 12, parent, "a", 50);
+    assert_eq!(knows(&cache, parent, "a"), None);
+    // And one that was read after it.
+    learn(&cache, stamp, 13, parent, "a", 51);
+    assert_eq!(knows(&cache, parent, "a"), Some(Some(id(51))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_recall_ends_beliefs_and_tells_what_was_told() {
+    let cache = connected();
+    let parent = id(1);
+    let belief = learn(&cache, cache.stamp(SERVER), 10, parent, "a", 50);
+    assert!(lasts(&cache, &belief) > Duration::ZERO);
+    let told = cache.recalled(&Recall {
+        names: vec![name("new")],
+        files: vec![id(50)],
+        ..recall(parent, 12)
+    });
+    assert_eq!(told.entries, [(parent, name("a")), (parent, name("new"))]);
+    assert_eq!((told.attributes, told.data), (vec![id(50)], vec![id(50)]));
+    assert_eq!(lasts(&cache, &belief), Duration::ZERO);
+    // The lease that comes next does not revive it.
+    let next = learn(&cache, cache.stamp(SERVER), 13, parent, "a", 50);
+    assert_eq!(lasts(&cache, &belief), Duration::ZERO);
+    assert!(lasts(&cache, &next) > Duration::ZERO);
+    // What was told is told once.
+    assert!(cache.recalled(&recall(parent, 13)).data.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_run_out_and_do_not_come_back() {
+    let cache = connected();
+    let parent = id(1);
+    let belief = learn(&cache, cache.stamp(SERVER), 10, parent, "a", 50);
+    tokio::time::advance(Duration::from_secs(17)).await;
+    assert_eq!(lasts(&cache, &belief), Duration::from_secs(1));
+    cache.renewed(SERVER, Instant::now());
+    assert_eq!(lasts(&cache, &belief), Duration::from_secs(18));
+    tokio::time::advance(Duration::from_secs(19)).await;
+    assert_eq!(knows(&cache, parent, "a"), None);
+    // The server may have given it to somebody else meanwhile, without our hearing of it.
+    let told = cache.renewed(SERVER, Instant::now());
+    assert_eq!(told.attributes, [id(50)]);
+    assert_eq!(knows(&cache, parent, "a"), None);
+    assert_eq!(lasts(&cache, &belief), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_forgot_us_ends_everything() {
+    let cache = connected();
+    let parent = id(1);
+    let before = cache.stamp(SERVER);
+    let belief = learn(&cache, before, 10, parent, "a", 50);
+    // The same session after a lost connection: nothing happens.
+    cache.welcomed(SERVER, &welcome(1, 1));
+    assert!(lasts(&cache, &belief) > Duration::ZERO);
+    cache.welcomed(SERVER, &welcome(1, 2));
+    cache.renewed(SERVER, Instant::now());
+    assert_eq!(lasts(&cache, &belief), Duration::ZERO);
+    // What was asked before is not cached, whenever it comes.
+    learn(&cache, before, 99, parent, "a", 50);
+    assert_eq!(knows(&cache, parent, "a"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_answers_the_newer_stays() {
+    let cache = connected();
+    let parent = id(1);
+    let stamp = cache.stamp(SERVER);
+    learn(&cache, stamp, 10, parent, "other", 49);
+    {
+        // An own unlink, committed as 12.
+        let mut tables = cache.lock();
+        let reply = tables.admit_mutation(stamp, &granted(12, &[parent]), &[parent]);
+        tables.learn_name(reply, parent, &name("a"), None);
+    }
+    // A lookup that was read before it.
+    learn(&cache, stamp, 11, parent, "a", 50);
+    assert_eq!(knows(&cache, parent, "a"), Some(None));
+    assert_eq!(knows(&cache, parent, "other"), Some(Some(id(49))));
+    // One that was read after somebody made it again... at our own version counts.
+    learn(&cache, stamp, 12, parent, "b", 51);
+    assert_eq!(knows(&cache, parent, "b"), Some(Some(id(51))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_own_mutation_makes_a_recall_contended() {
+    let cache = connected();
+    let parent = id(1);
+    learn(&cache, cache.stamp(SERVER), 10, parent, "a", 50);
+    let mutating = cache.mutating(&[parent]);
+    assert!(cache.recalled(&recall(parent, 12)).is_contended);
+    // Granted again at once, but not to be cached by the door until it is quiet.
+    let belief = learn(&cache, cache.stamp(SERVER), 13, parent, "a", 50);
+    assert_eq!(lasts(&cache, &belief), Duration::ZERO);
+    drop(mutating);
+    assert!(lasts(&cache, &belief) > Duration::ZERO);
+    assert!(!cache.recalled(&recall(parent, 14)).is_contended);
+}
+
+#[tokio::test(start_paused = true)]
+async fn doubt_closes_a_directory_for_a_while() {
+    let cache = connected();
+    let parent = id(1);
+    learn(&cache, cache.stamp(SERVER), 10, parent, "a", 50);
+    assert_eq!(cache.lock().doubt(parent).attributes, [id(50)]);
+    learn(&cache, cache.stamp(SERVER), 11, parent, "a", 50);
+    assert_eq!(knows(&cache, parent, "a"), None);
+    for _ in 0..10 {
+        tokio::time::advance(Duration::from_secs(10)).await;
+        cache.renewed(SERVER, Instant::now());
+    }
+    learn(&cache, cache.stamp(SERVER), 12, parent, "a", 50);
+    assert_eq!(knows(&cache, parent, "a"), Some(Some(id(50))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn own_mutations_blur_the_directory_but_not_its_rights() {
+    let cache = connected();
+    let parent = id(7);
+    let stamp = cache.stamp(SERVER);
+    let lease = granted(10, &[parent]);
+    let mut tables = cache.lock();
+    let reply = tables.admit(stamp, &lease);
+    let directory = attributes(parent, FileKind::Directory, 10);
+    tables.learn_attributes(reply, &lease, Under::Granted, directory);
+    assert!(tables.attributes(parent).is_some());
+    tables.admit_mutation(stamp, &granted(11, &[]), &[parent]);
+    assert!(tables.attributes(parent).is_none());
+    assert!(tables.may_search(&Caller::root(), parent));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_complete_listing_knows_what_is_not_there() {
+    let cache = connected();
+    let parent = id(1);
+    learn(&cache, cache.stamp(SERVER), 10, parent, "a", 50);
+    assert_eq!(knows(&cache, parent, "b"), None);
+    let generation = cache.lock().units.generation(parent).unwrap();
+    cache.lock().learn_complete(parent, generation);
+    assert_eq!(knows(&cache, parent, "b"), Some(None));
+    assert_eq!(cache.lock().listing(parent).unwrap(), [(name("a"), id(50))]);
+    cache.recalled(&recall(parent, 10));
+    assert!(cache.lock().listing(parent).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn there_is_a_limit_and_the_door_is_told() {
+    let cache = Arc::new(Cache::new(64));
+    cache.welcomed(SERVER, &welcome(1, 1));
+    cache.renewed(SERVER, Instant::now());
+    for directory in 0..100 {
+        let parent = id(1000 + directory);
+        learn(&cache, cache.stamp(SERVER), 10, parent, "a", 2000 + directory);
+        if let Some(told) = cache.shrink() {
+            assert!(!told.attributes.is_empty());
+        }
+        assert!(!cache.lock().is_too_large());
+    }
+    // The last used are still there.
+    assert_eq!(knows(&cache, id(1099), "a"), Some(Some(id(2099))));
+    assert_eq!(knows(&cache, id(1000), "a"), None);
+}

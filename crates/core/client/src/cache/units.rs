@@ -1,0 +1,266 @@
+//! Which lease units are held, since when, and for how long.
+//!
+//! Invariants: a generation is never used twice; a unit is held only under the epoch of its server in which it was
+//! granted; a bar never goes down while anything older could still arrive.
+
+use crate::Belief;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tieline_types::{FileId, MdtIndex, SessionId, Version};
+use tieline_wire::Welcome;
+use tokio::time::Instant;
+
+/// Leases are used to this part of their time, so that two clocks that run differently do no harm.
+const LEASE_USED: f64 = 0.9;
+/// After an own mutation whose outcome is unknown nothing is cached there for so long: it may still happen.
+const DOUBT: Duration = Duration::from_secs(60);
+/// Bars of units that are not held are remembered one by one up to this many; then one bar stands for all.
+const UNITS_IDLE_MAX: usize = 16_384;
+
+/// A server, as this client counts them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct ServerNumber(pub u64);
+
+/// When a request left: the epoch of its server's leases.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Stamp {
+    pub server: ServerNumber,
+    epoch: u64,
+}
+
+/// What one server promises.
+#[derive(Default)]
+struct Tenure {
+    /// Counts how often all leases were lost.
+    epoch: u64,
+    /// Session and boot they belong to.
+    session: Option<(SessionId, u64)>,
+    lease: Duration,
+    ends: Option<Instant>,
+}
+
+#[derive(Default)]
+struct Unit {
+    generation: u64,
+    /// When it was granted; `None`: it is not held.
+    held: Option<Stamp>,
+    /// What was read as of this version or before is not cached.
+    bar: Version,
+    closed_until: Option<Instant>,
+    mutations: u32,
+    is_contended: bool,
+    /// The clock of uses, for eviction.
+    used: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Units {
+    generation: u64,
+    clock: u64,
+    tenures: BTreeMap<ServerNumber, Tenure>,
+    units: BTreeMap<FileId, Unit>,
+    /// The bar of all units that are not in the table: versions are counted by each MDT.
+    bars: BTreeMap<MdtIndex, Version>,
+    /// The next sweep of idle units is due at this many.
+    sweep_at: usize,
+}
+
+impl Units {
+    pub fn stamp(&self, server: ServerNumber) -> Stamp {
+        let epoch = self.tenures.get(&server).map_or(0, |tenure| tenure.epoch);
+        Stamp { server, epoch }
+    }
+
+    /// Says whether leases of before are gone.
+    pub fn welcomed(&mut self, server: ServerNumber, welcome: &Welcome) -> bool {
+        let tenure = self.tenures.entry(server).or_default();
+        let session = (welcome.session, welcome.boot);
+        tenure.lease = Duration::from_millis(welcome.lease_ms.into());
+        if tenure.session == Some(session) {
+            return false;
+        }
+        tenure.session = Some(session);
+        tenure.ends = None;
+        tenure.epoch += 1;
+        true
+    }
+
+    pub fn has_lapsed(&self, server: ServerNumber) -> bool {
+        let ends = self.tenures.get(&server).and_then(|tenure| tenure.ends);
+        ends.is_some_and(|ends| ends < Instant::now())
+    }
+
+    /// A lease that had lapsed may have been taken away unheard: then the epoch ends.
+    pub fn renewed(&mut self, server: ServerNumber, sent: Instant) {
+        let has_lapsed = self.has_lapsed(server);
+        let tenure = self.tenures.entry(server).or_default();
+        let ends = sent + tenure.lease.mul_f64(LEASE_USED);
+        if has_lapsed {
+            tenure.epoch += 1;
+            tenure.ends = Some(ends);
+        } else {
+            tenure.ends = tenure.ends.max(Some(ends));
+        }
+    }
+
+    /// Is an answer from that time still of this epoch?
+    fn is_current(&self, stamp: Stamp) -> bool {
+        let epoch = self.tenures.get(&stamp.server).map_or(0, |tenure| tenure.epoch);
+        // The first request of all leaves before the welcome that starts the first epoch.
+        stamp.epoch == epoch || (stamp.epoch == 0 && epoch == 1)
+    }
+
+    /// A reply read as of `as_of` grants a lease on `unit`. Says whether it is held now.
+    pub fn grant(&mut self, unit: FileId, stamp: Stamp, as_of: Version) -> bool {
+        if !self.is_current(stamp) {
+            return false;
+        }
+        let stamp = self.stamp(stamp.server);
+        let generation = self.generation + 1;
+        let entry = self.entry(unit);
+        let is_closed = entry.closed_until.is_some_and(|until| Instant::now() < until);
+        if as_of <= entry.bar || is_closed {
+            return entry.held == Some(stamp);
+        }
+        if entry.held != Some(stamp) {
+            entry.held = Some(stamp);
+            entry.generation = generation;
+            self.generation = generation;
+        }
+        true
+    }
+
+    /// May what was read as of `as_of` be remembered under `unit`?
+    pub fn admits(&self, unit: FileId, stamp: Stamp, as_of: Version) -> bool {
+        let Some(entry) = self.units.get(&unit) else { return false };
+        self.is_current(stamp) && self.is_held(entry) && as_of > entry.bar
+    }
+
+    /// The generation of a unit that is held; `None`: believe nothing under it.
+    pub fn generation(&self, unit: FileId) -> Option<u64> {
+        let entry = self.units.get(&unit)?;
+        let is_good = self.is_held(entry) && self.remaining(entry) > Duration::ZERO;
+        is_good.then_some(entry.generation)
+    }
+
+    pub fn belief(&self, unit: FileId) -> Belief {
+        Belief { units: self.generation(unit).map(|one| (unit, one)).into_iter().collect() }
+    }
+
+    /// Marks a use, for eviction.
+    pub fn touch(&mut self, unit: FileId) {
+        self.clock += 1;
+        if let Some(entry) = self.units.get_mut(&unit) {
+            entry.used = self.clock;
+        }
+    }
+
+    fn is_held(&self, entry: &Unit) -> bool {
+        entry.held.is_some_and(|held| held == self.stamp(held.server))
+    }
+
+    fn remaining(&self, entry: &Unit) -> Duration {
+        let tenure = entry.held.and_then(|held| self.tenures.get(&held.server));
+        let ends = tenure.and_then(|tenure| tenure.ends);
+        ends.map_or(Duration::ZERO, |ends| ends.saturating_duration_since(Instant::now()))
+    }
+
+    /// How long a belief is good for.
+    pub fn lasts(&self, belief: &Belief) -> Duration {
+        let each = |&(unit, generation): &(FileId, u64)| match self.units.get(&unit) {
+            Some(entry)
+                if entry.generation == generation && self.is_held(entry) && !entry.is_contended =>
+            {
+                self.remaining(entry)
+            }
+            _ => Duration::ZERO,
+        };
+        belief.units.iter().map(each).min().unwrap_or_default()
+    }
+
+    /// A unit is given back. Says whether an own mutation is under way there.
+    pub fn recall(&mut self, unit: FileId, at: Version) -> bool {
+        let entry = self.entry(unit);
+        entry.held = None;
+        entry.bar = entry.bar.max(at);
+        entry.is_contended = entry.mutations > 0;
+        let is_contended = entry.is_contended;
+        self.tidy();
+        is_contended
+    }
+
+    /// An own mutation committed as `version`: what was read before it is out of date.
+    pub fn mutated(&mut self, unit: FileId, version: Version) {
+        let entry = self.entry(unit);
+        entry.bar = entry.bar.max(Version(version.0.saturating_sub(1)));
+        self.tidy();
+    }
+
+    /// An own mutation may or may not have happened, or may happen yet.
+    pub fn doubt(&mut self, unit: FileId) {
+        let entry = self.entry(unit);
+        entry.held = None;
+        entry.closed_until = Some(Instant::now() + DOUBT);
+    }
+
+    pub fn begin_mutation(&mut self, unit: FileId) {
+        let entry = self.entry(unit);
+        entry.mutations += 1;
+    }
+
+    pub fn end_mutation(&mut self, unit: FileId) {
+        if let Some(entry) = self.units.get_mut(&unit) {
+            entry.mutations = entry.mutations.saturating_sub(1);
+            entry.is_contended &= entry.mutations > 0;
+        }
+    }
+
+    /// Lets a unit go without being asked.
+    pub fn release(&mut self, unit: FileId) {
+        if let Some(entry) = self.units.get_mut(&unit) {
+            entry.held = None;
+        }
+    }
+
+    /// Units that were granted by `server` in whatever epoch.
+    pub fn of_server(&self, server: ServerNumber) -> Vec<FileId> {
+        let is_of = |entry: &Unit| entry.held.is_some_and(|held| held.server == server);
+        self.units.iter().filter(|(_, entry)| is_of(entry)).map(|(&unit, _)| unit).collect()
+    }
+
+    /// Held units, the least recently used first.
+    pub fn by_use(&self) -> Vec<FileId> {
+        let held = self.units.iter().filter(|(_, entry)| entry.held.is_some());
+        let mut order: Vec<_> = held.map(|(&unit, entry)| (entry.used, unit)).collect();
+        order.sort_unstable();
+        order.into_iter().map(|(_, unit)| unit).collect()
+    }
+
+    fn entry(&mut self, unit: FileId) -> &mut Unit {
+        let bar = self.bars.get(&unit.mdt()).copied().unwrap_or_default();
+        self.units.entry(unit).or_insert_with(|| Unit { bar, ..Unit::default() })
+    }
+
+    /// Folds the bars of idle units into the common ones when there are many.
+    fn tidy(&mut self) {
+        if self.units.len() <= self.sweep_at.max(UNITS_IDLE_MAX) {
+            return;
+        }
+        let now = Instant::now();
+        let is_idle = |entry: &Unit| {
+            entry.held.is_none()
+                && entry.mutations == 0
+                && entry.closed_until.is_none_or(|until| until < now)
+        };
+        let idle: Vec<_> =
+            self.units.iter().filter(|(_, entry)| is_idle(entry)).map(|(&unit, _)| unit).collect();
+        for unit in idle {
+            if let Some(entry) = self.units.remove(&unit) {
+                let bar = self.bars.entry(unit.mdt()).or_default();
+                *bar = (*bar).max(entry.bar);
+            }
+        }
+        // A sweep walks the whole table: the next comes when it has doubled.
+        self.sweep_at = self.units.len() * 2;
+    }
+}

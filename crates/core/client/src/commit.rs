@@ -1,0 +1,227 @@
+//! Makes written bytes part of the file: seals what is fresh, waits for it to arrive, commits it.
+//!
+//! One at a time per file ([`File::gate`]). Chunks that were named under a grant we no longer have are sent again
+//! first. A commit that fails for good loses what it held, says so in the log, and once at the next fsync or close.
+//!
+//! Invariants: a commit's extents are in order and do not overlap; bytes leave the overlay only when their commit was
+//! answered; with `Sync`, every OST has made its chunks durable before they are committed.
+
+use crate::cache::Under;
+use crate::file::{File, State};
+use crate::overlay::SealId;
+use crate::volume::{Shared, lock};
+use crate::writer::{How, seal_all};
+use crate::*;
+use std::collections::BTreeSet;
+use tieline_types::{Content, Extent, Retry};
+use tieline_wire::data::SyncFile;
+use tieline_wire::meta::Commit;
+use tokio::time::Instant;
+
+/// Extents in one commit.
+const EXTENTS_MAX: usize = 1024;
+
+impl Shared {
+    /// Commits what `how` says. Must run to its end.
+    pub(crate) async fn launder(self: &Arc<Self>, file: &Arc<File>, how: How) -> Result<()> {
+        let _gate = file.gate.lock().await;
+        let (sealed, last) = file.with(|state| {
+            state.stuck = None;
+            state.last_committed = Some(Instant::now());
+            if how == How::Arrived {
+                return (Vec::new(), state.overlay.last_seal());
+            }
+            state.first_written = state.first_written.and(state.last_committed);
+            let sealed = seal_all(state, how);
+            (sealed, state.overlay.last_seal())
+        });
+        sealed.into_iter().for_each(|sealed| self.send(file, sealed));
+        if how != How::Arrived {
+            self.arrival(file, last).await?;
+        }
+        loop {
+            self.send_disowned(file).await?;
+            if how == How::Sync {
+                self.sync_osts(file).await?;
+            }
+            let arrivals = file.with(|state| state.overlay.arrivals(EXTENTS_MAX));
+            if arrivals.is_empty() {
+                break;
+            }
+            self.commit(file, arrivals).await?;
+            let is_done = how != How::Arrived && file.with(|state| !state.overlay.has_sealed(last));
+            if is_done {
+                break;
+            }
+        }
+        let is_clean = file.with(State::rest);
+        if is_clean {
+            lock(&self.dirty).remove(&file.id);
+            // A write may have come in between.
+            if file.is_dirty() {
+                self.mark_dirty(file);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until sealed runs up to `last` have arrived; an error if one could not be sent for now.
+    async fn arrival(&self, file: &File, last: SealId) -> Result<()> {
+        loop {
+            let moved = file.moved.notified();
+            tokio::pin!(moved);
+            moved.as_mut().enable();
+            let (is_sending, stuck) =
+                file.with(|state| (state.overlay.is_sending(last), state.stuck.clone()));
+            match stuck {
+                Some((kind, what)) if !is_sending => return Err(Error::local(kind, what)),
+                _ if !is_sending => return Ok(()),
+                _ => moved.await,
+            }
+        }
+    }
+
+    /// Chunks of a session that is over may have been deleted: they get new names under the grant of now.
+    async fn send_disowned(self: &Arc<Self>, file: &Arc<File>) -> Result<()> {
+        let has_chunks = file.with(|state| state.overlay.has_chunks());
+        let grant = self.servers.mds(file.id.mdt())?.grant();
+        if !has_chunks || grant.is_none() {
+            return Ok(());
+        }
+        let (again, last) =
+            file.with(|state| (state.overlay.disown(grant), state.overlay.last_seal()));
+        if again.is_empty() {
+            return Ok(());
+        }
+        tracing::warn!(file = %file.id, runs = again.len(), "session was lost: sending again");
+        again.into_iter().for_each(|sealed| self.send(file, sealed));
+        self.arrival(file, last).await
+    }
+
+    /// Makes the file's chunks durable wherever they are.
+    async fn sync_osts(&self, file: &File) -> Result<()> {
+        let (osts, own) = file.with(|state| {
+            let own = state.unsynced.clone();
+            let mut osts: BTreeSet<OstIndex> = state.extents.osts().collect();
+            osts.extend(&own);
+            (osts, own)
+        });
+        let syncs = osts.iter().map(|&ost| {
+            let message = SyncFile { ost, file: file.id };
+            self.servers.ask_oss(ost, message, Bytes::new(), self.settings.wait)
+        });
+        for outcome in crate::send::join_all(syncs).await {
+            outcome?;
+        }
+        // Chunks that arrived meanwhile are of a later round.
+        file.with(|state| {
+            let is_still_sending = state.overlay.is_sending(state.overlay.last_seal());
+            if !is_still_sending && state.unsynced == own {
+                state.unsynced.clear();
+            }
+        });
+        Ok(())
+    }
+
+    async fn commit(
+        self: &Arc<Self>,
+        file: &Arc<File>,
+        arrivals: Vec<(SealId, Extent)>,
+    ) -> Result<()> {
+        let extents: Vec<Extent> = arrivals.iter().map(|(_, extent)| extent.clone()).collect();
+        let (caller, clears_setid) = file.with(|state| (state.writer.clone(), state.clears_setid));
+        match self.commit_extents(file, &caller, extents, clears_setid).await {
+            Ok(()) => {
+                self.keep_committed(file, &arrivals);
+                Ok(())
+            }
+            Err(error) if error.kind().retry() == Retry::Never => {
+                file.with(|state| {
+                    for (id, _) in &arrivals {
+                        state.lose(file.id, *id, &error);
+                    }
+                });
+                // Told as late, by whoever asks next.
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Commits extents and takes note of the outcome. The caller holds the gate.
+    pub(crate) async fn commit_extents(
+        &self,
+        file: &File,
+        caller: &Caller,
+        extents: Vec<Extent>,
+        clears_setid: bool,
+    ) -> Result<()> {
+        let is_hole = |extent: &Extent| extent.content == Content::Hole;
+        let reaching = extents.iter().rev().find(|extent| !is_hole(extent));
+        let size_min = reaching.map_or(0, Extent::end);
+        let message = Commit {
+            id: file.id,
+            extents: extents.clone(),
+            size_min,
+            mtime: tieline_types::SetTime::Now,
+            clears_setid,
+        };
+        let before = self.before(file);
+        let told = match self.servers.ask(caller, file.id, message).await {
+            Ok(told) => told,
+            Err(error) => {
+                self.doubt_change(file.id, &error);
+                return Err(error);
+            }
+        };
+        let (lease, attributes) = (told.reply.lease, told.reply.attributes);
+        let known = {
+            let mut tables = self.cache.lock();
+            let reply = tables.admit(told.stamp, &lease);
+            tables.learn_attributes(reply, &lease, Under::Granted, attributes)
+        };
+        let was_alone = before.is_still(&known);
+        file.with(|state| {
+            state.learn_change(lease.as_of, &known.attributes, was_alone);
+            extents.iter().for_each(|extent| state.extents.commit(extent));
+        });
+        Ok(())
+    }
+
+    /// Committed bytes leave the overlay; those of chunks stay with what was read, as far as there is room.
+    fn keep_committed(&self, file: &File, arrivals: &[(SealId, Extent)]) {
+        file.with(|state| {
+            for (id, extent) in arrivals {
+                if let (Content::Chunk(chunk), Some(bytes)) =
+                    (&extent.content, state.overlay.sealed_bytes(*id))
+                {
+                    self.chunks.keep(chunk.chunk, 0, bytes);
+                }
+                state.overlay.committed(*id, extent.offset..extent.end());
+            }
+        });
+    }
+}
+
+impl State {
+    /// What a sealed run held is lost: said in the log, and once at fsync or close.
+    pub(crate) fn lose(&mut self, file: FileId, id: SealId, error: &Error) {
+        let kind = error.kind();
+        if let Some(bytes) = self.overlay.sealed_bytes(id) {
+            let length = bytes.len();
+            tracing::error!(%file, length, %error, "written bytes are lost");
+            self.late.get_or_insert_with(|| (kind, error.to_string()));
+        }
+        self.overlay.remove(id);
+    }
+
+    /// Says whether nothing waits any more, and forgets since when.
+    fn rest(&mut self) -> bool {
+        let is_clean = !self.is_dirty();
+        if is_clean {
+            (self.first_written, self.last_written, self.mtime) = (None, None, None);
+            self.clears_setid = false;
+        }
+        is_clean
+    }
+}

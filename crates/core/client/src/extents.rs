@@ -1,0 +1,230 @@
+//! The committed extents of a file, as far as they were fetched.
+//!
+//! Invariants: extents do not overlap; what is covered and in no extent is a hole; nothing is said of what is not
+//! covered.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use tieline_types::{Content, Extent, OstIndex};
+use tieline_wire::meta::ExtentPage;
+
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Extents {
+    map: BTreeMap<u64, Extent>,
+    covered: Ranges,
+}
+
+/// Where a piece of a file comes from.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Piece {
+    pub range: Range<u64>,
+    /// `None` for a hole. The extent begins and ends with the range.
+    pub extent: Option<Extent>,
+}
+
+impl Extents {
+    /// Takes a page that was asked from `offset`.
+    pub fn learn(&mut self, offset: u64, page: &ExtentPage) {
+        for extent in &page.extents {
+            if extent.validate().is_ok() && extent.content != Content::Hole {
+                self.put(extent.clone());
+                self.covered.add(extent.offset..extent.end());
+            }
+        }
+        self.covered.add(offset..page.covered.max(offset));
+    }
+
+    /// An extent was committed.
+    pub fn commit(&mut self, extent: &Extent) {
+        self.covered.add(extent.offset..extent.end());
+        match extent.content {
+            Content::Hole => self.cut(extent.offset..extent.end()),
+            Content::Inline(_) | Content::Chunk(_) => self.put(extent.clone()),
+        }
+    }
+
+    /// The file was cut or extended to `size`: beyond it there is nothing.
+    pub fn truncate(&mut self, size: u64) {
+        self.cut(size..u64::MAX);
+        self.covered.add(size..u64::MAX);
+    }
+
+    fn put(&mut self, extent: Extent) {
+        self.cut(extent.offset..extent.end());
+        self.map.insert(extent.offset, extent);
+    }
+
+    fn cut(&mut self, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        let before = self.map.range(..range.start).next_back().map(|(&offset, _)| offset);
+        let inside = self.map.range(range.clone()).map(|(&offset, _)| offset);
+        let touched: Vec<u64> = before.into_iter().chain(inside).collect();
+        for offset in touched {
+            let Some(extent) = self.map.remove(&offset) else { continue };
+            for part in [offset..range.start.min(extent.end()), range.end..extent.end()] {
+                if let Some(kept) = slice(&extent, part) {
+                    self.map.insert(kept.offset, kept);
+                }
+            }
+        }
+    }
+
+    /// The first offset of `range` that nothing is known of.
+    pub fn unknown(&self, range: Range<u64>) -> Option<u64> {
+        self.covered.first_gap(range)
+    }
+
+    /// What `range` is made of, in order. All of it must be covered.
+    pub fn plan(&self, range: Range<u64>) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        let mut at = range.start;
+        let before = self.map.range(..=range.start).next_back();
+        let after = self.map.range(range.start.saturating_add(1)..range.end.max(range.start + 1));
+        for (_, extent) in before.into_iter().chain(after) {
+            let Some(part) = slice(extent, at..range.end) else { continue };
+            if part.offset > at {
+                pieces.push(Piece { range: at..part.offset, extent: None });
+            }
+            at = part.end();
+            pieces.push(Piece { range: part.offset..part.end(), extent: Some(part) });
+        }
+        if at < range.end {
+            pieces.push(Piece { range: at..range.end, extent: None });
+        }
+        pieces
+    }
+
+    /// Does any known extent lie in a chunk?
+    pub fn has_chunks(&self) -> bool {
+        self.map.values().any(|extent| matches!(extent.content, Content::Chunk(_)))
+    }
+
+    /// Every OST that a known extent has a place on.
+    pub fn osts(&self) -> impl Iterator<Item = OstIndex> {
+        let chunks = self.map.values().filter_map(|extent| match &extent.content {
+            Content::Chunk(chunk) => Some(chunk),
+            Content::Inline(_) | Content::Hole => None,
+        });
+        chunks.flat_map(|chunk| chunk.places.iter().map(|place| place.ost))
+    }
+}
+
+/// The part of an extent that lies in `range`.
+pub(crate) fn slice(extent: &Extent, range: Range<u64>) -> Option<Extent> {
+    let (from, to) = (extent.offset.max(range.start), extent.end().min(range.end));
+    if from >= to {
+        return None;
+    }
+    let skip = from - extent.offset;
+    let content = match &extent.content {
+        Content::Inline(bytes) => {
+            let end = skip + (to - from);
+            Content::Inline(bytes.get(skip as usize..end as usize)?.to_vec())
+        }
+        Content::Chunk(chunk) => {
+            let mut chunk = chunk.clone();
+            chunk.skip += skip;
+            Content::Chunk(chunk)
+        }
+        Content::Hole => Content::Hole,
+    };
+    Some(Extent { offset: from, length: to - from, content })
+}
+
+/// Ranges of numbers, merged.
+#[derive(Clone, Default, Debug)]
+struct Ranges(BTreeMap<u64, u64>);
+
+impl Ranges {
+    fn add(&mut self, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        let (mut start, mut end) = (range.start, range.end);
+        while let Some((&from, &to)) = self.0.range(..=end).next_back() {
+            if to < start {
+                break;
+            }
+            (start, end) = (start.min(from), end.max(to));
+            self.0.remove(&from);
+        }
+        self.0.insert(start, end);
+    }
+
+    fn first_gap(&self, range: Range<u64>) -> Option<u64> {
+        let mut at = range.start;
+        if at >= range.end {
+            return None;
+        }
+        if let Some((_, &to)) = self.0.range(..=at).next_back() {
+            at = at.max(to);
+        }
+        (at < range.end).then_some(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn inline(offset: u64, bytes: &[u8]) -> Extent {
+        let content = Content::Inline(bytes.to_vec());
+        Extent { offset, length: bytes.len() as u64, content }
+    }
+
+    #[test]
+    fn pages_say_where_holes_are() {
+        let mut extents = Extents::default();
+        assert_eq!(extents.unknown(0..10), Some(0));
+        let page = ExtentPage { extents: vec![inline(4, b"abc")], covered: 9 };
+        extents.learn(2, &page);
+        assert_eq!(extents.unknown(2..9), None);
+        assert_eq!(extents.unknown(2..10), Some(9));
+        let plan = extents.plan(3..9);
+        let ranges: Vec<_> = plan.iter().map(|piece| piece.range.clone()).collect();
+        assert_eq!(ranges, [3..4, 4..7, 7..9]);
+    }
+
+    proptest! {
+        /// Commits and cuts against a plain vector.
+        #[test]
+        fn commits_replace_what_they_cover(
+            steps in prop::collection::vec((0u64..60, 1u64..20, 0u8..4), 1..40)
+        ) {
+            let mut extents = Extents::default();
+            extents.truncate(0);
+            let mut model = vec![0u8; 128];
+            for (number, (offset, length, kind)) in steps.into_iter().enumerate() {
+                let fill = number as u8 + 1;
+                let range = offset as usize..(offset + length) as usize;
+                match kind {
+                    0 => {
+                        let hole = Extent { offset, length, content: Content::Hole };
+                        extents.commit(&hole);
+                        model[range].fill(0);
+                    }
+                    1 => {
+                        extents.truncate(offset);
+                        model[offset as usize..].fill(0);
+                    }
+                    _ => {
+                        extents.commit(&inline(offset, &vec![fill; length as usize]));
+                        model[range].fill(fill);
+                    }
+                }
+                let mut read = Vec::new();
+                for piece in extents.plan(0..128) {
+                    prop_assert_eq!(piece.range.start as usize, read.len());
+                    match piece.extent.map(|extent| extent.content) {
+                        Some(Content::Inline(bytes)) => read.extend(bytes),
+                        _ => read.resize(piece.range.end as usize, 0),
+                    }
+                }
+                prop_assert_eq!(&read, &model);
+            }
+        }
+    }
+}

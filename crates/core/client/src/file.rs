@@ -1,0 +1,208 @@
+//! One regular file at this client: what is committed, as far as it was fetched, and what was written over it.
+//!
+//! Shared by all handles of the file. Its state is behind a short lock; commits, truncations and whatever else must
+//! not overlap take [`File::gate`] first. What is committed is good while the cache believes the file's attributes
+//! and their version is this one: leases are counted there, not here.
+//!
+//! Invariant: bytes in the overlay are counted in the budget, always.
+
+use crate::extents::Extents;
+use crate::overlay::Overlay;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use tieline_telemetry::metrics::METRICS;
+use tieline_types::{Attributes, Caller, ErrorKind, FileId, Layout, OstIndex, Time, Version};
+use tieline_wire::meta::ExtentPage;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+pub(crate) struct File {
+    pub id: FileId,
+    state: Mutex<State>,
+    /// Serialises what changes the file at the MDS.
+    pub gate: tokio::sync::Mutex<()>,
+    /// Woken when a sealed run has arrived or failed.
+    pub moved: Notify,
+    budget: Arc<Budget>,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub handles: u32,
+    /// Layout and the OSTs that new chunks go round; `None` until it was opened at the MDS.
+    pub layout: Option<Layout>,
+    pub stripe: Vec<OstIndex>,
+    pub extents: Extents,
+    /// Of `extents` and `size`.
+    pub version: Version,
+    pub as_of: Version,
+    pub size: u64,
+    pub overlay: Overlay,
+    /// Of the last own write that is not committed.
+    pub mtime: Option<Time>,
+    /// Who writes, for calls that no handle makes.
+    pub writer: Caller,
+    pub clears_setid: bool,
+    pub first_written: Option<Instant>,
+    pub last_written: Option<Instant>,
+    pub last_committed: Option<Instant>,
+    /// After a failed commit in the background.
+    pub pause_until: Option<Instant>,
+    /// OSTs with chunks of this file that were not synced since.
+    pub unsynced: BTreeSet<OstIndex>,
+    /// Of a run that could not be sent or committed, told once.
+    pub late: Option<(ErrorKind, String)>,
+    /// The last sealed run that failed for now, and why: who waits for it gives up.
+    pub stuck: Option<(ErrorKind, String)>,
+    /// It has no name any more and is kept for us.
+    pub is_orphan: bool,
+    /// The version whose bytes the door's own cache holds.
+    pub door_version: Option<Version>,
+}
+
+impl File {
+    pub fn new(id: FileId, budget: Arc<Budget>) -> Self {
+        Self {
+            id,
+            state: Mutex::default(),
+            gate: tokio::sync::Mutex::default(),
+            moved: Notify::new(),
+            budget,
+        }
+    }
+
+    /// Looks at or changes the state, never across an await.
+    pub fn with<R>(&self, look: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = state.overlay.bytes();
+        let result = look(&mut state);
+        self.budget.change(before, state.overlay.bytes());
+        result
+    }
+
+    pub fn is_dirty(&self) -> bool {
+        self.with(|state| state.is_dirty())
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        self.with(|state| state.overlay.cut(0..u64::MAX));
+    }
+}
+
+impl State {
+    pub fn is_dirty(&self) -> bool {
+        !self.overlay.is_empty()
+    }
+
+    /// As programs here see it.
+    pub fn size_here(&self) -> u64 {
+        self.size.max(self.overlay.end())
+    }
+
+    /// Takes what an answer says of the committed file, unless we know better.
+    pub fn learn(&mut self, as_of: Version, attributes: &Attributes) -> bool {
+        if as_of < self.as_of {
+            return false;
+        }
+        self.as_of = as_of;
+        if attributes.version != self.version {
+            self.extents = Extents::default();
+            self.version = attributes.version;
+        }
+        self.size = attributes.size;
+        true
+    }
+
+    pub fn learn_page(
+        &mut self,
+        as_of: Version,
+        attributes: &Attributes,
+        offset: u64,
+        page: &ExtentPage,
+    ) -> bool {
+        let is_news = self.learn(as_of, attributes);
+        if is_news {
+            self.extents.learn(offset, page);
+        }
+        is_news
+    }
+
+    /// An own change was answered. Extents of before stay only if nobody else can have changed the file meanwhile.
+    pub fn learn_change(&mut self, as_of: Version, attributes: &Attributes, was_alone: bool) {
+        if !was_alone {
+            self.extents = Extents::default();
+        }
+        self.as_of = self.as_of.max(as_of);
+        if was_alone && self.door_version == Some(self.version) {
+            self.door_version = Some(attributes.version);
+        }
+        self.version = attributes.version;
+        self.size = attributes.size;
+    }
+
+    /// What the MDS says of the file, with what it does not know yet.
+    pub fn patch(&self, attributes: &mut Attributes) {
+        if self.is_dirty() {
+            attributes.size = attributes.size.max(self.overlay.end());
+            attributes.mtime = self.mtime.unwrap_or(attributes.mtime);
+            attributes.ctime = attributes.ctime.max(attributes.mtime);
+        }
+    }
+}
+
+/// How many written bytes may be held at once.
+pub(crate) struct Budget {
+    used: Mutex<usize>,
+    max: usize,
+    freed: Notify,
+}
+
+impl Budget {
+    pub fn new(max: usize) -> Self {
+        Self { used: Mutex::new(0), max, freed: Notify::new() }
+    }
+
+    fn change(&self, before: usize, after: usize) {
+        if before == after {
+            return;
+        }
+        {
+            let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+            *used = (*used + after).saturating_sub(before);
+            METRICS.client_dirty_bytes.set(*used as i64);
+        }
+        if after < before {
+            self.freed.notify_waiters();
+        }
+    }
+
+    pub fn used(&self) -> usize {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Is there room for a writer? One larger than all the room may write alone.
+    pub fn has_room(&self, bytes: usize) -> bool {
+        let used = self.used();
+        used == 0 || used + bytes <= self.max
+    }
+
+    /// Past this, runs are sent before they are whole.
+    pub fn is_short(&self) -> bool {
+        self.used() > self.max / 2
+    }
+
+    /// Waits until `bytes` more may be held.
+    pub async fn room(&self, bytes: usize) {
+        loop {
+            let freed = self.freed.notified();
+            tokio::pin!(freed);
+            freed.as_mut().enable();
+            if self.has_room(bytes) {
+                return;
+            }
+            freed.await;
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Attributes: asking, and changing them.
+
+use crate::cache::Under;
+use crate::file::File;
+use crate::volume::Shared;
+use crate::writer::How;
+use crate::*;
+use tieline_types::{Effect, Version};
+use tieline_wire::meta::{AttributesReply, GetAttributes, SetAttributes};
+
+/// What was believed of a file before an own change.
+pub(crate) struct Before(Option<Belief>);
+
+impl Shared {
+    pub(crate) async fn attributes(self: &Arc<Self>, caller: &Caller, id: FileId) -> Result<Known> {
+        let known = self.cache.lock().attributes(id);
+        let mut known = match known {
+            Some(known) => known,
+            None => self.fetch_attributes(caller, id).await?,
+        };
+        self.patch(&mut known.attributes);
+        Ok(known)
+    }
+
+    async fn fetch_attributes(&self, caller: &Caller, id: FileId) -> Result<Known> {
+        let told = self.servers.ask(caller, id, GetAttributes { id }).await?;
+        let AttributesReply { attributes, lease } = told.reply;
+        let known = {
+            let mut tables = self.cache.lock();
+            let reply = tables.admit(told.stamp, &lease);
+            tables.learn_attributes(reply, &lease, Under::Granted, attributes)
+        };
+        self.shrink();
+        Ok(known)
+    }
+
+    /// Adds what was written here and is not committed.
+    pub(crate) fn patch(&self, attributes: &mut tieline_types::Attributes) {
+        if attributes.kind == FileKind::Regular
+            && let Some(file) = self.file_known(attributes.id)
+        {
+            file.with(|state| state.patch(attributes));
+        }
+    }
+
+    pub(crate) async fn set_attributes(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: FileId,
+        handle: Option<HandleId>,
+        change: AttributeChange,
+    ) -> Result<Known> {
+        let is_handle = match handle {
+            Some(handle) => self.handles.file(handle).is_ok_and(|open| open.access.write),
+            None => false,
+        };
+        let message = SetAttributes {
+            id,
+            mode: change.mode,
+            uid: change.uid,
+            gid: change.gid,
+            size: change.size,
+            atime: change.atime,
+            mtime: change.mtime,
+            is_handle,
+        };
+        let (shared, caller) = (self.clone(), caller.clone());
+        self.detached(async move {
+            let mut known = match shared.file_known(id) {
+                Some(file) => shared.change_file(&caller, &file, message).await?,
+                None => shared.change_attributes(&caller, message).await?.0,
+            };
+            shared.patch(&mut known.attributes);
+            Ok(known)
+        })
+        .await
+    }
+
+    /// Changes a file that has a state here. What was written before comes before the change.
+    async fn change_file(
+        self: &Arc<Self>,
+        caller: &Caller,
+        file: &Arc<File>,
+        message: SetAttributes,
+    ) -> Result<Known> {
+        let is_size_only = message.mode.is_none()
+            && message.uid.is_none()
+            && message.gid.is_none()
+            && message.atime.is_none()
+            && message.mtime.is_none();
+        if !is_size_only && file.is_dirty() {
+            // A commit sets the time of the change: it must not come after `utimes`.
+            self.launder(file, How::Flush).await?;
+        }
+        let _gate = file.gate.lock().await;
+        let before = self.before(file);
+        let size = message.size;
+        let (known, as_of) = self.change_attributes(caller, message).await?;
+        let was_alone = before.is_still(&known);
+        file.with(|state| {
+            state.learn_change(as_of, &known.attributes, was_alone);
+            if let Some(size) = size {
+                state.overlay.cut(size..u64::MAX);
+                state.extents.truncate(size);
+            }
+        });
+        Ok(known)
+    }
+
+    /// Asks for the change and learns its outcome. Must run to its end.
+    async fn change_attributes(
+        &self,
+        caller: &Caller,
+        message: SetAttributes,
+    ) -> Result<(Known, Version)> {
+        let id = message.id;
+        match self.servers.ask(caller, id, message).await {
+            Ok(told) => {
+                let AttributesReply { attributes, lease } = told.reply;
+                let mut tables = self.cache.lock();
+                let reply = tables.admit(told.stamp, &lease);
+                let known = tables.learn_attributes(reply, &lease, Under::Granted, attributes);
+                Ok((known, lease.as_of))
+            }
+            Err(error) => {
+                self.doubt_change(id, &error);
+                Err(error)
+            }
+        }
+    }
+
+    /// A change of a file failed: if it may have happened, nothing that it could have changed is believed.
+    pub(crate) fn doubt_change(&self, id: FileId, error: &Error) {
+        if error.kind().effect() == Effect::NotApplied {
+            return;
+        }
+        let unit = self.cache.lock().unit_of(id);
+        self.doubt(unit.as_slice());
+        if let Some(file) = self.file_known(id) {
+            file.with(|state| state.version = Version(0));
+        }
+    }
+
+    /// To be taken before an own change of the file leaves.
+    pub(crate) fn before(&self, file: &File) -> Before {
+        let version = file.with(|state| state.version);
+        let known = self.cache.lock().attributes(file.id);
+        let known = known.filter(|known| known.attributes.version == version);
+        Before(known.map(|known| known.belief))
+    }
+}
+
+impl Before {
+    /// Nobody else can have changed the file since: the lease was never away.
+    pub(crate) fn is_still(&self, after: &Known) -> bool {
+        self.0.as_ref().is_some_and(|belief| !belief.units.is_empty() && *belief == after.belief)
+    }
+}

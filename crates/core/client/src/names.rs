@@ -1,0 +1,423 @@
+//! Names: looking them up, and changing them.
+//!
+//! A change runs in a task of its own, asks the MDS, and writes what the reply says into the cache, so that the names
+//! that this client makes need not be fetched again. Whether a change is allowed is always the MDS's to decide.
+//!
+//! Invariants: a change whose outcome is unknown leaves nothing in the cache that it could have changed; a file that is
+//! open here keeps its bytes when its last name goes.
+
+use crate::cache::tables::XattrsKnown;
+use crate::cache::{Stamp, Tables, Under};
+use crate::servers::Told;
+use crate::volume::Shared;
+use crate::*;
+use tieline_types::{Attributes, Effect};
+use tieline_wire::Call;
+use tieline_wire::meta::{
+    ChangeReply, Create, CreateReply, EntryReply, LeaseGrant, Link, Lookup, LookupParent,
+    MakeDirectory, MakeNode, MakeSymlink, ReadSymlink, RemoveDirectory, Rename, Unlink,
+};
+
+/// A name that a change is about, owned by the task that carries it out.
+#[derive(Clone)]
+struct Spot {
+    parent: FileId,
+    name: Name,
+}
+
+impl From<At<'_>> for Spot {
+    fn from(at: At<'_>) -> Self {
+        Self { parent: at.parent, name: at.name.clone() }
+    }
+}
+
+impl Shared {
+    pub(crate) async fn lookup(
+        self: &Arc<Self>,
+        caller: &Caller,
+        parent: FileId,
+        name: &Name,
+    ) -> Result<Found> {
+        match self.lookup_cached(caller, parent, name) {
+            Some(Cached::Found(found)) => return Ok(found),
+            Some(Cached::Junction(id, entry)) => return self.lookup_root(caller, id, entry).await,
+            None => {}
+        }
+        let message = Lookup { parent, name: name.clone() };
+        let told = self.servers.ask(caller, parent, message).await?;
+        let reply = told.reply;
+        if let Some(mdt) = reply.junction {
+            let root = FileId::root_of(mdt);
+            let entry = {
+                let mut tables = self.cache.lock();
+                let known = tables.admit(told.stamp, &reply.lease);
+                tables.learn_name(known, parent, name, Some(root))
+            };
+            return self.lookup_root(caller, root, entry).await;
+        }
+        let found = {
+            let mut tables = self.cache.lock();
+            let known = tables.admit(told.stamp, &reply.lease);
+            let id = reply.attributes.as_ref().map(|attributes| attributes.id);
+            let entry = tables.learn_name(known, parent, name, id);
+            let file = reply.attributes.map(|attributes| {
+                if let Some(target) = reply.target {
+                    tables.learn_target(attributes.id, target);
+                }
+                let under = Under::Parent(parent);
+                tables.learn_attributes(known, &reply.lease, under, attributes)
+            });
+            let belief = file.as_ref().map(|known| known.belief.clone()).unwrap_or_default();
+            Found { attributes: file.map(|known| known.attributes), entry, belief }
+        };
+        self.shrink();
+        Ok(self.found_here(found))
+    }
+
+    fn lookup_cached(&self, caller: &Caller, parent: FileId, name: &Name) -> Option<Cached> {
+        let mut tables = self.cache.lock();
+        if !tables.may_search(caller, parent) {
+            return None;
+        }
+        let (id, entry) = tables.name(parent, name)?;
+        let Some(id) = id else {
+            let belief = Belief::default();
+            return Some(Cached::Found(Found { attributes: None, entry, belief }));
+        };
+        match tables.attributes(id) {
+            Some(Known { attributes, belief }) => {
+                drop(tables);
+                let found = Found { attributes: Some(attributes), entry, belief };
+                Some(Cached::Found(self.found_here(found)))
+            }
+            None if id.mdt() != parent.mdt() => Some(Cached::Junction(id, entry)),
+            None => None,
+        }
+    }
+
+    /// Another MDT is mounted there: its root is asked for at its MDS.
+    async fn lookup_root(
+        self: &Arc<Self>,
+        caller: &Caller,
+        root: FileId,
+        entry: Belief,
+    ) -> Result<Found> {
+        let Known { attributes, belief } = self.attributes(caller, root).await?;
+        Ok(Found { attributes: Some(attributes), entry, belief })
+    }
+
+    fn found_here(&self, mut found: Found) -> Found {
+        if let Some(attributes) = &mut found.attributes {
+            self.patch(attributes);
+        }
+        found
+    }
+
+    pub(crate) async fn parent(&self, caller: &Caller, directory: FileId) -> Result<FileId> {
+        if directory == self.root {
+            return Ok(directory);
+        }
+        if directory.is_root() {
+            let believed = self.servers.map.current();
+            let junction = believed.map.junction_of(directory.mdt());
+            return Ok(junction.map_or(directory, |junction| junction.parent));
+        }
+        let told = self.servers.ask(caller, directory, LookupParent { id: directory }).await?;
+        Ok(told.reply.parent)
+    }
+
+    /// Creates a name and learns it.
+    async fn make<C>(self: &Arc<Self>, caller: &Caller, at: At<'_>, message: C) -> Result<Known>
+    where
+        C: Call<Reply = EntryReply> + Clone + 'static,
+    {
+        let (shared, caller, spot) = (self.clone(), caller.clone(), Spot::from(at));
+        self.detached(async move {
+            let told = shared.change(&caller, &[spot.parent], message).await?;
+            let (stamp, reply) = (told.stamp, told.reply);
+            let missing = || Error::local(ErrorKind::Protocol, "creation without attributes");
+            let attributes = reply.attributes.ok_or_else(missing)?;
+            let mut tables = shared.cache.lock();
+            if let Some(target) = reply.target {
+                tables.learn_target(attributes.id, target);
+            }
+            Ok(learn_made(&mut tables, stamp, &reply.lease, &spot, attributes))
+        })
+        .await
+    }
+
+    pub(crate) async fn make_directory(
+        self: &Arc<Self>,
+        caller: &Caller,
+        at: At<'_>,
+        mode: Mode,
+        umask: Mode,
+    ) -> Result<Known> {
+        let message = MakeDirectory { parent: at.parent, name: at.name.clone(), mode, umask };
+        self.make(caller, at, message).await
+    }
+
+    pub(crate) async fn make_symlink(
+        self: &Arc<Self>,
+        caller: &Caller,
+        at: At<'_>,
+        target: &[u8],
+    ) -> Result<Known> {
+        let target = target.to_vec();
+        let message = MakeSymlink { parent: at.parent, name: at.name.clone(), target };
+        self.make(caller, at, message).await
+    }
+
+    pub(crate) async fn make_node(
+        self: &Arc<Self>,
+        caller: &Caller,
+        at: At<'_>,
+        node: NewNode,
+    ) -> Result<Known> {
+        let message = MakeNode {
+            parent: at.parent,
+            name: at.name.clone(),
+            kind: node.kind,
+            mode: node.mode,
+            umask: node.umask,
+            device: node.device,
+        };
+        self.make(caller, at, message).await
+    }
+
+    pub(crate) async fn link(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: FileId,
+        at: At<'_>,
+    ) -> Result<Known> {
+        let message = Link { id, parent: at.parent, name: at.name.clone() };
+        let mut known = self.make(caller, at, message).await?;
+        self.patch(&mut known.attributes);
+        Ok(known)
+    }
+
+    pub(crate) async fn create(
+        self: &Arc<Self>,
+        caller: &Caller,
+        at: At<'_>,
+        new: NewFile,
+    ) -> Result<(Known, Opened)> {
+        let access = new.access;
+        let message = Create {
+            parent: at.parent,
+            name: at.name.clone(),
+            mode: new.mode,
+            umask: new.umask,
+            is_exclusive: new.is_exclusive,
+            layout: new.layout,
+        };
+        let (shared, owner, spot) = (self.clone(), caller.clone(), Spot::from(at));
+        let made = self.detached(async move {
+            let told = shared.change(&owner, &[spot.parent], message).await?;
+            let Told { reply: CreateReply { is_new, open }, stamp } = told;
+            let known = {
+                let mut tables = shared.cache.lock();
+                let attributes = open.attributes.clone();
+                let known = learn_made(&mut tables, stamp, &open.lease, &spot, attributes);
+                if is_new {
+                    let reply = tables.admit(stamp, &open.lease);
+                    let xattrs = XattrsKnown { list: Vec::new(), is_acl_unknown: true };
+                    tables.learn_xattrs(reply, open.attributes.id, xattrs);
+                }
+                known
+            };
+            shared.learn_open(&open);
+            shared.shrink();
+            Ok((is_new, known))
+        });
+        let (is_new, known) = made.await?;
+        let id = known.attributes.id;
+        if is_new {
+            let opened = self.add_handle(caller, known.attributes.clone(), access);
+            return Ok((known, opened));
+        }
+        let opened = self.open(caller, id, access).await?;
+        let belief = if access.truncate { Belief::default() } else { known.belief };
+        Ok((Known { attributes: opened.attributes.clone(), belief }, opened))
+    }
+
+    pub(crate) async fn unlink(self: &Arc<Self>, caller: &Caller, at: At<'_>) -> Result<()> {
+        let keep = self.kept_open(caller, at).await?;
+        let message = Unlink { parent: at.parent, name: at.name.clone(), keep };
+        self.remove(caller, at, message, keep).await
+    }
+
+    pub(crate) async fn remove_directory(
+        self: &Arc<Self>,
+        caller: &Caller,
+        at: At<'_>,
+    ) -> Result<()> {
+        let message = RemoveDirectory { parent: at.parent, name: at.name.clone() };
+        self.remove(caller, at, message, None).await
+    }
+
+    async fn remove<C>(
+        self: &Arc<Self>,
+        caller: &Caller,
+        at: At<'_>,
+        message: C,
+        keep: Option<FileId>,
+    ) -> Result<()>
+    where
+        C: Call<Reply = ChangeReply> + Clone + 'static,
+    {
+        let (shared, caller, spot) = (self.clone(), caller.clone(), Spot::from(at));
+        self.detached(async move {
+            let told = shared.change(&caller, &[spot.parent], message).await?;
+            let Told { reply, stamp } = told;
+            {
+                let mut tables = shared.cache.lock();
+                let gone = tables.name(spot.parent, &spot.name).and_then(|(id, _)| id);
+                let known = tables.admit_mutation(stamp, &reply.lease, &[spot.parent]);
+                tables.learn_name(known, spot.parent, &spot.name, None);
+                let changed = reply.attributes.as_ref().map(|attributes| attributes.id);
+                // Its other names may be anywhere: where its attributes are leased is not known.
+                gone.into_iter().chain(changed).for_each(|id| tables.forget(id));
+            }
+            shared.orphaned(keep, reply.attributes.as_ref());
+            Ok(())
+        })
+        .await
+    }
+
+    pub(crate) async fn rename(
+        self: &Arc<Self>,
+        caller: &Caller,
+        from: At<'_>,
+        to: At<'_>,
+        mode: RenameMode,
+    ) -> Result<()> {
+        if from.parent.mdt() != to.parent.mdt() {
+            return Err(Error::local(ErrorKind::CrossDevice, format!("rename of {}", from.name)));
+        }
+        let keep =
+            if mode == RenameMode::Replace { self.kept_open(caller, to).await? } else { None };
+        let message = Rename {
+            from_parent: from.parent,
+            from_name: from.name.clone(),
+            to_parent: to.parent,
+            to_name: to.name.clone(),
+            mode,
+            keep,
+        };
+        let (shared, caller) = (self.clone(), caller.clone());
+        let (from, to) = (Spot::from(from), Spot::from(to));
+        self.detached(async move {
+            let parents = [from.parent, to.parent];
+            let Told { reply, stamp } = shared.change(&caller, &parents, message).await?;
+            let mut tables = shared.cache.lock();
+            learn_rename(&mut tables, stamp, &reply, (&from, &to), mode);
+            drop(tables);
+            shared.orphaned(keep, None);
+            Ok(())
+        })
+        .await
+    }
+
+    pub(crate) async fn read_symlink(&self, caller: &Caller, id: FileId) -> Result<Vec<u8>> {
+        let known = self.cache.lock().target(id);
+        if let Some(target) = known {
+            return Ok(target);
+        }
+        let target = self.servers.ask(caller, id, ReadSymlink { id }).await?.reply.target;
+        self.cache.lock().learn_target(id, target.clone());
+        Ok(target)
+    }
+
+    /// Asks the MDS for a change of names in `directories`. Must run to its end.
+    async fn change<C: Call + Clone>(
+        &self,
+        caller: &Caller,
+        directories: &[FileId],
+        message: C,
+    ) -> Result<Told<C::Reply>> {
+        let _mutating = self.cache.mutating(directories);
+        let parent = directories.first().copied().unwrap_or(self.root);
+        let result = self.servers.ask(caller, parent, message).await;
+        if let Err(error) = &result
+            && error.kind().effect() != Effect::NotApplied
+        {
+            self.doubt(directories);
+        }
+        result
+    }
+
+    /// The file of that name, if programs here hold it open: its bytes must outlive the name.
+    async fn kept_open(self: &Arc<Self>, caller: &Caller, at: At<'_>) -> Result<Option<FileId>> {
+        if !self.has_open_files() {
+            return Ok(None);
+        }
+        let known = self.cache.lock().name(at.parent, at.name);
+        let id = match known {
+            Some((id, _)) => id,
+            None => self.lookup(caller, at.parent, at.name).await?.attributes.map(|one| one.id),
+        };
+        Ok(id.filter(|&id| self.is_open(id)))
+    }
+
+    /// A file that was open here lost a name, perhaps its last.
+    fn orphaned(&self, keep: Option<FileId>, left: Option<&Attributes>) {
+        let Some(file) = keep.and_then(|id| self.file_known(id)) else { return };
+        let has_names = left.is_some_and(|attributes| attributes.links > 0);
+        file.with(|state| state.is_orphan |= !has_names);
+    }
+}
+
+enum Cached {
+    Found(Found),
+    Junction(FileId, Belief),
+}
+
+/// A name was made: it, and what it leads to.
+fn learn_made(
+    tables: &mut Tables,
+    stamp: Stamp,
+    lease: &LeaseGrant,
+    spot: &Spot,
+    attributes: Attributes,
+) -> Known {
+    let known = tables.admit_mutation(stamp, lease, &[spot.parent]);
+    tables.learn_name(known, spot.parent, &spot.name, Some(attributes.id));
+    tables.learn_attributes(known, lease, Under::Parent(spot.parent), attributes)
+}
+
+fn learn_rename(
+    tables: &mut Tables,
+    stamp: Stamp,
+    reply: &ChangeReply,
+    (from, to): (&Spot, &Spot),
+    mode: RenameMode,
+) {
+    let moved = tables.name(from.parent, &from.name).and_then(|(id, _)| id);
+    let target = tables.name(to.parent, &to.name).and_then(|(id, _)| id);
+    let known = tables.admit_mutation(stamp, &reply.lease, &[from.parent, to.parent]);
+    let id = reply.attributes.as_ref().map(|attributes| attributes.id).or(moved);
+    if moved.is_some() && moved == target {
+        // Two names of one file: nothing happened.
+        return;
+    }
+    target.into_iter().chain(moved).for_each(|id| tables.forget(id));
+    match (mode, id, target) {
+        (RenameMode::Exchange, Some(id), Some(target)) => {
+            tables.learn_name(known, from.parent, &from.name, Some(target));
+            tables.learn_name(known, to.parent, &to.name, Some(id));
+        }
+        (RenameMode::Replace | RenameMode::NoReplace, Some(id), _) => {
+            tables.learn_name(known, from.parent, &from.name, None);
+            tables.learn_name(known, to.parent, &to.name, Some(id));
+        }
+        _ => {
+            tables.forget_name(from.parent, &from.name);
+            tables.forget_name(to.parent, &to.name);
+        }
+    }
+    if let Some(attributes) = reply.attributes.clone() {
+        tables.learn_attributes(known, &reply.lease, Under::Parent(to.parent), attributes);
+    }
+}

@@ -1,0 +1,142 @@
+//! Opening and closing files.
+//!
+//! A file whose attributes and layout are known under a lease is opened without a server when its mode bits give what
+//! is wanted ([`crate::access`]); all else is asked.
+
+use crate::ahead::Pattern;
+use crate::cache::Under;
+use crate::file::File;
+use crate::handles::FileHandle;
+use crate::volume::{Shared, lock};
+use crate::writer::How;
+use crate::*;
+use std::sync::Mutex;
+use tieline_types::Attributes;
+use tieline_wire::meta::{Open, OpenReply, Release};
+
+impl Shared {
+    pub(crate) async fn open(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: FileId,
+        access: Access,
+    ) -> Result<Opened> {
+        let mut attributes = match self.open_cached(caller, id, access) {
+            Some(attributes) => attributes,
+            None => self.open_at_server(caller, id, access).await?,
+        };
+        if access.truncate {
+            attributes = self.truncate_opened(caller, id).await?;
+        }
+        self.patch(&mut attributes);
+        Ok(self.add_handle(caller, attributes, access))
+    }
+
+    fn open_cached(&self, caller: &Caller, id: FileId, access: Access) -> Option<Attributes> {
+        let file = self.file_known(id)?;
+        let version = file.with(|state| state.layout.is_some().then_some(state.version))?;
+        let mut tables = self.cache.lock();
+        let wanted = wanted(access);
+        let known = tables.attributes(id).filter(|known| known.attributes.version == version)?;
+        tables.allows(caller, id, wanted).then_some(known.attributes)
+    }
+
+    async fn open_at_server(
+        &self,
+        caller: &Caller,
+        id: FileId,
+        access: Access,
+    ) -> Result<Attributes> {
+        let is_write = access.write || access.truncate;
+        let message = Open { id, is_read: access.read, is_write };
+        let told = self.servers.ask(caller, id, message).await?;
+        let open = told.reply;
+        {
+            let mut tables = self.cache.lock();
+            let reply = tables.admit(told.stamp, &open.lease);
+            let attributes = open.attributes.clone();
+            tables.learn_attributes(reply, &open.lease, Under::Granted, attributes);
+        }
+        self.learn_open(&open);
+        self.shrink();
+        Ok(open.attributes)
+    }
+
+    /// Takes what the MDS says of a file's bytes.
+    pub(crate) fn learn_open(&self, open: &OpenReply) {
+        let file = self.file(open.attributes.id);
+        file.with(|state| {
+            state.layout = Some(open.layout.clone());
+            if !open.stripe.is_empty() || state.stripe.is_empty() {
+                state.stripe = open.stripe.clone();
+            }
+            state.learn_page(open.lease.as_of, &open.attributes, 0, &open.extents);
+        });
+    }
+
+    async fn truncate_opened(self: &Arc<Self>, caller: &Caller, id: FileId) -> Result<Attributes> {
+        let change = AttributeChange { size: Some(0), ..AttributeChange::default() };
+        Ok(self.set_attributes(caller, id, None, change).await?.attributes)
+    }
+
+    /// A handle for a file whose rights were found.
+    pub(crate) fn add_handle(
+        &self,
+        caller: &Caller,
+        attributes: Attributes,
+        access: Access,
+    ) -> Opened {
+        let file = self.file(attributes.id);
+        let keeps_cache = file.with(|state| {
+            state.handles += 1;
+            let keeps = state.door_version == Some(attributes.version);
+            state.door_version = Some(attributes.version);
+            keeps
+        });
+        let (caller, pattern) = (caller.clone(), Mutex::new(Pattern::default()));
+        let handle = self.handles.add_file(FileHandle { file, caller, access, pattern });
+        Opened { handle, attributes, keeps_cache }
+    }
+
+    /// The last close of a handle. What is dirty is committed by a task of its own.
+    pub(crate) fn release(self: &Arc<Self>, handle: HandleId) {
+        let Some(open) = self.handles.remove(handle) else { return };
+        let (is_last, is_orphan, is_dirty) = open.file.with(|state| {
+            state.handles = state.handles.saturating_sub(1);
+            (state.handles == 0, state.is_orphan, state.is_dirty())
+        });
+        if !is_last || !(is_orphan || is_dirty) {
+            return;
+        }
+        let shared = self.clone();
+        tokio::spawn(async move { shared.last_close(&open).await });
+    }
+
+    async fn last_close(self: &Arc<Self>, open: &FileHandle) {
+        let file = &open.file;
+        if let Err(error) = self.launder(file, How::Flush).await {
+            tracing::warn!(file = %file.id, %error, "closed file is not committed yet");
+        }
+        let is_over = file.with(|state| state.is_orphan && state.handles == 0);
+        if is_over {
+            self.give_back(&open.caller, file).await;
+        }
+    }
+
+    /// Nobody can name the file any more, and nobody here holds it.
+    async fn give_back(&self, caller: &Caller, file: &Arc<File>) {
+        lock(&self.files).remove(&file.id);
+        lock(&self.dirty).remove(&file.id);
+        self.cache.lock().forget(file.id);
+        if let Err(error) = self.servers.ask(caller, file.id, Release { id: file.id }).await {
+            // The session's end gives it back as well.
+            tracing::info!(file = %file.id, %error, "file without a name is not given back");
+        }
+    }
+}
+
+fn wanted(access: Access) -> u32 {
+    let read = if access.read { access::READ } else { 0 };
+    let write = if access.write || access.truncate { access::WRITE } else { 0 };
+    read | write
+}

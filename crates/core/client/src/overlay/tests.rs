@@ -1,0 +1,122 @@
+//! The overlay against a plain vector of what was written.
+
+use super::*;
+use proptest::prelude::*;
+use tieline_types::{ChunkId, ChunkRef, MdtIndex};
+
+const SPACE: usize = 256;
+
+fn chunk(serial: u64, length: usize) -> Content {
+    Content::Chunk(ChunkRef {
+        chunk: ChunkId { mdt: MdtIndex(0), grant: Grant(1), serial },
+        length: length as u64,
+        skip: 0,
+        places: Vec::new(),
+        digest: None,
+        adler32: None,
+        checks: None,
+    })
+}
+
+fn contents(overlay: &Overlay) -> Vec<Option<u8>> {
+    let mut all = vec![None; SPACE];
+    for (offset, bytes) in overlay.read(0..SPACE as u64) {
+        for (index, &byte) in bytes.iter().enumerate() {
+            all[offset as usize + index] = Some(byte);
+        }
+    }
+    all
+}
+
+#[test]
+fn small_writes_grow_one_piece() {
+    let mut overlay = Overlay::default();
+    for index in 0..10_000u64 {
+        overlay.write(index, Bytes::from(vec![index as u8]));
+    }
+    assert_eq!(overlay.fresh(), [0..10_000]);
+    assert_eq!(overlay.read(0..10_000).len(), 1);
+    assert_eq!(overlay.bytes(), 10_000);
+}
+
+#[test]
+fn what_is_overwritten_is_not_committed() {
+    let mut overlay = Overlay::default();
+    overlay.write(0, Bytes::from_static(b"abcdefgh"));
+    let sealed = overlay.seal(0..8);
+    overlay.write(2, Bytes::from_static(b"XY"));
+    overlay.arrived(sealed.id, chunk(1, 8));
+    let extents = overlay.arrivals(10);
+    let ranges: Vec<_> = extents.iter().map(|(_, extent)| (extent.offset, extent.length)).collect();
+    assert_eq!(ranges, [(0, 2), (4, 4)]);
+    let Content::Chunk(tail) = &extents[1].1.content else { panic!("a chunk") };
+    assert_eq!(tail.skip, 4);
+    for (id, extent) in &extents {
+        overlay.committed(*id, extent.offset..extent.end());
+    }
+    assert_eq!(overlay.read(0..8), [(2, Bytes::from_static(b"XY"))]);
+    assert_eq!(overlay.bytes(), 2);
+}
+
+#[test]
+fn chunks_of_a_lost_grant_are_sent_again() {
+    let mut overlay = Overlay::default();
+    overlay.write(0, Bytes::from_static(b"abcd"));
+    let sealed = overlay.seal(0..4);
+    overlay.arrived(sealed.id, chunk(1, 4));
+    assert!(overlay.disown(Some(Grant(1))).is_empty());
+    assert_eq!(overlay.disown(Some(Grant(2))).len(), 1);
+    assert!(overlay.arrivals(10).is_empty());
+    assert!(overlay.is_sending(overlay.last_seal()));
+}
+
+proptest! {
+    #[test]
+    fn reads_give_the_last_write(
+        steps in prop::collection::vec((0u64..200, 1u64..50, 0u8..6), 1..60)
+    ) {
+        let mut overlay = Overlay::default();
+        let mut model = vec![None; SPACE];
+        let mut sealed = Vec::new();
+        for (number, (offset, length, kind)) in steps.into_iter().enumerate() {
+            let range = offset as usize..(offset + length) as usize;
+            match kind {
+                0 => {
+                    overlay.cut(offset..offset + length);
+                    model[range].fill(None);
+                }
+                1 => {
+                    for run in overlay.fresh() {
+                        sealed.push(overlay.seal(run));
+                    }
+                }
+                2 => if let Some(seal) = sealed.pop() {
+                    overlay.arrived(seal.id, chunk(number as u64, seal.bytes.len()));
+                }
+                3 => if let Some(seal) = sealed.pop() {
+                    overlay.unseal(seal.id);
+                }
+                _ => {
+                    let fill = number as u8;
+                    overlay.write(offset, Bytes::from(vec![fill; length as usize]));
+                    model[range].fill(Some(fill));
+                }
+            }
+            prop_assert_eq!(&contents(&overlay), &model);
+            let held = model.iter().flatten().count();
+            prop_assert_eq!(overlay.bytes(), held);
+            prop_assert_eq!(overlay.is_empty(), held == 0);
+        }
+        // Everything that arrives is committed, in order, and then nothing is left of it.
+        for seal in sealed.drain(..) {
+            overlay.arrived(seal.id, chunk(1000, seal.bytes.len()));
+        }
+        let arrivals = overlay.arrivals(usize::MAX);
+        prop_assert!(arrivals.windows(2).all(|two| two[0].1.end() <= two[1].1.offset));
+        for (id, extent) in arrivals {
+            overlay.committed(id, extent.offset..extent.end());
+            model[extent.offset as usize..extent.end() as usize].fill(None);
+        }
+        prop_assert_eq!(&contents(&overlay), &model);
+    }
+}

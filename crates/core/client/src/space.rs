@@ -1,0 +1,130 @@
+//! What operators and `df` ask: space, layouts, extents, the map; and the end.
+
+use crate::cache::Under;
+use crate::reader::EXTENTS_PAGE;
+use crate::volume::{Shared, lock};
+use crate::writer::How;
+use crate::*;
+use tieline_types::MdtIndex;
+use tieline_wire::federation::EditMap;
+use tieline_wire::meta::{GetExtents, GetLayout, SetLayout, Usage, UsageReply};
+use tokio::time::Instant;
+
+/// `df` may be this old.
+const SPACE_KEPT: Duration = Duration::from_secs(2);
+/// After so long `df` answers with what it knew last.
+const SPACE_PATIENCE: Duration = Duration::from_secs(1);
+/// Files are limited by the MDT's disk alone; programs want to see a number.
+const INODES_FREE: u64 = 1 << 32;
+
+/// The space that was seen last.
+#[derive(Default)]
+pub(crate) struct SpaceSeen(Option<(FsSpace, Instant)>);
+
+impl Shared {
+    pub(crate) async fn statfs(&self, _id: FileId) -> Result<FsSpace> {
+        let seen = lock(&self.space).0;
+        if let Some((space, at)) = seen
+            && at.elapsed() < SPACE_KEPT
+        {
+            return Ok(space);
+        }
+        let (caller, mdt) = (Caller::root(), self.root.mdt());
+        let asked = self.servers.ask_mdt(&caller, mdt, Usage {}, SPACE_PATIENCE);
+        // Whatever happens, `df` answers.
+        let space = match tokio::time::timeout(SPACE_PATIENCE, asked).await {
+            Ok(Ok(told)) => space_of(&told.reply),
+            _ => seen.map_or(NO_SPACE, |(space, _)| space),
+        };
+        lock(&self.space).0 = Some((space, Instant::now()));
+        Ok(space)
+    }
+
+    pub(crate) async fn usage(&self) -> Result<UsageReply> {
+        let root = FileId::root_of(MdtIndex(0));
+        Ok(self.servers.ask(&Caller::root(), root, Usage {}).await?.reply)
+    }
+
+    pub(crate) async fn layout(&self, caller: &Caller, id: FileId) -> Result<LayoutInForce> {
+        let reply = self.servers.ask(caller, id, GetLayout { id }).await?.reply;
+        Ok(LayoutInForce { layout: reply.layout, is_own: reply.is_own, stripe: reply.stripe })
+    }
+
+    pub(crate) async fn set_layout(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: FileId,
+        change: Option<LayoutChange>,
+    ) -> Result<()> {
+        let (shared, caller) = (self.clone(), caller.clone());
+        self.detached(async move {
+            let outcome = shared.servers.ask(&caller, id, SetLayout { id, layout: change }).await;
+            let told = outcome.inspect_err(|error| shared.doubt_change(id, error))?;
+            let reply = told.reply;
+            let mut tables = shared.cache.lock();
+            let known = tables.admit(told.stamp, &reply.lease);
+            tables.learn_attributes(known, &reply.lease, Under::Granted, reply.attributes);
+            drop(tables);
+            if let Some(file) = shared.file_known(id) {
+                // The next open asks.
+                file.with(|state| state.layout = None);
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    pub(crate) async fn extents(
+        &self,
+        caller: &Caller,
+        id: FileId,
+        offset: u64,
+    ) -> Result<ExtentPage> {
+        let message = GetExtents { id, offset, limit: EXTENTS_PAGE };
+        Ok(self.servers.ask(caller, id, message).await?.reply.page)
+    }
+
+    pub(crate) async fn edit_map(&self, caller: &Caller, edit: MapEdit) -> Result<()> {
+        let mdt = MdtIndex(0);
+        self.servers.ask_mdt(caller, mdt, EditMap { edit }, self.settings.wait).await?;
+        // Ours follows with the notice; who edits wants to see it at once.
+        self.servers.refresh(mdt).await
+    }
+
+    /// Commits what is dirty, then ends the sessions.
+    pub(crate) async fn close(self: &Arc<Self>, patience: Duration) {
+        let deadline = Instant::now() + patience;
+        let files: Vec<_> = lock(&self.dirty).values().cloned().collect();
+        let mut tasks = tokio::task::JoinSet::new();
+        for file in files {
+            let shared = self.clone();
+            tasks.spawn(async move {
+                if let Err(error) = shared.launder(&file, How::Flush).await {
+                    tracing::error!(file = %file.id, %error, "written bytes are not committed");
+                }
+            });
+        }
+        let all = async { while tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout_at(deadline, all).await.is_err() {
+            tracing::error!("file system is closed before everything was committed");
+        }
+        let left = deadline.saturating_duration_since(Instant::now()).max(SPACE_PATIENCE);
+        self.servers.close(left).await;
+    }
+}
+
+const NO_SPACE: FsSpace =
+    FsSpace { bytes_total: 0, bytes_free: 0, inodes_total: INODES_FREE, inodes_free: INODES_FREE };
+
+fn space_of(usage: &UsageReply) -> FsSpace {
+    let states = usage.osts.iter().filter_map(|ost| Some((ost.is_active, ost.state.as_ref()?)));
+    let mut space = NO_SPACE;
+    for (is_active, state) in states {
+        space.bytes_total = space.bytes_total.saturating_add(state.bytes_total);
+        if is_active {
+            space.bytes_free = space.bytes_free.saturating_add(state.bytes_free);
+        }
+    }
+    space.inodes_total = INODES_FREE.saturating_add(usage.inodes);
+    space
+}

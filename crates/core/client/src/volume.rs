@@ -1,0 +1,340 @@
+//! A mounted file system: what all calls share, and [`FileSystem`] in terms of the rooms beside this file.
+//!
+//! Calls that change something run in tasks of their own ([`Shared::detached`]): a caller who goes away does not
+//! stop them halfway, so that the cache always learns what became of them.
+//!
+//! Lock order: a file's state, then the cache. No lock is held across an await but [`crate::file::File::gate`].
+
+use crate::cache::Cache;
+use crate::chunks::Chunks;
+use crate::file::{Budget, File};
+use crate::handles::Handles;
+use crate::servers::Servers;
+use crate::space::SpaceSeen;
+use crate::*;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// Files without a handle that are remembered with their extents, for the next open.
+const FILES_CLOSED_MAX: usize = 4096;
+
+/// A mounted file system.
+pub struct Volume {
+    shared: Arc<Shared>,
+}
+
+/// What calls, tasks and sinks share.
+pub(crate) struct Shared {
+    pub root: FileId,
+    pub settings: Settings,
+    pub servers: Servers,
+    pub cache: Arc<Cache>,
+    pub chunks: Chunks,
+    pub budget: Arc<Budget>,
+    pub files: Mutex<BTreeMap<FileId, Arc<File>>>,
+    pub handles: Handles,
+    /// Files with bytes that are not committed, for the background.
+    pub dirty: Mutex<BTreeMap<FileId, Arc<File>>>,
+    pub dirtied: Arc<Notify>,
+    pub listener: Mutex<Option<Arc<dyn CacheListener>>>,
+    /// OSTs that failed, and when.
+    pub troubles: Mutex<BTreeMap<OstIndex, Instant>>,
+    pub space: Mutex<SpaceSeen>,
+}
+
+/// Nothing panics while one of these is held; a poisoned lock still holds whole values.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Volume {
+    /// Makes a file system that dials its servers when they are first needed. Needs tokio's runtime around it.
+    pub fn new(parts: Parts, settings: Settings) -> Arc<Self> {
+        let shared = Arc::new_cyclic(|weak| {
+            let cache = Arc::new(Cache::new(settings.inodes_max));
+            Shared {
+                root: parts.root,
+                servers: Servers::new(weak.clone(), cache.clone(), &parts, &settings),
+                cache,
+                chunks: Chunks::new(settings.read_bytes_max),
+                budget: Arc::new(Budget::new(settings.dirty_bytes_max)),
+                files: Mutex::default(),
+                handles: Handles::default(),
+                dirty: Mutex::default(),
+                dirtied: Arc::default(),
+                listener: Mutex::default(),
+                troubles: Mutex::default(),
+                space: Mutex::default(),
+                settings,
+            }
+        });
+        tokio::spawn(crate::background::run(Arc::downgrade(&shared)));
+        Arc::new(Self { shared })
+    }
+}
+
+impl Shared {
+    /// Carries a change out in a task of its own and waits for it.
+    pub async fn detached<T, F>(&self, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        let stopped = |_| Error::local(ErrorKind::Internal, "task of the client");
+        tokio::spawn(work).await.map_err(stopped)?
+    }
+
+    /// The state of a regular file, made when it is first needed.
+    pub fn file(&self, id: FileId) -> Arc<File> {
+        let mut files = lock(&self.files);
+        if let Some(file) = files.get(&id) {
+            return file.clone();
+        }
+        if files.len() >= FILES_CLOSED_MAX {
+            // Only the table holds it: nobody has it open, and nothing of it is dirty.
+            files.retain(|_, file| Arc::strong_count(file) > 1);
+        }
+        let file = Arc::new(File::new(id, self.budget.clone()));
+        files.insert(id, file.clone());
+        file
+    }
+
+    /// The state of a file that is in use here.
+    pub fn file_known(&self, id: FileId) -> Option<Arc<File>> {
+        lock(&self.files).get(&id).cloned()
+    }
+
+    /// Do programs hold it open?
+    pub fn is_open(&self, id: FileId) -> bool {
+        self.file_known(id).is_some_and(|file| file.with(|state| state.handles > 0))
+    }
+
+    pub fn has_open_files(&self) -> bool {
+        let files: Vec<_> = lock(&self.files).values().cloned().collect();
+        files.iter().any(|file| file.with(|state| state.handles > 0))
+    }
+
+    /// Now, for people and for times of files.
+    pub fn now(&self) -> tieline_types::Time {
+        let wall = self.servers.world().clock.wall();
+        tieline_types::Time { seconds: wall.as_secs() as i64, nanos: wall.subsec_nanos() }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // The background task waits without holding us.
+        self.dirtied.notify_one();
+    }
+}
+
+#[async_trait::async_trait]
+impl FileSystem for Volume {
+    fn root(&self) -> FileId {
+        self.shared.root
+    }
+
+    async fn lookup(&self, caller: &Caller, parent: FileId, name: &Name) -> Result<Found> {
+        self.shared.lookup(caller, parent, name).await
+    }
+
+    async fn parent(&self, caller: &Caller, directory: FileId) -> Result<FileId> {
+        self.shared.parent(caller, directory).await
+    }
+
+    async fn attributes(&self, caller: &Caller, id: FileId) -> Result<Known> {
+        self.shared.attributes(caller, id).await
+    }
+
+    async fn set_attributes(
+        &self,
+        caller: &Caller,
+        id: FileId,
+        handle: Option<HandleId>,
+        change: AttributeChange,
+    ) -> Result<Known> {
+        self.shared.set_attributes(caller, id, handle, change).await
+    }
+
+    async fn create(&self, caller: &Caller, at: At<'_>, new: NewFile) -> Result<(Known, Opened)> {
+        self.shared.create(caller, at, new).await
+    }
+
+    async fn make_directory(
+        &self,
+        caller: &Caller,
+        at: At<'_>,
+        mode: Mode,
+        umask: Mode,
+    ) -> Result<Known> {
+        self.shared.make_directory(caller, at, mode, umask).await
+    }
+
+    async fn make_symlink(&self, caller: &Caller, at: At<'_>, target: &[u8]) -> Result<Known> {
+        self.shared.make_symlink(caller, at, target).await
+    }
+
+    async fn make_node(&self, caller: &Caller, at: At<'_>, node: NewNode) -> Result<Known> {
+        self.shared.make_node(caller, at, node).await
+    }
+
+    async fn link(&self, caller: &Caller, id: FileId, at: At<'_>) -> Result<Known> {
+        self.shared.link(caller, id, at).await
+    }
+
+    async fn unlink(&self, caller: &Caller, at: At<'_>) -> Result<()> {
+        self.shared.unlink(caller, at).await
+    }
+
+    async fn remove_directory(&self, caller: &Caller, at: At<'_>) -> Result<()> {
+        self.shared.remove_directory(caller, at).await
+    }
+
+    async fn rename(
+        &self,
+        caller: &Caller,
+        from: At<'_>,
+        to: At<'_>,
+        mode: RenameMode,
+    ) -> Result<()> {
+        self.shared.rename(caller, from, to, mode).await
+    }
+
+    async fn read_symlink(&self, caller: &Caller, id: FileId) -> Result<Vec<u8>> {
+        self.shared.read_symlink(caller, id).await
+    }
+
+    async fn open(&self, caller: &Caller, id: FileId, access: Access) -> Result<Opened> {
+        self.shared.open(caller, id, access).await
+    }
+
+    async fn read(&self, handle: HandleId, offset: u64, length: u32) -> Result<Vec<Bytes>> {
+        self.shared.read(handle, offset, length).await
+    }
+
+    async fn write(&self, handle: HandleId, offset: u64, data: Bytes) -> Result<()> {
+        self.shared.write(handle, offset, data).await
+    }
+
+    async fn flush(&self, handle: HandleId) -> Result<()> {
+        self.shared.flush(handle).await
+    }
+
+    async fn sync(&self, handle: HandleId, is_data_only: bool) -> Result<()> {
+        self.shared.sync(handle, is_data_only).await
+    }
+
+    async fn release(&self, handle: HandleId) {
+        self.shared.release(handle);
+    }
+
+    async fn allocate(&self, handle: HandleId, change: Allocation) -> Result<()> {
+        self.shared.allocate(handle, change).await
+    }
+
+    async fn seek(&self, handle: HandleId, offset: u64, target: SeekTarget) -> Result<u64> {
+        self.shared.seek(handle, offset, target).await
+    }
+
+    async fn copy_range(&self, from: CopyEnd, to: CopyEnd, length: u64) -> Result<u64> {
+        self.shared.copy_range(from, to, length).await
+    }
+
+    async fn open_directory(&self, caller: &Caller, id: FileId) -> Result<HandleId> {
+        self.shared.open_directory(caller, id).await
+    }
+
+    async fn read_directory(
+        &self,
+        handle: HandleId,
+        from: u64,
+        limit: usize,
+        is_plus: bool,
+    ) -> Result<Vec<Listed>> {
+        self.shared.read_directory(handle, from, limit, is_plus).await
+    }
+
+    async fn sync_directory(&self, handle: HandleId) -> Result<()> {
+        // An MDS answers a change only when it is durable, and no change waits here.
+        self.shared.handles.directory(handle).map(drop)
+    }
+
+    async fn release_directory(&self, handle: HandleId) {
+        self.shared.handles.remove(handle);
+    }
+
+    async fn xattr(&self, caller: &Caller, id: FileId, name: &XattrName) -> Result<Vec<u8>> {
+        self.shared.xattr(caller, id, name).await
+    }
+
+    async fn xattrs(&self, caller: &Caller, id: FileId) -> Result<Vec<XattrName>> {
+        self.shared.xattrs(caller, id).await
+    }
+
+    async fn set_xattr(
+        &self,
+        caller: &Caller,
+        id: FileId,
+        name: &XattrName,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        self.shared.set_xattr(caller, id, name, value, mode).await
+    }
+
+    async fn remove_xattr(&self, caller: &Caller, id: FileId, name: &XattrName) -> Result<()> {
+        self.shared.remove_xattr(caller, id, name).await
+    }
+
+    async fn statfs(&self, id: FileId) -> Result<FsSpace> {
+        self.shared.statfs(id).await
+    }
+
+    async fn layout(&self, caller: &Caller, id: FileId) -> Result<LayoutInForce> {
+        self.shared.layout(caller, id).await
+    }
+
+    async fn set_layout(
+        &self,
+        caller: &Caller,
+        id: FileId,
+        change: Option<LayoutChange>,
+    ) -> Result<()> {
+        self.shared.set_layout(caller, id, change).await
+    }
+
+    async fn extents(&self, caller: &Caller, id: FileId, offset: u64) -> Result<ExtentPage> {
+        self.shared.extents(caller, id, offset).await
+    }
+
+    async fn adler32(&self, caller: &Caller, id: FileId) -> Result<u32> {
+        self.shared.adler32(caller, id).await
+    }
+
+    async fn usage(&self) -> Result<Vec<OstUsage>> {
+        Ok(self.shared.usage().await?.osts)
+    }
+
+    fn map(&self) -> Arc<FederationMap> {
+        Arc::new(self.shared.servers.map.current().map.clone())
+    }
+
+    async fn edit_map(&self, caller: &Caller, edit: MapEdit) -> Result<()> {
+        self.shared.edit_map(caller, edit).await
+    }
+
+    fn listen(&self, listener: Arc<dyn CacheListener>) {
+        *lock(&self.shared.listener) = Some(listener);
+    }
+
+    fn settle(&self, belief: &Belief, write: &mut dyn FnMut(Duration)) {
+        self.shared.cache.settle(belief, write);
+    }
+
+    async fn close(&self, patience: Duration) {
+        self.shared.close(patience).await;
+    }
+}

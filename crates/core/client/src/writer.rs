@@ -1,0 +1,187 @@
+//! Writes: gathers bytes into chunks, and sends those that are whole while the program goes on.
+//!
+//! A write lays its bytes over the file ([`crate::overlay`]) and returns. When a chunk's range is whole it is sealed and sent
+//! ([`crate::send`]); the rest goes when the file is flushed or synced, when it was idle for a second, or when memory
+//! is short ([`crate::background`]). [`Shared::launder`] is the one way to the MDS ([`crate::commit`]).
+//!
+//! Invariants: held bytes are bounded, writers wait beyond; an append goes to the end as it is under the file's lock.
+
+use crate::file::{File, State};
+use crate::overlay::{Overlay, Sealed};
+use crate::volume::{Shared, lock};
+use crate::*;
+use std::ops::Range;
+use tieline_telemetry::metrics::METRICS;
+use tieline_types::{Content, Extent, StripeCount};
+use tokio::time::{Instant, timeout};
+
+/// What is to be committed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum How {
+    /// What has arrived at its OST: the program writes on.
+    Arrived,
+    /// Everything that was written.
+    Flush,
+    /// Everything, and durable.
+    Sync,
+}
+
+impl Shared {
+    pub(crate) async fn write(
+        self: &Arc<Self>,
+        handle: HandleId,
+        offset: u64,
+        data: Bytes,
+    ) -> Result<()> {
+        let open = self.handles.file(handle)?;
+        if !open.access.write {
+            return Err(Error::local(ErrorKind::BadHandle, "handle is not open for writing"));
+        }
+        if data.is_empty() {
+            return Ok(());
+        }
+        let file = &open.file;
+        self.room(data.len()).await?;
+        if open.access.append {
+            self.view(&open.caller, file, 0..0).await?;
+        }
+        METRICS.client_written_bytes.inc_by(data.len() as u64);
+        let now = self.now();
+        let (sealed, was_clean) = file.with(|state| {
+            let offset = if open.access.append { state.size_here() } else { offset };
+            let end = offset.checked_add(data.len() as u64);
+            if end.is_none_or(|end| end > Extent::FILE_SIZE_MAX) {
+                return Err(Error::local(ErrorKind::FileTooLarge, "write beyond the largest file"));
+            }
+            state.mtime = Some(now);
+            state.writer = open.caller.clone();
+            state.clears_setid |= !open.caller.is_root();
+            state.last_written = Some(Instant::now());
+            let was_clean = state.first_written.is_none();
+            state.first_written = state.first_written.or(state.last_written);
+            let range = offset..offset + data.len() as u64;
+            state.overlay.write(offset, data);
+            Ok((seal_whole(state, range), was_clean))
+        })?;
+        if was_clean {
+            self.mark_dirty(file);
+        }
+        sealed.into_iter().for_each(|sealed| self.send(file, sealed));
+        Ok(())
+    }
+
+    async fn room(&self, bytes: usize) -> Result<()> {
+        if self.budget.has_room(bytes) {
+            return Ok(());
+        }
+        self.dirtied.notify_one();
+        let slow = |_| Error::local(ErrorKind::Timeout, "written bytes cannot be sent");
+        timeout(self.settings.wait, self.budget.room(bytes)).await.map_err(slow)
+    }
+
+    pub(crate) fn mark_dirty(&self, file: &Arc<File>) {
+        lock(&self.dirty).insert(file.id, file.clone());
+        self.dirtied.notify_one();
+    }
+
+    pub(crate) async fn flush(self: &Arc<Self>, handle: HandleId) -> Result<()> {
+        let open = self.handles.file(handle)?;
+        self.settle_file(&open.file, How::Flush).await
+    }
+
+    pub(crate) async fn sync(self: &Arc<Self>, handle: HandleId, _data_only: bool) -> Result<()> {
+        // Times and sizes travel with the data's commit: both kinds of sync are one.
+        let open = self.handles.file(handle)?;
+        self.settle_file(&open.file, How::Sync).await
+    }
+
+    /// Launders and tells what went wrong, then or earlier; each loss once.
+    async fn settle_file(self: &Arc<Self>, file: &Arc<File>, how: How) -> Result<()> {
+        let needs = file.with(|state| state.is_dirty() || how == How::Sync);
+        let laundered = if needs {
+            let (shared, file) = (self.clone(), file.clone());
+            self.detached(async move { shared.launder(&file, how).await }).await
+        } else {
+            Ok(())
+        };
+        match file.with(|state| state.late.take()) {
+            Some((kind, detail)) => Err(Error::Late { kind, detail }),
+            None => laundered,
+        }
+    }
+}
+
+/// How many OSTs the chunks of the file go round, or will.
+fn width(state: &State) -> usize {
+    match (state.stripe.len(), state.layout.as_ref().map(|layout| layout.stripe_count)) {
+        (0, Some(StripeCount::Exactly(count))) => count.into(),
+        // Not placed yet: cut as if it were several.
+        (0, Some(StripeCount::All)) => 2,
+        (0, None) => 1,
+        (placed, _) => placed,
+    }
+}
+
+/// Seals the chunks that a write to `range` made whole.
+fn seal_whole(state: &mut State, range: Range<u64>) -> Vec<Sealed> {
+    let Some(layout) = state.layout.clone() else { return Vec::new() };
+    let width = width(state);
+    let mut sealed = Vec::new();
+    let mut at = range.start;
+    while at < range.end {
+        let cut = layout.cut_end(at, width);
+        // Only a chunk whose last byte is here can be whole.
+        if let Some(run) = state.overlay.is_fresh(cut - 1).then(|| state.overlay.fresh_around(at))
+            && let Some(run) = run
+            && run.end >= cut
+        {
+            let start = cut_start(&layout, at, width);
+            if run.start <= start {
+                sealed.push(state.overlay.seal(start..cut));
+            }
+        }
+        at = cut;
+    }
+    sealed
+}
+
+/// Where the chunk that holds `offset` begins.
+fn cut_start(layout: &Layout, offset: u64, width: usize) -> u64 {
+    let cut = layout.cut_size(width);
+    if width <= 1 {
+        return offset / cut * cut;
+    }
+    let stripe = u64::from(layout.stripe_size);
+    let start = offset / stripe * stripe;
+    start + (offset - start) / cut * cut
+}
+
+/// Seals everything that is fresh: small things to go with the commit, the rest as chunks.
+pub(crate) fn seal_all(state: &mut State, how: How) -> Vec<Sealed> {
+    let layout = state.layout.clone().unwrap_or_default();
+    let width = width(state);
+    let limit = u64::from(layout.inline_limit.min(Layout::INLINE_MAX));
+    let is_small =
+        state.size_here() <= limit && !state.extents.has_chunks() && !state.overlay.has_chunks();
+    let mut sealed = Vec::new();
+    for run in state.overlay.fresh() {
+        let is_inline = is_small || (how == How::Sync && run.end - run.start <= limit);
+        if is_inline {
+            seal_inline(&mut state.overlay, run);
+            continue;
+        }
+        let mut at = run.start;
+        while at < run.end {
+            let end = layout.cut_end(at, width).min(run.end);
+            sealed.push(state.overlay.seal(at..end));
+            at = end;
+        }
+    }
+    sealed
+}
+
+/// Inline bytes need no OST: they have arrived when they are sealed.
+fn seal_inline(overlay: &mut Overlay, run: Range<u64>) {
+    let sealed = overlay.seal(run);
+    overlay.arrived(sealed.id, Content::Inline(Vec::new()));
+}

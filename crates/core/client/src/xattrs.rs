@@ -1,0 +1,215 @@
+//! Extended attributes: real ones from the MDS, all of a file's at once, and virtual ones that are computed here.
+//!
+//! Programs ask for `security.capability` at every write: the list that is cached under the file's lease answers that
+//! nothing of that name is there without a round trip.
+//!
+//! Virtual, readable and not listed: `user.tieline.adler32` (eight hexadecimal digits), `user.XrdCks.adler32` (the
+//! structure that XRootD's servers keep, if no real one is set) and `user.tieline.layout` (JSON).
+
+use crate::cache::tables::XattrsKnown;
+use crate::cache::{Reply, Under};
+use crate::servers::Told;
+use crate::volume::Shared;
+use crate::*;
+use tieline_types::{Attributes, StripeCount};
+use tieline_wire::meta::{
+    AttributesReply, GetXattr, ListXattrs, ListXattrsReply, RemoveXattr, SetXattr, Xattr,
+};
+
+const ADLER32: &[u8] = b"user.tieline.adler32";
+const LAYOUT: &[u8] = b"user.tieline.layout";
+const XRD_ADLER32: &[u8] = b"user.XrdCks.adler32";
+const OWN_PREFIX: &[u8] = b"user.tieline.";
+const ACL_PREFIX: &[u8] = b"system.posix_acl_";
+
+impl Shared {
+    pub(crate) async fn xattr(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: FileId,
+        name: &XattrName,
+    ) -> Result<Vec<u8>> {
+        match name.as_bytes() {
+            ADLER32 => {
+                self.check_readable(caller, id).await?;
+                return Ok(format!("{:08x}", self.adler32(caller, id).await?).into_bytes());
+            }
+            LAYOUT => return Ok(layout_text(&self.layout(caller, id).await?).into_bytes()),
+            own if own.starts_with(OWN_PREFIX) => return Err(none(name)),
+            _ => {}
+        }
+        let real = self.real_xattr(caller, id, name).await;
+        let is_none = real.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoAttribute);
+        if is_none && name.as_bytes() == XRD_ADLER32 {
+            return self.xrd_checksum(caller, id).await;
+        }
+        real
+    }
+
+    async fn real_xattr(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: FileId,
+        name: &XattrName,
+    ) -> Result<Vec<u8>> {
+        let is_user = name.as_bytes().starts_with(b"user.");
+        let (known, may_read) = {
+            let tables = self.cache.lock();
+            let may_read = !is_user || tables.allows(caller, id, access::READ);
+            (tables.xattrs(id), may_read)
+        };
+        if !may_read {
+            // What may be read is the MDS's to decide when mode bits do not say yes.
+            let message = GetXattr { id, name: name.clone() };
+            return Ok(self.servers.ask(caller, id, message).await?.reply.value);
+        }
+        let is_acl = name.as_bytes().starts_with(ACL_PREFIX);
+        let known = match known.filter(|known| !(known.is_acl_unknown && is_acl)) {
+            Some(known) => known.list,
+            None => self.fetch_xattrs(caller, id).await?,
+        };
+        let found = known.into_iter().find(|xattr| xattr.name == *name);
+        found.map(|xattr| xattr.value).ok_or_else(|| none(name))
+    }
+
+    pub(crate) async fn xattrs(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: FileId,
+    ) -> Result<Vec<XattrName>> {
+        let known = self.cache.lock().xattrs(id);
+        let list = match known.filter(|known| !known.is_acl_unknown) {
+            Some(known) => known.list,
+            None => self.fetch_xattrs(caller, id).await?,
+        };
+        Ok(list.into_iter().map(|xattr| xattr.name).collect())
+    }
+
+    async fn fetch_xattrs(&self, caller: &Caller, id: FileId) -> Result<Vec<Xattr>> {
+        let told = self.servers.ask(caller, id, ListXattrs { id }).await?;
+        let ListXattrsReply { xattrs, lease } = told.reply;
+        let mut tables = self.cache.lock();
+        let reply = tables.admit(told.stamp, &lease);
+        let known = XattrsKnown { list: xattrs.clone(), is_acl_unknown: false };
+        tables.learn_xattrs(reply, id, known);
+        Ok(xattrs)
+    }
+
+    pub(crate) async fn set_xattr(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: FileId,
+        name: &XattrName,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        refuse_virtual(name)?;
+        let message = SetXattr { id, name: name.clone(), value: value.to_vec(), mode };
+        let (shared, caller) = (self.clone(), caller.clone());
+        self.detached(async move {
+            let outcome = shared.servers.ask(&caller, id, message).await;
+            shared.learn_xattr_change(id, outcome)
+        })
+        .await
+    }
+
+    pub(crate) async fn remove_xattr(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: FileId,
+        name: &XattrName,
+    ) -> Result<()> {
+        refuse_virtual(name)?;
+        let message = RemoveXattr { id, name: name.clone() };
+        let (shared, caller) = (self.clone(), caller.clone());
+        self.detached(async move {
+            let outcome = shared.servers.ask(&caller, id, message).await;
+            shared.learn_xattr_change(id, outcome)
+        })
+        .await
+    }
+
+    fn learn_xattr_change(&self, id: FileId, outcome: Result<Told<AttributesReply>>) -> Result<()> {
+        let told = outcome.inspect_err(|error| self.doubt_change(id, error))?;
+        let AttributesReply { attributes, lease } = told.reply;
+        let version = attributes.version;
+        let before = self.file_known(id).map(|file| (self.before(&file), file));
+        let mut tables = self.cache.lock();
+        tables.forget_xattrs(id);
+        let reply: Reply = tables.admit(told.stamp, &lease);
+        let known = tables.learn_attributes(reply, &lease, Under::Granted, attributes);
+        drop(tables);
+        // Attributes beside the bytes: what is known of the bytes stays right.
+        if let Some((before, file)) = before
+            && before.is_still(&known)
+        {
+            file.with(|state| state.version = version);
+        }
+        Ok(())
+    }
+
+    async fn check_readable(self: &Arc<Self>, caller: &Caller, id: FileId) -> Result<()> {
+        if self.cache.lock().allows(caller, id, access::READ) {
+            return Ok(());
+        }
+        let message = tieline_wire::meta::Open { id, is_read: true, is_write: false };
+        self.servers.ask(caller, id, message).await.map(drop)
+    }
+
+    async fn xrd_checksum(self: &Arc<Self>, caller: &Caller, id: FileId) -> Result<Vec<u8>> {
+        let known = self.attributes(caller, id).await?;
+        if known.attributes.kind != FileKind::Regular {
+            return Err(Error::local(ErrorKind::NoAttribute, format!("file {id}")));
+        }
+        self.check_readable(caller, id).await?;
+        Ok(xrd_record(&known.attributes, self.adler32(caller, id).await?, self.now()))
+    }
+}
+
+fn none(name: &XattrName) -> Error {
+    Error::local(ErrorKind::NoAttribute, name.to_string())
+}
+
+fn refuse_virtual(name: &XattrName) -> Result<()> {
+    let is_virtual = name.as_bytes().starts_with(OWN_PREFIX);
+    let refusal = || Error::local(ErrorKind::NotSupported, format!("setting {name}"));
+    if is_virtual { Err(refusal()) } else { Ok(()) }
+}
+
+fn layout_text(force: &LayoutInForce) -> String {
+    let layout = &force.layout;
+    let count = match layout.stripe_count {
+        StripeCount::All => -1,
+        StripeCount::Exactly(count) => i32::from(count),
+    };
+    let stripe: Vec<String> = force.stripe.iter().map(|ost| ost.0.to_string()).collect();
+    // Pool names hold letters, digits, `_`, `-` and `.` only: nothing to escape.
+    let pool = layout.pool.as_ref().map_or("null".to_owned(), |pool| format!("\"{pool}\""));
+    format!(
+        "{{\"stripe_count\":{count},\"stripe_size\":{},\"pool\":{pool},\"mirrors\":{},\
+         \"inline_limit\":{},\"chunk_size\":{},\"stripe\":[{}],\"is_own\":{}}}",
+        layout.stripe_size,
+        layout.mirrors,
+        layout.inline_limit,
+        layout.chunk_size,
+        stripe.join(","),
+        force.is_own,
+    )
+}
+
+/// XRootD's record of a checksum, as its servers keep it: 96 bytes with numbers in network order.
+///
+/// Name (16), modification time of the file (8), seconds from then to the computation (4), reserved (2 and 1), length of
+/// the value (1), the value (64).
+fn xrd_record(attributes: &Attributes, adler32: u32, now: tieline_types::Time) -> Vec<u8> {
+    let mtime = attributes.mtime.seconds;
+    let since = i32::try_from(now.seconds.saturating_sub(mtime)).unwrap_or(i32::MAX);
+    let mut record = Vec::with_capacity(96);
+    record.extend_from_slice(b"adler32\0\0\0\0\0\0\0\0\0");
+    record.extend_from_slice(&mtime.to_be_bytes());
+    record.extend_from_slice(&since.to_be_bytes());
+    record.extend_from_slice(&[0, 0, 0, 4]);
+    record.extend_from_slice(&adler32.to_be_bytes());
+    record.resize(96, 0);
+    record
+}
