@@ -52,14 +52,14 @@ impl Cache {
         self.lock().units.stamp(server)
     }
 
-    /// A server welcomed us. If it is a new session or a new boot, all its leases are gone: the door must forget.
+    /// A server welcomed us: whatever leases it gave before are gone, and the door must forget.
+    ///
+    /// That holds for a session that goes on, too: recalls may have been lost with the old connection.
     pub fn welcomed(&self, server: ServerNumber, welcome: &Welcome) -> Invalidation {
         let _settling = self.settling.write().unwrap_or_else(PoisonError::into_inner);
         let mut tables = self.lock();
-        match tables.units.welcomed(server, welcome) {
-            true => tables.drop_server(server),
-            false => Invalidation::default(),
-        }
+        tables.units.welcomed(server, welcome);
+        tables.drop_server(server)
     }
 
     /// What was sent at `sent` was received: leases last from then. If they had lapsed before, they are gone.
@@ -83,12 +83,8 @@ impl Cache {
         let mut tables = self.lock();
         let is_contended = tables.units.recall(recall.unit, recall.at);
         let mut told = tables.drop_unit(recall.unit);
-        for name in &recall.names {
-            let entry = (recall.unit, name.clone());
-            if !told.entries.contains(&entry) {
-                told.entries.push(entry);
-            }
-        }
+        told.doubted.retain(|(_, name)| !recall.names.contains(name));
+        told.entries = recall.names.iter().map(|name| (recall.unit, name.clone())).collect();
         told.data = recall.files.clone();
         told.is_contended = is_contended;
         told

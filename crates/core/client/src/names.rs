@@ -222,7 +222,7 @@ impl Shared {
                 let known = learn_made(&mut tables, stamp, &open.lease, &spot, attributes);
                 if is_new {
                     let reply = tables.admit(stamp, &open.lease);
-                    let xattrs = XattrsKnown { list: Vec::new(), is_acl_unknown: true };
+                    let xattrs = XattrsKnown { list: Vec::new(), has_trusted: true };
                     tables.learn_xattrs(reply, open.attributes.id, xattrs);
                 }
                 known

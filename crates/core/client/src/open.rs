@@ -21,10 +21,18 @@ impl Shared {
         id: FileId,
         access: Access,
     ) -> Result<Opened> {
-        let mut attributes = match self.open_cached(caller, id, access) {
-            Some(attributes) => attributes,
-            None => self.open_at_server(caller, id, access).await?,
-        };
+        if !access.truncate
+            && let Some(mut attributes) = self.open_cached(caller, id, access)
+        {
+            self.patch(&mut attributes);
+            let opened = self.add_handle(caller, attributes, access);
+            // A recall that came since this handle exists has named it as open; one that came before has not.
+            if self.open_cached(caller, id, access).is_some() {
+                return Ok(opened);
+            }
+            self.release(opened.handle);
+        }
+        let mut attributes = self.open_at_server(caller, id, access).await?;
         if access.truncate {
             attributes = self.truncate_opened(caller, id).await?;
         }

@@ -67,8 +67,10 @@ impl Shared {
 
     /// Tells the door what to forget. The receiver ends when it has.
     fn tell(&self, what: Invalidation) -> Option<oneshot::Receiver<()>> {
-        let is_empty =
-            what.entries.is_empty() && what.attributes.is_empty() && what.data.is_empty();
+        let is_empty = what.entries.is_empty()
+            && what.doubted.is_empty()
+            && what.attributes.is_empty()
+            && what.data.is_empty();
         let listener: Option<Arc<dyn CacheListener>> = lock(&self.listener).clone();
         let listener = listener.filter(|_| !is_empty)?;
         let (done, forgotten) = oneshot::channel();

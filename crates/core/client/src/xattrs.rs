@@ -20,7 +20,9 @@ const ADLER32: &[u8] = b"user.tieline.adler32";
 const LAYOUT: &[u8] = b"user.tieline.layout";
 const XRD_ADLER32: &[u8] = b"user.XrdCks.adler32";
 const OWN_PREFIX: &[u8] = b"user.tieline.";
-const ACL_PREFIX: &[u8] = b"system.posix_acl_";
+const TRUSTED_PREFIX: &[u8] = b"trusted.";
+/// Access lists: asked for at every listing, and not kept.
+const SYSTEM_PREFIX: &[u8] = b"system.";
 
 impl Shared {
     pub(crate) async fn xattr(
@@ -36,6 +38,7 @@ impl Shared {
             }
             LAYOUT => return Ok(layout_text(&self.layout(caller, id).await?).into_bytes()),
             own if own.starts_with(OWN_PREFIX) => return Err(none(name)),
+            system if system.starts_with(SYSTEM_PREFIX) => return Err(not_kept(name)),
             _ => {}
         }
         let real = self.real_xattr(caller, id, name).await;
@@ -63,8 +66,11 @@ impl Shared {
             let message = GetXattr { id, name: name.clone() };
             return Ok(self.servers.ask(caller, id, message).await?.reply.value);
         }
-        let is_acl = name.as_bytes().starts_with(ACL_PREFIX);
-        let known = match known.filter(|known| !(known.is_acl_unknown && is_acl)) {
+        let is_trusted = name.as_bytes().starts_with(TRUSTED_PREFIX);
+        if is_trusted && !caller.is_root() {
+            return Err(none(name));
+        }
+        let known = match known.filter(|known| known.has_trusted || !is_trusted) {
             Some(known) => known.list,
             None => self.fetch_xattrs(caller, id).await?,
         };
@@ -78,11 +84,13 @@ impl Shared {
         id: FileId,
     ) -> Result<Vec<XattrName>> {
         let known = self.cache.lock().xattrs(id);
-        let list = match known.filter(|known| !known.is_acl_unknown) {
+        let list = match known.filter(|known| known.has_trusted || !caller.is_root()) {
             Some(known) => known.list,
             None => self.fetch_xattrs(caller, id).await?,
         };
-        Ok(list.into_iter().map(|xattr| xattr.name).collect())
+        let is_shown =
+            |name: &XattrName| caller.is_root() || !name.as_bytes().starts_with(TRUSTED_PREFIX);
+        Ok(list.into_iter().map(|xattr| xattr.name).filter(is_shown).collect())
     }
 
     async fn fetch_xattrs(&self, caller: &Caller, id: FileId) -> Result<Vec<Xattr>> {
@@ -90,7 +98,7 @@ impl Shared {
         let ListXattrsReply { xattrs, lease } = told.reply;
         let mut tables = self.cache.lock();
         let reply = tables.admit(told.stamp, &lease);
-        let known = XattrsKnown { list: xattrs.clone(), is_acl_unknown: false };
+        let known = XattrsKnown { list: xattrs.clone(), has_trusted: caller.is_root() };
         tables.learn_xattrs(reply, id, known);
         Ok(xattrs)
     }
@@ -168,6 +176,10 @@ impl Shared {
 
 fn none(name: &XattrName) -> Error {
     Error::local(ErrorKind::NoAttribute, name.to_string())
+}
+
+fn not_kept(name: &XattrName) -> Error {
+    Error::local(ErrorKind::NotSupported, name.to_string())
 }
 
 fn refuse_virtual(name: &XattrName) -> Result<()> {

@@ -72,8 +72,8 @@ struct Inode {
 #[derive(Clone)]
 pub(crate) struct XattrsKnown {
     pub list: Vec<Xattr>,
-    /// A new file: it may have inherited an ACL, and has nothing else.
-    pub is_acl_unknown: bool,
+    /// `trusted.` ones are shown to root only.
+    pub has_trusted: bool,
 }
 
 pub(crate) struct Tables {
@@ -201,9 +201,8 @@ impl Tables {
     /// Does what we know under a lease give `caller` what is wanted of `id`?
     pub fn allows(&self, caller: &Caller, id: FileId, wanted: u32) -> bool {
         let Some(inode) = self.inodes.get(&id) else { return false };
-        let has_acl = inode.xattrs.as_ref().is_some_and(|(known, _)| known.has_acl());
         inode.attributes.as_ref().is_some_and(|(attributes, basis)| {
-            !has_acl && self.is_good(basis) && access::allows(caller, attributes, wanted)
+            self.is_good(basis) && access::allows(caller, attributes, wanted)
         })
     }
 
@@ -377,10 +376,9 @@ impl Tables {
             return Invalidation::default();
         };
         Invalidation {
-            entries: directory.told_names.into_iter().map(|name| (unit, name)).collect(),
+            doubted: directory.told_names.into_iter().map(|name| (unit, name)).collect(),
             attributes: directory.told_files.into_iter().collect(),
-            data: Vec::new(),
-            is_contended: false,
+            ..Invalidation::default()
         }
     }
 
@@ -400,7 +398,7 @@ impl Tables {
         let mut all = Invalidation::default();
         for &unit in units {
             let told = self.drop_unit(unit);
-            all.entries.extend(told.entries);
+            all.doubted.extend(told.doubted);
             all.attributes.extend(told.attributes);
         }
         all
@@ -417,7 +415,7 @@ impl Tables {
         let order = self.units.by_use();
         for half in order.chunks(order.len().div_ceil(8).max(1)) {
             let told = self.drop_units(half);
-            dropped.entries.extend(told.entries);
+            dropped.doubted.extend(told.doubted);
             dropped.attributes.extend(told.attributes);
             let units = &self.units;
             self.inodes.retain(|_, inode| {
@@ -448,11 +446,5 @@ impl Directory {
 impl Inode {
     fn basis(&self) -> Option<Basis> {
         self.attributes.as_ref().map(|(_, basis)| *basis)
-    }
-}
-
-impl XattrsKnown {
-    fn has_acl(&self) -> bool {
-        self.list.iter().any(|xattr| xattr.name.as_bytes() == b"system.posix_acl_access")
     }
 }

@@ -6,7 +6,7 @@
 use crate::Belief;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tieline_types::{FileId, MdtIndex, SessionId, Version};
+use tieline_types::{FileId, MdtIndex, Version};
 use tieline_wire::Welcome;
 use tokio::time::Instant;
 
@@ -33,8 +33,6 @@ pub(crate) struct Stamp {
 struct Tenure {
     /// Counts how often all leases were lost.
     epoch: u64,
-    /// Session and boot they belong to.
-    session: Option<(SessionId, u64)>,
     lease: Duration,
     ends: Option<Instant>,
 }
@@ -71,18 +69,12 @@ impl Units {
         Stamp { server, epoch }
     }
 
-    /// Says whether leases of before are gone.
-    pub fn welcomed(&mut self, server: ServerNumber, welcome: &Welcome) -> bool {
+    /// Leases of before are gone.
+    pub fn welcomed(&mut self, server: ServerNumber, welcome: &Welcome) {
         let tenure = self.tenures.entry(server).or_default();
-        let session = (welcome.session, welcome.boot);
         tenure.lease = Duration::from_millis(welcome.lease_ms.into());
-        if tenure.session == Some(session) {
-            return false;
-        }
-        tenure.session = Some(session);
         tenure.ends = None;
         tenure.epoch += 1;
-        true
     }
 
     pub fn has_lapsed(&self, server: ServerNumber) -> bool {
