@@ -1,8 +1,10 @@
-//! Extents and chunk records of files in the store: reading pages of them, replacing, cutting, freeing.
+//! Extents and chunk records of files in the store: reading pages of them, replacing, cutting,
+//! freeing.
 //!
-//! Invariants: a chunk's record counts exactly the extents that refer to it; a chunk whose count reached 0 is freed in that
-//! transaction and is never referred to again (its record stays, with 0, until its objects are deleted); one transaction
-//! meets a bounded number of extents, larger changes are cut into several.
+//! Invariants: a chunk's record counts exactly the extents that refer to it; a chunk whose count
+//! reached 0 is freed in that transaction and is never referred to again (its record stays, with 0,
+//! until its objects are deleted); one transaction meets a bounded number of extents, larger
+//! changes are cut into several.
 
 use crate::error::{Error, Result};
 use crate::extents::{self, Edit, Extents, Piece};
@@ -13,7 +15,8 @@ use tieline_kv::{Key, Range, Value};
 use tieline_types::{ChunkId, ChunkRef, Content, Extent, FileId, Time};
 use tieline_wire::meta::ExtentPage;
 
-/// Extents (or attributes) of a removed file that are deleted with its last name; more are left to the collector.
+/// Extents (or attributes) of a removed file that are deleted with its last name; more are left to
+/// the collector.
 pub const AT_ONCE: usize = 256;
 /// Extents that one transaction replaces or cuts.
 pub const STEP: usize = 4096;
@@ -85,17 +88,18 @@ fn told(offset: u64, stored: StoredExtent, chunks: &BTreeMap<ChunkId, Chunk>) ->
     Ok(Extent { offset, length: stored.length, content })
 }
 
-/// Lays extents over a file. Says by how many bytes more or fewer it covers; `None` when so much is covered that a
-/// first part was cut and the rest must follow in another transaction.
+/// Lays extents over a file. Says by how many bytes more or fewer it covers; `None` when so much is
+/// covered that a first part was cut and the rest must follow in another transaction.
 pub async fn replace(view: &mut View<'_>, id: FileId, extents: &[Extent]) -> Result<Option<i64>> {
     let mut old = Extents::new();
-    for (from, to) in clusters(extents) {
+    let clusters = clusters(extents);
+    for &(from, to) in &clusters {
         overlapping_before(view, id, from, &mut old).await?;
         // One that starts exactly at the end may be merged with.
         let range = Range::new(key::extent(id, from), key::extent(id, to + 1));
         collect(id, view.scan(range, STEP + 1).await?, &mut old)?;
         if old.len() > STEP {
-            return cut_part(view, id, old, (from, to)).await.map(|_| None);
+            return cut_part(view, id, old, &clusters).await.map(|()| None);
         }
     }
     let mut new_chunks = BTreeMap::new();
@@ -105,15 +109,17 @@ pub async fn replace(view: &mut View<'_>, id: FileId, extents: &[Extent]) -> Res
     Ok(Some(edit.stored))
 }
 
-/// Cuts those of `old` that lie whole within the range: they will be replaced anyway.
+/// Cuts those of `old` that lie whole within what is replaced. There are some: of each range at
+/// most three others are among `old`, and a commit has no more ranges than a third of [`STEP`].
 async fn cut_part(
     view: &mut View<'_>,
     id: FileId,
     old: Extents,
-    (from, to): (u64, u64),
+    clusters: &[(u64, u64)],
 ) -> Result<()> {
-    let inside = |(at, extent): &(u64, StoredExtent)| *at >= from && at + extent.length <= to;
-    let old: Extents = old.into_iter().filter(inside).collect();
+    let is_inside = |at: u64, end: u64| clusters.iter().any(|&(from, to)| at >= from && end <= to);
+    let old: Extents =
+        old.into_iter().filter(|(at, extent)| is_inside(*at, at + extent.length)).collect();
     let hole = |(at, extent): (&u64, &StoredExtent)| Piece {
         offset: *at,
         length: extent.length,
@@ -160,7 +166,8 @@ fn piece(extent: &Extent, new_chunks: &mut BTreeMap<ChunkId, Chunk>) -> Piece {
     Piece { offset: extent.offset, length: extent.length, content }
 }
 
-/// Cuts everything from `size` on, from the end. `None` as for [`replace`], with the size down to which it was cut.
+/// Cuts everything from `size` on, from the end. `None` as for [`replace`], with the size down to
+/// which it was cut.
 pub async fn truncate(view: &mut View<'_>, id: FileId, size: u64) -> Result<(i64, Option<u64>)> {
     let mut old = Extents::new();
     let range = Range::new(key::extent(id, size), key::after(&key::extents(id))).reverse();
@@ -179,8 +186,9 @@ pub async fn truncate(view: &mut View<'_>, id: FileId, size: u64) -> Result<(i64
     Ok((edit.stored, reached))
 }
 
-/// Deletes extents and attributes of a file that nobody can name, if they are at most `limit` of each kind.
-/// Says whether all are gone; when not, and only then, `limit` of them may be left to do.
+/// Deletes extents and attributes of a file that nobody can name, if they are at most `limit` of
+/// each kind. Says whether all are gone; when not, and only then, `limit` of them may be left to
+/// do.
 pub async fn clear(view: &mut View<'_>, id: FileId, limit: usize) -> Result<bool> {
     let extents = Range::new(key::extents(id), key::after(&key::extents(id)));
     let extents = view.scan(extents, limit + 1).await?;

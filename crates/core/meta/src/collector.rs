@@ -1,10 +1,10 @@
 //! Background work: ends dead sessions, deletes files nobody can name, and chunks nobody refers to.
 //!
-//! Everything goes in bounded transactions, and a round does a bounded amount of it. What fails is left for the next
-//! round.
+//! Everything goes in bounded transactions, and a round does a bounded amount of it. What fails is
+//! left for the next round.
 //!
-//! Invariants: an object is deleted only after its chunk was freed for as long as the settings say; the records of a freed
-//! chunk go only after its objects did.
+//! Invariants: an object is deleted only after its chunk was freed for as long as the settings say;
+//! the records of a freed chunk go only after its objects did.
 
 use crate::chunks;
 use crate::error::Result;
@@ -183,7 +183,8 @@ impl Mdt {
         Ok(())
     }
 
-    /// Counts the files that were there at the start. Those that come and go meanwhile count themselves.
+    /// Counts the files that were there at the start. Those that come and go meanwhile count
+    /// themselves.
     async fn count_inodes(&self) -> Result<()> {
         let first = FileId::new(self.settings.mdt, self.first_serial);
         let noted = self.inodes.load(Ordering::Relaxed);

@@ -1,10 +1,10 @@
 //! The arithmetic of extents: what a new extent covers is split, trimmed or dropped.
 //!
-//! Pure: works on the few extents of a file that a change can meet, and says what becomes of the records. Chunks are never
-//! changed here, only referred to more or less often.
+//! Pure: works on the few extents of a file that a change can meet, and says what becomes of the
+//! records. Chunks are never changed here, only referred to more or less often.
 //!
-//! Invariants: extents of a file never overlap; an edit's reference counts are exactly the difference between the
-//! extents after and before.
+//! Invariants: extents of a file never overlap; an edit's reference counts are exactly the
+//! difference between the extents after and before.
 
 use std::collections::BTreeMap;
 use tieline_format::mdt::{StoredContent, StoredExtent};
@@ -29,7 +29,8 @@ pub struct Edit {
     pub removed: Vec<u64>,
     /// Records that come or change.
     pub put: Vec<(u64, StoredExtent)>,
-    /// By how many extents more or fewer each chunk is referred to; those without change are left out.
+    /// By how many extents more or fewer each chunk is referred to; those without change are left
+    /// out.
     pub references: BTreeMap<ChunkId, i64>,
     /// By how many bytes more or fewer are covered.
     pub stored: i64,
@@ -86,8 +87,8 @@ fn part(extent: &StoredExtent, from: u64, to: u64) -> StoredExtent {
     StoredExtent { length: to - from, content }
 }
 
-/// Joins the inline extent at `at` with inline neighbours while they fit into one: a log that is fsynced line by line
-/// stays a few extents, a small file stays one.
+/// Joins the inline extent at `at` with inline neighbours while they fit into one: a log that is
+/// fsynced line by line stays a few extents, a small file stays one.
 fn merge(extents: &mut Extents, at: u64) {
     let Some(mut start) = extents.range(..=at).next_back().map(|(at, _)| *at) else { return };
     let before = extents.range(..start).next_back().map(|(at, _)| *at);

@@ -189,6 +189,7 @@ impl House {
             is_resumed: opened.is_resumed,
             caller: Caller::root(),
             next: Arc::new(AtomicU64::new(1)),
+            confirmed: 1,
         }
     }
 
@@ -213,12 +214,18 @@ pub struct Client {
     pub is_resumed: bool,
     pub caller: Caller,
     pub next: Arc<AtomicU64>,
+    pub confirmed: u64,
 }
 
 impl Client {
     /// The same session on behalf of another caller.
     pub fn by(&self, caller: &Caller) -> Self {
         Self { caller: caller.clone(), ..self.clone() }
+    }
+
+    /// The same session, which has seen all answers below a number.
+    pub fn confirming(&self, below: u64) -> Self {
+        Self { confirmed: below, ..self.clone() }
     }
 
     pub fn number(&self) -> u64 {
@@ -234,7 +241,7 @@ impl Client {
             session: self.session,
             number: RequestNumber(number),
             caller: self.caller.clone(),
-            answered_below: RequestNumber(1),
+            answered_below: RequestNumber(self.confirmed),
         };
         let body = self.mdt.call(&asker, call.into()).await?;
         Ok(tieline_wire::decode(&body).unwrap())

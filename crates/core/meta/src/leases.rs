@@ -1,17 +1,20 @@
 //! Who may believe what for how long.
 //!
-//! A lease unit is a directory: its own attributes, its names, and the attributes and extents of what is in it and no
-//! directory; a file without names is a unit of its own. A session's leases are good from one frame of it to the next within
-//! the lease time. A lease that ran out is taken away only when a change is in its way.
+//! A lease unit is a directory: its own attributes, its names, and the attributes and extents of
+//! what is in it and no directory; a file without names is a unit of its own. A session's leases
+//! are good from one frame of it to the next within the lease time. A lease that ran out is taken
+//! away only when a change is in its way.
 //!
-//! A change ([`Change`]) covers its units before it commits: from then on nobody gets a lease on them, and whoever held one
-//! before is known and must be asked. A reader gets a lease only if what it read is what is true: no change is under way on
-//! the unit and none was committed since ([`LeaseTable::grant`]).
+//! A change ([`Change`]) covers its units before it commits: from then on nobody gets a lease on
+//! them, and whoever held one before is known and must be asked. A reader gets a lease only if what
+//! it read is what is true: no change is under way on the unit and none was committed since
+//! ([`LeaseTable::grant`]).
 //!
 //! Knows no store and sends nothing: holders are named, the service asks them. Time is tokio's.
 //!
-//! Invariants: at no time does a session other than the changing one hold a unit under a change, except those that are
-//! being asked; the table is bounded, and a lease that finds no room is simply not granted.
+//! Invariants: at no time does a session other than the changing one hold a unit under a change,
+//! except those that are being asked; the table is bounded, and a lease that finds no room is
+//! simply not granted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -68,7 +71,8 @@ pub struct Holder {
 }
 
 impl LeaseTable {
-    /// After a start, sessions of before it may still believe things: they are `missing` until they come back.
+    /// After a start, sessions of before it may still believe things: they are `missing` until they
+    /// come back.
     pub fn new(lease: Duration, missing: BTreeSet<SessionId>) -> Arc<Self> {
         let grace_until = (!missing.is_empty()).then(|| Instant::now() + lease);
         let heard = Instant::now();
@@ -109,6 +113,15 @@ impl LeaseTable {
         }
     }
 
+    /// The same for one that was silent so long that it is not expected back.
+    pub fn bar_silent(&self, session: SessionId, limit: Duration) {
+        if let Some(held) = self.lock().sessions.get_mut(&session)
+            && held.heard.elapsed() >= limit
+        {
+            held.is_barred = true;
+        }
+    }
+
     pub fn is_barred(&self, session: SessionId) -> bool {
         self.lock().sessions.get(&session).is_some_and(|held| held.is_barred)
     }
@@ -126,13 +139,18 @@ impl LeaseTable {
         self.lock().changed_at(unit) > as_of
     }
 
+    /// Is a change under way that takes the file's last name?
+    pub fn is_losing(&self, file: FileId) -> bool {
+        self.lock().losing.contains_key(&file)
+    }
+
     /// Waits while a change is under way that takes the file's last name.
     pub async fn not_losing(&self, file: FileId) {
         loop {
             let notified = self.ended.notified();
             tokio::pin!(notified);
             notified.as_mut().enable();
-            if !self.lock().losing.contains_key(&file) {
+            if !self.is_losing(file) {
                 return;
             }
             notified.await;
@@ -307,7 +325,8 @@ impl Inner {
     }
 }
 
-/// A change under way. Dropped, it is over (and came to nothing unless [`Change::committed`] was said).
+/// A change under way. Dropped, it is over (and came to nothing unless [`Change::committed`] was
+/// said).
 pub struct Change {
     table: Arc<LeaseTable>,
     session: SessionId,
@@ -346,12 +365,13 @@ impl Change {
         }
     }
 
-    /// Grants the changing session what its own reply tells, unless others change it at the same time.
-    pub fn grant(&self, units: &[FileId]) -> Vec<FileId> {
+    /// Grants the changing session what its own reply tells of its own commit, unless others change
+    /// it at the same time.
+    pub fn grant(&self, units: &[FileId], version: Version) -> Vec<FileId> {
         let session = self.session;
         let mut inner = self.table.lock();
         inner.grant(session, units, |inner, unit| {
-            self.units.contains(&unit) && inner.is_quiet(unit, Some(session))
+            inner.is_quiet(unit, Some(session)) && inner.changed_at(unit) <= version
         })
     }
 }

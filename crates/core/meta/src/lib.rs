@@ -1,22 +1,27 @@
 //! The namespace of one MDT: operations, leases, sessions, placement, and the freeing of chunks.
 //!
-//! A request comes in with its session and number; a reply goes out. In between (`service`): the operation (`ops/`, one per
-//! file) reads and writes a transaction and says what it touches; leases of others on that are recalled; the transaction
-//! commits with the answer beside its effects; the reply waits until it is durable.
+//! A request comes in with its session and number; a reply goes out. In between (`service`): the
+//! operation (`ops/`, one per file) reads and writes a transaction and says what it touches; leases
+//! of others on that are recalled; the transaction commits with the answer beside its effects; the
+//! reply waits until it is durable.
 //!
-//! * `ops/`: one namespace operation per file, each a function over a `view::View` of a transaction.
+//! * `ops/`: one namespace operation per file, each a function over a `view::View` of a
+//!   transaction.
 //! * `names`, `permission`: what operations on names do alike, and who may do what.
 //! * `extents`, `chunks`: the arithmetic of extents, and their records in the store.
 //! * `leases`, `opens`: who may believe what for how long, and who may have what open.
+//! * `recall`: taking leases back before a change.
 //! * `sessions`: clients, their grants, their stored answers.
 //! * `placement`: which OSTs a file's chunks go round.
 //! * `collector`: deletes chunks nobody refers to, and files nobody can name.
 //! * [`federation`]: changes of the federation map, as pure functions.
 //!
-//! Knows no socket and no blob: recalls and deletions leave through [`Recaller`] and [`ObjectRemover`].
+//! Knows no socket and no blob: recalls and deletions leave through [`Recaller`] and
+//! [`ObjectRemover`].
 //!
-//! Invariants: an answer is given only after the commit that holds its effects is durable; one numbered request takes effect
-//! once; nobody sees a change before everybody who could believe the contrary has been told or their lease has run out.
+//! Invariants: an answer is given only after the commit that holds its effects is durable; one
+//! numbered request takes effect once; nobody sees a change before everybody who could believe the
+//! contrary has been told or their lease has run out.
 
 mod chunks;
 mod collector;
@@ -30,6 +35,7 @@ mod opens;
 mod ops;
 mod permission;
 mod placement;
+mod recall;
 mod serials;
 mod service;
 mod sessions;
@@ -61,7 +67,8 @@ pub struct Parts {
 /// Takes leases back, over whatever connection the session has.
 #[async_trait::async_trait]
 pub trait Recaller: Send + Sync {
-    /// `None`: no answer within `patience`, or not connected (an early `None` does not end the lease).
+    /// `None`: no answer within `patience`, or not connected (an early `None` does not end the
+    /// lease).
     async fn recall(
         &self,
         session: SessionId,

@@ -1,9 +1,11 @@
 //! Adding and removing names: what all operations on names do alike.
 //!
-//! Errors come in Linux's order: the directory, the right to search it, the name itself, then the right to change it.
+//! Errors come in Linux's order: the directory, the right to search it, the name itself, then the
+//! right to change it.
 //!
-//! Invariants: link counts equal names; a directory's count of entries and its subdirectories' links move with its
-//! entries in one transaction; a change of names advances the directory's version.
+//! Invariants: link counts equal names; a directory's count of entries and its subdirectories'
+//! links move with its entries in one transaction; a change of names advances the directory's
+//! version.
 
 use crate::chunks;
 use crate::error::{Error, Result};
@@ -12,7 +14,8 @@ use crate::view::View;
 use tieline_format::mdt::{Entry, Inode, NO_SESSION, NameOf, Orphan, key};
 use tieline_types::{FileId, FileKind, Gid, Layout, Mode, Name, Uid};
 
-/// Names one file may have. They are in its record, which so stays well below what a store takes as one value.
+/// Names one file may have. They are in its record, which so stays well below what a store takes as
+/// one value.
 pub const NAMES_MAX: usize = 1024;
 
 /// A directory that a new name may be added to.
@@ -145,8 +148,8 @@ pub fn directory_changed(view: &View<'_>, directory: &mut Inode) {
     directory.version = view.next_version(directory);
 }
 
-/// Takes a name from a file that is no directory. When it was the last, the file is kept for those who hold it open,
-/// or goes. `keep`: the asking session holds it open.
+/// Takes a name from a file that is no directory. When it was the last, the file is kept for those
+/// who hold it open, or goes. `keep`: the asking session holds it open.
 pub async fn drop_name(
     view: &mut View<'_>,
     (id, mut inode): (FileId, Inode),

@@ -1,7 +1,8 @@
 //! Which sessions may have which files open.
 //!
-//! A file that loses its last name is kept for those whose programs hold it open. Clients do not say when they close, so
-//! this is a hint on whom to ask, bounded per session; the answer to a recall is what counts.
+//! A file that loses its last name is kept for those whose programs hold it open. Clients do not
+//! say when they close, so this is a hint on whom to ask, bounded per session; the answer to a
+//! recall is what counts.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};

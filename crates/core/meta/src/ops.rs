@@ -1,7 +1,8 @@
 //! Namespace operations: one per file, each a function over a [`View`] of a transaction.
 //!
-//! An operation reads, checks, and writes, in this order; it knows nothing of leases. Its reply's [`LeaseGrant`] names the
-//! units that would make what it says cacheable; the service grants what it can.
+//! An operation reads, checks, and writes, in this order; it knows nothing of leases. Its reply's
+//! [`LeaseGrant`] names the units that would make what it says cacheable; the service grants what
+//! it can.
 
 mod commit;
 mod create;
@@ -130,7 +131,8 @@ pub async fn run(view: &mut View<'_>, request: &Request) -> Result<Reply> {
     })
 }
 
-/// The file whose record a mutation is most likely to write: mutations of one file queue up rather than collide.
+/// The file whose record a mutation is most likely to write: mutations of one file queue up rather
+/// than collide.
 pub fn primary(request: &Request) -> FileId {
     match request {
         Request::SetAttributes(r) => r.id,

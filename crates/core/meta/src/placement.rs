@@ -1,8 +1,9 @@
 //! Which OSTs a file's chunks go round.
 //!
-//! OSTs take turns by free space (smooth weighted round-robin): while they are about equally free each is chosen as often as
-//! the others, an emptier one more often in proportion. OSTs that answered within a minute come before silent ones; one
-//! that reported trouble or is full is not chosen.
+//! OSTs take turns by free space (smooth weighted round-robin): while they are about equally free
+//! each is chosen as often as the others, an emptier one more often in proportion. OSTs that
+//! answered within a minute come before silent ones; one that reported trouble or is full is not
+//! chosen.
 //!
 //! The state is in memory: after a start the first turn is drawn by lot.
 
@@ -21,7 +22,8 @@ use tokio::time::Instant;
 const FRESH: Duration = Duration::from_secs(60);
 /// Less room than this is none: one chunk of the largest size.
 const ROOM_MIN: u64 = Layout::CHUNK_SIZE_MAX as u64;
-/// The shares of an OST's weight: free space is compared in 1/64 of the emptiest, so that small differences are none.
+/// The shares of an OST's weight: free space is compared in 1/64 of the emptiest, so that small
+/// differences are none.
 const SHARES: u64 = 64;
 /// OSTs within a fifth of the emptiest count as equal, about where Lustre starts to weigh.
 const BALANCED: u64 = SHARES * 4 / 5;
@@ -73,7 +75,8 @@ impl Placement {
         }
     }
 
-    /// As many distinct OSTs as the layout asks for, or as there are: first `kept`, then others except `exclude`.
+    /// As many distinct OSTs as the layout asks for, or as there are: first `kept`, then others
+    /// except `exclude`.
     pub fn choose(
         &self,
         map: &FederationMap,

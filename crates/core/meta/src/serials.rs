@@ -1,4 +1,5 @@
-//! Numbers that are given out once: reserved in the superblock in runs, so that most cost nothing and none comes twice.
+//! Numbers that are given out once: reserved in the superblock in runs, so that most cost nothing
+//! and none comes twice.
 
 use crate::error::{Error, Result};
 use crate::view::decode;

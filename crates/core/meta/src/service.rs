@@ -1,32 +1,31 @@
 //! One request, from asking to answer.
 //!
-//! A reading request runs on one state of the store, is granted leases as far as that state is still true, and is answered
-//! when what it read is durable. A mutation is answered from its stored answer if it was done before; else it runs, the
-//! leases of other sessions on what it touches are taken back, and it runs again on the state that is then, until nobody
-//! is left to be asked; its effects and its answer commit together, and the reply waits until they are durable.
+//! A reading request runs on one state of the store, is granted leases as far as that state is
+//! still true, and is answered when what it read is durable. A mutation is answered from its stored
+//! answer if it was done before; else it runs, the leases of other sessions on what it touches are
+//! taken back, and it runs again on the state that is then, until nobody is left to be asked; its
+//! effects and its answer commit together, and the reply waits until they are durable.
 //!
-//! Invariants: no answer before what it rests on is durable; the asking session is never asked and never waited for; a
-//! holder who does not answer delays a change by at most its lease, one who is heard but does not answer by two.
+//! Invariants: no answer before what it rests on is durable; the asking session is never asked and
+//! never waited for; a holder who does not answer delays a change by at most its lease, one who is
+//! heard but does not answer by two.
 
+use crate::Asker;
 use crate::error::{Error, Result};
 use crate::leases::{Change, Holder};
 use crate::mdt::Mdt;
 use crate::ops::{self, Reply};
 use crate::placement::wall_time;
-use crate::view::{Scene, Touched, View, decode};
-use crate::{Asker, Recaller};
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use crate::recall::{Ask, Keepers};
+use crate::view::{Scene, View, decode};
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 use tieline_format::map::FederationMap;
 use tieline_format::mdt::{Answer, key};
 use tieline_kv::{Committed, Transaction};
 use tieline_telemetry::metrics::METRICS;
-use tieline_types::{Caller, ErrorKind, FileId, Grant, RequestNumber, SessionId, Version};
-use tieline_wire::notice::Recall;
-use tieline_wire::{Failure, NoticeAnswer, Op, Request};
-use tokio::task::JoinSet;
+use tieline_types::{Caller, ErrorKind, Grant, RequestNumber, SessionId, Version};
+use tieline_wire::{Failure, Op, Request};
 
 /// How often a request is run again because others were in its way.
 const ATTEMPTS: usize = 100;
@@ -43,18 +42,6 @@ enum Run {
     Ask(Vec<Ask>),
     Done(Vec<u8>),
 }
-
-/// A session to be asked before a change.
-struct Ask {
-    holder: Holder,
-    /// It holds a lease; else only what it has open is of interest.
-    is_holding: bool,
-    recall: Recall,
-    nameless: BTreeSet<FileId>,
-}
-
-/// Sessions that keep files which lose their last name.
-type Keepers = BTreeSet<(FileId, SessionId)>;
 
 impl Mdt {
     /// Answers one namespace request with the encoded reply. Requests of other rooms are refused.
@@ -192,7 +179,13 @@ impl Mdt {
             self.put_answer(&mut view, asker, request.op(), &reply)
         };
         if let Reply::CreateReply(created) = &reply {
-            self.opens.opened(asker.session, created.open.attributes.id);
+            let file = created.open.attributes.id;
+            self.opens.opened(asker.session, file);
+            if self.leases.is_losing(file) {
+                drop(turn);
+                self.leases.not_losing(file).await;
+                return Ok(Run::Again);
+            }
         }
         let (is_partial, delta) = (view.is_partial, view.inodes_delta);
         let committed = view.commit().await?;
@@ -215,13 +208,14 @@ impl Mdt {
     ) -> Result<Vec<u8>> {
         if let Some(lease) = reply.lease_mut() {
             lease.as_of = committed.version;
-            lease.units = change.grant(&lease.units);
+            lease.units = change.grant(&lease.units, committed.version);
         }
         committed.durable.await?;
         Ok(reply.encode())
     }
 
-    /// The answer this request got before. Reading session and answer here makes the commit depend on both.
+    /// The answer this request got before. Reading session and answer here makes the commit depend
+    /// on both.
     async fn stored_answer(
         &self,
         transaction: &mut dyn Transaction,
@@ -263,109 +257,6 @@ impl Mdt {
             view.delete(key::answer(asker.session, number));
         }
         pruned
-    }
-
-    /// Covers what is touched: from here on nobody else is granted a lease on it. Who must be asked before the commit?
-    fn cover(
-        &self,
-        asking: SessionId,
-        change: &mut Change,
-        touched: &Touched,
-        asked: &BTreeSet<Holder>,
-    ) -> Vec<Ask> {
-        for &file in &touched.nameless {
-            change.lose(file);
-        }
-        let mut holders: BTreeMap<Holder, bool> = BTreeMap::new();
-        for &file in &touched.nameless {
-            for session in self.openers(file) {
-                let mut units = touched.units.iter();
-                let unit = units.find(|(_, unit)| unit.files.contains(&file));
-                let holder = unit.map(|(&unit, _)| Holder { session, unit });
-                holders.extend(
-                    holder.filter(|holder| !asked.contains(holder)).map(|holder| (holder, false)),
-                );
-            }
-        }
-        let holding = change.cover(touched.units.keys().copied());
-        holders.extend(holding.into_iter().map(|holder| (holder, true)));
-        holders.retain(|holder, _| holder.session != asking);
-        let ask = |(holder, is_holding): (Holder, bool)| {
-            let unit = touched.units.get(&holder.unit).cloned().unwrap_or_default();
-            let recall = Recall {
-                unit: holder.unit,
-                at: Version(0),
-                names: unit.names.into_iter().collect(),
-                files: unit.files.into_iter().collect(),
-            };
-            Ask { holder, is_holding, recall, nameless: touched.nameless.clone() }
-        };
-        holders.into_iter().map(ask).collect()
-    }
-
-    /// Sessions that may have a file open: those that were seen opening it, and for files of before the start all that
-    /// came over it.
-    fn openers(&self, file: FileId) -> BTreeSet<SessionId> {
-        let mut sessions = self.opens.openers(file);
-        if file.serial() < self.first_serial {
-            sessions.extend(self.old_sessions());
-        }
-        sessions
-    }
-
-    /// Recalls name the newest version anybody can have read before the change was covered.
-    async fn dated(&self, mut asks: Vec<Ask>) -> Result<Vec<Ask>> {
-        let at = self.parts.store.begin().await?.version();
-        for ask in &mut asks {
-            ask.recall.at = at;
-        }
-        Ok(asks)
-    }
-
-    /// Asks all at once, and waits until each has answered or believes nothing any more.
-    async fn take_back(&self, asks: Vec<Ask>, keepers: &mut Keepers) {
-        let mut waiting = JoinSet::new();
-        for ask in asks {
-            let (leases, recaller) = (self.leases.clone(), self.parts.recaller.clone());
-            let lease = self.settings.lease;
-            waiting.spawn(async move {
-                let answer = if ask.is_holding {
-                    recall_lease(&leases, &*recaller, lease, &ask).await
-                } else {
-                    tokio::select! {
-                        biased;
-                        answer = recaller.recall(ask.holder.session, ask.recall.clone(), lease) => answer,
-                        () = leases.silent(ask.holder.session) => None,
-                    }
-                };
-                (ask, answer)
-            });
-        }
-        while let Some(joined) = waiting.join_next().await {
-            let Ok((ask, answer)) = joined else { continue };
-            self.note_opens(&ask, answer, keepers);
-        }
-    }
-
-    fn note_opens(&self, ask: &Ask, answer: Option<NoticeAnswer>, keepers: &mut Keepers) {
-        let session = ask.holder.session;
-        for &file in &ask.nameless {
-            let is_open = match &answer {
-                Some(answer) => answer.open.contains(&file),
-                // Who does not answer may well have it open still.
-                None => self.openers(file).contains(&session),
-            };
-            if is_open {
-                keepers.insert((file, session));
-            } else if answer.is_some() && ask.recall.files.contains(&file) {
-                self.opens.closed(session, file);
-            }
-        }
-        for file in answer.into_iter().flat_map(|answer| answer.open) {
-            if ask.recall.files.contains(&file) {
-                self.opens.opened(session, file);
-            }
-        }
     }
 
     pub(crate) fn scene<'a>(
@@ -412,37 +303,6 @@ async fn fail(view: View<'_>, error: Error) -> Error {
         Ok(()) => error,
         Err(other) => other,
     }
-}
-
-/// Takes one lease back: by its holder's answer, or by its end.
-async fn recall_lease(
-    leases: &Arc<crate::leases::LeaseTable>,
-    recaller: &dyn Recaller,
-    lease: Duration,
-    ask: &Ask,
-) -> Option<NoticeAnswer> {
-    let holder = ask.holder;
-    let give_up = tokio::time::Instant::now() + lease;
-    let answer = tokio::select! {
-        biased;
-        answer = recaller.recall(holder.session, ask.recall.clone(), lease) => answer,
-        _ = leases.ended(holder) => None,
-    };
-    let outcome = match &answer {
-        Some(answer) if answer.is_contended => "contended",
-        Some(_) => "answered",
-        None => {
-            if tokio::time::timeout_at(give_up, leases.ended(holder)).await.is_err() {
-                // Heard of, but no answer: what it says from now on is refused, so that its lease runs out.
-                leases.bar(holder.session);
-                leases.ended(holder).await;
-            }
-            "expired"
-        }
-    };
-    METRICS.recalls.with_label_values(&[outcome]).inc();
-    leases.taken_back(holder);
-    answer
 }
 
 #[cfg(test)]

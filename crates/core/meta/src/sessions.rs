@@ -1,7 +1,8 @@
-//! Clients' sessions: durable, resumed after a lost connection or a restart, with the answers they may ask for again.
+//! Clients' sessions: durable, resumed after a lost connection or a restart, with the answers they
+//! may ask for again.
 //!
-//! Invariants: an id is never given twice; a session that was ended is refused, never taken for a new one; an answer is
-//! kept until the client says that it has seen it.
+//! Invariants: an id is never given twice; a session that was ended is refused, never taken for a
+//! new one; an answer is kept until the client says that it has seen it.
 
 use crate::error::{Error, Result};
 use crate::serials::{Counter, Serials};

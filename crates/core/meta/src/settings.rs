@@ -8,7 +8,8 @@ use tieline_types::MdtIndex;
 pub struct Settings {
     pub mdt: MdtIndex,
     pub lease: Duration,
-    /// A session that is silent this long is ended when its leases are in somebody's way, or after ten times as long.
+    /// A session that is silent this long is ended when its leases are in somebody's way, or after
+    /// ten times as long.
     pub session_keep: Duration,
     /// How long freed chunks stay readable.
     pub freed_keep: Duration,

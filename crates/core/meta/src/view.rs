@@ -1,7 +1,8 @@
 //! One transaction as operations see it: records by type, and a note of what they touch.
 //!
-//! Operations read first, decide, and write last: an operation that fails has written nothing. What a change touches is
-//! collected on the way ([`Touched`]), so that the service can take back leases on it before the commit.
+//! Operations read first, decide, and write last: an operation that fails has written nothing. What
+//! a change touches is collected on the way ([`Touched`]), so that the service can take back leases
+//! on it before the commit.
 //!
 //! Knows nothing of leases and sessions beyond who asks.
 
@@ -25,7 +26,8 @@ pub struct Scene<'a> {
     pub session: SessionId,
     pub grant: Grant,
     pub caller: &'a Caller,
-    /// Sessions other than the asking one whose programs hold a file open that this operation may leave nameless.
+    /// Sessions other than the asking one whose programs hold a file open that this operation may
+    /// leave nameless.
     pub keepers: &'a BTreeSet<(FileId, SessionId)>,
     pub serials: &'a Serials,
     pub placement: &'a Placement,
@@ -67,7 +69,8 @@ pub struct View<'a> {
     pub touched: Touched,
     /// Files that come and go with this change.
     pub inodes_delta: i64,
-    /// The change is larger than one transaction should be: commit this part and run the operation again.
+    /// The change is larger than one transaction should be: commit this part and run the operation
+    /// again.
     pub is_partial: bool,
     has_written: bool,
 }
@@ -93,7 +96,8 @@ impl<'a> View<'a> {
         Ok(self.transaction.commit().await?)
     }
 
-    /// Ends a view whose operation failed: nothing is written, and the answer waits until what it read is durable.
+    /// Ends a view whose operation failed: nothing is written, and the answer waits until what it
+    /// read is durable.
     pub async fn abandon(self) -> Result<()> {
         assert!(!self.has_written, "an operation wrote before it failed");
         self.transaction.commit().await?.durable.await?;
@@ -191,9 +195,9 @@ impl<'a> View<'a> {
 
     /// The version a file gets by a change of its bytes or names.
     ///
-    /// The commit's own number is not known before it is decided. One more than the version read is not more than that, and
-    /// with one more than the file's last it grows strictly, also when two commits to the file read neighbouring
-    /// versions, or when an engine counts anew after a start.
+    /// The commit's own number is not known before it is decided. One more than the version read is
+    /// not more than that, and with one more than the file's last it grows strictly, also when two
+    /// commits to the file read neighbouring versions, or when an engine counts anew after a start.
     pub fn next_version(&self, inode: &Inode) -> Version {
         Version((self.version().0 + 1).max(inode.version.0 + 1))
     }
@@ -239,7 +243,8 @@ impl<'a> View<'a> {
     }
 }
 
-/// The unit under which a file's attributes may be believed; any one will do, since a change touches all.
+/// The unit under which a file's attributes may be believed; any one will do, since a change
+/// touches all.
 pub fn unit_of(id: FileId, inode: &Inode) -> FileId {
     match inode.names.first() {
         Some(name) if inode.kind != FileKind::Directory => name.parent,

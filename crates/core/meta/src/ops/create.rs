@@ -1,7 +1,7 @@
 //! Create: makes a regular file and opens it, or opens the one that is there.
 //!
-//! For one that is there the request says not what it is to be opened for: whoever may neither read nor write it is
-//! refused here, the rest is for [`super::open`].
+//! For one that is there the request says not what it is to be opened for: whoever may neither read
+//! nor write it is refused here, the rest is for [`super::open`].
 
 use super::{EXTENTS_AT_OPEN, open};
 use crate::error::{Error, Result};

@@ -1,7 +1,7 @@
 //! ListXattrs: all extended attributes with their values.
 //!
-//! `user.` belongs to those who may read and write the file, `trusted.` to root, `security.` is root's to set and
-//! anybody's to see. Others (`system.`: access lists) are not kept.
+//! `user.` belongs to those who may read and write the file, `trusted.` to root, `security.` is
+//! root's to set and anybody's to see. Others (`system.`: access lists) are not kept.
 
 use super::lease;
 use crate::error::{Error, Result};
@@ -12,7 +12,8 @@ use tieline_kv::Range;
 use tieline_types::{FileId, FileKind, Mode, XattrName};
 use tieline_wire::meta::{ListXattrs, ListXattrsReply, Xattr};
 
-/// Names and values of one file's attributes together: they are answered, and kept by clients, as one.
+/// Names and values of one file's attributes together: they are answered, and kept by clients, as
+/// one.
 pub const SPACE_MAX: usize = 256 << 10;
 /// More attributes than this do not fit into [`SPACE_MAX`].
 const COUNT_MAX: usize = 4096;

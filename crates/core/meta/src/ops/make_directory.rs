@@ -1,7 +1,7 @@
 //! MakeDirectory: an empty directory, with a copy of its parent's default layout.
 //!
-//! The copy is taken now, as in Lustre: a later change of the parent's default does not reach it, and creating a file
-//! needs no walk up the tree.
+//! The copy is taken now, as in Lustre: a later change of the parent's default does not reach it,
+//! and creating a file needs no walk up the tree.
 
 use super::lease;
 use crate::error::Result;

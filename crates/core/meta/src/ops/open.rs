@@ -1,4 +1,5 @@
-//! Open: decides whether the caller may read and write a regular file, and tells all a reader needs to begin.
+//! Open: decides whether the caller may read and write a regular file, and tells all a reader needs
+//! to begin.
 
 use super::{EXTENTS_AT_OPEN, lease};
 use crate::chunks;

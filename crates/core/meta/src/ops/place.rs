@@ -1,7 +1,7 @@
 //! Place: chooses OSTs for a file's new chunks.
 //!
-//! The first answer is remembered in the file, so that all its writers go round the same OSTs; those that failed a writer
-//! are replaced and the rest keep their turn.
+//! The first answer is remembered in the file, so that all its writers go round the same OSTs;
+//! those that failed a writer are replaced and the rest keep their turn.
 
 use super::open;
 use crate::error::Result;

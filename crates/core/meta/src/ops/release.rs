@@ -14,7 +14,8 @@ pub async fn run(view: &mut View<'_>, request: &Release) -> Result<ChangeReply> 
     Ok(ChangeReply { attributes: None, lease: LeaseGrant::default() })
 }
 
-/// Takes away what a session holds of a nameless file; the file goes with the last. Nothing held is no error.
+/// Takes away what a session holds of a nameless file; the file goes with the last. Nothing held is
+/// no error.
 pub async fn release(view: &mut View<'_>, id: FileId, session: SessionId) -> Result<()> {
     let range = Range::new(key::orphans_of(id), key::after(&key::orphans_of(id)));
     let held = view.scan(range, 2).await?;

@@ -1,8 +1,10 @@
 //! Rename: moves one entry, replacing the target if POSIX allows it, or exchanges two.
 //!
-//! Reads both parents, both entries and the chain above the target, decides in Linux's order, then writes.
+//! Reads both parents, both entries and the chain above the target, decides in Linux's order, then
+//! writes.
 //!
-//! Invariants: no directory comes below itself; link counts equal entries; both parents' versions advance together.
+//! Invariants: no directory comes below itself; link counts equal entries; both parents' versions
+//! advance together.
 
 use super::{lease, remove_directory};
 use crate::error::{Error, Result};

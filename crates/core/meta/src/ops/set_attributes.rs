@@ -1,6 +1,7 @@
 //! SetAttributes: mode, owner, group, times and size.
 //!
-//! Checks in Linux's order: the size's range, then owner, group, mode, times; the right to write for the size.
+//! Checks in Linux's order: the size's range, then owner, group, mode, times; the right to write
+//! for the size.
 
 use super::lease;
 use crate::chunks;

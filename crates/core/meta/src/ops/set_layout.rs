@@ -1,4 +1,5 @@
-//! SetLayout: a directory's default for new files, or the layout of a file without bytes, as `lfs setstripe` sets them.
+//! SetLayout: a directory's default for new files, or the layout of a file without bytes, as `lfs
+//! setstripe` sets them.
 //!
 //! What is not told comes from the parent directory, not from what was set here before.
 

@@ -1,1 +1,117 @@
+use super::*;
+use crate::fixture::map;
 
+fn placement() -> Placement {
+    Placement::new(World::local(3).0)
+}
+
+fn state(ost: u16, free: u64) -> OstState {
+    OstState {
+        ost: OstIndex(ost),
+        bytes_total: 100 << 40,
+        bytes_free: free,
+        objects_total: 1 << 30,
+        objects_free: 1 << 30,
+        trouble: None,
+    }
+}
+
+fn layout(count: StripeCount, pool: Option<&str>) -> Layout {
+    let pool = pool.map(|pool| pool.parse().unwrap());
+    Layout { stripe_count: count, pool, ..Layout::default() }
+}
+
+fn one() -> Layout {
+    layout(StripeCount::Exactly(1), None)
+}
+
+/// How often each of the four OSTs is chosen.
+fn tally(placement: &Placement, layout: &Layout, rounds: usize) -> Vec<usize> {
+    let mut counts = vec![0; 4];
+    for _ in 0..rounds {
+        for ost in placement.choose(&map(), layout, &[], &[]).unwrap() {
+            counts[usize::from(ost.0)] += 1;
+        }
+    }
+    counts
+}
+
+#[tokio::test(start_paused = true)]
+async fn equals_take_turns() {
+    let placement = placement();
+    // Within a fifth of the emptiest is equal.
+    placement.observe((0..4).map(|ost| state(ost, (10 << 40) - (u64::from(ost) << 39))).collect());
+    assert_eq!(tally(&placement, &one(), 40), [10; 4]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_emptier_are_chosen_in_proportion() {
+    let placement = placement();
+    placement.observe(vec![
+        state(0, 40 << 40),
+        state(1, 20 << 40),
+        state(2, 20 << 40),
+        state(3, 1 << 20),
+    ]);
+    let counts = tally(&placement, &one(), 80);
+    assert_eq!(counts[3], 0, "there is no room for a chunk");
+    assert!((39..=41).contains(&counts[0]), "{counts:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stripe_has_distinct_osts_as_many_as_there_are() {
+    let placement = placement();
+    for count in [StripeCount::All, StripeCount::Exactly(9)] {
+        let mut stripe = placement.choose(&map(), &layout(count, Some("uf")), &[], &[]).unwrap();
+        stripe.sort();
+        assert_eq!(stripe, [OstIndex(0), OstIndex(1)]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn silent_osts_come_last_and_troubled_ones_never() {
+    let placement = placement();
+    let mut troubled = state(1, 10 << 40);
+    troubled.trouble = Some("read-only".to_owned());
+    placement.observe(vec![state(0, 1 << 40), troubled]);
+    assert_eq!(tally(&placement, &one(), 10), [10, 0, 0, 0]);
+    let all = placement.choose(&map(), &layout(StripeCount::All, None), &[], &[]).unwrap();
+    assert_eq!(all[0], OstIndex(0));
+    assert!(!all.contains(&OstIndex(1)));
+    // What was observed a minute ago counts no more.
+    tokio::time::advance(FRESH).await;
+    assert_eq!(tally(&placement, &one(), 40).iter().filter(|&&count| count > 0).count(), 4);
+    assert!(placement.usage(&map()).iter().all(|usage| usage.state.is_none()));
+    assert!(placement.usage(&map())[0].heard.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_say_what_is_wrong_with_the_pool() {
+    let placement = placement();
+    let choose = |map: &FederationMap, pool, exclude: &[OstIndex]| {
+        let layout = layout(StripeCount::Exactly(1), Some(pool));
+        placement.choose(map, &layout, &[], exclude).unwrap_err()
+    };
+    assert!(matches!(choose(&map(), "nowhere", &[]), Error::NoPool { .. }));
+    assert!(matches!(choose(&map(), "empty", &[]), Error::PoolEmpty { .. }));
+    let mut inactive = map();
+    for ost in &mut inactive.osts {
+        ost.is_active = false;
+    }
+    assert!(matches!(choose(&inactive, "uf", &[]), Error::PoolInactive { .. }));
+    placement.observe(vec![state(0, 0)]);
+    let error = choose(&map(), "uf", &[OstIndex(1)]);
+    assert_eq!(
+        error.to_string(),
+        "no OST of pool uf takes chunks now: OST0000 full, OST0001 refused the writer"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_that_work_are_kept() {
+    let placement = placement();
+    let layout = layout(StripeCount::Exactly(3), None);
+    let kept = [OstIndex(2), OstIndex(0)];
+    let stripe = placement.choose(&map(), &layout, &kept, &[OstIndex(1)]).unwrap();
+    assert_eq!(stripe, [OstIndex(2), OstIndex(0), OstIndex(3)]);
+}

@@ -1,0 +1,193 @@
+//! Taking leases back before a change.
+//!
+//! Whoever holds a lease on what is touched is asked, all at once, and so is everybody who may have
+//! a file open that is about to lose its last name. A holder is waited for until it answers or its
+//! lease has run out; one that is heard of but does not answer within the lease is barred, so that
+//! its lease runs out too.
+//!
+//! Invariants: the changing session is never asked; when the waiting is over nobody else believes
+//! what changes.
+
+use crate::Recaller;
+use crate::error::Result;
+use crate::leases::{Change, Holder, LeaseTable};
+use crate::mdt::Mdt;
+use crate::view::Touched;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tieline_telemetry::metrics::METRICS;
+use tieline_types::{FileId, SessionId, Version};
+use tieline_wire::NoticeAnswer;
+use tieline_wire::notice::Recall;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
+
+/// A session to be asked before a change.
+pub struct Ask {
+    pub holder: Holder,
+    /// It holds a lease; else only what it has open is of interest.
+    is_holding: bool,
+    recall: Recall,
+    nameless: BTreeSet<FileId>,
+}
+
+/// Sessions that keep files which lose their last name.
+pub type Keepers = BTreeSet<(FileId, SessionId)>;
+
+impl Mdt {
+    /// Covers what is touched: from here on nobody else is granted a lease on it. Who must be asked
+    /// before the commit?
+    pub(crate) fn cover(
+        &self,
+        asking: SessionId,
+        change: &mut Change,
+        touched: &Touched,
+        asked: &BTreeSet<Holder>,
+    ) -> Vec<Ask> {
+        for &file in &touched.nameless {
+            change.lose(file);
+        }
+        let mut holders: BTreeMap<Holder, bool> = BTreeMap::new();
+        for &file in &touched.nameless {
+            for session in self.openers(file) {
+                let mut units = touched.units.iter();
+                let unit = units.find(|(_, unit)| unit.files.contains(&file));
+                let holder = unit.map(|(&unit, _)| Holder { session, unit });
+                holders.extend(
+                    holder.filter(|holder| !asked.contains(holder)).map(|holder| (holder, false)),
+                );
+            }
+        }
+        let holding = change.cover(touched.units.keys().copied());
+        holders.extend(holding.into_iter().map(|holder| (holder, true)));
+        holders.retain(|holder, _| holder.session != asking);
+        let ask = |(holder, is_holding): (Holder, bool)| {
+            let unit = touched.units.get(&holder.unit).cloned().unwrap_or_default();
+            let recall = Recall {
+                unit: holder.unit,
+                at: Version(0),
+                names: unit.names.into_iter().collect(),
+                files: unit.files.into_iter().collect(),
+            };
+            Ask { holder, is_holding, recall, nameless: touched.nameless.clone() }
+        };
+        holders.into_iter().map(ask).collect()
+    }
+
+    /// Sessions that may have a file open: those that were seen opening it, and for files of before
+    /// the start all that came over it.
+    fn openers(&self, file: FileId) -> BTreeSet<SessionId> {
+        let mut sessions = self.opens.openers(file);
+        if file.serial() < self.first_serial {
+            sessions.extend(self.old_sessions());
+        }
+        sessions
+    }
+
+    /// Recalls name the newest version anybody can have read before the change was covered.
+    pub(crate) async fn dated(&self, mut asks: Vec<Ask>) -> Result<Vec<Ask>> {
+        let at = self.parts.store.begin().await?.version();
+        for ask in &mut asks {
+            ask.recall.at = at;
+        }
+        Ok(asks)
+    }
+
+    /// Asks all at once, and waits until each has answered or believes nothing any more.
+    pub(crate) async fn take_back(&self, asks: Vec<Ask>, keepers: &mut Keepers) {
+        let mut waiting = JoinSet::new();
+        for ask in asks {
+            let asking = Asking {
+                leases: self.leases.clone(),
+                recaller: self.parts.recaller.clone(),
+                lease: self.settings.lease,
+                session_keep: self.settings.session_keep,
+            };
+            waiting.spawn(async move {
+                let answer = asking.ask(&ask).await;
+                (ask, answer)
+            });
+        }
+        while let Some(joined) = waiting.join_next().await {
+            let Ok((ask, answer)) = joined else { continue };
+            self.note_opens(&ask, answer, keepers);
+        }
+    }
+
+    fn note_opens(&self, ask: &Ask, answer: Option<NoticeAnswer>, keepers: &mut Keepers) {
+        let session = ask.holder.session;
+        for &file in &ask.nameless {
+            let is_open = match &answer {
+                Some(answer) => answer.open.contains(&file),
+                // Who does not answer may well have it open still.
+                None => self.openers(file).contains(&session),
+            };
+            if is_open {
+                keepers.insert((file, session));
+            } else if answer.is_some() && ask.recall.files.contains(&file) {
+                self.opens.closed(session, file);
+            }
+        }
+        for file in answer.into_iter().flat_map(|answer| answer.open) {
+            if ask.recall.files.contains(&file) {
+                self.opens.opened(session, file);
+            }
+        }
+    }
+}
+
+/// What one task of [`Mdt::take_back`] works with.
+struct Asking {
+    leases: Arc<LeaseTable>,
+    recaller: Arc<dyn Recaller>,
+    lease: Duration,
+    session_keep: Duration,
+}
+
+impl Asking {
+    async fn ask(&self, ask: &Ask) -> Option<NoticeAnswer> {
+        let session = ask.holder.session;
+        let give_up = Instant::now() + self.lease;
+        let recall = self.recaller.recall(session, ask.recall.clone(), self.lease);
+        if ask.is_holding {
+            let answer = tokio::select! {
+                biased;
+                answer = recall => answer,
+                _ = self.leases.ended(ask.holder) => None,
+            };
+            self.settle(ask.holder, give_up, answer).await
+        } else {
+            tokio::select! {
+                biased;
+                answer = recall => answer,
+                () = self.leases.silent(session) => None,
+            }
+        }
+    }
+
+    /// Waits for the end of a lease whose holder did not answer, and takes it out of the table.
+    async fn settle(
+        &self,
+        holder: Holder,
+        give_up: Instant,
+        answer: Option<NoticeAnswer>,
+    ) -> Option<NoticeAnswer> {
+        let outcome = match &answer {
+            Some(answer) if answer.is_contended => "contended",
+            Some(_) => "answered",
+            None => {
+                if timeout_at(give_up, self.leases.ended(holder)).await.is_err() {
+                    // Heard of, but no answer: what it says from now on is refused.
+                    self.leases.bar(holder.session);
+                    self.leases.ended(holder).await;
+                }
+                self.leases.bar_silent(holder.session, self.session_keep);
+                "expired"
+            }
+        };
+        METRICS.recalls.with_label_values(&[outcome]).inc();
+        self.leases.taken_back(holder);
+        answer
+    }
+}
