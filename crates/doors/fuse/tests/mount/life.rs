@@ -3,12 +3,12 @@
 use super::*;
 use rustix::mount::{UnmountFlags, unmount};
 use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use tieline_fuse::Unmounted;
 
-fn mount_line(on: &Mounted) -> Option<String> {
+fn mount_line(mountpoint: &Path) -> Option<String> {
     let table = fs::read_to_string("/proc/self/mounts").unwrap();
-    let mountpoint = format!(" {} ", on.root().display());
+    let mountpoint = format!(" {} ", mountpoint.display());
     table.lines().find(|line| line.contains(&mountpoint)).map(str::to_owned)
 }
 
@@ -20,7 +20,7 @@ fn wait_ended(on: &Mounted) {
 #[test]
 fn the_mount_shows_what_it_is() {
     let on = Mounted::with(Memory::new(1), |options| options.is_read_only = true);
-    let line = mount_line(&on).unwrap();
+    let line = mount_line(on.root()).unwrap();
     assert!(line.starts_with("127.0.0.1:7988:/extenci "), "{line}");
     for word in ["fuse.tieline", "ro,", "nosuid", "nodev", "default_permissions", "allow_other"] {
         assert!(line.contains(word), "{word} in {line}");
@@ -44,7 +44,7 @@ fn unmounted_from_here() {
     fs::write(on.path("a"), b"x").unwrap();
     assert_eq!(on.runtime.block_on(on.mount.unmount()).unwrap(), Unmounted::Clean);
     wait_ended(&on);
-    assert_eq!(mount_line(&on), None);
+    assert_eq!(mount_line(on.root()), None);
     assert_eq!(fs::read_dir(on.root()).unwrap().count(), 0);
     assert_eq!(on.runtime.block_on(on.mount.unmount()).unwrap(), Unmounted::Clean, "again");
 }
@@ -62,7 +62,7 @@ fn a_busy_mount_is_taken_out_of_sight() {
     fs::write(on.path("a"), b"held").unwrap();
     let file = File::open(on.path("a")).unwrap();
     assert_eq!(on.runtime.block_on(on.mount.unmount()).unwrap(), Unmounted::Detached);
-    assert_eq!(mount_line(&on), None);
+    assert_eq!(mount_line(on.root()), None);
     assert_eq!(std::io::read_to_string(&file).unwrap(), "held", "served until it lets go");
     drop(file);
     wait_ended(&on);
@@ -110,4 +110,45 @@ fn a_wrong_mount_point_is_named() {
     let fs = Arc::new(Memory::new(1));
     let error = Mount::start(fs, &options, runtime.handle().clone()).err().unwrap();
     assert_eq!(error.to_string(), "/nowhere/at/all cannot be used as a mount point");
+}
+
+/// Somebody who is not root, in a mount namespace where /dev/fuse is open to all as udev makes it.
+#[test]
+fn mounted_by_somebody_else_through_the_helper() {
+    assert!(rustix::process::geteuid().is_root(), "this test changes its user: run it as root");
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    fs::create_dir(at("mnt")).unwrap();
+    std::os::unix::fs::chown(at("mnt"), Some(65534), Some(65534)).unwrap();
+    // Where the build is may be nobody's business.
+    fs::copy(std::env::current_exe().unwrap(), at("test")).unwrap();
+    let script = "set -e; command -v fusermount3 >/dev/null || { echo install fuse3; exit 1; }
+        mknod $1/fuse c 10 229; chmod 666 $1/fuse; mount --bind $1/fuse /dev/fuse; cd /
+        MOUNTPOINT=$1/mnt exec setpriv --reuid=65534 --regid=65534 --clear-groups \
+            $1/test --exact life::mounts_as_somebody_else --ignored --nocapture";
+    let mut unshare = std::process::Command::new("unshare");
+    unshare.args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"]);
+    let output = unshare.arg(directory.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+}
+
+#[test]
+#[ignore = "run by the test above, as somebody else"]
+fn mounts_as_somebody_else() {
+    let mountpoint = PathBuf::from(std::env::var_os("MOUNTPOINT").unwrap());
+    let runtime = Runtime::new().unwrap();
+    let options = MountOptions::new(&mountpoint, "a,b:7988:/extenci");
+    let memory = Arc::new(Memory::new(1));
+    memory.put_elsewhere("theirs", b"x");
+    let mount = Mount::start(memory, &options, runtime.handle().clone()).unwrap();
+    let line = mount_line(&mountpoint).unwrap();
+    assert!(line.starts_with("a,b:7988:/extenci "), "{line}");
+    assert!(line.contains("fuse.tieline") && line.contains("user_id=65534"), "{line}");
+    assert_eq!(fs::read(mountpoint.join("theirs")).unwrap(), b"x");
+    assert_eq!(runtime.block_on(mount.unmount()).unwrap(), Unmounted::Clean);
+    let ended = async { tokio::time::timeout(Duration::from_secs(20), mount.wait()).await };
+    runtime.block_on(ended).expect("ended");
+    assert_eq!(mount_line(&mountpoint), None);
 }
