@@ -37,6 +37,38 @@ struct Batch {
     objects: BTreeMap<OstIndex, Vec<ChunkId>>,
 }
 
+/// A change nobody asked for.
+#[derive(Clone, Copy)]
+enum Chore {
+    /// A session holds a nameless file no more.
+    Release { file: FileId, session: SessionId },
+    /// A bounded part of a nameless file goes, at last its inode.
+    Clear { file: FileId },
+}
+
+impl Chore {
+    /// Says whether all of it is done.
+    async fn run(self, view: &mut View<'_>) -> Result<bool> {
+        match self {
+            Self::Release { file, session } => {
+                ops::release(view, file, session).await?;
+                Ok(true)
+            }
+            Self::Clear { file } => {
+                let is_done = chunks::clear(view, file, EXTENTS_PER_STEP).await?;
+                if is_done {
+                    if view.find_inode(file).await?.is_some() {
+                        view.inodes_delta -= 1;
+                    }
+                    view.delete(key::inode(file));
+                    view.delete(key::orphan(file, NO_SESSION));
+                }
+                Ok(is_done)
+            }
+        }
+    }
+}
+
 impl Mdt {
     /// Background work: ends dead sessions, deletes freed chunks. Runs until dropped.
     pub async fn run(self: Arc<Self>) {
@@ -86,53 +118,36 @@ impl Mdt {
 
     /// Gives back what a session held of a nameless file.
     pub(crate) async fn release(&self, file: FileId, session: SessionId) -> Result<()> {
-        self.in_background(async |view| ops::release(view, file, session).await).await
+        self.in_background(Chore::Release { file, session }).await.map(|_| ())
     }
 
     /// Deletes a nameless file, a bounded part at a time.
     async fn remove(&self, file: FileId) -> Result<()> {
-        let mut is_done = false;
-        while !is_done {
-            self.in_background(async |view| {
-                is_done = chunks::clear(view, file, EXTENTS_PER_STEP).await?;
-                if is_done {
-                    if view.find_inode(file).await?.is_some() {
-                        view.inodes_delta -= 1;
-                    }
-                    view.delete(key::inode(file));
-                    view.delete(key::orphan(file, NO_SESSION));
-                }
-                Ok(())
-            })
-            .await?;
-        }
+        while !self.in_background(Chore::Clear { file }).await? {}
         Ok(())
     }
 
-    /// Runs a change nobody asked for, again while others are in its way.
-    async fn in_background(
-        &self,
-        mut change: impl AsyncFnMut(&mut View<'_>) -> Result<()>,
-    ) -> Result<()> {
+    /// Runs a change nobody asked for, again while others are in its way. Says whether all of it is done.
+    async fn in_background(&self, chore: Chore) -> Result<bool> {
         let (caller, nobody) = (Caller::root(), BTreeSet::new());
         let map = self.parts.map.current();
         loop {
             let scene = self.scene(NO_SESSION, Grant(0), &caller, &map.map, &nobody);
             let mut view = View::new(&scene, self.parts.store.begin().await?);
-            let done = match change(&mut view).await {
-                Ok(()) => {
+            let done = match chore.run(&mut view).await {
+                Ok(is_done) => {
                     let delta = view.inodes_delta;
-                    view.commit().await.map(|committed| (committed, delta))
+                    view.commit().await.map(|committed| (committed, delta, is_done))
                 }
                 Err(error) => Err(error),
             };
             match done {
                 Err(error) if error.is_conflict() => METRICS.conflicts.inc(),
                 Err(error) => return Err(error),
-                Ok((committed, delta)) => {
+                Ok((committed, delta, is_done)) => {
                     self.inodes.fetch_add(delta, Ordering::Relaxed);
                     committed.durable.await?;
-                    return Ok(());
+                    return Ok(is_done);
                 }
             }
         }
