@@ -1,0 +1,189 @@
+//! What may be typed. `tieline VERB …`, and the names by which mount(8) and umount(8) call their helpers.
+//!
+//! Exit codes: 0 done, 1 failed, 2 wrongly asked.
+
+use crate::report::{self, Usage};
+use crate::{dev, mount, server, verbs};
+use clap::{Parser, Subcommand};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Secure wide-area file system over the storage that collaborating sites already have.
+#[derive(Parser, Debug)]
+#[command(name = "tieline", version, max_term_width = 100, arg_required_else_help = true)]
+pub struct Cli {
+    /// Log lines as JSON (`TIELINE_LOG` filters them: `info` by default, `warn` for verbs)
+    #[arg(long, global = true)]
+    log_json: bool,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand, Debug)]
+enum Verb {
+    /// Serve an MDT, OSTs, or both
+    Server {
+        /// The server's settings, as TOML
+        #[arg(long, value_name = "FILE")]
+        settings: PathBuf,
+        /// Check the settings and do nothing
+        #[arg(long)]
+        check: bool,
+    },
+    /// Mount a file system
+    Mount(mount::Args),
+    /// Unmount, and wait until everything written is at its servers
+    Umount(mount::UmountArgs),
+    /// List directories
+    Ls(verbs::list::Args),
+    /// Write files to standard output
+    Cat(verbs::fetch::CatArgs),
+    /// Copy files out of the file system
+    Get(verbs::fetch::GetArgs),
+    /// Copy files into the file system
+    Put(verbs::put::Args),
+    /// Show what is known of files
+    Stat(verbs::stat::Args),
+    /// Find files below a directory
+    Find(verbs::find::Args),
+    /// Set the layout of a directory or a new file
+    Setstripe(verbs::setstripe::Args),
+    /// Show the layout of files, and where their bytes are
+    Getstripe(verbs::getstripe::Args),
+    /// Show space per OST and pool
+    Df(verbs::df::Args),
+    /// Make, change and list pools
+    #[command(subcommand)]
+    Pool(verbs::pool::Pool),
+    /// List OSTs, and say which take new chunks
+    #[command(subcommand)]
+    Ost(verbs::ost::Ost),
+    /// Print the checksum of files
+    Checksum(verbs::checksum::Args),
+    /// Show the federation map, and make one
+    #[command(subcommand)]
+    Map(verbs::map::Map),
+    /// Run a whole federation on this machine
+    #[command(subcommand)]
+    Dev(dev::Dev),
+    /// Print the version
+    Version,
+}
+
+/// Runs the program, under whatever name it was called.
+pub fn main() -> ExitCode {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let result = match called_as(words.first()).as_str() {
+        "mount.tieline" | "mount.fuse.tieline" => mount::helper::mount(&words),
+        "umount.tieline" | "umount.fuse.tieline" => mount::helper::umount(&words),
+        _ => match Cli::try_parse_from(words) {
+            Ok(cli) => run(cli),
+            Err(error) => return explain(&error),
+        },
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if is_pipe_closed(&error) => ExitCode::SUCCESS,
+        Err(error) => report::failed(&error),
+    }
+}
+
+fn run(cli: Cli) -> anyhow::Result<()> {
+    let is_json = cli.log_json;
+    match cli.verb {
+        Verb::Server { settings, check: true } => {
+            server::settings::Settings::load(&settings)?;
+            println!("{}: in order", settings.display());
+            Ok(())
+        }
+        Verb::Server { settings, check: false } => server::run::run(&settings, is_json),
+        Verb::Mount(args) => mount::run(args, is_json),
+        Verb::Umount(args) => mount::umount(&args),
+        Verb::Ls(args) => verbs::list::run(args),
+        Verb::Cat(args) => verbs::fetch::cat(args),
+        Verb::Get(args) => verbs::fetch::get(args),
+        Verb::Put(args) => verbs::put::run(args),
+        Verb::Stat(args) => verbs::stat::run(args),
+        Verb::Find(args) => verbs::find::run(args),
+        Verb::Setstripe(args) => verbs::setstripe::run(args),
+        Verb::Getstripe(args) => verbs::getstripe::run(args),
+        Verb::Df(args) => verbs::df::run(args),
+        Verb::Pool(verb) => verbs::pool::run(verb),
+        Verb::Ost(verb) => verbs::ost::run(verb),
+        Verb::Checksum(args) => verbs::checksum::run(args),
+        Verb::Map(verb) => verbs::map::run(verb),
+        Verb::Dev(verb) => dev::run(verb),
+        Verb::Version => {
+            println!("tieline {}", env!("CARGO_PKG_VERSION"));
+            Ok(())
+        }
+    }
+}
+
+fn called_as(word: Option<&OsString>) -> String {
+    let name = word.and_then(|word| Path::new(word).file_name());
+    name.map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+}
+
+/// Prints clap's answer, to where it belongs.
+fn explain(error: &clap::Error) -> ExitCode {
+    let _ = error.print();
+    ExitCode::from(if error.use_stderr() { 2 } else { 0 })
+}
+
+/// Whoever read our output has seen enough.
+fn is_pipe_closed(error: &anyhow::Error) -> bool {
+    let is_broken = |cause: &(dyn std::error::Error + 'static)| {
+        cause
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+    };
+    error.chain().any(is_broken)
+}
+
+/// For verbs that parse parts of their words themselves.
+pub fn usage(text: impl Into<String>) -> anyhow::Error {
+    Usage(text.into()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parses(line: &str) -> bool {
+        Cli::try_parse_from(line.split_whitespace()).is_ok()
+    }
+
+    #[test]
+    fn the_table_of_verbs_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_lustre_people_type_is_understood() {
+        for line in [
+            "tieline setstripe -c -1 -S 4M -p uf /extenci/d",
+            "tieline setstripe -L mdt /extenci/d",
+            "tieline setstripe -d /extenci/d",
+            "tieline getstripe -r --json /extenci/d /extenci/e",
+            "tieline df -h",
+            "tieline df --json /extenci",
+            "tieline pool new extenci.uf",
+            "tieline pool add extenci.uf extenci-OST[0-1] OST0003",
+            "tieline pool list extenci",
+            "tieline ost deactivate OST0001",
+            "tieline find /extenci -name *.root -type f -size +1M -pool uf",
+            "tieline checksum -t adler32 /extenci/f",
+            "tieline mount a,b:7640:/extenci /mnt -o ro,wait=30s --foreground",
+            "tieline dev up --dir /tmp/d --mount /extenci --sites uf,fnal --engine memory --json",
+            "tieline dev kill --random --restart",
+        ] {
+            assert!(parses(line), "{line}");
+        }
+        for line in ["tieline", "tieline fly", "tieline setstripe", "tieline pool new"] {
+            assert!(!parses(line), "{line}");
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! A whole federation on this machine: servers of several sites and mounts, as processes of this very program.
+//!
+//! `dev up` generates keys, a signed map and settings ([`plan`]), starts every process and waits until it says that it is ready
+//! ([`processes`]), and writes down what it started ([`state`]); `dev kill`, `start` and `restart` play with it ([`control`]),
+//! `dev down` takes all of it away. With `--netns` each site is a network namespace behind a router ([`netns`]).
+//!
+//! Invariants: only processes, mounts, namespaces and files that were made here are ended or removed; a process is known by pid
+//! and start time; every wait has an end.
+
+pub mod control;
+pub mod down;
+pub mod health;
+pub mod netns;
+pub mod plan;
+pub mod processes;
+pub mod state;
+pub mod up;
+
+use anyhow::Context;
+use std::path::PathBuf;
+use tieline_types::SiteName;
+
+#[derive(clap::Subcommand, Debug)]
+pub enum Dev {
+    /// Start a federation, and mount it
+    Up(Up),
+    /// Mount the federation once more, as another client
+    Mount {
+        /// Where
+        mountpoint: PathBuf,
+        #[command(flatten)]
+        dir: Dir,
+    },
+    /// Show what runs, and how it is
+    Status {
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        dir: Dir,
+    },
+    /// Kill a process
+    Kill {
+        /// As `dev status` names it
+        #[arg(required_unless_present = "random", conflicts_with = "random")]
+        name: Option<String>,
+        /// Any process
+        #[arg(long)]
+        random: bool,
+        /// And start it again
+        #[arg(long)]
+        restart: bool,
+        /// Another signal
+        #[arg(long, default_value = "KILL")]
+        signal: String,
+        #[command(flatten)]
+        dir: Dir,
+    },
+    /// Start a process that does not run
+    Start {
+        name: String,
+        #[command(flatten)]
+        dir: Dir,
+    },
+    /// End a process in good order, and start it again
+    Restart {
+        name: String,
+        #[command(flatten)]
+        dir: Dir,
+    },
+    /// End the federation and remove all of it
+    Down {
+        #[command(flatten)]
+        dir: Dir,
+    },
+}
+
+#[derive(clap::Args, Debug)]
+pub struct Up {
+    #[command(flatten)]
+    pub dir: Dir,
+    /// Where the file system appears; by default `mnt` in the federation's folder
+    #[arg(long)]
+    pub mount: Option<PathBuf>,
+    /// The sites, the first with the root MDT
+    #[arg(long, value_delimiter = ',', default_value = "uf,fnal")]
+    pub sites: Vec<SiteName>,
+    /// Protection of connections
+    #[arg(long, default_value = "null")]
+    pub sec: String,
+    /// Each site in a network namespace of its own (root only)
+    #[arg(long)]
+    pub netns: bool,
+    /// The MDTs' engine
+    #[arg(long, default_value = "embedded", value_parser = ["embedded", "memory"])]
+    pub engine: String,
+    /// How long clients may believe what they were told
+    #[arg(long, default_value = "20 s")]
+    pub lease: tieline_types::Span,
+    /// Say what was started as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(clap::Args, Debug, Clone)]
+pub struct Dir {
+    /// The federation's folder; by default ~/.local/share/tieline/dev
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+impl Dir {
+    /// Absolute.
+    pub fn path(&self) -> anyhow::Result<PathBuf> {
+        let path = match &self.dir {
+            Some(dir) => dir.clone(),
+            None => {
+                let home = std::env::home_dir().context("no home directory: give --dir")?;
+                home.join(".local/share/tieline/dev")
+            }
+        };
+        std::path::absolute(&path).with_context(|| format!("{}", path.display()))
+    }
+}
+
+pub fn run(verb: Dev) -> anyhow::Result<()> {
+    match verb {
+        Dev::Up(up) => up::run(&up),
+        Dev::Mount { mountpoint, dir } => up::mount_again(&dir.path()?, &mountpoint),
+        Dev::Status { json, dir } => control::status(&dir.path()?, json),
+        Dev::Kill { name, restart, signal, dir, .. } => {
+            control::kill(&dir.path()?, name.as_deref(), &signal, restart)
+        }
+        Dev::Start { name, dir } => control::start(&dir.path()?, &name),
+        Dev::Restart { name, dir } => control::restart(&dir.path()?, &name),
+        Dev::Down { dir } => down::run(&dir.path()?),
+    }
+}

@@ -1,0 +1,43 @@
+//! `tieline dev down`: ends processes and mounts, removes namespaces and files; only those that were made here.
+
+use crate::dev::processes;
+use crate::dev::state::Held;
+use crate::mount::table;
+use anyhow::bail;
+use std::path::Path;
+
+pub fn run(dir: &Path) -> anyhow::Result<()> {
+    take_down(Held::open(dir)?)
+}
+
+/// Goes on after failures, and reports the first.
+pub fn take_down(mut held: Held) -> anyhow::Result<()> {
+    let mut first: anyhow::Result<()> = Ok(());
+    // Mounts were started last and end first, while their servers can still take what they hold.
+    for process in held.state.processes.iter_mut().rev() {
+        let ended = processes::end(process);
+        first = first.and(ended);
+    }
+    held.save()?;
+    first?;
+    if let Some(network) = &held.state.network {
+        network.remove();
+    }
+    let dir = held.dir().to_owned();
+    let mounted = table::below(&dir);
+    if let Some(mount) = mounted.first() {
+        bail!("{} is still mounted: its files are left alone", mount.display());
+    }
+    let made = held.state.made.clone();
+    for path in made.iter().filter(|path| path.starts_with(&dir) && **path != dir) {
+        let _ = std::fs::remove_dir_all(path);
+    }
+    held.forget();
+    // The rest goes only if it is empty: somebody else may have put something there. Deepest first.
+    let mut rest: Vec<_> = made.iter().filter(|path| path.exists()).collect();
+    rest.sort_by_key(|path| std::cmp::Reverse(path.components().count()));
+    for path in rest {
+        let _ = std::fs::remove_dir(path);
+    }
+    Ok(())
+}

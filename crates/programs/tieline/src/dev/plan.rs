@@ -1,0 +1,240 @@
+//! What a development federation consists of, before anything is started: map, settings, processes.
+//!
+//! Site `i` has MDT `i` and one OSS with OSTs `2i` and `2i+1`, which are the pool of the site's name. The root is at the first
+//! site; every further site appears under its name in it.
+
+use crate::federation::{MapText, MdtText, OstText, PoolText};
+use crate::server::settings::{MdtSettings, OstSettings, Settings};
+use std::path::{Path, PathBuf};
+use tieline_types::{FsName, PoolName, SiteName, Span};
+
+/// The file system's name.
+pub const FS: &str = "extenci";
+const OSTS_PER_SITE: usize = 2;
+
+/// Where a site's servers listen.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SitePlan {
+    pub site: SiteName,
+    pub mds: Ports,
+    pub oss: Ports,
+}
+
+/// `HOST:PORT`s of one server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ports {
+    pub address: String,
+    pub admin: String,
+}
+
+/// Everything that settings files are written from.
+pub struct Plan {
+    pub dir: PathBuf,
+    pub sites: Vec<SitePlan>,
+    pub engine: String,
+    pub lease: Span,
+    /// The federation's public key, as digits.
+    pub key: String,
+    pub secret: PathBuf,
+}
+
+/// A server to be started.
+pub struct ServerPlan {
+    /// `mds-uf`.
+    pub name: String,
+    pub settings: Settings,
+    pub ports: Ports,
+    pub site: SiteName,
+}
+
+/// Names that cannot be sites here.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    #[error("site `{0}` is there twice")]
+    Twice(SiteName),
+    #[error("site `{0}` names a pool too: at most 15 characters")]
+    LongName(SiteName),
+}
+
+/// Checks the sites' names: each also names a pool.
+pub fn check_sites(sites: &[SiteName]) -> Result<(), PlanError> {
+    for (place, site) in sites.iter().enumerate() {
+        if sites.iter().take(place).any(|other| other == site) {
+            return Err(PlanError::Twice(site.clone()));
+        }
+        if site.as_str().parse::<PoolName>().is_err() {
+            return Err(PlanError::LongName(site.clone()));
+        }
+    }
+    Ok(())
+}
+
+impl Plan {
+    pub fn map(&self) -> MapText {
+        let mut map = MapText {
+            fs: fs_name(),
+            version: 1,
+            mdt: Vec::new(),
+            ost: Vec::new(),
+            pool: Vec::new(),
+        };
+        for (place, site) in self.sites.iter().enumerate() {
+            map.mdt.push(MdtText {
+                index: place as u16,
+                site: site.site.clone(),
+                addresses: vec![site.mds.address.clone()],
+                junction: (place > 0).then(|| site.site.to_string()),
+                parent: 0,
+            });
+            let osts: Vec<u16> = osts_of(place).collect();
+            map.ost.extend(osts.iter().map(|&index| OstText {
+                index,
+                site: site.site.clone(),
+                addresses: vec![site.oss.address.clone()],
+                active: true,
+            }));
+            // Checked by `check_sites`.
+            if let Ok(name) = site.site.as_str().parse() {
+                map.pool.push(PoolText { name, osts });
+            }
+        }
+        map
+    }
+
+    /// The servers, the root MDS first.
+    pub fn servers(&self) -> Vec<ServerPlan> {
+        let sites = self.sites.iter().enumerate();
+        sites.flat_map(|(place, site)| [self.mds(place, site), self.oss(place, site)]).collect()
+    }
+
+    fn mds(&self, place: usize, site: &SitePlan) -> ServerPlan {
+        let mut settings = self.settings(&site.site, "mds", &site.mds);
+        settings.map_secret = (place == 0).then(|| self.secret.clone());
+        settings.mdt = Some(MdtSettings {
+            index: place as u16,
+            engine: self.engine.clone(),
+            store: None,
+            lease: self.lease.to_string(),
+            freed_keep: "60 s".to_owned(),
+        });
+        ServerPlan {
+            name: format!("mds-{}", site.site),
+            settings,
+            ports: site.mds.clone(),
+            site: site.site.clone(),
+        }
+    }
+
+    fn oss(&self, place: usize, site: &SitePlan) -> ServerPlan {
+        let mut settings = self.settings(&site.site, "oss", &site.oss);
+        settings.ost = osts_of(place)
+            .map(|index| OstSettings {
+                index,
+                path: self.site_dir(&site.site).join(format!("ost{index:04x}")),
+                reserve: "64 MiB".to_owned(),
+                read_only: false,
+            })
+            .collect();
+        ServerPlan {
+            name: format!("oss-{}", site.site),
+            settings,
+            ports: site.oss.clone(),
+            site: site.site.clone(),
+        }
+    }
+
+    fn settings(&self, site: &SiteName, role: &str, ports: &Ports) -> Settings {
+        Settings {
+            fs: FS.to_owned(),
+            site: site.to_string(),
+            state: self.site_dir(site).join(role),
+            listen: ports.address.clone(),
+            admin: ports.admin.clone(),
+            log: "text".to_owned(),
+            map_key: self.key.clone(),
+            map_secret: None,
+            root: self.sites.first().map(|root| root.mds.address.clone()).into_iter().collect(),
+            mdt: None,
+            ost: Vec::new(),
+        }
+    }
+
+    fn site_dir(&self, site: &SiteName) -> PathBuf {
+        site_dir(&self.dir, site)
+    }
+}
+
+/// Where a site's state and data are.
+pub fn site_dir(dir: &Path, site: &SiteName) -> PathBuf {
+    dir.join("sites").join(site.as_str())
+}
+
+pub fn fs_name() -> FsName {
+    FS.parse().expect("the constant is a name")
+}
+
+fn osts_of(place: usize) -> impl Iterator<Item = u16> {
+    (place * OSTS_PER_SITE..(place + 1) * OSTS_PER_SITE).map(|index| index as u16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tieline_types::{MdtIndex, OstIndex};
+
+    fn ports(port: u16) -> Ports {
+        Ports { address: format!("127.0.0.1:{port}"), admin: format!("127.0.0.1:{}", port + 1) }
+    }
+
+    fn plan() -> Plan {
+        let site = |name: &str, port| SitePlan {
+            site: name.parse().unwrap(),
+            mds: ports(port),
+            oss: ports(port + 2),
+        };
+        Plan {
+            dir: "/d".into(),
+            sites: vec![site("uf", 1000), site("fnal", 2000), site("cern", 3000)],
+            engine: "memory".to_owned(),
+            lease: "20 s".parse().unwrap(),
+            key: "00".repeat(32),
+            secret: "/d/keys/extenci.secret".into(),
+        }
+    }
+
+    #[test]
+    fn every_site_has_an_mdt_two_osts_and_a_pool() {
+        let map = plan().map().build().unwrap();
+        assert_eq!(map.mdts.len(), 3);
+        assert!(map.junction_of(MdtIndex(0)).is_none());
+        assert_eq!(map.junction_of(MdtIndex(2)).unwrap().name.to_string(), "cern");
+        let fnal = map.pool(&"fnal".parse().unwrap()).unwrap();
+        assert_eq!(fnal.osts, [OstIndex(2), OstIndex(3)]);
+        assert_eq!(map.ost(OstIndex(5)).unwrap().addresses, ["127.0.0.1:3002"]);
+    }
+
+    #[test]
+    fn only_the_root_mds_has_the_secret() {
+        let servers = plan().servers();
+        let names: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
+        assert_eq!(names, ["mds-uf", "oss-uf", "mds-fnal", "oss-fnal", "mds-cern", "oss-cern"]);
+        let with_secret: Vec<&str> = servers
+            .iter()
+            .filter(|server| server.settings.map_secret.is_some())
+            .map(|server| server.name.as_str())
+            .collect();
+        assert_eq!(with_secret, ["mds-uf"]);
+        let text = toml::to_string(&servers[3].settings).unwrap();
+        let read: Settings = toml::from_str(&text).unwrap();
+        assert_eq!(read.ost[1].index, 3);
+        assert_eq!(read.ost[1].path, Path::new("/d/sites/fnal/ost0003"));
+    }
+
+    #[test]
+    fn sites_that_cannot_be_pools_are_refused() {
+        let names = |list: &[&str]| list.iter().map(|s| s.parse().unwrap()).collect::<Vec<_>>();
+        assert!(check_sites(&names(&["uf", "fnal"])).is_ok());
+        assert!(check_sites(&names(&["uf", "uf"])).is_err());
+        assert!(check_sites(&names(&["a-very-long-site-name"])).is_err());
+    }
+}

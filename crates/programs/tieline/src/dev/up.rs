@@ -1,0 +1,256 @@
+//! `tieline dev up` and `dev mount`.
+
+use crate::dev::netns::{self, Network};
+use crate::dev::plan::{self, Plan, Ports, ServerPlan, SitePlan};
+use crate::dev::state::{Held, Process, State};
+use crate::dev::{Up, control, down, processes};
+use crate::mount::{options, table};
+use anyhow::{Context, bail};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use tieline_auth::MapSigner;
+use tieline_format::Record;
+use tieline_types::SiteName;
+
+/// In a namespace of its own a site may use the same ports as every other.
+const MDS_PORT: u16 = 7640;
+const OSS_PORT: u16 = 7642;
+
+pub fn run(up: &Up) -> anyhow::Result<()> {
+    options::flavor_check(&up.sec)?;
+    plan::check_sites(&up.sites)?;
+    if up.netns {
+        Network::check()?;
+    }
+    let dir = up.dir.path()?;
+    let mut made = Vec::new();
+    make(&dir, &mut made)?;
+    let state = State {
+        fs: plan::FS.to_owned(),
+        key: String::new(),
+        mds: Vec::new(),
+        network: up.netns.then(|| Network::new(&dir)),
+        made,
+        processes: Vec::new(),
+    };
+    let mut held = Held::begin(&dir, state)?;
+    match bring_up(&mut held, up) {
+        Ok(()) => control::print(&held.state, up.json),
+        Err(error) => {
+            if let Err(trouble) = down::take_down(held) {
+                eprintln!("tieline: {}", crate::report::chain(trouble.as_ref()));
+            }
+            Err(error)
+        }
+    }
+}
+
+fn bring_up(held: &mut Held, up: &Up) -> anyhow::Result<()> {
+    let dir = held.dir().to_owned();
+    if let Some(network) = &mut held.state.network {
+        network.make(&up.sites)?;
+    }
+    for folder in ["keys", "logs", "sites"] {
+        std::fs::create_dir(dir.join(folder)).with_context(|| format!("cannot make {folder}"))?;
+        held.state.made.insert(0, dir.join(folder));
+    }
+    let plan = make_plan(&dir, up)?;
+    held.state.key = plan.key.clone();
+    held.state.mds = plan.sites.iter().map(|site| site.mds.address.clone()).collect();
+    write_map(&plan)?;
+    for server in plan.servers() {
+        let process = prepare(held, &server)?;
+        held.state.processes.push(process);
+    }
+    held.save()?;
+    start_servers(held)?;
+    let mount = up.mount.clone().unwrap_or_else(|| dir.join("mnt"));
+    add_mount(held, &mount)?;
+    for site in &up.sites {
+        let at = match site == &up.sites[0] {
+            true => table::mountpoint(&mount),
+            false => table::mountpoint(&mount).join(site.as_str()),
+        };
+        set_pool(&at, site)?;
+    }
+    Ok(())
+}
+
+fn make_plan(dir: &Path, up: &Up) -> anyhow::Result<Plan> {
+    let keys = dir.join("keys");
+    let (key, secret) = crate::verbs::map::keygen(&keys, plan::FS)?;
+    let sites = match up.netns {
+        true => sites_in_namespaces(&up.sites),
+        false => sites_on_loopback(&up.sites)?,
+    };
+    Ok(Plan { dir: dir.to_owned(), sites, engine: up.engine.clone(), lease: up.lease, key, secret })
+}
+
+fn sites_in_namespaces(sites: &[SiteName]) -> Vec<SitePlan> {
+    let ports = |place, port: u16| Ports {
+        address: format!("{}:{port}", netns::address(place)),
+        admin: format!("127.0.0.1:{}", port + 1),
+    };
+    let sites = sites.iter().enumerate();
+    sites
+        .map(|(place, site)| SitePlan {
+            site: site.clone(),
+            mds: ports(place, MDS_PORT),
+            oss: ports(place, OSS_PORT),
+        })
+        .collect()
+}
+
+fn sites_on_loopback(sites: &[SiteName]) -> anyhow::Result<Vec<SitePlan>> {
+    let mut free = free_ports(sites.len() * 4)?.into_iter();
+    let mut ports = || Ports {
+        address: free.next().unwrap_or_default(),
+        admin: free.next().unwrap_or_default(),
+    };
+    Ok(sites
+        .iter()
+        .map(|site| SitePlan { site: site.clone(), mds: ports(), oss: ports() })
+        .collect())
+}
+
+/// Addresses on loopback with ports nobody listens on; kept in the state, so that a restarted server is where it was.
+fn free_ports(count: usize) -> anyhow::Result<Vec<String>> {
+    // All are held until the last is found, so that none is given twice.
+    let listeners: Vec<TcpListener> =
+        (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
+    listeners.iter().map(|listener| Ok(listener.local_addr()?.to_string())).collect()
+}
+
+/// Signs the first map into the root MDS's state directory; everybody else fetches it there.
+fn write_map(plan: &Plan) -> anyhow::Result<()> {
+    let text = plan.map();
+    std::fs::write(plan.dir.join("sites").join("map.toml"), toml::to_string(&text)?)?;
+    let signer: MapSigner =
+        crate::server::settings::secret_open(&plan.secret).map_err(anyhow::Error::msg)?;
+    let root = plan.servers().into_iter().next().context("a federation has a site")?;
+    std::fs::create_dir_all(&root.settings.state)?;
+    let path = root.settings.state.join(crate::server::run::MAP_FILE);
+    std::fs::write(&path, signer.sign(&text.build()?).to_bytes())
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Writes a server's settings and makes its directories.
+fn prepare(held: &Held, server: &ServerPlan) -> anyhow::Result<Process> {
+    let settings = &server.settings;
+    std::fs::create_dir_all(&settings.state)?;
+    for ost in &settings.ost {
+        std::fs::create_dir_all(&ost.path)?;
+    }
+    let role = server.name.split('-').next().unwrap_or_default();
+    let path = plan::site_dir(held.dir(), &server.site).join(format!("{role}.toml"));
+    std::fs::write(&path, toml::to_string(settings)?)
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    let network = held.state.network.as_ref();
+    Ok(Process {
+        name: server.name.clone(),
+        argv: vec!["server".into(), "--settings".into(), path.display().to_string()],
+        log: log_path(held.dir(), &server.name),
+        address: Some(server.ports.address.clone()),
+        admin: server.ports.admin.clone(),
+        mountpoint: None,
+        netns: network.map(|network| network.site(&server.site)),
+        process: None,
+    })
+}
+
+/// The root MDS first, since the others fetch their map there; then all others at once.
+fn start_servers(held: &mut Held) -> anyhow::Result<()> {
+    let mut processes = held.state.processes.iter_mut();
+    if let Some(root) = processes.next() {
+        processes::start(root)?;
+    }
+    for process in processes {
+        processes::spawn(process)?;
+    }
+    held.save()?;
+    held.state.processes.iter().try_for_each(processes::wait_ready)
+}
+
+/// Mounts the federation at one more place.
+fn add_mount(held: &mut Held, mount: &Path) -> anyhow::Result<()> {
+    make(mount, &mut held.state.made)?;
+    let mountpoint = table::mountpoint(mount);
+    if table::is_mounted(&mountpoint) {
+        bail!("something is mounted at {} already", mountpoint.display());
+    }
+    let mounts = held.state.processes.iter().filter(|process| process.mountpoint.is_some());
+    let name = format!("mount-{}", mounts.count());
+    let admin = match held.state.network {
+        Some(_) => format!("127.0.0.1:{}", 7800 + held.state.processes.len()),
+        None => free_ports(1)?.remove(0),
+    };
+    let netns = held.state.network.as_ref().map(Network::clients);
+    let mut list = format!("mapkey={},admin={admin}", held.state.key);
+    if let Some(netns) = &netns {
+        list += &format!(",netns={}", netns.display());
+    }
+    let source = format!("{}:/{}", held.state.mds.join(","), held.state.fs);
+    let argv = ["mount", &source, &mountpoint.to_string_lossy(), "--foreground", "-o", &list];
+    let mut process = Process {
+        argv: argv.map(str::to_owned).to_vec(),
+        log: log_path(held.dir(), &name),
+        name,
+        address: None,
+        admin,
+        mountpoint: Some(mountpoint),
+        netns,
+        process: None,
+    };
+    let started = processes::start(&mut process);
+    held.state.processes.push(process);
+    held.save()?;
+    started
+}
+
+/// `tieline dev mount`.
+pub fn mount_again(dir: &Path, mountpoint: &Path) -> anyhow::Result<()> {
+    let mut held = Held::open(dir)?;
+    let mount = std::path::absolute(mountpoint)?;
+    if let Err(error) = add_mount(&mut held, &mount) {
+        if let Some(mut process) =
+            held.state.processes.pop_if(|p| p.mountpoint.is_some() && !p.is_alive())
+        {
+            let _ = processes::end(&mut process);
+            held.save()?;
+        }
+        return Err(error);
+    }
+    Ok(())
+}
+
+/// New files at a site lie at that site.
+fn set_pool(directory: &Path, site: &SiteName) -> anyhow::Result<()> {
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let mut command = Command::new(program);
+    command.args(["setstripe", "-p", site.as_str()]).arg(directory).stdin(Stdio::null());
+    let output = command.output()?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("cannot give {} its pool: {}", directory.display(), said.trim());
+    }
+    Ok(())
+}
+
+fn log_path(dir: &Path, name: &str) -> PathBuf {
+    dir.join("logs").join(format!("{name}.log"))
+}
+
+/// Makes a directory and notes each level that was not there before, deepest first.
+fn make(dir: &Path, made: &mut Vec<PathBuf>) -> anyhow::Result<()> {
+    // A dead mount is there, though every look at it fails.
+    if dir.is_dir() || table::is_mounted(dir) {
+        return Ok(());
+    }
+    let missing = dir.ancestors().take_while(|path| !path.exists());
+    let missing: Vec<PathBuf> = missing.map(Path::to_owned).collect();
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    let place = made.len();
+    made.splice(place..place, missing);
+    Ok(())
+}

@@ -1,0 +1,154 @@
+//! What a verb is pointed at: a path below a mount, or `tieline://HOST[:PORT]/FS/path`.
+//!
+//! A path below a mount is looked up in the registry of mounts, so that verbs talk to the same servers, from the same network
+//! namespace, with the same key, but without going through the mount.
+
+use crate::mount::registry::{self, Entry};
+use crate::report::Usage;
+use crate::source::Source;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+use tieline_types::FsName;
+
+/// A place in a file system, and how to get there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Location {
+    /// Servers, file system, and the directory that `path` starts from.
+    pub source: Source,
+    /// Without slashes at its ends.
+    pub path: Vec<u8>,
+    pub netns: Option<PathBuf>,
+    /// Digits or a path.
+    pub mapkey: Option<String>,
+    /// Where the source is mounted, if it is.
+    pub mountpoint: Option<PathBuf>,
+    /// As it was typed, for messages.
+    pub text: String,
+}
+
+impl Location {
+    /// What the words of a command line mean.
+    pub fn find(typed: &OsStr) -> Result<Self, Usage> {
+        let text = typed.to_string_lossy().into_owned();
+        if text.starts_with("tieline://") {
+            return Self::from_url(&text);
+        }
+        let path = absolute(Path::new(typed));
+        match registry::covering(&path) {
+            Some((entry, rest)) => Self::from_entry(&entry, rest.as_os_str().as_bytes(), text),
+            None => Err(Usage(format!(
+                "`{text}` is not below a tieline mount: name a path that is, \
+                 or tieline://HOST[:PORT]/FS/path"
+            ))),
+        }
+    }
+
+    /// The file system that operators' commands are about: the one of `typed` if given, else the one that is mounted here.
+    pub fn find_fs(typed: Option<&OsStr>, fs: Option<&FsName>) -> Result<Self, Usage> {
+        if let Some(typed) = typed {
+            let location = Self::find(typed)?;
+            return match fs {
+                Some(fs) if *fs != location.source.fs => Err(Usage(format!(
+                    "`{}` is in /{}, not in /{fs}",
+                    location.text, location.source.fs
+                ))),
+                _ => Ok(location),
+            };
+        }
+        let mut mounted: Vec<(Entry, Source)> = Vec::new();
+        for entry in registry::all() {
+            let source: Source = entry.source.parse()?;
+            let is_meant = fs.is_none_or(|fs| source.fs == *fs);
+            // Several mounts of one federation are one; two federations may use one name.
+            if is_meant && !mounted.iter().any(|(known, _)| known.mapkey == entry.mapkey) {
+                mounted.push((entry, source));
+            }
+        }
+        match mounted.as_slice() {
+            [(entry, source)] => Self::from_entry(entry, b"", format!("/{}", source.fs)),
+            [] => Err(Usage(
+                "no such file system is mounted here: give --fs tieline://HOST[:PORT]/FS".into(),
+            )),
+            _ => Err(Usage(
+                "several file systems are mounted here: say which with --fs PATH-BELOW-IT".into(),
+            )),
+        }
+    }
+
+    fn from_url(text: &str) -> Result<Self, Usage> {
+        let source = Source::from_url(text)?;
+        Ok(Self {
+            path: source.directory.as_bytes().to_vec(),
+            netns: None,
+            mapkey: site_key(&source.fs),
+            mountpoint: None,
+            text: text.to_owned(),
+            source: source.whole(),
+        })
+    }
+
+    fn from_entry(entry: &Entry, rest: &[u8], text: String) -> Result<Self, Usage> {
+        Ok(Self {
+            source: entry.source.parse()?,
+            path: rest.to_vec(),
+            netns: entry.netns.clone(),
+            mapkey: Some(entry.mapkey.clone()),
+            mountpoint: Some(entry.mountpoint.clone()),
+            text,
+        })
+    }
+
+    /// Can both be reached through one session?
+    pub fn is_together_with(&self, other: &Self) -> bool {
+        (&self.source, &self.netns, &self.mapkey) == (&other.source, &other.netns, &other.mapkey)
+    }
+}
+
+/// Where a site keeps the key of a federation, if it does.
+pub fn site_key(fs: &FsName) -> Option<String> {
+    let path = format!("/etc/tieline/{fs}.key");
+    Path::new(&path).exists().then_some(path)
+}
+
+/// Absolute, with the kernel's view of everything but the last component, which may be a symlink that is meant itself.
+pub fn absolute(path: &Path) -> PathBuf {
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    if let (Some(parent), Some(name)) = (whole.parent(), whole.file_name())
+        && let Ok(parent) = parent.canonicalize()
+    {
+        return parent.join(name);
+    }
+    let mut clean = PathBuf::new();
+    for component in whole.components() {
+        match component {
+            Component::ParentDir => drop(clean.pop()),
+            other => clean.push(other),
+        }
+    }
+    clean
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_need_no_mount() {
+        let location = Location::find("tieline://h:1/extenci/a/b".as_ref()).unwrap();
+        assert_eq!(location.path, b"a/b");
+        assert_eq!(location.source.to_string(), "h:1:/extenci");
+        assert!(Location::find("/nowhere/at/all".as_ref()).is_err());
+    }
+
+    #[test]
+    fn the_last_component_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let real = dir.path().canonicalize().unwrap();
+        std::fs::create_dir(real.join("d")).unwrap();
+        std::os::unix::fs::symlink("d", real.join("link")).unwrap();
+        assert_eq!(absolute(&real.join("d/../link")), real.join("link"));
+        assert_eq!(absolute(&real.join("link/x")), real.join("d/x"));
+        assert_eq!(absolute(Path::new("/a/../nowhere/../b/x/y")), Path::new("/b/x/y"));
+    }
+}

@@ -1,0 +1,166 @@
+//! `tieline mount` and `tieline umount`.
+//!
+//! Mounting starts this program again as a daemon, which says on its standard output that it is mounted, or why not
+//! ([`daemon`]). The daemon keeps an entry in the [`registry`] of mounts for as long as it lives. Unmounting takes the mount
+//! out of the tree and waits until the daemon has committed everything and is gone.
+//!
+//! * [`options`]: what stands behind `-o`. * [`table`]: the kernel's table of mounts.
+//! * [`helper`]: the same by the words of mount(8) and umount(8).
+
+pub mod daemon;
+pub mod helper;
+pub mod options;
+pub mod registry;
+pub mod table;
+
+use crate::mount::options::Options;
+use crate::source::Source;
+use anyhow::{Context, anyhow, bail};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Longest wait for a daemon that has been unmounted and still commits.
+const DRAIN_PATIENCE: Duration = Duration::from_secs(300);
+/// What the daemon prints when it is mounted.
+pub const READY: &str = "mounted";
+
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// HOST[:PORT][,HOST2[:PORT]]:/FS[/dir]
+    pub source: Source,
+    /// Where it shall appear
+    pub mountpoint: PathBuf,
+    /// ro, wait=SPAN, interactive, sec=FLAVOR, mapkey=KEY, admin=HOST:PORT, log=FILE, pidfile=FILE, netns=NAME,
+    /// and what fstab carries
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    pub options: Vec<String>,
+    /// Stay in the foreground, and log to standard error
+    #[arg(long)]
+    pub foreground: bool,
+    /// This is the daemon: say on standard output when it is mounted
+    #[arg(long, hide = true)]
+    pub daemon: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub struct UmountArgs {
+    /// Take it out of the tree even if it is in use
+    #[arg(short, long)]
+    pub lazy: bool,
+    /// Where it is mounted
+    #[arg(required = true)]
+    pub mountpoints: Vec<PathBuf>,
+}
+
+/// `tieline mount`.
+pub fn run(args: Args, is_log_json: bool) -> anyhow::Result<()> {
+    let options = Options::parse(args.options.iter().map(String::as_str))?;
+    let mountpoint = table::mountpoint(&args.mountpoint);
+    if args.foreground || args.daemon {
+        return daemon::run(daemon::Task {
+            source: args.source,
+            mountpoint,
+            options,
+            is_daemon: args.daemon,
+            is_log_json,
+        });
+    }
+    check(&mountpoint)?;
+    start_daemon(&args, &mountpoint, &options, is_log_json)
+}
+
+/// What the kernel would say less clearly.
+fn check(mountpoint: &Path) -> anyhow::Result<()> {
+    let shown = mountpoint.display();
+    if let Some(entry) = registry::at(mountpoint).filter(|_| table::is_mounted(mountpoint)) {
+        bail!("{} is mounted at {shown} already (pid {})", entry.source, entry.process.pid);
+    }
+    match std::fs::metadata(mountpoint) {
+        Ok(metadata) if metadata.is_dir() => Ok(()),
+        Ok(_) => bail!("{shown} is not a directory"),
+        Err(error) => Err(error).with_context(|| format!("cannot mount at {shown}")),
+    }
+}
+
+/// Starts this program again in the background, and waits until it is mounted.
+fn start_daemon(
+    args: &Args,
+    mountpoint: &Path,
+    options: &Options,
+    is_log_json: bool,
+) -> anyhow::Result<()> {
+    let log_path = options.log.clone().unwrap_or_else(|| default_log(mountpoint));
+    if let Some(folder) = log_path.parent() {
+        std::fs::create_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
+    }
+    let log = std::fs::File::options().create(true).append(true).open(&log_path);
+    let log = log.with_context(|| format!("cannot open log {}", log_path.display()))?;
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let mut command = Command::new(program);
+    command.args(["mount", "--daemon"]).arg(args.source.to_string()).arg(mountpoint);
+    command.args(args.options.iter().flat_map(|list| ["-o", list]));
+    if is_log_json {
+        command.arg("--log-json");
+    }
+    command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+    let mut child = command.spawn().context("cannot start the mount's daemon")?;
+    let mut said = String::new();
+    if let Some(mut stdout) = child.stdout.take() {
+        stdout.read_to_string(&mut said)?;
+    }
+    if said.trim() == READY {
+        return Ok(());
+    }
+    // It said why not, and is about to end.
+    let _ = child.wait();
+    match said.trim() {
+        "" => Err(anyhow!("the mount's daemon ended: see {}", log_path.display())),
+        why => Err(anyhow!("{why}")),
+    }
+}
+
+/// `/var/log/tieline/mount-extenci.log`, or in the user's state directory.
+fn default_log(mountpoint: &Path) -> PathBuf {
+    let name = mountpoint.to_string_lossy().trim_matches('/').replace('/', "-");
+    let file = format!("mount-{name}.log");
+    if rustix::process::geteuid().is_root() {
+        return Path::new("/var/log/tieline").join(file);
+    }
+    let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
+    let state = state.or_else(|| std::env::home_dir().map(|home| home.join(".local/state")));
+    state.unwrap_or_else(std::env::temp_dir).join("tieline").join(file)
+}
+
+/// `tieline umount`.
+pub fn umount(args: &UmountArgs) -> anyhow::Result<()> {
+    args.mountpoints.iter().try_for_each(|path| umount_one(path, args.lazy))
+}
+
+fn umount_one(path: &Path, is_lazy: bool) -> anyhow::Result<()> {
+    let mountpoint = table::mountpoint(path);
+    let entry = registry::at(&mountpoint);
+    let shown = mountpoint.display();
+    if !table::is_mounted(&mountpoint) && entry.is_none() {
+        bail!("nothing is mounted at {shown}");
+    }
+    if table::is_mounted(&mountpoint) {
+        if is_lazy {
+            table::detach(&mountpoint)?;
+        } else {
+            table::unmount(&mountpoint)
+                .with_context(|| format!("{shown} may be in use: see `fuser -m {shown}`"))?;
+        }
+    }
+    let Some(entry) = entry else { return Ok(()) };
+    // A detached mount ends when its last user leaves: nobody should have to wait for that.
+    if !is_lazy && !entry.process.wait_end(DRAIN_PATIENCE) {
+        bail!(
+            "{shown} is unmounted, but what was written is not yet at its servers: \
+             its daemon (pid {}) goes on",
+            entry.process.pid
+        );
+    }
+    Ok(())
+}

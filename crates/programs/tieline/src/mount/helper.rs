@@ -1,0 +1,108 @@
+//! The words that mount(8) and umount(8) use: `mount.tieline SOURCE TARGET [-sfnv] [-o OPTIONS]`.
+
+use crate::mount::{Args, UmountArgs};
+use crate::report::Usage;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// `mount.tieline`.
+pub fn mount(words: &[OsString]) -> anyhow::Result<()> {
+    let call = MountCall::parse(words)?;
+    if call.is_fake {
+        return Ok(());
+    }
+    let args = Args {
+        source: call.source.parse()?,
+        mountpoint: call.target.into(),
+        options: call.options,
+        foreground: false,
+        daemon: false,
+    };
+    crate::mount::run(args, false)
+}
+
+/// `umount.tieline TARGET [-flnrv]`.
+pub fn umount(words: &[OsString]) -> anyhow::Result<()> {
+    let mut args = UmountArgs { lazy: false, mountpoints: Vec::new() };
+    let mut words = words.iter().skip(1);
+    while let Some(word) = words.next() {
+        let text = word.to_string_lossy();
+        match text.as_ref() {
+            // umount(8) names the type and the namespace with a word of their own.
+            "-t" | "-N" => drop(words.next()),
+            flags if flags.starts_with('-') => args.lazy |= flags.contains('l'),
+            _ => args.mountpoints.push(PathBuf::from(word)),
+        }
+    }
+    if args.mountpoints.is_empty() {
+        return Err(Usage("umount.tieline TARGET [-flnrv]".into()).into());
+    }
+    crate::mount::umount(&args)
+}
+
+/// What mount(8) said.
+#[derive(Default, Debug, PartialEq, Eq)]
+struct MountCall {
+    source: String,
+    target: OsString,
+    options: Vec<String>,
+    is_fake: bool,
+}
+
+impl MountCall {
+    fn parse(words: &[OsString]) -> Result<Self, Usage> {
+        let usage = || Usage("mount.tieline SOURCE TARGET [-sfnv] [-o OPTIONS]".into());
+        let mut call = Self::default();
+        let mut places = Vec::new();
+        let mut is_sloppy = false;
+        let mut words = words.iter().skip(1);
+        while let Some(word) = words.next() {
+            let text = word.to_string_lossy().into_owned();
+            match text.as_str() {
+                "-o" => {
+                    let list = words.next().ok_or_else(usage)?;
+                    call.options.push(list.to_string_lossy().into_owned());
+                }
+                "-t" | "-N" => drop(words.next()),
+                flags if flags.starts_with('-') => {
+                    call.is_fake |= flags.contains('f');
+                    is_sloppy |= flags.contains('s');
+                }
+                _ => places.push(word.clone()),
+            }
+        }
+        let [source, target] = places.as_slice() else { return Err(usage()) };
+        call.source = source.to_string_lossy().into_owned();
+        call.target = target.clone();
+        if is_sloppy {
+            // Options that nobody knows are to be overlooked.
+            let words = call.options.iter().flat_map(|list| list.split(','));
+            let known = words.filter(|word| crate::mount::options::Options::parse([*word]).is_ok());
+            call.options = vec![known.collect::<Vec<_>>().join(",")];
+        }
+        Ok(call)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<MountCall, Usage> {
+        let words: Vec<OsString> = line.split(' ').map(Into::into).collect();
+        MountCall::parse(&words)
+    }
+
+    #[test]
+    fn mounts_words_are_understood() {
+        let call = parse("mount.tieline h:/extenci /mnt -v -n -o rw,noatime,sec=null").unwrap();
+        assert_eq!((call.source.as_str(), call.target.to_str()), ("h:/extenci", Some("/mnt")));
+        assert_eq!(call.options, ["rw,noatime,sec=null"]);
+        assert!(!call.is_fake);
+        assert!(parse("mount.tieline h:/e /mnt -f").unwrap().is_fake);
+        let sloppy = parse("mount.tieline h:/e /mnt -s -o ro,frobnicate").unwrap();
+        assert_eq!(sloppy.options, ["ro"]);
+        assert!(parse("mount.tieline h:/e").is_err());
+        assert!(parse("mount.tieline h:/e /mnt -o").is_err());
+    }
+}

@@ -1,0 +1,161 @@
+//! What stands behind `-o`: our own options, and those of mount(8) that fstab may carry.
+
+use crate::report::Usage;
+use std::path::PathBuf;
+use std::time::Duration;
+use tieline_types::Span;
+use tieline_wire::Flavor;
+
+/// The wait for a server that does not answer, unless told otherwise; with `interactive`.
+const WAIT_DEFAULT: Duration = Duration::from_secs(15 * 60);
+const WAIT_INTERACTIVE: Duration = Duration::from_secs(30);
+
+/// Options of a mount.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Options {
+    pub is_read_only: bool,
+    pub no_suid: bool,
+    pub no_dev: bool,
+    pub no_exec: bool,
+    pub wait: Duration,
+    pub admin: Option<String>,
+    pub log: Option<PathBuf>,
+    pub pidfile: Option<PathBuf>,
+    pub netns: Option<PathBuf>,
+    /// Digits or a path.
+    pub mapkey: Option<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            is_read_only: false,
+            // As for every network file system: whoever holds the servers must not become root here.
+            no_suid: true,
+            no_dev: true,
+            no_exec: false,
+            wait: WAIT_DEFAULT,
+            admin: None,
+            log: None,
+            pidfile: None,
+            netns: None,
+            mapkey: None,
+        }
+    }
+}
+
+impl Options {
+    /// Reads `ro,wait=30 s,…`, as often as `-o` was given.
+    pub fn parse<'a>(lists: impl IntoIterator<Item = &'a str>) -> Result<Self, Usage> {
+        let mut options = Self::default();
+        let words = lists.into_iter().flat_map(|list| list.split(','));
+        for word in words.filter(|word| !word.is_empty()) {
+            let (key, value) = match word.split_once('=') {
+                Some((key, value)) => (key, Some(value)),
+                None => (word, None),
+            };
+            options.set(word, key, value)?;
+        }
+        Ok(options)
+    }
+
+    fn set(&mut self, word: &str, key: &str, value: Option<&str>) -> Result<(), Usage> {
+        match (key, value) {
+            ("ro", None) => self.is_read_only = true,
+            ("rw", None) => self.is_read_only = false,
+            ("suid", None) => self.no_suid = false,
+            ("nosuid", None) => self.no_suid = true,
+            ("dev", None) => self.no_dev = false,
+            ("nodev", None) => self.no_dev = true,
+            ("exec", None) => self.no_exec = false,
+            ("noexec", None) => self.no_exec = true,
+            ("interactive", None) => self.wait = WAIT_INTERACTIVE,
+            ("wait", Some(value)) => {
+                let span: Span = value.parse().map_err(|e| Usage(format!("-o {word}: {e}")))?;
+                self.wait = span.0;
+            }
+            ("sec", Some(value)) => flavor_check(value)?,
+            ("admin", Some(value)) => self.admin = Some(value.to_owned()),
+            ("log", Some(value)) => self.log = Some(value.into()),
+            ("pidfile", Some(value)) => self.pidfile = Some(value.into()),
+            ("netns", Some(value)) => self.netns = Some(crate::namespace::path(value)),
+            ("mapkey", Some(value)) => self.mapkey = Some(value.to_owned()),
+            _ if is_of_mount(key) => (),
+            _ => return Err(Usage(format!("mount option `{word}` is not known"))),
+        }
+        Ok(())
+    }
+}
+
+/// Options that concern mount(8), systemd or the kernel, and change nothing here.
+fn is_of_mount(key: &str) -> bool {
+    const KNOWN: &[&str] = &[
+        "defaults",
+        "auto",
+        "noauto",
+        "user",
+        "nouser",
+        "users",
+        "owner",
+        "group",
+        "_netdev",
+        "nofail",
+        "async",
+        "sync",
+        "dirsync",
+        "atime",
+        "noatime",
+        "diratime",
+        "nodiratime",
+        "relatime",
+        "norelatime",
+        "strictatime",
+        "lazytime",
+        "nolazytime",
+        "iversion",
+        "noiversion",
+        "silent",
+        "loud",
+        "comment",
+        "allow_other",
+    ];
+    key.starts_with("x-") || key.starts_with("X-") || KNOWN.contains(&key)
+}
+
+/// Only flavors that this build has.
+pub fn flavor_check(name: &str) -> Result<(), Usage> {
+    match Flavor::ALL.iter().find(|flavor| flavor.name() == name) {
+        Some(Flavor::Null) => Ok(()),
+        Some(flavor) => Err(Usage(format!(
+            "sec={}: this build has no Kerberos yet, only sec=null",
+            flavor.name()
+        ))),
+        None => Err(Usage(format!("sec={name}: flavors are null, krb5n, krb5a, krb5i, krb5p"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_ours_and_of_fstab() {
+        let lists = ["rw,_netdev,nofail,x-systemd.automount,wait=90 s", "ro,sec=null,netns=wn"];
+        let options = Options::parse(lists).unwrap();
+        assert!(options.is_read_only && options.no_suid);
+        assert_eq!(options.wait, Duration::from_secs(90));
+        assert_eq!(options.netns, Some("/run/netns/wn".into()));
+        let interactive = Options::parse(["interactive,suid,mapkey=/etc/tieline/e.key"]).unwrap();
+        assert_eq!(interactive.wait, Duration::from_secs(30));
+        assert!(!interactive.no_suid);
+    }
+
+    #[test]
+    fn wrong_options_are_named() {
+        let error = |list| Options::parse([list]).unwrap_err().0;
+        assert!(error("rdonly").contains("`rdonly`"));
+        assert!(error("sec=krb5p").contains("no Kerberos yet"));
+        assert!(error("sec=rot13").contains("rot13"));
+        assert!(error("wait=soon").contains("wait=soon"));
+    }
+}

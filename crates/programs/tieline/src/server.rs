@@ -1,0 +1,179 @@
+//! The server: an MDT, OSTs, or both, behind one port.
+//!
+//! [`settings`] is what the operator says, [`run`] opens what it names and waits for the signal to stop. This file plugs the
+//! rooms together from [`Parts`], whether those are real or simulated: the namespace ([`tieline_meta::Mdt`]) and the chunks
+//! ([`tieline_data::ChunkService`]) stand behind one [`node::Node`], which the network serves.
+//!
+//! * [`node`]: greets sessions and hands each request to its room.
+//! * [`connections`]: which session is reached over which connection; recalls and notices leave through it.
+//! * [`peers`]: channels to other servers; deletions and questions after OSTs leave through it.
+//! * [`maps`]: the federation map: kept on disk, changed where its key is, followed elsewhere.
+//!
+//! Invariants: nothing is served before the map and the store are open; a server that is cut off serves what it holds.
+
+pub mod connections;
+pub mod maps;
+pub mod node;
+pub mod peers;
+pub mod run;
+pub mod settings;
+
+use crate::server::connections::Connections;
+use crate::server::maps::MapKeeper;
+use crate::server::node::Node;
+use crate::server::peers::Peers;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tieline_auth::Rule;
+use tieline_data::{ChunkService, TargetParts};
+use tieline_kv::Store;
+use tieline_meta::Mdt;
+use tieline_net::{Dialer, Server, ServerSettings};
+use tieline_telemetry::health::Health;
+use tieline_types::{FsName, OstIndex, Uid};
+use tieline_wire::Notice;
+use tieline_world::{Listener, World};
+use tokio::task::JoinHandle;
+
+/// How often OSSs are asked how their OSTs are.
+const POLL_EVERY: Duration = Duration::from_secs(5);
+
+/// What a server is made of.
+pub struct Parts {
+    /// For people: `mds-uf`.
+    pub name: String,
+    pub fs: FsName,
+    pub rule: Rule,
+    pub world: World,
+    pub dialer: Arc<dyn Dialer>,
+    pub map: Arc<MapKeeper>,
+    pub mdt: Option<MdtParts>,
+    pub osts: BTreeMap<OstIndex, TargetParts>,
+    pub health: Health,
+    /// Who may change the federation map, beside root.
+    pub operator: Uid,
+}
+
+/// The MDT of a server.
+pub struct MdtParts {
+    pub settings: tieline_meta::Settings,
+    pub store: Arc<dyn Store>,
+}
+
+/// A server at work. Dropping it stops it where it stands.
+pub struct Running {
+    server: Server,
+    peers: Arc<Peers>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+/// Starts a server on a port that is already open.
+pub async fn start(
+    parts: Parts,
+    listener: Box<dyn Listener>,
+) -> Result<Running, tieline_meta::StartError> {
+    let connections = Arc::new(Connections::default());
+    let chunks = (!parts.osts.is_empty()).then(|| ChunkService::new(parts.osts));
+    let peers = Arc::new(Peers::new(peers::Parts {
+        name: parts.name.clone(),
+        fs: parts.fs.clone(),
+        rule: parts.rule,
+        world: parts.world.clone(),
+        dialer: parts.dialer,
+        map: parts.map.cell().clone(),
+        role: if parts.mdt.is_some() {
+            tieline_wire::PeerRole::Mds
+        } else {
+            tieline_wire::PeerRole::Oss
+        },
+        chunks: chunks.clone(),
+    }));
+    let mdt = match parts.mdt {
+        Some(MdtParts { settings, store }) => {
+            let parts = tieline_meta::Parts {
+                store,
+                world: parts.world.clone(),
+                map: parts.map.cell().clone(),
+                recaller: connections.clone(),
+                remover: peers.clone(),
+            };
+            Some(Mdt::start(parts, settings).await?)
+        }
+        None => None,
+    };
+    let node = Arc::new(Node {
+        name: parts.name,
+        fs: parts.fs,
+        rule: parts.rule,
+        operator: parts.operator,
+        boot: parts.world.random(),
+        world: parts.world,
+        connections: connections.clone(),
+        map: parts.map.clone(),
+        mdt: mdt.clone(),
+        chunks,
+    });
+    let mut tasks = vec![
+        tokio::spawn(watch_osts(peers.clone(), mdt.clone(), parts.health.clone())),
+        tokio::spawn(spread_map(parts.map.clone(), connections, peers.clone())),
+    ];
+    if let Some(mdt) = mdt {
+        tasks.push(tokio::spawn(mdt.run()));
+    }
+    if !parts.map.is_signer() {
+        tasks.push(tokio::spawn(maps::follow(parts.map, peers.clone())));
+    }
+    let server = Server::start(listener, node, ServerSettings::default());
+    parts.health.set_ready(true);
+    Ok(Running { server, peers, tasks })
+}
+
+impl Running {
+    /// Ends all connections and background work in good order.
+    pub async fn stop(self) {
+        self.server.stop();
+        self.peers.close().await;
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Asks all OSSs how their OSTs are, and tells the MDT and `/health`.
+async fn watch_osts(peers: Arc<Peers>, mdt: Option<Arc<Mdt>>, health: Health) {
+    loop {
+        let states = match mdt {
+            Some(_) => peers.ask_all().await,
+            None => peers.ask_own().await,
+        };
+        for own in peers.ask_own().await {
+            match own.trouble {
+                Some(trouble) => health.degrade(&own.ost.label(), trouble),
+                None => health.recover(&own.ost.label()),
+            }
+        }
+        if let Some(mdt) = &mdt {
+            mdt.observe(states);
+            match mdt.trouble() {
+                Some((kind, detail)) => health.degrade("mdt", format!("{kind}: {detail}")),
+                None => health.recover("mdt"),
+            }
+        }
+        tokio::time::sleep(POLL_EVERY).await;
+    }
+}
+
+/// Tells everybody who is connected that there is a newer map.
+async fn spread_map(map: Arc<MapKeeper>, connections: Arc<Connections>, peers: Arc<Peers>) {
+    let mut newer = map.cell().subscribe();
+    while newer.changed().await.is_ok() {
+        let version = newer.borrow_and_update().map.version;
+        tracing::info!(%version, "federation map changed");
+        peers.prune();
+        connections.tell_all(Notice::MapChanged(version));
+    }
+}

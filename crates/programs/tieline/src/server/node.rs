@@ -1,0 +1,208 @@
+//! One port, all roles: greets sessions and hands each request to its room.
+//!
+//! A client's session with an MDS is the MDT's affair and survives restarts. Everybody else is a *visitor*: other servers, and
+//! clients of a server that holds OSTs only. Whatever a visitor may ask can be asked twice, so visitors need no memory:
+//! a session a visitor names is always resumed, even after a restart.
+//!
+//! Invariants: session numbers of visitors have their highest bit set, those of an MDT never have; only another server
+//! may delete chunks; only an operator, at the server with the key, changes the map.
+
+use crate::server::connections::Connections;
+use crate::server::maps::MapKeeper;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
+use tieline_auth::Rule;
+use tieline_data::ChunkService;
+use tieline_meta::{Asker, Mdt};
+use tieline_net::{CallContext, Notifier, Reply, Response, Service};
+use tieline_types::{Caller, ErrorKind, FsName, Grant, SessionId, Uid};
+use tieline_wire::federation::{EditMap, EditMapReply, GetMap};
+use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
+use tieline_wire::{Failure, Flavor, Hello, PeerRole, Refusal, Request, Welcome};
+use tieline_world::World;
+
+/// Set in the session numbers of visitors.
+const VISITOR: u64 = 1 << 63;
+/// Visitors hold no leases; this only says how often they should be heard.
+const VISITOR_LEASE: Duration = Duration::from_secs(20);
+/// Calls from this number on are answered by the chunk service.
+const FIRST_CHUNK_CALL: u16 = 100;
+
+/// A server as the network sees it.
+pub struct Node {
+    pub name: String,
+    pub fs: FsName,
+    pub rule: Rule,
+    pub operator: Uid,
+    pub boot: u64,
+    pub world: World,
+    pub connections: Arc<Connections>,
+    pub map: Arc<MapKeeper>,
+    pub mdt: Option<Arc<Mdt>>,
+    pub chunks: Option<Arc<ChunkService>>,
+}
+
+/// What a welcome says of a session.
+struct Greeting {
+    session: SessionId,
+    grant: Grant,
+    is_resumed: bool,
+    boot: u64,
+    lease: Duration,
+}
+
+#[async_trait::async_trait]
+impl Service for Node {
+    async fn welcome(&self, hello: &Hello, peer: &str) -> Result<Welcome, Refusal> {
+        let (version, flavor) = self.agree(hello)?;
+        let greeting = match (&self.mdt, hello.role) {
+            (Some(mdt), PeerRole::Client) => greet_client(mdt, hello).await?,
+            _ => self.greet_visitor(hello),
+        };
+        let resumed = if greeting.is_resumed { "resumed" } else { "new" };
+        tracing::debug!(
+            peer, from = %hello.description, session = %greeting.session, "{resumed} session"
+        );
+        Ok(Welcome {
+            version,
+            session: greeting.session,
+            is_resumed: greeting.is_resumed,
+            grant: greeting.grant,
+            boot: greeting.boot,
+            lease_ms: u32::try_from(greeting.lease.as_millis()).unwrap_or(u32::MAX),
+            flavor,
+            features: 0,
+            server: self.name.clone(),
+            map: self.map.cell().current().map.version,
+        })
+    }
+
+    fn connected(&self, session: SessionId, notifier: Notifier) {
+        self.connections.add(session, notifier);
+    }
+
+    async fn call(&self, context: CallContext, request: Request, bulk: Bytes) -> Response {
+        match request {
+            Request::GetMap(_) => Ok(Reply::new::<GetMap>(&self.map.reply())),
+            Request::EditMap(message) => self.edit_map(&context.envelope.caller, message).await,
+            request if request.op().number() >= FIRST_CHUNK_CALL => {
+                self.call_chunks(context.session, request, bulk).await
+            }
+            request => self.call_mdt(context, request).await,
+        }
+    }
+
+    fn heard(&self, session: SessionId) {
+        if let Some(mdt) = self.mdt_of(session) {
+            mdt.heard(session);
+        }
+    }
+
+    fn disconnected(&self, session: SessionId) {
+        self.connections.remove(session);
+        if let Some(mdt) = self.mdt_of(session) {
+            mdt.disconnected(session);
+        }
+    }
+
+    async fn goodbye(&self, session: SessionId) {
+        let Some(mdt) = self.mdt_of(session) else { return };
+        if let Err(failure) = mdt.end_session(session).await {
+            tracing::warn!(%session, %failure, "session could not be ended; it will expire");
+        }
+    }
+}
+
+impl Node {
+    /// What both ends can speak, and how it is protected.
+    fn agree(&self, hello: &Hello) -> Result<(u16, Flavor), Refusal> {
+        let version = hello.version_newest.min(VERSION);
+        if version < VERSION_OLDEST || version < hello.version_oldest {
+            let detail = format!("{} speaks {VERSION_OLDEST} to {VERSION}", self.name);
+            return Err(refusal(ErrorKind::VersionMismatch, detail));
+        }
+        if hello.fs != self.fs {
+            let detail = format!("{} serves /{}, not /{}", self.name, self.fs, hello.fs);
+            return Err(refusal(ErrorKind::NotFound, detail));
+        }
+        let flavor = self.rule.agree(hello);
+        let flavor = flavor.map_err(|e| refusal(ErrorKind::Unauthenticated, e.to_string()))?;
+        Ok((version, flavor))
+    }
+
+    fn greet_visitor(&self, hello: &Hello) -> Greeting {
+        let offered = hello.session.filter(|session| session.0 & VISITOR != 0);
+        // Which kind of visitor it is goes into the number, so that calls need no table of sessions.
+        let role = if hello.role == PeerRole::Client { 0 } else { 1 };
+        let fresh = SessionId((self.world.random() & !1) | VISITOR | role);
+        Greeting {
+            session: offered.unwrap_or(fresh),
+            grant: Grant(0),
+            is_resumed: offered.is_some(),
+            boot: self.boot,
+            lease: VISITOR_LEASE,
+        }
+    }
+
+    fn mdt_of(&self, session: SessionId) -> Option<&Arc<Mdt>> {
+        self.mdt.as_ref().filter(|_| session.0 & VISITOR == 0)
+    }
+
+    async fn edit_map(&self, caller: &Caller, message: EditMap) -> Response {
+        if !caller.is_root() && caller.uid != self.operator {
+            let detail = format!(
+                "uid {} may not change the federation map: root, or the user that {} runs as, may",
+                caller.uid, self.name
+            );
+            return Err(Failure::new(ErrorKind::NotPermitted, detail));
+        }
+        let version = self.map.edit(&message.edit).await?;
+        Ok(Reply::new::<EditMap>(&EditMapReply { version }))
+    }
+
+    async fn call_mdt(&self, context: CallContext, request: Request) -> Response {
+        let Some(mdt) = self.mdt_of(context.session) else {
+            let detail = format!("{} answers no namespace calls here", self.name);
+            return Err(Failure::new(ErrorKind::WrongServer, detail));
+        };
+        let asker = Asker {
+            session: context.session,
+            number: context.number,
+            caller: context.envelope.caller,
+            answered_below: context.envelope.answered_below,
+        };
+        let body = mdt.call(&asker, request).await?;
+        Ok(Reply { body, ..Reply::default() })
+    }
+
+    async fn call_chunks(&self, session: SessionId, request: Request, bulk: Bytes) -> Response {
+        let Some(chunks) = &self.chunks else {
+            let detail = format!("{} holds no OST", self.name);
+            return Err(Failure::new(ErrorKind::WrongServer, detail));
+        };
+        let is_server = session.0 & VISITOR != 0 && session.0 & 1 == 1;
+        if matches!(request, Request::DeleteChunks(_)) && !is_server {
+            let detail = "only the MDS of a chunk deletes it".to_owned();
+            return Err(Failure::new(ErrorKind::NotPermitted, detail));
+        }
+        let (body, bulk) = chunks.call(request, bulk).await?;
+        Ok(Reply { body, bulk })
+    }
+}
+
+async fn greet_client(mdt: &Mdt, hello: &Hello) -> Result<Greeting, Refusal> {
+    let opened = mdt.open_session(hello.client, hello.session, &hello.description).await;
+    let opened = opened.map_err(|failure| refusal(failure.kind, failure.detail))?;
+    Ok(Greeting {
+        session: opened.session,
+        grant: opened.grant,
+        is_resumed: opened.is_resumed,
+        boot: opened.boot,
+        lease: opened.lease,
+    })
+}
+
+fn refusal(kind: ErrorKind, detail: String) -> Refusal {
+    Refusal { kind, detail, version_oldest: VERSION_OLDEST, version_newest: VERSION }
+}

@@ -1,0 +1,181 @@
+//! Channels to other servers: made on demand, kept while the map names them.
+//!
+//! An OST of this very process is asked directly, without a connection to ourselves.
+//!
+//! Invariants: at most one channel per list of addresses in the map; every question has a deadline.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tieline_auth::{MapCell, Rule};
+use tieline_data::ChunkService;
+use tieline_meta::ObjectRemover;
+use tieline_net::{CallError, Channel, Dialer, NoticeSink};
+use tieline_types::{Caller, ChunkId, ClientId, ErrorKind, FsName, OstIndex};
+use tieline_wire::data::{DeleteChunks, OstState, OstStatus};
+use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
+use tieline_wire::{CredentialKind, Failure, Hello, Notice, NoticeAnswer, PeerRole, Welcome};
+use tieline_world::{Bulk, World};
+use tokio::task::JoinSet;
+
+/// Shorter than the pause between two rounds of questions.
+const ASK_PATIENCE: Duration = Duration::from_secs(4);
+/// The collector comes again if it did not work.
+const REMOVE_PATIENCE: Duration = Duration::from_secs(30);
+const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// What [`Peers`] is made of.
+pub struct Parts {
+    pub name: String,
+    pub fs: FsName,
+    pub rule: Rule,
+    pub world: World,
+    pub dialer: Arc<dyn Dialer>,
+    pub map: MapCell,
+    pub role: PeerRole,
+    /// OSTs of this process.
+    pub chunks: Option<Arc<ChunkService>>,
+}
+
+/// The other servers, as this one reaches them.
+pub struct Peers {
+    parts: Parts,
+    client: ClientId,
+    channels: Mutex<BTreeMap<Vec<String>, Arc<dyn Channel>>>,
+}
+
+impl Peers {
+    pub fn new(parts: Parts) -> Self {
+        let mut id = [0; 16];
+        parts.world.dice.fill(&mut id);
+        Self { parts, client: ClientId(id), channels: Mutex::default() }
+    }
+
+    /// A channel of its own, whose notices `sink` hears.
+    pub fn dial(&self, addresses: &[String], sink: Arc<dyn NoticeSink>) -> Arc<dyn Channel> {
+        let hello = Hello {
+            version_oldest: VERSION_OLDEST,
+            version_newest: VERSION,
+            role: self.parts.role,
+            client: self.client,
+            session: None,
+            fs: self.parts.fs.clone(),
+            credential: CredentialKind::None,
+            flavor: self.parts.rule.flavor,
+            features: 0,
+            description: self.parts.name.clone(),
+            map: self.parts.map.current().map.version,
+        };
+        self.parts.dialer.dial(addresses, hello, sink)
+    }
+
+    /// How the OSTs of this process are.
+    pub async fn ask_own(&self) -> Vec<OstState> {
+        match &self.parts.chunks {
+            Some(chunks) => chunks.states().await,
+            None => Vec::new(),
+        }
+    }
+
+    /// How all OSTs of the map are that answered in time.
+    pub async fn ask_all(&self) -> Vec<OstState> {
+        let mut states = self.ask_own().await;
+        let own: BTreeSet<OstIndex> = states.iter().map(|state| state.ost).collect();
+        let map = self.parts.map.current();
+        let others = map.map.osts.iter().filter(|ost| !own.contains(&ost.ost));
+        let servers: BTreeSet<&[String]> = others.map(|ost| ost.addresses.as_slice()).collect();
+        let mut questions = JoinSet::new();
+        for addresses in servers {
+            let channel = self.channel(addresses);
+            questions.spawn(async move {
+                let patience = Some(ASK_PATIENCE);
+                tieline_net::call(&*channel, &Caller::root(), OstStatus {}, Bulk::Empty, patience)
+                    .await
+            });
+        }
+        while let Some(answer) = questions.join_next().await {
+            match answer {
+                Ok(Ok((reply, _))) => states.extend(reply.osts),
+                // It shows in the OST's age in `tieline df`, and placement avoids it.
+                Ok(Err(error)) => tracing::debug!(%error, "OSS does not say how it is"),
+                Err(error) => tracing::debug!(%error, "question after OSTs ended early"),
+            }
+        }
+        states.sort_by_key(|state| state.ost);
+        states
+    }
+
+    /// Forgets channels to servers the map does not name any more.
+    pub fn prune(&self) {
+        let map = self.parts.map.current();
+        let named: BTreeSet<&Vec<String>> = map.map.osts.iter().map(|ost| &ost.addresses).collect();
+        self.lock().retain(|addresses, _| named.contains(addresses));
+    }
+
+    /// Says goodbye to everybody.
+    pub async fn close(&self) {
+        let channels = std::mem::take(&mut *self.lock());
+        let mut goodbyes = JoinSet::new();
+        for channel in channels.into_values() {
+            goodbyes.spawn(async move { channel.close(CLOSE_PATIENCE).await });
+        }
+        goodbyes.join_all().await;
+    }
+
+    fn channel(&self, addresses: &[String]) -> Arc<dyn Channel> {
+        let mut channels = self.lock();
+        let new = || self.dial(addresses, Arc::new(Deaf));
+        channels.entry(addresses.to_vec()).or_insert_with(new).clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Vec<String>, Arc<dyn Channel>>> {
+        // Nothing panics while the lock is held; a poisoned lock still holds whole values.
+        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait::async_trait]
+impl ObjectRemover for Peers {
+    async fn remove(&self, ost: OstIndex, chunks: Vec<ChunkId>) -> Result<(), Failure> {
+        let message = DeleteChunks { ost, chunks };
+        if let Some(own) = &self.parts.chunks
+            && own.states().await.iter().any(|state| state.ost == ost)
+        {
+            return own.call(message.into(), bytes::Bytes::new()).await.map(|_| ());
+        }
+        let map = self.parts.map.current();
+        let Some(place) = map.map.ost(ost) else {
+            let detail = format!("{} is not in the federation map", ost.label());
+            return Err(Failure::new(ErrorKind::NotFound, detail));
+        };
+        let channel = self.channel(&place.addresses);
+        let patience = Some(REMOVE_PATIENCE);
+        tieline_net::call(&*channel, &Caller::root(), message, Bulk::Empty, patience)
+            .await
+            .map(|_| ())
+            .map_err(failure)
+    }
+}
+
+/// What the other server said, or that it said nothing.
+pub fn failure(error: CallError) -> Failure {
+    match error {
+        CallError::Refused(failure) => failure,
+        other => Failure::new(other.kind(), other.to_string()),
+    }
+}
+
+struct Deaf;
+
+#[async_trait::async_trait]
+impl NoticeSink for Deaf {
+    async fn notice(&self, _notice: Notice) -> NoticeAnswer {
+        NoticeAnswer::default()
+    }
+
+    fn connected(&self, _welcome: &Welcome) {}
+
+    fn disconnected(&self) {}
+
+    fn renewed(&self, _sent: tokio::time::Instant) {}
+}

@@ -1,0 +1,262 @@
+//! `tieline server`: opens what the settings name, serves, and stops when told.
+//!
+//! One server per state directory: a lock file says so, and who holds it. An OST's directory is prepared once, and that
+//! is remembered in the state directory: an unmounted file system is never taken for a new OST.
+//!
+//! Invariants: the lock is held before anything is opened; SIGTERM and SIGINT end in good order.
+
+use crate::contact::Contact;
+use crate::server::maps::{MapKeeper, write_whole};
+use crate::server::settings::{Engine, MdtPlan, OstPlan, Plan, Settings};
+use crate::server::{MdtParts, Parts, Running};
+use anyhow::{Context, anyhow, bail};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tieline_admin::Subject;
+use tieline_auth::{MapCell, Rule};
+use tieline_blob::{DirChunks, Identity};
+use tieline_data::{Limits, TargetParts};
+use tieline_format::Record;
+use tieline_format::map::SignedMap;
+use tieline_kv::{EmbeddedStore, MemoryStore, Store};
+use tieline_net::session::SessionDialer;
+use tieline_net::{Dialer, SessionSettings};
+use tieline_telemetry::health::Health;
+use tieline_types::{ByteSize, FsName, OstIndex, Uid};
+use tieline_wire::Flavor;
+use tieline_world::World;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// The signed map, in the state directory.
+pub const MAP_FILE: &str = "map";
+const LOCK_FILE: &str = "lock";
+/// How much of an MDT's store stays in memory.
+const STORE_CACHE: ByteSize = ByteSize(256 << 20);
+/// One try to fetch the first map; tries go on until it is there.
+const FETCH_PATIENCE: Duration = Duration::from_secs(10);
+/// How often a server that has no map yet says so.
+const FETCH_PAUSE: Duration = Duration::from_secs(2);
+
+/// Runs a server until it is told to stop.
+pub fn run(settings: &Path, is_json: bool) -> anyhow::Result<()> {
+    let plan = Settings::load(settings)?;
+    tieline_telemetry::log::start(is_json || plan.is_log_json);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(serve(plan))
+}
+
+async fn serve(plan: Plan) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let name = name(&plan);
+    let _lock = lock(&plan.state)?;
+    let health = Health::default();
+    let subject = Subject {
+        health: health.clone(),
+        role: format!("{name} of /{}", plan.fs),
+        details: Box::new(|| serde_json::Value::Null),
+    };
+    let world = World::real();
+    let admin = tieline_admin::serve(&*world.transport, &plan.admin, subject).await?;
+    tracing::info!(server = %name, fs = %plan.fs, admin = %admin.address(), "starting");
+    let stop = async {
+        tokio::select! {
+            biased;
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+        }
+    };
+    tokio::pin!(stop);
+    let started = tokio::select! {
+        biased;
+        reason = &mut stop => {
+            tracing::info!(reason, "stopped before it served");
+            return Ok(());
+        }
+        started = start(plan, world, name, health.clone()) => started?,
+    };
+    let reason = stop.await;
+    tracing::info!(reason, "stopping");
+    health.set_ready(false);
+    started.stop().await;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+async fn start(plan: Plan, world: World, name: String, health: Health) -> anyhow::Result<Running> {
+    let rule = Rule { flavor: Flavor::Null };
+    let dialer: Arc<dyn Dialer> =
+        Arc::new(SessionDialer { world: world.clone(), settings: SessionSettings::default() });
+    let cell = first_map(&plan, &world, &dialer, &name, rule).await?;
+    check_map(&plan, &cell)?;
+    let osts = open_osts(&plan.state, &plan.fs, plan.osts, &world)?;
+    let mdt = plan.mdt.map(open_mdt).transpose()?;
+    let listener = world.transport.listen(&plan.listen).await;
+    let listener = listener.with_context(|| format!("cannot listen at {}", plan.listen))?;
+    let address = listener.address()?;
+    let map_file = plan.state.join(MAP_FILE);
+    let parts = Parts {
+        name: name.clone(),
+        fs: plan.fs,
+        rule,
+        world,
+        dialer,
+        map: MapKeeper::new(cell, plan.verifier, plan.signer, Some(map_file)),
+        mdt,
+        osts,
+        health,
+        operator: Uid(rustix::process::geteuid().as_raw()),
+    };
+    let running = crate::server::start(parts, listener).await?;
+    tracing::info!(server = %name, %address, "ready");
+    Ok(running)
+}
+
+/// `mds-uf`, `oss-uf`, or `mds-oss-uf`.
+fn name(plan: &Plan) -> String {
+    let mds = if plan.mdt.is_some() { "mds-" } else { "" };
+    let oss = if plan.osts.is_empty() { "" } else { "oss-" };
+    format!("{mds}{oss}{}", plan.site)
+}
+
+/// Makes the state directory ours, or says whose it is.
+fn lock(state: &Path) -> anyhow::Result<File> {
+    std::fs::create_dir_all(state)
+        .with_context(|| format!("cannot make state directory {}", state.display()))?;
+    let path = state.join(LOCK_FILE);
+    let mut options = File::options();
+    let file = options.read(true).write(true).create(true).truncate(false).open(&path);
+    let mut file = file.with_context(|| format!("cannot open {}", path.display()))?;
+    match file.try_lock() {
+        Ok(()) => (),
+        Err(std::fs::TryLockError::WouldBlock) => {
+            let mut holder = String::new();
+            let _ = file.read_to_string(&mut holder);
+            bail!(
+                "another server (pid {}) works with {}: stop it first, or give this one its own state",
+                holder.trim(),
+                state.display()
+            );
+        }
+        Err(std::fs::TryLockError::Error(error)) => {
+            return Err(error).with_context(|| format!("cannot lock {}", path.display()));
+        }
+    }
+    file.set_len(0)?;
+    writeln!(file, "{}", std::process::id())?;
+    Ok(file)
+}
+
+/// The map from the disk, or the first one ever from another server.
+async fn first_map(
+    plan: &Plan,
+    world: &World,
+    dialer: &Arc<dyn Dialer>,
+    name: &str,
+    rule: Rule,
+) -> anyhow::Result<MapCell> {
+    let path = plan.state.join(MAP_FILE);
+    match std::fs::read(&path) {
+        Ok(bytes) => {
+            let broken = || format!("federation map {} is not in order", path.display());
+            let signed = SignedMap::from_bytes(&bytes).with_context(broken)?;
+            return MapCell::new(plan.verifier.clone(), signed).with_context(broken);
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => (),
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot read {}", path.display()));
+        }
+    }
+    if plan.root.is_empty() {
+        bail!(
+            "there is no federation map at {}, and no `root` to fetch it from: at the root MDS, \
+             make it with `tieline map sign`; elsewhere, set `root`",
+            path.display()
+        );
+    }
+    let contact = Contact {
+        world: world.clone(),
+        dialer: dialer.clone(),
+        fs: plan.fs.clone(),
+        addresses: plan.root.clone(),
+        rule,
+        description: name.to_owned(),
+        patience: FETCH_PATIENCE,
+    };
+    let cell = loop {
+        match contact.believe(Some(plan.verifier.clone())).await {
+            Ok((cell, _)) => break cell,
+            Err(error) if error.is::<tieline_net::CallError>() => {
+                let error = crate::report::chain(error.as_ref());
+                tracing::warn!(%error, "waiting for the first federation map");
+                tokio::time::sleep(FETCH_PAUSE).await;
+            }
+            Err(error) => return Err(error),
+        }
+    };
+    write_whole(&path, &cell.current().signed.to_bytes())
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(cell)
+}
+
+/// The map must know what the settings say is here.
+fn check_map(plan: &Plan, cell: &MapCell) -> anyhow::Result<()> {
+    let current = cell.current();
+    let map = &current.map;
+    if map.fs != plan.fs {
+        bail!("the federation map is that of /{}, the settings say /{}", map.fs, plan.fs);
+    }
+    if let Some(mdt) = plan.mdt.as_ref().filter(|mdt| map.mdt(mdt.index).is_none()) {
+        bail!("{} is not in the federation map", mdt.index.label());
+    }
+    for ost in &plan.osts {
+        let known = map.ost(ost.index);
+        let known =
+            known.ok_or_else(|| anyhow!("{} is not in the federation map", ost.index.label()))?;
+        if known.site != plan.site {
+            bail!("{} is at {} in the federation map", ost.index.label(), known.site);
+        }
+    }
+    Ok(())
+}
+
+fn open_mdt(plan: MdtPlan) -> anyhow::Result<MdtParts> {
+    let store: Arc<dyn Store> = match &plan.engine {
+        Engine::Memory => Arc::new(MemoryStore::new()),
+        Engine::Embedded(path) => Arc::new(EmbeddedStore::open(path, STORE_CACHE)?),
+    };
+    tracing::info!(mdt = %plan.index.label(), store = %store.describe(), "opened");
+    let settings = tieline_meta::Settings {
+        mdt: plan.index,
+        lease: plan.lease,
+        freed_keep: plan.freed_keep,
+        ..tieline_meta::Settings::default()
+    };
+    Ok(MdtParts { settings, store })
+}
+
+fn open_osts(
+    state: &Path,
+    fs: &FsName,
+    plans: Vec<OstPlan>,
+    world: &World,
+) -> anyhow::Result<BTreeMap<OstIndex, TargetParts>> {
+    let mut osts = BTreeMap::new();
+    for plan in plans {
+        let identity = Identity { fs: fs.clone(), ost: plan.index };
+        let made = state.join(format!("{}.made", plan.index.label().to_lowercase()));
+        if !made.exists() {
+            DirChunks::format(&plan.path, &identity, &*world.dice)?;
+            write_whole(&made, plan.path.as_os_str().as_encoded_bytes())
+                .with_context(|| format!("cannot write {}", made.display()))?;
+        }
+        let store = Arc::new(DirChunks::open(&plan.path, &identity)?);
+        let limits = Limits { reserve: plan.reserve, is_read_only: plan.is_read_only };
+        osts.insert(plan.index, TargetParts { store, limits });
+    }
+    Ok(osts)
+}

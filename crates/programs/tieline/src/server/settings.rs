@@ -1,0 +1,380 @@
+//! What the operator of a server says: one TOML file, ten settings or fewer for a real site.
+//!
+//! [`Settings`] is the file as it is written; [`Settings::validate`] turns it into a [`Plan`], whose types cannot be wrong, or
+//! lists everything that is wrong at once, each with its key and what to write instead.
+//!
+//! Invariants: units stand in the values; secrets are paths; no secret that others can read is used.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tieline_auth::{MapSigner, MapVerifier};
+use tieline_types::{ByteSize, FsName, MdtIndex, OstIndex, SiteName, Span};
+
+/// The port that servers listen on unless told otherwise.
+pub const PORT_DEFAULT: u16 = 7640;
+
+/// A server's settings file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// The file system, as in `/extenci`.
+    pub fs: String,
+    /// The site this server stands at.
+    pub site: String,
+    /// Directory for what the server must remember: the federation map, and the MDT's store.
+    pub state: PathBuf,
+    /// `HOST:PORT` for everybody. The federation map says by which addresses others reach it.
+    #[serde(default = "listen_default")]
+    pub listen: String,
+    /// `HOST:PORT` for `/metrics` and `/health`; port 0 takes a free one.
+    #[serde(default = "admin_default")]
+    pub admin: String,
+    /// `text` or `json`.
+    #[serde(default = "log_default")]
+    pub log: String,
+    /// The federation's public key: 64 hexadecimal digits, or the path of a file with them.
+    pub map_key: String,
+    /// File with the federation's secret key: only at the one server that may change the map.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub map_secret: Option<PathBuf>,
+    /// `HOST:PORT`s where the first map is fetched; later the map itself says where the root MDS is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub root: Vec<String>,
+    /// The MDT this server holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mdt: Option<MdtSettings>,
+    /// The OSTs this server holds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ost: Vec<OstSettings>,
+}
+
+/// The MDT of a server.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MdtSettings {
+    /// Its index in the federation map.
+    pub index: u16,
+    /// `embedded` (one file), or `memory` (nothing survives: for tests).
+    #[serde(default = "engine_default")]
+    pub engine: String,
+    /// The embedded engine's file; by default `mdtNNNN.redb` in the state directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<PathBuf>,
+    /// How long clients may believe what they were told without asking again.
+    #[serde(default = "lease_default")]
+    pub lease: String,
+    /// How long the chunks of deleted files stay readable.
+    #[serde(default = "freed_keep_default")]
+    pub freed_keep: String,
+}
+
+/// An OST of a server.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OstSettings {
+    /// Its index in the federation map.
+    pub index: u16,
+    /// The directory that holds the objects.
+    pub path: PathBuf,
+    /// Space of the underlying file system that is never filled, such as `100 GiB`.
+    #[serde(default = "reserve_default")]
+    pub reserve: String,
+    /// Takes no chunks and deletes none, whatever any MDS wishes.
+    #[serde(default)]
+    pub read_only: bool,
+}
+
+fn listen_default() -> String {
+    format!("0.0.0.0:{PORT_DEFAULT}")
+}
+
+fn admin_default() -> String {
+    "127.0.0.1:0".to_owned()
+}
+
+fn log_default() -> String {
+    "text".to_owned()
+}
+
+fn engine_default() -> String {
+    "embedded".to_owned()
+}
+
+fn lease_default() -> String {
+    "20 s".to_owned()
+}
+
+fn freed_keep_default() -> String {
+    "60 s".to_owned()
+}
+
+fn reserve_default() -> String {
+    "1 GiB".to_owned()
+}
+
+/// Settings that hold.
+pub struct Plan {
+    pub fs: FsName,
+    pub site: SiteName,
+    pub state: PathBuf,
+    pub listen: String,
+    pub admin: String,
+    pub is_log_json: bool,
+    pub verifier: MapVerifier,
+    pub signer: Option<MapSigner>,
+    pub root: Vec<String>,
+    pub mdt: Option<MdtPlan>,
+    pub osts: Vec<OstPlan>,
+}
+
+pub struct MdtPlan {
+    pub index: MdtIndex,
+    pub engine: Engine,
+    pub lease: Duration,
+    pub freed_keep: Duration,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Engine {
+    Memory,
+    Embedded(PathBuf),
+}
+
+pub struct OstPlan {
+    pub index: OstIndex,
+    pub path: PathBuf,
+    pub reserve: u64,
+    pub is_read_only: bool,
+}
+
+/// Everything that is wrong with a settings file.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Wrongs(pub Vec<String>);
+
+impl std::fmt::Display for Wrongs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let plural = if self.0.len() == 1 { "" } else { "s" };
+        write!(f, "{} wrong setting{plural}", self.0.len())?;
+        self.0.iter().try_for_each(|wrong| write!(f, "\n  {wrong}"))
+    }
+}
+
+impl std::error::Error for Wrongs {}
+
+/// Why a settings file could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    #[error("cannot read settings file {}", .path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("settings file {} is not in order", .path.display())]
+    Syntax { path: PathBuf, source: Box<toml::de::Error> },
+    #[error("settings file {} is not in order", .path.display())]
+    Wrong { path: PathBuf, source: Wrongs },
+}
+
+impl Settings {
+    /// Reads a file and checks all of it.
+    pub fn load(path: &Path) -> Result<Plan, SettingsError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| SettingsError::Read { path: path.to_owned(), source })?;
+        let settings: Self = toml::from_str(&text).map_err(|source| SettingsError::Syntax {
+            path: path.to_owned(),
+            source: Box::new(source),
+        })?;
+        settings.validate().map_err(|source| SettingsError::Wrong { path: path.to_owned(), source })
+    }
+
+    /// Settings that hold, or everything that is wrong with them.
+    pub fn validate(&self) -> Result<Plan, Wrongs> {
+        let mut check = Check::default();
+        let fs = check.parse("fs", &self.fs, "write a name such as \"extenci\"");
+        let site = check.parse("site", &self.site, "write a name such as \"fnal\"");
+        check.holds(self.state.is_absolute(), "state", || {
+            format!("`{}` is not an absolute path", self.state.display())
+        });
+        check.address("listen", &self.listen);
+        check.address("admin", &self.admin);
+        for address in &self.root {
+            check.address("root", address);
+        }
+        check.holds(matches!(self.log.as_str(), "text" | "json"), "log", || {
+            format!("`{}` is neither \"text\" nor \"json\"", self.log)
+        });
+        let verifier = check.take("map_key", key_open(&self.map_key));
+        let signer = self.map_secret.as_deref().map(secret_open);
+        let signer = signer.and_then(|signer| check.take("map_secret", signer));
+        if let (Some(verifier), Some(signer)) = (&verifier, &signer) {
+            check.holds(signer.verifier() == *verifier, "map_secret", || {
+                "does not belong to map_key: use the pair that `tieline map keygen` made".into()
+            });
+        }
+        check.holds(self.mdt.is_some() || !self.ost.is_empty(), "mdt", || {
+            "neither [mdt] nor [[ost]] is there: a server needs at least one".into()
+        });
+        let mdt = self.mdt.as_ref().map(|mdt| mdt.validate(&self.state, &mut check));
+        let osts = osts_validate(&self.ost, &mut check);
+        check.end()?;
+        // Each of these is `None` only after a complaint, and complaints ended this above.
+        let (Some(fs), Some(site), Some(verifier)) = (fs, site, verifier) else {
+            return Err(Wrongs(vec!["settings: incomplete".to_owned()]));
+        };
+        Ok(Plan {
+            fs,
+            site,
+            state: self.state.clone(),
+            listen: self.listen.clone(),
+            admin: self.admin.clone(),
+            is_log_json: self.log == "json",
+            verifier,
+            signer,
+            root: self.root.clone(),
+            mdt,
+            osts,
+        })
+    }
+}
+
+impl MdtSettings {
+    fn validate(&self, state: &Path, check: &mut Check) -> MdtPlan {
+        let label = MdtIndex(self.index).label().to_lowercase();
+        let store = self.store.clone().unwrap_or_else(|| state.join(format!("{label}.redb")));
+        let engine = match self.engine.as_str() {
+            "memory" => Engine::Memory,
+            "embedded" => Engine::Embedded(store.clone()),
+            other => {
+                check.complain(
+                    "mdt.engine",
+                    format!("`{other}` is neither \"embedded\" nor \"memory\""),
+                );
+                Engine::Memory
+            }
+        };
+        check.holds(store.is_absolute() || engine == Engine::Memory, "mdt.store", || {
+            format!("`{}` is not an absolute path", store.display())
+        });
+        let lease = check.span("mdt.lease", &self.lease, "20 s");
+        check.holds(lease >= Duration::from_secs(1), "mdt.lease", || {
+            "shorter than 1 s: write \"20 s\" unless this is a test".into()
+        });
+        let freed_keep = check.span("mdt.freed_keep", &self.freed_keep, "60 s");
+        MdtPlan { index: MdtIndex(self.index), engine, lease, freed_keep }
+    }
+}
+
+fn osts_validate(osts: &[OstSettings], check: &mut Check) -> Vec<OstPlan> {
+    let mut indices = BTreeSet::new();
+    let mut paths = BTreeSet::new();
+    let mut plans = Vec::new();
+    for (place, ost) in osts.iter().enumerate() {
+        let key = |field: &str| format!("ost[{place}].{field}");
+        check.holds(indices.insert(ost.index), &key("index"), || {
+            format!("{} is there twice: give each OST its own index", ost.index)
+        });
+        check.holds(ost.path.is_absolute(), &key("path"), || {
+            format!("`{}` is not an absolute path", ost.path.display())
+        });
+        check.holds(paths.insert(&ost.path), &key("path"), || {
+            format!("`{}` is there twice: give each OST its own directory", ost.path.display())
+        });
+        let reserve = check.parse(&key("reserve"), &ost.reserve, "write a size such as \"1 GiB\"");
+        plans.push(OstPlan {
+            index: OstIndex(ost.index),
+            path: ost.path.clone(),
+            reserve: reserve.map_or(0, |size: ByteSize| size.0),
+            is_read_only: ost.read_only,
+        });
+    }
+    plans
+}
+
+/// Reads a public key that is given as digits or as a path.
+pub fn key_open(text: &str) -> Result<MapVerifier, String> {
+    if text.len() == 64 && !text.contains('/') {
+        return MapVerifier::from_hex(text).map_err(|e| e.to_string());
+    }
+    let digits = std::fs::read_to_string(text).map_err(|e| {
+        format!("`{text}` is neither 64 hexadecimal digits nor a readable file: {e}")
+    })?;
+    MapVerifier::from_hex(&digits).map_err(|e| format!("file {text}: {e}"))
+}
+
+/// Reads a secret key, unless others than its owner could.
+pub fn secret_open(path: &Path) -> Result<MapSigner, String> {
+    use std::os::unix::fs::MetadataExt;
+    let path_text = path.display();
+    let metadata = std::fs::metadata(path).map_err(|e| format!("cannot read {path_text}: {e}"))?;
+    if metadata.mode() & 0o077 != 0 {
+        let mode = metadata.mode() & 0o777;
+        return Err(format!("{path_text} can be read by others (mode {mode:03o}): chmod 600 it"));
+    }
+    let text =
+        std::fs::read_to_string(path).map_err(|e| format!("cannot read {path_text}: {e}"))?;
+    match secret_parse(text.trim()) {
+        Some(secret) => Ok(MapSigner::new(secret)),
+        None => Err(format!("{path_text} is not a secret key: 64 hexadecimal digits are")),
+    }
+}
+
+fn secret_parse(digits: &str) -> Option<[u8; 32]> {
+    let mut secret = [0; 32];
+    if digits.len() != 64 || !digits.is_ascii() {
+        return None;
+    }
+    for (place, byte) in secret.iter_mut().enumerate() {
+        let pair = digits.get(2 * place..2 * place + 2)?;
+        *byte = u8::from_str_radix(pair, 16).ok()?;
+    }
+    Some(secret)
+}
+
+/// Gathers complaints.
+#[derive(Default)]
+struct Check {
+    wrongs: Vec<String>,
+}
+
+impl Check {
+    fn complain(&mut self, key: &str, wrong: String) {
+        self.wrongs.push(format!("{key}: {wrong}"));
+    }
+
+    fn holds(&mut self, holds: bool, key: &str, wrong: impl FnOnce() -> String) {
+        if !holds {
+            self.complain(key, wrong());
+        }
+    }
+
+    fn take<T>(&mut self, key: &str, result: Result<T, String>) -> Option<T> {
+        result.map_err(|wrong| self.complain(key, wrong)).ok()
+    }
+
+    fn parse<T>(&mut self, key: &str, text: &str, fix: &str) -> Option<T>
+    where
+        T: std::str::FromStr,
+        T::Err: std::fmt::Display,
+    {
+        text.parse().map_err(|e| self.complain(key, format!("{e}: {fix}"))).ok()
+    }
+
+    fn span(&mut self, key: &str, text: &str, example: &str) -> Duration {
+        let span = self.parse::<Span>(key, text, &format!("such as \"{example}\""));
+        // What is returned after a complaint is never used; it only must not cause another.
+        span.map_or(Duration::from_secs(3600), |span| span.0)
+    }
+
+    fn address(&mut self, key: &str, text: &str) {
+        let port = text.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
+        self.holds(matches!(port, Some(Ok(_))), key, || {
+            format!("`{text}` is not HOST:PORT: write \"host.example.org:{PORT_DEFAULT}\"")
+        });
+    }
+
+    fn end(&mut self) -> Result<(), Wrongs> {
+        if self.wrongs.is_empty() { Ok(()) } else { Err(Wrongs(std::mem::take(&mut self.wrongs))) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

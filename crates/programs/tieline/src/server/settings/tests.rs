@@ -1,0 +1,93 @@
+use super::*;
+use std::os::unix::fs::PermissionsExt;
+
+fn key() -> String {
+    MapSigner::new([7; 32]).verifier().to_hex()
+}
+
+fn parse(text: &str) -> Settings {
+    toml::from_str(text).unwrap()
+}
+
+fn wrongs(settings: &Settings) -> Vec<String> {
+    settings.validate().err().map_or_else(Vec::new, |wrongs| wrongs.0)
+}
+
+#[test]
+fn a_small_site_needs_few_settings() {
+    let text = format!(
+        "fs = \"extenci\"\nsite = \"uf\"\nstate = \"/var/lib/tieline\"\nmap_key = \"{}\"\n\
+         root = [\"mds.uf.example:7640\"]\n[mdt]\nindex = 1\n[[ost]]\nindex = 0\npath = \"/data\"\n",
+        key()
+    );
+    let plan = parse(&text).validate().unwrap();
+    assert_eq!(plan.listen, "0.0.0.0:7640");
+    let mdt = plan.mdt.unwrap();
+    assert_eq!(mdt.engine, Engine::Embedded("/var/lib/tieline/mdt0001.redb".into()));
+    assert_eq!(mdt.lease, Duration::from_secs(20));
+    assert_eq!(plan.osts[0].reserve, 1 << 30);
+}
+
+#[test]
+fn everything_wrong_is_told_at_once_with_its_key() {
+    let settings = parse(
+        "fs = \"a b\"\nsite = \"\"\nstate = \"relative\"\nlisten = \"nowhere\"\nlog = \"xml\"\n\
+         map_key = \"12\"\nmap_secret = \"/nonexistent\"\n\
+         [mdt]\nindex = 0\nengine = \"oracle\"\nlease = \"soon\"\n\
+         [[ost]]\nindex = 4\npath = \"data\"\nreserve = \"much\"\n\
+         [[ost]]\nindex = 4\npath = \"/data\"\n",
+    );
+    let wrongs = wrongs(&settings);
+    let keys: Vec<&str> = wrongs.iter().map(|wrong| wrong.split(':').next().unwrap()).collect();
+    assert_eq!(
+        keys,
+        [
+            "fs",
+            "site",
+            "state",
+            "listen",
+            "log",
+            "map_key",
+            "map_secret",
+            "mdt.engine",
+            "mdt.lease",
+            "ost[0].path",
+            "ost[0].reserve",
+            "ost[1].index"
+        ]
+    );
+    assert!(Wrongs(wrongs).to_string().starts_with("12 wrong settings\n  fs: "));
+}
+
+#[test]
+fn unknown_keys_are_refused_by_name() {
+    let text = "fs = \"x\"\nsite = \"uf\"\nstate = \"/s\"\nmap_key = \"k\"\nfoo = 1\n";
+    let error = toml::from_str::<Settings>(text).unwrap_err().to_string();
+    assert!(error.contains("foo"), "{error}");
+}
+
+#[test]
+fn a_secret_that_others_can_read_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("secret");
+    std::fs::write(&path, "07".repeat(32)).unwrap();
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).unwrap();
+    assert!(secret_open(&path).err().unwrap().contains("chmod 600"));
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+    assert_eq!(secret_open(&path).unwrap().verifier().to_hex(), key());
+}
+
+#[test]
+fn a_server_without_roles_or_with_anothers_secret_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("secret");
+    std::fs::write(&path, "08".repeat(32)).unwrap();
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+    let mut settings =
+        parse(&format!("fs = \"x\"\nsite = \"uf\"\nstate = \"/s\"\nmap_key = \"{}\"\n", key()));
+    settings.map_secret = Some(path);
+    let wrongs = wrongs(&settings);
+    assert_eq!(wrongs.len(), 2, "{wrongs:?}");
+    assert!(wrongs[0].starts_with("map_secret: does not belong"));
+    assert!(wrongs[1].starts_with("mdt: neither"));
+}

@@ -1,0 +1,195 @@
+//! A file system without a mount, for the operator's verbs: paths are walked here, everything else is the client room.
+//!
+//! Invariants: a walk follows at most [`LINKS_MAX`] symlinks; links that lead out of the file system are an error that says so.
+
+use crate::contact::Contact;
+use crate::location::Location;
+use crate::server::settings::key_open;
+use anyhow::{Context, anyhow, bail};
+use std::future::Future;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::time::Duration;
+use tieline_auth::Rule;
+use tieline_client::{Error, FileSystem, Parts, Settings, Volume};
+use tieline_net::session::SessionDialer;
+use tieline_net::{Dialer, SessionSettings};
+use tieline_types::{Attributes, Caller, FileId, FileKind, Gid, MdtIndex, Name, Uid};
+use tieline_wire::Flavor;
+use tieline_world::World;
+
+/// As the kernel: more is a loop.
+const LINKS_MAX: usize = 40;
+/// A person waits.
+const PATIENCE: Duration = Duration::from_secs(30);
+const CLOSE_PATIENCE: Duration = Duration::from_secs(30);
+
+/// A session with a federation, for one command.
+pub struct Shell {
+    pub files: Arc<dyn FileSystem>,
+    pub caller: Caller,
+    location: Location,
+}
+
+/// What a path leads to.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub attributes: Attributes,
+    /// The directory it was found in, and its name there; `None` for the root.
+    pub at: Option<(FileId, Name)>,
+}
+
+/// Runs a command against the file system of `location`.
+pub fn run<T, F: Future<Output = anyhow::Result<T>>>(
+    location: &Location,
+    command: impl FnOnce(Arc<Shell>) -> F,
+) -> anyhow::Result<T> {
+    if let Some(namespace) = &location.netns {
+        crate::namespace::enter(namespace)?;
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let shell = Arc::new(Shell::open(location.clone()).await?);
+        let result = command(shell.clone()).await;
+        shell.files.close(CLOSE_PATIENCE).await;
+        result
+    })
+}
+
+/// What volumes are plugged into on a real machine.
+pub fn real_world() -> (World, Arc<dyn Dialer>, Rule) {
+    let world = World::real();
+    let dialer = SessionDialer { world: world.clone(), settings: SessionSettings::default() };
+    (world, Arc::new(dialer), Rule { flavor: Flavor::Null })
+}
+
+/// Who runs this command.
+pub fn own_caller() -> Caller {
+    let groups = rustix::process::getgroups().unwrap_or_default();
+    Caller {
+        uid: Uid(rustix::process::geteuid().as_raw()),
+        gid: Gid(rustix::process::getegid().as_raw()),
+        groups: groups.into_iter().map(|gid| Gid(gid.as_raw())).collect(),
+    }
+}
+
+impl Shell {
+    async fn open(location: Location) -> anyhow::Result<Self> {
+        let (world, dialer, rule) = real_world();
+        let description = format!("tieline (pid {})", std::process::id());
+        let key = location.mapkey.as_deref().map(key_open).transpose();
+        let contact = Contact {
+            world: world.clone(),
+            dialer: dialer.clone(),
+            fs: location.source.fs.clone(),
+            addresses: location.source.addresses.clone(),
+            rule,
+            description: description.clone(),
+            patience: PATIENCE,
+        };
+        let (map, _) = contact.believe(key.map_err(|e| anyhow!("mapkey: {e}"))?).await?;
+        let root = FileId::root_of(MdtIndex(0));
+        let settings = Settings { wait: PATIENCE, description, ..Settings::default() };
+        let files = Volume::new(Parts { world, dialer, map, root, rule }, settings);
+        Ok(Self { files, caller: own_caller(), location })
+    }
+
+    /// What the location's path leads to, following a symlink at its end or not.
+    pub async fn resolve(&self, path: &[u8], follows_last: bool) -> anyhow::Result<Entry> {
+        let directory = self.location.source.directory.as_bytes();
+        let whole = [directory, b"/", path].concat();
+        let shown = String::from_utf8_lossy(path).into_owned();
+        self.walk(&whole, follows_last)
+            .await
+            .with_context(|| format!("/{shown} in {}", self.location.source))
+    }
+
+    /// The directory that would hold a new entry at `path`, and the entry's name.
+    pub async fn resolve_parent(&self, path: &[u8]) -> anyhow::Result<(Attributes, Name)> {
+        let (parent, name) = match path.iter().rposition(|&byte| byte == b'/') {
+            Some(slash) => (&path[..slash], &path[slash + 1..]),
+            None => (&b""[..], path),
+        };
+        let name = Name::new(name)
+            .with_context(|| format!("`{}` cannot be created", String::from_utf8_lossy(path)))?;
+        let parent = self.resolve(parent, true).await?;
+        Ok((parent.attributes, name))
+    }
+
+    async fn walk(&self, path: &[u8], follows_last: bool) -> anyhow::Result<Entry> {
+        let mut entry = self.root().await?;
+        let mut todo: Vec<Vec<u8>> = components(path);
+        let mut links = 0;
+        while let Some(component) = todo.pop() {
+            if component == b".." {
+                let parent = self.files.parent(&self.caller, entry.attributes.id).await?;
+                let known = self.files.attributes(&self.caller, parent).await?;
+                entry = Entry { attributes: known.attributes, at: None };
+                continue;
+            }
+            let name = Name::new(component)?;
+            let parent = entry.attributes.id;
+            let next = self.lookup(parent, &name).await?;
+            let is_followed = follows_last || !todo.is_empty();
+            if next.attributes.kind == FileKind::Symlink && is_followed {
+                links += 1;
+                if links > LINKS_MAX {
+                    bail!("too many levels of symbolic links");
+                }
+                let target = self.files.read_symlink(&self.caller, next.attributes.id).await?;
+                if target.starts_with(b"/") {
+                    todo.extend(components(&self.inside(&target)?));
+                    entry = self.root().await?;
+                } else {
+                    todo.extend(components(&target));
+                }
+                continue;
+            }
+            entry = next;
+        }
+        Ok(entry)
+    }
+
+    async fn lookup(&self, parent: FileId, name: &Name) -> anyhow::Result<Entry> {
+        let found = self.files.lookup(&self.caller, parent, name).await?;
+        let Some(attributes) = found.attributes else {
+            let kind = tieline_types::ErrorKind::NotFound;
+            return Err(Error::local(kind, format!("`{name}`")).into());
+        };
+        Ok(Entry { attributes, at: Some((parent, name.clone())) })
+    }
+
+    async fn root(&self) -> anyhow::Result<Entry> {
+        let known = self.files.attributes(&self.caller, self.files.root()).await?;
+        Ok(Entry { attributes: known.attributes, at: None })
+    }
+
+    /// The path within the file system that an absolute link target means.
+    fn inside(&self, target: &[u8]) -> anyhow::Result<Vec<u8>> {
+        let directory = self.location.source.directory.as_bytes();
+        let mount = self.location.mountpoint.as_ref().map(|path| path.as_os_str().as_bytes());
+        if let Some(rest) = mount.and_then(|mount| target.strip_prefix(mount))
+            && (rest.is_empty() || rest.starts_with(b"/"))
+        {
+            return Ok([directory, rest].concat());
+        }
+        let conventional = format!("/{}", self.location.source.fs);
+        match target.strip_prefix(conventional.as_bytes()) {
+            Some(rest) if rest.is_empty() || rest.starts_with(b"/") => Ok(rest.to_vec()),
+            _ => bail!("a link leads out of the file system, to {}", target.escape_ascii()),
+        }
+    }
+}
+
+/// Was a path refused because nothing has that name?
+pub fn is_not_found(error: &anyhow::Error) -> bool {
+    let kind =
+        |cause: &(dyn std::error::Error + 'static)| cause.downcast_ref::<Error>().map(Error::kind);
+    error.chain().any(|cause| kind(cause) == Some(tieline_types::ErrorKind::NotFound))
+}
+
+/// The components of a path, the first one last.
+fn components(path: &[u8]) -> Vec<Vec<u8>> {
+    let parts = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && part != b".");
+    parts.rev().map(<[u8]>::to_vec).collect()
+}

@@ -1,0 +1,45 @@
+//! The operator's verbs, one per file: each turns words into calls of the client room, and answers into text or JSON.
+//!
+//! Invariants: what is printed with `--json` is one JSON value, with stable names; text is for people.
+
+pub mod checksum;
+pub mod df;
+pub mod fetch;
+pub mod find;
+pub mod getstripe;
+pub mod list;
+pub mod map;
+pub mod ost;
+pub mod pool;
+pub mod progress;
+pub mod put;
+pub mod setstripe;
+pub mod show;
+pub mod stat;
+
+use crate::location::Location;
+use std::ffi::OsString;
+
+/// Where several words of one command point to: all must be reached through the same servers.
+fn locations(words: &[OsString]) -> anyhow::Result<(Location, Vec<Location>)> {
+    let all: Result<Vec<Location>, _> = words.iter().map(|word| Location::find(word)).collect();
+    let all = all?;
+    let Some(first) = all.first().cloned() else {
+        return Err(crate::cli::usage("name at least one path"));
+    };
+    if let Some(other) = all.iter().find(|other| !other.is_together_with(&first)) {
+        return Err(crate::cli::usage(format!(
+            "`{}` and `{}` are reached differently: use one command for each",
+            first.text, other.text
+        )));
+    }
+    Ok((first, all))
+}
+
+/// Log lines of verbs: only what a person should see.
+pub fn log_start() {
+    if std::env::var_os("TIELINE_LOG").is_none() {
+        return;
+    }
+    tieline_telemetry::log::start(false);
+}

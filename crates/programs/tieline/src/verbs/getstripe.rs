@@ -1,0 +1,304 @@
+//! `tieline getstripe`: the layout of files, and where their bytes are; as text like `lfs getstripe`, or as JSON with
+//! every extent, chunk and place.
+
+use crate::shell::{self, Shell};
+use crate::verbs::list::listed;
+use crate::verbs::show;
+use anyhow::Context;
+use serde_json::{Value, json};
+use std::ffi::OsString;
+use std::io::{self, Write};
+use tieline_client::LayoutInForce;
+use tieline_format::map::FederationMap;
+use tieline_types::{
+    Attributes, ChunkRef, Content, Extent, FileKind, Layout, ObjectName, OstIndex, Place,
+};
+
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Of directories only their own layout, not the files in them
+    #[arg(short, long)]
+    directory: bool,
+    /// Everything below directories
+    #[arg(short, long)]
+    recursive: bool,
+    /// One JSON list, with extents and places
+    #[arg(long)]
+    json: bool,
+    /// Paths below a mount, or tieline://HOST[:PORT]/FS/path
+    #[arg(required = true)]
+    paths: Vec<OsString>,
+}
+
+pub fn run(args: Args) -> anyhow::Result<()> {
+    crate::verbs::log_start();
+    let (first, all) = crate::verbs::locations(&args.paths)?;
+    shell::run(&first, |shell| async move {
+        let mut out = io::stdout().lock();
+        let mut values = Vec::new();
+        for location in &all {
+            let entry = shell.resolve(&location.path, true).await?;
+            let path = location.text.trim_end_matches('/').to_owned();
+            for (path, attributes) in chosen(&shell, &args, path, entry.attributes).await? {
+                let shown = path.clone();
+                let one = describe(&shell, &args, path, attributes, &mut out).await;
+                values.extend(one.with_context(|| format!("cannot tell the layout of {shown}"))?);
+            }
+        }
+        if args.json {
+            writeln!(out, "{}", Value::Array(values))?;
+        }
+        Ok(())
+    })
+}
+
+/// The file itself, and what below it was asked for.
+async fn chosen(
+    shell: &Shell,
+    args: &Args,
+    path: String,
+    attributes: Attributes,
+) -> anyhow::Result<Vec<(String, Attributes)>> {
+    let mut chosen = Vec::new();
+    let mut todo = vec![(path, attributes, 0)];
+    while let Some((path, attributes, depth)) = todo.pop() {
+        let goes_down =
+            attributes.is_directory() && !args.directory && (depth == 0 || args.recursive);
+        if goes_down {
+            for entry in listed(shell, &attributes).await?.into_iter().rev() {
+                let attributes = match entry.known {
+                    Some(known) => known.attributes,
+                    None => shell.files.attributes(&shell.caller, entry.id).await?.attributes,
+                };
+                todo.push((format!("{path}/{}", entry.name), attributes, depth + 1));
+            }
+        }
+        if matches!(attributes.kind, FileKind::Regular | FileKind::Directory) {
+            chosen.push((path, attributes));
+        }
+    }
+    Ok(chosen)
+}
+
+async fn describe(
+    shell: &Shell,
+    args: &Args,
+    path: String,
+    attributes: Attributes,
+    out: &mut dyn Write,
+) -> anyhow::Result<Option<Value>> {
+    let layout = shell.files.layout(&shell.caller, attributes.id).await?;
+    let extents = match attributes.kind {
+        FileKind::Regular => extents(shell, &attributes).await?,
+        _ => Vec::new(),
+    };
+    if args.json {
+        let map = shell.files.map();
+        let mut value = show::attributes_json(&path, &attributes);
+        if let Some(object) = value.as_object_mut() {
+            object.insert("layout".into(), layout_json(&layout));
+            object.insert("stripe".into(), layout.stripe.iter().map(|ost| ost.0).collect());
+            if attributes.kind == FileKind::Regular {
+                let extents = extents.iter().map(|extent| extent_json(&map, extent)).collect();
+                object.insert("extents".into(), extents);
+            }
+        }
+        return Ok(Some(value));
+    }
+    match attributes.kind {
+        FileKind::Regular => file_text(out, &path, &layout, &extents)?,
+        _ => directory_text(out, &path, &layout)?,
+    }
+    Ok(None)
+}
+
+async fn extents(shell: &Shell, attributes: &Attributes) -> anyhow::Result<Vec<Extent>> {
+    let mut all = Vec::new();
+    let mut offset = 0;
+    while offset < attributes.size {
+        let page = shell.files.extents(&shell.caller, attributes.id, offset).await?;
+        all.extend(page.extents);
+        if page.covered <= offset {
+            break;
+        }
+        offset = page.covered;
+    }
+    Ok(all)
+}
+
+fn layout_json(layout: &LayoutInForce) -> Value {
+    let Layout { stripe_size, pool, mirrors, sync, inline_limit, chunk_size, .. } = &layout.layout;
+    json!({
+        "stripe_count": show::stripe_count(&layout.layout),
+        "stripe_size": stripe_size,
+        "pool": pool,
+        "mirrors": mirrors,
+        "sync": sync,
+        "inline_limit": inline_limit,
+        "chunk_size": chunk_size,
+        "pattern": pattern(&layout.layout),
+        "is_own": layout.is_own,
+    })
+}
+
+fn extent_json(map: &FederationMap, extent: &Extent) -> Value {
+    let mut value = json!({ "offset": extent.offset, "length": extent.length });
+    let (key, content) = match &extent.content {
+        Content::Inline(_) => ("inline", Value::Bool(true)),
+        Content::Hole => ("hole", Value::Bool(true)),
+        Content::Chunk(chunk) => ("chunk", chunk_json(map, chunk)),
+    };
+    if let Some(object) = value.as_object_mut() {
+        object.insert(key.into(), content);
+    }
+    value
+}
+
+fn chunk_json(map: &FederationMap, chunk: &ChunkRef) -> Value {
+    json!({
+        "id": chunk.chunk.to_string(),
+        "length": chunk.length,
+        "skip": chunk.skip,
+        "digest": chunk.digest.map(|digest| digest.to_string()),
+        "adler32": chunk.adler32.map(|sum| format!("{sum:08x}")),
+        "block_checks": match &chunk.checks {
+            Some(checks) => json!({ "algorithm": "crc32c", "block": 4096, "kept": "metadata",
+                "count": checks.len() }),
+            None => json!({ "algorithm": "crc32c", "block": 4096, "kept": "objects" }),
+        },
+        "places": chunk.places.iter().map(|place| place_json(map, place)).collect::<Vec<_>>(),
+    })
+}
+
+fn place_json(map: &FederationMap, place: &Place) -> Value {
+    json!({
+        "ost": place.ost.0,
+        "site": map.ost(place.ost).map(|ost| ost.site.to_string()),
+        "object": place.object.to_string(),
+        "adopted": matches!(place.object, ObjectName::External { .. }),
+        "offset": place.offset,
+        "length": place.length,
+        "stale": place.is_stale,
+    })
+}
+
+fn pattern(layout: &Layout) -> &'static str {
+    if layout.inline_limit > 0 { "mdt,raid0" } else { "raid0" }
+}
+
+fn directory_text(out: &mut dyn Write, path: &str, layout: &LayoutInForce) -> io::Result<()> {
+    writeln!(out, "{path}")?;
+    let inherited = if layout.is_own { "" } else { " (inherited)" };
+    let pool = layout.layout.pool.as_ref().map(|pool| format!(" pool: {pool}"));
+    writeln!(
+        out,
+        "stripe_count:  {} stripe_size:   {} pattern:       {} stripe_offset: -1{}{inherited}",
+        show::stripe_count(&layout.layout),
+        layout.layout.stripe_size,
+        pattern(&layout.layout),
+        pool.unwrap_or_default(),
+    )
+}
+
+fn file_text(
+    out: &mut dyn Write,
+    path: &str,
+    layout: &LayoutInForce,
+    extents: &[Extent],
+) -> io::Result<()> {
+    let stripe = &layout.stripe;
+    writeln!(out, "{path}")?;
+    let count = if stripe.is_empty() { "0".into() } else { stripe.len().to_string() };
+    writeln!(out, "lmm_stripe_count:  {count}")?;
+    writeln!(out, "lmm_stripe_size:   {}", layout.layout.stripe_size)?;
+    writeln!(out, "lmm_pattern:       {}", pattern(&layout.layout))?;
+    let first = stripe.first().map_or("-1".to_owned(), |ost| ost.0.to_string());
+    writeln!(out, "lmm_stripe_offset: {first}")?;
+    if let Some(pool) = &layout.layout.pool {
+        writeln!(out, "lmm_pool:          {pool}")?;
+    }
+    writeln!(out, "\tobdidx\t\t objects\t\t bytes")?;
+    for (ost, (objects, bytes)) in per_ost(stripe, extents) {
+        writeln!(out, "\t{:>6}\t\t {objects:>7}\t\t {bytes}", ost.0)?;
+    }
+    let inline: u64 = extents.iter().filter(|e| is_inline(e)).map(|e| e.length).sum();
+    if inline > 0 {
+        writeln!(out, "\t   mdt\t\t       -\t\t {inline}")?;
+    }
+    writeln!(out)
+}
+
+fn is_inline(extent: &Extent) -> bool {
+    matches!(extent.content, Content::Inline(_))
+}
+
+/// How many chunks and bytes of the file lie on each OST: those of its stripe first, then any other.
+fn per_ost(stripe: &[OstIndex], extents: &[Extent]) -> Vec<(OstIndex, (u64, u64))> {
+    let mut rows: Vec<(OstIndex, (u64, u64))> = stripe.iter().map(|&ost| (ost, (0, 0))).collect();
+    for extent in extents {
+        let Content::Chunk(chunk) = &extent.content else { continue };
+        for place in &chunk.places {
+            let row = rows.iter().position(|(ost, _)| *ost == place.ost).unwrap_or_else(|| {
+                rows.push((place.ost, (0, 0)));
+                rows.len() - 1
+            });
+            if let Some((_, (objects, bytes))) = rows.get_mut(row) {
+                *objects += 1;
+                *bytes += extent.length;
+            }
+        }
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tieline_types::{ChunkId, Grant, MdtIndex};
+
+    fn extent(offset: u64, ost: u16) -> Extent {
+        let chunk = ChunkId { mdt: MdtIndex(0), grant: Grant(1), serial: offset };
+        let place = Place {
+            ost: OstIndex(ost),
+            object: ObjectName::Chunk(chunk),
+            offset: 0,
+            length: 100,
+            is_stale: false,
+        };
+        let chunk = ChunkRef {
+            chunk,
+            length: 100,
+            skip: 0,
+            places: vec![place],
+            digest: None,
+            adler32: Some(1),
+            checks: None,
+        };
+        Extent { offset, length: 100, content: Content::Chunk(chunk) }
+    }
+
+    #[test]
+    fn bytes_are_counted_per_ost() {
+        let extents = [extent(0, 1), extent(100, 0), extent(200, 1), extent(300, 7)];
+        let rows = per_ost(&[OstIndex(1), OstIndex(0)], &extents);
+        assert_eq!(
+            rows,
+            [(OstIndex(1), (2, 200)), (OstIndex(0), (1, 100)), (OstIndex(7), (1, 100))]
+        );
+    }
+
+    #[test]
+    fn text_looks_like_lfs() {
+        let layout = LayoutInForce {
+            layout: Layout { pool: Some("uf".parse().unwrap()), ..Layout::default() },
+            is_own: true,
+            stripe: vec![OstIndex(1)],
+        };
+        let mut out = Vec::new();
+        file_text(&mut out, "/e/f", &layout, &[extent(0, 1)]).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.contains("lmm_stripe_count:  1\nlmm_stripe_size:   4194304\n"), "{text}");
+        assert!(text.contains("lmm_pool:          uf"));
+        assert!(text.contains("\t     1\t\t       1\t\t 100"));
+    }
+}

@@ -1,0 +1,159 @@
+//! `tieline ls`.
+
+use crate::location::Location;
+use crate::shell::{self, Shell};
+use crate::verbs::show;
+use serde_json::Value;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use tieline_client::Listed;
+use tieline_types::{Attributes, FileKind};
+
+/// Entries that are asked for at once.
+const PAGE: usize = 1024;
+
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Mode, links, owner, group, size and time too
+    #[arg(short)]
+    long: bool,
+    /// Directories below, too
+    #[arg(short = 'R')]
+    recursive: bool,
+    /// Directories themselves, not what is in them
+    #[arg(short)]
+    directory: bool,
+    /// One JSON list of all entries
+    #[arg(long)]
+    json: bool,
+    /// Paths below a mount, or tieline://HOST[:PORT]/FS/path
+    #[arg(required = true)]
+    paths: Vec<OsString>,
+}
+
+pub fn run(args: Args) -> anyhow::Result<()> {
+    crate::verbs::log_start();
+    let (first, all) = crate::verbs::locations(&args.paths)?;
+    shell::run(&first, |shell| async move {
+        let mut listing = Listing { args, out: io::stdout().lock(), json: Vec::new(), parts: 0 };
+        for location in &all {
+            listing.show(&shell, location, all.len() > 1).await?;
+        }
+        if listing.args.json {
+            writeln!(listing.out, "{}", Value::Array(listing.json))?;
+        }
+        Ok(())
+    })
+}
+
+struct Listing<W> {
+    args: Args,
+    out: W,
+    json: Vec<Value>,
+    /// Directories shown so far.
+    parts: usize,
+}
+
+impl<W: Write> Listing<W> {
+    async fn show(&mut self, shell: &Shell, at: &Location, titled: bool) -> anyhow::Result<()> {
+        let entry = shell.resolve(&at.path, !self.args.directory).await?;
+        if !entry.attributes.is_directory() || self.args.directory {
+            return self.line(&at.text, &at.text, &entry.attributes, None);
+        }
+        let mut todo = vec![(at.text.trim_end_matches('/').to_owned(), entry.attributes)];
+        while let Some((path, directory)) = todo.pop() {
+            if titled || self.args.recursive {
+                self.title(&path)?;
+            }
+            let mut below = Vec::new();
+            for listed in listed(shell, &directory).await? {
+                let (path, attributes, target) = self.complete(shell, &path, listed).await?;
+                if self.args.recursive && attributes.is_directory() {
+                    below.push((path.clone(), attributes.clone()));
+                }
+                let name = path.rsplit('/').next().unwrap_or(&path);
+                self.line(&path, name, &attributes, target)?;
+            }
+            todo.extend(below.into_iter().rev());
+        }
+        Ok(())
+    }
+
+    fn title(&mut self, path: &str) -> anyhow::Result<()> {
+        if !self.args.json {
+            let gap = if self.parts > 0 { "\n" } else { "" };
+            writeln!(self.out, "{gap}{path}:")?;
+        }
+        self.parts += 1;
+        Ok(())
+    }
+
+    async fn complete(
+        &self,
+        shell: &Shell,
+        directory: &str,
+        listed: Listed,
+    ) -> anyhow::Result<(String, Attributes, Option<String>)> {
+        let attributes = match listed.known {
+            Some(known) => known.attributes,
+            None => shell.files.attributes(&shell.caller, listed.id).await?.attributes,
+        };
+        let wants_target = self.args.long || self.args.json;
+        let target = if attributes.kind == FileKind::Symlink && wants_target {
+            let target = shell.files.read_symlink(&shell.caller, attributes.id).await?;
+            Some(String::from_utf8_lossy(&target).into_owned())
+        } else {
+            None
+        };
+        Ok((format!("{directory}/{}", listed.name), attributes, target))
+    }
+
+    fn line(
+        &mut self,
+        path: &str,
+        name: &str,
+        attributes: &Attributes,
+        target: Option<String>,
+    ) -> anyhow::Result<()> {
+        if self.args.json {
+            let mut value = show::attributes_json(path, attributes);
+            if let (Some(target), Some(object)) = (target, value.as_object_mut()) {
+                object.insert("target".into(), target.into());
+            }
+            self.json.push(value);
+        } else if self.args.long {
+            let arrow = target.map(|target| format!(" -> {target}")).unwrap_or_default();
+            writeln!(
+                self.out,
+                "{} {:>3} {:>6} {:>6} {:>12} {} {name}{arrow}",
+                show::mode(attributes),
+                attributes.links,
+                attributes.uid,
+                attributes.gid,
+                attributes.size,
+                show::time(attributes.mtime),
+            )?;
+        } else {
+            writeln!(self.out, "{name}")?;
+        }
+        Ok(())
+    }
+}
+
+/// All entries of a directory, by name.
+pub async fn listed(shell: &Shell, directory: &Attributes) -> anyhow::Result<Vec<Listed>> {
+    let handle = shell.files.open_directory(&shell.caller, directory.id).await?;
+    let mut all: Vec<Listed> = Vec::new();
+    let end = loop {
+        let from = all.last().map_or(0, |last| last.next);
+        match shell.files.read_directory(handle, from, PAGE, true).await {
+            Ok(page) if page.is_empty() => break Ok(()),
+            Ok(page) => all.extend(page),
+            Err(error) => break Err(error),
+        }
+    };
+    shell.files.release_directory(handle).await;
+    end?;
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(all)
+}

@@ -1,0 +1,118 @@
+//! How things look: modes, times, kinds, and the JSON of what several verbs tell.
+
+use serde_json::{Value, json};
+use tieline_types::{Attributes, FileKind, Layout, StripeCount, Time};
+
+/// `drwxr-xr-x`.
+pub fn mode(attributes: &Attributes) -> String {
+    let bits = attributes.mode.bits();
+    let mut text = String::from(kind_letter(attributes.kind));
+    for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
+        let can = |bit: u32| bits >> shift & bit != 0;
+        text.push(if can(4) { 'r' } else { '-' });
+        text.push(if can(2) { 'w' } else { '-' });
+        text.push(match (bits & special != 0, can(1)) {
+            (true, true) => letter,
+            (true, false) => letter.to_ascii_uppercase(),
+            (false, true) => 'x',
+            (false, false) => '-',
+        });
+    }
+    text
+}
+
+fn kind_letter(kind: FileKind) -> &'static str {
+    match kind {
+        FileKind::Regular => "-",
+        FileKind::Directory => "d",
+        FileKind::Symlink => "l",
+        FileKind::Fifo => "p",
+        FileKind::Socket => "s",
+        FileKind::CharDevice => "c",
+        FileKind::BlockDevice => "b",
+    }
+}
+
+pub fn kind(kind: FileKind) -> &'static str {
+    match kind {
+        FileKind::Regular => "file",
+        FileKind::Directory => "directory",
+        FileKind::Symlink => "symlink",
+        FileKind::Fifo => "fifo",
+        FileKind::Socket => "socket",
+        FileKind::CharDevice => "character device",
+        FileKind::BlockDevice => "block device",
+    }
+}
+
+/// `2025-03-01 12:30:05` in UTC.
+pub fn time(time: Time) -> String {
+    let (days, second) = (time.seconds.div_euclid(86_400), time.seconds.rem_euclid(86_400));
+    let (year, month, day) = date(days);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
+}
+
+/// The civil date of a day counted from 1970-01-01 (Gregorian calendar, 400-year cycles that begin in March).
+fn date(days: i64) -> (i64, i64, i64) {
+    let days = days + 719_468;
+    let cycle = days.div_euclid(146_097);
+    let day_of_cycle = days.rem_euclid(146_097);
+    let leaps = day_of_cycle / 1_460 - day_of_cycle / 36_524 + day_of_cycle / 146_096;
+    let year_of_cycle = (day_of_cycle - leaps) / 365;
+    let day_of_year =
+        day_of_cycle - (365 * year_of_cycle + year_of_cycle / 4 - year_of_cycle / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = cycle * 400 + year_of_cycle + i64::from(month <= 2);
+    (year, month, day)
+}
+
+/// Seconds with their fraction, as `stat` counts.
+pub fn seconds(time: Time) -> f64 {
+    time.seconds as f64 + f64::from(time.nanos) / 1e9
+}
+
+/// What several verbs tell of a file.
+pub fn attributes_json(path: &str, attributes: &Attributes) -> Value {
+    json!({
+        "path": path,
+        "kind": kind(attributes.kind),
+        "inode": attributes.id.0,
+        "mdt": attributes.id.mdt().0,
+        "mode": format!("{:04o}", attributes.mode.bits()),
+        "links": attributes.links,
+        "uid": attributes.uid.0,
+        "gid": attributes.gid.0,
+        "size": attributes.size,
+        "stored": attributes.stored,
+        "atime": seconds(attributes.atime),
+        "mtime": seconds(attributes.mtime),
+        "ctime": seconds(attributes.ctime),
+        "btime": seconds(attributes.btime),
+        "version": attributes.version.0,
+    })
+}
+
+/// Lustre's number: -1 for all.
+pub fn stripe_count(layout: &Layout) -> i32 {
+    match layout.stripe_count {
+        StripeCount::All => -1,
+        StripeCount::Exactly(count) => i32::from(count),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_civil() {
+        let at = |seconds| time(Time { seconds, nanos: 0 });
+        assert_eq!(at(0), "1970-01-01 00:00:00");
+        assert_eq!(at(951_782_400), "2000-02-29 00:00:00");
+        assert_eq!(at(1_740_832_205), "2025-03-01 12:30:05");
+        assert_eq!(at(-1), "1969-12-31 23:59:59");
+    }
+}
