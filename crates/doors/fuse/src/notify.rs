@@ -27,8 +27,10 @@ use tokio::time::Instant;
 const PATIENCE: Duration = Duration::from_millis(200);
 /// With more names than this it is cheaper to doubt all.
 const NAMES_MAX: usize = 4096;
-/// Threads of the lanes that may wait in the kernel.
+/// Threads of each lane that may wait in the kernel.
 const WAITING_THREADS: usize = 2;
+/// Threads for names where no epoch helps those that are queued behind a lock.
+const WAITING_THREADS_WITHOUT_EPOCH: usize = 8;
 
 /// The mount's ear at the client.
 pub struct Notifier {
@@ -45,8 +47,12 @@ impl Notifier {
         let notifier = Self { kernel, swift: lane(), names: lane(), pages: lane() };
         notifier.spawn("fuse-swift", &notifier.swift, Lane::run)?;
         for _ in 0..WAITING_THREADS {
-            notifier.spawn("fuse-names", &notifier.names, Lane::run)?;
             notifier.spawn("fuse-pages", &notifier.pages, Lane::run)?;
+        }
+        let has_epoch = notifier.kernel.features.has_epoch;
+        let count = if has_epoch { WAITING_THREADS } else { WAITING_THREADS_WITHOUT_EPOCH };
+        for _ in 0..count {
+            notifier.spawn("fuse-names", &notifier.names, Lane::run)?;
         }
         notifier.spawn("fuse-watch", &notifier.names, Lane::watch)?;
         Ok(Arc::new(notifier))
@@ -125,6 +131,8 @@ struct Lane {
 #[derive(Default)]
 struct State {
     queue: BTreeMap<Forget, Tickets>,
+    /// Since when nothing was taken from the queue, or it was empty.
+    stuck_since: Option<Instant>,
     /// By a number of their own.
     writing: BTreeMap<u64, Writing>,
     written: u64,
@@ -141,6 +149,9 @@ impl Lane {
         let mut state = self.lock();
         if state.is_closed {
             return;
+        }
+        if state.queue.is_empty() {
+            state.stuck_since = Some(Instant::now());
         }
         for one in what {
             state.queue.entry(one).or_default().extend(ticket.cloned());
@@ -180,9 +191,10 @@ impl Lane {
                 return None;
             }
             if let Some((what, tickets)) = state.queue.pop_first() {
-                let number = state.written;
+                let (number, since) = (state.written, Instant::now());
                 state.written += 1;
-                state.writing.insert(number, Writing { since: Instant::now(), tickets });
+                state.stuck_since = Some(since);
+                state.writing.insert(number, Writing { since, tickets });
                 drop(state);
                 self.changed.notify_all();
                 return Some((number, what));
@@ -193,10 +205,10 @@ impl Lane {
 
     /// Another thread's life: sees to it that nobody waits for long for names to get through.
     fn watch(&self, kernel: &Kernel) {
+        let has_epoch = kernel.features.has_epoch;
         let mut state = self.lock();
         while !state.is_closed {
-            let waited_for = state.writing.values().filter(|writing| !writing.tickets.is_empty());
-            let Some(since) = waited_for.map(|writing| writing.since).min() else {
+            let Some(since) = state.waited_for_since(has_epoch) else {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
@@ -206,12 +218,12 @@ impl Lane {
                 state = waited.unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             }
-            let overdue = state.overdue(kernel.features.has_epoch);
+            let overdue = state.take_overdue(has_epoch);
             drop(state);
-            if kernel.features.has_epoch {
+            if has_epoch {
                 kernel.forget(&Forget::Names);
             }
-            tracing::debug!("a name could not be invalidated in time; all names are doubted");
+            tracing::debug!("names could not be invalidated in time");
             drop(overdue);
             state = self.lock();
         }
@@ -224,14 +236,20 @@ impl Lane {
 }
 
 impl State {
-    /// Takes the tickets of all that is under way, and of all that is queued behind it if the epoch
-    /// covers it.
-    fn overdue(&mut self, with_queue: bool) -> Tickets {
+    /// Since when somebody waits for a name. What is queued counts only if the epoch can help it.
+    fn waited_for_since(&self, has_epoch: bool) -> Option<Instant> {
+        let writing = self.writing.values().filter(|writing| !writing.tickets.is_empty());
+        let queued = self.stuck_since.filter(|_| has_epoch && !self.queue.is_empty());
+        writing.map(|writing| writing.since).chain(queued).min()
+    }
+
+    /// Takes the tickets of all that is under way, and all that is queued if the epoch covers it.
+    fn take_overdue(&mut self, has_epoch: bool) -> Tickets {
         let mut tickets: Tickets = Vec::new();
         for writing in self.writing.values_mut() {
             tickets.append(&mut writing.tickets);
         }
-        if with_queue {
+        if has_epoch {
             for mut queued in std::mem::take(&mut self.queue).into_values() {
                 tickets.append(&mut queued);
             }

@@ -144,6 +144,26 @@ fn a_lock_nobody_foresaw_does_not_hold_up_a_recall() {
 }
 
 #[test]
+fn recalls_behind_a_lock_that_is_held_are_answered_too() {
+    let on = Mounted::new();
+    on.fs.put_elsewhere("a", b"x");
+    assert!(on.path("a").exists());
+    on.fs.freeze("create");
+    let path = on.path("new");
+    let creator = std::thread::spawn(move || File::create(path).map(drop));
+    on.fs.wait_until_waiting(1);
+    // More than there are threads, and then again while all threads wait for the lock.
+    for names in [["b", "c", "d", "e"], ["f", "g", "h", "a"]] {
+        on.fs.remove_elsewhere("a");
+        let entries = names.into_iter().map(name).collect();
+        done(on.fs.invalidate(Invalidation { entries, ..Default::default() }));
+    }
+    on.fs.thaw();
+    creator.join().unwrap().unwrap();
+    assert!(!on.path("a").exists());
+}
+
+#[test]
 fn older_kernels_answer_recalls_too() {
     for is_contended in [true, false] {
         let on = Mounted::with(Memory::new(1), |options| options.minor_max = 31);
