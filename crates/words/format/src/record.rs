@@ -34,7 +34,12 @@ pub trait Record: Encode<()> + for<'b> Decode<'b, ()> {
         if features & !Self::FEATURES != 0 {
             return Err(RecordError::Features { kind, features });
         }
-        minicbor::decode(cbor).map_err(|source| RecordError::Malformed { kind, source })
+        let mut decoder = minicbor::Decoder::new(cbor);
+        let record = decoder.decode().map_err(|source| RecordError::Malformed { kind, source })?;
+        match cbor.len().saturating_sub(decoder.position()) {
+            0 => Ok(record),
+            extra => Err(RecordError::Trailing { kind, extra }),
+        }
     }
 }
 
@@ -51,4 +56,6 @@ pub enum RecordError {
     Features { kind: &'static str, features: u8 },
     #[error("{kind} record is damaged")]
     Malformed { kind: &'static str, source: minicbor::decode::Error },
+    #[error("{kind} record is damaged: {extra} bytes follow it")]
+    Trailing { kind: &'static str, extra: usize },
 }

@@ -5,9 +5,10 @@ use crate::mutation::mutated;
 use crate::samples;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tieline_format::mdt::{Inode, key};
+use tieline_format::mdt::{Entry, Inode, key};
 use tieline_format::object::ObjectFooter;
 use tieline_format::{Record, RecordError};
+use tieline_types::{FileId, FileKind};
 
 fn bytes_of(samples: Vec<crate::golden::Sample>) -> Vec<((), Vec<u8>)> {
     samples.into_iter().map(|sample| ((), sample.bytes)).collect()
@@ -39,6 +40,16 @@ fn other_versions_and_features_are_refused() {
     assert!(matches!(with(0, 2), RecordError::Version { version: 2, known: 1, .. }));
     assert!(matches!(with(1, 0x80), RecordError::Features { features: 0x80, .. }));
     assert!(matches!(Inode::from_bytes(&[1]), Err(RecordError::Short { .. })));
+    let longer = [&sample.bytes[..], &[0, 0]].concat();
+    assert!(matches!(Inode::from_bytes(&longer), Err(RecordError::Trailing { extra: 2, .. })));
+}
+
+#[test]
+fn fields_of_later_builds_are_skipped() {
+    let entry = Entry { id: FileId(7), kind: FileKind::Regular };
+    assert_eq!(entry.to_bytes(), [1, 0, 0x82, 7, 1]);
+    assert_eq!(Entry::from_bytes(&[1, 0, 0x83, 7, 1, 0x81, 0x60]).unwrap(), entry);
+    assert!(Entry::from_bytes(&[1, 0, 0x81, 7]).is_err(), "a field that is not optional");
 }
 
 proptest! {

@@ -5,9 +5,10 @@ use crate::mutation::mutated;
 use crate::samples;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tieline_types::{Content, Extent};
+use tieline_types::{Content, Extent, FileId};
+use tieline_wire::meta::Unlink;
 use tieline_wire::{
-    Failure, FrameHeader, Hello, Notice, NoticeAnswer, Op, Refusal, Request, Welcome,
+    Envelope, Failure, FrameHeader, Hello, Notice, NoticeAnswer, Op, Refusal, Request, Welcome,
 };
 
 /// If it decodes, what it decodes to survives the wire.
@@ -25,6 +26,22 @@ fn decode_others(body: &[u8]) {
     let _ = tieline_wire::decode::<Failure>(body);
     let _ = tieline_wire::decode::<Notice>(body);
     let _ = tieline_wire::decode::<NoticeAnswer>(body);
+}
+
+#[test]
+fn fields_of_later_versions_are_skipped_and_absent_ones_are_null() {
+    let envelope = [0x82, 0x83, 0, 0, 0x80, 1];
+    let body = |message: &[u8]| [&envelope[..], message].concat();
+    let decode = |message: &[u8]| Request::decode(Op::Unlink.number(), &body(message));
+    let expected = Unlink { parent: FileId(7), name: "a".parse().unwrap(), keep: None };
+    let expected = Request::from(expected);
+    for message in [&[0x82, 7, 0x41, b'a'][..], &[0x84, 7, 0x41, b'a', 0xf6, 0x81, 0x60]] {
+        assert_eq!(decode(message).unwrap().1, expected);
+    }
+    assert_eq!(expected.encode(&Envelope::default()).len(), 6 + 4, "null is not sent at the end");
+    assert!(decode(&[0x81, 7]).is_err(), "a field that is not optional");
+    assert!(decode(&[0x82, 7, 0x41, b'/']).is_err(), "a name that is none");
+    assert!(decode(&[0x82, 7, 0x41, b'a', 0]).is_err(), "something follows");
 }
 
 /// Extents as a decoder may give them: any numbers.

@@ -3,8 +3,10 @@
 //! * [`samples`]: a value of every message.
 //! * [`golden`]: files that hold their bytes. `cargo xtask bless` rewrites them; the diff is the
 //!   review.
+//! * [`documents`]: the normative page has them all.
 //! * [`hostile`]: bytes that nobody sent on purpose; [`mutation`] makes them from samples.
 
+mod documents;
 mod golden;
 mod hostile;
 mod mutation;
