@@ -4,7 +4,8 @@
 //! ├─ version (1 byte) ─┼─ features (1 byte) ─┼─ CBOR … ─┤
 //! ```
 //!
-//! A set feature bit says that the record must not be understood without it. Version 1 defines none.
+//! A set feature bit says that the record must not be understood without it. Version 1 defines
+//! none.
 
 use minicbor::{Decode, Encode};
 

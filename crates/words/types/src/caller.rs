@@ -24,7 +24,8 @@ macro_rules! identity {
 }
 
 identity! {
-    /// An owner as stored on disk: an identity of the file system. Under `null` it is the client's uid.
+    /// An owner as stored on disk: an identity of the file system. Under `null` it is the client's
+    /// uid.
     Uid
 }
 identity! {

@@ -1,7 +1,8 @@
 //! CRC32C of 4 KiB blocks: travels with every range, so that an exact read is a verified read.
 //!
 //! Blocks are counted from the start of the object; only an object's last block may be shorter.
-//! CRC32C (Castagnoli, RFC 3720 appendix B.4) finds accidents, not forgery: that is what digests are for.
+//! CRC32C (Castagnoli, RFC 3720 appendix B.4) finds accidents, not forgery: that is what digests
+//! are for.
 
 /// Bytes per checked block.
 pub const BLOCK: usize = 4096;
@@ -22,7 +23,8 @@ pub fn block_count(length: u64) -> u64 {
     length.div_ceil(BLOCK as u64)
 }
 
-/// The first block of `bytes` that does not match, if any. A wrong number of checks is a mismatch too.
+/// The first block of `bytes` that does not match, if any. A wrong number of checks is a mismatch
+/// too.
 pub fn first_mismatch(bytes: &[u8], checks: &[u32]) -> Option<usize> {
     let blocks = bytes.chunks(BLOCK);
     if blocks.len() != checks.len() {

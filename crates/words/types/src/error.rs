@@ -1,7 +1,7 @@
 //! The closed list of what can go wrong: numbered, append-only, on the wire.
 //!
-//! Each kind says whether the request may be tried again and what is known of its effect. Doors translate kinds
-//! to their protocol's codes, each in one file and exhaustively.
+//! Each kind says whether the request may be tried again and what is known of its effect. Doors
+//! translate kinds to their protocol's codes, each in one file and exhaustively.
 
 use minicbor::{Decode, Encode};
 
@@ -25,7 +25,10 @@ pub enum Effect {
 }
 
 macro_rules! error_kinds {
-    ($( $(#[$doc:meta])* $number:literal $name:ident $text:literal $retry:ident $effect:ident; )*) => {
+    ($(
+        $(#[$doc:meta])*
+        $number:literal $name:ident $text:literal $retry:ident $effect:ident;
+    )*) => {
         /// What went wrong.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Encode, Decode)]
         #[cbor(index_only)]
@@ -99,7 +102,8 @@ error_kinds! {
     49 VersionMismatch "no common protocol version" Never NotApplied;
     50 Unauthenticated "not authenticated" Never NotApplied;
     51 Cancelled "cancelled" Never Unknown;
-    /// The server does not know the session any more: unanswered requests are refused, not repeated.
+    /// The server does not know the session any more: unanswered requests are refused, not
+    /// repeated.
     52 SessionLost "session expired" AfterReconnect Unknown;
     53 Internal "internal error" Never Unknown;
     /// This server does not hold that MDT or OST: look at the newest federation map.

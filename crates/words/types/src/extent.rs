@@ -1,7 +1,7 @@
 //! Where a file's bytes are: extents over immutable chunks, and the places where chunks lie.
 //!
-//! Invariants: the extents of a file never overlap and are ordered by offset; what no extent covers is a hole
-//! and reads as zeroes; a chunk never changes.
+//! Invariants: the extents of a file never overlap and are ordered by offset; what no extent covers
+//! is a hole and reads as zeroes; a chunk never changes.
 
 use crate::{ChunkId, OstIndex};
 use minicbor::{Decode, Encode};
@@ -34,8 +34,8 @@ pub enum ObjectName {
     /// An object we made: one chunk, or a pack of chunks named after its first.
     #[n(1)]
     Chunk(#[n(0)] ChunkId),
-    /// A file that was there before us, below the OST's adopted tree. If size or time differ from what is
-    /// remembered here, it was changed behind us and is not served.
+    /// A file that was there before us, below the OST's adopted tree. If size or time differ from
+    /// what is remembered here, it was changed behind us and is not served.
     #[n(2)]
     External {
         #[n(0)]
@@ -57,7 +57,8 @@ impl fmt::Display for ObjectName {
     }
 }
 
-/// One place of a chunk: `length` bytes at `offset` of an object, which may be larger than the chunk.
+/// One place of a chunk: `length` bytes at `offset` of an object, which may be larger than the
+/// chunk.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct Place {
     #[n(0)]

@@ -43,11 +43,13 @@ number_id! {
     Grant(u64)
 }
 number_id! {
-    /// A request within its session, counted from 1 by the client. The same number is the same request.
+    /// A request within its session, counted from 1 by the client. The same number is the same
+    /// request.
     RequestNumber(u64)
 }
 number_id! {
-    /// A commit number of one MDT. A file's version is the number of the commit that last changed it.
+    /// A commit number of one MDT. A file's version is the number of the commit that last changed
+    /// it.
     Version(u64)
 }
 

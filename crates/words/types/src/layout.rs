@@ -1,7 +1,8 @@
 //! Where a file's chunks shall go, as `setstripe` says it, with Lustre's meanings.
 //!
-//! Three sizes that are not the same thing: the *stripe size* says when the round moves to the next OST, the
-//! *chunk size* is the writer's choice within it, and an object is as large as its backend likes.
+//! Three sizes that are not the same thing: the *stripe size* says when the round moves to the next
+//! OST, the *chunk size* is the writer's choice within it, and an object is as large as its backend
+//! likes.
 
 use crate::PoolName;
 use minicbor::{Decode, Encode};
@@ -33,7 +34,8 @@ pub struct Layout {
     /// How many copies a commit waits for, from 1 to `mirrors`.
     #[n(4)]
     pub sync: u8,
-    /// Files up to this many bytes live in the metadata; 0 for never (`-L raid0`), 16 KiB with `-L mdt`.
+    /// Files up to this many bytes live in the metadata; 0 for never (`-L raid0`), 16 KiB with `-L
+    /// mdt`.
     #[n(5)]
     pub inline_limit: u32,
     /// Bytes; a multiple of 64 KiB, from 64 KiB to 64 MiB. The writer cuts chunks of this size.
@@ -66,7 +68,8 @@ impl Layout {
     /// An extent holds at most this many bytes in the metadata.
     pub const INLINE_MAX: u32 = 16 << 10;
 
-    /// Bytes of the chunk that a writer cuts: never across a stripe's end when there are several OSTs.
+    /// Bytes of the chunk that a writer cuts: never across a stripe's end when there are several
+    /// OSTs.
     pub fn cut_size(&self, stripe_width: usize) -> u64 {
         if stripe_width > 1 {
             u64::from(self.chunk_size.min(self.stripe_size))
@@ -80,7 +83,8 @@ impl Layout {
         (offset / u64::from(self.stripe_size)) as usize % stripe_width.max(1)
     }
 
-    /// Where the chunk that holds `offset` ends: at the next cut of the stripe, or of the chunk size.
+    /// Where the chunk that holds `offset` ends: at the next cut of the stripe, or of the chunk
+    /// size.
     pub fn cut_end(&self, offset: u64, stripe_width: usize) -> u64 {
         let cut = self.cut_size(stripe_width);
         if stripe_width <= 1 {

@@ -1,7 +1,7 @@
 //! What things are called: ids, names, attributes, layouts, extents, errors and units.
 //!
-//! Every other room imports its nouns from here, so that one concept has one word and one type in prose,
-//! code, wire, metric and log. Nothing here does I/O, knows the time, or is async.
+//! Every other room imports its nouns from here, so that one concept has one word and one type in
+//! prose, code, wire, metric and log. Nothing here does I/O, knows the time, or is async.
 //!
 //! * [`ids`]: who is who: files, MDTs, OSTs, chunks, sessions, requests, versions.
 //! * [`names`]: names of entries, pools, sites and file systems, checked once at the border.

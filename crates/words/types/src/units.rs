@@ -9,7 +9,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
     #[error(
-        "`{0}` is not a size: write a number and B, KiB, MiB, GiB, TiB (or k, M, G, T for powers of 1024)"
+        "`{0}` is not a size: write a number and B, KiB, MiB, GiB, TiB (k, M, G, T are those too)"
     )]
     Size(String),
     #[error("`{0}` is not a duration: write a number and ms, s, min, h or d")]

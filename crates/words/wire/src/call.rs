@@ -1,7 +1,8 @@
-//! The table of calls: every request of the protocol, its number, its reply, and whether it changes anything.
+//! The table of calls: every request of the protocol, its number, its reply, and whether it changes
+//! anything.
 //!
-//! To add a call: define its messages in `meta`, `data` or `federation`, add a line here with the next number,
-//! serve it in its room, and bless its golden bytes. Numbers are never reused.
+//! To add a call: define its messages in `meta`, `data` or `federation`, add a line here with the
+//! next number, serve it in its room, and bless its golden bytes. Numbers are never reused.
 
 use crate::{BodyError, data, federation, meta};
 use minicbor::{Decode, Decoder, Encode};
@@ -42,7 +43,8 @@ macro_rules! calls {
                 match self { $(Self::$name => stringify!($name)),* }
             }
 
-            /// Does it change an MDT? Then its answer is stored with its effect, and repeated rather than redone.
+            /// Does it change an MDT? Then its answer is stored with its effect, and repeated
+            /// rather than redone.
             pub fn is_mutation(self) -> bool {
                 match self { $(Self::$name => $mutation),* }
             }

@@ -20,7 +20,8 @@ pub struct ObjectOwner {
     pub path: Vec<u8>,
 }
 
-/// Writes a whole chunk, which is the frame's bulk. The same chunk with the same bytes may be put again.
+/// Writes a whole chunk, which is the frame's bulk. The same chunk with the same bytes may be put
+/// again.
 ///
 /// When it is answered the chunk survives the OSS process; after [`SyncFile`] also the machine.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]

@@ -15,8 +15,8 @@ pub struct MapReply {
     #[n(1)]
     #[cbor(with = "minicbor::bytes")]
     pub signed: Vec<u8>,
-    /// The federation's public key, as hexadecimal digits: for a client that meets the federation for the first
-    /// time and decides to trust it. Proves nothing.
+    /// The federation's public key, as hexadecimal digits: for a client that meets the federation
+    /// for the first time and decides to trust it. Proves nothing.
     #[n(2)]
     pub key: Option<String>,
 }

@@ -12,9 +12,9 @@
 //! 12              16 … 24         28              32
 //! ```
 //!
-//! All numbers are little-endian. The CRC32C covers bytes 0 to 27 and the body; bulk bytes are covered by the block
-//! checks that the body carries. A deadline is how long the sender still waits, counted from sending: clocks
-//! of two machines are never compared.
+//! All numbers are little-endian. The CRC32C covers bytes 0 to 27 and the body; bulk bytes are
+//! covered by the block checks that the body carries. A deadline is how long the sender still
+//! waits, counted from sending: clocks of two machines are never compared.
 
 use tieline_types::{RequestNumber, checksum};
 
@@ -165,7 +165,8 @@ impl FrameHeader {
         bytes
     }
 
-    /// Reads a header. The body's checksum is verified by [`FrameHeader::verify`] once the body is here.
+    /// Reads a header. The body's checksum is verified by [`FrameHeader::verify`] once the body is
+    /// here.
     pub fn decode(bytes: &[u8; Self::LENGTH]) -> Result<Self, FrameError> {
         let mut rest = bytes.as_slice();
         let magic = u32::from_le_bytes(take(&mut rest));
@@ -220,7 +221,8 @@ fn frame_check(header: &[u8], body: &[u8]) -> u32 {
     digest.finalize() as u32
 }
 
-/// The next `N` bytes; zeroes where there are none, which cannot happen within a header's fixed length.
+/// The next `N` bytes; zeroes where there are none, which cannot happen within a header's fixed
+/// length.
 fn take<const N: usize>(rest: &mut &[u8]) -> [u8; N] {
     match rest.split_first_chunk::<N>() {
         Some((head, tail)) => {

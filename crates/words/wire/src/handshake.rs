@@ -1,4 +1,5 @@
-//! How a connection begins: `Hello`, perhaps tokens of an authentication mechanism, then `Welcome` or `Refused`.
+//! How a connection begins: `Hello`, perhaps tokens of an authentication mechanism, then `Welcome`
+//! or `Refused`.
 
 use minicbor::{Decode, Encode};
 use tieline_types::{ClientId, ErrorKind, FsName, Grant, SessionId, Version};

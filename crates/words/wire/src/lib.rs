@@ -1,15 +1,15 @@
 //! The Tieline protocol in bytes: frames, the handshake, and the messages of every call.
 //!
-//! docs/protocol.md is the normative text. A connection carries *frames* ([`frame`]): a fixed header of 32 bytes,
-//! a CBOR body (RFC 8949, arrays with explicit indices), and bulk bytes beside it that are never copied
-//! into the body. Every call of the protocol stands once in the table of [`call`]; its messages are in
-//! [`meta`], [`data`] and [`federation`].
+//! docs/protocol.md is the normative text. A connection carries *frames* ([`frame`]): a fixed
+//! header of 32 bytes, a CBOR body (RFC 8949, arrays with explicit indices), and bulk bytes beside
+//! it that are never copied into the body. Every call of the protocol stands once in the table of
+//! [`call`]; its messages are in [`meta`], [`data`] and [`federation`].
 //!
-//! Knows no socket, no clock, no runtime. Decoding outside bytes never panics, never allocates more than the
-//! bytes it was given allow, and refuses what it does not know.
+//! Knows no socket, no clock, no runtime. Decoding outside bytes never panics, never allocates more
+//! than the bytes it was given allow, and refuses what it does not know.
 //!
-//! Invariants: numbers of frames, calls, fields and variants are explicit and never reused; a field added later
-//! is optional, and readers skip trailing fields that they do not know.
+//! Invariants: numbers of frames, calls, fields and variants are explicit and never reused; a field
+//! added later is optional, and readers skip trailing fields that they do not know.
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]

@@ -1,6 +1,7 @@
 //! Messages between a client and an MDS: the namespace.
 //!
-//! Requests name files by id, never by path. Every reply that tells something cacheable carries a [`LeaseGrant`].
+//! Requests name files by id, never by path. Every reply that tells something cacheable carries a
+//! [`LeaseGrant`].
 
 use minicbor::{Decode, Encode};
 use tieline_types::{
@@ -14,7 +15,8 @@ pub struct LeaseGrant {
     /// The version of the MDT that was read.
     #[n(0)]
     pub as_of: Version,
-    /// Lease units held from now on (see [`crate::notice::Recall::unit`]); what lies under others is good once.
+    /// Lease units held from now on (see [`crate::notice::Recall::unit`]); what lies under others
+    /// is good once.
     #[n(1)]
     pub units: Vec<FileId>,
 }
@@ -196,7 +198,8 @@ pub struct OpenReply {
 pub struct ExtentPage {
     #[n(0)]
     pub extents: Vec<Extent>,
-    /// What lies before this offset and in no extent is a hole. The file's end or beyond when all are here.
+    /// What lies before this offset and in no extent is a hole. The file's end or beyond when all
+    /// are here.
     #[n(1)]
     pub covered: u64,
 }
@@ -223,7 +226,8 @@ pub struct GetExtentsReply {
     pub lease: LeaseGrant,
 }
 
-/// Makes written chunks part of the file: replaces what the extents cover, extends the size, sets mtime.
+/// Makes written chunks part of the file: replaces what the extents cover, extends the size, sets
+/// mtime.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct Commit {
     #[n(0)]

@@ -16,11 +16,12 @@ pub enum Notice {
 
 /// A lease is taken back.
 ///
-/// What was answered `as_of` a version up to `at` must not be cached under `unit` any more, however late it arrives.
+/// What was answered `as_of` a version up to `at` must not be cached under `unit` any more, however
+/// late it arrives.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct Recall {
-    /// The directory whose names, own attributes, and attributes and extents of non-directories end.
-    /// For a file without any name left: the file.
+    /// The directory whose names, own attributes, and attributes and extents of non-directories
+    /// end. For a file without any name left: the file.
     #[n(0)]
     pub unit: FileId,
     #[n(1)]
@@ -28,7 +29,8 @@ pub struct Recall {
     /// Names in `unit` that change.
     #[n(2)]
     pub names: Vec<Name>,
-    /// Files whose attributes or bytes change: cached bytes of all others stay good if the version is unchanged.
+    /// Files whose attributes or bytes change: cached bytes of all others stay good if the version
+    /// is unchanged.
     #[n(3)]
     pub files: Vec<FileId>,
 }
@@ -36,10 +38,12 @@ pub struct Recall {
 /// The answer to a notice.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Encode, Decode)]
 pub struct NoticeAnswer {
-    /// The receiver's own mutation in that directory is under way: caching is off there until it is quiet.
+    /// The receiver's own mutation in that directory is under way: caching is off there until it is
+    /// quiet.
     #[n(0)]
     pub is_contended: bool,
-    /// Those of `files` that programs hold open here. If one loses its last name, it is kept until released.
+    /// Those of `files` that programs hold open here. If one loses its last name, it is kept until
+    /// released.
     #[n(1)]
     pub open: Vec<FileId>,
 }

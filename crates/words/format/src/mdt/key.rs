@@ -1,4 +1,5 @@
-//! Keys of an MDT's store: one letter for the kind, then big-endian numbers and raw names, so that they sort.
+//! Keys of an MDT's store: one letter for the kind, then big-endian numbers and raw names, so that
+//! they sort.
 //!
 //! | kind | key | value |
 //! |---|---|---|

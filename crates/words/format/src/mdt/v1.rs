@@ -7,14 +7,16 @@ use tieline_types::{
     OstIndex, Place, SessionId, Time, Uid, Version,
 };
 
-/// What the store is. Read first: a store of another file system, MDT or format is refused untouched.
+/// What the store is. Read first: a store of another file system, MDT or format is refused
+/// untouched.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct Superblock {
     #[n(0)]
     pub fs: FsName,
     #[n(1)]
     pub mdt: MdtIndex,
-    /// The next file serial nobody has reserved; reserved in runs, so that numbers may be skipped, never reused.
+    /// The next file serial nobody has reserved; reserved in runs, so that numbers may be skipped,
+    /// never reused.
     #[n(2)]
     pub file_serial: u64,
     /// The next session id nobody has reserved; grants count with it.
