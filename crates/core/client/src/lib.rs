@@ -34,6 +34,8 @@ mod send;
 mod servers;
 pub mod settings;
 mod space;
+#[cfg(test)]
+mod tests;
 mod volume;
 mod writer;
 mod xattrs;

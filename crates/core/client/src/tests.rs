@@ -1,0 +1,7 @@
+//! The volume against a small world in memory: one MDS, two OSTs, simple and honest.
+
+mod data;
+mod fake;
+mod leases;
+mod model;
+mod names;

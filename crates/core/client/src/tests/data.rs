@@ -1,0 +1,372 @@
+//! Bytes: chunks on their way, failures of OSTs, sync, reads that are checked.
+
+use super::fake::{Fake, ROOT};
+use crate::*;
+use tieline_types::{Content, Grant};
+use tieline_wire::Op;
+
+const READ_WRITE: Access = Access { read: true, write: true, append: false, truncate: false };
+const CHUNK: usize = 64 << 10;
+
+async fn create(volume: &Volume, name: &str, access: Access) -> (FileId, HandleId) {
+    let name: Name = name.parse().unwrap();
+    let new = NewFile {
+        mode: Mode::new(0o644),
+        umask: Mode::default(),
+        is_exclusive: true,
+        access,
+        layout: None,
+    };
+    let at = At { parent: ROOT, name: &name };
+    let (known, opened) = volume.create(&Caller::root(), at, new).await.unwrap();
+    (known.attributes.id, opened.handle)
+}
+
+fn noise(length: usize) -> Bytes {
+    (0..length).map(|index| (index * 31 + index / 257) as u8).collect::<Vec<u8>>().into()
+}
+
+async fn until(mut is_true: impl FnMut() -> bool) {
+    for _ in 0..10_000 {
+        if is_true() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("it does not happen");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whole_chunks_leave_while_the_program_writes_on() {
+    let fake = Fake::new();
+    let volume = fake.mount();
+    let (id, handle) = create(&volume, "a", READ_WRITE).await;
+    let bytes = noise(3 * CHUNK + 100);
+    for (index, piece) in bytes.chunks(10_000).enumerate() {
+        let piece = Bytes::copy_from_slice(piece);
+        volume.write(handle, index as u64 * 10_000, piece).await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!((fake.count(Op::PutChunk), fake.count(Op::Commit)), (3, 0));
+    // Own bytes and size are seen before they are anywhere else.
+    assert_eq!(volume.read(handle, 0, 1 << 20).await.unwrap().concat(), bytes);
+    let known = volume.attributes(&Caller::root(), id).await.unwrap();
+    assert_eq!(known.attributes.size, bytes.len() as u64);
+    volume.flush(handle).await.unwrap();
+    assert_eq!((fake.count(Op::PutChunk), fake.count(Op::Commit)), (4, 1));
+    assert_eq!(fake.bytes(id), bytes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn small_files_need_no_ost() {
+    let fake = Fake::new();
+    let volume = fake.mount();
+    let (id, handle) = create(&volume, "a", READ_WRITE).await;
+    volume.write(handle, 0, noise(16 << 10)).await.unwrap();
+    volume.sync(handle, false).await.unwrap();
+    assert_eq!((fake.count(Op::PutChunk), fake.count(Op::SyncFile)), (0, 0));
+    assert_eq!(fake.bytes(id), noise(16 << 10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn synced_bytes_are_durable_at_their_osts() {
+    let fake = Fake::new();
+    let volume = fake.mount();
+    let (id, handle) = create(&volume, "a", READ_WRITE).await;
+    volume.write(handle, 0, noise(CHUNK)).await.unwrap();
+    volume.flush(handle).await.unwrap();
+    assert!(fake.lock().synced.is_empty());
+    volume.sync(handle, false).await.unwrap();
+    assert!(fake.lock().synced.contains(&OstIndex(0)));
+    // A small piece of a large file goes with the commit.
+    volume.write(handle, 100, Bytes::from_static(b"page")).await.unwrap();
+    volume.sync(handle, true).await.unwrap();
+    assert_eq!(fake.count(Op::PutChunk), 1);
+    assert_eq!(&fake.bytes(id)[100..104], b"page");
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_bytes_are_committed_after_a_second() {
+    let fake = Fake::new();
+    let volume = fake.mount();
+    let (id, handle) = create(&volume, "log", READ_WRITE).await;
+    volume.write(handle, 0, Bytes::from_static(b"line\n")).await.unwrap();
+    assert_eq!(fake.bytes(id), b"");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(fake.bytes(id), b"line\n");
+    let before = fake.requests();
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    assert_eq!(fake.requests(), before, "clean files are left alone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failing_ost_is_replaced() {
+    let fake = Fake::new();
+    let volume = fake.mount();
+    let (id, handle) = create(&volume, "a", READ_WRITE).await;
+    fake.lock().put_fault.insert(OstIndex(0), ErrorKind::NoSpace);
+    volume.write(handle, 0, noise(2 * CHUNK)).await.unwrap();
+    volume.flush(handle).await.unwrap();
+    assert_eq!(fake.bytes(id), noise(2 * CHUNK));
+    assert!(fake.lock().chunks.keys().all(|(ost, _)| *ost == OstIndex(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_lost_is_told_once() {
+    let fake = Fake::new();
+    let volume = fake.mount();
+    let (id, handle) = create(&volume, "a", READ_WRITE).await;
+    for ost in [OstIndex(0), OstIndex(1)] {
+        fake.lock().put_fault.insert(ost, ErrorKind::NoSpace);
+    }
+    volume.write(handle, 0, noise(CHUNK)).await.unwrap();
+    let error = volume.flush(handle).await.unwrap_err();
+    assert!(matches!(error, Error::Late { kind: ErrorKind::NoSpace, .. }));
+    volume.flush(handle).await.unwrap();
+    // There is room again: writing goes on.
+    fake.lock().put_fault.clear();
+    volume.write(handle, 0, noise(CHUNK)).await.unwrap();
+    volume.flush(handle).await.unwrap();
+    assert_eq!(fake.bytes(id), noise(CHUNK));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_commit_is_late_and_a_server_that_is_away_is_not() {
+    let fake = Fake::new();
+    let volume = fake.mount();
+    let (id, handle) = create(&volume, "a", READ_WRITE).await;
+    fake.lock().commit_fault = Some(ErrorKind::Unreachable);
+    volume.write(handle, 0, Bytes::from_static(b"wait")).await.unwrap();
+    let error = volume.flush(handle).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreachable);
+    assert_eq!(volume.read(handle, 0, 10).await.unwrap().concat(), b"wait");
+    fake.lock().commit_fault = None;
+    until(|| fake.bytes(id) == b"wait").await;
+
+    fake.lock().commit_fault = Some(ErrorKind::QuotaExceeded);
+    volume.write(handle, 0, Bytes::from_static(b"lost")).await.unwrap();
+    let error = volume.sync(handle, false).await.unwrap_err();
+    assert!(matches!(error, Error::Late { kind: ErrorKind::QuotaExceeded, .. }));
+    fake.lock().commit_fault = None;
+    volume.sync(handle, false).await.unwrap();
+    assert_eq!(volume.read(handle, 0, 10).await.unwrap().concat(), b"wait");
+}
+
+#[tokio::test(start_paused = true)]
+async fn chunks_of_a_lost_session_are_sent_again() {
+    let fake = Fake::new();
+    let volume = fake.mount();
+    let (id, handle) = create(&volume, "a", READ_WRITE).await;
+    volume.write(handle, 0, noise(2 * CHUNK)).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(fake.count(Op::PutChunk), 2);
+    fake.lose_session();
+    volume.flush(handle).await.unwrap();
+    assert_eq!(fake.count(Op::PutChunk), 4);
+    assert_eq!(fake.bytes(id), noise(2 * CHUNK));
+    let grant = fake.lock().grant;
+    assert_ne!(grant, Grant(7));
+}
+
+#[tokio::test(start_paused = true)]
+async fn writers_wait_when_memory_is_short() {
+    let fake = Fake::new();
+    let settings = Settings { dirty_bytes_max: 4 * CHUNK, ..Settings::default() };
+    let volume = fake.mount_with(settings);
+    let (id, handle) = create(&volume, "a", READ_WRITE).await;
+    let held = fake.hold(Op::PutChunk);
+    let bytes = noise(16 * CHUNK);
+    let writing = tokio::spawn({
+        let (volume, bytes) = (volume.clone(), bytes.clone());
+        async move {
+            for index in 0..16 {
+                let piece = bytes.slice(index * CHUNK..(index + 1) * CHUNK);
+                volume.write(handle, (index * CHUNK) as u64, piece).await.unwrap();
+            }
+        }
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!writing.is_finished());
+    assert!(fake.count(Op::PutChunk) <= 4);
+    fake.release(Op::PutChunk);
+    drop(held);
+    writing.await.unwrap();
+    volume.flush(handle).await.unwrap();
+    assert_eq!(fake.bytes(id), bytes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn appends_go_to_the_end() {
+    let fake = Fake::new();
+    let volume = fake.mount();
+    let append = Access { append: true, ..READ_WRITE };
+    let (id, one) = create(&volume, "log", append).await;
+    let two = volume.open(&Caller::root(), id, append).await.unwrap().handle;
+    for _ in 0..50 {
+        let (a, b) = tokio::join!(
+            volume.write(one, 0, Bytes::from_static(b"one\n")),
+            volume.write(two, 0, Bytes::from_static(b"two\n")),
+        );
+        a.and(b).unwrap();
+    }
+    volume.flush(one).await.unwrap();
+    let text = String::from_utf8(fake.bytes(id)).unwrap();
+    assert_eq!(text.lines().count(), 100);
+    assert_eq!(text.lines().filter(|line| *line == "two").count(), 50);
+}
+
+/// A file of three chunks with two mirrors each, that nothing is cached of.
+async fn mirrored(fake: &Arc<Fake>) -> (FileId, Bytes) {
+    fake.lock().layout.mirrors = 2;
+    let volume = fake.mount();
+    let (id, handle) = create(&volume, "a", READ_WRITE).await;
+    let bytes = noise(3 * CHUNK);
+    volume.write(handle, 0, bytes.clone()).await.unwrap();
+    volume.flush(handle).await.unwrap();
+    volume.release(handle).await;
+    assert_eq!(fake.lock().chunks.len(), 6);
+    (id, bytes)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bad_mirror_is_never_served() {
+    let fake = Fake::new();
+    let (id, bytes) = mirrored(&fake).await;
+    let volume = fake.mount();
+    let handle = volume.open(&Caller::root(), id, READ_WRITE).await.unwrap().handle;
+    fake.lock().flips.insert(OstIndex(0));
+    assert_eq!(volume.read(handle, 0, 1 << 20).await.unwrap().concat(), bytes);
+    fake.lock().flips.insert(OstIndex(1));
+    let cold = fake.mount();
+    let handle = cold.open(&Caller::root(), id, READ_WRITE).await.unwrap().handle;
+    let error = cold.read(handle, 0, 4096).await.unwrap_err();
+    assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_mirror_is_passed_over() {
+    let fake = Fake::new();
+    let (id, bytes) = mirrored(&fake).await;
+    fake.lock().chunks.retain(|(ost, _), _| *ost == OstIndex(1));
+    let volume = fake.mount();
+    let handle = volume.open(&Caller::root(), id, READ_WRITE).await.unwrap().handle;
+    assert_eq!(volume.read(handle, 0, 1 << 20).await.unwrap().concat(), bytes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chunk_that_is_gone_makes_the_extents_be_asked_again() {
+    let fake = Fake::new();
+    let (id, _) = mirrored(&fake).await;
+    let volume = fake.mount();
+    let handle = volume.open(&Caller::root(), id, READ_WRITE).await.unwrap().handle;
+    {
+        // Compaction: other extents of the same version.
+        let mut state = fake.lock();
+        state.chunks.clear();
+        let node = state.nodes.get_mut(&id).unwrap();
+        node.extents.truncate(1);
+        let extent = &mut node.extents[0];
+        extent.length = 4;
+        extent.content = Content::Inline(b"same".to_vec());
+        node.attributes.size = 4;
+    }
+    assert_eq!(volume.read(handle, 0, 100).await.unwrap().concat(), b"same");
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_readers_share_one_fetch() {
+    let fake = Fake::new();
+    let (id, bytes) = mirrored(&fake).await;
+    let volume = fake.mount();
+    let handle = volume.open(&Caller::root(), id, READ_WRITE).await.unwrap().handle;
+    let (one, two) =
+        tokio::join!(volume.read(handle, 70_000, 4096), volume.read(handle, 70_000, 4096),);
+    assert_eq!(one.unwrap().concat(), bytes[70_000..74_096]);
+    assert_eq!(two.unwrap().concat(), bytes[70_000..74_096]);
+    assert_eq!(fake.count(Op::ReadObject), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_goes_away_takes_nothing_from_the_other() {
+    let fake = Fake::new();
+    let (id, bytes) = mirrored(&fake).await;
+    let volume = fake.mount();
+    let handle = volume.open(&Caller::root(), id, READ_WRITE).await.unwrap().handle;
+    let held = fake.hold(Op::ReadObject);
+    let gone = tokio::time::timeout(Duration::from_secs(1), volume.read(handle, 0, 4096));
+    let (gone, _) = tokio::join!(gone, async {});
+    assert!(gone.is_err());
+    let reading = tokio::spawn({
+        let volume = volume.clone();
+        async move { volume.read(handle, 0, 4096).await.unwrap().concat() }
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    drop(held);
+    assert_eq!(reading.await.unwrap(), bytes[..4096]);
+    assert_eq!(fake.count(Op::ReadObject), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sequential_reader_finds_its_bytes_there() {
+    let fake = Fake::new();
+    let (id, bytes) = mirrored(&fake).await;
+    let volume = fake.mount();
+    let handle = volume.open(&Caller::root(), id, READ_WRITE).await.unwrap().handle;
+    for index in 0..3usize {
+        let piece = volume.read(handle, index as u64 * 4096, 4096).await.unwrap().concat();
+        assert_eq!(piece, bytes[index * 4096..(index + 1) * 4096]);
+    }
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    let before = fake.count(Op::ReadObject);
+    for index in 3..48usize {
+        let piece = volume.read(handle, index as u64 * 4096, 4096).await.unwrap().concat();
+        assert_eq!(piece, bytes[index * 4096..(index + 1) * 4096]);
+    }
+    assert_eq!(fake.count(Op::ReadObject), before, "everything was ahead");
+}
+
+#[tokio::test(start_paused = true)]
+async fn holes_are_found_and_cut() {
+    let fake = Fake::new();
+    let volume = fake.mount();
+    let (id, handle) = create(&volume, "a", READ_WRITE).await;
+    volume.write(handle, 0, noise(CHUNK)).await.unwrap();
+    volume.write(handle, 3 * CHUNK as u64, noise(CHUNK)).await.unwrap();
+    volume.flush(handle).await.unwrap();
+    let seek = async |offset: usize, target| volume.seek(handle, offset as u64, target).await;
+    assert_eq!(seek(0, SeekTarget::Hole).await.unwrap(), CHUNK as u64);
+    assert_eq!(seek(CHUNK, SeekTarget::Data).await.unwrap(), 3 * CHUNK as u64);
+    assert_eq!(seek(3 * CHUNK, SeekTarget::Hole).await.unwrap(), 4 * CHUNK as u64);
+    assert_eq!(seek(4 * CHUNK, SeekTarget::Data).await.unwrap_err().kind(), ErrorKind::NoDevice);
+
+    let punch = Allocation { offset: 100, length: 1000, mode: AllocationMode::Punch };
+    volume.allocate(handle, punch).await.unwrap();
+    assert_eq!(volume.read(handle, 0, 1200).await.unwrap().concat()[100..1100], [0; 1000]);
+    assert_eq!(fake.bytes(id)[100..1100], [0; 1000]);
+    let extend = Allocation { offset: 0, length: 5 * CHUNK as u64, mode: AllocationMode::Extend };
+    volume.allocate(handle, extend).await.unwrap();
+    assert_eq!(fake.bytes(id).len(), 5 * CHUNK);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ranges_are_copied() {
+    let fake = Fake::new();
+    let volume = fake.mount();
+    let (_, from) = create(&volume, "a", READ_WRITE).await;
+    let (id, to) = create(&volume, "b", READ_WRITE).await;
+    volume.write(from, 0, noise(100_000)).await.unwrap();
+    let (from, to) = (CopyEnd { handle: from, offset: 10 }, CopyEnd { handle: to, offset: 5 });
+    assert_eq!(volume.copy_range(from, to, 1 << 30).await.unwrap(), 99_990);
+    volume.flush(to.handle).await.unwrap();
+    assert_eq!(fake.bytes(id)[5..], noise(100_000)[10..]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_commits_everything() {
+    let fake = Fake::new();
+    let volume = fake.mount();
+    let (id, handle) = create(&volume, "a", READ_WRITE).await;
+    volume.write(handle, 0, Bytes::from_static(b"last words")).await.unwrap();
+    volume.close(Duration::from_secs(10)).await;
+    assert_eq!(fake.bytes(id), b"last words");
+}

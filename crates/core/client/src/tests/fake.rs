@@ -1,0 +1,621 @@
+//! One MDT and two OSTs in memory, behind a dialer.
+//!
+//! Serves one client; what "others" do goes through [`Fake::elsewhere`], which recalls first. Replies can be held back
+//! ([`Fake::hold`]), OSTs can fail or flip bits.
+
+use crate::extents::slice;
+use crate::{Parts, Settings, Volume};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use tieline_auth::{MapCell, MapSigner, Rule};
+use tieline_format::map::{FederationMap, Mdt, Ost};
+use tieline_net::{CallError, Channel, Dialer, Incoming, NoticeSink, Outgoing, Standing};
+use tieline_types::*;
+use tieline_wire::data::*;
+use tieline_wire::meta::{self, *};
+use tieline_wire::notice::Recall;
+use tieline_wire::{Call, Failure, Flavor, Hello, Notice, NoticeAnswer, Op, Request, Welcome};
+use tieline_world::World;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+pub const ROOT: FileId = FileId(1);
+pub const LEASE: Duration = Duration::from_secs(20);
+
+#[derive(Clone)]
+pub struct Node {
+    pub attributes: Attributes,
+    pub names: BTreeMap<Name, FileId>,
+    pub extents: Vec<Extent>,
+    pub target: Option<Vec<u8>>,
+    pub xattrs: BTreeMap<XattrName, Vec<u8>>,
+    pub parent: FileId,
+    pub stripe: Vec<OstIndex>,
+}
+
+pub struct State {
+    pub version: u64,
+    next: u64,
+    pub nodes: BTreeMap<FileId, Node>,
+    pub chunks: BTreeMap<(OstIndex, ChunkId), Bytes>,
+    /// Every request, in order.
+    pub log: Vec<Op>,
+    pub synced: BTreeSet<OstIndex>,
+    pub layout: Layout,
+    pub put_fault: BTreeMap<OstIndex, ErrorKind>,
+    pub commit_fault: Option<ErrorKind>,
+    pub flips: BTreeSet<OstIndex>,
+    pub grants: bool,
+    pub grant: Grant,
+    pub session: u64,
+    held: BTreeMap<u16, watch::Receiver<bool>>,
+    sinks: Vec<(bool, Arc<dyn NoticeSink>)>,
+}
+
+pub struct Fake {
+    state: Mutex<State>,
+}
+
+type Answer = Result<(Vec<u8>, Bytes), Failure>;
+
+/// Lets held replies go when it is dropped.
+pub struct Held(watch::Sender<bool>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.send_replace(true);
+    }
+}
+
+impl Fake {
+    pub fn new() -> Arc<Self> {
+        let mut nodes = BTreeMap::new();
+        nodes.insert(ROOT, node(ROOT, FileKind::Directory, ROOT, 1));
+        let layout = Layout { chunk_size: 64 << 10, stripe_size: 64 << 10, ..Layout::default() };
+        let state = State {
+            version: 10,
+            next: 100,
+            nodes,
+            chunks: BTreeMap::new(),
+            log: Vec::new(),
+            synced: BTreeSet::new(),
+            layout,
+            put_fault: BTreeMap::new(),
+            commit_fault: None,
+            flips: BTreeSet::new(),
+            grants: true,
+            grant: Grant(7),
+            session: 1,
+            held: BTreeMap::new(),
+            sinks: Vec::new(),
+        };
+        Arc::new(Self { state: Mutex::new(state) })
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    pub fn mount(self: &Arc<Self>) -> Arc<Volume> {
+        self.mount_with(Settings::default())
+    }
+
+    pub fn mount_with(self: &Arc<Self>, settings: Settings) -> Arc<Volume> {
+        let signer = MapSigner::new([7; 32]);
+        let ost = |index: u16| Ost {
+            ost: OstIndex(index),
+            site: "uf".parse().unwrap(),
+            addresses: vec![format!("oss{index}:1")],
+            is_active: true,
+        };
+        let map = FederationMap {
+            fs: "extenci".parse().unwrap(),
+            version: Version(1),
+            mdts: vec![Mdt {
+                mdt: MdtIndex(0),
+                home: "uf".parse().unwrap(),
+                addresses: vec!["mds:1".to_owned()],
+            }],
+            junctions: vec![],
+            osts: vec![ost(0), ost(1)],
+            pools: vec![],
+        };
+        let map = MapCell::new(signer.verifier(), signer.sign(&map)).unwrap();
+        let dialer = Arc::new(FakeDialer(self.clone()));
+        let rule = Rule { flavor: Flavor::Null };
+        let parts = Parts { world: World::real(), dialer, map, root: ROOT, rule };
+        Volume::new(parts, settings)
+    }
+
+    /// How many requests of that kind came.
+    pub fn count(&self, op: Op) -> usize {
+        self.lock().log.iter().filter(|&&one| one == op).count()
+    }
+
+    pub fn requests(&self) -> usize {
+        self.lock().log.len()
+    }
+
+    /// Replies to `op` are computed, and held back until the guard is dropped.
+    pub fn hold(&self, op: Op) -> Held {
+        let (sender, receiver) = watch::channel(false);
+        self.lock().held.insert(op.number(), receiver);
+        Held(sender)
+    }
+
+    pub fn release(&self, op: Op) {
+        self.lock().held.remove(&op.number());
+    }
+
+    /// Another client changes something under `unit`.
+    pub async fn elsewhere(
+        &self,
+        unit: FileId,
+        names: &[&str],
+        files: &[FileId],
+        change: impl FnOnce(&mut State),
+    ) -> NoticeAnswer {
+        let (sink, recall) = {
+            let state = self.lock();
+            let recall = Recall {
+                unit,
+                at: Version(state.version),
+                names: names.iter().map(|name| name.parse().unwrap()).collect(),
+                files: files.to_vec(),
+            };
+            let mds = state.sinks.iter().rev().find(|(is_mds, _)| *is_mds);
+            (mds.unwrap().1.clone(), recall)
+        };
+        let answer = sink.notice(Notice::Recall(recall)).await;
+        let mut state = self.lock();
+        state.version += 1;
+        change(&mut state);
+        answer
+    }
+
+    /// The client's session is gone: another one, with another grant.
+    pub fn lose_session(&self) {
+        let sinks: Vec<_> = {
+            let mut state = self.lock();
+            state.session += 1;
+            state.grant = Grant(state.grant.0 + 1);
+            state.sinks.iter().filter(|(is_mds, _)| *is_mds).map(|(_, sink)| sink.clone()).collect()
+        };
+        let welcome = self.welcome();
+        for sink in sinks {
+            sink.connected(&welcome);
+            sink.renewed(Instant::now());
+        }
+    }
+
+    /// The whole file as the servers have it.
+    pub fn bytes(&self, id: FileId) -> Vec<u8> {
+        let state = self.lock();
+        let node = &state.nodes[&id];
+        let mut bytes = vec![0; node.attributes.size as usize];
+        for extent in &node.extents {
+            let range = extent.offset as usize..extent.end() as usize;
+            match &extent.content {
+                Content::Inline(inline) => bytes[range].copy_from_slice(inline),
+                Content::Chunk(chunk) => {
+                    let whole = &state.chunks[&(chunk.places[0].ost, chunk.chunk)];
+                    let from = chunk.skip as usize;
+                    bytes[range].copy_from_slice(&whole[from..from + extent.length as usize]);
+                }
+                Content::Hole => {}
+            }
+        }
+        bytes
+    }
+
+    fn welcome(&self) -> Welcome {
+        let state = self.lock();
+        Welcome {
+            version: 1,
+            session: SessionId(state.session),
+            is_resumed: false,
+            grant: state.grant,
+            boot: 1,
+            lease_ms: LEASE.as_millis() as u32,
+            flavor: Flavor::Null,
+            features: 0,
+            server: String::new(),
+            map: Version(1),
+        }
+    }
+}
+
+pub fn node(id: FileId, kind: FileKind, parent: FileId, version: u64) -> Node {
+    let time = Time { seconds: 1000, nanos: 0 };
+    let attributes = Attributes {
+        id,
+        kind,
+        mode: Mode::new(0o755),
+        links: 1,
+        uid: Uid(0),
+        gid: Gid(0),
+        size: 0,
+        stored: 0,
+        device: 0,
+        atime: time,
+        mtime: time,
+        ctime: time,
+        btime: time,
+        version: Version(version),
+    };
+    Node {
+        attributes,
+        names: BTreeMap::new(),
+        extents: Vec::new(),
+        target: None,
+        xattrs: BTreeMap::new(),
+        parent,
+        stripe: Vec::new(),
+    }
+}
+
+impl State {
+    fn find(&self, id: FileId) -> Result<&Node, Failure> {
+        self.nodes.get(&id).ok_or_else(|| Failure::new(ErrorKind::Stale, "no such file"))
+    }
+
+    fn lease(&self, units: &[FileId]) -> LeaseGrant {
+        let units = if self.grants { units.to_vec() } else { Vec::new() };
+        LeaseGrant { as_of: Version(self.version), units }
+    }
+
+    fn unit(&self, id: FileId) -> FileId {
+        let node = &self.nodes[&id];
+        if node.attributes.kind == FileKind::Directory { id } else { node.parent }
+    }
+
+    fn entry(&self, parent: FileId, id: FileId) -> EntryReply {
+        let node = &self.nodes[&id];
+        let units = if node.attributes.is_directory() { vec![parent, id] } else { vec![parent] };
+        EntryReply {
+            attributes: Some(node.attributes.clone()),
+            junction: None,
+            lease: self.lease(&units),
+            target: node.target.clone(),
+        }
+    }
+
+    fn attributes(&self, id: FileId) -> AttributesReply {
+        let attributes = self.nodes[&id].attributes.clone();
+        AttributesReply { attributes, lease: self.lease(&[self.unit(id)]) }
+    }
+
+    pub fn page(&self, id: FileId, offset: u64) -> ExtentPage {
+        let node = &self.nodes[&id];
+        let after: Vec<_> = node.extents.iter().filter(|one| one.end() > offset).cloned().collect();
+        // Small pages, so that there are several.
+        let (page, rest) = after.split_at(after.len().min(4));
+        let covered = if rest.is_empty() { u64::MAX } else { page.last().unwrap().end() };
+        ExtentPage { extents: page.to_vec(), covered }
+    }
+
+    fn open(&self, id: FileId) -> OpenReply {
+        let node = &self.nodes[&id];
+        OpenReply {
+            attributes: node.attributes.clone(),
+            layout: self.layout.clone(),
+            stripe: node.stripe.clone(),
+            extents: self.page(id, 0),
+            lease: self.lease(&[self.unit(id)]),
+        }
+    }
+
+    pub fn add(&mut self, parent: FileId, name: &Name, kind: FileKind) -> FileId {
+        self.next += 1;
+        let id = FileId(self.next);
+        self.nodes.insert(id, node(id, kind, parent, self.version));
+        self.nodes.get_mut(&parent).unwrap().names.insert(name.clone(), id);
+        id
+    }
+
+    pub fn replace(&mut self, id: FileId, extent: &Extent) {
+        let version = Version(self.version);
+        let node = self.nodes.get_mut(&id).unwrap();
+        let (start, end) = (extent.offset, extent.end());
+        let mut kept = Vec::new();
+        for old in &node.extents {
+            kept.extend(slice(old, 0..start));
+            kept.extend(slice(old, end..u64::MAX));
+        }
+        if extent.content != Content::Hole {
+            kept.push(extent.clone());
+            node.attributes.size = node.attributes.size.max(end);
+        }
+        kept.sort_by_key(|extent| extent.offset);
+        node.extents = kept;
+        node.attributes.version = version;
+    }
+
+    fn truncate(&mut self, id: FileId, size: u64) {
+        let node = self.nodes.get_mut(&id).unwrap();
+        node.extents = node.extents.iter().filter_map(|old| slice(old, 0..size)).collect();
+        node.attributes.size = size;
+        node.attributes.version = Version(self.version);
+    }
+
+    fn answer(&mut self, request: Request, bulk: Bytes) -> Answer {
+        if request.op().is_mutation() {
+            self.version += 1;
+        }
+        let fail = |kind| Err(Failure::new(kind, "fake"));
+        match request {
+            Request::Lookup(Lookup { parent, name }) => match self.find(parent)?.names.get(&name) {
+                Some(&id) => done::<Lookup>(&self.entry(parent, id)),
+                None => done::<Lookup>(&EntryReply {
+                    attributes: None,
+                    junction: None,
+                    lease: self.lease(&[parent]),
+                    target: None,
+                }),
+            },
+            Request::GetAttributes(GetAttributes { id }) => {
+                self.find(id)?;
+                done::<GetAttributes>(&self.attributes(id))
+            }
+            Request::SetAttributes(change) => {
+                self.find(change.id)?;
+                if let Some(size) = change.size {
+                    self.truncate(change.id, size);
+                }
+                let node = self.nodes.get_mut(&change.id).unwrap();
+                node.attributes.mode = change.mode.unwrap_or(node.attributes.mode);
+                if let Some(SetTime::At(time)) = change.mtime {
+                    node.attributes.mtime = time;
+                }
+                done::<SetAttributes>(&self.attributes(change.id))
+            }
+            Request::ReadDirectory(page) => {
+                let node = self.find(page.id)?;
+                let after = |name: &Name| page.after.as_ref().is_none_or(|after| name > after);
+                let rest: Vec<_> = node.names.iter().filter(|(name, _)| after(name)).collect();
+                let entries = rest.iter().take(3).map(|(name, id)| {
+                    let child = &self.nodes[id];
+                    DirectoryEntry {
+                        name: (*name).clone(),
+                        id: **id,
+                        kind: child.attributes.kind,
+                        attributes: page.is_plus.then(|| child.attributes.clone()),
+                        target: None,
+                    }
+                });
+                done::<ReadDirectory>(&ReadDirectoryReply {
+                    entries: entries.collect(),
+                    is_end: rest.len() <= 3,
+                    lease: self.lease(&[page.id]),
+                })
+            }
+            Request::Create(new) => {
+                let known = self.find(new.parent)?.names.get(&new.name).copied();
+                if known.is_some() && new.is_exclusive {
+                    return fail(ErrorKind::Exists);
+                }
+                let is_new = known.is_none();
+                let add = || self.add(new.parent, &new.name, FileKind::Regular);
+                let id = known.unwrap_or_else(add);
+                done::<Create>(&CreateReply { is_new, open: self.open(id) })
+            }
+            Request::MakeDirectory(new) => {
+                if self.find(new.parent)?.names.contains_key(&new.name) {
+                    return fail(ErrorKind::Exists);
+                }
+                let id = self.add(new.parent, &new.name, FileKind::Directory);
+                done::<MakeDirectory>(&self.entry(new.parent, id))
+            }
+            Request::MakeSymlink(new) => {
+                let id = self.add(new.parent, &new.name, FileKind::Symlink);
+                self.nodes.get_mut(&id).unwrap().target = Some(new.target);
+                done::<MakeSymlink>(&self.entry(new.parent, id))
+            }
+            Request::Unlink(Unlink { parent, name, keep }) => {
+                let Some(id) = self.nodes.get_mut(&parent).unwrap().names.remove(&name) else {
+                    return fail(ErrorKind::NotFound);
+                };
+                let kept = keep == Some(id);
+                let node = self.nodes.get_mut(&id).unwrap();
+                node.attributes.links = 0;
+                node.parent = id;
+                let attributes = kept.then(|| node.attributes.clone());
+                if !kept {
+                    self.nodes.remove(&id);
+                }
+                done::<Unlink>(&ChangeReply { attributes, lease: self.lease(&[parent]) })
+            }
+            Request::Rename(rename) => {
+                let from = self.nodes.get_mut(&rename.from_parent).unwrap();
+                let Some(id) = from.names.remove(&rename.from_name) else {
+                    return fail(ErrorKind::NotFound);
+                };
+                let to = self.nodes.get_mut(&rename.to_parent).unwrap();
+                let old = to.names.insert(rename.to_name, id);
+                if let Some(old) = old.filter(|&old| rename.keep != Some(old)) {
+                    self.nodes.remove(&old);
+                }
+                self.nodes.get_mut(&id).unwrap().parent = rename.to_parent;
+                let attributes = Some(self.nodes[&id].attributes.clone());
+                let lease = self.lease(&[rename.from_parent, rename.to_parent]);
+                done::<Rename>(&ChangeReply { attributes, lease })
+            }
+            Request::ReadSymlink(ReadSymlink { id }) => done::<ReadSymlink>(&ReadSymlinkReply {
+                target: self.find(id)?.target.clone().unwrap(),
+            }),
+            Request::Open(Open { id, .. }) => {
+                self.find(id)?;
+                done::<Open>(&self.open(id))
+            }
+            Request::GetExtents(GetExtents { id, offset, .. }) => {
+                let attributes = self.find(id)?.attributes.clone();
+                let (page, lease) = (self.page(id, offset), self.lease(&[self.unit(id)]));
+                done::<GetExtents>(&GetExtentsReply { page, attributes, lease })
+            }
+            Request::Commit(commit) => {
+                if let Some(kind) = self.commit_fault {
+                    return fail(kind);
+                }
+                self.find(commit.id)?;
+                let mut end = 0;
+                for extent in &commit.extents {
+                    extent.validate().unwrap();
+                    assert!(extent.offset >= end, "extents in order");
+                    end = extent.end();
+                    if let Content::Chunk(chunk) = &extent.content {
+                        assert_eq!(chunk.chunk.grant, self.grant, "chunk of a grant that is gone");
+                        for place in &chunk.places {
+                            assert!(self.chunks.contains_key(&(place.ost, chunk.chunk)));
+                        }
+                    }
+                    self.replace(commit.id, extent);
+                }
+                let now = Time { seconds: 2000 + self.version as i64, nanos: 0 };
+                self.nodes.get_mut(&commit.id).unwrap().attributes.mtime = now;
+                done::<Commit>(&self.attributes(commit.id))
+            }
+            Request::Place(meta::Place { id, exclude }) => {
+                let all = [OstIndex(0), OstIndex(1)];
+                let stripe: Vec<_> = all.into_iter().filter(|ost| !exclude.contains(ost)).collect();
+                let wanted = usize::from(self.layout.mirrors);
+                let stripe = stripe[..stripe.len().min(wanted)].to_vec();
+                self.nodes.get_mut(&id).unwrap().stripe = stripe.clone();
+                done::<meta::Place>(&PlaceReply { stripe })
+            }
+            Request::Release(Release { id }) => {
+                self.nodes.remove(&id);
+                done::<Release>(&ChangeReply { attributes: None, lease: LeaseGrant::default() })
+            }
+            Request::ListXattrs(ListXattrs { id }) => {
+                let all = self.find(id)?.xattrs.clone().into_iter();
+                let xattrs = all.map(|(name, value)| Xattr { name, value }).collect();
+                done::<ListXattrs>(&ListXattrsReply { xattrs, lease: self.lease(&[self.unit(id)]) })
+            }
+            Request::SetXattr(set) => {
+                let node = self.nodes.get_mut(&set.id).unwrap();
+                node.xattrs.insert(set.name, set.value);
+                done::<SetXattr>(&self.attributes(set.id))
+            }
+            Request::GetLayout(_) => done::<GetLayout>(&GetLayoutReply {
+                layout: self.layout.clone(),
+                is_own: false,
+                stripe: vec![OstIndex(0)],
+            }),
+            Request::PutChunk(put) => {
+                if let Some(&kind) = self.put_fault.get(&put.ost) {
+                    return fail(kind);
+                }
+                assert_eq!(checksum::first_mismatch(&bulk, &put.checks), None);
+                self.chunks.insert((put.ost, put.chunk), bulk);
+                self.synced.remove(&put.ost);
+                done::<PutChunk>(&PutChunkReply {})
+            }
+            Request::ReadObject(read) => self.read(read),
+            Request::SyncFile(SyncFile { ost, .. }) => {
+                self.synced.insert(ost);
+                done::<SyncFile>(&SyncFileReply { synced: 1 })
+            }
+            Request::GetMap(_) => fail(ErrorKind::NotSupported),
+            other => panic!("the fake does not serve {:?}", other.op()),
+        }
+    }
+
+    fn read(&self, read: ReadObject) -> Answer {
+        let ObjectName::Chunk(chunk) = read.object else { panic!("only chunks") };
+        let Some(whole) = self.chunks.get(&(read.ost, chunk)) else {
+            return Err(Failure::new(ErrorKind::Gone, "fake"));
+        };
+        let block = checksum::BLOCK as u64;
+        let offset = read.offset / block * block;
+        let end = (read.offset + u64::from(read.length)).div_ceil(block) * block;
+        let bytes = whole.slice(offset as usize..(end as usize).min(whole.len()));
+        let checks = checksum::block_checks(&bytes);
+        let bytes = if self.flips.contains(&read.ost) {
+            let mut flipped = bytes.to_vec();
+            flipped[0] ^= 1;
+            flipped.into()
+        } else {
+            bytes
+        };
+        let object_length = whole.len() as u64;
+        let reply = ReadObjectReply { offset, checks, object_length };
+        Ok((tieline_wire::encode(&reply), bytes))
+    }
+}
+
+fn done<C: Call>(reply: &C::Reply) -> Answer {
+    Ok((tieline_wire::encode(reply), Bytes::new()))
+}
+
+struct FakeDialer(Arc<Fake>);
+
+impl Dialer for FakeDialer {
+    fn dial(
+        &self,
+        addresses: &[String],
+        _hello: Hello,
+        sink: Arc<dyn NoticeSink>,
+    ) -> Arc<dyn Channel> {
+        let is_mds = addresses[0].starts_with("mds");
+        self.0.lock().sinks.push((is_mds, sink.clone()));
+        let welcomed = Mutex::new(false);
+        Arc::new(FakeChannel { fake: self.0.clone(), sink, welcomed })
+    }
+}
+
+struct FakeChannel {
+    fake: Arc<Fake>,
+    sink: Arc<dyn NoticeSink>,
+    welcomed: Mutex<bool>,
+}
+
+#[async_trait::async_trait]
+impl Channel for FakeChannel {
+    async fn exchange(&self, outgoing: Outgoing) -> Result<Incoming, CallError> {
+        let sent = Instant::now();
+        if !std::mem::replace(&mut *self.welcomed.lock().unwrap(), true) {
+            self.sink.connected(&self.fake.welcome());
+        }
+        // A real server is elsewhere.
+        tokio::task::yield_now().await;
+        let op = outgoing.request.op();
+        let bulk = outgoing.bulk.to_bytes().unwrap();
+        let (answer, held) = {
+            let mut state = self.fake.lock();
+            state.log.push(op);
+            let answer = state.answer(outgoing.request, bulk);
+            (answer, state.held.get(&op.number()).cloned())
+        };
+        if let Some(mut held) = held {
+            held.wait_for(|free| *free).await.unwrap();
+        }
+        tokio::task::yield_now().await;
+        self.sink.renewed(sent);
+        match answer {
+            Ok((body, bulk)) => Ok(Incoming { op, body: body.into(), bulk }),
+            Err(failure) => Err(CallError::Refused(failure)),
+        }
+    }
+
+    fn standing(&self) -> Option<Standing> {
+        if !*self.welcomed.lock().unwrap() {
+            return None;
+        }
+        let state = self.fake.lock();
+        Some(Standing {
+            session: SessionId(state.session),
+            grant: state.grant,
+            boot: 1,
+            lease: LEASE,
+            is_connected: true,
+        })
+    }
+
+    fn round_trips(&self) -> u64 {
+        0
+    }
+
+    async fn close(&self, _patience: Duration) {}
+}

@@ -1,0 +1,232 @@
+//! Names, listings, attributes: what is asked, and what is known.
+
+use super::fake::{Fake, ROOT};
+use crate::*;
+use tieline_types::SetTime;
+use tieline_wire::Op;
+
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+fn at(name: &Name) -> At<'_> {
+    At { parent: ROOT, name }
+}
+
+fn new_file(access: Access) -> NewFile {
+    NewFile {
+        mode: Mode::new(0o644),
+        umask: Mode::new(0o022),
+        is_exclusive: true,
+        access,
+        layout: None,
+    }
+}
+
+const READ_WRITE: Access = Access { read: true, write: true, append: false, truncate: false };
+
+#[tokio::test(start_paused = true)]
+async fn names_made_here_are_known_here() {
+    let (fake, root) = (Fake::new(), Caller::root());
+    let volume = fake.mount();
+    // The rights of the directory decide who may look names up.
+    volume.attributes(&root, ROOT).await.unwrap();
+    for index in 0..100 {
+        let name = name(&format!("file{index}"));
+        let (_, opened) = volume.create(&root, at(&name), new_file(READ_WRITE)).await.unwrap();
+        volume.release(opened.handle).await;
+    }
+    let before = fake.requests();
+    for index in 0..100 {
+        let found = volume.lookup(&root, ROOT, &name(&format!("file{index}"))).await.unwrap();
+        let id = found.attributes.unwrap().id;
+        volume.attributes(&root, id).await.unwrap();
+        let opened = volume.open(&root, id, READ_WRITE).await.unwrap();
+        volume.release(opened.handle).await;
+    }
+    assert_eq!(fake.requests(), before, "nothing was asked");
+    volume.unlink(&root, at(&name("file7"))).await.unwrap();
+    let before = fake.requests();
+    let gone = volume.lookup(&root, ROOT, &name("file7")).await.unwrap();
+    assert!(gone.attributes.is_none() && !gone.entry.units.is_empty());
+    assert_eq!(fake.requests(), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn cached_calls_do_not_wait() {
+    let (fake, root) = (Fake::new(), Caller::root());
+    let volume = fake.mount();
+    volume.attributes(&root, ROOT).await.unwrap();
+    let name = name("a");
+    let (known, opened) = volume.create(&root, at(&name), new_file(READ_WRITE)).await.unwrap();
+    let id = known.attributes.id;
+    volume.write(opened.handle, 0, Bytes::from(vec![7; 200_000])).await.unwrap();
+    volume.flush(opened.handle).await.unwrap();
+
+    let now = |future: std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>>| {
+        let mut future = future;
+        let waker = std::task::Waker::noop();
+        let mut context = std::task::Context::from_waker(waker);
+        assert!(future.as_mut().poll(&mut context).is_ready(), "it waits");
+    };
+    now(Box::pin(async { drop(volume.lookup(&root, ROOT, &name).await.unwrap()) }));
+    now(Box::pin(async { drop(volume.attributes(&root, id).await.unwrap()) }));
+    now(Box::pin(async {
+        let opened = volume.open(&root, id, READ_WRITE).await.unwrap();
+        let bytes = volume.read(opened.handle, 0, 200_000).await.unwrap();
+        assert_eq!(bytes.concat(), vec![7; 200_000]);
+        volume.flush(opened.handle).await.unwrap();
+        volume.release(opened.handle).await;
+    }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_directory_is_listed_once() {
+    let (fake, root) = (Fake::new(), Caller::root());
+    {
+        let mut state = fake.lock();
+        for index in 0..10 {
+            state.add(ROOT, &name(&format!("n{index}")), FileKind::Regular);
+        }
+    }
+    let volume = fake.mount();
+    let list = async || {
+        let handle = volume.open_directory(&root, ROOT).await.unwrap();
+        let (mut names, mut from) = (Vec::new(), 0);
+        loop {
+            let some = volume.read_directory(handle, from, 4, true).await.unwrap();
+            let Some(last) = some.last() else { break };
+            from = last.next;
+            assert!(some.iter().all(|entry| entry.known.is_some()));
+            names.extend(some.into_iter().map(|entry| entry.name.to_string()));
+        }
+        volume.release_directory(handle).await;
+        names
+    };
+    let first = list().await;
+    assert_eq!(first.len(), 10);
+    volume
+        .make_directory(&root, at(&name("dir")), Mode::new(0o755), Mode::default())
+        .await
+        .unwrap();
+    volume.unlink(&root, at(&name("n3"))).await.unwrap();
+    volume.attributes(&root, ROOT).await.unwrap();
+    let before = fake.requests();
+    let second = list().await;
+    assert_eq!(fake.requests(), before, "served from the cache");
+    assert!(second.contains(&"dir".to_owned()) && !second.contains(&"n3".to_owned()));
+    // All names are known, so what is not there is known too.
+    assert!(volume.lookup(&root, ROOT, &name("nothing")).await.unwrap().attributes.is_none());
+    assert_eq!(fake.requests(), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rename_moves_what_is_known() {
+    let (fake, root) = (Fake::new(), Caller::root());
+    let volume = fake.mount();
+    volume.attributes(&root, ROOT).await.unwrap();
+    let (a, b) = (name("a"), name("b"));
+    let (known, opened) = volume.create(&root, at(&a), new_file(READ_WRITE)).await.unwrap();
+    volume.release(opened.handle).await;
+    volume.rename(&root, at(&a), at(&b), RenameMode::Replace).await.unwrap();
+    let before = fake.requests();
+    assert!(volume.lookup(&root, ROOT, &a).await.unwrap().attributes.is_none());
+    let found = volume.lookup(&root, ROOT, &b).await.unwrap();
+    assert_eq!(found.attributes.unwrap().id, known.attributes.id);
+    assert_eq!(fake.requests(), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_open_file_outlives_its_name() {
+    let (fake, root) = (Fake::new(), Caller::root());
+    let volume = fake.mount();
+    let a = name("a");
+    let (known, opened) = volume.create(&root, at(&a), new_file(READ_WRITE)).await.unwrap();
+    let id = known.attributes.id;
+    volume.write(opened.handle, 0, Bytes::from_static(b"kept")).await.unwrap();
+    volume.unlink(&root, at(&a)).await.unwrap();
+    volume.flush(opened.handle).await.unwrap();
+    assert_eq!(volume.read(opened.handle, 0, 10).await.unwrap().concat(), b"kept");
+    assert_eq!(fake.count(Op::Release), 0);
+    volume.release(opened.handle).await;
+    while fake.count(Op::Release) == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!fake.lock().nodes.contains_key(&id));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_given_up_change_is_learned_all_the_same() {
+    let (fake, root) = (Fake::new(), Caller::root());
+    let volume = fake.mount();
+    volume.attributes(&root, ROOT).await.unwrap();
+    let a = name("a");
+    assert!(volume.lookup(&root, ROOT, &a).await.unwrap().attributes.is_none());
+    let held = fake.hold(Op::MakeDirectory);
+    let call = volume.make_directory(&root, at(&a), Mode::new(0o755), Mode::default());
+    assert!(tokio::time::timeout(Duration::from_secs(1), call).await.is_err());
+    drop(held);
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert!(volume.lookup(&root, ROOT, &a).await.unwrap().attributes.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn times_that_are_set_survive_what_was_written_before() {
+    let (fake, root) = (Fake::new(), Caller::root());
+    let volume = fake.mount();
+    let a = name("a");
+    let (known, opened) = volume.create(&root, at(&a), new_file(READ_WRITE)).await.unwrap();
+    volume.write(opened.handle, 0, Bytes::from_static(b"cp -p")).await.unwrap();
+    let time = tieline_types::Time { seconds: 5, nanos: 6 };
+    let change = AttributeChange { mtime: Some(SetTime::At(time)), ..Default::default() };
+    let id = known.attributes.id;
+    volume.set_attributes(&root, id, Some(opened.handle), change).await.unwrap();
+    volume.flush(opened.handle).await.unwrap();
+    volume.release(opened.handle).await;
+    let known = volume.attributes(&root, id).await.unwrap();
+    assert_eq!((known.attributes.mtime, known.attributes.size), (time, 5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn absent_attributes_cost_nothing() {
+    let (fake, root) = (Fake::new(), Caller::root());
+    let volume = fake.mount();
+    let (a, capability) = (name("a"), XattrName::new(*b"security.capability").unwrap());
+    let (known, _) = volume.create(&root, at(&a), new_file(READ_WRITE)).await.unwrap();
+    let id = known.attributes.id;
+    let absent = volume.xattr(&root, id, &capability).await.unwrap_err();
+    assert_eq!(absent.kind(), ErrorKind::NoAttribute);
+    assert_eq!(fake.count(Op::ListXattrs), 0);
+    let mine = XattrName::new(*b"user.mine").unwrap();
+    volume.set_xattr(&root, id, &mine, b"1", XattrMode::Either).await.unwrap();
+    for _ in 0..3 {
+        assert_eq!(volume.xattr(&root, id, &mine).await.unwrap(), b"1");
+        assert!(volume.xattr(&root, id, &capability).await.is_err());
+    }
+    assert_eq!(fake.count(Op::ListXattrs), 1);
+    assert_eq!(volume.xattrs(&root, id).await.unwrap(), [mine]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn checksums_and_layouts_are_attributes() {
+    let (fake, root) = (Fake::new(), Caller::root());
+    let volume = fake.mount();
+    let a = name("a");
+    let (known, opened) = volume.create(&root, at(&a), new_file(READ_WRITE)).await.unwrap();
+    let id = known.attributes.id;
+    let bytes: Vec<u8> = (0..300_000u32).map(|index| (index * 7) as u8).collect();
+    volume.write(opened.handle, 100_000, Bytes::from(bytes.clone())).await.unwrap();
+    volume.flush(opened.handle).await.unwrap();
+    let whole = [vec![0; 100_000], bytes].concat();
+    let sum = simd_adler32::adler32(&whole.as_slice());
+    let value =
+        async |name: &str| volume.xattr(&root, id, &XattrName::new(name).unwrap()).await.unwrap();
+    assert_eq!(value("user.tieline.adler32").await, format!("{sum:08x}").into_bytes());
+    let record = value("user.XrdCks.adler32").await;
+    assert_eq!(record.len(), 96);
+    assert_eq!((&record[..8], record[31]), (&b"adler32\0"[..], 4));
+    assert_eq!(record[32..36], sum.to_be_bytes());
+    assert!(value("user.tieline.layout").await.starts_with(b"{\"stripe_count\":1,"));
+    // Whole chunks were not read for it.
+    assert_eq!(fake.count(Op::ReadObject), 0);
+}
