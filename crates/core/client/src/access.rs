@@ -1,8 +1,9 @@
 //! Permission, where it can be decided without asking the MDS.
 //!
-//! Mode bits, owner and groups of attributes that are believed say yes at once; everything else (a no, attributes
-//! that are not known) is the MDS's to decide. So a change of rights elsewhere takes effect with the recall that
-//! announces it, and a denial always comes from the MDS. Access lists are not kept by the file system.
+//! Mode bits, owner and groups of attributes that are believed say yes at once; everything else (a
+//! no, attributes that are not known) is the MDS's to decide. So a change of rights elsewhere takes
+//! effect with the recall that announces it, and a denial always comes from the MDS. Access lists
+//! are not kept by the file system.
 
 use tieline_types::{Attributes, Caller};
 

@@ -1,13 +1,15 @@
-//! Adler-32 of a whole file: combined from its chunks' where extents are whole chunks, else from their bytes.
+//! Adler-32 of a whole file: combined from its chunks' where extents are whole chunks, else from
+//! their bytes.
 //!
-//! With `A` the sum of bytes plus one and `B` the sum of all `A`s (RFC 1950), both modulo 65,521, the checksum of two
-//! pieces in a row follows from theirs and the second's length: `A = A1 + A2 - 1`, and every byte of the second
-//! piece saw `A1 - 1` more, so `B = B1 + B2 + length2 * (A1 - 1)`.
+//! With `A` the sum of bytes plus one and `B` the sum of all `A`s (RFC 1950), both modulo 65,521,
+//! the checksum of two pieces in a row follows from theirs and the second's length: `A = A1 + A2 -
+//! 1`, and every byte of the second piece saw `A1 - 1` more, so `B = B1 + B2 + length2 * (A1 - 1)`.
 
 use crate::file::File;
 use crate::volume::Shared;
-use crate::*;
-use tieline_types::Content;
+use crate::{Error, Result};
+use std::sync::Arc;
+use tieline_types::{Caller, Content, ErrorKind, FileId};
 
 const MODULUS: u64 = 65_521;
 

@@ -1,7 +1,8 @@
 //! Tells sequential readers from others, and says how far ahead of one to fetch.
 //!
-//! One pattern per handle. Requests of a sequential reader may overtake each other in the kernel: an offset near the
-//! expected one counts as next. The window doubles while the reader goes on, and is gone when it jumps.
+//! One pattern per handle. Requests of a sequential reader may overtake each other in the kernel:
+//! an offset near the expected one counts as next. The window doubles while the reader goes on, and
+//! is gone when it jumps.
 
 use crate::fetch::{PIECE, Width};
 use std::ops::Range;

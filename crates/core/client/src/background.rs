@@ -1,5 +1,6 @@
-//! Commits what programs leave open: idle bytes after a second, long-written ones after a few, and sooner when memory
-//! is short. Other clients see a log that is open for long grow, and a crash loses little.
+//! Commits what programs leave open: idle bytes after a second, long-written ones after a few, and
+//! sooner when memory is short. Other clients see a log that is open for long grow, and a crash
+//! loses little.
 
 use crate::file::{File, State};
 use crate::volume::{Shared, lock};
@@ -13,7 +14,8 @@ const TICK: Duration = Duration::from_millis(250);
 const IDLE: Duration = Duration::from_secs(1);
 /// Bytes wait at most about so long, even if the program goes on writing.
 const AGE_MAX: Duration = Duration::from_secs(5);
-/// What has arrived at its OST is committed in portions of so many bytes, or when it is [`IDLE`] old.
+/// What has arrived at its OST is committed in portions of so many bytes, or when it is [`IDLE`]
+/// old.
 const ARRIVED_MAX: usize = 32 << 20;
 /// After a failure the next attempt waits.
 const PAUSE: Duration = Duration::from_secs(5);

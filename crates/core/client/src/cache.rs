@@ -1,17 +1,20 @@
-//! What is believed under leases: names, attributes, symlink targets, extended attributes, complete listings.
+//! What is believed under leases: names, attributes, symlink targets, extended attributes, complete
+//! listings.
 //!
-//! The lease unit is a directory ([`units`]): its names, its own attributes, and the attributes and extents of
-//! non-directories in it; a file without a name is a unit of its own. Each time a unit is granted anew it gets a new
-//! *generation*; everything learned remembers the generation of its unit and is good while that is held
-//! ([`tables`]). So taking a lease away costs one number, however much lies under it.
+//! The lease unit is a directory ([`units`]): its names, its own attributes, and the attributes and
+//! extents of non-directories in it; a file without a name is a unit of its own. Each time a unit
+//! is granted anew it gets a new *generation*; everything learned remembers the generation of its
+//! unit and is good while that is held ([`tables`]). So taking a lease away costs one number,
+//! however much lies under it.
 //!
-//! Three rules keep late answers out: what was read `as_of` a version up to a recall's `at` is not cached under that
-//! unit; what was asked in an earlier *epoch* of the server (before it forgot our leases, or they lapsed) is not
-//! cached at all; and of two answers about one thing the one with the higher `as_of` stays. A mutation of our own is
-//! not recalled from us: its reply raises the same bar.
+//! Three rules keep late answers out: what was read `as_of` a version up to a recall's `at` is not
+//! cached under that unit; what was asked in an earlier *epoch* of the server (before it forgot our
+//! leases, or they lapsed) is not cached at all; and of two answers about one thing the one with
+//! the higher `as_of` stays. A mutation of our own is not recalled from us: its reply raises the
+//! same bar.
 //!
-//! Invariants: nothing is answered from here without a lease that has not run out; what a door was told to believe is
-//! remembered until it was told to forget it; the number of files is bounded.
+//! Invariants: nothing is answered from here without a lease that has not run out; what a door was
+//! told to believe is remembered until it was told to forget it; the number of files is bounded.
 
 pub(crate) mod tables;
 pub(crate) mod units;
@@ -54,7 +57,8 @@ impl Cache {
 
     /// A server welcomed us: whatever leases it gave before are gone, and the door must forget.
     ///
-    /// That holds for a session that goes on, too: recalls may have been lost with the old connection.
+    /// That holds for a session that goes on, too: recalls may have been lost with the old
+    /// connection.
     pub fn welcomed(&self, server: ServerNumber, welcome: &Welcome) -> Invalidation {
         let _settling = self.settling.write().unwrap_or_else(PoisonError::into_inner);
         let mut tables = self.lock();
@@ -62,7 +66,8 @@ impl Cache {
         tables.drop_server(server)
     }
 
-    /// What was sent at `sent` was received: leases last from then. If they had lapsed before, they are gone.
+    /// What was sent at `sent` was received: leases last from then. If they had lapsed before, they
+    /// are gone.
     pub fn renewed(&self, server: ServerNumber, sent: Instant) -> Invalidation {
         {
             let mut tables = self.lock();
@@ -106,7 +111,8 @@ impl Cache {
         Mutating { cache: self.clone(), directories: directories.to_vec() }
     }
 
-    /// Drops the least recently used units while there are too many files; says what the door must forget.
+    /// Drops the least recently used units while there are too many files; says what the door must
+    /// forget.
     pub fn shrink(&self) -> Option<Invalidation> {
         if !self.lock().is_too_large() {
             return None;

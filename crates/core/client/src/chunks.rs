@@ -1,8 +1,8 @@
 //! Ranges of chunks in memory, and ranges that are on their way.
 //!
-//! A chunk never changes, so what is here is good for ever; only its room is bounded. A range that is asked for while it
-//! is on its way is not asked again: both readers wait for one [`Flight`]. Flights run in tasks of their own, so that a
-//! reader that goes away takes nothing from the other.
+//! A chunk never changes, so what is here is good for ever; only its room is bounded. A range that
+//! is asked for while it is on its way is not asked again: both readers wait for one [`Flight`].
+//! Flights run in tasks of their own, so that a reader that goes away takes nothing from the other.
 //!
 //! Invariant: only verified bytes get in.
 
@@ -89,8 +89,8 @@ impl Chunks {
         Self { state: Mutex::default(), bytes_max }
     }
 
-    /// Where the bytes of `range` come from, in order; and the flights that have to be started for it, which are
-    /// wider than what is missing if `grain` says so.
+    /// Where the bytes of `range` come from, in order; and the flights that have to be started for
+    /// it, which are wider than what is missing if `grain` says so.
     pub fn find(
         &self,
         chunk: ChunkId,
@@ -162,7 +162,8 @@ impl State {
     /// Bytes from the start of `range`, as far as one kept piece goes.
     fn kept(&mut self, chunk: ChunkId, range: Range<u64>) -> Option<Bytes> {
         let pieces = self.chunks.get_mut(&chunk)?;
-        // Exact and widened fetches may overlap: the nearest piece need not be the one that reaches far enough.
+        // Exact and widened fetches may overlap: the nearest piece need not be the one that reaches
+        // far enough.
         let near = pieces.range_mut(..=range.start).rev().take(4);
         let (offset, kept) = near
             .map(|(&offset, kept)| (offset, kept))

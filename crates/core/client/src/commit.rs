@@ -1,19 +1,23 @@
 //! Makes written bytes part of the file: seals what is fresh, waits for it to arrive, commits it.
 //!
-//! One at a time per file ([`File::gate`]). Chunks that were named under a grant we no longer have are sent again
-//! first. A commit that fails for good loses what it held, says so in the log, and once at the next fsync or close.
+//! One at a time per file ([`File::gate`]). Chunks that were named under a grant we no longer have
+//! are sent again first. A commit that fails for good loses what it held, says so in the log, and
+//! once at the next fsync or close.
 //!
-//! Invariants: a commit's extents are in order and do not overlap; bytes leave the overlay only when their commit was
-//! answered; with `Sync`, every OST has made its chunks durable before they are committed.
+//! Invariants: a commit's extents are in order and do not overlap; bytes leave the overlay only
+//! when their commit was answered; with `Sync`, every OST has made its chunks durable before they
+//! are committed.
 
 use crate::cache::Under;
 use crate::file::{File, State};
 use crate::overlay::SealId;
 use crate::volume::{Shared, lock};
 use crate::writer::{How, seal_all};
-use crate::*;
+use crate::{Error, Result};
+use bytes::Bytes;
 use std::collections::BTreeSet;
-use tieline_types::{Content, Extent, Retry};
+use std::sync::Arc;
+use tieline_types::{Caller, Content, Extent, FileId, OstIndex, Retry};
 use tieline_wire::data::SyncFile;
 use tieline_wire::meta::Commit;
 use tokio::time::Instant;
@@ -65,7 +69,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits until sealed runs up to `last` have arrived; an error if one could not be sent for now.
+    /// Waits until sealed runs up to `last` have arrived; an error if one could not be sent for
+    /// now.
     async fn arrival(&self, file: &File, last: SealId) -> Result<()> {
         loop {
             let moved = file.moved.notified();
@@ -81,7 +86,8 @@ impl Shared {
         }
     }
 
-    /// Chunks of a session that is over may have been deleted: they get new names under the grant of now.
+    /// Chunks of a session that is over may have been deleted: they get new names under the grant
+    /// of now.
     async fn send_disowned(self: &Arc<Self>, file: &Arc<File>) -> Result<()> {
         let has_chunks = file.with(|state| state.overlay.has_chunks());
         let grant = self.servers.mds(file.id.mdt())?.grant();
@@ -188,7 +194,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Committed bytes leave the overlay; those of chunks stay with what was read, as far as there is room.
+    /// Committed bytes leave the overlay; those of chunks stay with what was read, as far as there
+    /// is room.
     fn keep_committed(&self, file: &File, arrivals: &[(SealId, Extent)]) {
         file.with(|state| {
             for (id, extent) in arrivals {

@@ -3,7 +3,8 @@
 use tieline_net::CallError;
 use tieline_types::ErrorKind;
 
-/// A call that failed. Names the server and the file where they are known; doors translate [`Error::kind`].
+/// A call that failed. Names the server and the file where they are known; doors translate
+/// [`Error::kind`].
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]

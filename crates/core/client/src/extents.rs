@@ -1,7 +1,7 @@
 //! The committed extents of a file, as far as they were fetched.
 //!
-//! Invariants: extents do not overlap; what is covered and in no extent is a hole; nothing is said of what is not
-//! covered.
+//! Invariants: extents do not overlap; what is covered and in no extent is a hole; nothing is said
+//! of what is not covered.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! Fetches ranges of chunks from OSSs, verified, from whichever place has them.
 //!
-//! Invariant: bytes that do not match their checks are never handed on; they are counted, named in the log, and the next
-//! place is asked.
+//! Invariant: bytes that do not match their checks are never handed on; they are counted, named in
+//! the log, and the next place is asked.
 
 use crate::chunks::{Fault, Outcome, Segment, Task};
 use crate::volume::Shared;
@@ -15,7 +15,8 @@ use tieline_types::checksum::{BLOCK, crc32c, first_mismatch};
 use tieline_types::{ChunkRef, ErrorKind, OstIndex, Place};
 use tieline_wire::data::ReadObject;
 
-/// Sequential readers fetch pieces of this size, aligned in the chunk: several are on their way at once.
+/// Sequential readers fetch pieces of this size, aligned in the chunk: several are on their way at
+/// once.
 pub(crate) const PIECE: u64 = 1 << 20;
 /// How long one of several places may take before the next is asked.
 const PLACE_PATIENCE: Duration = Duration::from_secs(10);

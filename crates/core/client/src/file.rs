@@ -1,8 +1,10 @@
-//! One regular file at this client: what is committed, as far as it was fetched, and what was written over it.
+//! One regular file at this client: what is committed, as far as it was fetched, and what was
+//! written over it.
 //!
-//! Shared by all handles of the file. Its state is behind a short lock; commits, truncations and whatever else must
-//! not overlap take [`File::gate`] first. What is committed is good while the cache believes the file's attributes
-//! and their version is this one: leases are counted there, not here.
+//! Shared by all handles of the file. Its state is behind a short lock; commits, truncations and
+//! whatever else must not overlap take [`File::gate`] first. What is committed is good while the
+//! cache believes the file's attributes and their version is this one: leases are counted there,
+//! not here.
 //!
 //! Invariant: bytes in the overlay are counted in the budget, always.
 
@@ -129,7 +131,8 @@ impl State {
         is_news
     }
 
-    /// An own change was answered. Extents of before stay only if nobody else can have changed the file meanwhile.
+    /// An own change was answered. Extents of before stay only if nobody else can have changed the
+    /// file meanwhile.
     pub fn learn_change(&mut self, as_of: Version, attributes: &Attributes, was_alone: bool) {
         if !was_alone {
             self.extents = Extents::default();

@@ -4,8 +4,9 @@ use crate::cache::Under;
 use crate::file::File;
 use crate::volume::Shared;
 use crate::writer::How;
-use crate::*;
-use tieline_types::{Effect, Version};
+use crate::{AttributeChange, Belief, Error, HandleId, Known, Result};
+use std::sync::Arc;
+use tieline_types::{Caller, Effect, FileId, FileKind, Version};
 use tieline_wire::meta::{AttributesReply, GetAttributes, SetAttributes};
 
 /// What was believed of a file before an own change.
@@ -129,7 +130,8 @@ impl Shared {
         }
     }
 
-    /// A change of a file failed: if it may have happened, nothing that it could have changed is believed.
+    /// A change of a file failed: if it may have happened, nothing that it could have changed is
+    /// believed.
     pub(crate) fn doubt_change(&self, id: FileId, error: &Error) {
         if error.kind().effect() == Effect::NotApplied {
             return;

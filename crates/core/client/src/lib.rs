@@ -1,14 +1,16 @@
 //! What every door stands on: paths and files, caches under leases, read-ahead, write-back, replay.
 //!
-//! Doors see [`FileSystem`]. Behind it ([`volume`]): which MDS holds a file comes from its id and the federation map; names and
-//! attributes are cached under the leases that MDSs grant and recall ([`cache`]); reads go to the OSS that has the chunk
-//! ([`reader`]) with a window ahead when they are sequential; writes gather into chunks ([`writer`]) that are sent while the
-//! program goes on, and become part of the file with a commit at fsync or close.
+//! Doors see [`FileSystem`]. Behind it ([`volume`]): which MDS holds a file comes from its id and
+//! the federation map; names and attributes are cached under the leases that MDSs grant and recall
+//! ([`cache`]); reads go to the OSS that has the chunk ([`reader`]) with a window ahead when they
+//! are sequential; writes gather into chunks ([`writer`]) that are sent while the program goes on,
+//! and become part of the file with a commit at fsync or close.
 //!
 //! Knows no kernel, no FUSE, no HTTP; no store and no blob.
 //!
-//! Invariants: nothing is answered from the cache without a lease; what was fsynced is durable at its OSTs and its MDT;
-//! memory for caches and dirty bytes is bounded; every wait ends after [`Settings::wait`] at the latest.
+//! Invariants: nothing is answered from the cache without a lease; what was fsynced is durable at
+//! its OSTs and its MDT; memory for caches and dirty bytes is bounded; every wait ends after
+//! [`Settings::wait`] at the latest.
 
 mod access;
 mod adler;
@@ -49,8 +51,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tieline_format::map::FederationMap;
 use tieline_types::{
-    Attributes, Caller, ErrorKind, FileId, FileKind, Gid, Layout, Mode, Name, OstIndex, SetTime,
-    Uid, XattrName,
+    Attributes, Caller, FileId, FileKind, Gid, Layout, Mode, Name, OstIndex, SetTime, Uid,
+    XattrName,
 };
 use tieline_wire::federation::MapEdit;
 use tieline_wire::meta::{ExtentPage, LayoutChange, OstUsage, RenameMode, XattrMode};
@@ -59,7 +61,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// A mounted file system, as doors see it. Shared by all of a door's threads.
 ///
-/// Futures may be dropped at any await point: the call is then given up, and a mutation may or may not have happened.
+/// Futures may be dropped at any await point: the call is then given up, and a mutation may or may
+/// not have happened.
 #[async_trait::async_trait]
 pub trait FileSystem: Send + Sync {
     /// The directory that is mounted.
@@ -102,13 +105,16 @@ pub trait FileSystem: Send + Sync {
     async fn open(&self, caller: &Caller, id: FileId, access: Access) -> Result<Opened>;
     /// Bytes from `offset`, in pieces, fewer than asked only at the file's end. Holes are zeroes.
     async fn read(&self, handle: HandleId, offset: u64, length: u32) -> Result<Vec<Bytes>>;
-    /// Takes all of `data`. With [`Access::append`] the offset is the file's end, whatever `offset` says.
+    /// Takes all of `data`. With [`Access::append`] the offset is the file's end, whatever `offset`
+    /// says.
     async fn write(&self, handle: HandleId, offset: u64, data: Bytes) -> Result<()>;
-    /// Commits what was written through any handle of the file, and reports what went wrong earlier: each `close(2)`.
+    /// Commits what was written through any handle of the file, and reports what went wrong
+    /// earlier: each `close(2)`.
     async fn flush(&self, handle: HandleId) -> Result<()>;
     /// Makes data and metadata of the file durable.
     async fn sync(&self, handle: HandleId, is_data_only: bool) -> Result<()>;
-    /// The last `close(2)` of the handle. Never fails; what is still dirty is committed in the background.
+    /// The last `close(2)` of the handle. Never fails; what is still dirty is committed in the
+    /// background.
     async fn release(&self, handle: HandleId);
     async fn allocate(&self, handle: HandleId, change: Allocation) -> Result<()>;
     /// `SEEK_DATA` and `SEEK_HOLE`.
@@ -117,8 +123,8 @@ pub trait FileSystem: Send + Sync {
     async fn copy_range(&self, from: CopyEnd, to: CopyEnd, length: u64) -> Result<u64>;
 
     async fn open_directory(&self, caller: &Caller, id: FileId) -> Result<HandleId>;
-    /// Entries from position `from` (0 at first, then the last entry's `next`) in a listing frozen at its beginning:
-    /// reading from 0 again lists anew. Without `.` and `..`.
+    /// Entries from position `from` (0 at first, then the last entry's `next`) in a listing frozen
+    /// at its beginning: reading from 0 again lists anew. Without `.` and `..`.
     async fn read_directory(
         &self,
         handle: HandleId,
@@ -153,7 +159,8 @@ pub trait FileSystem: Send + Sync {
     ) -> Result<()>;
     /// Every extent of a file from `offset`, a page at a time.
     async fn extents(&self, caller: &Caller, id: FileId, offset: u64) -> Result<ExtentPage>;
-    /// Adler-32 of the whole file: combined from its chunks' where extents are whole chunks, else read.
+    /// Adler-32 of the whole file: combined from its chunks' where extents are whole chunks, else
+    /// read.
     async fn adler32(&self, caller: &Caller, id: FileId) -> Result<u32>;
     async fn usage(&self) -> Result<Vec<OstUsage>>;
     fn map(&self) -> Arc<FederationMap>;
@@ -162,11 +169,12 @@ pub trait FileSystem: Send + Sync {
     // Coherence with a door that caches too.
     /// Tells the door what to forget from now on.
     fn listen(&self, listener: Arc<dyn CacheListener>);
-    /// Calls `write` with how long the belief may be cached now (zero if it was overtaken), while no recall can
-    /// pass: what `write` sends is ordered with what the listener is told.
+    /// Calls `write` with how long the belief may be cached now (zero if it was overtaken), while
+    /// no recall can pass: what `write` sends is ordered with what the listener is told.
     fn settle(&self, belief: &Belief, write: &mut dyn FnMut(Duration));
 
-    /// Commits everything dirty, gives all leases back, ends the sessions. Waits at most `patience`.
+    /// Commits everything dirty, gives all leases back, ends the sessions. Waits at most
+    /// `patience`.
     async fn close(&self, patience: Duration);
 }
 
@@ -312,7 +320,8 @@ pub struct LayoutInForce {
 
 /// A door's own cache: the kernel's, for the mount.
 pub trait CacheListener: Send + Sync {
-    /// Forget; call `done` when it is forgotten. Returns at once: the work is done by threads of the listener's own.
+    /// Forget; call `done` when it is forgotten. Returns at once: the work is done by threads of
+    /// the listener's own.
     fn invalidate(&self, what: Invalidation, done: Box<dyn FnOnce() + Send>);
 }
 
@@ -327,6 +336,7 @@ pub struct Invalidation {
     pub attributes: Vec<FileId>,
     /// Files whose bytes change.
     pub data: Vec<FileId>,
-    /// A mutation of this client is under way in that directory, which holds its lock in the kernel: do not wait for it.
+    /// A mutation of this client is under way in that directory, which holds its lock in the
+    /// kernel: do not wait for it.
     pub is_contended: bool,
 }

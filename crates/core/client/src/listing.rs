@@ -1,13 +1,16 @@
-//! Directories as they are listed: a snapshot per handle, fetched page by page, or taken whole from the cache.
+//! Directories as they are listed: a snapshot per handle, fetched page by page, or taken whole from
+//! the cache.
 //!
-//! Positions are counted from 1 by entry: reading from position 0 lists anew. When every page came under one lease, the
-//! cache learns that it knows all names.
+//! Positions are counted from 1 by entry: reading from position 0 lists anew. When every page came
+//! under one lease, the cache learns that it knows all names.
 //!
 //! Invariant: an entry's position never changes while the handle is open and not begun anew.
 
 use crate::cache::Under;
 use crate::volume::Shared;
-use crate::*;
+use crate::{Belief, Error, HandleId, Known, Listed, Result, access};
+use std::sync::Arc;
+use tieline_types::{Caller, ErrorKind, FileId, FileKind, Name};
 use tieline_wire::meta::{DirectoryEntry, ReadDirectory};
 
 /// Entries that one page is asked for.
@@ -79,7 +82,8 @@ impl Shared {
         Ok(shown.map(|(index, entry)| self.listed(entry, index as u64 + 1, is_plus)).collect())
     }
 
-    /// Reading from 0 lists anew, except right after the open, which may have fetched the first page.
+    /// Reading from 0 lists anew, except right after the open, which may have fetched the first
+    /// page.
     fn is_overtaken(&self, listing: &Listing, snapshot: &Snapshot, is_plus: bool) -> bool {
         let generation = self.cache.lock().units.generation(listing.id);
         let is_good = snapshot.generation.is_some() && snapshot.generation == generation;

@@ -1,21 +1,23 @@
 //! Names: looking them up, and changing them.
 //!
-//! A change runs in a task of its own, asks the MDS, and writes what the reply says into the cache, so that the names
-//! that this client makes need not be fetched again. Whether a change is allowed is always the MDS's to decide.
+//! A change runs in a task of its own, asks the MDS, and writes what the reply says into the cache,
+//! so that the names that this client makes need not be fetched again. Whether a change is allowed
+//! is always the MDS's to decide.
 //!
-//! Invariants: a change whose outcome is unknown leaves nothing in the cache that it could have changed; a file that is
-//! open here keeps its bytes when its last name goes.
+//! Invariants: a change whose outcome is unknown leaves nothing in the cache that it could have
+//! changed; a file that is open here keeps its bytes when its last name goes.
 
 use crate::cache::tables::XattrsKnown;
 use crate::cache::{Stamp, Tables, Under};
 use crate::servers::Told;
 use crate::volume::Shared;
-use crate::*;
-use tieline_types::{Attributes, Effect};
+use crate::{At, Belief, Error, Found, Known, NewFile, NewNode, Opened, Result};
+use std::sync::Arc;
+use tieline_types::{Attributes, Caller, Effect, ErrorKind, FileId, Mode, Name};
 use tieline_wire::Call;
 use tieline_wire::meta::{
     ChangeReply, Create, CreateReply, EntryReply, LeaseGrant, Link, Lookup, LookupParent,
-    MakeDirectory, MakeNode, MakeSymlink, ReadSymlink, RemoveDirectory, Rename, Unlink,
+    MakeDirectory, MakeNode, MakeSymlink, ReadSymlink, RemoveDirectory, Rename, RenameMode, Unlink,
 };
 
 /// A name that a change is about, owned by the task that carries it out.

@@ -1,7 +1,7 @@
 //! Opening and closing files.
 //!
-//! A file whose attributes and layout are known under a lease is opened without a server when its mode bits give what
-//! is wanted ([`crate::access`]); all else is asked.
+//! A file whose attributes and layout are known under a lease is opened without a server when its
+//! mode bits give what is wanted ([`crate::access`]); all else is asked.
 
 use crate::ahead::Pattern;
 use crate::cache::Under;
@@ -9,9 +9,9 @@ use crate::file::File;
 use crate::handles::FileHandle;
 use crate::volume::{Shared, lock};
 use crate::writer::How;
-use crate::*;
-use std::sync::Mutex;
-use tieline_types::Attributes;
+use crate::{Access, AttributeChange, HandleId, Opened, Result, access};
+use std::sync::{Arc, Mutex};
+use tieline_types::{Attributes, Caller, FileId};
 use tieline_wire::meta::{Open, OpenReply, Release};
 
 impl Shared {
@@ -26,7 +26,8 @@ impl Shared {
         {
             self.patch(&mut attributes);
             let opened = self.add_handle(caller, attributes, access);
-            // A recall that came since this handle exists has named it as open; one that came before has not.
+            // A recall that came since this handle exists has named it as open; one that came
+            // before has not.
             if self.open_cached(caller, id, access).is_some() {
                 return Ok(opened);
             }

@@ -1,18 +1,20 @@
 //! What programs wrote and the MDS does not know yet, laid over the committed extents.
 //!
-//! A *piece* is a run of bytes. Fresh pieces are still being gathered; a *seal* makes a run of them one chunk or inline
-//! extent, on its way to an OST or there already. A later write cuts pieces, sealed or not: what is left of a
-//! seal refers to a part of its chunk. Bytes stay here until their commit is answered, so that they can be read, and sent again if
-//! the session was lost.
+//! A *piece* is a run of bytes. Fresh pieces are still being gathered; a *seal* makes a run of them
+//! one chunk or inline extent, on its way to an OST or there already. A later write cuts pieces,
+//! sealed or not: what is left of a seal refers to a part of its chunk. Bytes stay here until their
+//! commit is answered, so that they can be read, and sent again if the session was lost.
 //!
-//! Invariants: pieces never overlap; a piece of a seal lies within it, and holds the same bytes as the chunk there.
+//! Invariants: pieces never overlap; a piece of a seal lies within it, and holds the same bytes as
+//! the chunk there.
 
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use tieline_types::{Content, Extent, Grant};
 
-/// Small writes that follow each other grow one piece up to this size; larger ones are kept as they came.
+/// Small writes that follow each other grow one piece up to this size; larger ones are kept as they
+/// came.
 const PIECE_GROWN_MAX: usize = 1 << 20;
 const WRITE_SMALL_MAX: usize = 32 << 10;
 
@@ -76,7 +78,8 @@ impl Overlay {
         }
     }
 
-    /// Appends to the piece that ends at `offset`, if that is fresh and both are small; else gives the bytes back.
+    /// Appends to the piece that ends at `offset`, if that is fresh and both are small; else gives
+    /// the bytes back.
     fn grow(&mut self, offset: u64, bytes: Bytes) -> Option<Bytes> {
         let Some((start, piece)) = self.pieces.range_mut(..offset).next_back() else {
             return Some(bytes);
@@ -264,7 +267,8 @@ impl Overlay {
         arrived.map(|seal| seal.bytes.len()).sum()
     }
 
-    /// Takes chunks back that were named under another grant: the MDS may have deleted them. They are to be sent again.
+    /// Takes chunks back that were named under another grant: the MDS may have deleted them. They
+    /// are to be sent again.
     pub fn disown(&mut self, grant: Option<Grant>) -> Vec<Sealed> {
         let mut again = Vec::new();
         for (&id, seal) in &mut self.seals {

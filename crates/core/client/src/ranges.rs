@@ -5,9 +5,13 @@ use crate::file::{File, State};
 use crate::handles::FileHandle;
 use crate::volume::Shared;
 use crate::writer::How;
-use crate::*;
+use crate::{
+    Allocation, AllocationMode, AttributeChange, CopyEnd, Error, HandleId, Result, SeekTarget,
+};
+use bytes::Bytes;
 use std::ops::Range;
-use tieline_types::{Content, Extent};
+use std::sync::Arc;
+use tieline_types::{Caller, Content, ErrorKind, Extent};
 
 /// One call copies at most this much: programs ask again, and can be stopped in between.
 const COPY_MAX: u64 = 16 << 20;

@@ -1,10 +1,11 @@
 //! Reads: what a range is made of, and its bytes.
 //!
-//! A range is pieces of what was written here, inline bytes, holes and ranges of chunks. Chunk ranges that are not in
-//! memory are fetched all at once ([`crate::fetch`]), those ahead of a sequential reader as well.
+//! A range is pieces of what was written here, inline bytes, holes and ranges of chunks. Chunk
+//! ranges that are not in memory are fetched all at once ([`crate::fetch`]), those ahead of a
+//! sequential reader as well.
 //!
-//! Invariants: what was written here is read here; extents are used only while the file's version is believed, or just
-//! fetched; a chunk that is gone makes the extents be fetched anew, once.
+//! Invariants: what was written here is read here; extents are used only while the file's version
+//! is believed, or just fetched; a chunk that is gone makes the extents be fetched anew, once.
 
 use crate::chunks::Segment;
 use crate::extents::Piece;
@@ -12,10 +13,12 @@ use crate::fetch::Width;
 use crate::file::{File, State};
 use crate::handles::FileHandle;
 use crate::volume::{Shared, lock};
-use crate::*;
+use crate::{Error, HandleId, Result, cache};
+use bytes::Bytes;
 use std::ops::Range;
+use std::sync::Arc;
 use tieline_telemetry::metrics::METRICS;
-use tieline_types::{Content, Extent, Version};
+use tieline_types::{Caller, Content, ErrorKind, Extent, Version};
 use tieline_wire::meta::GetExtents;
 
 /// What one page of extents holds at most.
@@ -117,7 +120,8 @@ impl Shared {
         }
     }
 
-    /// Makes sure that the committed extents of `range` and the file's size are known and believed, or just fetched.
+    /// Makes sure that the committed extents of `range` and the file's size are known and believed,
+    /// or just fetched.
     pub(crate) async fn view(&self, caller: &Caller, file: &File, range: Range<u64>) -> Result<()> {
         let mut is_fresh = self.is_believed(file);
         let mut last = None;

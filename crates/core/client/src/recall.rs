@@ -1,4 +1,5 @@
-//! Leases that are taken away: by a recall, by a server that forgot them, by time, or for want of room.
+//! Leases that are taken away: by a recall, by a server that forgot them, by time, or for want of
+//! room.
 
 use crate::cache::ServerNumber;
 use crate::volume::{Shared, lock};

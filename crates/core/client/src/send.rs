@@ -1,18 +1,24 @@
 //! Sends sealed runs to OSTs, each in a task of its own.
 //!
-//! The stripe says which OST; mirrors go to those that follow it. An OST that refuses or is away is named to the MDS,
-//! which chooses others; a new attempt has a new chunk id, so that what a lost attempt left behind is nobody's.
+//! The stripe says which OST; mirrors go to those that follow it. An OST that refuses or is away is
+//! named to the MDS, which chooses others; a new attempt has a new chunk id, so that what a lost
+//! attempt left behind is nobody's.
 //!
-//! Invariant: every sealed run ends as arrived, fresh again (and the file says why), or lost (and the file says so,
-//! once).
+//! Invariant: every sealed run ends as arrived, fresh again (and the file says why), or lost (and
+//! the file says so, once).
 
 use crate::file::File;
 use crate::overlay::Sealed;
 use crate::volume::Shared;
-use crate::*;
+use crate::{Error, Result};
+use bytes::Bytes;
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
 use tieline_telemetry::metrics::METRICS;
-use tieline_types::{ChunkId, ChunkRef, Content, Digest, ObjectName, Place, Retry, checksum};
+use tieline_types::{
+    ChunkId, ChunkRef, Content, Digest, ErrorKind, ObjectName, OstIndex, Place, Retry, checksum,
+};
 use tieline_wire::data::{ObjectOwner, PutChunk};
 use tieline_wire::meta;
 use tokio::time::Instant;
@@ -85,7 +91,8 @@ impl Shared {
         Ok(stripe)
     }
 
-    /// Puts a run under one id at as many OSTs as the layout wants mirrors. Too few copies name the OST that failed.
+    /// Puts a run under one id at as many OSTs as the layout wants mirrors. Too few copies name the
+    /// OST that failed.
     async fn put_mirrors(
         &self,
         file: &File,

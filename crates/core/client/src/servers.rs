@@ -1,13 +1,15 @@
-//! The servers this client talks to: one channel per MDS, a few per OSS, dialled when they are first needed.
+//! The servers this client talks to: one channel per MDS, a few per OSS, dialled when they are
+//! first needed.
 //!
-//! Which server holds an MDT or OST is what the newest federation map says. A server that does not hold it (any more) or
-//! cannot be reached makes us look for a newer map once, and try again. MDTs and OSTs with the same addresses share
-//! a server; an MDS and an OSS at one address are two.
+//! Which server holds an MDT or OST is what the newest federation map says. A server that does not
+//! hold it (any more) or cannot be reached makes us look for a newer map once, and try again. MDTs
+//! and OSTs with the same addresses share a server; an MDS and an OSS at one address are two.
 //!
-//! Knows nothing of what replies mean; stamps each MDS reply with the lease epoch it was asked in ([`Stamp`]).
+//! Knows nothing of what replies mean; stamps each MDS reply with the lease epoch it was asked in
+//! ([`Stamp`]).
 //!
-//! Invariants: a mutation is sent again only if it surely did not happen, or may happen twice; every call ends after
-//! [`crate::Settings::wait`].
+//! Invariants: a mutation is sent again only if it surely did not happen, or may happen twice;
+//! every call ends after [`crate::Settings::wait`].
 
 use crate::cache::{Cache, ServerNumber, Stamp};
 use crate::volume::Shared;

@@ -4,10 +4,14 @@ use crate::cache::Under;
 use crate::reader::EXTENTS_PAGE;
 use crate::volume::{Shared, lock};
 use crate::writer::How;
-use crate::*;
-use tieline_types::MdtIndex;
-use tieline_wire::federation::EditMap;
-use tieline_wire::meta::{GetExtents, GetLayout, SetLayout, Usage, UsageReply};
+use crate::{FsSpace, LayoutInForce, Result};
+use std::sync::Arc;
+use std::time::Duration;
+use tieline_types::{Caller, FileId, MdtIndex};
+use tieline_wire::federation::{EditMap, MapEdit};
+use tieline_wire::meta::{
+    ExtentPage, GetExtents, GetLayout, LayoutChange, SetLayout, Usage, UsageReply,
+};
 use tokio::time::Instant;
 
 /// `df` may be this old.

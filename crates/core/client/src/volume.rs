@@ -1,9 +1,11 @@
-//! A mounted file system: what all calls share, and [`FileSystem`] in terms of the rooms beside this file.
+//! A mounted file system: what all calls share, and [`FileSystem`] in terms of the rooms beside
+//! this file.
 //!
-//! Calls that change something run in tasks of their own ([`Shared::detached`]): a caller who goes away does not
-//! stop them halfway, so that the cache always learns what became of them.
+//! Calls that change something run in tasks of their own ([`Shared::detached`]): a caller who goes
+//! away does not stop them halfway, so that the cache always learns what became of them.
 //!
-//! Lock order: a file's state, then the cache. No lock is held across an await but [`crate::file::File::gate`].
+//! Lock order: a file's state, then the cache. No lock is held across an await but
+//! [`crate::file::File::gate`].
 
 use crate::cache::Cache;
 use crate::chunks::Chunks;
@@ -11,10 +13,20 @@ use crate::file::{Budget, File};
 use crate::handles::Handles;
 use crate::servers::Servers;
 use crate::space::SpaceSeen;
-use crate::*;
+use crate::{
+    Access, Allocation, At, AttributeChange, Belief, CacheListener, CopyEnd, Error, FileSystem,
+    Found, FsSpace, HandleId, Known, LayoutInForce, Listed, NewFile, NewNode, Opened, Parts,
+    Result, SeekTarget, Settings,
+};
+use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tieline_format::map::FederationMap;
+use tieline_types::{Caller, ErrorKind, FileId, Mode, Name, OstIndex, XattrName};
+use tieline_wire::federation::MapEdit;
+use tieline_wire::meta::{ExtentPage, LayoutChange, OstUsage, RenameMode, XattrMode};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -51,7 +63,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Volume {
-    /// Makes a file system that dials its servers when they are first needed. Needs tokio's runtime around it.
+    /// Makes a file system that dials its servers when they are first needed. Needs tokio's runtime
+    /// around it.
     pub fn new(parts: Parts, settings: Settings) -> Arc<Self> {
         let shared = Arc::new_cyclic(|weak| {
             let cache = Arc::new(Cache::new(settings.inodes_max));

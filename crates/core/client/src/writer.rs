@@ -1,18 +1,22 @@
 //! Writes: gathers bytes into chunks, and sends those that are whole while the program goes on.
 //!
-//! A write lays its bytes over the file ([`crate::overlay`]) and returns. When a chunk's range is whole it is sealed and sent
-//! ([`crate::send`]); the rest goes when the file is flushed or synced, when it was idle for a second, or when memory
-//! is short ([`crate::background`]). [`Shared::launder`] is the one way to the MDS ([`crate::commit`]).
+//! A write lays its bytes over the file ([`crate::overlay`]) and returns. When a chunk's range is
+//! whole it is sealed and sent ([`crate::send`]); the rest goes when the file is flushed or synced,
+//! when it was idle for a second, or when memory is short ([`crate::background`]).
+//! [`Shared::launder`] is the one way to the MDS ([`crate::commit`]).
 //!
-//! Invariants: held bytes are bounded, writers wait beyond; an append goes to the end as it is under the file's lock.
+//! Invariants: held bytes are bounded, writers wait beyond; an append goes to the end as it is
+//! under the file's lock.
 
 use crate::file::{File, State};
 use crate::overlay::{Overlay, Sealed};
 use crate::volume::{Shared, lock};
-use crate::*;
+use crate::{Error, HandleId, Result};
+use bytes::Bytes;
 use std::ops::Range;
+use std::sync::Arc;
 use tieline_telemetry::metrics::METRICS;
-use tieline_types::{Content, Extent, StripeCount};
+use tieline_types::{Content, ErrorKind, Extent, Layout, StripeCount};
 use tokio::time::{Instant, timeout};
 
 /// What is to be committed.

@@ -1,19 +1,22 @@
-//! Extended attributes: real ones from the MDS, all of a file's at once, and virtual ones that are computed here.
+//! Extended attributes: real ones from the MDS, all of a file's at once, and virtual ones that are
+//! computed here.
 //!
-//! Programs ask for `security.capability` at every write: the list that is cached under the file's lease answers that
-//! nothing of that name is there without a round trip.
+//! Programs ask for `security.capability` at every write: the list that is cached under the file's
+//! lease answers that nothing of that name is there without a round trip.
 //!
-//! Virtual, readable and not listed: `user.tieline.adler32` (eight hexadecimal digits), `user.XrdCks.adler32` (the
-//! structure that XRootD's servers keep, if no real one is set) and `user.tieline.layout` (JSON).
+//! Virtual, readable and not listed: `user.tieline.adler32` (eight hexadecimal digits),
+//! `user.XrdCks.adler32` (the structure that XRootD's servers keep, if no real one is set) and
+//! `user.tieline.layout` (JSON).
 
 use crate::cache::tables::XattrsKnown;
 use crate::cache::{Reply, Under};
 use crate::servers::Told;
 use crate::volume::Shared;
-use crate::*;
-use tieline_types::{Attributes, StripeCount};
+use crate::{Error, LayoutInForce, Result, access};
+use std::sync::Arc;
+use tieline_types::{Attributes, Caller, ErrorKind, FileId, FileKind, StripeCount, XattrName};
 use tieline_wire::meta::{
-    AttributesReply, GetXattr, ListXattrs, ListXattrsReply, RemoveXattr, SetXattr, Xattr,
+    AttributesReply, GetXattr, ListXattrs, ListXattrsReply, RemoveXattr, SetXattr, Xattr, XattrMode,
 };
 
 const ADLER32: &[u8] = b"user.tieline.adler32";
@@ -211,8 +214,8 @@ fn layout_text(force: &LayoutInForce) -> String {
 
 /// XRootD's record of a checksum, as its servers keep it: 96 bytes with numbers in network order.
 ///
-/// Name (16), modification time of the file (8), seconds from then to the computation (4), reserved (2 and 1), length of
-/// the value (1), the value (64).
+/// Name (16), modification time of the file (8), seconds from then to the computation (4), reserved
+/// (2 and 1), length of the value (1), the value (64).
 fn xrd_record(attributes: &Attributes, adler32: u32, now: tieline_types::Time) -> Vec<u8> {
     let mtime = attributes.mtime.seconds;
     let since = i32::try_from(now.seconds.saturating_sub(mtime)).unwrap_or(i32::MAX);

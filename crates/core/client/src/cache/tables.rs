@@ -1,7 +1,7 @@
 //! What was learned, and under which lease it is good.
 //!
-//! Invariant: what is here is newer than anything that may still be refused by a unit's bar; only [`Units`] decides
-//! whether it may be believed.
+//! Invariant: what is here is newer than anything that may still be refused by a unit's bar; only
+//! [`Units`] decides whether it may be believed.
 
 use super::units::{ServerNumber, Stamp, Units};
 use crate::access::{self, SEARCH};
@@ -101,7 +101,8 @@ impl Tables {
         Reply { stamp, as_of: lease.as_of }
     }
 
-    /// The same for the reply to an own mutation in `directories`: older answers about them do not count any more.
+    /// The same for the reply to an own mutation in `directories`: older answers about them do not
+    /// count any more.
     pub fn admit_mutation(
         &mut self,
         stamp: Stamp,
@@ -390,7 +391,8 @@ impl Tables {
 
     pub fn drop_server(&mut self, server: ServerNumber) -> Invalidation {
         let units = self.units.of_server(server);
-        // The epoch has ended already, so that nothing is believed; this frees memory and finds what was told.
+        // The epoch has ended already, so that nothing is believed; this frees memory and finds
+        // what was told.
         self.drop_units(&units)
     }
 

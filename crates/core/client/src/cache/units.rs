@@ -1,7 +1,7 @@
 //! Which lease units are held, since when, and for how long.
 //!
-//! Invariants: a generation is never used twice; a unit is held only under the epoch of its server in which it was
-//! granted; a bar never goes down while anything older could still arrive.
+//! Invariants: a generation is never used twice; a unit is held only under the epoch of its server
+//! in which it was granted; a bar never goes down while anything older could still arrive.
 
 use crate::Belief;
 use std::collections::BTreeMap;
@@ -12,9 +12,11 @@ use tokio::time::Instant;
 
 /// Leases are used to this part of their time, so that two clocks that run differently do no harm.
 const LEASE_USED: f64 = 0.9;
-/// After an own mutation whose outcome is unknown nothing is cached there for so long: it may still happen.
+/// After an own mutation whose outcome is unknown nothing is cached there for so long: it may still
+/// happen.
 const DOUBT: Duration = Duration::from_secs(60);
-/// Bars of units that are not held are remembered one by one up to this many; then one bar stands for all.
+/// Bars of units that are not held are remembered one by one up to this many; then one bar stands
+/// for all.
 const UNITS_IDLE_MAX: usize = 16_384;
 
 /// A server, as this client counts them.

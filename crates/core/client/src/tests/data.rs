@@ -2,7 +2,7 @@
 
 use super::fake::{Fake, ROOT};
 use crate::*;
-use tieline_types::{Content, Grant};
+use tieline_types::{Content, ErrorKind, Grant};
 use tieline_wire::Op;
 
 const READ_WRITE: Access = Access { read: true, write: true, append: false, truncate: false };

@@ -1,7 +1,7 @@
 //! One MDT and two OSTs in memory, behind a dialer.
 //!
-//! Serves one client; what "others" do goes through [`Fake::elsewhere`], which recalls first. Replies can be held back
-//! ([`Fake::hold`]), OSTs can fail or flip bits.
+//! Serves one client; what "others" do goes through [`Fake::elsewhere`], which recalls first.
+//! Replies can be held back ([`Fake::hold`]), OSTs can fail or flip bits.
 
 use crate::extents::slice;
 use crate::{Parts, Settings, Volume};

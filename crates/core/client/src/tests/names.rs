@@ -2,7 +2,7 @@
 
 use super::fake::{Fake, ROOT};
 use crate::*;
-use tieline_types::SetTime;
+use tieline_types::{ErrorKind, SetTime};
 use tieline_wire::Op;
 
 fn name(text: &str) -> Name {
