@@ -15,8 +15,8 @@ pub struct ProcessId {
 impl ProcessId {
     /// `None`: there is no such process.
     pub fn of(pid: u32) -> Option<Self> {
-        let (started, is_zombie) = stat(pid)?;
-        (!is_zombie).then_some(Self { pid, started })
+        let (started, has_ended) = stat(pid)?;
+        (!has_ended).then_some(Self { pid, started })
     }
 
     pub fn own() -> Self {
@@ -53,10 +53,11 @@ fn stat(pid: u32) -> Option<(u64, bool)> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The second field, the command in parentheses, may hold anything: count from its end.
     let (_, rest) = text.rsplit_once(')')?;
-    let mut fields = rest.split_ascii_whitespace();
-    let state = fields.next()?;
-    let started = fields.nth(18)?.parse().ok()?;
-    Some((started, matches!(state, "Z" | "X")))
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    let [state, threads, started] = [0, 17, 19].map(|place| fields.get(place).copied());
+    // While other threads of a dead leader still end, its files are open and its locks are held.
+    let has_ended = matches!(state?, "Z" | "X") && threads?.parse::<u32>().ok()? <= 1;
+    Some((started?.parse().ok()?, has_ended))
 }
 
 /// The permission bits that new files of this process do not get.

@@ -6,6 +6,7 @@ use crate::process::signal_by_name;
 use crate::report::Usage;
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
+use std::io::{self, Write};
 use std::path::Path;
 
 pub fn status(dir: &Path, is_json: bool) -> anyhow::Result<()> {
@@ -14,6 +15,7 @@ pub fn status(dir: &Path, is_json: bool) -> anyhow::Result<()> {
 
 /// Says what runs.
 pub fn print(state: &State, is_json: bool) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
     let processes: Vec<Value> = state.processes.iter().map(describe).collect();
     if is_json {
         let mounts = state.processes.iter().filter_map(|process| process.mountpoint.as_ref());
@@ -25,23 +27,24 @@ pub fn print(state: &State, is_json: bool) -> anyhow::Result<()> {
             "namespaces": state.network.as_ref().map(|network| &network.made),
             "processes": processes,
         });
-        println!("{value:#}");
+        writeln!(out, "{value:#}")?;
         return Ok(());
     }
-    println!("/{} from {}", state.fs, state.mds.join(", "));
+    writeln!(out, "/{} from {}", state.fs, state.mds.join(", "))?;
     for process in &processes {
         let text = |key: &str| process[key].as_str().unwrap_or("-").to_owned();
         let place = if process["mountpoint"].is_null() { "address" } else { "mountpoint" };
-        println!(
+        writeln!(
+            out,
             "  {:<14} {:<10} pid {:<8} {}",
             text("name"),
             text("state"),
             process["pid"].to_string(),
             text(place)
-        );
+        )?;
         for trouble in process["health"]["degraded"].as_array().into_iter().flatten() {
             let part = |key: &str| trouble[key].as_str().unwrap_or_default();
-            println!("    {}: {}", part("part"), part("reason"));
+            writeln!(out, "    {}: {}", part("part"), part("reason"))?;
         }
     }
     Ok(())

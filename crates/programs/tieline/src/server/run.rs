@@ -11,11 +11,11 @@ use crate::server::settings::{Engine, MdtPlan, OstPlan, Plan, Settings};
 use crate::server::{MdtParts, Parts, Running};
 use anyhow::{Context, anyhow, bail};
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tieline_admin::Subject;
 use tieline_auth::{MapCell, Rule};
 use tieline_blob::{DirChunks, Identity};
@@ -36,6 +36,9 @@ pub const MAP_FILE: &str = "map";
 const LOCK_FILE: &str = "lock";
 /// How much of an MDT's store stays in memory.
 const STORE_CACHE: ByteSize = ByteSize(256 << 20);
+/// A server that was just killed may hold its lock for as long as the kernel takes to bury it.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+const LOCK_LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// One try to fetch the first map; tries go on until it is there.
 const FETCH_PATIENCE: Duration = Duration::from_secs(10);
 /// How often a server that has no map yet says so.
@@ -131,19 +134,22 @@ fn lock(state: &Path) -> anyhow::Result<File> {
     let mut options = File::options();
     let file = options.read(true).write(true).create(true).truncate(false).open(&path);
     let mut file = file.with_context(|| format!("cannot open {}", path.display()))?;
-    match file.try_lock() {
-        Ok(()) => (),
-        Err(std::fs::TryLockError::WouldBlock) => {
-            let mut holder = String::new();
-            let _ = file.read_to_string(&mut holder);
-            bail!(
-                "another server (pid {}) works with {}: stop it first, or give this one its own state",
-                holder.trim(),
-                state.display()
-            );
-        }
-        Err(std::fs::TryLockError::Error(error)) => {
-            return Err(error).with_context(|| format!("cannot lock {}", path.display()));
+    let deadline = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match file.try_lock() {
+            Ok(()) => break,
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
+                std::thread::sleep(LOCK_LOOK_AGAIN);
+            }
+            Err(TryLockError::WouldBlock) => {
+                let mut holder = String::new();
+                let _ = file.read_to_string(&mut holder);
+                let (holder, shown) = (holder.trim(), state.display());
+                bail!("another server (pid {holder}) works with {shown}: stop it first");
+            }
+            Err(TryLockError::Error(error)) => {
+                return Err(error).with_context(|| format!("cannot lock {}", path.display()));
+            }
         }
     }
     file.set_len(0)?;
