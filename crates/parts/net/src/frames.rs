@@ -30,9 +30,9 @@ pub use budget::{Budget, Held};
 pub const STALL_MAX: Duration = Duration::from_secs(30);
 /// What one read asks for while frames are small, and how much of small frames one write takes.
 const GATHER: usize = 64 << 10;
-/// What one step of a large write takes: a peer that reads anything reads this much within the
+/// What one step of sending a file takes: a peer that reads anything reads this much within the
 /// stall.
-const WRITE_STEP: usize = 1 << 20;
+const FILE_STEP: u32 = 1 << 20;
 
 /// A frame that came.
 #[derive(Debug)]
@@ -329,9 +329,15 @@ impl FrameWriter {
     }
 
     async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        for step in bytes.chunks(WRITE_STEP) {
-            timeout(STALL_MAX, self.stream.write_all(step)).await.map_err(|_| stalled())??;
-            self.progress.fetch_add(step.len() as u64, Ordering::Relaxed);
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let written = timeout(STALL_MAX, self.stream.write(rest)).await;
+            let written = written.map_err(|_| stalled())??;
+            if written == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            self.progress.fetch_add(written as u64, Ordering::Relaxed);
+            rest = rest.get(written..).unwrap_or_default();
         }
         Ok(())
     }
@@ -342,7 +348,7 @@ impl FrameWriter {
             let step = FileRange {
                 file: range.file.clone(),
                 offset: range.offset + u64::from(sent),
-                length: (range.length - sent).min(WRITE_STEP as u32),
+                length: (range.length - sent).min(FILE_STEP),
             };
             timeout(STALL_MAX, self.stream.send_file(&step)).await.map_err(|_| stalled())??;
             sent += step.length;

@@ -32,6 +32,7 @@ struct Lanes {
     small: VecDeque<Waiting>,
     bulk: VecDeque<Waiting>,
     is_closed: bool,
+    drained: u64,
 }
 
 /// A frame, and what is given back once it is sent or dropped.
@@ -83,6 +84,13 @@ impl Outbox {
         lanes.small.retain(is_other);
         lanes.bulk.retain(is_other);
         lanes.small.len() + lanes.bulk.len() < before
+    }
+
+    /// How often all there was had been sent. While this stands still the stream takes less than
+    /// there is to send, and each byte it takes is a sign that the peer takes some; else it may only
+    /// be a buffer that fills.
+    pub fn drained(&self) -> u64 {
+        self.lock().drained
     }
 
     /// Takes no more; the task ends when all is sent.
@@ -142,8 +150,10 @@ impl Outbox {
     }
 
     fn is_idle(&self) -> bool {
-        let lanes = self.lock();
-        lanes.small.is_empty() && lanes.bulk.is_empty() && !lanes.is_closed
+        let mut lanes = self.lock();
+        let is_empty = lanes.small.is_empty() && lanes.bulk.is_empty();
+        lanes.drained += u64::from(is_empty);
+        is_empty && !lanes.is_closed
     }
 
     fn lock(&self) -> MutexGuard<'_, Lanes> {

@@ -5,7 +5,8 @@
 //! connection is a pair of in-memory pipes that hold [`PIPE`] bytes each way, so a reader that does
 //! not read makes its writer wait, as TCP does. Accidents happen on demand: [`LocalTransport::cut`]
 //! resets connections and refuses new ones until [`LocalTransport::mend`];
-//! [`LocalTransport::freeze`] lets nothing pass and tells nobody.
+//! [`LocalTransport::freeze`] lets nothing pass and tells nobody; [`LocalTransport::slow`] makes a
+//! narrow line.
 //!
 //! Invariants: nothing depends on real time or real threads; what was written before a cut may be
 //! lost, never torn into other bytes.
@@ -16,14 +17,16 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, ReadHalf, WriteHalf};
 use tokio::sync::{Notify, mpsc};
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 
 /// Bytes a pipe holds each way: about what a socket does.
 const PIPE: usize = 256 << 10;
+/// What passes at once on a slow line.
+const SLOW_STEP: usize = 8 << 10;
 /// Connections that wait to be accepted.
 const BACKLOG: usize = 128;
 
@@ -47,6 +50,7 @@ struct Inner {
 struct Place {
     listener: Option<mpsc::Sender<Connection>>,
     state: Flow,
+    rate: Option<u64>,
     lines: Vec<Arc<Line>>,
 }
 
@@ -73,6 +77,15 @@ impl LocalTransport {
     /// Lets everything pass again that was not cut.
     pub fn mend(&self, address: &str) {
         self.set(address, Flow::Open);
+    }
+
+    /// Lets at most so many bytes per second pass each way, on each connection to `address`; `None`
+    /// for as many as will.
+    pub fn slow(&self, address: &str, bytes_per_second: Option<u64>) {
+        let mut inner = self.lock();
+        let place = inner.places.entry(address.to_owned()).or_default();
+        place.rate = bytes_per_second;
+        place.lines.iter().for_each(|line| line.lock().rate = bytes_per_second);
     }
 
     /// Resets all connections to `address`; new ones are welcome.
@@ -117,6 +130,7 @@ impl LocalTransport {
             Flow::Cut => return refused("is cut off"),
         }
         let line = Arc::new(Line::default());
+        line.lock().rate = place.rate;
         let (near, far) = tokio::io::duplex(PIPE);
         let far = connection(far, &line, format!("local-{number}"));
         match place.listener.as_ref().map(|listener| listener.try_send(far)) {
@@ -200,16 +214,22 @@ struct Line {
 #[derive(Default)]
 struct LineInner {
     flow: Flow,
+    rate: Option<u64>,
     wakers: [Option<Waker>; 4],
 }
 
 impl Line {
+    fn lock(&self) -> MutexGuard<'_, LineInner> {
+        // Nothing panics while the lock is held; a poisoned lock still holds whole values.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn flow(&self) -> Flow {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner).flow
+        self.lock().flow
     }
 
     fn set(&self, flow: Flow) {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.lock();
         // A cut line stays cut: mending a place is for new connections.
         if inner.flow != Flow::Cut {
             inner.flow = flow;
@@ -219,7 +239,7 @@ impl Line {
 
     /// Ready when the line is open; an error when it is cut. `end` waits for changes in any case.
     fn poll_open(&self, end: usize, context: &Context<'_>) -> Poll<io::Result<()>> {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.lock();
         match inner.flow {
             Flow::Cut => return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
             Flow::Open | Flow::Frozen => {}
@@ -236,7 +256,12 @@ fn connection(stream: DuplexStream, line: &Arc<Line>, peer: String) -> Connectio
     // The two connections of a line use different slots.
     let first = if peer.starts_with("local-") { 0 } else { 2 };
     Connection {
-        reader: Box::new(LocalReader { stream: reader, line: line.clone(), end: first }),
+        reader: Box::new(LocalReader {
+            stream: reader,
+            line: line.clone(),
+            end: first,
+            pause: None,
+        }),
         writer: Box::new(LocalWriter { stream: writer, line: line.clone(), end: first + 1 }),
         peer,
     }
@@ -246,6 +271,30 @@ struct LocalReader {
     stream: ReadHalf<DuplexStream>,
     line: Arc<Line>,
     end: usize,
+    /// On a slow line: until the bytes of before have come.
+    pause: Option<Pin<Box<Sleep>>>,
+}
+
+impl LocalReader {
+    /// Reads a little, and then nothing for as long as a line of that rate needs for it.
+    fn poll_slowly(
+        &mut self,
+        rate: u64,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if let Some(pause) = &mut self.pause {
+            ready!(pause.as_mut().poll(context));
+            self.pause = None;
+        }
+        let mut space = [0; SLOW_STEP];
+        let mut piece = ReadBuf::new(&mut space[..buffer.remaining().min(SLOW_STEP)]);
+        ready!(Pin::new(&mut self.stream).poll_read(context, &mut piece))?;
+        buffer.put_slice(piece.filled());
+        let seconds = piece.filled().len() as f64 / rate.max(1) as f64;
+        self.pause = Some(Box::pin(tokio::time::sleep(Duration::from_secs_f64(seconds))));
+        Poll::Ready(Ok(()))
+    }
 }
 
 impl AsyncRead for LocalReader {
@@ -254,8 +303,12 @@ impl AsyncRead for LocalReader {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        std::task::ready!(self.line.poll_open(self.end, context))?;
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        ready!(self.line.poll_open(self.end, context))?;
+        let rate = self.line.lock().rate;
+        match rate {
+            Some(rate) => self.poll_slowly(rate, context, buffer),
+            None => Pin::new(&mut self.stream).poll_read(context, buffer),
+        }
     }
 }
 
@@ -271,7 +324,7 @@ impl AsyncWrite for LocalWriter {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        std::task::ready!(self.line.poll_open(self.end, context))?;
+        ready!(self.line.poll_open(self.end, context))?;
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 

@@ -62,8 +62,15 @@ struct Up {
     outbox: Outbox,
     sender: JoinHandle<io::Result<()>>,
     progress: Arc<AtomicU64>,
-    /// Bytes in and out when it was last asked.
-    moved: u64,
+    seen: Moved,
+}
+
+/// What moved on a connection so far: bytes in and out, and how often nothing was left to send.
+#[derive(Clone, Copy, Default)]
+struct Moved {
+    received: u64,
+    sent: u64,
+    drained: u64,
 }
 
 /// What came of an attempt.
@@ -137,7 +144,7 @@ impl Driver {
                 Woken::Message(None) => break,
                 Woken::Message(Some(message)) => self.message(message),
                 Woken::Attempt(attempt) => self.attempt_ended(attempt),
-                Woken::Frame(Ok(frame)) => self.event(Event::Frame(frame)),
+                Woken::Frame(Ok(frame)) => self.frame(frame),
                 Woken::Frame(Err(error)) => self.connection_lost(error),
                 Woken::Notice(epoch, number, answer) if epoch == self.epoch => {
                     self.event(Event::NoticeHandled(number, answer));
@@ -205,7 +212,8 @@ impl Driver {
                 let Welcomed { welcome, hello_sent, reader, writer } = *welcomed;
                 let (outbox, progress) = (Outbox::default(), writer.progress());
                 let sender = tokio::spawn(outbox.clone().send_all(writer));
-                let up = Up { reader, outbox, sender, progress, moved: 0 };
+                let mut up = Up { reader, outbox, sender, progress, seen: Moved::default() };
+                up.seen = up.moved();
                 self.line = Line::Up(Box::new(up));
                 self.epoch += 1;
                 tracing::info!(server = %welcome.server, session = %welcome.session,
@@ -224,6 +232,14 @@ impl Driver {
         }
     }
 
+    fn frame(&mut self, frame: Frame) {
+        if let Line::Up(up) = &mut self.line {
+            // A whole frame says all that its bytes could say of the server's life.
+            up.seen.received = up.reader.received();
+        }
+        self.event(Event::Frame(frame));
+    }
+
     fn connection_lost(&mut self, error: ReadError) {
         if self.finish_by.is_none() {
             tracing::info!(server = self.state.server(), %error, "connection lost");
@@ -233,11 +249,10 @@ impl Driver {
     }
 
     fn tick(&mut self) {
-        if let Line::Up(up) = &mut self.line {
-            let moved = up.reader.received() + up.progress.load(Ordering::Relaxed);
-            if std::mem::replace(&mut up.moved, moved) != moved {
-                self.state.handle(Event::Moved, Instant::now());
-            }
+        if let Line::Up(up) = &mut self.line
+            && up.has_moved()
+        {
+            self.state.handle(Event::Moved, Instant::now());
         }
         self.event(Event::Tick);
     }
@@ -312,6 +327,24 @@ impl Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         self.drop_line();
+    }
+}
+
+impl Up {
+    fn moved(&self) -> Moved {
+        Moved {
+            received: self.reader.received(),
+            sent: self.progress.load(Ordering::Relaxed),
+            drained: self.outbox.drained(),
+        }
+    }
+
+    /// Did bytes come, or leave against a resistance, since it was last asked?
+    fn has_moved(&mut self) -> bool {
+        let now = self.moved();
+        let before = std::mem::replace(&mut self.seen, now);
+        now.received != before.received
+            || (now.sent != before.sent && now.drained == before.drained)
     }
 }
 

@@ -9,7 +9,10 @@ use tieline_net::{
     CallContext, CallError, Channel, NoticeSink, Notifier, Outgoing, Reply, Response, Server,
     ServerSettings, Service, Session, SessionSettings,
 };
-use tieline_types::{Caller, ClientId, ErrorKind, FileId, Grant, SessionId, Version};
+use tieline_types::{
+    Caller, ChunkId, ClientId, ErrorKind, FileId, Grant, MdtIndex, ObjectName, OstIndex, SessionId,
+    Version,
+};
 use tieline_wire::{
     CredentialKind, Failure, Flavor, Hello, Notice, NoticeAnswer, PeerRole, Refusal, Request,
     Welcome, data, meta,
@@ -234,9 +237,33 @@ pub async fn exchange(
     request: impl Into<Request>,
     bulk: Bulk,
 ) -> Result<Bytes, CallError> {
+    exchange_within(session, request, bulk, Some(PATIENCE)).await
+}
+
+pub async fn exchange_within(
+    session: &dyn Channel,
+    request: impl Into<Request>,
+    bulk: Bulk,
+    patience: Option<Duration>,
+) -> Result<Bytes, CallError> {
     let (caller, request) = (Caller::root(), request.into());
-    let outgoing = Outgoing { caller, request, bulk, patience: Some(PATIENCE) };
+    let outgoing = Outgoing { caller, request, bulk, patience };
     session.exchange(outgoing).await.map(|incoming| incoming.bulk)
+}
+
+/// A chunk to put, its bytes beside it.
+pub fn put(serial: u64) -> data::PutChunk {
+    let chunk = ChunkId { mdt: MdtIndex(0), grant: Grant(1), serial };
+    let owner =
+        data::ObjectOwner { file: FileId(1), offset: 0, version: Version(1), path: Vec::new() };
+    data::PutChunk { ost: OstIndex(0), chunk, owner, checks: Vec::new(), capability: None }
+}
+
+/// A range to read: all bytes of it are the offset.
+pub fn fetch(offset: u64, length: u32) -> data::ReadObject {
+    let chunk = ChunkId { mdt: MdtIndex(0), grant: Grant(1), serial: 1 };
+    let object = ObjectName::Chunk(chunk);
+    data::ReadObject { ost: OstIndex(0), object, offset, length, capability: None }
 }
 
 /// Lets other tasks run until `is_so`.
@@ -285,6 +312,19 @@ pub mod raw {
         write(&mut writer, FrameKind::Hello, 0, 0, &tieline_wire::encode(&hello)).await;
         assert_eq!(reader.next().await.unwrap().header.kind, FrameKind::Welcome);
         (reader, writer)
+    }
+
+    /// The other side: welcomes whoever connected, then reads to the end and says nothing.
+    pub async fn greet_and_read(connection: tieline_world::Connection) {
+        let mut reader = FrameReader::new(connection.reader, Budget::unlimited());
+        let mut writer = FrameWriter::new(connection.writer);
+        let frame = reader.next().await.unwrap();
+        let hello: Hello = tieline_wire::decode(&frame.body).unwrap();
+        let desk = Desk::new(&Arc::default(), true);
+        let welcome = desk.welcome(&hello, "").await.unwrap();
+        let body = tieline_wire::encode(&Welcome { version: 1, ..welcome });
+        write(&mut writer, FrameKind::Welcome, 0, 0, &body).await;
+        while reader.next().await.is_ok() {}
     }
 
     pub async fn request(writer: &mut FrameWriter, number: u64, request: &Request) {

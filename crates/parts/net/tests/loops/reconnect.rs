@@ -6,7 +6,7 @@ use std::time::Duration;
 use tieline_net::{CallError, Channel, ServerSettings};
 use tieline_types::{ErrorKind, FileId, Name};
 use tieline_wire::{Refusal, meta};
-use tieline_world::Bulk;
+use tieline_world::{Bulk, Transport};
 
 fn unlink() -> meta::Unlink {
     let name = "f".parse::<Name>().unwrap();
@@ -83,6 +83,45 @@ async fn silence_is_noticed_and_the_session_resumed_elsewhere() {
     let greetings: Vec<&str> =
         log.iter().map(String::as_str).filter(|line| line.contains("connected")).collect();
     assert_eq!(greetings, ["connected 1", "disconnected 1", "connected 1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_takes_and_never_answers_is_left() {
+    let house = House::new().await;
+    house.server.stop();
+    house.server.ended().await;
+    // Greets, then reads and says nothing: talking to it is no sign of its life.
+    let mut listener = house.transport.listen(ADDRESS).await.unwrap();
+    let deaf = tokio::spawn(async move {
+        let connection = listener.accept().await.unwrap();
+        raw::greet_and_read(connection).await;
+    });
+    let session = house.session.clone();
+    let talking = tokio::spawn(async move {
+        loop {
+            let (patience, message) = (Duration::from_millis(200), meta::Usage {});
+            let talk = exchange(&*session, message, Bulk::Empty);
+            let _ = tokio::time::timeout(patience, talk).await;
+        }
+    });
+    let begun = tokio::time::Instant::now();
+    deaf.await.unwrap();
+    assert!(begun.elapsed() <= Duration::from_secs(16), "{:?}", begun.elapsed());
+    talking.abort();
+}
+
+/// Two megabytes in each direction at 20 kB/s, with pings every five seconds.
+#[tokio::test(start_paused = true)]
+async fn a_slow_transfer_is_not_silence() {
+    let house = House::new().await;
+    ask(&*house.session, 2).await.unwrap();
+    house.transport.slow(ADDRESS, Some(20_000));
+    let patience = Some(Duration::from_secs(300));
+    let bulk = Bulk::from(bytes::Bytes::from(vec![1; 2 << 20]));
+    exchange_within(&*house.session, put(1), bulk, patience).await.unwrap();
+    let fetched = exchange_within(&*house.session, fetch(1, 2 << 20), Bulk::Empty, patience);
+    assert_eq!(fetched.await.unwrap().len(), 2 << 20);
+    assert_eq!(house.transport.connections(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,8 +5,8 @@ use bytes::Bytes;
 use std::time::Duration;
 use tieline_net::{CallError, Channel, ServerSettings};
 use tieline_types::checksum::BLOCK;
-use tieline_types::{ChunkId, ErrorKind, FileId, Grant, MdtIndex, ObjectName, OstIndex, Version};
-use tieline_wire::{Request, data, meta};
+use tieline_types::{ErrorKind, FileId};
+use tieline_wire::{Request, meta};
 use tieline_world::Bulk;
 use tokio::task::JoinSet;
 
@@ -259,17 +259,4 @@ async fn the_same_seed_plays_the_same_game() {
 
 fn settings() -> ServerSettings {
     ServerSettings::default()
-}
-
-fn put(serial: u64) -> data::PutChunk {
-    let chunk = ChunkId { mdt: MdtIndex(0), grant: Grant(1), serial };
-    let owner =
-        data::ObjectOwner { file: FileId(1), offset: 0, version: Version(1), path: Vec::new() };
-    data::PutChunk { ost: OstIndex(0), chunk, owner, checks: Vec::new(), capability: None }
-}
-
-fn fetch(offset: u64, length: u32) -> data::ReadObject {
-    let chunk = ChunkId { mdt: MdtIndex(0), grant: Grant(1), serial: 1 };
-    let object = ObjectName::Chunk(chunk);
-    data::ReadObject { ost: OstIndex(0), object, offset, length, capability: None }
 }

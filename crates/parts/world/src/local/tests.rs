@@ -56,6 +56,19 @@ async fn a_frozen_line_passes_nothing_and_then_everything() {
     writing.await.unwrap();
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_slow_line_takes_its_time() {
+    let transport = LocalTransport::default();
+    transport.slow("mds", Some(100_000));
+    let (mut near, mut far) = pair(&transport).await;
+    tokio::spawn(async move { near.writer.write_all(&[7; 1_000_000]).await });
+    let begun = Instant::now();
+    let mut received = Vec::new();
+    far.reader.read_to_end(&mut received).await.unwrap();
+    assert!(received == [7; 1_000_000]);
+    assert_eq!(begun.elapsed().as_secs(), 10);
+}
+
 #[test]
 fn dice_repeat_for_a_seed_only() {
     let roll = |seed| {
