@@ -15,7 +15,6 @@ use crate::serials::change_superblock;
 use crate::view::{View, decode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tieline_format::mdt::{Freed, NO_SESSION, key};
 use tieline_kv::{Key, Range};
@@ -37,29 +36,25 @@ struct Batch {
     objects: BTreeMap<OstIndex, Vec<ChunkId>>,
 }
 
-/// A change nobody asked for.
-#[derive(Clone, Copy)]
+/// A change that no client asked for.
 enum Chore {
-    /// A session holds a nameless file no more.
-    Release { file: FileId, session: SessionId },
-    /// A bounded part of a nameless file goes, at last its inode.
-    Clear { file: FileId },
+    Release(FileId, SessionId),
+    Remove(FileId),
 }
 
 impl Chore {
-    /// Says whether all of it is done.
-    async fn run(self, view: &mut View<'_>) -> Result<bool> {
-        match self {
-            Self::Release { file, session } => {
+    /// One transaction of it. Says whether it is done.
+    async fn run(&self, view: &mut View<'_>) -> Result<bool> {
+        match *self {
+            Self::Release(file, session) => {
                 ops::release(view, file, session).await?;
                 Ok(true)
             }
-            Self::Clear { file } => {
+            Self::Remove(file) => {
+                let is_there = view.find_inode(file).await?.is_some();
                 let is_done = chunks::clear(view, file, EXTENTS_PER_STEP).await?;
                 if is_done {
-                    if view.find_inode(file).await?.is_some() {
-                        view.inodes_delta -= 1;
-                    }
+                    view.count(file, -i64::from(is_there));
                     view.delete(key::inode(file));
                     view.delete(key::orphan(file, NO_SESSION));
                 }
@@ -118,34 +113,34 @@ impl Mdt {
 
     /// Gives back what a session held of a nameless file.
     pub(crate) async fn release(&self, file: FileId, session: SessionId) -> Result<()> {
-        self.in_background(Chore::Release { file, session }).await.map(|_| ())
+        self.in_background(Chore::Release(file, session)).await?;
+        Ok(())
     }
 
     /// Deletes a nameless file, a bounded part at a time.
     async fn remove(&self, file: FileId) -> Result<()> {
-        while !self.in_background(Chore::Clear { file }).await? {}
+        while !self.in_background(Chore::Remove(file)).await? {}
         Ok(())
     }
 
-    /// Runs a change nobody asked for, again while others are in its way. Says whether all of it is done.
+    /// Does what nobody asked for, again while others are in its way. Says whether it is done.
     async fn in_background(&self, chore: Chore) -> Result<bool> {
         let (caller, nobody) = (Caller::root(), BTreeSet::new());
         let map = self.parts.map.current();
         loop {
             let scene = self.scene(NO_SESSION, Grant(0), &caller, &map.map, &nobody);
             let mut view = View::new(&scene, self.parts.store.begin().await?);
-            let done = match chore.run(&mut view).await {
-                Ok(is_done) => {
-                    let delta = view.inodes_delta;
-                    view.commit().await.map(|committed| (committed, delta, is_done))
-                }
+            let run = chore.run(&mut view).await;
+            let counted = view.counted;
+            let committed = match run {
+                Ok(is_done) => view.commit().await.map(|committed| (is_done, committed)),
                 Err(error) => Err(error),
             };
-            match done {
+            match committed {
                 Err(error) if error.is_conflict() => METRICS.conflicts.inc(),
                 Err(error) => return Err(error),
-                Ok((committed, delta, is_done)) => {
-                    self.inodes.fetch_add(delta, Ordering::Relaxed);
+                Ok((is_done, committed)) => {
+                    self.inodes.add(counted);
                     committed.durable.await?;
                     return Ok(is_done);
                 }
@@ -198,11 +193,9 @@ impl Mdt {
         Ok(())
     }
 
-    /// Counts the files that were there at the start. Those that come and go meanwhile count
-    /// themselves.
+    /// Counts the files that were there at the start, and notes how many there are.
     async fn count_inodes(&self) -> Result<()> {
         let first = FileId::new(self.settings.mdt, self.first_serial);
-        let noted = self.inodes.load(Ordering::Relaxed);
         let mut count = 0;
         let mut start = key::inode(FileId(0));
         loop {
@@ -213,13 +206,9 @@ impl Mdt {
             start = [last.as_slice(), &[0]].concat();
             tokio::task::yield_now().await;
         }
-        let since = self.inodes.load(Ordering::Relaxed) - noted;
-        let total = count + since;
-        self.inodes.store(total, Ordering::Relaxed);
-        let note = move |superblock: &mut tieline_format::mdt::Superblock| {
-            superblock.inodes = total.max(0) as u64;
-        };
-        change_superblock(&*self.parts.store, note).await
+        self.inodes.recounted(count);
+        let total = self.inodes.total();
+        change_superblock(&*self.parts.store, |superblock| superblock.inodes = total).await
     }
 }
 
@@ -241,3 +230,6 @@ impl Batch {
         Ok(batch)
     }
 }
+
+#[cfg(test)]
+mod tests;

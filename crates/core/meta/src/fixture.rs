@@ -15,7 +15,7 @@ use tieline_types::{
 };
 use tieline_wire::meta::*;
 use tieline_wire::notice::Recall;
-use tieline_wire::{Call, Failure, NoticeAnswer};
+use tieline_wire::{Call, Failure, NoticeAnswer, Request};
 use tieline_world::World;
 
 pub const ROOT: FileId = FileId(1);
@@ -144,7 +144,6 @@ pub struct House {
     pub world: World,
     pub clients: Arc<Clients>,
     pub remover: Arc<Remover>,
-    pub cell: MapCell,
 }
 
 impl House {
@@ -161,12 +160,12 @@ impl House {
         let parts = Parts {
             store: Arc::new(store.clone()),
             world: world.clone(),
-            map: cell.clone(),
+            map: cell,
             recaller: clients.clone(),
             remover: remover.clone(),
         };
         let mdt = Mdt::start(parts, Settings::default()).await.unwrap();
-        Self { mdt, store, world, clients, remover, cell }
+        Self { mdt, store, world, clients, remover }
     }
 
     /// The server dies and starts again on the same store.
@@ -237,14 +236,23 @@ impl Client {
     }
 
     pub async fn call_numbered<C: Call>(&self, number: u64, call: C) -> Result<C::Reply, Failure> {
+        let body = self.request_numbered(number, call.into()).await?;
+        Ok(tieline_wire::decode(&body).unwrap())
+    }
+
+    /// For requests of several types.
+    pub async fn request(&self, request: Request) -> Result<Vec<u8>, Failure> {
+        self.request_numbered(self.number(), request).await
+    }
+
+    async fn request_numbered(&self, number: u64, request: Request) -> Result<Vec<u8>, Failure> {
         let asker = Asker {
             session: self.session,
             number: RequestNumber(number),
             caller: self.caller.clone(),
             answered_below: RequestNumber(self.confirmed),
         };
-        let body = self.mdt.call(&asker, call.into()).await?;
-        Ok(tieline_wire::decode(&body).unwrap())
+        self.mdt.call(&asker, request).await
     }
 
     pub async fn kind_of<C: Call>(&self, call: C) -> Option<ErrorKind> {

@@ -8,9 +8,10 @@ use crate::placement::{Placement, wall_time};
 use crate::serials::{Counter, Serials};
 use crate::sessions::SessionTable;
 use crate::settings::Settings;
+use crate::view::Counted;
 use crate::{Opened, Parts, StartError};
 use std::collections::BTreeSet;
-use std::sync::atomic::AtomicI64;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tieline_format::mdt::{Superblock, key};
 use tieline_format::{Record, RecordError};
@@ -29,14 +30,39 @@ pub struct Mdt {
     pub(crate) serials: Serials,
     pub(crate) placement: Placement,
     pub(crate) turns: Turns,
-    /// Files of every kind.
-    pub(crate) inodes: AtomicI64,
+    pub(crate) inodes: InodeCount,
     /// Files below this serial were made before the start.
     pub(crate) first_serial: u64,
     /// Sessions of before the start: what they have open is not known.
     old_sessions: Mutex<BTreeSet<SessionId>>,
     boot: u64,
     pub(crate) ended: OnceLock<(ErrorKind, String)>,
+}
+
+/// Files of every kind: those of before the start, as noted or counted, and those made since.
+pub(crate) struct InodeCount {
+    old: AtomicI64,
+    new: AtomicI64,
+}
+
+impl InodeCount {
+    fn new(noted: u64) -> Self {
+        Self { old: AtomicI64::new(noted as i64), new: AtomicI64::new(0) }
+    }
+
+    pub fn add(&self, counted: Counted) {
+        self.old.fetch_add(counted.old, Ordering::Relaxed);
+        self.new.fetch_add(counted.new, Ordering::Relaxed);
+    }
+
+    /// The old ones were counted. Some may have gone meanwhile: it is a number for people.
+    pub fn recounted(&self, old: i64) {
+        self.old.store(old, Ordering::Relaxed);
+    }
+
+    pub fn total(&self) -> u64 {
+        (self.old.load(Ordering::Relaxed) + self.new.load(Ordering::Relaxed)).max(0) as u64
+    }
 }
 
 /// Mutations of one file take turns, so that they do not keep running into each other.
@@ -80,7 +106,7 @@ impl Mdt {
             serials: Serials::new(store, Counter::File),
             placement: Placement::new(parts.world.clone()),
             turns: Turns::new(),
-            inodes: AtomicI64::new(superblock.inodes as i64),
+            inodes: InodeCount::new(superblock.inodes),
             first_serial: superblock.file_serial,
             old_sessions: Mutex::new(old_sessions),
             boot: superblock.boot,

@@ -87,7 +87,7 @@ pub async fn add_file(
     };
     inode.version = view.next_version(&inode);
     view.put_inode(id, &inode);
-    view.inodes_delta += 1;
+    view.count(id, 1);
     link_entry(view, (parent_id, &mut parent), name, (id, new.kind));
     view.put_inode(parent_id, &parent);
     Ok((id, inode))
@@ -185,7 +185,7 @@ pub async fn drop_name(
 pub async fn remove_file(view: &mut View<'_>, (id, inode): (FileId, Inode)) -> Result<()> {
     if chunks::clear(view, id, chunks::AT_ONCE).await? {
         view.delete(key::inode(id));
-        view.inodes_delta -= 1;
+        view.count(id, -1);
     } else {
         view.put_inode(id, &inode);
         view.put(key::orphan(id, NO_SESSION), &Orphan { since: view.scene.now });

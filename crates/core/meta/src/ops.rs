@@ -50,7 +50,8 @@ pub const EXTENTS_AT_OPEN: usize = 64;
 
 macro_rules! replies {
     ($( $kind:ident { $($lease:tt)* } )*) => {
-        /// The reply of any operation.
+        /// The reply of any operation, under its message's name.
+        #[allow(clippy::enum_variant_names)]
         #[derive(Clone, PartialEq, Debug)]
         pub enum Reply { $( $kind(meta::$kind) ),* }
 
@@ -166,3 +167,6 @@ fn lease(view: &View<'_>, units: impl IntoIterator<Item = FileId>) -> LeaseGrant
     units.dedup();
     LeaseGrant { as_of: Version(view.version().0), units }
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,7 +19,6 @@ use crate::placement::wall_time;
 use crate::recall::{Ask, Keepers};
 use crate::view::{Scene, View, decode};
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering;
 use tieline_format::map::FederationMap;
 use tieline_format::mdt::{Answer, key};
 use tieline_kv::{Committed, Transaction};
@@ -187,11 +186,11 @@ impl Mdt {
                 return Ok(Run::Again);
             }
         }
-        let (is_partial, delta) = (view.is_partial, view.inodes_delta);
+        let (is_partial, counted) = (view.is_partial, view.counted);
         let committed = view.commit().await?;
         drop(turn);
         change.committed(committed.version);
-        self.inodes.fetch_add(delta, Ordering::Relaxed);
+        self.inodes.add(counted);
         if is_partial {
             return Ok(Run::Part);
         }
@@ -277,7 +276,8 @@ impl Mdt {
             keepers,
             serials: &self.serials,
             placement: &self.placement,
-            inodes: self.inodes.load(Ordering::Relaxed).max(0) as u64,
+            inodes: self.inodes.total(),
+            first_serial: self.first_serial,
         }
     }
 

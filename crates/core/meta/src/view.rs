@@ -31,8 +31,10 @@ pub struct Scene<'a> {
     pub keepers: &'a BTreeSet<(FileId, SessionId)>,
     pub serials: &'a Serials,
     pub placement: &'a Placement,
-    /// Files of this MDT and what is known of OSTs: only `usage` asks.
+    /// Files of this MDT: only `usage` asks.
     pub inodes: u64,
+    /// Files below this serial were there when the MDT started.
+    pub first_serial: u64,
 }
 
 impl Scene<'_> {
@@ -46,6 +48,13 @@ impl Scene<'_> {
         let mut junctions = self.map.junctions_in(parent);
         junctions.find(|junction| junction.name == *name).map(|junction| junction.mdt)
     }
+}
+
+/// Files that came and went: those that were there when the MDT started are counted apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counted {
+    pub old: i64,
+    pub new: i64,
 }
 
 /// What a change touches, by lease unit.
@@ -68,7 +77,7 @@ pub struct View<'a> {
     transaction: Box<dyn Transaction>,
     pub touched: Touched,
     /// Files that come and go with this change.
-    pub inodes_delta: i64,
+    pub counted: Counted,
     /// The change is larger than one transaction should be: commit this part and run the operation
     /// again.
     pub is_partial: bool,
@@ -81,7 +90,7 @@ impl<'a> View<'a> {
             scene,
             transaction,
             touched: Touched::default(),
-            inodes_delta: 0,
+            counted: Counted::default(),
             is_partial: false,
             has_written: false,
         }
@@ -186,6 +195,15 @@ impl<'a> View<'a> {
 
     pub fn put_inode(&mut self, id: FileId, inode: &Inode) {
         self.put(key::inode(id), inode);
+    }
+
+    /// Counts a file that comes (1) or goes (-1).
+    pub fn count(&mut self, id: FileId, change: i64) {
+        if id.serial() < self.scene.first_serial {
+            self.counted.old += change;
+        } else {
+            self.counted.new += change;
+        }
     }
 
     /// A file id nobody had.

@@ -1,0 +1,105 @@
+use crate::fixture::*;
+use std::time::Duration;
+use tieline_types::{Content, OstIndex};
+use tieline_wire::meta::*;
+
+/// A file with one chunk, removed again.
+async fn free_one(client: &Client, serial: u64, ost: u16) {
+    let file = client.create(ROOT, "f").await;
+    let mut extent = client.chunk(serial, 0, 100);
+    if let Content::Chunk(chunk) = &mut extent.content {
+        chunk.places[0].ost = OstIndex(ost);
+    }
+    client.commit(file, vec![extent]).await;
+    client.call(unlink(ROOT, "f")).await.unwrap();
+}
+
+fn removed(house: &House) -> Vec<(u16, u64)> {
+    let removed = house.remover.removed.lock().unwrap();
+    removed.iter().map(|(ost, chunk)| (ost.0, chunk.serial)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn freed_chunks_are_deleted_after_their_time() {
+    let house = House::new().await;
+    let client = house.client().await;
+    free_one(&client, 1, 0).await;
+    tokio::time::advance(Duration::from_secs(30)).await;
+    free_one(&client, 2, 1).await;
+    house.mdt.collect_chunks().await.unwrap();
+    assert_eq!(removed(&house), []);
+    tokio::time::advance(Duration::from_secs(31)).await;
+    house.mdt.collect_chunks().await.unwrap();
+    assert_eq!(removed(&house), [(0, 1)]);
+    assert_eq!((house.count(b'f').await, house.count(b'k').await), (1, 1));
+    tokio::time::advance(Duration::from_secs(31)).await;
+    house.mdt.collect_chunks().await.unwrap();
+    assert_eq!(removed(&house), [(0, 1), (1, 2)]);
+    assert_eq!((house.count(b'f').await, house.count(b'k').await), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn chunks_of_an_ost_that_is_down_wait_for_it() {
+    let house = House::new().await;
+    let client = house.client().await;
+    for (serial, ost) in [(1, 0), (2, 1), (3, 0)] {
+        free_one(&client, serial, ost).await;
+    }
+    house.remover.down.lock().unwrap().insert(OstIndex(0));
+    tokio::time::advance(Duration::from_secs(61)).await;
+    house.mdt.collect_chunks().await.unwrap();
+    assert_eq!(removed(&house), [(1, 2)]);
+    assert_eq!(house.count(b'f').await, 2);
+    house.remover.down.lock().unwrap().clear();
+    house.mdt.collect_chunks().await.unwrap();
+    assert_eq!(house.count(b'f').await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_silent_are_ended_in_the_background() {
+    let house = House::new().await;
+    let (silent, client) = (house.client().await, house.client().await);
+    let file = silent.create(ROOT, "f").await;
+    let keep = Unlink { keep: Some(file), ..unlink(ROOT, "f") };
+    silent.call(keep).await.unwrap();
+    let running = tokio::spawn(house.mdt.clone().run());
+    for _ in 0..11 {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        house.mdt.heard(client.session);
+    }
+    running.abort();
+    assert_eq!((house.count(b's').await, house.count(b'o').await), (1, 0));
+    assert_eq!(house.count(b'i').await, 1);
+    client.mkdir(ROOT, "still here").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn files_are_counted_again_after_a_start() {
+    let house = House::new().await;
+    let client = house.client_named(1, None).await;
+    for index in 0..20 {
+        client.mkdir(ROOT, &format!("d{index}")).await;
+    }
+    let house = house.restarted().await;
+    house.mdt.end_session(client.session).await.unwrap();
+    let client = house.client().await;
+    client.mkdir(ROOT, "more").await;
+    house.mdt.count_inodes().await.unwrap();
+    assert_eq!(client.call(Usage {}).await.unwrap().inodes, 22);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_dead_sessions_kept_goes_at_the_next_start() {
+    let house = House::new().await;
+    let client = house.client_named(1, None).await;
+    let file = client.create(ROOT, "f").await;
+    let keep = Unlink { keep: Some(file), ..unlink(ROOT, "f") };
+    client.call(keep).await.unwrap();
+    // Ended between its record and its orphans: as if the server had died there.
+    let mut transaction = tieline_kv::Store::begin(&house.store).await.unwrap();
+    transaction.delete(tieline_format::mdt::key::session(client.session));
+    transaction.commit().await.unwrap().durable.await.unwrap();
+    let house = house.restarted().await;
+    house.mdt.collect_orphans().await.unwrap();
+    assert_eq!((house.count(b'o').await, house.count(b'i').await), (0, 1));
+}

@@ -1,0 +1,9 @@
+//! What POSIX asks of each operation, by subject; and all of them against a tree too simple to be wrong.
+
+mod attributes;
+mod bytes;
+mod layouts;
+mod model;
+mod names;
+mod renames;
+mod xattrs;

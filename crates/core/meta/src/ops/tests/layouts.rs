@@ -1,0 +1,110 @@
+use crate::fixture::*;
+use tieline_types::ErrorKind::{
+    self, Exists, InvalidArgument, NotFound, NotPermitted, OstInactive,
+};
+use tieline_types::{FileId, Layout, OstIndex, StripeCount};
+use tieline_wire::meta::*;
+
+fn pool(text: &str) -> Option<PoolChoice> {
+    Some(PoolChoice::Pool(text.parse().unwrap()))
+}
+
+fn set(id: FileId, change: LayoutChange) -> SetLayout {
+    SetLayout { id, layout: Some(change) }
+}
+
+async fn layout(client: &Client, id: FileId) -> GetLayoutReply {
+    client.call(GetLayout { id }).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn layouts_come_from_the_directory() {
+    let house = House::new().await;
+    let client = house.client().await;
+    let before = client.mkdir(ROOT, "before").await;
+    let change = LayoutChange {
+        stripe_count: Some(StripeCount::Exactly(2)),
+        pool: pool("uf"),
+        ..LayoutChange::default()
+    };
+    client.call(set(ROOT, change)).await.unwrap();
+    let dir = client.mkdir(ROOT, "d").await;
+    let file = client.create(dir, "f").await;
+    let told = layout(&client, file).await.layout;
+    assert_eq!(told.pool, Some("uf".parse().unwrap()));
+    assert_eq!(told.stripe_count, StripeCount::Exactly(2));
+    assert_eq!(told.stripe_size, Layout::default().stripe_size);
+    // Directories that were there keep what they had.
+    assert_eq!(layout(&client, before).await.layout, Layout::default());
+    // What is not told comes from the parent, not from what was set before.
+    let change = LayoutChange { stripe_size: Some(1 << 20), ..LayoutChange::default() };
+    client.call(set(dir, change)).await.unwrap();
+    let change = LayoutChange { stripe_count: Some(StripeCount::All), ..LayoutChange::default() };
+    client.call(set(dir, change)).await.unwrap();
+    let told = layout(&client, dir).await.layout;
+    assert_eq!((told.stripe_size, told.stripe_count), (4 << 20, StripeCount::All));
+    client.call(SetLayout { id: dir, layout: None }).await.unwrap();
+    assert_eq!(layout(&client, dir).await.layout.stripe_count, StripeCount::Exactly(2));
+    client.call(SetLayout { id: ROOT, layout: None }).await.unwrap();
+    assert!(!layout(&client, ROOT).await.is_own);
+    // The file keeps the layout it was made with.
+    assert_eq!(layout(&client, file).await.layout.stripe_count, StripeCount::Exactly(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn impossible_layouts_are_refused() {
+    let house = House::new().await;
+    let root = house.client().await;
+    let file = root.create(ROOT, "f").await;
+    let kind = async |change| root.kind_of(set(file, change)).await;
+    let change = LayoutChange { pool: pool("nowhere"), ..LayoutChange::default() };
+    assert_eq!(kind(change).await, Some(NotFound));
+    let change = LayoutChange { pool: pool("empty"), ..LayoutChange::default() };
+    assert_eq!(kind(change).await, Some(OstInactive));
+    let change = LayoutChange { stripe_size: Some(1000), ..LayoutChange::default() };
+    assert_eq!(kind(change).await, Some(InvalidArgument));
+    let other = root.by(&user(5, 5, &[]));
+    let call = set(file, LayoutChange::default());
+    assert_eq!(other.kind_of(call.clone()).await, Some(NotPermitted));
+    root.commit(file, vec![inline(0, b"x")]).await;
+    assert_eq!(root.kind_of(call).await, Some(Exists));
+    let wrong = Layout { chunk_size: 1, ..Layout::default() };
+    let create = Create { layout: Some(wrong), ..create(ROOT, "g", 0o644) };
+    assert_eq!(root.kind_of(create).await, Some(InvalidArgument));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_is_placed_once_and_again_when_an_ost_failed() {
+    let house = House::new().await;
+    let client = house.client().await;
+    let layout = Layout { stripe_count: StripeCount::Exactly(2), ..Layout::default() };
+    let create = Create { layout: Some(layout), ..create(ROOT, "f", 0o644) };
+    let file = client.call(create).await.unwrap().open;
+    assert!(file.stripe.is_empty());
+    let file = file.attributes.id;
+    let place = async |exclude: &[OstIndex]| {
+        client.call(Place { id: file, exclude: exclude.to_vec() }).await.unwrap().stripe
+    };
+    let first = place(&[]).await;
+    assert_eq!(first.len(), 2);
+    assert_eq!(place(&[]).await, first);
+    let open = client.call(Open { id: file, is_read: true, is_write: true }).await.unwrap();
+    assert_eq!(open.stripe, first);
+    let second = place(&first[..1]).await;
+    assert_eq!(second[0], first[1]);
+    assert!(!second.contains(&first[0]) && second.len() == 2);
+    let all: Vec<OstIndex> = (0..4).map(OstIndex).collect();
+    let none = client.call(Place { id: file, exclude: all }).await.unwrap_err();
+    assert_eq!(none.kind, ErrorKind::NoSpace);
+    assert!(none.detail.contains("OST0003 refused the writer"), "{none}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn usage_names_every_ost() {
+    let house = House::new().await;
+    let client = house.client().await;
+    client.mkdir(ROOT, "d").await;
+    let usage = client.call(Usage {}).await.unwrap();
+    assert_eq!((usage.osts.len(), usage.inodes), (4, 2));
+    assert!(usage.osts.iter().all(|ost| ost.is_active && ost.state.is_none()));
+}
