@@ -48,8 +48,8 @@ pub struct EmbeddedStore {
 }
 
 impl EmbeddedStore {
-    /// Opens (blocking) the store at `path`, a new one if nothing is there. `cache` is how much of it
-    /// stays in memory.
+    /// Opens (blocking) the store at `path`, a new one if nothing is there. `cache` is how much of
+    /// it stays in memory.
     pub fn open(path: &Path, cache: ByteSize) -> Result<Self, Error> {
         let store = format!("embedded {}", path.display());
         let opened = match file::open(path) {

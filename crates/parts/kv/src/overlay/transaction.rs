@@ -189,7 +189,10 @@ impl<B: Base> Transaction for OverlayTransaction<B> {
 
 impl<B: Base> Drop for OverlayTransaction<B> {
     fn drop(&mut self) {
-        self.overlay.lock().end(self.snapshot, self.overlay.limits.recent_bytes);
+        // A poisoned lock has been said where it happened; here a panic would abort the process.
+        if let Ok(mut state) = self.overlay.state.lock() {
+            state.end(self.snapshot, self.overlay.limits.recent_bytes);
+        }
     }
 }
 
