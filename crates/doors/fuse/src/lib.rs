@@ -35,8 +35,10 @@ mod ops;
 mod pending;
 mod process;
 mod recent;
+mod reply;
 mod session;
 mod unwind;
+mod wait;
 
 pub use attach::AttachError;
 pub use mount::{Error, Mount, MountOptions, Unmounted};

@@ -64,11 +64,23 @@ pub fn is_leaving(thread: u32) -> bool {
     status(thread).is_none_or(|text| status_is_leaving(&text))
 }
 
+/// Was it killed for certain, also if it is in the midst of its exit? No if it cannot be seen.
+pub fn is_killed(thread: u32) -> bool {
+    let is_killed_yet = status(thread).is_some_and(|text| status_is_killed(&text));
+    is_killed_yet || file(thread, "stat").is_some_and(|text| stat_is_killed(&text))
+}
+
 fn status(thread: u32) -> Option<String> {
+    file(thread, "status")
+}
+
+fn file(thread: u32, name: &str) -> Option<String> {
     if thread == 0 {
         return None;
     }
-    std::fs::read_to_string(format!("/proc/{thread}/status")).ok()
+    // A program's name may be any bytes.
+    let bytes = std::fs::read(format!("/proc/{thread}/{name}")).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn status_field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
@@ -80,12 +92,32 @@ fn status_groups(text: &str) -> Vec<Gid> {
     field.split_whitespace().filter_map(|word| word.parse().ok().map(Gid)).collect()
 }
 
+fn status_mask(text: &str, name: &str) -> u64 {
+    let field = status_field(text, name).unwrap_or_default();
+    u64::from_str_radix(field, 16).unwrap_or_default()
+}
+
+fn of(signals: &[i32]) -> u64 {
+    signals.iter().fold(0, |mask, signal| mask | 1 << (signal - 1))
+}
+
+/// A signal that reaches a program in its exit stays pending.
+fn status_is_killed(text: &str) -> bool {
+    let pending = status_mask(text, "SigPnd") | status_mask(text, "ShdPnd");
+    pending & of(&[libc::SIGKILL]) != 0
+}
+
+/// The ninth field of `stat` holds the task's flags; the second, in parentheses, may hold anything.
+fn stat_is_killed(text: &str) -> bool {
+    /// `PF_SIGNALED`: a signal ended it.
+    const SIGNALED: u64 = 0x400;
+    let after_name = text.rsplit_once(')').map(|(_, rest)| rest).unwrap_or_default();
+    let flags = after_name.split_whitespace().nth(6).and_then(|field| field.parse::<u64>().ok());
+    flags.unwrap_or_default() & SIGNALED != 0
+}
+
 fn status_is_leaving(text: &str) -> bool {
-    let mask = |name| {
-        let field = status_field(text, name).unwrap_or_default();
-        u64::from_str_radix(field, 16).unwrap_or_default()
-    };
-    let of = |signals: &[i32]| signals.iter().fold(0u64, |mask, signal| mask | 1 << (signal - 1));
+    let mask = |name| status_mask(text, name);
     let pending = (mask("SigPnd") | mask("ShdPnd")) & !mask("SigBlk");
     // Asked by a person or a supervisor, whether the program has a handler or not.
     let stops = of(&[libc::SIGKILL, libc::SIGINT, libc::SIGTERM, libc::SIGQUIT, libc::SIGHUP]);
@@ -138,6 +170,16 @@ mod tests {
         assert!(status_is_leaving(&text(alarm, 0, 0, 0)), "a timer without one kills");
         assert!(!status_is_leaving(&text(child, 0, 0, 0)));
         assert!(!status_is_leaving(&text(0, 0, 0, 0)));
+    }
+
+    #[test]
+    fn a_killed_program_is_known_by_its_flags_or_signals() {
+        assert!(status_is_killed(&text(bit(libc::SIGKILL), 0, 0, 0)));
+        assert!(!status_is_killed(&text(bit(libc::SIGTERM), 0, 0, 0)));
+        assert!(stat_is_killed("7 (a) 5 b) D 1 2 3 4 5 4195588 0 0"), "0x400504");
+        assert!(!stat_is_killed("7 (a) D 1 2 3 4 5 4194564 0 0"), "0x400104: a normal exit");
+        assert!(!stat_is_killed("7"));
+        assert!(!is_killed(std::process::id()) && !is_killed(0));
     }
 
     #[test]

@@ -11,25 +11,19 @@
 
 use crate::abi::incoming::{self, Header, InterruptIn, Reader};
 use crate::abi::opcode::Opcode;
-use crate::abi::outgoing;
-use crate::answer::{Answer, Body, Undo};
 use crate::appenders::Appenders;
 use crate::buffer::{Buffer, Pool};
 use crate::call::Call;
-use crate::errno::{self, Refusal};
 use crate::kernel::Kernel;
-use crate::pending::{Pending, Place};
-use crate::process::{self, Callers};
+use crate::pending::Pending;
+use crate::process::Callers;
+use crate::reply::Reply;
+use crate::wait::{self, Work};
 use crate::{ops, unwind};
 use bytes::Bytes;
 use rustix::io::Errno;
-use std::future::Future;
-use std::io::IoSlice;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 use tieline_client::FileSystem;
 use tieline_telemetry::metrics::METRICS;
 use tokio::runtime::Handle;
@@ -37,10 +31,6 @@ use tokio::runtime::Handle;
 /// Requests longer than this keep the buffer they were read into; shorter ones are copied out of
 /// it.
 const COPIED_BYTES_MAX: usize = 64 << 10;
-/// How often a thread that was interrupted, but not to die, is looked at again.
-const LEAVING_CHECKED: Duration = Duration::from_millis(100);
-/// The kernel takes 1024 pieces at once; one is the header.
-const PIECES_MAX: usize = 1000;
 
 /// A mount, as its threads and tasks see it.
 pub struct Session {
@@ -136,15 +126,19 @@ impl Session {
 
     fn serve(self: &Arc<Self>, device: usize, call: Call) {
         let Header { unique, pid, .. } = call.header;
-        let reply = Reply { session: Arc::clone(self), device, unique, is_sent: false };
+        let opcode = call.opcode;
+        let reply = Reply::new(Arc::clone(self), device, unique);
         let mut work: Work = Box::pin(unwind::caught(ops::dispatch(call)));
         let mut once = Context::from_waker(Waker::noop());
         if let Poll::Ready(outcome) = work.as_mut().poll(&mut once) {
             return reply.outcome(outcome);
         }
         match self.pending.enter(unique) {
+            Ok(place) if opcode == Opcode::Flush => {
+                self.runtime.spawn(wait::at_close(work, reply, place, pid));
+            }
             Ok(place) => {
-                self.runtime.spawn(wait(work, reply, place, pid));
+                self.runtime.spawn(wait::for_answer(work, reply, place, pid));
             }
             Err(_) => {
                 tracing::warn!("too many requests wait; refusing one");
@@ -154,9 +148,6 @@ impl Session {
     }
 }
 
-type Outcome = Result<Result<Answer, Refusal>, unwind::Panicked>;
-type Work = Pin<Box<dyn Future<Output = Outcome> + Send>>;
-
 type Parts = (Header, std::ops::Range<usize>, Vec<u32>);
 
 /// Where the arguments are, so that they can be taken out of the buffer or kept in it.
@@ -165,146 +156,4 @@ fn receive_split(bytes: &[u8]) -> Result<Parts, crate::abi::Malformed> {
     let begin = crate::abi::IN_HEADER_BYTES;
     let groups = incoming::extension_groups(extensions)?;
     Ok((header, begin..begin + arguments.len(), groups))
-}
-
-/// Waits for an answer, or until the thread that asked is on its way out.
-async fn wait(work: Work, reply: Reply, mut place: Place, thread: u32) {
-    tokio::select! {
-        biased;
-        outcome = work => reply.outcome(outcome),
-        () = leaving(&mut place, thread) => reply.refuse(Errno::INTR),
-    }
-}
-
-/// The kernel interrupts once for any signal; whether the thread must go is seen in /proc, also
-/// later.
-async fn leaving(place: &mut Place, thread: u32) {
-    if (&mut place.interrupted).await.is_err() {
-        return std::future::pending().await;
-    }
-    while !process::is_leaving(thread) {
-        tokio::time::sleep(LEAVING_CHECKED).await;
-    }
-}
-
-/// The duty to answer one request. Dropped unanswered, it answers EIO.
-struct Reply {
-    session: Arc<Session>,
-    device: usize,
-    unique: u64,
-    is_sent: bool,
-}
-
-impl Reply {
-    fn outcome(self, outcome: Outcome) {
-        match outcome {
-            Ok(Ok(answer)) => self.answer_caught(answer),
-            Ok(Err(refusal)) => {
-                let Refusal { errno, cause } = refusal;
-                if let Some(error) = cause {
-                    if errno::is_remarkable(error.kind()) {
-                        tracing::warn!(%error, errno = errno.raw_os_error(), "a call failed");
-                    } else {
-                        tracing::debug!(%error, errno = errno.raw_os_error(), "a call failed");
-                    }
-                }
-                self.refuse(errno);
-            }
-            Err(unwind::Panicked(what)) => {
-                tracing::error!(what, "a request panicked; its caller gets EIO");
-                self.refuse(Errno::IO);
-            }
-        }
-    }
-
-    /// A panic while answering drops the reply, which answers EIO.
-    fn answer_caught(self, answer: Answer) {
-        let answering = AssertUnwindSafe(|| self.answer(answer));
-        if catch_unwind(answering).is_err() {
-            tracing::error!("an answer panicked; its caller gets EIO");
-        }
-    }
-
-    fn answer(mut self, answer: Answer) {
-        let Answer { body, undo } = answer;
-        let is_taken = match body {
-            Body::Bytes(bytes) => self.send(0, &[&bytes]),
-            Body::Pieces(pieces) => self.send_pieces(&pieces),
-            Body::Believed(belief, build) => {
-                let session = Arc::clone(&self.session);
-                let mut build = Some(build);
-                let mut is_taken = false;
-                session.fs.settle(&belief, &mut |valid| {
-                    if let Some(build) = build.take() {
-                        is_taken = self.send(0, &[&build(valid)]);
-                    }
-                });
-                is_taken
-            }
-        };
-        if !is_taken {
-            undo_all(&self.session, undo);
-        }
-    }
-
-    fn refuse(mut self, errno: Errno) {
-        self.send(-errno.raw_os_error(), &[]);
-    }
-
-    fn send_pieces(&mut self, pieces: &[Bytes]) -> bool {
-        if pieces.len() > PIECES_MAX {
-            return self.send(0, &[&pieces.concat()]);
-        }
-        let pieces: Vec<&[u8]> = pieces.iter().map(AsRef::as_ref).collect();
-        self.send(0, &pieces)
-    }
-
-    /// Says whether the kernel took it.
-    fn send(&mut self, code: i32, pieces: &[&[u8]]) -> bool {
-        self.is_sent = true;
-        let Some(to) = self.session.kernel.device(self.device) else { return false };
-        let bytes = pieces.iter().map(|piece| piece.len()).sum();
-        let header = outgoing::header(bytes, code, self.unique);
-        let mut slices = Vec::with_capacity(pieces.len() + 1);
-        slices.push(IoSlice::new(&header));
-        slices.extend(pieces.iter().map(|piece| IoSlice::new(piece)));
-        match rustix::io::writev(to, &slices) {
-            Ok(_) => true,
-            // The request or the whole mount is gone; nobody waits.
-            Err(Errno::NOENT | Errno::NODEV | Errno::PERM | Errno::CONNABORTED) => false,
-            Err(error) => {
-                tracing::error!(%error, code, bytes, "the kernel refused a reply");
-                let header = outgoing::header(0, -Errno::IO.raw_os_error(), self.unique);
-                // It may have ended the request with its refusal; then this finds nothing.
-                let _ = rustix::io::write(to, &header);
-                false
-            }
-        }
-    }
-}
-
-impl Drop for Reply {
-    fn drop(&mut self) {
-        if !self.is_sent {
-            self.send(-Errno::IO.raw_os_error(), &[]);
-        }
-    }
-}
-
-/// Gives back what the kernel did not take.
-fn undo_all(session: &Arc<Session>, undo: Undo) {
-    undo.nodes.iter().for_each(|&id| session.kernel.nodes.forget(id, 1));
-    undo.file.iter().for_each(|&handle| session.appenders.leave(handle));
-    if undo.file.is_none() && undo.directory.is_none() {
-        return;
-    }
-    let fs = Arc::clone(&session.fs);
-    session.runtime.spawn(async move {
-        if let Some(handle) = undo.file {
-            fs.release(handle).await;
-        }
-        if let Some(handle) = undo.directory {
-            fs.release_directory(handle).await;
-        }
-    });
 }

@@ -26,6 +26,7 @@ pub struct Memory {
     pub keeps_cache: bool,
     pub callers: Mutex<Vec<Caller>>,
     pub lookups: AtomicU64,
+    pub flushes: AtomicU64,
 }
 
 struct State {
@@ -77,6 +78,7 @@ impl Memory {
             keeps_cache: true,
             callers: Mutex::default(),
             lookups: AtomicU64::new(0),
+            flushes: AtomicU64::new(0),
         }
     }
 
@@ -142,9 +144,13 @@ impl Memory {
     }
 
     pub fn bytes(&self, name: &str) -> Vec<u8> {
+        self.try_bytes(name).expect("a file of that name")
+    }
+
+    pub fn try_bytes(&self, name: &str) -> Option<Vec<u8>> {
         let state = self.lock();
-        let id = state.nodes[&self.root].entries[&name.parse::<Name>().unwrap()];
-        state.nodes[&id].bytes.clone()
+        let id = state.nodes[&self.root].entries.get(&name.parse::<Name>().unwrap())?;
+        Some(state.nodes[id].bytes.clone())
     }
 
     pub fn handles(&self) -> usize {
@@ -440,6 +446,8 @@ impl FileSystem for Memory {
     }
 
     async fn flush(&self, _: HandleId) -> Result<()> {
+        self.gate("flush").await;
+        self.flushes.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 

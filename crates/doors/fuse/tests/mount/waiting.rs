@@ -56,6 +56,29 @@ fn every_other_wait_can_be_killed_too() {
     assert_eq!(fs::read_dir(on.root()).unwrap().count(), 1);
 }
 
+/// Its exit closes its files, and so waits as close(2) does; what it wrote is committed without it.
+#[test]
+fn a_killed_writer_does_not_wait_for_its_last_close() {
+    let on = Mounted::new();
+    let mut sleeper = Command::new("sh");
+    let script = format!("exec 3> {}; echo x >&3; exec sleep 100", on.path("a").display());
+    let mut child = sleeper.args(["-c", &script]).spawn().unwrap();
+    eventually("it wrote", || on.fs.try_bytes("a").is_some_and(|bytes| bytes == b"x\n"));
+    // Closes of the shell's copies of the descriptor, before its `exec`, are done by then.
+    eventually("it sleeps", || {
+        let name = fs::read_to_string(format!("/proc/{}/comm", child.id()));
+        name.is_ok_and(|name| name == "sleep\n")
+    });
+    on.fs.freeze("flush");
+    let before = on.fs.flushes.load(Ordering::Relaxed);
+    child.kill().unwrap();
+    wait_dead(&mut child);
+    on.fs.wait_until_waiting(1);
+    on.fs.thaw();
+    let flushed = || on.fs.flushes.load(Ordering::Relaxed) > before;
+    eventually("what it wrote is committed", flushed);
+}
+
 #[test]
 fn a_timer_s_signal_does_not_fail_a_call() {
     static HANDLED: AtomicBool = AtomicBool::new(false);
