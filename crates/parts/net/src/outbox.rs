@@ -87,7 +87,8 @@ impl Outbox {
     }
 
     /// How often all there was had been sent. While this stands still the stream takes less than
-    /// there is to send, and each byte it takes is a sign that the peer takes some; else it may only
+    /// there is to send, and each byte it takes is a sign that the peer takes some; else it may
+    /// only
     /// be a buffer that fills.
     pub fn drained(&self) -> u64 {
         self.lock().drained
