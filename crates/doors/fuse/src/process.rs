@@ -101,7 +101,6 @@ fn of(signals: &[i32]) -> u64 {
     signals.iter().fold(0, |mask, signal| mask | 1 << (signal - 1))
 }
 
-/// A signal that reaches a program in its exit stays pending.
 fn status_is_killed(text: &str) -> bool {
     let pending = status_mask(text, "SigPnd") | status_mask(text, "ShdPnd");
     pending & of(&[libc::SIGKILL]) != 0

@@ -4,9 +4,10 @@
 //! up. The kernel interrupts a call once, for any signal: whether its thread must go is seen in
 //! /proc, then and later.
 //!
-//! FLUSH is special. The kernel waits for it in the exit of a killed program too, and sends no
-//! interrupt then; so the caller is looked at from the beginning. And it is not given up: what the
-//! program wrote is committed without it.
+//! FLUSH is special. The kernel waits for it in a program's exit too, and interrupts nothing there
+//! if the program crashed: so the caller is looked at from the beginning. And it is not given up:
+//! what the program wrote is committed without it. A program that exits by itself waits as for any
+//! close; the kernel drops all signals to it.
 
 use crate::pending::Place;
 use crate::process;

@@ -57,11 +57,11 @@ fn every_other_wait_can_be_killed_too() {
 }
 
 /// Its exit closes its files, and so waits as close(2) does; what it wrote is committed without it.
-#[test]
-fn a_killed_writer_does_not_wait_for_its_last_close() {
+fn killed_with_an_open_file(signal: rustix::process::Signal) {
     let on = Mounted::new();
     let mut sleeper = Command::new("sh");
-    let script = format!("exec 3> {}; echo x >&3; exec sleep 100", on.path("a").display());
+    let path = on.path("a");
+    let script = format!("ulimit -c 0; exec 3> {}; echo x >&3; exec sleep 100", path.display());
     let mut child = sleeper.args(["-c", &script]).spawn().unwrap();
     eventually("it wrote", || on.fs.try_bytes("a").is_some_and(|bytes| bytes == b"x\n"));
     // Closes of the shell's copies of the descriptor, before its `exec`, are done by then.
@@ -71,12 +71,23 @@ fn a_killed_writer_does_not_wait_for_its_last_close() {
     });
     on.fs.freeze("flush");
     let before = on.fs.flushes.load(Ordering::Relaxed);
-    child.kill().unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal).unwrap();
     wait_dead(&mut child);
     on.fs.wait_until_waiting(1);
     on.fs.thaw();
     let flushed = || on.fs.flushes.load(Ordering::Relaxed) > before;
     eventually("what it wrote is committed", flushed);
+}
+
+#[test]
+fn a_killed_writer_does_not_wait_for_its_last_close() {
+    killed_with_an_open_file(rustix::process::Signal::KILL);
+}
+
+/// No signal is pending any more by then, so the kernel interrupts nothing.
+#[test]
+fn a_writer_that_crashed_does_not_wait_for_its_last_close() {
+    killed_with_an_open_file(rustix::process::Signal::QUIT);
 }
 
 #[test]
