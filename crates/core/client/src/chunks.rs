@@ -7,12 +7,13 @@
 //! Invariant: only verified bytes get in.
 
 use crate::Error;
+use crate::volume::lock;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use tieline_types::{ChunkId, ErrorKind};
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 /// Why bytes did not come: what all who wait for them are told.
 #[derive(Clone, Debug)]
@@ -37,18 +38,46 @@ pub(crate) type Outcome = Result<(u64, Bytes), Fault>;
 #[derive(Clone)]
 pub(crate) struct Flight {
     pub range: Range<u64>,
-    outcome: watch::Receiver<Option<Outcome>>,
+    landing: Arc<Landing>,
+}
+
+/// Where those meet who wait for a flight. Woken in the order in which they came, so that simulated
+/// worlds replay.
+#[derive(Default)]
+struct Landing {
+    outcome: Mutex<Option<Outcome>>,
+    landed: Notify,
 }
 
 impl Flight {
     /// The part `range` of what arrives.
     pub async fn bytes(&self, range: Range<u64>) -> Result<Bytes, Fault> {
-        let mut outcome = self.outcome.clone();
-        let lost = || Fault { kind: ErrorKind::Cancelled, what: "fetch of a chunk".to_owned() };
-        let arrived = outcome.wait_for(Option::is_some).await.map_err(|_| lost())?;
-        let (offset, bytes) = arrived.clone().ok_or_else(lost)??;
+        let (offset, bytes) = self.landing.wait().await?;
         part(offset, &bytes, range).ok_or_else(lost)
     }
+}
+
+impl Landing {
+    async fn wait(&self) -> Outcome {
+        loop {
+            let landed = self.landed.notified();
+            tokio::pin!(landed);
+            landed.as_mut().enable();
+            if let Some(outcome) = lock(&self.outcome).clone() {
+                return outcome;
+            }
+            landed.await;
+        }
+    }
+
+    fn land(&self, outcome: Outcome) {
+        lock(&self.outcome).get_or_insert(outcome);
+        self.landed.notify_waiters();
+    }
+}
+
+fn lost() -> Fault {
+    Fault { kind: ErrorKind::Cancelled, what: "fetch of a chunk".to_owned() }
 }
 
 /// Where the next bytes of a range come from.
@@ -60,7 +89,14 @@ pub(crate) enum Segment {
 /// A flight that somebody has to carry out.
 pub(crate) struct Task {
     pub range: Range<u64>,
-    outcome: watch::Sender<Option<Outcome>>,
+    landing: Arc<Landing>,
+}
+
+impl Drop for Task {
+    /// Nobody waits for a task that is gone.
+    fn drop(&mut self) {
+        self.landing.land(Err(lost()));
+    }
 }
 
 struct Kept {
@@ -144,8 +180,7 @@ impl Chunks {
             }
             state.flying -= (task.range.end - task.range.start) as usize;
         }
-        // Nobody may wait any more.
-        let _ = task.outcome.send(Some(outcome));
+        task.landing.land(outcome);
     }
 
     /// Takes bytes that are known to be right.
@@ -153,8 +188,8 @@ impl Chunks {
         self.lock().keep(chunk, offset, bytes, self.bytes_max);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
     }
 }
 
@@ -192,11 +227,11 @@ impl State {
     }
 
     fn start(&mut self, chunk: ChunkId, range: Range<u64>) -> Task {
-        let (sender, receiver) = watch::channel(None);
+        let landing = Arc::new(Landing::default());
         self.flying += (range.end - range.start) as usize;
-        let flight = Flight { range: range.clone(), outcome: receiver };
+        let flight = Flight { range: range.clone(), landing: landing.clone() };
         self.flights.entry(chunk).or_default().push(flight);
-        Task { range, outcome: sender }
+        Task { range, landing }
     }
 
     fn keep(&mut self, chunk: ChunkId, offset: u64, bytes: Bytes, bytes_max: usize) {

@@ -17,11 +17,13 @@ use crate::{Error, Result};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tieline_types::{Caller, Content, Extent, FileId, OstIndex, Retry};
+use tieline_types::{Caller, Content, ErrorKind, Extent, FileId, OstIndex, Retry};
 use tieline_wire::data::SyncFile;
-use tieline_wire::meta::Commit;
+use tieline_wire::meta::{Commit, GetAttributes};
 use tokio::time::Instant;
 
+/// How many sessions may be lost under one commit.
+const LOST_MAX: u32 = 3;
 /// Extents in one commit.
 const EXTENTS_MAX: usize = 1024;
 
@@ -43,6 +45,7 @@ impl Shared {
         if how != How::Arrived {
             self.arrival(file, last).await?;
         }
+        let mut lost = 0;
         loop {
             self.send_disowned(file).await?;
             if how == How::Sync {
@@ -52,7 +55,13 @@ impl Shared {
             if arrivals.is_empty() {
                 break;
             }
-            self.commit(file, arrivals).await?;
+            match self.commit(file, arrivals).await {
+                Err(error) if error.kind() == ErrorKind::SessionLost && lost < LOST_MAX => {
+                    lost += 1;
+                    self.greet(file).await?;
+                }
+                other => other?,
+            }
             let is_done = how != How::Arrived && file.with(|state| !state.overlay.has_sealed(last));
             if is_done {
                 break;
@@ -67,6 +76,12 @@ impl Shared {
             }
         }
         Ok(())
+    }
+
+    /// Any answer proves that there is a session, with a grant to name chunks under.
+    pub(crate) async fn greet(&self, file: &File) -> Result<()> {
+        let caller = file.with(|state| state.writer.clone());
+        self.servers.ask(&caller, file.id, GetAttributes { id: file.id }).await.map(drop)
     }
 
     /// Waits until sealed runs up to `last` have arrived; an error if one could not be sent for
@@ -110,6 +125,11 @@ impl Shared {
             let own = state.unsynced.clone();
             let mut osts: BTreeSet<OstIndex> = state.extents.osts().collect();
             osts.extend(&own);
+            let limit = state.layout.as_ref().map_or(0, |layout| layout.inline_limit);
+            if state.size > limit.into() {
+                // Chunks of an earlier open may be there, whose extents were not fetched.
+                osts.extend(&state.stripe);
+            }
             (osts, own)
         });
         let syncs = osts.iter().map(|&ost| {
@@ -141,6 +161,11 @@ impl Shared {
                 self.keep_committed(file, &arrivals);
                 Ok(())
             }
+            // The session ended while the commit was on its way: it may have come under the next.
+            Err(_) if self.is_disowned(file, &arrivals) => {
+                let what = format!("session under a commit of {}", file.id);
+                Err(Error::local(ErrorKind::SessionLost, what))
+            }
             Err(error) if error.kind().retry() == Retry::Never => {
                 file.with(|state| {
                     for (id, _) in &arrivals {
@@ -152,6 +177,15 @@ impl Shared {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Is one of these chunks named under a grant that is not ours any more?
+    fn is_disowned(&self, file: &File, arrivals: &[(SealId, Extent)]) -> bool {
+        let grant = self.servers.mds(file.id.mdt()).ok().and_then(|server| server.grant());
+        arrivals.iter().any(|(_, extent)| match &extent.content {
+            Content::Chunk(chunk) => Some(chunk.chunk.grant) != grant,
+            Content::Inline(_) | Content::Hole => false,
+        })
     }
 
     /// Commits extents and takes note of the outcome. The caller holds the gate.

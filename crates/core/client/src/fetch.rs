@@ -18,6 +18,8 @@ use tieline_wire::data::ReadObject;
 /// Sequential readers fetch pieces of this size, aligned in the chunk: several are on their way at
 /// once.
 pub(crate) const PIECE: u64 = 1 << 20;
+/// One request for an exact range; larger ranges are several.
+const REQUEST_MAX: u64 = 4 << 20;
 /// How long one of several places may take before the next is asked.
 const PLACE_PATIENCE: Duration = Duration::from_secs(10);
 /// An OST that failed is asked last for so long.
@@ -40,7 +42,7 @@ impl Shared {
     ) -> Vec<Segment> {
         let length = chunk.length;
         let widen = |missing: Range<u64>| match width {
-            Width::Exact => vec![missing],
+            Width::Exact => steps(missing),
             Width::Pieces => pieces(missing, length),
         };
         let (segments, tasks) = self.chunks.find(chunk.chunk, range, widen);
@@ -165,6 +167,12 @@ fn pieces(missing: Range<u64>, length: u64) -> Vec<Range<u64>> {
         at += PIECE;
     }
     all
+}
+
+/// `missing` in requests that no OSS refuses for their size.
+fn steps(missing: Range<u64>) -> Vec<Range<u64>> {
+    let starts = (missing.start..missing.end).step_by(REQUEST_MAX as usize);
+    starts.map(|at| at..(at + REQUEST_MAX).min(missing.end)).collect()
 }
 
 /// The part of found bytes that lies in `own`, counted from its start.

@@ -21,24 +21,25 @@ impl Shared {
         id: FileId,
         access: Access,
     ) -> Result<Opened> {
-        if !access.truncate
-            && let Some(mut attributes) = self.open_cached(caller, id, access)
-        {
-            self.patch(&mut attributes);
-            let opened = self.add_handle(caller, attributes, access);
-            // A recall that came since this handle exists has named it as open; one that came
-            // before has not.
-            if self.open_cached(caller, id, access).is_some() {
-                return Ok(opened);
-            }
-            self.release(opened.handle);
-        }
-        let mut attributes = self.open_at_server(caller, id, access).await?;
+        let known = self.open_cached(caller, id, access);
+        let is_known = known.is_some();
+        let mut attributes = match known {
+            Some(attributes) => attributes,
+            None => self.open_at_server(caller, id, access).await?,
+        };
         if access.truncate {
             attributes = self.truncate_opened(caller, id).await?;
         }
         self.patch(&mut attributes);
-        Ok(self.add_handle(caller, attributes, access))
+        let opened = self.add_handle(caller, attributes, access);
+        // A recall that comes from now on names the file as open. One that came before has not, and
+        // the MDS does not know of this handle: then it is told.
+        if is_known && self.open_cached(caller, id, access).is_none() {
+            let unused = Unused { shared: self, handle: Some(opened.handle) };
+            self.open_at_server(caller, id, access).await?;
+            unused.keep();
+        }
+        Ok(opened)
     }
 
     fn open_cached(&self, caller: &Caller, id: FileId, access: Access) -> Option<Attributes> {
@@ -140,6 +141,26 @@ impl Shared {
         if let Err(error) = self.servers.ask(caller, file.id, Release { id: file.id }).await {
             // The session's end gives it back as well.
             tracing::info!(file = %file.id, %error, "file without a name is not given back");
+        }
+    }
+}
+
+/// A handle that nobody knows yet: released if its open comes to nothing.
+struct Unused<'a> {
+    shared: &'a Arc<Shared>,
+    handle: Option<HandleId>,
+}
+
+impl Unused<'_> {
+    fn keep(mut self) {
+        self.handle = None;
+    }
+}
+
+impl Drop for Unused<'_> {
+    fn drop(&mut self) {
+        if let Some(handle) = self.handle {
+            self.shared.release(handle);
         }
     }
 }

@@ -23,8 +23,10 @@ use tieline_wire::data::{ObjectOwner, PutChunk};
 use tieline_wire::meta;
 use tokio::time::Instant;
 
-/// How often other OSTs are asked for before a run is given up for now.
-const ATTEMPTS_MAX: usize = 4;
+/// How many OSTs may fail in turn before a run is given up for now.
+const OSTS_MAX: usize = 8;
+/// Pause before those that failed are asked again.
+const AGAIN: Duration = Duration::from_secs(1);
 /// How long an OST may be silent before another is asked for.
 const OST_PATIENCE: Duration = Duration::from_secs(20);
 
@@ -55,14 +57,26 @@ impl Shared {
         let deadline = Instant::now() + self.settings.wait;
         let whole = Whole::new(&sealed.bytes);
         let mut exclude: BTreeSet<OstIndex> = BTreeSet::new();
-        let mut attempt = 0;
+        let mut last: Option<Error> = None;
         loop {
-            attempt += 1;
-            let stripe = self.stripe(file, &exclude).await?;
+            let stripe = match (self.stripe(file, &exclude).await, last.take()) {
+                (Ok(stripe), _) => stripe,
+                (Err(refusal), None) => return Err(refusal),
+                (Err(refusal), Some(_)) if is_passing(&refusal) => return Err(refusal),
+                // Nobody else takes it: those who may come back are asked again, for as long as the
+                // operator said.
+                (Err(_), Some(error)) if is_passing(&error) && Instant::now() < deadline => {
+                    tokio::time::sleep(AGAIN).await;
+                    exclude.clear();
+                    last = Some(error);
+                    continue;
+                }
+                (Err(_), Some(error)) => return Err(error),
+            };
             match self.put_mirrors(file, sealed, &whole, &stripe, deadline).await {
                 Ok(chunk) => return Ok(chunk),
                 Err((ost, error)) => {
-                    let is_over = attempt == ATTEMPTS_MAX || Instant::now() >= deadline;
+                    let is_over = exclude.len() >= OSTS_MAX || Instant::now() >= deadline;
                     if is_over || !is_the_osts_fault(error.kind()) {
                         return Err(error);
                     }
@@ -70,6 +84,7 @@ impl Shared {
                     tracing::warn!(ost = %ost_name, %error, "chunk goes to another OST");
                     self.mark_trouble(ost);
                     exclude.insert(ost);
+                    last = Some(error);
                 }
             }
         }
@@ -154,9 +169,7 @@ impl Shared {
         if let Some(id) = self.servers.mds(mdt)?.chunk_id(mdt) {
             return Ok(id);
         }
-        // Any answer proves that there is a session.
-        let caller = file.with(|state| state.writer.clone());
-        self.servers.ask(&caller, file.id, meta::GetAttributes { id: file.id }).await?;
+        self.greet(file).await?;
         let none = || Error::local(ErrorKind::Disconnected, "no session to name chunks under");
         self.servers.mds(mdt)?.chunk_id(mdt).ok_or_else(none)
     }
@@ -200,6 +213,11 @@ impl Whole {
 fn place(ost: OstIndex, chunk: ChunkId, sealed: &Sealed) -> Place {
     let object = ObjectName::Chunk(chunk);
     Place { ost, object, offset: 0, length: sealed.bytes.len() as u64, is_stale: false }
+}
+
+/// May the same OST do better later?
+fn is_passing(error: &Error) -> bool {
+    error.kind().retry() != Retry::Never
 }
 
 /// Would another OST do better?

@@ -16,7 +16,7 @@ use crate::volume::Shared;
 use crate::{Error, Parts, Result, Settings};
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tieline_auth::{MapCell, Rule};
@@ -115,6 +115,7 @@ pub(crate) struct Servers {
     wait: Duration,
     table: Mutex<BTreeMap<Key, Arc<Server>>>,
     next: AtomicU64,
+    is_closed: AtomicBool,
     /// One looks for a newer map at a time.
     looking: tokio::sync::Mutex<()>,
 }
@@ -140,6 +141,7 @@ impl Servers {
             wait: settings.wait,
             table: Mutex::default(),
             next: AtomicU64::new(1),
+            is_closed: AtomicBool::new(false),
             looking: tokio::sync::Mutex::default(),
         }
     }
@@ -153,7 +155,7 @@ impl Servers {
         let believed = self.map.current();
         let none = || Error::local(ErrorKind::Stale, format!("{} in the map", mdt.label()));
         let entry = believed.map.mdt(mdt).ok_or_else(none)?;
-        Ok(self.server(ServerKind::Mds, &entry.addresses, &believed.map))
+        self.server(ServerKind::Mds, &entry.addresses, &believed.map)
     }
 
     /// The OSS of an OST, as the newest map has it.
@@ -161,7 +163,7 @@ impl Servers {
         let believed = self.map.current();
         let none = || Error::local(ErrorKind::OstInactive, format!("{} in the map", ost.label()));
         let entry = believed.map.ost(ost).ok_or_else(none)?;
-        Ok(self.server(ServerKind::Oss, &entry.addresses, &believed.map))
+        self.server(ServerKind::Oss, &entry.addresses, &believed.map)
     }
 
     /// Asks the MDS that holds `file`.
@@ -267,11 +269,19 @@ impl Servers {
         false
     }
 
-    fn server(&self, kind: ServerKind, addresses: &[String], map: &FederationMap) -> Arc<Server> {
+    fn server(
+        &self,
+        kind: ServerKind,
+        addresses: &[String],
+        map: &FederationMap,
+    ) -> Result<Arc<Server>> {
         let key = (kind, addresses.to_vec());
         let mut table = self.lock();
         if let Some(server) = table.get(&key) {
-            return server.clone();
+            return Ok(server.clone());
+        }
+        if self.is_closed.load(Ordering::Relaxed) {
+            return Err(Error::local(ErrorKind::Disconnected, "file system is closed"));
         }
         let number = ServerNumber(self.next.fetch_add(1, Ordering::Relaxed));
         let count = if kind == ServerKind::Oss { CHANNELS_PER_OSS } else { 1 };
@@ -288,7 +298,7 @@ impl Servers {
             puts: Arc::new(Semaphore::new(PUTS_PER_OSS)),
         });
         table.insert(key, server.clone());
-        server
+        Ok(server)
     }
 
     fn hello(&self, map: &FederationMap) -> Hello {
@@ -307,8 +317,9 @@ impl Servers {
         }
     }
 
-    /// Says goodbye to all servers.
+    /// Says goodbye to all servers; none is dialled from now on.
     pub async fn close(&self, patience: Duration) {
+        self.is_closed.store(true, Ordering::Relaxed);
         let servers = std::mem::take(&mut *self.lock());
         let mut tasks = tokio::task::JoinSet::new();
         for channel in servers.into_values().flat_map(|server| server.channels.clone()) {
@@ -361,9 +372,10 @@ impl Attempts {
     }
 }
 
-/// Mutations that leave the same behind when they happen twice.
+/// Mutations that leave the same behind when they happen twice. Not commits: under another session
+/// their chunks need other names.
 fn is_repeatable(op: Op) -> bool {
-    matches!(op, Op::Commit | Op::Place | Op::Release)
+    matches!(op, Op::Place | Op::Release)
 }
 
 /// Hears one server.

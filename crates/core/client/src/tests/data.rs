@@ -169,6 +169,55 @@ async fn chunks_of_a_lost_session_are_sent_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_session_that_is_lost_at_the_commit_costs_nothing() {
+    let fake = Fake::new();
+    let volume = fake.mount();
+    let (id, handle) = create(&volume, "a", READ_WRITE).await;
+    volume.write(handle, 0, noise(2 * CHUNK)).await.unwrap();
+    fake.lock().loses_session = true;
+    volume.flush(handle).await.unwrap();
+    assert_eq!(fake.bytes(id), noise(2 * CHUNK));
+}
+
+#[tokio::test(start_paused = true)]
+async fn osts_that_are_away_are_waited_for() {
+    let fake = Fake::new();
+    let volume = fake.mount();
+    let (id, handle) = create(&volume, "a", READ_WRITE).await;
+    for ost in [OstIndex(0), OstIndex(1)] {
+        fake.lock().put_fault.insert(ost, ErrorKind::Unreachable);
+    }
+    volume.write(handle, 0, noise(CHUNK)).await.unwrap();
+    let flushing = tokio::spawn({
+        let volume = volume.clone();
+        async move { volume.flush(handle).await }
+    });
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(!flushing.is_finished());
+    fake.lock().put_fault.clear();
+    flushing.await.unwrap().unwrap();
+    assert_eq!(fake.bytes(id), noise(CHUNK));
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_ends_when_the_operator_said_and_nothing_is_dropped() {
+    let fake = Fake::new();
+    let settings = Settings { wait: Duration::from_secs(30), ..Settings::default() };
+    let volume = fake.mount_with(settings);
+    let (id, handle) = create(&volume, "a", READ_WRITE).await;
+    for ost in [OstIndex(0), OstIndex(1)] {
+        fake.lock().put_fault.insert(ost, ErrorKind::Unreachable);
+    }
+    volume.write(handle, 0, noise(CHUNK)).await.unwrap();
+    let before = tokio::time::Instant::now();
+    let error = volume.flush(handle).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreachable);
+    assert!(before.elapsed() < Duration::from_secs(60));
+    fake.lock().put_fault.clear();
+    until(|| fake.bytes(id) == noise(CHUNK)).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn writers_wait_when_memory_is_short() {
     let fake = Fake::new();
     let settings = Settings { dirty_bytes_max: 4 * CHUNK, ..Settings::default() };

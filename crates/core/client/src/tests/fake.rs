@@ -46,6 +46,8 @@ pub struct State {
     pub layout: Layout,
     pub put_fault: BTreeMap<OstIndex, ErrorKind>,
     pub commit_fault: Option<ErrorKind>,
+    /// The session is lost when the next commit comes.
+    pub loses_session: bool,
     pub flips: BTreeSet<OstIndex>,
     pub grants: bool,
     pub grant: Grant,
@@ -84,6 +86,7 @@ impl Fake {
             layout,
             put_fault: BTreeMap::new(),
             commit_fault: None,
+            loses_session: false,
             flips: BTreeSet::new(),
             grants: true,
             grant: Grant(7),
@@ -465,7 +468,9 @@ impl State {
                     assert!(extent.offset >= end, "extents in order");
                     end = extent.end();
                     if let Content::Chunk(chunk) = &extent.content {
-                        assert_eq!(chunk.chunk.grant, self.grant, "chunk of a grant that is gone");
+                        if chunk.chunk.grant != self.grant {
+                            return fail(ErrorKind::InvalidArgument);
+                        }
                         for place in &chunk.places {
                             assert!(self.chunks.contains_key(&(place.ost, chunk.chunk)));
                         }
@@ -582,6 +587,10 @@ impl Channel for FakeChannel {
         tokio::task::yield_now().await;
         let op = outgoing.request.op();
         let bulk = outgoing.bulk.to_bytes().unwrap();
+        if op == Op::Commit && std::mem::take(&mut self.fake.lock().loses_session) {
+            self.fake.lose_session();
+            return Err(CallError::SessionLost { server: "mds".to_owned() });
+        }
         let (answer, held) = {
             let mut state = self.fake.lock();
             state.log.push(op);
