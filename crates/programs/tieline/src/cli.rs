@@ -1,4 +1,5 @@
-//! What may be typed. `tieline VERB …`, and the names by which mount(8) and umount(8) call their helpers.
+//! What may be typed. `tieline VERB …`, and the names by which mount(8) and umount(8) call their
+//! helpers.
 //!
 //! Exit codes: 0 done, 1 failed, 2 wrongly asked.
 

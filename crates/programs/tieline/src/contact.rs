@@ -1,7 +1,7 @@
 //! First contact with a federation: fetching its map from any of its servers.
 //!
-//! Whoever has the federation's public key checks the map with it. Who has none may take the key that the server names,
-//! which proves nothing and is said in the log.
+//! Whoever has the federation's public key checks the map with it. Who has none may take the key
+//! that the server names, which proves nothing and is said in the log.
 
 use anyhow::{Context, anyhow};
 use std::sync::Arc;

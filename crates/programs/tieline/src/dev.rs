@@ -1,11 +1,13 @@
-//! A whole federation on this machine: servers of several sites and mounts, as processes of this very program.
+//! A whole federation on this machine: servers of several sites and mounts, as processes of this
+//! very program.
 //!
-//! `dev up` generates keys, a signed map and settings ([`plan`]), starts every process and waits until it says that it is ready
-//! ([`processes`]), and writes down what it started ([`state`]); `dev kill`, `start` and `restart` play with it ([`control`]),
-//! `dev down` takes all of it away. With `--netns` each site is a network namespace behind a router ([`netns`]).
+//! `dev up` generates keys, a signed map and settings ([`plan`]), starts every process and waits
+//! until it says that it is ready ([`processes`]), and writes down what it started ([`state`]);
+//! `dev kill`, `start` and `restart` play with it ([`control`]), `dev down` takes all of it away.
+//! With `--netns` each site is a network namespace behind a router ([`netns`]).
 //!
-//! Invariants: only processes, mounts, namespaces and files that were made here are ended or removed; a process is known by pid
-//! and start time; every wait has an end.
+//! Invariants: only processes, mounts, namespaces and files that were made here are ended or
+//! removed; a process is known by pid and start time; every wait has an end.
 
 pub mod control;
 pub mod down;

@@ -24,8 +24,8 @@
 //! osts = [0]
 //! ```
 //!
-//! `tieline map keygen` makes a key pair, `tieline map sign` turns the text into the signed map that the root MDS starts from.
-//! Knows no socket.
+//! `tieline map keygen` makes a key pair, `tieline map sign` turns the text into the signed map
+//! that the root MDS starts from. Knows no socket.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;

@@ -1,13 +1,17 @@
 //! `tieline`: server, mount, development federation and the operator's verbs in one program.
 //!
-//! Composition only: this crate plugs rooms together and talks to people. No file system logic is here.
+//! Composition only: this crate plugs rooms together and talks to people. No file system logic is
+//! here.
 //!
 //! * [`cli`]: what may be typed, and by which names the program may be called.
-//! * [`server`]: an MDT, OSTs or both behind one port; [`federation`]: the map as text, and its keys.
+//! * [`server`]: an MDT, OSTs or both behind one port; [`federation`]: the map as text, and its
+//!   keys.
 //! * [`mount`]: the FUSE mount and its daemon.
-//! * [`verbs`]: `ls`, `put`, `getstripe`, `df`, `pool` and the like, over [`shell`]: the client room without a mount.
+//! * [`verbs`]: `ls`, `put`, `getstripe`, `df`, `pool` and the like, over [`shell`]: the client
+//!   room without a mount.
 //! * [`dev`]: a whole federation on this machine.
-//! * [`source`], [`location`], [`contact`]: how a file system is named, found and met for the first time.
+//! * [`source`], [`location`], [`contact`]: how a file system is named, found and met for the
+//!   first time.
 
 pub mod cli;
 pub mod contact;

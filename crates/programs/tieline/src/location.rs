@@ -1,7 +1,8 @@
 //! What a verb is pointed at: a path below a mount, or `tieline://HOST[:PORT]/FS/path`.
 //!
-//! A path below a mount is looked up in the registry of mounts, so that verbs talk to the same servers, from the same network
-//! namespace, with the same key, but without going through the mount.
+//! A path below a mount is looked up in the registry of mounts, so that verbs talk to the same
+//! servers, from the same network namespace, with the same key, but without going through the
+//! mount.
 
 use crate::mount::registry::{self, Entry};
 use crate::report::Usage;
@@ -44,7 +45,8 @@ impl Location {
         }
     }
 
-    /// The file system that operators' commands are about: the one of `typed` if given, else the one that is mounted here.
+    /// The file system that operators' commands are about: the one of `typed` if given, else the
+    /// one that is mounted here.
     pub fn find_fs(typed: Option<&OsStr>, fs: Option<&FsName>) -> Result<Self, Usage> {
         if let Some(typed) = typed {
             let location = Self::find(typed)?;
@@ -111,7 +113,8 @@ pub fn site_key(fs: &FsName) -> Option<String> {
     Path::new(&path).exists().then_some(path)
 }
 
-/// Absolute, with the kernel's view of everything but the last component, which may be a symlink that is meant itself.
+/// Absolute, with the kernel's view of everything but the last component, which may be a symlink
+/// that is meant itself.
 pub fn absolute(path: &Path) -> PathBuf {
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     if let (Some(parent), Some(name)) = (whole.parent(), whole.file_name())

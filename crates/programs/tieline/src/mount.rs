@@ -1,8 +1,9 @@
 //! `tieline mount` and `tieline umount`.
 //!
-//! Mounting starts this program again as a daemon, which says on its standard output that it is mounted, or why not
-//! ([`daemon`]). The daemon keeps an entry in the [`registry`] of mounts for as long as it lives. Unmounting takes the mount
-//! out of the tree and waits until the daemon has committed everything and is gone.
+//! Mounting starts this program again as a daemon, which says on its standard output that it is
+//! mounted, or why not ([`daemon`]). The daemon keeps an entry in the [`registry`] of mounts for
+//! as long as it lives. Unmounting takes the mount out of the tree and waits until the daemon has
+//! committed everything and is gone.
 //!
 //! * [`options`]: what stands behind `-o`. * [`table`]: the kernel's table of mounts.
 //! * [`helper`]: the same by the words of mount(8) and umount(8).
@@ -32,8 +33,8 @@ pub struct Args {
     pub source: Source,
     /// Where it shall appear
     pub mountpoint: PathBuf,
-    /// ro, wait=SPAN, interactive, sec=FLAVOR, mapkey=KEY, admin=HOST:PORT, log=FILE, pidfile=FILE, netns=NAME,
-    /// and what fstab carries
+    /// ro, wait=SPAN, interactive, sec=FLAVOR, mapkey=KEY, admin=HOST:PORT, log=FILE,
+    /// pidfile=FILE, netns=NAME, and what fstab carries
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
     /// Stay in the foreground, and log to standard error

@@ -1,4 +1,5 @@
-//! Processes of this machine, told apart by pid *and* start time: a pid alone may be somebody else by now.
+//! Processes of this machine, told apart by pid *and* start time: a pid alone may be somebody else
+//! by now.
 
 use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};

@@ -1,27 +1,20 @@
 //! How this program tells people that something went wrong.
 //!
-//! A failure is one line: what was tried, then each cause behind a colon; a hint of what to do next may follow on a second.
-//! Exit codes: 0 done, 1 failed, 2 wrongly asked.
+//! A failure is one line: what was tried, then each cause behind a colon; what to do next may
+//! follow on a second. Exit codes: 0 done, 1 failed, 2 wrongly asked.
 
 use std::error::Error;
 use std::process::ExitCode;
+use tieline_net::CallError;
+use tieline_types::ErrorKind;
 
 /// Done wrongly by whoever typed it: exit code 2.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Usage(pub String);
 
-/// What to do next, carried with an error to the edge.
-#[derive(Debug)]
-pub struct Hint(pub String);
-
-impl std::fmt::Display for Hint {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-/// An error and its causes in one line. A cause that only repeats what stands before it is left out.
+/// An error and its causes in one line. A cause that only repeats what stands before it is left
+/// out.
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -37,24 +30,44 @@ pub fn chain(error: &dyn Error) -> String {
 
 /// Prints a failure and says how the process ends.
 pub fn failed(error: &anyhow::Error) -> ExitCode {
-    let hint = error.downcast_ref::<Hint>().map(ToString::to_string);
-    let text = chain(error.as_ref());
-    match &hint {
-        // A hint is attached as context, so it stands first in the chain: say it last instead.
-        Some(hint) => {
-            let cause = text.strip_prefix(hint.as_str()).unwrap_or(&text);
-            eprintln!("tieline: {}\n  {hint}", cause.trim_start_matches(": "));
-        }
-        None => eprintln!("tieline: {text}"),
+    eprintln!("tieline: {}", chain(error.as_ref()));
+    if let Some(hint) = kind(error).and_then(hint) {
+        eprintln!("  {hint}");
     }
     let is_usage = error.chain().any(|cause| cause.is::<Usage>());
     ExitCode::from(if is_usage { 2 } else { 1 })
 }
 
+/// The kind of the failure, if a server or the client room named it.
+pub fn kind(error: &anyhow::Error) -> Option<ErrorKind> {
+    error.chain().find_map(|cause| {
+        let of_client = cause.downcast_ref::<tieline_client::Error>().map(|error| error.kind());
+        of_client.or_else(|| cause.downcast_ref::<CallError>().map(CallError::kind))
+    })
+}
+
+/// What to do next.
+fn hint(kind: ErrorKind) -> Option<&'static str> {
+    Some(match kind {
+        ErrorKind::Timeout | ErrorKind::Unreachable | ErrorKind::Disconnected => {
+            "is the server running, and its port reachable from here? `/health` at its admin \
+             address tells how it is"
+        }
+        ErrorKind::NoSpace => "`tieline df` shows which OSTs and pools are full",
+        ErrorKind::OstInactive => "`tieline ost list` shows which OSTs take chunks",
+        ErrorKind::WrongServer => "`tieline map show` tells which server holds what",
+        ErrorKind::Corrupt => {
+            "no place of the chunk has good bytes: `tieline getstripe` names them"
+        }
+        ErrorKind::Overloaded => "the server has more to do than it can: try again later",
+        ErrorKind::VersionMismatch => "one end is older than the other: upgrade it",
+        _ => return None,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use anyhow::Context;
 
     #[test]
     fn causes_stand_in_one_line_without_repetition() {
@@ -64,10 +77,12 @@ mod tests {
     }
 
     #[test]
-    fn hints_do_not_hide_usage_errors() {
-        let error = Err::<(), _>(Usage("no path".into())).context(Hint("name one".into()));
-        let error = error.unwrap_err();
-        assert!(error.chain().any(|cause| cause.is::<Usage>()));
-        assert_eq!(error.downcast_ref::<Hint>().unwrap().0, "name one");
+    fn failures_of_servers_have_a_kind_and_a_next_step() {
+        let patience = std::time::Duration::from_secs(3);
+        let error = CallError::Timeout { server: "mds-uf".into(), patience };
+        let error = anyhow::Error::new(error).context("cannot look");
+        assert_eq!(kind(&error), Some(ErrorKind::Timeout));
+        assert!(kind(&error).and_then(hint).is_some());
+        assert_eq!(kind(&anyhow::anyhow!("no server was asked")), None);
     }
 }

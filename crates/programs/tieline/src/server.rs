@@ -1,15 +1,18 @@
 //! The server: an MDT, OSTs, or both, behind one port.
 //!
-//! [`settings`] is what the operator says, [`run`] opens what it names and waits for the signal to stop. This file plugs the
-//! rooms together from [`Parts`], whether those are real or simulated: the namespace ([`tieline_meta::Mdt`]) and the chunks
-//! ([`tieline_data::ChunkService`]) stand behind one [`node::Node`], which the network serves.
+//! [`settings`] is what the operator says, [`run`] opens what it names and waits for the signal to
+//! stop. This file plugs the rooms together from [`Parts`], whether those are real or simulated:
+//! the namespace ([`tieline_meta::Mdt`]) and the chunks ([`tieline_data::ChunkService`]) stand
+//! behind one [`node::Node`], which the network serves.
 //!
 //! * [`node`]: greets sessions and hands each request to its room.
-//! * [`connections`]: which session is reached over which connection; recalls and notices leave through it.
+//! * [`connections`]: which session is reached over which connection; recalls and notices leave
+//!   through it.
 //! * [`peers`]: channels to other servers; deletions and questions after OSTs leave through it.
 //! * [`maps`]: the federation map: kept on disk, changed where its key is, followed elsewhere.
 //!
-//! Invariants: nothing is served before the map and the store are open; a server that is cut off serves what it holds.
+//! Invariants: nothing is served before the map and the store are open; a server that is cut off
+//! serves what it holds.
 
 pub mod connections;
 pub mod maps;
@@ -38,6 +41,9 @@ use tokio::task::JoinHandle;
 
 /// How often OSSs are asked how their OSTs are.
 const POLL_EVERY: Duration = Duration::from_secs(5);
+
+/// Longest wait for connections to end.
+const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What a server is made of.
 pub struct Parts {
@@ -74,6 +80,7 @@ pub async fn start(
     listener: Box<dyn Listener>,
 ) -> Result<Running, tieline_meta::StartError> {
     let connections = Arc::new(Connections::default());
+    let own = parts.osts.keys().copied().collect();
     let chunks = (!parts.osts.is_empty()).then(|| ChunkService::new(parts.osts));
     let peers = Arc::new(Peers::new(peers::Parts {
         name: parts.name.clone(),
@@ -87,6 +94,7 @@ pub async fn start(
         } else {
             tieline_wire::PeerRole::Oss
         },
+        own,
         chunks: chunks.clone(),
     }));
     let mdt = match parts.mdt {
@@ -133,6 +141,8 @@ impl Running {
     /// Ends all connections and background work in good order.
     pub async fn stop(self) {
         self.server.stop();
+        // What is being answered is dropped at its next wait: nothing of it was promised yet.
+        let _ = tokio::time::timeout(STOP_PATIENCE, self.server.ended()).await;
         self.peers.close().await;
     }
 }
@@ -146,17 +156,16 @@ impl Drop for Running {
 /// Asks all OSSs how their OSTs are, and tells the MDT and `/health`.
 async fn watch_osts(peers: Arc<Peers>, mdt: Option<Arc<Mdt>>, health: Health) {
     loop {
-        let states = match mdt {
-            Some(_) => peers.ask_all().await,
-            None => peers.ask_own().await,
-        };
-        for own in peers.ask_own().await {
-            match own.trouble {
+        let mut states = peers.ask_own().await;
+        for own in &states {
+            match &own.trouble {
                 Some(trouble) => health.degrade(&own.ost.label(), trouble),
                 None => health.recover(&own.ost.label()),
             }
         }
         if let Some(mdt) = &mdt {
+            states.extend(peers.ask_others().await);
+            states.sort_by_key(|state| state.ost);
             mdt.observe(states);
             match mdt.trouble() {
                 Some((kind, detail)) => health.degrade("mdt", format!("{kind}: {detail}")),

@@ -1,6 +1,8 @@
-//! A file system without a mount, for the operator's verbs: paths are walked here, everything else is the client room.
+//! A file system without a mount, for the operator's verbs: paths are walked here, everything else
+//! is the client room.
 //!
-//! Invariants: a walk follows at most [`LINKS_MAX`] symlinks; links that lead out of the file system are an error that says so.
+//! Invariants: a walk follows at most [`LINKS_MAX`] symlinks; links that lead out of the file
+//! system are an error that says so.
 
 use crate::contact::Contact;
 use crate::location::Location;
@@ -183,9 +185,7 @@ impl Shell {
 
 /// Was a path refused because nothing has that name?
 pub fn is_not_found(error: &anyhow::Error) -> bool {
-    let kind =
-        |cause: &(dyn std::error::Error + 'static)| cause.downcast_ref::<Error>().map(Error::kind);
-    error.chain().any(|cause| kind(cause) == Some(tieline_types::ErrorKind::NotFound))
+    crate::report::kind(error) == Some(tieline_types::ErrorKind::NotFound)
 }
 
 /// The components of a path, the first one last.

@@ -1,4 +1,5 @@
-//! Where a file system is: `HOST[:PORT][,HOST2[:PORT]]:/FS[/directory]` for `mount`, `tieline://HOST[:PORT]/FS/path` for verbs.
+//! Where a file system is: `HOST[:PORT][,HOST2[:PORT]]:/FS[/directory]` for `mount`,
+//! `tieline://HOST[:PORT]/FS/path` for verbs.
 
 use crate::report::Usage;
 use crate::server::settings::PORT_DEFAULT;

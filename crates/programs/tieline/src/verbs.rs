@@ -1,6 +1,8 @@
-//! The operator's verbs, one per file: each turns words into calls of the client room, and answers into text or JSON.
+//! The operator's verbs, one per file: each turns words into calls of the client room, and answers
+//! into text or JSON.
 //!
-//! Invariants: what is printed with `--json` is one JSON value, with stable names; text is for people.
+//! Invariants: what is printed with `--json` is one JSON value, with stable names; text is for
+//! people.
 
 pub mod checksum;
 pub mod df;
@@ -38,8 +40,5 @@ fn locations(words: &[OsString]) -> anyhow::Result<(Location, Vec<Location>)> {
 
 /// Log lines of verbs: only what a person should see.
 pub fn log_start() {
-    if std::env::var_os("TIELINE_LOG").is_none() {
-        return;
-    }
-    tieline_telemetry::log::start(false);
+    tieline_telemetry::log::start_from("warn", false);
 }

@@ -1,6 +1,8 @@
-//! The program as people use it: a federation of two sites, real mounts, processes killed and started again.
+//! The program as people use it: a federation of two sites, real mounts, processes killed and
+//! started again.
 //!
-//! Each test has a federation of its own in a temporary folder, and looks at what taking it down leaves behind: nothing.
+//! Each test has a federation of its own in a temporary folder, and looks at what taking it down
+//! leaves behind: nothing.
 
 use serde_json::Value;
 use std::ffi::OsStr;

@@ -1,4 +1,5 @@
-//! `tieline dev down`: ends processes and mounts, removes namespaces and files; only those that were made here.
+//! `tieline dev down`: ends processes and mounts, removes namespaces and files; only those that
+//! were made here.
 
 use crate::dev::processes;
 use crate::dev::state::Held;

@@ -1,4 +1,5 @@
-//! Asking a process how it is: `GET /health` at its admin address, from within its network namespace.
+//! Asking a process how it is: `GET /health` at its admin address, from within its network
+//! namespace.
 
 use serde_json::Value;
 use std::io::{Read, Write};

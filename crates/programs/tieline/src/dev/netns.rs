@@ -6,10 +6,11 @@
 //! tl-ID-cl   eth0 10.77.254.2 ── cl0 10.77.254.1 ┘
 //! ```
 //!
-//! The addresses mean nothing outside, so federations beside each other use the same. Faults and distance are put on the
-//! router's ends with tc(8).
+//! The addresses mean nothing outside, so federations beside each other use the same. Faults and
+//! distance are put on the router's ends with tc(8).
 //!
-//! Invariants: names carry an id that is made from the folder; only namespaces that were made here are deleted.
+//! Invariants: names carry an id that is made from the folder; only namespaces that were made here
+//! are deleted.
 
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
@@ -115,7 +116,8 @@ pub fn address(place: usize) -> String {
     format!("10.77.{}.2", place + 1)
 }
 
-/// Six hexadecimal digits of the folder's FNV-1a hash: short enough for names of links and namespaces.
+/// Six hexadecimal digits of the folder's FNV-1a hash: short enough for names of links and
+/// namespaces.
 fn id(dir: &Path) -> String {
     use std::os::unix::ffi::OsStrExt;
     let step = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);

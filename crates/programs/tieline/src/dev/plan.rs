@@ -1,7 +1,7 @@
 //! What a development federation consists of, before anything is started: map, settings, processes.
 //!
-//! Site `i` has MDT `i` and one OSS with OSTs `2i` and `2i+1`, which are the pool of the site's name. The root is at the first
-//! site; every further site appears under its name in it.
+//! Site `i` has MDT `i` and one OSS with OSTs `2i` and `2i+1`, which are the pool of the site's
+//! name. The root is at the first site; every further site appears under its name in it.
 
 use crate::federation::{MapText, MdtText, OstText, PoolText};
 use crate::server::settings::{MdtSettings, OstSettings, Settings};

@@ -1,7 +1,7 @@
 //! Starting processes of a federation, waiting until they are ready, and ending them.
 //!
-//! Invariants: a process is started with its own process group and its output in its log; ending goes from gentle to hard, each
-//! step with a deadline.
+//! Invariants: a process is started with its own process group and its output in its log; ending
+//! goes from gentle to hard, each step with a deadline.
 
 use crate::dev::health;
 use crate::dev::state::Process;
@@ -84,7 +84,8 @@ pub fn wait_ready(process: &Process) -> anyhow::Result<()> {
     }
 }
 
-/// Ends a process: a mount by unmounting it, a server by SIGTERM, either by SIGKILL if that does not help.
+/// Ends a process: a mount by unmounting it, a server by SIGTERM, either by SIGKILL if that does
+/// not help.
 pub fn end(process: &mut Process) -> anyhow::Result<()> {
     if let Some(mountpoint) = &process.mountpoint
         && table::is_mounted(mountpoint)

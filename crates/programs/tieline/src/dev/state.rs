@@ -1,6 +1,7 @@
 //! What `dev` wrote down of a federation, in `dev.json` in its folder.
 //!
-//! Invariants: one command at a time changes it; what is in `made` was made by us and by nobody else.
+//! Invariants: one command at a time changes it; what is in `made` was made by us and by nobody
+//! else.
 
 use crate::dev::netns::Network;
 use crate::process::ProcessId;
@@ -78,7 +79,8 @@ impl Held {
 
     /// Takes hold of a federation that is there.
     pub fn open(dir: &Path) -> anyhow::Result<Self> {
-        // Looked at first, so that asking after a federation that is not there leaves no lock behind.
+        // Looked at first, so that asking after a federation that is not there leaves no lock
+        // behind.
         read(dir)?;
         let lock = lock(dir)?;
         Ok(Self { state: read(dir)?, dir: dir.to_owned(), _lock: lock })

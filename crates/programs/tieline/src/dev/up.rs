@@ -114,7 +114,8 @@ fn sites_on_loopback(sites: &[SiteName]) -> anyhow::Result<Vec<SitePlan>> {
         .collect())
 }
 
-/// Addresses on loopback with ports nobody listens on; kept in the state, so that a restarted server is where it was.
+/// Addresses on loopback with ports nobody listens on; kept in the state, so that a restarted
+/// server is where it was.
 fn free_ports(count: usize) -> anyhow::Result<Vec<String>> {
     // All are held until the last is found, so that none is given twice.
     let listeners: Vec<TcpListener> =
@@ -161,14 +162,15 @@ fn prepare(held: &Held, server: &ServerPlan) -> anyhow::Result<Process> {
 
 /// The root MDS first, since the others fetch their map there; then all others at once.
 fn start_servers(held: &mut Held) -> anyhow::Result<()> {
-    let mut processes = held.state.processes.iter_mut();
-    if let Some(root) = processes.next() {
-        processes::start(root)?;
-    }
-    for process in processes {
+    for place in 0..held.state.processes.len() {
+        let Some(process) = held.state.processes.get_mut(place) else { break };
         processes::spawn(process)?;
+        // Written down at once: whatever happens to us, `dev down` finds it.
+        held.save()?;
+        if let (0, Some(root)) = (place, held.state.processes.first()) {
+            processes::wait_ready(root)?;
+        }
     }
-    held.save()?;
     held.state.processes.iter().try_for_each(processes::wait_ready)
 }
 

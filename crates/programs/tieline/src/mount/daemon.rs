@@ -1,7 +1,7 @@
 //! The process behind a mount: from first contact to the last commit.
 //!
-//! Invariants: the parent hears exactly once how the start went; everything written is committed before the process ends, or the
-//! log says what was not.
+//! Invariants: the parent hears exactly once how the start went; everything written is committed
+//! before the process ends, or the log says what was not.
 
 use crate::contact::Contact;
 use crate::mount::options::Options;
@@ -121,12 +121,13 @@ impl Mounted {
         let files = match source.directory.as_str() {
             "" => files,
             directory => {
-                let root = descend(&*files, top, directory).await;
+                let root = descend(&files, top, directory).await;
                 files.close(Duration::from_secs(1)).await;
                 Volume::new(parts(root?), settings)
             }
         };
-        // Asked once before anybody else does: an unreachable server is an error here, not a mount that hangs.
+        // Asked once before anybody else does: an unreachable server is an error here, not a mount
+        // that hangs.
         let caller = Caller::root();
         let look = files.attributes(&caller, files.root());
         let looked = tokio::time::timeout(CONTACT_PATIENCE, look).await;

@@ -30,7 +30,8 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             is_read_only: false,
-            // As for every network file system: whoever holds the servers must not become root here.
+            // As for every network file system: whoever holds the servers must not become root
+            // here.
             no_suid: true,
             no_dev: true,
             no_exec: false,

@@ -1,8 +1,10 @@
 //! Which mounts there are on this machine: one small file per mount, written by its daemon.
 //!
-//! Verbs that are given a path below a mount find here which servers it stands for, and `umount` which process to wait for.
+//! Verbs that are given a path below a mount find here which servers it stands for, and `umount`
+//! which process to wait for.
 //!
-//! Invariants: an entry counts only while its process lives; the daemon removes its entry when it ends.
+//! Invariants: an entry counts only while its process lives; the daemon removes its entry when it
+//! ends.
 
 use crate::process::ProcessId;
 use anyhow::Context;

@@ -67,7 +67,8 @@ fn unescape(field: &[u8]) -> PathBuf {
     PathBuf::from(std::ffi::OsString::from_vec(bytes))
 }
 
-/// As the table writes it: absolute, symlinks resolved. The mountpoint itself is not touched: it may be dead.
+/// As the table writes it: absolute, symlinks resolved. The mountpoint itself is not touched: it
+/// may be dead.
 pub fn mountpoint(path: &Path) -> PathBuf {
     let whole = crate::location::absolute(path);
     match std::fs::symlink_metadata(&whole) {

@@ -1,6 +1,7 @@
 //! Which session is reached over which connection.
 //!
-//! The network room seats a session on one connection at a time, and says when it leaves one before it sits on the next.
+//! The network room seats a session on one connection at a time, and says when it leaves one
+//! before it sits on the next.
 //!
 //! Invariants: a notice is never waited for longer than it was told.
 

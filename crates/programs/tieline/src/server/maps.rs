@@ -1,10 +1,12 @@
 //! The federation map of a server: kept on disk, changed where its key is, followed elsewhere.
 //!
-//! The server with the secret key ([`MapKeeper::edit`]) signs a new map and tells everybody connected. All others
-//! keep a session with the root MDS ([`follow`]), fetch the newest map when they are told of one, and tell theirs in turn.
-//! Every server keeps its copy on disk, so that it can start while the root MDS is out of reach.
+//! The server with the secret key ([`MapKeeper::edit`]) signs a new map and tells everybody
+//! connected. All others keep a session with the root MDS ([`follow`]), fetch the newest map when
+//! they are told of one, and tell theirs in turn. Every server keeps its copy on disk, so that it
+//! can start while the root MDS is out of reach.
 //!
-//! Invariants: a map is on disk before it is believed; only genuine and newer maps are taken; changes are made one by one.
+//! Invariants: a map is on disk before it is believed; only genuine and newer maps are taken;
+//! changes are made one by one.
 
 use crate::server::peers::{Peers, failure};
 use std::io::Write;

@@ -1,11 +1,13 @@
 //! One port, all roles: greets sessions and hands each request to its room.
 //!
-//! A client's session with an MDS is the MDT's affair and survives restarts. Everybody else is a *visitor*: other servers, and
-//! clients of a server that holds OSTs only. Whatever a visitor may ask can be asked twice, so visitors need no memory:
-//! a session a visitor names is always resumed, even after a restart.
+//! A client's session with an MDS is the MDT's affair and survives restarts. Everybody else is a
+//! *visitor*: other servers, and clients of a server that holds OSTs only. Whatever a visitor may
+//! ask can be asked twice, so visitors need no memory: a session a visitor names is always
+//! resumed, even after a restart.
 //!
-//! Invariants: session numbers of visitors have their highest bit set, those of an MDT never have; only another server
-//! may delete chunks; only an operator, at the server with the key, changes the map.
+//! Invariants: session numbers of visitors have their highest bit set, those of an MDT never have;
+//! only another server may delete chunks; only an operator, at the server with the key, changes
+//! the map.
 
 use crate::server::connections::Connections;
 use crate::server::maps::MapKeeper;
@@ -133,7 +135,8 @@ impl Node {
 
     fn greet_visitor(&self, hello: &Hello) -> Greeting {
         let offered = hello.session.filter(|session| session.0 & VISITOR != 0);
-        // Which kind of visitor it is goes into the number, so that calls need no table of sessions.
+        // Which kind of visitor it is goes into the number, so that calls need no table of
+        // sessions.
         let role = if hello.role == PeerRole::Client { 0 } else { 1 };
         let fresh = SessionId((self.world.random() & !1) | VISITOR | role);
         Greeting {

@@ -33,7 +33,8 @@ pub struct Parts {
     pub dialer: Arc<dyn Dialer>,
     pub map: MapCell,
     pub role: PeerRole,
-    /// OSTs of this process.
+    /// OSTs of this process, and what serves them.
+    pub own: BTreeSet<OstIndex>,
     pub chunks: Option<Arc<ChunkService>>,
 }
 
@@ -77,12 +78,11 @@ impl Peers {
         }
     }
 
-    /// How all OSTs of the map are that answered in time.
-    pub async fn ask_all(&self) -> Vec<OstState> {
-        let mut states = self.ask_own().await;
-        let own: BTreeSet<OstIndex> = states.iter().map(|state| state.ost).collect();
+    /// How the OSTs of other processes are that answered in time.
+    pub async fn ask_others(&self) -> Vec<OstState> {
+        let mut states = Vec::new();
         let map = self.parts.map.current();
-        let others = map.map.osts.iter().filter(|ost| !own.contains(&ost.ost));
+        let others = map.map.osts.iter().filter(|ost| !self.parts.own.contains(&ost.ost));
         let servers: BTreeSet<&[String]> = others.map(|ost| ost.addresses.as_slice()).collect();
         let mut questions = JoinSet::new();
         for addresses in servers {
@@ -101,7 +101,6 @@ impl Peers {
                 Err(error) => tracing::debug!(%error, "question after OSTs ended early"),
             }
         }
-        states.sort_by_key(|state| state.ost);
         states
     }
 
@@ -138,9 +137,7 @@ impl Peers {
 impl ObjectRemover for Peers {
     async fn remove(&self, ost: OstIndex, chunks: Vec<ChunkId>) -> Result<(), Failure> {
         let message = DeleteChunks { ost, chunks };
-        if let Some(own) = &self.parts.chunks
-            && own.states().await.iter().any(|state| state.ost == ost)
-        {
+        if let Some(own) = self.parts.chunks.as_ref().filter(|_| self.parts.own.contains(&ost)) {
             return own.call(message.into(), bytes::Bytes::new()).await.map(|_| ());
         }
         let map = self.parts.map.current();

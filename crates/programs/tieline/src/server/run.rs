@@ -1,7 +1,8 @@
 //! `tieline server`: opens what the settings name, serves, and stops when told.
 //!
-//! One server per state directory: a lock file says so, and who holds it. An OST's directory is prepared once, and that
-//! is remembered in the state directory: an unmounted file system is never taken for a new OST.
+//! One server per state directory: a lock file says so, and who holds it. An OST's directory is
+//! prepared once, and that is remembered in the state directory: an unmounted file system is never
+//! taken for a new OST.
 //!
 //! Invariants: the lock is held before anything is opened; SIGTERM and SIGINT end in good order.
 

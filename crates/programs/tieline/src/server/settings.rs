@@ -1,9 +1,11 @@
 //! What the operator of a server says: one TOML file, ten settings or fewer for a real site.
 //!
-//! [`Settings`] is the file as it is written; [`Settings::validate`] turns it into a [`Plan`], whose types cannot be wrong, or
-//! lists everything that is wrong at once, each with its key and what to write instead.
+//! [`Settings`] is the file as it is written; [`Settings::validate`] turns it into a [`Plan`],
+//! whose types cannot be wrong, or lists everything that is wrong at once, each with its key and
+//! what to write instead.
 //!
-//! Invariants: units stand in the values; secrets are paths; no secret that others can read is used.
+//! Invariants: units stand in the values; secrets are paths; no secret that others can read is
+//! used.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -39,7 +41,8 @@ pub struct Settings {
     /// File with the federation's secret key: only at the one server that may change the map.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub map_secret: Option<PathBuf>,
-    /// `HOST:PORT`s where the first map is fetched; later the map itself says where the root MDS is.
+    /// `HOST:PORT`s where the first map is fetched; later the map itself says where the root MDS
+    /// is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub root: Vec<String>,
     /// The MDT this server holds.

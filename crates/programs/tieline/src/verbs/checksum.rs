@@ -1,4 +1,5 @@
-//! `tieline checksum`: the Adler-32 that grid catalogues keep, combined by the servers' records where they can be.
+//! `tieline checksum`: the Adler-32 that grid catalogues keep, combined by the servers' records
+//! where they can be.
 
 use crate::shell;
 use anyhow::Context;

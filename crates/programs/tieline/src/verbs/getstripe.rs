@@ -1,5 +1,5 @@
-//! `tieline getstripe`: the layout of files, and where their bytes are; as text like `lfs getstripe`, or as JSON with
-//! every extent, chunk and place.
+//! `tieline getstripe`: the layout of files, and where their bytes are; as text like `lfs
+//! getstripe`, or as JSON with every extent, chunk and place.
 
 use crate::shell::{self, Shell};
 use crate::verbs::list::listed;
@@ -232,7 +232,8 @@ fn is_inline(extent: &Extent) -> bool {
     matches!(extent.content, Content::Inline(_))
 }
 
-/// How many chunks and bytes of the file lie on each OST: those of its stripe first, then any other.
+/// How many chunks and bytes of the file lie on each OST: those of its stripe first, then any
+/// other.
 fn per_ost(stripe: &[OstIndex], extents: &[Extent]) -> Vec<(OstIndex, (u64, u64))> {
     let mut rows: Vec<(OstIndex, (u64, u64))> = stripe.iter().map(|&ost| (ost, (0, 0))).collect();
     for extent in extents {

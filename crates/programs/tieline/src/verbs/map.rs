@@ -37,7 +37,8 @@ pub enum Map {
         /// The federation's secret key
         #[arg(long)]
         secret: PathBuf,
-        /// Where the signed map goes: `map` in the state directory of the server with the secret key
+        /// Where the signed map goes: `map` in the state directory of the server with the secret
+        /// key
         #[arg(long)]
         out: PathBuf,
         /// The map as text

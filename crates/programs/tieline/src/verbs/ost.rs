@@ -1,4 +1,5 @@
-//! `tieline ost`: which OSTs there are, and which take new chunks. Also how OSTs are named on command lines.
+//! `tieline ost`: which OSTs there are, and which take new chunks. Also how OSTs are named on
+//! command lines.
 
 use crate::location::Location;
 use crate::report::Usage;
@@ -66,7 +67,8 @@ pub struct Named {
     pub indices: Vec<OstIndex>,
 }
 
-/// Reads `OST0000`, `extenci-OST000a_UUID`, `OST[0-3,5]`; numbers are hexadecimal, as Lustre writes them.
+/// Reads `OST0000`, `extenci-OST000a_UUID`, `OST[0-3,5]`; numbers are hexadecimal, as Lustre
+/// writes them.
 pub fn parse_all(words: &[String]) -> Result<Named, Usage> {
     let mut named = Named::default();
     for word in words {

@@ -7,7 +7,7 @@ use crate::verbs::ost::parse_all;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::{self, Write};
-use tieline_format::map::FederationMap;
+use tieline_format::map::{self, FederationMap};
 use tieline_types::{FsName, OstIndex, PoolName};
 use tieline_wire::federation::MapEdit;
 
@@ -115,7 +115,8 @@ fn name_parse(name: &str) -> Result<(Option<FsName>, PoolName), Usage> {
 }
 
 fn list(typed: Option<OsString>, name: Option<String>, is_json: bool) -> anyhow::Result<()> {
-    // `list extenci` names a file system, `list extenci.uf` a pool in it; a path below the mount works too.
+    // `list extenci` names a file system, `list extenci.uf` a pool in it; a path below the mount
+    // works too.
     let (typed, fs, pool) = match name {
         None => (typed, None, None),
         Some(path) if path.contains('/') => (Some(path.into()), None, None),
@@ -143,7 +144,10 @@ fn list(typed: Option<OsString>, name: Option<String>, is_json: bool) -> anyhow:
 
 fn pools_json(map: &FederationMap, only: Option<&PoolName>) -> Value {
     let pools = map.pools.iter().filter(|pool| only.is_none_or(|only| pool.name == *only));
-    let one = |pool: &tieline_format::map::Pool| json!({ "name": pool.name, "osts": pool.osts.iter().map(|ost| ost.0).collect::<Vec<_>>() });
+    let one = |pool: &map::Pool| {
+        let osts: Vec<u16> = pool.osts.iter().map(|ost| ost.0).collect();
+        json!({ "name": pool.name, "osts": osts })
+    };
     pools.map(one).collect()
 }
 

@@ -1,7 +1,7 @@
 //! `tieline setstripe`, with the meanings of `lfs setstripe`.
 //!
-//! On a directory it sets what new files inherit; on a new name it makes an empty file; on a file without bytes it changes
-//! where they will go; a file that has bytes is refused.
+//! On a directory it sets what new files inherit; on a new name it makes an empty file; on a file
+//! without bytes it changes where they will go; a file that has bytes is refused.
 
 use crate::location::Location;
 use crate::report::Usage;

@@ -53,7 +53,8 @@ pub fn time(time: Time) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
 }
 
-/// The civil date of a day counted from 1970-01-01 (Gregorian calendar, 400-year cycles that begin in March).
+/// The civil date of a day counted from 1970-01-01 (Gregorian calendar, 400-year cycles that begin
+/// in March).
 fn date(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let cycle = days.div_euclid(146_097);

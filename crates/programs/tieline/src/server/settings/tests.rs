@@ -17,7 +17,8 @@ fn wrongs(settings: &Settings) -> Vec<String> {
 fn a_small_site_needs_few_settings() {
     let text = format!(
         "fs = \"extenci\"\nsite = \"uf\"\nstate = \"/var/lib/tieline\"\nmap_key = \"{}\"\n\
-         root = [\"mds.uf.example:7640\"]\n[mdt]\nindex = 1\n[[ost]]\nindex = 0\npath = \"/data\"\n",
+         root = [\"mds.uf.example:7640\"]\n[mdt]\nindex = 1\n\
+         [[ost]]\nindex = 0\npath = \"/data\"\n",
         key()
     );
     let plan = parse(&text).validate().unwrap();
