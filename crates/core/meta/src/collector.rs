@@ -20,6 +20,7 @@ use tieline_format::mdt::{Freed, NO_SESSION, key};
 use tieline_kv::{Key, Range};
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{Caller, ChunkId, FileId, Grant, ObjectName, OstIndex, SessionId};
+use tieline_wire::notice::Recall;
 
 /// Chunks deleted per step: what an OSS takes in one request.
 const CHUNKS_PER_STEP: usize = 4096;
@@ -27,6 +28,11 @@ const CHUNKS_PER_STEP: usize = 4096;
 const STEPS_PER_ROUND: usize = 16;
 /// Extents of a removed file that one transaction deletes.
 const EXTENTS_PER_STEP: usize = 2048;
+
+/// Rounds between two questions whether kept files are still open: about a minute.
+const ROUNDS_PER_CHECK: u64 = 12;
+/// Files in one such question; the others are asked about when these are settled.
+const FILES_PER_CHECK: usize = 1024;
 
 /// Freed chunks of one step.
 #[derive(Default)]
@@ -70,11 +76,12 @@ impl Mdt {
         let keep = self.settings.freed_keep.min(self.settings.session_keep) / 4;
         let pause = keep.clamp(Duration::from_millis(50), Duration::from_secs(5));
         let mut is_counted = false;
-        loop {
+        for round in 1u64.. {
             if self.trouble().is_some() {
                 return;
             }
-            if let Err(error) = self.round(&mut is_counted).await {
+            let checks_kept = round.is_multiple_of(ROUNDS_PER_CHECK);
+            if let Err(error) = self.round(&mut is_counted, checks_kept).await {
                 self.note(&error);
                 if !error.is_conflict() {
                     let error = error.into_failure(self.settings.mdt);
@@ -85,11 +92,14 @@ impl Mdt {
         }
     }
 
-    async fn round(&self, is_counted: &mut bool) -> Result<()> {
+    async fn round(&self, is_counted: &mut bool, checks_kept: bool) -> Result<()> {
         for session in self.leases.lost(self.settings.session_keep * 10) {
             self.end(session).await?;
         }
         self.collect_orphans().await?;
+        if checks_kept {
+            self.check_kept().await?;
+        }
         self.collect_chunks().await?;
         if !*is_counted {
             self.count_inodes().await?;
@@ -105,6 +115,30 @@ impl Mdt {
             if session == NO_SESSION {
                 self.remove(file).await?;
             } else if !sessions.contains(&session) {
+                self.release(file, session).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks those for whom nameless files are kept whether they still have them open. Some could
+    /// not be asked when the last name went, and some lost their connection before they could say.
+    pub(crate) async fn check_kept(&self) -> Result<()> {
+        let mut kept: BTreeMap<SessionId, Vec<FileId>> = BTreeMap::new();
+        for (file, session) in self.sessions.orphans().await? {
+            kept.entry(session).or_default().push(file);
+        }
+        kept.remove(&NO_SESSION);
+        for (session, mut files) in kept {
+            files.truncate(FILES_PER_CHECK);
+            let Some(&unit) = files.first() else { continue };
+            let at = self.parts.store.begin().await?.version();
+            let recall = Recall { unit, at, names: vec![], files: files.clone() };
+            let recaller = &self.parts.recaller;
+            let Some(answer) = recaller.recall(session, recall, self.settings.lease).await else {
+                continue;
+            };
+            for file in files.into_iter().filter(|file| !answer.open.contains(file)) {
                 self.release(file, session).await?;
             }
         }

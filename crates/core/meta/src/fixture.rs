@@ -137,6 +137,11 @@ pub fn map() -> FederationMap {
     }
 }
 
+pub fn map_cell() -> MapCell {
+    let signer = MapSigner::new([7; 32]);
+    MapCell::new(signer.verifier(), signer.sign(&map())).unwrap()
+}
+
 /// A running MDT and what it is plugged into.
 pub struct House {
     pub mdt: Arc<Mdt>,
@@ -154,8 +159,7 @@ impl House {
     /// Starts on a store that may have been used before.
     pub async fn with(store: MemoryStore) -> Self {
         let (world, _) = World::local(7);
-        let signer = MapSigner::new([7; 32]);
-        let cell = MapCell::new(signer.verifier(), signer.sign(&map())).unwrap();
+        let cell = map_cell();
         let (clients, remover) = (Arc::<Clients>::default(), Arc::<Remover>::default());
         let parts = Parts {
             store: Arc::new(store.clone()),
@@ -180,16 +184,7 @@ impl House {
     pub async fn client_named(&self, id: u64, session: Option<SessionId>) -> Client {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&id.to_le_bytes());
-        let opened = self.mdt.open_session(ClientId(bytes), session, "test").await.unwrap();
-        Client {
-            mdt: self.mdt.clone(),
-            session: opened.session,
-            grant: opened.grant,
-            is_resumed: opened.is_resumed,
-            caller: Caller::root(),
-            next: Arc::new(AtomicU64::new(1)),
-            confirmed: 1,
-        }
+        Client::open(&self.mdt, ClientId(bytes), session).await
     }
 
     /// Every record of the store.
@@ -217,6 +212,19 @@ pub struct Client {
 }
 
 impl Client {
+    pub async fn open(mdt: &Arc<Mdt>, id: ClientId, session: Option<SessionId>) -> Self {
+        let opened = mdt.open_session(id, session, "test").await.unwrap();
+        Self {
+            mdt: mdt.clone(),
+            session: opened.session,
+            grant: opened.grant,
+            is_resumed: opened.is_resumed,
+            caller: Caller::root(),
+            next: Arc::new(AtomicU64::new(1)),
+            confirmed: 1,
+        }
+    }
+
     /// The same session on behalf of another caller.
     pub fn by(&self, caller: &Caller) -> Self {
         Self { caller: caller.clone(), ..self.clone() }

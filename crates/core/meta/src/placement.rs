@@ -20,8 +20,8 @@ use tokio::time::Instant;
 
 /// How long an observation counts.
 const FRESH: Duration = Duration::from_secs(60);
-/// Less room than this is none: one chunk of the largest size.
-const ROOM_MIN: u64 = Layout::CHUNK_SIZE_MAX as u64;
+/// Less room than this is none: one chunk of the usual size.
+const ROOM_MIN: u64 = Layout::CHUNK_SIZE_DEFAULT as u64;
 /// The shares of an OST's weight: free space is compared in 1/64 of the emptiest, so that small
 /// differences are none.
 const SHARES: u64 = 64;

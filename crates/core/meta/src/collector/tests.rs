@@ -103,3 +103,24 @@ async fn what_dead_sessions_kept_goes_at_the_next_start() {
     house.mdt.collect_orphans().await.unwrap();
     assert_eq!((house.count(b'o').await, house.count(b'i').await), (0, 1));
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_could_not_be_asked_is_asked_later() {
+    let house = House::new().await;
+    let (a, b) = (house.client().await, house.client().await);
+    let (closed, open) = (a.create(ROOT, "closed").await, a.create(ROOT, "open").await);
+    for id in [closed, open] {
+        b.call(Open { id, is_read: true, is_write: false }).await.unwrap();
+    }
+    house.clients.open(b.session, open);
+    house.clients.set(b.session, Manner::IsAway);
+    for text in ["closed", "open"] {
+        a.call(unlink(ROOT, text)).await.unwrap();
+    }
+    house.mdt.check_kept().await.unwrap();
+    assert_eq!(house.count(b'o').await, 2, "both may be open");
+    house.clients.set(b.session, Manner::Answers);
+    house.mdt.check_kept().await.unwrap();
+    assert_eq!(a.stat(open).await.links, 0);
+    assert_eq!((house.count(b'o').await, house.count(b'i').await), (1, 2));
+}

@@ -1,4 +1,5 @@
-//! What POSIX asks of each operation, by subject; and all of them against a tree too simple to be wrong.
+//! What POSIX asks of each operation, by subject; and all of them against a tree too simple to be
+//! wrong.
 
 mod attributes;
 mod bytes;

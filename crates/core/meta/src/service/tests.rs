@@ -1,3 +1,5 @@
+mod coherence;
+
 use crate::fixture::*;
 use std::time::Duration;
 use tieline_types::ErrorKind;
