@@ -2,8 +2,8 @@
 //!
 //! Taken: parallel reads and directory operations, 1 MiB requests, listings with attributes when
 //! they pay, truncation within open, masks left to the file system (default ACLs need them), and
-//! setuid and setgid cleared by us: else the kernel asks for `security.capability` before every
-//! write.
+//! setuid and setgid cleared by the file system: else the kernel asks for `security.capability`
+//! before every write.
 //!
 //! Not taken: the writeback cache (the kernel would own size and mtime); invalidation by mtime (we
 //! tell), nor the promise that we tell of *every* change, so that a size that changed unasked still
@@ -50,8 +50,6 @@ pub struct Features {
     pub expires: bool,
     /// All names can be doubted at once, without a lock (7.44).
     pub has_epoch: bool,
-    /// Setuid and setgid are ours to clear on write and truncate (7.33); else the kernel does it.
-    pub kills_privileges: bool,
 }
 
 /// Kernels that cannot be served.
@@ -111,7 +109,6 @@ impl Offer {
             minor,
             expires: minor >= 38 && has(bits::HAS_EXPIRE_ONLY),
             has_epoch: minor >= 44,
-            kills_privileges: has(bits::HANDLE_KILLPRIV_V2),
         };
         let out = InitOut {
             minor: minor.min(MINOR_NEWEST),
@@ -139,14 +136,13 @@ mod tests {
         let features = |minor| kernel(minor).accept().unwrap().0;
         let known = |minor| {
             let features = features(minor);
-            (features.kills_privileges, features.expires, features.has_epoch)
+            (features.expires, features.has_epoch)
         };
-        assert_eq!(known(31), (false, false, false));
-        assert_eq!(known(34), (true, false, false));
-        assert_eq!(known(37), (true, false, false));
-        assert_eq!(known(38), (true, true, false));
-        assert_eq!(known(41), (true, true, false));
-        assert_eq!(known(45), (true, true, true));
+        assert_eq!(known(31), (false, false));
+        assert_eq!(known(37), (false, false));
+        assert_eq!(known(38), (true, false));
+        assert_eq!(known(41), (true, false));
+        assert_eq!(known(45), (true, true));
         assert_eq!(kernel(30).accept(), Err(TooOld { major: 7, minor: 30 }));
     }
 

@@ -4,8 +4,8 @@
 //! kernel may have cached something: nothing is invalidated for others. The mounted directory must
 //! be node 1 to the kernel; where it is not file 1, the two change places.
 //!
-//! Modes with setuid or setgid are kept too: the kernel leaves it to us to clear them when others
-//! write (init.rs), and nobody should ask an MDS before every write for that.
+//! Of files with setuid or setgid that is kept too. The file system clears those when others write
+//! (init.rs), and the kernel must then not believe the old mode: it starts programs by it.
 //!
 //! Invariant: a count is raised before the reply that tells of the node is written.
 
@@ -24,15 +24,15 @@ pub struct Nodes {
 #[derive(Default)]
 struct Node {
     lookups: u64,
-    /// The mode that the kernel was told last, if it has privileges that others' writes end.
-    privileged: Option<Mode>,
+    /// The kernel was told a mode that others' writes end.
+    is_privileged: bool,
 }
 
 /// Setuid, and setgid where the group may execute: what ends when somebody else writes.
-fn privileged(attributes: &Attributes) -> Option<Mode> {
+fn is_privileged(attributes: &Attributes) -> bool {
     let mode = attributes.mode;
-    let is_privileged = mode.has(Mode::SETUID) || mode.has(Mode::SETGID | GROUP_EXECUTES);
-    (is_privileged && attributes.kind == FileKind::Regular).then_some(mode)
+    let has_any = mode.has(Mode::SETUID) || mode.has(Mode::SETGID | GROUP_EXECUTES);
+    has_any && attributes.kind == FileKind::Regular
 }
 
 const GROUP_EXECUTES: u32 = 0o010;
@@ -65,22 +65,19 @@ impl Nodes {
         let mut known = self.lock();
         let node = known.entry(attributes.id).or_default();
         node.lookups += 1;
-        node.privileged = privileged(attributes);
+        node.is_privileged = is_privileged(attributes);
     }
 
     /// The kernel is about to be told its attributes.
     pub fn see(&self, attributes: &Attributes) {
         if let Some(node) = self.lock().get_mut(&attributes.id) {
-            node.privileged = privileged(attributes);
+            node.is_privileged = is_privileged(attributes);
         }
     }
 
-    /// The mode a file shall have after somebody wrote to it who may not keep setuid and setgid, if
-    /// it has any.
-    pub fn mode_without_privileges(&self, id: FileId) -> Option<Mode> {
-        let mode = self.lock().get(&id)?.privileged?;
-        let setgid = if mode.has(GROUP_EXECUTES) { Mode::SETGID } else { 0 };
-        Some(mode.without(Mode::SETUID | setgid))
+    /// Does the kernel believe that the file has setuid or setgid?
+    pub fn is_privileged(&self, id: FileId) -> bool {
+        self.lock().get(&id).is_some_and(|node| node.is_privileged)
     }
 
     /// The kernel dropped that many references.
@@ -130,17 +127,16 @@ mod tests {
     }
 
     #[test]
-    fn privileges_end_as_the_kernel_would_end_them() {
+    fn privileges_are_setuid_and_setgid_of_programs() {
         let nodes = Nodes::new(FileId(1));
-        let after = |mode| {
+        let told = |mode| {
             nodes.remember(&attributes(9, mode));
-            nodes.mode_without_privileges(FileId(9)).map(Mode::bits)
+            nodes.is_privileged(FileId(9))
         };
-        assert_eq!(after(0o6755), Some(0o755));
-        assert_eq!(after(0o4711), Some(0o711));
-        assert_eq!(after(0o2644), None, "mandatory locking's mark stays");
-        assert_eq!(after(0o755), None);
-        assert_eq!(nodes.mode_without_privileges(FileId(3)), None);
+        assert!(told(0o4711) && told(0o6755) && told(0o2755));
+        assert!(!told(0o755) && !told(0o2644), "mandatory locking's mark is none");
+        nodes.see(&attributes(9, 0o4711));
+        assert!(nodes.is_privileged(FileId(9)) && !nodes.is_privileged(FileId(3)));
     }
 
     #[test]

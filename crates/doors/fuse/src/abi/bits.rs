@@ -34,7 +34,6 @@ pub mod set {
     pub const HANDLE: u32 = 1 << 6;
     pub const ATIME_NOW: u32 = 1 << 7;
     pub const MTIME_NOW: u32 = 1 << 8;
-    pub const KILL_SUIDGID: u32 = 1 << 11;
 }
 
 /// In replies to OPEN.
@@ -43,18 +42,10 @@ pub mod opened {
     pub const KEEP_CACHE: u32 = 1 << 1;
 }
 
-/// In OPEN and CREATE, beside the program's own flags.
-pub mod open {
-    /// The caller may not keep setuid and setgid on a file that it truncates.
-    pub const KILL_SUIDGID: u32 = 1 << 0;
-}
-
 /// In WRITE.
 pub mod write {
     /// From the page cache (mmap): the kernel guessed the handle.
     pub const CACHE: u32 = 1 << 0;
-    /// The writer may not keep setuid and setgid.
-    pub const KILL_SUIDGID: u32 = 1 << 2;
 }
 
 /// In FSYNC.

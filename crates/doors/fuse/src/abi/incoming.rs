@@ -83,7 +83,7 @@ incoming! {
     RenameIn { to_parent: u64, }
     Rename2In { to_parent: u64, flags: u32, _padding: u32, }
     LinkIn { node: u64, }
-    OpenIn { flags: u32, open_flags: u32, }
+    OpenIn { flags: u32, _open_flags: u32, }
     CreateIn { flags: u32, mode: u32, umask: u32, _open_flags: u32, }
     ReadIn {
         handle: u64, offset: u64, size: u32, _read_flags: u32, _lock_owner: u64, _flags: u32,

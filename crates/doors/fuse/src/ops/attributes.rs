@@ -23,7 +23,7 @@ pub async fn statx(call: &Call) -> Outcome {
 
 pub async fn setattr(call: &Call) -> Outcome {
     let arguments = SetattrIn::read(&mut call.arguments())?;
-    let change = change_of(call, &arguments);
+    let change = change_of(&arguments);
     let is_by_handle = arguments.valid & set::HANDLE != 0;
     let handle = is_by_handle.then_some(HandleId(arguments.handle));
     let known = call.fs().set_attributes(&call.caller(), call.id(), handle, change).await?;
@@ -35,26 +35,19 @@ fn told(call: &Call, known: Known) -> Answer {
     Answer::attributes(known.attributes, known.belief)
 }
 
-fn change_of(call: &Call, arguments: &SetattrIn) -> AttributeChange {
+fn change_of(arguments: &SetattrIn) -> AttributeChange {
     let has = |bit| arguments.valid & bit != 0;
     let time = |given, now, seconds: u64, nanos| match (has(given), has(now)) {
         (_, true) => Some(SetTime::Now),
         (true, false) => Some(SetTime::At(Time { seconds: seconds as i64, nanos })),
         (false, false) => None,
     };
-    let mut change = AttributeChange {
+    AttributeChange {
         mode: has(set::MODE).then(|| Mode::new(arguments.mode)),
         uid: has(set::UID).then_some(Uid(arguments.uid)),
         gid: has(set::GID).then_some(Gid(arguments.gid)),
         size: has(set::SIZE).then_some(arguments.size),
         atime: time(set::ATIME, set::ATIME_NOW, arguments.atime, arguments.atime_nanos),
         mtime: time(set::MTIME, set::MTIME_NOW, arguments.mtime, arguments.mtime_nanos),
-    };
-    // Where the kernel left setuid and setgid to us: another owner, or a truncation by somebody
-    // without the right.
-    let kills = has(set::KILL_SUIDGID) || has(set::UID) || has(set::GID);
-    if kills && call.session.kernel.features.kills_privileges && change.mode.is_none() {
-        change.mode = call.session.kernel.nodes.mode_without_privileges(call.id());
     }
-    change
 }

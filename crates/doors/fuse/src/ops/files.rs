@@ -3,12 +3,13 @@
 //! Rights were found at open and belong to the handle. FLUSH reaches the client at every close, for
 //! that is where late errors are told: FOPEN_NOFLUSH is never given.
 
-use super::{Outcome, names, writes};
+use super::{Outcome, names};
 use crate::abi::bits::{self, opened};
 use crate::abi::incoming::{CreateIn, FallocateIn, FsyncIn, HandleIn, LseekIn, OpenIn, ReadIn};
 use crate::abi::outgoing;
 use crate::answer::{Answer, Body, Undo};
 use crate::call::Call;
+use crate::kernel::Forget;
 use bytes::Bytes;
 use rustix::io::Errno;
 use tieline_client::{
@@ -20,9 +21,6 @@ pub async fn open(call: &Call) -> Outcome {
     let arguments = OpenIn::read(&mut call.arguments())?;
     let flags = arguments.flags as i32;
     let access = access_of(flags);
-    if access.truncate && arguments.open_flags & bits::open::KILL_SUIDGID != 0 {
-        writes::kill_privileges(call).await?;
-    }
     let opened = call.fs().open(&call.caller(), call.id(), access).await?;
     call.session.kernel.nodes.see(&opened.attributes);
     if access.append {
@@ -93,6 +91,11 @@ fn clipped(mut pieces: Vec<Bytes>, mut room: usize) -> Vec<Bytes> {
 pub async fn flush(call: &Call) -> Outcome {
     let handle = HandleIn::read(&mut call.arguments())?.handle;
     call.fs().flush(HandleId(handle)).await?;
+    let id = call.id();
+    if call.session.kernel.nodes.is_privileged(id) {
+        // A write may have ended that.
+        call.session.kernel.forget(&Forget::Attributes(id));
+    }
     Ok(Answer::done())
 }
 

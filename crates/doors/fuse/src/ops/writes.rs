@@ -9,10 +9,9 @@ use crate::abi::outgoing;
 use crate::appenders::Appender;
 use crate::call::Call;
 use crate::errno::Refusal;
-use crate::kernel::Forget;
 use bytes::Bytes;
 use rustix::io::Errno;
-use tieline_client::{Access, AttributeChange, CopyEnd, HandleId};
+use tieline_client::{Access, CopyEnd, HandleId};
 
 pub async fn write(call: &Call) -> Outcome {
     let arguments = WriteIn::read(&mut call.arguments())?;
@@ -26,9 +25,6 @@ pub async fn write(call: &Call) -> Outcome {
     if is_from_cache && let Some(appender) = call.session.appenders.find(handle) {
         write_elsewhere(call, appender, arguments.offset, data).await?;
         return Ok(outgoing::count(arguments.size).into());
-    }
-    if arguments.write_flags & bits::write::KILL_SUIDGID != 0 {
-        kill_privileges(call).await?;
     }
     call.fs().write(handle, arguments.offset, data).await?;
     Ok(outgoing::count(arguments.size).into())
@@ -49,19 +45,6 @@ async fn write_elsewhere(
     call.fs().release(opened.handle).await;
     written?;
     Ok(flushed?)
-}
-
-/// Clears setuid and setgid before a write of somebody who may not keep them, as the kernel would
-/// by itself.
-pub async fn kill_privileges(call: &Call) -> Result<(), Refusal> {
-    let id = call.id();
-    let Some(mode) = call.session.kernel.nodes.mode_without_privileges(id) else { return Ok(()) };
-    let change = AttributeChange { mode: Some(mode), ..AttributeChange::default() };
-    let known = call.fs().set_attributes(&call.caller(), id, None, change).await?;
-    call.session.kernel.nodes.see(&known.attributes);
-    // The kernel still believes the old mode.
-    call.session.kernel.forget(&Forget::Attributes(id));
-    Ok(())
 }
 
 pub async fn copy_range(call: &Call) -> Outcome {

@@ -49,6 +49,7 @@ struct Node {
 struct Handle {
     id: FileId,
     access: Access,
+    by_root: bool,
     listing: Vec<(Name, FileId)>,
 }
 
@@ -172,7 +173,7 @@ impl Memory {
         Ok(Known { attributes: node.attributes.clone(), belief })
     }
 
-    fn opened(&self, id: FileId, access: Access) -> Result<Opened> {
+    fn opened(&self, caller: &Caller, id: FileId, access: Access) -> Result<Opened> {
         let mut state = self.lock();
         if access.truncate {
             state.node_mut(id)?.bytes.clear();
@@ -181,7 +182,9 @@ impl Memory {
         let attributes = state.node(id)?.attributes.clone();
         state.counter += 1;
         let handle = HandleId(state.counter);
-        state.handles.insert(handle, Handle { id, access, listing: Vec::new() });
+        state
+            .handles
+            .insert(handle, Handle { id, access, by_root: caller.is_root(), listing: Vec::new() });
         Ok(Opened { handle, attributes, keeps_cache: self.keeps_cache })
     }
 
@@ -261,6 +264,12 @@ impl State {
         (attributes.size, attributes.stored) = (size, size);
     }
 
+    fn clear_privileges(&mut self, id: FileId) -> Result<()> {
+        let attributes = &mut self.node_mut(id)?.attributes;
+        attributes.mode = attributes.mode.without(Mode::SETUID | Mode::SETGID);
+        Ok(())
+    }
+
     fn drop_link(&mut self, id: FileId) -> Result<()> {
         self.node_mut(id)?.attributes.links -= 1;
         Ok(())
@@ -320,6 +329,9 @@ impl FileSystem for Memory {
         attributes.atime = change.atime.map_or(attributes.atime, time);
         attributes.mtime = change.mtime.map_or(attributes.mtime, time);
         attributes.ctime = now;
+        if change.uid.is_some() || change.gid.is_some() {
+            state.clear_privileges(id)?;
+        }
         drop(state);
         self.known(id)
     }
@@ -333,7 +345,7 @@ impl FileSystem for Memory {
             }
             made => made?,
         };
-        Ok((self.known(id)?, self.opened(id, new.access)?))
+        Ok((self.known(id)?, self.opened(caller, id, new.access)?))
     }
 
     async fn make_directory(
@@ -413,9 +425,9 @@ impl FileSystem for Memory {
         Ok(self.lock().node(id)?.bytes.clone())
     }
 
-    async fn open(&self, _: &Caller, id: FileId, access: Access) -> Result<Opened> {
+    async fn open(&self, caller: &Caller, id: FileId, access: Access) -> Result<Opened> {
         self.gate("open").await;
-        self.opened(id, access)
+        self.opened(caller, id, access)
     }
 
     async fn read(&self, handle: HandleId, offset: u64, length: u32) -> Result<Vec<Bytes>> {
@@ -431,7 +443,7 @@ impl FileSystem for Memory {
     async fn write(&self, handle: HandleId, offset: u64, data: Bytes) -> Result<()> {
         self.gate("write").await;
         let mut state = self.lock();
-        let Handle { id, access, .. } = *state.handle(handle)?;
+        let Handle { id, access, by_root, .. } = *state.handle(handle)?;
         if !access.write {
             return Err(error(ErrorKind::BadHandle));
         }
@@ -441,6 +453,9 @@ impl FileSystem for Memory {
             bytes.resize(at + data.len(), 0);
         }
         bytes[at..at + data.len()].copy_from_slice(&data);
+        if !by_root {
+            state.clear_privileges(id)?;
+        }
         state.touch(id);
         Ok(())
     }
@@ -505,8 +520,8 @@ impl FileSystem for Memory {
         Ok(piece.len() as u64)
     }
 
-    async fn open_directory(&self, _: &Caller, id: FileId) -> Result<HandleId> {
-        Ok(self.opened(id, Access::default())?.handle)
+    async fn open_directory(&self, caller: &Caller, id: FileId) -> Result<HandleId> {
+        Ok(self.opened(caller, id, Access::default())?.handle)
     }
 
     async fn read_directory(
