@@ -218,7 +218,7 @@ impl Federation {
             .collect();
         ensure!(surprises.is_empty(), "unexpected in the logs:\n{}", surprises.join("\n"));
         for pid in pids {
-            ensure!(!Path::new(&format!("/proc/{pid}")).exists(), "process {pid} is still there");
+            ensure!(!program::is_running(pid), "process {pid} is still there");
         }
         let folder = self.folder.path().to_string_lossy().into_owned();
         let mounts = std::fs::read_to_string("/proc/self/mounts")?;

@@ -104,6 +104,14 @@ pub fn kill_group(child: &Child) {
     }
 }
 
+/// Does a process run? One that ended and was not yet taken note of by its parent does not.
+pub fn is_running(pid: i64) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The state stands behind the name, which is in parentheses and may hold any bytes.
+    let state = status.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    state.is_some_and(|state| state != 'Z' && state != 'X')
+}
+
 /// Waits until `is_so`, or says what it waited for.
 pub fn until(what: &str, deadline: Duration, mut is_so: impl FnMut() -> bool) -> Result<()> {
     let end = Instant::now() + deadline;

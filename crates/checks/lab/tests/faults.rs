@@ -212,7 +212,7 @@ fn a_federation_taken_down_is_gone() -> Result<()> {
     drop(open);
     for process in processes {
         let pid = process["pid"].as_i64().context("pid")?;
-        ensure!(!Path::new(&format!("/proc/{pid}")).exists(), "{process} lives");
+        ensure!(!program::is_running(pid), "{process} lives");
     }
     ensure!(fs::read_dir(lab.mount())?.count() == 0, "still mounted");
     Ok(())
