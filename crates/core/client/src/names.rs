@@ -193,6 +193,9 @@ impl Shared {
         id: FileId,
         at: At<'_>,
     ) -> Result<Known> {
+        if id.mdt() != at.parent.mdt() {
+            return Err(Error::local(ErrorKind::CrossDevice, format!("link to {}", at.name)));
+        }
         let message = Link { id, parent: at.parent, name: at.name.clone() };
         let mut known = self.make(caller, at, message).await?;
         self.patch(&mut known.attributes);
