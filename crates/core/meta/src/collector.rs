@@ -33,6 +33,9 @@ const EXTENTS_PER_STEP: usize = 2048;
 const ROUNDS_PER_CHECK: u64 = 12;
 /// Files in one such question; the others are asked about when these are settled.
 const FILES_PER_CHECK: usize = 1024;
+/// How long a file that was replaced stays for those who have looked its name up: for the way from
+/// there to the open, and for reading what was opened.
+const LINGER_MS: u64 = 60_000;
 
 /// Freed chunks of one step.
 #[derive(Default)]
@@ -111,9 +114,12 @@ impl Mdt {
     /// Deletes nameless files that no known session holds.
     pub(crate) async fn collect_orphans(&self) -> Result<()> {
         let sessions = self.sessions.ids();
-        for (file, session) in self.sessions.orphans().await? {
+        let now_ms = chunks::millis(wall_time(&self.parts.world));
+        for (file, session, since) in self.sessions.orphans().await? {
             if session == NO_SESSION {
-                self.remove(file).await?;
+                if chunks::millis(since) + LINGER_MS <= now_ms {
+                    self.remove(file).await?;
+                }
             } else if !sessions.contains(&session) {
                 self.release(file, session).await?;
             }
@@ -125,7 +131,7 @@ impl Mdt {
     /// not be asked when the last name went, and some lost their connection before they could say.
     pub(crate) async fn check_kept(&self) -> Result<()> {
         let mut kept: BTreeMap<SessionId, Vec<FileId>> = BTreeMap::new();
-        for (file, session) in self.sessions.orphans().await? {
+        for (file, session, _) in self.sessions.orphans().await? {
             kept.entry(session).or_default().push(file);
         }
         kept.remove(&NO_SESSION);

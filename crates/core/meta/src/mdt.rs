@@ -172,7 +172,7 @@ impl Mdt {
         self.leases.found(session);
         self.opens.end(session);
         self.old_sessions.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
-        for (file, keeper) in self.sessions.orphans().await? {
+        for (file, keeper, _) in self.sessions.orphans().await? {
             if keeper == session {
                 self.release(file, keeper).await?;
             }

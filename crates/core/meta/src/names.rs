@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::permission::{self, SEARCH, WRITE};
 use crate::view::View;
 use tieline_format::mdt::{Entry, Inode, NO_SESSION, NameOf, Orphan, key};
-use tieline_types::{FileId, FileKind, Gid, Layout, Mode, Name, Uid};
+use tieline_types::{FileId, FileKind, Gid, Layout, Mode, Name, Time, Uid};
 
 /// Names one file may have. They are in its record, which so stays well below what a store takes as
 /// one value.
@@ -148,6 +148,16 @@ pub fn directory_changed(view: &View<'_>, directory: &mut Inode) {
     directory.version = view.next_version(directory);
 }
 
+/// What becomes of a file with its last name, if nobody is known to hold it open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Nameless {
+    /// It goes at once: whoever has looked its name up finds no name when looking again.
+    Goes,
+    /// It stays a while for those who have looked its name up and are about to open it: they were
+    /// promised a file under that name all the time.
+    Lingers,
+}
+
 /// Takes a name from a file that is no directory. When it was the last, the file is kept for those
 /// who hold it open, or goes. `keep`: the asking session holds it open.
 pub async fn drop_name(
@@ -155,6 +165,7 @@ pub async fn drop_name(
     (id, mut inode): (FileId, Inode),
     name: &NameOf,
     keep: Option<FileId>,
+    nameless: Nameless,
 ) -> Result<Option<Inode>> {
     // Leases on all its names told of its link count.
     view.touch_file(id, &inode);
@@ -168,7 +179,10 @@ pub async fn drop_name(
     view.touched.nameless.insert(id);
     let own = (keep == Some(id)).then_some(view.scene.session);
     let others = view.scene.keepers.iter().filter(|(file, _)| *file == id);
-    let keepers: Vec<_> = others.map(|(_, session)| *session).chain(own).collect();
+    let mut keepers: Vec<_> = others.map(|(_, session)| *session).chain(own).collect();
+    if keepers.is_empty() && nameless == Nameless::Lingers {
+        keepers.push(NO_SESSION);
+    }
     if keepers.is_empty() {
         remove_file(view, (id, inode)).await?;
         return Ok(None);
@@ -188,7 +202,8 @@ pub async fn remove_file(view: &mut View<'_>, (id, inode): (FileId, Inode)) -> R
         view.count(id, -1);
     } else {
         view.put_inode(id, &inode);
-        view.put(key::orphan(id, NO_SESSION), &Orphan { since: view.scene.now });
+        // Long ago: nobody needs it any more.
+        view.put(key::orphan(id, NO_SESSION), &Orphan { since: Time::default() });
     }
     Ok(())
 }

@@ -139,8 +139,8 @@ impl SessionTable {
         }
     }
 
-    /// Nameless files and who keeps them, all of them.
-    pub async fn orphans(&self) -> Result<Vec<(FileId, SessionId)>> {
+    /// Nameless files, who keeps them and since when, all of them.
+    pub async fn orphans(&self) -> Result<Vec<(FileId, SessionId, Time)>> {
         let mut orphans = vec![];
         let mut start = key::orphans();
         let end = key::after(&start);
@@ -149,8 +149,9 @@ impl SessionTable {
             let Some((last, _)) = page.last() else { return Ok(orphans) };
             start = [last.as_slice(), &[0]].concat();
             for (key, value) in &page {
-                let _: Orphan = decode(value, || "orphan".to_owned())?;
-                orphans.extend(key::orphan_parts(key));
+                let Orphan { since } = decode(value, || "orphan".to_owned())?;
+                let parts = key::orphan_parts(key);
+                orphans.extend(parts.map(|(file, session)| (file, session, since)));
             }
         }
     }

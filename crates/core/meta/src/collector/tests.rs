@@ -124,3 +124,21 @@ async fn who_could_not_be_asked_is_asked_later() {
     assert_eq!(a.stat(open).await.links, 0);
     assert_eq!((house.count(b'o').await, house.count(b'i').await), (1, 2));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_replaced_file_waits_for_those_who_looked_it_up() {
+    let house = House::new().await;
+    let (here, there) = (house.client().await, house.client().await);
+    let replaced = here.create(ROOT, "current").await;
+    here.create(ROOT, "new").await;
+    here.call(rename((ROOT, "new"), (ROOT, "current"))).await.unwrap();
+    tokio::time::advance(Duration::from_secs(5)).await;
+    house.mdt.collect_orphans().await.unwrap();
+    // Looked up before, opened after.
+    let open = Open { id: replaced, is_read: true, is_write: false };
+    assert_eq!(there.call(open).await.unwrap().attributes.links, 0);
+    tokio::time::advance(Duration::from_secs(61)).await;
+    house.mdt.collect_orphans().await.unwrap();
+    assert!(there.kind_of(GetAttributes { id: replaced }).await.is_some());
+    assert_eq!((house.count(b'o').await, house.count(b'i').await), (0, 2));
+}

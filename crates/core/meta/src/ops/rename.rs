@@ -225,7 +225,7 @@ async fn replace(
             remove_directory::remove(view, target, other).await?;
         }
         Some(target) => {
-            names::drop_name(view, target, &name, keep).await?;
+            names::drop_name(view, target, &name, keep, names::Nameless::Lingers).await?;
         }
         None => {}
     }

@@ -2,7 +2,7 @@
 
 use super::lease;
 use crate::error::{Error, Result};
-use crate::names;
+use crate::names::{self, Nameless};
 use crate::permission;
 use crate::view::View;
 use tieline_format::mdt::NameOf;
@@ -20,7 +20,7 @@ pub async fn run(view: &mut View<'_>, request: &Unlink) -> Result<ChangeReply> {
     names::unlink_entry(view, (parent, &mut directory), name, inode.kind);
     view.put_inode(parent, &directory);
     let name = NameOf { parent, name: name.clone() };
-    let left = names::drop_name(view, (entry.id, inode), &name, keep).await?;
+    let left = names::drop_name(view, (entry.id, inode), &name, keep, Nameless::Goes).await?;
     Ok(ChangeReply {
         attributes: left.map(|inode| view.attributes(entry.id, &inode)),
         lease: lease(view, [parent]),
