@@ -1,3 +1,5 @@
+//! What is right, and everything that can be wrong.
+
 use super::*;
 use std::os::unix::fs::PermissionsExt;
 
