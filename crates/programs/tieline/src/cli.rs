@@ -10,6 +10,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+mod examples;
+
 /// Secure wide-area file system over the storage that collaborating sites already have.
 #[derive(Parser, Debug)]
 #[command(name = "tieline", version, max_term_width = 100, arg_required_else_help = true)]
@@ -24,6 +26,7 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 enum Verb {
     /// Serve an MDT, OSTs, or both
+    #[command(after_help = examples::SERVER)]
     Server {
         /// The server's settings, as TOML
         #[arg(long, value_name = "FILE")]
@@ -33,6 +36,7 @@ enum Verb {
         check: bool,
     },
     /// Mount a file system
+    #[command(after_help = examples::MOUNT)]
     Mount(mount::Args),
     /// Unmount, and wait until everything written is at its servers
     Umount(mount::UmountArgs),
@@ -43,19 +47,22 @@ enum Verb {
     /// Copy files out of the file system
     Get(verbs::fetch::GetArgs),
     /// Copy files into the file system
+    #[command(after_help = examples::PUT)]
     Put(verbs::put::Args),
     /// Show what is known of files
     Stat(verbs::stat::Args),
     /// Find files below a directory
+    #[command(after_help = examples::FIND)]
     Find(verbs::find::Args),
     /// Set the layout of a directory or a new file
+    #[command(after_help = examples::SETSTRIPE)]
     Setstripe(verbs::setstripe::Args),
     /// Show the layout of files, and where their bytes are
     Getstripe(verbs::getstripe::Args),
     /// Show space per OST and pool
     Df(verbs::df::Args),
     /// Make, change and list pools
-    #[command(subcommand)]
+    #[command(subcommand, after_help = examples::POOL)]
     Pool(verbs::pool::Pool),
     /// List OSTs, and say which take new chunks
     #[command(subcommand)]
@@ -63,10 +70,10 @@ enum Verb {
     /// Print the checksum of files
     Checksum(verbs::checksum::Args),
     /// Show the federation map, and make one
-    #[command(subcommand)]
+    #[command(subcommand, after_help = examples::MAP)]
     Map(verbs::map::Map),
     /// Run a whole federation on this machine
-    #[command(subcommand)]
+    #[command(subcommand, after_help = examples::DEV)]
     Dev(dev::Dev),
     /// Print the version
     Version,

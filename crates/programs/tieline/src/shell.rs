@@ -119,8 +119,8 @@ impl Shell {
     }
 
     async fn walk(&self, path: &[u8], follows_last: bool) -> anyhow::Result<Entry> {
-        let mut entry = self.root().await?;
         let mut todo: Vec<Vec<u8>> = components(path);
+        let mut entry = self.start(&mut todo).await?;
         let mut links = 0;
         while let Some(component) = todo.pop() {
             if component == b".." {
@@ -153,12 +153,33 @@ impl Shell {
     }
 
     async fn lookup(&self, parent: FileId, name: &Name) -> anyhow::Result<Entry> {
+        // The map knows junctions: a site that is cut off from the root is reached all the same.
+        if let Some(junction) = self.files.map().junctions_in(parent).find(|j| j.name == *name) {
+            let root = FileId::root_of(junction.mdt);
+            let known = self.files.attributes(&self.caller, root).await?;
+            let at = Some((parent, name.clone()));
+            return Ok(Entry { attributes: known.attributes, at });
+        }
         let found = self.files.lookup(&self.caller, parent, name).await?;
         let Some(attributes) = found.attributes else {
             let kind = tieline_types::ErrorKind::NotFound;
             return Err(Error::local(kind, format!("`{name}`")).into());
         };
         Ok(Entry { attributes, at: Some((parent, name.clone())) })
+    }
+
+    /// The root, or what the map says that a path's first components lead to.
+    async fn start(&self, todo: &mut Vec<Vec<u8>>) -> anyhow::Result<Entry> {
+        let first = todo.last().and_then(|component| Name::new(component.as_slice()).ok());
+        let map = self.files.map();
+        let mut junctions = map.junctions_in(self.files.root());
+        match first.filter(|first| junctions.any(|junction| junction.name == *first)) {
+            Some(name) => {
+                todo.pop();
+                self.lookup(self.files.root(), &name).await
+            }
+            None => self.root().await,
+        }
     }
 
     async fn root(&self) -> anyhow::Result<Entry> {

@@ -229,6 +229,34 @@ fn a_mount_that_was_killed_comes_back_with_what_was_synced() {
 }
 
 #[test]
+fn a_site_that_is_cut_off_serves_itself() {
+    let Some(federation) = Federation::start(&["--lease", "2 s"]) else { return };
+    fs::write(federation.at("fnal/before"), b"written before").unwrap();
+    let home = federation.process("mds-fnal")["address"].as_str().unwrap().to_owned();
+    let key = federation.status()["key"].as_str().unwrap().to_owned();
+    for server in ["mds-uf", "oss-uf"] {
+        federation.dev(&["kill", server]);
+    }
+    // Also after a restart, and for a fresh mount.
+    for server in ["mds-fnal", "oss-fnal"] {
+        federation.dev(&["restart", server]);
+    }
+    let here = federation.folder.path().join("here");
+    fs::create_dir(&here).unwrap();
+    let options = format!("mapkey={key},log={}", here.with_extension("log").display());
+    let source = format!("{home}:/extenci/fnal");
+    succeed(&["mount", &source, here.to_str().unwrap(), "-o", &options]);
+    assert_eq!(read(&here.join("before")), b"written before");
+    fs::write(here.join("after"), pattern(2 << 20)).unwrap();
+    succeed(&["umount", here.to_str().unwrap()]);
+    let said = succeed(&["ls", &format!("tieline://{home}/extenci/fnal")]);
+    assert_eq!(said, "after\nbefore\n");
+    fs::remove_dir(&here).unwrap();
+    fs::remove_file(here.with_extension("log")).unwrap();
+    federation.finish();
+}
+
+#[test]
 fn two_federations_do_not_meet() {
     let Some(one) = Federation::start(&["--engine", "memory"]) else { return };
     let Some(other) = Federation::start(&["--engine", "memory", "--sites", "cern"]) else { return };

@@ -216,9 +216,15 @@ impl Mounted {
 
 /// The directory below the root that is mounted.
 async fn descend(files: &Volume, top: FileId, directory: &str) -> anyhow::Result<FileId> {
+    let map = files.map();
     let mut at = top;
     for part in directory.split('/').filter(|part| !part.is_empty()) {
         let name: Name = part.parse()?;
+        // The map knows: a site that is cut off from the root can be mounted all the same.
+        if let Some(junction) = map.junctions_in(at).find(|junction| junction.name == name) {
+            at = FileId::root_of(junction.mdt);
+            continue;
+        }
         let found = files.lookup(&Caller::root(), at, &name).await?;
         let attributes = found.attributes.with_context(|| format!("no directory `{directory}`"))?;
         if !attributes.is_directory() {

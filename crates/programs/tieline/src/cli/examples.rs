@@ -1,0 +1,76 @@
+//! What stands at the end of `tieline VERB --help`: words to start from.
+
+pub const SERVER: &str = "\
+Examples:
+  tieline server --settings /etc/tieline/uf.toml --check
+  tieline server --settings /etc/tieline/uf.toml
+
+A server ends in good order on SIGTERM. How it is: /health and /metrics at its admin address.";
+
+pub const MOUNT: &str = "\
+Examples:
+  tieline mount mds.uf.example.org:/extenci /extenci
+  tieline mount mds.uf.example.org,mds.fnal.example.org:7640:/extenci/data /data -o ro
+  tieline mount HOST:/extenci /extenci -o mapkey=/etc/tieline/extenci.key,interactive
+
+Options (-o), separated by commas:
+  ro                  read only
+  wait=SPAN           how long a call waits for a server that does not answer (15 min)
+  interactive         the same as wait=30s
+  sec=FLAVOR          protection of connections: null in this build
+  mapkey=KEY          the federation's public key, as digits or a file; else
+                      /etc/tieline/FS.key; else the one its server names, with a warning
+  admin=HOST:PORT     serve /metrics and /health there
+  log=FILE            where the daemon logs (/var/log/tieline/mount-….log)
+  pidfile=FILE        where the daemon writes its process id
+  netns=NAME          network namespace from which servers are reached
+  suid dev noexec …   as for every file system; nosuid and nodev unless told otherwise";
+
+pub const PUT: &str = "\
+Examples:
+  tieline put run7.root /extenci/data/
+  tieline put -r results tieline://mds.uf.example.org/extenci/user/me
+
+A file that was put is durable at its servers when the command ends.";
+
+pub const FIND: &str = "\
+Examples:
+  tieline find /extenci/data -name '*.root' -type f -size +1G
+  tieline find /extenci -pool fnal --json
+
+Tests, all of which must hold:
+  -name GLOB          * ? [a-z] [!a-z]
+  -type T             f file, d directory, l symlink, p fifo, s socket, b and c devices
+  -size [+-]SIZE      more, less or exactly, such as +1M
+  -pool POOL          the layout's pool";
+
+pub const SETSTRIPE: &str = "\
+Examples:
+  tieline setstripe -c -1 -S 4M -p uf /extenci/data    new files go round all OSTs of pool uf
+  tieline setstripe -c 2 /extenci/data/new.root        an empty file with a layout of its own
+  tieline setstripe -L raid0 /extenci/data             small files on OSTs too
+  tieline setstripe -d /extenci/data                   back to what the parent says";
+
+pub const POOL: &str = "\
+Examples:
+  tieline pool new extenci.fast
+  tieline pool add extenci.fast extenci-OST[0-3] OST000a
+  tieline pool list extenci
+  tieline pool list extenci.fast
+
+Numbers of OSTs are hexadecimal, as in Lustre.";
+
+pub const MAP: &str = "\
+A new federation, at its root MDS:
+  tieline map keygen extenci --dir /etc/tieline
+  tieline map sign --secret /etc/tieline/extenci.secret --out /var/lib/tieline/uf/map map.toml
+
+The .key goes to every server and client, the .secret stays where it is.";
+
+pub const DEV: &str = "\
+Examples:
+  tieline dev up --dir /tmp/d --mount /tmp/m
+  tieline dev status --dir /tmp/d
+  tieline dev kill oss-fnal --restart --dir /tmp/d
+  tieline dev mount /tmp/m2 --dir /tmp/d
+  tieline dev down --dir /tmp/d";
