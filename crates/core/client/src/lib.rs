@@ -6,6 +6,14 @@
 //! are sequential; writes gather into chunks ([`writer`]) that are sent while the program goes on,
 //! and become part of the file with a commit at fsync or close.
 //!
+//! * [`servers`]: channels to MDSs and OSSs, and the newest map; [`recall`]: leases taken back.
+//! * [`names`], [`inodes`], [`listing`], [`xattrs`]: the namespace; [`access`]: who may, as far as
+//!   we know.
+//! * [`file`], [`open`], [`handles`]: files in use; [`extents`] committed, [`overlay`] not yet.
+//! * [`send`], [`commit`], [`background`]: how written bytes leave.
+//! * [`ahead`], [`chunks`], [`fetch`]: how bytes come.
+//! * [`ranges`], [`adler`], [`space`]: holes and copies, checksums, what operators ask.
+//!
 //! Knows no kernel, no FUSE, no HTTP; no store and no blob.
 //!
 //! Invariants: nothing is answered from the cache without a lease; what was fsynced is durable at

@@ -22,17 +22,20 @@ use std::time::Duration;
 use tieline_auth::{MapCell, Rule};
 use tieline_format::Record;
 use tieline_format::map::{FederationMap, SignedMap};
-use tieline_net::{CallError, Channel, Dialer, NoticeSink, call};
+use tieline_net::{CallError, Channel, Dialer, call};
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{
     Caller, ChunkId, ClientId, Effect, ErrorKind, FileId, Grant, MdtIndex, OstIndex, Retry,
 };
 use tieline_wire::federation::GetMap;
 use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
-use tieline_wire::{Call, CredentialKind, Hello, Notice, NoticeAnswer, Op, PeerRole, Welcome};
+use tieline_wire::{Call, CredentialKind, Hello, Op, PeerRole};
 use tieline_world::{Bulk, World};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
+
+mod sink;
+use sink::ServerSink;
 
 /// Bulk data of one stream is limited by its window: two fill a long way better than one.
 const CHANNELS_PER_OSS: usize = 2;
@@ -376,70 +379,4 @@ impl Attempts {
 /// their chunks need other names.
 fn is_repeatable(op: Op) -> bool {
     matches!(op, Op::Place | Op::Release)
-}
-
-/// Hears one server.
-struct ServerSink {
-    shared: Weak<Shared>,
-    number: ServerNumber,
-    kind: ServerKind,
-}
-
-impl ServerSink {
-    /// Fetches a map that this server says is newer.
-    fn consider(&self, version: tieline_types::Version) {
-        let Some(shared) = self.shared.upgrade() else { return };
-        if version <= shared.servers.map.current().map.version {
-            return;
-        }
-        let number = self.number;
-        tokio::spawn(async move {
-            let servers = &shared.servers;
-            let server = servers.lock().values().find(|server| server.number == number).cloned();
-            let Some(server) = server else { return };
-            match servers.look_for_map(&server).await {
-                Ok(true) => {
-                    let version = servers.map.current().map.version;
-                    tracing::info!(%version, "federation map changed");
-                }
-                Ok(false) => {}
-                Err(error) => tracing::warn!(%error, "newer federation map cannot be had"),
-            }
-        });
-    }
-}
-
-#[async_trait::async_trait]
-impl NoticeSink for ServerSink {
-    async fn notice(&self, notice: Notice) -> NoticeAnswer {
-        match notice {
-            Notice::Recall(recall) => match self.shared.upgrade() {
-                Some(shared) => shared.recalled(recall).await,
-                None => NoticeAnswer::default(),
-            },
-            Notice::MapChanged(version) => {
-                self.consider(version);
-                NoticeAnswer::default()
-            }
-        }
-    }
-
-    fn connected(&self, welcome: &Welcome) {
-        if self.kind == ServerKind::Mds
-            && let Some(shared) = self.shared.upgrade()
-        {
-            shared.welcomed(self.number, welcome);
-        }
-        self.consider(welcome.map);
-    }
-
-    fn disconnected(&self) {}
-
-    fn renewed(&self, sent: Instant) {
-        if self.kind == ServerKind::Mds
-            && let Some(shared) = self.shared.upgrade()
-        {
-            shared.renewed(self.number, sent);
-        }
-    }
 }

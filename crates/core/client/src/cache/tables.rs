@@ -1,15 +1,19 @@
 //! What was learned, and under which lease it is good.
 //!
+//! * [`drops`]: letting go of it.
+//!
 //! Invariant: what is here is newer than anything that may still be refused by a unit's bar; only
 //! [`Units`] decides whether it may be believed.
 
-use super::units::{ServerNumber, Stamp, Units};
+use super::units::{Stamp, Units};
 use crate::access::{self, SEARCH};
-use crate::{Belief, Invalidation, Known};
+use crate::{Belief, Known};
 use std::collections::{BTreeMap, BTreeSet};
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{Attributes, Caller, FileId, FileKind, Name, Version};
 use tieline_wire::meta::{LeaseGrant, Xattr};
+
+mod drops;
 
 /// A reply that may be learned from.
 #[derive(Clone, Copy)]
@@ -368,69 +372,6 @@ impl Tables {
         let directory = self.directories.entry(unit).or_default();
         directory.renew(generation);
         directory.told_files.insert(id);
-    }
-
-    /// Forgets everything under `unit`; says what a door was told of it.
-    pub fn drop_unit(&mut self, unit: FileId) -> Invalidation {
-        self.units.release(unit);
-        let Some(directory) = self.directories.remove(&unit) else {
-            return Invalidation::default();
-        };
-        Invalidation {
-            doubted: directory.told_names.into_iter().map(|name| (unit, name)).collect(),
-            attributes: directory.told_files.into_iter().collect(),
-            ..Invalidation::default()
-        }
-    }
-
-    /// An own mutation there may or may not have happened.
-    pub fn doubt(&mut self, unit: FileId) -> Invalidation {
-        self.units.doubt(unit);
-        self.drop_unit(unit)
-    }
-
-    pub fn drop_server(&mut self, server: ServerNumber) -> Invalidation {
-        let units = self.units.of_server(server);
-        // The epoch has ended already, so that nothing is believed; this frees memory and finds
-        // what was told.
-        self.drop_units(&units)
-    }
-
-    fn drop_units(&mut self, units: &[FileId]) -> Invalidation {
-        let mut all = Invalidation::default();
-        for &unit in units {
-            let told = self.drop_unit(unit);
-            all.doubted.extend(told.doubted);
-            all.attributes.extend(told.attributes);
-        }
-        all
-    }
-
-    pub fn is_too_large(&self) -> bool {
-        self.inodes.len() > self.inodes_max
-    }
-
-    /// Drops units until an eighth of the room is free.
-    pub fn shrink(&mut self) -> Invalidation {
-        let mut dropped = Invalidation::default();
-        let target = self.inodes_max - self.inodes_max / 8;
-        let order = self.units.by_use();
-        for half in order.chunks(order.len().div_ceil(8).max(1)) {
-            let told = self.drop_units(half);
-            dropped.doubted.extend(told.doubted);
-            dropped.attributes.extend(told.attributes);
-            let units = &self.units;
-            self.inodes.retain(|_, inode| {
-                inode
-                    .basis()
-                    .is_some_and(|basis| units.generation(basis.unit) == Some(basis.generation))
-            });
-            if self.inodes.len() <= target {
-                break;
-            }
-        }
-        METRICS.client_inodes.set(self.inodes.len() as i64);
-        dropped
     }
 }
 

@@ -262,3 +262,13 @@ async fn there_is_a_limit_and_the_door_is_told() {
     assert_eq!(knows(&cache, id(1099), "a"), Some(Some(id(2099))));
     assert_eq!(knows(&cache, id(1000), "a"), None);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_no_lease_covers_does_not_pile_up() {
+    let cache = Arc::new(Cache::new(64));
+    for file in 0..1000 {
+        learn(&cache, cache.stamp(SERVER), 10, id(1), "a", 2000 + file);
+        cache.shrink();
+        assert!(!cache.lock().is_too_large());
+    }
+}

@@ -10,10 +10,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tieline_auth::{MapCell, MapSigner, Rule};
+use tieline_format::Record;
 use tieline_format::map::{FederationMap, Mdt, Ost};
 use tieline_net::{CallError, Channel, Dialer, Incoming, NoticeSink, Outgoing, Standing};
 use tieline_types::*;
 use tieline_wire::data::*;
+use tieline_wire::federation::{GetMap, MapReply};
 use tieline_wire::meta::{self, *};
 use tieline_wire::notice::Recall;
 use tieline_wire::{Call, Failure, Flavor, Hello, Notice, NoticeAnswer, Op, Request, Welcome};
@@ -46,6 +48,8 @@ pub struct State {
     pub layout: Layout,
     pub put_fault: BTreeMap<OstIndex, ErrorKind>,
     pub commit_fault: Option<ErrorKind>,
+    /// The MDT is served elsewhere now: at `mds:2`, as the newer map says.
+    pub has_moved: bool,
     /// The session is lost when the next commit comes.
     pub loses_session: bool,
     pub flips: BTreeSet<OstIndex>,
@@ -86,6 +90,7 @@ impl Fake {
             layout,
             put_fault: BTreeMap::new(),
             commit_fault: None,
+            has_moved: false,
             loses_session: false,
             flips: BTreeSet::new(),
             grants: true,
@@ -107,25 +112,7 @@ impl Fake {
 
     pub fn mount_with(self: &Arc<Self>, settings: Settings) -> Arc<Volume> {
         let signer = MapSigner::new([7; 32]);
-        let ost = |index: u16| Ost {
-            ost: OstIndex(index),
-            site: "uf".parse().unwrap(),
-            addresses: vec![format!("oss{index}:1")],
-            is_active: true,
-        };
-        let map = FederationMap {
-            fs: "extenci".parse().unwrap(),
-            version: Version(1),
-            mdts: vec![Mdt {
-                mdt: MdtIndex(0),
-                home: "uf".parse().unwrap(),
-                addresses: vec!["mds:1".to_owned()],
-            }],
-            junctions: vec![],
-            osts: vec![ost(0), ost(1)],
-            pools: vec![],
-        };
-        let map = MapCell::new(signer.verifier(), signer.sign(&map)).unwrap();
+        let map = MapCell::new(signer.verifier(), signer.sign(&map(1, "mds:1"))).unwrap();
         let dialer = Arc::new(FakeDialer(self.clone()));
         let rule = Rule { flavor: Flavor::Null };
         let parts = Parts { world: World::real(), dialer, map, root: ROOT, rule };
@@ -178,6 +165,11 @@ impl Fake {
         answer
     }
 
+    pub async fn announce_map(&self, version: Version) {
+        let sink = self.lock().sinks[0].1.clone();
+        sink.notice(Notice::MapChanged(version)).await;
+    }
+
     /// The client's session is gone: another one, with another grant.
     pub fn lose_session(&self) {
         let sinks: Vec<_> = {
@@ -227,6 +219,27 @@ impl Fake {
             server: String::new(),
             map: Version(1),
         }
+    }
+}
+
+fn map(version: u64, mds: &str) -> FederationMap {
+    let ost = |index: u16| Ost {
+        ost: OstIndex(index),
+        site: "uf".parse().unwrap(),
+        addresses: vec![format!("oss{index}:1")],
+        is_active: true,
+    };
+    FederationMap {
+        fs: "extenci".parse().unwrap(),
+        version: Version(version),
+        mdts: vec![Mdt {
+            mdt: MdtIndex(0),
+            home: "uf".parse().unwrap(),
+            addresses: vec![mds.to_owned()],
+        }],
+        junctions: vec![],
+        osts: vec![ost(0), ost(1)],
+        pools: vec![],
     }
 }
 
@@ -522,6 +535,11 @@ impl State {
                 self.synced.insert(ost);
                 done::<SyncFile>(&SyncFileReply { synced: 1 })
             }
+            Request::GetMap(_) if self.has_moved => {
+                let signed = MapSigner::new([7; 32]).sign(&map(2, "mds:2"));
+                let (version, signed) = (Version(2), signed.to_bytes());
+                done::<GetMap>(&MapReply { version, signed, key: None })
+            }
             Request::GetMap(_) => fail(ErrorKind::NotSupported),
             other => panic!("the fake does not serve {:?}", other.op()),
         }
@@ -566,12 +584,14 @@ impl Dialer for FakeDialer {
         let is_mds = addresses[0].starts_with("mds");
         self.0.lock().sinks.push((is_mds, sink.clone()));
         let welcomed = Mutex::new(false);
-        Arc::new(FakeChannel { fake: self.0.clone(), sink, welcomed })
+        let address = addresses[0].clone();
+        Arc::new(FakeChannel { fake: self.0.clone(), address, sink, welcomed })
     }
 }
 
 struct FakeChannel {
     fake: Arc<Fake>,
+    address: String,
     sink: Arc<dyn NoticeSink>,
     welcomed: Mutex<bool>,
 }
@@ -594,7 +614,12 @@ impl Channel for FakeChannel {
         let (answer, held) = {
             let mut state = self.fake.lock();
             state.log.push(op);
-            let answer = state.answer(outgoing.request, bulk);
+            let is_wrong = state.has_moved && self.address == "mds:1" && op != Op::GetMap;
+            let answer = if is_wrong {
+                Err(Failure::new(ErrorKind::WrongServer, "fake"))
+            } else {
+                state.answer(outgoing.request, bulk)
+            };
             (answer, state.held.get(&op.number()).cloned())
         };
         if let Some(mut held) = held {

@@ -4,6 +4,7 @@ use super::fake::{Fake, LEASE, ROOT};
 use crate::volume::lock;
 use crate::*;
 use std::sync::Mutex;
+use tieline_types::Version;
 use tieline_wire::Op;
 
 fn name(text: &str) -> Name {
@@ -197,4 +198,29 @@ async fn the_doors_pages_are_kept_only_while_nobody_else_writes() {
     let (handle, keeps) = open().await;
     assert!(!keeps);
     assert_eq!(volume.read(handle, 0, 10).await.unwrap().concat(), b"else");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_mdt_that_moved_is_found_by_the_newer_map() {
+    let (fake, root) = (Fake::new(), Caller::root());
+    let a = fake.lock().add(ROOT, &name("a"), FileKind::Regular);
+    let volume = fake.mount();
+    volume.attributes(&root, ROOT).await.unwrap();
+    fake.lock().has_moved = true;
+    volume.attributes(&root, a).await.unwrap();
+    assert_eq!(volume.map().version, Version(2));
+    let name = name("b");
+    let at = At { parent: ROOT, name: &name };
+    volume.make_directory(&root, at, Mode::new(0o755), Mode::default()).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_notice_of_a_newer_map_brings_it() {
+    let (fake, root) = (Fake::new(), Caller::root());
+    let volume = fake.mount();
+    volume.attributes(&root, ROOT).await.unwrap();
+    fake.lock().has_moved = true;
+    fake.announce_map(Version(2)).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(volume.map().version, Version(2));
 }

@@ -1,0 +1,80 @@
+//! Letting go of what was learned: when a lease ends, when an own change is in doubt, for want of
+//! room.
+//!
+//! Invariant: whatever a door was told to believe is named when it is dropped.
+
+use super::Tables;
+use crate::Invalidation;
+use crate::cache::units::ServerNumber;
+use tieline_telemetry::metrics::METRICS;
+use tieline_types::FileId;
+
+impl Tables {
+    /// Forgets everything under `unit`; says what a door was told of it.
+    pub fn drop_unit(&mut self, unit: FileId) -> Invalidation {
+        self.units.release(unit);
+        let Some(directory) = self.directories.remove(&unit) else {
+            return Invalidation::default();
+        };
+        Invalidation {
+            doubted: directory.told_names.into_iter().map(|name| (unit, name)).collect(),
+            attributes: directory.told_files.into_iter().collect(),
+            ..Invalidation::default()
+        }
+    }
+
+    /// An own mutation there may or may not have happened.
+    pub fn doubt(&mut self, unit: FileId) -> Invalidation {
+        self.units.doubt(unit);
+        self.drop_unit(unit)
+    }
+
+    pub fn drop_server(&mut self, server: ServerNumber) -> Invalidation {
+        let units = self.units.of_server(server);
+        // The epoch has ended already, so that nothing is believed; this frees memory and finds
+        // what was told.
+        self.drop_units(&units)
+    }
+
+    fn drop_units(&mut self, units: &[FileId]) -> Invalidation {
+        let mut all = Invalidation::default();
+        for &unit in units {
+            let told = self.drop_unit(unit);
+            all.doubted.extend(told.doubted);
+            all.attributes.extend(told.attributes);
+        }
+        all
+    }
+
+    pub fn is_too_large(&self) -> bool {
+        self.inodes.len() > self.inodes_max
+    }
+
+    /// Drops units until an eighth of the room is free.
+    pub fn shrink(&mut self) -> Invalidation {
+        let mut dropped = Invalidation::default();
+        let target = self.inodes_max - self.inodes_max / 8;
+        self.sweep();
+        let order = self.units.by_use();
+        for some in order.chunks(order.len().div_ceil(8).max(1)) {
+            if self.inodes.len() <= target {
+                break;
+            }
+            let told = self.drop_units(some);
+            dropped.doubted.extend(told.doubted);
+            dropped.attributes.extend(told.attributes);
+            self.sweep();
+        }
+        METRICS.client_inodes.set(self.inodes.len() as i64);
+        dropped
+    }
+
+    /// Forgets files that no lease covers.
+    fn sweep(&mut self) {
+        let units = &self.units;
+        self.inodes.retain(|_, inode| {
+            let basis = inode.basis();
+            basis.is_some_and(|basis| units.generation(basis.unit) == Some(basis.generation))
+        });
+    }
+}

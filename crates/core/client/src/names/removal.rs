@@ -1,0 +1,149 @@
+//! Names that go: unlink, rmdir, rename.
+//!
+//! Invariant: a file that is open here keeps its bytes when its last name goes, until its last
+//! close.
+
+use super::Spot;
+use crate::cache::{Stamp, Tables, Under};
+use crate::servers::Told;
+use crate::volume::Shared;
+use crate::{At, Error, Result};
+use std::sync::Arc;
+use tieline_types::{Attributes, Caller, ErrorKind, FileId};
+use tieline_wire::Call;
+use tieline_wire::meta::{ChangeReply, RemoveDirectory, Rename, RenameMode, Unlink};
+
+impl Shared {
+    pub(crate) async fn unlink(self: &Arc<Self>, caller: &Caller, at: At<'_>) -> Result<()> {
+        let keep = self.kept_open(caller, at).await?;
+        let message = Unlink { parent: at.parent, name: at.name.clone(), keep };
+        self.remove(caller, at, message, keep).await
+    }
+
+    pub(crate) async fn remove_directory(
+        self: &Arc<Self>,
+        caller: &Caller,
+        at: At<'_>,
+    ) -> Result<()> {
+        let message = RemoveDirectory { parent: at.parent, name: at.name.clone() };
+        self.remove(caller, at, message, None).await
+    }
+
+    async fn remove<C>(
+        self: &Arc<Self>,
+        caller: &Caller,
+        at: At<'_>,
+        message: C,
+        keep: Option<FileId>,
+    ) -> Result<()>
+    where
+        C: Call<Reply = ChangeReply> + Clone + 'static,
+    {
+        let (shared, caller, spot) = (self.clone(), caller.clone(), Spot::from(at));
+        self.detached(async move {
+            let told = shared.change(&caller, &[spot.parent], message).await?;
+            let Told { reply, stamp } = told;
+            {
+                let mut tables = shared.cache.lock();
+                let gone = tables.name(spot.parent, &spot.name).and_then(|(id, _)| id);
+                let known = tables.admit_mutation(stamp, &reply.lease, &[spot.parent]);
+                tables.learn_name(known, spot.parent, &spot.name, None);
+                let changed = reply.attributes.as_ref().map(|attributes| attributes.id);
+                // Its other names may be anywhere: where its attributes are leased is not known.
+                gone.into_iter().chain(changed).for_each(|id| tables.forget(id));
+            }
+            shared.orphaned(keep, reply.attributes.as_ref());
+            Ok(())
+        })
+        .await
+    }
+
+    pub(crate) async fn rename(
+        self: &Arc<Self>,
+        caller: &Caller,
+        from: At<'_>,
+        to: At<'_>,
+        mode: RenameMode,
+    ) -> Result<()> {
+        if from.parent.mdt() != to.parent.mdt() {
+            return Err(Error::local(ErrorKind::CrossDevice, format!("rename of {}", from.name)));
+        }
+        let keep =
+            if mode == RenameMode::Replace { self.kept_open(caller, to).await? } else { None };
+        let message = Rename {
+            from_parent: from.parent,
+            from_name: from.name.clone(),
+            to_parent: to.parent,
+            to_name: to.name.clone(),
+            mode,
+            keep,
+        };
+        let (shared, caller) = (self.clone(), caller.clone());
+        let (from, to) = (Spot::from(from), Spot::from(to));
+        self.detached(async move {
+            let parents = [from.parent, to.parent];
+            let Told { reply, stamp } = shared.change(&caller, &parents, message).await?;
+            let mut tables = shared.cache.lock();
+            learn_rename(&mut tables, stamp, &reply, (&from, &to), mode);
+            drop(tables);
+            shared.orphaned(keep, None);
+            Ok(())
+        })
+        .await
+    }
+
+    /// The file of that name, if programs here hold it open: its bytes must outlive the name.
+    async fn kept_open(self: &Arc<Self>, caller: &Caller, at: At<'_>) -> Result<Option<FileId>> {
+        if !self.has_open_files() {
+            return Ok(None);
+        }
+        let known = self.cache.lock().name(at.parent, at.name);
+        let id = match known {
+            Some((id, _)) => id,
+            None => self.lookup(caller, at.parent, at.name).await?.attributes.map(|one| one.id),
+        };
+        Ok(id.filter(|&id| self.is_open(id)))
+    }
+
+    /// A file that was open here lost a name, perhaps its last.
+    fn orphaned(&self, keep: Option<FileId>, left: Option<&Attributes>) {
+        let Some(file) = keep.and_then(|id| self.file_known(id)) else { return };
+        let has_names = left.is_some_and(|attributes| attributes.links > 0);
+        file.with(|state| state.is_orphan |= !has_names);
+    }
+}
+
+fn learn_rename(
+    tables: &mut Tables,
+    stamp: Stamp,
+    reply: &ChangeReply,
+    (from, to): (&Spot, &Spot),
+    mode: RenameMode,
+) {
+    let moved = tables.name(from.parent, &from.name).and_then(|(id, _)| id);
+    let target = tables.name(to.parent, &to.name).and_then(|(id, _)| id);
+    let known = tables.admit_mutation(stamp, &reply.lease, &[from.parent, to.parent]);
+    let id = reply.attributes.as_ref().map(|attributes| attributes.id).or(moved);
+    if moved.is_some() && moved == target {
+        // Two names of one file: nothing happened.
+        return;
+    }
+    target.into_iter().chain(moved).for_each(|id| tables.forget(id));
+    match (mode, id, target) {
+        (RenameMode::Exchange, Some(id), Some(target)) => {
+            tables.learn_name(known, from.parent, &from.name, Some(target));
+            tables.learn_name(known, to.parent, &to.name, Some(id));
+        }
+        (RenameMode::Replace | RenameMode::NoReplace, Some(id), _) => {
+            tables.learn_name(known, from.parent, &from.name, None);
+            tables.learn_name(known, to.parent, &to.name, Some(id));
+        }
+        _ => {
+            tables.forget_name(from.parent, &from.name);
+            tables.forget_name(to.parent, &to.name);
+        }
+    }
+    if let Some(attributes) = reply.attributes.clone() {
+        tables.learn_attributes(known, &reply.lease, Under::Parent(to.parent), attributes);
+    }
+}

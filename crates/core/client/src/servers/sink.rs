@@ -1,0 +1,76 @@
+//! Hears what one server says unasked.
+
+use super::ServerKind;
+use crate::cache::ServerNumber;
+use crate::volume::Shared;
+use std::sync::Weak;
+use tieline_net::NoticeSink;
+use tieline_types::Version;
+use tieline_wire::{Notice, NoticeAnswer, Welcome};
+use tokio::time::Instant;
+
+/// Hears one server.
+pub(super) struct ServerSink {
+    pub shared: Weak<Shared>,
+    pub number: ServerNumber,
+    pub kind: ServerKind,
+}
+
+impl ServerSink {
+    /// Fetches a map that this server says is newer.
+    fn consider(&self, version: Version) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        if version <= shared.servers.map.current().map.version {
+            return;
+        }
+        let number = self.number;
+        tokio::spawn(async move {
+            let servers = &shared.servers;
+            let server = servers.lock().values().find(|server| server.number == number).cloned();
+            let Some(server) = server else { return };
+            match servers.look_for_map(&server).await {
+                Ok(true) => {
+                    let version = servers.map.current().map.version;
+                    tracing::info!(%version, "federation map changed");
+                }
+                Ok(false) => {}
+                Err(error) => tracing::warn!(%error, "newer federation map cannot be had"),
+            }
+        });
+    }
+}
+
+#[async_trait::async_trait]
+impl NoticeSink for ServerSink {
+    async fn notice(&self, notice: Notice) -> NoticeAnswer {
+        match notice {
+            Notice::Recall(recall) => match self.shared.upgrade() {
+                Some(shared) => shared.recalled(recall).await,
+                None => NoticeAnswer::default(),
+            },
+            Notice::MapChanged(version) => {
+                self.consider(version);
+                NoticeAnswer::default()
+            }
+        }
+    }
+
+    fn connected(&self, welcome: &Welcome) {
+        if self.kind == ServerKind::Mds
+            && let Some(shared) = self.shared.upgrade()
+        {
+            shared.welcomed(self.number, welcome);
+        }
+        self.consider(welcome.map);
+    }
+
+    fn disconnected(&self) {}
+
+    fn renewed(&self, sent: Instant) {
+        if self.kind == ServerKind::Mds
+            && let Some(shared) = self.shared.upgrade()
+        {
+            shared.renewed(self.number, sent);
+        }
+    }
+}
