@@ -91,7 +91,9 @@ impl Federation {
 
     async fn serve(self: Arc<Self>, role: Role, index: usize) -> turmoil::Result {
         let site = SITES[index];
-        let host_seed = self.seed ^ ((index as u64 + 1) << 8) ^ role as u64;
+        // A restarted host throws other dice, or its sessions would have the numbers of before.
+        let restarted = turmoil::sim_elapsed().unwrap_or_default().as_millis() as u64;
+        let host_seed = self.seed ^ ((index as u64 + 1) << 8) ^ role as u64 ^ (restarted << 16);
         let world = outside::world(host_seed);
         let signer = (role == Role::Mds && index == 0).then(|| MapSigner::new(self.signer));
         let mdt = (role == Role::Mds).then(|| MdtParts {
