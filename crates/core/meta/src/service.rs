@@ -284,7 +284,12 @@ impl Mdt {
     /// Remembers that the store ended, so that nothing is asked of it any more.
     pub(crate) fn note(&self, error: &Error) {
         let Error::Store(source) = error else { return };
-        if matches!(source, tieline_kv::Error::Failed { .. } | tieline_kv::Error::Ended { .. }) {
+        if matches!(
+            source,
+            tieline_kv::Error::Failed { .. }
+                | tieline_kv::Error::Journal { .. }
+                | tieline_kv::Error::Ended { .. }
+        ) {
             let reason = source.to_string();
             if self.ended.set((ErrorKind::StorageFault, reason)).is_ok() {
                 let mdt = self.settings.mdt.label();

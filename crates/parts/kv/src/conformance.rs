@@ -4,6 +4,7 @@
 //! of its own, states one promise of the seam, and panics where it is broken.
 
 mod concurrent;
+mod snapshots;
 
 use crate::{Durable, Error, Key, Range, Store, Transaction, Value};
 use std::sync::Arc;
@@ -31,6 +32,9 @@ where
     write_skew_is_prevented(&*make().await).await;
     readers_see_one_state(&*make().await).await;
     versions_grow(&*make().await).await;
+    snapshots::they_stand_still(&*make().await).await;
+    snapshots::nobody_conflicts_with_them(&*make().await).await;
+    snapshots::versions_can_be_taken_over(&*make().await).await;
     concurrent::no_increment_is_lost(make().await).await;
     concurrent::transfers_keep_the_sum(make().await).await;
 }

@@ -12,17 +12,18 @@
 //! Each opening moves the version on by more than can have been decided and not yet durable, so
 //! that a version that was seen before a crash is never given to another commit after it.
 //!
+//! Nothing is written before the store was found to be one that this build knows, and before
+//! whoever opens it has judged what is in it ([`Opening::check`]).
+//!
 //! Invariants: one process at a time (redb locks the file); a version is never used again, not
 //! even one that never became durable.
 
 mod file;
 
 use crate::overlay::{Base, Batch, Limits, Overlay};
-use crate::{Error, Key, Range, Store, Transaction, Value};
+use crate::{Error, Journal, Key, Range, Snapshot, Store, Transaction, Value};
 use redb::backends::FileBackend;
-use redb::{
-    Builder, Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition, TableError,
-};
+use redb::{Builder, Database, ReadableDatabase, StorageBackend, TableDefinition, TableError};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -41,6 +42,19 @@ const FORMAT_KNOWN: u64 = 1;
 /// How far the version moves on at each opening.
 const VERSIONS_SKIPPED: u64 = 1 << 20;
 
+/// How a store is opened.
+#[derive(Default)]
+pub struct Opening {
+    /// How much of it stays in memory.
+    pub cache: ByteSize,
+    /// The value of this key decides whether the store is opened: why not, else.
+    pub check: Option<(Key, Check)>,
+    pub journal: Option<Box<dyn Journal>>,
+}
+
+/// Judges a value, or its absence.
+pub type Check = Box<dyn Fn(Option<Value>) -> Result<(), Box<dyn std::error::Error + Send + Sync>>>;
+
 /// A store in one file.
 pub struct EmbeddedStore {
     overlay: Arc<Overlay<RedbBase>>,
@@ -51,6 +65,11 @@ impl EmbeddedStore {
     /// Opens (blocking) the store at `path`, a new one if nothing is there. `cache` is how much of
     /// it stays in memory.
     pub fn open(path: &Path, cache: ByteSize) -> Result<Self, Error> {
+        Self::open_with(path, Opening { cache, ..Opening::default() })
+    }
+
+    /// The same with a check or a journal.
+    pub fn open_with(path: &Path, opening: Opening) -> Result<Self, Error> {
         let store = format!("embedded {}", path.display());
         let opened = match file::open(path) {
             Ok(opened) => opened,
@@ -59,8 +78,11 @@ impl EmbeddedStore {
             }
             Err(error) => return Err(io_error(&store, error)),
         };
+        if opened.unfinished.is_none() {
+            judge_untouched(path, &store, opening.check.as_ref())?;
+        }
         let backend = FileBackend::new(opened.file).map_err(|error| redb_error(&store, error))?;
-        let this = Self::open_backend(store, backend, cache)?;
+        let this = Self::start(store, backend, opening)?;
         if let Some(unfinished) = opened.unfinished {
             file::publish(&unfinished, path)
                 .map_err(|error| io_error(this.overlay.store(), error))?;
@@ -74,7 +96,15 @@ impl EmbeddedStore {
         backend: impl StorageBackend,
         cache: ByteSize,
     ) -> Result<Self, Error> {
-        let cache = usize::try_from(cache.0).unwrap_or(usize::MAX);
+        Self::start(store, backend, Opening { cache, ..Opening::default() })
+    }
+
+    fn start(
+        store: String,
+        backend: impl StorageBackend,
+        mut opening: Opening,
+    ) -> Result<Self, Error> {
+        let cache = usize::try_from(opening.cache.0).unwrap_or(usize::MAX);
         let database = Builder::new()
             .set_cache_size(cache)
             .create_with_backend(backend)
@@ -82,8 +112,14 @@ impl EmbeddedStore {
         let base = RedbBase { database, store: store.clone() };
         let limits = Limits::default();
         assert!(limits.pending_commits() < VERSIONS_SKIPPED, "a version could be used again");
-        let version = base.start()?;
-        let overlay = Overlay::new(base, store.clone(), version, limits);
+        let durable = judge(&base.database, &base.store, opening.check.as_ref())?;
+        let version = Version(durable.0 + VERSIONS_SKIPPED);
+        if let Some(journal) = &mut opening.journal {
+            let failed = |source| Error::Journal { store: store.clone(), source };
+            journal.start(durable, version).map_err(failed)?;
+        }
+        base.start(version)?;
+        let overlay = Overlay::with_journal(base, store.clone(), version, limits, opening.journal);
         let committer = std::thread::Builder::new()
             .name("kv-committer".into())
             .spawn({
@@ -113,9 +149,64 @@ impl Store for EmbeddedStore {
         self.overlay.begin()
     }
 
+    async fn snapshot(&self) -> Result<Box<dyn Snapshot>, Error> {
+        self.overlay.snapshot()
+    }
+
+    async fn advance(&self, version: Version) -> Result<(), Error> {
+        self.overlay.advance(version)
+    }
+
     fn describe(&self) -> String {
         self.overlay.store().to_owned()
     }
+}
+
+/// Judges a store that is there without touching it: redb notes even in one that it only opened
+/// that it did. One that was not closed it repairs first, and is judged then.
+fn judge_untouched(path: &Path, store: &str, check: Option<&(Key, Check)>) -> Result<(), Error> {
+    match Builder::new().open_read_only(path) {
+        Ok(database) => judge(&database, store, check).map(drop),
+        // Whatever else it is, opening it says.
+        Err(_) => Ok(()),
+    }
+}
+
+/// Is it a store to be opened? Its newest version. Writes nothing.
+fn judge(
+    database: &impl ReadableDatabase,
+    store: &str,
+    check: Option<&(Key, Check)>,
+) -> Result<Version, Error> {
+    let refused = |source| Error::Refused { store: store.to_owned(), source };
+    let note = |name| note(database, name).map_err(|error| redb_error(store, error));
+    let known = note(FORMAT)?;
+    if let Some(format) = known.filter(|&format| format != FORMAT_KNOWN) {
+        let source = format!("format {format} is not known, {FORMAT_KNOWN} is: use a newer build");
+        return Err(refused(source.into()));
+    }
+    if let Some((key, check)) = check {
+        let value = match known {
+            Some(_) => pair(database, key).map_err(|error| redb_error(store, error))?,
+            None => None,
+        };
+        check(value).map_err(refused)?;
+    }
+    Ok(Version(note(VERSION)?.unwrap_or(0)))
+}
+
+/// What a store that is not new remembers of itself.
+fn note(database: &impl ReadableDatabase, name: &str) -> Result<Option<u64>, redb::Error> {
+    match database.begin_read()?.open_table(STORE) {
+        Ok(table) => Ok(table.get(name)?.map(|note| note.value())),
+        Err(TableError::TableDoesNotExist(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn pair(database: &impl ReadableDatabase, key: &Key) -> Result<Option<Value>, redb::Error> {
+    let table = database.begin_read()?.open_table(PAIRS)?;
+    Ok(table.get(key.as_slice())?.map(|value| value.value().to_vec()))
 }
 
 struct RedbBase {
@@ -124,38 +215,15 @@ struct RedbBase {
 }
 
 impl RedbBase {
-    /// Checks the format and moves the version on, durably.
-    fn start(&self) -> Result<Version, Error> {
-        if let Some(format) = self.format()?
-            && format != FORMAT_KNOWN
-        {
-            let source =
-                format!("format {format} is not known, {FORMAT_KNOWN} is: use a newer build");
-            return Err(Error::Failed { store: self.store.clone(), source: source.into() });
-        }
-        let mut version = Version(0);
+    /// Moves the version on, durably.
+    fn start(&self, version: Version) -> Result<(), Error> {
         self.write(|transaction| {
             transaction.open_table(PAIRS)?;
             let mut table = transaction.open_table(STORE)?;
-            let last = table.get(VERSION)?.map_or(0, |version| version.value());
-            version = Version(last + VERSIONS_SKIPPED);
             table.insert(FORMAT, FORMAT_KNOWN)?;
             table.insert(VERSION, version.0)?;
             Ok(())
-        })?;
-        Ok(version)
-    }
-
-    /// The format of a store that is not new.
-    fn format(&self) -> Result<Option<u64>, Error> {
-        let read = || -> Result<Option<u64>, redb::Error> {
-            match self.database.begin_read()?.open_table(STORE) {
-                Ok(table) => Ok(table.get(FORMAT)?.map(|format| format.value())),
-                Err(TableError::TableDoesNotExist(_)) => Ok(None),
-                Err(error) => Err(error.into()),
-            }
-        };
-        read().map_err(|error| redb_error(&self.store, error))
+        })
     }
 
     /// Runs `fill` in a transaction and makes it durable.
@@ -186,25 +254,54 @@ impl RedbBase {
 
 type Pairs = redb::ReadOnlyTable<&'static [u8], &'static [u8]>;
 
+fn get(pairs: &Pairs, keys: &[&Key]) -> Result<Vec<Option<Value>>, redb::Error> {
+    let get = |key: &&Key| Ok(pairs.get(key.as_slice())?.map(|value| value.value().to_vec()));
+    keys.iter().map(get).collect()
+}
+
+fn scan(pairs: &Pairs, range: &Range, limit: usize) -> Result<Vec<(Key, Value)>, redb::Error> {
+    // An empty range is no error for callers.
+    let end = (&range.end).max(&range.start);
+    let found = pairs.range::<&[u8]>(range.start.as_slice()..end.as_slice())?;
+    if range.is_reverse {
+        found.rev().take(limit).map(copy_pair).collect()
+    } else {
+        found.take(limit).map(copy_pair).collect()
+    }
+}
+
+/// A table as it was: redb keeps its pages for as long as this is there.
+struct RedbSnapshot {
+    pairs: Pairs,
+    version: Version,
+    store: String,
+}
+
+#[async_trait::async_trait]
+impl Snapshot for RedbSnapshot {
+    fn version(&self) -> Version {
+        self.version
+    }
+
+    async fn read(&mut self, keys: &[Key]) -> Result<Vec<Option<Value>>, Error> {
+        let keys: Vec<&Key> = keys.iter().collect();
+        get(&self.pairs, &keys).map_err(|error| redb_error(&self.store, error))
+    }
+
+    async fn scan(&mut self, range: Range, limit: usize) -> Result<Vec<(Key, Value)>, Error> {
+        scan(&self.pairs, &range, limit).map_err(|error| redb_error(&self.store, error))
+    }
+}
+
 impl Base for RedbBase {
     const IS_IMMEDIATE: bool = false;
 
     fn get(&self, keys: &[&Key]) -> Result<Vec<Option<Value>>, Error> {
-        self.read(|pairs| {
-            let get = |key: &&Key| Ok(pairs.get(key.as_slice())?.map(|v| v.value().to_vec()));
-            keys.iter().map(get).collect()
-        })
+        self.read(|pairs| get(pairs, keys))
     }
 
     fn scan(&self, range: &Range, limit: usize) -> Result<Vec<(Key, Value)>, Error> {
-        self.read(|pairs| {
-            let found = pairs.range::<&[u8]>(range.start.as_slice()..range.end.as_slice())?;
-            if range.is_reverse {
-                found.rev().take(limit).map(copy_pair).collect()
-            } else {
-                found.take(limit).map(copy_pair).collect()
-            }
-        })
+        self.read(|pairs| scan(pairs, range, limit))
     }
 
     fn apply(&self, batch: &Batch) -> Result<(), Error> {
@@ -219,6 +316,17 @@ impl Base for RedbBase {
             transaction.open_table(STORE)?.insert(VERSION, batch.version.0)?;
             Ok(())
         })
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn Snapshot>, Error> {
+        let open = || -> Result<_, redb::Error> {
+            let transaction = self.database.begin_read()?;
+            let pairs = transaction.open_table(PAIRS)?;
+            let version = transaction.open_table(STORE)?.get(VERSION)?.map_or(0, |v| v.value());
+            Ok((pairs, Version(version)))
+        };
+        let (pairs, version) = open().map_err(|error| redb_error(&self.store, error))?;
+        Ok(Box::new(RedbSnapshot { pairs, version, store: self.store.clone() }))
     }
 }
 

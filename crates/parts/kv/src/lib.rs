@@ -11,6 +11,9 @@
 //! * [`EmbeddedStore`]: redb in one file.
 //! * [`conformance`]: what every engine must do, as one suite.
 //!
+//! Beside transactions there are [`Snapshot`]s, for reading all of a store while others write, and a
+//! [`Journal`], which sees every group of commits before it is durable.
+//!
 //! Knows nothing of files, and nothing of what keys mean.
 //!
 //! Invariants: a transaction sees its own writes; what it read was one state at one version, and
@@ -23,9 +26,11 @@ mod memory;
 #[cfg(test)]
 mod model;
 mod overlay;
+mod snapshot;
 
-pub use embedded::EmbeddedStore;
+pub use embedded::{EmbeddedStore, Opening};
 pub use memory::MemoryStore;
+pub use overlay::{Batch, Writes};
 
 use std::future::Future;
 use std::pin::Pin;
@@ -45,6 +50,17 @@ pub trait Store: Send + Sync {
     /// Begins a transaction on the newest committed state (which may still be on its way to the
     /// disk: a transaction that read it commits after it).
     async fn begin(&self) -> Result<Box<dyn Transaction>, Error>;
+
+    /// One durable state of the whole store, for long reads: it conflicts with nobody and holds
+    /// nobody up.
+    async fn snapshot(&self) -> Result<Box<dyn Snapshot>, Error> {
+        snapshot::of_transaction(self).await
+    }
+
+    /// Versions from now on are above `version`: for a store that is filled with another's pairs.
+    async fn advance(&self, version: Version) -> Result<(), Error> {
+        snapshot::check_advanced(self, version).await
+    }
 
     /// For messages: `embedded /srv/tieline/mdt0000.redb`.
     fn describe(&self) -> String;
@@ -73,6 +89,30 @@ pub trait Transaction: Send {
     /// Between the two, other transactions already see the effects. Dropping the future does not
     /// undo them.
     async fn commit(self: Box<Self>) -> Result<Committed, Error>;
+}
+
+/// One state of a store, whatever is committed meanwhile.
+#[async_trait::async_trait]
+pub trait Snapshot: Send {
+    /// Everything up to this commit is in it, and nothing later.
+    fn version(&self) -> Version;
+
+    /// As [`Transaction::read`].
+    async fn read(&mut self, keys: &[Key]) -> Result<Vec<Option<Value>>, Error>;
+
+    /// As [`Transaction::scan`].
+    async fn scan(&mut self, range: Range, limit: usize) -> Result<Vec<(Key, Value)>, Error>;
+}
+
+/// Keeps what is committed a second time, elsewhere. Calls block.
+pub trait Journal: Send {
+    /// The store is opened: it holds everything up to `durable`, and nothing later (what the
+    /// journal has beyond that never happened); commits go on after `version`.
+    fn start(&mut self, durable: Version, version: Version) -> std::io::Result<()>;
+
+    /// Keeps a group of commits that follows the one before it. The engine makes it durable
+    /// afterwards; after an error it does not, and the store ends.
+    fn append(&mut self, batch: &Batch) -> std::io::Result<()>;
 }
 
 /// A decided commit.
@@ -114,6 +154,11 @@ pub enum Error {
     Full { store: String },
     #[error("store {store} is in use by another server")]
     InUse { store: String },
+    /// Nothing was written to it.
+    #[error("store {store} is not opened")]
+    Refused { store: String, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error("store {store} could not keep its change log")]
+    Journal { store: String, source: std::io::Error },
     /// Nothing is known of what was last committed: the server must stop, and start again from the
     /// store.
     #[error("store {store} failed")]
@@ -129,7 +174,10 @@ impl Error {
             Self::Conflict => ErrorKind::Conflict,
             Self::Full { .. } => ErrorKind::NoSpace,
             Self::InUse { .. } => ErrorKind::Busy,
-            Self::Failed { .. } | Self::Ended { .. } => ErrorKind::StorageFault,
+            Self::Refused { .. }
+            | Self::Journal { .. }
+            | Self::Failed { .. }
+            | Self::Ended { .. } => ErrorKind::StorageFault,
         }
     }
 }

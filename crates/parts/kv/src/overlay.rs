@@ -32,7 +32,7 @@ mod state;
 mod tests;
 mod transaction;
 
-use crate::{Committed, Durable, Error, Key, Range, Transaction, Value};
+use crate::{Committed, Durable, Error, Journal, Key, Range, Snapshot, Transaction, Value};
 use state::State;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -64,6 +64,9 @@ pub trait Base: Send + Sync + 'static {
 
     /// Writes all of it, durably, or nothing. After an error the base is not used again.
     fn apply(&self, batch: &Batch) -> Result<(), Error>;
+
+    /// What it holds now, for as long as somebody reads it.
+    fn snapshot(&self) -> Result<Box<dyn Snapshot>, Error>;
 }
 
 /// Bounds of what is held in memory.
@@ -101,8 +104,8 @@ pub struct Overlay<B> {
     state: Mutex<State>,
     /// Tells the engine's thread that something is pending, or that the store is closing.
     work: Condvar,
-    /// Groups reach the base in the order of their versions.
-    flushing: Mutex<()>,
+    /// Groups reach the journal, then the base, in the order of their versions.
+    flushing: Mutex<Option<Box<dyn Journal>>>,
     /// Bytes that may still become pending; closed when the store ends.
     room: Arc<Semaphore>,
 }
@@ -110,19 +113,45 @@ pub struct Overlay<B> {
 impl<B: Base> Overlay<B> {
     /// Goes on after `version`, which is durable in the base.
     pub fn new(base: B, store: String, version: Version, limits: Limits) -> Arc<Self> {
+        Self::with_journal(base, store, version, limits, None)
+    }
+
+    /// The same, with a journal that was started.
+    pub fn with_journal(
+        base: B,
+        store: String,
+        version: Version,
+        limits: Limits,
+        journal: Option<Box<dyn Journal>>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             base,
             store,
             limits,
             state: Mutex::new(State::new(version)),
             work: Condvar::new(),
-            flushing: Mutex::new(()),
+            flushing: Mutex::new(journal),
             room: Arc::new(Semaphore::new(limits.pending_bytes as usize)),
         })
     }
 
     pub fn store(&self) -> &str {
         &self.store
+    }
+
+    pub fn snapshot(&self) -> Result<Box<dyn Snapshot>, Error> {
+        self.lock().check_alive(&self.store)?;
+        self.base.snapshot()
+    }
+
+    /// Versions from now on are above `version`. It is durable with the next commit.
+    pub fn advance(&self, version: Version) -> Result<(), Error> {
+        // Nothing is on its way to the base while versions jump.
+        let _turn = self.flushing.lock().expect("a flush panicked");
+        let mut state = self.lock();
+        state.check_alive(&self.store)?;
+        state.advance(version);
+        Ok(())
     }
 
     pub fn begin(self: &Arc<Self>) -> Result<Box<dyn Transaction>, Error> {
@@ -136,7 +165,7 @@ impl<B: Base> Overlay<B> {
 
     /// Writes what is pending, as one group. Says whether the store goes on.
     pub fn flush(&self) -> bool {
-        let _turn = self.flushing.lock().expect("a flush panicked");
+        let mut journal = self.flushing.lock().expect("a flush panicked");
         let (batch, group) = {
             let mut state = self.lock();
             if state.check_alive(&self.store).is_err() {
@@ -148,7 +177,13 @@ impl<B: Base> Overlay<B> {
             return true;
         }
         // A panicking engine must not leave anybody waiting.
-        let result = catch_unwind(AssertUnwindSafe(|| self.base.apply(&batch)));
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            if let Some(journal) = &mut *journal {
+                let failed = |source| Error::Journal { store: self.store.clone(), source };
+                journal.append(&batch).map_err(failed)?;
+            }
+            self.base.apply(&batch)
+        }));
         match result.unwrap_or_else(|_| Err(self.panicked())) {
             Ok(()) => {
                 METRICS.commit_groups.inc();

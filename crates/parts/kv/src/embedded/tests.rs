@@ -90,9 +90,91 @@ async fn another_format_is_refused() {
     transaction.open_table(STORE).unwrap().insert(FORMAT, FORMAT_KNOWN + 1).unwrap();
     transaction.commit().unwrap();
     drop(database);
+    let bytes = std::fs::read(directory.path().join("store.redb")).unwrap();
     let error = open(&directory).err().unwrap();
+    assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+    let after = std::fs::read(directory.path().join("store.redb")).unwrap();
+    assert!(bytes == after, "it was touched");
     let reason = std::error::Error::source(&error).unwrap().to_string();
     assert!(reason.contains("use a newer build"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_store_is_judged_before_it_is_touched() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.redb");
+    put(&open(&directory).unwrap(), b"a").await;
+    let bytes = std::fs::read(&path).unwrap();
+    let judge = |verdict: Result<(), &'static str>| {
+        let check: Check = Box::new(move |value| {
+            assert_eq!(value.as_deref(), Some(&b"value"[..]));
+            verdict.map_err(Into::into)
+        });
+        let check = Some((b"a".to_vec(), check));
+        EmbeddedStore::open_with(&path, Opening { cache: CACHE, check, journal: None })
+    };
+    assert!(matches!(judge(Err("not this one")), Err(Error::Refused { .. })));
+    assert!(std::fs::read(&path).unwrap() == bytes, "it was touched");
+    assert!(judge(Ok(())).is_ok());
+}
+
+/// What a journal was told, for a test to look at.
+#[derive(Clone, Default)]
+struct Heard(Arc<std::sync::Mutex<Vec<(Version, Version, usize)>>>, bool);
+
+impl Journal for Heard {
+    fn start(&mut self, durable: Version, version: Version) -> io::Result<()> {
+        self.0.lock().unwrap().push((durable, version, 0));
+        Ok(())
+    }
+
+    fn append(&mut self, batch: &Batch) -> io::Result<()> {
+        if self.1 {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.0.lock().unwrap().push((batch.version, batch.version, batch.writes.len()));
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_journal_hears_of_everything_in_order() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.redb");
+    let heard = Heard::default();
+    let open = |heard: &Heard| {
+        let journal = Some(Box::new(heard.clone()) as Box<dyn Journal>);
+        EmbeddedStore::open_with(&path, Opening { journal, ..Opening::default() }).unwrap()
+    };
+    let store = open(&heard);
+    let first = put(&store, b"a").await;
+    let second = put(&store, b"b").await;
+    drop(store);
+    drop(open(&heard));
+    let heard = heard.0.lock().unwrap().clone();
+    let base = Version(VERSIONS_SKIPPED);
+    let again = Version(second.0 + VERSIONS_SKIPPED);
+    let expected =
+        [(Version(0), base, 0), (first, first, 1), (second, second, 1), (second, again, 0)];
+    assert_eq!(heard, expected);
+}
+
+#[tokio::test]
+async fn a_journal_that_fails_ends_the_store_before_it_is_ahead() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.redb");
+    let journal = Some(Box::new(Heard(Arc::default(), true)) as Box<dyn Journal>);
+    let opening = Opening { journal, ..Opening::default() };
+    let store = EmbeddedStore::open_with(&path, opening).unwrap();
+    let mut transaction = store.begin().await.unwrap();
+    transaction.put(b"a".to_vec(), b"value".to_vec());
+    let durable = transaction.commit().await.unwrap().durable;
+    assert!(matches!(durable.await, Err(Error::Failed { .. })));
+    assert!(matches!(store.begin().await, Err(Error::Ended { .. })));
+    drop(store);
+    let store = open(&directory).unwrap();
+    let values = store.begin().await.unwrap().read(&[b"a".to_vec()]).await.unwrap();
+    assert_eq!(values, [None]);
 }
 
 #[tokio::test]

@@ -140,6 +140,17 @@ impl State {
         (version, self.wait_for(version))
     }
 
+    /// Commits go on after `version`, if they were not there yet.
+    pub fn advance(&mut self, version: Version) {
+        if version > self.version {
+            // What was pending at the old version is flushed under the new one.
+            self.version = version;
+            if self.is_idle() {
+                self.flushed = version;
+            }
+        }
+    }
+
     pub fn wait_for(&mut self, version: Version) -> Waiting {
         let (sender, waiting) = oneshot::channel();
         if version <= self.flushed {

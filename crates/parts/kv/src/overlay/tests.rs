@@ -74,6 +74,10 @@ impl Base for TestBase {
         }
         Ok(())
     }
+
+    fn snapshot(&self) -> Result<Box<dyn Snapshot>, Error> {
+        Err(Error::Failed { store: "test".to_owned(), source: "no test asks for it".into() })
+    }
 }
 
 type TestOverlay = Arc<Overlay<TestBase>>;
