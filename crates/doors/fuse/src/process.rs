@@ -65,9 +65,14 @@ pub fn is_leaving(thread: u32) -> bool {
 }
 
 /// Was it killed for certain, also if it is in the midst of its exit? No if it cannot be seen.
+///
+/// `stat` of a thread in execve(2) is not there before that ends (Linux 6.18), and it may be the
+/// close of a file at execve that asks: so `stat` is read only of threads that are exiting.
 pub fn is_killed(thread: u32) -> bool {
-    let is_killed_yet = status(thread).is_some_and(|text| status_is_killed(&text));
-    is_killed_yet || file(thread, "stat").is_some_and(|text| stat_is_killed(&text))
+    let Some(text) = status(thread) else { return false };
+    status_is_killed(&text)
+        || (status_is_exiting(&text)
+            && file(thread, "stat").is_some_and(|text| stat_is_killed(&text)))
 }
 
 fn status(thread: u32) -> Option<String> {
@@ -104,6 +109,11 @@ fn of(signals: &[i32]) -> u64 {
 fn status_is_killed(text: &str) -> bool {
     let pending = status_mask(text, "SigPnd") | status_mask(text, "ShdPnd");
     pending & of(&[libc::SIGKILL]) != 0
+}
+
+/// A thread gives up its table of files before it closes them.
+fn status_is_exiting(text: &str) -> bool {
+    status_field(text, "FDSize") == Some("0")
 }
 
 /// The ninth field of `stat` holds the task's flags; the second, in parentheses, may hold anything.
@@ -179,6 +189,8 @@ mod tests {
         assert!(!stat_is_killed("7 (a) D 1 2 3 4 5 4194564 0 0"), "0x400104: a normal exit");
         assert!(!stat_is_killed("7"));
         assert!(!is_killed(std::process::id()) && !is_killed(0));
+        assert!(status_is_exiting("Name:\tcp\nFDSize:\t0\nGroups:\t4\n"));
+        assert!(!status_is_exiting("FDSize:\t64\n"));
     }
 
     #[test]

@@ -90,6 +90,23 @@ fn a_writer_that_crashed_does_not_wait_for_its_last_close() {
     killed_with_an_open_file(rustix::process::Signal::QUIT);
 }
 
+/// Files that a program does not pass on are closed in the midst of its execve(2). What /proc says
+/// of it then may not be there before the close was answered.
+#[test]
+fn a_close_at_exec_holds_nobody_else_up() {
+    let on = Mounted::with(Memory::new(1), |options| options.threads = 1);
+    on.fs.put_elsewhere("a", b"x");
+    let path = on.path("a");
+    let open = File::options().write(true).open(&path).unwrap();
+    on.fs.freeze("flush");
+    let starter = std::thread::spawn(|| Command::new("true").status());
+    on.fs.wait_until_waiting(1);
+    assert_eq!(fs::metadata(&path).unwrap().len(), 1);
+    on.fs.thaw();
+    assert!(starter.join().unwrap().unwrap().success());
+    drop(open);
+}
+
 #[test]
 fn a_timer_s_signal_does_not_fail_a_call() {
     static HANDLED: AtomicBool = AtomicBool::new(false);
