@@ -78,6 +78,15 @@ impl Location {
         }
     }
 
+    /// The file system that a word names: by a path below it, or by its own name.
+    pub fn find_word(word: &OsStr) -> Result<Self, Usage> {
+        let fs = word.to_str().and_then(|word| word.parse::<FsName>().ok());
+        match fs {
+            Some(fs) if !Path::new(word).exists() => Self::find_fs(None, Some(&fs)),
+            _ => Self::find(word),
+        }
+    }
+
     fn from_url(text: &str) -> Result<Self, Usage> {
         let source = Source::from_url(text)?;
         Ok(Self {

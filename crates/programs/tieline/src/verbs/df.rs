@@ -45,7 +45,10 @@ fn show_space(
     with_pools: bool,
 ) -> anyhow::Result<()> {
     crate::verbs::log_start();
-    let location = Location::find_fs(typed.as_deref(), None)?;
+    let location = match typed {
+        Some(word) => Location::find_word(&word)?,
+        None => Location::find_fs(None, None)?,
+    };
     shell::run(&location, |shell| async move {
         let rows = rows(&shell).await?;
         let map = shell.files.map();

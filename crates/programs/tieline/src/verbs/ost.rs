@@ -19,6 +19,9 @@ pub enum Ost {
         /// Path below the file system, or tieline://HOST[:PORT]/FS
         #[arg(long)]
         fs: Option<OsString>,
+        /// FS, or a path below it
+        #[arg(conflicts_with = "fs")]
+        name: Option<OsString>,
     },
     /// Let new chunks go to OSTs again
     Activate(Change),
@@ -38,7 +41,7 @@ pub struct Change {
 
 pub fn run(verb: Ost) -> anyhow::Result<()> {
     match verb {
-        Ost::List { json, fs } => df::list(fs, json),
+        Ost::List { json, fs, name } => df::list(name.or(fs), json),
         Ost::Activate(change) => edit(change, MapEdit::OstActivate),
         Ost::Deactivate(change) => edit(change, MapEdit::OstDeactivate),
     }
