@@ -151,6 +151,9 @@ impl State {
             attributes.size = attributes.size.max(self.overlay.end());
             attributes.mtime = self.mtime.unwrap_or(attributes.mtime);
             attributes.ctime = attributes.ctime.max(attributes.mtime);
+            if self.clears_setid {
+                attributes.mode = attributes.mode.without_setid();
+            }
         }
     }
 }

@@ -131,8 +131,8 @@ pub trait FileSystem: Send + Sync {
     async fn copy_range(&self, from: CopyEnd, to: CopyEnd, length: u64) -> Result<u64>;
 
     async fn open_directory(&self, caller: &Caller, id: FileId) -> Result<HandleId>;
-    /// Entries from position `from` (0 at first, then the last entry's `next`) in a listing frozen
-    /// at its beginning: reading from 0 again lists anew. Without `.` and `..`.
+    /// Entries after position `from`: 0 at first, then any entry's `next`, which stays good while
+    /// names come and go. Reading from 0 again lists anew. Without `.` and `..`; none at the end.
     async fn read_directory(
         &self,
         handle: HandleId,

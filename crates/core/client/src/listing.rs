@@ -1,34 +1,49 @@
-//! Directories as they are listed: a snapshot per handle, fetched page by page, or taken whole from
-//! the cache.
+//! Directories as they are listed: page by page in the order of the names, from the cache where all
+//! names are known under a lease, else from the MDS.
 //!
-//! Positions are counted from 1 by entry: reading from position 0 lists anew. When every page came
-//! under one lease, the cache learns that it knows all names.
+//! A handle holds one page whole. Of those before it holds only which position each name got
+//! ([`places`]), so that a directory of a million entries takes 12 bytes of each.
 //!
-//! Invariant: an entry's position never changes while the handle is open and not begun anew.
+//! When every page came from the MDS under one lease, the cache learns that it knows all names.
+//!
+//! Invariants: a position means the same name until the listing is begun anew, at position 0; a
+//! name that was there all the time is listed once, whatever comes and goes around it, also from a
+//! position whose own name is gone.
 
 use crate::cache::Under;
 use crate::volume::Shared;
 use crate::{Belief, Error, HandleId, Known, Listed, Result, access};
+use places::{Places, Resume};
 use std::sync::Arc;
 use tieline_types::{Caller, ErrorKind, FileId, FileKind, Name};
 use tieline_wire::meta::{DirectoryEntry, ReadDirectory};
 
-/// Entries that one page is asked for.
-const PAGE: u32 = 1000;
+mod places;
+
+/// Entries of the first page: what most directories have, or programs look at.
+const PAGE_FIRST: u32 = 1000;
+/// Entries of further pages: what an MDS gives at most.
+const PAGE: u32 = 4096;
 
 /// An open directory.
 pub(crate) struct Listing {
     id: FileId,
     caller: Caller,
-    snapshot: tokio::sync::Mutex<Snapshot>,
+    cursor: tokio::sync::Mutex<Cursor>,
 }
 
+/// Where a handle is in its directory.
 #[derive(Default)]
-struct Snapshot {
+struct Cursor {
+    places: Places,
+    /// Which page of `places` is at hand. `None`: nothing was read since the beginning.
+    page: Option<usize>,
     entries: Vec<Entry>,
+    /// The page at hand is the last.
     is_end: bool,
     is_plus: bool,
-    /// Generation of the lease that all pages so far came under; `None`: there was no such lease.
+    /// Generation of the lease that all pages so far came under; `None`: there was no such lease,
+    /// or not all came from the MDS.
     generation: Option<u64>,
 }
 
@@ -39,6 +54,13 @@ struct Entry {
     kind: FileKind,
     entry: Belief,
     known: Option<Known>,
+    place: u32,
+}
+
+/// Entries in order, and whether they are the last.
+struct Page {
+    entries: Vec<Entry>,
+    is_end: bool,
 }
 
 impl Shared {
@@ -51,11 +73,11 @@ impl Shared {
         if !known.attributes.is_directory() {
             return Err(Error::local(ErrorKind::NotDirectory, format!("file {id}")));
         }
-        let listing = Listing { id, caller: caller.clone(), snapshot: Default::default() };
+        let listing = Listing { id, caller: caller.clone(), cursor: Default::default() };
         if !self.cache.lock().allows(caller, id, access::READ) {
             // The MDS decides, and its answer is the first page.
-            let mut snapshot = listing.snapshot.lock().await;
-            self.page(&listing, &mut snapshot, false).await?;
+            let mut cursor = listing.cursor.lock().await;
+            self.turn(&listing, &mut cursor, false).await?;
         }
         Ok(self.handles.add_directory(listing))
     }
@@ -68,69 +90,179 @@ impl Shared {
         is_plus: bool,
     ) -> Result<Vec<Listed>> {
         let listing = self.handles.directory(handle)?;
-        let mut snapshot = listing.snapshot.lock().await;
-        let is_first_look = snapshot.entries.is_empty() && !snapshot.is_end;
-        if from == 0 && (is_first_look || self.is_overtaken(&listing, &snapshot, is_plus)) {
-            *snapshot = Snapshot::default();
-            self.take_cached(&listing, &mut snapshot, is_plus);
+        let mut cursor = listing.cursor.lock().await;
+        let cursor = &mut *cursor;
+        if from == 0 && self.is_overtaken(&listing, cursor, is_plus) {
+            *cursor = Cursor::default();
         }
-        let from = usize::try_from(from).unwrap_or(usize::MAX);
-        while snapshot.entries.len() < from.saturating_add(limit) && !snapshot.is_end {
-            self.page(&listing, &mut snapshot, is_plus).await?;
+        let mut index = match self.locate(&listing, cursor, from, is_plus).await? {
+            Some(index) => index,
+            None => return Ok(Vec::new()),
+        };
+        while index == cursor.entries.len() && !cursor.is_end {
+            self.turn(&listing, cursor, is_plus).await?;
+            index = 0;
         }
-        let shown = snapshot.entries.iter().enumerate().skip(from).take(limit);
-        Ok(shown.map(|(index, entry)| self.listed(entry, index as u64 + 1, is_plus)).collect())
+        let shown = cursor.entries.iter().skip(index).take(limit);
+        Ok(shown.map(|entry| self.listed(entry, is_plus)).collect())
     }
 
     /// Reading from 0 lists anew, except right after the open, which may have fetched the first
     /// page.
-    fn is_overtaken(&self, listing: &Listing, snapshot: &Snapshot, is_plus: bool) -> bool {
+    fn is_overtaken(&self, listing: &Listing, cursor: &Cursor, is_plus: bool) -> bool {
         let generation = self.cache.lock().units.generation(listing.id);
-        let is_good = snapshot.generation.is_some() && snapshot.generation == generation;
-        !is_good || snapshot.is_plus != is_plus || snapshot.is_end
+        let is_good = cursor.generation.is_some() && cursor.generation == generation;
+        !is_good || cursor.is_plus != is_plus || cursor.is_end || cursor.page != Some(0)
     }
 
-    /// Takes the listing from the cache if all of it is there.
-    fn take_cached(&self, listing: &Listing, snapshot: &mut Snapshot, is_plus: bool) {
+    /// Brings the page that follows position `from` on to hand; says where in it to go on. `None`:
+    /// there is no such position.
+    async fn locate(
+        self: &Arc<Self>,
+        listing: &Listing,
+        cursor: &mut Cursor,
+        from: u64,
+        is_plus: bool,
+    ) -> Result<Option<usize>> {
+        if from == 0 {
+            if cursor.page != Some(0) {
+                self.turn(listing, cursor, is_plus).await?;
+            }
+            return Ok(Some(0));
+        }
+        if let Some(index) = cursor.after(from) {
+            return Ok(Some(index));
+        }
+        // Of a handle before a restart of this program: names are counted anew.
+        while cursor.places.find(from).is_none() && !cursor.is_end {
+            self.turn(listing, cursor, is_plus).await?;
+        }
+        let Some(resume) = cursor.places.find(from) else { return Ok(None) };
+        if cursor.page != Some(resume.page) {
+            self.bring(listing, cursor, resume.page, is_plus).await?;
+        }
+        Ok(Some(cursor.resume(&resume)))
+    }
+
+    /// Turns to the next page.
+    async fn turn(
+        self: &Arc<Self>,
+        listing: &Listing,
+        cursor: &mut Cursor,
+        is_plus: bool,
+    ) -> Result<()> {
+        let next = cursor.page.map_or(0, |page| page + 1);
+        if next < cursor.places.pages() {
+            return self.bring(listing, cursor, next, is_plus).await;
+        }
+        let after = cursor.places.last().cloned();
+        let Page { mut entries, is_end } =
+            self.page(listing, cursor, after.as_ref(), is_plus).await?;
+        let last = entries.last().map(|entry| entry.name.clone());
+        let mut places = cursor.places.begin(last);
+        entries.iter_mut().for_each(|entry| entry.place = places.add(&entry.name));
+        (cursor.page, cursor.entries, cursor.is_end) = (Some(next), entries, is_end);
+        Ok(())
+    }
+
+    /// Brings a page to hand that was read before. It ends where it ended then, whatever has come
+    /// or gone.
+    async fn bring(
+        self: &Arc<Self>,
+        listing: &Listing,
+        cursor: &mut Cursor,
+        number: usize,
+        is_plus: bool,
+    ) -> Result<()> {
+        let bounds = cursor.places.bounds(number);
+        let is_last = number + 1 == cursor.places.pages();
+        let (mut after, mut found) = (bounds.after, Vec::new());
+        let is_end = loop {
+            let Page { entries, is_end } =
+                self.page(listing, cursor, after.as_ref(), is_plus).await?;
+            let is_beyond =
+                |entry: &Entry| bounds.until.as_ref().is_none_or(|until| entry.name > *until);
+            let has_more = entries.last().is_some_and(is_beyond);
+            after = entries.last().map(|entry| entry.name.clone()).or(after);
+            found.extend(entries.into_iter().filter(|entry| !is_beyond(entry)));
+            if is_end || has_more {
+                break is_end && !has_more;
+            }
+        };
+        // Lists under several leases are not known to be complete.
+        cursor.generation = None;
+        let mut places = cursor.places.renew(number);
+        found.iter_mut().for_each(|entry| entry.place = places.add(&entry.name));
+        places.finish();
+        (cursor.page, cursor.entries) = (Some(number), found);
+        cursor.is_end = is_last && is_end;
+        Ok(())
+    }
+
+    /// Entries after a name: from the cache if it knows all of them.
+    async fn page(
+        self: &Arc<Self>,
+        listing: &Listing,
+        cursor: &mut Cursor,
+        after: Option<&Name>,
+        is_plus: bool,
+    ) -> Result<Page> {
+        if after.is_none() {
+            cursor.is_plus = is_plus;
+        }
+        let limit = if after.is_none() { PAGE_FIRST } else { PAGE };
+        if let Some(page) = self.page_cached(listing, after, limit as usize) {
+            cursor.generation = None;
+            return Ok(page);
+        }
+        self.page_asked(
+            listing,
+            cursor,
+            after,
+            ReadDirectory { id: listing.id, after: after.cloned(), limit, is_plus },
+        )
+        .await
+    }
+
+    fn page_cached(&self, listing: &Listing, after: Option<&Name>, limit: usize) -> Option<Page> {
         let mut tables = self.cache.lock();
         if !tables.allows(&listing.caller, listing.id, access::READ) {
-            return;
+            return None;
         }
-        let Some(names) = tables.listing(listing.id) else { return };
+        // One more tells whether this is the end.
+        let mut names = tables.listing(listing.id, after, limit + 1)?;
+        let is_end = names.len() <= limit;
+        names.truncate(limit);
         let entry = tables.units.belief(listing.id);
         let mut entries = Vec::with_capacity(names.len());
         for (name, id) in names {
             // Kinds are known with the attributes, or with the names' own record.
-            let Some(kind) = tables.kind(id) else { return };
-            entries.push(Entry { name, id, kind, entry: entry.clone(), known: None });
+            let kind = tables.kind(id)?;
+            entries.push(Entry { name, id, kind, entry: entry.clone(), known: None, place: 0 });
         }
-        *snapshot = Snapshot { entries, is_end: true, is_plus, generation: None };
+        Some(Page { entries, is_end })
     }
 
-    /// Fetches the next page.
-    async fn page(
+    async fn page_asked(
         self: &Arc<Self>,
         listing: &Listing,
-        snapshot: &mut Snapshot,
-        is_plus: bool,
-    ) -> Result<()> {
+        cursor: &mut Cursor,
+        after: Option<&Name>,
+        message: ReadDirectory,
+    ) -> Result<Page> {
         let id = listing.id;
-        let after = snapshot.entries.last().map(|entry| entry.name.clone());
-        let is_first = after.is_none();
-        let message = ReadDirectory { id, after, limit: PAGE, is_plus };
         let told = self.servers.ask(&listing.caller, id, message).await?;
         let page = told.reply;
+        let mut entries = Vec::with_capacity(page.entries.len());
         {
             let mut tables = self.cache.lock();
             let reply = tables.admit(told.stamp, &page.lease);
-            let generation = tables.units.generation(id);
             let is_admitted = tables.units.admits(id, reply.stamp, reply.as_of);
-            let generation = generation.filter(|_| is_admitted);
-            if is_first {
-                snapshot.generation = generation;
-                snapshot.is_plus = is_plus;
-            } else if snapshot.generation != generation {
-                snapshot.generation = None;
+            let generation = tables.units.generation(id).filter(|_| is_admitted);
+            if after.is_none() {
+                cursor.generation = generation;
+            } else if cursor.generation != generation {
+                cursor.generation = None;
             }
             for DirectoryEntry { name, id: child, kind, attributes, target } in page.entries {
                 let entry = tables.learn_name(reply, id, &name, Some(child));
@@ -141,18 +273,17 @@ impl Shared {
                 let known = attributes.map(|attributes| {
                     tables.learn_attributes(reply, &page.lease, Under::Parent(id), attributes)
                 });
-                snapshot.entries.push(Entry { name, id: child, kind, entry, known });
+                entries.push(Entry { name, id: child, kind, entry, known, place: 0 });
             }
-            snapshot.is_end = page.is_end;
-            if let Some(generation) = snapshot.generation.filter(|_| page.is_end) {
+            if let Some(generation) = cursor.generation.filter(|_| page.is_end) {
                 tables.learn_complete(id, generation);
             }
         }
         self.shrink();
-        Ok(())
+        Ok(Page { entries, is_end: page.is_end })
     }
 
-    fn listed(&self, entry: &Entry, next: u64, is_plus: bool) -> Listed {
+    fn listed(&self, entry: &Entry, is_plus: bool) -> Listed {
         let known = if is_plus {
             // What was learned since is better than what the page said.
             let learned = self.cache.lock().attributes(entry.id);
@@ -170,7 +301,28 @@ impl Shared {
             kind: entry.kind,
             known,
             entry: entry.entry.clone(),
-            next,
+            next: u64::from(entry.place) + 1,
         }
+    }
+}
+
+impl Cursor {
+    /// Index of the entry after position `from`, if that one's own is at hand. Positions follow one
+    /// another mostly, so the guess is mostly right.
+    fn after(&self, from: u64) -> Option<usize> {
+        let is_it = |entry: &Entry| u64::from(entry.place) + 1 == from;
+        let first = self.entries.first()?;
+        let guess = from.saturating_sub(u64::from(first.place) + 1) as usize;
+        if self.entries.get(guess).is_some_and(is_it) {
+            return Some(guess + 1);
+        }
+        self.entries.iter().position(is_it).map(|index| index + 1)
+    }
+
+    /// Where to go on in the page at hand: after the nearest entry that is still there.
+    fn resume(&self, resume: &Resume) -> usize {
+        let is_before = |place: u32| resume.before.contains(&place);
+        let last = self.entries.iter().rposition(|entry| is_before(entry.place));
+        last.map_or(0, |index| index + 1)
     }
 }

@@ -70,12 +70,5 @@ pub fn check_removal(
     Ok(())
 }
 
-/// The mode after somebody without special rights wrote the file: no setuid, and no setgid where
-/// the group may execute.
-pub fn without_setid(mode: Mode) -> Mode {
-    let kept = mode.without(Mode::SETUID);
-    if kept.has(0o010) { kept.without(Mode::SETGID) } else { kept }
-}
-
 #[cfg(test)]
 mod tests;

@@ -5,6 +5,7 @@ use crate::abi::opcode::Opcode;
 use crate::session::Session;
 use bytes::Bytes;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tieline_client::FileSystem;
 use tieline_types::{Caller, FileId};
 
@@ -16,6 +17,8 @@ pub struct Call {
     pub body: Bytes,
     /// Groups that the request itself names.
     groups: Vec<u32>,
+    /// Its caller's other groups were read a while ago.
+    is_by_memory: AtomicBool,
 }
 
 impl Call {
@@ -26,7 +29,8 @@ impl Call {
         body: Bytes,
         groups: Vec<u32>,
     ) -> Self {
-        Self { session, header, opcode, body, groups }
+        let is_by_memory = AtomicBool::new(false);
+        Self { session, header, opcode, body, groups, is_by_memory }
     }
 
     pub fn fs(&self) -> &dyn FileSystem {
@@ -41,7 +45,26 @@ impl Call {
     /// On whose behalf. Not to be asked for reads ahead and writes from the page cache, which have
     /// no meaningful caller.
     pub fn caller(&self) -> Caller {
-        self.session.callers.caller(&self.header, &self.groups)
+        let groups = self.session.callers.groups(&self.header);
+        self.is_by_memory.store(groups.is_memory, Ordering::Relaxed);
+        groups.caller(&self.header, &self.groups)
+    }
+
+    /// The same, with the groups of now: for what depends on them in other ways than by being
+    /// denied.
+    pub fn caller_now(&self) -> Caller {
+        let groups = self.session.callers.groups_now(&self.header);
+        self.is_by_memory.store(false, Ordering::Relaxed);
+        groups.caller(&self.header, &self.groups)
+    }
+
+    /// It was denied. Is it worth another try, with groups that are read anew?
+    pub fn renews_groups(&self) -> bool {
+        let was_by_memory = self.is_by_memory.load(Ordering::Relaxed);
+        if was_by_memory {
+            self.session.callers.groups_now(&self.header);
+        }
+        was_by_memory
     }
 
     pub fn arguments(&self) -> Reader<'_> {

@@ -13,6 +13,13 @@ pub struct Refusal {
     pub cause: Option<tieline_client::Error>,
 }
 
+impl Refusal {
+    /// Is it about rights, which groups may give?
+    pub fn is_denial(&self) -> bool {
+        matches!(self.errno, Errno::ACCESS | Errno::PERM)
+    }
+}
+
 impl From<Errno> for Refusal {
     fn from(errno: Errno) -> Self {
         Self { errno, cause: None }

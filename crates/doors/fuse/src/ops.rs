@@ -21,7 +21,18 @@ use rustix::io::Errno;
 type Outcome = Result<Answer, Refusal>;
 
 pub async fn dispatch(call: Call) -> Outcome {
-    let call = &call;
+    let mut is_first = true;
+    loop {
+        let outcome = dispatch_once(&call).await;
+        let is_denied = outcome.as_ref().is_err_and(Refusal::is_denial);
+        if !is_first || !is_denied || !call.renews_groups() {
+            return outcome;
+        }
+        is_first = false;
+    }
+}
+
+async fn dispatch_once(call: &Call) -> Outcome {
     match call.opcode {
         Opcode::Lookup => names::lookup(call).await,
         Opcode::Mknod => names::mknod(call).await,

@@ -1,17 +1,19 @@
 //! What /proc tells of a calling thread: its groups, and whether it is on its way out.
 //!
 //! The kernel's requests name uid, gid and thread, not the supplementary groups. Those are read
-//! when they are needed and believed for a second. A caller in another PID namespace has number 0
-//! and no groups here.
+//! when they are needed and believed for a second, where being wrong is found out: a call that was
+//! denied is tried again with groups that were read anew, and whoever gave a group up is stopped by
+//! the kernel's own check. Where groups decide more than yes or no they are always read. A caller
+//! in another PID namespace has number 0 and no groups here.
 
 use crate::abi::incoming::Header;
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tieline_types::{Caller, Gid, Uid};
 use tokio::time::Instant;
 
-/// How long groups are believed. A process that changes them with its uid or gid is another key.
+/// How long groups are believed.
 const BELIEVED: Duration = Duration::from_secs(1);
 /// Callers remembered; all are forgotten when there are more.
 const CALLERS_MAX: usize = 256;
@@ -23,36 +25,59 @@ type Key = (u32, u32, u32);
 #[derive(Default)]
 pub struct Callers(Mutex<HashMap<Key, (Instant, Vec<Gid>)>>);
 
-impl Callers {
+/// The groups of a caller.
+pub struct Groups {
+    groups: Vec<Gid>,
+    /// They were read earlier.
+    pub is_memory: bool,
+}
+
+impl Groups {
     /// The caller of a request. `extra` groups are those that the request itself names.
-    pub fn caller(&self, header: &Header, extra: &[u32]) -> Caller {
-        let (uid, gid) = (Uid(header.uid), Gid(header.gid));
-        if header.uid == 0 {
-            return Caller { uid, gid, groups: Vec::new() };
-        }
-        let mut groups = self.groups((header.pid, header.uid, header.gid));
+    pub fn caller(mut self, header: &Header, extra: &[u32]) -> Caller {
         for &group in extra {
-            if !groups.contains(&Gid(group)) {
-                groups.push(Gid(group));
+            if !self.groups.contains(&Gid(group)) {
+                self.groups.push(Gid(group));
             }
         }
-        groups.truncate(Caller::GROUPS_MAX);
-        Caller { uid, gid, groups }
+        self.groups.truncate(Caller::GROUPS_MAX);
+        Caller { uid: Uid(header.uid), gid: Gid(header.gid), groups: self.groups }
+    }
+}
+
+impl Callers {
+    /// As read now.
+    pub fn groups_now(&self, header: &Header) -> Groups {
+        let groups = match header.uid {
+            // Root needs none.
+            0 => Vec::new(),
+            _ => self.read((header.pid, header.uid, header.gid)),
+        };
+        Groups { groups, is_memory: false }
     }
 
-    fn groups(&self, key: Key) -> Vec<Gid> {
-        let now = Instant::now();
-        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
-        if let Some((_, groups)) = seen.filter(|(at, _)| now.duration_since(*at) < BELIEVED) {
-            return groups;
+    /// As read now or within the last second.
+    pub fn groups(&self, header: &Header) -> Groups {
+        let key = (header.pid, header.uid, header.gid);
+        let seen = self.lock().get(&key).cloned();
+        match seen.filter(|(at, _)| at.elapsed() < BELIEVED) {
+            Some((_, groups)) => Groups { groups, is_memory: true },
+            None => self.groups_now(header),
         }
+    }
+
+    fn read(&self, key: Key) -> Vec<Gid> {
         let groups = status(key.0).map(|text| status_groups(&text)).unwrap_or_default();
-        let mut callers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut callers = self.lock();
         if callers.len() >= CALLERS_MAX {
             callers.clear();
         }
-        callers.insert(key, (now, groups.clone()));
+        callers.insert(key, (Instant::now(), groups.clone()));
         groups
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, (Instant, Vec<Gid>)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

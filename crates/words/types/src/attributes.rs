@@ -78,6 +78,14 @@ impl Mode {
     pub fn without(self, bits: u32) -> Self {
         Self::new(self.0 & !bits)
     }
+
+    /// After somebody without special rights wrote the file: no setuid, and no setgid where the
+    /// group may execute.
+    pub fn without_setid(self) -> Self {
+        const GROUP_EXECUTES: u32 = 0o010;
+        let kept = self.without(Self::SETUID);
+        if kept.has(GROUP_EXECUTES) { kept.without(Self::SETGID) } else { kept }
+    }
 }
 
 impl fmt::Debug for Mode {
@@ -145,5 +153,17 @@ pub struct Attributes {
 impl Attributes {
     pub fn is_directory(&self) -> bool {
         self.kind == FileKind::Directory
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writing_takes_privileges_away() {
+        assert_eq!(Mode::new(0o6755).without_setid(), Mode::new(0o755));
+        // Setgid without group execution marks mandatory locks.
+        assert_eq!(Mode::new(0o6745).without_setid(), Mode::new(0o2745));
     }
 }

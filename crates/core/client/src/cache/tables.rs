@@ -9,6 +9,7 @@ use super::units::{Stamp, Units};
 use crate::access::{self, SEARCH};
 use crate::{Belief, Known};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{Attributes, Caller, FileId, FileKind, Name, Version};
 use tieline_wire::meta::{LeaseGrant, Xattr};
@@ -300,16 +301,23 @@ impl Tables {
         }
     }
 
-    /// All names of a directory, if they are all known under a lease.
-    pub fn listing(&mut self, parent: FileId) -> Option<Vec<(Name, FileId)>> {
+    /// Names of a directory after one, at most `limit`, if they are all known under a lease.
+    pub fn listing(
+        &mut self,
+        parent: FileId,
+        after: Option<&Name>,
+        limit: usize,
+    ) -> Option<Vec<(Name, FileId)>> {
         let generation = self.units.generation(parent)?;
         let directory = self.directories.get(&parent)?;
         if !directory.is_complete || directory.generation != generation {
             return None;
         }
         self.units.touch(parent);
-        let real = directory.names.iter().filter_map(|(name, entry)| Some((name, entry.id?)));
-        Some(real.map(|(name, id)| (name.clone(), id)).collect())
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let rest = directory.names.range::<Name, _>((from, Bound::Unbounded));
+        let real = rest.filter_map(|(name, entry)| Some((name.clone(), entry.id?)));
+        Some(real.take(limit).collect())
     }
 
     /// A file's kind never changes.

@@ -240,9 +240,9 @@ async fn a_complete_listing_knows_what_is_not_there() {
     let generation = cache.lock().units.generation(parent).unwrap();
     cache.lock().learn_complete(parent, generation);
     assert_eq!(knows(&cache, parent, "b"), Some(None));
-    assert_eq!(cache.lock().listing(parent).unwrap(), [(name("a"), id(50))]);
+    assert_eq!(cache.lock().listing(parent, None, 9).unwrap(), [(name("a"), id(50))]);
     cache.recalled(&recall(parent, 10));
-    assert!(cache.lock().listing(parent).is_none());
+    assert!(cache.lock().listing(parent, None, 9).is_none());
 }
 
 #[tokio::test(start_paused = true)]

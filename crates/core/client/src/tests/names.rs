@@ -230,3 +230,54 @@ async fn checksums_and_layouts_are_attributes() {
     // Whole chunks were not read for it.
     assert_eq!(fake.count(Op::ReadObject), 0);
 }
+
+/// All names from a position on, one at a time.
+async fn names_from(volume: &Volume, handle: HandleId, mut from: u64) -> Vec<(String, u64)> {
+    let mut names = Vec::new();
+    loop {
+        let some = volume.read_directory(handle, from, 1, false).await.unwrap();
+        let Some(entry) = some.first() else { return names };
+        names.push((entry.name.to_string(), entry.next));
+        from = entry.next;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn positions_stay_while_names_come_and_go() {
+    let (fake, root) = (Fake::new(), Caller::root());
+    // The fake answers pages of three.
+    let all: Vec<_> = (10..30).map(|index| format!("n{index}")).collect();
+    for text in &all {
+        fake.lock().add(ROOT, &name(text), FileKind::Regular);
+    }
+    let volume = fake.mount();
+    let handle = volume.open_directory(&root, ROOT).await.unwrap();
+    let listed = names_from(&volume, handle, 0).await;
+    assert_eq!(listed.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>(), all);
+    // Under our feet: every third goes, some come between and behind.
+    fake.elsewhere(ROOT, &[], &[], |state| {
+        for text in all.iter().step_by(3) {
+            state.nodes.get_mut(&ROOT).unwrap().names.remove(&name(text)).unwrap();
+        }
+        for text in ["n10a", "n15a", "n15b", "n15c", "n15d", "n29a", "a"] {
+            state.add(ROOT, &name(text), FileKind::Regular);
+        }
+    })
+    .await;
+    let is_left = |index: &usize| !index.is_multiple_of(3);
+    for (begin, (_, next)) in listed.iter().enumerate().rev().step_by(2) {
+        let seen = names_from(&volume, handle, *next).await;
+        let left = (begin + 1..all.len()).filter(is_left).map(|index| all[index].clone());
+        let old: Vec<_> = seen.iter().map(|(name, _)| name.clone()).collect();
+        let old: Vec<_> = old.into_iter().filter(|name| all.contains(name)).collect();
+        assert_eq!(old, left.collect::<Vec<_>>(), "after {begin}");
+        for (name, next) in seen {
+            if let Some((_, before)) = listed.iter().find(|(other, _)| *other == name) {
+                assert_eq!(next, *before, "position of {name}");
+            }
+        }
+    }
+    let anew = names_from(&volume, handle, 0).await;
+    assert_eq!(anew.first().map(|(name, _)| name.as_str()), Some("a"));
+    assert_eq!(anew.len(), fake.lock().nodes[&ROOT].names.len());
+}

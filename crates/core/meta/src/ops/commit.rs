@@ -5,7 +5,6 @@
 use super::{EXTENTS_MAX, lease, open, set_attributes};
 use crate::chunks;
 use crate::error::{Error, Result};
-use crate::permission::without_setid;
 use crate::view::{View, unit_of};
 use tieline_types::{Content, Extent};
 use tieline_wire::meta::{AttributesReply, Commit};
@@ -30,7 +29,7 @@ pub async fn run(view: &mut View<'_>, request: &Commit) -> Result<AttributesRepl
     inode.ctime = view.scene.now;
     inode.version = view.next_version(&inode);
     if request.clears_setid {
-        inode.mode = without_setid(inode.mode);
+        inode.mode = inode.mode.without_setid();
     }
     view.put_inode(id, &inode);
     view.touch_file(id, &inode);

@@ -6,7 +6,7 @@
 use super::lease;
 use crate::chunks;
 use crate::error::{Error, Result};
-use crate::permission::{self, WRITE, without_setid};
+use crate::permission::{self, WRITE};
 use crate::view::{View, unit_of};
 use tieline_format::mdt::Inode;
 use tieline_types::{Extent, FileId, FileKind, Mode, SetTime, Time};
@@ -100,7 +100,7 @@ fn change_owner(request: &SetAttributes, inode: &mut Inode) {
     inode.uid = request.uid.unwrap_or(inode.uid);
     inode.gid = request.gid.unwrap_or(inode.gid);
     if inode.kind != FileKind::Directory {
-        inode.mode = without_setid(inode.mode);
+        inode.mode = inode.mode.without_setid();
     }
 }
 
@@ -145,7 +145,7 @@ async fn change_size(view: &mut View<'_>, id: FileId, inode: &mut Inode, size: u
     inode.version = view.next_version(inode);
     inode.mtime = view.scene.now;
     if !view.scene.caller.is_root() {
-        inode.mode = without_setid(inode.mode);
+        inode.mode = inode.mode.without_setid();
     }
     Ok(())
 }

@@ -60,9 +60,3 @@ fn a_sticky_directory_protects_names_from_others() {
     assert!(removal(Caller::root()).is_ok());
     assert!(matches!(removal(caller(11, 10, &[])), Err(Error::NotOwner { .. })));
 }
-
-#[test]
-fn setgid_without_group_execution_is_no_privilege() {
-    assert_eq!(without_setid(Mode::new(0o6755)), Mode::new(0o755));
-    assert_eq!(without_setid(Mode::new(0o6745)), Mode::new(0o2745));
-}

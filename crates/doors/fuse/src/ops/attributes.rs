@@ -26,7 +26,7 @@ pub async fn setattr(call: &Call) -> Outcome {
     let change = change_of(&arguments);
     let is_by_handle = arguments.valid & set::HANDLE != 0;
     let handle = is_by_handle.then_some(HandleId(arguments.handle));
-    let known = call.fs().set_attributes(&call.caller(), call.id(), handle, change).await?;
+    let known = call.fs().set_attributes(&call.caller_now(), call.id(), handle, change).await?;
     Ok(told(call, known))
 }
 

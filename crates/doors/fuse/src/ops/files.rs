@@ -44,7 +44,7 @@ pub async fn create(call: &Call) -> Outcome {
     };
     let is_append = new.access.append;
     let at = At { parent: call.id(), name: &name };
-    let (known, opened) = call.fs().create(&call.caller(), at, new).await?;
+    let (known, opened) = call.fs().create(&call.caller_now(), at, new).await?;
     if is_append {
         call.session.appenders.enter(opened.handle, known.attributes.id, call.caller());
     }

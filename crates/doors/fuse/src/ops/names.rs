@@ -78,7 +78,7 @@ pub async fn mknod(call: &Call) -> Outcome {
         device: arguments.device,
     };
     let at = At { parent: call.id(), name: &name };
-    Ok(made(call, call.fs().make_node(&call.caller(), at, node).await?))
+    Ok(made(call, call.fs().make_node(&call.caller_now(), at, node).await?))
 }
 
 pub async fn mkdir(call: &Call) -> Outcome {
