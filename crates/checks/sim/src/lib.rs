@@ -5,7 +5,8 @@
 //! * [`federation`]: the hosts of a two-site federation.
 //! * [`scenario`]: what happens in one run: clients' work, crashes, cuts; decided by the seed.
 //!
-//! Invariant: a seed decides everything. Every run can be played again; tests play it twice and compare traces.
+//! Invariant: a seed decides everything. Every run can be played again, in a process of its own; tests play it
+//! twice and compare what it left behind.
 
 pub mod federation;
 pub mod history;
