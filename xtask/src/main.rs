@@ -3,6 +3,7 @@
 //! `check` before every commit, `test` before every merge; the rest are parts of these two, or
 //! tools.
 
+mod bench;
 mod check;
 mod docs;
 mod fuzz;
@@ -59,6 +60,7 @@ enum Command {
     /// The laws of the house: arrows, sizes, words, locked documents
     Tidy,
     /// Benchmarks, in a release build
+    #[command(trailing_var_arg = true, allow_hyphen_values = true)]
     Bench { arguments: Vec<String> },
     /// The program itself, in a debug build
     #[command(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -87,10 +89,7 @@ fn run(command: Command) -> Result<()> {
         Command::Bless => test::bless(),
         Command::Docs { check } => docs::run(check),
         Command::Tidy => tidy::run(),
-        Command::Bench { arguments } => {
-            let head = ["run", "--release", "--package", "tieline-bench", "--"];
-            steps::cargo(&head, &arguments)
-        }
+        Command::Bench { arguments } => bench::run(&arguments),
         Command::Run { arguments } => {
             steps::cargo(&["run", "--package", "tieline", "--"], &arguments)
         }

@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde::Serialize;
 use std::fmt::Write;
 
-/// What a workload's numbers count. More is better.
+/// What a workload's numbers count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub enum Unit {
     /// 10^6 bytes in a second.
@@ -12,15 +12,42 @@ pub enum Unit {
     MegabytesPerSecond,
     #[serde(rename = "/s")]
     PerSecond,
+    #[serde(rename = "s")]
+    Seconds,
+    #[serde(rename = "ms")]
+    Milliseconds,
+    #[serde(rename = "MiB")]
+    Mebibytes,
+    /// Of one core.
+    #[serde(rename = "%")]
+    Percent,
 }
 
 impl Unit {
-    fn text(self) -> &'static str {
+    pub fn text(self) -> &'static str {
         match self {
             Self::MegabytesPerSecond => "MB/s",
             Self::PerSecond => "/s",
+            Self::Seconds => "s",
+            Self::Milliseconds => "ms",
+            Self::Mebibytes => "MiB",
+            Self::Percent => "%",
         }
     }
+
+    fn is_more_better(self) -> bool {
+        matches!(self, Self::MegabytesPerSecond | Self::PerSecond)
+    }
+}
+
+/// What the project wants to reach.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Goal {
+    /// At least this ratio to the first reference.
+    Ratio(f64),
+    /// At least this value, or at most where less is better.
+    Value(f64),
 }
 
 /// Several measurements of one thing.
@@ -46,6 +73,43 @@ pub struct Figure {
     pub unit: Unit,
     pub value: Samples,
     pub references: Vec<Reference>,
+    pub goal: Option<Goal>,
+}
+
+impl Figure {
+    /// One measurement that stands for itself.
+    pub fn single(name: impl Into<String>, unit: Unit, value: f64) -> Self {
+        let (value, references) = (Samples::of(vec![value]), Vec::new());
+        Self { name: name.into(), unit, value, references, goal: None }
+    }
+
+    pub fn with_goal(self, goal: Goal) -> Self {
+        Self { goal: Some(goal), ..self }
+    }
+
+    /// Its ratio to the first reference.
+    pub fn ratio(&self) -> Option<f64> {
+        self.references.first().map(|reference| reference.ratio)
+    }
+
+    /// Is the goal reached? `None`: it has none.
+    pub fn is_reached(&self) -> Option<bool> {
+        Some(match self.goal? {
+            Goal::Ratio(goal) => self.ratio()? >= goal,
+            Goal::Value(goal) if self.unit.is_more_better() => self.value.median >= goal,
+            Goal::Value(goal) => self.value.median <= goal,
+        })
+    }
+
+    fn goal_text(&self) -> String {
+        let goal = match self.goal {
+            None => return String::new(),
+            Some(Goal::Ratio(goal)) => number(goal),
+            Some(Goal::Value(goal)) => format!("{} {}", number(goal), self.unit.text()),
+        };
+        let is_reached = if self.is_reached() == Some(true) { "reached" } else { "missed" };
+        format!("{goal} {is_reached}")
+    }
 }
 
 /// A workload: runs once, and says how fast it was.
@@ -80,7 +144,7 @@ pub fn take_turns(
         Reference { name, value: Samples::of(samples), ratio: Samples::of(ratios).median }
     });
     let references = references.collect();
-    Ok(Figure { name: name.into(), unit, value: Samples::of(own), references })
+    Ok(Figure { name: name.into(), unit, value: Samples::of(own), references, goal: None })
 }
 
 impl Samples {
@@ -103,6 +167,7 @@ pub fn table(figures: &[Figure]) -> String {
         "workload".to_owned(),
         "median".to_owned(),
         "min .. max".to_owned(),
+        "goal".to_owned(),
         "ratio to".to_owned(),
     ]];
     for figure in figures {
@@ -117,25 +182,26 @@ pub fn table(figures: &[Figure]) -> String {
             figure.name.clone(),
             format!("{} {unit}", number(median)),
             format!("{} .. {}", number(min), number(max)),
+            figure.goal_text(),
             ratios.join(", "),
         ]);
     }
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: Vec<usize> = (0..3).map(|column| width(column).unwrap_or(0)).collect();
+    let widths: Vec<usize> = (0..4).map(|column| width(column).unwrap_or(0)).collect();
     let mut text = String::new();
-    for [name, median, spread, ratios] in &rows {
+    for [name, median, spread, goal, ratios] in &rows {
         // Writing to a string does not fail.
         let _ = writeln!(
             text,
-            "{name:<0$}  {median:>1$}  {spread:>2$}  {ratios}",
-            widths[0], widths[1], widths[2]
+            "{name:<0$}  {median:>1$}  {spread:>2$}  {goal:<3$}  {ratios}",
+            widths[0], widths[1], widths[2], widths[3]
         );
     }
     text
 }
 
 /// Three digits or so.
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     if value < 10.0 { format!("{value:.2}") } else { format!("{value:.0}") }
 }
 
@@ -159,6 +225,16 @@ mod tests {
         assert_eq!(figure.references[0].ratio, 0.5);
         let text = table(&[figure]);
         assert!(text.contains("0.50 of y (2.00)"), "{text}");
+    }
+
+    #[test]
+    fn goals_know_which_way_is_better() {
+        let slow = Figure::single("x", Unit::Milliseconds, 3.0);
+        assert_eq!(slow.is_reached(), None);
+        assert_eq!(slow.with_goal(Goal::Value(2.0)).is_reached(), Some(false));
+        let many = Figure::single("x", Unit::PerSecond, 3.0).with_goal(Goal::Value(2.0));
+        assert_eq!(many.is_reached(), Some(true));
+        assert!(table(&[many]).contains("2.00 /s reached"));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! help anybody.
 
 use crate::wire::megabytes_per_second;
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use rustix::fs::{Advice, fadvise};
 use std::fs::File;
 use std::io::{Read, Write};
@@ -13,20 +13,10 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 const CALL: usize = 1 << 20;
-const SMALL: usize = 1 << 10;
 
 /// A directory of this run's own, removed with everything in it.
 pub struct Playground {
     directory: tempfile::TempDir,
-}
-
-/// How fast small files were handled, per second.
-#[derive(Clone, Copy, Debug)]
-pub struct SmallFiles {
-    pub create: f64,
-    pub stat: f64,
-    pub open: f64,
-    pub unlink: f64,
 }
 
 impl Playground {
@@ -35,7 +25,11 @@ impl Playground {
         Ok(Self { directory })
     }
 
-    fn large(&self) -> PathBuf {
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub fn large(&self) -> PathBuf {
         self.directory.path().join("large")
     }
 
@@ -58,20 +52,10 @@ impl Playground {
     /// Reads the large file from start to end; MB/s. Cold: the kernel forgets it first (caches of
     /// others, such as a client's own, are theirs).
     pub fn read_large(&self, is_cold: bool) -> Result<f64> {
-        let mut file = File::open(self.large())?;
         if is_cold {
-            fadvise(&file, 0, None, Advice::DontNeed)?;
+            fadvise(File::open(self.large())?, 0, None, Advice::DontNeed)?;
         }
-        let mut buffer = vec![0; CALL];
-        let mut total = 0;
-        let start = Instant::now();
-        loop {
-            match file.read(&mut buffer)? {
-                0 => break,
-                length => total += length as u64,
-            }
-        }
-        Ok(megabytes_per_second(total, start))
+        read_file(&self.large())
     }
 
     /// Reads `count` pieces of `length` bytes at places of the large file that are the same in
@@ -82,40 +66,68 @@ impl Playground {
         fadvise(&file, 0, None, Advice::Random)?;
         let places = (file.metadata()?.len() / length as u64).max(1);
         let mut buffer = vec![0; length];
-        let mut state = seed;
         let start = Instant::now();
-        for _ in 0..count {
-            // Knuth's MMIX multiplier; the high bits are the random ones.
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            file.read_exact_at(&mut buffer, (state >> 33) % places * length as u64)?;
+        for place in random(seed).take(count) {
+            file.read_exact_at(&mut buffer, place % places * length as u64)?;
         }
         Ok(per_second(count, start))
     }
 
-    /// Creates, stats, opens and unlinks `count` files of 1 KiB in one directory.
-    pub fn small_files(&self, count: usize) -> Result<SmallFiles> {
-        let directory = self.directory.path().join("small");
-        std::fs::create_dir(&directory)?;
-        let paths: Vec<PathBuf> = (0..count).map(|at| directory.join(format!("{at:06}"))).collect();
-        let content = pattern(SMALL);
-        let create = each(&paths, |path| File::create_new(path)?.write_all(&content))?;
-        let stat = each(&paths, |path| path.metadata().map(drop))?;
-        let open = each(&paths, |path| File::open(path).map(drop))?;
-        let unlink = each(&paths, |path| std::fs::remove_file(path))?;
-        std::fs::remove_dir(&directory)?;
-        Ok(SmallFiles { create, stat, open, unlink })
+    /// The same places, written; writes per second, the `fsync` at the end included.
+    pub fn write_randomly(&self, length: usize, count: usize, seed: u64) -> Result<f64> {
+        let file = File::options().write(true).open(self.large())?;
+        let places = (file.metadata()?.len() / length as u64).max(1);
+        let piece = pattern(length);
+        let start = Instant::now();
+        for place in random(seed).take(count) {
+            file.write_all_at(&piece, place % places * length as u64)?;
+        }
+        file.sync_all()?;
+        drop(file);
+        Ok(per_second(count, start))
+    }
+
+    /// Several readers of the large file at once, from start to end; MB/s of all together.
+    pub fn read_large_together(&self, readers: usize) -> Result<f64> {
+        let start = Instant::now();
+        let total = std::thread::scope(|scope| -> Result<u64> {
+            let readers: Vec<_> =
+                (0..readers).map(|_| scope.spawn(|| read_whole(&self.large()))).collect();
+            readers.into_iter().map(|reader| reader.join().map_err(|_| anyhow!("panic"))?).sum()
+        })?;
+        Ok(megabytes_per_second(total, start))
     }
 }
 
-fn each(paths: &[PathBuf], act: impl Fn(&Path) -> std::io::Result<()>) -> Result<f64> {
+/// Reads a file from start to end; MB/s.
+pub fn read_file(path: &Path) -> Result<f64> {
     let start = Instant::now();
-    for path in paths {
-        act(path)?;
-    }
-    Ok(per_second(paths.len(), start))
+    let total = read_whole(path)?;
+    Ok(megabytes_per_second(total, start))
 }
 
-fn per_second(count: usize, start: Instant) -> f64 {
+fn read_whole(path: &Path) -> Result<u64> {
+    let mut file = File::open(path)?;
+    let mut buffer = vec![0; CALL];
+    let mut total = 0;
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(total),
+            length => total += length as u64,
+        }
+    }
+}
+
+/// Numbers without a pattern, the same for the same seed.
+fn random(seed: u64) -> impl Iterator<Item = u64> {
+    // Knuth's MMIX multiplier; the high bits are the random ones.
+    let step = |state: &u64| {
+        Some(state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407))
+    };
+    std::iter::successors(Some(seed), step).skip(1).map(|state| state >> 33)
+}
+
+pub(crate) fn per_second(count: usize, start: Instant) -> f64 {
     count as f64 / start.elapsed().as_secs_f64()
 }
 

@@ -4,72 +4,72 @@
 //! each workload runs in turns with what it is compared to (a plain file, raw TCP, the local file
 //! system), several times, and the ratio is the median of the ratios of the turns.
 //!
-//! * [`figure`]: takes turns, keeps the samples, prints them.
+//! * [`figure`]: takes turns, keeps the samples, prints them; [`plot`]: draws them.
 //! * [`store`]: the directory backend against plain files.
 //! * [`wire`]: raw loopback TCP, the ceiling of this machine's network.
-//! * [`files`]: reads, writes and small files, in any directory.
-//! * [`mount`]: the same in a mounted federation, against the local file system and raw TCP.
+//! * [`mount`]: a mounted federation against the local file system and raw TCP, with [`files`] (large
+//!   ones), [`small`] ones, two clients that share one ([`sharing`]), other people's [`programs`], and
+//!   what processes [`cost`].
 //!
 //! Nothing here asserts a speed: figures are for people, who know the machine.
 
+pub mod cost;
 pub mod figure;
 pub mod files;
 pub mod mount;
+pub mod plot;
+pub mod programs;
+pub mod sharing;
+pub mod small;
 pub mod store;
 pub mod wire;
 
 use std::path::PathBuf;
+use tieline_lab::{Federation, Plan};
 
 /// What to measure, and how much of it.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// This program, which is also its own workers.
+    pub program: PathBuf,
     /// A directory on the local file system, for references and for the store.
     pub local: PathBuf,
-    /// A directory in a mounted federation.
+    /// A directory in a mounted federation; else one is started.
     pub mount: Option<PathBuf>,
+    /// Names of parts; empty for all.
+    pub only: Vec<String>,
     /// Bytes of the large file.
     pub size: u64,
     /// Small files per turn.
     pub files: usize,
-    /// Random reads per turn.
+    /// Random reads, and writes, per turn.
     pub reads: usize,
     pub turns: usize,
 }
 
-/// Measures everything that `settings` allow.
-pub fn run(settings: &Settings) -> anyhow::Result<Vec<figure::Figure>> {
-    let mut figures = vec![wire::measure(settings)?];
-    figures.extend(store::measure(settings)?);
-    if let Some(mount) = &settings.mount {
-        figures.extend(mount::measure(settings, mount)?);
+impl Settings {
+    pub(crate) fn wants(&self, part: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| only == part)
     }
-    Ok(figures)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Every workload runs, in a directory that plays the mount, and leaves nothing behind.
-    #[test]
-    fn everything_is_measured_beside_its_references() {
-        let (local, mount) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let settings = Settings {
-            local: local.path().to_owned(),
-            mount: Some(mount.path().to_owned()),
-            size: 8 << 20,
-            files: 5,
-            reads: 10,
-            turns: 2,
-        };
-        let figures = run(&settings).unwrap();
-        assert!(figures.len() > 10);
-        for figure in &figures {
-            assert!(figure.value.median > 0.0, "{}", figure.name);
-            assert!(figure.references.iter().all(|reference| reference.ratio > 0.0));
-        }
-        for directory in [local, mount] {
-            assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+/// Measures everything that `settings` allow.
+pub fn run(settings: &Settings) -> anyhow::Result<Vec<figure::Figure>> {
+    let mut figures = Vec::new();
+    if settings.wants("wire") {
+        figures.push(wire::measure(settings)?);
+    }
+    if settings.wants("store") {
+        figures.extend(store::measure(settings)?);
+    }
+    match &settings.mount {
+        Some(mount) => figures.extend(mount::measure(settings, mount, None)?),
+        None => {
+            let federation = Federation::start(&Plan::default())?;
+            let measured = mount::measure(settings, federation.mount(), Some(&federation));
+            federation.down()?;
+            figures.extend(measured?);
         }
     }
+    Ok(figures)
 }

@@ -3,26 +3,29 @@
 use anyhow::Result;
 use clap::Parser;
 use std::path::PathBuf;
-use tieline_bench::{Settings, figure};
+use tieline_bench::{Settings, figure, plot, small};
 use tieline_types::ByteSize;
 
 /// Measures Tieline beside references in the same run
 #[derive(Parser)]
 #[command(name = "tieline-bench")]
 struct Arguments {
-    /// A directory in a mounted federation, to be measured too
+    /// A directory in a mounted federation [default: a federation that is started for this]
     #[arg(long)]
     mount: Option<PathBuf>,
     /// Where local references and the store write [default: the directory for temporary files]
     #[arg(long)]
     local: Option<PathBuf>,
+    /// Parts: wire, store, large, random, small, sharing, programs, cost [default: all]
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
     /// Size of the large file
     #[arg(long, default_value = "1 GiB")]
     size: ByteSize,
     /// Small files per turn
-    #[arg(long, default_value_t = 1000)]
+    #[arg(long, default_value_t = 10_000)]
     files: usize,
-    /// Random reads per turn
+    /// Random reads, and writes, per turn
     #[arg(long, default_value_t = 1000)]
     reads: usize,
     /// Turns that each workload takes with its references
@@ -31,18 +34,38 @@ struct Arguments {
     /// JSON instead of a table
     #[arg(long)]
     json: bool,
+    /// Draw the ratios, as SVG
+    #[arg(long)]
+    plot: Option<PathBuf>,
+    #[command(subcommand)]
+    part: Option<Part>,
+}
+
+#[derive(clap::Subcommand)]
+enum Part {
+    /// One process's share of a phase on small files
+    #[command(hide = true)]
+    Worker { phase: String, directory: PathBuf, from: usize, to: usize },
 }
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
+    if let Some(Part::Worker { phase, directory, from, to }) = arguments.part {
+        return small::work(&phase, &directory, from..to);
+    }
     let figures = tieline_bench::run(&Settings {
+        program: std::env::current_exe()?,
         local: arguments.local.unwrap_or_else(std::env::temp_dir),
         mount: arguments.mount,
+        only: arguments.only,
         size: arguments.size.0,
         files: arguments.files,
         reads: arguments.reads,
         turns: arguments.turns,
     })?;
+    if let Some(path) = arguments.plot {
+        std::fs::write(path, plot::svg(&figures))?;
+    }
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&figures)?);
     } else {

@@ -128,6 +128,12 @@ impl Federation {
         Ok(mount)
     }
 
+    /// Takes a client away that [`Federation::mount_again`] brought.
+    pub fn unmount(&self, mount: &Path) -> Result<()> {
+        program::call("umount", &[mount])?;
+        Ok(())
+    }
+
     /// Runs `tieline` with these arguments; it must succeed. What it printed.
     pub fn tieline(&self, arguments: &[impl AsRef<OsStr>]) -> Result<String> {
         self.try_tieline(arguments)?.succeed("tieline")

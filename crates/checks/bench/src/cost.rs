@@ -1,0 +1,71 @@
+//! What processes cost when nobody asks anything of them, and what remembering files costs them.
+
+use crate::figure::{Figure, Goal, Unit};
+use anyhow::{Context, Result};
+use std::path::Path;
+use std::time::Duration;
+use tieline_lab::Federation;
+
+const IDLE: Duration = Duration::from_secs(5);
+const MIB: f64 = 1_048_576.0;
+
+/// Cores and memory of an idle server and an idle client.
+pub fn idle(federation: &Federation) -> Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    for name in ["mds-uf", "oss-uf", "mount-0"] {
+        let pid = pid(federation, name)?;
+        let before = ticks(pid)?;
+        std::thread::sleep(IDLE);
+        let share = (ticks(pid)? - before) as f64 / TICKS_PER_SECOND / IDLE.as_secs_f64();
+        let idle = Figure::single(format!("idle {name}: of a core"), Unit::Percent, share * 100.0);
+        figures.push(idle.with_goal(Goal::Value(1.0)));
+        let memory = Figure::single(format!("idle {name}: memory"), Unit::Mebibytes, memory(pid)?);
+        figures.push(memory.with_goal(Goal::Value(60.0)));
+    }
+    Ok(figures)
+}
+
+/// Memory that `count` more files take: in the MDS per million, in a client that looked at them per 100,000.
+pub fn per_file(federation: &Federation, directory: &Path, count: usize) -> Result<Vec<Figure>> {
+    let (server, client) = (pid(federation, "mds-uf")?, pid(federation, "mount-0")?);
+    let folder = tempfile::tempdir_in(directory)?;
+    let before = (memory(server)?, memory(client)?);
+    for at in 0..count {
+        std::fs::File::create_new(folder.path().join(format!("{at:07}")))?;
+    }
+    for entry in std::fs::read_dir(folder.path())? {
+        entry?.metadata()?;
+    }
+    let grown = (memory(server)? - before.0, memory(client)? - before.1);
+    let scaled = |grown: f64, per: f64| grown.max(0.0) * per / count as f64;
+    let server = scaled(grown.0, 1e6);
+    let client = scaled(grown.1, 1e5);
+    Ok(vec![
+        Figure::single("MDS: memory per million files", Unit::Mebibytes, server),
+        Figure::single("client: memory per 100,000 inodes", Unit::Mebibytes, client)
+            .with_goal(Goal::Value(100.0)),
+    ])
+}
+
+/// `_SC_CLK_TCK` on every Linux.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+fn pid(federation: &Federation, name: &str) -> Result<i64> {
+    federation.process(name)?["pid"].as_i64().context("it runs")
+}
+
+/// Resident memory in MiB.
+fn memory(pid: i64) -> Result<f64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/statm"))?;
+    let pages: f64 = text.split(' ').nth(1).context("statm has two fields")?.parse()?;
+    Ok(pages * rustix::param::page_size() as f64 / MIB)
+}
+
+/// Time it was on a processor.
+fn ticks(pid: i64) -> Result<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let (_, rest) = text.rsplit_once(')').context("stat has a name")?;
+    let mut fields = rest.split_ascii_whitespace().skip(11);
+    let mut next = || -> Result<u64> { Ok(fields.next().context("stat is short")?.parse()?) };
+    Ok(next()? + next()?)
+}
