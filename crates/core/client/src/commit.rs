@@ -2,7 +2,7 @@
 //!
 //! One at a time per file ([`File::gate`]). Chunks that were named under a grant we no longer have
 //! are sent again first. A commit that fails for good loses what it held, says so in the log, and
-//! once at the next fsync or close.
+//! at fsync and close ([`crate::late`]).
 //!
 //! Invariants: a commit's extents are in order and do not overlap; bytes leave the overlay only
 //! when their commit was answered; with `Sync`, every OST has made its chunks durable before they
@@ -245,13 +245,13 @@ impl Shared {
 }
 
 impl State {
-    /// What a sealed run held is lost: said in the log, and once at fsync or close.
+    /// What a sealed run held is lost: said in the log, and at fsync and close.
     pub(crate) fn lose(&mut self, file: FileId, id: SealId, error: &Error) {
         let kind = error.kind();
         if let Some(bytes) = self.overlay.sealed_bytes(id) {
             let length = bytes.len();
             tracing::error!(%file, length, %error, "written bytes are lost");
-            self.late.get_or_insert_with(|| (kind, error.to_string()));
+            self.late.lose(kind, error.to_string());
         }
         self.overlay.remove(id);
     }

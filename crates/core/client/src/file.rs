@@ -9,6 +9,7 @@
 //! Invariant: bytes in the overlay are counted in the budget, always.
 
 use crate::extents::Extents;
+use crate::late::Late;
 use crate::overlay::Overlay;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -52,8 +53,8 @@ pub(crate) struct State {
     pub pause_until: Option<Instant>,
     /// OSTs with chunks of this file that were not synced since.
     pub unsynced: BTreeSet<OstIndex>,
-    /// Of a run that could not be sent or committed, told once.
-    pub late: Option<(ErrorKind, String)>,
+    /// Of runs that could not be sent or committed.
+    pub late: Late,
     /// The last sealed run that failed for now, and why: who waits for it gives up.
     pub stuck: Option<(ErrorKind, String)>,
     /// It has no name any more and is kept for us.

@@ -2,6 +2,7 @@
 
 use crate::ahead::Pattern;
 use crate::file::File;
+use crate::late::Seen;
 use crate::listing::Listing;
 use crate::volume::lock;
 use crate::{Access, Error, HandleId, Result};
@@ -16,6 +17,8 @@ pub(crate) struct FileHandle {
     pub caller: Caller,
     pub access: Access,
     pub pattern: Mutex<Pattern>,
+    /// Losses of the file that it need not be told of.
+    pub seen: Seen,
 }
 
 #[derive(Clone)]

@@ -10,7 +10,7 @@
 //! * [`names`], [`inodes`], [`listing`], [`xattrs`]: the namespace; [`access`]: who may, as far as
 //!   we know.
 //! * [`file`], [`open`], [`handles`]: files in use; [`extents`] committed, [`overlay`] not yet.
-//! * [`send`], [`commit`], [`background`]: how written bytes leave.
+//! * [`send`], [`commit`], [`background`]: how written bytes leave; [`late`]: what was lost then.
 //! * [`ahead`], [`chunks`], [`fetch`]: how bytes come.
 //! * [`ranges`], [`adler`], [`space`]: holes and copies, checksums, what operators ask.
 //!
@@ -33,6 +33,7 @@ mod fetch;
 mod file;
 mod handles;
 mod inodes;
+mod late;
 mod listing;
 mod names;
 mod open;

@@ -104,7 +104,8 @@ impl Shared {
             keeps
         });
         let (caller, pattern) = (caller.clone(), Mutex::new(Pattern::default()));
-        let handle = self.handles.add_file(FileHandle { file, caller, access, pattern });
+        let seen = file.with(|state| state.late.seen());
+        let handle = self.handles.add_file(FileHandle { file, caller, access, pattern, seen });
         Opened { handle, attributes, keeps_cache }
     }
 

@@ -9,6 +9,7 @@
 //! under the file's lock.
 
 use crate::file::{File, State};
+use crate::handles::FileHandle;
 use crate::overlay::{Overlay, Sealed};
 use crate::volume::{Shared, lock};
 use crate::{Error, HandleId, Result};
@@ -90,17 +91,18 @@ impl Shared {
 
     pub(crate) async fn flush(self: &Arc<Self>, handle: HandleId) -> Result<()> {
         let open = self.handles.file(handle)?;
-        self.settle_file(&open.file, How::Flush).await
+        self.settle_file(&open, How::Flush).await
     }
 
     pub(crate) async fn sync(self: &Arc<Self>, handle: HandleId, _data_only: bool) -> Result<()> {
         // Times and sizes travel with the data's commit: both kinds of sync are one.
         let open = self.handles.file(handle)?;
-        self.settle_file(&open.file, How::Sync).await
+        self.settle_file(&open, How::Sync).await
     }
 
-    /// Launders and tells what went wrong, then or earlier; each loss once.
-    async fn settle_file(self: &Arc<Self>, file: &Arc<File>, how: How) -> Result<()> {
+    /// Launders and tells what went wrong, then or earlier ([`crate::late`]).
+    async fn settle_file(self: &Arc<Self>, open: &FileHandle, how: How) -> Result<()> {
+        let file = &open.file;
         let needs = file.with(|state| state.is_dirty() || how == How::Sync);
         let laundered = if needs {
             let (shared, file) = (self.clone(), file.clone());
@@ -108,10 +110,11 @@ impl Shared {
         } else {
             Ok(())
         };
-        match file.with(|state| state.late.take()) {
-            Some((kind, detail)) => Err(Error::Late { kind, detail }),
-            None => laundered,
-        }
+        let late = file.with(|state| match how {
+            How::Sync => state.late.at_sync(&open.seen),
+            How::Flush | How::Arrived => state.late.at_close(&open.seen),
+        });
+        late.map_or(laundered, Err)
     }
 }
 

@@ -112,7 +112,7 @@ async fn a_failing_ost_is_replaced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_lost_is_told_once() {
+async fn what_is_lost_is_told_at_closes_until_a_sync_told_it() {
     let fake = Fake::new();
     let volume = fake.mount();
     let (id, handle) = create(&volume, "a", READ_WRITE).await;
@@ -122,6 +122,9 @@ async fn what_is_lost_is_told_once() {
     volume.write(handle, 0, noise(CHUNK)).await.unwrap();
     let error = volume.flush(handle).await.unwrap_err();
     assert!(matches!(error, Error::Late { kind: ErrorKind::NoSpace, .. }));
+    let error = volume.sync(handle, false).await.unwrap_err();
+    assert!(matches!(error, Error::Late { kind: ErrorKind::NoSpace, .. }));
+    volume.sync(handle, false).await.unwrap();
     volume.flush(handle).await.unwrap();
     // There is room again: writing goes on.
     fake.lock().put_fault.clear();

@@ -1,0 +1,134 @@
+//! Disks of OSTs that are full, or that may not be written any more.
+
+use anyhow::{Context, Result, ensure};
+use rustix::io::Errno;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use tieline_lab::{Federation, is_root, program, with_federation};
+
+/// A small disk mounted where an OST was, with what was there; unmounted when dropped.
+struct Disk(PathBuf);
+
+impl Disk {
+    /// The 64 MiB that a development federation reserves are not for writers.
+    fn under(lab: &Federation, ost: &str, mebibytes: u32) -> Result<Self> {
+        let path = lab.dir().join("sites/uf").join(ost);
+        let script = format!(
+            "cp -a '{0}' '{0}.kept'; mount -t tmpfs -o size={mebibytes}m tmpfs '{0}'; \
+             cp -a '{0}.kept/.' '{0}/'; rm -r '{0}.kept'",
+            path.display()
+        );
+        program::shell(&lab.local(""), &script)?;
+        Ok(Self(path))
+    }
+
+    /// With its OSS down, which may have an object open for writing.
+    fn remount(&self, lab: &Federation, how: &str) -> Result<()> {
+        control(lab, "kill")?;
+        program::call("mount", &["-o".as_ref(), how.as_ref(), self.0.as_os_str()])?;
+        control(lab, "start")
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = program::call("umount", &["-l".as_ref(), self.0.as_os_str()]);
+    }
+}
+
+fn with_disks(
+    sizes: &[(&str, u32)],
+    test: impl FnOnce(&Federation, &[Disk]) -> Result<()>,
+) -> Result<()> {
+    if !is_root() {
+        eprintln!("SKIPPED: only root can mount small disks");
+        return Ok(());
+    }
+    with_federation(|lab| {
+        let mount = lab.mount().to_str().context("path")?;
+        lab.tieline(&["setstripe", "-c", "1", "-p", "uf", mount])?;
+        lab.expect_log("chunk goes to another OST");
+        lab.expect_log("connection lost");
+        control(lab, "kill")?;
+        let disks = sizes.iter().map(|(ost, size)| Disk::under(lab, ost, *size));
+        let disks = disks.collect::<Result<Vec<_>>>()?;
+        control(lab, "start")?;
+        let outcome = test(lab, &disks);
+        control(lab, "kill")?;
+        drop(disks);
+        outcome
+    })
+}
+
+fn control(lab: &Federation, verb: &str) -> Result<()> {
+    let dir = lab.dir();
+    lab.tieline(&["dev", verb, "oss-uf", "--dir", dir.to_str().context("path")?]).map(drop)
+}
+
+fn write(path: &Path, mebibytes: usize) -> std::io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(&vec![7; mebibytes << 20])?;
+    file.sync_all()
+}
+
+fn osts(lab: &Federation, path: &Path) -> Result<BTreeSet<u64>> {
+    let told = lab.json(&["getstripe", path.to_str().context("path")?])?;
+    let file = told.as_array().and_then(|files| files.first()).unwrap_or(&told).clone();
+    let extents = file["extents"].as_array().context("extents")?.clone();
+    let place = |extent: &serde_json::Value| extent["chunk"]["places"][0]["ost"].as_u64();
+    Ok(extents.iter().filter_map(place).collect())
+}
+
+#[test]
+fn a_full_ost_is_passed_over() -> Result<()> {
+    with_disks(&[("ost0000", 76)], |lab, _| {
+        let mut seen = BTreeSet::new();
+        for number in 0..6 {
+            let path = lab.mount().join(format!("f{number}"));
+            write(&path, 8).with_context(|| format!("{path:?}"))?;
+            seen.extend(osts(lab, &path)?);
+        }
+        ensure!(seen.contains(&1), "{seen:?}");
+        let other = lab.mount_again()?;
+        for number in 0..6 {
+            ensure!(fs::read(other.join(format!("f{number}")))? == vec![7; 8 << 20]);
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn when_all_osts_are_full_the_writer_is_told_and_others_go_on() -> Result<()> {
+    with_disks(&[("ost0000", 70), ("ost0001", 70)], |lab, _| {
+        lab.expect_log("written bytes are lost");
+        write(&lab.mount().join("before"), 1)?;
+        let refused = write(&lab.mount().join("large"), 32).err().context("there is no room")?;
+        ensure!(refused.raw_os_error() == Some(Errno::NOSPC.raw_os_error()), "{refused}");
+        ensure!(fs::read(lab.mount().join("before"))? == vec![7; 1 << 20]);
+        // What needs no OST, and what lies at the other site, is not concerned.
+        fs::write(lab.mount().join("small"), "still here")?;
+        let folder = lab.mount().join("elsewhere");
+        fs::create_dir(&folder)?;
+        lab.tieline(&["setstripe", "-p", "fnal", folder.to_str().context("path")?])?;
+        write(&folder.join("large"), 32)?;
+        Ok(())
+    })
+}
+
+#[test]
+fn a_disk_that_came_back_read_only_is_still_read() -> Result<()> {
+    with_disks(&[("ost0000", 100)], |lab, disks| {
+        let folder = lab.mount().join("wide");
+        fs::create_dir(&folder)?;
+        lab.tieline(&["setstripe", "-c", "2", "-S", "1M", folder.to_str().context("path")?])?;
+        write(&folder.join("before"), 4)?;
+        ensure!(osts(lab, &folder.join("before"))? == BTreeSet::from([0, 1]));
+        disks[0].remount(lab, "remount,ro")?;
+        write(&folder.join("after"), 4)?;
+        ensure!(osts(lab, &folder.join("after"))? == BTreeSet::from([1]));
+        ensure!(fs::read(lab.mount_again()?.join("wide/before"))? == vec![7; 4 << 20]);
+        disks[0].remount(lab, "remount,rw")
+    })
+}
