@@ -13,6 +13,7 @@ packages=(
   attr acl            # getfattr, setfattr, getfacl
   python3 python3-venv # uproot, SQLite
   util-linux procps   # mount(8), ps
+  postgresql          # its programs only: the tests start servers of their own
 )
 
 as_root() {

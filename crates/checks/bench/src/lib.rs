@@ -6,6 +6,7 @@
 //!
 //! * [`figure`]: takes turns, keeps the samples, prints them; [`plot`]: draws them.
 //! * [`store`]: the directory backend against plain files.
+//! * [`metadata`]: the metadata engines against each other and against plain synced writes.
 //! * [`wire`]: raw loopback TCP, the ceiling of this machine's network.
 //! * [`mount`]: a mounted federation against the local file system and raw TCP, with [`files`] (large
 //!   ones), [`small`] ones, two clients that share one ([`sharing`]), other people's [`programs`], and
@@ -16,6 +17,7 @@
 pub mod cost;
 pub mod figure;
 pub mod files;
+pub mod metadata;
 pub mod mount;
 pub mod plot;
 pub mod programs;
@@ -61,6 +63,9 @@ pub fn run(settings: &Settings) -> anyhow::Result<Vec<figure::Figure>> {
     }
     if settings.wants("store") {
         figures.extend(store::measure(settings)?);
+    }
+    if settings.wants("metadata") {
+        figures.extend(metadata::measure(settings)?);
     }
     match &settings.mount {
         Some(mount) => figures.extend(mount::measure(settings, mount, None)?),

@@ -21,7 +21,7 @@
 mod file;
 
 use crate::overlay::{Base, Batch, Limits, Overlay};
-use crate::{Error, Journal, Key, Range, Snapshot, Store, Transaction, Value};
+use crate::{Check, Error, Key, Opening, Range, Snapshot, Store, Transaction, Value};
 use redb::backends::FileBackend;
 use redb::{Builder, Database, ReadableDatabase, StorageBackend, TableDefinition, TableError};
 use std::io;
@@ -41,19 +41,6 @@ const FORMAT_KNOWN: u64 = 1;
 
 /// How far the version moves on at each opening.
 const VERSIONS_SKIPPED: u64 = 1 << 20;
-
-/// How a store is opened.
-#[derive(Default)]
-pub struct Opening {
-    /// How much of it stays in memory.
-    pub cache: ByteSize,
-    /// The value of this key decides whether the store is opened: why not, else.
-    pub check: Option<(Key, Check)>,
-    pub journal: Option<Box<dyn Journal>>,
-}
-
-/// Judges a value, or its absence.
-pub type Check = Box<dyn Fn(Option<Value>) -> Result<(), Box<dyn std::error::Error + Send + Sync>>>;
 
 /// A store in one file.
 pub struct EmbeddedStore {
@@ -150,7 +137,7 @@ impl Store for EmbeddedStore {
     }
 
     async fn snapshot(&self) -> Result<Box<dyn Snapshot>, Error> {
-        self.overlay.snapshot()
+        self.overlay.snapshot().await
     }
 
     async fn advance(&self, version: Version) -> Result<(), Error> {
@@ -296,11 +283,11 @@ impl Snapshot for RedbSnapshot {
 impl Base for RedbBase {
     const IS_IMMEDIATE: bool = false;
 
-    fn get(&self, keys: &[&Key]) -> Result<Vec<Option<Value>>, Error> {
+    async fn get(&self, keys: &[&Key]) -> Result<Vec<Option<Value>>, Error> {
         self.read(|pairs| get(pairs, keys))
     }
 
-    fn scan(&self, range: &Range, limit: usize) -> Result<Vec<(Key, Value)>, Error> {
+    async fn scan(&self, range: &Range, limit: usize) -> Result<Vec<(Key, Value)>, Error> {
         self.read(|pairs| scan(pairs, range, limit))
     }
 
@@ -318,7 +305,7 @@ impl Base for RedbBase {
         })
     }
 
-    fn snapshot(&self) -> Result<Box<dyn Snapshot>, Error> {
+    async fn snapshot(&self) -> Result<Box<dyn Snapshot>, Error> {
         let open = || -> Result<_, redb::Error> {
             let transaction = self.database.begin_read()?;
             let pairs = transaction.open_table(PAIRS)?;

@@ -9,6 +9,7 @@
 //!
 //! * [`MemoryStore`]: for tests and simulated worlds.
 //! * [`EmbeddedStore`]: redb in one file.
+//! * [`PostgresStore`]: a schema of a PostgreSQL database, owned by one server at a time.
 //! * [`conformance`]: what every engine must do, as one suite.
 //!
 //! Beside transactions there are [`Snapshot`]s, for reading all of a store while others write, and a
@@ -26,15 +27,17 @@ mod memory;
 #[cfg(test)]
 mod model;
 mod overlay;
+mod postgres;
 mod snapshot;
 
-pub use embedded::{EmbeddedStore, Opening};
+pub use embedded::EmbeddedStore;
 pub use memory::MemoryStore;
 pub use overlay::{Batch, Writes};
+pub use postgres::{PostgresServer, PostgresServerError, PostgresSettings, PostgresStore, scratch};
 
 use std::future::Future;
 use std::pin::Pin;
-use tieline_types::{ErrorKind, Version};
+use tieline_types::{ByteSize, ErrorKind, Version};
 
 /// A key: any bytes, at most [`KEY_MAX`]. Keys are ordered as their bytes are.
 pub type Key = Vec<u8>;
@@ -114,6 +117,21 @@ pub trait Journal: Send {
     /// afterwards; after an error it does not, and the store ends.
     fn append(&mut self, batch: &Batch) -> std::io::Result<()>;
 }
+
+/// How a store is opened.
+#[derive(Default)]
+pub struct Opening {
+    /// How much of it stays in memory.
+    pub cache: ByteSize,
+    /// The value of this key decides whether the store is opened: why not, else.
+    pub check: Option<(Key, Check)>,
+    pub journal: Option<Box<dyn Journal>>,
+}
+
+/// Judges a value, or its absence.
+pub type Check = Box<
+    dyn Fn(Option<Value>) -> Result<(), Box<dyn std::error::Error + Send + Sync>> + Send + Sync,
+>;
 
 /// A decided commit.
 pub struct Committed {

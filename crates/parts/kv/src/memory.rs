@@ -36,7 +36,7 @@ impl Store for MemoryStore {
     }
 
     async fn snapshot(&self) -> Result<Box<dyn Snapshot>, Error> {
-        self.overlay.snapshot()
+        self.overlay.snapshot().await
     }
 
     async fn advance(&self, version: Version) -> Result<(), Error> {
@@ -98,12 +98,12 @@ const POISONED: &str = "the memory store's lock is poisoned";
 impl Base for MemoryBase {
     const IS_IMMEDIATE: bool = true;
 
-    fn get(&self, keys: &[&Key]) -> Result<Vec<Option<Value>>, Error> {
+    async fn get(&self, keys: &[&Key]) -> Result<Vec<Option<Value>>, Error> {
         let pairs = self.0.read().expect(POISONED);
         Ok(keys.iter().map(|key| pairs.get(key)).collect())
     }
 
-    fn scan(&self, range: &Range, limit: usize) -> Result<Vec<(Key, Value)>, Error> {
+    async fn scan(&self, range: &Range, limit: usize) -> Result<Vec<(Key, Value)>, Error> {
         Ok(self.0.read().expect(POISONED).scan(range, limit))
     }
 
@@ -119,7 +119,7 @@ impl Base for MemoryBase {
         Ok(())
     }
 
-    fn snapshot(&self) -> Result<Box<dyn Snapshot>, Error> {
+    async fn snapshot(&self) -> Result<Box<dyn Snapshot>, Error> {
         Ok(Box::new(self.0.read().expect(POISONED).clone()))
     }
 }

@@ -1,8 +1,8 @@
-//! What both engines share: optimistic transactions over recent commits in memory, above a base
+//! What all engines share: optimistic transactions over recent commits in memory, above a base
 //! that is durable.
 //!
 //! ```text
-//!   transactions ──reads──▶ recent commits ──miss──▶ base (ordered pairs, blocking)
+//!   transactions ──reads──▶ recent commits ──miss──▶ base (ordered pairs)
 //!        │ commit              ▲      │ retire           ▲
 //!        ▼                     │      ▼                  │
 //!     decide (one lock) ───────┴─▶ pending ──flush: one group, one durable write
@@ -53,20 +53,25 @@ pub struct Batch {
     pub version: Version,
 }
 
-/// Where pairs are kept. Calls block.
+/// Where pairs are kept.
 pub trait Base: Send + Sync + 'static {
     /// Flushing is so cheap that each commit does it itself.
     const IS_IMMEDIATE: bool;
 
-    fn get(&self, keys: &[&Key]) -> Result<Vec<Option<Value>>, Error>;
+    /// The values of `keys`. A base on this machine answers at once, without waiting.
+    fn get(&self, keys: &[&Key]) -> impl Future<Output = Result<Vec<Option<Value>>, Error>> + Send;
 
-    fn scan(&self, range: &Range, limit: usize) -> Result<Vec<(Key, Value)>, Error>;
+    fn scan(
+        &self,
+        range: &Range,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<(Key, Value)>, Error>> + Send;
 
-    /// Writes all of it, durably, or nothing. After an error the base is not used again.
+    /// Writes all of it, durably, or nothing; blocks. After an error the base is not used again.
     fn apply(&self, batch: &Batch) -> Result<(), Error>;
 
     /// What it holds now, for as long as somebody reads it.
-    fn snapshot(&self) -> Result<Box<dyn Snapshot>, Error>;
+    fn snapshot(&self) -> impl Future<Output = Result<Box<dyn Snapshot>, Error>> + Send;
 }
 
 /// Bounds of what is held in memory.
@@ -139,9 +144,13 @@ impl<B: Base> Overlay<B> {
         &self.store
     }
 
-    pub fn snapshot(&self) -> Result<Box<dyn Snapshot>, Error> {
+    pub fn base(&self) -> &B {
+        &self.base
+    }
+
+    pub async fn snapshot(&self) -> Result<Box<dyn Snapshot>, Error> {
         self.lock().check_alive(&self.store)?;
-        self.base.snapshot()
+        self.base.snapshot().await
     }
 
     /// Versions from now on are above `version`. It is durable with the next commit.

@@ -92,8 +92,8 @@ pub struct Up {
     /// Each site in a network namespace of its own (root only)
     #[arg(long)]
     pub netns: bool,
-    /// The MDTs' engine
-    #[arg(long, default_value = "embedded", value_parser = ["embedded", "memory"])]
+    /// The MDTs' engine: `embedded`, `memory`, or `postgres=CONNECTION` (libpq's words or a URL)
+    #[arg(long, default_value = "embedded")]
     pub engine: String,
     /// How long clients may believe what they were told
     #[arg(long, default_value = "20 s")]

@@ -42,6 +42,9 @@ use tokio::task::JoinHandle;
 /// How often OSSs are asked how their OSTs are.
 const POLL_EVERY: Duration = Duration::from_secs(5);
 
+/// How often a server looks whether its metadata store ended.
+const LOOK_AFTER_STORE: Duration = Duration::from_millis(200);
+
 /// Longest wait for connections to end.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -70,6 +73,7 @@ pub struct MdtParts {
 /// A server at work. Dropping it stops it where it stands.
 pub struct Running {
     server: Server,
+    mdt: Option<Arc<Mdt>>,
     peers: Arc<Peers>,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -126,7 +130,7 @@ pub async fn start(
         tokio::spawn(watch_osts(peers.clone(), mdt.clone(), parts.health.clone())),
         tokio::spawn(spread_map(parts.map.clone(), connections, peers.clone())),
     ];
-    if let Some(mdt) = mdt {
+    if let Some(mdt) = mdt.clone() {
         tasks.push(tokio::spawn(mdt.run()));
     }
     if !parts.map.is_signer() {
@@ -134,10 +138,21 @@ pub async fn start(
     }
     let server = Server::start(listener, node, ServerSettings::default());
     parts.health.set_ready(true);
-    Ok(Running { server, peers, tasks })
+    Ok(Running { server, mdt, peers, tasks })
 }
 
 impl Running {
+    /// Waits until the metadata store ends, if ever, and says why. Whoever serves it next knows
+    /// what was done, so the requests of that moment are left unanswered, to be sent again.
+    pub async fn failed(&self) -> String {
+        loop {
+            if let Some((_, reason)) = self.mdt.as_ref().and_then(|mdt| mdt.trouble()) {
+                return reason;
+            }
+            tokio::time::sleep(LOOK_AFTER_STORE).await;
+        }
+    }
+
     /// Ends all connections and background work in good order.
     pub async fn stop(self) {
         self.server.stop();

@@ -1,6 +1,7 @@
 //! The engine on real files.
 
 use super::*;
+use crate::Journal;
 use crate::model;
 use proptest::prelude::*;
 use tempfile::TempDir;

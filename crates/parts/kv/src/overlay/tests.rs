@@ -40,12 +40,12 @@ impl TestBase {
 impl Base for TestBase {
     const IS_IMMEDIATE: bool = false;
 
-    fn get(&self, keys: &[&Key]) -> Result<Vec<Option<Value>>, Error> {
+    async fn get(&self, keys: &[&Key]) -> Result<Vec<Option<Value>>, Error> {
         let pairs = self.look();
         Ok(keys.iter().map(|key| pairs.get(*key).cloned()).collect())
     }
 
-    fn scan(&self, range: &Range, limit: usize) -> Result<Vec<(Key, Value)>, Error> {
+    async fn scan(&self, range: &Range, limit: usize) -> Result<Vec<(Key, Value)>, Error> {
         let pairs = self.look();
         let found = pairs
             .range(range.start.clone()..range.end.clone())
@@ -75,7 +75,7 @@ impl Base for TestBase {
         Ok(())
     }
 
-    fn snapshot(&self) -> Result<Box<dyn Snapshot>, Error> {
+    async fn snapshot(&self) -> Result<Box<dyn Snapshot>, Error> {
         Err(Error::Failed { store: "test".to_owned(), source: "no test asks for it".into() })
     }
 }

@@ -4,8 +4,9 @@
 //! stretch of keys needs, and merges both with the transaction's own writes; so a page costs what
 //! it returns, however much is pending elsewhere.
 //!
-//! Reads of the base block the task. They are answered from the engine's cache in microseconds,
-//! less than handing them to another thread would take; a miss costs one read of the disk.
+//! Reads of an embedded base block the task. They are answered from the engine's cache in
+//! microseconds, less than handing them to another thread would take; a miss costs one read of the
+//! disk.
 
 use super::state::State;
 use super::{Base, Limits, Overlay, Writes};
@@ -55,7 +56,7 @@ impl<B: Base> OverlayTransaction<B> {
     }
 
     /// What the store holds for `keys` in this transaction's state.
-    fn read_store(&self, keys: &[&Key]) -> Result<Vec<Option<Value>>, Error> {
+    async fn read_store(&self, keys: &[&Key]) -> Result<Vec<Option<Value>>, Error> {
         let recent = self
             .check_then(keys, |state| keys.iter().map(|key| state.get(key)).collect::<Vec<_>>())?;
         let missing: Vec<&Key> = keys
@@ -67,7 +68,7 @@ impl<B: Base> OverlayTransaction<B> {
         if missing.is_empty() {
             return Ok(recent.into_iter().flatten().map(to_value).collect());
         }
-        let mut from_base = self.overlay.base.get(&missing)?.into_iter();
+        let mut from_base = self.overlay.base.get(&missing).await?.into_iter();
         // The base may have received something newer since the first look.
         self.check_then(&missing, |_| ())?;
         let merge = |found: Option<Option<Arc<Value>>>| match found {
@@ -85,11 +86,11 @@ impl<B: Base> OverlayTransaction<B> {
     }
 
     /// At most `want` pairs from the beginning of `range`.
-    fn scan_page(&self, range: &Range, want: usize) -> Result<Page, Error> {
+    async fn scan_page(&self, range: &Range, want: usize) -> Result<Page, Error> {
         let (layer, mut covered) = self.scan_layer(range, want.saturating_add(PAGE_SLACK))?;
         let deletions = layer.values().filter(|value| value.is_none()).count();
         let limit = want.saturating_add(deletions);
-        let from_base = self.overlay.base.scan(&covered, limit)?;
+        let from_base = self.overlay.base.scan(&covered, limit).await?;
         if from_base.len() >= limit
             && let Some((last, _)) = from_base.last()
         {
@@ -142,7 +143,7 @@ impl<B: Base> Transaction for OverlayTransaction<B> {
         let own: Vec<_> = keys.iter().map(|key| self.writes.get(key).cloned()).collect();
         let others: Vec<&Key> =
             keys.iter().zip(&own).filter(|(_, own)| own.is_none()).map(|(key, _)| key).collect();
-        let mut from_store = self.read_store(&others)?.into_iter();
+        let mut from_store = self.read_store(&others).await?.into_iter();
         self.reads.keys.extend(others.into_iter().cloned());
         let merge = |own: Option<Option<Arc<Value>>>| match own {
             Some(value) => to_value(value),
@@ -155,7 +156,7 @@ impl<B: Base> Transaction for OverlayTransaction<B> {
         let mut pairs = Vec::new();
         let mut rest = range;
         while pairs.len() < limit && rest.start < rest.end {
-            let page = self.scan_page(&rest, limit - pairs.len())?;
+            let page = self.scan_page(&rest, limit - pairs.len()).await?;
             pairs.extend(page.pairs);
             if rest.is_reverse {
                 rest.end = page.covered.start.clone();

@@ -4,11 +4,25 @@
 use crate::dev::processes;
 use crate::dev::state::Held;
 use crate::mount::table;
-use anyhow::bail;
+use anyhow::{Context, bail};
 use std::path::Path;
+use tieline_kv::{PostgresServer, PostgresStore};
 
 pub fn run(dir: &Path) -> anyhow::Result<()> {
     take_down(Held::open(dir)?)
+}
+
+/// Takes out of a database what was put there.
+fn remove_schemas(held: &mut Held) -> anyhow::Result<()> {
+    let Some(database) = held.state.database.take() else { return Ok(()) };
+    let server: PostgresServer = database.connection.parse()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    for schema in &database.schemas {
+        runtime.block_on(PostgresStore::remove(&server, schema)).with_context(|| {
+            format!("cannot remove schema {schema} from {server}: DROP SCHEMA {schema} CASCADE")
+        })?;
+    }
+    held.save()
 }
 
 /// Goes on after failures, and reports the first.
@@ -24,6 +38,7 @@ pub fn take_down(mut held: Held) -> anyhow::Result<()> {
     if let Some(network) = &held.state.network {
         network.remove();
     }
+    remove_schemas(&mut held)?;
     let dir = held.dir().to_owned();
     let mounted = table::below(&dir);
     if let Some(mount) = mounted.first() {

@@ -6,7 +6,7 @@
 use crate::federation::{MapText, MdtText, OstText, PoolText};
 use crate::server::settings::{MdtSettings, OstSettings, Settings};
 use std::path::{Path, PathBuf};
-use tieline_types::{FsName, PoolName, SiteName, Span};
+use tieline_types::{FsName, MdtIndex, PoolName, SiteName, Span};
 
 /// The file system's name.
 pub const FS: &str = "extenci";
@@ -32,6 +32,8 @@ pub struct Plan {
     pub dir: PathBuf,
     pub sites: Vec<SitePlan>,
     pub engine: String,
+    /// What the names of this federation's schemas in a database begin with.
+    pub schemas: Option<String>,
     pub lease: Span,
     /// The federation's public key, as digits.
     pub key: String,
@@ -101,6 +103,11 @@ impl Plan {
         map
     }
 
+    /// Schemas that this federation makes in a database.
+    pub fn all_schemas(&self) -> Vec<String> {
+        (0..self.sites.len()).filter_map(|place| self.schema(place)).collect()
+    }
+
     /// The servers, the root MDS first.
     pub fn servers(&self) -> Vec<ServerPlan> {
         let sites = self.sites.iter().enumerate();
@@ -113,7 +120,8 @@ impl Plan {
         settings.mdt = Some(MdtSettings {
             index: place as u16,
             engine: self.engine.clone(),
-            store: None,
+            store: self.schema(place).map(PathBuf::from),
+            password: None,
             lease: self.lease.to_string(),
             freed_keep: "60 s".to_owned(),
         });
@@ -123,6 +131,12 @@ impl Plan {
             ports: site.mds.clone(),
             site: site.site.clone(),
         }
+    }
+
+    /// The schema of a site's MDT, if it is in a database.
+    fn schema(&self, place: usize) -> Option<String> {
+        let label = MdtIndex(place as u16).label().to_lowercase();
+        self.schemas.as_ref().map(|schemas| format!("{schemas}_{label}"))
     }
 
     fn oss(&self, place: usize, site: &SitePlan) -> ServerPlan {
@@ -180,7 +194,7 @@ fn osts_of(place: usize) -> impl Iterator<Item = u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tieline_types::{MdtIndex, OstIndex};
+    use tieline_types::OstIndex;
 
     fn ports(port: u16) -> Ports {
         Ports { address: format!("127.0.0.1:{port}"), admin: format!("127.0.0.1:{}", port + 1) }
@@ -196,6 +210,7 @@ mod tests {
             dir: "/d".into(),
             sites: vec![site("uf", 1000), site("fnal", 2000), site("cern", 3000)],
             engine: "memory".to_owned(),
+            schemas: None,
             lease: "20 s".parse().unwrap(),
             key: "00".repeat(32),
             secret: "/d/keys/extenci.secret".into(),

@@ -26,6 +26,17 @@ pub struct State {
     /// Directories to remove; those outside the folder, and itself, only if they are empty.
     pub made: Vec<PathBuf>,
     pub processes: Vec<Process>,
+    /// What was made in a database.
+    #[serde(default)]
+    pub database: Option<Database>,
+}
+
+/// Schemas of a database that were made here. The file is readable by its owner only, for the
+/// connection may hold a password.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Database {
+    pub connection: String,
+    pub schemas: Vec<String>,
 }
 
 /// A process of the federation, whether it runs or not.

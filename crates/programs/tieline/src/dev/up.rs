@@ -2,15 +2,17 @@
 
 use crate::dev::netns::{self, Network};
 use crate::dev::plan::{self, Plan, Ports, ServerPlan, SitePlan};
-use crate::dev::state::{Held, Process, State};
+use crate::dev::state::{Database, Held, Process, State};
 use crate::dev::{Up, control, down, processes};
 use crate::mount::{options, table};
+use crate::report::Usage;
 use anyhow::{Context, bail};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tieline_auth::MapSigner;
 use tieline_format::Record;
+use tieline_kv::PostgresServer;
 use tieline_types::SiteName;
 
 /// In a namespace of its own a site may use the same ports as every other.
@@ -20,6 +22,7 @@ const OSS_PORT: u16 = 7642;
 pub fn run(up: &Up) -> anyhow::Result<()> {
     options::flavor_check(&up.sec)?;
     plan::check_sites(&up.sites)?;
+    check_engine(&up.engine)?;
     if up.netns {
         Network::check()?;
     }
@@ -33,6 +36,7 @@ pub fn run(up: &Up) -> anyhow::Result<()> {
         network: up.netns.then(|| Network::new(&dir)),
         made,
         processes: Vec::new(),
+        database: None,
     };
     let mut held = Held::begin(&dir, state)?;
     match bring_up(&mut held, up) {
@@ -58,6 +62,10 @@ fn bring_up(held: &mut Held, up: &Up) -> anyhow::Result<()> {
     let plan = make_plan(&dir, up)?;
     held.state.key = plan.key.clone();
     held.state.mds = plan.sites.iter().map(|site| site.mds.address.clone()).collect();
+    if let Some(connection) = postgres(&up.engine) {
+        let schemas = plan.all_schemas();
+        held.state.database = Some(Database { connection: connection.to_owned(), schemas });
+    }
     write_map(&plan)?;
     for server in plan.servers() {
         let process = prepare(held, &server)?;
@@ -84,7 +92,28 @@ fn make_plan(dir: &Path, up: &Up) -> anyhow::Result<Plan> {
         true => sites_in_namespaces(&up.sites),
         false => sites_on_loopback(&up.sites)?,
     };
-    Ok(Plan { dir: dir.to_owned(), sites, engine: up.engine.clone(), lease: up.lease, key, secret })
+    // The public key is of this federation and of no other, so two may share a database.
+    let mark = key.get(..8).unwrap_or_default();
+    let schemas = postgres(&up.engine).map(|_| format!("dev_{mark}"));
+    let (dir, engine) = (dir.to_owned(), up.engine.clone());
+    Ok(Plan { dir, sites, engine, schemas, lease: up.lease, key, secret })
+}
+
+/// The connection of `postgres=CONNECTION`.
+fn postgres(engine: &str) -> Option<&str> {
+    engine.strip_prefix("postgres=")
+}
+
+/// Said before anything is made.
+fn check_engine(engine: &str) -> anyhow::Result<()> {
+    match postgres(engine).map(str::parse::<PostgresServer>) {
+        Some(Err(error)) => Err(Usage(format!("--engine: {error}")).into()),
+        None if !["embedded", "memory"].contains(&engine) => Err(Usage(format!(
+            "--engine: `{engine}` is neither `embedded`, `memory` nor `postgres=CONNECTION`"
+        ))
+        .into()),
+        _ => Ok(()),
+    }
 }
 
 fn sites_in_namespaces(sites: &[SiteName]) -> Vec<SitePlan> {
@@ -145,7 +174,8 @@ fn prepare(held: &Held, server: &ServerPlan) -> anyhow::Result<Process> {
     }
     let role = server.name.split('-').next().unwrap_or_default();
     let path = plan::site_dir(held.dir(), &server.site).join(format!("{role}.toml"));
-    std::fs::write(&path, toml::to_string(settings)?)
+    // Readable by its owner only: a connection to a database may hold a password.
+    crate::server::maps::write_whole(&path, toml::to_string(settings)?.as_bytes())
         .with_context(|| format!("cannot write {}", path.display()))?;
     let network = held.state.network.as_ref();
     Ok(Process {

@@ -10,6 +10,7 @@
 
 use crate::server::peers::{Peers, failure};
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -113,11 +114,13 @@ impl MapKeeper {
     }
 }
 
-/// Replaces a file in one step, and makes that durable.
+/// Replaces a file in one step, and makes that durable. Nobody but its owner may read it: some of
+/// what servers remember is not for others.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let parent = path.parent().unwrap_or(Path::new("/"));
     let temporary = path.with_extension("new");
-    let mut file = std::fs::File::create(&temporary)?;
+    let mut options = std::fs::File::options();
+    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
     file.write_all(bytes)?;
     file.sync_all()?;
     std::fs::rename(&temporary, path)?;

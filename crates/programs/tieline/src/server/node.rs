@@ -175,8 +175,13 @@ impl Node {
             caller: context.envelope.caller,
             answered_below: context.envelope.answered_below,
         };
-        let body = mdt.call(&asker, request).await?;
-        Ok(Reply { body, ..Reply::default() })
+        let answer = mdt.call(&asker, request).await;
+        if answer.is_err() && mdt.trouble().is_some() {
+            // The store ended, and with it this server. What became of the request is known to
+            // whoever opens the store next, and the client asks there again.
+            std::future::pending::<()>().await;
+        }
+        Ok(Reply { body: answer?, ..Reply::default() })
     }
 
     async fn call_chunks(&self, session: SessionId, request: Request, bulk: Bytes) -> Response {

@@ -23,7 +23,9 @@ use tieline_blob::{DirChunks, Identity};
 use tieline_data::{Limits, TargetParts};
 use tieline_format::Record;
 use tieline_format::map::SignedMap;
-use tieline_kv::{EmbeddedStore, MemoryStore, Store};
+use tieline_kv::{
+    EmbeddedStore, MemoryStore, Opening, PostgresServer, PostgresSettings, PostgresStore, Store,
+};
 use tieline_net::session::SessionDialer;
 use tieline_net::{Dialer, SessionSettings};
 use tieline_telemetry::health::Health;
@@ -35,6 +37,8 @@ use tokio::signal::unix::{SignalKind, signal};
 /// The signed map, in the state directory.
 pub const MAP_FILE: &str = "map";
 const LOCK_FILE: &str = "lock";
+/// By what a database knows this server.
+const OWNER_FILE: &str = "owner";
 /// How much of an MDT's store stays in memory.
 const STORE_CACHE: ByteSize = ByteSize(256 << 20);
 /// A server that was just killed may hold its lock for as long as the kernel takes to bury it.
@@ -83,11 +87,20 @@ async fn serve(plan: Plan) -> anyhow::Result<()> {
         }
         started = start(plan, world, name, health.clone()) => started?,
     };
-    let reason = stop.await;
-    tracing::info!(reason, "stopping");
+    let failed = tokio::select! {
+        biased;
+        reason = stop => {
+            tracing::info!(reason, "stopping");
+            None
+        }
+        reason = started.failed() => Some(reason),
+    };
     health.set_ready(false);
     started.stop().await;
-    tracing::info!("stopped");
+    match failed {
+        None => tracing::info!("stopped"),
+        Some(reason) => bail!("the metadata store ended: {reason}: start the server again"),
+    }
     Ok(())
 }
 
@@ -98,7 +111,10 @@ async fn start(plan: Plan, world: World, name: String, health: Health) -> anyhow
     let cell = first_map(&plan, &world, &dialer, &name, rule).await?;
     check_map(&plan, &cell)?;
     let osts = open_osts(&plan.state, &plan.fs, plan.osts, &world)?;
-    let mdt = plan.mdt.map(open_mdt).transpose()?;
+    let mdt = match plan.mdt {
+        Some(mdt) => Some(open_mdt(mdt, &plan.state, &name, &world).await?),
+        None => None,
+    };
     let listener = world.transport.listen(&plan.listen).await;
     let listener = listener.with_context(|| format!("cannot listen at {}", plan.listen))?;
     let address = listener.address()?;
@@ -231,10 +247,24 @@ fn check_map(plan: &Plan, cell: &MapCell) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn open_mdt(plan: MdtPlan) -> anyhow::Result<MdtParts> {
+async fn open_mdt(
+    plan: MdtPlan,
+    state: &Path,
+    name: &str,
+    world: &World,
+) -> anyhow::Result<MdtParts> {
     let store: Arc<dyn Store> = match &plan.engine {
         Engine::Memory => Arc::new(MemoryStore::new()),
         Engine::Embedded(path) => Arc::new(EmbeddedStore::open(path, STORE_CACHE)?),
+        Engine::Postgres { server, schema } => {
+            let owner = owner(state, world)?;
+            let host = rustix::system::uname();
+            let holder = format!("{name} at {}", host.nodename().to_string_lossy());
+            let server = PostgresServer::clone(server);
+            let settings = PostgresSettings::new(server, schema.clone(), owner, holder);
+            let opening = Opening { cache: STORE_CACHE, ..Opening::default() };
+            Arc::new(PostgresStore::open(settings, opening).await?)
+        }
     };
     tracing::info!(mdt = %plan.index.label(), store = %store.describe(), "opened");
     let settings = tieline_meta::Settings {
@@ -244,6 +274,23 @@ fn open_mdt(plan: MdtPlan) -> anyhow::Result<MdtParts> {
         ..tieline_meta::Settings::default()
     };
     Ok(MdtParts { settings, store })
+}
+
+/// By what a database knows this server, also when it is started again: the name of its state
+/// directory, which one server at a time works with.
+fn owner(state: &Path, world: &World) -> anyhow::Result<String> {
+    let path = state.join(OWNER_FILE);
+    match std::fs::read_to_string(&path) {
+        Ok(owner) if !owner.trim().is_empty() => return Ok(owner.trim().to_owned()),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(error).with_context(|| format!("cannot read {}", path.display()));
+        }
+        _ => {}
+    }
+    let owner = format!("{:016x}{:016x}", world.random(), world.random());
+    write_whole(&path, owner.as_bytes())
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(owner)
 }
 
 fn open_osts(

@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tieline_auth::{MapSigner, MapVerifier};
+use tieline_kv::PostgresServer;
 use tieline_types::{ByteSize, FsName, MdtIndex, OstIndex, SiteName, Span};
 
 /// The port that servers listen on unless told otherwise.
@@ -59,12 +60,17 @@ pub struct Settings {
 pub struct MdtSettings {
     /// Its index in the federation map.
     pub index: u16,
-    /// `embedded` (one file), or `memory` (nothing survives: for tests).
+    /// `embedded` (one file), `postgres=CONNECTION` (a database, named in libpq's words or as a
+    /// URL), or `memory` (nothing survives: for tests).
     #[serde(default = "engine_default")]
     pub engine: String,
-    /// The embedded engine's file; by default `mdtNNNN.redb` in the state directory.
+    /// The embedded engine's file, by default `mdtNNNN.redb` in the state directory; the
+    /// database's schema, by default `FS_mdtNNNN`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<PathBuf>,
+    /// File with the password for the database, if it asks for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password: Option<PathBuf>,
     /// How long clients may believe what they were told without asking again.
     #[serde(default = "lease_default")]
     pub lease: String,
@@ -143,6 +149,7 @@ pub struct MdtPlan {
 pub enum Engine {
     Memory,
     Embedded(PathBuf),
+    Postgres { server: Box<PostgresServer>, schema: String },
 }
 
 pub struct OstPlan {
@@ -186,12 +193,19 @@ impl Settings {
             path: path.to_owned(),
             source: Box::new(source),
         })?;
-        settings.validate().map_err(|source| SettingsError::Wrong { path: path.to_owned(), source })
+        let is_private = is_private(path).unwrap_or(false);
+        let plan = settings.validate_file(is_private);
+        plan.map_err(|source| SettingsError::Wrong { path: path.to_owned(), source })
     }
 
     /// Settings that hold, or everything that is wrong with them.
     pub fn validate(&self) -> Result<Plan, Wrongs> {
-        let mut check = Check::default();
+        self.validate_file(true)
+    }
+
+    /// The same; `is_private` if nobody but the file's owner can read it.
+    fn validate_file(&self, is_private: bool) -> Result<Plan, Wrongs> {
+        let mut check = Check { is_private, ..Check::default() };
         let fs = check.parse("fs", &self.fs, "write a name such as \"extenci\"");
         let site = check.parse("site", &self.site, "write a name such as \"fnal\"");
         check.holds(self.state.is_absolute(), "state", || {
@@ -216,7 +230,7 @@ impl Settings {
         check.holds(self.mdt.is_some() || !self.ost.is_empty(), "mdt", || {
             "neither [mdt] nor [[ost]] is there: a server needs at least one".into()
         });
-        let mdt = self.mdt.as_ref().map(|mdt| mdt.validate(&self.state, &mut check));
+        let mdt = self.mdt.as_ref().map(|mdt| mdt.validate(&self.state, &self.fs, &mut check));
         let osts = osts_validate(&self.ost, &mut check);
         check.end()?;
         // Each of these is `None` only after a complaint, and complaints ended this above.
@@ -240,29 +254,56 @@ impl Settings {
 }
 
 impl MdtSettings {
-    fn validate(&self, state: &Path, check: &mut Check) -> MdtPlan {
+    fn validate(&self, state: &Path, fs: &str, check: &mut Check) -> MdtPlan {
         let label = MdtIndex(self.index).label().to_lowercase();
-        let store = self.store.clone().unwrap_or_else(|| state.join(format!("{label}.redb")));
-        let engine = match self.engine.as_str() {
-            "memory" => Engine::Memory,
-            "embedded" => Engine::Embedded(store.clone()),
-            other => {
-                check.complain(
-                    "mdt.engine",
-                    format!("`{other}` is neither \"embedded\" nor \"memory\""),
-                );
+        let engine = match self.engine.split_once('=').unwrap_or((&self.engine, "")) {
+            ("memory", "") => Engine::Memory,
+            ("embedded", "") => {
+                let store = self.store.clone().unwrap_or(state.join(format!("{label}.redb")));
+                check.holds(store.is_absolute(), "mdt.store", || {
+                    format!("`{}` is not an absolute path", store.display())
+                });
+                Engine::Embedded(store)
+            }
+            ("postgres", server) => self.validate_postgres(server, format!("{fs}_{label}"), check),
+            _ => {
+                let known = "\"embedded\", \"memory\" nor \"postgres=CONNECTION\"";
+                check.complain("mdt.engine", format!("`{}` is neither {known}", self.engine));
                 Engine::Memory
             }
         };
-        check.holds(store.is_absolute() || engine == Engine::Memory, "mdt.store", || {
-            format!("`{}` is not an absolute path", store.display())
-        });
         let lease = check.span("mdt.lease", &self.lease, "20 s");
         check.holds(lease >= Duration::from_secs(1), "mdt.lease", || {
             "shorter than 1 s: write \"20 s\" unless this is a test".into()
         });
         let freed_keep = check.span("mdt.freed_keep", &self.freed_keep, "60 s");
         MdtPlan { index: MdtIndex(self.index), engine, lease, freed_keep }
+    }
+
+    fn validate_postgres(&self, words: &str, schema: String, check: &mut Check) -> Engine {
+        let schema = self.store.as_ref().map_or(schema, |store| store.display().to_string());
+        let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        let is_name = !schema.is_empty() && schema.bytes().all(|b| is_plain(b) || b == b'_');
+        check.holds(is_name && schema.len() <= 63, "mdt.store", || {
+            format!("`{schema}` is no schema: write at most 63 of a-z, 0-9 and _")
+        });
+        let server = check.parse::<PostgresServer>(
+            "mdt.engine",
+            words,
+            "write \"postgres=host=/run/postgresql dbname=tieline user=tieline\"",
+        );
+        let Some(mut server) = server else { return Engine::Memory };
+        let is_safe = check.is_private || !server.has_password();
+        check.holds(is_safe, "mdt.engine", || {
+            "holds a password, and others can read this file: chmod 600 it, or name a file with \
+             the password in mdt.password"
+                .into()
+        });
+        let password = self.password.as_deref().map(password_open);
+        if let Some(password) = password.and_then(|p| check.take("mdt.password", p)) {
+            server = server.with_password(&password);
+        }
+        Engine::Postgres { server: Box::new(server), schema }
     }
 }
 
@@ -305,19 +346,34 @@ pub fn key_open(text: &str) -> Result<MapVerifier, String> {
 
 /// Reads a secret key, unless others than its owner could.
 pub fn secret_open(path: &Path) -> Result<MapSigner, String> {
-    use std::os::unix::fs::MetadataExt;
-    let path_text = path.display();
-    let metadata = std::fs::metadata(path).map_err(|e| format!("cannot read {path_text}: {e}"))?;
-    if metadata.mode() & 0o077 != 0 {
-        let mode = metadata.mode() & 0o777;
-        return Err(format!("{path_text} can be read by others (mode {mode:03o}): chmod 600 it"));
-    }
-    let text =
-        std::fs::read_to_string(path).map_err(|e| format!("cannot read {path_text}: {e}"))?;
-    match secret_parse(text.trim()) {
+    match secret_parse(&private_read(path)?) {
         Some(secret) => Ok(MapSigner::new(secret)),
-        None => Err(format!("{path_text} is not a secret key: 64 hexadecimal digits are")),
+        None => Err(format!("{} is not a secret key: 64 hexadecimal digits are", path.display())),
     }
+}
+
+/// Reads a password, unless others than its owner could.
+fn password_open(path: &Path) -> Result<String, String> {
+    match private_read(path)? {
+        password if password.is_empty() => Err(format!("{} is empty", path.display())),
+        password => Ok(password),
+    }
+}
+
+/// The text of a file that nobody but its owner can read.
+fn private_read(path: &Path) -> Result<String, String> {
+    let shown = path.display();
+    let cannot = |error| format!("cannot read {shown}: {error}");
+    if !is_private(path).map_err(cannot)? {
+        return Err(format!("{shown} can be read by others: chmod 600 it"));
+    }
+    Ok(std::fs::read_to_string(path).map_err(cannot)?.trim().to_owned())
+}
+
+/// Can nobody but its owner read a file?
+fn is_private(path: &Path) -> std::io::Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+    Ok(std::fs::metadata(path)?.mode() & 0o077 == 0)
 }
 
 fn secret_parse(digits: &str) -> Option<[u8; 32]> {
@@ -336,6 +392,8 @@ fn secret_parse(digits: &str) -> Option<[u8; 32]> {
 #[derive(Default)]
 struct Check {
     wrongs: Vec<String>,
+    /// Nobody but its owner can read the settings file.
+    is_private: bool,
 }
 
 impl Check {

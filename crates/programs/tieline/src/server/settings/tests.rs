@@ -63,6 +63,37 @@ fn everything_wrong_is_told_at_once_with_its_key() {
 }
 
 #[test]
+fn a_database_is_named_in_one_line() {
+    let engine = |mdt: &str| {
+        let text = format!(
+            "fs = \"extenci\"\nsite = \"uf\"\nstate = \"/s\"\nmap_key = \"{}\"\n\
+             [mdt]\nindex = 1\n{mdt}",
+            key()
+        );
+        parse(&text)
+    };
+    let plain = engine("engine = \"postgres=host=/run/postgresql user=t dbname=meta\"\n");
+    let Engine::Postgres { server, schema } = plain.validate().unwrap().mdt.unwrap().engine else {
+        panic!("another engine");
+    };
+    assert_eq!(
+        (server.to_string().as_str(), schema.as_str()),
+        ("/run/postgresql/meta", "extenci_mdt0001")
+    );
+
+    let wrong = engine("engine = \"postgres=dbname=meta\"\nstore = \"A B\"\n");
+    let wrong = wrongs(&wrong);
+    assert!(wrong[0].starts_with("mdt.store: `A B` is no schema"), "{wrong:?}");
+    assert!(wrong[1].starts_with("mdt.engine: not a PostgreSQL connection"), "{wrong:?}");
+    assert!(wrong[1].ends_with("user=tieline\""), "{wrong:?}");
+
+    let secret = engine("engine = \"postgres=postgres://t:pw@db/meta\"\n");
+    let wrong = secret.validate_file(false).err().unwrap().to_string();
+    assert!(wrong.contains("mdt.engine: holds a password") && !wrong.contains("pw@"), "{wrong}");
+    assert!(secret.validate_file(true).is_ok());
+}
+
+#[test]
 fn unknown_keys_are_refused_by_name() {
     let text = "fs = \"x\"\nsite = \"uf\"\nstate = \"/s\"\nmap_key = \"k\"\nfoo = 1\n";
     let error = toml::from_str::<Settings>(text).unwrap_err().to_string();

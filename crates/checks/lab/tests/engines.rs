@@ -1,0 +1,116 @@
+//! Metadata in PostgreSQL: the same work as on the embedded engine, on a real server that this test
+//! starts. Without it the test fails; `make test` installs it.
+
+use anyhow::{Context, Result, ensure};
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tieline_kv::scratch::ScratchServer;
+use tieline_lab::federation::{Plan, with_plan};
+use tieline_lab::{Federation, program};
+
+/// A server and its folder, which every user can pass through.
+fn server() -> Result<(ScratchServer, tempfile::TempDir)> {
+    let folder = tempfile::Builder::new().prefix("tieline-lab-db-").tempdir()?;
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
+    let server = ScratchServer::start(folder.path()).context("`make test` installs PostgreSQL")?;
+    Ok((server, folder))
+}
+
+fn plan(server: &ScratchServer) -> Plan {
+    let engine = format!("postgres={}", server.words());
+    Plan { arguments: vec!["--engine".to_owned(), engine], ..Plan::default() }
+}
+
+/// What the database says to a query.
+fn query(server: &ScratchServer, text: &str) -> Result<String> {
+    let mut psql = std::process::Command::new("psql");
+    let psql = psql.args(["-X", "-A", "-t", "-c", text]).arg(server.words());
+    Ok(program::finish(psql, Duration::from_secs(20))?.succeed("psql")?.trim().to_owned())
+}
+
+fn write_synced(lab: &Federation, name: &str, size: usize) -> Result<()> {
+    let mut file = File::create(lab.mount().join(name))?;
+    file.write_all(&vec![7; size])?;
+    Ok(file.sync_all()?)
+}
+
+#[test]
+fn a_federation_works_on_postgresql_and_leaves_nothing_there() -> Result<()> {
+    let (server, _folder) = server()?;
+    with_plan(&plan(&server), |lab| {
+        lab.shell(
+            "mkdir -p a/b && echo small > a/b/small && head -c 3000000 /dev/zero > a/large \
+             && mv a/b/small a/moved && ln a/moved a/hard && ln -s moved a/soft && rm a/moved \
+             && mkdir fnal/far && cp a/large fnal/far/ && setfattr -n user.k -v v a/hard",
+        )?;
+        let schemas = query(&server, "SELECT count(*) FROM pg_namespace WHERE nspname ~ '^dev_'")?;
+        ensure!(schemas == "2", "each MDT has a schema of its own: {schemas}");
+        lab.kill_and_restart("mds-uf")?;
+        lab.kill_and_restart("mds-fnal")?;
+        let far = lab.mount_again()?;
+        let said = program::shell(
+            &far,
+            "cat a/hard && readlink a/soft && stat -c %s a/large fnal/far/large && ls a \
+             && getfattr --only-values -n user.k a/hard",
+        )?;
+        ensure!(said == "small\nmoved\n3000000\n3000000\nb\nhard\nlarge\nsoft\nv", "{said}");
+        Ok(())
+    })?;
+    let left = query(&server, "SELECT count(*) FROM pg_namespace WHERE nspname ~ '^dev_'")?;
+    ensure!(left == "0", "{left} schemas are left in the database");
+    Ok(())
+}
+
+#[test]
+fn the_database_is_restarted_in_the_middle_of_work() -> Result<()> {
+    let (mut server, _folder) = server()?;
+    let plan = plan(&server);
+    with_plan(&plan, |lab| {
+        lab.expect_log("waiting for the database");
+        let is_over = AtomicBool::new(false);
+        let written = std::thread::scope(|scope| -> Result<usize> {
+            let worker = scope.spawn(|| -> Result<usize> {
+                let mut number = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    write_synced(lab, "new", 40_000)?;
+                    fs::rename(lab.mount().join("new"), lab.mount().join(format!("f{number}")))?;
+                    number += 1;
+                }
+                Ok(number)
+            });
+            let trouble = || -> Result<()> {
+                for round in 0..3 {
+                    std::thread::sleep(Duration::from_millis(400));
+                    if round == 1 {
+                        server.stop()?
+                    } else {
+                        server.kill()?
+                    }
+                    if round == 2 {
+                        lab.signal("mds-uf", rustix::process::Signal::KILL)?;
+                    }
+                    server.start_again()?;
+                    if round == 2 {
+                        lab.kill_and_restart("mds-uf")?;
+                    }
+                }
+                Ok(())
+            };
+            let outcome = trouble();
+            std::thread::sleep(Duration::from_millis(300));
+            is_over.store(true, Ordering::Relaxed);
+            let written = worker.join().map_err(|_| anyhow::anyhow!("the worker panicked"))?;
+            outcome.and(written)
+        })?;
+        ensure!(written > 3, "only {written} files in all that time");
+        let far = lab.mount_again()?;
+        for number in 0..written {
+            let read = fs::read(far.join(format!("f{number}")))?;
+            ensure!(read == vec![7; 40_000], "file {number} changed");
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,234 @@
+//! Connections to the database: made when they are needed, made again when they were lost.
+//!
+//! Invariants: a question has a deadline, and so has the wait for a database that is away; that it
+//! went and came back is said once each, however many wait for it.
+
+use super::PostgresSettings;
+use super::fault::Trouble;
+use super::sql::{self, Ask};
+use crate::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::{Mutex, watch};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Config, NoTls, Row, Statement};
+
+/// A database that says nothing for this long is asked again over a new connection.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
+const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+/// A store that closes waits this long for a database that is away.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
+const PAUSE_FIRST: Duration = Duration::from_millis(20);
+const PAUSE_LAST: Duration = Duration::from_secs(1);
+
+pub type Values<'a> = &'a [&'a (dyn ToSql + Sync)];
+
+/// What all connections of a store share.
+pub struct Database {
+    config: Config,
+    pub schema: String,
+    /// For messages.
+    pub store: String,
+    pub runtime: Handle,
+    patience: Duration,
+    is_away: AtomicBool,
+    closing: watch::Sender<bool>,
+}
+
+impl Database {
+    pub fn new(settings: &PostgresSettings, store: String, runtime: Handle) -> Arc<Self> {
+        let mut config = settings.server.0.clone();
+        config.application_name(format!("tieline {}", settings.holder));
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(CONNECT_PATIENCE);
+        }
+        if config.get_tcp_user_timeout().is_none() {
+            config.tcp_user_timeout(ANSWER_PATIENCE);
+        }
+        Arc::new(Self {
+            config,
+            schema: settings.schema.clone(),
+            store,
+            runtime,
+            patience: settings.patience,
+            is_away: AtomicBool::new(false),
+            closing: watch::Sender::new(false),
+        })
+    }
+
+    /// Nobody waits for long from now on.
+    pub fn close(&self) {
+        self.closing.send_replace(true);
+    }
+
+    /// A connection that nothing was prepared on.
+    pub async fn connect(self: &Arc<Self>) -> Result<Client, Trouble> {
+        let this = self.clone();
+        // On our own runtime, which outlives the task that asks.
+        let connecting = self.runtime.spawn(async move {
+            let (client, connection) = this.config.connect(NoTls).await?;
+            tokio::spawn(async move {
+                if let Err(error) = connection.await {
+                    tracing::debug!(%error, "connection to the database ended");
+                }
+            });
+            client.batch_execute(sql::CONNECTION).await?;
+            Ok::<_, tokio_postgres::Error>(client)
+        });
+        match timeout(ANSWER_PATIENCE, connecting).await {
+            Ok(Ok(connected)) => Ok(connected?),
+            // The runtime goes only with the store.
+            Ok(Err(_)) | Err(_) => Err(Trouble::Silent(ANSWER_PATIENCE)),
+        }
+    }
+
+    fn came_back(&self) {
+        if self.is_away.swap(false, Ordering::Relaxed) {
+            tracing::info!(store = %self.store, "the database is back");
+        }
+    }
+
+    fn went_away(&self, trouble: &Trouble) {
+        if !self.is_away.swap(true, Ordering::Relaxed) {
+            let patience = self.patience.as_secs();
+            let cause = std::error::Error::source(trouble).map(ToString::to_string);
+            let cause = cause.unwrap_or_default();
+            tracing::warn!(
+                store = %self.store, patience, cause, "waiting for the database: {trouble}"
+            );
+        }
+    }
+
+    pub fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    pub fn tries(self: &Arc<Self>) -> Tries {
+        self.tries_for(self.patience)
+    }
+
+    pub fn tries_for(self: &Arc<Self>, patience: Duration) -> Tries {
+        Tries { database: self.clone(), until: Instant::now() + patience, pause: PAUSE_FIRST }
+    }
+}
+
+/// Removes a schema.
+pub async fn remove(database: &Arc<Database>) -> Result<(), Error> {
+    let removed = async {
+        let client = database.connect().await?;
+        Ok::<_, Trouble>(client.batch_execute(&sql::remove(&database.schema)).await?)
+    };
+    removed.await.map_err(|trouble| trouble.into_error(&database.store))
+}
+
+/// Asking again, with pauses, until it makes no sense any more.
+pub struct Tries {
+    database: Arc<Database>,
+    until: Instant,
+    pause: Duration,
+}
+
+impl Tries {
+    /// Waits before the next try, or says why there is none.
+    pub async fn again(&mut self, trouble: Trouble) -> Result<(), Error> {
+        let mut closing = self.database.closing.subscribe();
+        if *closing.borrow_and_update() {
+            self.until = self.until.min(Instant::now() + CLOSE_PATIENCE);
+        }
+        if !trouble.is_away() || Instant::now() >= self.until {
+            return Err(trouble.into_error(&self.database.store));
+        }
+        self.database.went_away(&trouble);
+        tokio::select! {
+            biased;
+            _ = sleep(self.pause) => {}
+            _ = closing.changed() => {}
+        }
+        self.pause = (self.pause * 2).min(PAUSE_LAST);
+        Ok(())
+    }
+}
+
+/// One connection at a time.
+pub struct Line {
+    database: Arc<Database>,
+    link: Mutex<Option<Arc<Link>>>,
+}
+
+/// A connection with its statements.
+struct Link {
+    client: Client,
+    statements: Vec<(Ask, Statement)>,
+}
+
+impl Line {
+    pub fn new(database: Arc<Database>) -> Self {
+        Self { database, link: Mutex::default() }
+    }
+
+    pub fn database(&self) -> &Arc<Database> {
+        &self.database
+    }
+
+    /// Asks once. After trouble it is not known whether a write was done.
+    pub async fn ask_once(&self, ask: Ask, values: Values<'_>) -> Result<Vec<Row>, Trouble> {
+        let link = self.link().await?;
+        let statement = link.statements.iter().find(|(known, _)| *known == ask);
+        let (_, statement) = statement.expect("all statements are prepared");
+        let answer = timeout(ANSWER_PATIENCE, link.client.query(statement, values)).await;
+        let trouble = match answer {
+            Ok(Ok(rows)) => {
+                self.database.came_back();
+                return Ok(rows);
+            }
+            Ok(Err(error)) => Trouble::from(error),
+            Err(_) => Trouble::Silent(ANSWER_PATIENCE),
+        };
+        if trouble.is_away() {
+            self.forget(&link).await;
+        }
+        Err(trouble)
+    }
+
+    /// Asks what may be asked twice, until there is an answer.
+    pub async fn ask(&self, ask: Ask, values: Values<'_>) -> Result<Vec<Row>, Error> {
+        let mut tries = self.database.tries();
+        loop {
+            match self.ask_once(ask, values).await {
+                Ok(rows) => return Ok(rows),
+                Err(trouble) => tries.again(trouble).await?,
+            }
+        }
+    }
+
+    /// The connection, or a new one.
+    async fn link(&self) -> Result<Arc<Link>, Trouble> {
+        let mut slot = self.link.lock().await;
+        if let Some(link) = slot.as_ref().filter(|link| !link.client.is_closed()) {
+            return Ok(link.clone());
+        }
+        *slot = None;
+        let client = self.database.connect().await?;
+        let mut statements = Vec::new();
+        for ask in Ask::ALL {
+            let text = ask.text(&self.database.schema);
+            let prepared = timeout(ANSWER_PATIENCE, client.prepare(&text)).await;
+            let prepared = prepared.map_err(|_| Trouble::Silent(ANSWER_PATIENCE))?;
+            statements.push((ask, prepared?));
+        }
+        let link = Arc::new(Link { client, statements });
+        *slot = Some(link.clone());
+        Ok(link)
+    }
+
+    /// The next question makes a new connection, unless somebody did already.
+    async fn forget(&self, link: &Arc<Link>) {
+        let mut slot = self.link.lock().await;
+        if slot.as_ref().is_some_and(|current| Arc::ptr_eq(current, link)) {
+            *slot = None;
+        }
+    }
+}
