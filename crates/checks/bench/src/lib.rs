@@ -67,6 +67,9 @@ pub fn run(settings: &Settings) -> anyhow::Result<Vec<figure::Figure>> {
     if settings.wants("metadata") {
         figures.extend(metadata::measure(settings)?);
     }
+    if !mount::is_wanted(settings) {
+        return Ok(figures);
+    }
     match &settings.mount {
         Some(mount) => figures.extend(mount::measure(settings, mount, None)?),
         None => {

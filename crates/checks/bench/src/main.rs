@@ -16,7 +16,7 @@ struct Arguments {
     /// Where local references and the store write [default: the directory for temporary files]
     #[arg(long)]
     local: Option<PathBuf>,
-    /// Parts: wire, store, large, random, small, sharing, programs, cost [default: all]
+    /// Parts: wire, store, metadata, large, random, small, sharing, programs, cost [default: all]
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Size of the large file

@@ -31,6 +31,11 @@ const PARTS: [(&str, fn(&Field<'_>) -> Result<Vec<Figure>>); 6] = [
     ("cost", |field| field.cost()),
 ];
 
+/// Is any of it to be measured?
+pub fn is_wanted(settings: &Settings) -> bool {
+    PARTS.iter().any(|(name, _)| settings.wants(name))
+}
+
 pub fn measure(
     settings: &Settings,
     mount: &Path,
