@@ -8,13 +8,13 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tieline_kv::scratch::ScratchServer;
+use tieline_kv::scratch::{ScratchServer, fast_folder};
 use tieline_lab::federation::{Plan, with_plan};
 use tieline_lab::{Federation, program};
 
 /// A server and its folder, which every user can pass through.
 fn server() -> Result<(ScratchServer, tempfile::TempDir)> {
-    let folder = tempfile::Builder::new().prefix("tieline-lab-db-").tempdir()?;
+    let folder = tempfile::Builder::new().prefix("tieline-lab-db-").tempdir_in(fast_folder())?;
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
     let server = ScratchServer::start(folder.path()).context("`make test` installs PostgreSQL")?;
     Ok((server, folder))

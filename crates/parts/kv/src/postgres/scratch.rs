@@ -22,6 +22,13 @@ const NOBODY: u32 = 65534;
 const START_PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
+/// Where a server that only tests something has its folder: in memory, if the machine has that. A
+/// server that was killed syncs every file it has when it starts, which takes a busy disk long.
+pub fn fast_folder() -> PathBuf {
+    let memory = PathBuf::from("/dev/shm");
+    if memory.is_dir() { memory } else { std::env::temp_dir() }
+}
+
 /// A running server, or one that is to be started again.
 pub struct ScratchServer {
     bin: PathBuf,

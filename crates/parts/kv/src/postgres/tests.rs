@@ -1,7 +1,7 @@
 //! The engine on a real server: Debian's `postgresql`, started here. Without it these tests fail;
 //! `make test` installs it.
 
-use super::scratch::ScratchServer;
+use super::scratch::{ScratchServer, fast_folder};
 use super::*;
 use crate::Key;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -17,7 +17,8 @@ struct Bed {
 
 impl Bed {
     fn new() -> Self {
-        let folder = tempfile::Builder::new().prefix("tieline-kv-").tempdir().unwrap();
+        let folder =
+            tempfile::Builder::new().prefix("tieline-kv-").tempdir_in(fast_folder()).unwrap();
         let server = ScratchServer::start(folder.path())
             .expect("PostgreSQL starts; `make test` installs it where it is missing");
         Self { server, _folder: folder }
