@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 use tieline_auth::MapSigner;
 use tieline_format::Record;
 use tieline_kv::PostgresServer;
@@ -18,6 +19,8 @@ use tieline_types::SiteName;
 /// In a namespace of its own a site may use the same ports as every other.
 const MDS_PORT: u16 = 7640;
 const OSS_PORT: u16 = 7642;
+/// Longest wait for the space of the file system to be known.
+const SPACE_PATIENCE: Duration = Duration::from_secs(10);
 
 pub fn run(up: &Up) -> anyhow::Result<()> {
     options::flavor_check(&up.sec)?;
@@ -237,7 +240,19 @@ fn add_mount(held: &mut Held, mount: &Path) -> anyhow::Result<()> {
     let started = processes::start(&mut process);
     held.state.processes.push(process);
     held.save()?;
-    started
+    started?;
+    wait_for_space(mount);
+    Ok(())
+}
+
+/// A metadata server tells of space once it has heard from its data servers: a program that asks
+/// right after us should find it told. Ready it is without.
+fn wait_for_space(mountpoint: &Path) {
+    let deadline = Instant::now() + SPACE_PATIENCE;
+    let is_told = || rustix::fs::statvfs(mountpoint).is_ok_and(|space| space.f_blocks > 0);
+    while !is_told() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// `tieline dev mount`.
