@@ -95,6 +95,12 @@ impl Cache {
         told
     }
 
+    /// Forgets what lies under a unit, without being asked.
+    pub fn let_go(&self, unit: FileId) -> Invalidation {
+        let _settling = self.settling.write().unwrap_or_else(PoisonError::into_inner);
+        self.lock().drop_unit(unit)
+    }
+
     /// Calls `write` with how long `belief` is good for, while no recall can pass.
     pub fn settle(&self, belief: &Belief, write: &mut dyn FnMut(Duration)) {
         let _settling = self.settling.read().unwrap_or_else(PoisonError::into_inner);

@@ -206,6 +206,12 @@ impl Shared {
             mtime: tieline_types::SetTime::Now,
             clears_setid,
         };
+        self.own_room(file.id).await;
+        let own =
+            file.with(|state| self.commit_own(file.id, state, caller, &extents, clears_setid));
+        if own.is_some() {
+            return Ok(());
+        }
         let before = self.before(file);
         let told = match self.servers.ask(caller, file.id, message).await {
             Ok(told) => told,
@@ -257,7 +263,7 @@ impl State {
     }
 
     /// Says whether nothing waits any more, and forgets since when.
-    fn rest(&mut self) -> bool {
+    pub(crate) fn rest(&mut self) -> bool {
         let is_clean = !self.is_dirty();
         if is_clean {
             (self.first_written, self.last_written, self.mtime) = (None, None, None);

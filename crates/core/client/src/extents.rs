@@ -96,6 +96,16 @@ impl Extents {
         pieces
     }
 
+    pub fn count(&self) -> usize {
+        self.map.len()
+    }
+
+    /// Bytes that extents cover, if all up to `size` are known.
+    pub fn stored(&self, size: u64) -> Option<u64> {
+        let is_known = self.unknown(0..size).is_none();
+        is_known.then(|| self.map.values().map(|extent| extent.length).sum())
+    }
+
     /// Does any known extent lie in a chunk?
     pub fn has_chunks(&self) -> bool {
         self.map.values().any(|extent| matches!(extent.content, Content::Chunk(_)))

@@ -8,6 +8,7 @@
 //!
 //! Invariant: bytes in the overlay are counted in the budget, always.
 
+use crate::cache::tables::is_provisional;
 use crate::extents::Extents;
 use crate::late::Late;
 use crate::overlay::Overlay;
@@ -106,7 +107,7 @@ impl State {
 
     /// Takes what an answer says of the committed file, unless we know better.
     pub fn learn(&mut self, as_of: Version, attributes: &Attributes) -> bool {
-        if as_of < self.as_of {
+        if as_of < self.as_of || is_provisional(self.version) {
             return false;
         }
         self.as_of = as_of;
@@ -144,6 +145,16 @@ impl State {
         }
         self.version = attributes.version;
         self.size = attributes.size;
+    }
+
+    /// The MDS gave a version to what an own change left behind.
+    pub fn settle(&mut self, left: Version, version: Version, as_of: Version) {
+        if self.version == left {
+            (self.version, self.as_of) = (version, self.as_of.max(as_of));
+        }
+        if self.door_version == Some(left) {
+            self.door_version = Some(version);
+        }
     }
 
     /// What the MDS says of the file, with what it does not know yet.

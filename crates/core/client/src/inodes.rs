@@ -55,6 +55,11 @@ impl Shared {
             Some(handle) => self.handles.file(handle).is_ok_and(|open| open.access.write),
             None => false,
         };
+        self.own_room(id).await;
+        if let Some(mut known) = self.set_attributes_own(caller, id, is_handle, &change) {
+            self.patch(&mut known.attributes);
+            return Ok(known);
+        }
         let message = SetAttributes {
             id,
             mode: change.mode,

@@ -10,6 +10,7 @@
 //! * [`names`], [`inodes`], [`listing`], [`xattrs`]: the namespace; [`access`]: who may, as far as
 //!   we know.
 //! * [`file`], [`open`], [`handles`]: files in use; [`extents`] committed, [`overlay`] not yet.
+//! * [`own`], [`journal`]: what is decided here under exclusive leases, and how MDSs come to know.
 //! * [`send`], [`commit`], [`background`]: how written bytes leave; [`late`]: what was lost then.
 //! * [`ahead`], [`chunks`], [`fetch`]: how bytes come.
 //! * [`ranges`], [`adler`], [`space`]: holes and copies, checksums, what operators ask.
@@ -33,11 +34,13 @@ mod fetch;
 mod file;
 mod handles;
 mod inodes;
+mod journal;
 mod late;
 mod listing;
 mod names;
 mod open;
 mod overlay;
+mod own;
 mod ranges;
 mod reader;
 mod recall;

@@ -32,6 +32,12 @@ pub(crate) struct Listing {
     cursor: tokio::sync::Mutex<Cursor>,
 }
 
+impl Listing {
+    pub fn id(&self) -> FileId {
+        self.id
+    }
+}
+
 /// Where a handle is in its directory.
 #[derive(Default)]
 struct Cursor {

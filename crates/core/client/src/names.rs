@@ -157,6 +157,10 @@ impl Shared {
         mode: Mode,
         umask: Mode,
     ) -> Result<Known> {
+        self.own_room(at.parent).await;
+        if let Some(made) = self.make_directory_own(caller, at, (mode, umask)) {
+            return Ok(made);
+        }
         let message = MakeDirectory { parent: at.parent, name: at.name.clone(), mode, umask };
         self.make(caller, at, message).await
     }
@@ -167,6 +171,10 @@ impl Shared {
         at: At<'_>,
         target: &[u8],
     ) -> Result<Known> {
+        self.own_room(at.parent).await;
+        if let Some(made) = self.make_symlink_own(caller, at, target) {
+            return Ok(made);
+        }
         let target = target.to_vec();
         let message = MakeSymlink { parent: at.parent, name: at.name.clone(), target };
         self.make(caller, at, message).await
@@ -178,6 +186,10 @@ impl Shared {
         at: At<'_>,
         node: NewNode,
     ) -> Result<Known> {
+        self.own_room(at.parent).await;
+        if let Some(made) = self.make_node_own(caller, at, &node) {
+            return Ok(made);
+        }
         let message = MakeNode {
             parent: at.parent,
             name: at.name.clone(),
@@ -210,6 +222,11 @@ impl Shared {
         at: At<'_>,
         new: NewFile,
     ) -> Result<(Known, Opened)> {
+        self.own_room(at.parent).await;
+        if let Some(made) = self.create_own(caller, at, &new) {
+            self.shrink();
+            return Ok(made);
+        }
         let access = new.access;
         let message = Create {
             parent: at.parent,
@@ -222,7 +239,7 @@ impl Shared {
         let (shared, owner, spot) = (self.clone(), caller.clone(), Spot::from(at));
         let made = self.detached(async move {
             let told = shared.change(&owner, &[spot.parent], message).await?;
-            let Told { reply: CreateReply { is_new, open }, stamp } = told;
+            let Told { reply: CreateReply { is_new, open }, stamp, busy: _busy } = told;
             let known = {
                 let mut tables = shared.cache.lock();
                 let attributes = open.attributes.clone();

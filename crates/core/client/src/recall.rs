@@ -3,7 +3,7 @@
 
 use crate::cache::ServerNumber;
 use crate::volume::{Shared, lock};
-use crate::{CacheListener, Invalidation};
+use crate::{CacheListener, Invalidation, Result};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tieline_types::FileId;
@@ -18,6 +18,12 @@ const LISTENER_PATIENCE: Duration = Duration::from_secs(3);
 impl Shared {
     /// Forgets what lies under the unit, makes the door forget it, and only then answers.
     pub(crate) async fn recalled(&self, recall: Recall) -> NoticeAnswer {
+        if let Err(error) = self.hand_over(&recall).await {
+            tracing::warn!(unit = %recall.unit, %error, "what was done here is not sent");
+        }
+        if recall.is_shared == Some(true) {
+            return NoticeAnswer::default();
+        }
         let told = self.cache.recalled(&recall);
         for &id in &recall.files {
             self.forget_bytes(id);
@@ -34,7 +40,32 @@ impl Shared {
         NoticeAnswer { is_contended, open }
     }
 
+    /// Nothing more is decided here about the unit; what was is sent.
+    async fn hand_over(&self, recall: &Recall) -> Result<()> {
+        let (unit, mdt) = (recall.unit, recall.unit.mdt());
+        let Some(queue) = self.journal.of(mdt) else { return Ok(()) };
+        let number = {
+            let mut tables = self.cache.lock();
+            if unit.serial() == 0 {
+                tables.units.share_all(mdt, recall.at);
+            } else {
+                tables.units.share(unit, recall.at);
+            }
+            queue.last()
+        };
+        queue.drain(number, self.settings.wait).await
+    }
+
+    /// Believes nothing under a unit any more.
+    pub(crate) fn let_go(&self, unit: FileId) {
+        let told = self.cache.let_go(unit);
+        self.tell(told);
+    }
+
     pub(crate) fn welcomed(&self, server: ServerNumber, welcome: &Welcome) {
+        if !welcome.is_resumed {
+            self.journal.session_changed();
+        }
         let told = self.cache.welcomed(server, welcome);
         self.tell(told);
     }
@@ -67,7 +98,7 @@ impl Shared {
     }
 
     /// Tells the door what to forget. The receiver ends when it has.
-    fn tell(&self, what: Invalidation) -> Option<oneshot::Receiver<()>> {
+    pub(crate) fn tell(&self, what: Invalidation) -> Option<oneshot::Receiver<()>> {
         let is_empty = what.entries.is_empty()
             && what.doubted.is_empty()
             && what.attributes.is_empty()

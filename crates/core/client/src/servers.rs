@@ -12,6 +12,7 @@
 //! every call ends after [`crate::Settings::wait`].
 
 use crate::cache::{Cache, ServerNumber, Stamp};
+use crate::journal::Busy;
 use crate::volume::Shared;
 use crate::{Error, Parts, Result, Settings};
 use bytes::Bytes;
@@ -101,6 +102,8 @@ impl Server {
 pub(crate) struct Told<T> {
     pub reply: T,
     pub stamp: Stamp,
+    /// Of a change: to be dropped when the reply was learned.
+    pub busy: Option<Busy>,
 }
 
 type Key = (ServerKind, Vec<String>);
@@ -179,6 +182,7 @@ impl Servers {
         self.ask_mdt(caller, file.mdt(), message, self.wait).await
     }
 
+    /// What was done here and the message may rest on comes before it.
     pub async fn ask_mdt<C: Call + Clone>(
         &self,
         caller: &Caller,
@@ -187,13 +191,45 @@ impl Servers {
         patience: Duration,
     ) -> Result<Told<C::Reply>> {
         let deadline = Instant::now() + patience;
+        let shared = self.shared.upgrade();
+        let mut busy = None;
+        if let Some(shared) = &shared
+            && let Some(queue) = shared.journal.of(mdt)
+        {
+            if C::OP.is_mutation() {
+                queue.reserve_first(shared).await;
+            }
+            busy = queue.before(&self.cache, &message.clone().into(), patience).await?;
+        }
+        drop(shared);
+        let told = self.ask_until(caller, mdt, message, deadline).await?;
+        Ok(Told { busy, ..told })
+    }
+
+    /// Asks without regard for what was done here.
+    pub async fn ask_now<C: Call + Clone>(
+        &self,
+        caller: &Caller,
+        mdt: MdtIndex,
+        message: C,
+    ) -> Result<Told<C::Reply>> {
+        self.ask_until(caller, mdt, message, Instant::now() + self.wait).await
+    }
+
+    async fn ask_until<C: Call + Clone>(
+        &self,
+        caller: &Caller,
+        mdt: MdtIndex,
+        message: C,
+        deadline: Instant,
+    ) -> Result<Told<C::Reply>> {
         let mut attempts = Attempts::default();
         loop {
             let server = self.mds(mdt)?;
             let stamp = self.cache.stamp(server.number);
             let result = self.once(&server, caller, message.clone(), Bulk::Empty, deadline).await;
             match result {
-                Ok((reply, _)) => return Ok(Told { reply, stamp }),
+                Ok((reply, _)) => return Ok(Told { reply, stamp, busy: None }),
                 Err(error) => attempts.judge(self, &server, C::OP, error, deadline).await?,
             }
         }
@@ -378,5 +414,5 @@ impl Attempts {
 /// Mutations that leave the same behind when they happen twice. Not commits: under another session
 /// their chunks need other names.
 fn is_repeatable(op: Op) -> bool {
-    matches!(op, Op::Place | Op::Release)
+    matches!(op, Op::Place | Op::Release | Op::Reserve)
 }

@@ -20,6 +20,9 @@ pub struct Settings {
     pub window_max: u64,
     /// Files remembered, beyond those that are open or known to the kernel.
     pub inodes_max: usize,
+    /// Decide names, attributes and small writes here where a directory is held alone, and send
+    /// them within a second.
+    pub journal: bool,
     /// For servers' logs: `mount /extenci on wn17`.
     pub description: String,
 }
@@ -32,6 +35,7 @@ impl Default for Settings {
             read_bytes_max: 256 << 20,
             window_max: 32 << 20,
             inodes_max: 200_000,
+            journal: false,
             description: String::new(),
         }
     }

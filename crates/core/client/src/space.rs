@@ -113,6 +113,10 @@ impl Shared {
             tracing::error!("file system is closed before everything was committed");
         }
         let left = deadline.saturating_duration_since(Instant::now()).max(SPACE_PATIENCE);
+        if let Err(error) = self.drain_all(left).await {
+            tracing::error!(%error, "file system is closed before everything was sent");
+        }
+        let left = deadline.saturating_duration_since(Instant::now()).max(SPACE_PATIENCE);
         self.servers.close(left).await;
     }
 }

@@ -4,13 +4,14 @@
 //! Calls that change something run in tasks of their own ([`Shared::detached`]): a caller who goes
 //! away does not stop them halfway, so that the cache always learns what became of them.
 //!
-//! Lock order: a file's state, then the cache. No lock is held across an await but
+//! Lock order: a file's state, the cache, the journal. No lock is held across an await but
 //! [`crate::file::File::gate`].
 
 use crate::cache::Cache;
 use crate::chunks::Chunks;
 use crate::file::{Budget, File};
 use crate::handles::Handles;
+use crate::journal::Journal;
 use crate::servers::Servers;
 use crate::space::SpaceSeen;
 use crate::{
@@ -44,6 +45,8 @@ pub(crate) struct Shared {
     pub settings: Settings,
     pub servers: Servers,
     pub cache: Arc<Cache>,
+    /// What was done here and the MDSs do not know yet.
+    pub journal: Journal,
     pub chunks: Chunks,
     pub budget: Arc<Budget>,
     pub files: Mutex<BTreeMap<FileId, Arc<File>>>,
@@ -72,6 +75,7 @@ impl Volume {
                 root: parts.root,
                 servers: Servers::new(weak.clone(), cache.clone(), &parts, &settings),
                 cache,
+                journal: Journal::new(settings.journal, weak.clone()),
                 chunks: Chunks::new(settings.read_bytes_max),
                 budget: Arc::new(Budget::new(settings.dirty_bytes_max)),
                 files: Mutex::default(),
@@ -271,8 +275,7 @@ impl FileSystem for Volume {
     }
 
     async fn sync_directory(&self, handle: HandleId) -> Result<()> {
-        // An MDS answers a change only when it is durable, and no change waits here.
-        self.shared.handles.directory(handle).map(drop)
+        self.shared.sync_directory(handle).await
     }
 
     async fn release_directory(&self, handle: HandleId) {

@@ -100,16 +100,52 @@ impl Shared {
         self.settle_file(&open, How::Sync).await
     }
 
+    /// Makes what was done in a directory durable. The mounted one stands for everything: all that
+    /// was written is.
+    pub(crate) async fn sync_directory(self: &Arc<Self>, handle: HandleId) -> Result<()> {
+        let id = self.handles.directory(handle)?.id();
+        if id == self.root {
+            self.sync_all().await?;
+        }
+        let Some(queue) = self.journal.of(id.mdt()) else { return Ok(()) };
+        queue.drain(queue.last(), self.settings.wait).await?;
+        queue.late((id != self.root).then_some(id))
+    }
+
+    async fn sync_all(self: &Arc<Self>) -> Result<()> {
+        let files: Vec<_> = lock(&self.dirty).values().cloned().collect();
+        let mut tasks = tokio::task::JoinSet::new();
+        for file in files {
+            let shared = self.clone();
+            tasks.spawn(async move { shared.launder(&file, How::Sync).await });
+        }
+        let mut outcome = Ok(());
+        while let Some(joined) = tasks.join_next().await {
+            let stopped = |_| Error::local(ErrorKind::Internal, "task of the client");
+            outcome = outcome.and(joined.map_err(stopped).and_then(|one| one));
+        }
+        self.drain_all(self.settings.wait).await?;
+        outcome
+    }
+
     /// Launders and tells what went wrong, then or earlier ([`crate::late`]).
     async fn settle_file(self: &Arc<Self>, open: &FileHandle, how: How) -> Result<()> {
         let file = &open.file;
+        if how == How::Flush && file.is_dirty() {
+            self.own_room(file.id).await;
+            // Where it is not ours alone, that is for the commit below to find out.
+            let _ = self.launder_own(file);
+        }
         let needs = file.with(|state| state.is_dirty() || how == How::Sync);
-        let laundered = if needs {
+        let mut laundered = if needs {
             let (shared, file) = (self.clone(), file.clone());
             self.detached(async move { shared.launder(&file, how).await }).await
         } else {
             Ok(())
         };
+        if how == How::Sync && laundered.is_ok() {
+            laundered = self.drain_file(file.id).await;
+        }
         let late = file.with(|state| match how {
             How::Sync => state.late.at_sync(&open.seen),
             How::Flush | How::Arrived => state.late.at_close(&open.seen),
@@ -168,8 +204,7 @@ pub(crate) fn seal_all(state: &mut State, how: How) -> Vec<Sealed> {
     let layout = state.layout.clone().unwrap_or_default();
     let width = width(state);
     let limit = u64::from(layout.inline_limit.min(Layout::INLINE_MAX));
-    let is_small =
-        state.size_here() <= limit && !state.extents.has_chunks() && !state.overlay.has_chunks();
+    let is_small = is_small(state);
     let mut sealed = Vec::new();
     for run in state.overlay.fresh() {
         let is_inline = is_small || (how == How::Sync && run.end - run.start <= limit);
@@ -185,6 +220,14 @@ pub(crate) fn seal_all(state: &mut State, how: How) -> Vec<Sealed> {
         }
     }
     sealed
+}
+
+/// Does all of the file go into the metadata?
+pub(crate) fn is_small(state: &State) -> bool {
+    let limit =
+        state.layout.as_ref().map_or(Layout::default().inline_limit, |one| one.inline_limit);
+    let limit = u64::from(limit.min(Layout::INLINE_MAX));
+    state.size_here() <= limit && !state.extents.has_chunks() && !state.overlay.has_chunks()
 }
 
 /// Inline bytes need no OST: they have arrived when they are sealed.

@@ -139,7 +139,7 @@ impl Mdt {
             files.truncate(FILES_PER_CHECK);
             let Some(&unit) = files.first() else { continue };
             let at = self.parts.store.begin().await?.version();
-            let recall = Recall { unit, at, names: vec![], files: files.clone() };
+            let recall = Recall { unit, at, names: vec![], files: files.clone(), is_shared: None };
             let recaller = &self.parts.recaller;
             let Some(answer) = recaller.recall(session, recall, self.settings.lease).await else {
                 continue;
@@ -169,7 +169,7 @@ impl Mdt {
         let map = self.parts.map.current();
         loop {
             let scene = self.scene(NO_SESSION, Grant(0), &caller, &map.map, &nobody);
-            let mut view = View::new(&scene, self.parts.store.begin().await?);
+            let mut view = View::new(scene, self.parts.store.begin().await?);
             let run = chore.run(&mut view).await;
             let counted = view.counted;
             let committed = match run {

@@ -31,6 +31,14 @@ const UNITS_MAX: usize = 2_000_000;
 /// Units whose last change is remembered exactly; for others the latest forgotten change counts.
 const CHANGED_MAX: usize = 16_384;
 
+/// How long after somebody wanted to see a unit that another held alone nobody is given it so
+/// again: those who take turns there would wait for each other at every turn.
+const WANTED_KEPT: Duration = Duration::from_secs(5);
+/// Such units that are remembered.
+const WANTED_MAX: usize = 4096;
+/// Stands for all units: held alone by sessions of before the start that may have changed anything.
+pub const EVERYTHING: FileId = FileId(0);
+
 pub struct LeaseTable {
     lease: Duration,
     inner: Mutex<Inner>,
@@ -54,10 +62,16 @@ struct Inner {
     /// Sessions of before the start that have not come back: what they believe is not known.
     missing: BTreeSet<SessionId>,
     grace_until: Option<Instant>,
+    /// Units that somebody lately held alone and another wanted to see.
+    wanted: BTreeMap<FileId, Instant>,
+    /// Counts the units that ceased to be held alone.
+    shared: u64,
 }
 
 struct Held {
     units: BTreeSet<FileId>,
+    /// Those that it holds alone, and what it may have done under them is not known here.
+    exclusive: BTreeSet<FileId>,
     heard: Instant,
     /// Did not answer a recall in time: what it says later counts no more.
     is_barred: bool,
@@ -72,22 +86,32 @@ pub struct Holder {
 
 impl LeaseTable {
     /// After a start, sessions of before it may still believe things: they are `missing` until they
-    /// come back.
-    pub fn new(lease: Duration, missing: BTreeSet<SessionId>) -> Arc<Self> {
+    /// come back. Those among `exclusive` may have done anything anywhere, until they say that they
+    /// have sent it all.
+    pub fn new(
+        lease: Duration,
+        missing: BTreeSet<SessionId>,
+        exclusive: BTreeSet<SessionId>,
+    ) -> Arc<Self> {
         let grace_until = (!missing.is_empty()).then(|| Instant::now() + lease);
-        let heard = Instant::now();
-        let held = || Held { units: BTreeSet::new(), heard, is_barred: false };
-        let sessions = missing.iter().map(|&session| (session, held())).collect();
-        let inner = Inner { sessions, missing, grace_until, ..Inner::default() };
+        let sessions = missing.iter().map(|&session| (session, Held::new())).collect();
+        let mut inner = Inner { sessions, missing, grace_until, ..Inner::default() };
+        for session in exclusive {
+            inner.hold_alone(session, EVERYTHING);
+        }
         Arc::new(Self { lease, inner: Mutex::new(inner), ended: Notify::new() })
     }
 
-    /// A session begins, or begins anew after a lost connection: it holds nothing.
+    /// A session begins, or begins anew after a lost connection: it holds nothing. But what it held
+    /// alone it may have changed: there it is asked still, before others look.
     pub fn open(&self, session: SessionId) {
         let mut inner = self.lock();
+        let kept = inner.sessions.get(&session).map(|held| held.exclusive.clone());
         inner.drop_session(session);
-        let held = Held { units: BTreeSet::new(), heard: Instant::now(), is_barred: false };
-        inner.sessions.insert(session, held);
+        inner.sessions.insert(session, Held::new());
+        for unit in kept.into_iter().flatten() {
+            inner.hold_alone(session, unit);
+        }
         drop(inner);
         self.ended.notify_waiters();
     }
@@ -132,6 +156,59 @@ impl LeaseTable {
         let is_current =
             |inner: &Inner, unit| inner.is_quiet(unit, None) && inner.changed_at(unit) <= as_of;
         inner.grant(session, units, is_current)
+    }
+
+    /// Sessions other than `asking` that hold any of `units` alone.
+    pub fn alone(&self, asking: SessionId, units: &BTreeSet<FileId>) -> Vec<Holder> {
+        let inner = self.lock();
+        let held = |unit: FileId| {
+            let holders = inner.holders.get(&unit).into_iter().flatten();
+            let alone = holders.filter(|session| {
+                let held = inner.sessions.get(session);
+                **session != asking && held.is_some_and(|held| held.exclusive.contains(&unit))
+            });
+            alone.map(|&session| Holder { session, unit }).collect::<Vec<_>>()
+        };
+        std::iter::once(EVERYTHING).chain(units.iter().copied()).flat_map(held).collect()
+    }
+
+    /// How often units have ceased to be held alone: whoever read meanwhile may have read too
+    /// little.
+    pub fn shared(&self) -> u64 {
+        self.lock().shared
+    }
+
+    /// A session makes a directory under an exclusive lease: it holds that alone from the first.
+    pub fn made_alone(&self, session: SessionId, unit: FileId) {
+        self.lock().hold_alone(session, unit);
+    }
+
+    /// The holder sent what it had done under a unit that it held alone. It may believe what it
+    /// believed.
+    pub fn share(&self, holder: Holder) {
+        let mut inner = self.lock();
+        inner.share(holder.session, holder.unit);
+        inner.note_wanted(holder.unit);
+        if holder.unit == EVERYTHING {
+            inner.release(holder.session, holder.unit);
+        }
+        drop(inner);
+        self.ended.notify_waiters();
+    }
+
+    /// Directories that are no more: nobody needs a lease on them.
+    pub fn gone(&self, units: &BTreeSet<FileId>) {
+        let mut inner = self.lock();
+        for &unit in units {
+            let holders = inner.holders.get(&unit).cloned().unwrap_or_default();
+            holders.into_iter().for_each(|session| inner.release(session, unit));
+        }
+    }
+
+    /// Does the holder hold the unit, in whatever way?
+    pub fn is_held(&self, holder: Holder) -> bool {
+        let inner = self.lock();
+        inner.sessions.get(&holder.session).is_some_and(|held| held.units.contains(&holder.unit))
     }
 
     /// Was the unit changed after `as_of`?
@@ -186,7 +263,13 @@ impl LeaseTable {
 
     /// The holder answered: it forgot what it believed.
     pub fn taken_back(&self, holder: Holder) {
-        self.lock().release(holder.session, holder.unit);
+        let mut inner = self.lock();
+        let held = inner.sessions.get(&holder.session);
+        if held.is_some_and(|held| held.exclusive.contains(&holder.unit)) {
+            inner.note_wanted(holder.unit);
+        }
+        inner.release(holder.session, holder.unit);
+        drop(inner);
         self.ended.notify_waiters();
     }
 
@@ -252,7 +335,61 @@ impl LeaseTable {
     }
 }
 
+impl Held {
+    fn new() -> Self {
+        let (units, exclusive) = Default::default();
+        Self { units, exclusive, heard: Instant::now(), is_barred: false }
+    }
+}
+
 impl Inner {
+    fn hold_alone(&mut self, session: SessionId, unit: FileId) {
+        let Some(held) = self.sessions.get_mut(&session) else { return };
+        held.exclusive.insert(unit);
+        if held.units.insert(unit) {
+            self.total += 1;
+            self.holders.entry(unit).or_default().insert(session);
+            METRICS.leases.inc();
+        }
+    }
+
+    /// The session does not hold the unit alone any more.
+    fn share(&mut self, session: SessionId, unit: FileId) {
+        let held = self.sessions.get_mut(&session);
+        if !held.is_some_and(|held| held.exclusive.remove(&unit)) {
+            return;
+        }
+        self.shared += 1;
+    }
+
+    /// Another session wanted to see what the unit's holder held alone.
+    fn note_wanted(&mut self, unit: FileId) {
+        let now = Instant::now();
+        self.wanted.insert(unit, now);
+        if self.wanted.len() > WANTED_MAX {
+            self.wanted.retain(|_, at| now.duration_since(*at) < WANTED_KEPT);
+        }
+        if self.wanted.len() > WANTED_MAX {
+            self.wanted.pop_first();
+        }
+    }
+
+    /// May the session be given the unit to hold alone?
+    fn may_hold_alone(&self, session: SessionId, unit: FileId) -> bool {
+        let is_wanted = self.wanted.get(&unit).is_some_and(|at| at.elapsed() < WANTED_KEPT);
+        let is_only = self.holders.get(&unit).is_some_and(|by| by.iter().eq([&session]));
+        is_only && !is_wanted && self.is_quiet(unit, Some(session))
+    }
+
+    /// Does another session hold the unit alone?
+    fn is_alone_elsewhere(&self, session: SessionId, unit: FileId) -> bool {
+        let holders = self.holders.get(&unit).into_iter().flatten();
+        let mut others = holders.filter(|other| **other != session);
+        others.any(|other| {
+            self.sessions.get(other).is_some_and(|held| held.exclusive.contains(&unit))
+        })
+    }
+
     /// No other session than `except` changes the unit.
     fn is_quiet(&self, unit: FileId, except: Option<SessionId>) -> bool {
         let changers = self.changing.get(&unit);
@@ -271,7 +408,7 @@ impl Inner {
     ) -> Vec<FileId> {
         let mut granted = vec![];
         for &unit in units {
-            let current = is_current(self, unit);
+            let current = is_current(self, unit) && !self.is_alone_elsewhere(session, unit);
             let Some(held) = self.sessions.get_mut(&session) else { break };
             let has_room = held.units.len() < UNITS_PER_SESSION_MAX && self.total < UNITS_MAX;
             let holds = held.units.contains(&unit);
@@ -289,6 +426,7 @@ impl Inner {
     }
 
     fn release(&mut self, session: SessionId, unit: FileId) {
+        self.share(session, unit);
         let held = self.sessions.get_mut(&session);
         if !held.is_some_and(|held| held.units.remove(&unit)) {
             return;
@@ -373,6 +511,19 @@ impl Change {
         inner.grant(session, units, |inner, unit| {
             inner.is_quiet(unit, Some(session)) && inner.changed_at(unit) <= version
         })
+    }
+}
+
+impl Change {
+    /// Those of `units`, which were just granted to the changing session, that it holds alone from
+    /// now on.
+    pub fn grant_alone(&self, units: &[FileId]) -> Vec<FileId> {
+        let session = self.session;
+        let mut inner = self.table.lock();
+        let may = |inner: &Inner, unit| inner.may_hold_alone(session, unit);
+        let alone: Vec<_> = units.iter().copied().filter(|&unit| may(&inner, unit)).collect();
+        alone.iter().for_each(|&unit| inner.hold_alone(session, unit));
+        alone
     }
 }
 

@@ -100,7 +100,7 @@ impl Mdt {
             "metadata target started"
         );
         Ok(Arc::new(Self {
-            leases: LeaseTable::new(settings.lease, old_sessions.clone()),
+            leases: LeaseTable::new(settings.lease, old_sessions.clone(), sessions.exclusive()),
             sessions,
             opens: OpenTable::default(),
             serials: Serials::new(store, Counter::File),

@@ -63,7 +63,8 @@ pub async fn add_file(
 ) -> Result<(FileId, Inode)> {
     let id = view.new_id().await?;
     let now = view.scene.now;
-    let (mode, gid) = mode_and_group(view, &parent, &new);
+    let rights = permission::rights(&parent);
+    let (mode, gid) = rights.inherit(view.scene.caller, new.kind, new.mode, new.umask);
     let mut inode = Inode {
         kind: new.kind,
         mode,
@@ -87,25 +88,13 @@ pub async fn add_file(
     };
     inode.version = view.next_version(&inode);
     view.put_inode(id, &inode);
+    if new.kind == FileKind::Directory && view.scene.chosen.is_some() {
+        view.made.insert(id);
+    }
     view.count(id, 1);
     link_entry(view, (parent_id, &mut parent), name, (id, new.kind));
     view.put_inode(parent_id, &parent);
     Ok((id, inode))
-}
-
-/// Mode and group of a new file: the umask, and what a setgid directory hands down.
-fn mode_and_group(view: &View<'_>, parent: &Inode, new: &NewFile) -> (Mode, Gid) {
-    let caller = view.scene.caller;
-    let is_setgid = parent.mode.has(Mode::SETGID);
-    let gid = if is_setgid { parent.gid } else { caller.gid };
-    let mut mode = new.mode.without(new.umask.bits() & 0o777);
-    if new.kind == FileKind::Directory {
-        let inherited = if is_setgid { Mode::SETGID } else { 0 };
-        mode = Mode::new(mode.bits() & 0o1777 | inherited);
-    } else if mode.has(Mode::SETGID | 0o010) && !caller.is_root() && !caller.is_member(gid) {
-        mode = mode.without(Mode::SETGID);
-    }
-    (mode, gid)
 }
 
 /// Puts an entry into a directory. The caller puts the directory's record.

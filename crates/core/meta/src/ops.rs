@@ -4,6 +4,7 @@
 //! [`LeaseGrant`] names the units that would make what it says cacheable; the service grants what
 //! it can.
 
+pub mod batch;
 mod commit;
 mod create;
 mod get_attributes;
@@ -25,6 +26,7 @@ mod release;
 mod remove_directory;
 mod remove_xattr;
 mod rename;
+mod reserve;
 mod set_attributes;
 mod set_layout;
 mod set_xattr;
@@ -88,11 +90,13 @@ replies! {
     GetXattrReply {}
     ListXattrsReply { lease }
     GetLayoutReply {}
+    BatchReply { lease }
+    ReserveReply {}
     UsageReply {}
 }
 
 /// Runs one request of the namespace.
-pub async fn run(view: &mut View<'_>, request: &Request) -> Result<Reply> {
+pub async fn run<'a>(view: &mut View<'a>, request: &'a Request) -> Result<Reply> {
     Ok(match request {
         Request::Lookup(r) => lookup::run(view, r).await?.into(),
         Request::LookupParent(r) => lookup_parent::run(view, r).await?.into(),
@@ -119,6 +123,8 @@ pub async fn run(view: &mut View<'_>, request: &Request) -> Result<Reply> {
         Request::RemoveXattr(r) => remove_xattr::run(view, r).await?.into(),
         Request::GetLayout(r) => get_layout::run(view, r).await?.into(),
         Request::SetLayout(r) => set_layout::run(view, r).await?.into(),
+        Request::Batch(r) => batch::run(view, r).await?.into(),
+        Request::Reserve(r) => reserve::run(view, r).await?.into(),
         Request::Usage(r) => usage::run(view, r).await?.into(),
         Request::GetMap(_)
         | Request::EditMap(_)
@@ -157,7 +163,7 @@ pub fn primary(request: &Request) -> FileId {
 
 /// Is it a request this room answers?
 pub fn is_served(op: Op) -> bool {
-    op.number() <= Op::Usage.number()
+    op.number() < Op::GetMap.number()
 }
 
 /// Units under which a reply may be cached, if they are granted.
@@ -165,7 +171,7 @@ fn lease(view: &View<'_>, units: impl IntoIterator<Item = FileId>) -> LeaseGrant
     let mut units: Vec<FileId> = units.into_iter().collect();
     units.sort_unstable();
     units.dedup();
-    LeaseGrant { as_of: Version(view.version().0), units }
+    LeaseGrant { as_of: Version(view.version().0), units, exclusive: None }
 }
 
 #[cfg(test)]

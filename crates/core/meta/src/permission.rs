@@ -2,28 +2,18 @@
 
 use crate::error::{Error, Result};
 use tieline_format::mdt::Inode;
-use tieline_types::{Caller, FileId, FileKind, Mode};
+use tieline_types::rules::Rights;
+use tieline_types::{Caller, FileId};
 
-pub const READ: u32 = 4;
-pub const WRITE: u32 = 2;
-pub const SEARCH: u32 = 1;
+pub use tieline_types::rules::{READ, SEARCH, WRITE};
+
+pub fn rights(inode: &Inode) -> Rights {
+    Rights { kind: inode.kind, mode: inode.mode, uid: inode.uid, gid: inode.gid }
+}
 
 /// Does the mode let the caller do all of `wish` (bits of [`READ`], [`WRITE`], [`SEARCH`])?
 pub fn is_allowed(inode: &Inode, caller: &Caller, wish: u32) -> bool {
-    let bits = inode.mode.bits();
-    if caller.is_root() {
-        // Root executes what somebody may execute.
-        let is_executable = inode.kind == FileKind::Directory || bits & 0o111 != 0;
-        return wish & SEARCH == 0 || is_executable;
-    }
-    let class = if caller.uid == inode.uid {
-        bits >> 6
-    } else if caller.is_member(inode.gid) {
-        bits >> 3
-    } else {
-        bits
-    };
-    class & wish == wish
+    rights(inode).allow(caller, wish)
 }
 
 pub fn check(id: FileId, inode: &Inode, caller: &Caller, wish: u32) -> Result<()> {
@@ -40,7 +30,7 @@ pub fn check(id: FileId, inode: &Inode, caller: &Caller, wish: u32) -> Result<()
 }
 
 pub fn is_owner(inode: &Inode, caller: &Caller) -> bool {
-    caller.is_root() || caller.uid == inode.uid
+    rights(inode).is_owner(caller)
 }
 
 pub fn check_owner(id: FileId, inode: &Inode, caller: &Caller, wish: &'static str) -> Result<()> {
@@ -62,8 +52,7 @@ pub fn check_removal(
     caller: &Caller,
 ) -> Result<()> {
     check(parent_id, parent, caller, WRITE | SEARCH)?;
-    let is_sticky = parent.mode.has(Mode::STICKY);
-    if is_sticky && !is_owner(parent, caller) && !is_owner(file, caller) {
+    if rights(parent).is_stuck(rights(file), caller) {
         let wish = "remove it from a sticky directory";
         return Err(Error::NotOwner { id: file_id, uid: caller.uid.0, wish });
     }

@@ -10,7 +10,7 @@
 
 use crate::Recaller;
 use crate::error::Result;
-use crate::leases::{Change, Holder, LeaseTable};
+use crate::leases::{Change, EVERYTHING, Holder, LeaseTable};
 use crate::mdt::Mdt;
 use crate::view::Touched;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,11 +23,24 @@ use tieline_wire::notice::Recall;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
-/// A session to be asked before a change.
+/// A session that is not connected is asked again so often: it may be back.
+const AWAY_PAUSE: Duration = Duration::from_millis(50);
+
+/// Why a session is asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Why {
+    /// It may have what loses its last name open.
+    Open,
+    /// It holds a lease on what changes.
+    Change,
+    /// It holds alone what another wants to see.
+    Look,
+}
+
+/// A session to be asked before a change, or before somebody looks.
 pub struct Ask {
     pub holder: Holder,
-    /// It holds a lease; else only what it has open is of interest.
-    is_holding: bool,
+    why: Why,
     recall: Recall,
     nameless: BTreeSet<FileId>,
 }
@@ -48,31 +61,49 @@ impl Mdt {
         for &file in &touched.nameless {
             change.lose(file);
         }
-        let mut holders: BTreeMap<Holder, bool> = BTreeMap::new();
+        let mut holders: BTreeMap<Holder, Why> = BTreeMap::new();
         for &file in &touched.nameless {
             for session in self.openers(file) {
                 let mut units = touched.units.iter();
                 let unit = units.find(|(_, unit)| unit.files.contains(&file));
                 let holder = unit.map(|(&unit, _)| Holder { session, unit });
                 holders.extend(
-                    holder.filter(|holder| !asked.contains(holder)).map(|holder| (holder, false)),
+                    holder
+                        .filter(|holder| !asked.contains(holder))
+                        .map(|holder| (holder, Why::Open)),
                 );
             }
         }
         let holding = change.cover(touched.units.keys().copied());
-        holders.extend(holding.into_iter().map(|holder| (holder, true)));
+        holders.extend(holding.into_iter().map(|holder| (holder, Why::Change)));
         holders.retain(|holder, _| holder.session != asking);
-        let ask = |(holder, is_holding): (Holder, bool)| {
+        let ask = |(holder, why): (Holder, Why)| {
             let unit = touched.units.get(&holder.unit).cloned().unwrap_or_default();
             let recall = Recall {
                 unit: holder.unit,
                 at: Version(0),
                 names: unit.names.into_iter().collect(),
                 files: unit.files.into_iter().collect(),
+                is_shared: None,
             };
-            Ask { holder, is_holding, recall, nameless: touched.nameless.clone() }
+            Ask { holder, why, recall, nameless: touched.nameless.clone() }
         };
         holders.into_iter().map(ask).collect()
+    }
+
+    /// Who must be asked before `asking` may see what was read under `seen`? What they hold alone
+    /// they may have changed.
+    pub(crate) fn alone(&self, asking: SessionId, seen: &BTreeSet<FileId>) -> Vec<Ask> {
+        let ask = |holder: Holder| {
+            let unit = match holder.unit {
+                EVERYTHING => FileId::new(self.settings.mdt, EVERYTHING.serial()),
+                unit => unit,
+            };
+            let (at, is_shared) = (Version(0), Some(true));
+            let recall = Recall { unit, at, names: vec![], files: vec![], is_shared };
+            Ask { holder, why: Why::Look, recall, nameless: BTreeSet::new() }
+        };
+        self.leases.alone(asking, seen).into_iter().map(ask).collect()
     }
 
     /// Sessions that may have a file open: those that were seen opening it, and for files of before
@@ -149,21 +180,38 @@ impl Asking {
     async fn ask(&self, ask: &Ask) -> Option<NoticeAnswer> {
         let session = ask.holder.session;
         let give_up = Instant::now() + self.lease;
-        let recall = self.recaller.recall(session, ask.recall.clone(), self.lease);
-        if ask.is_holding {
-            let answer = tokio::select! {
+        if ask.why == Why::Open {
+            return tokio::select! {
                 biased;
-                answer = recall => answer,
-                _ = self.leases.ended(ask.holder) => None,
-            };
-            self.settle(ask.holder, give_up, answer).await
-        } else {
-            tokio::select! {
-                biased;
-                answer = recall => answer,
+                answer = self.recaller.recall(session, ask.recall.clone(), self.lease) => answer,
                 () = self.leases.silent(session) => None,
-            }
+            };
         }
+        let answer = tokio::select! {
+            biased;
+            answer = self.answer(ask, give_up) => answer,
+            _ = self.leases.ended(ask.holder) => None,
+        };
+        if answer.is_some() && ask.why == Why::Look {
+            self.leases.share(ask.holder);
+            METRICS.recalls.with_label_values(&["shared"]).inc();
+            return answer;
+        }
+        self.settle(ask.holder, give_up, answer).await
+    }
+
+    /// Asks, and again when the holder comes back from a lost connection and still holds the unit.
+    async fn answer(&self, ask: &Ask, give_up: Instant) -> Option<NoticeAnswer> {
+        while Instant::now() < give_up && self.leases.is_held(ask.holder) {
+            let patience = give_up.saturating_duration_since(Instant::now());
+            let session = ask.holder.session;
+            let answer = self.recaller.recall(session, ask.recall.clone(), patience).await;
+            if answer.is_some() {
+                return answer;
+            }
+            tokio::time::sleep(AWAY_PAUSE).await;
+        }
+        None
     }
 
     /// Waits for the end of a lease whose holder did not answer, and takes it out of the table.

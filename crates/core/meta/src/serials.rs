@@ -44,10 +44,15 @@ impl Serials {
         Self { store, counter, run: Mutex::new(0..0) }
     }
 
+    /// Takes a run for somebody else to give out.
+    pub async fn take_run(&self, count: u32) -> Result<u64> {
+        Ok(self.reserve(count.into()).await?.start)
+    }
+
     pub async fn next(&self) -> Result<u64> {
         let mut run = self.run.lock().await;
         if run.is_empty() {
-            *run = self.reserve().await?;
+            *run = self.reserve(self.counter.run()).await?;
         }
         let serial = run.start;
         run.start += 1;
@@ -55,18 +60,18 @@ impl Serials {
     }
 
     /// Takes the next run. It is durable before its first number is used.
-    async fn reserve(&self) -> Result<std::ops::Range<u64>> {
+    async fn reserve(&self, count: u64) -> Result<std::ops::Range<u64>> {
         loop {
             let mut start = 0;
             let changed = change_superblock(&*self.store, |superblock| {
                 let counter = self.counter.of(superblock);
                 start = *counter;
-                *counter += self.counter.run();
+                *counter += count;
             });
             match changed.await {
                 Err(error) if error.is_conflict() => {}
                 Err(error) => return Err(error),
-                Ok(()) => return Ok(start..start + self.counter.run()),
+                Ok(()) => return Ok(start..start + count),
             }
         }
     }

@@ -6,6 +6,10 @@
 //! taken back, and it runs again on the state that is then, until nobody is left to be asked; its
 //! effects and its answer commit together, and the reply waits until they are durable.
 //!
+//! What a session holds alone it may have changed without saying so yet: whoever reads or changes
+//! something there waits until it has. A session that changes names in a directory that nobody
+//! else holds is given it alone, if it has serials for what it will make ([`ops`]' Reserve).
+//!
 //! Invariants: no answer before what it rests on is durable; the asking session is never asked and
 //! never waited for; a holder who does not answer delays a change by at most its lease, one who is
 //! heard but does not answer by two.
@@ -14,16 +18,19 @@ use crate::Asker;
 use crate::error::{Error, Result};
 use crate::leases::{Change, Holder};
 use crate::mdt::Mdt;
+use crate::ops::batch::makes_file;
 use crate::ops::{self, Reply};
 use crate::placement::wall_time;
 use crate::recall::{Ask, Keepers};
 use crate::view::{Scene, View, decode};
 use std::collections::BTreeSet;
+use std::mem::take;
 use tieline_format::map::FederationMap;
-use tieline_format::mdt::{Answer, key};
+use tieline_format::mdt::{Answer, Inode, SerialRun, key};
 use tieline_kv::{Committed, Transaction};
 use tieline_telemetry::metrics::METRICS;
-use tieline_types::{Caller, ErrorKind, Grant, RequestNumber, SessionId, Version};
+use tieline_types::{Caller, ErrorKind, FileId, Grant, RequestNumber, SessionId, Version};
+use tieline_wire::meta::{Batch, BatchOutcome, ExclusiveUnit, ReserveReply};
 use tieline_wire::{Failure, Op, Request};
 
 /// How often a request is run again because others were in its way.
@@ -35,8 +42,8 @@ const OPEN_ATTEMPTS: usize = 3;
 enum Run {
     /// Others were in the way.
     Again,
-    /// A part was committed.
-    Part,
+    /// A part was committed: so far these items, if it is a batch.
+    Part(Vec<BatchOutcome>),
     /// These must be asked first.
     Ask(Vec<Ask>),
     Done(Vec<u8>),
@@ -79,11 +86,24 @@ impl Mdt {
             self.opens.opened(asker.session, open.id);
         }
         let map = self.parts.map.current();
-        let nobody = Keepers::new();
+        let (unnamed, mut nobody) = (Keepers::new(), Keepers::new());
         for attempt in 0..ATTEMPTS {
-            let scene = self.scene(asker.session, grant, &asker.caller, &map.map, &nobody);
-            let mut view = View::new(&scene, self.parts.store.begin().await?);
-            let mut reply = match ops::run(&mut view, request).await {
+            let shared = self.leases.shared();
+            let scene = self.scene(asker.session, grant, &asker.caller, &map.map, &unnamed);
+            let mut view = View::new(scene, self.parts.store.begin().await?);
+            let run = ops::run(&mut view, request).await;
+            let asks = self.alone(asker.session, &view.seen);
+            if !asks.is_empty() {
+                drop(view);
+                let asks = self.dated(asks).await?;
+                self.take_back(asks, &mut nobody).await;
+                continue;
+            }
+            if self.leases.shared() != shared {
+                // What somebody held alone came in after this began.
+                continue;
+            }
+            let mut reply = match run {
                 Err(error) if error.is_conflict() => continue,
                 Err(error) => return Err(fail(view, error).await),
                 Ok(reply) => reply,
@@ -122,16 +142,25 @@ impl Mdt {
 
     async fn mutate(&self, asker: &Asker, grant: Grant, request: &Request) -> Result<Vec<u8>> {
         self.sessions.check_room(asker.session)?;
-        self.leases.grace_over().await;
+        if request.op() != Op::Batch {
+            // What comes in batches was done where nobody else could believe anything.
+            self.leases.grace_over().await;
+        }
         let mut change = self.leases.change(asker.session);
         let mut keepers = Keepers::new();
         let mut asked = BTreeSet::new();
         let mut attempts = 0;
+        // Of a batch, if it is done in parts.
+        let mut done = vec![];
+        if let Request::Batch(batch) = request {
+            self.check_ids(asker.session, batch)?;
+        }
         while attempts < ATTEMPTS {
-            let outcome = self.attempt(asker, grant, request, (&mut change, &keepers, &asked));
+            let before = (&mut change, &keepers, &asked, done.as_slice());
+            let outcome = self.attempt(asker, grant, request, before);
             match outcome.await {
                 Ok(Run::Done(body)) => return Ok(body),
-                Ok(Run::Part) => {}
+                Ok(Run::Part(outcomes)) => done = outcomes,
                 Ok(Run::Ask(asks)) => {
                     asked.extend(asks.iter().map(|ask| ask.holder));
                     self.take_back(asks, &mut keepers).await;
@@ -152,7 +181,7 @@ impl Mdt {
         asker: &Asker,
         grant: Grant,
         request: &Request,
-        (change, keepers, asked): (&mut Change, &Keepers, &BTreeSet<Holder>),
+        (change, keepers, asked, done): (&mut Change, &Keepers, &BTreeSet<Holder>, &[BatchOutcome]),
     ) -> Result<Run> {
         let map = self.parts.map.current();
         let turn = self.turns.take(ops::primary(request)).await;
@@ -162,13 +191,19 @@ impl Mdt {
             return Ok(Run::Done(body));
         }
         let scene = self.scene(asker.session, grant, &asker.caller, &map.map, keepers);
-        let mut view = View::new(&scene, transaction);
-        let mut reply = match ops::run(&mut view, request).await {
+        let shared = self.leases.shared();
+        let mut view = View::new(scene, transaction);
+        view.outcomes = done.to_vec();
+        let run = ops::run(&mut view, request).await;
+        let mut asks = self.alone(asker.session, &view.seen);
+        let mut reply = match run {
+            _ if !asks.is_empty() => return self.dated(asks).await.map(Run::Ask),
             Err(error) if error.is_conflict() => return Ok(Run::Again),
+            Err(_) if self.leases.shared() != shared => return Ok(Run::Again),
             Err(error) => return Err(fail(view, error).await),
             Ok(reply) => reply,
         };
-        let asks = self.cover(asker.session, change, &view.touched, asked);
+        asks = self.cover(asker.session, change, &view.touched, asked);
         if !asks.is_empty() {
             return self.dated(asks).await.map(Run::Ask);
         }
@@ -186,16 +221,55 @@ impl Mdt {
                 return Ok(Run::Again);
             }
         }
+        let alone = self.hold_made(asker.session, request, &view);
         let (is_partial, counted) = (view.is_partial, view.counted);
+        let (gone, outcomes) = (take(&mut view.gone), take(&mut view.outcomes));
         let committed = view.commit().await?;
         drop(turn);
         change.committed(committed.version);
         self.inodes.add(counted);
+        self.leases.gone(&gone);
         if is_partial {
-            return Ok(Run::Part);
+            return Ok(Run::Part(outcomes));
         }
         self.sessions.answered(asker.session, asker.number, &pruned);
-        self.finish(change, committed, &mut reply).await.map(Run::Done)
+        if let Reply::ReserveReply(ReserveReply { first, count }) = reply {
+            self.sessions.reserved(asker.session, SerialRun { first, count });
+        }
+        self.finish(change, committed, &mut reply, alone).await.map(Run::Done)
+    }
+
+    /// Are the ids of what a batch makes the session's to give?
+    fn check_ids(&self, session: SessionId, batch: &Batch) -> Result<()> {
+        let mut made = batch.items.iter().filter(|item| makes_file(item));
+        match made.find(|item| !self.sessions.may_give(session, item.id.serial())) {
+            Some(_) => Err(Error::Invalid { what: "a batch makes a file with an id of others" }),
+            None => Ok(()),
+        }
+    }
+
+    /// Directories that the reply may give the session to hold alone. Those that a batch makes it
+    /// holds before anybody can see them: what it makes in them next is not known here.
+    fn hold_made(
+        &self,
+        session: SessionId,
+        request: &Request,
+        view: &View<'_>,
+    ) -> Vec<ExclusiveUnit> {
+        if matches!(request, Request::Batch(_)) {
+            let made = view.made.difference(&view.gone);
+            made.for_each(|&directory| self.leases.made_alone(session, directory));
+            return vec![];
+        }
+        if !self.sessions.is_exclusive(session) {
+            return vec![];
+        }
+        let unit = |(&id, inode): (&FileId, &Inode)| ExclusiveUnit {
+            attributes: view.attributes(id, inode),
+            layout: inode.layout.clone().unwrap_or_default(),
+            is_empty: inode.entries == 0 && view.scene.map.junctions_in(id).next().is_none(),
+        };
+        view.directories.iter().map(unit).collect()
     }
 
     /// The reply, once it is durable.
@@ -204,10 +278,16 @@ impl Mdt {
         change: &Change,
         committed: Committed,
         reply: &mut Reply,
+        mut alone: Vec<ExclusiveUnit>,
     ) -> Result<Vec<u8>> {
         if let Some(lease) = reply.lease_mut() {
             lease.as_of = committed.version;
             lease.units = change.grant(&lease.units, committed.version);
+            alone.retain(|unit| lease.units.contains(&unit.attributes.id));
+            let wished: Vec<_> = alone.iter().map(|unit| unit.attributes.id).collect();
+            let held = change.grant_alone(&wished);
+            alone.retain(|unit| held.contains(&unit.attributes.id));
+            lease.exclusive = Some(alone).filter(|alone| !alone.is_empty());
         }
         committed.durable.await?;
         Ok(reply.encode())
@@ -278,6 +358,7 @@ impl Mdt {
             placement: &self.placement,
             inodes: self.inodes.total(),
             first_serial: self.first_serial,
+            chosen: None,
         }
     }
 

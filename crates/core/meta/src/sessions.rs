@@ -10,7 +10,7 @@ use crate::view::decode;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tieline_format::Record;
-use tieline_format::mdt::{Orphan, Session, key};
+use tieline_format::mdt::{Orphan, SerialRun, Session, key};
 use tieline_kv::{Range, Store, Transaction};
 use tieline_types::{ClientId, FileId, Grant, RequestNumber, SessionId, Time};
 
@@ -18,6 +18,10 @@ use tieline_types::{ClientId, FileId, Grant, RequestNumber, SessionId, Time};
 const ANSWERS_MAX: usize = 4096;
 /// Confirmed answers that one transaction deletes.
 const PRUNE_MAX: usize = 64;
+/// Runs of serials that a session may have begun and not used up; older ones are forgotten.
+pub const RUNS_MAX: usize = 4;
+/// Runs of ended sessions that are remembered.
+const RETIRED_MAX: usize = 256;
 /// Records that one transaction of an ending session deletes.
 const STEP: usize = 512;
 
@@ -25,6 +29,8 @@ pub struct SessionTable {
     store: Arc<dyn Store>,
     serials: Serials,
     inner: Mutex<BTreeMap<SessionId, Known>>,
+    /// Runs of file serials that ended sessions had, the latest last.
+    retired: Mutex<Vec<SerialRun>>,
 }
 
 struct Known {
@@ -32,6 +38,8 @@ struct Known {
     grant: Grant,
     /// Numbers whose answers are stored.
     answers: BTreeSet<RequestNumber>,
+    /// File serials that it gives out itself.
+    runs: Vec<SerialRun>,
 }
 
 impl SessionTable {
@@ -49,16 +57,45 @@ impl SessionTable {
                 let id = key::session_id(key).ok_or_else(damaged)?;
                 let record: Session = decode(value, || id.to_string())?;
                 let answers = load_answers(&store, id).await?;
-                let known = Known { client: record.client, grant: record.grant, answers };
+                let Session { client, grant, runs, .. } = record;
+                let known = Known { client, grant, answers, runs: runs.unwrap_or_default() };
                 sessions.insert(id, known);
             }
         }
         let serials = Serials::new(store.clone(), Counter::Session);
-        Ok(Self { store, serials, inner: Mutex::new(sessions) })
+        Ok(Self { store, serials, inner: Mutex::new(sessions), retired: Mutex::default() })
     }
 
     pub fn ids(&self) -> BTreeSet<SessionId> {
         self.lock().keys().copied().collect()
+    }
+
+    /// Sessions that may hold directories alone.
+    pub fn exclusive(&self) -> BTreeSet<SessionId> {
+        let inner = self.lock();
+        inner.iter().filter(|(_, known)| !known.runs.is_empty()).map(|(&id, _)| id).collect()
+    }
+
+    /// May it hold directories alone?
+    pub fn is_exclusive(&self, session: SessionId) -> bool {
+        self.lock().get(&session).is_some_and(|known| !known.runs.is_empty())
+    }
+
+    /// The session gives out these serials from now on.
+    pub fn reserved(&self, session: SessionId, run: SerialRun) {
+        if let Some(known) = self.lock().get_mut(&session) {
+            known.runs.push(run);
+            let extra = known.runs.len().saturating_sub(RUNS_MAX);
+            known.runs.drain(..extra);
+        }
+    }
+
+    /// May the session give out this serial? Those of sessions that are over are given out by the
+    /// ones that came after: they send again what was not answered.
+    pub fn may_give(&self, session: SessionId, serial: u64) -> bool {
+        let own = self.lock().get(&session).map(|known| known.runs.clone()).unwrap_or_default();
+        let retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
+        own.iter().chain(&*retired).any(|run| run.holds(serial))
     }
 
     /// The session goes on if it is known and the client's.
@@ -77,11 +114,12 @@ impl SessionTable {
         let serial = self.serials.next().await?;
         let (session, grant) = (SessionId(serial), Grant(serial));
         let description = description.chars().take(256).collect();
-        let record = Session { client, grant, description, opened: now };
+        let record = Session { client, grant, description, opened: now, runs: None };
         let mut transaction = self.store.begin().await?;
         transaction.put(key::session(session), record.to_bytes());
         transaction.commit().await?.durable.await?;
-        self.lock().insert(session, Known { client, grant, answers: BTreeSet::new() });
+        self.lock()
+            .insert(session, Known { client, grant, answers: BTreeSet::new(), runs: vec![] });
         Ok((session, grant))
     }
 
@@ -114,7 +152,12 @@ impl SessionTable {
 
     /// From now on the session is refused. Says whether it was known.
     pub fn forget(&self, session: SessionId) -> bool {
-        self.lock().remove(&session).is_some()
+        let Some(known) = self.lock().remove(&session) else { return false };
+        let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
+        retired.extend(known.runs);
+        let extra = retired.len().saturating_sub(RETIRED_MAX);
+        retired.drain(..extra);
+        true
     }
 
     /// Deletes what the store keeps of a session but its orphans: its answers, last its record.

@@ -17,8 +17,10 @@ use tieline_kv::{Committed, Key, Range, Transaction, Value};
 use tieline_types::{
     Attributes, Caller, FileId, FileKind, Grant, MdtIndex, Name, SessionId, Time, Version,
 };
+use tieline_wire::meta::BatchOutcome;
 
 /// What an operation knows besides the store.
+#[derive(Clone, Copy)]
 pub struct Scene<'a> {
     pub mdt: MdtIndex,
     pub map: &'a FederationMap,
@@ -35,6 +37,8 @@ pub struct Scene<'a> {
     pub inodes: u64,
     /// Files below this serial were there when the MDT started.
     pub first_serial: u64,
+    /// The id of the file that is made, if the client chose it.
+    pub chosen: Option<FileId>,
 }
 
 impl Scene<'_> {
@@ -73,9 +77,19 @@ pub struct TouchedUnit {
 
 /// One transaction.
 pub struct View<'a> {
-    pub scene: &'a Scene<'a>,
+    pub scene: Scene<'a>,
     transaction: Box<dyn Transaction>,
     pub touched: Touched,
+    /// Units that tell of what was read.
+    pub seen: BTreeSet<FileId>,
+    /// What became of the items of a batch so far.
+    pub outcomes: Vec<BatchOutcome>,
+    /// Directories that a client made by itself.
+    pub made: BTreeSet<FileId>,
+    /// Directories that are no more.
+    pub gone: BTreeSet<FileId>,
+    /// Directories as they were written.
+    pub directories: BTreeMap<FileId, Inode>,
     /// Files that come and go with this change.
     pub counted: Counted,
     /// The change is larger than one transaction should be: commit this part and run the operation
@@ -85,11 +99,16 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    pub fn new(scene: &'a Scene<'a>, transaction: Box<dyn Transaction>) -> Self {
+    pub fn new(scene: Scene<'a>, transaction: Box<dyn Transaction>) -> Self {
         Self {
             scene,
             transaction,
             touched: Touched::default(),
+            seen: BTreeSet::new(),
+            outcomes: vec![],
+            made: BTreeSet::new(),
+            gone: BTreeSet::new(),
+            directories: BTreeMap::new(),
             counted: Counted::default(),
             is_partial: false,
             has_written: false,
@@ -143,7 +162,11 @@ impl<'a> View<'a> {
 
     /// A file of this MDT, if it exists.
     pub async fn find_inode(&mut self, id: FileId) -> Result<Option<Inode>> {
-        self.record(key::inode(id)).await
+        let found = self.record(key::inode(id)).await?;
+        if let Some(inode) = &found {
+            self.see(id, inode);
+        }
+        Ok(found)
     }
 
     /// A file of this MDT that must exist.
@@ -168,6 +191,7 @@ impl<'a> View<'a> {
         let mut values = values.into_iter();
         let inode = values.next().flatten().ok_or(Error::Stale { id: parent })?;
         let inode: Inode = decode(&inode, || parent.to_string())?;
+        self.see(parent, &inode);
         if inode.kind != FileKind::Directory {
             return Err(Error::NotDirectory { id: parent });
         }
@@ -190,11 +214,28 @@ impl<'a> View<'a> {
             .iter()
             .zip(values)
             .map(|(id, value)| value.map(|value| decode(&value, || id.to_string())).transpose());
-        decoded.collect()
+        let found: Vec<Option<Inode>> = decoded.collect::<Result<_>>()?;
+        for (&id, inode) in ids.iter().zip(&found) {
+            if let Some(inode) = inode {
+                self.see(id, inode);
+            }
+        }
+        Ok(found)
     }
 
     pub fn put_inode(&mut self, id: FileId, inode: &Inode) {
         self.put(key::inode(id), inode);
+        if inode.kind == FileKind::Directory {
+            self.directories.insert(id, inode.clone());
+        }
+    }
+
+    fn see(&mut self, id: FileId, inode: &Inode) {
+        if inode.kind == FileKind::Directory || inode.names.is_empty() {
+            self.seen.insert(id);
+        } else {
+            self.seen.extend(inode.names.iter().map(|name| name.parent));
+        }
     }
 
     /// Counts a file that comes (1) or goes (-1).
@@ -208,6 +249,9 @@ impl<'a> View<'a> {
 
     /// A file id nobody had.
     pub async fn new_id(&mut self) -> Result<FileId> {
+        if let Some(id) = self.scene.chosen {
+            return Ok(id);
+        }
         Ok(FileId::new(self.scene.mdt, self.scene.serials.next().await?))
     }
 

@@ -10,6 +10,7 @@
 //! * [`extent`]: where a file's bytes are: extents over immutable chunks, and the places of chunks.
 //! * [`checksum`]: the CRC32C of 4 KiB blocks that travels with every range.
 //! * [`error`]: the closed, numbered list of what can go wrong.
+//! * [`rules`]: who may do what, and what new files inherit.
 //! * [`units`]: sizes and durations as people write them.
 
 pub mod attributes;
@@ -20,6 +21,7 @@ pub mod extent;
 pub mod ids;
 pub mod layout;
 pub mod names;
+pub mod rules;
 pub mod units;
 
 pub use attributes::{Attributes, FileKind, Mode, SetTime, Time};

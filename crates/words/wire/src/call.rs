@@ -80,6 +80,17 @@ macro_rules! calls {
                 }
             }
 
+            /// Decodes a message alone, as batches carry them.
+            pub fn decode_message(op: u16, message: &[u8]) -> Result<Self, BodyError> {
+                let op = Op::from_number(op).ok_or(BodyError::UnknownCall(op))?;
+                Ok(match op { $(Op::$name => Self::$name(crate::decode(message)?)),* })
+            }
+
+            /// The message alone.
+            pub fn encode_message(&self) -> Vec<u8> {
+                match self { $(Self::$name(message) => crate::encode(message)),* }
+            }
+
             /// The body of a request frame.
             pub fn encode(&self, envelope: &Envelope) -> Vec<u8> {
                 let mut body = crate::encode(envelope);
@@ -129,6 +140,9 @@ calls! {
     24 GetLayout meta::GetLayout => meta::GetLayoutReply, false;
     25 SetLayout meta::SetLayout => meta::AttributesReply, true;
     26 Usage meta::Usage => meta::UsageReply, false;
+    // What a client did by itself under exclusive leases.
+    56 Batch meta::Batch => meta::BatchReply, true;
+    57 Reserve meta::Reserve => meta::ReserveReply, true;
     // The federation map, at any server; edits at the one that holds the key.
     60 GetMap federation::GetMap => federation::MapReply, false;
     61 EditMap federation::EditMap => federation::EditMapReply, false;

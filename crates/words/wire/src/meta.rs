@@ -3,10 +3,11 @@
 //! Requests name files by id, never by path. Every reply that tells something cacheable carries a
 //! [`LeaseGrant`].
 
+use crate::Failure;
 use minicbor::{Decode, Encode};
 use tieline_types::{
-    Attributes, Extent, FileId, FileKind, Gid, Layout, MdtIndex, Mode, Name, OstIndex, PoolName,
-    SetTime, SiteName, Time, Uid, Version, XattrName,
+    Attributes, Caller, Extent, FileId, FileKind, Gid, Layout, MdtIndex, Mode, Name, OstIndex,
+    PoolName, SetTime, SiteName, Time, Uid, Version, XattrName,
 };
 
 /// How long what a reply says may be believed.
@@ -19,6 +20,24 @@ pub struct LeaseGrant {
     /// is good once.
     #[n(1)]
     pub units: Vec<FileId>,
+    /// Those of `units` that are directories nobody else holds, until a recall says otherwise: the
+    /// session may change what is in them itself, and send what it did in a [`Batch`].
+    #[n(2)]
+    pub exclusive: Option<Vec<ExclusiveUnit>>,
+}
+
+/// A directory that a session holds alone, and what it needs to make files in it.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ExclusiveUnit {
+    /// The directory as it is now.
+    #[n(0)]
+    pub attributes: Attributes,
+    /// What new files in it inherit.
+    #[n(1)]
+    pub layout: Layout,
+    /// It has no names at all.
+    #[n(2)]
+    pub is_empty: bool,
 }
 
 /// One file, as lookups and creations answer.
@@ -516,6 +535,77 @@ pub enum PoolChoice {
     Any,
     #[n(2)]
     Pool(#[n(0)] PoolName),
+}
+
+/// What a session did by itself under exclusive leases, in its order: carried out in one
+/// transaction, as far as one is large enough.
+///
+/// An item that fails does not stop those after it. An item that was carried out before, under this
+/// session or one that was lost, changes nothing again: the ids tell.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Batch {
+    /// At most 512.
+    #[n(0)]
+    pub items: Vec<BatchItem>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct BatchItem {
+    #[n(0)]
+    pub caller: Caller,
+    /// When the client did it, by its own clock.
+    #[n(1)]
+    pub at: Time,
+    /// The file that it makes, of a run of [`Reserve`]; or the one that it is about.
+    #[n(2)]
+    pub id: FileId,
+    /// Number of the call: Create, MakeDirectory, MakeSymlink, MakeNode, Unlink, RemoveDirectory,
+    /// Rename, SetAttributes or Commit.
+    #[n(3)]
+    pub op: u16,
+    /// Its message.
+    #[n(4)]
+    #[cbor(with = "minicbor::bytes")]
+    pub message: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct BatchReply {
+    /// One for each item.
+    #[n(0)]
+    pub outcomes: Vec<BatchOutcome>,
+    #[n(1)]
+    pub lease: LeaseGrant,
+}
+
+/// What became of one item.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Encode, Decode)]
+pub struct BatchOutcome {
+    /// Of the file it was about, if that still has a record.
+    #[n(0)]
+    pub version: Option<Version>,
+    #[n(1)]
+    pub stored: Option<u64>,
+    /// It was refused, and changed nothing.
+    #[n(2)]
+    pub failure: Option<Failure>,
+}
+
+/// File ids for a session to give out itself: from now on it may be granted exclusive leases.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Reserve {
+    /// At most 16,384.
+    #[n(0)]
+    pub count: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ReserveReply {
+    /// The first of a run of `count` serials of this MDT.
+    #[n(0)]
+    pub first: u64,
+    #[n(1)]
+    pub count: u32,
 }
 
 /// Space and objects, per OST, as the MDS last heard from each OSS; and its own inodes.

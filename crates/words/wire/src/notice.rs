@@ -33,6 +33,11 @@ pub struct Recall {
     /// is unchanged.
     #[n(3)]
     pub files: Vec<FileId>,
+    /// Nothing changes yet, but somebody looks: the unit is held no longer alone. What was done
+    /// under it is to be sent (see [`crate::meta::Batch`]) before this is answered; what is
+    /// believed stays good. Unit 0 is the whole MDT.
+    #[n(4)]
+    pub is_shared: Option<bool>,
 }
 
 /// The answer to a notice.

@@ -15,6 +15,9 @@ use tieline_types::{Attributes, Caller, FileId, FileKind, Name, Version};
 use tieline_wire::meta::{LeaseGrant, Xattr};
 
 mod drops;
+mod own;
+
+pub(crate) use own::{is_provisional, provisional};
 
 /// A reply that may be learned from.
 #[derive(Clone, Copy)]
@@ -37,6 +40,8 @@ pub(crate) enum Under {
 struct Entry {
     id: Option<FileId>,
     as_of: Version,
+    /// The last own operation on it that the MDS does not know yet.
+    own: Option<u64>,
 }
 
 #[derive(Default)]
@@ -64,6 +69,8 @@ struct Inode {
     kind: Option<FileKind>,
     /// Times, links and version changed with an own mutation; owner and mode are still right.
     is_partial: bool,
+    /// The last own operation on it that the MDS does not know yet.
+    own: Option<u64>,
     /// Nothing that was read before this version is to be remembered.
     floor: Version,
     /// Of a symlink: never changes.
@@ -103,7 +110,11 @@ impl Tables {
         for &unit in &lease.units {
             self.units.grant(unit, stamp, lease.as_of);
         }
-        Reply { stamp, as_of: lease.as_of }
+        let reply = Reply { stamp, as_of: lease.as_of };
+        for unit in lease.exclusive.iter().flatten() {
+            self.learn_alone(reply, lease, unit);
+        }
+        reply
     }
 
     /// The same for the reply to an own mutation in `directories`: older answers about them do not
@@ -151,8 +162,9 @@ impl Tables {
     }
 
     fn attributes_newer(&mut self, id: FileId, as_of: Version) -> Option<Known> {
-        let (_, basis) = self.inodes.get(&id)?.attributes.as_ref()?;
-        if basis.as_of > as_of { self.attributes(id) } else { None }
+        let inode = self.inodes.get(&id)?;
+        let (_, basis) = inode.attributes.as_ref()?;
+        if basis.as_of > as_of || inode.own.is_some() { self.attributes(id) } else { None }
     }
 
     fn unit_for(
@@ -167,7 +179,8 @@ impl Tables {
             self.units.admits(unit, reply.stamp, reply.as_of).then_some((unit, generation))
         };
         let floor = self.inodes.get(&attributes.id).map_or(Version(0), |inode| inode.floor);
-        if reply.as_of < floor {
+        let is_own = self.inodes.get(&attributes.id).is_some_and(|inode| inode.own.is_some());
+        if reply.as_of < floor || is_own {
             return None;
         }
         let own = admitted(attributes.id);
@@ -243,6 +256,9 @@ impl Tables {
         name: &Name,
         id: Option<FileId>,
     ) -> Belief {
+        if self.is_own_name(parent, name) {
+            return Belief::default();
+        }
         let is_admitted = self.units.admits(parent, reply.stamp, reply.as_of);
         let Some(generation) = self.units.generation(parent).filter(|_| is_admitted) else {
             // Not to be remembered; what it contradicts is not to be remembered either.
@@ -261,7 +277,7 @@ impl Tables {
         if !is_newer || is_full {
             return Belief::default();
         }
-        directory.names.insert(name.clone(), Entry { id, as_of: reply.as_of });
+        directory.names.insert(name.clone(), Entry { id, as_of: reply.as_of, own: None });
         directory.told_names.insert(name.clone());
         if let Some(id) = id {
             self.inodes.entry(id).or_default().seen_at = Some((parent, name.clone()));

@@ -54,7 +54,7 @@ fn welcome(session: u64, boot: u64) -> Welcome {
 }
 
 fn granted(as_of: u64, units: &[FileId]) -> LeaseGrant {
-    LeaseGrant { as_of: Version(as_of), units: units.to_vec() }
+    LeaseGrant { as_of: Version(as_of), units: units.to_vec(), exclusive: None }
 }
 
 fn connected() -> Arc<Cache> {
@@ -85,7 +85,7 @@ fn lasts(cache: &Cache, belief: &Belief) -> Duration {
 }
 
 fn recall(unit: FileId, at: u64) -> Recall {
-    Recall { unit, at: Version(at), names: vec![], files: vec![] }
+    Recall { unit, at: Version(at), names: vec![], files: vec![], is_shared: None }
 }
 
 #[tokio::test(start_paused = true)]

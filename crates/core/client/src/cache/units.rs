@@ -6,7 +6,7 @@
 use crate::Belief;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tieline_types::{FileId, MdtIndex, Version};
+use tieline_types::{FileId, Layout, MdtIndex, Version};
 use tieline_wire::Welcome;
 use tokio::time::Instant;
 
@@ -47,6 +47,10 @@ struct Unit {
     /// What was read as of this version or before is not cached.
     bar: Version,
     closed_until: Option<Instant>,
+    /// Nobody else holds it: what new files in it inherit.
+    alone: Option<Layout>,
+    /// It is not held alone by what was read as of this version or before.
+    alone_bar: Version,
     mutations: u32,
     is_contended: bool,
     /// The clock of uses, for eviction.
@@ -118,10 +122,50 @@ impl Units {
         }
         if entry.held != Some(stamp) {
             entry.held = Some(stamp);
+            entry.alone = None;
             entry.generation = generation;
             self.generation = generation;
         }
         true
+    }
+
+    /// A reply read as of `as_of` says that nobody else holds `unit`.
+    pub fn grant_alone(&mut self, unit: FileId, stamp: Stamp, as_of: Version, layout: Layout) {
+        if self.admits(unit, stamp, as_of) {
+            let entry = self.entry(unit);
+            entry.alone = (as_of > entry.alone_bar).then_some(layout);
+        }
+    }
+
+    /// A directory was made here in one that is held alone: so is it.
+    pub fn made_alone(&mut self, unit: FileId, parent: FileId, layout: Layout) {
+        let held = self.units.get(&parent).and_then(|entry| entry.held);
+        self.generation += 1;
+        let generation = self.generation;
+        let entry = self.entry(unit);
+        (entry.held, entry.generation, entry.alone) = (held, generation, Some(layout));
+    }
+
+    /// What new files in `unit` inherit, if it is surely held alone.
+    pub fn alone(&self, unit: FileId) -> Option<&Layout> {
+        self.generation(unit)?;
+        self.units.get(&unit)?.alone.as_ref()
+    }
+
+    /// Others hold it too from now on, whatever was said as of `at` or before.
+    pub fn share(&mut self, unit: FileId, at: Version) {
+        let entry = self.entry(unit);
+        entry.alone = None;
+        entry.alone_bar = entry.alone_bar.max(at);
+        self.tidy();
+    }
+
+    /// The same for all units of an MDT.
+    pub fn share_all(&mut self, mdt: MdtIndex, at: Version) {
+        for (_, entry) in self.units.iter_mut().filter(|(unit, _)| unit.mdt() == mdt) {
+            entry.alone = None;
+            entry.alone_bar = entry.alone_bar.max(at);
+        }
     }
 
     /// May what was read as of `as_of` be remembered under `unit`?
@@ -175,7 +219,7 @@ impl Units {
     /// A unit is given back. Says whether an own mutation is under way there.
     pub fn recall(&mut self, unit: FileId, at: Version) -> bool {
         let entry = self.entry(unit);
-        entry.held = None;
+        (entry.held, entry.alone) = (None, None);
         entry.bar = entry.bar.max(at);
         entry.is_contended = entry.mutations > 0;
         let is_contended = entry.is_contended;
@@ -193,7 +237,7 @@ impl Units {
     /// An own mutation may or may not have happened, or may happen yet.
     pub fn doubt(&mut self, unit: FileId) {
         let entry = self.entry(unit);
-        entry.held = None;
+        (entry.held, entry.alone) = (None, None);
         entry.closed_until = Some(Instant::now() + DOUBT);
     }
 
@@ -212,7 +256,7 @@ impl Units {
     /// Lets a unit go without being asked.
     pub fn release(&mut self, unit: FileId) {
         if let Some(entry) = self.units.get_mut(&unit) {
-            entry.held = None;
+            (entry.held, entry.alone) = (None, None);
         }
     }
 
@@ -232,7 +276,7 @@ impl Units {
 
     fn entry(&mut self, unit: FileId) -> &mut Unit {
         let bar = self.bars.get(&unit.mdt()).copied().unwrap_or_default();
-        self.units.entry(unit).or_insert_with(|| Unit { bar, ..Unit::default() })
+        self.units.entry(unit).or_insert_with(|| Unit { bar, alone_bar: bar, ..Unit::default() })
     }
 
     /// Folds the bars of idle units into the common ones when there are many.
@@ -251,7 +295,7 @@ impl Units {
         for unit in idle {
             if let Some(entry) = self.units.remove(&unit) {
                 let bar = self.bars.entry(unit.mdt()).or_default();
-                *bar = (*bar).max(entry.bar);
+                *bar = (*bar).max(entry.bar).max(entry.alone_bar);
             }
         }
         // A sweep walks the whole table: the next comes when it has doubled.

@@ -15,6 +15,10 @@ use tieline_wire::meta::{ChangeReply, RemoveDirectory, Rename, RenameMode, Unlin
 
 impl Shared {
     pub(crate) async fn unlink(self: &Arc<Self>, caller: &Caller, at: At<'_>) -> Result<()> {
+        self.own_room(at.parent).await;
+        if self.unlink_own(caller, at).is_some() {
+            return Ok(());
+        }
         let keep = self.kept_open(caller, at).await?;
         let message = Unlink { parent: at.parent, name: at.name.clone(), keep };
         self.remove(caller, at, message, keep).await
@@ -25,6 +29,10 @@ impl Shared {
         caller: &Caller,
         at: At<'_>,
     ) -> Result<()> {
+        self.own_room(at.parent).await;
+        if self.remove_directory_own(caller, at).is_some() {
+            return Ok(());
+        }
         let message = RemoveDirectory { parent: at.parent, name: at.name.clone() };
         self.remove(caller, at, message, None).await
     }
@@ -42,7 +50,7 @@ impl Shared {
         let (shared, caller, spot) = (self.clone(), caller.clone(), Spot::from(at));
         self.detached(async move {
             let told = shared.change(&caller, &[spot.parent], message).await?;
-            let Told { reply, stamp } = told;
+            let Told { reply, stamp, busy: _busy } = told;
             {
                 let mut tables = shared.cache.lock();
                 let gone = tables.name(spot.parent, &spot.name).and_then(|(id, _)| id);
@@ -68,6 +76,10 @@ impl Shared {
         if from.parent.mdt() != to.parent.mdt() {
             return Err(Error::local(ErrorKind::CrossDevice, format!("rename of {}", from.name)));
         }
+        self.own_room(from.parent).await;
+        if self.rename_own(caller, (from, to), mode).is_some() {
+            return Ok(());
+        }
         let keep =
             if mode == RenameMode::Replace { self.kept_open(caller, to).await? } else { None };
         let message = Rename {
@@ -82,7 +94,8 @@ impl Shared {
         let (from, to) = (Spot::from(from), Spot::from(to));
         self.detached(async move {
             let parents = [from.parent, to.parent];
-            let Told { reply, stamp } = shared.change(&caller, &parents, message).await?;
+            let Told { reply, stamp, busy: _busy } =
+                shared.change(&caller, &parents, message).await?;
             let mut tables = shared.cache.lock();
             learn_rename(&mut tables, stamp, &reply, (&from, &to), mode);
             drop(tables);

@@ -154,6 +154,7 @@ impl Fake {
                 at: Version(state.version),
                 names: names.iter().map(|name| name.parse().unwrap()).collect(),
                 files: files.to_vec(),
+                is_shared: None,
             };
             let mds = state.sinks.iter().rev().find(|(is_mds, _)| *is_mds);
             (mds.unwrap().1.clone(), recall)
@@ -279,7 +280,7 @@ impl State {
 
     fn lease(&self, units: &[FileId]) -> LeaseGrant {
         let units = if self.grants { units.to_vec() } else { Vec::new() };
-        LeaseGrant { as_of: Version(self.version), units }
+        LeaseGrant { as_of: Version(self.version), units, exclusive: None }
     }
 
     fn unit(&self, id: FileId) -> FileId {

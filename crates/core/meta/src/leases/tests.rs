@@ -8,7 +8,7 @@ const DIR: FileId = FileId(100);
 const OTHER: FileId = FileId(101);
 
 fn table() -> Arc<LeaseTable> {
-    let table = LeaseTable::new(LEASE, BTreeSet::new());
+    let table = LeaseTable::new(LEASE, BTreeSet::new(), BTreeSet::new());
     table.open(A);
     table.open(B);
     table
@@ -123,12 +123,12 @@ async fn the_barred_are_heard_no_more() {
 
 #[tokio::test(start_paused = true)]
 async fn grace_ends_when_all_are_back_or_the_lease_time_is_over() {
-    let table = LeaseTable::new(LEASE, BTreeSet::from([A, B]));
+    let table = LeaseTable::new(LEASE, BTreeSet::from([A, B]), BTreeSet::new());
     let before = Instant::now();
     table.grace_over().await;
     assert_eq!(before.elapsed(), LEASE);
 
-    let table = LeaseTable::new(LEASE, BTreeSet::from([A, B]));
+    let table = LeaseTable::new(LEASE, BTreeSet::from([A, B]), BTreeSet::new());
     let before = Instant::now();
     let waiting = tokio::spawn({
         let table = table.clone();

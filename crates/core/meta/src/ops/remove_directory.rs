@@ -35,5 +35,7 @@ pub async fn remove(view: &mut View<'_>, id: FileId, mut inode: Inode) -> Result
     view.touch_file(id, &inode);
     inode.names.clear();
     inode.links = 0;
+    view.gone.insert(id);
+    view.directories.remove(&id);
     names::remove_file(view, (id, inode)).await
 }

@@ -1,4 +1,5 @@
 use super::*;
+use tieline_types::{FileKind, Mode};
 use tieline_types::{Gid, Time, Uid, Version};
 
 fn inode(kind: FileKind, mode: u32, uid: u32, gid: u32) -> Inode {

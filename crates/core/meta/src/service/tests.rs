@@ -1,3 +1,4 @@
+mod alone;
 mod coherence;
 
 use crate::fixture::*;

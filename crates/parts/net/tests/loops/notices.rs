@@ -10,7 +10,13 @@ use tokio::task::JoinSet;
 
 fn recall(unit: u64) -> Notice {
     let files = vec![FileId(unit)];
-    Notice::Recall(Recall { unit: FileId(unit), at: Version(1), names: Vec::new(), files })
+    Notice::Recall(Recall {
+        unit: FileId(unit),
+        at: Version(1),
+        names: Vec::new(),
+        files,
+        is_shared: None,
+    })
 }
 
 #[tokio::test(start_paused = true)]

@@ -108,7 +108,8 @@ impl Mounted {
             patience: CONTACT_PATIENCE,
         };
         let (map, key) = contact.believe(key.map_err(|e| anyhow!("mapkey: {e}"))?).await?;
-        let settings = Settings { wait: options.wait, description, ..Settings::default() };
+        let (wait, journal) = (options.wait, options.has_journal);
+        let settings = Settings { wait, journal, description, ..Settings::default() };
         let top = FileId::root_of(MdtIndex(0));
         let parts = |root| Parts {
             world: world.clone(),

@@ -18,6 +18,8 @@ pub struct Options {
     pub no_dev: bool,
     pub no_exec: bool,
     pub wait: Duration,
+    /// Small changes are answered here where a directory is held alone, and sent within a second.
+    pub has_journal: bool,
     pub admin: Option<String>,
     pub log: Option<PathBuf>,
     pub pidfile: Option<PathBuf>,
@@ -36,6 +38,7 @@ impl Default for Options {
             no_dev: true,
             no_exec: false,
             wait: WAIT_DEFAULT,
+            has_journal: false,
             admin: None,
             log: None,
             pidfile: None,
@@ -75,6 +78,9 @@ impl Options {
                 let span: Span = value.parse().map_err(|e| Usage(format!("-o {word}: {e}")))?;
                 self.wait = span.0;
             }
+            ("journal", Some("on")) => self.has_journal = true,
+            // What mount(8) calls so: nothing is answered before it is done.
+            ("journal", Some("off")) | ("sync" | "dirsync", None) => self.has_journal = false,
             ("sec", Some(value)) => flavor_check(value)?,
             ("admin", Some(value)) => self.admin = Some(value.to_owned()),
             ("log", Some(value)) => self.log = Some(value.into()),
@@ -102,8 +108,6 @@ fn is_of_mount(key: &str) -> bool {
         "_netdev",
         "nofail",
         "async",
-        "sync",
-        "dirsync",
         "atime",
         "noatime",
         "diratime",
@@ -145,6 +149,8 @@ mod tests {
         let options = Options::parse(lists).unwrap();
         assert!(options.is_read_only && options.no_suid);
         assert_eq!(options.wait, Duration::from_secs(90));
+        assert!(Options::parse(["journal=on"]).unwrap().has_journal);
+        assert!(!Options::parse(["journal=on,sync"]).unwrap().has_journal);
         assert_eq!(options.netns, Some("/run/netns/wn".into()));
         let interactive = Options::parse(["interactive,suid,mapkey=/etc/tieline/e.key"]).unwrap();
         assert_eq!(interactive.wait, Duration::from_secs(30));

@@ -216,6 +216,25 @@ pub struct Session {
     pub description: String,
     #[n(3)]
     pub opened: Time,
+    /// Runs of file serials that the client gives out itself, the latest last. A session that has
+    /// any may hold directories alone.
+    #[n(4)]
+    pub runs: Option<Vec<SerialRun>>,
+}
+
+/// Serials from `first` on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct SerialRun {
+    #[n(0)]
+    pub first: u64,
+    #[n(1)]
+    pub count: u32,
+}
+
+impl SerialRun {
+    pub fn holds(self, serial: u64) -> bool {
+        serial >= self.first && serial - self.first < u64::from(self.count)
+    }
 }
 
 impl Record for Session {

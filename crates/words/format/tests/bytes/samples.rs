@@ -64,7 +64,10 @@ pub fn records() -> Vec<Sample> {
         grant: Grant(0xabc),
         description: "mount /extenci on wn17 (pid 4711)".into(),
         opened: time(1),
+        runs: None,
     };
+    let runs = Some(vec![mdt::SerialRun { first: 32_768, count: 8192 }]);
+    samples.push(record("-runs", mdt::Session { runs, ..session.clone() }));
     samples.push(record("", session));
     let answer = mdt::Answer { op: 6, is_failure: true, body: vec![0x82, 2, 0x60] };
     samples.push(record("", answer));

@@ -6,7 +6,9 @@ use std::panic::RefUnwindSafe;
 use tieline_types::*;
 use tieline_wire::data::{self, ObjectOwner, OstState};
 use tieline_wire::federation::{self, MapEdit};
-use tieline_wire::meta::{self, ExtentPage, LeaseGrant, PoolChoice, RenameMode, XattrMode};
+use tieline_wire::meta::{
+    self, ExclusiveUnit, ExtentPage, LeaseGrant, PoolChoice, RenameMode, XattrMode,
+};
 use tieline_wire::notice::Recall;
 use tieline_wire::{
     BodyError, Call, CredentialKind, Envelope, Failure, Flavor, FrameHeader, FrameKind, Hello,
@@ -81,6 +83,7 @@ fn call(op: Op) -> Vec<Sample> {
         Op::GetXattr | Op::ListXattrs | Op::SetXattr | Op::RemoveXattr => xattr_calls(op),
         Op::GetLayout | Op::SetLayout => layout_calls(op),
         Op::Usage => pair(meta::Usage {}, usage()),
+        Op::Batch | Op::Reserve => batch_calls(op),
         Op::GetMap | Op::EditMap => map_calls(op),
         Op::PutChunk
         | Op::ReadObject
@@ -398,8 +401,19 @@ pub fn others() -> Vec<Sample> {
         at: Version(12_345),
         names: vec![name("run7.root"), name("run8.root")],
         files: vec![file()],
+        is_shared: None,
     };
+    let looked_at = Recall {
+        unit: directory(),
+        at: Version(12_345),
+        names: vec![],
+        files: vec![],
+        is_shared: Some(true),
+    };
+    let unit = ExclusiveUnit { attributes: attributes(), layout: layout(), is_empty: true };
     vec![
+        message("lease-exclusive", LeaseGrant { exclusive: Some(vec![unit]), ..lease() }),
+        message("notice-recall-shared", Notice::Recall(looked_at)),
         message("hello", hello),
         message("welcome", welcome),
         message("refusal", refusal),
@@ -435,7 +449,7 @@ fn time(nanos: u32) -> Time {
 }
 
 fn lease() -> LeaseGrant {
-    LeaseGrant { as_of: Version(12_345), units: vec![directory(), file()] }
+    LeaseGrant { as_of: Version(12_345), units: vec![directory(), file()], exclusive: None }
 }
 
 fn attributes() -> Attributes {
@@ -535,6 +549,30 @@ fn ost_state() -> OstState {
         objects_free: 1 << 31,
         trouble: Some("the disk is read-only".into()),
     }
+}
+
+fn batch_calls(op: Op) -> Vec<Sample> {
+    if op == Op::Reserve {
+        return pair(
+            meta::Reserve { count: 8192 },
+            meta::ReserveReply { first: 32_768, count: 8192 },
+        );
+    }
+    let unlink = meta::Unlink { parent: directory(), name: name("run6.root"), keep: None };
+    let unlink = Request::from(unlink);
+    let item = meta::BatchItem {
+        caller: caller(),
+        at: time(5),
+        id: file(),
+        op: unlink.op().number(),
+        message: unlink.encode_message(),
+    };
+    let done =
+        meta::BatchOutcome { version: Some(Version(12_345)), stored: Some(4096), failure: None };
+    let failure = Failure::new(ErrorKind::NotFound, "no name `run6.root` in directory 0x1");
+    let failed = meta::BatchOutcome { failure: Some(failure), ..meta::BatchOutcome::default() };
+    let reply = meta::BatchReply { outcomes: vec![done, failed], lease: lease() };
+    pair(meta::Batch { items: vec![item] }, reply)
 }
 
 fn usage() -> meta::UsageReply {

@@ -1,0 +1,501 @@
+//! What this client did by itself, in its order, until the MDS knows it.
+//!
+//! Under an exclusive lease a call is decided here, from what is held ([`crate::own`]): its effect
+//! is put into the cache, its request into the journal of its MDT, and it is answered. A task per
+//! MDT sends what has gathered, oldest first, in batches that are one transaction each
+//! ([`Queue::run`]): soon, at once when much has gathered or somebody waits for it
+//! ([`Shared::drain`]).
+//!
+//! Everything else goes to the MDS as it always did, after what it may depend on
+//! ([`Queue::before`]): a change after all that was done before it, a question after what was done
+//! to the files it is about. While a change is under way nothing is decided here about the files it
+//! is about: they are *busy*.
+//!
+//! An operation that the MDS refuses is said in the log, and at the next fsync of what it was about;
+//! nothing of that directory is believed any more.
+//!
+//! Lock order: a file's state, the cache, the journal. Invariants: what is in the cache and in the
+//! journal changes together, under both locks; the MDS is told in the order of the journal; what
+//! waits is bounded in number, bytes and age.
+
+use crate::cache::tables::provisional;
+use crate::volume::{Shared, lock};
+use crate::{Error, Result};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+use tieline_types::{Caller, ErrorKind, FileId, MdtIndex, Name, Retry, Time, Version};
+use tieline_wire::Request;
+use tieline_wire::meta::{Batch, BatchItem, BatchOutcome, BatchReply, Reserve};
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout};
+
+mod ask;
+
+pub(crate) use ask::Busy;
+
+/// What is done is sent after so long at the latest: with the time of sending, well within a second.
+const AGE: Duration = Duration::from_millis(300);
+/// Operations that are sent without waiting for more, and at most at once.
+const BATCH: usize = 256;
+/// Bytes of one batch.
+const BATCH_BYTES: usize = 1 << 20;
+/// Operations that may wait; whoever has more waits.
+const WAITING_MAX: usize = 8192;
+const WAITING_BYTES_MAX: usize = 16 << 20;
+/// Serials that are reserved at once, and how few are left when more are.
+const SERIALS: u32 = 8192;
+const SERIALS_LOW: u64 = 4096;
+/// Pause after a batch that could not be sent.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// All journals of a mounted file system.
+pub(crate) struct Journal {
+    is_on: bool,
+    shared: Weak<Shared>,
+    queues: Mutex<BTreeMap<MdtIndex, Arc<Queue>>>,
+    versions: AtomicU64,
+}
+
+impl Journal {
+    pub fn new(is_on: bool, shared: Weak<Shared>) -> Self {
+        Self { is_on, shared, queues: Mutex::default(), versions: AtomicU64::new(0) }
+    }
+
+    /// The journal of an MDT, if one is kept.
+    pub fn of(&self, mdt: MdtIndex) -> Option<Arc<Queue>> {
+        if !self.is_on {
+            return None;
+        }
+        let mut queues = lock(&self.queues);
+        let queue = queues.entry(mdt).or_insert_with(|| {
+            let queue = Arc::new(Queue::new(mdt));
+            tokio::spawn(queue.clone().run(self.shared.clone()));
+            queue
+        });
+        Some(queue.clone())
+    }
+
+    pub fn all(&self) -> Vec<Arc<Queue>> {
+        lock(&self.queues).values().cloned().collect()
+    }
+
+    /// A version for what an own change leaves, until the MDS gives one.
+    pub fn version(&self) -> Version {
+        provisional(self.versions.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The session is another one: serials must be reserved under it before more is granted.
+    pub fn session_changed(&self) {
+        for queue in self.all() {
+            queue.needs_serials.store(true, Ordering::Relaxed);
+            lock(&queue.state).serials.clear();
+        }
+    }
+}
+
+/// The journal of one MDT.
+pub(crate) struct Queue {
+    pub mdt: MdtIndex,
+    state: Mutex<State>,
+    /// Woken when something was sent, or refused.
+    moved: Notify,
+    /// Wakes the one who sends.
+    work: Notify,
+    /// None were reserved under this session.
+    needs_serials: AtomicBool,
+    /// One reserves at a time.
+    reserving: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    waiting: VecDeque<Entry>,
+    bytes: usize,
+    /// The last operation's number, and the last that the MDS knows.
+    last: u64,
+    done: u64,
+    /// Somebody waits for operations up to this.
+    wanted: u64,
+    /// The last operation on each file.
+    touched: BTreeMap<FileId, u64>,
+    /// The last operation that made a directory or changed who may do what there.
+    rights: BTreeMap<FileId, u64>,
+    /// Files with changes under way that were not decided here.
+    busy: BTreeMap<FileId, u32>,
+    serials: VecDeque<std::ops::Range<u64>>,
+    /// Of directories: what was refused, told once.
+    late: BTreeMap<FileId, (ErrorKind, String)>,
+}
+
+/// An operation that the MDS does not know yet.
+#[derive(Clone)]
+struct Entry {
+    number: u64,
+    since: Instant,
+    act: Act,
+}
+
+/// An operation that was decided here.
+#[derive(Clone)]
+pub(crate) struct Act {
+    pub item: BatchItem,
+    /// Files that it changed, those named in `item` and the directories among them.
+    pub files: Vec<FileId>,
+    pub names: Vec<(FileId, Name)>,
+    /// It made a directory, or changed who may do what in one.
+    pub rights: Option<FileId>,
+    /// The version that it left its file with.
+    pub version: Version,
+}
+
+impl Act {
+    pub fn new(caller: &Caller, at: Time, id: FileId, version: Version, request: Request) -> Self {
+        let (op, message) = (request.op().number(), request.encode_message());
+        let item = BatchItem { caller: caller.clone(), at, id, op, message };
+        Self { item, files: vec![id], names: vec![], rights: None, version }
+    }
+
+    pub fn names(mut self, names: impl IntoIterator<Item = (FileId, Name)>) -> Self {
+        self.names.extend(names);
+        self.files.extend(self.names.iter().map(|(parent, _)| *parent));
+        self
+    }
+
+    /// Another file that it changes.
+    pub fn also(mut self, file: Option<FileId>) -> Self {
+        self.files.extend(file);
+        self
+    }
+
+    pub fn rights(mut self, of: FileId) -> Self {
+        self.rights = Some(of);
+        self
+    }
+
+    fn bytes(&self) -> usize {
+        // Caller, time and what stands around them, roughly.
+        self.item.message.len() + 64
+    }
+}
+
+impl State {
+    /// The number that the next operation gets.
+    pub fn next(&self) -> u64 {
+        self.last + 1
+    }
+
+    /// May anything be decided here about these files?
+    pub fn is_free(&self, files: &[FileId]) -> bool {
+        self.has_room() && !files.iter().any(|file| self.busy.contains_key(file))
+    }
+
+    pub fn has_room(&self) -> bool {
+        self.waiting.len() < WAITING_MAX && self.bytes < WAITING_BYTES_MAX
+    }
+
+    pub fn push(&mut self, act: Act) {
+        self.last += 1;
+        for &file in &act.files {
+            self.touched.insert(file, self.last);
+        }
+        if let Some(directory) = act.rights {
+            self.rights.insert(directory, self.last);
+        }
+        self.bytes += act.bytes();
+        self.waiting.push_back(Entry { number: self.last, since: Instant::now(), act });
+    }
+
+    /// Takes what the MDS knows out.
+    fn finish(&mut self, done: u64) {
+        while let Some(entry) = self.waiting.front()
+            && entry.number <= done
+        {
+            let act = &entry.act;
+            for file in &act.files {
+                if self.touched.get(file).is_some_and(|&last| last <= done) {
+                    self.touched.remove(file);
+                    self.rights.remove(file);
+                }
+            }
+            self.bytes -= act.bytes();
+            self.waiting.pop_front();
+        }
+        self.done = done;
+    }
+
+    /// What is to be sent next; or when to look again.
+    fn due(&self) -> Result<Vec<Entry>, Option<Instant>> {
+        let Some(first) = self.waiting.front() else { return Err(None) };
+        let at = first.since + AGE;
+        let is_full = self.waiting.len() >= BATCH || self.bytes >= BATCH_BYTES;
+        if !is_full && self.wanted <= self.done && Instant::now() < at {
+            return Err(Some(at));
+        }
+        let mut bytes = 0;
+        let fits = |entry: &&Entry| {
+            bytes += entry.act.bytes();
+            bytes <= BATCH_BYTES || entry.number == first.number
+        };
+        Ok(self.waiting.iter().take(BATCH).take_while(fits).cloned().collect())
+    }
+
+    fn serials_left(&self) -> u64 {
+        self.serials.iter().map(|run| run.end - run.start).sum()
+    }
+}
+
+impl Queue {
+    fn new(mdt: MdtIndex) -> Self {
+        Self {
+            mdt,
+            state: Mutex::default(),
+            moved: Notify::new(),
+            work: Notify::new(),
+            needs_serials: AtomicBool::new(true),
+            reserving: tokio::sync::Mutex::default(),
+        }
+    }
+
+    pub fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// A file id that nobody had.
+    pub fn serial(&self) -> Option<FileId> {
+        let mut state = self.lock();
+        let run = state.serials.front_mut()?;
+        let serial = run.start;
+        run.start += 1;
+        if run.is_empty() {
+            state.serials.pop_front();
+        }
+        Some(FileId::new(self.mdt, serial))
+    }
+
+    /// To be called after something was pushed, without locks.
+    pub fn pushed(&self) {
+        let state = self.lock();
+        let is_first = state.waiting.len() == 1;
+        let is_full = state.waiting.len() >= BATCH || state.bytes >= BATCH_BYTES;
+        drop(state);
+        if is_first || is_full {
+            self.work.notify_one();
+        }
+    }
+
+    /// Waits while too much waits.
+    pub async fn room(&self, patience: Duration) -> Result<()> {
+        let room = async {
+            loop {
+                let moved = self.moved.notified();
+                tokio::pin!(moved);
+                moved.as_mut().enable();
+                if self.lock().has_room() {
+                    return;
+                }
+                moved.await;
+            }
+        };
+        let slow = |_| Error::local(ErrorKind::Timeout, "what was done here cannot be sent");
+        timeout(patience, room).await.map_err(slow)
+    }
+
+    /// Waits until the MDS knows operations up to `number`.
+    pub async fn drain(&self, number: u64, patience: Duration) -> Result<()> {
+        let sent = async {
+            loop {
+                let moved = self.moved.notified();
+                tokio::pin!(moved);
+                moved.as_mut().enable();
+                {
+                    let mut state = self.lock();
+                    if state.done >= number {
+                        return;
+                    }
+                    state.wanted = state.wanted.max(number);
+                }
+                self.work.notify_one();
+                moved.await;
+            }
+        };
+        let slow = |_| Error::local(ErrorKind::Timeout, "what was done here cannot be sent");
+        timeout(patience, sent).await.map_err(slow)
+    }
+
+    /// The last operation on a file; 0 for none that waits.
+    pub fn last_on(&self, file: FileId) -> u64 {
+        self.lock().touched.get(&file).copied().unwrap_or(0)
+    }
+
+    pub fn last(&self) -> u64 {
+        self.lock().last
+    }
+
+    /// What was refused in a directory, once; or anywhere.
+    pub fn late(&self, directory: Option<FileId>) -> Result<()> {
+        let mut state = self.lock();
+        let told = match directory {
+            Some(directory) => state.late.remove(&directory),
+            None => std::mem::take(&mut state.late).into_values().next(),
+        };
+        match told {
+            Some((kind, detail)) => Err(Error::Late { kind, detail }),
+            None => Ok(()),
+        }
+    }
+
+    /// Sends until the file system is gone.
+    async fn run(self: Arc<Self>, shared: Weak<Shared>) {
+        loop {
+            let due = self.lock().due();
+            match due {
+                Ok(entries) => {
+                    let Some(shared) = shared.upgrade() else { return };
+                    self.send(&shared, entries).await;
+                }
+                Err(at) => {
+                    if shared.strong_count() == 0 {
+                        return;
+                    }
+                    let woken = self.work.notified();
+                    let at = at.unwrap_or_else(|| Instant::now() + Duration::from_secs(1));
+                    tokio::select! {
+                        biased;
+                        () = woken => {}
+                        () = tokio::time::sleep_until(at) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    async fn send(&self, shared: &Arc<Shared>, entries: Vec<Entry>) {
+        let items: Vec<_> = entries.iter().map(|entry| entry.act.item.clone()).collect();
+        let count = items.len();
+        match shared.servers.ask_now(&Caller::root(), self.mdt, Batch { items }).await {
+            Ok(told) if told.reply.outcomes.len() == count => {
+                shared.settle_batch(self, &entries, &told.reply);
+            }
+            Ok(_) => {
+                let error = Error::local(ErrorKind::Protocol, "answer to a batch");
+                self.refused(shared, &entries, &error);
+            }
+            Err(error) if error.kind().retry() == Retry::Never => {
+                self.refused(shared, &entries, &error);
+            }
+            Err(error) => {
+                tracing::info!(%error, count, "what was done here waits for the server");
+                tokio::time::sleep(AGAIN).await;
+            }
+        }
+        if self.lock().serials_left() < SERIALS_LOW {
+            self.reserve(shared).await;
+        }
+    }
+
+    /// All of a batch is refused.
+    fn refused(&self, shared: &Arc<Shared>, entries: &[Entry], error: &Error) {
+        let failure = tieline_wire::Failure::new(error.kind(), error.to_string());
+        let outcome = BatchOutcome { failure: Some(failure), ..BatchOutcome::default() };
+        let outcomes = vec![outcome; entries.len()];
+        let reply = BatchReply { outcomes, lease: Default::default() };
+        shared.settle_batch(self, entries, &reply);
+    }
+
+    /// Reserves serials, if that was not done under this session.
+    pub async fn reserve_first(&self, shared: &Arc<Shared>) {
+        if self.needs_serials.load(Ordering::Relaxed) {
+            self.reserve(shared).await;
+        }
+    }
+
+    async fn reserve(&self, shared: &Arc<Shared>) {
+        let Ok(_one) = self.reserving.try_lock() else { return };
+        let message = Reserve { count: SERIALS };
+        match shared.servers.ask_now(&Caller::root(), self.mdt, message).await {
+            Ok(told) => {
+                let first = told.reply.first;
+                let run = first..first + u64::from(told.reply.count);
+                self.lock().serials.push_back(run);
+            }
+            Err(error) => tracing::info!(%error, "server lends no serials: it decides everything"),
+        }
+        self.needs_serials.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Shared {
+    /// The outcome of a batch is known.
+    fn settle_batch(&self, queue: &Queue, entries: &[Entry], reply: &BatchReply) {
+        let as_of = reply.lease.as_of;
+        let mut failed = Vec::new();
+        for (entry, outcome) in entries.iter().zip(&reply.outcomes) {
+            let act = &entry.act;
+            let mut tables = self.cache.lock();
+            let changed = (act.files.as_slice(), act.names.as_slice());
+            tables.settle((entry.number, as_of), changed, (act.version, outcome));
+            drop(tables);
+            if let (Some(file), Some(version)) = (self.file_known(act.item.id), outcome.version) {
+                file.with(|state| state.settle(act.version, version, as_of));
+            }
+            if let Some(failure) = &outcome.failure {
+                failed.push((act.clone(), failure.clone()));
+            }
+        }
+        if let Some(last) = entries.last() {
+            queue.lock().finish(last.number);
+        }
+        for (act, failure) in failed {
+            self.settle_failure(queue, &act, &failure);
+        }
+        queue.moved.notify_waiters();
+    }
+
+    /// The MDS refused what was done here.
+    fn settle_failure(&self, queue: &Queue, act: &Act, failure: &tieline_wire::Failure) {
+        let id = act.item.id;
+        tracing::error!(file = %id, %failure, "what was done here is refused, and lost");
+        let told = || (failure.kind, failure.detail.clone());
+        if let Some(file) = self.file_known(id) {
+            file.with(|state| {
+                state.late.lose(failure.kind, failure.detail.clone());
+                state.version = Version(0);
+            });
+        }
+        {
+            let mut state = queue.lock();
+            for (parent, _) in &act.names {
+                state.late.entry(*parent).or_insert_with(told);
+            }
+            if act.names.is_empty() {
+                state.late.entry(id).or_insert_with(told);
+            }
+            while state.late.len() > 1024 {
+                state.late.pop_first();
+            }
+        }
+        let unit = self.cache.lock().unit_of(id);
+        let units = act.files.iter().copied().chain(unit);
+        for unit in units {
+            self.let_go(unit);
+        }
+    }
+
+    /// Sends what was done to a file, or in a directory, and waits until the MDS has it.
+    pub(crate) async fn drain_file(&self, id: FileId) -> Result<()> {
+        let Some(queue) = self.journal.of(id.mdt()) else { return Ok(()) };
+        let number = queue.last_on(id);
+        queue.drain(number, self.settings.wait).await
+    }
+
+    /// Sends everything that was done here.
+    pub(crate) async fn drain_all(&self, patience: Duration) -> Result<()> {
+        for queue in self.journal.all() {
+            let number = queue.last();
+            queue.drain(number, patience).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,127 @@
+//! What must come before a request that is not decided here.
+//!
+//! A question waits for what was done to the files it is about; a change of one file too. A change
+//! of names waits for everything: what loses its name may have been changed anywhere.
+
+use super::Queue;
+use crate::Result;
+use crate::cache::Cache;
+use std::sync::Arc;
+use std::time::Duration;
+use tieline_types::FileId;
+use tieline_wire::Request;
+
+/// A change is under way at the MDS: until this is dropped nothing is decided here about its files.
+pub(crate) struct Busy {
+    queue: Arc<Queue>,
+    files: Vec<FileId>,
+}
+
+/// What a request rests on.
+enum Rests {
+    /// A name in a directory.
+    Name(FileId),
+    /// One file.
+    File(FileId),
+    /// Anything; the directories that it changes.
+    Names(Vec<FileId>),
+    Nothing,
+}
+
+impl Queue {
+    /// Waits until a request can be sent. A change keeps its files busy until the answer was
+    /// learned.
+    pub async fn before(
+        self: &Arc<Self>,
+        cache: &Cache,
+        request: &Request,
+        patience: Duration,
+    ) -> Result<Option<Busy>> {
+        let rests = Rests::of(request);
+        let files = match &rests {
+            Rests::Nothing | Rests::Name(_) => vec![],
+            Rests::File(file) => vec![*file],
+            Rests::Names(directories) => directories.clone(),
+        };
+        let busy = request.op().is_mutation().then(|| self.busy(files));
+        let number = match rests {
+            Rests::Nothing => 0,
+            Rests::Names(_) => self.last(),
+            Rests::File(file) => self.last_on(file),
+            Rests::Name(directory) => {
+                let tables = cache.lock();
+                let state = self.lock();
+                // Names that were changed here are in the cache: the others are as the MDS says.
+                let is_alone = tables.is_alone(directory);
+                let changed = if is_alone { &state.rights } else { &state.touched };
+                changed.get(&directory).copied().unwrap_or(0)
+            }
+        };
+        if number > 0 {
+            self.drain(number, patience).await?;
+        }
+        Ok(busy)
+    }
+
+    fn busy(self: &Arc<Self>, files: Vec<FileId>) -> Busy {
+        let mut state = self.lock();
+        for &file in &files {
+            *state.busy.entry(file).or_default() += 1;
+        }
+        drop(state);
+        Busy { queue: self.clone(), files }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let mut state = self.queue.lock();
+        for file in &self.files {
+            if let Some(count) = state.busy.get_mut(file) {
+                *count -= 1;
+                if *count == 0 {
+                    state.busy.remove(file);
+                }
+            }
+        }
+    }
+}
+
+impl Rests {
+    fn of(request: &Request) -> Self {
+        match request {
+            Request::Lookup(r) => Self::Name(r.parent),
+            Request::LookupParent(r) => Self::File(r.id),
+            Request::GetAttributes(r) => Self::File(r.id),
+            Request::SetAttributes(r) => Self::File(r.id),
+            Request::ReadDirectory(r) => Self::File(r.id),
+            Request::Create(r) => Self::Names(vec![r.parent]),
+            Request::MakeDirectory(r) => Self::Names(vec![r.parent]),
+            Request::MakeSymlink(r) => Self::Names(vec![r.parent]),
+            Request::MakeNode(r) => Self::Names(vec![r.parent]),
+            Request::Link(r) => Self::Names(vec![r.id, r.parent]),
+            Request::Unlink(r) => Self::Names(vec![r.parent]),
+            Request::RemoveDirectory(r) => Self::Names(vec![r.parent]),
+            Request::Rename(r) => Self::Names(vec![r.from_parent, r.to_parent]),
+            Request::ReadSymlink(r) => Self::File(r.id),
+            Request::Open(r) => Self::File(r.id),
+            Request::GetExtents(r) => Self::File(r.id),
+            Request::Commit(r) => Self::File(r.id),
+            Request::Place(r) => Self::File(r.id),
+            Request::Release(r) => Self::File(r.id),
+            Request::GetXattr(r) => Self::File(r.id),
+            Request::ListXattrs(r) => Self::File(r.id),
+            Request::SetXattr(r) => Self::File(r.id),
+            Request::RemoveXattr(r) => Self::File(r.id),
+            Request::GetLayout(r) => Self::File(r.id),
+            Request::SetLayout(r) => Self::File(r.id),
+            Request::Usage(_)
+            | Request::GetMap(_)
+            | Request::EditMap(_)
+            | Request::Batch(_)
+            | Request::Reserve(_) => Self::Nothing,
+            // Whatever it is about: everything that was done comes before it.
+            _ => Self::Names(vec![]),
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! What is decided here, where a directory is held alone.
+//!
+//! Each call here looks at what is held, and either does the whole operation (cache, journal, the
+//! file's own state) and answers, or gives `None`: then the MDS is asked, as without a journal.
+//! Only success is decided here; whatever would be refused the MDS refuses itself, with its reason.
+//!
+//! * [`files`]: attributes, and bytes that become part of a file.
+//!
+//! Invariants: nothing here waits; an operation is decided, put into the cache and into the journal
+//! under one lock of both.
+
+use crate::cache::Tables;
+use crate::journal::{Act, State};
+use crate::volume::{Shared, lock};
+use crate::{At, Known, NewFile, Opened};
+use std::sync::Arc;
+use tieline_types::rules::{Rights, SEARCH, WRITE};
+use tieline_types::{Attributes, Caller, FileId, FileKind, Layout, Mode, Time, Version};
+use tieline_wire::Request;
+use tieline_wire::meta::{
+    Create, MakeDirectory, MakeNode, MakeSymlink, RemoveDirectory, Rename, RenameMode, Unlink,
+};
+
+mod files;
+
+/// What a new file is made of, besides its request.
+struct Made {
+    kind: FileKind,
+    mode: Mode,
+    umask: Mode,
+    device: u32,
+    size: u64,
+}
+
+impl Shared {
+    /// Decides something about `files`, if nothing is under way there.
+    fn act<T>(
+        &self,
+        files: &[FileId],
+        decide: impl FnOnce(&mut Tables, &mut State) -> Option<T>,
+    ) -> Option<T> {
+        let queue = self.journal.of(files.first()?.mdt())?;
+        let decided = {
+            let mut tables = self.cache.lock();
+            let mut state = queue.lock();
+            if !state.is_free(files) {
+                return None;
+            }
+            decide(&mut tables, &mut state)?
+        };
+        queue.pushed();
+        Some(decided)
+    }
+
+    /// Waits while too much waits to be sent.
+    pub(crate) async fn own_room(&self, file: FileId) {
+        if let Some(queue) = self.journal.of(file.mdt())
+            && !queue.lock().has_room()
+        {
+            // Late or not: who is asked next says what is wrong.
+            let _ = queue.room(self.settings.wait).await;
+        }
+    }
+
+    /// Makes a file that no name stands in the way of.
+    fn make_own(
+        &self,
+        caller: &Caller,
+        at: At<'_>,
+        made: &Made,
+        request: impl FnOnce() -> Request,
+        prepare: impl FnOnce(FileId, Version),
+    ) -> Option<(Known, Layout)> {
+        let At { parent, name } = at;
+        let queue = self.journal.of(parent.mdt())?;
+        // A look before an id is spent.
+        if !self.cache.lock().is_alone(parent) {
+            return None;
+        }
+        let id = queue.serial()?;
+        let (version, now) = (self.journal.version(), self.now());
+        prepare(id, version);
+        let decided = self.act(&[parent], |tables, journal| {
+            let (directory, layout) = tables.alone(parent)?;
+            if tables.name(parent, name)?.0.is_some() {
+                return None;
+            }
+            let rights = Rights::of(&directory);
+            if !rights.allow(caller, WRITE | SEARCH) {
+                return None;
+            }
+            let attributes = new_attributes(caller, rights, made, (id, version, now));
+            let is_directory = made.kind == FileKind::Directory;
+            let number = journal.next();
+            let act = Act::new(caller, now, id, version, request());
+            let act = act.names([(parent, name.clone())]);
+            journal.push(if is_directory { act.rights(id) } else { act });
+            tables.put_name(number, parent, name, Some(id));
+            let links = directory.links + u32::from(is_directory);
+            tables.put_attributes(number, parent, changed(directory, links, now));
+            if is_directory {
+                tables.put_directory(id, parent, layout.clone());
+            }
+            let unit = if is_directory { id } else { parent };
+            let known = tables.put_attributes(number, unit, attributes);
+            tables.put_new(id);
+            Some((known, layout))
+        });
+        if decided.is_none() {
+            lock(&self.files).remove(&id);
+        }
+        decided
+    }
+
+    pub(crate) fn create_own(
+        self: &Arc<Self>,
+        caller: &Caller,
+        at: At<'_>,
+        new: &NewFile,
+    ) -> Option<(Known, Opened)> {
+        if new.layout.is_some() {
+            return None;
+        }
+        let NewFile { mode, umask, access, .. } = *new;
+        let made = Made { kind: FileKind::Regular, mode, umask, device: 0, size: 0 };
+        let (parent, name) = (at.parent, at.name.clone());
+        let is_exclusive = true;
+        let request = || Create { parent, name, mode, umask, is_exclusive, layout: None }.into();
+        let prepare = |id, version| {
+            self.file(id).with(|state| {
+                state.version = version;
+                state.extents.truncate(0);
+            });
+        };
+        let (known, layout) = self.make_own(caller, at, &made, request, prepare)?;
+        self.file(known.attributes.id).with(|state| state.layout = Some(layout));
+        let opened = self.add_handle(caller, known.attributes.clone(), access);
+        Some((known, opened))
+    }
+
+    pub(crate) fn make_directory_own(
+        &self,
+        caller: &Caller,
+        at: At<'_>,
+        (mode, umask): (Mode, Mode),
+    ) -> Option<Known> {
+        let made = Made { kind: FileKind::Directory, mode, umask, device: 0, size: 0 };
+        let (parent, name) = (at.parent, at.name.clone());
+        let request = || MakeDirectory { parent, name, mode, umask }.into();
+        Some(self.make_own(caller, at, &made, request, |_, _| {})?.0)
+    }
+
+    pub(crate) fn make_symlink_own(
+        &self,
+        caller: &Caller,
+        at: At<'_>,
+        target: &[u8],
+    ) -> Option<Known> {
+        // What is too short or too long the MDS refuses.
+        if target.is_empty() || target.len() > TARGET_MAX {
+            return None;
+        }
+        let (mode, umask) = (Mode::new(0o777), Mode::default());
+        let size = target.len() as u64;
+        let made = Made { kind: FileKind::Symlink, mode, umask, device: 0, size };
+        let (parent, name) = (at.parent, at.name.clone());
+        let request = || MakeSymlink { parent, name, target: target.to_vec() }.into();
+        let (known, _) = self.make_own(caller, at, &made, request, |_, _| {})?;
+        self.cache.lock().learn_target(known.attributes.id, target.to_vec());
+        Some(known)
+    }
+
+    pub(crate) fn make_node_own(
+        &self,
+        caller: &Caller,
+        at: At<'_>,
+        node: &crate::NewNode,
+    ) -> Option<Known> {
+        let crate::NewNode { kind, mode, umask, device } = *node;
+        // Devices are for root, and the MDS says to whom it says no.
+        if !matches!(kind, FileKind::Fifo | FileKind::Socket) || device != 0 {
+            return None;
+        }
+        let made = Made { kind, mode, umask, device, size: 0 };
+        let (parent, name) = (at.parent, at.name.clone());
+        let request = || MakeNode { parent, name, kind, mode, umask, device }.into();
+        Some(self.make_own(caller, at, &made, request, |_, _| {})?.0)
+    }
+
+    /// Takes the only name of a file that nobody here has open.
+    pub(crate) fn unlink_own(&self, caller: &Caller, at: At<'_>) -> Option<()> {
+        let At { parent, name } = at;
+        self.journal.of(parent.mdt())?;
+        let id = self.cache.lock().name(parent, name)?.0?;
+        if self.is_in_use(id) {
+            return None;
+        }
+        let now = self.now();
+        self.act(&[parent, id], |tables, journal| {
+            let (directory, _) = tables.alone(parent)?;
+            if tables.name(parent, name)?.0 != Some(id) {
+                return None;
+            }
+            let (file, unit) = tables.own_file(id)?;
+            if file.is_directory() || unit != parent || !may_remove(caller, &directory, &file) {
+                return None;
+            }
+            let request = Unlink { parent, name: name.clone(), keep: None };
+            let act = Act::new(caller, now, id, self.journal.version(), request.into());
+            let number = journal.next();
+            journal.push(act.names([(parent, name.clone())]));
+            tables.put_name(number, parent, name, None);
+            let links = directory.links;
+            tables.put_attributes(number, parent, changed(directory, links, now));
+            tables.forget(id);
+            Some(())
+        })?;
+        lock(&self.files).remove(&id);
+        Some(())
+    }
+
+    /// Removes a directory that is surely empty.
+    pub(crate) fn remove_directory_own(&self, caller: &Caller, at: At<'_>) -> Option<()> {
+        let At { parent, name } = at;
+        self.journal.of(parent.mdt())?;
+        let id = self.cache.lock().name(parent, name)?.0?;
+        if id.mdt() != parent.mdt() {
+            return None;
+        }
+        let now = self.now();
+        let told = self.act(&[parent, id], |tables, journal| {
+            let (directory, _) = tables.alone(parent)?;
+            let (gone, _) = tables.alone(id)?;
+            let is_there = tables.name(parent, name)?.0 == Some(id);
+            let is_junction = self.has_junction(id);
+            let is_free = is_there && tables.is_empty(id) && !is_junction;
+            if !is_free || !may_remove(caller, &directory, &gone) {
+                return None;
+            }
+            let request = RemoveDirectory { parent, name: name.clone() };
+            let act = Act::new(caller, now, id, self.journal.version(), request.into());
+            let number = journal.next();
+            journal.push(act.names([(parent, name.clone())]));
+            tables.put_name(number, parent, name, None);
+            let links = directory.links.saturating_sub(1);
+            tables.put_attributes(number, parent, changed(directory, links, now));
+            tables.forget(id);
+            Some(tables.drop_unit(id))
+        })?;
+        self.tell(told);
+        Some(())
+    }
+
+    /// Moves a name: of a file that has no other, or of a directory within its own.
+    pub(crate) fn rename_own(
+        &self,
+        caller: &Caller,
+        (from, to): (At<'_>, At<'_>),
+        mode: RenameMode,
+    ) -> Option<()> {
+        if mode == RenameMode::Exchange || from.parent.mdt() != to.parent.mdt() {
+            return None;
+        }
+        self.journal.of(from.parent.mdt())?;
+        let (id, target) = {
+            let mut tables = self.cache.lock();
+            (tables.name(from.parent, from.name)?.0?, tables.name(to.parent, to.name)?.0)
+        };
+        if target.is_some_and(|target| target == id || self.is_in_use(target)) {
+            return None;
+        }
+        let now = self.now();
+        let files: Vec<FileId> = [from.parent, to.parent, id].into_iter().chain(target).collect();
+        self.act(&files, |tables, journal| {
+            let is_still = tables.name(from.parent, from.name)?.0 == Some(id)
+                && tables.name(to.parent, to.name)?.0 == target;
+            if !is_still || (mode == RenameMode::NoReplace && target.is_some()) {
+                return None;
+            }
+            let (source, _) = tables.alone(from.parent)?;
+            let (goal, _) = tables.alone(to.parent)?;
+            let file = movable(tables, id, (from.parent, to.parent))?;
+            if !may_remove(caller, &source, &file) {
+                return None;
+            }
+            match target {
+                None if !Rights::of(&goal).allow(caller, WRITE | SEARCH) => return None,
+                None => {}
+                Some(target) => {
+                    let (old, unit) = tables.own_file(target)?;
+                    let is_plain = !old.is_directory() && !file.is_directory();
+                    if !is_plain || unit != to.parent || !may_remove(caller, &goal, &old) {
+                        return None;
+                    }
+                }
+            }
+            let request = Rename {
+                from_parent: from.parent,
+                from_name: from.name.clone(),
+                to_parent: to.parent,
+                to_name: to.name.clone(),
+                mode,
+                keep: None,
+            };
+            let number = journal.next();
+            let act = Act::new(caller, now, id, file.version, request.into());
+            let names = [(from.parent, from.name.clone()), (to.parent, to.name.clone())];
+            journal.push(act.names(names).also(target));
+            tables.put_name(number, from.parent, from.name, None);
+            tables.put_name(number, to.parent, to.name, Some(id));
+            let links = source.links;
+            tables.put_attributes(number, from.parent, changed(source, links, now));
+            if to.parent != from.parent {
+                let links = goal.links;
+                tables.put_attributes(number, to.parent, changed(goal, links, now));
+            }
+            let unit = if file.is_directory() { id } else { to.parent };
+            tables.put_attributes(number, unit, Attributes { ctime: now, ..file });
+            if let Some(target) = target {
+                tables.forget(target);
+            }
+            Some(())
+        })?;
+        if let Some(target) = target {
+            lock(&self.files).remove(&target);
+        }
+        Some(())
+    }
+
+    /// Do programs have it open, or does something of it wait?
+    fn is_in_use(&self, id: FileId) -> bool {
+        self.file_known(id)
+            .is_some_and(|file| file.with(|state| state.handles > 0) || file.is_dirty())
+    }
+
+    fn has_junction(&self, id: FileId) -> bool {
+        self.servers.map.current().map.junctions_in(id).next().is_some()
+    }
+}
+
+/// Longest target of a symlink.
+const TARGET_MAX: usize = 4095;
+
+fn new_attributes(
+    caller: &Caller,
+    directory: Rights,
+    made: &Made,
+    (id, version, now): (FileId, Version, Time),
+) -> Attributes {
+    let (mode, gid) = directory.inherit(caller, made.kind, made.mode, made.umask);
+    Attributes {
+        id,
+        kind: made.kind,
+        mode,
+        links: if made.kind == FileKind::Directory { 2 } else { 1 },
+        uid: caller.uid,
+        gid,
+        size: made.size,
+        stored: 0,
+        device: made.device,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        btime: now,
+        version,
+    }
+}
+
+/// A directory after its names changed.
+fn changed(directory: Attributes, links: u32, now: Time) -> Attributes {
+    Attributes { links, mtime: now, ctime: now, ..directory }
+}
+
+/// May the caller take a name of `file` out of `directory`?
+fn may_remove(caller: &Caller, directory: &Attributes, file: &Attributes) -> bool {
+    let rights = Rights::of(directory);
+    rights.allow(caller, WRITE | SEARCH) && !rights.is_stuck(Rights::of(file), caller)
+}
+
+/// What is moved, if that is ours to decide. A directory stays in its own: whether it may go
+/// elsewhere depends on all above.
+fn movable(tables: &mut Tables, id: FileId, (from, to): (FileId, FileId)) -> Option<Attributes> {
+    let known = tables.attributes(id)?;
+    if known.attributes.is_directory() {
+        // Its own attributes change: it must be held alone itself.
+        return (from == to && tables.is_alone(id)).then_some(known.attributes);
+    }
+    let (file, unit) = tables.own_file(id)?;
+    (unit == from).then_some(file)
+}

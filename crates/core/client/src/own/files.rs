@@ -1,0 +1,259 @@
+//! Attributes of files, and bytes that become part of them, where their directory is held alone.
+
+use crate::file::{File, State};
+use crate::journal::Act;
+use crate::overlay::SealId;
+use crate::volume::{Shared, lock};
+use crate::writer::{How, is_small, seal_all};
+use crate::{AttributeChange, Known};
+use std::sync::Arc;
+use tieline_types::rules::{Rights, WRITE};
+use tieline_types::{
+    Attributes, Caller, Content, Extent, FileId, FileKind, Mode, SetTime, Time, Version,
+};
+use tieline_wire::meta::{Commit, SetAttributes};
+
+/// Extents that one own change may meet: the MDS does it in one step.
+const EXTENTS_MAX: usize = 64;
+
+impl Shared {
+    /// Changes attributes. What was written before must be committed.
+    pub(crate) fn set_attributes_own(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: FileId,
+        is_handle: bool,
+        change: &AttributeChange,
+    ) -> Option<Known> {
+        self.journal.of(id.mdt())?;
+        match self.file_known(id) {
+            None if change.size.is_some() => None,
+            None => self.change_own(caller, (id, None), is_handle, change),
+            Some(file) => {
+                if file.is_dirty() {
+                    self.launder_own(&file)?;
+                }
+                let _gate = file.gate.try_lock().ok()?;
+                file.with(|state| {
+                    if !state.overlay.is_empty() || (change.size.is_some() && !can_cut(state)) {
+                        return None;
+                    }
+                    let before = state.version;
+                    let known = self.change_own(caller, (id, Some(before)), is_handle, change)?;
+                    if let Some(size) = change.size {
+                        state.extents.truncate(size);
+                    }
+                    state.left(before, &known.attributes);
+                    Some(known)
+                })
+            }
+        }
+    }
+
+    fn change_own(
+        &self,
+        caller: &Caller,
+        (id, version): (FileId, Option<Version>),
+        is_handle: bool,
+        change: &AttributeChange,
+    ) -> Option<Known> {
+        let (left, now) = (self.journal.version(), self.now());
+        let parent = self.cache.lock().unit_of(id)?;
+        self.act(&[id, parent], |tables, journal| {
+            let (file, unit) = tables.own_file(id)?;
+            let is_known = version.is_none_or(|version| version == file.version);
+            if !is_known || unit != parent || !may_change(caller, &file, is_handle, change) {
+                return None;
+            }
+            let AttributeChange { mode, uid, gid, size, atime, mtime } = *change;
+            let is_handle = is_handle || size.is_some();
+            let request = SetAttributes { id, mode, uid, gid, size, atime, mtime, is_handle };
+            let after = after_change(caller, file, change, (left, now));
+            let changes_rights = mode.is_some() || uid.is_some() || gid.is_some();
+            let number = journal.next();
+            let act = Act::new(caller, now, id, after.version, request.into());
+            let is_directory = after.is_directory();
+            journal.push(if is_directory && changes_rights { act.rights(id) } else { act });
+            Some(tables.put_attributes(number, unit, after))
+        })
+    }
+
+    /// Commits small things that were written, if all of the file that waits is such.
+    pub(crate) fn launder_own(self: &Arc<Self>, file: &Arc<File>) -> Option<()> {
+        self.journal.of(file.id.mdt())?;
+        let _gate = file.gate.try_lock().ok()?;
+        let done = file.with(|state| {
+            if !is_small(state) || self.own_version(file.id) != Some(state.version) {
+                return None;
+            }
+            let sealed = seal_all(state, How::Flush);
+            debug_assert!(sealed.is_empty(), "small files go with their commit");
+            let arrivals = state.overlay.arrivals(EXTENTS_MAX + 1);
+            if arrivals.is_empty() {
+                return None;
+            }
+            let extents: Vec<Extent> = arrivals.iter().map(|(_, extent)| extent.clone()).collect();
+            let (caller, clears) = (state.writer.clone(), state.clears_setid);
+            self.commit_own(file.id, state, &caller, &extents, clears)?;
+            forget_written(state, &arrivals);
+            state.rest().then_some(())
+        });
+        if done.is_some() {
+            lock(&self.dirty).remove(&file.id);
+            if file.is_dirty() {
+                self.mark_dirty(file);
+            }
+        }
+        done
+    }
+
+    /// The version of a file that is ours to change.
+    fn own_version(&self, id: FileId) -> Option<Version> {
+        let mut tables = self.cache.lock();
+        Some(tables.own_file(id)?.0.version)
+    }
+
+    /// Makes extents part of a file. The caller holds its gate and its state.
+    pub(crate) fn commit_own(
+        &self,
+        id: FileId,
+        state: &mut State,
+        caller: &Caller,
+        extents: &[Extent],
+        clears_setid: bool,
+    ) -> Option<()> {
+        if extents.len() > EXTENTS_MAX || state.extents.count() > EXTENTS_MAX {
+            return None;
+        }
+        let (left, now) = (self.journal.version(), self.now());
+        let before = state.version;
+        let parent = self.cache.lock().unit_of(id)?;
+        let is_hole = |extent: &&Extent| extent.content == Content::Hole;
+        let size_min = extents.iter().rev().find(|one| !is_hole(one)).map_or(0, Extent::end);
+        let mtime = state.mtime.unwrap_or(now);
+        let (mut after, stored) = (state.extents.clone(), |all: &crate::extents::Extents| {
+            all.stored(state.size.max(size_min))
+        });
+        extents.iter().for_each(|extent| after.commit(extent));
+        let stored = stored(&after);
+        let known = self.act(&[id, parent], |tables, journal| {
+            let (file, unit) = tables.own_file(id)?;
+            if file.version != before || unit != parent || file.kind != FileKind::Regular {
+                return None;
+            }
+            let request = Commit {
+                id,
+                extents: extents.to_vec(),
+                size_min,
+                mtime: SetTime::At(mtime),
+                clears_setid,
+            };
+            let number = journal.next();
+            journal.push(Act::new(caller, now, id, left, request.into()));
+            let mode = if clears_setid { file.mode.without_setid() } else { file.mode };
+            let size = file.size.max(size_min);
+            let stored = stored.unwrap_or(file.stored);
+            let attributes =
+                Attributes { mode, size, stored, mtime, ctime: now, version: left, ..file };
+            Some(tables.put_attributes(number, unit, attributes))
+        })?;
+        state.extents = after;
+        state.left(before, &known.attributes);
+        Some(())
+    }
+}
+
+impl State {
+    /// An own change left the file so.
+    fn left(&mut self, before: Version, attributes: &Attributes) {
+        if self.version == before {
+            self.version = attributes.version;
+        }
+        if self.door_version == Some(before) {
+            self.door_version = Some(attributes.version);
+        }
+        self.size = attributes.size;
+    }
+}
+
+/// Is all that a change of the size could meet known, and little?
+fn can_cut(state: &State) -> bool {
+    state.extents.unknown(0..state.size).is_none() && state.extents.count() <= EXTENTS_MAX
+}
+
+fn forget_written(state: &mut State, arrivals: &[(SealId, Extent)]) {
+    for (id, extent) in arrivals {
+        state.overlay.committed(*id, extent.offset..extent.end());
+    }
+}
+
+/// Would the MDS surely allow the change?
+fn may_change(
+    caller: &Caller,
+    file: &Attributes,
+    is_handle: bool,
+    change: &AttributeChange,
+) -> bool {
+    let rights = Rights::of(file);
+    let (is_root, is_owner) = (caller.is_root(), rights.is_owner(caller));
+    let may_size = change.size.is_none_or(|size| {
+        let is_possible = file.kind == FileKind::Regular && size <= Extent::FILE_SIZE_MAX;
+        is_possible && (is_handle || rights.allow(caller, WRITE))
+    });
+    let may_uid = change.uid.is_none_or(|uid| is_root || (is_owner && uid == file.uid));
+    let may_gid = change
+        .gid
+        .is_none_or(|gid| is_owner && (gid == file.gid || is_root || caller.is_member(gid)));
+    let may_mode = change.mode.is_none() || is_owner;
+    let times = [change.atime, change.mtime];
+    let is_now = times.iter().flatten().all(|time| *time == SetTime::Now);
+    let is_time = |time: &SetTime| match time {
+        SetTime::Now => true,
+        SetTime::At(time) => time.nanos < 1_000_000_000,
+    };
+    let may_times =
+        times == [None, None] || is_owner || is_handle || (is_now && rights.allow(caller, WRITE));
+    let is_change = change.mode.is_some()
+        || change.uid.is_some()
+        || change.gid.is_some()
+        || change.size.is_some()
+        || times != [None, None];
+    let are_times = times.iter().flatten().all(is_time);
+    is_change && may_size && may_uid && may_gid && may_mode && may_times && are_times
+}
+
+/// The file after a change that is allowed: as the MDS will do it.
+fn after_change(
+    caller: &Caller,
+    mut file: Attributes,
+    change: &AttributeChange,
+    (left, now): (Version, Time),
+) -> Attributes {
+    if change.uid.is_some() || change.gid.is_some() {
+        file.uid = change.uid.unwrap_or(file.uid);
+        file.gid = change.gid.unwrap_or(file.gid);
+        if file.kind != FileKind::Directory {
+            file.mode = file.mode.without_setid();
+        }
+    }
+    if let Some(mode) = change.mode {
+        let may_setgid = caller.is_root() || caller.is_member(file.gid);
+        file.mode = if may_setgid { mode } else { mode.without(Mode::SETGID) };
+    }
+    let resolve = |time| match time {
+        SetTime::Now => now,
+        SetTime::At(time) => time,
+    };
+    file.atime = change.atime.map_or(file.atime, resolve);
+    file.mtime = change.mtime.map_or(file.mtime, resolve);
+    if let Some(size) = change.size {
+        file.size = size;
+        file.mtime = now;
+        file.version = left;
+        if !caller.is_root() {
+            file.mode = file.mode.without_setid();
+        }
+    }
+    file.ctime = now;
+    file
+}

@@ -1,0 +1,167 @@
+//! Directories that a session holds alone: who is given them, who must be asked, and what comes in
+//! batches.
+
+use crate::fixture::*;
+use tieline_kv::MemoryStore;
+use tieline_types::{Caller, ErrorKind, FileId, MdtIndex, SetTime, Time};
+use tieline_wire::Request;
+use tieline_wire::meta::*;
+
+fn id(serial: u64) -> FileId {
+    FileId::new(MdtIndex(0), serial)
+}
+
+fn item(id: FileId, request: impl Into<Request>) -> BatchItem {
+    let request = request.into();
+    BatchItem {
+        caller: Caller::root(),
+        at: Time { seconds: 1000, nanos: 5 },
+        id,
+        op: request.op().number(),
+        message: request.encode_message(),
+    }
+}
+
+/// A session with serials, and the first of them.
+async fn journalling(house: &House) -> (Client, u64) {
+    let client = house.client().await;
+    let first = client.call(Reserve { count: 100 }).await.unwrap().first;
+    (client, first)
+}
+
+/// A directory that the client holds alone.
+async fn alone(client: &Client, text: &str) -> FileId {
+    let made = client.call(mkdir(ROOT, text, 0o755)).await.unwrap();
+    let directory = made.attributes.unwrap().id;
+    let units = made.lease.exclusive.unwrap();
+    let unit = units.iter().find(|unit| unit.attributes.id == directory).unwrap();
+    assert!(unit.is_empty);
+    directory
+}
+
+fn kinds(reply: &BatchReply) -> Vec<Option<ErrorKind>> {
+    reply.outcomes.iter().map(|one| one.failure.as_ref().map(|failure| failure.kind)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_who_has_serials_is_given_a_directory_alone() {
+    let house = House::new().await;
+    let plain = house.client().await;
+    assert_eq!(plain.call(mkdir(ROOT, "a", 0o755)).await.unwrap().lease.exclusive, None);
+    let (client, _) = journalling(&house).await;
+    let directory = alone(&client, "b").await;
+    // Whoever else looks there makes the holder send what it did, once.
+    assert_eq!(plain.id(directory, "x").await, None);
+    let recalls = std::mem::take(&mut *house.clients.recalls.lock().unwrap());
+    let shared: Vec<_> = recalls.iter().filter(|(to, _)| *to == client.session).collect();
+    assert_eq!((shared.len(), shared[0].1.unit), (1, directory));
+    assert_eq!(shared[0].1.is_shared, Some(true));
+    assert_eq!(plain.id(directory, "x").await, None);
+    assert_eq!(house.clients.recalled(client.session), []);
+    // What others want to see is not given away at once.
+    let created = client.call(create(directory, "x", 0o644)).await.unwrap();
+    assert_eq!(created.open.lease.exclusive, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_directory_that_others_read_is_not_held_alone() {
+    let house = House::new().await;
+    let ((client, _), other) = (journalling(&house).await, house.client().await);
+    let directory = client.mkdir(ROOT, "a").await;
+    tokio::time::sleep(std::time::Duration::from_secs(6)).await;
+    other.id(directory, "x").await;
+    tokio::time::sleep(std::time::Duration::from_secs(6)).await;
+    let created = client.call(create(directory, "x", 0o644)).await.unwrap();
+    let units = created.open.lease.exclusive.unwrap();
+    assert_eq!(units[0].attributes.id, directory);
+    assert!(!units[0].is_empty);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_is_carried_out_in_its_order() {
+    let house = House::new().await;
+    let ((client, first), other) = (journalling(&house).await, house.client().await);
+    let directory = alone(&client, "a").await;
+    let below = id(first + 1);
+    let times = SetAttributes { mtime: Some(SetTime::Now), ..setattr(id(first)) };
+    let items = vec![
+        item(id(first), create(directory, "x", 0o644)),
+        item(id(first), commit(id(first), vec![inline(0, b"abc")])),
+        item(below, mkdir(directory, "d", 0o755)),
+        item(id(first + 2), create(below, "y", 0o600)),
+        item(id(first + 3), create(directory, "x", 0o644)),
+        item(id(first), rename((directory, "x"), (directory, "z"))),
+        item(id(first), times),
+    ];
+    let mut batch = Batch { items };
+    let reply = client.call(batch.clone()).await.unwrap();
+    let mut wanted = vec![None; 7];
+    wanted[4] = Some(ErrorKind::Exists);
+    assert_eq!(kinds(&reply), wanted);
+    assert_eq!(client.list(directory).await, ["d", "z"]);
+    assert_eq!(client.list(below).await, ["y"]);
+    let file = client.stat(id(first)).await;
+    assert_eq!((file.size, file.mtime.seconds, file.btime.nanos), (3, 1000, 5));
+    assert_eq!(reply.outcomes[6].version, Some(file.version));
+
+    // Again, as after a lost session: nothing changes.
+    let before = house.dump().await.into_iter().filter(|(key, _)| key[0] == b'e');
+    let before: Vec<_> = before.collect();
+    batch.items.remove(4);
+    assert_eq!(kinds(&client.call(batch).await.unwrap()), [None; 6]);
+    let after = house.dump().await.into_iter().filter(|(key, _)| key[0] == b'e');
+    assert_eq!(before, after.collect::<Vec<_>>());
+
+    // The directory that was made is held alone, too.
+    other.id(below, "y").await;
+    assert_eq!(house.clients.recalled(client.session), [below]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ids_of_others_are_refused() {
+    let house = House::new().await;
+    let ((client, _), (_, theirs)) = (journalling(&house).await, journalling(&house).await);
+    let batch = |serial| Batch { items: vec![item(id(serial), create(ROOT, "x", 0o644))] };
+    for serial in [theirs, 1, 1 << 30] {
+        assert_eq!(client.kind_of(batch(serial)).await, Some(ErrorKind::InvalidArgument));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_start_whoever_may_have_done_something_is_asked_first() {
+    let store = MemoryStore::new();
+    let house = House::with(store.clone()).await;
+    let (holder, first) = journalling(&house).await;
+    let name = 77;
+    let holder_id = house.client_named(name, None).await;
+    let serials = holder_id.call(Reserve { count: 10 }).await.unwrap().first;
+    drop(holder);
+    let house = house.restarted().await;
+    let resumed = house.client_named(name, Some(holder_id.session)).await;
+    assert!(resumed.is_resumed && first != serials);
+    resumed.next.store(1000, std::sync::atomic::Ordering::Relaxed);
+    let other = house.client().await;
+    let before = tokio::time::Instant::now();
+    other.id(ROOT, "x").await;
+    let recalls = house.clients.recalls.lock().unwrap().clone();
+    let asked: Vec<_> = recalls.iter().filter(|(to, _)| *to == resumed.session).collect();
+    assert_eq!((asked.len(), asked[0].1.unit), (1, FileId(0)));
+    // The other session of before never comes back: its lease runs out. (It answers here.)
+    assert!(before.elapsed().as_secs() <= 20);
+    let reply = resumed.call(Batch { items: vec![item(id(serials), create(ROOT, "x", 0o644))] });
+    assert_eq!(kinds(&reply.await.unwrap()), [None]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_away_keeps_what_it_held_alone_until_its_lease_ends() {
+    let house = House::new().await;
+    let ((client, _), other) = (journalling(&house).await, house.client().await);
+    let directory = alone(&client, "a").await;
+    house.clients.set(client.session, Manner::IsAway);
+    let before = tokio::time::Instant::now();
+    assert_eq!(other.id(directory, "x").await, None);
+    assert_eq!(before.elapsed().as_secs(), 20);
+    // Nobody is asked any more.
+    assert_eq!(other.id(directory, "x").await, None);
+    assert_eq!(before.elapsed().as_secs(), 20);
+}
