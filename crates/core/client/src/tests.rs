@@ -2,6 +2,7 @@
 
 mod data;
 mod fake;
+mod journal;
 mod leases;
 mod model;
 mod names;

@@ -40,6 +40,8 @@ enum Verb {
     Mount(mount::Args),
     /// Unmount, and wait until everything written is at its servers
     Umount(mount::UmountArgs),
+    /// Make everything durable that was done through a mount
+    Sync(verbs::sync::Args),
     /// List directories
     Ls(verbs::list::Args),
     /// Write files to standard output
@@ -108,6 +110,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Verb::Server { settings, check: false } => server::run::run(&settings, is_json),
         Verb::Mount(args) => mount::run(args, is_json),
         Verb::Umount(args) => mount::umount(&args),
+        Verb::Sync(args) => verbs::sync::run(&args),
         Verb::Ls(args) => verbs::list::run(args),
         Verb::Cat(args) => verbs::fetch::cat(args),
         Verb::Get(args) => verbs::fetch::get(args),

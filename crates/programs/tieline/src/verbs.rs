@@ -18,6 +18,7 @@ pub mod put;
 pub mod setstripe;
 pub mod show;
 pub mod stat;
+pub mod sync;
 
 use crate::location::Location;
 use std::ffi::OsString;

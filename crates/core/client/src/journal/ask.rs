@@ -19,8 +19,10 @@ pub(crate) struct Busy {
 
 /// What a request rests on.
 enum Rests {
-    /// A name in a directory.
+    /// A name in a directory, and what it leads to.
     Name(FileId),
+    /// All names in a directory, and what they lead to.
+    Listing(FileId),
     /// One file.
     File(FileId),
     /// Anything; the directories that it changes.
@@ -39,7 +41,7 @@ impl Queue {
     ) -> Result<Option<Busy>> {
         let rests = Rests::of(request);
         let files = match &rests {
-            Rests::Nothing | Rests::Name(_) => vec![],
+            Rests::Nothing | Rests::Name(_) | Rests::Listing(_) => vec![],
             Rests::File(file) => vec![*file],
             Rests::Names(directories) => directories.clone(),
         };
@@ -48,13 +50,19 @@ impl Queue {
             Rests::Nothing => 0,
             Rests::Names(_) => self.last(),
             Rests::File(file) => self.last_on(file),
-            Rests::Name(directory) => {
+            Rests::Name(directory) | Rests::Listing(directory) => {
                 let tables = cache.lock();
                 let state = self.lock();
-                // Names that were changed here are in the cache: the others are as the MDS says.
-                let is_alone = tables.is_alone(directory);
-                let changed = if is_alone { &state.rights } else { &state.touched };
-                changed.get(&directory).copied().unwrap_or(0)
+                if !tables.is_alone(directory) {
+                    // What was done to what is in it is not in the cache any more.
+                    state.last
+                } else if matches!(rests, Rests::Listing(_)) {
+                    state.touched.get(&directory).copied().unwrap_or(0)
+                } else {
+                    // Names that were changed here are in the cache: the others are as the MDS
+                    // says.
+                    state.rights.get(&directory).copied().unwrap_or(0)
+                }
             }
         };
         if number > 0 {
@@ -94,7 +102,7 @@ impl Rests {
             Request::LookupParent(r) => Self::File(r.id),
             Request::GetAttributes(r) => Self::File(r.id),
             Request::SetAttributes(r) => Self::File(r.id),
-            Request::ReadDirectory(r) => Self::File(r.id),
+            Request::ReadDirectory(r) => Self::Listing(r.id),
             Request::Create(r) => Self::Names(vec![r.parent]),
             Request::MakeDirectory(r) => Self::Names(vec![r.parent]),
             Request::MakeSymlink(r) => Self::Names(vec![r.parent]),

@@ -122,7 +122,9 @@ impl Shared {
         extents: &[Extent],
         clears_setid: bool,
     ) -> Option<()> {
-        if extents.len() > EXTENTS_MAX || state.extents.count() > EXTENTS_MAX {
+        // Chunks are named under the session: if that is lost their bytes must be here still.
+        let has_chunks = extents.iter().any(|one| matches!(one.content, Content::Chunk(_)));
+        if has_chunks || extents.len() > EXTENTS_MAX || state.extents.count() > EXTENTS_MAX {
             return None;
         }
         let (left, now) = (self.journal.version(), self.now());

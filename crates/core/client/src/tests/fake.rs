@@ -54,6 +54,15 @@ pub struct State {
     pub loses_session: bool,
     pub flips: BTreeSet<OstIndex>,
     pub grants: bool,
+    /// Replies to changes of names give the directories to the client alone.
+    pub gives_alone: bool,
+    /// Serials were reserved, up to here.
+    reserved: u64,
+    is_naming: bool,
+    /// Of the item of a batch that is carried out.
+    chosen: Option<(FileId, Time)>,
+    /// Items that are refused when they come in a batch.
+    pub refused: BTreeSet<Op>,
     pub grant: Grant,
     pub session: u64,
     held: BTreeMap<u16, watch::Receiver<bool>>,
@@ -94,6 +103,11 @@ impl Fake {
             loses_session: false,
             flips: BTreeSet::new(),
             grants: true,
+            gives_alone: true,
+            reserved: 0,
+            is_naming: false,
+            chosen: None,
+            refused: BTreeSet::new(),
             grant: Grant(7),
             session: 1,
             held: BTreeMap::new(),
@@ -280,7 +294,17 @@ impl State {
 
     fn lease(&self, units: &[FileId]) -> LeaseGrant {
         let units = if self.grants { units.to_vec() } else { Vec::new() };
-        LeaseGrant { as_of: Version(self.version), units, exclusive: None }
+        let is_alone = self.gives_alone && self.is_naming && self.reserved > 0;
+        let unit = |id: &FileId| {
+            let node = self.nodes.get(id).filter(|node| node.attributes.is_directory())?;
+            Some(ExclusiveUnit {
+                attributes: node.attributes.clone(),
+                layout: self.layout.clone(),
+                is_empty: node.names.is_empty(),
+            })
+        };
+        let exclusive = is_alone.then(|| units.iter().filter_map(unit).collect());
+        LeaseGrant { as_of: Version(self.version), units, exclusive }
     }
 
     fn unit(&self, id: FileId) -> FileId {
@@ -326,7 +350,8 @@ impl State {
 
     pub fn add(&mut self, parent: FileId, name: &Name, kind: FileKind) -> FileId {
         self.next += 1;
-        let id = FileId(self.next);
+        let id = self.chosen.map_or(FileId(self.next), |(id, _)| id);
+        assert!(!self.nodes.contains_key(&id), "an id that was never used");
         self.nodes.insert(id, node(id, kind, parent, self.version));
         self.nodes.get_mut(&parent).unwrap().names.insert(name.clone(), id);
         id
@@ -357,10 +382,54 @@ impl State {
         node.attributes.version = Version(self.version);
     }
 
+    /// Items in their order; one that was carried out before changes nothing.
+    fn batch(&mut self, batch: Batch) -> Answer {
+        let mut outcomes = Vec::new();
+        for item in batch.items {
+            let op = Op::from_number(item.op).unwrap();
+            let request = Request::decode_message(item.op, &item.message).unwrap();
+            let is_made = matches!(op, Op::Create | Op::MakeDirectory | Op::MakeSymlink);
+            self.chosen = is_made.then_some((item.id, item.at));
+            let entry = |parent, name| self.nodes.get(&parent)?.names.get(name).copied();
+            let is_done = match &request {
+                _ if is_made => self.nodes.contains_key(&item.id),
+                Request::Unlink(r) => entry(r.parent, &r.name) != Some(item.id),
+                Request::RemoveDirectory(r) => entry(r.parent, &r.name) != Some(item.id),
+                Request::Rename(r) => entry(r.from_parent, &r.from_name) != Some(item.id),
+                _ => false,
+            };
+            let answer = match is_done {
+                true => Ok((vec![], Bytes::new())),
+                false if self.refused.contains(&op) => {
+                    Err(Failure::new(ErrorKind::NoSpace, "fake"))
+                }
+                false => self.answer(request, Bytes::new()),
+            };
+            self.chosen = None;
+            let node = self.nodes.get(&item.id).map(|node| &node.attributes);
+            outcomes.push(BatchOutcome {
+                version: node.map(|attributes| attributes.version),
+                stored: node.map(|attributes| attributes.stored),
+                failure: answer.err(),
+            });
+        }
+        let lease = LeaseGrant { as_of: Version(self.version), ..LeaseGrant::default() };
+        done::<Batch>(&BatchReply { outcomes, lease })
+    }
+
     fn answer(&mut self, request: Request, bulk: Bytes) -> Answer {
         if request.op().is_mutation() {
             self.version += 1;
         }
+        self.is_naming = matches!(
+            request.op(),
+            Op::Create
+                | Op::MakeDirectory
+                | Op::MakeSymlink
+                | Op::Unlink
+                | Op::RemoveDirectory
+                | Op::Rename
+        );
         let fail = |kind| Err(Failure::new(kind, "fake"));
         match request {
             Request::Lookup(Lookup { parent, name }) => match self.find(parent)?.names.get(&name) {
@@ -414,8 +483,14 @@ impl State {
                     return fail(ErrorKind::Exists);
                 }
                 let is_new = known.is_none();
-                let add = || self.add(new.parent, &new.name, FileKind::Regular);
-                let id = known.unwrap_or_else(add);
+                let id = match known {
+                    Some(id) => id,
+                    None => {
+                        let id = self.add(new.parent, &new.name, FileKind::Regular);
+                        self.nodes.get_mut(&id).unwrap().attributes.mode = new.mode;
+                        id
+                    }
+                };
                 done::<Create>(&CreateReply { is_new, open: self.open(id) })
             }
             Request::MakeDirectory(new) => {
@@ -517,6 +592,24 @@ impl State {
                 node.xattrs.insert(set.name, set.value);
                 done::<SetXattr>(&self.attributes(set.id))
             }
+            Request::RemoveDirectory(RemoveDirectory { parent, name }) => {
+                let Some(&id) = self.nodes[&parent].names.get(&name) else {
+                    return fail(ErrorKind::NotFound);
+                };
+                if !self.nodes[&id].names.is_empty() {
+                    return fail(ErrorKind::NotEmpty);
+                }
+                self.nodes.remove(&id);
+                self.nodes.get_mut(&parent).unwrap().names.remove(&name);
+                let lease = self.lease(&[parent]);
+                done::<RemoveDirectory>(&ChangeReply { attributes: None, lease })
+            }
+            Request::Reserve(Reserve { count }) => {
+                let first = 1_000_000 + self.reserved;
+                self.reserved += u64::from(count);
+                done::<Reserve>(&ReserveReply { first, count })
+            }
+            Request::Batch(batch) => self.batch(batch),
             Request::GetLayout(_) => done::<GetLayout>(&GetLayoutReply {
                 layout: self.layout.clone(),
                 is_own: false,
