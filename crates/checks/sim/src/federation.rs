@@ -97,6 +97,7 @@ impl Federation {
         let world = outside::world(host_seed);
         let signer = (role == Role::Mds && index == 0).then(|| MapSigner::new(self.signer));
         let mdt = (role == Role::Mds).then(|| MdtParts {
+            log: None,
             settings: tieline_meta::Settings {
                 mdt: MdtIndex(index as u16),
                 lease: LEASE,

@@ -63,10 +63,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tieline_format::map::FederationMap;
 use tieline_types::{
-    Attributes, Caller, FileId, FileKind, Gid, Layout, Mode, Name, OstIndex, SetTime, Uid,
-    XattrName,
+    Attributes, Caller, ErrorKind, FileId, FileKind, Gid, Layout, Mode, Name, OstIndex, SetTime,
+    Uid, XattrName,
 };
 use tieline_wire::federation::MapEdit;
+use tieline_wire::ledger::ListDeletedReply;
 use tieline_wire::meta::{ExtentPage, LayoutChange, OstUsage, RenameMode, XattrMode};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -177,6 +178,25 @@ pub trait FileSystem: Send + Sync {
     async fn usage(&self) -> Result<Vec<OstUsage>>;
     fn map(&self) -> Arc<FederationMap>;
     async fn edit_map(&self, caller: &Caller, edit: MapEdit) -> Result<()>;
+    /// What was deleted from a directory and can be brought back, a page at a time.
+    async fn deleted(
+        &self,
+        _caller: &Caller,
+        _directory: FileId,
+        _after: Option<FileId>,
+    ) -> Result<ListDeletedReply> {
+        Err(Error::local(ErrorKind::NotSupported, "listing of deleted files"))
+    }
+    /// Gives a deleted file a name again.
+    async fn undelete(
+        &self,
+        _caller: &Caller,
+        _id: FileId,
+        _from: FileId,
+        _to: At<'_>,
+    ) -> Result<Known> {
+        Err(Error::local(ErrorKind::NotSupported, "undelete"))
+    }
 
     // Coherence with a door that caches too.
     /// Tells the door what to forget from now on.

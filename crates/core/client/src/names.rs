@@ -15,6 +15,7 @@ use crate::{At, Belief, Error, Found, Known, NewFile, NewNode, Opened, Result};
 use std::sync::Arc;
 use tieline_types::{Attributes, Caller, Effect, ErrorKind, FileId, Mode, Name};
 use tieline_wire::Call;
+use tieline_wire::ledger::{ListDeleted, ListDeletedReply, Undelete};
 use tieline_wire::meta::{
     Create, CreateReply, EntryReply, LeaseGrant, Link, Lookup, LookupParent, MakeDirectory,
     MakeNode, MakeSymlink, ReadSymlink,
@@ -34,6 +35,9 @@ impl From<At<'_>> for Spot {
         Self { parent: at.parent, name: at.name.clone() }
     }
 }
+
+/// Deleted files in one page.
+const DELETED_PAGE: u32 = 1024;
 
 impl Shared {
     pub(crate) async fn lookup(
@@ -199,6 +203,30 @@ impl Shared {
             device: node.device,
         };
         self.make(caller, at, message).await
+    }
+
+    pub(crate) async fn undelete(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: FileId,
+        from: FileId,
+        to: At<'_>,
+    ) -> Result<Known> {
+        if id.mdt() != to.parent.mdt() {
+            return Err(Error::local(ErrorKind::CrossDevice, format!("undelete as {}", to.name)));
+        }
+        let message = Undelete { id, from, parent: to.parent, name: to.name.clone() };
+        self.make(caller, to, message).await
+    }
+
+    pub(crate) async fn deleted(
+        &self,
+        caller: &Caller,
+        directory: FileId,
+        after: Option<FileId>,
+    ) -> Result<ListDeletedReply> {
+        let message = ListDeleted { directory, after, limit: DELETED_PAGE };
+        Ok(self.servers.ask(caller, directory, message).await?.reply)
     }
 
     pub(crate) async fn link(

@@ -27,6 +27,7 @@ use std::time::Duration;
 use tieline_format::map::FederationMap;
 use tieline_types::{Caller, ErrorKind, FileId, Mode, Name, OstIndex, XattrName};
 use tieline_wire::federation::MapEdit;
+use tieline_wire::ledger::ListDeletedReply;
 use tieline_wire::meta::{ExtentPage, LayoutChange, OstUsage, RenameMode, XattrMode};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -340,6 +341,25 @@ impl FileSystem for Volume {
 
     async fn edit_map(&self, caller: &Caller, edit: MapEdit) -> Result<()> {
         self.shared.edit_map(caller, edit).await
+    }
+
+    async fn deleted(
+        &self,
+        caller: &Caller,
+        directory: FileId,
+        after: Option<FileId>,
+    ) -> Result<ListDeletedReply> {
+        self.shared.deleted(caller, directory, after).await
+    }
+
+    async fn undelete(
+        &self,
+        caller: &Caller,
+        id: FileId,
+        from: FileId,
+        to: At<'_>,
+    ) -> Result<Known> {
+        self.shared.undelete(caller, id, from, to).await
     }
 
     fn listen(&self, listener: Arc<dyn CacheListener>) {

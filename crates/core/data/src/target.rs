@@ -287,6 +287,7 @@ impl Target {
             objects_total: space.objects_total,
             objects_free: space.objects_free,
             trouble,
+            is_read_only: self.limits.is_read_only.then_some(true),
         }
     }
 

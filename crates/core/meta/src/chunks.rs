@@ -273,7 +273,7 @@ async fn write(
         record.references = references as u32;
         counted.push((chunk, record));
     }
-    let now_ms = millis(view.scene.now);
+    let now_ms = millis(view.freed_at.unwrap_or(view.scene.now));
     for (chunk, record) in counted {
         if record.references == 0 {
             let freed = Freed { length: record.length, places: record.places.clone(), file: id };

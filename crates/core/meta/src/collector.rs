@@ -8,7 +8,10 @@
 
 use crate::chunks;
 use crate::error::Result;
+use crate::fsck::repair::{self, Repair};
+use crate::ledger::dump;
 use crate::mdt::Mdt;
+use crate::names::{self, LastName};
 use crate::ops;
 use crate::placement::wall_time;
 use crate::serials::change_superblock;
@@ -16,18 +19,26 @@ use crate::view::{View, decode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-use tieline_format::mdt::{Freed, NO_SESSION, key};
+use tieline_format::mdt::{Deleted, DeletedAt, Freed, NO_SESSION, Orphan, key};
 use tieline_kv::{Key, Range};
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{Caller, ChunkId, FileId, Grant, ObjectName, OstIndex, SessionId};
 use tieline_wire::notice::Recall;
 
-/// Chunks deleted per step: what an OSS takes in one request.
-const CHUNKS_PER_STEP: usize = 4096;
+/// Chunks deleted per step: far below what an OSS takes in one request, so that it serves others in
+/// between.
+const CHUNKS_PER_STEP: usize = 512;
 /// Steps per round: with [`CHUNKS_PER_STEP`], the most chunks that one round deletes.
 const STEPS_PER_ROUND: usize = 16;
 /// Extents of a removed file that one transaction deletes.
 const EXTENTS_PER_STEP: usize = 2048;
+
+/// How often it is asked whether the change log needs a dump.
+const LEDGER_PAUSE: Duration = Duration::from_secs(5);
+/// Files kept for undeleting that one round deletes.
+const DELETED_PER_ROUND: usize = 4096;
+/// For this long whoever knows of a chunk may still read it, however full the OSTs are.
+const READERS_KEEP: Duration = Duration::from_secs(60);
 
 /// Rounds between two questions whether kept files are still open: about a minute.
 const ROUNDS_PER_CHECK: u64 = 12;
@@ -46,20 +57,54 @@ struct Batch {
 }
 
 /// A change that no client asked for.
-enum Chore {
+pub(crate) enum Chore {
     Release(FileId, SessionId),
     Remove(FileId),
+    /// A deleted file was kept long enough.
+    Purge(u64, FileId),
+    Repair(Repair),
+}
+
+/// Deletes a file that was kept for undeleting: what is large about it is left to [`Chore::Remove`].
+async fn purge(view: &mut View<'_>, at_ms: u64, file: FileId) -> Result<()> {
+    let at: Option<DeletedAt> = view.record(key::deletion(at_ms, file)).await?;
+    let Some(DeletedAt { parent }) = at else { return Ok(()) };
+    let deleted: Option<Deleted> = view.record(key::deleted(parent, file)).await?;
+    view.delete(key::deletion(at_ms, file));
+    if let Some(deleted) = deleted {
+        view.delete(key::deleted(parent, file));
+        view.freed_at = Some(deleted.at);
+        // It was counted out when it was deleted.
+        view.count(file, 1);
+        names::purge_file(view, (file, deleted.inode)).await?;
+    }
+    Ok(())
 }
 
 impl Chore {
     /// One transaction of it. Says whether it is done.
     async fn run(&self, view: &mut View<'_>) -> Result<bool> {
         match *self {
+            Self::Repair(ref repair) => repair::run(view, repair).await,
             Self::Release(file, session) => {
                 ops::release(view, file, session).await?;
                 Ok(true)
             }
+            Self::Purge(at_ms, file) => {
+                purge(view, at_ms, file).await?;
+                Ok(true)
+            }
             Self::Remove(file) => {
+                let orphan: Option<Orphan> = view.record(key::orphan(file, NO_SESSION)).await?;
+                let inode = view.find_inode(file).await?;
+                view.freed_at = orphan.as_ref().map(|orphan| orphan.since);
+                if let Some(last) = orphan.and_then(LastName::of)
+                    && let Some(inode) = inode
+                {
+                    view.delete(key::orphan(file, NO_SESSION));
+                    names::remove_file(view, (file, inode), Some(last)).await?;
+                    return Ok(true);
+                }
                 let is_there = view.find_inode(file).await?.is_some();
                 let is_done = chunks::clear(view, file, EXTENTS_PER_STEP).await?;
                 if is_done {
@@ -74,8 +119,32 @@ impl Chore {
 }
 
 impl Mdt {
-    /// Background work: ends dead sessions, deletes freed chunks. Runs until dropped.
+    /// Background work: ends dead sessions, deletes freed chunks, keeps the ledger. Runs until
+    /// dropped.
     pub async fn run(self: Arc<Self>) {
+        tokio::join!(self.collect(), self.collect_strays(), self.keep_ledger());
+    }
+
+    /// Makes a dump beside the change log when one is due.
+    async fn keep_ledger(&self) {
+        let Some(log) = &self.parts.log else { return };
+        loop {
+            if log.wants_dump()
+                && let Err(error) = dump::beside_log(&*self.parts.store, log).await
+            {
+                let mut text = error.to_string();
+                let mut cause = std::error::Error::source(&error);
+                while let Some(error) = cause {
+                    text = format!("{text}: {error}");
+                    cause = error.source();
+                }
+                tracing::warn!("no dump beside the change log, to be tried again: {text}");
+            }
+            tokio::time::sleep(LEDGER_PAUSE).await;
+        }
+    }
+
+    async fn collect(&self) {
         let keep = self.settings.freed_keep.min(self.settings.session_keep) / 4;
         let pause = keep.clamp(Duration::from_millis(50), Duration::from_secs(5));
         let mut is_counted = false;
@@ -103,6 +172,7 @@ impl Mdt {
         if checks_kept {
             self.check_kept().await?;
         }
+        self.collect_deleted().await?;
         self.collect_chunks().await?;
         if !*is_counted {
             self.count_inodes().await?;
@@ -115,9 +185,10 @@ impl Mdt {
     pub(crate) async fn collect_orphans(&self) -> Result<()> {
         let sessions = self.sessions.ids();
         let now_ms = chunks::millis(wall_time(&self.parts.world));
-        for (file, session, since) in self.sessions.orphans().await? {
+        for (file, session, orphan) in self.sessions.orphans().await? {
             if session == NO_SESSION {
-                if chunks::millis(since) + LINGER_MS <= now_ms {
+                let has_name = orphan.name.is_some();
+                if !has_name || chunks::millis(orphan.since) + LINGER_MS <= now_ms {
                     self.remove(file).await?;
                 }
             } else if !sessions.contains(&session) {
@@ -158,13 +229,13 @@ impl Mdt {
     }
 
     /// Deletes a nameless file, a bounded part at a time.
-    async fn remove(&self, file: FileId) -> Result<()> {
+    pub(crate) async fn remove(&self, file: FileId) -> Result<()> {
         while !self.in_background(Chore::Remove(file)).await? {}
         Ok(())
     }
 
     /// Does what nobody asked for, again while others are in its way. Says whether it is done.
-    async fn in_background(&self, chore: Chore) -> Result<bool> {
+    pub(crate) async fn in_background(&self, chore: Chore) -> Result<bool> {
         let (caller, nobody) = (Caller::root(), BTreeSet::new());
         let map = self.parts.map.current();
         loop {
@@ -188,10 +259,33 @@ impl Mdt {
         }
     }
 
+    /// Until when what was deleted or freed is not kept any more. When an OST is full it is kept
+    /// only as long as readers need.
+    fn kept_until_ms(&self) -> u64 {
+        let now_ms = chunks::millis(wall_time(&self.parts.world));
+        let keep = match self.placement.is_tight() {
+            true => self.settings.freed_keep.min(READERS_KEEP),
+            false => self.settings.freed_keep,
+        };
+        now_ms.saturating_sub(keep.as_millis() as u64)
+    }
+
+    /// Deletes files that were kept for undeleting long enough, the oldest first.
+    pub(crate) async fn collect_deleted(&self) -> Result<()> {
+        let end = key::deletions_from(self.kept_until_ms().saturating_add(1));
+        let range = Range::new(key::deletions_from(0), end);
+        let page = self.parts.store.begin().await?.scan(range, DELETED_PER_ROUND).await?;
+        for (key, _) in page {
+            let Some((at_ms, file)) = key::deletion_parts(&key) else { continue };
+            self.pace.take(1).await;
+            self.in_background(Chore::Purge(at_ms, file)).await?;
+        }
+        Ok(())
+    }
+
     /// Deletes chunks that were freed long enough ago, at their OSTs first.
     pub(crate) async fn collect_chunks(&self) -> Result<()> {
-        let now_ms = chunks::millis(wall_time(&self.parts.world));
-        let until_ms = now_ms.saturating_sub(self.settings.freed_keep.as_millis() as u64);
+        let until_ms = self.kept_until_ms();
         let mut start = key::freed_from(0);
         let end = key::freed_from(until_ms.saturating_add(1));
         for _ in 0..STEPS_PER_ROUND {
@@ -200,6 +294,7 @@ impl Mdt {
             let Some((last, _)) = page.last() else { return Ok(()) };
             start = [last.as_slice(), &[0]].concat();
             let batch = Batch::read(page)?;
+            self.pace.take(batch.records.len() as u64).await;
             let failed = self.delete_objects(&batch).await;
             self.delete_records(batch, &failed).await?;
         }
@@ -210,7 +305,7 @@ impl Mdt {
     async fn delete_objects(&self, batch: &Batch) -> BTreeSet<OstIndex> {
         let mut failed = BTreeSet::new();
         for (&ost, chunks) in &batch.objects {
-            match self.parts.remover.remove(ost, chunks.clone()).await {
+            match self.parts.objects.remove(ost, chunks.clone()).await {
                 Ok(()) => METRICS.chunks_freed.inc_by(chunks.len() as u64),
                 Err(error) => {
                     tracing::info!(ost = ost.label(), "freed chunks stay for now: {error}");
@@ -271,5 +366,6 @@ impl Batch {
     }
 }
 
+pub(crate) mod strays;
 #[cfg(test)]
 mod tests;

@@ -37,6 +37,8 @@ pub enum Error {
     NotRoot { uid: u32, wish: &'static str },
     #[error("file {id} does not exist any more")]
     Stale { id: FileId },
+    #[error("no deleted file {id} is kept there")]
+    NotDeleted { id: FileId },
     #[error("file {id} belongs to {mdt}: look at the federation map", mdt = .id.mdt().label())]
     OtherMdt { id: FileId },
     #[error("{from} and {to} are on different MDTs: copy instead")]
@@ -95,6 +97,8 @@ pub enum Error {
     Record { what: &'static str, id: String, source: RecordError },
     #[error("{what} of {id} is missing")]
     Missing { what: &'static str, id: String },
+    #[error("{ost} does not answer: {reason}", ost = .ost.label())]
+    Ost { ost: OstIndex, reason: String },
     #[error("the metadata store did not do it")]
     Store(#[from] tieline_kv::Error),
 }
@@ -115,9 +119,10 @@ impl std::fmt::Display for PoolLabel {
 impl Error {
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::NoName { .. } | Self::Nameless { .. } | Self::NoPool { .. } => {
-                ErrorKind::NotFound
-            }
+            Self::NoName { .. }
+            | Self::Nameless { .. }
+            | Self::NotDeleted { .. }
+            | Self::NoPool { .. } => ErrorKind::NotFound,
             Self::NameTaken { .. } | Self::XattrTaken { .. } | Self::LayoutSettled { .. } => {
                 ErrorKind::Exists
             }
@@ -150,6 +155,7 @@ impl Error {
             Self::AnswersFull { .. } => ErrorKind::Overloaded,
             Self::Contended { .. } => ErrorKind::Conflict,
             Self::NotServed { .. } => ErrorKind::NotSupported,
+            Self::Ost { .. } => ErrorKind::Unreachable,
             Self::Ended { .. } | Self::Record { .. } | Self::Missing { .. } => {
                 ErrorKind::StorageFault
             }

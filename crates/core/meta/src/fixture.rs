@@ -1,6 +1,7 @@
 //! A whole MDT in memory for tests: two sites with four OSTs, clients that answer recalls as told.
 
-use crate::{Asker, Mdt, ObjectRemover, Parts, Recaller, Settings};
+use crate::{Asker, Mdt, Objects, Parts, Recaller, Settings};
+use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,6 +13,10 @@ use tieline_types::{
     Attributes, Caller, ChunkId, ChunkRef, ClientId, Content, ErrorKind, Extent, FileId, Gid,
     Grant, MdtIndex, Mode, Name, ObjectName, OstIndex, Place, RequestNumber, SessionId, SetTime,
     Uid, Version,
+};
+use tieline_wire::data::{
+    ListObjects, ListObjectsReply, ObjectOwner, ReadObject, ReadObjectReply, StatObject,
+    StatObjectReply,
 };
 use tieline_wire::meta::*;
 use tieline_wire::notice::Recall;
@@ -94,20 +99,66 @@ impl Recaller for Clients {
     }
 }
 
+/// The objects at all OSTs: what is there, and what was deleted.
 #[derive(Default)]
 pub struct Remover {
     pub removed: Mutex<Vec<(OstIndex, ChunkId)>>,
     pub down: Mutex<BTreeSet<OstIndex>>,
+    pub there: Mutex<BTreeMap<(OstIndex, ChunkId), Vec<u8>>>,
+}
+
+impl Remover {
+    pub fn put(&self, ost: u16, chunk: ChunkId, bytes: &[u8]) {
+        self.there.lock().unwrap().insert((OstIndex(ost), chunk), bytes.to_vec());
+    }
+
+    fn check(&self, ost: OstIndex) -> Result<(), Failure> {
+        match self.down.lock().unwrap().contains(&ost) {
+            true => Err(Failure::new(ErrorKind::Unreachable, "down")),
+            false => Ok(()),
+        }
+    }
+
+    fn bytes(&self, ost: OstIndex, chunk: ChunkId) -> Result<Vec<u8>, Failure> {
+        self.check(ost)?;
+        let bytes = self.there.lock().unwrap().get(&(ost, chunk)).cloned();
+        bytes.ok_or_else(|| Failure::new(ErrorKind::Gone, "not there"))
+    }
 }
 
 #[async_trait::async_trait]
-impl ObjectRemover for Remover {
+impl Objects for Remover {
     async fn remove(&self, ost: OstIndex, chunks: Vec<ChunkId>) -> Result<(), Failure> {
-        if self.down.lock().unwrap().contains(&ost) {
-            return Err(Failure::new(ErrorKind::Unreachable, "down"));
-        }
+        self.check(ost)?;
+        let mut there = self.there.lock().unwrap();
+        chunks.iter().for_each(|chunk| drop(there.remove(&(ost, *chunk))));
         self.removed.lock().unwrap().extend(chunks.into_iter().map(|chunk| (ost, chunk)));
         Ok(())
+    }
+
+    async fn list(&self, message: ListObjects) -> Result<ListObjectsReply, Failure> {
+        self.check(message.ost)?;
+        let there = self.there.lock().unwrap();
+        let here = there.keys().filter(|(ost, _)| *ost == message.ost).map(|(_, chunk)| *chunk);
+        let behind = here.filter(|chunk| message.after.is_none_or(|after| *chunk > after));
+        let chunks: Vec<ChunkId> = behind.take(message.limit as usize).collect();
+        let is_end = chunks.len() < message.limit as usize;
+        Ok(ListObjectsReply { chunks, is_end })
+    }
+
+    async fn stat(&self, message: StatObject) -> Result<StatObjectReply, Failure> {
+        let bytes = self.bytes(message.ost, message.chunk)?;
+        let (file, offset, version, path) = (FileId(0), 0, Version(0), vec![]);
+        let owner = ObjectOwner { file, offset, version, path };
+        Ok(StatObjectReply { length: bytes.len() as u64, owner, check: 0 })
+    }
+
+    async fn read(&self, message: ReadObject) -> Result<(ReadObjectReply, Bytes), Failure> {
+        let ObjectName::Chunk(chunk) = message.object else { panic!("only chunks are read") };
+        let bytes = self.bytes(message.ost, chunk)?;
+        let object_length = bytes.len() as u64;
+        let checks = tieline_types::checksum::block_checks(&bytes);
+        Ok((ReadObjectReply { offset: 0, checks, object_length }, bytes.into()))
     }
 }
 
@@ -156,8 +207,19 @@ impl House {
         Self::with(MemoryStore::new()).await
     }
 
-    /// Starts on a store that may have been used before.
+    /// One that keeps deleted files, as MDTs do.
+    pub async fn keeping() -> Self {
+        Self::with_settings(MemoryStore::new(), Settings::default()).await
+    }
+
+    /// Starts on a store that may have been used before. Deleted files go at once: most tests look
+    /// at what else there is.
     pub async fn with(store: MemoryStore) -> Self {
+        let settings = Settings { keeps_deleted: false, ..Settings::default() };
+        Self::with_settings(store, settings).await
+    }
+
+    pub async fn with_settings(store: MemoryStore, settings: Settings) -> Self {
         let (world, _) = World::local(7);
         let cell = map_cell();
         let (clients, remover) = (Arc::<Clients>::default(), Arc::<Remover>::default());
@@ -166,9 +228,10 @@ impl House {
             world: world.clone(),
             map: cell,
             recaller: clients.clone(),
-            remover: remover.clone(),
+            objects: remover.clone(),
+            log: None,
         };
-        let mdt = Mdt::start(parts, Settings::default()).await.unwrap();
+        let mdt = Mdt::start(parts, settings).await.unwrap();
         Self { mdt, store, world, clients, remover }
     }
 

@@ -13,11 +13,14 @@
 //! * `recall`: taking leases back before a change.
 //! * `sessions`: clients, their grants, their stored answers.
 //! * `placement`: which OSTs a file's chunks go round.
-//! * `collector`: deletes chunks nobody refers to, and files nobody can name.
+//! * `collector`, `pace`: deletes chunks nobody refers to, and files nobody can name, at a bounded
+//!   rate.
+//! * [`ledger`]: change log, dumps, and the ways back from the loss of a store.
+//! * `fsck`: compares records with each other and with the objects, and repairs.
 //! * [`federation`]: changes of the federation map, as pure functions.
 //!
-//! Knows no socket and no blob: recalls and deletions leave through [`Recaller`] and
-//! [`ObjectRemover`].
+//! Knows no socket and no blob: recalls and questions after objects leave through [`Recaller`] and
+//! [`Objects`].
 //!
 //! Invariants: an answer is given only after the commit that holds its effects is durable; one
 //! numbered request takes effect once; nobody sees a change before everybody who could believe the
@@ -28,11 +31,14 @@ mod collector;
 mod error;
 mod extents;
 pub mod federation;
+mod fsck;
 mod leases;
+pub mod ledger;
 mod mdt;
 mod names;
 mod opens;
 mod ops;
+mod pace;
 mod permission;
 mod placement;
 mod recall;
@@ -43,14 +49,18 @@ mod settings;
 mod view;
 
 pub use error::Error;
-pub use mdt::Mdt;
+pub use mdt::{Mdt, check_store};
 pub use settings::Settings;
 
+use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_auth::MapCell;
 use tieline_kv::Store;
 use tieline_types::{Caller, ChunkId, Grant, OstIndex, RequestNumber, SessionId};
+use tieline_wire::data::{
+    ListObjects, ListObjectsReply, ReadObject, ReadObjectReply, StatObject, StatObjectReply,
+};
 use tieline_wire::notice::Recall;
 use tieline_wire::{Failure, NoticeAnswer};
 use tieline_world::World;
@@ -61,7 +71,9 @@ pub struct Parts {
     pub world: World,
     pub map: MapCell,
     pub recaller: Arc<dyn Recaller>,
-    pub remover: Arc<dyn ObjectRemover>,
+    pub objects: Arc<dyn Objects>,
+    /// The change log that is the store's journal, if it has one.
+    pub log: Option<Arc<ledger::log::Log>>,
 }
 
 /// Takes leases back, over whatever connection the session has.
@@ -77,10 +89,18 @@ pub trait Recaller: Send + Sync {
     ) -> Option<NoticeAnswer>;
 }
 
-/// Deletes chunks at OSTs.
+/// The objects at OSTs.
 #[async_trait::async_trait]
-pub trait ObjectRemover: Send + Sync {
+pub trait Objects: Send + Sync {
     async fn remove(&self, ost: OstIndex, chunks: Vec<ChunkId>) -> Result<(), Failure>;
+
+    /// Some of an OST's objects, in the order of their chunks.
+    async fn list(&self, message: ListObjects) -> Result<ListObjectsReply, Failure>;
+
+    async fn stat(&self, message: StatObject) -> Result<StatObjectReply, Failure>;
+
+    /// A range of an object, with its checks.
+    async fn read(&self, message: ReadObject) -> Result<(ReadObjectReply, Bytes), Failure>;
 }
 
 /// Who asks.
@@ -110,6 +130,11 @@ pub enum StartError {
     OtherMdt { store: String, found: String, wanted: String },
     #[error("store {store} needs features {features:#x} that this build lacks: use a newer build")]
     Features { store: String, features: u64 },
+    #[error(
+        "store {store} has no superblock and is not empty: a restore did not end; move the store \
+         away and restore again"
+    )]
+    Unfinished { store: String },
     #[error("store {store} cannot be read")]
     Record { store: String, source: tieline_format::RecordError },
     #[error("store {store} failed")]

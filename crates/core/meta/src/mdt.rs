@@ -1,9 +1,13 @@
 //! One served MDT: its start, its sessions, and what its parts share.
 
 use crate::error::Error;
+use crate::fsck::Checks;
 use crate::leases::LeaseTable;
+use crate::ledger::Identity;
+use crate::ledger::dump::{Dumps, Source, everything};
 use crate::names::new_root;
 use crate::opens::OpenTable;
+use crate::pace::Pace;
 use crate::placement::{Placement, wall_time};
 use crate::serials::{Counter, Serials};
 use crate::sessions::SessionTable;
@@ -16,9 +20,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tieline_format::mdt::{Superblock, key};
 use tieline_format::{Record, RecordError};
 use tieline_kv::Transaction;
-use tieline_types::{ClientId, ErrorKind, FileId, SessionId, Time};
+use tieline_types::{ClientId, ErrorKind, FileId, FsName, MdtIndex, SessionId, Time};
 use tieline_wire::Failure;
 use tieline_wire::data::OstState;
+use tieline_wire::ledger::{CheckMdt, CheckMdtReply, DumpMdt, DumpMdtReply};
 
 /// One served MDT. All methods may be called from many tasks.
 pub struct Mdt {
@@ -29,7 +34,13 @@ pub struct Mdt {
     pub(crate) opens: OpenTable,
     pub(crate) serials: Serials,
     pub(crate) placement: Placement,
+    dumps: Dumps,
+    pub(crate) checks: Checks,
+    /// When the store was restored, if nobody has checked it since.
+    pub(crate) restored: Mutex<Option<Time>>,
     pub(crate) turns: Turns,
+    /// Of background deletions.
+    pub(crate) pace: Pace,
     pub(crate) inodes: InodeCount,
     /// Files below this serial were made before the start.
     pub(crate) first_serial: u64,
@@ -105,7 +116,11 @@ impl Mdt {
             opens: OpenTable::default(),
             serials: Serials::new(store, Counter::File),
             placement: Placement::new(parts.world.clone()),
+            dumps: Dumps::default(),
+            checks: Checks::default(),
+            restored: Mutex::new(superblock.restored),
             turns: Turns::new(),
+            pace: Pace::new(settings.collect_rate),
             inodes: InodeCount::new(superblock.inodes),
             first_serial: superblock.file_serial,
             old_sessions: Mutex::new(old_sessions),
@@ -191,6 +206,31 @@ impl Mdt {
         self.placement.observe(states);
     }
 
+    /// A part of a dump, for an operator; the frames are the reply's bulk.
+    pub async fn dump(&self, message: &DumpMdt) -> Result<(DumpMdtReply, Vec<u8>), Failure> {
+        let source = Source {
+            store: &*self.parts.store,
+            identity: Identity {
+                fs: self.parts.map.current().map.fs.clone(),
+                mdt: self.settings.mdt,
+            },
+            log: self.parts.log.as_deref(),
+            now: wall_time(&self.parts.world),
+            id: self.parts.world.random(),
+        };
+        self.dumps.part(source, message).await
+    }
+
+    /// How a check goes on, for an operator.
+    pub async fn check(self: &Arc<Self>, message: &CheckMdt) -> Result<CheckMdtReply, Failure> {
+        crate::fsck::ask(self, message).await
+    }
+
+    /// For `/health`: why the change log is not written, if so.
+    pub fn log_trouble(&self) -> Option<String> {
+        self.parts.log.as_ref().and_then(|log| log.trouble())
+    }
+
     /// For `/health`: why this MDT cannot serve, if so.
     pub fn trouble(&self) -> Option<(ErrorKind, String)> {
         self.ended.get().cloned()
@@ -208,8 +248,12 @@ async fn open_superblock(parts: &Parts, settings: &Settings) -> Result<Superbloc
         Some(value) => {
             let damaged = |source| StartError::Record { store: store.clone(), source };
             let superblock = Superblock::from_bytes(&value).map_err(damaged)?;
-            check_superblock(&superblock, parts, settings)?;
+            let fs = &parts.map.current().map.fs;
+            check_superblock(&superblock, &store, fs, settings.mdt)?;
             superblock
+        }
+        None if !transaction.scan(everything(), 1).await.map_err(failed)?.is_empty() => {
+            return Err(StartError::Unfinished { store });
         }
         None => make_mdt(&mut *transaction, parts, settings, now),
     };
@@ -221,19 +265,31 @@ async fn open_superblock(parts: &Parts, settings: &Settings) -> Result<Superbloc
     Ok(superblock)
 }
 
+/// Judges a store by its superblock, before anything is written to it.
+pub fn check_store(
+    superblock: Option<&[u8]>,
+    store: &str,
+    fs: &FsName,
+    mdt: MdtIndex,
+) -> Result<(), StartError> {
+    let Some(value) = superblock else { return Ok(()) };
+    let damaged = |source| StartError::Record { store: store.to_owned(), source };
+    check_superblock(&Superblock::from_bytes(value).map_err(damaged)?, store, fs, mdt)
+}
+
 fn check_superblock(
     superblock: &Superblock,
-    parts: &Parts,
-    settings: &Settings,
+    store: &str,
+    fs: &FsName,
+    mdt: MdtIndex,
 ) -> Result<(), StartError> {
-    let store = parts.store.describe();
+    let store = store.to_owned();
     if superblock.features != 0 {
         return Err(StartError::Features { store, features: superblock.features });
     }
-    let fs = parts.map.current().map.fs.clone();
-    if superblock.mdt != settings.mdt || superblock.fs != fs {
+    if superblock.mdt != mdt || superblock.fs != *fs {
         let found = format!("{} of {}", superblock.mdt.label(), superblock.fs);
-        let wanted = format!("{} of {fs}", settings.mdt.label());
+        let wanted = format!("{} of {fs}", mdt.label());
         return Err(StartError::OtherMdt { store, found, wanted });
     }
     Ok(())
@@ -257,6 +313,7 @@ fn make_mdt(
         boot: 0,
         version_serial: 0,
         inodes: 1,
+        restored: None,
     }
 }
 

@@ -11,8 +11,8 @@ use crate::chunks;
 use crate::error::{Error, Result};
 use crate::permission::{self, SEARCH, WRITE};
 use crate::view::View;
-use tieline_format::mdt::{Entry, Inode, NO_SESSION, NameOf, Orphan, key};
-use tieline_types::{FileId, FileKind, Gid, Layout, Mode, Name, Time, Uid};
+use tieline_format::mdt::{Deleted, DeletedAt, Entry, Inode, NO_SESSION, NameOf, Orphan, key};
+use tieline_types::{FileId, FileKind, Gid, Layout, Mode, Name, Uid};
 
 /// Names one file may have. They are in its record, which so stays well below what a store takes as
 /// one value.
@@ -172,27 +172,69 @@ pub async fn drop_name(
     if keepers.is_empty() && nameless == Nameless::Lingers {
         keepers.push(NO_SESSION);
     }
+    let last = LastName { name: name.clone(), by: view.scene.caller.uid };
     if keepers.is_empty() {
-        remove_file(view, (id, inode)).await?;
+        remove_file(view, (id, inode), Some(last)).await?;
         return Ok(None);
     }
     let since = view.scene.now;
     for session in keepers {
-        view.put(key::orphan(id, session), &Orphan { since });
+        let (name, by) = (Some(last.name.clone()), Some(last.by));
+        view.put(key::orphan(id, session), &Orphan { since, name, by });
     }
     view.put_inode(id, &inode);
     Ok(Some(inode))
 }
 
+/// The name that a file lost last, and who took it.
+#[derive(Clone, Debug)]
+pub struct LastName {
+    pub name: NameOf,
+    pub by: Uid,
+}
+
+impl LastName {
+    /// As an orphan remembers it.
+    pub fn of(orphan: Orphan) -> Option<Self> {
+        Some(Self { name: orphan.name?, by: orphan.by? })
+    }
+}
+
+/// Takes a nameless file away: if it had a name it is kept for undeleting, without one it is
+/// deleted.
+pub async fn remove_file(
+    view: &mut View<'_>,
+    (id, inode): (FileId, Inode),
+    last: Option<LastName>,
+) -> Result<()> {
+    match last {
+        Some(last) if view.scene.keeps_deleted => {
+            keep_deleted(view, (id, inode), last);
+            Ok(())
+        }
+        _ => purge_file(view, (id, inode)).await,
+    }
+}
+
+/// Puts a file aside. Its extents and attributes stay where they are.
+fn keep_deleted(view: &mut View<'_>, (id, inode): (FileId, Inode), last: LastName) {
+    let LastName { name: NameOf { parent, name }, by } = last;
+    let at = view.scene.now;
+    view.put(key::deleted(parent, id), &Deleted { inode, name, at, by });
+    view.put(key::deletion(chunks::millis(at), id), &DeletedAt { parent });
+    view.delete(key::inode(id));
+    view.count(id, -1);
+}
+
 /// Deletes a nameless file: at once when it is small, else it is left to the collector.
-pub async fn remove_file(view: &mut View<'_>, (id, inode): (FileId, Inode)) -> Result<()> {
+pub async fn purge_file(view: &mut View<'_>, (id, inode): (FileId, Inode)) -> Result<()> {
     if chunks::clear(view, id, chunks::AT_ONCE).await? {
         view.delete(key::inode(id));
         view.count(id, -1);
     } else {
         view.put_inode(id, &inode);
-        // Long ago: nobody needs it any more.
-        view.put(key::orphan(id, NO_SESSION), &Orphan { since: Time::default() });
+        let since = view.freed_at.unwrap_or(view.scene.now);
+        view.put(key::orphan(id, NO_SESSION), &Orphan { since, name: None, by: None });
     }
     Ok(())
 }

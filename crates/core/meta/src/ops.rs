@@ -12,6 +12,7 @@ mod get_extents;
 mod get_layout;
 mod get_xattr;
 mod link;
+mod list_deleted;
 mod list_xattrs;
 mod lookup;
 mod lookup_parent;
@@ -30,6 +31,7 @@ mod reserve;
 mod set_attributes;
 mod set_layout;
 mod set_xattr;
+mod undelete;
 mod unlink;
 mod usage;
 
@@ -38,7 +40,7 @@ pub use release::release;
 use crate::error::{Error, Result};
 use crate::view::View;
 use tieline_types::{FileId, Version};
-use tieline_wire::meta::{self, LeaseGrant};
+use tieline_wire::meta::LeaseGrant;
 use tieline_wire::{Op, Request};
 
 /// Largest value of an extended attribute, as in Linux.
@@ -50,12 +52,18 @@ pub const EXTENTS_MAX: usize = 1024;
 /// Extents that an open brings along.
 pub const EXTENTS_AT_OPEN: usize = 64;
 
+/// Messages of all rooms of the protocol that are answered here.
+mod messages {
+    pub use tieline_wire::ledger::ListDeletedReply;
+    pub use tieline_wire::meta::*;
+}
+
 macro_rules! replies {
     ($( $kind:ident { $($lease:tt)* } )*) => {
         /// The reply of any operation, under its message's name.
         #[allow(clippy::enum_variant_names)]
         #[derive(Clone, PartialEq, Debug)]
-        pub enum Reply { $( $kind(meta::$kind) ),* }
+        pub enum Reply { $( $kind(messages::$kind) ),* }
 
         impl Reply {
             pub fn encode(&self) -> Vec<u8> {
@@ -68,8 +76,8 @@ macro_rules! replies {
             }
         }
 
-        $( impl From<meta::$kind> for Reply {
-            fn from(reply: meta::$kind) -> Self { Self::$kind(reply) }
+        $( impl From<messages::$kind> for Reply {
+            fn from(reply: messages::$kind) -> Self { Self::$kind(reply) }
         } )*
     };
     (@lease $reply:ident) => { None };
@@ -93,6 +101,7 @@ replies! {
     BatchReply { lease }
     ReserveReply {}
     UsageReply {}
+    ListDeletedReply {}
 }
 
 /// Runs one request of the namespace.
@@ -126,7 +135,11 @@ pub async fn run<'a>(view: &mut View<'a>, request: &'a Request) -> Result<Reply>
         Request::Batch(r) => batch::run(view, r).await?.into(),
         Request::Reserve(r) => reserve::run(view, r).await?.into(),
         Request::Usage(r) => usage::run(view, r).await?.into(),
-        Request::GetMap(_)
+        Request::ListDeleted(r) => list_deleted::run(view, r).await?.into(),
+        Request::Undelete(r) => undelete::run(view, r).await?.into(),
+        Request::DumpMdt(_)
+        | Request::CheckMdt(_)
+        | Request::GetMap(_)
         | Request::EditMap(_)
         | Request::PutChunk(_)
         | Request::ReadObject(_)
@@ -157,6 +170,7 @@ pub fn primary(request: &Request) -> FileId {
         Request::SetXattr(r) => r.id,
         Request::RemoveXattr(r) => r.id,
         Request::SetLayout(r) => r.id,
+        Request::Undelete(r) => r.parent,
         _ => FileId::default(),
     }
 }

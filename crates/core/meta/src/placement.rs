@@ -134,6 +134,17 @@ impl Placement {
         map.osts.iter().map(usage).collect()
     }
 
+    /// Is an OST full, as far as is known?
+    pub fn is_tight(&self) -> bool {
+        let now = Instant::now();
+        let inner = self.lock();
+        let is_full = |state: &OstState| {
+            let may_be = state.bytes_total > 0 && state.is_read_only != Some(true);
+            may_be && (state.bytes_free < ROOM_MIN || state.objects_free == 0)
+        };
+        inner.observed.values().any(|seen| seen.is_fresh(now) && is_full(&seen.state))
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -359,6 +359,8 @@ impl Mdt {
             inodes: self.inodes.total(),
             first_serial: self.first_serial,
             chosen: None,
+            keeps_deleted: self.settings.keeps_deleted,
+            keep_ms: self.settings.freed_keep.as_millis() as u64,
         }
     }
 

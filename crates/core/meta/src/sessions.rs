@@ -129,6 +129,16 @@ impl SessionTable {
         inner.get(&session).map(|known| known.grant).ok_or(Error::SessionLost { session })
     }
 
+    /// Grants of all sessions.
+    pub fn grants(&self) -> BTreeSet<Grant> {
+        self.lock().values().map(|known| known.grant).collect()
+    }
+
+    /// Is it the grant of a session? A session's grant has its number.
+    pub fn is_grant(&self, grant: Grant) -> bool {
+        self.lock().get(&SessionId(grant.0)).is_some_and(|known| known.grant == grant)
+    }
+
     pub fn check_room(&self, session: SessionId) -> Result<()> {
         let kept = self.lock().get(&session).map_or(0, |known| known.answers.len());
         if kept < ANSWERS_MAX { Ok(()) } else { Err(Error::AnswersFull { session, kept }) }
@@ -182,8 +192,8 @@ impl SessionTable {
         }
     }
 
-    /// Nameless files, who keeps them and since when, all of them.
-    pub async fn orphans(&self) -> Result<Vec<(FileId, SessionId, Time)>> {
+    /// Nameless files and who keeps them, all of them.
+    pub async fn orphans(&self) -> Result<Vec<(FileId, SessionId, Orphan)>> {
         let mut orphans = vec![];
         let mut start = key::orphans();
         let end = key::after(&start);
@@ -192,9 +202,9 @@ impl SessionTable {
             let Some((last, _)) = page.last() else { return Ok(orphans) };
             start = [last.as_slice(), &[0]].concat();
             for (key, value) in &page {
-                let Orphan { since } = decode(value, || "orphan".to_owned())?;
+                let orphan: Orphan = decode(value, || "orphan".to_owned())?;
                 let parts = key::orphan_parts(key);
-                orphans.extend(parts.map(|(file, session)| (file, session, since)));
+                orphans.extend(parts.map(|(file, session)| (file, session, orphan)));
             }
         }
     }

@@ -11,8 +11,14 @@ pub struct Settings {
     /// A session that is silent this long is ended when its leases are in somebody's way, or after
     /// ten times as long.
     pub session_keep: Duration,
-    /// How long freed chunks stay readable.
+    /// How long freed chunks stay readable, and deleted files can be brought back.
     pub freed_keep: Duration,
+    /// Are deleted files kept so at all?
+    pub keeps_deleted: bool,
+    /// Deletions of files and chunks in the background, per second; 0 for no bound.
+    pub collect_rate: u64,
+    /// How long an object that no commit names is kept after the session that wrote it ended.
+    pub stray_keep: Duration,
 }
 
 impl Default for Settings {
@@ -22,6 +28,9 @@ impl Default for Settings {
             lease: Duration::from_secs(20),
             session_keep: Duration::from_secs(60),
             freed_keep: Duration::from_secs(60),
+            keeps_deleted: true,
+            collect_rate: 2000,
+            stray_keep: Duration::from_secs(3600),
         }
     }
 }

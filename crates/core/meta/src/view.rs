@@ -39,6 +39,10 @@ pub struct Scene<'a> {
     pub first_serial: u64,
     /// The id of the file that is made, if the client chose it.
     pub chosen: Option<FileId>,
+    /// Files that lose their last name are kept for undeleting.
+    pub keeps_deleted: bool,
+    /// How long.
+    pub keep_ms: u64,
 }
 
 impl Scene<'_> {
@@ -95,6 +99,8 @@ pub struct View<'a> {
     /// The change is larger than one transaction should be: commit this part and run the operation
     /// again.
     pub is_partial: bool,
+    /// Chunks that are freed count as freed since then, if not since now.
+    pub freed_at: Option<Time>,
     has_written: bool,
 }
 
@@ -111,6 +117,7 @@ impl<'a> View<'a> {
             directories: BTreeMap::new(),
             counted: Counted::default(),
             is_partial: false,
+            freed_at: None,
             has_written: false,
         }
     }

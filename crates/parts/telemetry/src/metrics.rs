@@ -48,6 +48,9 @@ metrics! {
     commit_groups: IntCounter = "tieline_commit_groups_total" [] "Durable group commits.";
     commits: IntCounter = "tieline_commits_total" [] "Transactions in durable group commits.";
     chunks_freed: IntCounter = "tieline_chunks_freed_total" [] "Chunks deleted at OSTs.";
+    strays_deleted: IntCounter = "tieline_strays_deleted_total" []
+        "Objects deleted that no commit ever named.";
+    log_bytes: IntCounter = "tieline_log_bytes_total" [] "Bytes written to the change log.";
     ost_free_bytes: IntGaugeVec = "tieline_ost_free_bytes" ["ost"] "Bytes a writer may still use.";
     ost_total_bytes: IntGaugeVec = "tieline_ost_total_bytes" ["ost"] "Bytes the backend has.";
     corrupt_blocks: IntCounterVec = "tieline_corrupt_blocks_total" ["where"]

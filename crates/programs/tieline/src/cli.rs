@@ -74,6 +74,15 @@ enum Verb {
     /// Show the federation map, and make one
     #[command(subcommand, after_help = examples::MAP)]
     Map(verbs::map::Map),
+    /// List deleted files, and bring them back
+    #[command(after_help = examples::UNDELETE)]
+    Undelete(verbs::undelete::Args),
+    /// Check metadata and objects while they are in use, and repair them
+    #[command(after_help = examples::FSCK)]
+    Fsck(verbs::fsck::Args),
+    /// Dump, verify, restore and rebuild an MDT
+    #[command(subcommand, after_help = examples::MDT)]
+    Mdt(verbs::mdt::MdtVerb),
     /// Run a whole federation on this machine
     #[command(subcommand, after_help = examples::DEV)]
     Dev(dev::Dev),
@@ -124,6 +133,9 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Verb::Ost(verb) => verbs::ost::run(verb),
         Verb::Checksum(args) => verbs::checksum::run(args),
         Verb::Map(verb) => verbs::map::run(verb),
+        Verb::Undelete(args) => verbs::undelete::run(args),
+        Verb::Fsck(args) => verbs::fsck::run(args),
+        Verb::Mdt(verb) => verbs::mdt::run(verb),
         Verb::Dev(verb) => dev::run(verb),
         Verb::Version => {
             println!("tieline {}", env!("CARGO_PKG_VERSION"));

@@ -19,6 +19,7 @@ use tieline_world::{Bulk, World};
 const CLOSE_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Where and how to ask.
+#[derive(Clone)]
 pub struct Contact {
     pub world: World,
     pub dialer: Arc<dyn Dialer>,
@@ -49,6 +50,11 @@ impl Contact {
             format!("cannot fetch the map of /{} from {}", self.fs, self.addresses.join(", "))
         })?;
         Ok(reply)
+    }
+
+    /// A channel to these servers, as a visitor.
+    pub fn channel(&self) -> Arc<dyn tieline_net::Channel> {
+        self.dialer.dial(&self.addresses, self.hello(), Arc::new(Deaf))
     }
 
     /// The newest map, believed if the key says so; without a key, the server's own is taken.

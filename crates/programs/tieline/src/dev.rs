@@ -98,6 +98,9 @@ pub struct Up {
     /// How long clients may believe what they were told
     #[arg(long, default_value = "20 s")]
     pub lease: tieline_types::Span,
+    /// Each MDT keeps a change log
+    #[arg(long)]
+    pub log: bool,
     /// Say what was started as JSON
     #[arg(long)]
     pub json: bool,

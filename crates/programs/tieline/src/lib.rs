@@ -20,6 +20,7 @@ pub mod federation;
 pub mod location;
 pub mod mount;
 pub mod namespace;
+pub mod operator;
 pub mod process;
 pub mod report;
 pub mod server;

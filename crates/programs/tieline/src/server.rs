@@ -32,6 +32,7 @@ use tieline_auth::Rule;
 use tieline_data::{ChunkService, TargetParts};
 use tieline_kv::Store;
 use tieline_meta::Mdt;
+use tieline_meta::ledger::log::Log;
 use tieline_net::{Dialer, Server, ServerSettings};
 use tieline_telemetry::health::Health;
 use tieline_types::{FsName, OstIndex, Uid};
@@ -68,6 +69,8 @@ pub struct Parts {
 pub struct MdtParts {
     pub settings: tieline_meta::Settings,
     pub store: Arc<dyn Store>,
+    /// The store's journal, if it keeps one.
+    pub log: Option<Arc<Log>>,
 }
 
 /// A server at work. Dropping it stops it where it stands.
@@ -102,13 +105,14 @@ pub async fn start(
         chunks: chunks.clone(),
     }));
     let mdt = match parts.mdt {
-        Some(MdtParts { settings, store }) => {
+        Some(MdtParts { settings, store, log }) => {
             let parts = tieline_meta::Parts {
                 store,
                 world: parts.world.clone(),
                 map: parts.map.cell().clone(),
                 recaller: connections.clone(),
-                remover: peers.clone(),
+                objects: peers.clone(),
+                log,
             };
             Some(Mdt::start(parts, settings).await?)
         }
@@ -185,6 +189,10 @@ async fn watch_osts(peers: Arc<Peers>, mdt: Option<Arc<Mdt>>, health: Health) {
             match mdt.trouble() {
                 Some((kind, detail)) => health.degrade("mdt", format!("{kind}: {detail}")),
                 None => health.recover("mdt"),
+            }
+            match mdt.log_trouble() {
+                Some(trouble) => health.degrade("log", trouble),
+                None => health.recover("log"),
             }
         }
         tokio::time::sleep(POLL_EVERY).await;

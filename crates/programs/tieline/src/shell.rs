@@ -23,7 +23,7 @@ use tieline_world::World;
 /// As the kernel: more is a loop.
 const LINKS_MAX: usize = 40;
 /// A person waits.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 const CLOSE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A session with a federation, for one command.
@@ -63,6 +63,20 @@ pub fn real_world() -> (World, Arc<dyn Dialer>, Rule) {
     let world = World::real();
     let dialer = SessionDialer { world: world.clone(), settings: SessionSettings::default() };
     (world, Arc::new(dialer), Rule { flavor: Flavor::Null })
+}
+
+/// How to get at a location's servers for the first time.
+pub fn contact(location: &Location) -> Contact {
+    let (world, dialer, rule) = real_world();
+    Contact {
+        world,
+        dialer,
+        fs: location.source.fs.clone(),
+        addresses: location.source.addresses.clone(),
+        rule,
+        description: format!("tieline (pid {})", std::process::id()),
+        patience: PATIENCE,
+    }
 }
 
 /// Who runs this command.

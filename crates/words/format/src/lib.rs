@@ -1,4 +1,5 @@
-//! Records on disk: what an MDT's store holds, what an object remembers, and the federation map.
+//! Records on disk: what an MDT's store holds, its dumps and change logs, what an object remembers,
+//! and the federation map.
 //!
 //! docs/formats.md is the normative text. Each kind of record has one key shape ([`mdt::key`]);
 //! each format version is a complete module (`v1`), and the current one is re-exported. Values are
@@ -12,6 +13,7 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
+pub mod ledger;
 pub mod map;
 pub mod mdt;
 pub mod object;

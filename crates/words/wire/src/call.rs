@@ -4,7 +4,7 @@
 //! To add a call: define its messages in `meta`, `data` or `federation`, add a line here with the
 //! next number, serve it in its room, and bless its golden bytes. Numbers are never reused.
 
-use crate::{BodyError, data, federation, meta};
+use crate::{BodyError, data, federation, ledger, meta};
 use minicbor::{Decode, Decoder, Encode};
 use tieline_types::{Caller, RequestNumber};
 
@@ -140,6 +140,11 @@ calls! {
     24 GetLayout meta::GetLayout => meta::GetLayoutReply, false;
     25 SetLayout meta::SetLayout => meta::AttributesReply, true;
     26 Usage meta::Usage => meta::UsageReply, false;
+    // For bad days, at an MDS.
+    45 ListDeleted ledger::ListDeleted => ledger::ListDeletedReply, false;
+    46 Undelete ledger::Undelete => meta::EntryReply, true;
+    47 DumpMdt ledger::DumpMdt => ledger::DumpMdtReply, false;
+    48 CheckMdt ledger::CheckMdt => ledger::CheckMdtReply, false;
     // What a client did by itself under exclusive leases.
     56 Batch meta::Batch => meta::BatchReply, true;
     57 Reserve meta::Reserve => meta::ReserveReply, true;

@@ -135,6 +135,9 @@ pub struct OstState {
     /// Why it takes no chunks now, for people.
     #[n(5)]
     pub trouble: Option<String>,
+    /// Its site made it read-only: that no byte is free does not mean that it is full.
+    #[n(6)]
+    pub is_read_only: Option<bool>,
 }
 
 /// Looks at one object without reading it.

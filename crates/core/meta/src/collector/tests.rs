@@ -1,6 +1,6 @@
 use crate::fixture::*;
 use std::time::Duration;
-use tieline_types::{Content, OstIndex};
+use tieline_types::{ChunkId, Content, MdtIndex, OstIndex};
 use tieline_wire::meta::*;
 
 /// A file with one chunk, removed again.
@@ -141,4 +141,31 @@ async fn a_replaced_file_waits_for_those_who_looked_it_up() {
     house.mdt.collect_orphans().await.unwrap();
     assert!(there.kind_of(GetAttributes { id: replaced }).await.is_some());
     assert_eq!((house.count(b'o').await, house.count(b'i').await), (0, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_nobody_committed_go_after_their_session() {
+    let house = House::new().await;
+    let (crashed, client) = (house.client().await, house.client().await);
+    let file = client.create(ROOT, "f").await;
+    let committed = crashed.chunk(1, 0, 10);
+    crashed.commit(file, vec![committed]).await;
+    let id = |client: &Client, serial| ChunkId { mdt: MdtIndex(0), grant: client.grant, serial };
+    for serial in [1, 2] {
+        house.remover.put(0, id(&crashed, serial), b"0123456789");
+    }
+    house.remover.put(1, id(&client, 1), b"not committed yet");
+    let mut missed = Default::default();
+    assert_eq!(house.mdt.scan_strays(&mut missed).await.unwrap(), 0, "its session lives");
+    house.mdt.end_session(crashed.session).await.unwrap();
+    assert_eq!(house.mdt.scan_strays(&mut missed).await.unwrap(), 0, "it has just ended");
+    tokio::time::sleep(house.mdt.settings.stray_keep).await;
+    assert_eq!(house.mdt.scan_strays(&mut missed).await.unwrap(), 1);
+    let left: Vec<_> = house.remover.there.lock().unwrap().keys().copied().collect();
+    assert_eq!(left, [(OstIndex(0), id(&crashed, 1)), (OstIndex(1), id(&client, 1))]);
+    // A late writer: its session is gone, and another's grant does not name its chunk.
+    let late = crashed.call(commit(file, vec![crashed.chunk(2, 0, 10)])).await;
+    assert_eq!(late.unwrap_err().kind, tieline_types::ErrorKind::SessionLost);
+    let late = client.call(commit(file, vec![crashed.chunk(2, 0, 10)])).await;
+    assert_eq!(late.unwrap_err().kind, tieline_types::ErrorKind::Gone);
 }

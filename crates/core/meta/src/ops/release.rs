@@ -1,9 +1,9 @@
 //! Release: a client closed a file that has no name any more.
 
 use crate::error::Result;
-use crate::names;
+use crate::names::{self, LastName};
 use crate::view::View;
-use tieline_format::mdt::{NO_SESSION, key};
+use tieline_format::mdt::{NO_SESSION, Orphan, key};
 use tieline_kv::Range;
 use tieline_types::{FileId, SessionId};
 use tieline_wire::meta::{ChangeReply, LeaseGrant, Release};
@@ -20,10 +20,7 @@ pub async fn release(view: &mut View<'_>, id: FileId, session: SessionId) -> Res
     let range = Range::new(key::orphans_of(id), key::after(&key::orphans_of(id)));
     let held = view.scan(range, 2).await?;
     let own = key::orphan(id, session);
-    let has_own = view.record::<tieline_format::mdt::Orphan>(own.clone()).await?.is_some();
-    if !has_own {
-        return Ok(());
-    }
+    let Some(orphan) = view.record::<Orphan>(own.clone()).await? else { return Ok(()) };
     let inode = view.find_inode(id).await?;
     view.delete(own);
     let is_last = held.len() == 1;
@@ -32,7 +29,7 @@ pub async fn release(view: &mut View<'_>, id: FileId, session: SessionId) -> Res
         && inode.names.is_empty()
     {
         view.touch_file(id, &inode);
-        names::remove_file(view, (id, inode)).await?;
+        names::remove_file(view, (id, inode), LastName::of(orphan)).await?;
     }
     debug_assert!(session != NO_SESSION, "the collector releases its files itself");
     Ok(())

@@ -2,7 +2,7 @@
 
 use super::lease;
 use crate::error::{Error, Result};
-use crate::names;
+use crate::names::{self, LastName};
 use crate::permission;
 use crate::view::View;
 use tieline_format::mdt::Inode;
@@ -33,9 +33,11 @@ pub fn check_empty(view: &View<'_>, id: FileId, inode: &Inode) -> Result<()> {
 /// Deletes an empty directory whose entry is gone.
 pub async fn remove(view: &mut View<'_>, id: FileId, mut inode: Inode) -> Result<()> {
     view.touch_file(id, &inode);
-    inode.names.clear();
+    let name = inode.names.drain(..).next();
     inode.links = 0;
     view.gone.insert(id);
     view.directories.remove(&id);
-    names::remove_file(view, (id, inode)).await
+    let by = view.scene.caller.uid;
+    let last = name.map(|name| LastName { name, by });
+    names::remove_file(view, (id, inode), last).await
 }

@@ -3,6 +3,7 @@
 
 mod attributes;
 mod bytes;
+mod deleted;
 mod layouts;
 mod model;
 mod names;

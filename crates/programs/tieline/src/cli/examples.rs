@@ -75,3 +75,26 @@ Examples:
   tieline dev kill oss-fnal --restart --dir /tmp/d
   tieline dev mount /tmp/m2 --dir /tmp/d
   tieline dev down --dir /tmp/d";
+
+pub const UNDELETE: &str = "\
+Examples:
+  tieline undelete --list /extenci/data        # who deleted what, when, and for how long it is kept
+  tieline undelete /extenci/data/run7.root
+  tieline undelete /extenci/data/run7.root@0x2a --to run7.old
+  tieline undelete -r /extenci/data            # a directory, and all that was deleted below it";
+
+pub const FSCK: &str = "\
+Examples:
+  tieline fsck /extenci                        # every MDT of the file system; changes nothing
+  tieline fsck --repair --mdt 1
+  tieline fsck --read --json /extenci > report # reads every byte of every object too
+
+Exit codes, as fsck(8): 0 nothing wrong, 1 all repaired, 4 something is left, 8 the check failed.";
+
+pub const MDT: &str = "\
+Examples:
+  tieline mdt dump --mdt 0 | zstd > mdt0.dump.zst
+  tieline mdt dump --mdt 0 --since 1048577 > mdt0.later    # from the change log
+  tieline mdt verify mdt0.dump /elsewhere/tieline-log
+  tieline mdt restore --settings server.toml /elsewhere/tieline-log
+  tieline mdt rebuild --from-osts --settings server.toml";

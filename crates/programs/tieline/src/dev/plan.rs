@@ -35,6 +35,8 @@ pub struct Plan {
     /// What the names of this federation's schemas in a database begin with.
     pub schemas: Option<String>,
     pub lease: Span,
+    /// Each MDT keeps a change log beside its site's state.
+    pub has_log: bool,
     /// The federation's public key, as digits.
     pub key: String,
     pub secret: PathBuf,
@@ -124,6 +126,12 @@ impl Plan {
             password: None,
             lease: self.lease.to_string(),
             freed_keep: "60 s".to_owned(),
+            log_to: self
+                .has_log
+                .then(|| self.dir.join("logs").join(format!("changes-{}", site.site))),
+            log_wait: true,
+            collect_rate: 2000,
+            stray_keep: "1 h".to_owned(),
         });
         ServerPlan {
             name: format!("mds-{}", site.site),
@@ -212,6 +220,7 @@ mod tests {
             engine: "memory".to_owned(),
             schemas: None,
             lease: "20 s".parse().unwrap(),
+            has_log: false,
             key: "00".repeat(32),
             secret: "/d/keys/extenci.secret".into(),
         }

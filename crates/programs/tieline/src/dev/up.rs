@@ -99,7 +99,8 @@ fn make_plan(dir: &Path, up: &Up) -> anyhow::Result<Plan> {
     let mark = key.get(..8).unwrap_or_default();
     let schemas = postgres(&up.engine).map(|_| format!("dev_{mark}"));
     let (dir, engine) = (dir.to_owned(), up.engine.clone());
-    Ok(Plan { dir, sites, engine, schemas, lease: up.lease, key, secret })
+    let (lease, has_log) = (up.lease, up.log);
+    Ok(Plan { dir, sites, engine, schemas, lease, has_log, key, secret })
 }
 
 /// The connection of `postgres=CONNECTION`.

@@ -7,7 +7,7 @@
 //!
 //! Invariants: session numbers of visitors have their highest bit set, those of an MDT never have;
 //! only another server may delete chunks; only an operator, at the server with the key, changes
-//! the map.
+//! the map; only an operator dumps and checks an MDT.
 
 use crate::server::connections::Connections;
 use crate::server::maps::MapKeeper;
@@ -21,8 +21,9 @@ use tieline_net::{CallContext, Notifier, Reply, Response, Service};
 use tieline_types::{Caller, ErrorKind, FsName, Grant, SessionId, Uid};
 use tieline_wire::federation::{EditMap, EditMapReply, GetMap};
 use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
+use tieline_wire::ledger::{CheckMdt, DumpMdt};
 use tieline_wire::{Failure, Flavor, Hello, PeerRole, Refusal, Request, Welcome};
-use tieline_world::World;
+use tieline_world::{Bulk, World};
 
 /// Set in the session numbers of visitors.
 const VISITOR: u64 = 1 << 63;
@@ -88,6 +89,8 @@ impl Service for Node {
         match request {
             Request::GetMap(_) => Ok(Reply::new::<GetMap>(&self.map.reply())),
             Request::EditMap(message) => self.edit_map(&context.envelope.caller, message).await,
+            Request::DumpMdt(message) => self.dump(&context.envelope.caller, message).await,
+            Request::CheckMdt(message) => self.check(&context.envelope.caller, message).await,
             request if request.op().number() >= FIRST_CHUNK_CALL => {
                 self.call_chunks(context.session, request, bulk).await
             }
@@ -162,6 +165,32 @@ impl Node {
         }
         let version = self.map.edit(&message.edit).await?;
         Ok(Reply::new::<EditMap>(&EditMapReply { version }))
+    }
+
+    /// What only operators may ask of the MDT, over any connection.
+    fn operated(&self, caller: &Caller) -> Result<&Arc<Mdt>, Failure> {
+        let Some(mdt) = &self.mdt else {
+            let detail = format!("{} holds no MDT", self.name);
+            return Err(Failure::new(ErrorKind::WrongServer, detail));
+        };
+        if !caller.is_root() && caller.uid != self.operator {
+            let detail = format!(
+                "uid {} may not: root, or the user that {} runs as, may",
+                caller.uid, self.name
+            );
+            return Err(Failure::new(ErrorKind::NotPermitted, detail));
+        }
+        Ok(mdt)
+    }
+
+    async fn dump(&self, caller: &Caller, message: DumpMdt) -> Response {
+        let (reply, frames) = self.operated(caller)?.dump(&message).await?;
+        Ok(Reply { bulk: Bulk::Bytes(frames.into()), ..Reply::new::<DumpMdt>(&reply) })
+    }
+
+    async fn check(&self, caller: &Caller, message: CheckMdt) -> Response {
+        let reply = self.operated(caller)?.check(&message).await?;
+        Ok(Reply::new::<CheckMdt>(&reply))
     }
 
     async fn call_mdt(&self, context: CallContext, request: Request) -> Response {

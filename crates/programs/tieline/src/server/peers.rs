@@ -4,17 +4,21 @@
 //!
 //! Invariants: at most one channel per list of addresses in the map; every question has a deadline.
 
+use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tieline_auth::{MapCell, Rule};
 use tieline_data::ChunkService;
-use tieline_meta::ObjectRemover;
+use tieline_meta::Objects;
 use tieline_net::{CallError, Channel, Dialer, NoticeSink};
 use tieline_types::{Caller, ChunkId, ClientId, ErrorKind, FsName, OstIndex};
-use tieline_wire::data::{DeleteChunks, OstState, OstStatus};
+use tieline_wire::data::{
+    DeleteChunks, ListObjects, ListObjectsReply, OstState, OstStatus, ReadObject, ReadObjectReply,
+    StatObject, StatObjectReply,
+};
 use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
-use tieline_wire::{CredentialKind, Failure, Hello, Notice, NoticeAnswer, PeerRole, Welcome};
+use tieline_wire::{Call, CredentialKind, Failure, Hello, Notice, NoticeAnswer, PeerRole, Welcome};
 use tieline_world::{Bulk, World};
 use tokio::task::JoinSet;
 
@@ -133,12 +137,22 @@ impl Peers {
     }
 }
 
-#[async_trait::async_trait]
-impl ObjectRemover for Peers {
-    async fn remove(&self, ost: OstIndex, chunks: Vec<ChunkId>) -> Result<(), Failure> {
-        let message = DeleteChunks { ost, chunks };
+impl Peers {
+    /// Asks the OSS of an OST, which may be this very process.
+    async fn ask_ost<C: Call>(
+        &self,
+        ost: OstIndex,
+        message: C,
+    ) -> Result<(C::Reply, Bytes), Failure> {
         if let Some(own) = self.parts.chunks.as_ref().filter(|_| self.parts.own.contains(&ost)) {
-            return own.call(message.into(), bytes::Bytes::new()).await.map(|_| ());
+            let (body, bulk) = own.call(message.into(), Bytes::new()).await?;
+            let broken = |error: tieline_wire::BodyError| {
+                Failure::new(ErrorKind::Protocol, error.to_string())
+            };
+            let reply = tieline_wire::decode(&body).map_err(broken)?;
+            let failed =
+                |error: std::io::Error| Failure::new(ErrorKind::StorageFault, error.to_string());
+            return Ok((reply, bulk.to_bytes().map_err(failed)?));
         }
         let map = self.parts.map.current();
         let Some(place) = map.map.ost(ost) else {
@@ -149,8 +163,26 @@ impl ObjectRemover for Peers {
         let patience = Some(REMOVE_PATIENCE);
         tieline_net::call(&*channel, &Caller::root(), message, Bulk::Empty, patience)
             .await
-            .map(|_| ())
             .map_err(failure)
+    }
+}
+
+#[async_trait::async_trait]
+impl Objects for Peers {
+    async fn remove(&self, ost: OstIndex, chunks: Vec<ChunkId>) -> Result<(), Failure> {
+        self.ask_ost(ost, DeleteChunks { ost, chunks }).await.map(drop)
+    }
+
+    async fn list(&self, message: ListObjects) -> Result<ListObjectsReply, Failure> {
+        Ok(self.ask_ost(message.ost, message).await?.0)
+    }
+
+    async fn stat(&self, message: StatObject) -> Result<StatObjectReply, Failure> {
+        Ok(self.ask_ost(message.ost, message).await?.0)
+    }
+
+    async fn read(&self, message: ReadObject) -> Result<(ReadObjectReply, Bytes), Failure> {
+        self.ask_ost(message.ost, message).await
     }
 }
 

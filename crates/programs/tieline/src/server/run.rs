@@ -19,17 +19,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tieline_admin::Subject;
 use tieline_auth::{MapCell, Rule};
-use tieline_blob::{DirChunks, Identity};
+use tieline_blob::DirChunks;
 use tieline_data::{Limits, TargetParts};
 use tieline_format::Record;
 use tieline_format::map::SignedMap;
 use tieline_kv::{
     EmbeddedStore, MemoryStore, Opening, PostgresServer, PostgresSettings, PostgresStore, Store,
 };
+use tieline_meta::check_store;
+use tieline_meta::ledger::Identity;
+use tieline_meta::ledger::log::{Log, LogSettings};
 use tieline_net::session::SessionDialer;
 use tieline_net::{Dialer, SessionSettings};
 use tieline_telemetry::health::Health;
-use tieline_types::{ByteSize, FsName, OstIndex, Uid};
+use tieline_types::{ByteSize, FsName, OstIndex, Time, Uid};
 use tieline_wire::Flavor;
 use tieline_world::World;
 use tokio::signal::unix::{SignalKind, signal};
@@ -105,14 +108,12 @@ async fn serve(plan: Plan) -> anyhow::Result<()> {
 }
 
 async fn start(plan: Plan, world: World, name: String, health: Health) -> anyhow::Result<Running> {
-    let rule = Rule { flavor: Flavor::Null };
-    let dialer: Arc<dyn Dialer> =
-        Arc::new(SessionDialer { world: world.clone(), settings: SessionSettings::default() });
+    let (dialer, rule) = server_dialer(&world);
     let cell = first_map(&plan, &world, &dialer, &name, rule).await?;
     check_map(&plan, &cell)?;
     let osts = open_osts(&plan.state, &plan.fs, plan.osts, &world)?;
     let mdt = match plan.mdt {
-        Some(mdt) => Some(open_mdt(mdt, &plan.state, &name, &world).await?),
+        Some(mdt) => Some(open_mdt(mdt, &plan.fs, (&plan.state, &name), &world).await?),
         None => None,
     };
     let listener = world.transport.listen(&plan.listen).await;
@@ -136,6 +137,12 @@ async fn start(plan: Plan, world: World, name: String, health: Health) -> anyhow
     Ok(running)
 }
 
+/// How servers dial each other, and how that is protected.
+pub fn server_dialer(world: &World) -> (Arc<dyn Dialer>, Rule) {
+    let dialer = SessionDialer { world: world.clone(), settings: SessionSettings::default() };
+    (Arc::new(dialer), Rule { flavor: Flavor::Null })
+}
+
 /// `mds-uf`, `oss-uf`, or `mds-oss-uf`.
 fn name(plan: &Plan) -> String {
     let mds = if plan.mdt.is_some() { "mds-" } else { "" };
@@ -144,7 +151,7 @@ fn name(plan: &Plan) -> String {
 }
 
 /// Makes the state directory ours, or says whose it is.
-fn lock(state: &Path) -> anyhow::Result<File> {
+pub fn lock(state: &Path) -> anyhow::Result<File> {
     std::fs::create_dir_all(state)
         .with_context(|| format!("cannot make state directory {}", state.display()))?;
     let path = state.join(LOCK_FILE);
@@ -175,7 +182,7 @@ fn lock(state: &Path) -> anyhow::Result<File> {
 }
 
 /// The map from the disk, or the first one ever from another server.
-async fn first_map(
+pub async fn first_map(
     plan: &Plan,
     world: &World,
     dialer: &Arc<dyn Dialer>,
@@ -249,31 +256,74 @@ fn check_map(plan: &Plan, cell: &MapCell) -> anyhow::Result<()> {
 
 async fn open_mdt(
     plan: MdtPlan,
-    state: &Path,
-    name: &str,
+    fs: &FsName,
+    at: (&Path, &str),
     world: &World,
 ) -> anyhow::Result<MdtParts> {
-    let store: Arc<dyn Store> = match &plan.engine {
+    let identity = Identity { fs: fs.clone(), mdt: plan.index };
+    let log = plan.log.map(|settings| open_log(identity.clone(), settings, world)).transpose()?;
+    let store = open_store(&plan.engine, &identity, at, world, log.as_ref()).await?;
+    tracing::info!(mdt = %plan.index.label(), store = %store.describe(), "opened");
+    let settings = tieline_meta::Settings {
+        mdt: plan.index,
+        lease: plan.lease,
+        freed_keep: plan.freed_keep,
+        keeps_deleted: !plan.freed_keep.is_zero(),
+        collect_rate: plan.collect_rate,
+        stray_keep: plan.stray_keep,
+        ..tieline_meta::Settings::default()
+    };
+    Ok(MdtParts { settings, store, log })
+}
+
+fn open_log(identity: Identity, settings: LogSettings, world: &World) -> anyhow::Result<Arc<Log>> {
+    let clock = world.clock.clone();
+    let now = move || {
+        let wall = clock.wall();
+        Time { seconds: wall.as_secs() as i64, nanos: wall.subsec_nanos() }
+    };
+    let shown = settings.directory.display().to_string();
+    Log::open(identity, settings, Box::new(now))
+        .with_context(|| format!("mdt.log_to: change log at {shown} cannot be kept"))
+}
+
+/// Opens the store that settings name, unless it is another MDT's or a newer build's: that is
+/// found out before anything is written. A database knows the server by its state directory and
+/// its name.
+pub async fn open_store(
+    engine: &Engine,
+    identity: &Identity,
+    (state, name): (&Path, &str),
+    world: &World,
+    log: Option<&Arc<Log>>,
+) -> anyhow::Result<Arc<dyn Store>> {
+    let shown = match engine {
+        Engine::Memory => "memory".to_owned(),
+        Engine::Embedded(path) => format!("embedded {}", path.display()),
+        Engine::Postgres { schema, .. } => format!("postgres schema {schema}"),
+    };
+    let identity = identity.clone();
+    let judge = move |superblock: Option<Vec<u8>>| {
+        let Identity { fs, mdt } = &identity;
+        check_store(superblock.as_deref(), &shown, fs, *mdt).map_err(Into::into)
+    };
+    let opening = Opening {
+        cache: STORE_CACHE,
+        check: Some((tieline_format::mdt::key::superblock(), Box::new(judge))),
+        journal: log.map(Log::writer),
+    };
+    Ok(match engine {
         Engine::Memory => Arc::new(MemoryStore::new()),
-        Engine::Embedded(path) => Arc::new(EmbeddedStore::open(path, STORE_CACHE)?),
+        Engine::Embedded(path) => Arc::new(EmbeddedStore::open_with(path, opening)?),
         Engine::Postgres { server, schema } => {
             let owner = owner(state, world)?;
             let host = rustix::system::uname();
             let holder = format!("{name} at {}", host.nodename().to_string_lossy());
             let server = PostgresServer::clone(server);
             let settings = PostgresSettings::new(server, schema.clone(), owner, holder);
-            let opening = Opening { cache: STORE_CACHE, ..Opening::default() };
             Arc::new(PostgresStore::open(settings, opening).await?)
         }
-    };
-    tracing::info!(mdt = %plan.index.label(), store = %store.describe(), "opened");
-    let settings = tieline_meta::Settings {
-        mdt: plan.index,
-        lease: plan.lease,
-        freed_keep: plan.freed_keep,
-        ..tieline_meta::Settings::default()
-    };
-    Ok(MdtParts { settings, store })
+    })
 }
 
 /// By what a database knows this server, also when it is started again: the name of its state
@@ -301,7 +351,7 @@ fn open_osts(
 ) -> anyhow::Result<BTreeMap<OstIndex, TargetParts>> {
     let mut osts = BTreeMap::new();
     for plan in plans {
-        let identity = Identity { fs: fs.clone(), ost: plan.index };
+        let identity = tieline_blob::Identity { fs: fs.clone(), ost: plan.index };
         let made = state.join(format!("{}.made", plan.index.label().to_lowercase()));
         if !made.exists() {
             DirChunks::format(&plan.path, &identity, &*world.dice)?;

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tieline_auth::{MapSigner, MapVerifier};
 use tieline_kv::PostgresServer;
+use tieline_meta::ledger::log::LogSettings;
 use tieline_types::{ByteSize, FsName, MdtIndex, OstIndex, SiteName, Span};
 
 /// The port that servers listen on unless told otherwise.
@@ -74,9 +75,21 @@ pub struct MdtSettings {
     /// How long clients may believe what they were told without asking again.
     #[serde(default = "lease_default")]
     pub lease: String,
-    /// How long the chunks of deleted files stay readable.
+    /// How long deleted files can be brought back, and their chunks stay. `0 s` keeps none.
     #[serde(default = "freed_keep_default")]
     pub freed_keep: String,
+    /// Directory at a second place where every change is logged: with it a lost store is restored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_to: Option<PathBuf>,
+    /// Answers wait until the log is durable there. Without, it is so within a second.
+    #[serde(default = "log_wait_default", skip_serializing_if = "is_log_wait_default")]
+    pub log_wait: bool,
+    /// Deletions of files and chunks in the background, per second; 0 for no bound.
+    #[serde(default = "collect_rate_default", skip_serializing_if = "is_collect_rate_default")]
+    pub collect_rate: u64,
+    /// How long an object that nobody committed stays after its writer's session ended.
+    #[serde(default = "stray_keep_default", skip_serializing_if = "is_stray_keep_default")]
+    pub stray_keep: String,
 }
 
 /// An OST of a server.
@@ -116,7 +129,31 @@ fn lease_default() -> String {
 }
 
 fn freed_keep_default() -> String {
-    "60 s".to_owned()
+    "1 h".to_owned()
+}
+
+fn log_wait_default() -> bool {
+    true
+}
+
+fn is_log_wait_default(waits: &bool) -> bool {
+    *waits
+}
+
+fn collect_rate_default() -> u64 {
+    2000
+}
+
+fn is_collect_rate_default(rate: &u64) -> bool {
+    *rate == collect_rate_default()
+}
+
+fn stray_keep_default() -> String {
+    "1 h".to_owned()
+}
+
+fn is_stray_keep_default(keep: &str) -> bool {
+    keep == stray_keep_default()
 }
 
 fn reserve_default() -> String {
@@ -143,6 +180,9 @@ pub struct MdtPlan {
     pub engine: Engine,
     pub lease: Duration,
     pub freed_keep: Duration,
+    pub log: Option<LogSettings>,
+    pub collect_rate: u64,
+    pub stray_keep: Duration,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -276,8 +316,27 @@ impl MdtSettings {
         check.holds(lease >= Duration::from_secs(1), "mdt.lease", || {
             "shorter than 1 s: write \"20 s\" unless this is a test".into()
         });
-        let freed_keep = check.span("mdt.freed_keep", &self.freed_keep, "60 s");
-        MdtPlan { index: MdtIndex(self.index), engine, lease, freed_keep }
+        let freed_keep = check.span("mdt.freed_keep", &self.freed_keep, "1 h");
+        let stray_keep = check.span("mdt.stray_keep", &self.stray_keep, "1 h");
+        let log = self.log_to.clone().map(|directory| {
+            check.holds(directory.is_absolute(), "mdt.log_to", || {
+                let shown = directory.display();
+                format!("`{shown}` is not an absolute path: name a directory on another disk")
+            });
+            check.holds(engine != Engine::Memory, "mdt.log_to", || {
+                "the memory engine keeps no log: leave it out, or take another engine".into()
+            });
+            LogSettings { directory, waits: self.log_wait }
+        });
+        MdtPlan {
+            index: MdtIndex(self.index),
+            engine,
+            lease,
+            freed_keep,
+            log,
+            collect_rate: self.collect_rate,
+            stray_keep,
+        }
     }
 
     fn validate_postgres(&self, words: &str, schema: String, check: &mut Check) -> Engine {

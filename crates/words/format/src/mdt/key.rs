@@ -4,6 +4,7 @@
 //! | kind | key | value |
 //! |---|---|---|
 //! | `a` answer | session, request number | [`super::Answer`] |
+//! | `d` deletion | time of deleting in ms, file | [`super::DeletedAt`] |
 //! | `e` entry | directory, name | [`super::Entry`] |
 //! | `f` freed chunk | time of freeing in ms, chunk | [`super::Freed`] |
 //! | `i` inode | file | [`super::Inode`] |
@@ -12,6 +13,7 @@
 //! | `o` orphan | file, session | [`super::Orphan`] |
 //! | `s` session | session | [`super::Session`] |
 //! | `t` extent | file, offset | [`super::StoredExtent`] |
+//! | `u` deleted file | directory, file | [`super::Deleted`] |
 //! | `x` xattr | file, name | [`super::XattrValue`] |
 //!
 //! Retired letters: none.
@@ -126,6 +128,29 @@ pub fn orphans() -> Key {
     KeyWriter::new(b'o').0
 }
 
+pub fn deleted(directory: FileId, file: FileId) -> Key {
+    KeyWriter::new(b'u').u64(directory.0).u64(file.0).0
+}
+
+/// Precedes every file that was deleted from the directory.
+pub fn deleted_from(directory: FileId) -> Key {
+    KeyWriter::new(b'u').u64(directory.0).0
+}
+
+pub fn deletion(at_ms: u64, file: FileId) -> Key {
+    KeyWriter::new(b'd').u64(at_ms).u64(file.0).0
+}
+
+/// Precedes every deletion at `at_ms` or later.
+pub fn deletions_from(at_ms: u64) -> Key {
+    KeyWriter::new(b'd').u64(at_ms).0
+}
+
+/// Precedes all keys of a kind.
+pub fn kind(letter: u8) -> Key {
+    KeyWriter::new(letter).0
+}
+
 /// The first key after all that start with `prefix`.
 pub fn after(prefix: &[u8]) -> Key {
     let mut end = prefix.to_vec();
@@ -172,6 +197,27 @@ pub fn freed_parts(key: &[u8]) -> Option<(u64, ChunkId)> {
     Some((number(key, 1)?, chunk))
 }
 
+/// Directory and file of a deleted file's key.
+pub fn deleted_parts(key: &[u8]) -> Option<(FileId, FileId)> {
+    Some((FileId(number(key, 1)?), FileId(number(key, 9)?)))
+}
+
+/// Time and file of a deletion's key.
+pub fn deletion_parts(key: &[u8]) -> Option<(u64, FileId)> {
+    Some((number(key, 1)?, FileId(number(key, 9)?)))
+}
+
+/// The file in the key of an inode, an entry (its directory), an extent or an attribute.
+pub fn file_id(key: &[u8]) -> Option<FileId> {
+    number(key, 1).map(FileId)
+}
+
+/// The chunk in a chunk's key.
+pub fn chunk_id(key: &[u8]) -> Option<ChunkId> {
+    let mdt = u16::from_be_bytes(*key.get(1..)?.first_chunk()?);
+    Some(ChunkId { mdt: MdtIndex(mdt), grant: Grant(number(key, 3)?), serial: number(key, 11)? })
+}
+
 fn number(key: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_be_bytes(*key.get(at..)?.first_chunk()?))
 }
@@ -192,12 +238,16 @@ mod tests {
 
     #[test]
     fn keys_give_back_their_parts() {
-        let chunk_id = ChunkId { mdt: MdtIndex(2), grant: Grant(3), serial: 4 };
-        assert_eq!(freed_parts(&freed(99, chunk_id)), Some((99, chunk_id)));
+        let shared = ChunkId { mdt: MdtIndex(2), grant: Grant(3), serial: 4 };
+        assert_eq!(freed_parts(&freed(99, shared)), Some((99, shared)));
         assert_eq!(extent_offset(&extent(FileId(1), 4096)), Some(4096));
         let name: Name = "x".parse().unwrap();
         assert_eq!(entry_name(&entry(FileId(1), &name)), Some(name));
         assert_eq!(entry_name(b"e"), None);
+        assert_eq!(chunk_id(&chunk(shared)), Some(shared));
+        assert_eq!(deleted_parts(&deleted(FileId(1), FileId(2))), Some((FileId(1), FileId(2))));
+        assert_eq!(deletion_parts(&deletion(5, FileId(2))), Some((5, FileId(2))));
+        assert_eq!(file_id(&extent(FileId(3), 4)), Some(FileId(3)));
         assert_eq!(orphan_parts(&orphan(FileId(5), SessionId(6))), Some((FileId(5), SessionId(6))));
     }
 }

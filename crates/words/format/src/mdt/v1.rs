@@ -34,6 +34,10 @@ pub struct Superblock {
     /// Files of every kind, as of the last orderly note of it; recounted when in doubt.
     #[n(7)]
     pub inodes: u64,
+    /// When it was filled from a dump or from objects: what the OSTs hold beyond it may be the only
+    /// copy of something, until somebody has looked.
+    #[n(8)]
+    pub restored: Option<Time>,
 }
 
 impl Record for Superblock {
@@ -266,11 +270,48 @@ impl Record for Answer {
 pub struct Orphan {
     #[n(0)]
     pub since: Time,
+    /// Its last name, and who took it: with them it can be undeleted.
+    #[n(1)]
+    pub name: Option<NameOf>,
+    #[n(2)]
+    pub by: Option<Uid>,
 }
 
 impl Record for Orphan {
     const VERSION: u8 = 1;
     const NAME: &'static str = "orphan";
+}
+
+/// A file that lost its last name and can be brought back; directory and file are in the key. Its
+/// extents and attributes stay where they are.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Deleted {
+    /// Without names.
+    #[n(0)]
+    pub inode: Inode,
+    #[n(1)]
+    pub name: Name,
+    #[n(2)]
+    pub at: Time,
+    #[n(3)]
+    pub by: Uid,
+}
+
+impl Record for Deleted {
+    const VERSION: u8 = 1;
+    const NAME: &'static str = "deleted file";
+}
+
+/// Where a deleted file's record is; its time and id are in the key.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct DeletedAt {
+    #[n(0)]
+    pub parent: FileId,
+}
+
+impl Record for DeletedAt {
+    const VERSION: u8 = 1;
+    const NAME: &'static str = "deletion";
 }
 
 /// The session that keeps an orphan nobody was known to hold: it goes when the MDT next starts.

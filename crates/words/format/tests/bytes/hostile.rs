@@ -21,6 +21,10 @@ fn read_key(bytes: &[u8]) {
     let _ = key::session_id(bytes);
     let _ = key::orphan_parts(bytes);
     let _ = key::freed_parts(bytes);
+    let _ = key::deleted_parts(bytes);
+    let _ = key::deletion_parts(bytes);
+    let _ = key::file_id(bytes);
+    let _ = key::chunk_id(bytes);
     let end = key::after(bytes);
     assert!(end.as_slice() > bytes);
     // No kind of key starts with 0xff.
@@ -89,6 +93,18 @@ proptest! {
         footer[16..].copy_from_slice(b"TLNOBJ\x01\0");
         if let Ok(footer) = ObjectFooter::decode(&footer, length) {
             prop_assert!(footer.trailer(&[]).is_err());
+        }
+    }
+
+    #[test]
+    fn noise_is_no_frame(noise in vec(any::<u8>(), 0..200)) {
+        prop_assert!(samples::decode_frame(&noise).is_err());
+    }
+
+    #[test]
+    fn a_changed_frame_is_noticed((_, bytes) in mutated(bytes_of(samples::frames()))) {
+        if samples::frames().iter().all(|sample| sample.bytes != bytes) {
+            prop_assert!(samples::decode_frame(&bytes).is_err());
         }
     }
 

@@ -4,6 +4,7 @@
 use crate::golden::Sample;
 use std::fmt::Debug;
 use std::panic::RefUnwindSafe;
+use tieline_format::ledger::{self, Frame, FrameStart, LedgerError};
 use tieline_format::map::{self, FederationMap, Junction, Mdt, Ost, Pool, SignedMap};
 use tieline_format::mdt::{self, StoredContent, key};
 use tieline_format::object::{ObjectError, ObjectFooter, ObjectTrailer};
@@ -14,7 +15,46 @@ pub fn all() -> Vec<Sample> {
     let mut samples = records();
     samples.extend(keys());
     samples.push(object());
+    samples.extend(frames());
     samples
+}
+
+/// A frame of each kind.
+pub fn frames() -> Vec<Sample> {
+    let head = ledger::Head {
+        fs: "extenci".parse().unwrap(),
+        mdt: MdtIndex(1),
+        kind: ledger::HeadKind::Segment,
+        sequence: 12,
+        after: Version(1 << 20),
+        version: Version(1 << 21),
+        time: time(3),
+        features: 0,
+    };
+    let put = ledger::Write { key: key::inode(file()), value: Some(vec![1, 0, 0x80]) };
+    let delete = ledger::Write { key: key::superblock(), value: None };
+    let group = ledger::Group {
+        after: Version(1 << 21),
+        version: Version((1 << 21) + 3),
+        writes: vec![put.clone(), delete],
+    };
+    let frames = [
+        ("head", Frame::Head(head)),
+        ("pairs", Frame::Pairs(vec![put])),
+        ("group", Frame::Group(group)),
+        ("end", Frame::End(ledger::End { frames: 4, pairs: 17, sum: 0xffff_fff0 })),
+    ];
+    let sample = |(name, frame): (&str, Frame)| {
+        let bytes = frame.to_bytes();
+        Sample::new(format!("frame-{name}-v1"), frame, bytes, decode_frame)
+    };
+    frames.into_iter().map(sample).collect()
+}
+
+/// Reads one frame that fills `bytes`.
+pub fn decode_frame(bytes: &[u8]) -> Result<Frame, LedgerError> {
+    let (start, cbor) = bytes.split_first_chunk().ok_or(LedgerError::NoStream)?;
+    FrameStart::decode(*start)?.frame(cbor)
 }
 
 /// A record's sample; one record may have several, told apart by `variant`.
@@ -46,6 +86,8 @@ pub fn decode_all(bytes: &[u8]) -> Vec<Result<(), RecordError>> {
         decode::<mdt::Session>(bytes),
         decode::<mdt::Answer>(bytes),
         decode::<mdt::Orphan>(bytes),
+        decode::<mdt::Deleted>(bytes),
+        decode::<mdt::DeletedAt>(bytes),
         decode::<FederationMap>(bytes),
         decode::<SignedMap>(bytes),
     ]
@@ -53,6 +95,8 @@ pub fn decode_all(bytes: &[u8]) -> Vec<Result<(), RecordError>> {
 
 pub fn records() -> Vec<Sample> {
     let mut samples = vec![record("", superblock()), record("", inode())];
+    let restored = mdt::Superblock { restored: Some(time(5)), ..superblock() };
+    samples.push(record("-restored", restored));
     samples.push(record("", mdt::Entry { id: file(), kind: FileKind::Symlink }));
     samples.extend(extents());
     samples.push(record("", chunk()));
@@ -71,7 +115,18 @@ pub fn records() -> Vec<Sample> {
     samples.push(record("", session));
     let answer = mdt::Answer { op: 6, is_failure: true, body: vec![0x82, 2, 0x60] };
     samples.push(record("", answer));
-    samples.push(record("", mdt::Orphan { since: time(2) }));
+    samples.push(record("", mdt::Orphan { since: time(2), name: None, by: None }));
+    let name = mdt::NameOf { parent: directory(), name: "run7.root".parse().unwrap() };
+    let named = mdt::Orphan { since: time(2), name: Some(name), by: Some(Uid(501)) };
+    samples.push(record("-named", named));
+    let deleted = mdt::Deleted {
+        inode: inode(),
+        name: "run7.root".parse().unwrap(),
+        at: time(4),
+        by: Uid(501),
+    };
+    samples.push(record("", deleted));
+    samples.push(record("", mdt::DeletedAt { parent: directory() }));
     let map = federation_map();
     let signed = SignedMap { map: map.to_bytes(), signature: [0x5e; 64] };
     samples.extend([record("", map), record("", signed)]);
@@ -88,6 +143,7 @@ fn superblock() -> mdt::Superblock {
         boot: 3,
         version_serial: 1 << 20,
         inodes: 180_000,
+        restored: None,
     }
 }
 
@@ -183,6 +239,8 @@ pub fn keys() -> Vec<Sample> {
         ("session", key::session(session)),
         ("extent", key::extent(file, 1 << 30)),
         ("xattr", key::xattr(file, &xattr)),
+        ("deleted", key::deleted(directory(), file)),
+        ("deletion", key::deletion(1_700_000_000_000, file)),
     ];
     let sample = |(name, key): (&str, key::Key)| {
         let same = |bytes: &[u8]| Ok::<_, RecordError>(bytes.to_vec());

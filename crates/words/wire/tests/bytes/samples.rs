@@ -6,6 +6,7 @@ use std::panic::RefUnwindSafe;
 use tieline_types::*;
 use tieline_wire::data::{self, ObjectOwner, OstState};
 use tieline_wire::federation::{self, MapEdit};
+use tieline_wire::ledger;
 use tieline_wire::meta::{
     self, ExclusiveUnit, ExtentPage, LeaseGrant, PoolChoice, RenameMode, XattrMode,
 };
@@ -83,6 +84,7 @@ fn call(op: Op) -> Vec<Sample> {
         Op::GetXattr | Op::ListXattrs | Op::SetXattr | Op::RemoveXattr => xattr_calls(op),
         Op::GetLayout | Op::SetLayout => layout_calls(op),
         Op::Usage => pair(meta::Usage {}, usage()),
+        Op::ListDeleted | Op::Undelete | Op::DumpMdt | Op::CheckMdt => ledger_calls(op),
         Op::Batch | Op::Reserve => batch_calls(op),
         Op::GetMap | Op::EditMap => map_calls(op),
         Op::PutChunk
@@ -92,6 +94,78 @@ fn call(op: Op) -> Vec<Sample> {
         | Op::OstStatus
         | Op::StatObject
         | Op::ListObjects => chunk_calls(op),
+    }
+}
+
+fn ledger_calls(op: Op) -> Vec<Sample> {
+    match op {
+        Op::ListDeleted => {
+            let call =
+                ledger::ListDeleted { directory: directory(), after: Some(file()), limit: 4096 };
+            let deleted = ledger::DeletedFile {
+                id: file(),
+                name: name("run7.root"),
+                kind: FileKind::Regular,
+                mode: Mode::new(0o640),
+                uid: Uid(501),
+                gid: Gid(20),
+                size: 70_000_000,
+                mtime: Time { seconds: 1_700_000_000, nanos: 1 },
+                deleted: Time { seconds: 1_700_000_100, nanos: 2 },
+                by: Uid(502),
+            };
+            let now = Time { seconds: 1_700_000_200, nanos: 3 };
+            let reply = ledger::ListDeletedReply {
+                files: vec![deleted],
+                next: Some(file()),
+                now,
+                keep_ms: 3_600_000,
+            };
+            pair(call, reply)
+        }
+        Op::Undelete => {
+            let call = ledger::Undelete {
+                id: file(),
+                from: directory(),
+                parent: FileId::new(MdtIndex(1), 9),
+                name: name("run7.root"),
+            };
+            let reply = meta::EntryReply {
+                attributes: Some(attributes()),
+                junction: None,
+                lease: lease(),
+                target: None,
+            };
+            pair(call, reply)
+        }
+        Op::DumpMdt => {
+            let cursor = Some(vec![0, 0xff, 7]);
+            let call = ledger::DumpMdt { cursor: cursor.clone(), since: Some(Version(12)) };
+            pair(call, ledger::DumpMdtReply { cursor })
+        }
+        _ => {
+            let call = ledger::CheckMdt {
+                job: Some(7),
+                received: 1000,
+                is_repair: true,
+                reads_bytes: true,
+            };
+            let finding = ledger::Finding {
+                what: "missing-chunk".into(),
+                path: b"data/run7.root".to_vec(),
+                file: Some(file()),
+                detail: "chunk is not at OST0003".into(),
+                outcome: ledger::Outcome::Lost,
+            };
+            let reply = ledger::CheckMdtReply {
+                job: 7,
+                findings: vec![finding],
+                phase: "names".into(),
+                looked_at: 180_000,
+                is_end: true,
+            };
+            pair(call, reply)
+        }
     }
 }
 
@@ -548,6 +622,7 @@ fn ost_state() -> OstState {
         objects_total: 1 << 32,
         objects_free: 1 << 31,
         trouble: Some("the disk is read-only".into()),
+        is_read_only: Some(true),
     }
 }
 

@@ -202,7 +202,8 @@ async fn play(seed: u64) -> usize {
         world: world.clone(),
         map: map_cell(),
         recaller: caches.clone(),
-        remover: Arc::<Remover>::default(),
+        objects: Arc::<Remover>::default(),
+        log: None,
     };
     let mdt = Mdt::start(parts, Settings::default()).await.unwrap();
     let first = Client::open(&mdt, ClientId([0xff; 16]), None).await;

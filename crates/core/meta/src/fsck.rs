@@ -1,0 +1,303 @@
+//! Checks an MDT while it serves: its records against each other, then against the objects at the
+//! OSTs; repairs what can be repaired, if asked to.
+//!
+//! A check reads one snapshot, so that a change under way is never taken for damage; what lies at
+//! the OSTs is asked again where it seems wrong, and repairs run as transactions on what is then.
+//! It runs here, in a task of its own, while the one who asked for it keeps asking how it goes on.
+//!
+//! * `names`: inodes, entries, and their counts.
+//! * `bytes`: extents, chunk records, attributes, and their counts.
+//! * `objects`: chunks at the OSTs.
+//! * `repair`: the transactions.
+//!
+//! Invariants: one check at a time; findings that wait to be fetched are bounded, and so is what a
+//! check remembers; nothing is deleted that any record or any living session may still name.
+
+mod bytes;
+mod names;
+mod objects;
+pub(crate) mod repair;
+
+use crate::error::{Error, Result};
+use crate::mdt::Mdt;
+use crate::serials::change_superblock;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tieline_format::Record;
+use tieline_format::mdt::{Inode, key};
+use tieline_kv::{Key, Range, Snapshot, Value};
+use tieline_types::{ErrorKind, FileId};
+use tieline_wire::Failure;
+use tieline_wire::ledger::{CheckMdt, CheckMdtReply, Finding, Outcome};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// Records in one look.
+const PAGE: usize = 256;
+/// Findings that wait to be fetched.
+const WAITING_MAX: usize = 1024;
+/// A question is answered after this long even if nothing happened.
+const ANSWER_AFTER: Duration = Duration::from_millis(500);
+/// A check that nobody asks after ends.
+const ASKED_WITHIN: Duration = Duration::from_secs(60);
+/// Directories above a file, for its path: more is a loop.
+const DEPTH_MAX: usize = 512;
+
+/// The check that runs, or ran last.
+#[derive(Default)]
+pub struct Checks(Mutex<Option<Arc<Job>>>);
+
+/// A check.
+struct Job {
+    id: u64,
+    is_repair: bool,
+    reads_bytes: bool,
+    state: Mutex<State>,
+    /// There is something new to tell.
+    told: Notify,
+    /// Findings were fetched: there is room for more.
+    fetched: Notify,
+}
+
+struct State {
+    findings: VecDeque<Finding>,
+    /// How many findings were fetched and forgotten.
+    fetched: u64,
+    phase: String,
+    looked_at: u64,
+    is_end: bool,
+    failure: Option<Failure>,
+    asked: Instant,
+}
+
+impl Job {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Begins a check, or says how it goes on.
+pub async fn ask(mdt: &Arc<Mdt>, message: &CheckMdt) -> Result<CheckMdtReply, Failure> {
+    let job = match message.job {
+        None => begin(mdt, message)?,
+        Some(id) => {
+            let current = current(mdt);
+            current.filter(|job| job.id == id).ok_or_else(|| {
+                let detail = "this check was given up or its server restarted: begin again";
+                Failure::new(ErrorKind::Gone, detail)
+            })?
+        }
+    };
+    let told = job.told.notified();
+    tokio::pin!(told);
+    told.as_mut().enable();
+    let has_news = {
+        let mut state = job.state();
+        state.asked = Instant::now();
+        while state.fetched < message.received && state.findings.pop_front().is_some() {
+            state.fetched += 1;
+        }
+        !state.findings.is_empty() || state.is_end
+    };
+    job.fetched.notify_waiters();
+    // Who asks again and again must not keep the check from its work.
+    tokio::task::yield_now().await;
+    if !has_news {
+        let _ = tokio::time::timeout(ANSWER_AFTER, told).await;
+    }
+    let state = job.state();
+    if let Some(failure) = state.failure.clone().filter(|_| state.findings.is_empty()) {
+        return Err(failure);
+    }
+    Ok(CheckMdtReply {
+        job: job.id,
+        findings: state.findings.iter().take(PAGE).cloned().collect(),
+        phase: state.phase.clone(),
+        looked_at: state.looked_at,
+        is_end: state.is_end && state.failure.is_none() && state.findings.len() <= PAGE,
+    })
+}
+
+fn current(mdt: &Mdt) -> Option<Arc<Job>> {
+    mdt.checks.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+fn begin(mdt: &Arc<Mdt>, message: &CheckMdt) -> Result<Arc<Job>, Failure> {
+    let mut checks = mdt.checks.0.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(job) = &*checks {
+        let state = job.state();
+        if !state.is_end && state.asked.elapsed() < ASKED_WITHIN {
+            let detail = "another check of this MDT is under way: wait until it ends";
+            return Err(Failure::new(ErrorKind::Busy, detail));
+        }
+    }
+    let state = State {
+        findings: VecDeque::new(),
+        fetched: 0,
+        phase: "names".to_owned(),
+        looked_at: 0,
+        is_end: false,
+        failure: None,
+        asked: Instant::now(),
+    };
+    let job = Arc::new(Job {
+        id: mdt.parts.world.random(),
+        is_repair: message.is_repair,
+        reads_bytes: message.reads_bytes,
+        state: Mutex::new(state),
+        told: Notify::new(),
+        fetched: Notify::new(),
+    });
+    *checks = Some(job.clone());
+    tokio::spawn({
+        let (mdt, job) = (mdt.clone(), job.clone());
+        async move {
+            let work = tokio::spawn({
+                let (mdt, job) = (mdt.clone(), job.clone());
+                async move { run(&mdt, &job).await }
+            });
+            let outcome = match work.await {
+                Ok(outcome) => outcome,
+                Err(_) => Err(Error::Invalid { what: "the check panicked: see the server's log" }),
+            };
+            let mut state = job.state();
+            state.is_end = true;
+            if let Err(error) = outcome {
+                mdt.note(&error);
+                state.failure = Some(error.into_failure(mdt.settings.mdt));
+            }
+            drop(state);
+            job.told.notify_waiters();
+        }
+    });
+    Ok(job)
+}
+
+async fn run(mdt: &Arc<Mdt>, job: &Arc<Job>) -> Result<()> {
+    let snapshot = mdt.parts.store.snapshot().await?;
+    let mut check = Check { mdt: mdt.clone(), job: job.clone(), snapshot, unrepaired: 0 };
+    check.names().await?;
+    check.junctions().await?;
+    check.bytes().await?;
+    check.objects().await?;
+    if job.is_repair && check.unrepaired == 0 {
+        // Whatever the OSTs hold beyond the records was looked at.
+        let mut restored = mdt.restored.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if restored.take().is_some() {
+            change_superblock(&*mdt.parts.store, |superblock| superblock.restored = None).await?;
+        }
+    }
+    Ok(())
+}
+
+/// One check at work.
+struct Check {
+    mdt: Arc<Mdt>,
+    job: Arc<Job>,
+    snapshot: Box<dyn Snapshot>,
+    unrepaired: u64,
+}
+
+impl Check {
+    fn phase(&self, phase: impl Into<String>) {
+        self.job.state().phase = phase.into();
+    }
+
+    /// The next records of a range, and from where to go on.
+    async fn page(&mut self, start: &mut Key, end: &Key) -> Result<Vec<(Key, Value)>> {
+        let range = Range::new(start.clone(), end.clone());
+        let page = self.snapshot.scan(range, PAGE).await?;
+        if let Some((last, _)) = page.last() {
+            *start = [last.as_slice(), &[0]].concat();
+        }
+        self.job.state().looked_at += page.len() as u64;
+        tokio::task::yield_now().await;
+        Ok(page)
+    }
+
+    async fn record<R: Record>(&mut self, key: Key) -> Result<Option<R>> {
+        let value = self.snapshot.read(&[key]).await?.into_iter().next().flatten();
+        Ok(value.and_then(|value| R::from_bytes(&value).ok()))
+    }
+
+    async fn inode(&mut self, id: FileId) -> Result<Option<Inode>> {
+        self.record(key::inode(id)).await
+    }
+
+    /// The path of a file below the MDT's root; empty if it has none.
+    async fn path(&mut self, id: FileId) -> Result<Vec<u8>> {
+        let mut path: Vec<u8> = vec![];
+        let mut at = id;
+        for _ in 0..DEPTH_MAX {
+            if at.is_root() {
+                return Ok(path);
+            }
+            let inode = self.inode(at).await?;
+            let Some(name) = inode.and_then(|inode| inode.names.into_iter().next()) else {
+                return Ok(path);
+            };
+            let rest = if path.is_empty() { vec![] } else { [b"/", path.as_slice()].concat() };
+            path = [name.name.as_bytes(), &rest].concat();
+            at = name.parent;
+        }
+        Ok(path)
+    }
+
+    /// Tells of a finding. Waits while too many are not fetched; ends when nobody fetches them.
+    async fn tell(
+        &mut self,
+        what: &str,
+        file: Option<FileId>,
+        detail: String,
+        outcome: Outcome,
+    ) -> Result<()> {
+        let path = match file {
+            Some(id) => self.path(id).await?,
+            None => vec![],
+        };
+        self.unrepaired += u64::from(outcome != Outcome::Repaired);
+        let finding = Finding { what: what.to_owned(), path, file, detail, outcome };
+        loop {
+            let fetched = self.job.fetched.notified();
+            tokio::pin!(fetched);
+            fetched.as_mut().enable();
+            {
+                let mut state = self.job.state();
+                if state.asked.elapsed() > ASKED_WITHIN {
+                    return Err(Error::Invalid { what: "nobody asks after this check any more" });
+                }
+                if state.findings.len() < WAITING_MAX {
+                    state.findings.push_back(finding);
+                    break;
+                }
+            }
+            let _ = tokio::time::timeout(ASKED_WITHIN, fetched).await;
+        }
+        self.job.told.notify_waiters();
+        Ok(())
+    }
+
+    /// Tells of something that `repair` can put right, and does it if that was asked for.
+    async fn mend(
+        &mut self,
+        what: &str,
+        file: Option<FileId>,
+        detail: String,
+        repair: repair::Repair,
+    ) -> Result<()> {
+        let outcome = if self.job.is_repair {
+            match self.mdt.repair(repair).await? {
+                true => Outcome::Repaired,
+                // It is well by now.
+                false => return Ok(()),
+            }
+        } else {
+            Outcome::Left
+        };
+        self.tell(what, file, detail, outcome).await
+    }
+}
+
+#[cfg(test)]
+mod tests;

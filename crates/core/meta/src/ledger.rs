@@ -1,0 +1,76 @@
+//! What survives the loss of an MDT's store: its change log, its dumps, and the way back.
+//!
+//! ```text
+//!  commits ──▶ journal (log) ──▶ segments ─┐   second place
+//!     │                                    ├──▶ restore ──▶ an empty store
+//!  snapshot ──▶ dump ──────────▶ dumps ────┘
+//! ```
+//!
+//! * [`log`]: every group of commits, appended to segments in a directory elsewhere.
+//! * [`dump`]: one state of the store as a stream, in parts for whoever asks, or beside the log.
+//! * [`stream`]: reading streams; [`directory`]: the names of a log's files.
+//! * [`restore`]: the newest dump and what the log has after it, into an empty store.
+//! * [`rebuild`]: what the objects know, where there is neither.
+//!
+//! Invariants: a group is in the log before the store has it; a log is pruned only behind a dump
+//! that was written, synced and read again; a store is restored into nothing, and its superblock
+//! comes last.
+
+pub mod directory;
+pub mod dump;
+pub mod log;
+pub mod rebuild;
+pub mod restore;
+pub mod stream;
+
+use std::path::PathBuf;
+use tieline_format::ledger::LedgerError;
+use tieline_types::{FsName, MdtIndex, Version};
+
+/// Whose ledger.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Identity {
+    pub fs: FsName,
+    pub mdt: MdtIndex,
+}
+
+/// Why a ledger cannot be kept or used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("cannot {doing} {}", .path.display())]
+    Io { doing: &'static str, path: PathBuf, source: std::io::Error },
+    #[error("{}, byte {at}", .path.display())]
+    Stream { path: PathBuf, at: u64, source: LedgerError },
+    #[error("{} ends in the middle, at byte {at}", .path.display())]
+    Cut { path: PathBuf, at: u64 },
+    #[error("{}: {what}", .path.display())]
+    Malformed { path: PathBuf, what: String },
+    #[error("{} is of {found}, wanted is {wanted}", .path.display())]
+    Foreign { path: PathBuf, found: String, wanted: String },
+    #[error("store {store} is not empty: restore into a new one, or move it away first")]
+    NotEmpty { store: String },
+    #[error("no complete dump is there, and the log begins after version {after}")]
+    NoDump { after: Version },
+    #[error("neither a dump nor a log of {mdt} is there", mdt = .mdt.label())]
+    Nothing { mdt: MdtIndex },
+    #[error(
+        "the log lacks what happened between versions {from} and {to}: find the missing segments, \
+         or restore what is before the hole with --up-to-hole"
+    )]
+    Hole { from: Version, to: Version },
+    #[error("what was restored has no superblock: the dump is of no MDT")]
+    NoSuperblock,
+    #[error("record of what is restored is damaged")]
+    Record(#[from] tieline_format::RecordError),
+    #[error("the metadata store did not do it")]
+    Store(#[from] tieline_kv::Error),
+}
+
+impl Identity {
+    fn label(&self) -> String {
+        format!("{} of {}", self.mdt.label(), self.fs)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,135 @@
+//! Deleted files, kept and brought back.
+
+use crate::fixture::*;
+use std::time::Duration;
+use tieline_types::{ErrorKind, FileId};
+use tieline_wire::ledger::{DeletedFile, ListDeleted, Undelete};
+
+async fn deleted(client: &Client, directory: FileId) -> Vec<DeletedFile> {
+    client.call(ListDeleted { directory, after: None, limit: 100 }).await.unwrap().files
+}
+
+fn undelete(id: FileId, from: FileId, text: &str) -> Undelete {
+    Undelete { id, from, parent: from, name: name(text) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_file_comes_back_as_it_was() {
+    let house = House::keeping().await;
+    let client = house.client().await;
+    let file = client.create(ROOT, "f").await;
+    let before = client.commit(file, vec![client.chunk(1, 0, 100), inline(100, b"tail")]).await;
+    client.call(unlink(ROOT, "f")).await.unwrap();
+    assert_eq!(client.id(ROOT, "f").await, None);
+    assert_eq!(client.kind_of(get_attributes(file)).await, Some(ErrorKind::Stale));
+    let listed = deleted(&client, ROOT).await;
+    assert_eq!(listed.len(), 1);
+    assert_eq!((listed[0].id, listed[0].size, listed[0].name.clone()), (file, 104, name("f")));
+    // Another has the name now.
+    client.create(ROOT, "f").await;
+    assert_eq!(client.kind_of(undelete(file, ROOT, "f")).await, Some(ErrorKind::Exists));
+    let back = client.call(undelete(file, ROOT, "g")).await.unwrap().attributes.unwrap();
+    assert_eq!((back.id, back.size, back.links), (file, before.size, 1));
+    assert!(back.version > before.version);
+    assert_eq!(client.extents(file).await.len(), 2);
+    assert!(deleted(&client, ROOT).await.is_empty());
+    assert_eq!(client.kind_of(undelete(file, ROOT, "h")).await, Some(ErrorKind::NotFound));
+    assert_eq!(house.count(b'd').await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_rename_replaced_and_what_was_open_come_back_too() {
+    let house = House::keeping().await;
+    let (client, other) = (house.client().await, house.client().await);
+    let old = client.create(ROOT, "f").await;
+    client.create(ROOT, "new").await;
+    client.call(rename((ROOT, "new"), (ROOT, "f"))).await.unwrap();
+    let open = client.create(ROOT, "open").await;
+    house.clients.open(other.session, open);
+    other
+        .call(tieline_wire::meta::Open { id: open, is_read: true, is_write: false })
+        .await
+        .unwrap();
+    client.call(unlink(ROOT, "open")).await.unwrap();
+    assert!(deleted(&client, ROOT).await.is_empty(), "both are kept for readers yet");
+    other.call(tieline_wire::meta::Release { id: open }).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    house.mdt.collect_orphans().await.unwrap();
+    let ids: Vec<FileId> = deleted(&client, ROOT).await.iter().map(|file| file.id).collect();
+    assert_eq!(ids, [old, open]);
+    client.call(undelete(old, ROOT, "f.old")).await.unwrap();
+    client.call(undelete(open, ROOT, "open")).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removed_tree_comes_back_from_the_top() {
+    let house = House::keeping().await;
+    let client = house.client().await;
+    let directory = client.mkdir(ROOT, "d").await;
+    let file = client.create(directory, "f").await;
+    client.call(unlink(directory, "f")).await.unwrap();
+    client.call(rmdir(ROOT, "d")).await.unwrap();
+    assert_eq!(deleted(&client, directory).await.len(), 1, "found under a directory that is gone");
+    let early = client.kind_of(undelete(file, directory, "f")).await;
+    assert_eq!(early, Some(ErrorKind::Stale), "the directory first");
+    let links = client.stat(ROOT).await.links;
+    client.call(undelete(directory, ROOT, "d")).await.unwrap();
+    assert_eq!(client.stat(ROOT).await.links, links + 1);
+    client.call(undelete(file, directory, "f")).await.unwrap();
+    assert_eq!(client.list(directory).await, ["f"]);
+    assert_eq!(client.stat(directory).await.links, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_owner_and_root_bring_back() {
+    let house = House::keeping().await;
+    let root = house.client().await;
+    root.call(chmod(ROOT, 0o777)).await.unwrap();
+    let (owner, stranger) = (root.by(&user(501, 20, &[])), root.by(&user(502, 20, &[])));
+    let file = owner.create(ROOT, "f").await;
+    stranger.call(unlink(ROOT, "f")).await.unwrap();
+    assert!(deleted(&stranger, ROOT).await.is_empty());
+    assert_eq!(deleted(&owner, ROOT).await[0].by.0, 502);
+    assert_eq!(deleted(&root, ROOT).await.len(), 1);
+    let denied = stranger.kind_of(undelete(file, ROOT, "f")).await;
+    assert_eq!(denied, Some(ErrorKind::NotPermitted));
+    root.call(chmod(ROOT, 0o755)).await.unwrap();
+    let denied = owner.kind_of(undelete(file, ROOT, "f")).await;
+    assert_eq!(denied, Some(ErrorKind::PermissionDenied), "the directory's mode counts too");
+    root.call(undelete(file, ROOT, "f")).await.unwrap();
+    assert_eq!(root.stat(file).await.uid.0, 501);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_kept_long_enough_goes_with_its_chunks() {
+    let house = House::keeping().await;
+    let client = house.client().await;
+    let file = client.create(ROOT, "f").await;
+    client.commit(file, vec![client.chunk(1, 0, 100)]).await;
+    // More than goes at once.
+    let large = client.create(ROOT, "large").await;
+    for part in 0..2 {
+        let extents = (0..200).map(|n| inline((part * 200 + n) * 40_000, b"x")).collect();
+        client.commit(large, extents).await;
+    }
+    client.call(unlink(ROOT, "f")).await.unwrap();
+    client.call(unlink(ROOT, "large")).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(59)).await;
+    house.mdt.collect_deleted().await.unwrap();
+    assert_eq!(house.count(b'u').await, 2);
+    assert_eq!((house.count(b'k').await, house.count(b't').await), (1, 401));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    house.mdt.collect_deleted().await.unwrap();
+    house.mdt.collect_orphans().await.unwrap();
+    house.mdt.collect_chunks().await.unwrap();
+    let left = house.dump().await.into_iter().filter(|(key, _)| b"udtkfo".contains(&key[0]));
+    assert_eq!(left.count(), 0, "the chunk counts as freed when the file was deleted");
+    assert_eq!(house.remover.removed.lock().unwrap().len(), 1);
+    assert_eq!(house.count(b'i').await, 1);
+}
+
+/// Short for the call.
+
+fn get_attributes(id: FileId) -> tieline_wire::meta::GetAttributes {
+    tieline_wire::meta::GetAttributes { id }
+}

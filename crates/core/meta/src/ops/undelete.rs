@@ -1,0 +1,41 @@
+//! Undelete: gives a deleted file a name again. It is the same file, with the same id.
+
+use super::lease;
+use crate::chunks::millis;
+use crate::error::{Error, Result};
+use crate::names;
+use crate::view::{View, unit_of};
+use tieline_format::mdt::{Deleted, NameOf, key};
+use tieline_types::FileKind;
+use tieline_wire::ledger::Undelete;
+use tieline_wire::meta::EntryReply;
+
+pub async fn run(view: &mut View<'_>, request: &Undelete) -> Result<EntryReply> {
+    let Undelete { id, from, parent, ref name } = *request;
+    view.scene.check_mine(id)?;
+    view.scene.check_mine(from)?;
+    let deleted: Option<Deleted> = view.record(key::deleted(from, id)).await?;
+    let Deleted { mut inode, at, .. } = deleted.ok_or(Error::NotDeleted { id })?;
+    let caller = view.scene.caller;
+    if !caller.is_root() && caller.uid != inode.uid {
+        return Err(Error::NotOwner { id, uid: caller.uid.0, wish: "undelete it" });
+    }
+    let mut directory = names::parent_for_new(view, parent, name).await?;
+    inode.names = vec![NameOf { parent, name: name.clone() }];
+    inode.links = if inode.kind == FileKind::Directory { 2 } else { 1 };
+    inode.ctime = view.scene.now;
+    inode.version = view.next_version(&inode);
+    view.delete(key::deleted(from, id));
+    view.delete(key::deletion(millis(at), id));
+    view.put_inode(id, &inode);
+    view.count(id, 1);
+    names::link_entry(view, (parent, &mut directory), name, (id, inode.kind));
+    view.put_inode(parent, &directory);
+    view.touch_file(id, &inode);
+    Ok(EntryReply {
+        attributes: Some(view.attributes(id, &inode)),
+        junction: None,
+        lease: lease(view, [parent, unit_of(id, &inode)]),
+        target: inode.target,
+    })
+}

@@ -1,0 +1,71 @@
+//! Calls that operators make to one MDT, over a connection of their own.
+
+use crate::contact::Contact;
+use crate::location::Location;
+use crate::server::settings::key_open;
+use crate::shell;
+use anyhow::{Context, anyhow};
+use bytes::Bytes;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tieline_format::map::FederationMap;
+use tieline_net::Channel;
+use tieline_types::{Caller, MdtIndex};
+use tieline_wire::Call;
+use tieline_world::Bulk;
+
+/// A part of a dump, or a step of a check, is answered well within this.
+const PATIENCE: Duration = Duration::from_secs(120);
+const CLOSE_PATIENCE: Duration = Duration::from_millis(500);
+
+/// A federation, as an operator reaches its servers.
+pub struct Operator {
+    contact: Contact,
+    caller: Caller,
+    pub map: FederationMap,
+}
+
+/// Runs a command against the servers of `location`.
+pub fn run<T, F: Future<Output = anyhow::Result<T>>>(
+    location: &Location,
+    command: impl FnOnce(Operator) -> F,
+) -> anyhow::Result<T> {
+    if let Some(namespace) = &location.netns {
+        crate::namespace::enter(namespace)?;
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let contact = shell::contact(location);
+        let key = location.mapkey.as_deref().map(key_open).transpose();
+        let (cell, _) = contact.believe(key.map_err(|e| anyhow!("mapkey: {e}"))?).await?;
+        let map = cell.current().map.clone();
+        command(Operator { contact, caller: shell::own_caller(), map }).await
+    })
+}
+
+/// A connection to one MDT.
+pub struct Line {
+    channel: Arc<dyn Channel>,
+    caller: Caller,
+}
+
+impl Operator {
+    pub fn dial(&self, mdt: MdtIndex) -> anyhow::Result<Line> {
+        let known = self.map.mdt(mdt);
+        let known = known.with_context(|| format!("{} is not in the map", mdt.label()))?;
+        let contact = Contact { addresses: known.addresses.clone(), ..self.contact.clone() };
+        Ok(Line { channel: contact.channel(), caller: self.caller.clone() })
+    }
+}
+
+impl Line {
+    pub async fn call<C: Call>(&self, message: C) -> anyhow::Result<(C::Reply, Bytes)> {
+        let patience = Some(PATIENCE);
+        Ok(tieline_net::call(&*self.channel, &self.caller, message, Bulk::Empty, patience).await?)
+    }
+
+    pub async fn close(self) {
+        self.channel.close(CLOSE_PATIENCE).await;
+    }
+}

@@ -1,0 +1,150 @@
+//! `tieline fsck`: has MDTs checked, and repaired on request, while they are in use.
+//!
+//! The check runs at the MDS; this asks how it goes on, and prints what it finds.
+//!
+//! Exit codes, as fsck(8): 0 nothing wrong, 1 all was repaired, 4 something is left, 8 the check
+//! itself failed.
+
+use crate::location::Location;
+use crate::operator::{self, Operator};
+use anyhow::Context;
+use serde_json::{Value, json};
+use std::ffi::OsString;
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+use tieline_types::MdtIndex;
+use tieline_wire::ledger::{CheckMdt, Finding, Outcome};
+
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+const LEFT: i32 = 4;
+const FAILED: i32 = 8;
+
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Repair what can be repaired
+    #[arg(long)]
+    repair: bool,
+    /// Read every byte of every object too
+    #[arg(long)]
+    read: bool,
+    /// One JSON value
+    #[arg(long)]
+    json: bool,
+    /// Only this MDT
+    #[arg(long)]
+    mdt: Option<u16>,
+    /// Path below a mount, or tieline://HOST[:PORT]/FS: all MDTs of that file system
+    path: Option<OsString>,
+}
+
+#[derive(Default)]
+struct Counted {
+    found: u64,
+    repaired: u64,
+    looked_at: u64,
+    findings: Vec<Value>,
+}
+
+pub fn run(args: Args) -> anyhow::Result<()> {
+    crate::verbs::log_start();
+    let location = Location::find_fs(args.path.as_deref(), None)?;
+    let is_json = args.json;
+    let outcome = operator::run(&location, |operator| async move {
+        let mdts: Vec<MdtIndex> = match args.mdt {
+            Some(mdt) => vec![MdtIndex(mdt)],
+            None => operator.map.mdts.iter().map(|mdt| mdt.mdt).collect(),
+        };
+        let mut counted = Counted::default();
+        for mdt in mdts {
+            check(&operator, mdt, &args, &mut counted).await?;
+        }
+        Ok(counted)
+    });
+    let counted = match outcome {
+        Ok(counted) => counted,
+        Err(error) => {
+            crate::report::failed(&error);
+            std::process::exit(FAILED);
+        }
+    };
+    let left = counted.found - counted.repaired;
+    if is_json {
+        let value = json!({
+            "found": counted.found, "repaired": counted.repaired, "left": left,
+            "looked_at": counted.looked_at, "findings": counted.findings,
+        });
+        println!("{value}");
+    } else {
+        println!(
+            "{} found, {} repaired, {left} left; {} records and objects looked at",
+            counted.found, counted.repaired, counted.looked_at
+        );
+    }
+    std::io::stdout().flush()?;
+    match (counted.found, left) {
+        (0, _) => Ok(()),
+        (_, 0) => std::process::exit(1),
+        _ => std::process::exit(LEFT),
+    }
+}
+
+async fn check(
+    operator: &Operator,
+    mdt: MdtIndex,
+    args: &Args,
+    counted: &mut Counted,
+) -> anyhow::Result<()> {
+    let line = operator.dial(mdt)?;
+    let prefix = operator.map.junction_of(mdt).map(|junction| junction.name.to_string());
+    let prefix = prefix.map_or(String::new(), |name| format!("{name}/"));
+    let (mut job, mut received, mut looked_at) = (None, 0, 0);
+    let mut shown = Instant::now();
+    let is_terminal = std::io::stderr().is_terminal();
+    loop {
+        let message = CheckMdt { job, received, is_repair: args.repair, reads_bytes: args.read };
+        let failed = || format!("{} cannot be checked", mdt.label());
+        let (reply, _) = line.call(message).await.with_context(failed)?;
+        job = Some(reply.job);
+        received += reply.findings.len() as u64;
+        looked_at = looked_at.max(reply.looked_at);
+        for finding in reply.findings {
+            counted.found += 1;
+            counted.repaired += u64::from(finding.outcome == Outcome::Repaired);
+            tell(mdt, &prefix, finding, args.json, counted);
+        }
+        if is_terminal && shown.elapsed() >= PROGRESS_EVERY {
+            shown = Instant::now();
+            let label = mdt.label();
+            eprint!("\r\x1b[K{label}: {}, {looked_at} looked at", reply.phase);
+        }
+        if reply.is_end {
+            break;
+        }
+    }
+    if is_terminal {
+        eprint!("\r\x1b[K");
+    }
+    counted.looked_at += looked_at;
+    line.close().await;
+    Ok(())
+}
+
+fn tell(mdt: MdtIndex, prefix: &str, finding: Finding, is_json: bool, counted: &mut Counted) {
+    let path = String::from_utf8_lossy(&finding.path).into_owned();
+    let path = if path.is_empty() { path } else { format!("{prefix}{path}") };
+    let outcome = match finding.outcome {
+        Outcome::Left => "left",
+        Outcome::Repaired => "repaired",
+        Outcome::Lost => "lost",
+    };
+    if is_json {
+        counted.findings.push(json!({
+            "mdt": mdt.0, "what": finding.what, "path": path,
+            "file": finding.file.map(|id| id.to_string()), "detail": finding.detail,
+            "outcome": outcome,
+        }));
+    } else {
+        let at = if path.is_empty() { mdt.label() } else { path };
+        println!("{at}: {}: {} ({outcome})", finding.what, finding.detail);
+    }
+}

@@ -1,0 +1,291 @@
+//! `tieline undelete`: what was deleted and can be brought back, and bringing it back.
+//!
+//! A path may lead through directories that are deleted themselves: they are brought back on the
+//! way, the newest of a name unless one is named by its id or time.
+
+use crate::location::Location;
+use crate::shell::{self, Shell};
+use crate::verbs::{list, show};
+use anyhow::{Context, bail};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::future::Future;
+use std::io::Write;
+use std::pin::Pin;
+use std::time::Duration;
+use tieline_client::At;
+use tieline_types::{ByteSize, ErrorKind, FileId, FileKind, Name, Span, Time};
+use tieline_wire::ledger::DeletedFile;
+
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// List what was deleted from directories, and for how long it is kept
+    #[arg(short, long)]
+    list: bool,
+    /// Also everything that was deleted below directories
+    #[arg(short, long)]
+    recursive: bool,
+    /// Another name, in the same directory
+    #[arg(long, value_name = "NEWNAME")]
+    to: Option<OsString>,
+    /// With --list: one JSON list
+    #[arg(long)]
+    json: bool,
+    /// Paths below a mount, or tieline://HOST[:PORT]/FS/path; `PATH@ID` or `PATH@TIME`, as --list
+    /// tells them, for one of several of a name
+    #[arg(required = true)]
+    paths: Vec<OsString>,
+}
+
+pub fn run(args: Args) -> anyhow::Result<()> {
+    use std::os::unix::ffi::OsStringExt;
+    crate::verbs::log_start();
+    if args.to.is_some() && (args.list || args.paths.len() > 1) {
+        return Err(crate::cli::usage("--to goes with one path to bring back"));
+    }
+    let (first, all) = crate::verbs::locations(&args.paths)?;
+    let to = args.to.map(|to| Name::new(to.into_vec())).transpose()?;
+    shell::run(&first, |shell| async move {
+        let mut listed = Vec::new();
+        for location in &all {
+            if args.list {
+                list_one(&shell, location, &args.recursive, &mut listed).await?;
+            } else {
+                bring_back(&shell, location, to.as_ref(), args.recursive).await?;
+            }
+        }
+        if args.list {
+            print(&listed, args.json)?;
+        }
+        Ok(())
+    })
+}
+
+/// A deleted file as it is listed.
+struct Row {
+    path: String,
+    file: DeletedFile,
+    remaining: Duration,
+}
+
+/// Where a path leads: as far as there is something, then through what was deleted.
+struct Spot {
+    live: FileId,
+    /// Deleted files on the way, each from the one before it.
+    deleted: Vec<DeletedFile>,
+}
+
+impl Spot {
+    fn id(&self) -> FileId {
+        self.deleted.last().map_or(self.live, |file| file.id)
+    }
+}
+
+async fn list_one(
+    shell: &Shell,
+    location: &Location,
+    recursive: &bool,
+    rows: &mut Vec<Row>,
+) -> anyhow::Result<()> {
+    let spot = find(shell, location).await?;
+    let mut todo = vec![(location.text.trim_end_matches('/').to_owned(), spot.id())];
+    while let Some((path, directory)) = todo.pop() {
+        let (files, now, keep) = deleted(shell, directory).await?;
+        for file in files {
+            let path = format!("{path}/{}", file.name);
+            if *recursive && file.kind == FileKind::Directory {
+                todo.push((path.clone(), file.id));
+            }
+            let until = file.deleted.seconds as f64 + keep.as_secs_f64();
+            let remaining = Duration::from_secs_f64((until - now.seconds as f64).max(0.0));
+            rows.push(Row { path, file, remaining });
+        }
+    }
+    Ok(())
+}
+
+fn print(rows: &[Row], is_json: bool) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    if is_json {
+        let all: Vec<Value> = rows.iter().map(row_json).collect();
+        writeln!(out, "{}", Value::Array(all))?;
+        return Ok(());
+    }
+    for Row { path, file, remaining } in rows {
+        let left = Span(Duration::from_secs(remaining.as_secs()));
+        let (size, when) = (ByteSize(file.size), show::time(file.deleted));
+        writeln!(
+            out,
+            "{path}@{}  {}:{}  {size}  deleted {when} by uid {}, kept for {left} more",
+            file.id, file.uid, file.gid, file.by
+        )?;
+    }
+    Ok(())
+}
+
+fn row_json(row: &Row) -> Value {
+    let file = &row.file;
+    json!({
+        "path": row.path, "id": file.id.to_string(), "name": file.name.to_string(),
+        "kind": show::kind(file.kind), "size": file.size, "uid": file.uid.0, "gid": file.gid.0,
+        "deleted": file.deleted.seconds, "deleted_by": file.by.0,
+        "remaining_seconds": row.remaining.as_secs(),
+    })
+}
+
+/// All that was deleted from a directory, the server's time, and how long it is kept.
+async fn deleted(
+    shell: &Shell,
+    directory: FileId,
+) -> anyhow::Result<(Vec<DeletedFile>, Time, Duration)> {
+    let mut all = Vec::new();
+    let mut after = None;
+    loop {
+        let page = shell.files.deleted(&shell.caller, directory, after).await?;
+        all.extend(page.files);
+        after = page.next;
+        if after.is_none() {
+            all.sort_by_key(|file| file.deleted);
+            return Ok((all, page.now, Duration::from_millis(page.keep_ms)));
+        }
+    }
+}
+
+async fn find(shell: &Shell, location: &Location) -> anyhow::Result<Spot> {
+    let parts = location.path.split(|&byte| byte == b'/').filter(|part| !part.is_empty());
+    let parts: Vec<&[u8]> = parts.collect();
+    let mut known = parts.len();
+    let live = loop {
+        let path = parts.get(..known).unwrap_or_default().join(&b'/');
+        match shell.resolve(&path, known < parts.len()).await {
+            Ok(entry) => break entry,
+            Err(error) if known > 0 && shell::is_not_found(&error) => known -= 1,
+            Err(error) => return Err(error),
+        }
+    };
+    let mut spot = Spot { live: live.attributes.id, deleted: vec![] };
+    for part in parts.get(known..).unwrap_or_default() {
+        let (files, ..) = deleted(shell, spot.id()).await?;
+        let shown = String::from_utf8_lossy(part).into_owned();
+        let found = choose(files, part);
+        spot.deleted.push(found.with_context(|| {
+            format!(
+                "nothing deleted as `{shown}` is kept there for you: \
+                 `tieline undelete --list` shows what is"
+            )
+        })?);
+    }
+    Ok(spot)
+}
+
+/// The newest of a name; or the one that `NAME@ID` or `NAME@TIME` means.
+fn choose(files: Vec<DeletedFile>, typed: &[u8]) -> Option<DeletedFile> {
+    let plain = files.iter().rfind(|file| file.name.as_bytes() == typed);
+    if let Some(file) = plain {
+        return Some(file.clone());
+    }
+    let at = typed.iter().rposition(|&byte| byte == b'@')?;
+    let (name, which) = (typed.get(..at)?, std::str::from_utf8(typed.get(at + 1..)?).ok()?);
+    let is_meant = |file: &DeletedFile| {
+        file.name.as_bytes() == name
+            && (file.id.to_string() == which
+                || file.deleted.seconds.to_string() == which
+                || show::time(file.deleted).starts_with(which))
+    };
+    files.into_iter().rfind(is_meant)
+}
+
+async fn bring_back(
+    shell: &Shell,
+    location: &Location,
+    to: Option<&Name>,
+    recursive: bool,
+) -> anyhow::Result<()> {
+    let spot = find(shell, location).await?;
+    let text = &location.text;
+    if spot.deleted.is_empty() && !recursive {
+        bail!("{text} is there: nothing to bring back (-r brings back what is below it)");
+    }
+    let mut at = spot.live;
+    let count = spot.deleted.len();
+    for (place, file) in spot.deleted.into_iter().enumerate() {
+        let name = to.filter(|_| place + 1 == count).unwrap_or(&file.name);
+        let to = At { parent: at, name };
+        shell
+            .files
+            .undelete(&shell.caller, file.id, at, to)
+            .await
+            .with_context(|| format!("cannot bring back `{}` of {text} as `{name}`", file.name))?;
+        at = file.id;
+    }
+    if recursive { below(shell, at, text.clone()).await } else { Ok(()) }
+}
+
+/// Brings back all that was deleted below a directory: of each name the newest, where nothing has
+/// the name by now.
+fn below<'a>(
+    shell: &'a Shell,
+    directory: FileId,
+    path: String,
+) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + 'a>> {
+    Box::pin(async move {
+        let attributes = shell.files.attributes(&shell.caller, directory).await?.attributes;
+        if !attributes.is_directory() {
+            return Ok(());
+        }
+        let (files, ..) = deleted(shell, directory).await?;
+        let newest: BTreeMap<Vec<u8>, DeletedFile> =
+            files.into_iter().map(|file| (file.name.as_bytes().to_vec(), file)).collect();
+        for file in newest.into_values() {
+            let to = At { parent: directory, name: &file.name };
+            match shell.files.undelete(&shell.caller, file.id, directory, to).await {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Exists => {
+                    let name = &file.name;
+                    eprintln!("tieline: {path}/{name} is there; the deleted one stays {}", file.id);
+                }
+                Err(error) => return Err(error).context(format!("{path}/{}", file.name)),
+            }
+        }
+        let attributes = shell.files.attributes(&shell.caller, directory).await?.attributes;
+        for entry in list::listed(shell, &attributes).await? {
+            if entry.kind == FileKind::Directory {
+                below(shell, entry.id, format!("{path}/{}", entry.name)).await?;
+            }
+        }
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tieline_types::{Gid, Mode, Uid};
+
+    fn file(id: u64, name: &str, seconds: i64) -> DeletedFile {
+        DeletedFile {
+            id: FileId(id),
+            name: name.parse().unwrap(),
+            kind: FileKind::Regular,
+            mode: Mode::new(0o644),
+            uid: Uid(1),
+            gid: Gid(1),
+            size: 0,
+            mtime: Time::default(),
+            deleted: Time { seconds, nanos: 0 },
+            by: Uid(1),
+        }
+    }
+
+    #[test]
+    fn one_of_several_is_chosen() {
+        let files = || vec![file(0x10, "f", 100), file(0x11, "f", 200), file(0x12, "f@0x10", 300)];
+        assert_eq!(choose(files(), b"f").unwrap().id, FileId(0x11));
+        assert_eq!(choose(files(), b"f@100").unwrap().id, FileId(0x10));
+        assert_eq!(choose(files(), b"f@0x11").unwrap().id, FileId(0x11));
+        assert_eq!(choose(files(), b"f@0x10").unwrap().id, FileId(0x12), "a name comes first");
+        assert!(choose(files(), b"f@300").is_none());
+        assert!(choose(files(), b"g").is_none());
+    }
+}
