@@ -19,6 +19,10 @@ use tieline_types::SiteName;
 /// In a namespace of its own a site may use the same ports as every other.
 const MDS_PORT: u16 = 7640;
 const OSS_PORT: u16 = 7642;
+/// Below those that the kernel gives to outgoing connections, which would take the port of a server
+/// that is down for a moment.
+const PORTS: std::ops::Range<u16> = 10_000..32_768;
+const PORT_TRIES: usize = 1_000;
 /// Longest wait for the space of the file system to be known.
 const SPACE_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -150,9 +154,25 @@ fn sites_on_loopback(sites: &[SiteName]) -> anyhow::Result<Vec<SitePlan>> {
 /// Addresses on loopback with ports nobody listens on; kept in the state, so that a restarted
 /// server is where it was.
 fn free_ports(count: usize) -> anyhow::Result<Vec<String>> {
+    let world = tieline_world::World::real();
     // All are held until the last is found, so that none is given twice.
-    let listeners: Vec<TcpListener> =
-        (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
+    let mut listeners: Vec<TcpListener> = Vec::new();
+    let mut last = None;
+    for _ in 0..PORT_TRIES {
+        if listeners.len() == count {
+            break;
+        }
+        let port = PORTS.start + (world.random() % PORTS.len() as u64) as u16;
+        match TcpListener::bind(("127.0.0.1", port)) {
+            Ok(listener) => listeners.push(listener),
+            Err(error) => last = Some(error),
+        }
+    }
+    if listeners.len() < count {
+        let found = listeners.len();
+        let last = last.map_or_else(String::new, |error| error.to_string());
+        bail!("{found} of {count} ports are free between {PORTS:?} on 127.0.0.1: {last}");
+    }
     listeners.iter().map(|listener| Ok(listener.local_addr()?.to_string())).collect()
 }
 
