@@ -13,6 +13,7 @@ pub async fn check(store: &dyn ChunkStore) {
     check_put_and_read(store).await;
     check_ranges(store).await;
     check_repeated_puts(store).await;
+    check_replacement(store).await;
     check_absence(store).await;
     check_deletion(store).await;
     check_listing(store).await;
@@ -103,6 +104,18 @@ async fn check_repeated_puts(store: &dyn ChunkStore) {
     let refusal = store.put(&trailer(chunk(20), &shorter), shorter).await;
     assert!(matches!(refusal, Err(Error::Different { .. })), "another length is refused");
     assert_eq!(read(store, chunk(20), 0, 9000).await.expect("read"), data);
+}
+
+async fn check_replacement(store: &dyn ChunkStore) {
+    let (old, new) = (bytes(9000, 1), bytes(9000, 2));
+    put(store, chunk(25), &old).await;
+    let kept = store.read(chunk(25), 0, 9000).await.expect("read");
+    store.replace(&trailer(chunk(25), &new), new.clone()).await.expect("replace");
+    assert_eq!(read(store, chunk(25), 0, 9000).await.expect("read"), new);
+    assert_eq!(kept.bulk.to_bytes().expect("readers of the old one read on"), old);
+    store.replace(&trailer(chunk(26), &new), new.clone()).await.expect("over nothing");
+    store.sync(&[chunk(25), chunk(26)]).await.expect("sync");
+    assert_eq!(read(store, chunk(26), 0, 9000).await.expect("read"), new);
 }
 
 async fn check_absence(store: &dyn ChunkStore) {

@@ -3,14 +3,15 @@
 //! An object is a file: data, trailer, footer ([`object`]). It is written under a temporary name in
 //! `tmp` and renamed to its place in the fan-out below `objects` ([`tree`]); a marker says whose
 //! objects these are ([`marker`]). Files that were used lately stay open with their trailers
-//! ([`cache`]): reading from them costs no system call here, the kernel sends straight from the
-//! file. All other work runs on blocking threads, at most [`JOBS_MAX`] at once.
+//! ([`cache`]): reading from them costs one short system call here, which tells whether the file
+//! was cut or removed behind us; the kernel sends straight from it. All other work runs on blocking threads, at most [`JOBS_MAX`] at once.
 //!
 //! Durability: a put leaves bytes and names to the kernel; a sync writes files, their directories
 //! and the directories that were made for them. What an earlier process put is made durable when
 //! the store is opened, so a sync never has to know of it.
 //!
-//! Invariants: nothing under `objects` is ever changed, only published and unlinked; one process
+//! Invariants: nothing under `objects` is ever changed, only published, replaced whole by a repair,
+//! and unlinked; one process
 //! per directory; nothing is written once the marker is not at its path any more.
 
 mod cache;
@@ -104,7 +105,7 @@ impl DirChunks {
     }
 
     async fn object(&self, chunk: ChunkId) -> Result<Arc<Object>, Error> {
-        match self.directory.cache.get(chunk) {
+        match self.directory.remembered(chunk) {
             Some(object) => Ok(object),
             None => self.blocking("read", move |directory| directory.object(chunk)).await,
         }
@@ -124,6 +125,11 @@ impl ChunkStore for DirChunks {
     async fn put(&self, trailer: &ObjectTrailer, data: Bytes) -> Result<(), Error> {
         let trailer = trailer.clone();
         self.blocking("write", move |directory| directory.put(trailer, &data)).await
+    }
+
+    async fn replace(&self, trailer: &ObjectTrailer, data: Bytes) -> Result<(), Error> {
+        let trailer = trailer.clone();
+        self.blocking("write", move |directory| directory.replace(trailer, &data)).await
     }
 
     async fn read(&self, chunk: ChunkId, offset: u64, length: u32) -> Result<Slice, Error> {

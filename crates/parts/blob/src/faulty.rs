@@ -96,6 +96,22 @@ impl FaultyChunks {
         let store = self.describe();
         wrong.map_or(Ok(()), |reason| Err(Error::WrongStore { store, reason }))
     }
+
+    /// May bytes be written now?
+    async fn check_put(&self) -> Result<(), Error> {
+        self.wait().await?;
+        let (is_read_only, is_full) = {
+            let mut plan = self.faults.lock();
+            (plan.is_read_only, is_due(&mut plan.puts_full))
+        };
+        if is_read_only {
+            return Err(Error::ReadOnly { store: self.describe() });
+        }
+        if is_full {
+            return Err(Error::Full { store: self.describe() });
+        }
+        Ok(())
+    }
 }
 
 fn io_error() -> io::Error {
@@ -113,18 +129,16 @@ impl ChunkStore for FaultyChunks {
     }
 
     async fn put(&self, trailer: &ObjectTrailer, data: Bytes) -> Result<(), Error> {
-        self.wait().await?;
-        let (is_read_only, is_full) = {
-            let mut plan = self.faults.lock();
-            (plan.is_read_only, is_due(&mut plan.puts_full))
-        };
-        if is_read_only {
-            return Err(Error::ReadOnly { store: self.describe() });
-        }
-        if is_full {
-            return Err(Error::Full { store: self.describe() });
-        }
+        self.check_put().await?;
         self.inner.put(trailer, data).await
+    }
+
+    async fn replace(&self, trailer: &ObjectTrailer, data: Bytes) -> Result<(), Error> {
+        self.check_put().await?;
+        self.inner.replace(trailer, data).await?;
+        // What was damaged was the old one.
+        self.faults.lock().flipped.remove(&trailer.chunk);
+        Ok(())
     }
 
     async fn read(&self, chunk: ChunkId, offset: u64, length: u32) -> Result<Slice, Error> {

@@ -13,7 +13,7 @@
 //! in the settings. Knows no protocol, no MDS, no client.
 //!
 //! Invariants: a half-written object is never readable; a put that is repeated with the same bytes
-//! succeeds, with others it is refused; what is read carries the checks it was written with, so
+//! succeeds, with others it is refused, and only a repair replaces; what is read carries the checks it was written with, so
 //! damage shows at the reader.
 
 pub mod conformance;
@@ -76,6 +76,10 @@ pub trait ChunkStore: Send + Sync {
 
     /// Writes a whole object. `trailer.checks` were verified against `data` by the caller.
     async fn put(&self, trailer: &ObjectTrailer, data: Bytes) -> Result<(), Error>;
+
+    /// Writes a whole object in one step over whatever is there, which may be damaged. Readers of
+    /// the old one read on.
+    async fn replace(&self, trailer: &ObjectTrailer, data: Bytes) -> Result<(), Error>;
 
     /// Reads a range, widened to whole blocks. A range beyond the end is cut; one that starts there
     /// is empty.

@@ -81,6 +81,19 @@ impl ChunkStore for MemoryChunks {
         Ok(())
     }
 
+    async fn replace(&self, trailer: &ObjectTrailer, data: Bytes) -> Result<(), Error> {
+        let mut state = self.lock();
+        let there = state.objects.get(&trailer.chunk).map_or(0, |there| there.data.len() as u64);
+        let bytes = state.bytes - there + data.len() as u64;
+        if bytes > self.capacity {
+            return Err(Error::Full { store: self.describe() });
+        }
+        state.bytes = bytes;
+        let stored = Stored { trailer: trailer.clone(), data, is_synced: false };
+        state.objects.insert(trailer.chunk, stored);
+        Ok(())
+    }
+
     async fn read(&self, chunk: ChunkId, offset: u64, length: u32) -> Result<Slice, Error> {
         let state = self.lock();
         let stored = state.objects.get(&chunk).ok_or_else(|| self.absent(chunk))?;

@@ -113,7 +113,7 @@ mod tests {
 
     fn object(serial: u64) -> Arc<Object> {
         let file = Arc::new(tempfile::tempfile().unwrap());
-        Arc::new(Object { file, length: 1, trailer: trailer(chunk(serial), b"x") })
+        Arc::new(Object { file, length: 1, total: 1, trailer: trailer(chunk(serial), b"x") })
     }
 
     #[test]

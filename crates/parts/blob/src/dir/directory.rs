@@ -76,6 +76,32 @@ impl Directory {
         Ok(())
     }
 
+    /// Publishes an object over whatever is there.
+    pub fn replace(&self, trailer: ObjectTrailer, data: &[u8]) -> Result<(), Error> {
+        let chunk = trailer.chunk;
+        self.check_in_place()?;
+        let (draft, file) =
+            Draft::create(self, chunk).map_err(|error| self.io_error("create a file", error))?;
+        let object = Object::write(file, trailer, data)
+            .map_err(|source| self.io_error("write an object", source))?;
+        let _turn = self.turn(chunk);
+        self.publish(draft, chunk).map_err(|source| self.io_error("publish an object", source))?;
+        // Whoever opened the old one meanwhile does not remember it.
+        self.cache.delete(chunk);
+        self.cache.insert(self.cache.epoch(), Arc::new(object));
+        Ok(())
+    }
+
+    /// An object that is open already, unless its file was cut or removed behind us.
+    pub fn remembered(&self, chunk: ChunkId) -> Option<Arc<Object>> {
+        let object = self.cache.get(chunk)?;
+        if object.is_as_opened() {
+            return Some(object);
+        }
+        self.cache.delete(chunk);
+        None
+    }
+
     /// Is the same object there already? One with other bytes is an error; a damaged one does not
     /// count.
     fn is_there(&self, trailer: &ObjectTrailer, length: u64) -> Result<bool, Error> {
@@ -116,7 +142,7 @@ impl Directory {
 
     /// An object that is on disk, from memory if it is remembered there.
     pub fn object(&self, chunk: ChunkId) -> Result<Arc<Object>, Error> {
-        if let Some(object) = self.cache.get(chunk) {
+        if let Some(object) = self.remembered(chunk) {
             return Ok(object);
         }
         let epoch = self.cache.epoch();

@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, IoSlice, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
 use tieline_format::object::{ObjectError, ObjectFooter, ObjectTrailer};
 use tieline_types::ChunkId;
@@ -13,6 +13,8 @@ pub(super) struct Object {
     pub file: Arc<File>,
     /// Bytes of data, without the tail.
     pub length: u64,
+    /// Bytes of the file.
+    pub total: u64,
     pub trailer: ObjectTrailer,
 }
 
@@ -47,7 +49,7 @@ impl Object {
             let reason = format!("it holds chunk {} instead", trailer.chunk);
             return Err(OpenError::Damaged(reason));
         }
-        Ok(Self { file: Arc::new(file), length: footer.data_length, trailer })
+        Ok(Self { file: Arc::new(file), length: footer.data_length, total, trailer })
     }
 
     /// Fills an empty file. Nobody knows its name yet.
@@ -57,7 +59,13 @@ impl Object {
         let written = file.write_vectored(&[IoSlice::new(data), IoSlice::new(&tail)])?;
         file.write_all(data.get(written..).unwrap_or_default())?;
         file.write_all(tail.get(written.saturating_sub(data.len())..).unwrap_or_default())?;
-        Ok(Self { file: Arc::new(file), length: data.len() as u64, trailer })
+        let (length, total) = (data.len() as u64, (data.len() + tail.len()) as u64);
+        Ok(Self { file: Arc::new(file), length, total, trailer })
+    }
+
+    /// Has the file its length and its name still?
+    pub fn is_as_opened(&self) -> bool {
+        self.file.metadata().is_ok_and(|known| known.len() == self.total && known.nlink() > 0)
     }
 
     /// Does it hold what `trailer` is about?
