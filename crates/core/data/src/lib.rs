@@ -1,6 +1,7 @@
 //! The chunk service of an OSS: puts, reads, syncs and deletions on its OSTs.
 //!
 //! * [`service`]: dispatches requests to targets.
+//! * [`copies`]: objects looked at where they lie, and fetched from other OSTs.
 //! * [`target`]: one OST: its store and its local limits.
 //! * [`volatile`]: which of its objects are not durable yet, and which never became so.
 //!
@@ -10,10 +11,12 @@
 //! Invariants: an answered put survives this process; after a sync also the machine; the site's own
 //! limits come before anybody's wishes.
 
+mod copies;
 mod service;
 mod target;
 mod volatile;
 
+pub use copies::ObjectSource;
 pub use service::ChunkService;
 
 use std::sync::Arc;

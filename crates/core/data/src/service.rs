@@ -4,6 +4,7 @@
 //! logged here, once.
 
 use crate::TargetParts;
+use crate::copies::WHOLE_AT_ONCE;
 use crate::target::Target;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -15,8 +16,10 @@ use tieline_wire::data::{
     OstStatusReply, PutChunk, PutChunkReply, ReadObject, ReadObjectReply, StatObject, SyncFile,
     SyncFileReply,
 };
+use tieline_wire::mirrors::VerifyObject;
 use tieline_wire::{Call, Failure, Request, encode};
 use tieline_world::Bulk;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 /// Nothing stays volatile for much longer than this.
@@ -29,6 +32,8 @@ const CHUNKS_MAX: usize = 4096;
 /// The OSTs of one OSS. All methods may be called from many tasks.
 pub struct ChunkService {
     targets: BTreeMap<OstIndex, Arc<Target>>,
+    /// Room for whole chunks in memory.
+    pub(crate) whole: Semaphore,
 }
 
 type Answer = Result<(Vec<u8>, Bulk), Failure>;
@@ -36,7 +41,8 @@ type Answer = Result<(Vec<u8>, Bulk), Failure>;
 impl ChunkService {
     pub fn new(targets: BTreeMap<OstIndex, TargetParts>) -> Arc<Self> {
         let targets = targets.into_iter().map(|(ost, parts)| (ost, Target::new(ost, parts)));
-        Arc::new(Self { targets: targets.collect() })
+        let whole = Semaphore::new(WHOLE_AT_ONCE);
+        Arc::new(Self { targets: targets.collect(), whole })
     }
 
     /// Answers one chunk request: the encoded reply, and the bytes beside it.
@@ -53,6 +59,7 @@ impl ChunkService {
                 reply::<StatObject>(&self.target(message.ost)?.stat(message.chunk).await?)
             }
             Request::ListObjects(message) => self.list(message).await,
+            Request::VerifyObject(message) => reply::<VerifyObject>(&self.verify(message).await?),
             other => {
                 let detail = format!("{} is not a call of an OSS", other.op().name());
                 Err(Failure::new(ErrorKind::Protocol, detail))
@@ -138,7 +145,7 @@ impl ChunkService {
         reply::<ListObjects>(&ListObjectsReply { chunks, is_end })
     }
 
-    fn target(&self, ost: OstIndex) -> Result<&Arc<Target>, Failure> {
+    pub(crate) fn target(&self, ost: OstIndex) -> Result<&Arc<Target>, Failure> {
         self.targets.get(&ost).ok_or_else(|| {
             let here: Vec<String> = self.targets.keys().map(|ost| ost.label()).collect();
             let detail =

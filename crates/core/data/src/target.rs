@@ -165,6 +165,30 @@ impl Target {
         slice.map_err(|error| self.failure(format_args!("read of chunk {chunk}"), &error))
     }
 
+    /// Stores a verified copy over whatever is there.
+    pub async fn replace(&self, trailer: ObjectTrailer, data: Bytes) -> Result<(), Failure> {
+        let (chunk, file) = (trailer.chunk, trailer.file);
+        let _taken = self.put_check_limits(chunk, data.len() as u64).await?;
+        let stored = self.store.replace(&trailer, data).await;
+        stored.map_err(|error| self.failure(format_args!("copy of chunk {chunk}"), &error))?;
+        let mut volatile = lock(&self.volatile);
+        // If it was lost before, it is not any more.
+        volatile.forget(chunk);
+        volatile.note(file, chunk);
+        Ok(())
+    }
+
+    /// Could it not be made durable once? Then syncing it again would find nothing to do.
+    pub fn is_lost(&self, chunk: ChunkId) -> bool {
+        lock(&self.volatile).is_lost(chunk)
+    }
+
+    /// Makes one chunk durable.
+    pub async fn sync_chunk(&self, chunk: ChunkId) -> Result<(), Failure> {
+        let synced = self.store.sync(&[chunk]).await;
+        synced.map_err(|error| self.failure(format_args!("sync of chunk {chunk}"), &error))
+    }
+
     pub async fn stat(&self, chunk: ChunkId) -> Result<StatObjectReply, Failure> {
         let stat = self.store.stat(chunk).await;
         let (trailer, length) =
@@ -289,6 +313,17 @@ impl Target {
             trouble,
             is_read_only: self.limits.is_read_only.then_some(true),
         }
+    }
+
+    pub fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// Something is wrong with a chunk, for the storage's sake.
+    pub fn fault(&self, chunk: ChunkId, kind: ErrorKind, reason: &str) -> Failure {
+        let detail = format!("{}: read of chunk {chunk}: {reason}", self.label);
+        tracing::warn!("{detail}");
+        Failure::new(kind, detail)
     }
 
     /// A request that no version of us would serve.

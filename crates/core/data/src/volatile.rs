@@ -81,6 +81,10 @@ impl Volatile {
         self.lost.remove(&chunk);
     }
 
+    pub fn is_lost(&self, chunk: ChunkId) -> bool {
+        self.lost.contains_key(&chunk)
+    }
+
     pub fn lost_count(&self) -> usize {
         self.lost.len()
     }

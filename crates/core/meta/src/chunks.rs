@@ -301,6 +301,9 @@ fn check_chunk(view: &View<'_>, id: ChunkId, new: &Chunk, known: Option<&Chunk>)
             Err(Error::ChunkGone { chunk: id })
         }
         None if id.mdt != view.scene.mdt => Err(Error::ChunkForeign { chunk: id }),
+        None if new.places.iter().all(|place| place.is_stale) => {
+            Err(Error::Invalid { what: "a new chunk has no place that holds it" })
+        }
         None => {
             let mut osts = new.places.iter().map(|place| place.ost);
             match osts.find(|&ost| view.scene.map.ost(ost).is_none()) {

@@ -67,6 +67,8 @@ pub enum Error {
     PoolInactive { pool: PoolLabel },
     #[error("no OST of {pool} takes chunks now: {reasons}")]
     PoolFull { pool: PoolLabel, reasons: String },
+    #[error("{pool} has {have} active OSTs: {mirrors} mirrors need as many different ones")]
+    PoolSmall { pool: PoolLabel, have: usize, mirrors: usize },
     #[error("no OST {ost} is in the federation map", ost = .ost.label())]
     NoOst { ost: OstIndex },
     #[error("no attribute `{name}` on {id}")]
@@ -142,6 +144,7 @@ impl Error {
             | Self::Layout(_)
             | Self::Extent(_)
             | Self::NoOst { .. }
+            | Self::PoolSmall { .. }
             | Self::ChunkForeign { .. }
             | Self::ChunkLength { .. } => ErrorKind::InvalidArgument,
             Self::TooLong { .. } => ErrorKind::NameTooLong,

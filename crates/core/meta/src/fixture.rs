@@ -1,6 +1,6 @@
 //! A whole MDT in memory for tests: two sites with four OSTs, clients that answer recalls as told.
 
-use crate::{Asker, Mdt, Objects, Parts, Recaller, Settings};
+use crate::{Asker, Mdt, ObjectMender, Objects, Parts, Recaller, Settings};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,15 +10,16 @@ use tieline_auth::{MapCell, MapSigner};
 use tieline_format::map::{FederationMap, Junction, Mdt as MdtInMap, Ost, Pool};
 use tieline_kv::{MemoryStore, Store};
 use tieline_types::{
-    Attributes, Caller, ChunkId, ChunkRef, ClientId, Content, ErrorKind, Extent, FileId, Gid,
-    Grant, MdtIndex, Mode, Name, ObjectName, OstIndex, Place, RequestNumber, SessionId, SetTime,
-    Uid, Version,
+    Attributes, Caller, ChunkId, ChunkRef, ClientId, Content, Digest, ErrorKind, Extent, FileId,
+    Gid, Grant, MdtIndex, Mode, Name, ObjectName, OstIndex, Place, RequestNumber, SessionId,
+    SetTime, Uid, Version,
 };
 use tieline_wire::data::{
     ListObjects, ListObjectsReply, ObjectOwner, ReadObject, ReadObjectReply, StatObject,
     StatObjectReply,
 };
 use tieline_wire::meta::*;
+use tieline_wire::mirrors::{FetchChunk, FetchChunkReply, VerifyObject, VerifyObjectReply};
 use tieline_wire::notice::Recall;
 use tieline_wire::{Call, Failure, NoticeAnswer, Request};
 use tieline_world::World;
@@ -162,6 +163,70 @@ impl Objects for Remover {
     }
 }
 
+/// OSTs with copies, some of them bad.
+#[derive(Default)]
+pub struct Mender {
+    pub held: Mutex<BTreeSet<(OstIndex, ChunkId)>>,
+    pub bad: Mutex<BTreeSet<(OstIndex, ChunkId)>>,
+    pub down: Mutex<BTreeSet<OstIndex>>,
+    pub fetches: Mutex<Vec<FetchChunk>>,
+}
+
+impl Mender {
+    fn check_up(&self, ost: OstIndex) -> Result<(), Failure> {
+        match self.down.lock().unwrap().contains(&ost) {
+            true => Err(Failure::new(ErrorKind::Timeout, "down")),
+            false => Ok(()),
+        }
+    }
+
+    fn is_good(&self, ost: OstIndex, chunk: ChunkId) -> bool {
+        let held = self.held.lock().unwrap().contains(&(ost, chunk));
+        held && !self.bad.lock().unwrap().contains(&(ost, chunk))
+    }
+}
+
+#[async_trait::async_trait]
+impl ObjectMender for Mender {
+    async fn verify(
+        &self,
+        message: VerifyObject,
+        _patience: Duration,
+    ) -> Result<VerifyObjectReply, Failure> {
+        self.check_up(message.ost)?;
+        let ObjectName::Chunk(chunk) = message.object else { panic!("only chunks") };
+        if !self.held.lock().unwrap().contains(&(message.ost, chunk)) {
+            return Err(Failure::new(ErrorKind::Gone, "no such object"));
+        }
+        let bad_blocks = u32::from(!self.is_good(message.ost, chunk));
+        let first_bad = (bad_blocks > 0).then_some(0);
+        Ok(VerifyObjectReply { digest: DIGEST, bad_blocks, first_bad, length: message.length })
+    }
+
+    async fn fetch(
+        &self,
+        message: FetchChunk,
+        _patience: Duration,
+    ) -> Result<FetchChunkReply, Failure> {
+        self.check_up(message.ost)?;
+        self.fetches.lock().unwrap().push(message.clone());
+        let (ost, chunk) = (message.ost, message.chunk);
+        let is_fetched = !self.is_good(ost, chunk);
+        let is_source = |place: &&Place| self.is_good(place.ost, chunk);
+        if is_fetched && !message.from.iter().any(|place| is_source(&place)) {
+            return Err(Failure::new(ErrorKind::Corrupt, "no good source"));
+        }
+        let bad = message.from.iter().filter(|place| !is_source(place)).map(|place| place.ost);
+        let bad = bad.collect();
+        self.held.lock().unwrap().insert((ost, chunk));
+        self.bad.lock().unwrap().remove(&(ost, chunk));
+        Ok(FetchChunkReply { is_fetched, bad })
+    }
+}
+
+/// Of every chunk.
+pub const DIGEST: Digest = Digest([7; 32]);
+
 pub fn map() -> FederationMap {
     let ost = |index, site: &str| Ost {
         ost: OstIndex(index),
@@ -200,6 +265,7 @@ pub struct House {
     pub world: World,
     pub clients: Arc<Clients>,
     pub remover: Arc<Remover>,
+    pub mender: Arc<Mender>,
 }
 
 impl House {
@@ -223,16 +289,18 @@ impl House {
         let (world, _) = World::local(7);
         let cell = map_cell();
         let (clients, remover) = (Arc::<Clients>::default(), Arc::<Remover>::default());
+        let mender = Arc::<Mender>::default();
         let parts = Parts {
             store: Arc::new(store.clone()),
             world: world.clone(),
             map: cell,
             recaller: clients.clone(),
             objects: remover.clone(),
+            mender: mender.clone(),
             log: None,
         };
         let mdt = Mdt::start(parts, settings).await.unwrap();
-        Self { mdt, store, world, clients, remover }
+        Self { mdt, store, world, clients, remover, mender }
     }
 
     /// The server dies and starts again on the same store.

@@ -13,14 +13,15 @@
 //! * `recall`: taking leases back before a change.
 //! * `sessions`: clients, their grants, their stored answers.
 //! * `placement`: which OSTs a file's chunks go round.
+//! * `mirrors`: bad and missing copies of chunks, and having them made again.
 //! * `collector`, `pace`: deletes chunks nobody refers to, and files nobody can name, at a bounded
 //!   rate.
 //! * [`ledger`]: change log, dumps, and the ways back from the loss of a store.
 //! * `fsck`: compares records with each other and with the objects, and repairs.
 //! * [`federation`]: changes of the federation map, as pure functions.
 //!
-//! Knows no socket and no blob: recalls and questions after objects leave through [`Recaller`] and
-//! [`Objects`].
+//! Knows no socket and no blob: recalls, questions after objects and copies leave through
+//! [`Recaller`], [`Objects`] and [`ObjectMender`].
 //!
 //! Invariants: an answer is given only after the commit that holds its effects is durable; one
 //! numbered request takes effect once; nobody sees a change before everybody who could believe the
@@ -35,6 +36,7 @@ mod fsck;
 mod leases;
 pub mod ledger;
 mod mdt;
+mod mirrors;
 mod names;
 mod opens;
 mod ops;
@@ -61,6 +63,7 @@ use tieline_types::{Caller, ChunkId, Grant, OstIndex, RequestNumber, SessionId};
 use tieline_wire::data::{
     ListObjects, ListObjectsReply, ReadObject, ReadObjectReply, StatObject, StatObjectReply,
 };
+use tieline_wire::mirrors::{FetchChunk, FetchChunkReply, VerifyObject, VerifyObjectReply};
 use tieline_wire::notice::Recall;
 use tieline_wire::{Failure, NoticeAnswer};
 use tieline_world::World;
@@ -72,6 +75,7 @@ pub struct Parts {
     pub map: MapCell,
     pub recaller: Arc<dyn Recaller>,
     pub objects: Arc<dyn Objects>,
+    pub mender: Arc<dyn ObjectMender>,
     /// The change log that is the store's journal, if it has one.
     pub log: Option<Arc<ledger::log::Log>>,
 }
@@ -101,6 +105,22 @@ pub trait Objects: Send + Sync {
 
     /// A range of an object, with its checks.
     async fn read(&self, message: ReadObject) -> Result<(ReadObjectReply, Bytes), Failure>;
+}
+
+/// Has OSSs check objects and make copies.
+#[async_trait::async_trait]
+pub trait ObjectMender: Send + Sync {
+    async fn verify(
+        &self,
+        message: VerifyObject,
+        patience: Duration,
+    ) -> Result<VerifyObjectReply, Failure>;
+
+    async fn fetch(
+        &self,
+        message: FetchChunk,
+        patience: Duration,
+    ) -> Result<FetchChunkReply, Failure>;
 }
 
 /// Who asks.

@@ -5,6 +5,7 @@ use crate::fsck::Checks;
 use crate::leases::LeaseTable;
 use crate::ledger::Identity;
 use crate::ledger::dump::{Dumps, Source, everything};
+use crate::mirrors::Mirrors;
 use crate::names::new_root;
 use crate::opens::OpenTable;
 use crate::pace::Pace;
@@ -38,6 +39,7 @@ pub struct Mdt {
     pub(crate) checks: Checks,
     /// When the store was restored, if nobody has checked it since.
     pub(crate) restored: Mutex<Option<Time>>,
+    pub(crate) mirrors: Mirrors,
     pub(crate) turns: Turns,
     /// Of background deletions.
     pub(crate) pace: Pace,
@@ -119,6 +121,7 @@ impl Mdt {
             dumps: Dumps::default(),
             checks: Checks::default(),
             restored: Mutex::new(superblock.restored),
+            mirrors: Mirrors::default(),
             turns: Turns::new(),
             pace: Pace::new(settings.collect_rate),
             inodes: InodeCount::new(superblock.inodes),

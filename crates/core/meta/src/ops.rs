@@ -7,6 +7,7 @@
 pub mod batch;
 mod commit;
 mod create;
+mod extend_mirrors;
 mod get_attributes;
 mod get_extents;
 mod get_layout;
@@ -35,6 +36,7 @@ mod undelete;
 mod unlink;
 mod usage;
 
+pub use open::check_kind as open_kind;
 pub use release::release;
 
 use crate::error::{Error, Result};
@@ -135,6 +137,11 @@ pub async fn run<'a>(view: &mut View<'a>, request: &'a Request) -> Result<Reply>
         Request::Batch(r) => batch::run(view, r).await?.into(),
         Request::Reserve(r) => reserve::run(view, r).await?.into(),
         Request::Usage(r) => usage::run(view, r).await?.into(),
+        Request::ExtendMirrors(r) => extend_mirrors::run(view, r).await?.into(),
+        // Answered by the service: the work behind them is no transaction.
+        Request::ReportPlace(_) | Request::ResyncFile(_) => {
+            return Err(Error::NotServed { op: request.op().name() });
+        }
         Request::ListDeleted(r) => list_deleted::run(view, r).await?.into(),
         Request::Undelete(r) => undelete::run(view, r).await?.into(),
         Request::DumpMdt(_)
@@ -147,7 +154,9 @@ pub async fn run<'a>(view: &mut View<'a>, request: &'a Request) -> Result<Reply>
         | Request::DeleteChunks(_)
         | Request::OstStatus(_)
         | Request::StatObject(_)
-        | Request::ListObjects(_) => return Err(Error::NotServed { op: request.op().name() }),
+        | Request::ListObjects(_)
+        | Request::FetchChunk(_)
+        | Request::VerifyObject(_) => return Err(Error::NotServed { op: request.op().name() }),
     })
 }
 
@@ -171,6 +180,7 @@ pub fn primary(request: &Request) -> FileId {
         Request::RemoveXattr(r) => r.id,
         Request::SetLayout(r) => r.id,
         Request::Undelete(r) => r.parent,
+        Request::ExtendMirrors(r) => r.id,
         _ => FileId::default(),
     }
 }

@@ -5,6 +5,8 @@
 //! answered within a minute come before silent ones; one that reported trouble or is full is not
 //! chosen.
 //!
+//! With several mirrors a stripe has, for each column, one OST per mirror ([`mirrors`]).
+//!
 //! The state is in memory: after a start the first turn is drawn by lot.
 
 use crate::error::{Error, PoolLabel, Result};
@@ -12,11 +14,14 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tieline_format::map::{FederationMap, Ost};
-use tieline_types::{Layout, OstIndex, StripeCount, Time};
+use tieline_types::{Layout, OstIndex, PoolName, StripeCount, Time};
 use tieline_wire::data::OstState;
 use tieline_wire::meta::OstUsage;
 use tieline_world::World;
 use tokio::time::Instant;
+
+mod mirrors;
+pub use mirrors::{check_mirrors, sync_copies};
 
 /// How long an observation counts.
 const FRESH: Duration = Duration::from_secs(60);
@@ -75,8 +80,8 @@ impl Placement {
         }
     }
 
-    /// As many distinct OSTs as the layout asks for, or as there are: first `kept`, then others
-    /// except `exclude`.
+    /// As many distinct OSTs as the layout asks for, or as there are: those of the stripe `kept`
+    /// that still take chunks, then others except `exclude`.
     pub fn choose(
         &self,
         map: &FederationMap,
@@ -84,12 +89,28 @@ impl Placement {
         kept: &[OstIndex],
         exclude: &[OstIndex],
     ) -> Result<Vec<OstIndex>> {
+        let is_good = |ost: &OstIndex| {
+            !exclude.contains(ost) && map.ost(*ost).is_some_and(|ost| ost.is_active)
+        };
+        if layout.mirrors > 1 {
+            let width = usize::from(layout.mirrors);
+            let good = |column: &[OstIndex]| {
+                column.iter().map(|ost| is_good(ost).then_some(*ost)).collect()
+            };
+            return self.choose_columns(
+                map,
+                layout,
+                kept.chunks(width).map(good).collect(),
+                exclude,
+            );
+        }
+        let kept: Vec<OstIndex> = kept.iter().copied().filter(is_good).collect();
         let active = check_pool(map, layout)?;
         let wanted = match layout.stripe_count {
             StripeCount::All => active.len(),
             StripeCount::Exactly(count) => usize::from(count).min(active.len()),
         };
-        let mut chosen: Vec<OstIndex> = kept.to_vec();
+        let mut chosen: Vec<OstIndex> = kept;
         chosen.truncate(wanted);
         let candidates: Vec<OstIndex> =
             active.iter().map(|ost| ost.ost).filter(|ost| !chosen.contains(ost)).collect();
@@ -196,8 +217,13 @@ impl Inner {
 
 /// The active OSTs of a layout's pool; an error that says what is wrong with it if there is none.
 pub fn check_pool<'m>(map: &'m FederationMap, layout: &Layout) -> Result<Vec<&'m Ost>> {
-    let label = || PoolLabel(layout.pool.clone());
-    let members: Vec<&Ost> = match &layout.pool {
+    active_osts(map, layout.pool.as_ref())
+}
+
+/// The active OSTs of a pool, or of all.
+pub fn active_osts<'m>(map: &'m FederationMap, pool: Option<&PoolName>) -> Result<Vec<&'m Ost>> {
+    let label = || PoolLabel(pool.cloned());
+    let members: Vec<&Ost> = match pool {
         None => map.osts.iter().collect(),
         Some(name) => {
             let pool = map.pool(name).ok_or_else(|| Error::NoPool { pool: name.clone() })?;

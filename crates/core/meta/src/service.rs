@@ -73,6 +73,15 @@ impl Mdt {
             return Err(Error::SessionLost { session: asker.session });
         }
         let grant = self.sessions.grant(asker.session)?;
+        match request {
+            Request::ReportPlace(report) => {
+                return Ok(tieline_wire::encode(&self.report_place(report)?));
+            }
+            Request::ResyncFile(page) => {
+                return Ok(tieline_wire::encode(&self.resync_file(asker, page).await?));
+            }
+            _ => {}
+        }
         if request.op().is_mutation() {
             self.mutate(asker, grant, request).await
         } else {

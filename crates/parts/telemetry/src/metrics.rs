@@ -54,7 +54,15 @@ metrics! {
     ost_free_bytes: IntGaugeVec = "tieline_ost_free_bytes" ["ost"] "Bytes a writer may still use.";
     ost_total_bytes: IntGaugeVec = "tieline_ost_total_bytes" ["ost"] "Bytes the backend has.";
     corrupt_blocks: IntCounterVec = "tieline_corrupt_blocks_total" ["where"]
-        "Blocks whose checksum did not match, by who found it (client, oss).";
+        "Blocks whose checksum did not match, by who found it: client; oss, in what arrived; disk, in what the OSS had stored.";
+    copies_bad: IntCounterVec = "tieline_copies_bad_total" ["ost"]
+        "Copies of chunks that this MDS had checked and found damaged or gone, by OST.";
+    copies_made: IntCounterVec = "tieline_copies_made_total" ["ost"]
+        "Copies of chunks that this MDS has had made (again), by OST.";
+    copies_lacking: IntGauge = "tieline_copies_lacking" []
+        "Chunks of this MDT that lack a copy, as of the last look at all of them.";
+    fetched_bytes: IntCounter = "tieline_oss_fetched_bytes_total" []
+        "Bytes of chunks that this OSS fetched from others to make copies.";
     round_trips: IntCounterVec = "tieline_round_trips_total" ["server"]
         "Requests this client sent and had answered, by kind of server (mds, oss).";
     client_read_bytes: IntCounter = "tieline_client_read_bytes_total" []

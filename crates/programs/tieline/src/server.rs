@@ -8,7 +8,8 @@
 //! * [`node`]: greets sessions and hands each request to its room.
 //! * [`connections`]: which session is reached over which connection; recalls and notices leave
 //!   through it.
-//! * [`peers`]: channels to other servers; deletions and questions after OSTs leave through it.
+//! * [`peers`]: channels to other servers; deletions, copies and questions after OSTs leave through
+//!   it.
 //! * [`maps`]: the federation map: kept on disk, changed where its key is, followed elsewhere.
 //!
 //! Invariants: nothing is served before the map and the store are open; a server that is cut off
@@ -112,6 +113,7 @@ pub async fn start(
                 map: parts.map.cell().clone(),
                 recaller: connections.clone(),
                 objects: peers.clone(),
+                mender: peers.clone(),
                 log,
             };
             Some(Mdt::start(parts, settings).await?)
@@ -129,13 +131,15 @@ pub async fn start(
         map: parts.map.clone(),
         mdt: mdt.clone(),
         chunks,
+        peers: peers.clone(),
     });
     let mut tasks = vec![
         tokio::spawn(watch_osts(peers.clone(), mdt.clone(), parts.health.clone())),
         tokio::spawn(spread_map(parts.map.clone(), connections, peers.clone())),
     ];
     if let Some(mdt) = mdt.clone() {
-        tasks.push(tokio::spawn(mdt.run()));
+        tasks.push(tokio::spawn(mdt.clone().run()));
+        tasks.push(tokio::spawn(mdt.run_mirrors()));
     }
     if !parts.map.is_signer() {
         tasks.push(tokio::spawn(maps::follow(parts.map, peers.clone())));

@@ -4,7 +4,7 @@
 //! OST, the *chunk size* is the writer's choice within it, and an object is as large as its backend
 //! likes.
 
-use crate::PoolName;
+use crate::{OstIndex, PoolName};
 use minicbor::{Decode, Encode};
 
 /// Over how many OSTs a file is spread.
@@ -41,6 +41,9 @@ pub struct Layout {
     /// Bytes; a multiple of 64 KiB, from 64 KiB to 64 MiB. The writer cuts chunks of this size.
     #[n(6)]
     pub chunk_size: u32,
+    /// The pool of each mirror, where they differ: as many as `mirrors`. `None`: all are in `pool`.
+    #[n(7)]
+    pub mirror_pools: Option<Vec<Option<PoolName>>>,
 }
 
 /// Why a layout was refused.
@@ -56,6 +59,10 @@ pub enum LayoutError {
         "{sync} sync copies of {mirrors} mirrors: both are at least 1, and sync at most mirrors"
     )]
     Mirrors { sync: u8, mirrors: u8 },
+    #[error("at most {limit} mirrors, not {0}", limit = Layout::MIRRORS_MAX)]
+    ManyMirrors(u8),
+    #[error("{pools} pools for {mirrors} mirrors: one for each, or one for all")]
+    MirrorPools { pools: usize, mirrors: u8 },
     #[error("inline limit {0} exceeds 16 KiB")]
     InlineLimit(u32),
 }
@@ -67,6 +74,8 @@ impl Layout {
     pub const CHUNK_SIZE_DEFAULT: u32 = 4 << 20;
     /// An extent holds at most this many bytes in the metadata.
     pub const INLINE_MAX: u32 = 16 << 10;
+    /// More copies than any site has asked for.
+    pub const MIRRORS_MAX: u8 = 16;
 
     /// Bytes of the chunk that a writer cuts: never across a stripe's end when there are several
     /// OSTs.
@@ -81,6 +90,32 @@ impl Layout {
     /// Which OST of `stripe_width` the byte at `offset` goes to.
     pub fn stripe_index(&self, offset: u64, stripe_width: usize) -> usize {
         (offset / u64::from(self.stripe_size)) as usize % stripe_width.max(1)
+    }
+
+    /// How many OSTs chunks go round side by side: a stripe names, for each of these columns, one
+    /// OST per mirror.
+    pub fn columns(&self, stripe: &[OstIndex]) -> usize {
+        match stripe.len() {
+            0 => 0,
+            entries => (entries / usize::from(self.mirrors.max(1))).max(1),
+        }
+    }
+
+    /// The OSTs that the chunk at `offset` goes to. One that is named again stands for a mirror
+    /// that found no OST of its own.
+    pub fn column<'s>(&self, offset: u64, stripe: &'s [OstIndex]) -> &'s [OstIndex] {
+        let columns = self.columns(stripe);
+        let width = usize::from(self.mirrors.max(1)).min(stripe.len());
+        let start = self.stripe_index(offset, columns) * width;
+        stripe.get(start..start + width).unwrap_or_default()
+    }
+
+    /// The pool that a mirror, counted from 0, is in.
+    pub fn pool_of_mirror(&self, mirror: usize) -> Option<&PoolName> {
+        match &self.mirror_pools {
+            Some(pools) => pools.get(mirror).and_then(Option::as_ref),
+            None => self.pool.as_ref(),
+        }
     }
 
     /// Where the chunk that holds `offset` ends: at the next cut of the stripe, or of the chunk
@@ -111,6 +146,14 @@ impl Layout {
         if self.mirrors == 0 || self.sync == 0 || self.sync > self.mirrors {
             return Err(LayoutError::Mirrors { sync: self.sync, mirrors: self.mirrors });
         }
+        if self.mirrors > Self::MIRRORS_MAX {
+            return Err(LayoutError::ManyMirrors(self.mirrors));
+        }
+        if let Some(pools) = &self.mirror_pools
+            && pools.len() != usize::from(self.mirrors)
+        {
+            return Err(LayoutError::MirrorPools { pools: pools.len(), mirrors: self.mirrors });
+        }
         if self.inline_limit > Self::INLINE_MAX {
             return Err(LayoutError::InlineLimit(self.inline_limit));
         }
@@ -129,6 +172,7 @@ impl Default for Layout {
             sync: 1,
             inline_limit: Self::INLINE_MAX,
             chunk_size: Self::CHUNK_SIZE_DEFAULT,
+            mirror_pools: None,
         }
     }
 }
@@ -151,6 +195,19 @@ mod tests {
     fn one_ost_ignores_the_stripe_size() {
         let layout = Layout { stripe_size: 64 << 10, ..Layout::default() };
         assert_eq!(layout.cut_end(5 << 20, 1), 8 << 20);
+    }
+
+    #[test]
+    fn every_column_has_an_ost_per_mirror() {
+        let layout = Layout { mirrors: 2, ..Layout::default() };
+        let stripe = [0, 2, 1, 3].map(OstIndex);
+        assert_eq!(layout.columns(&stripe), 2);
+        assert_eq!(layout.column(0, &stripe), [OstIndex(0), OstIndex(2)]);
+        assert_eq!(layout.column(5 << 20, &stripe), [OstIndex(1), OstIndex(3)]);
+        assert_eq!(layout.column(8 << 20, &stripe), [OstIndex(0), OstIndex(2)]);
+        // Placed before it had two mirrors.
+        assert_eq!(layout.column(5 << 20, &stripe[..1]), [OstIndex(0)]);
+        assert_eq!(layout.column(0, &[]), []);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! To add a call: define its messages in `meta`, `data` or `federation`, add a line here with the
 //! next number, serve it in its room, and bless its golden bytes. Numbers are never reused.
 
-use crate::{BodyError, data, federation, ledger, meta};
+use crate::{BodyError, data, federation, ledger, meta, mirrors};
 use minicbor::{Decode, Decoder, Encode};
 use tieline_types::{Caller, RequestNumber};
 
@@ -140,6 +140,10 @@ calls! {
     24 GetLayout meta::GetLayout => meta::GetLayoutReply, false;
     25 SetLayout meta::SetLayout => meta::AttributesReply, true;
     26 Usage meta::Usage => meta::UsageReply, false;
+    // Copies of chunks, at an MDS.
+    40 ReportPlace mirrors::ReportPlace => mirrors::ReportPlaceReply, false;
+    41 ExtendMirrors mirrors::ExtendMirrors => meta::AttributesReply, true;
+    42 ResyncFile mirrors::ResyncFile => mirrors::ResyncFileReply, false;
     // For bad days, at an MDS.
     45 ListDeleted ledger::ListDeleted => ledger::ListDeletedReply, false;
     46 Undelete ledger::Undelete => meta::EntryReply, true;
@@ -159,6 +163,8 @@ calls! {
     104 OstStatus data::OstStatus => data::OstStatusReply, false;
     105 StatObject data::StatObject => data::StatObjectReply, false;
     106 ListObjects data::ListObjects => data::ListObjectsReply, false;
+    107 FetchChunk mirrors::FetchChunk => mirrors::FetchChunkReply, false;
+    108 VerifyObject mirrors::VerifyObject => mirrors::VerifyObjectReply, false;
 }
 
 #[cfg(test)]

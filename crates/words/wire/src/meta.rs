@@ -276,6 +276,7 @@ pub struct Place {
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct PlaceReply {
+    /// For each column one OST per mirror (see [`Layout::column`]).
     #[n(0)]
     pub stripe: Vec<OstIndex>,
 }
@@ -526,6 +527,9 @@ pub struct LayoutChange {
     pub inline_limit: Option<u32>,
     #[n(6)]
     pub chunk_size: Option<u32>,
+    /// The pool of each mirror; any OST where it is `None`. Takes the place of `pool`.
+    #[n(7)]
+    pub mirror_pools: Option<Vec<Option<PoolName>>>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]

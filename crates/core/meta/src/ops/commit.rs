@@ -5,6 +5,7 @@
 use super::{EXTENTS_MAX, lease, open, set_attributes};
 use crate::chunks;
 use crate::error::{Error, Result};
+use crate::mirrors;
 use crate::view::{View, unit_of};
 use tieline_types::{Content, Extent};
 use tieline_wire::meta::{AttributesReply, Commit};
@@ -19,6 +20,7 @@ pub async fn run(view: &mut View<'_>, request: &Commit) -> Result<AttributesRepl
         Some(stored) => {
             inode.stored = inode.stored.saturating_add_signed(stored);
             inode.size = inode.size.max(request.size_min).max(end(&request.extents));
+            mirrors::note(view, id, &inode, &request.extents);
         }
         None => {
             view.is_partial = true;

@@ -20,9 +20,8 @@ pub async fn run(view: &mut View<'_>, request: &Place) -> Result<PlaceReply> {
     if !inode.stripe.is_empty() && inode.stripe.iter().all(is_good) {
         return Ok(PlaceReply { stripe: inode.stripe });
     }
-    let kept: Vec<OstIndex> = inode.stripe.iter().copied().filter(is_good).collect();
     let layout = inode.layout.clone().unwrap_or_default();
-    let stripe = view.scene.placement.choose(map, &layout, &kept, &request.exclude)?;
+    let stripe = view.scene.placement.choose(map, &layout, &inode.stripe, &request.exclude)?;
     inode.stripe = stripe.clone();
     view.put_inode(id, &inode);
     Ok(PlaceReply { stripe })

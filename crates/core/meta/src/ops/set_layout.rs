@@ -27,9 +27,12 @@ pub async fn run(view: &mut View<'_>, request: &SetLayout) -> Result<AttributesR
     let inherited = inherited(view, &inode).await?;
     let layout = match &request.layout {
         Some(change) => {
-            let layout = changed(inherited.unwrap_or_default(), change);
+            let mut layout = changed(inherited.unwrap_or_default(), change);
+            if change.sync.is_none() && layout.mirrors != 1 {
+                layout.sync = placement::sync_copies(view.scene.map, &layout)?;
+            }
             layout.validate()?;
-            placement::check_pool(view.scene.map, &layout)?;
+            placement::check_mirrors(view.scene.map, &layout)?;
             Some(layout)
         }
         None if inode.kind == FileKind::Regular => Some(inherited.unwrap_or_default()),
@@ -54,6 +57,15 @@ async fn inherited(view: &mut View<'_>, inode: &Inode) -> Result<Option<Layout>>
 }
 
 fn changed(base: Layout, change: &LayoutChange) -> Layout {
+    let mirror_pools = match (&change.mirror_pools, &change.pool) {
+        (Some(pools), _) => Some(pools.clone()),
+        // One pool for all takes the place of one for each; so does another number of mirrors.
+        (None, Some(_)) => None,
+        (None, None) if change.mirrors.is_some_and(|mirrors| mirrors != base.mirrors) => None,
+        (None, None) => base.mirror_pools,
+    };
+    let own_count = mirror_pools.as_ref().map(|pools| pools.len().min(255) as u8);
+    let mirrors = change.mirrors.or(own_count).unwrap_or(base.mirrors);
     Layout {
         // `-c 0` means the default, as in Lustre.
         stripe_count: match change.stripe_count {
@@ -66,8 +78,9 @@ fn changed(base: Layout, change: &LayoutChange) -> Layout {
             Some(PoolChoice::Any) => None,
             Some(PoolChoice::Pool(pool)) => Some(pool.clone()),
         },
-        mirrors: change.mirrors.unwrap_or(base.mirrors),
-        sync: change.sync.unwrap_or(base.sync),
+        mirrors,
+        sync: change.sync.unwrap_or(base.sync.min(mirrors)),
+        mirror_pools,
         inline_limit: change.inline_limit.unwrap_or(base.inline_limit),
         chunk_size: change.chunk_size.unwrap_or(base.chunk_size),
     }

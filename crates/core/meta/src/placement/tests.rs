@@ -37,6 +37,81 @@ fn tally(placement: &Placement, layout: &Layout, rounds: usize) -> Vec<usize> {
     counts
 }
 
+fn mirrored(count: StripeCount, pool: Option<&str>, mirrors: u8, sync: u8) -> Layout {
+    Layout { mirrors, sync, ..layout(count, pool) }
+}
+
+fn numbers(stripe: Vec<OstIndex>) -> Vec<u16> {
+    stripe.into_iter().map(|ost| ost.0).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn copies_lie_at_different_sites_and_are_spread() {
+    let placement = placement();
+    placement.observe((0..4).map(|ost| state(ost, 1 << 40)).collect());
+    let layout = mirrored(StripeCount::All, None, 2, 1);
+    let stripe = numbers(placement.choose(&map(), &layout, &[], &[]).unwrap());
+    assert_eq!(stripe.len(), 8);
+    let mut parts = [[0; 4]; 2];
+    for column in stripe.chunks(2) {
+        assert_ne!(column[0] / 2, column[1] / 2, "{stripe:?}");
+        (0..2).for_each(|part| parts[part][usize::from(column[part])] += 1);
+    }
+    assert_eq!(parts, [[1; 4]; 2], "each OST has as many of either: {stripe:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn copies_within_a_site_lie_on_different_osts() {
+    let placement = placement();
+    placement.observe((0..4).map(|ost| state(ost, 1 << 40)).collect());
+    let layout = mirrored(StripeCount::Exactly(1), Some("uf"), 2, 2);
+    let stripe = placement.choose(&map(), &layout, &[], &[]).unwrap();
+    let mut sorted = numbers(stripe.clone());
+    sorted.sort_unstable();
+    assert_eq!(sorted, [0, 1]);
+    // One refuses: two copies were wanted, and there is no other.
+    let refused = placement.choose(&map(), &layout, &stripe, &stripe[..1]);
+    assert!(matches!(refused, Err(Error::PoolFull { .. })));
+    // One copy is enough: the other has its place for later.
+    let layout = Layout { sync: 1, ..layout };
+    let kept = placement.choose(&map(), &layout, &stripe, &stripe[1..]).unwrap();
+    assert_eq!(kept, stripe);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mirror_that_failed_is_replaced_in_its_place() {
+    let placement = placement();
+    placement.observe((0..4).map(|ost| state(ost, 1 << 40)).collect());
+    let layout = mirrored(StripeCount::Exactly(1), None, 2, 2);
+    let stripe = [OstIndex(0), OstIndex(2)];
+    let replaced = placement.choose(&map(), &layout, &stripe, &[OstIndex(2)]).unwrap();
+    assert_eq!(numbers(replaced), [0, 3]);
+    let replaced = placement.choose(&map(), &layout, &stripe, &[OstIndex(0)]).unwrap();
+    assert_eq!(numbers(replaced), [1, 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_site_gets_no_copy_while_others_answer() {
+    let placement = placement();
+    placement.observe((0..2).map(|ost| state(ost, 1 << 40)).collect());
+    let layout = mirrored(StripeCount::Exactly(1), None, 2, 1);
+    let mut stripe = numbers(placement.choose(&map(), &layout, &[], &[]).unwrap());
+    stripe.sort_unstable();
+    assert_eq!(stripe, [0, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_copies_go_where_none_is() {
+    let placement = placement();
+    placement.observe((0..4).map(|ost| state(ost, 1 << 40)).collect());
+    let layout = mirrored(StripeCount::Exactly(1), None, 3, 1);
+    let there = [OstIndex(1)];
+    let more = numbers(placement.choose_more(&map(), &layout, &there, 2).unwrap());
+    assert!(more[0] >= 2 && more[1] != more[0] && more[1] != 1, "{more:?}");
+    let all = [0, 1, 2, 3].map(OstIndex);
+    assert!(placement.choose_more(&map(), &layout, &all, 1).unwrap().is_empty());
+}
+
 #[tokio::test(start_paused = true)]
 async fn equals_take_turns() {
     let placement = placement();

@@ -6,11 +6,12 @@
 //! resumed, even after a restart.
 //!
 //! Invariants: session numbers of visitors have their highest bit set, those of an MDT never have;
-//! only another server may delete chunks; only an operator, at the server with the key, changes
-//! the map; only an operator dumps and checks an MDT.
+//! only another server may delete chunks or have them copied; only an operator, at the server with
+//! the key, changes the map; only an operator dumps and checks an MDT.
 
 use crate::server::connections::Connections;
 use crate::server::maps::MapKeeper;
+use crate::server::peers::Peers;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,7 @@ use tieline_types::{Caller, ErrorKind, FsName, Grant, SessionId, Uid};
 use tieline_wire::federation::{EditMap, EditMapReply, GetMap};
 use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
 use tieline_wire::ledger::{CheckMdt, DumpMdt};
+use tieline_wire::mirrors::FetchChunk;
 use tieline_wire::{Failure, Flavor, Hello, PeerRole, Refusal, Request, Welcome};
 use tieline_world::{Bulk, World};
 
@@ -44,6 +46,7 @@ pub struct Node {
     pub map: Arc<MapKeeper>,
     pub mdt: Option<Arc<Mdt>>,
     pub chunks: Option<Arc<ChunkService>>,
+    pub peers: Arc<Peers>,
 }
 
 /// What a welcome says of a session.
@@ -219,9 +222,13 @@ impl Node {
             return Err(Failure::new(ErrorKind::WrongServer, detail));
         };
         let is_server = session.0 & VISITOR != 0 && session.0 & 1 == 1;
-        if matches!(request, Request::DeleteChunks(_)) && !is_server {
-            let detail = "only the MDS of a chunk deletes it".to_owned();
+        if matches!(request, Request::DeleteChunks(_) | Request::FetchChunk(_)) && !is_server {
+            let detail = "only the MDS of a chunk deletes it, or has it copied".to_owned();
             return Err(Failure::new(ErrorKind::NotPermitted, detail));
+        }
+        if let Request::FetchChunk(message) = request {
+            let reply = chunks.fetch(message, &*self.peers).await?;
+            return Ok(Reply::new::<FetchChunk>(&reply));
         }
         let (body, bulk) = chunks.call(request, bulk).await?;
         Ok(Reply { body, bulk })

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tieline_auth::{MapCell, Rule};
-use tieline_data::ChunkService;
-use tieline_meta::Objects;
+use tieline_data::{ChunkService, ObjectSource};
+use tieline_meta::{ObjectMender, Objects};
 use tieline_net::{CallError, Channel, Dialer, NoticeSink};
 use tieline_types::{Caller, ChunkId, ClientId, ErrorKind, FsName, OstIndex};
 use tieline_wire::data::{
@@ -18,6 +18,7 @@ use tieline_wire::data::{
     StatObject, StatObjectReply,
 };
 use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
+use tieline_wire::mirrors::{FetchChunk, FetchChunkReply, VerifyObject, VerifyObjectReply};
 use tieline_wire::{Call, CredentialKind, Failure, Hello, Notice, NoticeAnswer, PeerRole, Welcome};
 use tieline_world::{Bulk, World};
 use tokio::task::JoinSet;
@@ -26,6 +27,8 @@ use tokio::task::JoinSet;
 const ASK_PATIENCE: Duration = Duration::from_secs(4);
 /// The collector comes again if it did not work.
 const REMOVE_PATIENCE: Duration = Duration::from_secs(30);
+/// One piece of a chunk from another OST, on a slow line.
+const SOURCE_PATIENCE: Duration = Duration::from_secs(30);
 const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What [`Peers`] is made of.
@@ -125,6 +128,44 @@ impl Peers {
         goodbyes.join_all().await;
     }
 
+    /// The service of an OST of this process.
+    fn own(&self, ost: OstIndex) -> Option<&Arc<ChunkService>> {
+        self.parts.chunks.as_ref().filter(|_| self.parts.own.contains(&ost))
+    }
+
+    /// Asks whoever serves an OST.
+    async fn ask_ost<C: Call>(
+        &self,
+        ost: OstIndex,
+        message: C,
+        patience: Duration,
+    ) -> Result<(C::Reply, Bytes), Failure> {
+        if let Some(own) = self.own(ost) {
+            let (body, bulk) = own.call(message.into(), Bytes::new()).await?;
+            let odd = |error: &dyn std::fmt::Display| {
+                Failure::new(ErrorKind::StorageFault, format!("{}: {error}", ost.label()))
+            };
+            let reply = tieline_wire::decode(&body).map_err(|error| odd(&error))?;
+            let bytes = match bulk {
+                Bulk::File(_) => {
+                    let read = tokio::task::spawn_blocking(move || bulk.to_bytes()).await;
+                    read.map_err(|error| odd(&error))?
+                }
+                here => here.to_bytes(),
+            };
+            return Ok((reply, bytes.map_err(|error| odd(&error))?));
+        }
+        let map = self.parts.map.current();
+        let Some(place) = map.map.ost(ost) else {
+            let detail = format!("{} is not in the federation map", ost.label());
+            return Err(Failure::new(ErrorKind::NotFound, detail));
+        };
+        let channel = self.channel(&place.addresses);
+        tieline_net::call(&*channel, &Caller::root(), message, Bulk::Empty, Some(patience))
+            .await
+            .map_err(failure)
+    }
+
     fn channel(&self, addresses: &[String]) -> Arc<dyn Channel> {
         let mut channels = self.lock();
         let new = || self.dial(addresses, Arc::new(Deaf));
@@ -137,52 +178,56 @@ impl Peers {
     }
 }
 
-impl Peers {
-    /// Asks the OSS of an OST, which may be this very process.
-    async fn ask_ost<C: Call>(
+#[async_trait::async_trait]
+impl ObjectMender for Peers {
+    async fn verify(
         &self,
-        ost: OstIndex,
-        message: C,
-    ) -> Result<(C::Reply, Bytes), Failure> {
-        if let Some(own) = self.parts.chunks.as_ref().filter(|_| self.parts.own.contains(&ost)) {
-            let (body, bulk) = own.call(message.into(), Bytes::new()).await?;
-            let broken = |error: tieline_wire::BodyError| {
-                Failure::new(ErrorKind::Protocol, error.to_string())
-            };
-            let reply = tieline_wire::decode(&body).map_err(broken)?;
-            let failed =
-                |error: std::io::Error| Failure::new(ErrorKind::StorageFault, error.to_string());
-            return Ok((reply, bulk.to_bytes().map_err(failed)?));
+        message: VerifyObject,
+        patience: Duration,
+    ) -> Result<VerifyObjectReply, Failure> {
+        Ok(self.ask_ost(message.ost, message, patience).await?.0)
+    }
+
+    async fn fetch(
+        &self,
+        message: FetchChunk,
+        patience: Duration,
+    ) -> Result<FetchChunkReply, Failure> {
+        match self.own(message.ost) {
+            // It fetches through us.
+            Some(own) => own.fetch(message, self).await,
+            None => Ok(self.ask_ost(message.ost, message, patience).await?.0),
         }
-        let map = self.parts.map.current();
-        let Some(place) = map.map.ost(ost) else {
-            let detail = format!("{} is not in the federation map", ost.label());
-            return Err(Failure::new(ErrorKind::NotFound, detail));
-        };
-        let channel = self.channel(&place.addresses);
-        let patience = Some(REMOVE_PATIENCE);
-        tieline_net::call(&*channel, &Caller::root(), message, Bulk::Empty, patience)
-            .await
-            .map_err(failure)
+    }
+}
+
+#[async_trait::async_trait]
+impl ObjectSource for Peers {
+    async fn read(&self, message: ReadObject) -> Result<(ReadObjectReply, Bytes), Failure> {
+        self.ask_ost(message.ost, message, SOURCE_PATIENCE).await
+    }
+
+    async fn stat(&self, message: StatObject) -> Result<StatObjectReply, Failure> {
+        Ok(self.ask_ost(message.ost, message, SOURCE_PATIENCE).await?.0)
     }
 }
 
 #[async_trait::async_trait]
 impl Objects for Peers {
     async fn remove(&self, ost: OstIndex, chunks: Vec<ChunkId>) -> Result<(), Failure> {
-        self.ask_ost(ost, DeleteChunks { ost, chunks }).await.map(drop)
+        self.ask_ost(ost, DeleteChunks { ost, chunks }, REMOVE_PATIENCE).await.map(drop)
     }
 
     async fn list(&self, message: ListObjects) -> Result<ListObjectsReply, Failure> {
-        Ok(self.ask_ost(message.ost, message).await?.0)
+        Ok(self.ask_ost(message.ost, message, REMOVE_PATIENCE).await?.0)
     }
 
     async fn stat(&self, message: StatObject) -> Result<StatObjectReply, Failure> {
-        Ok(self.ask_ost(message.ost, message).await?.0)
+        Ok(self.ask_ost(message.ost, message, REMOVE_PATIENCE).await?.0)
     }
 
     async fn read(&self, message: ReadObject) -> Result<(ReadObjectReply, Bytes), Failure> {
-        self.ask_ost(message.ost, message).await
+        self.ask_ost(message.ost, message, REMOVE_PATIENCE).await
     }
 }
 

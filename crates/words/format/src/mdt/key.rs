@@ -9,6 +9,8 @@
 //! | `f` freed chunk | time of freeing in ms, chunk | [`super::Freed`] |
 //! | `i` inode | file | [`super::Inode`] |
 //! | `k` chunk | chunk | [`super::Chunk`] |
+//! | `m` chunk that lacks copies | 1, chunk | [`super::Lacking`] |
+//! | `m` file whose chunks may lack copies | 2, file | [`super::Lacking`] |
 //! | `n` | — | [`super::Superblock`] |
 //! | `o` orphan | file, session | [`super::Orphan`] |
 //! | `s` session | session | [`super::Session`] |
@@ -19,6 +21,10 @@
 //! Retired letters: none.
 
 use tieline_types::{ChunkId, FileId, Grant, MdtIndex, Name, RequestNumber, SessionId, XattrName};
+
+/// What lacks copies, in the second byte of such a key.
+const LACKING_CHUNK: u8 = 1;
+const LACKING_FILE: u8 = 2;
 
 /// A key's bytes.
 pub type Key = Vec<u8>;
@@ -90,6 +96,26 @@ pub fn freed(at_ms: u64, chunk: ChunkId) -> Key {
 /// Precedes every chunk freed at `at_ms` or later.
 pub fn freed_from(at_ms: u64) -> Key {
     KeyWriter::new(b'f').u64(at_ms).0
+}
+
+/// A chunk with a copy missing.
+pub fn lacking_chunk(chunk: ChunkId) -> Key {
+    KeyWriter::new(b'm').raw(&[LACKING_CHUNK]).chunk(chunk).0
+}
+
+/// Precedes every chunk with a copy missing.
+pub fn lacking_chunks() -> Key {
+    KeyWriter::new(b'm').raw(&[LACKING_CHUNK]).0
+}
+
+/// A file whose chunks are to be looked through for missing copies.
+pub fn lacking_file(file: FileId) -> Key {
+    KeyWriter::new(b'm').raw(&[LACKING_FILE]).u64(file.0).0
+}
+
+/// Precedes every file that is to be looked through.
+pub fn lacking_files() -> Key {
+    KeyWriter::new(b'm').raw(&[LACKING_FILE]).0
 }
 
 pub fn xattr(file: FileId, name: &XattrName) -> Key {
@@ -191,10 +217,23 @@ pub fn orphan_parts(key: &[u8]) -> Option<(FileId, SessionId)> {
 
 /// Time and chunk of a freed chunk's key.
 pub fn freed_parts(key: &[u8]) -> Option<(u64, ChunkId)> {
-    let mdt = u16::from_be_bytes(*key.get(9..)?.first_chunk()?);
-    let chunk =
-        ChunkId { mdt: MdtIndex(mdt), grant: Grant(number(key, 11)?), serial: number(key, 19)? };
-    Some((number(key, 1)?, chunk))
+    Some((number(key, 1)?, chunk_at(key, 9)?))
+}
+
+/// The chunk in the key of one that lacks copies.
+pub fn lacking_chunk_id(key: &[u8]) -> Option<ChunkId> {
+    chunk_at(key, 2)
+}
+
+/// The file in the key of one whose chunks may lack copies.
+pub fn lacking_file_id(key: &[u8]) -> Option<FileId> {
+    number(key, 2).map(FileId)
+}
+
+fn chunk_at(key: &[u8], at: usize) -> Option<ChunkId> {
+    let mdt = u16::from_be_bytes(*key.get(at..)?.first_chunk()?);
+    let (grant, serial) = (number(key, at + 2)?, number(key, at + 10)?);
+    Some(ChunkId { mdt: MdtIndex(mdt), grant: Grant(grant), serial })
 }
 
 /// Directory and file of a deleted file's key.
@@ -214,8 +253,7 @@ pub fn file_id(key: &[u8]) -> Option<FileId> {
 
 /// The chunk in a chunk's key.
 pub fn chunk_id(key: &[u8]) -> Option<ChunkId> {
-    let mdt = u16::from_be_bytes(*key.get(1..)?.first_chunk()?);
-    Some(ChunkId { mdt: MdtIndex(mdt), grant: Grant(number(key, 3)?), serial: number(key, 11)? })
+    chunk_at(key, 1)
 }
 
 fn number(key: &[u8], at: usize) -> Option<u64> {
@@ -240,6 +278,8 @@ mod tests {
     fn keys_give_back_their_parts() {
         let shared = ChunkId { mdt: MdtIndex(2), grant: Grant(3), serial: 4 };
         assert_eq!(freed_parts(&freed(99, shared)), Some((99, shared)));
+        assert_eq!(lacking_chunk_id(&lacking_chunk(shared)), Some(shared));
+        assert_eq!(lacking_file_id(&lacking_file(FileId(7))), Some(FileId(7)));
         assert_eq!(extent_offset(&extent(FileId(1), 4096)), Some(4096));
         let name: Name = "x".parse().unwrap();
         assert_eq!(entry_name(&entry(FileId(1), &name)), Some(name));

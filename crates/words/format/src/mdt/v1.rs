@@ -197,6 +197,24 @@ impl Record for Freed {
     const NAME: &'static str = "freed chunk";
 }
 
+/// Copies are missing, and made in the background; of what, the key says.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Lacking {
+    #[n(0)]
+    pub since: Time,
+    /// The file whose layout says how many copies there shall be.
+    #[n(1)]
+    pub file: FileId,
+    /// Of a file: extents before this offset were looked at.
+    #[n(2)]
+    pub next: u64,
+}
+
+impl Record for Lacking {
+    const VERSION: u8 = 1;
+    const NAME: &'static str = "lacking copies";
+}
+
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct XattrValue {
     #[n(0)]

@@ -102,6 +102,8 @@ pub fn records() -> Vec<Sample> {
     samples.push(record("", chunk()));
     let freed = mdt::Freed { length: 4 << 20, places: vec![place(), adopted()], file: file() };
     samples.push(record("", freed));
+    let lacking = mdt::Lacking { since: time(3), file: file(), next: 1 << 30 };
+    samples.push(record("", lacking));
     samples.push(record("", mdt::XattrValue { value: b"adler32:01234567".to_vec() }));
     let session = mdt::Session {
         client: ClientId([0xab; 16]),
@@ -156,6 +158,7 @@ fn inode() -> mdt::Inode {
         sync: 1,
         inline_limit: 4096,
         chunk_size: 256 << 10,
+        mirror_pools: None,
     };
     let name_of = |name: &str| mdt::NameOf { parent: directory(), name: name.parse().unwrap() };
     mdt::Inode {
@@ -234,6 +237,8 @@ pub fn keys() -> Vec<Sample> {
         ("freed", key::freed(1_700_000_000_000, chunk_id())),
         ("inode", key::inode(file)),
         ("chunk", key::chunk(chunk_id())),
+        ("lacking-chunk", key::lacking_chunk(chunk_id())),
+        ("lacking-file", key::lacking_file(file)),
         ("superblock", key::superblock()),
         ("orphan", key::orphan(file, session)),
         ("session", key::session(session)),

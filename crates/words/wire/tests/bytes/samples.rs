@@ -10,6 +10,7 @@ use tieline_wire::ledger;
 use tieline_wire::meta::{
     self, ExclusiveUnit, ExtentPage, LeaseGrant, PoolChoice, RenameMode, XattrMode,
 };
+use tieline_wire::mirrors;
 use tieline_wire::notice::Recall;
 use tieline_wire::{
     BodyError, Call, CredentialKind, Envelope, Failure, Flavor, FrameHeader, FrameKind, Hello,
@@ -84,6 +85,8 @@ fn call(op: Op) -> Vec<Sample> {
         Op::GetXattr | Op::ListXattrs | Op::SetXattr | Op::RemoveXattr => xattr_calls(op),
         Op::GetLayout | Op::SetLayout => layout_calls(op),
         Op::Usage => pair(meta::Usage {}, usage()),
+        Op::ReportPlace | Op::ExtendMirrors | Op::ResyncFile => mirror_calls(op),
+        Op::FetchChunk | Op::VerifyObject => copy_calls(op),
         Op::ListDeleted | Op::Undelete | Op::DumpMdt | Op::CheckMdt => ledger_calls(op),
         Op::Batch | Op::Reserve => batch_calls(op),
         Op::GetMap | Op::EditMap => map_calls(op),
@@ -342,10 +345,17 @@ fn layout_calls(op: Op) -> Vec<Sample> {
         sync: Some(1),
         inline_limit: Some(0),
         chunk_size: Some(64 << 10),
+        mirror_pools: None,
+    };
+    let each = meta::LayoutChange {
+        mirrors: Some(2),
+        mirror_pools: Some(vec![Some("uf".parse().unwrap()), None]),
+        ..Default::default()
     };
     let any = meta::LayoutChange { pool: Some(PoolChoice::Any), ..Default::default() };
     let mut samples = pair(meta::SetLayout { id, layout: Some(change) }, attributes_reply());
     samples.push(request("-any-pool", meta::SetLayout { id, layout: Some(any) }));
+    samples.push(request("-mirror-pools", meta::SetLayout { id, layout: Some(each) }));
     samples.push(request("-inherit", meta::SetLayout { id, layout: None }));
     samples
 }
@@ -414,6 +424,54 @@ fn chunk_calls(op: Op) -> Vec<Sample> {
             pair(call, data::ListObjectsReply { chunks: vec![chunk], is_end: false })
         }
     }
+}
+
+fn mirror_calls(op: Op) -> Vec<Sample> {
+    let (id, ost, chunk) = (file(), OstIndex(3), chunk_id());
+    match op {
+        Op::ReportPlace => {
+            let call = mirrors::ReportPlace { chunk, ost, what: "block 7 is damaged".into() };
+            pair(call, mirrors::ReportPlaceReply {})
+        }
+        Op::ExtendMirrors => {
+            let pool = Some("fnal".parse().unwrap());
+            pair(mirrors::ExtendMirrors { id, count: 1, pool }, attributes_reply())
+        }
+        _ => {
+            let trouble = mirrors::Trouble { ost, reason: "out of reach".into() };
+            let lacking = mirrors::LackingChunk {
+                offset: 8 << 20,
+                chunk,
+                length: 4 << 20,
+                copies: 1,
+                trouble: Some(trouble),
+            };
+            let covered = 70_000_000;
+            let reply = mirrors::ResyncFileReply { covered, chunks: 17, lacking: vec![lacking] };
+            pair(mirrors::ResyncFile { id, offset: 4096, limit: 1024 }, reply)
+        }
+    }
+}
+
+fn copy_calls(op: Op) -> Vec<Sample> {
+    let (ost, chunk, length) = (OstIndex(3), chunk_id(), 4 << 20);
+    let digest = Digest([0xd1; 32]);
+    if op == Op::FetchChunk {
+        let object = ObjectName::Chunk(chunk);
+        let place = Place { ost: OstIndex(4), object, offset: 0, length, is_stale: false };
+        let call = mirrors::FetchChunk {
+            ost,
+            chunk,
+            length,
+            digest: Some(digest),
+            from: vec![place],
+            owner: owner(),
+        };
+        return pair(call, mirrors::FetchChunkReply { is_fetched: true, bad: vec![OstIndex(4)] });
+    }
+    let call = mirrors::VerifyObject { ost, object: external(), offset: 8192, length };
+    let first_bad = Some(12_288);
+    pair(call, mirrors::VerifyObjectReply { digest, bad_blocks: 2, first_bad, length })
 }
 
 /// The header of a frame of each kind, with a body of four bytes.
@@ -567,6 +625,7 @@ fn layout() -> Layout {
         sync: 1,
         inline_limit: 4096,
         chunk_size: 256 << 10,
+        mirror_pools: None,
     }
 }
 

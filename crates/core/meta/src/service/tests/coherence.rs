@@ -203,6 +203,7 @@ async fn play(seed: u64) -> usize {
         map: map_cell(),
         recaller: caches.clone(),
         objects: Arc::<Remover>::default(),
+        mender: Arc::<Mender>::default(),
         log: None,
     };
     let mdt = Mdt::start(parts, Settings::default()).await.unwrap();

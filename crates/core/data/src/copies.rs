@@ -1,0 +1,221 @@
+//! Copies: looking whether an object is as it was written, and making one from another OST's.
+//!
+//! Invariants: what is fetched is verified block by block against its source's checks, and whole
+//! against the chunk's digest, before it is stored; a copy that is answered for is durable; the
+//! site's limits hold for copies as for everything else.
+
+use crate::ChunkService;
+use crate::target::Target;
+use bytes::{Bytes, BytesMut};
+use std::sync::Arc;
+use tieline_format::object::ObjectTrailer;
+use tieline_telemetry::metrics::METRICS;
+use tieline_types::checksum::{self, BLOCK};
+use tieline_types::{ByteSize, ChunkId, Digest, ErrorKind, Layout, ObjectName, OstIndex, Place};
+use tieline_wire::Failure;
+use tieline_wire::data::{ObjectOwner, ReadObject, ReadObjectReply, StatObject, StatObjectReply};
+use tieline_wire::mirrors::{FetchChunk, FetchChunkReply, VerifyObject, VerifyObjectReply};
+
+/// Chunks that are held in memory at once while they are fetched or verified.
+pub(crate) const WHOLE_AT_ONCE: usize = 4;
+/// One request to a source.
+const PIECE: u64 = 4 << 20;
+
+/// Other OSTs, as this OSS reaches them.
+#[async_trait::async_trait]
+pub trait ObjectSource: Send + Sync {
+    async fn read(&self, message: ReadObject) -> Result<(ReadObjectReply, Bytes), Failure>;
+
+    async fn stat(&self, message: StatObject) -> Result<StatObjectReply, Failure>;
+}
+
+impl ChunkService {
+    /// Reads a range where it lies, and says whether it is as it was written.
+    pub async fn verify(&self, message: VerifyObject) -> Result<VerifyObjectReply, Failure> {
+        let target = self.target(message.ost)?;
+        let chunk = own_object(target, &message.object)?;
+        let _room = self.whole.acquire().await;
+        let looked = look(target, chunk, message.offset, message.length).await?;
+        if let Some(first) = looked.reply.first_bad {
+            let count = looked.reply.bad_blocks;
+            METRICS.corrupt_blocks.with_label_values(&["disk"]).inc_by(count.into());
+            let ost = message.ost.label();
+            tracing::warn!(%chunk, ost, count, first, "object does not match its checksums");
+        }
+        Ok(looked.reply)
+    }
+
+    /// Makes an OST hold a good copy of a chunk.
+    pub async fn fetch(
+        &self,
+        message: FetchChunk,
+        source: &dyn ObjectSource,
+    ) -> Result<FetchChunkReply, Failure> {
+        let target = self.target(message.ost)?;
+        if message.length > Layout::CHUNK_SIZE_MAX.into() {
+            let limit = ByteSize(Layout::CHUNK_SIZE_MAX.into());
+            return Err(target.refuse(format!("chunk of {} bytes, over {limit}", message.length)));
+        }
+        let _room = self.whole.acquire().await;
+        if !target.is_lost(message.chunk) && is_good(target, &message).await {
+            target.sync_chunk(message.chunk).await?;
+            return Ok(FetchChunkReply { is_fetched: false, bad: vec![] });
+        }
+        let mut bad = Vec::new();
+        let mut worst: Option<Failure> = None;
+        for place in &message.from {
+            match fetch_from(&message, place, source).await {
+                Ok((bytes, owner)) => {
+                    METRICS.fetched_bytes.inc_by(bytes.len() as u64);
+                    store(target, &message, bytes, owner).await?;
+                    return Ok(FetchChunkReply { is_fetched: true, bad });
+                }
+                Err(failure) => {
+                    let is_bad = matches!(failure.kind, ErrorKind::Corrupt | ErrorKind::Gone);
+                    bad.extend(is_bad.then_some(place.ost));
+                    // One that only did not answer may have it: that is worth another try.
+                    if worst.is_none() || !is_bad {
+                        worst = Some(failure);
+                    }
+                }
+            }
+        }
+        let nowhere = || target.refuse(format!("no place to fetch {} from", message.chunk));
+        Err(worst.unwrap_or_else(nowhere))
+    }
+}
+
+/// What was found of an object.
+struct Looked {
+    reply: VerifyObjectReply,
+    is_whole: bool,
+}
+
+async fn look(
+    target: &Arc<Target>,
+    chunk: ChunkId,
+    offset: u64,
+    length: u64,
+) -> Result<Looked, Failure> {
+    let limit = u64::from(Layout::CHUNK_SIZE_MAX);
+    if length > limit || !offset.is_multiple_of(BLOCK as u64) {
+        let reason =
+            format!("verification of {length} bytes at {offset}: up to {limit} from a block on");
+        return Err(target.refuse(reason));
+    }
+    let slice = target.read(chunk, offset, length as u32).await?;
+    let (checks, object_length) = (slice.checks, slice.object_length);
+    let judge = move |bytes: Bytes| {
+        // The last block was read whole, and may go on behind the range.
+        let own = bytes.slice(..bytes.len().min(length as usize));
+        let bad = bad_blocks(&bytes, &checks);
+        Looked {
+            reply: VerifyObjectReply {
+                digest: Digest(*blake3::hash(&own).as_bytes()),
+                bad_blocks: bad.len() as u32,
+                first_bad: bad.first().map(|block| offset + (block * BLOCK) as u64),
+                length: own.len() as u64,
+            },
+            is_whole: offset == 0 && object_length == own.len() as u64,
+        }
+    };
+    match slice.bulk {
+        tieline_world::Bulk::File(_) => {
+            let bulk = slice.bulk;
+            let work = tokio::task::spawn_blocking(move || bulk.to_bytes().map(judge));
+            let read = work.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+            read.map_err(|error| target.fault(chunk, ErrorKind::StorageFault, &error.to_string()))
+        }
+        here => {
+            let bytes = here.to_bytes();
+            let bytes =
+                bytes.map_err(|e| target.fault(chunk, ErrorKind::StorageFault, &e.to_string()))?;
+            Ok(judge(bytes))
+        }
+    }
+}
+
+fn bad_blocks(bytes: &[u8], checks: &[u32]) -> Vec<usize> {
+    let blocks = bytes.chunks(BLOCK).enumerate();
+    let is_bad = |(index, block): &(usize, &[u8])| {
+        checks.get(*index).is_none_or(|&check| checksum::crc32c(block) != check)
+    };
+    blocks.filter(is_bad).map(|(index, _)| index).collect()
+}
+
+/// Is a whole and matching copy there already?
+async fn is_good(target: &Arc<Target>, message: &FetchChunk) -> bool {
+    let Ok(looked) = look(target, message.chunk, 0, message.length).await else { return false };
+    let reply = looked.reply;
+    let matches = message.digest.is_none_or(|digest| digest == reply.digest);
+    looked.is_whole && matches && reply.bad_blocks == 0 && reply.length == message.length
+}
+
+async fn fetch_from(
+    message: &FetchChunk,
+    place: &Place,
+    source: &dyn ObjectSource,
+) -> Result<(Bytes, Option<ObjectOwner>), Failure> {
+    let mut bytes = BytesMut::with_capacity(message.length as usize);
+    while (bytes.len() as u64) < message.length {
+        let at = bytes.len() as u64;
+        let wanted = (message.length - at).min(PIECE);
+        let read = ReadObject {
+            ost: place.ost,
+            object: place.object.clone(),
+            offset: place.offset + at,
+            length: wanted as u32,
+            capability: None,
+        };
+        let offset = read.offset;
+        let (reply, piece) = source.read(read).await?;
+        let damaged = || corrupt(message.chunk, place.ost);
+        if checksum::first_mismatch(&piece, &reply.checks).is_some() {
+            return Err(damaged());
+        }
+        let skip = offset.checked_sub(reply.offset).ok_or_else(damaged)? as usize;
+        let end = skip.saturating_add(wanted as usize);
+        bytes.extend_from_slice(piece.get(skip..end).ok_or_else(damaged)?);
+    }
+    let bytes = bytes.freeze();
+    if message.digest.is_some_and(|digest| *blake3::hash(&bytes).as_bytes() != digest.0) {
+        return Err(corrupt(message.chunk, place.ost));
+    }
+    let owner = match &place.object {
+        ObjectName::Chunk(chunk) => {
+            let asked = source.stat(StatObject { ost: place.ost, chunk: *chunk }).await;
+            asked.ok().map(|found| found.owner)
+        }
+        ObjectName::External { .. } => None,
+    };
+    Ok((bytes, owner))
+}
+
+async fn store(
+    target: &Arc<Target>,
+    message: &FetchChunk,
+    bytes: Bytes,
+    owner: Option<ObjectOwner>,
+) -> Result<(), Failure> {
+    let ObjectOwner { file, offset, version, path } = owner.unwrap_or(message.owner.clone());
+    let checks = checksum::block_checks(&bytes);
+    let trailer = ObjectTrailer { chunk: message.chunk, file, offset, version, path, checks };
+    target.replace(trailer, bytes).await?;
+    target.sync_chunk(message.chunk).await
+}
+
+fn own_object(target: &Target, object: &ObjectName) -> Result<ChunkId, Failure> {
+    match object {
+        ObjectName::Chunk(chunk) => Ok(*chunk),
+        ObjectName::External { path, .. } => {
+            let detail =
+                format!("{}: adopted file {path}: not verified by this version", target.label());
+            Err(Failure::new(ErrorKind::NotSupported, detail))
+        }
+    }
+}
+
+fn corrupt(chunk: ChunkId, ost: OstIndex) -> Failure {
+    let detail = format!("copy of chunk {chunk} at {} is damaged", ost.label());
+    Failure::new(ErrorKind::Corrupt, detail)
+}

@@ -1,0 +1,150 @@
+//! Messages about copies of chunks: what a client tells its MDS, what an operator asks for, and
+//! what an MDS has its OSSs do.
+
+use crate::data::ObjectOwner;
+use minicbor::{Decode, Encode};
+use tieline_types::{ChunkId, Digest, FileId, ObjectName, OstIndex, Place, PoolName};
+
+/// A place gave bytes that do not match their checks, or has lost them. Believed only after the
+/// OSS has looked: a report takes no place away.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ReportPlace {
+    #[n(0)]
+    pub chunk: ChunkId,
+    #[n(1)]
+    pub ost: OstIndex,
+    /// For people.
+    #[n(2)]
+    pub what: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ReportPlaceReply {}
+
+/// Gives a file more mirrors than it has. Its chunks are copied in the background.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ExtendMirrors {
+    #[n(0)]
+    pub id: FileId,
+    /// How many more.
+    #[n(1)]
+    pub count: u8,
+    /// Where the new ones shall be; `None`: where the file is now.
+    #[n(2)]
+    pub pool: Option<PoolName>,
+}
+
+/// Has missing copies of a page of extents made before others, and tells which are missing still.
+/// May be asked again until none is.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ResyncFile {
+    #[n(0)]
+    pub id: FileId,
+    /// Extents that end after this offset.
+    #[n(1)]
+    pub offset: u64,
+    /// At most 1,024.
+    #[n(2)]
+    pub limit: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ResyncFileReply {
+    /// As in [`crate::meta::ExtentPage`].
+    #[n(0)]
+    pub covered: u64,
+    /// Chunks of the page, and those that lack copies.
+    #[n(1)]
+    pub chunks: u32,
+    #[n(2)]
+    pub lacking: Vec<LackingChunk>,
+}
+
+/// A chunk without all the copies it shall have.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct LackingChunk {
+    /// Of the extent in the file.
+    #[n(0)]
+    pub offset: u64,
+    #[n(1)]
+    pub chunk: ChunkId,
+    #[n(2)]
+    pub length: u64,
+    /// How many copies it lacks.
+    #[n(3)]
+    pub copies: u32,
+    /// The last attempt to make one failed: where, and why.
+    #[n(4)]
+    pub trouble: Option<Trouble>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Trouble {
+    #[n(0)]
+    pub ost: OstIndex,
+    #[n(1)]
+    pub reason: String,
+}
+
+/// Makes an OST hold a good copy of a chunk, fetched from another. Only another server may ask.
+///
+/// What is there already is kept if it is whole and matches; else it is replaced in one step. When
+/// it is answered the copy survives the machine.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct FetchChunk {
+    #[n(0)]
+    pub ost: OstIndex,
+    #[n(1)]
+    pub chunk: ChunkId,
+    #[n(2)]
+    pub length: u64,
+    /// What the whole chunk must match, if that is known.
+    #[n(3)]
+    pub digest: Option<Digest>,
+    /// Places to fetch it from, in this order.
+    #[n(4)]
+    pub from: Vec<Place>,
+    /// For the new object, if its source does not tell.
+    #[n(5)]
+    pub owner: ObjectOwner,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct FetchChunkReply {
+    /// It was fetched: no good copy was there.
+    #[n(0)]
+    pub is_fetched: bool,
+    /// OSTs of `from` whose copy is damaged or gone.
+    #[n(1)]
+    pub bad: Vec<OstIndex>,
+}
+
+/// Reads a range of an object where it lies, and checks it: the bytes do not travel.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct VerifyObject {
+    #[n(0)]
+    pub ost: OstIndex,
+    #[n(1)]
+    pub object: ObjectName,
+    #[n(2)]
+    pub offset: u64,
+    /// At most 64 MiB.
+    #[n(3)]
+    pub length: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct VerifyObjectReply {
+    /// Of the range as it is now.
+    #[n(0)]
+    pub digest: Digest,
+    /// Blocks of it that do not match their CRC32C.
+    #[n(1)]
+    pub bad_blocks: u32,
+    /// Offset in the object of the first of them.
+    #[n(2)]
+    pub first_bad: Option<u64>,
+    /// Bytes found: fewer than asked if the object is too short.
+    #[n(3)]
+    pub length: u64,
+}
