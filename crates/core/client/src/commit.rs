@@ -11,6 +11,7 @@
 use crate::cache::Under;
 use crate::file::{File, State};
 use crate::overlay::SealId;
+use crate::race::Race;
 use crate::volume::{Shared, lock};
 use crate::writer::{How, seal_all};
 use crate::{Error, Result};
@@ -119,26 +120,21 @@ impl Shared {
         self.arrival(file, last).await
     }
 
-    /// Makes the file's chunks durable wherever they are.
+    /// Makes the file's chunks durable: of each as many copies as the layout says.
     async fn sync_osts(&self, file: &File) -> Result<()> {
-        let (osts, own) = file.with(|state| {
+        let (chunks, own, enough) = file.with(|state| {
             let own = state.unsynced.clone();
-            let mut osts: BTreeSet<OstIndex> = state.extents.osts().collect();
-            osts.extend(&own);
-            let limit = state.layout.as_ref().map_or(0, |layout| layout.inline_limit);
-            if state.size > limit.into() {
+            let mut chunks: BTreeSet<Vec<OstIndex>> = state.extents.copies().collect();
+            chunks.extend(own.iter().cloned());
+            let layout = state.layout.clone().unwrap_or_default();
+            if state.size > layout.inline_limit.into() {
                 // Chunks of an earlier open may be there, whose extents were not fetched.
-                osts.extend(&state.stripe);
+                let columns = state.stripe.chunks(layout.mirrors.max(1).into());
+                chunks.extend(columns.map(<[OstIndex]>::to_vec));
             }
-            (osts, own)
+            (chunks, own, usize::from(layout.sync.max(1)))
         });
-        let syncs = osts.iter().map(|&ost| {
-            let message = SyncFile { ost, file: file.id };
-            self.servers.ask_oss(ost, message, Bytes::new(), self.settings.wait)
-        });
-        for outcome in crate::send::join_all(syncs).await {
-            outcome?;
-        }
+        self.sync_copies(file.id, &chunks, enough).await?;
         // Chunks that arrived meanwhile are of a later round.
         file.with(|state| {
             let is_still_sending = state.overlay.is_sending(state.overlay.last_seal());
@@ -146,6 +142,44 @@ impl Shared {
                 state.unsynced.clear();
             }
         });
+        Ok(())
+    }
+
+    /// Syncs all OSTs at once; done when of each chunk enough copies are durable.
+    async fn sync_copies(
+        &self,
+        file: FileId,
+        chunks: &BTreeSet<Vec<OstIndex>>,
+        enough: usize,
+    ) -> Result<()> {
+        let osts: BTreeSet<OstIndex> = chunks.iter().flatten().copied().collect();
+        let sync = |ost: OstIndex| async move {
+            let message = SyncFile { ost, file };
+            (ost, self.servers.ask_oss(ost, message, Bytes::new(), self.settings.wait).await)
+        };
+        let mut syncs = Race::default();
+        osts.iter().for_each(|&ost| syncs.add(sync(ost)));
+        let has_enough = |good: &dyn Fn(OstIndex) -> bool| {
+            chunks.iter().all(|copies| {
+                let distinct: BTreeSet<OstIndex> = copies.iter().copied().collect();
+                let count = distinct.iter().filter(|&&ost| good(ost)).count();
+                count >= enough.min(distinct.len())
+            })
+        };
+        let (mut done, mut failed) = (BTreeSet::new(), BTreeSet::new());
+        while !has_enough(&|ost| done.contains(&ost)) {
+            let Some((ost, outcome)) = syncs.next().await else { break };
+            match outcome {
+                Ok(_) => drop(done.insert(ost)),
+                Err(error) => {
+                    failed.insert(ost);
+                    if !has_enough(&|ost| !failed.contains(&ost)) {
+                        return Err(error);
+                    }
+                    tracing::info!(ost = %ost.label(), %error, "copies there are not synced");
+                }
+            }
+        }
         Ok(())
     }
 

@@ -111,13 +111,12 @@ impl Extents {
         self.map.values().any(|extent| matches!(extent.content, Content::Chunk(_)))
     }
 
-    /// Every OST that a known extent has a place on.
-    pub fn osts(&self) -> impl Iterator<Item = OstIndex> {
-        let chunks = self.map.values().filter_map(|extent| match &extent.content {
-            Content::Chunk(chunk) => Some(chunk),
+    /// The OSTs that hold the copies of each chunk of a known extent.
+    pub fn copies(&self) -> impl Iterator<Item = Vec<OstIndex>> {
+        self.map.values().filter_map(|extent| match &extent.content {
+            Content::Chunk(chunk) => Some(crate::file::copies(chunk)),
             Content::Inline(_) | Content::Hole => None,
-        });
-        chunks.flat_map(|chunk| chunk.places.iter().map(|place| place.ost))
+        })
     }
 }
 

@@ -1,9 +1,13 @@
 //! Fetches ranges of chunks from OSSs, verified, from whichever place has them.
 //!
+//! Of several places the nearest is asked, as measured ([`crate::costs`]); one that is slow gets
+//! company, one that fails is replaced at once.
+//!
 //! Invariant: bytes that do not match their checks are never handed on; they are counted, named in
-//! the log, and the next place is asked.
+//! the log, reported to the MDS, and the next place is asked.
 
 use crate::chunks::{Fault, Outcome, Segment, Task};
+use crate::race::Race;
 use crate::volume::Shared;
 use crate::{Error, Result};
 use bytes::Bytes;
@@ -12,16 +16,20 @@ use std::sync::Arc;
 use std::time::Duration;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::checksum::{BLOCK, crc32c, first_mismatch};
-use tieline_types::{ChunkRef, ErrorKind, OstIndex, Place};
+use tieline_types::{Caller, ChunkId, ChunkRef, ErrorKind, OstIndex, Place};
 use tieline_wire::data::ReadObject;
+use tieline_wire::mirrors::ReportPlace;
+use tokio::time::Instant;
 
 /// Sequential readers fetch pieces of this size, aligned in the chunk: several are on their way at
 /// once.
 pub(crate) const PIECE: u64 = 1 << 20;
 /// One request for an exact range; larger ranges are several.
 const REQUEST_MAX: u64 = 4 << 20;
-/// How long one of several places may take before the next is asked.
-const PLACE_PATIENCE: Duration = Duration::from_secs(10);
+/// A bad place is reported again only after so long.
+const REPORTED_KEPT: Duration = Duration::from_secs(30);
+const REPORTED_MAX: usize = 1024;
+const REPORT_PATIENCE: Duration = Duration::from_secs(10);
 /// An OST that failed is asked last for so long.
 pub(crate) const TROUBLE_KEPT: Duration = Duration::from_secs(30);
 
@@ -63,39 +71,83 @@ impl Shared {
         self.chunks.land(chunk.chunk, task, outcome);
     }
 
-    /// Asks the places of a chunk in turn.
-    async fn fetch(&self, chunk: &ChunkRef, range: Range<u64>) -> Outcome {
+    /// Asks the places of a chunk: the best first, the next at once when that fails, and beside it
+    /// when that is slow. Who gave damage, or has lost what others have, is reported.
+    async fn fetch(self: &Arc<Self>, chunk: &ChunkRef, range: Range<u64>) -> Outcome {
         let places = self.places_in_order(chunk);
-        let mut worst: Option<Fault> = None;
-        for (index, place) in places.iter().enumerate() {
-            let is_last = index + 1 == places.len();
-            let wait = self.settings.wait;
-            let patience = if is_last { wait } else { wait.min(PLACE_PATIENCE) };
-            match self.fetch_from(chunk, place, range.clone(), patience).await {
-                Ok(found) => return Ok(found),
-                Err(error) => {
-                    let fault = self.place_failed(chunk, place, &error);
-                    // A freed chunk and a bad one say more than a server that is away.
-                    let rank = |kind| match kind {
-                        ErrorKind::Corrupt => 2,
-                        ErrorKind::Gone => 1,
-                        _ => 0,
-                    };
-                    if worst.as_ref().is_none_or(|known| rank(fault.kind) >= rank(known.kind)) {
-                        worst = Some(fault);
+        let wait = self.settings.wait;
+        let ask = |place: &Place| {
+            let (place, range) = (place.clone(), range.clone());
+            async move {
+                let asked = Instant::now();
+                let outcome = self.fetch_from(chunk, &place, range, wait).await;
+                if outcome.is_ok() {
+                    self.costs.learn(place.ost, asked.elapsed());
+                }
+                (place, outcome)
+            }
+        };
+        let mut next = places.iter();
+        let mut race = Race::default();
+        let mut asking = next.next();
+        let mut faults: Vec<(Place, Fault)> = Vec::new();
+        while let Some(place) = asking.take() {
+            race.add(ask(place));
+            loop {
+                let patience = match next.len() {
+                    0 => wait,
+                    _ => self.costs.patience(place.ost),
+                };
+                match tokio::time::timeout(patience, race.next()).await {
+                    Ok(Some((_, Ok(found)))) => {
+                        self.report_faults(chunk, &faults);
+                        return Ok(found);
                     }
+                    Ok(Some((place, Err(error)))) => {
+                        let fault = self.place_failed(chunk, &place, &error);
+                        faults.push((place, fault));
+                        asking = next.next();
+                    }
+                    Ok(None) => break,
+                    Err(_) if next.len() > 0 => {
+                        self.mark_trouble(place.ost);
+                        asking = next.next();
+                    }
+                    Err(_) => {}
+                }
+                if asking.is_some() || race.is_empty() {
+                    break;
                 }
             }
         }
+        let is_damage = |fault: &Fault| fault.kind == ErrorKind::Corrupt;
+        let damaged =
+            faults.iter().filter(|(_, fault)| is_damage(fault)).cloned().collect::<Vec<_>>();
+        self.report_faults(chunk, &damaged);
+        // A freed chunk and a bad one say more than a server that is away.
+        let rank = |kind| match kind {
+            ErrorKind::Corrupt => 2,
+            ErrorKind::Gone => 1,
+            _ => 0,
+        };
+        let worst = faults.into_iter().map(|(_, fault)| fault).max_by_key(|fault| rank(fault.kind));
         let nowhere = || Fault { kind: ErrorKind::Gone, what: format!("chunk {}", chunk.chunk) };
         Err(worst.unwrap_or_else(nowhere))
     }
 
-    /// Places that are up to date, those in trouble last.
+    /// Places that are up to date: those in trouble last, the nearest first, and among equals each
+    /// chunk another.
     fn places_in_order(&self, chunk: &ChunkRef) -> Vec<Place> {
         let mut places: Vec<_> =
             chunk.places.iter().filter(|place| !place.is_stale).cloned().collect();
-        places.sort_by_key(|place| self.is_in_trouble(place.ost));
+        if places.len() > 1 {
+            let turn = (chunk.chunk.serial % places.len() as u64) as usize;
+            places.rotate_left(turn);
+            places.sort_by_key(|place| (self.is_in_trouble(place.ost), self.costs.of(place.ost)));
+            if let Some(first) = places.first() {
+                self.costs.chosen(first.ost);
+            }
+        }
         places
     }
 
@@ -108,6 +160,42 @@ impl Shared {
             self.mark_trouble(place.ost);
         }
         Fault { kind, what: format!("chunk {id} at {ost} ({error})") }
+    }
+
+    /// Tells the MDS which places are bad, so that they are made whole again.
+    fn report_faults(self: &Arc<Self>, chunk: &ChunkRef, faults: &[(Place, Fault)]) {
+        for (place, fault) in faults {
+            if matches!(fault.kind, ErrorKind::Corrupt | ErrorKind::Gone)
+                && self.is_news(chunk.chunk, place.ost)
+            {
+                let (shared, what) = (self.clone(), fault.what.clone());
+                let report = ReportPlace { chunk: chunk.chunk, ost: place.ost, what };
+                tokio::spawn(async move { shared.report(report).await });
+            }
+        }
+    }
+
+    pub(crate) async fn report(&self, report: ReportPlace) {
+        let (mdt, ost, chunk) = (report.chunk.mdt, report.ost.label(), report.chunk);
+        let told = self.servers.ask_mdt(&Caller::root(), mdt, report, REPORT_PATIENCE).await;
+        if let Err(error) = told {
+            tracing::info!(%ost, %chunk, %error, "a bad place is not reported yet");
+        }
+    }
+
+    /// Was the place not reported lately?
+    fn is_news(&self, chunk: ChunkId, ost: OstIndex) -> bool {
+        let mut reported = crate::volume::lock(&self.reported);
+        let now = Instant::now();
+        if reported.len() >= REPORTED_MAX {
+            reported.retain(|_, since| since.elapsed() < REPORTED_KEPT);
+        }
+        let known = reported.get(&(chunk, ost)).is_some_and(|at| at.elapsed() < REPORTED_KEPT);
+        if known || reported.len() >= REPORTED_MAX {
+            return false;
+        }
+        reported.insert((chunk, ost), now);
+        true
     }
 
     async fn fetch_from(
@@ -148,7 +236,7 @@ impl Shared {
     }
 
     pub(crate) fn mark_trouble(&self, ost: OstIndex) {
-        crate::volume::lock(&self.troubles).insert(ost, tokio::time::Instant::now());
+        crate::volume::lock(&self.troubles).insert(ost, Instant::now());
     }
 }
 

@@ -15,7 +15,9 @@ use crate::overlay::Overlay;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use tieline_telemetry::metrics::METRICS;
-use tieline_types::{Attributes, Caller, ErrorKind, FileId, Layout, OstIndex, Time, Version};
+use tieline_types::{
+    Attributes, Caller, ChunkRef, ErrorKind, FileId, Layout, OstIndex, Time, Version,
+};
 use tieline_wire::meta::ExtentPage;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -52,8 +54,8 @@ pub(crate) struct State {
     pub last_committed: Option<Instant>,
     /// After a failed commit in the background.
     pub pause_until: Option<Instant>,
-    /// OSTs with chunks of this file that were not synced since.
-    pub unsynced: BTreeSet<OstIndex>,
+    /// Where chunks of this file lie that were not synced since: the OSTs of each one's copies.
+    pub unsynced: BTreeSet<Vec<OstIndex>>,
     /// Of runs that could not be sent or committed.
     pub late: Late,
     /// The last sealed run that failed for now, and why: who waits for it gives up.
@@ -62,6 +64,14 @@ pub(crate) struct State {
     pub is_orphan: bool,
     /// The version whose bytes the door's own cache holds.
     pub door_version: Option<Version>,
+}
+
+/// The OSTs that hold a chunk.
+pub(crate) fn copies(chunk: &ChunkRef) -> Vec<OstIndex> {
+    let good = chunk.places.iter().filter(|place| !place.is_stale);
+    let mut osts: Vec<OstIndex> = good.map(|place| place.ost).collect();
+    osts.sort_unstable();
+    osts
 }
 
 impl File {

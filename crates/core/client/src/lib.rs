@@ -12,7 +12,8 @@
 //! * [`file`], [`open`], [`handles`]: files in use; [`extents`] committed, [`overlay`] not yet.
 //! * [`own`], [`journal`]: what is decided here under exclusive leases, and how MDSs come to know.
 //! * [`send`], [`commit`], [`background`]: how written bytes leave; [`late`]: what was lost then.
-//! * [`ahead`], [`chunks`], [`fetch`]: how bytes come.
+//! * [`ahead`], [`chunks`], [`fetch`], [`costs`]: how bytes come.
+//! * [`mirrors`]: copies made, checked and repaired, for operators.
 //! * [`ranges`], [`adler`], [`space`]: holes and copies, checksums, what operators ask.
 //!
 //! Knows no kernel, no FUSE, no HTTP; no store and no blob.
@@ -28,6 +29,7 @@ mod background;
 mod cache;
 mod chunks;
 mod commit;
+mod costs;
 pub mod error;
 mod extents;
 mod fetch;
@@ -37,10 +39,12 @@ mod inodes;
 mod journal;
 mod late;
 mod listing;
+mod mirrors;
 mod names;
 mod open;
 mod overlay;
 mod own;
+mod race;
 mod ranges;
 mod reader;
 mod recall;

@@ -11,7 +11,7 @@
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
 use std::ops::Range;
-use tieline_types::{Content, Extent, Grant};
+use tieline_types::{Content, Extent, Grant, OstIndex};
 
 /// Small writes that follow each other grow one piece up to this size; larger ones are kept as they
 /// came.
@@ -215,6 +215,15 @@ impl Overlay {
             seal.content = Some(content);
         }
         self.tidy();
+    }
+
+    /// A further copy of a chunk has arrived before its commit.
+    pub fn copy_arrived(&mut self, id: SealId, ost: OstIndex) {
+        let content = self.seals.get_mut(&id).and_then(|seal| seal.content.as_mut());
+        if let Some(Content::Chunk(chunk)) = content {
+            let own = chunk.places.iter_mut().filter(|place| place.ost == ost);
+            own.for_each(|place| place.is_stale = false);
+        }
     }
 
     /// A sealed run could not be sent now: its bytes are fresh again.

@@ -1,8 +1,10 @@
 //! Sends sealed runs to OSTs, each in a task of its own.
 //!
-//! The stripe says which OST; mirrors go to those that follow it. An OST that refuses or is away is
-//! named to the MDS, which chooses others; a new attempt has a new chunk id, so that what a lost
-//! attempt left behind is nobody's.
+//! The stripe says which OSTs: one per mirror. A run has arrived when as many copies are there as
+//! the layout says (`sync`); the others get as long again, and are then recorded as stale with the
+//! commit, while their puts go on. When too few are there, those that refuse or are away are named
+//! to the MDS, which chooses others; a new attempt has a new chunk id, so that what a lost attempt
+//! left behind is nobody's.
 //!
 //! Invariant: every sealed run ends as arrived, fresh again (and the file says why), or lost (and
 //! the file says so, once).
@@ -21,12 +23,21 @@ use tieline_types::{
 };
 use tieline_wire::data::{ObjectOwner, PutChunk};
 use tieline_wire::meta;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 /// How many OSTs may fail in turn before a run is given up for now.
 const OSTS_MAX: usize = 8;
 /// Pause before those that failed are asked again.
 const AGAIN: Duration = Duration::from_secs(1);
+/// An OST that did not answer a put gets none for so long, if other copies suffice.
+const AWAY_KEPT: Duration = Duration::from_secs(10);
+/// The least that a copy gets after those that are waited for have arrived.
+const LINGER_MIN: Duration = Duration::from_millis(10);
+/// Bytes of chunks whose last copies are on their way after their commit.
+pub(crate) const LATE_MAX: usize = 64 << 20;
+/// They are counted in units of so many.
+pub(crate) const LATE_GRAIN: usize = 1 << 10;
 /// How long an OST may be silent before another is asked for.
 const OST_PATIENCE: Duration = Duration::from_secs(20);
 
@@ -36,9 +47,12 @@ impl Shared {
         let (shared, file) = (self.clone(), file.clone());
         tokio::spawn(async move {
             let outcome = shared.put_somewhere(&file, &sealed).await;
+            let outcome = outcome.map(|copies| (copies.chunk, copies.late));
+            let mut late = None;
             file.with(|state| match outcome {
-                Ok(chunk) => {
-                    state.unsynced.extend(chunk.places.iter().map(|place| place.ost));
+                Ok((chunk, puts)) => {
+                    late = Some(puts);
+                    state.unsynced.insert(crate::file::copies(&chunk));
                     state.overlay.arrived(sealed.id, Content::Chunk(chunk));
                 }
                 Err(error) if error.kind().retry() == Retry::Never => {
@@ -50,12 +64,15 @@ impl Shared {
                 }
             });
             file.moved.notify_waiters();
+            if let Some(late) = late {
+                shared.follow(&file, &sealed, late);
+            }
         });
     }
 
-    async fn put_somewhere(&self, file: &File, sealed: &Sealed) -> Result<ChunkRef> {
+    async fn put_somewhere(self: &Arc<Self>, file: &Arc<File>, sealed: &Sealed) -> Result<Copies> {
         let deadline = Instant::now() + self.settings.wait;
-        let whole = Whole::new(&sealed.bytes);
+        let whole = Arc::new(Whole::new(&sealed.bytes));
         let mut exclude: BTreeSet<OstIndex> = BTreeSet::new();
         let mut last: Option<Error> = None;
         loop {
@@ -73,19 +90,20 @@ impl Shared {
                 }
                 (Err(_), Some(error)) => return Err(error),
             };
-            match self.put_mirrors(file, sealed, &whole, &stripe, deadline).await {
-                Ok(chunk) => return Ok(chunk),
-                Err((ost, error)) => {
-                    let is_over = exclude.len() >= OSTS_MAX || Instant::now() >= deadline;
-                    if is_over || !is_the_osts_fault(error.kind()) {
-                        return Err(error);
-                    }
-                    let ost_name = ost.label();
-                    tracing::warn!(ost = %ost_name, %error, "chunk goes to another OST");
-                    self.mark_trouble(ost);
-                    exclude.insert(ost);
-                    last = Some(error);
+            let failed = match self.put_copies(file, sealed, &whole, &stripe, deadline).await? {
+                Ok(copies) => return Ok(copies),
+                Err(failed) => failed,
+            };
+            for (ost, error) in failed {
+                let is_over = exclude.len() >= OSTS_MAX || Instant::now() >= deadline;
+                if is_over || !is_the_osts_fault(error.kind()) {
+                    return Err(error);
                 }
+                let ost_name = ost.label();
+                tracing::warn!(ost = %ost_name, %error, "chunk goes to another OST");
+                self.mark_trouble(ost);
+                exclude.insert(ost);
+                last = Some(error);
             }
         }
     }
@@ -106,40 +124,124 @@ impl Shared {
         Ok(stripe)
     }
 
-    /// Puts a run under one id at as many OSTs as the layout wants mirrors. Too few copies name the
-    /// OST that failed.
-    async fn put_mirrors(
-        &self,
-        file: &File,
+    /// Puts a run under one id at the OSTs of its column, in parallel. Done when as many copies are
+    /// there as the layout says, and the others had as long again; those that failed are named if
+    /// they are too many.
+    async fn put_copies(
+        self: &Arc<Self>,
+        file: &Arc<File>,
         sealed: &Sealed,
-        whole: &Whole,
+        whole: &Arc<Whole>,
         stripe: &[OstIndex],
         deadline: Instant,
-    ) -> Result<ChunkRef, (OstIndex, Error)> {
+    ) -> Result<Result<Copies, Vec<(OstIndex, Error)>>> {
         let layout = file.with(|state| state.layout.clone()).unwrap_or_default();
-        let first = layout.stripe_index(sealed.offset, stripe.len());
-        let copies = usize::from(layout.mirrors).clamp(1, stripe.len());
-        let osts: Vec<OstIndex> = stripe.iter().cycle().skip(first).take(copies).copied().collect();
-        let nowhere = osts.first().copied().unwrap_or(OstIndex(0));
-        let chunk = self.chunk_id(file).await.map_err(|error| (nowhere, error))?;
-        let owner = self.owner(file, sealed);
-        let puts = osts
-            .iter()
-            .map(|&ost| self.put(ost, chunk, owner.clone(), sealed.bytes.clone(), whole, deadline));
-        let mut places = Vec::new();
-        let mut failure = None;
-        // Started one after the other, waited for together.
-        for (ost, outcome) in osts.iter().zip(join_all(puts).await) {
-            match outcome {
-                Ok(()) => places.push(place(*ost, chunk, sealed)),
-                Err(error) => failure = Some((*ost, error)),
+        let mut osts: Vec<OstIndex> = Vec::new();
+        for &ost in layout.column(sealed.offset, stripe) {
+            if !osts.contains(&ost) {
+                osts.push(ost);
             }
         }
-        let enough = usize::from(layout.sync).clamp(1, copies);
-        match failure {
-            Some(failure) if places.len() < enough => Err(failure),
-            _ => Ok(whole.chunk(chunk, sealed, places)),
+        let enough = usize::from(layout.sync).clamp(1, osts.len().max(1));
+        let chunk = self.chunk_id(file).await?;
+        let owner = self.owner(file, sealed);
+        let mut puts = JoinSet::new();
+        for &ost in &self.worth_trying(&osts, enough) {
+            let (shared, whole) = (self.clone(), whole.clone());
+            let (owner, bytes) = (owner.clone(), sealed.bytes.clone());
+            puts.spawn(async move {
+                (ost, shared.put(ost, chunk, owner, bytes, &whole, deadline).await)
+            });
         }
+        let started = Instant::now();
+        let mut copies = Copies { chunk: whole.chunk(chunk, sealed, vec![]), late: puts };
+        let (mut here, mut failed) = (BTreeSet::new(), Vec::new());
+        let mut until = None;
+        while let Some(joined) = next_put(&mut copies.late, until).await {
+            match joined {
+                Ok((ost, Ok(()))) => drop(here.insert(ost)),
+                Ok((ost, Err(error))) => failed.push((ost, error)),
+                Err(error) => tracing::error!(%error, "put of a chunk ended early"),
+            }
+            if here.len() + copies.late.len() < enough {
+                break;
+            }
+            if here.len() >= enough {
+                until.get_or_insert_with(|| Instant::now() + started.elapsed().max(LINGER_MIN));
+            }
+        }
+        if here.len() < enough {
+            if failed.is_empty() {
+                return Err(Error::local(ErrorKind::Internal, "put of a chunk"));
+            }
+            return Ok(Err(failed));
+        }
+        let refused = self.note_missing(file, chunk, &failed).await;
+        let kept = osts.iter().filter(|ost| !refused.contains(ost));
+        copies.chunk.places =
+            kept.map(|&ost| place(ost, chunk, sealed, !here.contains(&ost))).collect();
+        Ok(Ok(copies))
+    }
+
+    /// Those OSTs to send to: one that did not answer a moment ago is left out if others suffice.
+    fn worth_trying(&self, osts: &[OstIndex], enough: usize) -> Vec<OstIndex> {
+        let away = crate::volume::lock(&self.away);
+        let is_away =
+            |ost: &OstIndex| away.get(ost).is_some_and(|since| since.elapsed() < AWAY_KEPT);
+        let answering: Vec<OstIndex> = osts.iter().copied().filter(|ost| !is_away(ost)).collect();
+        if answering.len() >= enough { answering } else { osts.to_vec() }
+    }
+
+    /// Enough copies are there, but not all. Says which OSTs refused theirs; the next chunks go
+    /// elsewhere. Who did not answer may come back, and gets its copy then.
+    async fn note_missing(
+        &self,
+        file: &File,
+        chunk: ChunkId,
+        failed: &[(OstIndex, Error)],
+    ) -> BTreeSet<OstIndex> {
+        let mut refused = BTreeSet::new();
+        for (ost, error) in failed {
+            tracing::info!(ost = %ost.label(), %chunk, %error, "a copy is left for later");
+            if is_refusal(error.kind()) {
+                refused.insert(*ost);
+            } else {
+                crate::volume::lock(&self.away).insert(*ost, Instant::now());
+                self.mark_trouble(*ost);
+            }
+        }
+        if !refused.is_empty()
+            && let Err(error) = self.stripe(file, &refused).await
+        {
+            tracing::info!(file = %file.id, %error, "no other OSTs for its next chunks");
+        }
+        refused
+    }
+
+    /// Waits for copies that were not there in time, as long as there is room to hold their bytes;
+    /// the MDS has the others made.
+    fn follow(self: &Arc<Self>, file: &Arc<File>, sealed: &Sealed, mut late: JoinSet<Put>) {
+        let held = (sealed.bytes.len() * late.len()).div_ceil(LATE_GRAIN);
+        let held = u32::try_from(held).unwrap_or(u32::MAX);
+        if late.is_empty() {
+            return;
+        }
+        // Dropped, the puts end where they are.
+        let Ok(room) = self.late.clone().try_acquire_many_owned(held) else { return };
+        let (shared, file, id) = (self.clone(), file.clone(), sealed.id);
+        tokio::spawn(async move {
+            while let Some(joined) = late.join_next().await {
+                match joined {
+                    Ok((ost, Ok(()))) => file.with(|state| state.overlay.copy_arrived(id, ost)),
+                    Ok((ost, Err(error))) => {
+                        tracing::info!(ost = %ost.label(), %error, "a copy is left for later");
+                        crate::volume::lock(&shared.away).insert(ost, Instant::now());
+                    }
+                    Err(_) => {}
+                }
+            }
+            drop(room);
+        });
     }
 
     async fn put(
@@ -181,6 +283,15 @@ impl Shared {
     }
 }
 
+/// What became of a copy.
+type Put = (OstIndex, Result<()>);
+
+/// A run that has arrived, and the copies that have not yet.
+struct Copies {
+    chunk: ChunkRef,
+    late: JoinSet<Put>,
+}
+
 /// Checksums of a run.
 struct Whole {
     checks: Vec<u32>,
@@ -210,9 +321,32 @@ impl Whole {
     }
 }
 
-fn place(ost: OstIndex, chunk: ChunkId, sealed: &Sealed) -> Place {
+fn place(ost: OstIndex, chunk: ChunkId, sealed: &Sealed, is_stale: bool) -> Place {
     let object = ObjectName::Chunk(chunk);
-    Place { ost, object, offset: 0, length: sealed.bytes.len() as u64, is_stale: false }
+    Place { ost, object, offset: 0, length: sealed.bytes.len() as u64, is_stale }
+}
+
+/// The next put to end; `None` after the last one, or when the time is up.
+async fn next_put(
+    puts: &mut JoinSet<Put>,
+    until: Option<Instant>,
+) -> Option<Result<Put, tokio::task::JoinError>> {
+    match until {
+        None => puts.join_next().await,
+        Some(until) => tokio::time::timeout_at(until, puts.join_next()).await.ok().flatten(),
+    }
+}
+
+/// Did the OST say that it takes no chunks, rather than say nothing?
+fn is_refusal(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::NoSpace
+            | ErrorKind::ReadOnly
+            | ErrorKind::StorageFault
+            | ErrorKind::OstInactive
+            | ErrorKind::WrongServer
+    )
 }
 
 /// May the same OST do better later?
@@ -234,23 +368,4 @@ fn is_the_osts_fault(kind: ErrorKind) -> bool {
             | ErrorKind::WrongServer
             | ErrorKind::Corrupt
     )
-}
-
-/// Runs a few futures at once; outcomes in their order.
-pub(crate) async fn join_all<T>(futures: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
-    let mut waiting: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
-    std::future::poll_fn(|context| {
-        let mut is_ready = true;
-        for (future, outcome) in &mut waiting {
-            if outcome.is_none() {
-                match future.as_mut().poll(context) {
-                    std::task::Poll::Ready(value) => *outcome = Some(value),
-                    std::task::Poll::Pending => is_ready = false,
-                }
-            }
-        }
-        if is_ready { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
-    })
-    .await;
-    waiting.into_iter().filter_map(|(_, outcome)| outcome).collect()
 }

@@ -9,9 +9,11 @@
 
 use crate::cache::Cache;
 use crate::chunks::Chunks;
+use crate::costs::Costs;
 use crate::file::{Budget, File};
 use crate::handles::Handles;
 use crate::journal::Journal;
+use crate::send::{LATE_GRAIN, LATE_MAX};
 use crate::servers::Servers;
 use crate::space::SpaceSeen;
 use crate::{
@@ -25,11 +27,11 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tieline_format::map::FederationMap;
-use tieline_types::{Caller, ErrorKind, FileId, Mode, Name, OstIndex, XattrName};
+use tieline_types::{Caller, ChunkId, ErrorKind, FileId, Mode, Name, OstIndex, XattrName};
 use tieline_wire::federation::MapEdit;
 use tieline_wire::ledger::ListDeletedReply;
 use tieline_wire::meta::{ExtentPage, LayoutChange, OstUsage, RenameMode, XattrMode};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
 /// Files without a handle that are remembered with their extents, for the next open.
@@ -37,7 +39,7 @@ const FILES_CLOSED_MAX: usize = 4096;
 
 /// A mounted file system.
 pub struct Volume {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 /// What calls, tasks and sinks share.
@@ -58,6 +60,13 @@ pub(crate) struct Shared {
     pub listener: Mutex<Option<Arc<dyn CacheListener>>>,
     /// OSTs that failed, and when.
     pub troubles: Mutex<BTreeMap<OstIndex, Instant>>,
+    /// OSTs that did not answer a put, and when.
+    pub away: Mutex<BTreeMap<OstIndex, Instant>>,
+    pub costs: Costs,
+    /// Bad places that the MDS was told of.
+    pub reported: Mutex<BTreeMap<(ChunkId, OstIndex), Instant>>,
+    /// Room for copies that are on their way after their commit.
+    pub late: Arc<Semaphore>,
     pub space: Mutex<SpaceSeen>,
 }
 
@@ -85,6 +94,10 @@ impl Volume {
                 dirtied: Arc::default(),
                 listener: Mutex::default(),
                 troubles: Mutex::default(),
+                away: Mutex::default(),
+                costs: Costs::default(),
+                reported: Mutex::default(),
+                late: Arc::new(Semaphore::new(LATE_MAX / LATE_GRAIN)),
                 space: Mutex::default(),
                 settings,
             }

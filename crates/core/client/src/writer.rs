@@ -156,12 +156,13 @@ impl Shared {
 
 /// How many OSTs the chunks of the file go round, or will.
 fn width(state: &State) -> usize {
-    match (state.stripe.len(), state.layout.as_ref().map(|layout| layout.stripe_count)) {
+    let layout = state.layout.as_ref();
+    match (state.stripe.len(), layout.map(|layout| layout.stripe_count)) {
         (0, Some(StripeCount::Exactly(count))) => count.into(),
         // Not placed yet: cut as if it were several.
         (0, Some(StripeCount::All)) => 2,
         (0, None) => 1,
-        (placed, _) => placed,
+        (placed, _) => layout.map_or(placed, |layout| layout.columns(&state.stripe)),
     }
 }
 

@@ -296,6 +296,106 @@ async fn a_bad_mirror_is_never_served() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_bad_mirror_is_reported_once() {
+    let fake = Fake::new();
+    let (id, bytes) = mirrored(&fake).await;
+    fake.lock().flips.insert(OstIndex(0));
+    let volume = fake.mount();
+    let handle = volume.open(&Caller::root(), id, READ_WRITE).await.unwrap().handle;
+    for _ in 0..2 {
+        assert_eq!(volume.read(handle, 0, 1 << 20).await.unwrap().concat(), bytes);
+    }
+    until(|| !fake.lock().reports.is_empty()).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let reports = fake.lock().reports.clone();
+    assert!(reports.iter().all(|report| report.ost == OstIndex(0)), "{reports:?}");
+    let chunks: std::collections::BTreeSet<_> = reports.iter().map(|report| report.chunk).collect();
+    assert_eq!(chunks.len(), reports.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mirror_that_does_not_answer_holds_nobody_up() {
+    let fake = Fake::new();
+    let (id, bytes) = mirrored(&fake).await;
+    for ost in [OstIndex(0), OstIndex(1)] {
+        fake.lock().silent = [ost].into();
+        let volume = fake.mount();
+        let handle = volume.open(&Caller::root(), id, READ_WRITE).await.unwrap().handle;
+        let before = tokio::time::Instant::now();
+        assert_eq!(volume.read(handle, 0, 1 << 20).await.unwrap().concat(), bytes);
+        assert!(before.elapsed() < Duration::from_secs(3), "{:?}", before.elapsed());
+        assert!(fake.lock().reports.is_empty(), "who is away is not bad");
+    }
+}
+
+/// (OST, is it stale) of each place of each chunk.
+fn places(fake: &Fake, id: FileId) -> Vec<Vec<(u16, bool)>> {
+    let state = fake.lock();
+    let of = |extent: &tieline_types::Extent| match &extent.content {
+        Content::Chunk(chunk) => {
+            chunk.places.iter().map(|place| (place.ost.0, place.is_stale)).collect()
+        }
+        _ => vec![],
+    };
+    state.nodes[&id].extents.iter().map(of).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_is_not_waited_for_is_recorded_as_stale() {
+    let fake = Fake::new();
+    fake.lock().layout.mirrors = 2;
+    fake.lock().silent.insert(OstIndex(1));
+    let volume = fake.mount();
+    let (id, handle) = create(&volume, "a", READ_WRITE).await;
+    volume.write(handle, 0, noise(2 * CHUNK)).await.unwrap();
+    let before = tokio::time::Instant::now();
+    volume.sync(handle, false).await.unwrap();
+    assert!(before.elapsed() < Duration::from_secs(1), "{:?}", before.elapsed());
+    assert_eq!(places(&fake, id), vec![vec![(0, false), (1, true)]; 2]);
+    assert!(fake.lock().synced.contains(&OstIndex(0)));
+    // It is back: copies are made at once again.
+    fake.lock().silent.clear();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    volume.write(handle, 0, noise(CHUNK)).await.unwrap();
+    volume.sync(handle, false).await.unwrap();
+    assert_eq!(places(&fake, id)[0], [(0, false), (1, false)]);
+    assert_eq!(fake.bytes(id), noise(2 * CHUNK));
+}
+
+#[tokio::test(start_paused = true)]
+async fn as_many_copies_are_waited_for_as_the_layout_says() {
+    let fake = Fake::new();
+    fake.lock().layout.mirrors = 2;
+    fake.lock().layout.sync = 2;
+    fake.lock().silent.insert(OstIndex(1));
+    let volume = fake.mount();
+    let (id, handle) = create(&volume, "a", READ_WRITE).await;
+    volume.write(handle, 0, noise(CHUNK)).await.unwrap();
+    let syncing = tokio::spawn({
+        let volume = volume.clone();
+        async move { volume.sync(handle, false).await }
+    });
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(!syncing.is_finished());
+    fake.lock().silent.clear();
+    syncing.await.unwrap().unwrap();
+    assert_eq!(places(&fake, id), [[(0, false), (1, false)]]);
+    assert_eq!(fake.lock().synced.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ost_that_refuses_is_no_place() {
+    let fake = Fake::new();
+    fake.lock().layout.mirrors = 2;
+    fake.lock().put_fault.insert(OstIndex(1), ErrorKind::NoSpace);
+    let volume = fake.mount();
+    let (id, handle) = create(&volume, "a", READ_WRITE).await;
+    volume.write(handle, 0, noise(CHUNK)).await.unwrap();
+    volume.flush(handle).await.unwrap();
+    assert_eq!(places(&fake, id), [[(0, false)]]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lost_mirror_is_passed_over() {
     let fake = Fake::new();
     let (id, bytes) = mirrored(&fake).await;

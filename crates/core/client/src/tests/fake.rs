@@ -17,6 +17,7 @@ use tieline_types::*;
 use tieline_wire::data::*;
 use tieline_wire::federation::{GetMap, MapReply};
 use tieline_wire::meta::{self, *};
+use tieline_wire::mirrors::{ReportPlace, ReportPlaceReply};
 use tieline_wire::notice::Recall;
 use tieline_wire::{Call, Failure, Flavor, Hello, Notice, NoticeAnswer, Op, Request, Welcome};
 use tieline_world::World;
@@ -53,6 +54,10 @@ pub struct State {
     /// The session is lost when the next commit comes.
     pub loses_session: bool,
     pub flips: BTreeSet<OstIndex>,
+    /// OSTs that do not answer.
+    pub silent: BTreeSet<OstIndex>,
+    /// Bad places that clients told of.
+    pub reports: Vec<ReportPlace>,
     pub grants: bool,
     /// Replies to changes of names give the directories to the client alone.
     pub gives_alone: bool,
@@ -102,6 +107,8 @@ impl Fake {
             has_moved: false,
             loses_session: false,
             flips: BTreeSet::new(),
+            silent: BTreeSet::new(),
+            reports: Vec::new(),
             grants: true,
             gives_alone: true,
             reserved: 0,
@@ -560,7 +567,7 @@ impl State {
                         if chunk.chunk.grant != self.grant {
                             return fail(ErrorKind::InvalidArgument);
                         }
-                        for place in &chunk.places {
+                        for place in chunk.places.iter().filter(|place| !place.is_stale) {
                             assert!(self.chunks.contains_key(&(place.ost, chunk.chunk)));
                         }
                     }
@@ -629,6 +636,10 @@ impl State {
                 self.synced.insert(ost);
                 done::<SyncFile>(&SyncFileReply { synced: 1 })
             }
+            Request::ReportPlace(report) => {
+                self.reports.push(report);
+                done::<ReportPlace>(&ReportPlaceReply {})
+            }
             Request::GetMap(_) if self.has_moved => {
                 let signed = MapSigner::new([7; 32]).sign(&map(2, "mds:2"));
                 let (version, signed) = (Version(2), signed.to_bytes());
@@ -659,6 +670,16 @@ impl State {
         let object_length = whole.len() as u64;
         let reply = ReadObjectReply { offset, checks, object_length };
         Ok((tieline_wire::encode(&reply), bytes))
+    }
+}
+
+/// The OST that a request is for.
+fn ost_of(request: &Request) -> Option<OstIndex> {
+    match request {
+        Request::PutChunk(put) => Some(put.ost),
+        Request::ReadObject(read) => Some(read.ost),
+        Request::SyncFile(sync) => Some(sync.ost),
+        _ => None,
     }
 }
 
@@ -704,6 +725,15 @@ impl Channel for FakeChannel {
         if op == Op::Commit && std::mem::take(&mut self.fake.lock().loses_session) {
             self.fake.lose_session();
             return Err(CallError::SessionLost { server: "mds".to_owned() });
+        }
+        let silent = |state: &State| {
+            let ost = ost_of(&outgoing.request);
+            ost.is_some_and(|ost| state.silent.contains(&ost))
+        };
+        if silent(&self.fake.lock()) {
+            let patience = outgoing.patience.unwrap();
+            tokio::time::sleep(patience).await;
+            return Err(CallError::Timeout { server: "oss".to_owned(), patience });
         }
         let (answer, held) = {
             let mut state = self.fake.lock();
