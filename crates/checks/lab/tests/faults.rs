@@ -155,7 +155,7 @@ fn damage_objects(folder: &Path, length_min: u64) -> Result<usize> {
 }
 
 /// Promise 10: Bytes that were damaged at rest are never handed to a program: the read fails
-/// instead.
+/// instead, if no mirror has good ones.
 #[test]
 fn damaged_bytes_are_not_handed_out() -> Result<()> {
     with_federation(|lab| {

@@ -61,6 +61,9 @@ enum Verb {
     Setstripe(verbs::setstripe::Args),
     /// Show the layout of files, and where their bytes are
     Getstripe(verbs::getstripe::Args),
+    /// Give files more copies, have missing ones made, check them all
+    #[command(subcommand, after_help = examples::MIRROR)]
+    Mirror(verbs::mirror::Mirror),
     /// Show space per OST and pool
     Df(verbs::df::Args),
     /// Make, change and list pools
@@ -128,6 +131,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Verb::Find(args) => verbs::find::run(args),
         Verb::Setstripe(args) => verbs::setstripe::run(args),
         Verb::Getstripe(args) => verbs::getstripe::run(args),
+        Verb::Mirror(verb) => verbs::mirror::run(verb),
         Verb::Df(args) => verbs::df::run(args),
         Verb::Pool(verb) => verbs::pool::run(verb),
         Verb::Ost(verb) => verbs::ost::run(verb),
@@ -191,6 +195,11 @@ mod tests {
             "tieline setstripe -L mdt /extenci/d",
             "tieline setstripe -d /extenci/d",
             "tieline getstripe -r --json /extenci/d /extenci/e",
+            "tieline setstripe -N 2 -p uf /extenci/d",
+            "tieline setstripe -N -p uf -N -p fnal /extenci/d",
+            "tieline mirror extend -N 1 -p fnal /extenci/f",
+            "tieline mirror resync --json /extenci/f /extenci/g",
+            "tieline mirror verify /extenci/f",
             "tieline df -h",
             "tieline df --json /extenci",
             "tieline pool new extenci.uf",

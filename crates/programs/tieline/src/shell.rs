@@ -29,6 +29,8 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(30);
 /// A session with a federation, for one command.
 pub struct Shell {
     pub files: Arc<dyn FileSystem>,
+    /// The same, for what only operators ask.
+    pub volume: Arc<Volume>,
     pub caller: Caller,
     location: Location,
 }
@@ -106,8 +108,9 @@ impl Shell {
         let (map, _) = contact.believe(key.map_err(|e| anyhow!("mapkey: {e}"))?).await?;
         let root = FileId::root_of(MdtIndex(0));
         let settings = Settings { wait: PATIENCE, description, ..Settings::default() };
-        let files = Volume::new(Parts { world, dialer, map, root, rule }, settings);
-        Ok(Self { files, caller: own_caller(), location })
+        let volume = Volume::new(Parts { world, dialer, map, root, rule }, settings);
+        let files = volume.clone();
+        Ok(Self { files, volume, caller: own_caller(), location })
     }
 
     /// What the location's path leads to, following a symlink at its end or not.

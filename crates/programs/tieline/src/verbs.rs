@@ -13,6 +13,7 @@ pub mod getstripe;
 pub mod list;
 pub mod map;
 pub mod mdt;
+pub mod mirror;
 pub mod ost;
 pub mod pool;
 pub mod progress;

@@ -50,7 +50,18 @@ Examples:
   tieline setstripe -c -1 -S 4M -p uf /extenci/data    new files go round all OSTs of pool uf
   tieline setstripe -c 2 /extenci/data/new.root        an empty file with a layout of its own
   tieline setstripe -L raid0 /extenci/data             small files on OSTs too
+  tieline setstripe -N 2 /extenci/data                 two copies of all that is written there
+  tieline setstripe -N -p uf -N -p fnal /extenci/data  one at uf, one at fnal
   tieline setstripe -d /extenci/data                   back to what the parent says";
+
+pub const MIRROR: &str = "\
+Examples:
+  tieline mirror extend -N 1 -p fnal /extenci/data/run7.root    one more copy, at fnal
+  tieline mirror verify /extenci/data/run7.root                 every copy is read where it lies
+  tieline mirror resync /extenci/data/run7.root                 missing copies are made now
+
+New files get their copies by `tieline setstripe -N COUNT` on a directory. Copies that are missing
+or damaged are made in the background too; `tieline getstripe` shows which are stale.";
 
 pub const POOL: &str = "\
 Examples:

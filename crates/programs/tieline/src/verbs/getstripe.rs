@@ -133,6 +133,7 @@ fn layout_json(layout: &LayoutInForce) -> Value {
         "stripe_size": stripe_size,
         "pool": pool,
         "mirrors": mirrors,
+        "mirror_pools": layout.layout.mirror_pools,
         "sync": sync,
         "inline_limit": inline_limit,
         "chunk_size": chunk_size,
@@ -190,9 +191,13 @@ fn directory_text(out: &mut dyn Write, path: &str, layout: &LayoutInForce) -> io
     writeln!(out, "{path}")?;
     let inherited = if layout.is_own { "" } else { " (inherited)" };
     let pool = layout.layout.pool.as_ref().map(|pool| format!(" pool: {pool}"));
+    let mirrors = match layout.layout.mirrors {
+        1 => String::new(),
+        mirrors => format!(" mirror_count: {mirrors} sync_count: {}", layout.layout.sync),
+    };
     writeln!(
         out,
-        "stripe_count:  {} stripe_size:   {} pattern:       {} stripe_offset: -1{}{inherited}",
+        "stripe_count:  {} stripe_size:   {} pattern:       {} stripe_offset: -1{}{mirrors}{inherited}",
         show::stripe_count(&layout.layout),
         layout.layout.stripe_size,
         pattern(&layout.layout),
@@ -208,7 +213,12 @@ fn file_text(
 ) -> io::Result<()> {
     let stripe = &layout.stripe;
     writeln!(out, "{path}")?;
-    let count = if stripe.is_empty() { "0".into() } else { stripe.len().to_string() };
+    if layout.layout.mirrors > 1 {
+        writeln!(out, "lcm_mirror_count:  {}", layout.layout.mirrors)?;
+        writeln!(out, "lcm_sync_count:    {}", layout.layout.sync)?;
+        writeln!(out, "lcm_stale_copies:  {}", stale_copies(extents))?;
+    }
+    let count = layout.layout.columns(stripe);
     writeln!(out, "lmm_stripe_count:  {count}")?;
     writeln!(out, "lmm_stripe_size:   {}", layout.layout.stripe_size)?;
     writeln!(out, "lmm_pattern:       {}", pattern(&layout.layout))?;
@@ -232,13 +242,27 @@ fn is_inline(extent: &Extent) -> bool {
     matches!(extent.content, Content::Inline(_))
 }
 
+/// Copies that are known to be missing or damaged.
+fn stale_copies(extents: &[Extent]) -> usize {
+    let chunks = extents.iter().filter_map(|extent| match &extent.content {
+        Content::Chunk(chunk) => Some(chunk),
+        Content::Inline(_) | Content::Hole => None,
+    });
+    chunks.map(|chunk| chunk.places.iter().filter(|place| place.is_stale).count()).sum()
+}
+
 /// How many chunks and bytes of the file lie on each OST: those of its stripe first, then any
 /// other.
 fn per_ost(stripe: &[OstIndex], extents: &[Extent]) -> Vec<(OstIndex, (u64, u64))> {
-    let mut rows: Vec<(OstIndex, (u64, u64))> = stripe.iter().map(|&ost| (ost, (0, 0))).collect();
+    let mut rows: Vec<(OstIndex, (u64, u64))> = Vec::new();
+    for &ost in stripe {
+        if !rows.iter().any(|(known, _)| *known == ost) {
+            rows.push((ost, (0, 0)));
+        }
+    }
     for extent in extents {
         let Content::Chunk(chunk) = &extent.content else { continue };
-        for place in &chunk.places {
+        for place in chunk.places.iter().filter(|place| !place.is_stale) {
             let row = rows.iter().position(|(ost, _)| *ost == place.ost).unwrap_or_else(|| {
                 rows.push((place.ost, (0, 0)));
                 rows.len() - 1

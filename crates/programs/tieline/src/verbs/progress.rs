@@ -31,6 +31,11 @@ impl Progress {
         }
     }
 
+    /// More is to be done than was known.
+    pub fn widen(&mut self, bytes: u64) {
+        self.total += bytes;
+    }
+
     pub fn add(&mut self, bytes: u64) {
         self.done += bytes;
         let since = self.shown.map_or(self.started + QUIET - EVERY, |shown| shown);

@@ -9,7 +9,7 @@ use crate::shell::{self, Shell, is_not_found};
 use anyhow::{Context, bail};
 use std::ffi::OsString;
 use tieline_client::NewNode;
-use tieline_types::{ByteSize, FileKind, Layout, Mode, StripeCount};
+use tieline_types::{ByteSize, FileKind, Layout, Mode, PoolName, StripeCount};
 use tieline_wire::meta::{LayoutChange, PoolChoice};
 
 #[derive(clap::Args, Debug)]
@@ -20,9 +20,15 @@ pub struct Args {
     /// Bytes on one OST before the next, such as 4M
     #[arg(short = 'S', long, value_name = "SIZE")]
     stripe_size: Option<ByteSize>,
-    /// Only OSTs of this pool; `none` for any
+    /// Only OSTs of this pool; `none` for any. After several -N: one for each
     #[arg(short = 'p', long, value_name = "POOL")]
-    pool: Option<String>,
+    pool: Vec<String>,
+    /// Copies of each chunk, on different OSTs; may stand several times, each with its own -p
+    #[arg(short = 'N', long, value_name = "COUNT", num_args = 0..=1, default_missing_value = "1")]
+    mirror_count: Vec<u8>,
+    /// Copies that fsync and close wait for: all within a site, one across sites
+    #[arg(long, value_name = "COUNT")]
+    sync: Option<u8>,
     /// raid0: small files on OSTs too; mdt: small files in the metadata
     #[arg(short = 'L', long, value_name = "raid0|mdt", value_parser = ["raid0", "mdt"])]
     layout: Option<String>,
@@ -85,7 +91,9 @@ impl Args {
     fn change(&self) -> Result<Option<LayoutChange>, Usage> {
         let is_empty = self.stripe_count.is_none()
             && self.stripe_size.is_none()
-            && self.pool.is_none()
+            && self.pool.is_empty()
+            && self.mirror_count.is_empty()
+            && self.sync.is_none()
             && self.layout.is_none()
             && self.chunk_size.is_none();
         if self.delete {
@@ -94,25 +102,65 @@ impl Args {
                 false => Err(Usage("-d takes everything back: it stands alone".into())),
             };
         }
-        let pool = match self.pool.as_deref() {
-            None => None,
-            Some("none" | "") => Some(PoolChoice::Any),
-            Some(name) => {
-                // Lustre's people write FS.POOL here too.
-                let name = name.rsplit_once('.').map_or(name, |(_, pool)| pool);
-                Some(PoolChoice::Pool(name.parse().map_err(|e| Usage(format!("-p: {e}")))?))
-            }
-        };
+        let (mirrors, pool, mirror_pools) = self.mirrors()?;
         Ok(Some(LayoutChange {
             stripe_count: self.stripe_count.map(stripe_count).transpose()?,
             stripe_size: self.stripe_size.map(|size| bytes("-S", size)).transpose()?,
             pool,
-            mirrors: None,
-            sync: None,
+            mirrors,
+            mirror_pools,
+            sync: self.sync,
             inline_limit: self.layout.as_deref().map(inline_limit),
             chunk_size: self.chunk_size.map(|size| bytes("--chunk-size", size)).transpose()?,
         }))
     }
+}
+
+impl Args {
+    /// How many mirrors, and in which pools: one for all, one for each group, or one for each
+    /// mirror.
+    #[allow(clippy::type_complexity)]
+    fn mirrors(
+        &self,
+    ) -> Result<(Option<u8>, Option<PoolChoice>, Option<Vec<Option<PoolName>>>), Usage> {
+        let pools: Vec<Option<PoolName>> =
+            self.pool.iter().map(|name| pool(name)).collect::<Result<_, _>>()?;
+        let total = self.mirror_count.iter().map(|&count| usize::from(count)).sum::<usize>();
+        let mirrors = u8::try_from(total).map_err(|_| Usage(format!("-N {total}: too many")))?;
+        let mirrors = (!self.mirror_count.is_empty()).then_some(mirrors);
+        if mirrors == Some(0) {
+            return Err(Usage("-N 0: there is always one copy".into()));
+        }
+        if let [] | [_] = pools.as_slice() {
+            let pool = pools.into_iter().next();
+            return Ok((
+                mirrors,
+                pool.map(|pool| pool.map_or(PoolChoice::Any, PoolChoice::Pool)),
+                None,
+            ));
+        }
+        let each = if pools.len() == self.mirror_count.len() {
+            let groups = pools.iter().zip(&self.mirror_count);
+            groups.flat_map(|(pool, &count)| vec![pool.clone(); count.into()]).collect()
+        } else if pools.len() == total {
+            pools
+        } else {
+            let text =
+                format!("{} pools for {total} mirrors: one for all, or -N -p each", pools.len());
+            return Err(Usage(text));
+        };
+        Ok((mirrors, None, Some(each)))
+    }
+}
+
+/// `none` is any OST.
+pub fn pool(name: &str) -> Result<Option<PoolName>, Usage> {
+    if matches!(name, "none" | "") {
+        return Ok(None);
+    }
+    // Lustre's people write FS.POOL here too.
+    let name = name.rsplit_once('.').map_or(name, |(_, pool)| pool);
+    name.parse().map(Some).map_err(|e| Usage(format!("-p: {e}")))
 }
 
 fn inline_limit(layout: &str) -> u32 {
@@ -159,6 +207,17 @@ mod tests {
         assert_eq!(all.inline_limit, None);
         assert_eq!(change("-L raid0 /d").unwrap().unwrap().inline_limit, Some(0));
         assert_eq!(change("-d /d").unwrap(), None);
+        let two = change("-N 2 -p uf /d").unwrap().unwrap();
+        assert_eq!((two.mirrors, two.mirror_pools.clone()), (Some(2), None));
+        assert_eq!(two.pool, all.pool);
+        let pools = |names: &[&str]| Some(names.iter().map(|name| pool(name).unwrap()).collect());
+        let each = change("-N -p uf -N -p fnal --sync 2 /d").unwrap().unwrap();
+        assert_eq!((each.mirrors, each.sync, each.pool), (Some(2), Some(2), None));
+        assert_eq!(each.mirror_pools, pools(&["uf", "fnal"]));
+        let groups = change("-N2 -p uf -N1 -p none /d").unwrap().unwrap();
+        assert_eq!(groups.mirror_pools, pools(&["uf", "uf", "none"]));
+        assert!(change("-N 3 -p uf -p fnal /d").is_err());
+        assert!(change("-N 0 /d").is_err());
         assert!(change("-d -c 1 /d").is_err());
         assert!(change("-S 4G /d").is_err());
         assert!(change("-c -2 /d").is_err());
