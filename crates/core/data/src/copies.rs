@@ -219,3 +219,6 @@ fn corrupt(chunk: ChunkId, ost: OstIndex) -> Failure {
     let detail = format!("copy of chunk {chunk} at {} is damaged", ost.label());
     Failure::new(ErrorKind::Corrupt, detail)
 }
+
+#[cfg(test)]
+mod tests;

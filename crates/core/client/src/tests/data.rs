@@ -445,14 +445,14 @@ async fn a_reader_that_goes_away_takes_nothing_from_the_other() {
     let volume = fake.mount();
     let handle = volume.open(&Caller::root(), id, READ_WRITE).await.unwrap().handle;
     let held = fake.hold(Op::ReadObject);
-    let gone = tokio::time::timeout(Duration::from_secs(1), volume.read(handle, 0, 4096));
+    let gone = tokio::time::timeout(Duration::from_millis(100), volume.read(handle, 0, 4096));
     let (gone, _) = tokio::join!(gone, async {});
     assert!(gone.is_err());
     let reading = tokio::spawn({
         let volume = volume.clone();
         async move { volume.read(handle, 0, 4096).await.unwrap().concat() }
     });
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
     drop(held);
     assert_eq!(reading.await.unwrap(), bytes[..4096]);
     assert_eq!(fake.count(Op::ReadObject), 1);

@@ -582,6 +582,9 @@ impl State {
                 let stripe: Vec<_> = all.into_iter().filter(|ost| !exclude.contains(ost)).collect();
                 let wanted = usize::from(self.layout.mirrors);
                 let stripe = stripe[..stripe.len().min(wanted)].to_vec();
+                if stripe.len() < usize::from(self.layout.sync) {
+                    return fail(ErrorKind::NoSpace);
+                }
                 self.nodes.get_mut(&id).unwrap().stripe = stripe.clone();
                 done::<meta::Place>(&PlaceReply { stripe })
             }

@@ -63,11 +63,27 @@ async fn what_was_read_once_is_sent_from_the_open_file() {
     let (directory, store) = store();
     assert!(store.abilities().sendfile);
     put(&store, 1, &bytes(100_000, 1)).await.unwrap();
-    // Nobody but the cache can know the object now.
-    std::fs::remove_file(object_path(directory.path(), 1)).unwrap();
+    // Opening it anew would not find it there.
+    let (path, away) = (object_path(directory.path(), 1), directory.path().join("away"));
+    std::fs::rename(&path, &away).unwrap();
     let slice = store.read(chunk(1), 5000, 10).await.unwrap();
     let Bulk::File(range) = slice.bulk else { panic!("not a file") };
     assert_eq!((range.offset, range.length, slice.checks.len()), (4096, 4096, 1));
+}
+
+#[tokio::test]
+async fn an_object_that_is_cut_or_removed_behind_us_is_not_sent() {
+    let (directory, store) = store();
+    let path = object_path(directory.path(), 1);
+    let data = bytes(100_000, 1);
+    put(&store, 1, &data).await.unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(50_000).unwrap();
+    assert!(matches!(store.read(chunk(1), 60_000, 10).await, Err(Error::Damaged { .. })));
+    store.replace(&conformance::trailer(chunk(1), &data), data.clone()).await.unwrap();
+    assert_eq!(conformance::read(&store, chunk(1), 0, 100_000).await.unwrap(), data);
+    std::fs::remove_file(&path).unwrap();
+    assert!(matches!(store.read(chunk(1), 0, 10).await, Err(Error::Absent { .. })));
 }
 
 #[tokio::test]

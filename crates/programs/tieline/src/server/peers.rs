@@ -133,6 +133,11 @@ impl Peers {
         self.parts.chunks.as_ref().filter(|_| self.parts.own.contains(&ost))
     }
 
+    /// Large requests have much patience; a server that is away shall not use it up.
+    async fn check_answers(&self, ost: OstIndex) -> Result<(), Failure> {
+        self.ask_ost(ost, OstStatus {}, ASK_PATIENCE).await.map(drop)
+    }
+
     /// Asks whoever serves an OST.
     async fn ask_ost<C: Call>(
         &self,
@@ -185,6 +190,7 @@ impl ObjectMender for Peers {
         message: VerifyObject,
         patience: Duration,
     ) -> Result<VerifyObjectReply, Failure> {
+        self.check_answers(message.ost).await?;
         Ok(self.ask_ost(message.ost, message, patience).await?.0)
     }
 
@@ -196,7 +202,10 @@ impl ObjectMender for Peers {
         match self.own(message.ost) {
             // It fetches through us.
             Some(own) => own.fetch(message, self).await,
-            None => Ok(self.ask_ost(message.ost, message, patience).await?.0),
+            None => {
+                self.check_answers(message.ost).await?;
+                Ok(self.ask_ost(message.ost, message, patience).await?.0)
+            }
         }
     }
 }

@@ -190,7 +190,7 @@ fn pattern(layout: &Layout) -> &'static str {
 fn directory_text(out: &mut dyn Write, path: &str, layout: &LayoutInForce) -> io::Result<()> {
     writeln!(out, "{path}")?;
     let inherited = if layout.is_own { "" } else { " (inherited)" };
-    let pool = layout.layout.pool.as_ref().map(|pool| format!(" pool: {pool}"));
+    let pool = pools(&layout.layout).map(|pool| format!(" pool: {pool}"));
     let mirrors = match layout.layout.mirrors {
         1 => String::new(),
         mirrors => format!(" mirror_count: {mirrors} sync_count: {}", layout.layout.sync),
@@ -224,7 +224,7 @@ fn file_text(
     writeln!(out, "lmm_pattern:       {}", pattern(&layout.layout))?;
     let first = stripe.first().map_or("-1".to_owned(), |ost| ost.0.to_string());
     writeln!(out, "lmm_stripe_offset: {first}")?;
-    if let Some(pool) = &layout.layout.pool {
+    if let Some(pool) = pools(&layout.layout) {
         writeln!(out, "lmm_pool:          {pool}")?;
     }
     writeln!(out, "\tobdidx\t\t objects\t\t bytes")?;
@@ -240,6 +240,15 @@ fn file_text(
 
 fn is_inline(extent: &Extent) -> bool {
     matches!(extent.content, Content::Inline(_))
+}
+
+/// The pool; where mirrors have their own, all of them.
+fn pools(layout: &Layout) -> Option<String> {
+    let Some(pools) = &layout.mirror_pools else {
+        return layout.pool.as_ref().map(ToString::to_string);
+    };
+    let names = pools.iter().map(|pool| pool.as_ref().map_or("none".into(), ToString::to_string));
+    Some(names.collect::<Vec<String>>().join(","))
 }
 
 /// Copies that are known to be missing or damaged.

@@ -1,0 +1,138 @@
+//! Copies between two OSTs whose stores fail as told.
+
+use super::ObjectSource;
+use crate::{ChunkService, Limits, TargetParts};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tieline_blob::{Faults, FaultyChunks, MemoryChunks};
+use tieline_types::{
+    ChunkId, Digest, ErrorKind, FileId, Grant, MdtIndex, ObjectName, OstIndex, Place, Version,
+    checksum,
+};
+use tieline_wire::data::{
+    ObjectOwner, PutChunk, ReadObject, ReadObjectReply, StatObject, StatObjectReply,
+};
+use tieline_wire::mirrors::{FetchChunk, VerifyObject};
+use tieline_wire::{Failure, decode};
+
+const FROM: OstIndex = OstIndex(1);
+const TO: OstIndex = OstIndex(2);
+const CHUNK: ChunkId = ChunkId { mdt: MdtIndex(0), grant: Grant(5), serial: 7 };
+
+struct Pair {
+    service: Arc<ChunkService>,
+    faults: BTreeMap<OstIndex, Faults>,
+    bytes: Bytes,
+}
+
+struct Source(Arc<ChunkService>);
+
+#[async_trait::async_trait]
+impl ObjectSource for Source {
+    async fn read(&self, message: ReadObject) -> Result<(ReadObjectReply, Bytes), Failure> {
+        let (body, bulk) = self.0.call(message.into(), Bytes::new()).await?;
+        Ok((decode(&body).unwrap(), bulk.to_bytes().unwrap()))
+    }
+
+    async fn stat(&self, message: StatObject) -> Result<StatObjectReply, Failure> {
+        let (body, _) = self.0.call(message.into(), Bytes::new()).await?;
+        Ok(decode(&body).unwrap())
+    }
+}
+
+/// A chunk at [`FROM`].
+async fn pair() -> Pair {
+    let mut faults = BTreeMap::new();
+    let target = |ost: OstIndex| {
+        let plan = Faults::default();
+        faults.insert(ost, plan.clone());
+        let memory = Arc::new(MemoryChunks::new(1 << 20));
+        let store = Arc::new(FaultyChunks::new(memory, plan));
+        (ost, TargetParts { store, limits: Limits::default() })
+    };
+    let service = ChunkService::new([FROM, TO].map(target).into_iter().collect());
+    let bytes: Bytes = (0..50_000).map(|at| (at / 5) as u8).collect::<Vec<u8>>().into();
+    let pair = Pair { service, faults, bytes };
+    pair.put(FROM).await;
+    pair
+}
+
+impl Pair {
+    async fn put(&self, ost: OstIndex) {
+        let checks = checksum::block_checks(&self.bytes);
+        let message = PutChunk { ost, chunk: CHUNK, owner: owner(9), checks, capability: None };
+        self.service.call(message.into(), self.bytes.clone()).await.unwrap();
+    }
+
+    async fn fetch(&self, digest: Digest) -> Result<(bool, Vec<OstIndex>), Failure> {
+        let place = Place {
+            ost: FROM,
+            object: ObjectName::Chunk(CHUNK),
+            offset: 0,
+            length: self.bytes.len() as u64,
+            is_stale: false,
+        };
+        let message = FetchChunk {
+            ost: TO,
+            chunk: CHUNK,
+            length: place.length,
+            digest: Some(digest),
+            from: vec![place],
+            owner: owner(0),
+        };
+        let source = Source(self.service.clone());
+        let reply = self.service.fetch(message, &source).await?;
+        Ok((reply.is_fetched, reply.bad))
+    }
+
+    async fn good(&self) -> Result<(bool, Vec<OstIndex>), Failure> {
+        self.fetch(Digest(*blake3::hash(&self.bytes).as_bytes())).await
+    }
+
+    async fn is_whole(&self, ost: OstIndex) -> bool {
+        let length = self.bytes.len() as u64;
+        let object = ObjectName::Chunk(CHUNK);
+        let message = VerifyObject { ost, object, offset: 0, length };
+        let reply = self.service.verify(message).await.unwrap();
+        assert_eq!(reply.bad_blocks == 0, reply.first_bad.is_none());
+        reply.bad_blocks == 0
+            && reply.digest.0 == *blake3::hash(&self.bytes).as_bytes()
+            && reply.length == length
+    }
+}
+
+fn owner(file: u64) -> ObjectOwner {
+    ObjectOwner { file: FileId(file), offset: 0, version: Version(1), path: b"f".to_vec() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_is_fetched_once_and_knows_its_file() {
+    let pair = pair().await;
+    assert_eq!(pair.good().await.unwrap(), (true, vec![]));
+    assert!(pair.is_whole(TO).await);
+    let stat = Source(pair.service.clone()).stat(StatObject { ost: TO, chunk: CHUNK }).await;
+    assert_eq!(stat.unwrap().owner, owner(9));
+    assert_eq!(pair.good().await.unwrap(), (false, vec![]), "it is there already");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_damaged_copy_is_found_and_replaced() {
+    let pair = pair().await;
+    pair.put(TO).await;
+    pair.faults[&TO].flip_bit(CHUNK);
+    assert!(!pair.is_whole(TO).await);
+    assert_eq!(pair.good().await.unwrap(), (true, vec![]));
+    assert!(pair.is_whole(TO).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_damaged_or_foreign_is_copied() {
+    let pair = pair().await;
+    let other = pair.fetch(Digest([1; 32])).await.unwrap_err();
+    assert_eq!(other.kind, ErrorKind::Corrupt);
+    pair.faults[&FROM].flip_bit(CHUNK);
+    assert_eq!(pair.good().await.unwrap_err().kind, ErrorKind::Corrupt);
+    let stat = Source(pair.service.clone()).stat(StatObject { ost: TO, chunk: CHUNK }).await;
+    assert_eq!(stat.unwrap_err().kind, ErrorKind::Gone);
+}
