@@ -46,7 +46,8 @@ impl Mdt {
             Err(failure) => match failure.kind {
                 ErrorKind::Gone | ErrorKind::Corrupt => Some(failure.detail),
                 _ => {
-                    tracing::info!(chunk = %id, ost = ost.label(), %failure, "copy is not verified");
+                    let label = ost.label();
+                    tracing::info!(chunk = %id, ost = label, %failure, "copy is not verified");
                     None
                 }
             },

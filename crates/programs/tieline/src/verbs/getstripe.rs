@@ -195,13 +195,13 @@ fn directory_text(out: &mut dyn Write, path: &str, layout: &LayoutInForce) -> io
         1 => String::new(),
         mirrors => format!(" mirror_count: {mirrors} sync_count: {}", layout.layout.sync),
     };
+    let more = format!("{}{mirrors}{inherited}", pool.unwrap_or_default());
     writeln!(
         out,
-        "stripe_count:  {} stripe_size:   {} pattern:       {} stripe_offset: -1{}{mirrors}{inherited}",
+        "stripe_count:  {} stripe_size:   {} pattern:       {} stripe_offset: -1{more}",
         show::stripe_count(&layout.layout),
         layout.layout.stripe_size,
         pattern(&layout.layout),
-        pool.unwrap_or_default(),
     )
 }
 
