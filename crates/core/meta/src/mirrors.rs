@@ -132,7 +132,7 @@ impl Mdt {
         let map = self.parts.map.current();
         let nobody = Keepers::new();
         let scene = self.scene(asker.session, Grant(0), &asker.caller, &map.map, &nobody);
-        let mut view = View::new(&scene, self.parts.store.begin().await?);
+        let mut view = View::new(scene, self.parts.store.begin().await?);
         let id = request.id;
         let inode = view.inode(id).await?;
         open_kind(id, &inode)?;

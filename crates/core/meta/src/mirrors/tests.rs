@@ -20,6 +20,7 @@ fn state(ost: u16) -> OstState {
         objects_total: 1 << 30,
         objects_free: 1 << 30,
         trouble: None,
+        is_read_only: None,
     }
 }
 

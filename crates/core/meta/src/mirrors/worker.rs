@@ -198,7 +198,7 @@ impl Mdt {
         let (caller, nobody) = (Caller::root(), Keepers::new());
         let map = self.parts.map.current();
         let scene = self.scene(NO_SESSION, Grant(0), &caller, &map.map, &nobody);
-        let mut view = View::new(&scene, self.parts.store.begin().await?);
+        let mut view = View::new(scene, self.parts.store.begin().await?);
         let own = key::lacking_file(file);
         let Some(noted) = view.record::<Lacking>(own.clone()).await? else { return Ok(true) };
         let inode = view.find_inode(file).await?;

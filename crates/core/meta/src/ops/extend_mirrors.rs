@@ -55,7 +55,7 @@ fn extended(old: &Layout, count: u8, pool: Option<&PoolName>) -> Layout {
 
 /// The columns that new chunks go round, each with OSTs for the new mirrors.
 fn widened(view: &View<'_>, inode: &Inode, old: &Layout, new: &Layout) -> Result<Vec<OstIndex>> {
-    let (scene, count) = (view.scene, usize::from(new.mirrors - old.mirrors));
+    let (scene, count) = (&view.scene, usize::from(new.mirrors - old.mirrors));
     let mut stripe = Vec::new();
     for column in inode.stripe.chunks(old.mirrors.max(1).into()) {
         let mut wide = column.to_vec();
