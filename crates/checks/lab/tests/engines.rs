@@ -4,13 +4,11 @@
 use anyhow::{Context, Result, ensure};
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tieline_kv::scratch::{ScratchServer, fast_folder};
 use tieline_lab::federation::{Plan, with_plan};
-use tieline_lab::{Federation, program};
+use tieline_lab::program;
 
 /// A server and its folder, which every user can pass through.
 fn server() -> Result<(ScratchServer, tempfile::TempDir)> {
@@ -32,11 +30,19 @@ fn query(server: &ScratchServer, text: &str) -> Result<String> {
     Ok(program::finish(psql, Duration::from_secs(20))?.succeed("psql")?.trim().to_owned())
 }
 
-fn write_synced(lab: &Federation, name: &str, size: usize) -> Result<()> {
-    let mut file = File::create(lab.mount().join(name))?;
-    file.write_all(&vec![7; size])?;
-    Ok(file.sync_all()?)
-}
+/// Writes files until `$STOP` is there, and says how many. A process of its own: one that this
+/// test starts would else wait at its execve for the close of a file, and so for the database that it
+/// is to start.
+const WORK: &str = r#"
+n=0
+while [ ! -e "$STOP" ]; do
+  head -c 40000 /dev/zero | tr '\0' '\7' > new
+  sync new
+  mv new f$n
+  n=$((n + 1))
+done
+echo $n
+"#;
 
 #[test]
 fn a_federation_works_on_postgresql_and_leaves_nothing_there() -> Result<()> {
@@ -71,17 +77,10 @@ fn the_database_is_restarted_in_the_middle_of_work() -> Result<()> {
     let plan = plan(&server);
     with_plan(&plan, |lab| {
         lab.expect_log("waiting for the database");
-        let is_over = AtomicBool::new(false);
+        let stop = lab.local("stop");
+        let script = format!("STOP={}\n{WORK}", stop.display());
         let written = std::thread::scope(|scope| -> Result<usize> {
-            let worker = scope.spawn(|| -> Result<usize> {
-                let mut number = 0;
-                while !is_over.load(Ordering::Relaxed) {
-                    write_synced(lab, "new", 40_000)?;
-                    fs::rename(lab.mount().join("new"), lab.mount().join(format!("f{number}")))?;
-                    number += 1;
-                }
-                Ok(number)
-            });
+            let worker = scope.spawn(|| Ok(lab.shell(&script)?.trim().parse()?));
             let mut trouble = || -> Result<()> {
                 for round in 0..3 {
                     std::thread::sleep(Duration::from_millis(400));
@@ -103,7 +102,7 @@ fn the_database_is_restarted_in_the_middle_of_work() -> Result<()> {
             };
             let outcome = trouble();
             std::thread::sleep(Duration::from_millis(300));
-            is_over.store(true, Ordering::Relaxed);
+            File::create(&stop)?;
             let written = worker.join().map_err(|_| anyhow::anyhow!("the worker panicked"))?;
             outcome.and(written)
         })?;
