@@ -9,7 +9,7 @@ use std::path::Path;
 use tieline_wire::Op;
 
 /// Records in the order of the `record` target.
-const RECORDS: [&str; 10] = [
+const RECORDS: [&str; 12] = [
     "superblock",
     "inode",
     "entry",
@@ -20,6 +20,8 @@ const RECORDS: [&str; 10] = [
     "session",
     "answer",
     "orphan",
+    "deleted-file",
+    "deletion",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -41,6 +43,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             write("record", &name, &[&[kind as u8], &bytes[..]].concat())?;
         } else if name.starts_with("object-") {
             write("object", &name, &bytes)?;
+        } else if name.starts_with("frame-") {
+            write("ledger", &name, &bytes)?;
         } else if name.starts_with("key-") {
             write("record", &name, &bytes)?;
         } else {

@@ -7,7 +7,7 @@ use tieline_format::mdt::{self, key};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Some((kind, record)) = bytes.split_first() else { return };
-    match kind % 10 {
+    match kind % 12 {
         0 => decode::<mdt::Superblock>(record),
         1 => decode::<mdt::Inode>(record),
         2 => decode::<mdt::Entry>(record),
@@ -17,7 +17,9 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         6 => decode::<mdt::XattrValue>(record),
         7 => decode::<mdt::Session>(record),
         8 => decode::<mdt::Answer>(record),
-        _ => decode::<mdt::Orphan>(record),
+        9 => decode::<mdt::Orphan>(record),
+        10 => decode::<mdt::Deleted>(record),
+        _ => decode::<mdt::DeletedAt>(record),
     }
     let _ = key::entry_name(bytes);
     let _ = key::xattr_name(bytes);
@@ -25,6 +27,10 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let _ = key::session_id(bytes);
     let _ = key::orphan_parts(bytes);
     let _ = key::freed_parts(bytes);
+    let _ = key::deleted_parts(bytes);
+    let _ = key::deletion_parts(bytes);
+    let _ = key::file_id(bytes);
+    let _ = key::chunk_id(bytes);
     assert!(key::after(bytes).as_slice() > bytes);
 });
 

@@ -129,8 +129,10 @@ impl Mdt {
     async fn keep_ledger(&self) {
         let Some(log) = &self.parts.log else { return };
         loop {
+            // What lies there may be more than what was restored, until somebody has looked.
+            let prunes = !self.is_restored();
             if log.wants_dump()
-                && let Err(error) = dump::beside_log(&*self.parts.store, log).await
+                && let Err(error) = dump::beside_log(&*self.parts.store, log, prunes).await
             {
                 let mut text = error.to_string();
                 let mut cause = std::error::Error::source(&error);
@@ -279,6 +281,7 @@ impl Mdt {
             let Some((at_ms, file)) = key::deletion_parts(&key) else { continue };
             self.pace.take(1).await;
             self.in_background(Chore::Purge(at_ms, file)).await?;
+            self.leases.gone(&BTreeSet::from([file]));
         }
         Ok(())
     }

@@ -237,7 +237,10 @@ impl Mdt {
         drop(turn);
         change.committed(committed.version);
         self.inodes.add(counted);
-        self.leases.gone(&gone);
+        if !self.settings.keeps_deleted {
+            // Else whoever removed one must hear of it when it is brought back.
+            self.leases.gone(&gone);
+        }
         if is_partial {
             return Ok(Run::Part(outcomes));
         }

@@ -56,9 +56,14 @@ impl Mdt {
         }
     }
 
+    /// Was the store restored, and not checked since?
+    pub(crate) fn is_restored(&self) -> bool {
+        self.restored.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// One look through all OSTs. Says how many strays went.
     pub(crate) async fn scan_strays(&self, missed: &mut Missed) -> Result<u64> {
-        if self.restored.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+        if self.is_restored() {
             return Ok(0);
         }
         let live = self.sessions.grants();

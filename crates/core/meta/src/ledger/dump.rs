@@ -257,8 +257,9 @@ fn first_segment(items: &Items, since: Version) -> Result<u64, Error> {
     first.ok_or(Error::Hole { from: since, to: oldest.unwrap_or(since) })
 }
 
-/// Dumps the store beside its log, reads the dump again, and deletes what it makes superfluous.
-pub async fn beside_log(store: &dyn Store, log: &Log) -> Result<(), Error> {
+/// Dumps the store beside its log, reads the dump again, and deletes what it makes superfluous if
+/// `prunes`.
+pub async fn beside_log(store: &dyn Store, log: &Log, prunes: bool) -> Result<(), Error> {
     // So that everything before lies in segments that are not written any more.
     log.roll()?;
     let mut snapshot = store.snapshot().await?;
@@ -302,7 +303,7 @@ pub async fn beside_log(store: &dyn Store, log: &Log) -> Result<(), Error> {
     directory::sync(&place).map_err(failed("sync"))?;
     let bytes = path.metadata().map_or(0, |metadata| metadata.len());
     log.dumped(version, bytes);
-    prune(&place, log, sequence, version)
+    if prunes { prune(&place, log, sequence, version) } else { Ok(()) }
 }
 
 async fn in_thread<T: Send + 'static>(

@@ -13,7 +13,7 @@
 //! the last frame of the last.
 
 use super::directory::{self, Items};
-use super::stream::verify;
+use super::stream::{Frames, verify};
 use super::{Error, Identity};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
@@ -333,19 +333,25 @@ fn group(after: Version, batch: &Batch) -> Group {
     Group { after, version: batch.version, writes: batch.writes.iter().map(write).collect() }
 }
 
-/// Up to which version the log goes, by its last file.
+/// Up to which version the log goes, by its last segment and its last dump.
 fn reached(directory: &Path, identity: &Identity) -> Result<Version, Error> {
     let items = Items::list(directory, identity.mdt)?;
-    let last = items.segments.iter().chain(&items.dumps).max_by_key(|(sequence, _)| **sequence);
-    let Some((_, path)) = last else { return Ok(Version(0)) };
+    let mut reached = Version(0);
+    if let Some(path) = items.dumps.values().next_back()
+        && let Ok(Some((Frame::Head(head), _))) = Frames::open(path).and_then(|mut f| f.next())
+    {
+        // It has its name because it was whole.
+        reached = head.version;
+    }
+    let Some(path) = items.segments.values().next_back() else { return Ok(reached) };
     // A damaged one ends what is known; a dump closes the hole.
-    let Ok(summary) = verify(path) else { return Ok(Version(0)) };
-    let Some((head, last)) = summary.parts.last() else { return Ok(Version(0)) };
+    let Ok(summary) = verify(path) else { return Ok(reached) };
+    let Some((head, last)) = summary.parts.last() else { return Ok(reached) };
     if head.fs != identity.fs {
         let found = Identity { fs: head.fs.clone(), mdt: head.mdt }.label();
         return Err(Error::Foreign { path: path.clone(), found, wanted: identity.label() });
     }
-    Ok(*last)
+    Ok(reached.max(*last))
 }
 
 /// Says that something is missing in the log until a dump is made, also after a restart.

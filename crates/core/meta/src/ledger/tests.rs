@@ -139,7 +139,7 @@ async fn a_store_that_got_a_log_later_begins_with_a_dump() {
     drop((store, log));
     let (store, log) = place.open();
     assert!(log.wants_dump(), "also after a restart");
-    dump::beside_log(&store, &log).await.unwrap();
+    dump::beside_log(&store, &log, true).await.unwrap();
     assert!(!log.wants_dump());
     put(&store, &[("newer", "1")]).await;
     let before = all(&store).await;
@@ -147,8 +147,11 @@ async fn a_store_that_got_a_log_later_begins_with_a_dump() {
     assert_eq!(all(&again).await, before);
     assert!(outcome.dump.is_some());
     assert_eq!(outcome.groups, 1, "what lies before the dump was deleted");
+    drop((store, log));
+    let (store, log) = place.open();
+    assert!(!log.wants_dump(), "the hole is closed");
     // A second dump makes the first superfluous.
-    dump::beside_log(&store, &log).await.unwrap();
+    dump::beside_log(&store, &log, true).await.unwrap();
     let dumps = files(&place.logs(), "dump");
     assert_eq!(dumps.len(), 1);
     assert_eq!(all(&restored(&[place.logs()]).await.unwrap().0).await, before);

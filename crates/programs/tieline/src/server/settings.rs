@@ -7,6 +7,7 @@
 //! Invariants: units stand in the values; secrets are paths; no secret that others can read is
 //! used.
 
+use gather::Gathered;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -229,13 +230,29 @@ impl Settings {
     pub fn load(path: &Path) -> Result<Plan, SettingsError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| SettingsError::Read { path: path.to_owned(), source })?;
-        let settings: Self = toml::from_str(&text).map_err(|source| SettingsError::Syntax {
+        let table: toml::Table = text.parse().map_err(|source| SettingsError::Syntax {
             path: path.to_owned(),
             source: Box::new(source),
         })?;
-        let is_private = is_private(path).unwrap_or(false);
-        let plan = settings.validate_file(is_private);
+        let plan = Self::judge(table, is_private(path).unwrap_or(false));
         plan.map_err(|source| SettingsError::Wrong { path: path.to_owned(), source })
+    }
+
+    /// All that is wrong at once: keys that are unknown, missing or of another type, and values
+    /// that cannot be.
+    fn judge(table: toml::Table, is_private: bool) -> Result<Plan, Wrongs> {
+        let mut gathered = Gathered::default();
+        let settings = gathered.settings(table)?;
+        let plan = settings.validate_file(is_private);
+        if gathered.wrongs.is_empty() {
+            return plan;
+        }
+        let is_told =
+            |wrong: &String| gathered.keys.iter().any(|key| wrong.starts_with(&format!("{key}: ")));
+        let mut wrongs = gathered.wrongs.clone();
+        let others = plan.err().map_or_else(Vec::new, |others| others.0);
+        wrongs.extend(others.into_iter().filter(|wrong| !is_told(wrong)));
+        Err(Wrongs(wrongs))
     }
 
     /// Settings that hold, or everything that is wrong with them.
@@ -496,5 +513,6 @@ impl Check {
     }
 }
 
+mod gather;
 #[cfg(test)]
 mod tests;

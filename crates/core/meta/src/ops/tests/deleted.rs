@@ -80,6 +80,23 @@ async fn a_removed_tree_comes_back_from_the_top() {
     assert_eq!(client.stat(directory).await.links, 2);
 }
 
+/// What it knew of an empty directory that it removed is not so any more.
+#[tokio::test(start_paused = true)]
+async fn who_removed_a_directory_hears_that_it_is_back() {
+    let house = House::keeping().await;
+    let (remover, client) = (house.client().await, house.client().await);
+    let directory = remover.mkdir(ROOT, "d").await;
+    remover.create(directory, "f").await;
+    remover.list(directory).await;
+    remover.call(unlink(directory, "f")).await.unwrap();
+    remover.list(directory).await;
+    remover.call(rmdir(ROOT, "d")).await.unwrap();
+    house.clients.recalled(remover.session);
+    client.call(undelete(directory, ROOT, "d")).await.unwrap();
+    let recalled = house.clients.recalled(remover.session);
+    assert!(recalled.contains(&directory), "{recalled:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn only_the_owner_and_root_bring_back() {
     let house = House::keeping().await;

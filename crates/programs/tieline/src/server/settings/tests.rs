@@ -94,6 +94,40 @@ fn a_database_is_named_in_one_line() {
 }
 
 #[test]
+fn keys_that_cannot_be_read_are_told_with_all_others() {
+    let text = "fs = 7\nsite = \"uf\"\nstat = \"/s\"\nlisten = \"nowhere\"\nmap_key = \"k\"\n\
+                [mdt]\nlease = \"soon\"\nengin = \"memory\"\n\
+                [[ost]]\nindex = \"one\"\n[[ost]]\nindex = 0\npath = \"data\"\nflavour = 1\n";
+    let wrongs = Settings::judge(text.parse().unwrap(), true).err().unwrap().0;
+    let keys: Vec<&str> = wrongs.iter().map(|wrong| wrong.split(':').next().unwrap()).collect();
+    let expected = [
+        "stat",
+        "fs",
+        "state",
+        "mdt.engin",
+        "mdt.index",
+        "ost[0].index",
+        "ost[0].path",
+        "ost[1].flavour",
+        "listen",
+        "map_key",
+        "mdt.lease",
+        "ost[1].path",
+    ];
+    let sorted = |mut keys: Vec<&'static str>| {
+        keys.sort_unstable();
+        keys
+    };
+    let mut found = keys.clone();
+    found.sort_unstable();
+    assert_eq!(found, sorted(expected.to_vec()), "{wrongs:#?}");
+    let told = |key: &str| wrongs.iter().find(|wrong| wrong.starts_with(key)).unwrap().clone();
+    assert!(told("stat:").contains("did you mean `state`"));
+    assert!(told("mdt.engin:").contains("did you mean `engine`"));
+    assert!(told("state:").contains("is missing"));
+}
+
+#[test]
 fn unknown_keys_are_refused_by_name() {
     let text = "fs = \"x\"\nsite = \"uf\"\nstate = \"/s\"\nmap_key = \"k\"\nfoo = 1\n";
     let error = toml::from_str::<Settings>(text).unwrap_err().to_string();

@@ -1,0 +1,323 @@
+//! What must not be lost: deleted files, lost stores, missing objects; and what must be refused.
+
+use anyhow::{Context, Result, ensure};
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tieline_lab::federation::{Plan, with_plan};
+use tieline_lab::{Federation, program, with_federation};
+
+fn with_log(test: impl FnOnce(&Federation) -> Result<()>) -> Result<()> {
+    with_plan(&Plan { arguments: vec!["--log".to_owned()], ..Plan::default() }, test)
+}
+
+/// A server's settings, as `dev up` wrote them.
+fn settings(lab: &Federation, name: &str) -> Result<PathBuf> {
+    let (role, site) = name.split_once('-').context("ROLE-SITE")?;
+    let path = lab.dir().join("sites").join(site).join(format!("{role}.toml"));
+    ensure!(path.exists(), "{path:?} is not there");
+    Ok(path)
+}
+
+fn setting(path: &Path, key: &str) -> Result<String> {
+    let text = fs::read_to_string(path)?;
+    let value: toml::Table = text.parse()?;
+    let found = value.get(key).or_else(|| value.get("mdt")?.get(key));
+    Ok(found.and_then(|found| found.as_str()).with_context(|| format!("no {key}: {text}"))?.into())
+}
+
+fn dev(lab: &Federation, words: &[&str]) -> Result<String> {
+    let dir = lab.dir();
+    let dir = dir.to_str().context("a plain path")?;
+    lab.tieline(&[words, &["--dir", dir]].concat())
+}
+
+fn bytes_of(number: usize) -> Vec<u8> {
+    // Some lie in the metadata, some in objects.
+    let length = if number.is_multiple_of(3) { 40_000 } else { 3000 };
+    (0..length).map(|at| (at * 7 + number) as u8).collect()
+}
+
+/// Promise 19: With a change log, the loss of a metadata server's store loses nothing that was
+/// answered.
+#[test]
+fn a_store_deleted_under_load_is_restored_whole() -> Result<()> {
+    with_log(|lab| {
+        let folder = lab.mount().join("load");
+        fs::create_dir(&folder)?;
+        let settings = settings(lab, "mds-uf")?;
+        let store = PathBuf::from(setting(&settings, "state")?).join("mdt0000.redb");
+        let log = setting(&settings, "log_to")?;
+        let dump = lab.local("dump");
+        let (acknowledged, is_over) = (Mutex::new(BTreeSet::new()), AtomicBool::new(false));
+        std::thread::scope(|scope| -> Result<()> {
+            let write = |writer: usize| -> Result<()> {
+                let mut number = writer;
+                while !is_over.load(Ordering::Relaxed) {
+                    let mut file = File::create(folder.join(number.to_string()))?;
+                    file.write_all(&bytes_of(number))?;
+                    file.sync_all()?;
+                    acknowledged.lock().expect("no writer panics here").insert(number);
+                    number += 2;
+                }
+                Ok(())
+            };
+            let writers = [scope.spawn(move || write(0)), scope.spawn(move || write(1))];
+            let disaster = (|| {
+                std::thread::sleep(Duration::from_millis(800));
+                let mount = lab.mount().to_str().context("a plain path")?;
+                let script = format!(
+                    "{} mdt dump --mdt 0 --fs {mount} > {}",
+                    program::tieline()?.display(),
+                    dump.display()
+                );
+                program::shell(Path::new("/"), &script)?;
+                std::thread::sleep(Duration::from_millis(800));
+                dev(lab, &["dev", "kill", "mds-uf"])?;
+                fs::remove_file(&store)?;
+                lab.tieline(&["mdt", "verify", &log])?;
+                let settings = settings.to_str().context("a plain path")?;
+                let dump = dump.to_str().context("a plain path")?;
+                lab.tieline(&["mdt", "restore", "--settings", settings, dump, &log])?;
+                let again = lab.try_tieline(&["mdt", "restore", "--settings", settings, dump])?;
+                ensure!(again.stderr.contains("not empty"), "{again:?}");
+                dev(lab, &["dev", "start", "mds-uf"])?;
+                // The writers go on by themselves.
+                let before = acknowledged.lock().expect("no writer panics here").len();
+                program::until("the writers go on", Duration::from_secs(60), || {
+                    acknowledged.lock().expect("no writer panics here").len() > before + 5
+                })
+            })();
+            is_over.store(true, Ordering::Relaxed);
+            for writer in writers {
+                writer.join().map_err(|_| anyhow::anyhow!("a writer panicked"))??;
+            }
+            disaster
+        })?;
+        let far = lab.mount_again()?.join("load");
+        let acknowledged = acknowledged.into_inner()?;
+        for number in &acknowledged {
+            let read = fs::read(far.join(number.to_string()));
+            let read = read.with_context(|| format!("file {number} of {}", acknowledged.len()))?;
+            ensure!(read == bytes_of(*number), "file {number} changed");
+        }
+        let found = lab.json(&["fsck", lab.mount().to_str().context("a plain path")?])?;
+        ensure!(found["findings"] == serde_json::json!([]), "{found:#}");
+        Ok(())
+    })
+}
+
+/// Promise 18: A deleted file can be brought back as it was, by its owner and root, for as long as
+/// its site keeps it.
+#[test]
+fn deleted_files_come_back() -> Result<()> {
+    with_federation(|lab| {
+        let folder = lab.mount().join("data");
+        fs::create_dir_all(folder.join("deep"))?;
+        fs::write(folder.join("f"), bytes_of(0))?;
+        fs::write(folder.join("deep/g"), bytes_of(1))?;
+        fs::write(folder.join("new"), "new")?;
+        fs::rename(folder.join("new"), folder.join("other"))?;
+        fs::remove_dir_all(&folder)?;
+        let at = |name: &str| folder.join(name).to_string_lossy().into_owned();
+        let parent = lab.mount().to_string_lossy().into_owned();
+        let listed = lab.json(&["undelete", "--list", &parent])?;
+        ensure!(listed[0]["name"] == "data" && listed[0]["deleted_by"].is_u64(), "{listed:#}");
+        ensure!(listed[0]["remaining_seconds"].as_u64().is_some_and(|left| left <= 60));
+        lab.tieline(&["undelete", "-r", &at("")])?;
+        ensure!(fs::read(folder.join("f"))? == bytes_of(0));
+        ensure!(fs::read(folder.join("deep/g"))? == bytes_of(1));
+        ensure!(fs::read_to_string(folder.join("other"))? == "new");
+        fs::remove_file(folder.join("f"))?;
+        fs::write(folder.join("f"), "in its place")?;
+        let taken = lab.try_tieline(&["undelete", &at("f")])?;
+        ensure!(!taken.status.success(), "{taken:?}");
+        let listed = lab.json(&["undelete", "--list", &at("")])?;
+        let id = listed[0]["id"].as_str().context("an id")?;
+        lab.tieline(&["undelete", &at(&format!("f@{id}")), "--to", "f.old"])?;
+        ensure!(fs::read(lab.mount_again()?.join("data/f.old"))? == bytes_of(0));
+        Ok(())
+    })
+}
+
+fn objects(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(objects(&path));
+        } else if path.to_string_lossy().contains("/objects/") {
+            found.push(path);
+        }
+    }
+    found
+}
+
+#[test]
+fn fsck_names_missing_wrong_and_orphan_objects() -> Result<()> {
+    with_federation(|lab| {
+        let mount = lab.mount().to_str().context("a plain path")?.to_owned();
+        for name in ["missing", "wrong", "well"] {
+            let mut file = File::create(lab.mount().join(name))?;
+            file.write_all(&vec![name.len() as u8; 100_000])?;
+            file.sync_all()?;
+        }
+        let clean = lab.try_tieline(&["fsck", "--read", &mount])?;
+        ensure!(clean.status.code() == Some(0), "{clean:?}");
+        let chunk = |name: &str| -> Result<String> {
+            let layout = lab.json(&["getstripe", &format!("{mount}/{name}")])?;
+            let id = layout[0]["extents"][0]["chunk"]["id"].as_str().map(str::to_owned);
+            id.with_context(|| format!("{layout:#}"))
+        };
+        let all = objects(&lab.dir().join("sites"));
+        let object = |id: &str| {
+            all.iter().find(|path| path.ends_with(id)).cloned().with_context(|| id.to_owned())
+        };
+        fs::remove_file(object(&chunk("missing")?)?)?;
+        let wrong = object(&chunk("wrong")?)?;
+        let mut bytes = fs::read(&wrong)?;
+        bytes[50_000] ^= 1;
+        fs::write(&wrong, bytes)?;
+        // An object that nobody committed, of a session that never was.
+        let well = object(&chunk("well")?)?;
+        let seen = lab
+            .json(&["fsck", "--read", &mount])
+            .err()
+            .map(|error| format!("{error:#}"))
+            .unwrap_or_default();
+        for part in ["missing-chunk", "wrong-chunk", "\"missing\"", "\"wrong\""] {
+            ensure!(seen.contains(part), "{part}: {seen}");
+        }
+        ensure!(!seen.contains("\"well\""), "{seen}");
+        let run = lab.try_tieline(&["fsck", "--read", "--repair", &mount])?;
+        ensure!(run.status.code() == Some(4), "lost bytes stay lost: {run:?}");
+        for word in ["corrupt", "checksum", "Corrupt", "damaged"] {
+            lab.expect_log(word);
+        }
+        fs::remove_file(lab.mount().join("missing"))?;
+        fs::remove_file(lab.mount().join("wrong"))?;
+        ensure!(well.exists());
+        let clean = lab.try_tieline(&["fsck", "--read", "--repair", &mount])?;
+        ensure!(clean.status.code() == Some(0), "{clean:?}");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_second_server_on_a_store_is_refused_and_the_first_goes_on() -> Result<()> {
+    with_federation(|lab| {
+        let first = settings(lab, "mds-uf")?;
+        let store = PathBuf::from(setting(&first, "state")?).join("mdt0000.redb");
+        let state = lab.local("state");
+        fs::create_dir(&state)?;
+        fs::copy(PathBuf::from(setting(&first, "state")?).join("map"), state.join("map"))?;
+        let mut table: toml::Table = fs::read_to_string(&first)?.parse()?;
+        table.insert("state".into(), state.to_string_lossy().into_owned().into());
+        table.insert("listen".into(), "127.0.0.1:0".into());
+        table.insert("admin".into(), "127.0.0.1:0".into());
+        let mdt = table.get_mut("mdt").and_then(|mdt| mdt.as_table_mut()).context("an MDT")?;
+        mdt.insert("store".into(), store.to_string_lossy().into_owned().into());
+        let second = lab.local("second.toml");
+        fs::write(&second, table.to_string())?;
+        let mut server = Command::new(program::tieline()?);
+        server.args(["server", "--settings"]).arg(&second);
+        let run = program::finish(&mut server, Duration::from_secs(30))?;
+        ensure!(run.status.code() == Some(1) && run.status.signal().is_none(), "{run:?}");
+        ensure!(run.stderr.contains("in use by another server"), "{run:?}");
+        fs::write(lab.mount().join("f"), "still served")?;
+        Ok(())
+    })
+}
+
+/// Runs a future to its end on this thread.
+fn finish<T>(future: impl Future<Output = T>) -> T {
+    struct Thread(std::thread::Thread);
+    impl std::task::Wake for Thread {
+        fn wake(self: std::sync::Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = std::task::Waker::from(std::sync::Arc::new(Thread(std::thread::current())));
+    let mut future = std::pin::pin!(future);
+    loop {
+        if let std::task::Poll::Ready(value) =
+            future.as_mut().poll(&mut std::task::Context::from_waker(&waker))
+        {
+            return value;
+        }
+        std::thread::park();
+    }
+}
+
+#[test]
+fn a_store_of_a_newer_build_is_refused_untouched() -> Result<()> {
+    with_federation(|lab| {
+        let settings = settings(lab, "mds-fnal")?;
+        let store = PathBuf::from(setting(&settings, "state")?).join("mdt0001.redb");
+        dev(lab, &["dev", "kill", "mds-fnal"])?;
+        // The superblock's record gets a version that this build does not know.
+        let change = |version: u8| -> Result<()> {
+            use tieline_kv::Store;
+            let store = tieline_kv::EmbeddedStore::open(&store, tieline_types::ByteSize(1 << 20))?;
+            finish(async {
+                let mut transaction = store.begin().await?;
+                let key = b"n".to_vec();
+                let value = transaction.read(std::slice::from_ref(&key)).await?.remove(0);
+                let mut value = value.context("a superblock")?;
+                value[0] = version;
+                transaction.put(key, value);
+                Ok(transaction.commit().await?.durable.await?)
+            })
+        };
+        change(9)?;
+        let before = fs::read(&store)?;
+        let mut server = Command::new(program::tieline()?);
+        server.args(["server", "--settings"]).arg(&settings);
+        let run = program::finish(&mut server, Duration::from_secs(30))?;
+        ensure!(
+            run.status.code() == Some(1) && run.stderr.contains("use a newer build"),
+            "{run:?}"
+        );
+        ensure!(fs::read(&store)? == before, "the store was touched");
+        change(1)?;
+        dev(lab, &["dev", "start", "mds-fnal"])?;
+        fs::write(lab.mount().join("fnal/f"), "served again")?;
+        Ok(())
+    })
+}
+
+#[test]
+fn what_the_objects_know_comes_back_without_any_dump() -> Result<()> {
+    with_federation(|lab| {
+        let folder = lab.mount().join("run/7");
+        fs::create_dir_all(&folder)?;
+        for number in [0, 3, 6] {
+            let mut file = File::create(folder.join(format!("f{number}")))?;
+            file.write_all(&bytes_of(number))?;
+            file.sync_all()?;
+        }
+        let settings = settings(lab, "mds-uf")?;
+        let store = PathBuf::from(setting(&settings, "state")?).join("mdt0000.redb");
+        dev(lab, &["dev", "kill", "mds-uf"])?;
+        fs::remove_file(&store)?;
+        let settings = settings.to_str().context("a plain path")?;
+        let said = lab.tieline(&["mdt", "rebuild", "--from-osts", "--settings", settings])?;
+        ensure!(said.contains("3 files") && said.contains("mode 0600"), "{said}");
+        for word in ["session", "lost", "another", "no longer"] {
+            lab.expect_log(word);
+        }
+        dev(lab, &["dev", "start", "mds-uf"])?;
+        let far = lab.mount_again()?;
+        for number in [0, 3, 6] {
+            let read = fs::read(far.join(format!("run/7/f{number}")))?;
+            ensure!(read == bytes_of(number), "file {number} changed");
+        }
+        Ok(())
+    })
+}
