@@ -108,7 +108,11 @@ impl Federation {
         });
         let mut osts = BTreeMap::new();
         if role == Role::Oss {
-            let target = TargetParts { store: self.osts[index].clone(), limits: Limits::default() };
+            let target = TargetParts {
+                store: self.osts[index].clone(),
+                limits: Limits::default(),
+                adopted: None,
+            };
             osts.insert(OstIndex(index as u16), target);
         }
         let parts = Parts {

@@ -14,7 +14,8 @@
 //! * [`send`], [`commit`], [`background`]: how written bytes leave; [`late`]: what was lost then.
 //! * [`ahead`], [`chunks`], [`fetch`], [`costs`]: how bytes come.
 //! * [`mirrors`]: copies made, checked and repaired, for operators.
-//! * [`ranges`], [`adler`], [`space`]: holes and copies, checksums, what operators ask.
+//! * [`ranges`], [`adler`], [`space`]: holes and copies, checksums, what operators ask; [`adopt`]:
+//!   files that were there before us.
 //!
 //! Knows no kernel, no FUSE, no HTTP; no store and no blob.
 //!
@@ -24,6 +25,7 @@
 
 mod access;
 mod adler;
+pub mod adopt;
 mod ahead;
 mod background;
 mod cache;

@@ -266,7 +266,7 @@ impl Shared {
     }
 
     /// A chunk id under the grant of our session with the file's MDS.
-    async fn chunk_id(&self, file: &File) -> Result<ChunkId> {
+    pub(crate) async fn chunk_id(&self, file: &File) -> Result<ChunkId> {
         let mdt = file.id.mdt();
         if let Some(id) = self.servers.mds(mdt)?.chunk_id(mdt) {
             return Ok(id);

@@ -105,6 +105,10 @@ impl Volume {
         tokio::spawn(crate::background::run(Arc::downgrade(&shared)));
         Arc::new(Self { shared })
     }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
 }
 
 impl Shared {

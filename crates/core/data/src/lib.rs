@@ -3,6 +3,7 @@
 //! * [`service`]: dispatches requests to targets.
 //! * [`copies`]: objects looked at where they lie, and fetched from other OSTs.
 //! * [`target`]: one OST: its store and its local limits.
+//! * [`adopted`]: files that were there before us: listed, read, their checksums told.
 //! * [`volatile`]: which of its objects are not durable yet, and which never became so.
 //!
 //! Believes nobody about bytes: what is put is verified against its checks before it is stored.
@@ -11,6 +12,7 @@
 //! Invariants: an answered put survives this process; after a sync also the machine; the site's own
 //! limits come before anybody's wishes.
 
+mod adopted;
 mod copies;
 mod service;
 mod target;
@@ -20,7 +22,7 @@ pub use copies::ObjectSource;
 pub use service::ChunkService;
 
 use std::sync::Arc;
-use tieline_blob::ChunkStore;
+use tieline_blob::{AdoptedTree, ChunkStore};
 
 /// What a site allows, whatever any MDS wishes.
 #[derive(Clone, Debug, Default)]
@@ -35,6 +37,8 @@ pub struct Limits {
 pub struct TargetParts {
     pub store: Arc<dyn ChunkStore>,
     pub limits: Limits,
+    /// Files that were there before us.
+    pub adopted: Option<Arc<AdoptedTree>>,
 }
 
 #[cfg(test)]

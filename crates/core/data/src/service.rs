@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tieline_types::{ErrorKind, ObjectName, OstIndex};
 use tieline_wire::data::{
-    DeleteChunks, DeleteChunksReply, ListObjects, ListObjectsReply, OstState, OstStatus,
-    OstStatusReply, PutChunk, PutChunkReply, ReadObject, ReadObjectReply, StatObject, SyncFile,
-    SyncFileReply,
+    ChecksumAdopted, DeleteChunks, DeleteChunksReply, ListAdopted, ListObjects, ListObjectsReply,
+    OstState, OstStatus, OstStatusReply, PutChunk, PutChunkReply, ReadObject, ReadObjectReply,
+    StatObject, SyncFile, SyncFileReply,
 };
 use tieline_wire::mirrors::VerifyObject;
 use tieline_wire::{Call, Failure, Request, encode};
@@ -60,6 +60,13 @@ impl ChunkService {
             }
             Request::ListObjects(message) => self.list(message).await,
             Request::VerifyObject(message) => reply::<VerifyObject>(&self.verify(message).await?),
+            Request::ListAdopted(message) => {
+                reply::<ListAdopted>(&self.target(message.ost)?.adopted.list(message).await?)
+            }
+            Request::ChecksumAdopted(message) => {
+                let target = self.target(message.ost)?;
+                reply::<ChecksumAdopted>(&target.adopted.checksum(message).await?)
+            }
             other => {
                 let detail = format!("{} is not a call of an OSS", other.op().name());
                 Err(Failure::new(ErrorKind::Protocol, detail))
@@ -109,10 +116,10 @@ impl ChunkService {
         }
         let chunk = match message.object {
             ObjectName::Chunk(chunk) => chunk,
-            ObjectName::External { path, .. } => {
-                let label = message.ost.label();
-                let detail = format!("{label}: adopted file {path}: not served by this version");
-                return Err(Failure::new(ErrorKind::NotSupported, detail));
+            object @ ObjectName::External { .. } => {
+                let read = target.adopted.read(object, message.offset, message.length);
+                let (reply, bytes) = read.await?;
+                return Ok((encode(&reply), Bulk::from(bytes)));
             }
         };
         let slice = target.read(chunk, message.offset, message.length).await?;

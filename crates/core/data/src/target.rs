@@ -7,6 +7,7 @@
 //! noted as volatile; at most [`VOLATILE_MAX`] chunks are volatile for long, at most [`LOST_MAX`]
 //! are remembered as lost.
 
+use crate::adopted::Adopted;
 use crate::volatile::{Note, Volatile};
 use crate::{Limits, TargetParts};
 use bytes::Bytes;
@@ -37,6 +38,7 @@ pub(crate) struct Target {
     limits: Limits,
     volatile: Mutex<Volatile>,
     room: Mutex<Room>,
+    pub adopted: Adopted,
 }
 
 /// Free space as it was last seen, less what was taken since.
@@ -69,6 +71,7 @@ impl Target {
             limits: parts.limits,
             volatile: Mutex::default(),
             room: Mutex::default(),
+            adopted: Adopted { label: ost.label(), tree: parts.adopted },
         })
     }
 

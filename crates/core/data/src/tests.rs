@@ -22,7 +22,8 @@ fn bench(limits: Limits) -> Bench {
     let memory = Arc::new(MemoryChunks::new(1 << 20));
     let faults = Faults::default();
     let store = Arc::new(FaultyChunks::new(memory.clone(), faults.clone()));
-    let service = ChunkService::new(BTreeMap::from([(OST, TargetParts { store, limits })]));
+    let service =
+        ChunkService::new(BTreeMap::from([(OST, TargetParts { store, limits, adopted: None })]));
     Bench { service, memory, faults }
 }
 

@@ -12,7 +12,7 @@ use crate::view::{View, decode};
 use std::collections::{BTreeMap, BTreeSet};
 use tieline_format::mdt::{Chunk, Freed, Inode, StoredContent, StoredExtent, key};
 use tieline_kv::{Key, Range, Value};
-use tieline_types::{ChunkId, ChunkRef, Content, Extent, FileId, Time};
+use tieline_types::{ChunkId, ChunkRef, Content, Extent, FileId, ObjectName, Place, Time};
 use tieline_wire::meta::ExtentPage;
 
 /// Extents (or attributes) of a removed file that are deleted with its last name; more are left to
@@ -236,7 +236,7 @@ fn chunk_of(extent: &StoredExtent) -> Option<ChunkId> {
     }
 }
 
-async fn read_chunks(
+pub async fn read_chunks(
     view: &mut View<'_>,
     ids: BTreeSet<ChunkId>,
 ) -> Result<BTreeMap<ChunkId, Chunk>> {
@@ -304,6 +304,11 @@ fn check_chunk(view: &View<'_>, id: ChunkId, new: &Chunk, known: Option<&Chunk>)
         None if new.places.iter().all(|place| place.is_stale) => {
             Err(Error::Invalid { what: "a new chunk has no place that holds it" })
         }
+        // Else anybody could read whatever lies in an adopted tree.
+        None if !view.scene.caller.is_root() && new.places.iter().any(is_external) => {
+            let uid = view.scene.caller.uid.0;
+            Err(Error::NotRoot { uid, wish: "adopt files" })
+        }
         None => {
             let mut osts = new.places.iter().map(|place| place.ost);
             match osts.find(|&ost| view.scene.map.ost(ost).is_none()) {
@@ -312,6 +317,10 @@ fn check_chunk(view: &View<'_>, id: ChunkId, new: &Chunk, known: Option<&Chunk>)
             }
         }
     }
+}
+
+fn is_external(place: &Place) -> bool {
+    matches!(place.object, ObjectName::External { .. })
 }
 
 /// Milliseconds since 1970, as keys of freed chunks count.

@@ -24,6 +24,7 @@ mod open;
 mod place;
 mod read_directory;
 mod read_symlink;
+mod record_sums;
 mod release;
 mod remove_directory;
 mod remove_xattr;
@@ -104,6 +105,7 @@ replies! {
     ReserveReply {}
     UsageReply {}
     ListDeletedReply {}
+    RecordSumsReply {}
 }
 
 /// Runs one request of the namespace.
@@ -144,6 +146,7 @@ pub async fn run<'a>(view: &mut View<'a>, request: &'a Request) -> Result<Reply>
         }
         Request::ListDeleted(r) => list_deleted::run(view, r).await?.into(),
         Request::Undelete(r) => undelete::run(view, r).await?.into(),
+        Request::RecordSums(r) => record_sums::run(view, r).await?.into(),
         Request::DumpMdt(_)
         | Request::CheckMdt(_)
         | Request::GetMap(_)
@@ -156,7 +159,9 @@ pub async fn run<'a>(view: &mut View<'a>, request: &'a Request) -> Result<Reply>
         | Request::StatObject(_)
         | Request::ListObjects(_)
         | Request::FetchChunk(_)
-        | Request::VerifyObject(_) => return Err(Error::NotServed { op: request.op().name() }),
+        | Request::VerifyObject(_)
+        | Request::ListAdopted(_)
+        | Request::ChecksumAdopted(_) => return Err(Error::NotServed { op: request.op().name() }),
     })
 }
 
@@ -181,6 +186,7 @@ pub fn primary(request: &Request) -> FileId {
         Request::SetLayout(r) => r.id,
         Request::Undelete(r) => r.parent,
         Request::ExtendMirrors(r) => r.id,
+        Request::RecordSums(r) => r.id,
         _ => FileId::default(),
     }
 }

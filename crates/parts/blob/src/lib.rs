@@ -7,6 +7,7 @@
 //! * [`DirChunks`]: a directory on any file system.
 //! * [`MemoryChunks`]: for tests and simulated worlds.
 //! * [`FaultyChunks`]: any other, failing as told.
+//! * [`AdoptedTree`]: files that were there before us, read where they are.
 //! * [`conformance`]: what every backend must do, as one suite.
 //!
 //! To add a backend: implement [`ChunkStore`], run the conformance suite on it, and give it a name
@@ -16,12 +17,17 @@
 //! succeeds, with others it is refused, and only a repair replaces; what is read carries the checks it was written with, so
 //! damage shows at the reader.
 
+mod adopted;
 pub mod conformance;
 mod dir;
 mod faulty;
 mod memory;
 mod range;
 
+pub use adopted::{
+    AdoptedError, AdoptedFile, AdoptedFound, AdoptedPage, AdoptedTree, file_path, nanoseconds,
+    object_path,
+};
 pub use dir::{DirChunks, Identity};
 pub use faulty::{Faults, FaultyChunks};
 pub use memory::MemoryChunks;

@@ -182,6 +182,16 @@ impl PostgresStore {
         Ok(Self { overlay, committer: Some(committer), _runtime: runtime })
     }
 
+    /// Can the database be talked to? Its version.
+    pub async fn look(server: &PostgresServer) -> Result<String, Error> {
+        let nobody = String::new;
+        let settings = PostgresSettings::new(server.clone(), nobody(), nobody(), nobody());
+        let store = format!("postgres {server}");
+        let runtime = OwnRuntime::start()
+            .map_err(|error| Error::Failed { store: store.clone(), source: Box::new(error) })?;
+        line::look(&Database::new(&settings, store, runtime.handle())).await
+    }
+
     /// Removes a schema and all that is in it. For federations that were made for a test.
     pub async fn remove(server: &PostgresServer, schema: &str) -> Result<(), Error> {
         let settings =

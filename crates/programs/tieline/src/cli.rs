@@ -74,6 +74,14 @@ enum Verb {
     Ost(verbs::ost::Ost),
     /// Print the checksum of files
     Checksum(verbs::checksum::Args),
+    /// Adopt files that lie below an OST's `adopt` directory, without moving a byte
+    #[command(after_help = examples::IMPORT)]
+    Import(verbs::import::Args),
+    /// Give plain files back: hard links, clones or copies in a local directory
+    #[command(after_help = examples::EXPORT)]
+    Export(verbs::export::Args),
+    /// Look for what keeps servers and mounts from working, and say how to mend it
+    Doctor(verbs::doctor::Args),
     /// Show the federation map, and make one
     #[command(subcommand, after_help = examples::MAP)]
     Map(verbs::map::Map),
@@ -136,6 +144,9 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Verb::Pool(verb) => verbs::pool::run(verb),
         Verb::Ost(verb) => verbs::ost::run(verb),
         Verb::Checksum(args) => verbs::checksum::run(args),
+        Verb::Import(args) => verbs::import::run(args),
+        Verb::Export(args) => verbs::export::run(args),
+        Verb::Doctor(args) => verbs::doctor::run(&args),
         Verb::Map(verb) => verbs::map::run(verb),
         Verb::Undelete(args) => verbs::undelete::run(args),
         Verb::Fsck(args) => verbs::fsck::run(args),
@@ -208,6 +219,10 @@ mod tests {
             "tieline ost deactivate OST0001",
             "tieline find /extenci -name *.root -type f -size +1M -pool uf",
             "tieline checksum -t adler32 /extenci/f",
+            "tieline import --in-place /lustre/cms /extenci/cms --ost OST0001 --owners /etc/o",
+            "tieline import --checksums /extenci/cms",
+            "tieline export /extenci/cms /lustre/cms-out --json",
+            "tieline doctor --settings /etc/tieline/uf.toml --mount mds:/extenci --json",
             "tieline mount a,b:7640:/extenci /mnt -o ro,wait=30s --foreground",
             "tieline dev up --dir /tmp/d --mount /extenci --sites uf,fnal --engine memory --json",
             "tieline dev kill --random --restart",

@@ -63,6 +63,15 @@ impl Contact {
         key: Option<MapVerifier>,
     ) -> anyhow::Result<(MapCell, MapVerifier)> {
         let reply = self.fetch().await?;
+        self.judge(reply, key)
+    }
+
+    /// The map of a reply, believed as in [`Contact::believe`].
+    pub fn judge(
+        &self,
+        reply: MapReply,
+        key: Option<MapVerifier>,
+    ) -> anyhow::Result<(MapCell, MapVerifier)> {
         let key = match (key, &reply.key) {
             (Some(key), _) => key,
             (None, Some(named)) => {

@@ -95,6 +95,9 @@ pub struct Up {
     /// The MDTs' engine: `embedded`, `memory`, or `postgres=CONNECTION` (libpq's words or a URL)
     #[arg(long, default_value = "embedded")]
     pub engine: String,
+    /// A tree whose files the first OST may adopt: `tieline import --in-place`
+    #[arg(long, value_name = "DIR")]
+    pub adopt: Option<PathBuf>,
     /// How long clients may believe what they were told
     #[arg(long, default_value = "20 s")]
     pub lease: tieline_types::Span,

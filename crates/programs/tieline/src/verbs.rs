@@ -6,15 +6,19 @@
 
 pub mod checksum;
 pub mod df;
+pub mod doctor;
+pub mod export;
 pub mod fetch;
 pub mod find;
 pub mod fsck;
 pub mod getstripe;
+pub mod import;
 pub mod list;
 pub mod map;
 pub mod mdt;
 pub mod mirror;
 pub mod ost;
+pub mod owners;
 pub mod pool;
 pub mod progress;
 pub mod put;

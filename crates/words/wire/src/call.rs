@@ -140,6 +140,8 @@ calls! {
     24 GetLayout meta::GetLayout => meta::GetLayoutReply, false;
     25 SetLayout meta::SetLayout => meta::AttributesReply, true;
     26 Usage meta::Usage => meta::UsageReply, false;
+    // Checksums of adopted files, at an MDS.
+    31 RecordSums meta::RecordSums => meta::RecordSumsReply, true;
     // Copies of chunks, at an MDS.
     40 ReportPlace mirrors::ReportPlace => mirrors::ReportPlaceReply, false;
     41 ExtendMirrors mirrors::ExtendMirrors => meta::AttributesReply, true;
@@ -165,6 +167,8 @@ calls! {
     106 ListObjects data::ListObjects => data::ListObjectsReply, false;
     107 FetchChunk mirrors::FetchChunk => mirrors::FetchChunkReply, false;
     108 VerifyObject mirrors::VerifyObject => mirrors::VerifyObjectReply, false;
+    110 ListAdopted data::ListAdopted => data::ListAdoptedReply, false;
+    111 ChecksumAdopted data::ChecksumAdopted => data::ChecksumAdoptedReply, false;
 }
 
 #[cfg(test)]

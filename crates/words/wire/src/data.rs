@@ -1,7 +1,10 @@
 //! Messages between whoever holds bytes and an OSS.
 
+use crate::meta::Xattr;
 use minicbor::{Decode, Encode};
-use tieline_types::{ChunkId, FileId, ObjectName, OstIndex, Version};
+use tieline_types::{
+    ChunkId, Digest, FileId, FileKind, Gid, Mode, ObjectName, OstIndex, Time, Uid, Version,
+};
 
 /// What an object remembers of the file it was written for, so that a lost MDT can be rebuilt.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
@@ -178,4 +181,93 @@ pub struct ListObjectsReply {
     pub chunks: Vec<ChunkId>,
     #[n(1)]
     pub is_end: bool,
+}
+
+/// Lists a directory of an OST's adopted tree, in the order of the names' bytes.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ListAdopted {
+    #[n(0)]
+    pub ost: OstIndex,
+    /// Below the tree, or absolute and in it.
+    #[n(1)]
+    #[cbor(with = "minicbor::bytes")]
+    pub directory: Vec<u8>,
+    #[n(2)]
+    #[cbor(with = "minicbor::bytes")]
+    pub after: Option<Vec<u8>>,
+    /// At most 4,096.
+    #[n(3)]
+    pub limit: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ListAdoptedReply {
+    /// The tree's own path at the OSS.
+    #[n(0)]
+    #[cbor(with = "minicbor::bytes")]
+    pub root: Vec<u8>,
+    /// The directory, below the tree.
+    #[n(1)]
+    #[cbor(with = "minicbor::bytes")]
+    pub directory: Vec<u8>,
+    /// What the directory itself is.
+    #[n(2)]
+    pub own: AdoptedEntry,
+    #[n(3)]
+    pub entries: Vec<AdoptedEntry>,
+    #[n(4)]
+    pub is_end: bool,
+}
+
+/// A file that was there before us.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct AdoptedEntry {
+    #[n(0)]
+    #[cbor(with = "minicbor::bytes")]
+    pub name: Vec<u8>,
+    #[n(1)]
+    pub kind: FileKind,
+    #[n(2)]
+    pub mode: Mode,
+    #[n(3)]
+    pub uid: Uid,
+    #[n(4)]
+    pub gid: Gid,
+    #[n(5)]
+    pub size: u64,
+    #[n(6)]
+    pub mtime: Time,
+    /// Of a symlink.
+    #[n(7)]
+    #[cbor(with = "minicbor::bytes")]
+    pub target: Option<Vec<u8>>,
+    /// Of a regular file or directory, those below `user.`.
+    #[n(8)]
+    pub xattrs: Vec<Xattr>,
+}
+
+/// Reads a range of an adopted file and tells its checksums.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ChecksumAdopted {
+    #[n(0)]
+    pub ost: OstIndex,
+    #[n(1)]
+    pub object: ObjectName,
+    /// A multiple of 4 KiB.
+    #[n(2)]
+    pub offset: u64,
+    /// At most 64 MiB.
+    #[n(3)]
+    pub length: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ChecksumAdoptedReply {
+    /// CRC32C per 4 KiB block of the range.
+    #[n(0)]
+    pub checks: Vec<u32>,
+    #[n(1)]
+    pub adler32: u32,
+    #[n(2)]
+    pub digest: Digest,
 }

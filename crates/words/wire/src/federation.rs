@@ -19,6 +19,9 @@ pub struct MapReply {
     /// for the first time and decides to trust it. Proves nothing.
     #[n(2)]
     pub key: Option<String>,
+    /// The server's clock, in milliseconds since 1970: for people who look for a wrong one.
+    #[n(3)]
+    pub now_ms: Option<u64>,
 }
 
 /// Changes the map. Only the MDS that holds the federation's signing key does it.

@@ -6,8 +6,8 @@
 use crate::Failure;
 use minicbor::{Decode, Encode};
 use tieline_types::{
-    Attributes, Caller, Extent, FileId, FileKind, Gid, Layout, MdtIndex, Mode, Name, OstIndex,
-    PoolName, SetTime, SiteName, Time, Uid, Version, XattrName,
+    Attributes, Caller, ChunkId, Digest, Extent, FileId, FileKind, Gid, Layout, MdtIndex, Mode,
+    Name, OstIndex, PoolName, SetTime, SiteName, Time, Uid, Version, XattrName,
 };
 
 /// How long what a reply says may be believed.
@@ -639,4 +639,34 @@ pub struct OstUsage {
     /// When the OSS last answered.
     #[n(4)]
     pub heard: Option<Time>,
+}
+
+/// Keeps checksums of adopted chunks that were read for the first time. Changes no version and no
+/// time, and nothing of chunks that have objects of their own.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct RecordSums {
+    #[n(0)]
+    pub id: FileId,
+    /// At most 64.
+    #[n(1)]
+    pub sums: Vec<ChunkSums>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ChunkSums {
+    #[n(0)]
+    pub chunk: ChunkId,
+    #[n(1)]
+    pub checks: Vec<u32>,
+    #[n(2)]
+    pub adler32: u32,
+    #[n(3)]
+    pub digest: Digest,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct RecordSumsReply {
+    /// Chunks that were still there.
+    #[n(0)]
+    pub recorded: u32,
 }

@@ -646,7 +646,7 @@ impl State {
             Request::GetMap(_) if self.has_moved => {
                 let signed = MapSigner::new([7; 32]).sign(&map(2, "mds:2"));
                 let (version, signed) = (Version(2), signed.to_bytes());
-                done::<GetMap>(&MapReply { version, signed, key: None })
+                done::<GetMap>(&MapReply { version, signed, key: None, now_ms: None })
             }
             Request::GetMap(_) => fail(ErrorKind::NotSupported),
             other => panic!("the fake does not serve {:?}", other.op()),

@@ -49,7 +49,7 @@ async fn pair() -> Pair {
         faults.insert(ost, plan.clone());
         let memory = Arc::new(MemoryChunks::new(1 << 20));
         let store = Arc::new(FaultyChunks::new(memory, plan));
-        (ost, TargetParts { store, limits: Limits::default() })
+        (ost, TargetParts { store, limits: Limits::default(), adopted: None })
     };
     let service = ChunkService::new([FROM, TO].map(target).into_iter().collect());
     let bytes: Bytes = (0..50_000).map(|at| (at / 5) as u8).collect::<Vec<u8>>().into();

@@ -115,6 +115,16 @@ impl Database {
     }
 }
 
+/// The database's version.
+pub async fn look(database: &Arc<Database>) -> Result<String, Error> {
+    let looked = async {
+        let client = database.connect().await?;
+        let row = client.query_one("SELECT current_setting('server_version')", &[]).await?;
+        Ok::<_, Trouble>(row.try_get(0)?)
+    };
+    looked.await.map_err(|trouble| trouble.into_error(&database.store))
+}
+
 /// Removes a schema.
 pub async fn remove(database: &Arc<Database>) -> Result<(), Error> {
     let removed = async {

@@ -109,3 +109,24 @@ Examples:
   tieline mdt verify mdt0.dump /elsewhere/tieline-log
   tieline mdt restore --settings server.toml /elsewhere/tieline-log
   tieline mdt rebuild --from-osts --settings server.toml";
+
+pub const IMPORT: &str = "\
+Examples:
+  tieline import --in-place /lustre/cms /extenci/cms
+  tieline import --in-place /lustre/cms /extenci/cms --owners /etc/tieline/owners --wait
+  tieline import --checksums /extenci/cms
+
+The OST's server must name the tree, or one above it: `adopt = \"/lustre\"` under its [[ost]].
+Files stay where they are and are never written. What was adopted before and is unchanged is left
+alone; what was changed behind Tieline since is adopted anew. Owners, one per line:
+  alice = 1001        a user; names or numbers
+  :cms = :physics     a group
+  * = nobody          every other user; `:*` every other group";
+
+pub const EXPORT: &str = "\
+Examples:
+  tieline export /extenci/cms/run7.root /lustre/out/
+  tieline export /extenci/cms /lustre/cms-again
+
+An adopted file becomes a hard link to itself where that is possible, else a clone (reflink), and
+everything else a copy. Modes, times and attributes are kept, owners if you are root.";

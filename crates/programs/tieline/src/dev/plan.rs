@@ -34,6 +34,8 @@ pub struct Plan {
     pub engine: String,
     /// What the names of this federation's schemas in a database begin with.
     pub schemas: Option<String>,
+    /// The tree whose files the first OST may adopt.
+    pub adopt: Option<PathBuf>,
     pub lease: Span,
     /// Each MDT keeps a change log beside its site's state.
     pub has_log: bool,
@@ -155,6 +157,7 @@ impl Plan {
                 path: self.site_dir(&site.site).join(format!("ost{index:04x}")),
                 reserve: "64 MiB".to_owned(),
                 read_only: false,
+                adopt: self.adopt.clone().filter(|_| index == 0),
             })
             .collect();
         ServerPlan {
@@ -219,6 +222,7 @@ mod tests {
             sites: vec![site("uf", 1000), site("fnal", 2000), site("cern", 3000)],
             engine: "memory".to_owned(),
             schemas: None,
+            adopt: None,
             lease: "20 s".parse().unwrap(),
             has_log: false,
             key: "00".repeat(32),

@@ -104,7 +104,9 @@ fn make_plan(dir: &Path, up: &Up) -> anyhow::Result<Plan> {
     let schemas = postgres(&up.engine).map(|_| format!("dev_{mark}"));
     let (dir, engine) = (dir.to_owned(), up.engine.clone());
     let (lease, has_log) = (up.lease, up.log);
-    Ok(Plan { dir, sites, engine, schemas, lease, has_log, key, secret })
+    let adopt = up.adopt.as_ref().map(|adopt| adopt.canonicalize()).transpose();
+    let adopt = adopt.context("--adopt: no such directory")?;
+    Ok(Plan { dir, sites, engine, schemas, lease, has_log, adopt, key, secret })
 }
 
 /// The connection of `postgres=CONNECTION`.

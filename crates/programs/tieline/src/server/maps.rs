@@ -71,6 +71,7 @@ impl MapKeeper {
             version: current.map.version,
             signed: current.signed.to_bytes(),
             key: Some(self.verifier.to_hex()),
+            now_ms: None,
         }
     }
 

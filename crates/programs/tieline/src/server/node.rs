@@ -90,7 +90,12 @@ impl Service for Node {
 
     async fn call(&self, context: CallContext, request: Request, bulk: Bytes) -> Response {
         match request {
-            Request::GetMap(_) => Ok(Reply::new::<GetMap>(&self.map.reply())),
+            Request::GetMap(_) => {
+                let now = self.world.clock.wall().as_millis();
+                let mut reply = self.map.reply();
+                reply.now_ms = u64::try_from(now).ok();
+                Ok(Reply::new::<GetMap>(&reply))
+            }
             Request::EditMap(message) => self.edit_map(&context.envelope.caller, message).await,
             Request::DumpMdt(message) => self.dump(&context.envelope.caller, message).await,
             Request::CheckMdt(message) => self.check(&context.envelope.caller, message).await,

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tieline_admin::Subject;
 use tieline_auth::{MapCell, Rule};
-use tieline_blob::DirChunks;
+use tieline_blob::{AdoptedTree, DirChunks};
 use tieline_data::{Limits, TargetParts};
 use tieline_format::Record;
 use tieline_format::map::SignedMap;
@@ -39,7 +39,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// The signed map, in the state directory.
 pub const MAP_FILE: &str = "map";
-const LOCK_FILE: &str = "lock";
+pub const LOCK_FILE: &str = "lock";
 /// By what a database knows this server.
 const OWNER_FILE: &str = "owner";
 /// How much of an MDT's store stays in memory.
@@ -359,8 +359,13 @@ fn open_osts(
                 .with_context(|| format!("cannot write {}", made.display()))?;
         }
         let store = Arc::new(DirChunks::open(&plan.path, &identity)?);
+        let adopted = plan.adopt.map(|root| Arc::new(AdoptedTree::new(root)));
+        if let Some(root) = adopted.as_ref().map(|tree| tree.root()).filter(|root| !root.is_dir()) {
+            let ost = plan.index.label();
+            tracing::warn!(ost, root = %root.display(), "the adopted tree is not there: is its file system mounted?");
+        }
         let limits = Limits { reserve: plan.reserve, is_read_only: plan.is_read_only };
-        osts.insert(plan.index, TargetParts { store, limits });
+        osts.insert(plan.index, TargetParts { store, limits, adopted });
     }
     Ok(osts)
 }

@@ -107,6 +107,10 @@ pub struct OstSettings {
     /// Takes no chunks and deletes none, whatever any MDS wishes.
     #[serde(default)]
     pub read_only: bool,
+    /// A directory whose files may be adopted where they are: `tieline import --in-place`. Nothing
+    /// is ever written there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adopt: Option<PathBuf>,
 }
 
 fn listen_default() -> String {
@@ -198,6 +202,7 @@ pub struct OstPlan {
     pub path: PathBuf,
     pub reserve: u64,
     pub is_read_only: bool,
+    pub adopt: Option<PathBuf>,
 }
 
 /// Everything that is wrong with a settings file.
@@ -398,12 +403,18 @@ fn osts_validate(osts: &[OstSettings], check: &mut Check) -> Vec<OstPlan> {
         check.holds(paths.insert(&ost.path), &key("path"), || {
             format!("`{}` is there twice: give each OST its own directory", ost.path.display())
         });
+        if let Some(adopt) = &ost.adopt {
+            check.holds(adopt.is_absolute(), &key("adopt"), || {
+                format!("`{}` is not an absolute path", adopt.display())
+            });
+        }
         let reserve = check.parse(&key("reserve"), &ost.reserve, "write a size such as \"1 GiB\"");
         plans.push(OstPlan {
             index: OstIndex(ost.index),
             path: ost.path.clone(),
             reserve: reserve.map_or(0, |size: ByteSize| size.0),
             is_read_only: ost.read_only,
+            adopt: ost.adopt.clone(),
         });
     }
     plans

@@ -97,6 +97,7 @@ fn call(op: Op) -> Vec<Sample> {
         | Op::OstStatus
         | Op::StatObject
         | Op::ListObjects => chunk_calls(op),
+        Op::RecordSums | Op::ListAdopted | Op::ChecksumAdopted => adopted_calls(op),
     }
 }
 
@@ -366,6 +367,7 @@ fn map_calls(op: Op) -> Vec<Sample> {
             version: Version(7),
             signed: vec![1, 0, 0x80],
             key: Some("d75a980182b10ab7".into()),
+            now_ms: Some(1_700_000_000_123),
         };
         return pair(federation::GetMap {}, reply);
     }
@@ -472,6 +474,50 @@ fn copy_calls(op: Op) -> Vec<Sample> {
     let call = mirrors::VerifyObject { ost, object: external(), offset: 8192, length };
     let first_bad = Some(12_288);
     pair(call, mirrors::VerifyObjectReply { digest, bad_blocks: 2, first_bad, length })
+}
+
+fn adopted_calls(op: Op) -> Vec<Sample> {
+    let (ost, digest) = (OstIndex(3), Digest([7; 32]));
+    match op {
+        Op::RecordSums => {
+            let checks = vec![1, 0xffff_ffff];
+            let sums = meta::ChunkSums { chunk: chunk_id(), checks, adler32: 5, digest };
+            let call = meta::RecordSums { id: file(), sums: vec![sums] };
+            pair(call, meta::RecordSumsReply { recorded: 1 })
+        }
+        Op::ListAdopted => {
+            let entry = |name: &str, kind, target: Option<&str>| data::AdoptedEntry {
+                name: name.into(),
+                kind,
+                mode: Mode::new(0o2750),
+                uid: Uid(1001),
+                gid: Gid(1002),
+                size: 5000,
+                mtime: Time { seconds: -5, nanos: 999_999_999 },
+                target: target.map(Into::into),
+                xattrs: vec![meta::Xattr {
+                    name: XattrName::new(*b"user.x").unwrap(),
+                    value: b"v".to_vec(),
+                }],
+            };
+            let (directory, after) = (b"/lustre/cms".to_vec(), Some(b"a".to_vec()));
+            let call = data::ListAdopted { ost, directory, after, limit: 4096 };
+            let reply = data::ListAdoptedReply {
+                root: b"/lustre".to_vec(),
+                directory: b"cms".to_vec(),
+                own: entry("cms", FileKind::Directory, None),
+                entries: vec![entry("b", FileKind::Symlink, Some("a"))],
+                is_end: true,
+            };
+            pair(call, reply)
+        }
+        _ => {
+            let object = external();
+            let call = data::ChecksumAdopted { ost, object, offset: 4096, length: 1 << 20 };
+            let checks = vec![0x8a91_36aa];
+            pair(call, data::ChecksumAdoptedReply { checks, adler32: 9, digest })
+        }
+    }
 }
 
 /// The header of a frame of each kind, with a body of four bytes.

@@ -1,0 +1,130 @@
+//! `tieline doctor`: looks for what keeps a server or a mount from working, each finding with what
+//! to do about it.
+//!
+//! * [`machine`]: clock, kernel, limits, `/dev/fuse`.
+//! * [`server`]: a settings file and what it names: directories, ports, the database, the map.
+//! * [`servers`]: those that a mount would talk to: reachable, and what time it is there.
+//!
+//! Invariants: nothing is changed; every wait is short; what fails says how to mend it.
+
+mod machine;
+mod server;
+mod servers;
+
+use crate::source::Source;
+use anyhow::bail;
+use serde_json::json;
+use std::path::PathBuf;
+
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// A server's settings, and everything they name
+    #[arg(long, value_name = "FILE")]
+    settings: Option<PathBuf>,
+    /// What would be mounted: HOST[:PORT][,HOST2]:/FS
+    #[arg(long, value_name = "SOURCE")]
+    mount: Option<Source>,
+    #[arg(long)]
+    json: bool,
+}
+
+/// How one thing is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    Well,
+    /// It works, and could be better.
+    Doubtful,
+    Broken,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finding {
+    pub check: String,
+    pub state: State,
+    pub what: String,
+    /// What to do, unless all is well.
+    pub fix: Option<String>,
+}
+
+/// What was found, in order.
+#[derive(Default)]
+pub struct Findings(Vec<Finding>);
+
+impl Findings {
+    pub fn well(&mut self, check: &str, what: impl Into<String>) {
+        self.add(check, State::Well, what.into(), None);
+    }
+
+    pub fn doubtful(&mut self, check: &str, what: impl Into<String>, fix: impl Into<String>) {
+        self.add(check, State::Doubtful, what.into(), Some(fix.into()));
+    }
+
+    pub fn broken(&mut self, check: &str, what: impl Into<String>, fix: impl Into<String>) {
+        self.add(check, State::Broken, what.into(), Some(fix.into()));
+    }
+
+    fn add(&mut self, check: &str, state: State, what: String, fix: Option<String>) {
+        self.0.push(Finding { check: check.to_owned(), state, what, fix });
+    }
+
+    fn broken_count(&self) -> usize {
+        self.0.iter().filter(|finding| finding.state == State::Broken).count()
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let one = |finding: &Finding| {
+            json!({
+                "check": finding.check,
+                "state": finding.state.word(),
+                "what": finding.what,
+                "fix": finding.fix,
+            })
+        };
+        self.0.iter().map(one).collect()
+    }
+
+    fn print(&self) {
+        for Finding { check, state, what, fix } in &self.0 {
+            println!("{:<5} {check}: {what}", state.word());
+            if let Some(fix) = fix {
+                println!("      fix: {fix}");
+            }
+        }
+    }
+}
+
+impl State {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Well => "ok",
+            Self::Doubtful => "warn",
+            Self::Broken => "fail",
+        }
+    }
+}
+
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    crate::verbs::log_start();
+    let mut findings = Findings::default();
+    machine::look(&mut findings);
+    // A server needs no FUSE.
+    let is_client = args.mount.is_some() || args.settings.is_none();
+    machine::look_at_fuse(&mut findings, is_client);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    if let Some(settings) = &args.settings {
+        runtime.block_on(server::look(settings, &mut findings));
+    }
+    if let Some(source) = &args.mount {
+        runtime.block_on(servers::look(source, &mut findings));
+    }
+    if args.json {
+        println!("{}", findings.json());
+    } else {
+        findings.print();
+    }
+    match findings.broken_count() {
+        0 => Ok(()),
+        count => bail!("{count} checks failed"),
+    }
+}

@@ -1,0 +1,201 @@
+//! A server's settings, and everything they name.
+
+use super::{Findings, servers};
+use crate::server::run::{LOCK_FILE, MAP_FILE};
+use crate::server::settings::{Engine, OstPlan, Plan, Settings, SettingsError};
+use std::fs::{File, TryLockError};
+use std::io;
+use std::net::TcpListener;
+use std::path::Path;
+use tieline_kv::PostgresStore;
+use tieline_types::ByteSize;
+
+/// Less than this in the state directory, and the metadata will soon have no room.
+const STATE_FREE_MIN: u64 = 1 << 30;
+/// Fewer free inodes than this are few chunks.
+const INODES_FREE_MIN: u64 = 10_000;
+
+pub async fn look(path: &Path, findings: &mut Findings) {
+    let plan = match Settings::load(path) {
+        Ok(plan) => plan,
+        Err(SettingsError::Wrong { source, .. }) => {
+            for wrong in source.0 {
+                let (key, wrong) = wrong.split_once(": ").unwrap_or(("settings", &wrong));
+                let fix = format!("change `{key}` in {}", path.display());
+                findings.broken(&format!("settings {key}"), wrong, fix);
+            }
+            return;
+        }
+        Err(error) => {
+            let fix = "docs/operations.md lists every key; `--settings` names the file";
+            findings.broken("settings", crate::report::chain(&error), fix);
+            return;
+        }
+    };
+    findings.well("settings", path.display().to_string());
+    let is_running = look_at_state(&plan, findings);
+    for (key, address) in [("listen", &plan.listen), ("admin", &plan.admin)] {
+        look_at_port(key, address, is_running, findings);
+    }
+    look_at_engine(&plan, findings).await;
+    for ost in &plan.osts {
+        look_at_ost(&plan, ost, findings);
+    }
+    look_at_map(&plan, findings).await;
+}
+
+/// Says whether a server works with the state directory.
+fn look_at_state(plan: &Plan, findings: &mut Findings) -> bool {
+    let shown = plan.state.display();
+    if !plan.state.is_dir() {
+        let parent = plan.state.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/"));
+        match is_writable(parent) {
+            true => findings.well("state", format!("{shown} will be made")),
+            false => findings.broken(
+                "state",
+                format!("{shown} is not there and cannot be made"),
+                format!(
+                    "make it, and give it to the user the server runs as: {}",
+                    parent.display()
+                ),
+            ),
+        }
+        return false;
+    }
+    if !is_writable(&plan.state) {
+        let fix = format!("give {shown} to the user the server runs as");
+        findings.broken("state", format!("{shown} cannot be written"), fix);
+    }
+    look_at_room("state", &plan.state, STATE_FREE_MIN, findings);
+    let lock = File::options().read(true).open(plan.state.join(LOCK_FILE));
+    lock.is_ok_and(|lock| matches!(lock.try_lock(), Err(TryLockError::WouldBlock)))
+}
+
+fn look_at_port(key: &str, address: &str, is_running: bool, findings: &mut Findings) {
+    match TcpListener::bind(address) {
+        Ok(_) => findings.well(key, format!("{address} is free")),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_running => {
+            findings.well(key, format!("{address} is in use by the running server"));
+        }
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => findings.broken(
+            key,
+            format!("{address} is taken by another program"),
+            format!("`ss -ltnp` shows which; end it, or set another `{key}`"),
+        ),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => findings.broken(
+            key,
+            format!("{address} may not be used: {error}"),
+            format!("ports below 1024 are root's: set another `{key}`"),
+        ),
+        Err(error) => findings.broken(
+            key,
+            format!("{address} cannot be listened at: {error}"),
+            format!("set `{key}` to an address of this machine, such as 0.0.0.0:7640"),
+        ),
+    }
+}
+
+async fn look_at_engine(plan: &Plan, findings: &mut Findings) {
+    let Some(mdt) = &plan.mdt else { return };
+    match &mdt.engine {
+        Engine::Memory => findings.doubtful(
+            "metadata",
+            "in memory: nothing survives a restart",
+            "remove `engine` from [mdt], unless this is a test",
+        ),
+        Engine::Embedded(path) => {
+            let folder = path.parent().unwrap_or(Path::new("/"));
+            if folder != plan.state && folder.is_dir() {
+                look_at_room("metadata", folder, STATE_FREE_MIN, findings);
+            }
+        }
+        Engine::Postgres { server, .. } => match PostgresStore::look(server).await {
+            Ok(version) => findings.well("metadata", format!("PostgreSQL {version} at {server}")),
+            Err(error) => findings.broken(
+                "metadata",
+                crate::report::chain(&error),
+                format!("`psql` with the words of mdt.engine tells more; is {server} running?"),
+            ),
+        },
+    }
+}
+
+fn look_at_ost(plan: &Plan, ost: &OstPlan, findings: &mut Findings) {
+    let label = ost.index.label();
+    let shown = ost.path.display();
+    let made = plan.state.join(format!("{}.made", label.to_lowercase()));
+    if !ost.path.is_dir() {
+        let fix = format!("mount its file system, or make {shown}");
+        findings.broken(&label, format!("{shown} is no directory"), fix);
+        return;
+    }
+    if made.exists() && !ost.path.join("objects").is_dir() {
+        let what = format!("{shown} is empty, and was not before");
+        findings.broken(&label, what, "is its file system mounted? then look where it went");
+        return;
+    }
+    if !ost.is_read_only && !is_writable(&ost.path) {
+        let fix = format!("give {shown} to the user the server runs as, or set read_only");
+        findings.broken(&label, format!("{shown} cannot be written"), fix);
+    }
+    look_at_room(&label, &ost.path, ost.reserve, findings);
+    if let Some(adopt) = ost.adopt.as_ref().filter(|adopt| !adopt.is_dir()) {
+        let what = format!("adopt: {} is no directory", adopt.display());
+        findings.broken(&label, what, "mount its file system, or correct `adopt`");
+    }
+}
+
+/// Free bytes and inodes of a directory's file system.
+fn look_at_room(check: &str, path: &Path, wanted: u64, findings: &mut Findings) {
+    let volume = match rustix::fs::statvfs(path) {
+        Ok(volume) => volume,
+        Err(error) => {
+            let what = format!("{}: {error}", path.display());
+            return findings.broken(check, what, "is its file system well? `dmesg` may know");
+        }
+    };
+    let free = volume.f_bavail.saturating_mul(volume.f_frsize.max(1));
+    let shown = format!("{} free in {}", ByteSize(free), path.display());
+    if free <= wanted {
+        let wanted = ByteSize(wanted);
+        let what = format!("{shown}, less than the {wanted} to be kept");
+        findings.broken(check, what, "make room there, or lower `reserve`");
+    } else if volume.f_files > 0 && volume.f_favail < INODES_FREE_MIN {
+        let inodes = volume.f_favail;
+        let what = format!("{shown}, but only {inodes} inodes: each chunk takes one");
+        let fix = "remove small files, or make the file system anew with more (`mkfs -N`)";
+        match inodes {
+            0 => findings.broken(check, what, fix),
+            _ => findings.doubtful(check, what, fix),
+        }
+    } else {
+        findings.well(check, shown);
+    }
+}
+
+async fn look_at_map(plan: &Plan, findings: &mut Findings) {
+    let is_there = plan.state.join(MAP_FILE).is_file();
+    if plan.root.is_empty() && !is_there {
+        findings.broken(
+            "federation map",
+            "there is none, and no `root` to fetch it from",
+            "at the root MDS, `tieline map sign`; elsewhere, set `root`",
+        );
+    }
+    if plan.root.is_empty() {
+        return;
+    }
+    let key = Some(plan.verifier.clone());
+    let found = servers::ask(&plan.fs, plan.root.clone(), key, findings).await;
+    if found.is_none() && is_there {
+        findings.doubtful(
+            "federation map",
+            "the root MDS does not answer; the map of before serves",
+            "look at the root MDS when it matters: pools and OSTs cannot be changed",
+        );
+    }
+}
+
+fn is_writable(path: &Path) -> bool {
+    rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok()
+}

@@ -1,0 +1,104 @@
+//! The servers that a client would talk to: can they be reached, and what time is it there?
+
+use super::Findings;
+use crate::contact::Contact;
+use crate::shell::real_world;
+use crate::source::Source;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+use tieline_auth::{MapCell, MapVerifier};
+use tieline_types::FsName;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// Longest wait for one server.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Beyond this, times of files puzzle people; beyond the next, Kerberos refuses.
+const CLOCK_DOUBTFUL: Duration = Duration::from_secs(1);
+const CLOCK_BROKEN: Duration = Duration::from_secs(300);
+
+pub async fn look(source: &Source, findings: &mut Findings) {
+    let key = crate::location::site_key(&source.fs);
+    let key = key.and_then(|key| crate::server::settings::key_open(&key).ok());
+    let asked = ask(&source.fs, source.addresses.clone(), key, findings).await;
+    let Some(cell) = asked else { return };
+    let current = cell.current();
+    let mdts = current.map.mdts.iter().map(|mdt| (mdt.mdt.label(), &mdt.addresses));
+    let osts = current.map.osts.iter().map(|ost| (ost.ost.label(), &ost.addresses));
+    let mut known = BTreeSet::new();
+    for (label, addresses) in mdts.chain(osts) {
+        for address in addresses.iter().filter(|address| known.insert((*address).clone())) {
+            reach(&label, address, findings).await;
+        }
+    }
+}
+
+/// Asks for the map, and the time.
+pub async fn ask(
+    fs: &FsName,
+    addresses: Vec<String>,
+    key: Option<MapVerifier>,
+    findings: &mut Findings,
+) -> Option<MapCell> {
+    let (world, dialer, rule) = real_world();
+    let shown = addresses.join(", ");
+    let contact = Contact {
+        world: world.clone(),
+        dialer,
+        fs: fs.clone(),
+        addresses,
+        rule,
+        description: format!("tieline doctor (pid {})", std::process::id()),
+        patience: PATIENCE,
+    };
+    let sent = (world.clock.wall(), Instant::now());
+    let reply = match contact.fetch().await {
+        Ok(reply) => reply,
+        Err(error) => {
+            let fix = "is the server running, and its TCP port open from here (7640 by default)?";
+            findings.broken("servers", crate::report::chain(error.as_ref()), fix);
+            return None;
+        }
+    };
+    if let Some(there) = reply.now_ms.map(Duration::from_millis) {
+        // The reply left at some time between; the middle is wrong by half of it at most.
+        let took = sent.1.elapsed();
+        judge_clock(&shown, there.abs_diff(sent.0 + took / 2), took, findings);
+    }
+    match contact.judge(reply, key) {
+        Ok((cell, _)) => {
+            let version = cell.current().map.version;
+            findings.well("federation map", format!("version {version} from {shown}"));
+            Some(cell)
+        }
+        Err(error) => {
+            let fix = "compare the key with the federation's: `tieline map show` at its root MDS";
+            findings.broken("federation map", crate::report::chain(error.as_ref()), fix);
+            None
+        }
+    }
+}
+
+fn judge_clock(server: &str, off: Duration, took: Duration, findings: &mut Findings) {
+    let what = format!("{:.1} s from that of {server}", off.as_secs_f64());
+    let fix = "set both by NTP: `chronyc tracking` on each shows how they are";
+    match off.saturating_sub(took / 2) {
+        off if off > CLOCK_BROKEN => findings.broken("clock", what, fix),
+        off if off > CLOCK_DOUBTFUL => findings.doubtful("clock", what, fix),
+        _ => findings.well("clock", what),
+    }
+}
+
+async fn reach(label: &str, address: &str, findings: &mut Findings) {
+    let start = Instant::now();
+    let check = format!("{label} {address}");
+    let fix = "start it, or open its TCP port on the way (firewalls of both sites)";
+    match timeout(PATIENCE, TcpStream::connect(address)).await {
+        Ok(Ok(_)) => {
+            let took = start.elapsed().as_secs_f64() * 1000.0;
+            findings.well(&check, format!("reachable in {took:.1} ms"));
+        }
+        Ok(Err(error)) => findings.broken(&check, error.to_string(), fix),
+        Err(_) => findings.broken(&check, format!("no answer in {} s", PATIENCE.as_secs()), fix),
+    }
+}

@@ -1,0 +1,504 @@
+//! `tieline import --in-place`: a tree of files that is there already becomes part of the file
+//! system, where it lies.
+//!
+//! The OSS lists the tree, a directory at a time; names, owners, modes, times and attributes are
+//! made here, and extents that lie in the files themselves. Bytes are read only for checksums, in a
+//! process of its own when all is there ([`sums`]).
+//!
+//! Invariants: nothing in the source is changed; what somebody wrote at the destination is never
+//! replaced; running it again changes only what changed.
+
+mod sums;
+
+use crate::location::Location;
+use crate::shell::{self, Shell, is_not_found};
+use crate::verbs::ost;
+use crate::verbs::owners::Owners;
+use anyhow::bail;
+use serde_json::json;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tieline_blob::{nanoseconds, object_path};
+use tieline_client::adopt::Source;
+use tieline_client::{Access, At, AttributeChange, NewFile};
+use tieline_types::{
+    Attributes, Content, ErrorKind, FileId, FileKind, Mode, Name, ObjectName, OstIndex, SetTime,
+};
+use tieline_wire::data::{AdoptedEntry, ListAdoptedReply};
+use tieline_wire::meta::XattrMode;
+use tokio::task::JoinSet;
+
+/// Entries of a directory that are listed at once.
+const PAGE: u32 = 1024;
+/// Files that are made at once: enough to share an MDS's commits.
+const AT_ONCE: usize = 32;
+const XRD_ADLER32: &[u8] = b"user.XrdCks.adler32";
+
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Leave the files where they are: DIR, as its OSS knows it, appears at PATH
+    #[arg(long, required_unless_present = "checksums", conflicts_with = "checksums")]
+    in_place: bool,
+    /// Compute the checksums that adopted files below PATH still lack, and wait for it
+    #[arg(long)]
+    checksums: bool,
+    /// The OST whose `adopt` directory holds DIR; by default the first that says so
+    #[arg(long, value_name = "OST")]
+    ost: Option<String>,
+    /// File with lines `alice = 1001`, `:cms = :physics`, `* = nobody`
+    #[arg(long, value_name = "FILE")]
+    owners: Option<PathBuf>,
+    /// Wait for the checksums too
+    #[arg(long)]
+    wait: bool,
+    #[arg(long)]
+    json: bool,
+    /// DIR PATH, or with --checksums PATH alone
+    #[arg(required = true, num_args = 1..=2, value_name = "DIR> <PATH")]
+    paths: Vec<OsString>,
+}
+
+pub fn run(args: Args) -> anyhow::Result<()> {
+    crate::verbs::log_start();
+    match (args.checksums, args.paths.as_slice()) {
+        (true, [path]) => sums::run(path, args.json),
+        (false, [directory, path]) => import(&args, directory, path),
+        (true, _) => Err(crate::cli::usage("--checksums takes one PATH")),
+        (false, _) => Err(crate::cli::usage("say DIR and PATH: what, and where it shall appear")),
+    }
+}
+
+fn import(args: &Args, directory: &OsString, path: &OsString) -> anyhow::Result<()> {
+    let location = Location::find(path)?;
+    let owners = args.owners.as_deref().map(Owners::load).transpose()?.unwrap_or_default();
+    let named = args.ost.as_ref().map(|ost| ost::parse_all(std::slice::from_ref(ost)));
+    let named = named.transpose()?.map(|named| named.indices).unwrap_or_default();
+    // As the OSS sees it, if this is its machine.
+    let real = std::fs::canonicalize(directory).map_or(directory.clone(), PathBuf::into_os_string);
+    let report = shell::run(&location.clone(), |shell| async move {
+        let (ost, top) = find_tree(&shell, &named, real.as_bytes()).await?;
+        let into = destination(&shell, &location).await?;
+        let import = Arc::new(Import { shell, ost, owners });
+        import.tree(top, into).await
+    })?;
+    let later = report.unsummed > 0 && !args.wait;
+    let pid = if later { Some(sums::start(path)?) } else { None };
+    if args.json {
+        println!("{}", report.json(pid));
+    } else {
+        report.print(pid);
+    }
+    if report.unsummed > 0 && args.wait {
+        sums::run(path, args.json)?;
+    }
+    match report.failed.len() {
+        0 => Ok(()),
+        count => bail!("{count} of the files could not be adopted"),
+    }
+}
+
+/// The OST that adopts the directory, and the directory's own first page.
+async fn find_tree(
+    shell: &Shell,
+    named: &[OstIndex],
+    directory: &[u8],
+) -> anyhow::Result<(OstIndex, ListAdoptedReply)> {
+    let map = shell.files.map();
+    let all = map.osts.iter().map(|ost| ost.ost);
+    let candidates: Vec<OstIndex> = if named.is_empty() { all.collect() } else { named.to_vec() };
+    let mut reasons = Vec::new();
+    for ost in candidates {
+        match shell.volume.list_adopted(ost, directory, None, PAGE).await {
+            Ok(page) => return Ok((ost, page)),
+            Err(error) => reasons.push(crate::report::chain(&error)),
+        }
+    }
+    reasons.dedup();
+    let shown = String::from_utf8_lossy(directory).into_owned();
+    bail!("no OST adopts {shown}: {}", reasons.join("; "))
+}
+
+/// The directory that shall hold the tree; made if only it is missing.
+async fn destination(shell: &Shell, location: &Location) -> anyhow::Result<FileId> {
+    match shell.resolve(&location.path, true).await {
+        Ok(entry) if entry.attributes.is_directory() => Ok(entry.attributes.id),
+        Ok(_) => bail!("{} is not a directory", location.text),
+        Err(error) if is_not_found(&error) => {
+            let (parent, name) = shell.resolve_parent(&location.path).await?;
+            let at = At { parent: parent.id, name: &name };
+            let mode = Mode::new(0o755);
+            let made = shell.files.make_directory(&shell.caller, at, mode, Mode::new(0)).await?;
+            Ok(made.attributes.id)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+struct Import {
+    shell: Arc<Shell>,
+    ost: OstIndex,
+    owners: Owners,
+}
+
+/// What became of one entry.
+enum Outcome {
+    Adopted {
+        bytes: u64,
+        has_sums: bool,
+    },
+    Again {
+        bytes: u64,
+        has_sums: bool,
+    },
+    Unchanged,
+    Link,
+    Directory(FileId),
+    /// Why not.
+    LeftOut(String),
+}
+
+/// What was done.
+#[derive(Default)]
+struct Report {
+    adopted: u64,
+    again: u64,
+    unchanged: u64,
+    directories: u64,
+    links: u64,
+    bytes: u64,
+    /// Files whose checksums are to be computed.
+    unsummed: u64,
+    left_out: Vec<String>,
+    failed: Vec<String>,
+}
+
+/// A directory that is done but for its own attributes: what is made in it changes them.
+struct Finished {
+    id: FileId,
+    entry: AdoptedEntry,
+}
+
+impl Import {
+    async fn tree(self: &Arc<Self>, top: ListAdoptedReply, into: FileId) -> anyhow::Result<Report> {
+        let mut report = Report::default();
+        let mut finished = vec![Finished { id: into, entry: top.own.clone() }];
+        let mut todo = vec![(top.directory.clone(), into)];
+        while let Some((directory, id)) = todo.pop() {
+            let mut after = None;
+            loop {
+                let volume = &self.shell.volume;
+                let page = volume.list_adopted(self.ost, &directory, after.take(), PAGE).await?;
+                let last = page.entries.last().map(|entry| entry.name.clone());
+                for (path, entry, outcome) in self.page(&directory, id, page.entries).await {
+                    if let Some(below) = report.take(&path, outcome) {
+                        finished.push(Finished { id: below, entry });
+                        todo.push((path, below));
+                    }
+                }
+                if page.is_end || last.is_none() {
+                    break;
+                }
+                after = last;
+            }
+        }
+        // Deepest first, so that no parent is touched after its own turn.
+        for Finished { id, entry } in finished.iter().rev() {
+            self.dress(*id, entry).await?;
+        }
+        Ok(report)
+    }
+
+    /// Some entries at once.
+    async fn page(
+        self: &Arc<Self>,
+        directory: &[u8],
+        parent: FileId,
+        entries: Vec<AdoptedEntry>,
+    ) -> Vec<(Vec<u8>, AdoptedEntry, anyhow::Result<Outcome>)> {
+        let mut done = Vec::new();
+        let mut running = JoinSet::new();
+        for entry in entries {
+            if running.len() >= AT_ONCE {
+                done.extend(running.join_next().await.and_then(Result::ok));
+            }
+            let path = match directory.is_empty() {
+                true => entry.name.clone(),
+                false => [directory, b"/", &entry.name].concat(),
+            };
+            let this = self.clone();
+            running.spawn(async move {
+                let outcome = this.one(&path, parent, &entry).await;
+                (path, entry, outcome)
+            });
+        }
+        while let Some(one) = running.join_next().await {
+            done.extend(one.ok());
+        }
+        done.sort_by(|a, b| a.0.cmp(&b.0));
+        done
+    }
+
+    async fn one(
+        &self,
+        path: &[u8],
+        parent: FileId,
+        entry: &AdoptedEntry,
+    ) -> anyhow::Result<Outcome> {
+        let name = Name::new(entry.name.as_slice())?;
+        let at = At { parent, name: &name };
+        let found = self.shell.files.lookup(&self.shell.caller, parent, &name).await?.attributes;
+        match entry.kind {
+            FileKind::Regular => self.file(path, at, entry, found).await,
+            FileKind::Directory => self.directory(at, found).await,
+            FileKind::Symlink => self.link(at, entry, found).await,
+            _ => Ok(Outcome::LeftOut("neither file, directory nor link".to_owned())),
+        }
+    }
+
+    async fn directory(&self, at: At<'_>, found: Option<Attributes>) -> anyhow::Result<Outcome> {
+        if let Some(found) = found {
+            return Ok(match found.is_directory() {
+                true => Outcome::Directory(found.id),
+                false => taken(),
+            });
+        }
+        let files = &self.shell.files;
+        let mode = Mode::new(0o700);
+        let made = files.make_directory(&self.shell.caller, at, mode, Mode::new(0)).await?;
+        Ok(Outcome::Directory(made.attributes.id))
+    }
+
+    async fn link(
+        &self,
+        at: At<'_>,
+        entry: &AdoptedEntry,
+        found: Option<Attributes>,
+    ) -> anyhow::Result<Outcome> {
+        let (files, caller) = (&self.shell.files, &self.shell.caller);
+        let target = entry.target.clone().unwrap_or_default();
+        if let Some(found) = found {
+            let is_same = found.kind == FileKind::Symlink
+                && files.read_symlink(caller, found.id).await? == target;
+            return Ok(if is_same { Outcome::Unchanged } else { taken() });
+        }
+        let made = files.make_symlink(caller, at, &target).await?;
+        self.dress(made.attributes.id, entry).await?;
+        Ok(Outcome::Link)
+    }
+
+    async fn file(
+        &self,
+        path: &[u8],
+        at: At<'_>,
+        entry: &AdoptedEntry,
+        found: Option<Attributes>,
+    ) -> anyhow::Result<Outcome> {
+        let source = Source {
+            ost: self.ost,
+            path: object_path(path),
+            size: entry.size,
+            mtime_ns: nanoseconds(entry.mtime),
+        };
+        let standing = match &found {
+            Some(found) => self.standing(found, &source, entry).await?,
+            None => Standing::Empty,
+        };
+        match standing {
+            Standing::Unchanged => return Ok(Outcome::Unchanged),
+            Standing::Other => return Ok(taken()),
+            Standing::Empty | Standing::Older => {}
+        }
+        let (files, caller) = (&self.shell.files, &self.shell.caller);
+        let id = match found {
+            Some(found) => found.id,
+            None => self.create(at).await?,
+        };
+        if standing == Standing::Older {
+            let change = AttributeChange { size: Some(0), ..AttributeChange::default() };
+            files.set_attributes(caller, id, None, change).await?;
+        }
+        let adler32 = xrd_adler32(entry);
+        // First, so that a file with bytes is a whole one, whatever stops us.
+        self.dress(id, entry).await?;
+        self.shell.volume.adopt(caller, id, &source, adler32).await?;
+        let mtime = Some(SetTime::At(entry.mtime));
+        let change = AttributeChange { mtime, ..AttributeChange::default() };
+        files.set_attributes(caller, id, None, change).await?;
+        let has_sums = entry.size == 0;
+        Ok(match standing {
+            Standing::Older => Outcome::Again { bytes: entry.size, has_sums },
+            _ => Outcome::Adopted { bytes: entry.size, has_sums },
+        })
+    }
+
+    async fn create(&self, at: At<'_>) -> anyhow::Result<FileId> {
+        let files = &self.shell.files;
+        let access = Access { write: true, ..Access::default() };
+        let mode = Mode::new(0o600);
+        let new = NewFile { mode, umask: Mode::new(0), is_exclusive: true, access, layout: None };
+        let (_, opened) = files.create(&self.shell.caller, at, new).await?;
+        files.release(opened.handle).await;
+        Ok(opened.attributes.id)
+    }
+
+    /// What a file that is there is to the source.
+    async fn standing(
+        &self,
+        found: &Attributes,
+        source: &Source,
+        entry: &AdoptedEntry,
+    ) -> anyhow::Result<Standing> {
+        if found.kind != FileKind::Regular {
+            return Ok(Standing::Other);
+        }
+        if found.size == 0 && found.stored == 0 {
+            let is_same = entry.size == 0 && found.mtime == entry.mtime;
+            return Ok(if is_same { Standing::Unchanged } else { Standing::Empty });
+        }
+        let page = self.shell.files.extents(&self.shell.caller, found.id, 0).await?;
+        let place = page.extents.first().and_then(|extent| match &extent.content {
+            Content::Chunk(chunk) => chunk.places.first(),
+            _ => None,
+        });
+        Ok(match place.map(|place| (place.ost, &place.object)) {
+            Some((ost, ObjectName::External { path, size, mtime_ns }))
+                if ost == source.ost && *path == source.path =>
+            {
+                let is_same = (*size, *mtime_ns) == (source.size, source.mtime_ns);
+                let is_whole = found.size == source.size && found.stored == source.size;
+                match is_same && is_whole {
+                    true => Standing::Unchanged,
+                    false => Standing::Older,
+                }
+            }
+            _ => Standing::Other,
+        })
+    }
+
+    /// Owner, mode, time and attributes as the source has them.
+    async fn dress(&self, id: FileId, entry: &AdoptedEntry) -> anyhow::Result<()> {
+        let (files, caller) = (&self.shell.files, &self.shell.caller);
+        for xattr in &entry.xattrs {
+            let set =
+                files.set_xattr(caller, id, &xattr.name, &xattr.value, XattrMode::Either).await;
+            match set {
+                // What we compute ourselves is not taken over.
+                Err(error) if error.kind() == ErrorKind::NotSupported => {}
+                Err(error) if error.kind() == ErrorKind::NotPermitted => {}
+                other => other?,
+            }
+        }
+        let is_link = entry.kind == FileKind::Symlink;
+        let change = AttributeChange {
+            uid: Some(self.owners.user(entry.uid)),
+            gid: Some(self.owners.group(entry.gid)),
+            mtime: Some(SetTime::At(entry.mtime)),
+            ..AttributeChange::default()
+        };
+        files.set_attributes(caller, id, None, change).await?;
+        if !is_link {
+            // After the owner, whose change takes setuid away.
+            let mode = AttributeChange { mode: Some(entry.mode), ..AttributeChange::default() };
+            files.set_attributes(caller, id, None, mode).await?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Standing {
+    /// Nothing is there, or a file that an import was about to fill.
+    Empty,
+    Unchanged,
+    /// The same file, adopted when it was another.
+    Older,
+    /// Somebody's.
+    Other,
+}
+
+fn taken() -> Outcome {
+    Outcome::LeftOut("something else has that name".to_owned())
+}
+
+/// The checksum that XRootD's servers keep beside a file, if it is of the file as it is now.
+///
+/// A name of 16 bytes, the file's time (8 bytes) and more, the value's length at 31, the value from
+/// 32; numbers are big-endian.
+fn xrd_adler32(entry: &AdoptedEntry) -> Option<u32> {
+    let kept = entry.xattrs.iter().find(|xattr| xattr.name.as_bytes() == XRD_ADLER32)?;
+    let value = kept.value.as_slice();
+    let time = i64::from_be_bytes(value.get(16..24)?.try_into().ok()?);
+    let is_adler = value.get(..8) == Some(b"adler32\0") && value.get(31) == Some(&4);
+    let sum = u32::from_be_bytes(value.get(32..36)?.try_into().ok()?);
+    (is_adler && time == entry.mtime.seconds).then_some(sum)
+}
+
+impl Report {
+    /// Counts an outcome; a directory is to be looked into.
+    fn take(&mut self, path: &[u8], outcome: anyhow::Result<Outcome>) -> Option<FileId> {
+        let shown = || String::from_utf8_lossy(path).into_owned();
+        match outcome {
+            Ok(Outcome::Adopted { bytes, has_sums }) => {
+                self.adopted += 1;
+                self.bytes += bytes;
+                self.unsummed += u64::from(!has_sums);
+            }
+            Ok(Outcome::Again { bytes, has_sums }) => {
+                self.again += 1;
+                self.bytes += bytes;
+                self.unsummed += u64::from(!has_sums);
+            }
+            Ok(Outcome::Unchanged) => self.unchanged += 1,
+            Ok(Outcome::Link) => self.links += 1,
+            Ok(Outcome::Directory(id)) => {
+                self.directories += 1;
+                return Some(id);
+            }
+            Ok(Outcome::LeftOut(why)) => self.left_out.push(format!("{}: {why}", shown())),
+            Err(error) => {
+                let why = crate::report::chain(error.as_ref());
+                self.failed.push(format!("{}: {why}", shown()));
+            }
+        }
+        None
+    }
+
+    fn json(&self, pid: Option<u32>) -> serde_json::Value {
+        json!({
+            "adopted": self.adopted,
+            "adopted_again": self.again,
+            "unchanged": self.unchanged,
+            "directories": self.directories,
+            "links": self.links,
+            "bytes": self.bytes,
+            "left_out": self.left_out,
+            "failed": self.failed,
+            "checksums_by": pid,
+        })
+    }
+
+    fn print(&self, pid: Option<u32>) {
+        for line in self.left_out.iter() {
+            eprintln!("tieline: left out: {line}");
+        }
+        for line in self.failed.iter() {
+            eprintln!("tieline: {line}");
+        }
+        let bytes = tieline_types::ByteSize(self.bytes);
+        println!(
+            "adopted {} files ({bytes}) in place, {} of them anew; {} unchanged, {} directories, \
+             {} links, {} left out",
+            self.adopted + self.again,
+            self.again,
+            self.unchanged,
+            self.directories,
+            self.links,
+            self.left_out.len(),
+        );
+        if let Some(pid) = pid {
+            println!("checksums are computed in the background (pid {pid})");
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Checksums of adopted files: read once where they lie, kept by the MDS, checked by every reader
+//! from then on.
+//!
+//! A file whose bytes contradict what XRootD's servers keep beside it is named: it was damaged
+//! before it came to us.
+//!
+//! Invariant: what has its checksums is not read again.
+
+use crate::location::Location;
+use crate::shell::{self, Shell};
+use crate::verbs::list::listed;
+use anyhow::{Context, bail};
+use serde_json::json;
+use std::ffi::OsStr;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use tieline_types::{Attributes, ChunkRef, Content, ErrorKind, FileKind, ObjectName};
+
+/// Starts `tieline import --checksums` in the background; it outlives us.
+pub fn start(path: &OsStr) -> anyhow::Result<u32> {
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let mut command = Command::new(program);
+    command.args(["import", "--checksums"]).arg(path).process_group(0);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    Ok(command.spawn().context("cannot start computing checksums")?.id())
+}
+
+#[derive(Default)]
+struct Sums {
+    files: u64,
+    chunks: u64,
+    bytes: u64,
+    wrong: Vec<String>,
+}
+
+/// Computes what is missing below a path.
+pub fn run(path: &OsStr, is_json: bool) -> anyhow::Result<()> {
+    let location = Location::find(path)?;
+    let text = location.text.trim_end_matches('/').to_owned();
+    let sums = shell::run(&location.clone(), |shell| async move {
+        let entry = shell.resolve(&location.path, true).await?;
+        let mut sums = Sums::default();
+        let mut todo = vec![(text, entry.attributes)];
+        while let Some((path, attributes)) = todo.pop() {
+            match attributes.kind {
+                FileKind::Directory => {
+                    for entry in listed(&shell, &attributes).await? {
+                        let known = match entry.known {
+                            Some(known) => known,
+                            None => shell.files.attributes(&shell.caller, entry.id).await?,
+                        };
+                        todo.push((format!("{path}/{}", entry.name), known.attributes));
+                    }
+                }
+                FileKind::Regular => {
+                    if let Err(error) = one(&shell, &path, &attributes, &mut sums).await {
+                        let why = crate::report::chain(error.as_ref());
+                        sums.wrong.push(format!("{path}: {why}"));
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(sums)
+    })?;
+    if is_json {
+        let Sums { files, chunks, bytes, wrong } = &sums;
+        println!("{}", json!({ "files": files, "chunks": chunks, "bytes": bytes, "wrong": wrong }));
+    } else {
+        sums.wrong.iter().for_each(|wrong| eprintln!("tieline: {wrong}"));
+        let bytes = tieline_types::ByteSize(sums.bytes);
+        println!("checksums of {} files computed ({bytes} read)", sums.files);
+    }
+    match sums.wrong.len() {
+        0 => Ok(()),
+        count => bail!("{count} files could not be read, or are not what they should be"),
+    }
+}
+
+async fn one(
+    shell: &Shell,
+    path: &str,
+    attributes: &Attributes,
+    sums: &mut Sums,
+) -> anyhow::Result<()> {
+    let missing = unsummed(shell, attributes).await?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    for chunk in &missing {
+        let sum = shell.volume.checksum_adopted(&shell.caller, attributes.id, chunk).await?;
+        sums.chunks += 1;
+        sums.bytes += chunk.length;
+        // Only a chunk that is the whole file had one before.
+        if let Some(kept) = chunk.adler32.filter(|&kept| kept != sum) {
+            let text = "its bytes are not those that user.XrdCks.adler32 is of";
+            sums.wrong.push(format!("{path}: {text}: {kept:08x} kept, {sum:08x} found"));
+        }
+    }
+    sums.files += 1;
+    Ok(())
+}
+
+/// Adopted chunks without block checks.
+async fn unsummed(shell: &Shell, attributes: &Attributes) -> anyhow::Result<Vec<ChunkRef>> {
+    let mut missing = Vec::new();
+    let mut offset = 0;
+    while offset < attributes.size {
+        let page = match shell.files.extents(&shell.caller, attributes.id, offset).await {
+            Err(error) if error.kind() == ErrorKind::Stale => return Ok(Vec::new()),
+            page => page?,
+        };
+        for extent in page.extents {
+            if let Content::Chunk(chunk) = extent.content
+                && chunk.checks.is_none()
+                && chunk.places.iter().any(|p| matches!(p.object, ObjectName::External { .. }))
+            {
+                missing.push(chunk);
+            }
+        }
+        if page.covered <= offset {
+            break;
+        }
+        offset = page.covered;
+    }
+    missing.dedup_by_key(|chunk| chunk.chunk);
+    Ok(missing)
+}
