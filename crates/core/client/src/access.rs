@@ -48,6 +48,7 @@ mod tests {
             ctime: time,
             btime: time,
             version: Version(1),
+            has_xattrs: None,
         }
     }
 

@@ -37,6 +37,7 @@ impl Shared {
 
     /// Adds what was written here and is not committed.
     pub(crate) fn patch(&self, attributes: &mut tieline_types::Attributes) {
+        self.patch_access(attributes);
         if attributes.kind == FileKind::Regular
             && let Some(file) = self.file_known(attributes.id)
         {
@@ -69,6 +70,7 @@ impl Shared {
             atime: change.atime,
             mtime: change.mtime,
             is_handle,
+            is_access: None,
         };
         let (shared, caller) = (self.clone(), caller.clone());
         self.detached(async move {
@@ -124,6 +126,8 @@ impl Shared {
             Ok(told) => {
                 let AttributesReply { attributes, lease } = told.reply;
                 let mut tables = self.cache.lock();
+                // A capability among them may be gone.
+                tables.forget_xattrs(id);
                 let reply = tables.admit(told.stamp, &lease);
                 let known = tables.learn_attributes(reply, &lease, Under::Granted, attributes);
                 Ok((known, lease.as_of))

@@ -8,7 +8,7 @@
 //!
 //! * [`servers`]: channels to MDSs and OSSs, and the newest map; [`recall`]: leases taken back.
 //! * [`names`], [`inodes`], [`listing`], [`xattrs`]: the namespace; [`access`]: who may, as far as
-//!   we know.
+//!   we know; [`access_times`]: when files were read.
 //! * [`file`], [`open`], [`handles`]: files in use; [`extents`] committed, [`overlay`] not yet.
 //! * [`own`], [`journal`]: what is decided here under exclusive leases, and how MDSs come to know.
 //! * [`send`], [`commit`], [`background`]: how written bytes leave; [`late`]: what was lost then.
@@ -24,6 +24,7 @@
 //! [`Settings::wait`] at the latest.
 
 mod access;
+mod access_times;
 mod adler;
 pub mod adopt;
 mod ahead;
@@ -61,7 +62,7 @@ mod writer;
 mod xattrs;
 
 pub use error::Error;
-pub use settings::{Parts, Settings};
+pub use settings::{AccessTimes, Parts, Settings};
 pub use volume::Volume;
 
 use bytes::Bytes;
@@ -100,6 +101,14 @@ pub trait FileSystem: Send + Sync {
     ) -> Result<Known>;
 
     async fn create(&self, caller: &Caller, at: At<'_>, new: NewFile) -> Result<(Known, Opened)>;
+    /// A file without a name, as if it were made in `parent`: it goes with its last handle, unless
+    /// [`FileSystem::link`] gives it one.
+    async fn create_nameless(
+        &self,
+        caller: &Caller,
+        parent: FileId,
+        new: NewFile,
+    ) -> Result<(Known, Opened)>;
     async fn make_directory(
         &self,
         caller: &Caller,

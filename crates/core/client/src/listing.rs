@@ -98,6 +98,9 @@ impl Shared {
         let listing = self.handles.directory(handle)?;
         let mut cursor = listing.cursor.lock().await;
         let cursor = &mut *cursor;
+        if from == 0 {
+            self.accessed(&listing.caller, listing.id, true);
+        }
         if from == 0 && self.is_overtaken(&listing, cursor, is_plus) {
             *cursor = Cursor::default();
         }

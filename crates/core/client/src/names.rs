@@ -240,6 +240,9 @@ impl Shared {
         }
         let message = Link { id, parent: at.parent, name: at.name.clone() };
         let mut known = self.make(caller, at, message).await?;
+        if let Some(file) = self.file_known(id) {
+            file.with(|state| state.is_orphan = false);
+        }
         self.patch(&mut known.attributes);
         Ok(known)
     }
@@ -256,14 +259,7 @@ impl Shared {
             return Ok(made);
         }
         let access = new.access;
-        let message = Create {
-            parent: at.parent,
-            name: at.name.clone(),
-            mode: new.mode,
-            umask: new.umask,
-            is_exclusive: new.is_exclusive,
-            layout: new.layout,
-        };
+        let message = creation(at.parent, at.name.clone(), new);
         let (shared, owner, spot) = (self.clone(), caller.clone(), Spot::from(at));
         let made = self.detached(async move {
             let told = shared.change(&owner, &[spot.parent], message).await?;
@@ -294,7 +290,38 @@ impl Shared {
         Ok((Known { attributes: opened.attributes.clone(), belief }, opened))
     }
 
-    pub(crate) async fn read_symlink(&self, caller: &Caller, id: FileId) -> Result<Vec<u8>> {
+    pub(crate) async fn create_nameless(
+        self: &Arc<Self>,
+        caller: &Caller,
+        parent: FileId,
+        new: NewFile,
+    ) -> Result<(Known, Opened)> {
+        let access = new.access;
+        let message = Create { is_nameless: Some(true), ..creation(parent, no_name()?, new) };
+        let (shared, owner) = (self.clone(), caller.clone());
+        self.detached(async move {
+            let told = shared.servers.ask(&owner, parent, message).await?;
+            let Told { reply: CreateReply { open, .. }, stamp, .. } = told;
+            let known = {
+                let mut tables = shared.cache.lock();
+                let reply = tables.admit(stamp, &open.lease);
+                let attributes = open.attributes.clone();
+                tables.learn_attributes(reply, &open.lease, Under::Granted, attributes)
+            };
+            shared.learn_open(&open);
+            let opened = shared.add_handle(&owner, known.attributes.clone(), access);
+            shared.file(known.attributes.id).with(|state| state.is_orphan = true);
+            Ok((known, opened))
+        })
+        .await
+    }
+
+    pub(crate) async fn read_symlink(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: FileId,
+    ) -> Result<Vec<u8>> {
+        self.accessed(caller, id, false);
         let known = self.cache.lock().target(id);
         if let Some(target) = known {
             return Ok(target);
@@ -326,6 +353,23 @@ impl Shared {
 enum Cached {
     Found(Found),
     Junction(FileId, Belief),
+}
+
+fn creation(parent: FileId, name: Name, new: NewFile) -> Create {
+    Create {
+        parent,
+        name,
+        mode: new.mode,
+        umask: new.umask,
+        is_exclusive: new.is_exclusive,
+        layout: new.layout,
+        is_nameless: None,
+    }
+}
+
+/// Where a message must have a name that means nothing.
+fn no_name() -> Result<Name> {
+    Name::new("-").map_err(|error| Error::local(ErrorKind::Internal, error.to_string()))
 }
 
 /// A name was made: it, and what it leads to.

@@ -97,9 +97,11 @@ impl Shared {
         access: Access,
     ) -> Opened {
         let file = self.file(attributes.id);
+        let is_due = self.is_access_due(&attributes);
         let keeps_cache = file.with(|state| {
             state.handles += 1;
-            let keeps = state.door_version == Some(attributes.version);
+            let is_same = state.door_version == Some(attributes.version);
+            let keeps = is_same && !(access.read && is_due);
             state.door_version = Some(attributes.version);
             keeps
         });

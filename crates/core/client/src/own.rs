@@ -125,7 +125,9 @@ impl Shared {
         let made = Made { kind: FileKind::Regular, mode, umask, device: 0, size: 0 };
         let (parent, name) = (at.parent, at.name.clone());
         let is_exclusive = true;
-        let request = || Create { parent, name, mode, umask, is_exclusive, layout: None }.into();
+        let (layout, is_nameless) = (None, None);
+        let request =
+            || Create { parent, name, mode, umask, is_exclusive, layout, is_nameless }.into();
         let prepare = |id, version| {
             self.file(id).with(|state| {
                 state.version = version;
@@ -363,6 +365,7 @@ fn new_attributes(
         ctime: now,
         btime: now,
         version,
+        has_xattrs: Some(false),
     }
 }
 

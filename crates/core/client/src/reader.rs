@@ -45,6 +45,7 @@ impl Shared {
         if !open.access.read {
             return Err(Error::local(ErrorKind::BadHandle, "handle is not open for reading"));
         }
+        self.accessed(&open.caller, open.file.id, true);
         let range = offset..offset.saturating_add(length.into());
         let advice = {
             let window = self.settings.window_max.min(self.settings.read_bytes_max as u64 / 4);

@@ -23,6 +23,8 @@ pub struct Settings {
     /// Decide names, attributes and small writes here where a directory is held alone, and send
     /// them within a second.
     pub journal: bool,
+    /// What reading does to a file's time of access.
+    pub access_times: AccessTimes,
     /// For servers' logs: `mount /extenci on wn17`.
     pub description: String,
 }
@@ -36,9 +38,19 @@ impl Default for Settings {
             window_max: 32 << 20,
             inodes_max: 200_000,
             journal: false,
+            access_times: AccessTimes::Never,
             description: String::new(),
         }
     }
+}
+
+/// Which reads are noted in files' times of access.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AccessTimes {
+    /// None: reading costs no change.
+    Never,
+    /// The first after a change, and one a day: as `relatime` means.
+    Relative,
 }
 
 /// What a client is plugged into.

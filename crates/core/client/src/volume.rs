@@ -27,7 +27,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tieline_format::map::FederationMap;
-use tieline_types::{Caller, ChunkId, ErrorKind, FileId, Mode, Name, OstIndex, XattrName};
+use tieline_types::{Caller, ChunkId, ErrorKind, FileId, Mode, Name, OstIndex, Time, XattrName};
 use tieline_wire::federation::MapEdit;
 use tieline_wire::ledger::ListDeletedReply;
 use tieline_wire::meta::{ExtentPage, LayoutChange, OstUsage, RenameMode, XattrMode};
@@ -68,6 +68,8 @@ pub(crate) struct Shared {
     /// Room for copies that are on their way after their commit.
     pub late: Arc<Semaphore>,
     pub space: Mutex<SpaceSeen>,
+    /// Times of access that are on their way to the MDS.
+    pub accesses: Mutex<BTreeMap<FileId, Time>>,
 }
 
 /// Nothing panics while one of these is held; a poisoned lock still holds whole values.
@@ -99,6 +101,7 @@ impl Volume {
                 reported: Mutex::default(),
                 late: Arc::new(Semaphore::new(LATE_MAX / LATE_GRAIN)),
                 space: Mutex::default(),
+                accesses: Mutex::default(),
                 settings,
             }
         });
@@ -153,9 +156,9 @@ impl Shared {
     }
 
     /// Now, for people and for times of files.
-    pub fn now(&self) -> tieline_types::Time {
+    pub fn now(&self) -> Time {
         let wall = self.servers.world().clock.wall();
-        tieline_types::Time { seconds: wall.as_secs() as i64, nanos: wall.subsec_nanos() }
+        Time { seconds: wall.as_secs() as i64, nanos: wall.subsec_nanos() }
     }
 }
 
@@ -196,6 +199,15 @@ impl FileSystem for Volume {
 
     async fn create(&self, caller: &Caller, at: At<'_>, new: NewFile) -> Result<(Known, Opened)> {
         self.shared.create(caller, at, new).await
+    }
+
+    async fn create_nameless(
+        &self,
+        caller: &Caller,
+        parent: FileId,
+        new: NewFile,
+    ) -> Result<(Known, Opened)> {
+        self.shared.create_nameless(caller, parent, new).await
     }
 
     async fn make_directory(

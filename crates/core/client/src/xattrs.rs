@@ -1,8 +1,8 @@
 //! Extended attributes: real ones from the MDS, all of a file's at once, and virtual ones that are
 //! computed here.
 //!
-//! Programs ask for `security.capability` at every write: the list that is cached under the file's
-//! lease answers that nothing of that name is there without a round trip.
+//! Programs ask for `security.capability` and others at every turn: the list that is cached under
+//! the file's lease, or its attributes that say that there are none, answer without a round trip.
 //!
 //! Virtual, readable and not listed: `user.tieline.adler32` (eight hexadecimal digits),
 //! `user.XrdCks.adler32` (the structure that XRootD's servers keep, if no real one is set) and
@@ -22,6 +22,8 @@ use tieline_wire::meta::{
 const ADLER32: &[u8] = b"user.tieline.adler32";
 const LAYOUT: &[u8] = b"user.tieline.layout";
 const XRD_ADLER32: &[u8] = b"user.XrdCks.adler32";
+/// Ends with any write, which may not be committed yet.
+const CAPABILITY: &[u8] = b"security.capability";
 const OWN_PREFIX: &[u8] = b"user.tieline.";
 const TRUSTED_PREFIX: &[u8] = b"trusted.";
 /// Access lists: asked for at every listing, and not kept.
@@ -58,6 +60,10 @@ impl Shared {
         id: FileId,
         name: &XattrName,
     ) -> Result<Vec<u8>> {
+        if name.as_bytes() == CAPABILITY && self.file_known(id).is_some_and(|file| file.is_dirty())
+        {
+            return Err(none(name));
+        }
         let is_user = name.as_bytes().starts_with(b"user.");
         let (known, may_read) = {
             let tables = self.cache.lock();

@@ -47,6 +47,8 @@ const FILES_PER_CHECK: usize = 1024;
 /// How long a file that was replaced stays for those who have looked its name up: for the way from
 /// there to the open, and for reading what was opened.
 const LINGER_MS: u64 = 60_000;
+/// Who was just told that a file is kept for them may not have taken note of it yet.
+const ANSWER_MS: u64 = 10_000;
 
 /// Freed chunks of one step.
 #[derive(Default)]
@@ -204,8 +206,11 @@ impl Mdt {
     /// not be asked when the last name went, and some lost their connection before they could say.
     pub(crate) async fn check_kept(&self) -> Result<()> {
         let mut kept: BTreeMap<SessionId, Vec<FileId>> = BTreeMap::new();
-        for (file, session, _) in self.sessions.orphans().await? {
-            kept.entry(session).or_default().push(file);
+        let now_ms = chunks::millis(wall_time(&self.parts.world));
+        for (file, session, orphan) in self.sessions.orphans().await? {
+            if chunks::millis(orphan.since) + ANSWER_MS <= now_ms {
+                kept.entry(session).or_default().push(file);
+            }
         }
         kept.remove(&NO_SESSION);
         for (session, mut files) in kept {

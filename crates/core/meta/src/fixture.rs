@@ -469,6 +469,7 @@ pub fn create(parent: FileId, text: &str, mode: u32) -> Create {
         umask: Mode::new(0),
         is_exclusive: true,
         layout: None,
+        is_nameless: None,
     }
 }
 
@@ -518,6 +519,7 @@ pub fn setattr(id: FileId) -> SetAttributes {
         atime: None,
         mtime: None,
         is_handle: false,
+        is_access: None,
     }
 }
 

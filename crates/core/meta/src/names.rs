@@ -61,16 +61,47 @@ pub async fn add_file(
     name: &Name,
     new: NewFile,
 ) -> Result<(FileId, Inode)> {
+    let (id, mut inode) = new_file(view, &parent, new).await?;
+    let kind = inode.kind;
+    inode.names.push(NameOf { parent: parent_id, name: name.clone() });
+    inode.links = if kind == FileKind::Directory { 2 } else { 1 };
+    view.put_inode(id, &inode);
+    if kind == FileKind::Directory && view.scene.chosen.is_some() {
+        view.made.insert(id);
+    }
+    view.count(id, 1);
+    link_entry(view, (parent_id, &mut parent), name, (id, kind));
+    view.put_inode(parent_id, &parent);
+    Ok((id, inode))
+}
+
+/// Makes a file that has no name yet, and that the asking session keeps.
+pub async fn add_nameless(
+    view: &mut View<'_>,
+    parent: &Inode,
+    new: NewFile,
+) -> Result<(FileId, Inode)> {
+    let (id, inode) = new_file(view, parent, new).await?;
+    view.put_inode(id, &inode);
+    view.count(id, 1);
+    let since = view.scene.now;
+    let orphan = Orphan { since, name: None, by: None, is_linkable: Some(true) };
+    view.put(key::orphan(id, view.scene.session), &orphan);
+    Ok((id, inode))
+}
+
+/// A new file's record, as yet without names.
+async fn new_file(view: &mut View<'_>, parent: &Inode, new: NewFile) -> Result<(FileId, Inode)> {
     let id = view.new_id().await?;
     let now = view.scene.now;
-    let rights = permission::rights(&parent);
+    let rights = permission::rights(parent);
     let (mode, gid) = rights.inherit(view.scene.caller, new.kind, new.mode, new.umask);
     let mut inode = Inode {
         kind: new.kind,
         mode,
         uid: view.scene.caller.uid,
         gid,
-        links: if new.kind == FileKind::Directory { 2 } else { 1 },
+        links: 0,
         size: new.target.as_ref().map_or(0, |target| target.len() as u64),
         stored: 0,
         device: new.device,
@@ -79,21 +110,15 @@ pub async fn add_file(
         ctime: now,
         btime: now,
         version: view.version(),
-        names: vec![NameOf { parent: parent_id, name: name.clone() }],
+        names: vec![],
         layout: new.layout,
         stripe: vec![],
         target: new.target,
         entries: 0,
         project: 0,
+        xattrs: Some(0),
     };
     inode.version = view.next_version(&inode);
-    view.put_inode(id, &inode);
-    if new.kind == FileKind::Directory && view.scene.chosen.is_some() {
-        view.made.insert(id);
-    }
-    view.count(id, 1);
-    link_entry(view, (parent_id, &mut parent), name, (id, new.kind));
-    view.put_inode(parent_id, &parent);
     Ok((id, inode))
 }
 
@@ -180,7 +205,7 @@ pub async fn drop_name(
     let since = view.scene.now;
     for session in keepers {
         let (name, by) = (Some(last.name.clone()), Some(last.by));
-        view.put(key::orphan(id, session), &Orphan { since, name, by });
+        view.put(key::orphan(id, session), &Orphan { since, name, by, is_linkable: None });
     }
     view.put_inode(id, &inode);
     Ok(Some(inode))
@@ -234,7 +259,8 @@ pub async fn purge_file(view: &mut View<'_>, (id, inode): (FileId, Inode)) -> Re
     } else {
         view.put_inode(id, &inode);
         let since = view.freed_at.unwrap_or(view.scene.now);
-        view.put(key::orphan(id, NO_SESSION), &Orphan { since, name: None, by: None });
+        let orphan = Orphan { since, name: None, by: None, is_linkable: None };
+        view.put(key::orphan(id, NO_SESSION), &orphan);
     }
     Ok(())
 }
@@ -261,5 +287,6 @@ pub fn new_root(now: tieline_types::Time) -> Inode {
         target: None,
         entries: 0,
         project: 0,
+        xattrs: Some(0),
     }
 }

@@ -290,6 +290,7 @@ impl<'a> View<'a> {
             ctime: inode.ctime,
             btime: inode.btime,
             version: inode.version,
+            has_xattrs: inode.xattrs.map(|count| count > 0),
         }
     }
 

@@ -123,6 +123,7 @@ mod tests {
             ctime: time,
             btime: time,
             version: Version(1),
+            has_xattrs: None,
         }
     }
 

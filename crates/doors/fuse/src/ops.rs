@@ -49,6 +49,7 @@ async fn dispatch_once(call: &Call) -> Outcome {
         Opcode::Statx => attributes::statx(call).await,
         Opcode::Open => files::open(call).await,
         Opcode::Create => files::create(call).await,
+        Opcode::Tmpfile => files::tmpfile(call).await,
         Opcode::Read => files::read(call).await,
         Opcode::Write => writes::write(call).await,
         Opcode::Flush => files::flush(call).await,
@@ -70,7 +71,7 @@ async fn dispatch_once(call: &Call) -> Outcome {
         Opcode::Ioctl => Err(Errno::NOTTY.into()),
         // Access is the kernel's own check (`default_permissions`); the others have fallbacks
         // there.
-        Opcode::Access | Opcode::Poll | Opcode::Bmap | Opcode::Tmpfile => Err(Errno::NOSYS.into()),
+        Opcode::Access | Opcode::Poll | Opcode::Bmap => Err(Errno::NOSYS.into()),
         Opcode::Unknown(_) => Err(Errno::NOSYS.into()),
         // The session sees to these before it comes here.
         Opcode::Init | Opcode::Interrupt | Opcode::Forget | Opcode::BatchForget => {

@@ -33,7 +33,7 @@ pub struct Args {
     pub source: Source,
     /// Where it shall appear
     pub mountpoint: PathBuf,
-    /// ro, wait=SPAN, interactive, sec=FLAVOR, mapkey=KEY, admin=HOST:PORT, log=FILE,
+    /// ro, wait=SPAN, interactive, relatime, sec=FLAVOR, mapkey=KEY, admin=HOST:PORT, log=FILE,
     /// pidfile=FILE, netns=NAME, and what fstab carries
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,

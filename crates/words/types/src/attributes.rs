@@ -104,6 +104,15 @@ pub struct Time {
     pub nanos: u32,
 }
 
+impl Time {
+    /// Is an access at `now` to be noted, as `relatime` means it: the first after a change, and one
+    /// a day?
+    pub fn is_access_due(atime: Self, changed: Self, now: Self) -> bool {
+        const DAY_SECONDS: i64 = 24 * 60 * 60;
+        atime <= changed || now.seconds.saturating_sub(atime.seconds) >= DAY_SECONDS
+    }
+}
+
 /// A time to set: one that was given, or the server's own now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
 pub enum SetTime {
@@ -148,6 +157,9 @@ pub struct Attributes {
     /// Number of the commit that last changed the data or names below: equal means nothing changed.
     #[n(13)]
     pub version: Version,
+    /// Are there extended attributes? `None`: not known.
+    #[n(14)]
+    pub has_xattrs: Option<bool>,
 }
 
 impl Attributes {

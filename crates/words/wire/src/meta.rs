@@ -115,6 +115,10 @@ pub struct SetAttributes {
     /// The size is set through a handle that was opened for writing: permission was decided then.
     #[n(7)]
     pub is_handle: bool,
+    /// Somebody read the file: only `atime` is set, only forwards and when it is due, and that is
+    /// no change of attributes (`ctime`).
+    #[n(8)]
+    pub is_access: Option<bool>,
 }
 
 /// A page of a directory, in the order of the names' bytes.
@@ -174,6 +178,10 @@ pub struct Create {
     /// Another layout than the directory's.
     #[n(5)]
     pub layout: Option<Layout>,
+    /// Without a name (`O_TMPFILE`), as if it were made in `parent`; `name` means nothing. It is
+    /// kept until [`Release`], and [`Link`] may give it a name.
+    #[n(6)]
+    pub is_nameless: Option<bool>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]

@@ -366,7 +366,14 @@ impl Tables {
     }
 
     pub fn xattrs(&self, id: FileId) -> Option<XattrsKnown> {
-        let (known, basis) = self.inodes.get(&id)?.xattrs.as_ref()?;
+        let inode = self.inodes.get(&id)?;
+        let has_none = |(attributes, basis): &(Attributes, Basis)| {
+            attributes.has_xattrs == Some(false) && self.is_good(basis)
+        };
+        if inode.attributes.as_ref().is_some_and(has_none) {
+            return Some(XattrsKnown { list: Vec::new(), has_trusted: true });
+        }
+        let (known, basis) = inode.xattrs.as_ref()?;
         self.is_good(basis).then(|| known.clone())
     }
 

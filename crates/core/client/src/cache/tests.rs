@@ -35,6 +35,7 @@ fn attributes(id: FileId, kind: FileKind, version: u64) -> Attributes {
         ctime: time,
         btime: time,
         version: Version(version),
+        has_xattrs: None,
     }
 }
 

@@ -67,9 +67,15 @@ impl Shared {
             }
             let AttributeChange { mode, uid, gid, size, atime, mtime } = *change;
             let is_handle = is_handle || size.is_some();
-            let request = SetAttributes { id, mode, uid, gid, size, atime, mtime, is_handle };
+            let is_access = None;
+            let request =
+                SetAttributes { id, mode, uid, gid, size, atime, mtime, is_handle, is_access };
             let after = after_change(caller, file, change, (left, now));
             let changes_rights = mode.is_some() || uid.is_some() || gid.is_some();
+            if uid.is_some() || gid.is_some() || size.is_some() {
+                // A capability among them ends.
+                tables.forget_xattrs(id);
+            }
             let number = journal.next();
             let act = Act::new(caller, now, id, after.version, request.into());
             let is_directory = after.is_directory();
@@ -150,6 +156,8 @@ impl Shared {
                 mtime: SetTime::At(mtime),
                 clears_setid,
             };
+            // A capability among them ends.
+            tables.forget_xattrs(id);
             let number = journal.next();
             journal.push(Act::new(caller, now, id, left, request.into()));
             let mode = if clears_setid { file.mode.without_setid() } else { file.mode };

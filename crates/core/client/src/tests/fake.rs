@@ -282,6 +282,7 @@ pub fn node(id: FileId, kind: FileKind, parent: FileId, version: u64) -> Node {
         ctime: time,
         btime: time,
         version: Version(version),
+        has_xattrs: None,
     };
     Node {
         attributes,

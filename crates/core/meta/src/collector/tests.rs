@@ -117,6 +117,7 @@ async fn who_could_not_be_asked_is_asked_later() {
     for text in ["closed", "open"] {
         a.call(unlink(ROOT, text)).await.unwrap();
     }
+    tokio::time::advance(Duration::from_secs(11)).await;
     house.mdt.check_kept().await.unwrap();
     assert_eq!(house.count(b'o').await, 2, "both may be open");
     house.clients.set(b.session, Manner::Answers);

@@ -2,7 +2,7 @@
 //!
 //! Permission was decided when the handle was opened; it is the client that holds it to that.
 
-use super::{EXTENTS_MAX, lease, open, set_attributes};
+use super::{EXTENTS_MAX, lease, list_xattrs, open, set_attributes};
 use crate::chunks;
 use crate::error::{Error, Result};
 use crate::mirrors;
@@ -26,6 +26,9 @@ pub async fn run(view: &mut View<'_>, request: &Commit) -> Result<AttributesRepl
             view.is_partial = true;
             inode = view.inode(id).await?;
         }
+    }
+    if !request.extents.is_empty() {
+        list_xattrs::drop_capability(view, id, &mut inode).await?;
     }
     inode.mtime = mtime;
     inode.ctime = view.scene.now;

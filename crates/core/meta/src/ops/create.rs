@@ -15,6 +15,10 @@ use tieline_wire::meta::{Create, CreateReply};
 
 pub async fn run(view: &mut View<'_>, request: &Create) -> Result<CreateReply> {
     let Create { parent, ref name, .. } = *request;
+    if request.is_nameless == Some(true) {
+        let directory = view.directory(parent).await?;
+        return new(view, request, directory).await;
+    }
     let (directory, entry) = view.directory_and_entry(parent, name).await?;
     permission::check(parent, &directory, view.scene.caller, SEARCH)?;
     let is_junction = view.scene.junction(parent, name).is_some();
@@ -58,7 +62,12 @@ async fn new(view: &mut View<'_>, request: &Create, directory: Inode) -> Result<
         target: None,
         layout: Some(layout),
     };
-    let (id, inode) = names::add_file(view, (parent, directory), &request.name, file).await?;
-    let open = open::reply(view, id, inode, EXTENTS_AT_OPEN, parent).await?;
+    let ((id, inode), unit) = if request.is_nameless == Some(true) {
+        let made = names::add_nameless(view, &directory, file).await?;
+        (made.clone(), made.0)
+    } else {
+        (names::add_file(view, (parent, directory), &request.name, file).await?, parent)
+    };
+    let open = open::reply(view, id, inode, EXTENTS_AT_OPEN, unit).await?;
     Ok(CreateReply { is_new: true, open })
 }

@@ -1,11 +1,11 @@
-//! Link: one more name for a file that is no directory.
+//! Link: one more name for a file that is no directory, or the first for one that was made without.
 
 use super::lease;
 use crate::error::{Error, Result};
 use crate::names::{self, NAMES_MAX};
 use crate::view::View;
-use tieline_format::mdt::NameOf;
-use tieline_types::FileKind;
+use tieline_format::mdt::{NameOf, Orphan, key};
+use tieline_types::{FileId, FileKind};
 use tieline_wire::meta::{EntryReply, Link};
 
 pub async fn run(view: &mut View<'_>, request: &Link) -> Result<EntryReply> {
@@ -21,13 +21,16 @@ pub async fn run(view: &mut View<'_>, request: &Link) -> Result<EntryReply> {
         return Err(Error::NotOwner { id, uid: view.scene.caller.uid.0, wish });
     }
     if inode.names.is_empty() {
-        return Err(Error::Nameless { id });
+        check_linkable(view, id).await?;
     }
     if inode.names.len() >= NAMES_MAX {
         return Err(Error::TooManyNames { id, limit: NAMES_MAX });
     }
     // Leases on its other names told of its link count.
     view.touch_file(id, &inode);
+    if inode.names.is_empty() {
+        view.delete(key::orphan(id, view.scene.session));
+    }
     names::link_entry(view, (parent, &mut directory), name, (id, inode.kind));
     view.put_inode(parent, &directory);
     inode.names.push(NameOf { parent, name: name.clone() });
@@ -41,4 +44,13 @@ pub async fn run(view: &mut View<'_>, request: &Link) -> Result<EntryReply> {
         lease: lease(view, [parent]),
         target: inode.target,
     })
+}
+
+/// A file without a name may get one if it never had any, by the client that made it.
+async fn check_linkable(view: &mut View<'_>, id: FileId) -> Result<()> {
+    let kept: Option<Orphan> = view.record(key::orphan(id, view.scene.session)).await?;
+    match kept.and_then(|orphan| orphan.is_linkable) {
+        Some(true) => Ok(()),
+        _ => Err(Error::Nameless { id }),
+    }
 }

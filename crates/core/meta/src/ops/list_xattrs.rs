@@ -15,8 +15,12 @@ use tieline_wire::meta::{ListXattrs, ListXattrsReply, Xattr};
 /// Names and values of one file's attributes together: they are answered, and kept by clients, as
 /// one.
 pub const SPACE_MAX: usize = 256 << 10;
+/// Rights that a program has when it runs.
+const CAPABILITY: &[u8] = b"security.capability";
 /// More attributes than this do not fit into [`SPACE_MAX`].
 const COUNT_MAX: usize = 4096;
+/// Names with a zero byte after each: what Linux gives in one list.
+pub const LIST_MAX: usize = 64 << 10;
 /// What every attribute takes besides its name and value.
 pub const OVERHEAD: usize = 64;
 
@@ -90,6 +94,20 @@ pub fn check_write(view: &View<'_>, (id, inode): (FileId, &Inode), name: &XattrN
             permission::check_root(caller, "set trusted and security attributes")
         }
     }
+}
+
+/// A file whose bytes or owner change is not the program any more that was given these rights.
+pub async fn drop_capability(view: &mut View<'_>, id: FileId, inode: &mut Inode) -> Result<()> {
+    if inode.xattrs == Some(0) {
+        return Ok(());
+    }
+    let Ok(name) = XattrName::new(CAPABILITY) else { return Ok(()) };
+    let there: Option<XattrValue> = view.record(key::xattr(id, &name)).await?;
+    if there.is_some() {
+        view.delete(key::xattr(id, &name));
+        inode.xattrs = inode.xattrs.map(|count| count.saturating_sub(1));
+    }
+    Ok(())
 }
 
 fn has_user_xattrs(inode: &Inode) -> bool {

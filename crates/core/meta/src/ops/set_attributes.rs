@@ -3,10 +3,10 @@
 //! Checks in Linux's order: the size's range, then owner, group, mode, times; the right to write
 //! for the size.
 
-use super::lease;
+use super::{lease, list_xattrs};
 use crate::chunks;
 use crate::error::{Error, Result};
-use crate::permission::{self, WRITE};
+use crate::permission::{self, READ, WRITE};
 use crate::view::{View, unit_of};
 use tieline_format::mdt::Inode;
 use tieline_types::{Extent, FileId, FileKind, Mode, SetTime, Time};
@@ -15,22 +15,53 @@ use tieline_wire::meta::{AttributesReply, SetAttributes};
 pub async fn run(view: &mut View<'_>, request: &SetAttributes) -> Result<AttributesReply> {
     let id = request.id;
     let mut inode = view.inode(id).await?;
-    check(view, request, &inode)?;
-    if is_change(request) {
-        change_owner(request, &mut inode);
-        change_mode(view, request, &mut inode);
-        change_times(view, request, &mut inode)?;
-        if let Some(size) = request.size {
-            change_size(view, id, &mut inode, size).await?;
-        }
-        inode.ctime = view.scene.now;
-        view.touch_file(id, &inode);
-        view.put_inode(id, &inode);
+    if request.is_access == Some(true) {
+        access(view, request, &mut inode)?;
+    } else {
+        check(view, request, &inode)?;
+        change(view, request, &mut inode).await?;
     }
     Ok(AttributesReply {
         attributes: view.attributes(id, &inode),
         lease: lease(view, [unit_of(id, &inode)]),
     })
+}
+
+/// Somebody read the file. That is no change of it, and nobody's right is asked who could read.
+fn access(view: &mut View<'_>, request: &SetAttributes, inode: &mut Inode) -> Result<()> {
+    let (id, caller) = (request.id, view.scene.caller);
+    if !request.is_handle {
+        permission::check(id, inode, caller, READ)?;
+    }
+    let Some(atime) = request.atime else { return Ok(()) };
+    let atime = resolve(atime, view.scene.now)?;
+    // Of several clients that read it for the first time, one is noted.
+    let changed = inode.mtime.max(inode.ctime);
+    if atime > inode.atime && Time::is_access_due(inode.atime, changed, atime) {
+        inode.atime = atime;
+        view.touch_file(id, inode);
+        view.put_inode(id, inode);
+    }
+    Ok(())
+}
+
+async fn change(view: &mut View<'_>, request: &SetAttributes, inode: &mut Inode) -> Result<()> {
+    let id = request.id;
+    if is_change(request) {
+        change_owner(request, inode);
+        change_mode(view, request, inode);
+        change_times(view, request, inode)?;
+        if let Some(size) = request.size {
+            change_size(view, id, inode, size).await?;
+        }
+        if request.uid.is_some() || request.gid.is_some() || request.size.is_some() {
+            list_xattrs::drop_capability(view, id, inode).await?;
+        }
+        inode.ctime = view.scene.now;
+        view.touch_file(id, inode);
+        view.put_inode(id, inode);
+    }
+    Ok(())
 }
 
 fn is_change(request: &SetAttributes) -> bool {

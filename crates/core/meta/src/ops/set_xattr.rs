@@ -1,6 +1,6 @@
 //! SetXattr: sets one extended attribute.
 
-use super::list_xattrs::{OVERHEAD, SPACE_MAX, check_write, read_all};
+use super::list_xattrs::{LIST_MAX, OVERHEAD, SPACE_MAX, check_write, read_all};
 use super::{XATTR_VALUE_MAX, lease};
 use crate::error::{Error, Result};
 use crate::view::{View, unit_of};
@@ -30,6 +30,12 @@ pub async fn run(view: &mut View<'_>, request: &SetXattr) -> Result<AttributesRe
     if taken + OVERHEAD + name.as_bytes().len() + value.len() > SPACE_MAX {
         return Err(Error::XattrSpace { id, limit: SPACE_MAX });
     }
+    let names = xattrs.iter().map(|xattr| &xattr.name).filter(|other| *other != name);
+    let listed: usize = names.chain([name]).map(|name| name.as_bytes().len() + 1).sum();
+    if listed > LIST_MAX {
+        return Err(Error::XattrSpace { id, limit: LIST_MAX });
+    }
+    inode.xattrs = Some(xattrs.len() as u32 + u32::from(!is_there));
     view.put(key::xattr(id, name), &XattrValue { value: value.clone() });
     inode.ctime = view.scene.now;
     view.put_inode(id, &inode);

@@ -23,6 +23,7 @@ fn inode(kind: FileKind, mode: u32, uid: u32, gid: u32) -> Inode {
         target: None,
         entries: 0,
         project: 0,
+        xattrs: Some(0),
     }
 }
 

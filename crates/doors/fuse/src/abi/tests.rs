@@ -25,6 +25,7 @@ fn attributes() -> Attributes {
         ctime: time,
         btime: time,
         version: Version(1),
+        has_xattrs: None,
     }
 }
 

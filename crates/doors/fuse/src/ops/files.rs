@@ -13,7 +13,7 @@ use crate::kernel::Forget;
 use bytes::Bytes;
 use rustix::io::Errno;
 use tieline_client::{
-    Access, Allocation, AllocationMode, At, HandleId, NewFile, Opened, SeekTarget,
+    Access, Allocation, AllocationMode, At, HandleId, Known, NewFile, Opened, SeekTarget,
 };
 use tieline_types::{Mode, Name};
 
@@ -34,18 +34,33 @@ pub async fn create(call: &Call) -> Outcome {
     let mut from = call.arguments();
     let arguments = CreateIn::read(&mut from)?;
     let name = Name::new(from.text()?)?;
+    let at = At { parent: call.id(), name: &name };
+    let new = new_file(&arguments);
+    let (known, opened) = call.fs().create(&call.caller_now(), at, new).await?;
+    created(call, arguments.flags as i32, known, opened)
+}
+
+/// The request is as for a creation; its name means nothing.
+pub async fn tmpfile(call: &Call) -> Outcome {
+    let arguments = CreateIn::read(&mut call.arguments())?;
+    let (parent, new) = (call.id(), new_file(&arguments));
+    let (known, opened) = call.fs().create_nameless(&call.caller_now(), parent, new).await?;
+    created(call, arguments.flags as i32, known, opened)
+}
+
+fn new_file(arguments: &CreateIn) -> NewFile {
     let flags = arguments.flags as i32;
-    let new = NewFile {
+    NewFile {
         mode: Mode::new(arguments.mode),
         umask: Mode::new(arguments.umask),
         is_exclusive: flags & libc::O_EXCL != 0,
         access: access_of(flags),
         layout: None,
-    };
-    let is_append = new.access.append;
-    let at = At { parent: call.id(), name: &name };
-    let (known, opened) = call.fs().create(&call.caller_now(), at, new).await?;
-    if is_append {
+    }
+}
+
+fn created(call: &Call, flags: i32, known: Known, opened: Opened) -> Outcome {
+    if access_of(flags).append {
         call.session.appenders.enter(opened.handle, known.attributes.id, call.caller());
     }
     let handle = (opened.handle, reply_flags(flags, &opened));

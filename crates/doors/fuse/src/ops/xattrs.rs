@@ -1,8 +1,8 @@
 //! Extended attributes.
 //!
-//! `security.…` is answered here: the kernel asks for `security.capability` at every turn, and file
-//! capabilities of a shared file system would be a hole. POSIX ACLs are not translated: the kernel
-//! does not enforce them on this mount.
+//! `security.…` is root's to set. The kernel heeds `security.capability` as it heeds setuid: where
+//! the mount has `suid` only. POSIX ACLs are not translated: the kernel does not enforce them on
+//! this mount.
 
 use super::Outcome;
 use crate::abi::incoming::{GetxattrIn, SetxattrIn};
@@ -14,29 +14,18 @@ use rustix::io::Errno;
 use tieline_types::XattrName;
 use tieline_wire::meta::XattrMode;
 
-/// Names that have no values here, and what one is told who asks.
-fn refusal(name: &[u8], when_read: bool) -> Option<Errno> {
-    let is_acl = name.starts_with(b"system.posix_acl_");
-    match (name.starts_with(b"security."), when_read) {
-        (true, true) => Some(Errno::NODATA),
-        (true, false) => Some(Errno::OPNOTSUPP),
-        (false, _) if is_acl => Some(Errno::OPNOTSUPP),
-        (false, _) => None,
+fn checked(name: &[u8]) -> Result<XattrName, Refusal> {
+    if name.starts_with(b"system.posix_acl_") {
+        return Err(Errno::OPNOTSUPP.into());
     }
-}
-
-fn checked(name: &[u8], when_read: bool) -> Result<XattrName, Refusal> {
-    match refusal(name, when_read) {
-        Some(errno) => Err(errno.into()),
-        // Linux has ERANGE for names that are too long here.
-        None => XattrName::new(name).map_err(|_| Errno::RANGE.into()),
-    }
+    // Linux has ERANGE for names that are too long here.
+    XattrName::new(name).map_err(|_| Errno::RANGE.into())
 }
 
 pub async fn getxattr(call: &Call) -> Outcome {
     let mut from = call.arguments();
     let room = GetxattrIn::read(&mut from)?.size;
-    let name = checked(from.text()?, true)?;
+    let name = checked(from.text()?)?;
     sized(call.fs().xattr(&call.caller(), call.id(), &name).await?, room)
 }
 
@@ -63,7 +52,7 @@ fn sized(value: Vec<u8>, room: u32) -> Outcome {
 pub async fn setxattr(call: &Call) -> Outcome {
     let mut from = call.arguments();
     let arguments = SetxattrIn::read(&mut from)?;
-    let name = checked(from.text()?, false)?;
+    let name = checked(from.text()?)?;
     let value = from.take(arguments.size as usize)?;
     let mode = match i32::try_from(arguments.flags) {
         Ok(0) => XattrMode::Either,
@@ -76,7 +65,7 @@ pub async fn setxattr(call: &Call) -> Outcome {
 }
 
 pub async fn removexattr(call: &Call) -> Outcome {
-    let name = checked(call.arguments().text()?, false)?;
+    let name = checked(call.arguments().text()?)?;
     call.fs().remove_xattr(&call.caller(), call.id(), &name).await?;
     Ok(Answer::done())
 }

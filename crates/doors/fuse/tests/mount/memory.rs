@@ -217,6 +217,7 @@ impl State {
             ctime: time,
             btime: time,
             version: Version(self.counter),
+            has_xattrs: None,
         }
     }
 
@@ -346,6 +347,10 @@ impl FileSystem for Memory {
             made => made?,
         };
         Ok((self.known(id)?, self.opened(caller, id, new.access)?))
+    }
+
+    async fn create_nameless(&self, _: &Caller, _: FileId, _: NewFile) -> Result<(Known, Opened)> {
+        Err(error(ErrorKind::NotSupported))
     }
 
     async fn make_directory(

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_admin::Subject;
-use tieline_client::{FileSystem, Parts, Settings, Volume};
+use tieline_client::{AccessTimes, FileSystem, Parts, Settings, Volume};
 use tieline_fuse::{Mount, MountOptions};
 use tieline_telemetry::health::Health;
 use tieline_types::{Caller, FileId, MdtIndex, Name};
@@ -108,8 +108,10 @@ impl Mounted {
             patience: CONTACT_PATIENCE,
         };
         let (map, key) = contact.believe(key.map_err(|e| anyhow!("mapkey: {e}"))?).await?;
+        let is_noting = options.notes_access && !options.is_read_only;
+        let access_times = if is_noting { AccessTimes::Relative } else { AccessTimes::Never };
         let (wait, journal) = (options.wait, options.has_journal);
-        let settings = Settings { wait, journal, description, ..Settings::default() };
+        let settings = Settings { wait, journal, access_times, description, ..Settings::default() };
         let top = FileId::root_of(MdtIndex(0));
         let parts = |root| Parts {
             world: world.clone(),
@@ -161,6 +163,7 @@ impl Mounted {
             allows_others: rustix::process::geteuid().is_root(),
             allows_suid: !options.no_suid,
             allows_devices: !options.no_dev,
+            is_noatime: !options.notes_access,
             ..MountOptions::new(&task.mountpoint, task.source.to_string())
         };
         let files: Arc<dyn FileSystem> = files;

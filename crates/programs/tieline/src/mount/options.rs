@@ -17,6 +17,8 @@ pub struct Options {
     pub no_suid: bool,
     pub no_dev: bool,
     pub no_exec: bool,
+    /// Reading is noted in files' times of access, as `relatime` means it.
+    pub notes_access: bool,
     pub wait: Duration,
     /// Small changes are answered here where a directory is held alone, and sent within a second.
     pub has_journal: bool,
@@ -37,6 +39,8 @@ impl Default for Options {
             no_suid: true,
             no_dev: true,
             no_exec: false,
+            // Reading shall cost no change.
+            notes_access: false,
             wait: WAIT_DEFAULT,
             has_journal: false,
             admin: None,
@@ -73,6 +77,8 @@ impl Options {
             ("nodev", None) => self.no_dev = true,
             ("exec", None) => self.no_exec = false,
             ("noexec", None) => self.no_exec = true,
+            ("relatime", None) => self.notes_access = true,
+            ("noatime" | "norelatime", None) => self.notes_access = false,
             ("interactive", None) => self.wait = WAIT_INTERACTIVE,
             ("wait", Some(value)) => {
                 let span: Span = value.parse().map_err(|e| Usage(format!("-o {word}: {e}")))?;
@@ -109,11 +115,8 @@ fn is_of_mount(key: &str) -> bool {
         "nofail",
         "async",
         "atime",
-        "noatime",
         "diratime",
         "nodiratime",
-        "relatime",
-        "norelatime",
         "strictatime",
         "lazytime",
         "nolazytime",
@@ -152,6 +155,7 @@ mod tests {
         assert!(Options::parse(["journal=on"]).unwrap().has_journal);
         assert!(!Options::parse(["journal=on,sync"]).unwrap().has_journal);
         assert_eq!(options.netns, Some("/run/netns/wn".into()));
+        assert!(!options.notes_access && Options::parse(["relatime"]).unwrap().notes_access);
         let interactive = Options::parse(["interactive,suid,mapkey=/etc/tieline/e.key"]).unwrap();
         assert_eq!(interactive.wait, Duration::from_secs(30));
         assert!(!interactive.no_suid);

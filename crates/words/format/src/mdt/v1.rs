@@ -103,6 +103,9 @@ pub struct Inode {
     /// Project for quotas; 0 for none.
     #[n(18)]
     pub project: u32,
+    /// How many extended attributes it has. `None`: written before they were counted.
+    #[n(19)]
+    pub xattrs: Option<u32>,
 }
 
 impl Record for Inode {
@@ -293,6 +296,9 @@ pub struct Orphan {
     pub name: Option<NameOf>,
     #[n(2)]
     pub by: Option<Uid>,
+    /// It was made without a name, and may be given one.
+    #[n(3)]
+    pub is_linkable: Option<bool>,
 }
 
 impl Record for Orphan {

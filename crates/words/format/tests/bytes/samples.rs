@@ -117,9 +117,11 @@ pub fn records() -> Vec<Sample> {
     samples.push(record("", session));
     let answer = mdt::Answer { op: 6, is_failure: true, body: vec![0x82, 2, 0x60] };
     samples.push(record("", answer));
-    samples.push(record("", mdt::Orphan { since: time(2), name: None, by: None }));
+    samples
+        .push(record("", mdt::Orphan { since: time(2), name: None, by: None, is_linkable: None }));
     let name = mdt::NameOf { parent: directory(), name: "run7.root".parse().unwrap() };
-    let named = mdt::Orphan { since: time(2), name: Some(name), by: Some(Uid(501)) };
+    let (since, is_linkable) = (time(2), Some(true));
+    let named = mdt::Orphan { since, name: Some(name), by: Some(Uid(501)), is_linkable };
     samples.push(record("-named", named));
     let deleted = mdt::Deleted {
         inode: inode(),
@@ -181,6 +183,7 @@ fn inode() -> mdt::Inode {
         target: Some(b"../run7.root".to_vec()),
         entries: 17,
         project: 5,
+        xattrs: Some(2),
     }
 }
 

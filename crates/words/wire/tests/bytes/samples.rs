@@ -224,6 +224,7 @@ fn attribute_calls(op: Op) -> Vec<Sample> {
         atime: Some(SetTime::Now),
         mtime: Some(SetTime::At(Time { seconds: -1, nanos: 999_999_999 })),
         is_handle: true,
+        is_access: Some(false),
     };
     pair(call, attributes_reply())
 }
@@ -249,7 +250,10 @@ fn creations(op: Op) -> Vec<Sample> {
             let layout = Some(layout());
             let mode = Mode::new(0o664);
             let name = name("run7.root");
-            let call = meta::Create { parent, name, mode, umask, is_exclusive: true, layout };
+            let is_exclusive = true;
+            let is_nameless = Some(false);
+            let call =
+                meta::Create { parent, name, mode, umask, is_exclusive, layout, is_nameless };
             pair(call, meta::CreateReply { is_new: true, open: open_reply() })
         }
     }
@@ -646,6 +650,7 @@ fn attributes() -> Attributes {
         ctime: time(3),
         btime: Time { seconds: -1, nanos: 4 },
         version: Version(12_344),
+        has_xattrs: Some(true),
     }
 }
 

@@ -3,7 +3,7 @@ use std::time::Duration;
 use tieline_types::ErrorKind::{
     self, FileTooLarge, InvalidArgument, IsDirectory, NotPermitted, PermissionDenied,
 };
-use tieline_types::{Extent, Gid, Mode, SetTime, Time, Uid};
+use tieline_types::{Attributes, Extent, Gid, Mode, SetTime, Time, Uid};
 use tieline_wire::meta::*;
 
 async fn shared_root(house: &House) -> Client {
@@ -181,4 +181,27 @@ async fn what_is_gone_is_stale() {
         let name = call.op().name();
         assert_eq!(client.request(call).await.unwrap_err().kind, ErrorKind::Stale, "{name}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn reading_is_noted_once_and_is_no_change() {
+    let house = House::new().await;
+    let root = shared_root(&house).await;
+    let (owner, other) = (root.by(&user(10, 10, &[])), root.by(&user(11, 11, &[])));
+    let file = owner.call(create(ROOT, "f", 0o644)).await.unwrap().open.attributes.id;
+    let access = |time| SetAttributes {
+        atime: Some(SetTime::At(time)),
+        is_access: Some(true),
+        ..setattr(file)
+    };
+    let made = owner.stat(file).await;
+    let later = |seconds| Time { seconds: made.ctime.seconds + seconds, nanos: 0 };
+    let read = other.call(access(later(5))).await.unwrap().attributes;
+    assert_eq!(read, Attributes { atime: later(5), ..made.clone() });
+    assert_eq!(other.call(access(later(9))).await.unwrap().attributes.atime, later(5), "once");
+    let day = 24 * 60 * 60;
+    assert_eq!(other.call(access(later(day + 5))).await.unwrap().attributes.atime, later(day + 5));
+    assert_eq!(other.call(access(later(7))).await.unwrap().attributes.atime, later(day + 5));
+    owner.call(chmod(file, 0o600)).await.unwrap();
+    assert_eq!(other.kind_of(access(later(9 * day))).await, Some(PermissionDenied));
 }

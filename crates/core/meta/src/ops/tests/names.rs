@@ -3,8 +3,8 @@ use tieline_types::{ErrorKind, FileId, FileKind, Gid, MdtIndex, Mode, Name};
 use tieline_wire::meta::*;
 
 use ErrorKind::{
-    Busy, Exists, InvalidArgument, IsDirectory, NameTooLong, NotDirectory, NotEmpty, NotPermitted,
-    PermissionDenied, Stale, TooManyLinks,
+    Busy, Exists, InvalidArgument, IsDirectory, NameTooLong, NotDirectory, NotEmpty, NotFound,
+    NotPermitted, PermissionDenied, Stale, TooManyLinks,
 };
 
 #[tokio::test(start_paused = true)]
@@ -251,4 +251,25 @@ async fn create_opens_what_is_there_unless_it_must_not_be() {
     assert_eq!((again.is_new, again.open.attributes.id), (false, first.open.attributes.id));
     assert_eq!(again.open.attributes.mode, Mode::new(0o600));
     assert_eq!(other.kind_of(inclusive()).await, Some(PermissionDenied));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_made_without_a_name_may_get_one() {
+    let house = House::new().await;
+    let (here, there) = (house.client().await, house.client().await);
+    let nameless = || Create { is_nameless: Some(true), ..create(ROOT, "-", 0o644) };
+    let before = here.stat(ROOT).await;
+    let file = here.call(nameless()).await.unwrap().open.attributes;
+    assert_eq!((file.links, here.stat(ROOT).await), (0, before));
+    assert_eq!(there.kind_of(link(file.id, ROOT, "f")).await, Some(NotFound), "not theirs");
+    let linked = here.call(link(file.id, ROOT, "f")).await.unwrap().attributes.unwrap();
+    assert_eq!((linked.id, linked.links, house.count(b'o').await), (file.id, 1, 0));
+    // One that had a name does not get another.
+    here.call(Unlink { keep: Some(file.id), ..unlink(ROOT, "f") }).await.unwrap();
+    assert_eq!(here.kind_of(link(file.id, ROOT, "f")).await, Some(NotFound));
+    let other = here.call(nameless()).await.unwrap().open.attributes.id;
+    for id in [file.id, other] {
+        here.call(Release { id }).await.unwrap();
+    }
+    assert_eq!((house.count(b'o').await, house.count(b'i').await), (0, 1));
 }

@@ -83,3 +83,39 @@ async fn attributes_have_limited_room() {
     client.call(set(file, "user.c", b"", either)).await.unwrap();
     client.call(set(file, "user.d", &largest, either)).await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_program_loses_its_capability() {
+    let house = House::new().await;
+    let client = house.client().await;
+    let file = client.create(ROOT, "f").await;
+    let has = async || client.stat(file).await.has_xattrs;
+    assert_eq!(has().await, Some(false));
+    let give = || set(file, "security.capability", b"1", XattrMode::Either);
+    let calls: [tieline_wire::Request; 3] = [
+        commit(file, vec![inline(0, b"x")]).into(),
+        truncate(file, 0).into(),
+        SetAttributes { gid: Some(tieline_types::Gid(7)), ..setattr(file) }.into(),
+    ];
+    for call in calls {
+        client.call(give()).await.unwrap();
+        client.call(chmod(file, 0o700)).await.unwrap();
+        assert_eq!(has().await, Some(true));
+        client.request(call).await.unwrap();
+        assert_eq!(has().await, Some(false));
+        assert_eq!(house.count(b'x').await, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_of_attributes_fit_into_one_list() {
+    let house = House::new().await;
+    let client = house.client().await;
+    let file = client.create(ROOT, "f").await;
+    let long = |index: usize| format!("user.{index:0250}");
+    for index in 0..256 {
+        client.call(set(file, &long(index), b"", XattrMode::Either)).await.unwrap();
+    }
+    assert_eq!(client.kind_of(set(file, "user.a", b"", XattrMode::Either)).await, Some(NoSpace));
+    client.call(set(file, &long(3), b"again", XattrMode::Either)).await.unwrap();
+}
