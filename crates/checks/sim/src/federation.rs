@@ -68,12 +68,18 @@ impl Federation {
         }
     }
 
+    /// Every other seed lets clients decide by themselves what they hold alone.
+    pub fn has_journals(&self) -> bool {
+        !self.seed.is_multiple_of(2)
+    }
+
     /// A client of its own on the host that calls this.
     pub fn client(&self, number: usize) -> Arc<dyn FileSystem> {
         let world = outside::world(self.seed ^ (0x00c1_1e47 + number as u64));
         let settings = tieline_client::Settings {
             wait: Duration::from_secs(120),
             description: format!("client {number}"),
+            journal: self.has_journals(),
             ..tieline_client::Settings::default()
         };
         let parts = tieline_client::Parts {

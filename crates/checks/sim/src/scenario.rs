@@ -3,6 +3,10 @@
 //! A register is a small file, written whole without truncation and closed. Some live in the metadata, some in chunks; some at
 //! `uf`, some behind the junction at `fnal`. Every word of a register holds the same value, so a torn read shows itself.
 
+//!
+//! Clients with a journal answer before the servers know: what such a client did is sure once it was synced, and may come to
+//! nothing (and says so at the sync) when it was cut off for longer than a lease.
+
 use crate::federation::Federation;
 use crate::history::{Event, History, What};
 use crate::outside::SimDice;
@@ -65,7 +69,8 @@ pub fn play(seed: u64, plan: Plan) -> turmoil::Result<Outcome> {
         sim.client(format!("client-{number}"), async move {
             let fs = federation.client(number);
             let dice = SimDice::new(seed.wrapping_mul(31).wrapping_add(number as u64));
-            let worker = Worker { fs, number, dice, record };
+            let has_journal = federation.has_journals();
+            let worker = Worker { fs, number, dice, record, has_journal };
             worker.work(plan.steps).await;
             worker.fs.close(Duration::from_secs(5)).await;
             Ok(())
@@ -135,6 +140,7 @@ struct Worker {
     number: usize,
     dice: SimDice,
     record: Arc<Mutex<Record>>,
+    has_journal: bool,
 }
 
 impl Worker {
@@ -156,7 +162,7 @@ impl Worker {
         let bytes: Bytes = value.to_le_bytes().repeat(words).into();
         let from = turmoil::sim_elapsed().unwrap_or_default();
         let written = self.put(register, bytes).await;
-        let what = What::Write { value, is_known: written.is_ok() };
+        let what = What::Write { value, is_known: written.unwrap_or(false) };
         self.note(register, from, what);
     }
 
@@ -176,18 +182,35 @@ impl Worker {
         let at = At { parent: root, name: &name };
         if let Ok((_, opened)) = self.fs.create(&Caller::root(), at, new).await {
             self.fs.release(opened.handle).await;
+            if self.has_journal && self.sync_directory(root).await.is_err() {
+                return;
+            }
             self.locked(|record| record.created.push((name.to_string(), self.number)));
         }
     }
 
-    async fn put(&self, register: usize, bytes: Bytes) -> Result<()> {
+    async fn sync_directory(&self, id: FileId) -> Result<()> {
+        let handle = self.fs.open_directory(&Caller::root(), id).await?;
+        let synced = self.fs.sync_directory(handle).await;
+        self.fs.release_directory(handle).await;
+        synced
+    }
+
+    /// Writes a register. Says whether the servers surely know.
+    async fn put(&self, register: usize, bytes: Bytes) -> Result<bool> {
         let (parent, name) = self.place(register).await?;
         let at = At { parent, name: &name };
         let (_, opened) = self.fs.create(&Caller::root(), at, new_file()).await?;
         let written = self.fs.write(opened.handle, 0, bytes).await;
         let flushed = self.fs.flush(opened.handle).await;
+        let is_synced = self.has_journal && self.dice.below(2) == 0;
+        let synced = match is_synced {
+            true => self.fs.sync(opened.handle, false).await,
+            false => Ok(()),
+        };
         self.fs.release(opened.handle).await;
-        written.and(flushed)
+        written.and(flushed).and(synced)?;
+        Ok(is_synced || !self.has_journal)
     }
 
     async fn get(&self, register: usize) -> Result<Vec<u8>> {

@@ -67,6 +67,8 @@ impl Shared {
             let reply = told.reply;
             let mut tables = shared.cache.lock();
             let known = tables.admit(told.stamp, &reply.lease);
+            // What files in it inherit is another thing now.
+            tables.units.share(id, known.as_of);
             tables.learn_attributes(known, &reply.lease, Under::Granted, reply.attributes);
             drop(tables);
             if let Some(file) = shared.file_known(id) {

@@ -17,7 +17,7 @@ Options (-o), separated by commas:
   ro                  read only
   wait=SPAN           how long a call waits for a server that does not answer (15 min)
   interactive         the same as wait=30s
-  journal=off         wait for the server with every change (journal=on: within a second)
+  journal=off         wait for the server with every change, not just within a second
   sec=FLAVOR          protection of connections: null in this build
   mapkey=KEY          the federation's public key, as digits or a file; else
                       /etc/tieline/FS.key; else the one its server names, with a warning

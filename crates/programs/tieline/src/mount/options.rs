@@ -42,7 +42,7 @@ impl Default for Options {
             // Reading shall cost no change.
             notes_access: false,
             wait: WAIT_DEFAULT,
-            has_journal: false,
+            has_journal: true,
             admin: None,
             log: None,
             pidfile: None,
@@ -152,7 +152,7 @@ mod tests {
         let options = Options::parse(lists).unwrap();
         assert!(options.is_read_only && options.no_suid);
         assert_eq!(options.wait, Duration::from_secs(90));
-        assert!(Options::parse(["journal=on"]).unwrap().has_journal);
+        assert!(options.has_journal && !Options::parse(["journal=off"]).unwrap().has_journal);
         assert!(!Options::parse(["journal=on,sync"]).unwrap().has_journal);
         assert_eq!(options.netns, Some("/run/netns/wn".into()));
         assert!(!options.notes_access && Options::parse(["relatime"]).unwrap().notes_access);
