@@ -72,6 +72,8 @@ pub fn from_kind(kind: ErrorKind) -> Errno {
         ErrorKind::WouldBlock => Errno::AGAIN,
         ErrorKind::BadHandle => Errno::BADF,
         ErrorKind::NoDevice => Errno::NXIO,
+        ErrorKind::Deadlock => Errno::DEADLK,
+        ErrorKind::NoLocks => Errno::NOLCK,
         ErrorKind::Timeout => Errno::TIMEDOUT,
         // Not ENOTCONN, by which FUSE says that the mount's own program is gone.
         ErrorKind::Unreachable => Errno::HOSTUNREACH,

@@ -87,6 +87,9 @@ error_kinds! {
     22 WouldBlock "would block" Never NotApplied;
     23 BadHandle "bad file handle" Never NotApplied;
     24 NoDevice "no such device or address" Never NotApplied;
+    /// Waiting for this lock would be waiting for oneself.
+    25 Deadlock "lock would wait for itself" Never NotApplied;
+    26 NoLocks "no room for more locks" Never NotApplied;
     // What distance adds.
     40 Timeout "no answer in time" SameRequest Unknown;
     41 Unreachable "server unreachable" AfterReconnect Unknown;

@@ -145,6 +145,28 @@ impl Extent {
         self.offset + self.length
     }
 
+    /// The part of it that lies in `from..to`.
+    pub fn within(&self, from: u64, to: u64) -> Option<Self> {
+        let (from, to) = (self.offset.max(from), self.end().min(to));
+        if from >= to {
+            return None;
+        }
+        let skip = from - self.offset;
+        let content = match &self.content {
+            Content::Inline(bytes) => {
+                let end = skip + (to - from);
+                Content::Inline(bytes.get(skip as usize..end as usize)?.to_vec())
+            }
+            Content::Chunk(chunk) => {
+                let mut chunk = chunk.clone();
+                chunk.skip += skip;
+                Content::Chunk(chunk)
+            }
+            Content::Hole => Content::Hole,
+        };
+        Some(Self { offset: from, length: to - from, content })
+    }
+
     /// Checks an extent that came from outside.
     pub fn validate(&self) -> Result<(), ExtentError> {
         let (offset, length) = (self.offset, self.length);

@@ -9,6 +9,7 @@
 //! * [`layout`]: where a file's chunks shall go, as `setstripe` says it.
 //! * [`extent`]: where a file's bytes are: extents over immutable chunks, and the places of chunks.
 //! * [`checksum`]: the CRC32C of 4 KiB blocks that travels with every range.
+//! * [`locks`]: the arithmetic of advisory locks.
 //! * [`error`]: the closed, numbered list of what can go wrong.
 //! * [`rules`]: who may do what, and what new files inherit.
 //! * [`units`]: sizes and durations as people write them.
@@ -20,6 +21,7 @@ pub mod error;
 pub mod extent;
 pub mod ids;
 pub mod layout;
+pub mod locks;
 pub mod names;
 pub mod rules;
 pub mod units;
@@ -32,5 +34,6 @@ pub use ids::{
     ChunkId, ClientId, FileId, Grant, MdtIndex, OstIndex, RequestNumber, SessionId, Version,
 };
 pub use layout::{Layout, StripeCount};
+pub use locks::{LockKind, LockMode, LockRange};
 pub use names::{FsName, Name, NameError, PoolName, SiteName, XattrName};
 pub use units::{ByteSize, Span};

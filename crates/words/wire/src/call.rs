@@ -4,7 +4,7 @@
 //! To add a call: define its messages in `meta`, `data` or `federation`, add a line here with the
 //! next number, serve it in its room, and bless its golden bytes. Numbers are never reused.
 
-use crate::{BodyError, data, federation, ledger, meta, mirrors};
+use crate::{BodyError, data, federation, ledger, locks, meta, mirrors, ranges};
 use minicbor::{Decode, Decoder, Encode};
 use tieline_types::{Caller, RequestNumber};
 
@@ -140,8 +140,16 @@ calls! {
     24 GetLayout meta::GetLayout => meta::GetLayoutReply, false;
     25 SetLayout meta::SetLayout => meta::AttributesReply, true;
     26 Usage meta::Usage => meta::UsageReply, false;
+    // Advisory locks.
+    27 Lock locks::Lock => locks::LockReply, false;
+    28 TestLock locks::TestLock => locks::TestLockReply, false;
+    29 CancelLock locks::CancelLock => locks::CancelLockReply, false;
     // Checksums of adopted files, at an MDS.
     31 RecordSums meta::RecordSums => meta::RecordSumsReply, true;
+    // Extents without their bytes.
+    36 CopyRange ranges::CopyRange => ranges::CopyRangeReply, true;
+    37 Compact ranges::Compact => ranges::CompactReply, true;
+    38 AssertLocks locks::AssertLocks => locks::AssertLocksReply, false;
     // Copies of chunks, at an MDS.
     40 ReportPlace mirrors::ReportPlace => mirrors::ReportPlaceReply, false;
     41 ExtendMirrors mirrors::ExtendMirrors => meta::AttributesReply, true;

@@ -270,6 +270,10 @@ pub struct Commit {
     /// Written by someone without the right to keep setuid and setgid: clear them.
     #[n(4)]
     pub clears_setid: bool,
+    /// Extents from this offset on were appended to a file that the client believed to end here:
+    /// they go to where it ends now, and the reply's size tells where that was.
+    #[n(5)]
+    pub append_from: Option<u64>,
 }
 
 /// Chooses OSTs for a file's new chunks: at its first chunk, or because one of them refused.

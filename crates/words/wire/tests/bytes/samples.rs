@@ -7,11 +7,13 @@ use tieline_types::*;
 use tieline_wire::data::{self, ObjectOwner, OstState};
 use tieline_wire::federation::{self, MapEdit};
 use tieline_wire::ledger;
+use tieline_wire::locks;
 use tieline_wire::meta::{
     self, ExclusiveUnit, ExtentPage, LeaseGrant, PoolChoice, RenameMode, XattrMode,
 };
 use tieline_wire::mirrors;
 use tieline_wire::notice::Recall;
+use tieline_wire::ranges;
 use tieline_wire::{
     BodyError, Call, CredentialKind, Envelope, Failure, Flavor, FrameHeader, FrameKind, Hello,
     Notice, NoticeAnswer, Op, PeerRole, Refusal, Request, Welcome,
@@ -89,6 +91,8 @@ fn call(op: Op) -> Vec<Sample> {
         Op::FetchChunk | Op::VerifyObject => copy_calls(op),
         Op::ListDeleted | Op::Undelete | Op::DumpMdt | Op::CheckMdt => ledger_calls(op),
         Op::Batch | Op::Reserve => batch_calls(op),
+        Op::Lock | Op::TestLock | Op::CancelLock | Op::AssertLocks => lock_calls(op),
+        Op::CopyRange | Op::Compact => range_calls(op),
         Op::GetMap | Op::EditMap => map_calls(op),
         Op::PutChunk
         | Op::ReadObject
@@ -297,8 +301,12 @@ fn file_calls(op: Op) -> Vec<Sample> {
                 size_min: 70_000_000,
                 mtime: SetTime::At(time(7)),
                 clears_setid: true,
+                append_from: None,
             };
-            pair(call, attributes_reply())
+            let append = meta::Commit { append_from: Some(69_999_000), ..call.clone() };
+            let mut samples = pair(call, attributes_reply());
+            samples.push(request("-append", append));
+            samples
         }
         Op::Place => {
             let reply = meta::PlaceReply { stripe: vec![OstIndex(3), OstIndex(0x1234)] };
@@ -310,6 +318,62 @@ fn file_calls(op: Op) -> Vec<Sample> {
         }
         _ => pair(meta::Open { id, is_read: true, is_write: true }, open_reply()),
     }
+}
+
+fn lock_calls(op: Op) -> Vec<Sample> {
+    let id = file();
+    let (kind, owner, mode) = (LockKind::Posix, 0xfeed_0123_4567, LockMode::Exclusive);
+    let range = LockRange { start: 120, end: 1 << 63 };
+    match op {
+        Op::TestLock => {
+            let found = Some(locks::LockFound { range, mode, owner: Some(owner) });
+            let call = locks::TestLock { id, kind, owner, range, mode };
+            pair(call, locks::TestLockReply { found })
+        }
+        Op::CancelLock => {
+            let reply = locks::CancelLockReply { was_waiting: true };
+            pair(locks::CancelLock { id, ticket: 77 }, reply)
+        }
+        Op::AssertLocks => {
+            let lock = locks::AssertedLock { id, kind: LockKind::Flock, owner, range, mode };
+            let call = locks::AssertLocks { locks: vec![lock], is_last: true };
+            pair(call, locks::AssertLocksReply { lost: vec![0] })
+        }
+        _ => {
+            let wait = Some(locks::LockWait { ticket: 77, patience_ms: 5000 });
+            let call = locks::Lock { id, kind, owner, range, mode: Some(mode), wait };
+            let unlock = locks::Lock { mode: None, wait: None, ..call.clone() };
+            let reply = locks::LockReply { outcome: locks::LockOutcome::Queued };
+            let mut samples = pair(call, reply);
+            samples.push(request("-unlock", unlock));
+            samples
+        }
+    }
+}
+
+fn range_calls(op: Op) -> Vec<Sample> {
+    if op == Op::CopyRange {
+        let call = ranges::CopyRange {
+            from: file(),
+            from_offset: 4096,
+            to: directory(),
+            to_offset: 1 << 40,
+            length: 1 << 30,
+            mtime: SetTime::Now,
+            clears_setid: true,
+        };
+        let (attributes, lease) = (attributes(), lease());
+        return pair(call, ranges::CopyRangeReply { copied: 1 << 20, attributes, lease });
+    }
+    let digest = Digest([0xd1; 32]);
+    let chunk = ChunkId { mdt: MdtIndex(1), grant: Grant(2), serial: 3 };
+    let seen = |offset, content| ranges::SeenExtent { offset, length: 4096, content };
+    let was = vec![
+        seen(0, ranges::SeenContent::Inline(digest)),
+        seen(4096, ranges::SeenContent::Chunk { chunk, skip: 8192 }),
+    ];
+    let call = ranges::Compact { id: file(), was, extents: extents() };
+    pair(call, ranges::CompactReply { is_done: true })
 }
 
 fn xattr_calls(op: Op) -> Vec<Sample> {

@@ -1,0 +1,184 @@
+//! Advisory locks on ranges of a file: who holds what, and who is in whose way.
+//!
+//! The arithmetic of `fcntl` locks: one owner's locks never overlap, a new one replaces what it
+//! covers of the owner's own, neighbours of one mode become one. `flock` is the same with the whole
+//! file as the range. An MDS keeps a set per file, a client one of its own locks.
+//!
+//! Invariants: ranges of one owner do not overlap and, with one mode, do not touch; none is empty.
+
+use minicbor::{Decode, Encode};
+use std::collections::BTreeMap;
+
+/// Which call took it: the two kinds do not see each other.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Encode, Decode)]
+#[cbor(index_only)]
+pub enum LockKind {
+    /// `fcntl`: a range, owned by a process.
+    #[n(1)]
+    Posix,
+    /// `flock`: the whole file, owned by an open file.
+    #[n(2)]
+    Flock,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Encode, Decode)]
+#[cbor(index_only)]
+pub enum LockMode {
+    #[n(1)]
+    Shared,
+    #[n(2)]
+    Exclusive,
+}
+
+/// Bytes from `start` up to and without `end`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Encode, Decode)]
+pub struct LockRange {
+    #[n(0)]
+    pub start: u64,
+    #[n(1)]
+    pub end: u64,
+}
+
+impl LockRange {
+    /// Every byte a file can have.
+    pub const WHOLE: Self = Self { start: 0, end: 1 << 63 };
+
+    pub fn is_empty(self) -> bool {
+        self.start >= self.end
+    }
+
+    pub fn overlaps(self, other: Self) -> bool {
+        self.start < other.end && other.start < self.end
+    }
+
+    /// The part that lies in `other` too.
+    pub fn within(self, other: Self) -> Self {
+        Self { start: self.start.max(other.start), end: self.end.min(other.end) }
+    }
+}
+
+/// A lock that is held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Held<O> {
+    pub owner: O,
+    pub range: LockRange,
+    pub mode: LockMode,
+}
+
+/// Locks of one kind on one file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LockSet<O> {
+    /// By owner and start: the end, and how.
+    held: BTreeMap<(O, u64), (u64, LockMode)>,
+}
+
+impl<O> Default for LockSet<O> {
+    fn default() -> Self {
+        Self { held: BTreeMap::new() }
+    }
+}
+
+impl<O: Ord + Copy> LockSet<O> {
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = Held<O>> + '_ {
+        self.held.iter().map(|(&(owner, start), &(end, mode))| Held {
+            owner,
+            range: LockRange { start, end },
+            mode,
+        })
+    }
+
+    /// Locks of others that are in the way.
+    pub fn conflicts(
+        &self,
+        owner: O,
+        range: LockRange,
+        mode: LockMode,
+    ) -> impl Iterator<Item = Held<O>> + '_ {
+        self.iter().filter(move |held| {
+            held.owner != owner && held.range.overlaps(range) && modes_conflict(held.mode, mode)
+        })
+    }
+
+    /// What an owner holds in `range`, in order.
+    pub fn of(&self, owner: O, range: LockRange) -> Vec<Held<O>> {
+        let own = self.held.range((owner, 0)..(owner, range.end));
+        own.filter(|&(_, &(end, _))| end > range.start)
+            .map(|(&(owner, start), &(end, mode))| Held {
+                owner,
+                range: LockRange { start, end },
+                mode,
+            })
+            .collect()
+    }
+
+    /// Does the owner hold any?
+    pub fn has(&self, owner: O) -> bool {
+        self.held.range((owner, 0)..=(owner, u64::MAX)).next().is_some()
+    }
+
+    /// Does the owner hold all of `range` in that mode already?
+    pub fn covers(&self, owner: O, range: LockRange, mode: LockMode) -> bool {
+        // Neighbours of one mode are one.
+        let own = self.of(owner, range);
+        matches!(own.as_slice(), [one] if one.mode == mode
+            && one.range.start <= range.start && range.end <= one.range.end)
+    }
+
+    /// Gives `range` to the owner in that mode, or frees it.
+    pub fn set(&mut self, owner: O, range: LockRange, mode: Option<LockMode>) {
+        if range.is_empty() {
+            return;
+        }
+        for old in self.of(owner, range) {
+            self.held.remove(&(owner, old.range.start));
+            let before = LockRange { start: old.range.start, end: range.start };
+            let after = LockRange { start: range.end, end: old.range.end };
+            for part in [before, after].into_iter().filter(|part| !part.is_empty()) {
+                self.held.insert((owner, part.start), (part.end, old.mode));
+            }
+        }
+        if let Some(mode) = mode {
+            self.insert(owner, range, mode);
+        }
+    }
+
+    /// The range is free of the owner's locks.
+    fn insert(&mut self, owner: O, mut range: LockRange, mode: LockMode) {
+        let before = self.held.range((owner, 0)..(owner, range.start)).next_back();
+        if let Some((&(_, start), &(end, other))) = before
+            && end == range.start
+            && other == mode
+        {
+            range.start = start;
+        }
+        if let Some(&(end, other)) = self.held.get(&(owner, range.end))
+            && other == mode
+        {
+            self.held.remove(&(owner, range.end));
+            range.end = end;
+        }
+        self.held.insert((owner, range.start), (range.end, mode));
+    }
+
+    /// Frees the locks of some owners. Says whether there were any.
+    pub fn drop_owners(&mut self, is_gone: impl Fn(O) -> bool) -> bool {
+        let before = self.held.len();
+        self.held.retain(|&(owner, _), _| !is_gone(owner));
+        self.held.len() < before
+    }
+}
+
+fn modes_conflict(one: LockMode, other: LockMode) -> bool {
+    one == LockMode::Exclusive || other == LockMode::Exclusive
+}
+
+#[cfg(test)]
+mod tests;
