@@ -206,6 +206,22 @@ pub async fn clear(view: &mut View<'_>, id: FileId, limit: usize) -> Result<bool
     Ok(is_all)
 }
 
+/// The extents that begin in `from..to`, if they are at most `limit`, and the one that reaches
+/// into it.
+pub async fn between(
+    view: &mut View<'_>,
+    id: FileId,
+    (from, to): (u64, u64),
+    limit: usize,
+) -> Result<Option<Extents>> {
+    let mut found = Extents::new();
+    overlapping_before(view, id, from, &mut found).await?;
+    found.retain(|at, extent| at + extent.length > from);
+    let range = Range::new(key::extent(id, from), key::extent(id, to));
+    collect(id, view.scan(range, limit + 1).await?, &mut found)?;
+    Ok((found.len() <= limit).then_some(found))
+}
+
 /// The extent that starts before `offset` and reaches it (or touches it).
 async fn overlapping_before(
     view: &mut View<'_>,
@@ -270,7 +286,8 @@ async fn write(
         let mut record = record.ok_or_else(missing)?.clone();
         let references = i64::from(record.references) + change;
         assert!(references >= 0, "chunk {chunk} is referred to by {references} extents");
-        record.references = references as u32;
+        let full = |_| Error::Invalid { what: "a chunk is shared too often" };
+        record.references = u32::try_from(references).map_err(full)?;
         counted.push((chunk, record));
     }
     let now_ms = millis(view.freed_at.unwrap_or(view.scene.now));

@@ -172,6 +172,7 @@ impl Mdt {
         for session in self.leases.lost(self.settings.session_keep * 10) {
             self.end(session).await?;
         }
+        self.locks.sweep();
         self.collect_orphans().await?;
         if checks_kept {
             self.check_kept().await?;

@@ -85,6 +85,10 @@ pub enum Error {
     ChunkForeign { chunk: ChunkId },
     #[error("chunk {chunk} is known with another length")]
     ChunkLength { chunk: ChunkId },
+    #[error("waiting for this lock on {file} would be waiting for oneself")]
+    Deadlock { file: FileId },
+    #[error("no more locks can be kept on {file}, or by this client")]
+    LocksFull { file: FileId },
     #[error("session {session} is not known: open another")]
     SessionLost { session: SessionId },
     #[error("session {session} keeps {kept} answers unconfirmed: confirm some first")]
@@ -154,6 +158,8 @@ impl Error {
             Self::NoXattr { .. } => ErrorKind::NoAttribute,
             Self::XattrNamespace { .. } => ErrorKind::NotSupported,
             Self::ChunkGone { .. } => ErrorKind::Gone,
+            Self::Deadlock { .. } => ErrorKind::Deadlock,
+            Self::LocksFull { .. } => ErrorKind::NoLocks,
             Self::SessionLost { .. } => ErrorKind::SessionLost,
             Self::AnswersFull { .. } => ErrorKind::Overloaded,
             Self::Contended { .. } => ErrorKind::Conflict,

@@ -246,6 +246,11 @@ impl LeaseTable {
         }
     }
 
+    /// When the session will have been silent for the lease time; `None` if it is not known.
+    pub fn silent_at(&self, session: SessionId) -> Option<Instant> {
+        self.lock().sessions.get(&session).map(|held| held.heard + self.lease)
+    }
+
     /// Sessions that did not answer a recall, and those silent for longer than `limit`.
     pub fn lost(&self, limit: Duration) -> Vec<SessionId> {
         let inner = self.lock();

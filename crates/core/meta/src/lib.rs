@@ -10,6 +10,7 @@
 //! * `names`, `permission`: what operations on names do alike, and who may do what.
 //! * `extents`, `chunks`: the arithmetic of extents, and their records in the store.
 //! * `leases`, `opens`: who may believe what for how long, and who may have what open.
+//! * `locks`: advisory locks, and who waits for them.
 //! * `recall`: taking leases back before a change.
 //! * `sessions`: clients, their grants, their stored answers.
 //! * `placement`: which OSTs a file's chunks go round.
@@ -35,6 +36,7 @@ pub mod federation;
 mod fsck;
 mod leases;
 pub mod ledger;
+mod locks;
 mod mdt;
 mod mirrors;
 mod names;

@@ -6,6 +6,7 @@ use crate::leases::LeaseTable;
 use crate::ledger::Identity;
 use crate::ledger::dump::{Dumps, Source, everything};
 use crate::mirrors::Mirrors;
+use crate::locks::LockTable;
 use crate::names::new_root;
 use crate::opens::OpenTable;
 use crate::pace::Pace;
@@ -31,6 +32,7 @@ pub struct Mdt {
     pub(crate) parts: Parts,
     pub(crate) settings: Settings,
     pub(crate) leases: Arc<LeaseTable>,
+    pub(crate) locks: Arc<LockTable>,
     pub(crate) sessions: SessionTable,
     pub(crate) opens: OpenTable,
     pub(crate) serials: Serials,
@@ -114,6 +116,7 @@ impl Mdt {
         );
         Ok(Arc::new(Self {
             leases: LeaseTable::new(settings.lease, old_sessions.clone(), sessions.exclusive()),
+            locks: LockTable::new(settings.lease, old_sessions.clone()),
             sessions,
             opens: OpenTable::default(),
             serials: Serials::new(store, Counter::File),
@@ -187,6 +190,7 @@ impl Mdt {
             return Ok(());
         }
         self.leases.close(session);
+        self.locks.end(session);
         self.leases.found(session);
         self.opens.end(session);
         self.old_sessions.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);

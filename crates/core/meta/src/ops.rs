@@ -6,6 +6,8 @@
 
 pub mod batch;
 mod commit;
+mod compact;
+mod copy_range;
 mod create;
 mod extend_mirrors;
 mod get_attributes;
@@ -59,6 +61,7 @@ pub const EXTENTS_AT_OPEN: usize = 64;
 mod messages {
     pub use tieline_wire::ledger::ListDeletedReply;
     pub use tieline_wire::meta::*;
+    pub use tieline_wire::ranges::{CompactReply, CopyRangeReply};
 }
 
 macro_rules! replies {
@@ -106,6 +109,8 @@ replies! {
     UsageReply {}
     ListDeletedReply {}
     RecordSumsReply {}
+    CopyRangeReply { lease }
+    CompactReply {}
 }
 
 /// Runs one request of the namespace.
@@ -139,6 +144,8 @@ pub async fn run<'a>(view: &mut View<'a>, request: &'a Request) -> Result<Reply>
         Request::Batch(r) => batch::run(view, r).await?.into(),
         Request::Reserve(r) => reserve::run(view, r).await?.into(),
         Request::Usage(r) => usage::run(view, r).await?.into(),
+        Request::CopyRange(r) => copy_range::run(view, r).await?.into(),
+        Request::Compact(r) => compact::run(view, r).await?.into(),
         Request::ExtendMirrors(r) => extend_mirrors::run(view, r).await?.into(),
         // Answered by the service: the work behind them is no transaction.
         Request::ReportPlace(_) | Request::ResyncFile(_) => {
@@ -147,7 +154,12 @@ pub async fn run<'a>(view: &mut View<'a>, request: &'a Request) -> Result<Reply>
         Request::ListDeleted(r) => list_deleted::run(view, r).await?.into(),
         Request::Undelete(r) => undelete::run(view, r).await?.into(),
         Request::RecordSums(r) => record_sums::run(view, r).await?.into(),
-        Request::DumpMdt(_)
+        // Locks are not in the store.
+        Request::Lock(_)
+        | Request::TestLock(_)
+        | Request::CancelLock(_)
+        | Request::AssertLocks(_)
+        | Request::DumpMdt(_)
         | Request::CheckMdt(_)
         | Request::GetMap(_)
         | Request::EditMap(_)
@@ -179,6 +191,8 @@ pub fn primary(request: &Request) -> FileId {
         Request::RemoveDirectory(r) => r.parent,
         Request::Rename(r) => r.from_parent,
         Request::Commit(r) => r.id,
+        Request::CopyRange(r) => r.to,
+        Request::Compact(r) => r.id,
         Request::Place(r) => r.id,
         Request::Release(r) => r.id,
         Request::SetXattr(r) => r.id,

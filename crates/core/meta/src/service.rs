@@ -14,6 +14,8 @@
 //! never waited for; a holder who does not answer delays a change by at most its lease, one who is
 //! heard but does not answer by two.
 
+mod locking;
+
 use crate::Asker;
 use crate::error::{Error, Result};
 use crate::leases::{Change, Holder};
@@ -73,6 +75,9 @@ impl Mdt {
             return Err(Error::SessionLost { session: asker.session });
         }
         let grant = self.sessions.grant(asker.session)?;
+        if let Some(answer) = self.locking(asker, request).await {
+            return answer;
+        }
         match request {
             Request::ReportPlace(report) => {
                 return Ok(tieline_wire::encode(&self.report_place(report)?));

@@ -16,11 +16,18 @@ pub async fn run(view: &mut View<'_>, request: &Commit) -> Result<AttributesRepl
     open::check_kind(id, &inode)?;
     check(request)?;
     let mtime = set_attributes::resolve(request.mtime, view.scene.now)?;
-    match chunks::replace(view, id, &request.extents).await? {
+    let appended = match request.append_from {
+        Some(from) => Some(append(from, inode.size, &request.extents)?),
+        None => None,
+    };
+    let extents = appended.as_deref().unwrap_or(&request.extents);
+    match chunks::replace(view, id, extents).await? {
         Some(stored) => {
             inode.stored = inode.stored.saturating_add_signed(stored);
-            inode.size = inode.size.max(request.size_min).max(end(&request.extents));
-            mirrors::note(view, id, &inode, &request.extents);
+            // What was appended says itself where it ends.
+            let size_min = if appended.is_some() { 0 } else { request.size_min };
+            inode.size = inode.size.max(size_min).max(end(extents));
+            mirrors::note(view, id, &inode, extents);
         }
         None => {
             view.is_partial = true;
@@ -44,15 +51,41 @@ pub async fn run(view: &mut View<'_>, request: &Commit) -> Result<AttributesRepl
     })
 }
 
+/// Moves what was appended from `from` on to where the file ends now: elsewhere it may have grown,
+/// or been cut.
+fn append(from: u64, size: u64, extents: &[Extent]) -> Result<Vec<Extent>> {
+    let (placed, appended) = extents.split_at(extents.partition_point(|one| one.offset < from));
+    let to = size.max(end(placed));
+    let mut moved = placed.to_vec();
+    for extent in appended {
+        let offset = (extent.offset - from).saturating_add(to);
+        let extent = Extent { offset, ..extent.clone() };
+        if offset.saturating_add(extent.length) > Extent::FILE_SIZE_MAX {
+            return Err(Error::TooLarge { size: offset });
+        }
+        moved.push(extent);
+    }
+    match placed.last() {
+        Some(last) if last.end() > from => {
+            Err(Error::Invalid { what: "an extent is in part appended" })
+        }
+        _ => Ok(moved),
+    }
+}
+
 fn check(request: &Commit) -> Result<()> {
     if request.size_min > Extent::FILE_SIZE_MAX {
         return Err(Error::TooLarge { size: request.size_min });
     }
-    if request.extents.len() > EXTENTS_MAX {
+    check_extents(&request.extents)
+}
+
+pub fn check_extents(extents: &[Extent]) -> Result<()> {
+    if extents.len() > EXTENTS_MAX {
         return Err(Error::Invalid { what: "a commit has more than 1024 extents" });
     }
     let mut end = 0;
-    for extent in &request.extents {
+    for extent in extents {
         extent.validate()?;
         if extent.offset < end {
             return Err(Error::Invalid { what: "extents of a commit overlap or are out of order" });

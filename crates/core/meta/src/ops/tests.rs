@@ -7,5 +7,6 @@ mod deleted;
 mod layouts;
 mod model;
 mod names;
+mod ranges;
 mod renames;
 mod xattrs;

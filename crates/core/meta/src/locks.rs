@@ -1,0 +1,549 @@
+//! Advisory locks: who holds them, and who waits in which order.
+//!
+//! They live in memory, by file, and belong to an owner of a session. Who must wait takes a place
+//! in the file's queue and is woken when its turn has come; those who hold nothing anywhere do not
+//! overtake others whom they would block. A wait that nobody is at (the client asks again, or its
+//! connection was lost) keeps its place for [`PLACE_KEPT`]; so does a grant that nobody came for.
+//!
+//! After a start the sessions of before are *missing* until they have asserted their locks, have
+//! ended, or the lease time is over; nothing new is granted before.
+//!
+//! Knows no store and sends nothing; `service/locking` asks, and ends those who hold and are
+//! silent.
+//!
+//! Invariants: locks of different owners never conflict; whoever waits is woken when nothing is in
+//! its way any more; queues and sets are bounded.
+
+use crate::error::{Error, Result};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tieline_types::locks::{Held, LockSet};
+use tieline_types::{FileId, LockKind, LockMode, LockRange, SessionId};
+use tieline_wire::locks::{AssertedLock, Lock, LockFound, LockOutcome, TestLock};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// How long a place is kept that nobody is at.
+const PLACE_KEPT: Duration = Duration::from_secs(10);
+/// Locks on one file, and files with locks of one session.
+const LOCKS_MAX: usize = 65_536;
+/// Waits on one file.
+const WAITS_MAX: usize = 4096;
+/// Waits of one session that its connection holds requests for; others are asked again.
+const PARKED_MAX: usize = 64;
+/// Cancelled tickets remembered per session: a cancellation may overtake its request.
+const CANCELLED_MAX: usize = 256;
+
+/// An owner of locks. Numbers of different sessions are different owners.
+pub type Owner = (SessionId, u64);
+
+#[derive(Default)]
+pub struct LockTable {
+    inner: Mutex<Inner>,
+    /// Wakes those who wait for the sessions of before.
+    recovered: Notify,
+}
+
+#[derive(Default)]
+struct Inner {
+    files: BTreeMap<FileId, FileLocks>,
+    /// Files on which a session holds or waits.
+    by_session: BTreeMap<SessionId, BTreeSet<FileId>>,
+    /// Files with a queue.
+    queued: BTreeSet<FileId>,
+    cancelled: BTreeMap<SessionId, VecDeque<u64>>,
+    missing: BTreeSet<SessionId>,
+    grace_until: Option<Instant>,
+}
+
+#[derive(Default)]
+struct FileLocks {
+    posix: LockSet<Owner>,
+    flock: LockSet<Owner>,
+    queue: VecDeque<Wait>,
+}
+
+struct Wait {
+    ticket: u64,
+    wish: Wish,
+    is_granted: bool,
+    /// A request is here; else the place is kept until then.
+    is_parked: bool,
+    kept_until: Instant,
+    turn: Arc<Notify>,
+}
+
+/// A lock that somebody wants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wish {
+    pub owner: Owner,
+    pub kind: LockKind,
+    pub range: LockRange,
+    pub mode: LockMode,
+}
+
+impl Wish {
+    fn is_in_the_way_of(&self, other: &Self) -> bool {
+        let is_exclusive = [self.mode, other.mode].contains(&LockMode::Exclusive);
+        self.kind == other.kind
+            && self.owner != other.owner
+            && is_exclusive
+            && self.range.overlaps(other.range)
+    }
+}
+
+/// What came of asking.
+pub enum Asked {
+    Outcome(LockOutcome),
+    /// Wait for the turn, then look again with [`LockTable::look`].
+    Wait(Place),
+}
+
+/// A place in a queue that a request is at. Dropped, it is kept for a while.
+pub struct Place {
+    table: Arc<LockTable>,
+    file: FileId,
+    session: SessionId,
+    ticket: u64,
+    pub turn: Arc<Notify>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut inner = self.table.lock();
+        if let Some(wait) = inner.wait(self.file, self.session, self.ticket) {
+            wait.is_parked = false;
+            wait.kept_until = Instant::now() + PLACE_KEPT;
+        }
+    }
+}
+
+impl LockTable {
+    /// After a start, sessions of before it may hold locks.
+    pub fn new(lease: Duration, missing: BTreeSet<SessionId>) -> Arc<Self> {
+        let grace_until = (!missing.is_empty()).then(|| Instant::now() + lease);
+        let inner = Inner { missing, grace_until, ..Inner::default() };
+        Arc::new(Self { inner: Mutex::new(inner), recovered: Notify::new() })
+    }
+
+    /// Takes, changes, frees, or queues up.
+    pub fn ask(self: &Arc<Self>, session: SessionId, request: &Lock) -> Result<Asked> {
+        let owner = (session, request.owner);
+        if request.range.is_empty() || request.range.end > LockRange::WHOLE.end {
+            return Err(Error::Invalid { what: "a lock on no bytes" });
+        }
+        let mut inner = self.lock();
+        let Some(mode) = request.mode else {
+            inner.set(request.id, request.kind, owner, request.range, None);
+            inner.tidy(request.id);
+            return Ok(Asked::Outcome(LockOutcome::Granted));
+        };
+        let wish = Wish { owner, kind: request.kind, range: request.range, mode };
+        inner.check_room(session, request.id)?;
+        let Some(wait) = request.wait else {
+            let is_free = inner.is_free(request.id, &wish);
+            if is_free {
+                inner.grant(request.id, &wish);
+            }
+            inner.tidy(request.id);
+            let outcome = if is_free { LockOutcome::Granted } else { LockOutcome::Refused };
+            return Ok(Asked::Outcome(outcome));
+        };
+        let asked = inner.queue_up(request.id, wish, wait.ticket)?;
+        inner.tidy(request.id);
+        Ok(match asked {
+            Ok(outcome) => Asked::Outcome(outcome),
+            Err(turn) => Asked::Wait(Place {
+                table: self.clone(),
+                file: request.id,
+                session,
+                ticket: wait.ticket,
+                turn,
+            }),
+        })
+    }
+
+    /// Has the turn come? `None`: not yet.
+    pub fn look(&self, place: &Place) -> Option<LockOutcome> {
+        let mut inner = self.lock();
+        let Some(wait) = inner.wait(place.file, place.session, place.ticket) else {
+            return Some(LockOutcome::Cancelled);
+        };
+        if !wait.is_granted {
+            return None;
+        }
+        inner.remove_wait(place.file, place.session, place.ticket);
+        inner.tidy(place.file);
+        Some(LockOutcome::Granted)
+    }
+
+    /// Sessions whose locks are in the way of a wish.
+    pub fn blockers(&self, file: FileId, wish: &Wish) -> BTreeSet<SessionId> {
+        let inner = self.lock();
+        inner.conflicts(file, wish).iter().map(|held| held.owner.0).collect()
+    }
+
+    pub fn test(&self, session: SessionId, request: &TestLock) -> Option<LockFound> {
+        let owner = (session, request.owner);
+        let (range, mode) = (request.range, request.mode);
+        let wish = Wish { owner, kind: request.kind, range, mode };
+        let found = self.lock().conflicts(request.id, &wish).into_iter().next()?;
+        let (of, number) = found.owner;
+        let owner = (of == session).then_some(number);
+        Some(LockFound { range: found.range, mode: found.mode, owner })
+    }
+
+    /// Gives up a place. Says whether it was still waiting.
+    pub fn cancel(&self, session: SessionId, file: FileId, ticket: u64) -> bool {
+        let mut inner = self.lock();
+        let tickets = inner.cancelled.entry(session).or_default();
+        tickets.push_back(ticket);
+        if tickets.len() > CANCELLED_MAX {
+            tickets.pop_front();
+        }
+        let Some(wait) = inner.wait(file, session, ticket) else { return false };
+        let (is_granted, turn) = (wait.is_granted, wait.turn.clone());
+        inner.remove_wait(file, session, ticket);
+        inner.serve(file);
+        inner.tidy(file);
+        turn.notify_one();
+        !is_granted
+    }
+
+    /// A session of before the start says what it holds. Which of it is lost?
+    pub fn assert(&self, session: SessionId, locks: &[AssertedLock], is_last: bool) -> Vec<u32> {
+        let mut inner = self.lock();
+        let mut lost = vec![];
+        for (index, lock) in locks.iter().enumerate() {
+            let owner = (session, lock.owner);
+            let wish = Wish { owner, kind: lock.kind, range: lock.range, mode: lock.mode };
+            if inner.is_free(lock.id, &wish) && inner.check_room(session, lock.id).is_ok() {
+                inner.grant(lock.id, &wish);
+            } else {
+                lost.push(index as u32);
+            }
+            inner.tidy(lock.id);
+        }
+        if is_last {
+            inner.missing.remove(&session);
+        }
+        drop(inner);
+        self.recovered.notify_waiters();
+        lost
+    }
+
+    /// The session is over: its locks and waits are.
+    pub fn end(&self, session: SessionId) {
+        let mut inner = self.lock();
+        inner.missing.remove(&session);
+        inner.cancelled.remove(&session);
+        for file in inner.by_session.remove(&session).unwrap_or_default() {
+            let Some(locks) = inner.files.get_mut(&file) else { continue };
+            let is_gone = |owner: Owner| owner.0 == session;
+            locks.posix.drop_owners(is_gone);
+            locks.flock.drop_owners(is_gone);
+            locks.queue.retain(|wait| wait.wish.owner.0 != session);
+            inner.serve(file);
+            inner.tidy(file);
+        }
+        drop(inner);
+        self.recovered.notify_waiters();
+    }
+
+    /// Drops places that nobody came back to.
+    pub fn sweep(&self) {
+        let mut inner = self.lock();
+        let files: Vec<FileId> = inner.queued.iter().copied().collect();
+        for file in files {
+            inner.drop_stale(file);
+            inner.serve(file);
+            inner.tidy(file);
+        }
+    }
+
+    /// Waits until all locks of before the start are known.
+    pub async fn grace_over(&self) {
+        loop {
+            let notified = self.recovered.notified();
+            tokio::pin!(notified);
+            notified.as_mut().enable();
+            let deadline = {
+                let mut inner = self.lock();
+                let Some(deadline) = inner.grace_until else { return };
+                if inner.missing.is_empty() || Instant::now() >= deadline {
+                    inner.grace_until = None;
+                    return;
+                }
+                deadline
+            };
+            tokio::select! {
+                biased;
+                () = notified => {}
+                () = tokio::time::sleep_until(deadline) => {}
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl FileLocks {
+    fn set(&self, kind: LockKind) -> &LockSet<Owner> {
+        match kind {
+            LockKind::Posix => &self.posix,
+            LockKind::Flock => &self.flock,
+        }
+    }
+
+    fn set_mut(&mut self, kind: LockKind) -> &mut LockSet<Owner> {
+        match kind {
+            LockKind::Posix => &mut self.posix,
+            LockKind::Flock => &mut self.flock,
+        }
+    }
+
+    fn conflicts(&self, wish: &Wish) -> impl Iterator<Item = Held<Owner>> + '_ {
+        self.set(wish.kind).conflicts(wish.owner, wish.range, wish.mode)
+    }
+
+    fn has(&self, owner: Owner) -> bool {
+        self.posix.has(owner) || self.flock.has(owner)
+    }
+
+    fn is_of(&self, session: SessionId) -> bool {
+        let is_own = |held: Held<Owner>| held.owner.0 == session;
+        self.posix.iter().any(is_own)
+            || self.flock.iter().any(is_own)
+            || self.queue.iter().any(|wait| wait.wish.owner.0 == session)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.posix.is_empty() && self.flock.is_empty() && self.queue.is_empty()
+    }
+}
+
+impl Inner {
+    fn conflicts(&self, file: FileId, wish: &Wish) -> Vec<Held<Owner>> {
+        self.files.get(&file).map_or_else(Vec::new, |locks| locks.conflicts(wish).collect())
+    }
+
+    fn is_free(&self, file: FileId, wish: &Wish) -> bool {
+        self.files.get(&file).is_none_or(|locks| locks.conflicts(wish).next().is_none())
+    }
+
+    fn check_room(&self, session: SessionId, file: FileId) -> Result<()> {
+        let files = self.by_session.get(&session);
+        let is_new = files.is_none_or(|files| !files.contains(&file));
+        let is_full = self.files.get(&file).is_some_and(|locks| {
+            locks.posix.len() + locks.flock.len() >= LOCKS_MAX || locks.queue.len() >= WAITS_MAX
+        });
+        if is_full || (is_new && files.map_or(0, BTreeSet::len) >= LOCKS_MAX) {
+            return Err(Error::LocksFull { file });
+        }
+        Ok(())
+    }
+
+    /// Nothing is in its way.
+    fn grant(&mut self, file: FileId, wish: &Wish) {
+        self.set(file, wish.kind, wish.owner, wish.range, Some(wish.mode));
+    }
+
+    fn set(
+        &mut self,
+        file: FileId,
+        kind: LockKind,
+        owner: Owner,
+        range: LockRange,
+        mode: Option<LockMode>,
+    ) {
+        if mode.is_some() {
+            self.by_session.entry(owner.0).or_default().insert(file);
+        }
+        let locks = self.files.entry(file).or_default();
+        locks.set_mut(kind).set(owner, range, mode);
+        // Less than before may let others in.
+        self.serve(file);
+    }
+
+    /// A place in the queue, or what came of asking at once.
+    fn queue_up(
+        &mut self,
+        file: FileId,
+        wish: Wish,
+        ticket: u64,
+    ) -> Result<Result<LockOutcome, Arc<Notify>>> {
+        let session = wish.owner.0;
+        if self.cancelled.get(&session).is_some_and(|tickets| tickets.contains(&ticket)) {
+            return Ok(Ok(LockOutcome::Cancelled));
+        }
+        self.drop_stale(file);
+        let is_known = self.wait(file, session, ticket).is_some();
+        if !is_known {
+            if self.is_free(file, &wish) && !self.would_overtake(file, &wish) {
+                self.grant(file, &wish);
+                return Ok(Ok(LockOutcome::Granted));
+            }
+            if wish.kind == LockKind::Flock {
+                // As on Linux, a lock that is changed is given up first: two that wait for each
+                // other to give way would wait for ever.
+                self.set(file, wish.kind, wish.owner, wish.range, None);
+            } else if self.would_close_a_ring(file, &wish) {
+                return Err(Error::Deadlock { file });
+            }
+            self.enqueue(file, wish, ticket);
+            self.serve(file);
+        }
+        let has_room = self.parked(session) < PARKED_MAX;
+        let Some(wait) = self.wait(file, session, ticket) else {
+            return Ok(Ok(LockOutcome::Cancelled));
+        };
+        if wait.is_granted {
+            self.remove_wait(file, session, ticket);
+            return Ok(Ok(LockOutcome::Granted));
+        }
+        wait.kept_until = Instant::now() + PLACE_KEPT;
+        wait.is_parked = has_room;
+        Ok(if has_room { Err(wait.turn.clone()) } else { Ok(LockOutcome::Queued) })
+    }
+
+    fn enqueue(&mut self, file: FileId, wish: Wish, ticket: u64) {
+        let kept_until = Instant::now() + PLACE_KEPT;
+        let turn = Arc::new(Notify::new());
+        let wait = Wait { ticket, wish, is_granted: false, is_parked: false, kept_until, turn };
+        self.files.entry(file).or_default().queue.push_back(wait);
+        self.by_session.entry(wish.owner.0).or_default().insert(file);
+        self.queued.insert(file);
+    }
+
+    fn parked(&self, session: SessionId) -> usize {
+        let files = self.by_session.get(&session).into_iter().flatten();
+        let queues = files.filter_map(|file| self.files.get(file)).flat_map(|locks| &locks.queue);
+        queues.filter(|wait| wait.is_parked && wait.wish.owner.0 == session).count()
+    }
+
+    /// Would it be granted before somebody who waits longer and whom it would keep waiting? Those
+    /// who hold something may: else they could wait for whoever waits for them.
+    fn would_overtake(&self, file: FileId, wish: &Wish) -> bool {
+        if self.holds_anything(wish.owner) {
+            return false;
+        }
+        let queue = self.files.get(&file).into_iter().flat_map(|locks| &locks.queue);
+        queue.filter(|wait| !wait.is_granted).any(|wait| wish.is_in_the_way_of(&wait.wish))
+    }
+
+    fn holds_anything(&self, owner: Owner) -> bool {
+        let files = self.by_session.get(&owner.0).into_iter().flatten();
+        files.filter_map(|file| self.files.get(file)).any(|locks| locks.has(owner))
+    }
+
+    /// Grants what can be granted, in order.
+    fn serve(&mut self, file: FileId) {
+        if !self.queued.contains(&file) {
+            return;
+        }
+        let mut at = 0;
+        while let Some(wait) = self.files.get(&file).and_then(|locks| locks.queue.get(at)) {
+            let wish = wait.wish;
+            if !wait.is_granted && self.is_free(file, &wish) && !self.is_behind(file, at, &wish) {
+                self.by_session.entry(wish.owner.0).or_default().insert(file);
+                if let Some(locks) = self.files.get_mut(&file) {
+                    locks.set_mut(wish.kind).set(wish.owner, wish.range, Some(wish.mode));
+                    if let Some(wait) = locks.queue.get_mut(at) {
+                        wait.is_granted = true;
+                        wait.kept_until = Instant::now() + PLACE_KEPT;
+                        wait.turn.notify_one();
+                    }
+                }
+            }
+            at += 1;
+        }
+    }
+
+    /// Must the wait at that place let somebody before it go first?
+    fn is_behind(&self, file: FileId, at: usize, wish: &Wish) -> bool {
+        if self.holds_anything(wish.owner) {
+            return false;
+        }
+        let queue = self.files.get(&file).into_iter().flat_map(|locks| locks.queue.iter().take(at));
+        queue.filter(|wait| !wait.is_granted).any(|wait| wish.is_in_the_way_of(&wait.wish))
+    }
+
+    /// Does somebody in its way wait, over however many others, for its owner?
+    fn would_close_a_ring(&self, file: FileId, wish: &Wish) -> bool {
+        let mut seen = BTreeSet::new();
+        let mut next: Vec<Owner> =
+            self.conflicts(file, wish).into_iter().map(|held| held.owner).collect();
+        while let Some(owner) = next.pop() {
+            if owner == wish.owner {
+                return true;
+            }
+            if !seen.insert(owner) {
+                continue;
+            }
+            for &other in &self.queued {
+                let Some(locks) = self.files.get(&other) else { continue };
+                let waits = locks.queue.iter().filter(|wait| {
+                    wait.wish.owner == owner
+                        && wait.wish.kind == LockKind::Posix
+                        && !wait.is_granted
+                });
+                for wait in waits {
+                    next.extend(locks.conflicts(&wait.wish).map(|held| held.owner));
+                }
+            }
+        }
+        false
+    }
+
+    fn wait(&mut self, file: FileId, session: SessionId, ticket: u64) -> Option<&mut Wait> {
+        let queue = &mut self.files.get_mut(&file)?.queue;
+        queue.iter_mut().find(|wait| wait.ticket == ticket && wait.wish.owner.0 == session)
+    }
+
+    fn remove_wait(&mut self, file: FileId, session: SessionId, ticket: u64) {
+        if let Some(locks) = self.files.get_mut(&file) {
+            locks.queue.retain(|wait| wait.ticket != ticket || wait.wish.owner.0 != session);
+        }
+    }
+
+    /// Drops places that nobody came back to, and frees what was granted there.
+    fn drop_stale(&mut self, file: FileId) {
+        let now = Instant::now();
+        let Some(locks) = self.files.get_mut(&file) else { return };
+        let is_stale = |wait: &Wait| !wait.is_parked && wait.kept_until <= now;
+        let stale: Vec<(Wish, bool)> = locks
+            .queue
+            .iter()
+            .filter(|wait| is_stale(wait))
+            .map(|wait| (wait.wish, wait.is_granted))
+            .collect();
+        locks.queue.retain(|wait| !is_stale(wait));
+        for (wish, _) in stale.into_iter().filter(|(_, is_granted)| *is_granted) {
+            locks.set_mut(wish.kind).set(wish.owner, wish.range, None);
+        }
+    }
+
+    /// Forgets what is empty.
+    fn tidy(&mut self, file: FileId) {
+        let Some(locks) = self.files.get(&file) else { return };
+        if locks.queue.is_empty() {
+            self.queued.remove(&file);
+        }
+        if locks.is_empty() {
+            self.files.remove(&file);
+        }
+        let locks = self.files.get(&file);
+        self.by_session.retain(|&session, files| {
+            if files.contains(&file) && locks.is_none_or(|locks| !locks.is_of(session)) {
+                files.remove(&file);
+            }
+            !files.is_empty()
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,210 @@
+//! Locks between sessions, through the calls that clients make.
+
+use crate::fixture::*;
+use std::time::Duration;
+use tieline_types::{ErrorKind, FileId, LockKind, LockMode, LockRange};
+use tieline_wire::locks::*;
+use tokio::time::Instant;
+
+const LEASE: Duration = Duration::from_secs(20);
+const FILE: FileId = FileId(7);
+
+fn lock(owner: u64, range: (u64, u64), mode: Option<LockMode>) -> Lock {
+    let range = LockRange { start: range.0, end: range.1 };
+    Lock { id: FILE, kind: LockKind::Posix, owner, range, mode, wait: None }
+}
+
+fn exclusive(owner: u64) -> Lock {
+    lock(owner, (0, 10), Some(LockMode::Exclusive))
+}
+
+fn shared(owner: u64) -> Lock {
+    lock(owner, (0, 10), Some(LockMode::Shared))
+}
+
+fn free(owner: u64) -> Lock {
+    lock(owner, (0, 10), None)
+}
+
+fn waiting(lock: Lock, ticket: u64) -> Lock {
+    Lock { wait: Some(LockWait { ticket, patience_ms: 5000 }), ..lock }
+}
+
+async fn ask(client: &Client, lock: Lock) -> LockOutcome {
+    client.call(lock).await.unwrap().outcome
+}
+
+/// Asks in a task of its own, and waits until it waits.
+async fn wait(client: &Client, call: Lock) -> tokio::task::JoinHandle<LockOutcome> {
+    let client = client.clone();
+    let asking = tokio::spawn(async move { ask(&client, call).await });
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    asking
+}
+
+use LockOutcome::{Cancelled, Granted, Queued, Refused};
+
+#[tokio::test(start_paused = true)]
+async fn sessions_keep_each_other_out() {
+    let house = House::new().await;
+    let (a, b) = (house.client().await, house.client().await);
+    assert_eq!(ask(&a, exclusive(1)).await, Granted);
+    // The same number of another session is another owner.
+    assert_eq!(ask(&b, exclusive(1)).await, Refused);
+    let test = |owner| TestLock {
+        id: FILE,
+        kind: LockKind::Posix,
+        owner,
+        range: LockRange { start: 3, end: 4 },
+        mode: LockMode::Shared,
+    };
+    let found = b.call(test(1)).await.unwrap().found.unwrap();
+    assert_eq!((found.range.end, found.owner), (10, None));
+    assert_eq!(a.call(test(2)).await.unwrap().found.unwrap().owner, Some(1));
+    assert_eq!(a.call(test(1)).await.unwrap().found, None);
+    // The two kinds do not see each other.
+    let flock = Lock { kind: LockKind::Flock, range: LockRange::WHOLE, ..exclusive(9) };
+    assert_eq!(ask(&b, flock).await, Granted);
+    assert_eq!(ask(&a, free(1)).await, Granted);
+    assert_eq!(ask(&b, exclusive(1)).await, Granted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn turns_come_in_order() {
+    let house = House::new().await;
+    let (a, b, c) = (house.client().await, house.client().await, house.client().await);
+    assert_eq!(ask(&a, shared(1)).await, Granted);
+    let writer = wait(&b, waiting(exclusive(1), 1)).await;
+    // A reader that comes later does not overtake, unless it does not wait.
+    let reader = wait(&c, waiting(shared(1), 1)).await;
+    assert!(!writer.is_finished() && !reader.is_finished());
+    assert_eq!(ask(&c, shared(2)).await, Granted);
+    assert_eq!(ask(&c, free(2)).await, Granted);
+    ask(&a, free(1)).await;
+    assert_eq!(writer.await.unwrap(), Granted);
+    assert!(!reader.is_finished());
+    ask(&b, free(1)).await;
+    assert_eq!(reader.await.unwrap(), Granted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_is_kept_between_two_questions() {
+    let house = House::new().await;
+    let (a, b, c) = (house.client().await, house.client().await, house.client().await);
+    ask(&a, exclusive(1)).await;
+    let begun = Instant::now();
+    assert_eq!(ask(&b, waiting(exclusive(1), 5)).await, Queued);
+    assert_eq!(begun.elapsed().as_secs(), 5);
+    let later = wait(&c, waiting(exclusive(1), 5)).await;
+    ask(&a, free(1)).await;
+    // Granted to who was first, although it was not asking just then.
+    assert!(!later.is_finished());
+    assert_eq!(ask(&b, waiting(exclusive(1), 5)).await, Granted);
+    ask(&b, free(1)).await;
+    assert_eq!(later.await.unwrap(), Granted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_come_back_loses_place_and_grant() {
+    let house = House::new().await;
+    let (a, b, c) = (house.client().await, house.client().await, house.client().await);
+    ask(&a, exclusive(1)).await;
+    assert_eq!(ask(&b, waiting(exclusive(1), 5)).await, Queued);
+    ask(&a, free(1)).await;
+    assert_eq!(ask(&c, exclusive(1)).await, Refused, "it was granted to who waits");
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    house.mdt.locks.sweep();
+    assert_eq!(ask(&c, exclusive(1)).await, Granted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_wait_leaves_nothing() {
+    let house = House::new().await;
+    let (a, b) = (house.client().await, house.client().await);
+    ask(&a, exclusive(1)).await;
+    let asking = wait(&b, waiting(exclusive(1), 5)).await;
+    let cancel = CancelLock { id: FILE, ticket: 5 };
+    assert!(b.call(cancel.clone()).await.unwrap().was_waiting);
+    assert_eq!(asking.await.unwrap(), Cancelled);
+    assert!(!b.call(cancel).await.unwrap().was_waiting);
+    // A cancellation that overtakes its request counts.
+    b.call(CancelLock { id: FILE, ticket: 6 }).await.unwrap();
+    assert_eq!(ask(&b, waiting(exclusive(1), 6)).await, Cancelled);
+    ask(&a, free(1)).await;
+    assert_eq!(ask(&a, exclusive(2)).await, Granted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rings_of_waiting_are_refused() {
+    let house = House::new().await;
+    let (a, b) = (house.client().await, house.client().await);
+    ask(&a, lock(1, (0, 1), Some(LockMode::Exclusive))).await;
+    ask(&b, lock(1, (1, 2), Some(LockMode::Exclusive))).await;
+    let asking = wait(&a, waiting(lock(1, (1, 2), Some(LockMode::Shared)), 1)).await;
+    let back = waiting(lock(1, (0, 1), Some(LockMode::Shared)), 1);
+    assert_eq!(b.kind_of(back).await, Some(ErrorKind::Deadlock));
+    ask(&b, free(1)).await;
+    assert_eq!(asking.await.unwrap(), Granted);
+    // With flock what is changed is given up first: else both would wait.
+    let whole = |lock| Lock { kind: LockKind::Flock, range: LockRange::WHOLE, ..lock };
+    ask(&a, whole(shared(7))).await;
+    ask(&b, whole(shared(7))).await;
+    let first = wait(&a, waiting(whole(exclusive(7)), 2)).await;
+    assert_eq!(ask(&b, waiting(whole(exclusive(7)), 2)).await, Granted);
+    assert!(!first.is_finished());
+    ask(&b, whole(free(7))).await;
+    assert_eq!(first.await.unwrap(), Granted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_ends_or_falls_silent_frees_its_locks() {
+    let house = House::new().await;
+    let (a, b, c) = (house.client().await, house.client().await, house.client().await);
+    ask(&a, exclusive(1)).await;
+    let asking = wait(&b, waiting(exclusive(1), 1)).await;
+    house.mdt.end_session(a.session).await.unwrap();
+    assert_eq!(asking.await.unwrap(), Granted);
+    // Silent, with somebody who waits.
+    let begun = Instant::now();
+    loop {
+        house.mdt.heard(c.session);
+        match ask(&c, waiting(exclusive(1), 2)).await {
+            Queued => {}
+            outcome => break assert_eq!(outcome, Granted),
+        }
+    }
+    assert!(begun.elapsed() <= LEASE + Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert_eq!(b.kind_of(exclusive(1)).await, Some(ErrorKind::SessionLost));
+}
+
+#[tokio::test(start_paused = true)]
+async fn locks_come_back_after_a_restart_before_new_ones() {
+    let house = House::new().await;
+    let (a, b) = (house.client_named(1, None).await, house.client_named(2, None).await);
+    ask(&a, exclusive(1)).await;
+    let house = house.restarted().await;
+    let b = house.client_named(2, Some(b.session)).await;
+    let asserted = AssertLocks { locks: vec![], is_last: true };
+    b.call(asserted).await.unwrap();
+    let thief = wait(&b, exclusive(1)).await;
+    assert!(!thief.is_finished());
+    let a = house.client_named(1, Some(a.session)).await;
+    let own = AssertedLock {
+        id: FILE,
+        kind: LockKind::Posix,
+        owner: 1,
+        range: LockRange { start: 0, end: 10 },
+        mode: LockMode::Exclusive,
+    };
+    let asserted = AssertLocks { locks: vec![own], is_last: true };
+    assert!(a.call(asserted.clone()).await.unwrap().lost.is_empty());
+    assert_eq!(thief.await.unwrap(), Refused);
+    // Those who never come back hold nobody up for longer than the lease.
+    let house = house.restarted().await;
+    let b = house.client_named(2, Some(b.session)).await;
+    let begun = Instant::now();
+    assert_eq!(ask(&b, exclusive(1)).await, Granted);
+    assert!(begun.elapsed() >= LEASE && begun.elapsed() < LEASE * 2);
+    let a = house.client_named(1, Some(a.session)).await;
+    assert_eq!(a.call(asserted).await.unwrap().lost, [0]);
+}

@@ -1,0 +1,91 @@
+//! Compact: replaces extents by fewer ones that hold the same bytes.
+//!
+//! A client has read them and written the bytes as chunks; it alone can, since no byte passes here.
+//! Nothing that anybody may believe changes: not the version, not the times, not the space that is
+//! counted. So no lease is taken back, and whoever still has the old extents reads the old chunks,
+//! which are kept as all freed ones are.
+
+use super::{EXTENTS_MAX, commit, open};
+use crate::chunks;
+use crate::error::{Error, Result};
+use crate::extents::Extents;
+use crate::mirrors;
+use crate::view::View;
+use tieline_format::mdt::{StoredContent, StoredExtent};
+use tieline_types::{Content, Digest, Extent};
+use tieline_wire::ranges::{Compact, CompactReply, SeenContent, SeenExtent};
+
+pub async fn run(view: &mut View<'_>, request: &Compact) -> Result<CompactReply> {
+    let inode = view.inode(request.id).await?;
+    open::check_kind(request.id, &inode)?;
+    let range = check(request)?;
+    let found = chunks::between(view, request.id, range, EXTENTS_MAX).await?;
+    let is_same = found.is_some_and(|found| is_as_seen(&found, &request.was));
+    if !is_same {
+        return Ok(CompactReply { is_done: false });
+    }
+    match chunks::replace(view, request.id, &request.extents).await? {
+        Some(0) => {
+            mirrors::note(view, request.id, &inode, &request.extents);
+            Ok(CompactReply { is_done: true })
+        }
+        // The ranges are the same, and they are few.
+        _ => unreachable!("the same bytes are covered"),
+    }
+}
+
+/// The range that is rewritten.
+fn check(request: &Compact) -> Result<(u64, u64)> {
+    let what = "extents to be compacted";
+    let (Some(first), Some(last)) = (request.was.first(), request.was.last()) else {
+        return Err(Error::Invalid { what });
+    };
+    if request.was.len() > EXTENTS_MAX {
+        return Err(Error::Invalid { what: "more than 1024 extents to be compacted" });
+    }
+    commit::check_extents(&request.extents)?;
+    if request.extents.iter().any(|extent| extent.content == Content::Hole) {
+        return Err(Error::Invalid { what: "compaction cuts no holes" });
+    }
+    let old = runs(request.was.iter().map(|seen| (seen.offset, seen.length)));
+    let new = runs(request.extents.iter().map(|extent| (extent.offset, extent.length)));
+    if old.is_none() || old != new {
+        return Err(Error::Invalid { what: "compacted extents cover other bytes" });
+    }
+    Ok((first.offset, last.offset.saturating_add(last.length).min(Extent::FILE_SIZE_MAX)))
+}
+
+/// Where there are bytes, without the borders between neighbours; `None` if it is out of order.
+fn runs(ranges: impl Iterator<Item = (u64, u64)>) -> Option<Vec<(u64, u64)>> {
+    let mut runs: Vec<(u64, u64)> = vec![];
+    for (offset, length) in ranges {
+        let end = offset.checked_add(length).filter(|&end| end > offset)?;
+        match runs.last_mut() {
+            Some((_, last)) if *last > offset => return None,
+            Some((_, last)) if *last == offset => *last = end,
+            _ => runs.push((offset, end)),
+        }
+    }
+    Some(runs)
+}
+
+fn is_as_seen(found: &Extents, was: &[SeenExtent]) -> bool {
+    found.len() == was.len()
+        && found.iter().zip(was).all(|((&offset, extent), seen)| {
+            offset == seen.offset
+                && extent.length == seen.length
+                && is_content_as_seen(extent, &seen.content)
+        })
+}
+
+fn is_content_as_seen(extent: &StoredExtent, seen: &SeenContent) -> bool {
+    match (&extent.content, seen) {
+        (StoredContent::Inline(bytes), SeenContent::Inline(digest)) => {
+            Digest(*blake3::hash(bytes).as_bytes()) == *digest
+        }
+        (StoredContent::Chunk { chunk, skip }, SeenContent::Chunk { chunk: was, skip: from }) => {
+            chunk == was && skip == from
+        }
+        _ => false,
+    }
+}

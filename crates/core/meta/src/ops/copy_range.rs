@@ -1,0 +1,107 @@
+//! CopyRange: makes the chunks of one file's range part of another, or of the same file elsewhere.
+//!
+//! Costs what the extents cost, whatever the bytes: chunks are referred to once more, inline bytes
+//! are copied, holes are cut. One call copies what one page of extents tells.
+
+use super::{commit, lease, open, set_attributes};
+use crate::chunks;
+use crate::error::{Error, Result};
+use crate::mirrors;
+use crate::view::{View, unit_of};
+use tieline_types::{Content, Extent};
+use tieline_wire::ranges::{CopyRange, CopyRangeReply};
+
+/// Extents that one call copies: with the holes between them at most twice as many pieces.
+const EXTENTS_PER_COPY: usize = 512;
+
+pub async fn run(view: &mut View<'_>, request: &CopyRange) -> Result<CopyRangeReply> {
+    let source = view.inode(request.from).await?;
+    let mut inode = view.inode(request.to).await?;
+    open::check_kind(request.from, &source)?;
+    open::check_kind(request.to, &inode)?;
+    let end = check(request)?.min(source.size);
+    let mtime = set_attributes::resolve(request.mtime, view.scene.now)?;
+    let pieces = if end > request.from_offset {
+        let from = request.from_offset;
+        let page = chunks::page(view, request.from, &source, from, EXTENTS_PER_COPY).await?;
+        pieces(request, &page.extents, end.min(page.covered))
+    } else {
+        vec![]
+    };
+    let copied = pieces.last().map_or(0, Extent::end).saturating_sub(request.to_offset);
+    if copied > 0 {
+        commit::check_extents(&pieces).or_else(|_| too_large(request))?;
+        match chunks::replace(view, request.to, &pieces).await? {
+            Some(stored) => {
+                inode.stored = inode.stored.saturating_add_signed(stored);
+                inode.size = inode.size.max(request.to_offset + copied);
+                mirrors::note(view, request.to, &inode, &pieces);
+            }
+            None => {
+                view.is_partial = true;
+                inode = view.inode(request.to).await?;
+            }
+        }
+        inode.mtime = mtime;
+        inode.ctime = view.scene.now;
+        inode.version = view.next_version(&inode);
+        if request.clears_setid {
+            inode.mode = inode.mode.without_setid();
+        }
+        view.put_inode(request.to, &inode);
+        view.touch_file(request.to, &inode);
+    }
+    Ok(CopyRangeReply {
+        copied,
+        attributes: view.attributes(request.to, &inode),
+        lease: lease(view, [unit_of(request.to, &inode)]),
+    })
+}
+
+/// Where the source's range ends.
+fn check(request: &CopyRange) -> Result<u64> {
+    let end = |offset: u64| {
+        let end = offset.checked_add(request.length);
+        end.filter(|&end| end <= Extent::FILE_SIZE_MAX)
+    };
+    if request.to_offset > Extent::FILE_SIZE_MAX {
+        return too_large(request).map(|()| 0);
+    }
+    let from_end = end(request.from_offset).unwrap_or(Extent::FILE_SIZE_MAX);
+    let distance = request.from_offset.abs_diff(request.to_offset);
+    if request.from == request.to && distance < request.length {
+        return Err(Error::Invalid { what: "ranges of a copy overlap" });
+    }
+    Ok(from_end)
+}
+
+fn too_large(request: &CopyRange) -> Result<()> {
+    Err(Error::TooLarge { size: request.to_offset.saturating_add(request.length) })
+}
+
+/// What the target's range is to be: all of it, from its start to where `end` falls.
+fn pieces(request: &CopyRange, extents: &[Extent], end: u64) -> Vec<Extent> {
+    let place = |offset: u64| (offset - request.from_offset).saturating_add(request.to_offset);
+    let hole = |from: u64, to: u64| Extent {
+        offset: place(from),
+        length: to - from,
+        content: Content::Hole,
+    };
+    let mut pieces = vec![];
+    let mut at = request.from_offset;
+    let from = request.from_offset;
+    for part in extents.iter().filter_map(|extent| extent.within(from, end)) {
+        if part.offset > at {
+            pieces.push(hole(at, part.offset));
+        }
+        at = part.end();
+        pieces.push(Extent { offset: place(part.offset), ..part });
+        if pieces.len() + 2 > super::EXTENTS_MAX {
+            return pieces;
+        }
+    }
+    if at < end {
+        pieces.push(hole(at, end));
+    }
+    pieces
+}
