@@ -25,9 +25,10 @@ pub(crate) async fn run(shared: Weak<Shared>) {
     loop {
         let Some(strong) = shared.upgrade() else { return };
         let dirtied = strong.dirtied.clone();
-        let has_work = !lock(&strong.dirty).is_empty();
+        let has_work = !lock(&strong.dirty).is_empty() || !lock(&strong.worn).is_empty();
         if has_work {
             strong.commit_due();
+            strong.compact_due();
         }
         // Waiting must not keep the file system alive; its end wakes us.
         drop(strong);
@@ -60,7 +61,7 @@ impl Shared {
         }
     }
 
-    async fn commit_in_background(self: &Arc<Self>, file: &Arc<File>, how: How) {
+    pub(crate) async fn commit_in_background(self: &Arc<Self>, file: &Arc<File>, how: How) {
         if let Err(error) = self.launder(file, how).await {
             tracing::warn!(file = %file.id, %error, "written bytes wait for a server");
             file.with(|state| state.pause_until = Some(Instant::now() + PAUSE));
@@ -82,7 +83,9 @@ fn due(state: &mut State, is_short: bool, is_full: bool) -> Option<How> {
     let arrived = state.overlay.arrived_bytes();
     let fresh = state.overlay.bytes().saturating_sub(arrived);
     let is_idle = now.duration_since(last) >= IDLE;
-    let is_old = now.duration_since(first) >= AGE_MAX;
+    // Who reads a log elsewhere waits for its lines.
+    let age_max = if state.appended_from().is_some() { IDLE } else { AGE_MAX };
+    let is_old = now.duration_since(first) >= age_max;
     if is_idle || is_old || is_full || (is_short && fresh > ARRIVED_MAX) {
         return Some(How::Flush);
     }

@@ -27,6 +27,8 @@ use tokio::time::Instant;
 const LOST_MAX: u32 = 3;
 /// Extents in one commit.
 const EXTENTS_MAX: usize = 1024;
+/// Shorter extents make a file worn.
+pub(crate) const SMALL_BELOW: u64 = 64 << 10;
 
 impl Shared {
     /// Commits what `how` says. Must run to its end.
@@ -52,7 +54,7 @@ impl Shared {
             if how == How::Sync {
                 self.sync_osts(file).await?;
             }
-            let arrivals = file.with(|state| state.overlay.arrivals(EXTENTS_MAX));
+            let arrivals = file.with(|state| state.committable());
             if arrivals.is_empty() {
                 break;
             }
@@ -122,17 +124,19 @@ impl Shared {
 
     /// Makes the file's chunks durable: of each as many copies as the layout says.
     async fn sync_osts(&self, file: &File) -> Result<()> {
-        let (chunks, own, enough) = file.with(|state| {
+        let (chunks, own, enough, as_of) = file.with(|state| {
             let own = state.unsynced.clone();
-            let mut chunks: BTreeSet<Vec<OstIndex>> = state.extents.copies().collect();
-            chunks.extend(own.iter().cloned());
+            let mut chunks = own.clone();
             let layout = state.layout.clone().unwrap_or_default();
-            if state.size > layout.inline_limit.into() {
-                // Chunks of an earlier open may be there, whose extents were not fetched.
-                let columns = state.stripe.chunks(layout.mirrors.max(1).into());
-                chunks.extend(columns.map(<[OstIndex]>::to_vec));
+            if !state.is_synced {
+                chunks.extend(state.extents.copies());
+                if state.size > layout.inline_limit.into() {
+                    // Chunks of an earlier open may be there, whose extents were not fetched.
+                    let columns = state.stripe.chunks(layout.mirrors.max(1).into());
+                    chunks.extend(columns.map(<[OstIndex]>::to_vec));
+                }
             }
-            (chunks, own, usize::from(layout.sync.max(1)))
+            (chunks, own, usize::from(layout.sync.max(1)), state.as_of)
         });
         self.sync_copies(file.id, &chunks, enough).await?;
         // Chunks that arrived meanwhile are of a later round.
@@ -140,13 +144,14 @@ impl Shared {
             let is_still_sending = state.overlay.is_sending(state.overlay.last_seal());
             if !is_still_sending && state.unsynced == own {
                 state.unsynced.clear();
+                state.is_synced = state.as_of == as_of;
             }
         });
         Ok(())
     }
 
     /// Syncs all OSTs at once; done when of each chunk enough copies are durable.
-    async fn sync_copies(
+    pub(crate) async fn sync_copies(
         &self,
         file: FileId,
         chunks: &BTreeSet<Vec<OstIndex>>,
@@ -189,28 +194,52 @@ impl Shared {
         arrivals: Vec<(SealId, Extent)>,
     ) -> Result<()> {
         let extents: Vec<Extent> = arrivals.iter().map(|(_, extent)| extent.clone()).collect();
-        let (caller, clears_setid) = file.with(|state| (state.writer.clone(), state.clears_setid));
-        match self.commit_extents(file, &caller, extents, clears_setid).await {
-            Ok(()) => {
-                self.keep_committed(file, &arrivals);
+        let end = extents.last().map_or(0, Extent::end);
+        let (caller, change) = file.with(|state| {
+            let append_from = state.appended_from().filter(|&from| end > from);
+            state.is_appending = append_from.is_some();
+            let clears_setid = state.clears_setid;
+            (state.writer.clone(), Change { extents, size_min: 0, clears_setid, append_from })
+        });
+        let append_from = change.append_from;
+        let outcome = self.commit_extents(file, &caller, change).await;
+        let appended = append_from.map(|_| end);
+        match outcome {
+            Ok(size) => {
+                self.keep_committed(file, &arrivals, appended.map(|end| (end, size)));
                 Ok(())
             }
-            // The session ended while the commit was on its way: it may have come under the next.
-            Err(_) if self.is_disowned(file, &arrivals) => {
-                let what = format!("session under a commit of {}", file.id);
-                Err(Error::local(ErrorKind::SessionLost, what))
-            }
-            Err(error) if error.kind().retry() == Retry::Never => {
+            Err(error) => {
                 file.with(|state| {
-                    for (id, _) in &arrivals {
-                        state.lose(file.id, *id, &error);
-                    }
+                    state.is_appending = false;
+                    state.set_size(state.size);
                 });
-                // Told as late, by whoever asks next.
-                Ok(())
+                self.commit_failed(file, &arrivals, error)
             }
-            Err(error) => Err(error),
         }
+    }
+
+    fn commit_failed(
+        &self,
+        file: &File,
+        arrivals: &[(SealId, Extent)],
+        error: Error,
+    ) -> Result<()> {
+        // The session ended while the commit was on its way: it may have come under the next.
+        if self.is_disowned(file, arrivals) {
+            let what = format!("session under a commit of {}", file.id);
+            return Err(Error::local(ErrorKind::SessionLost, what));
+        }
+        if error.kind().retry() != Retry::Never {
+            return Err(error);
+        }
+        file.with(|state| {
+            for (id, _) in arrivals {
+                state.lose(file.id, *id, &error);
+            }
+        });
+        // Told as late, by whoever asks next.
+        Ok(())
     }
 
     /// Is one of these chunks named under a grant that is not ours any more?
@@ -222,29 +251,29 @@ impl Shared {
         })
     }
 
-    /// Commits extents and takes note of the outcome. The caller holds the gate.
+    /// Commits extents and takes note of the outcome; says how long the file is then. The caller
+    /// holds the gate.
     pub(crate) async fn commit_extents(
         &self,
         file: &File,
         caller: &Caller,
-        extents: Vec<Extent>,
-        clears_setid: bool,
-    ) -> Result<()> {
-        let is_hole = |extent: &Extent| extent.content == Content::Hole;
-        let reaching = extents.iter().rev().find(|extent| !is_hole(extent));
-        let size_min = reaching.map_or(0, Extent::end);
+        change: Change,
+    ) -> Result<u64> {
         let message = Commit {
             id: file.id,
-            extents: extents.clone(),
-            size_min,
+            extents: change.extents.clone(),
+            size_min: change.reaches(),
             mtime: tieline_types::SetTime::Now,
-            clears_setid,
+            clears_setid: change.clears_setid,
+            append_from: change.append_from,
         };
         self.own_room(file.id).await;
-        let own =
-            file.with(|state| self.commit_own(file.id, state, caller, &extents, clears_setid));
-        if own.is_some() {
-            return Ok(());
+        let own = file.with(|state| {
+            self.commit_own(file.id, state, caller, &change)?;
+            Some(state.size)
+        });
+        if let Some(size) = own {
+            return Ok(size);
         }
         let before = self.before(file);
         let told = match self.servers.ask(caller, file.id, message).await {
@@ -262,18 +291,27 @@ impl Shared {
             tables.forget_xattrs(file.id);
             tables.learn_attributes(reply, &lease, Under::Granted, attributes)
         };
+        let size = known.attributes.size;
         let was_alone = before.is_still(&known);
         file.with(|state| {
             state.learn_change(lease.as_of, &known.attributes, was_alone);
-            extents.iter().for_each(|extent| state.extents.commit(extent));
+            for extent in change.placed(size) {
+                state.small += usize::from(extent.length < SMALL_BELOW);
+                state.extents.commit(&extent);
+            }
         });
-        Ok(())
+        Ok(size)
     }
 
     /// Committed bytes leave the overlay; those of chunks stay with what was read, as far as there
-    /// is room.
-    fn keep_committed(&self, file: &File, arrivals: &[(SealId, Extent)]) {
-        file.with(|state| {
+    /// is room. What was appended up to `appended.0` ends at `appended.1` now.
+    fn keep_committed(
+        &self,
+        file: &Arc<File>,
+        arrivals: &[(SealId, Extent)],
+        appended: Option<(u64, u64)>,
+    ) {
+        let is_worn = file.with(|state| {
             for (id, extent) in arrivals {
                 if let (Content::Chunk(chunk), Some(bytes)) =
                     (&extent.content, state.overlay.sealed_bytes(*id))
@@ -282,7 +320,52 @@ impl Shared {
                 }
                 state.overlay.committed(*id, extent.offset..extent.end());
             }
+            state.is_appending = false;
+            match appended {
+                // What was appended since goes on behind it.
+                Some((from, to)) => {
+                    if from != to {
+                        state.share();
+                    }
+                    state.move_appended(from, to.max(state.size));
+                }
+                None => state.set_size(state.size),
+            }
+            state.small >= crate::compact::WORN_FROM
         });
+        if is_worn {
+            self.mark_worn(file);
+        }
+    }
+}
+
+/// A change of a file's bytes.
+pub(crate) struct Change {
+    pub extents: Vec<Extent>,
+    pub size_min: u64,
+    pub clears_setid: bool,
+    /// Extents from here on go to the file's end.
+    pub append_from: Option<u64>,
+}
+
+impl Change {
+    /// How long the file is afterwards, at least.
+    pub fn reaches(&self) -> u64 {
+        let is_hole = |extent: &&Extent| extent.content == Content::Hole;
+        let reaching = self.extents.iter().rev().find(|extent| !is_hole(extent));
+        reaching.map_or(0, Extent::end).max(self.size_min)
+    }
+
+    /// The extents where they are, now that the file has that size.
+    fn placed(self, size: u64) -> impl Iterator<Item = Extent> {
+        let end = self.extents.last().map_or(0, Extent::end);
+        let append_from = self.append_from.unwrap_or(u64::MAX);
+        self.extents.into_iter().map(move |extent| {
+            let is_appended = extent.offset >= append_from;
+            let distance = end - extent.offset;
+            let offset = if is_appended { size.saturating_sub(distance) } else { extent.offset };
+            Extent { offset, ..extent }
+        })
     }
 }
 
@@ -295,7 +378,27 @@ impl State {
             tracing::error!(%file, length, %error, "written bytes are lost");
             self.late.lose(kind, error.to_string());
         }
-        self.overlay.remove(id);
+        let lost = self.overlay.remove(id);
+        if let Some(lost) = lost
+            && self.appended_from().is_some_and(|from| lost.start >= from)
+        {
+            // What was appended is one run.
+            self.overlay.shift(lost.end, lost.start);
+        }
+    }
+
+    /// What can be committed now. Of appended bytes only what nothing before it is missing of.
+    fn committable(&self) -> Vec<(SealId, Extent)> {
+        let mut arrivals = self.overlay.arrivals(EXTENTS_MAX);
+        let Some(from) = self.appended_from() else { return arrivals };
+        let mut next = from;
+        let missing = arrivals.iter().position(|(_, extent)| {
+            let is_next = extent.offset == next;
+            next = if is_next { extent.end() } else { next };
+            extent.offset >= from && !is_next
+        });
+        arrivals.truncate(missing.unwrap_or(arrivals.len()));
+        arrivals
     }
 
     /// Says whether nothing waits any more, and forgets since when.

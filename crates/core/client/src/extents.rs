@@ -71,6 +71,17 @@ impl Extents {
         }
     }
 
+    /// Where the known extent ends that holds `offset`.
+    pub fn end_around(&self, offset: u64) -> Option<u64> {
+        let (_, extent) = self.map.range(..=offset).next_back()?;
+        Some(extent.end()).filter(|&end| end > offset)
+    }
+
+    /// Where the first known extent from `offset` on begins.
+    pub fn next_from(&self, offset: u64) -> Option<u64> {
+        self.map.range(offset..).next().map(|(&next, _)| next)
+    }
+
     /// The first offset of `range` that nothing is known of.
     pub fn unknown(&self, range: Range<u64>) -> Option<u64> {
         self.covered.first_gap(range)
@@ -122,24 +133,7 @@ impl Extents {
 
 /// The part of an extent that lies in `range`.
 pub(crate) fn slice(extent: &Extent, range: Range<u64>) -> Option<Extent> {
-    let (from, to) = (extent.offset.max(range.start), extent.end().min(range.end));
-    if from >= to {
-        return None;
-    }
-    let skip = from - extent.offset;
-    let content = match &extent.content {
-        Content::Inline(bytes) => {
-            let end = skip + (to - from);
-            Content::Inline(bytes.get(skip as usize..end as usize)?.to_vec())
-        }
-        Content::Chunk(chunk) => {
-            let mut chunk = chunk.clone();
-            chunk.skip += skip;
-            Content::Chunk(chunk)
-        }
-        Content::Hole => Content::Hole,
-    };
-    Some(Extent { offset: from, length: to - from, content })
+    extent.within(range.start, range.end)
 }
 
 /// Ranges of numbers, merged.

@@ -14,6 +14,7 @@ use crate::late::Late;
 use crate::overlay::Overlay;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{
     Attributes, Caller, ChunkRef, ErrorKind, FileId, Layout, OstIndex, Time, Version,
@@ -21,6 +22,9 @@ use tieline_types::{
 use tieline_wire::meta::ExtentPage;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+
+/// How long after another client's last write each write here is committed before it returns.
+const SHARED_KEPT: Duration = Duration::from_secs(10);
 
 pub(crate) struct File {
     pub id: FileId,
@@ -44,6 +48,15 @@ pub(crate) struct State {
     pub as_of: Version,
     pub size: u64,
     pub overlay: Overlay,
+    /// From here on the overlay holds what was appended: it goes to the file's end, wherever that
+    /// will be. In one run from here, and nothing else beyond.
+    append_from: Option<u64>,
+    /// A commit of appended bytes is on its way: until its answer they stay where they are.
+    pub is_appending: bool,
+    /// Writes that wait for a commit, while the door may hold locks on the pages.
+    pub waiting_writes: u32,
+    /// Other clients write to it too: until then each write is committed before it returns.
+    pub shared_until: Option<Instant>,
     /// Of the last own write that is not committed.
     pub mtime: Option<Time>,
     /// Who writes, for calls that no handle makes.
@@ -56,6 +69,10 @@ pub(crate) struct State {
     pub pause_until: Option<Instant>,
     /// Where chunks of this file lie that were not synced since: the OSTs of each one's copies.
     pub unsynced: BTreeSet<Vec<OstIndex>>,
+    /// All others were synced, whoever wrote there, and nobody else has written since.
+    pub is_synced: bool,
+    /// Small extents that were committed here since the file was compacted.
+    pub small: usize,
     /// Of runs that could not be sent or committed.
     pub late: Late,
     /// The last sealed run that failed for now, and why: who waits for it gives up.
@@ -64,6 +81,8 @@ pub(crate) struct State {
     pub is_orphan: bool,
     /// The version whose bytes the door's own cache holds.
     pub door_version: Option<Version>,
+    /// The version of bytes that the door was given without a lease; 0 for several.
+    pub door_unsure: Option<Version>,
 }
 
 /// The OSTs that hold a chunk.
@@ -122,11 +141,81 @@ impl State {
         }
         self.as_of = as_of;
         if attributes.version != self.version {
-            self.extents = Extents::default();
+            self.forget_extents();
+            if self.is_dirty() && self.version != Version(0) {
+                self.share();
+            }
             self.version = attributes.version;
         }
-        self.size = attributes.size;
+        self.set_size(attributes.size);
         true
+    }
+
+    /// Nothing is known of where the committed bytes are.
+    pub fn forget_extents(&mut self) {
+        self.extents = Extents::default();
+        self.is_synced = false;
+    }
+
+    /// The committed size. What was appended moves along.
+    pub fn set_size(&mut self, size: u64) {
+        self.size = size;
+        if self.is_appending {
+            return;
+        }
+        if let Some(from) = self.appended_from() {
+            self.move_appended(from, size);
+        }
+    }
+
+    /// Where what was appended begins, if there is any.
+    pub fn appended_from(&self) -> Option<u64> {
+        self.append_from.filter(|&from| self.overlay.end() > from)
+    }
+
+    /// What was appended from `from` on goes to `to`, or behind what was written at a place.
+    pub fn move_appended(&mut self, from: u64, to: u64) {
+        let to = to.max(self.overlay.end_before(from));
+        self.overlay.shift(from, to);
+        self.append_from = Some(to);
+    }
+
+    /// Lays an append at the end; `None` if what waits must be committed first.
+    pub fn place_append(&mut self, length: u64) -> Option<u64> {
+        if let Some(from) = self.appended_from() {
+            debug_assert!(from <= self.overlay.end(), "appended bytes are one run");
+            return Some(self.overlay.end());
+        }
+        if self.overlay.end() > self.size {
+            return None;
+        }
+        if length > 0 {
+            self.append_from = Some(self.size);
+        }
+        Some(self.size)
+    }
+
+    /// May something be written up to `end` at its place? Not where appended bytes wait for theirs.
+    pub fn may_place(&mut self, end: u64) -> bool {
+        self.append_from = self.appended_from();
+        self.append_from.is_none_or(|from| end <= from)
+    }
+
+    /// The file is cut to `size` here.
+    pub fn cut(&mut self, size: u64) {
+        let end = self.appended_from().unwrap_or(u64::MAX);
+        self.overlay.cut(size.min(end)..end);
+        self.extents.truncate(size);
+    }
+
+    /// Do other clients write to it too?
+    pub fn is_shared(&self) -> bool {
+        self.shared_until.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Another client writes to it too.
+    pub fn share(&mut self) {
+        self.shared_until = Some(Instant::now() + SHARED_KEPT);
     }
 
     pub fn learn_page(
@@ -147,14 +236,14 @@ impl State {
     /// file meanwhile.
     pub fn learn_change(&mut self, as_of: Version, attributes: &Attributes, was_alone: bool) {
         if !was_alone {
-            self.extents = Extents::default();
+            self.forget_extents();
         }
         self.as_of = self.as_of.max(as_of);
         if was_alone && self.door_version == Some(self.version) {
             self.door_version = Some(attributes.version);
         }
         self.version = attributes.version;
-        self.size = attributes.size;
+        self.set_size(attributes.size);
     }
 
     /// The MDS gave a version to what an own change left behind.

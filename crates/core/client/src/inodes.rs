@@ -96,8 +96,10 @@ impl Shared {
             && message.gid.is_none()
             && message.atime.is_none()
             && message.mtime.is_none();
-        if !is_size_only && file.is_dirty() {
-            // A commit sets the time of the change: it must not come after `utimes`.
+        let is_appended = file.with(|state| state.appended_from().is_some());
+        if (!is_size_only || is_appended) && file.is_dirty() {
+            // A commit sets the time of the change: it must not come after `utimes`. And what was
+            // appended is part of what a new size cuts.
             self.launder(file, How::Flush).await?;
         }
         let _gate = file.gate.lock().await;
@@ -106,11 +108,10 @@ impl Shared {
         let (known, as_of) = self.change_attributes(caller, message).await?;
         let was_alone = before.is_still(&known);
         file.with(|state| {
-            state.learn_change(as_of, &known.attributes, was_alone);
             if let Some(size) = size {
-                state.overlay.cut(size..u64::MAX);
-                state.extents.truncate(size);
+                state.cut(size);
             }
+            state.learn_change(as_of, &known.attributes, was_alone);
         });
         Ok(known)
     }

@@ -12,6 +12,7 @@
 //! * [`file`], [`open`], [`handles`]: files in use; [`extents`] committed, [`overlay`] not yet.
 //! * [`own`], [`journal`]: what is decided here under exclusive leases, and how MDSs come to know.
 //! * [`send`], [`commit`], [`background`]: how written bytes leave; [`late`]: what was lost then.
+//! * [`compact`]: what makes many small extents few. [`locks`]: advisory locks.
 //! * [`ahead`], [`chunks`], [`fetch`], [`costs`]: how bytes come.
 //! * [`mirrors`]: copies made, checked and repaired, for operators.
 //! * [`ranges`], [`adler`], [`space`]: holes and copies, checksums, what operators ask; [`adopt`]:
@@ -32,6 +33,7 @@ mod background;
 mod cache;
 mod chunks;
 mod commit;
+mod compact;
 mod costs;
 pub mod error;
 mod extents;
@@ -42,6 +44,7 @@ mod inodes;
 mod journal;
 mod late;
 mod listing;
+mod locks;
 mod mirrors;
 mod names;
 mod open;
@@ -70,8 +73,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tieline_format::map::FederationMap;
 use tieline_types::{
-    Attributes, Caller, ErrorKind, FileId, FileKind, Gid, Layout, Mode, Name, OstIndex, SetTime,
-    Uid, XattrName,
+    Attributes, Caller, ErrorKind, FileId, FileKind, Gid, Layout, LockKind, LockMode, LockRange,
+    Mode, Name, OstIndex, SetTime, Uid, XattrName,
 };
 use tieline_wire::federation::MapEdit;
 use tieline_wire::ledger::ListDeletedReply;
@@ -149,6 +152,16 @@ pub trait FileSystem: Send + Sync {
     async fn seek(&self, handle: HandleId, offset: u64, target: SeekTarget) -> Result<u64>;
     /// Copies a range; shares whole chunks where it can. Says how many bytes.
     async fn copy_range(&self, from: CopyEnd, to: CopyEnd, length: u64) -> Result<u64>;
+
+    /// Takes a lock, or changes one that is held. Dropped while it waits, it leaves none behind.
+    async fn lock(&self, handle: HandleId, wish: LockWish, waits: bool) -> Result<()>;
+    /// Frees a range, after what was written is committed. The wish's mode says nothing.
+    async fn unlock(&self, handle: HandleId, wish: LockWish) -> Result<()>;
+    /// Who is in the way of a lock?
+    async fn test_lock(&self, handle: HandleId, wish: LockWish) -> Result<Option<LockFound>>;
+    /// Frees all that an owner holds on the file: a process at `close(2)`, an open file at its
+    /// last.
+    async fn drop_locks(&self, handle: HandleId, kind: LockKind, owner: u64);
 
     async fn open_directory(&self, caller: &Caller, id: FileId) -> Result<HandleId>;
     /// Entries after position `from`: 0 at first, then any entry's `next`, which stays good while
@@ -334,6 +347,27 @@ pub enum SeekTarget {
 pub struct CopyEnd {
     pub handle: HandleId,
     pub offset: u64,
+}
+
+/// A lock that a program wants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LockWish {
+    pub kind: LockKind,
+    /// A process or an open file, as the door numbers them.
+    pub owner: u64,
+    pub range: LockRange,
+    pub mode: LockMode,
+    /// What `F_GETLK` tells others here of the owner.
+    pub process: u32,
+}
+
+/// A lock that is in somebody's way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LockFound {
+    pub range: LockRange,
+    pub mode: LockMode,
+    /// 0 if it is held on another client.
+    pub process: u32,
 }
 
 /// One entry of a listing.

@@ -68,6 +68,9 @@ impl Shared {
             tables.learn_attributes(reply, &open.lease, Under::Granted, attributes);
         }
         self.learn_open(&open);
+        if is_write {
+            self.look_for_wear(&open);
+        }
         self.shrink();
         Ok(open.attributes)
     }

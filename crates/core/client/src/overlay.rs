@@ -6,10 +6,10 @@
 //! commit is answered, so that they can be read, and sent again if the session was lost.
 //!
 //! Invariants: pieces never overlap; a piece of a seal lies within it, and holds the same bytes as
-//! the chunk there.
+//! the chunk there; nothing that is done for one write looks at all pieces or seals.
 
 use bytes::{Bytes, BytesMut};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use tieline_types::{Content, Extent, Grant, OstIndex};
 
@@ -17,6 +17,8 @@ use tieline_types::{Content, Extent, Grant, OstIndex};
 /// came.
 const PIECE_GROWN_MAX: usize = 1 << 20;
 const WRITE_SMALL_MAX: usize = 32 << 10;
+/// Bytes in one commit: well below what a frame may hold.
+const INLINE_PER_COMMIT: usize = 1 << 20;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct SealId(u64);
@@ -34,12 +36,20 @@ struct Seal {
     bytes: Bytes,
     /// `None`: on its way.
     content: Option<Content>,
+    /// How many pieces are left of it.
+    pieces: usize,
 }
 
 #[derive(Default, Debug)]
 pub(crate) struct Overlay {
     pieces: BTreeMap<u64, Piece>,
     seals: BTreeMap<SealId, Seal>,
+    /// Seals on their way.
+    sending: BTreeSet<SealId>,
+    /// Seals that hold inline bytes.
+    inline: usize,
+    /// Bytes of seals that have arrived.
+    arrived: usize,
     bytes: usize,
     last: u64,
 }
@@ -50,6 +60,13 @@ pub(crate) struct Sealed {
     pub id: SealId,
     pub offset: u64,
     pub bytes: Bytes,
+}
+
+impl Sealed {
+    /// Bytes that are to be a chunk, and of no overlay.
+    pub fn loose(offset: u64, bytes: Bytes) -> Self {
+        Self { id: SealId(0), offset, bytes }
+    }
 }
 
 impl Overlay {
@@ -67,15 +84,71 @@ impl Overlay {
         self.pieces.last_key_value().map_or(0, |(offset, piece)| offset + piece.bytes.len() as u64)
     }
 
+    /// Where the last piece before `offset` ends; 0 if there is none.
+    pub fn end_before(&self, offset: u64) -> u64 {
+        let before = self.pieces.range(..offset).next_back();
+        before.map_or(0, |(start, piece)| start + piece.bytes.len() as u64)
+    }
+
+    /// Where the first piece from `offset` on begins.
+    pub fn next_from(&self, offset: u64) -> Option<u64> {
+        self.pieces.range(offset..).next().map(|(&start, _)| start)
+    }
+
+    /// Where the piece ends that holds `offset`.
+    pub fn end_around(&self, offset: u64) -> Option<u64> {
+        let (start, piece) = self.pieces.range(..=offset).next_back()?;
+        let end = start + piece.bytes.len() as u64;
+        (end > offset).then_some(end)
+    }
+
     pub fn write(&mut self, offset: u64, bytes: Bytes) {
         if bytes.is_empty() {
             return;
         }
         self.cut(offset..offset + bytes.len() as u64);
-        self.bytes += bytes.len();
-        if let Some(bytes) = self.grow(offset, bytes) {
-            self.pieces.insert(offset, Piece { bytes, seal: None });
+        let length = bytes.len();
+        match self.grow(offset, bytes) {
+            Some(bytes) => self.put(offset, Piece { bytes, seal: None }),
+            None => self.bytes += length,
         }
+    }
+
+    fn put(&mut self, offset: u64, piece: Piece) {
+        self.bytes += piece.bytes.len();
+        if let Some(seal) = piece.seal.and_then(|id| self.seals.get_mut(&id)) {
+            seal.pieces += 1;
+        }
+        self.pieces.insert(offset, piece);
+    }
+
+    /// Takes a piece out. The caller drops its seal if nothing is left of that.
+    fn take(&mut self, offset: u64) -> Option<Piece> {
+        let piece = self.pieces.remove(&offset)?;
+        self.bytes -= piece.bytes.len();
+        if let Some(seal) = piece.seal.and_then(|id| self.seals.get_mut(&id)) {
+            seal.pieces -= 1;
+        }
+        Some(piece)
+    }
+
+    /// Drops a seal of which nothing is left, unless it is on its way.
+    fn tidy(&mut self, id: SealId) {
+        let is_over = |seal: &Seal| seal.pieces == 0 && seal.content.is_some();
+        if self.seals.get(&id).is_some_and(is_over) {
+            self.drop_seal(id);
+        }
+    }
+
+    fn drop_seal(&mut self, id: SealId) {
+        let Some(seal) = self.seals.remove(&id) else { return };
+        self.sending.remove(&id);
+        self.count_out(&seal);
+    }
+
+    fn count_out(&mut self, seal: &Seal) {
+        self.inline -= usize::from(matches!(seal.content, Some(Content::Inline(_))));
+        self.arrived -= if seal.content.is_some() { seal.bytes.len() } else { 0 };
     }
 
     /// Appends to the piece that ends at `offset`, if that is fresh and both are small; else gives
@@ -106,25 +179,20 @@ impl Overlay {
         let before = self.pieces.range(..range.start).next_back().map(|(&offset, _)| offset);
         let inside = self.pieces.range(range.clone()).map(|(&offset, _)| offset);
         let touched: Vec<u64> = before.into_iter().chain(inside).collect();
-        let mut has_sealed = false;
+        let mut cut = BTreeSet::new();
         for offset in touched {
-            let Some(piece) = self.pieces.remove(&offset) else { continue };
-            has_sealed |= piece.seal.is_some();
-            self.bytes -= piece.bytes.len();
+            let Some(piece) = self.take(offset) else { continue };
+            cut.extend(piece.seal);
             let end = offset + piece.bytes.len() as u64;
             for part in [offset..range.start.min(end), range.end.max(offset)..end] {
                 if part.is_empty() {
                     continue;
                 }
                 let slice = (part.start - offset) as usize..(part.end - offset) as usize;
-                let bytes = piece.bytes.slice(slice);
-                self.bytes += bytes.len();
-                self.pieces.insert(part.start, Piece { bytes, seal: piece.seal });
+                self.put(part.start, Piece { bytes: piece.bytes.slice(slice), seal: piece.seal });
             }
         }
-        if has_sealed {
-            self.tidy();
-        }
+        cut.into_iter().for_each(|id| self.tidy(id));
     }
 
     /// The parts of `range` that were written: offset and bytes, in order.
@@ -202,19 +270,22 @@ impl Overlay {
         self.cut(range.clone());
         self.last += 1;
         let id = SealId(self.last);
-        self.bytes += bytes.len();
-        self.pieces.insert(range.start, Piece { bytes: bytes.clone(), seal: Some(id) });
-        let seal = Seal { offset: range.start, bytes: bytes.clone(), content: None };
-        self.seals.insert(id, seal);
-        Sealed { id, offset: range.start, bytes }
+        let (offset, content) = (range.start, None);
+        self.seals.insert(id, Seal { offset, bytes: bytes.clone(), content, pieces: 0 });
+        self.sending.insert(id);
+        self.put(offset, Piece { bytes: bytes.clone(), seal: Some(id) });
+        Sealed { id, offset, bytes }
     }
 
     /// A sealed run has arrived. Nothing happens if nothing is left of it.
     pub fn arrived(&mut self, id: SealId, content: Content) {
         if let Some(seal) = self.seals.get_mut(&id) {
+            self.sending.remove(&id);
+            self.inline += usize::from(matches!(content, Content::Inline(_)));
+            self.arrived += seal.bytes.len();
             seal.content = Some(content);
         }
-        self.tidy();
+        self.tidy(id);
     }
 
     /// A further copy of a chunk has arrived before its commit.
@@ -228,42 +299,62 @@ impl Overlay {
 
     /// A sealed run could not be sent now: its bytes are fresh again.
     pub fn unseal(&mut self, id: SealId) {
-        self.seals.remove(&id);
-        let pieces = self.pieces.values_mut().filter(|piece| piece.seal == Some(id));
-        pieces.for_each(|piece| piece.seal = None);
+        let Some(seal) = self.seals.get(&id) else { return };
+        let range = seal.offset..seal.offset + seal.bytes.len() as u64;
+        let pieces = self.pieces.range_mut(range).map(|(_, piece)| piece);
+        pieces.filter(|piece| piece.seal == Some(id)).for_each(|piece| piece.seal = None);
+        self.drop_seal(id);
     }
 
     /// Forgets what is left of a sealed run in `range`: it was committed.
     pub fn committed(&mut self, id: SealId, range: Range<u64>) {
         let own = self.pieces.range(range).filter(|(_, piece)| piece.seal == Some(id));
         let offsets: Vec<u64> = own.map(|(&offset, _)| offset).collect();
-        for piece in offsets.iter().filter_map(|offset| self.pieces.remove(offset)) {
-            self.bytes -= piece.bytes.len();
+        for offset in offsets {
+            self.take(offset);
         }
-        self.tidy();
+        self.tidy(id);
     }
 
-    /// Forgets a sealed run: it is lost.
-    pub fn remove(&mut self, id: SealId) {
-        let Some(seal) = self.seals.get(&id) else { return };
+    /// Forgets a sealed run: it is lost. Says where it was.
+    pub fn remove(&mut self, id: SealId) -> Option<Range<u64>> {
+        let seal = self.seals.get(&id)?;
         let range = seal.offset..seal.offset + seal.bytes.len() as u64;
-        self.committed(id, range);
-        self.seals.remove(&id);
+        self.committed(id, range.clone());
+        self.drop_seal(id);
+        Some(range)
+    }
+
+    /// Moves everything from `from` on, so that what was there is at `to`: what was appended has
+    /// another place than was believed.
+    pub fn shift(&mut self, from: u64, to: u64) {
+        if from == to {
+            return;
+        }
+        let place = |offset: u64| (offset - from).saturating_add(to);
+        let moved = self.pieces.split_off(&from);
+        if to < from {
+            // Nothing of what stays may be in the way.
+            self.cut(to..u64::MAX);
+        }
+        self.pieces.extend(moved.into_iter().map(|(offset, piece)| (place(offset), piece)));
+        let seals = self.seals.values_mut().filter(|seal| seal.offset >= from);
+        seals.for_each(|seal| seal.offset = place(seal.offset));
     }
 
     /// Are sealed runs up to `last` still on their way?
     pub fn is_sending(&self, last: SealId) -> bool {
-        self.seals.range(..=last).any(|(_, seal)| seal.content.is_none())
+        self.sending.first().is_some_and(|&first| first <= last)
     }
 
     /// Is anything left of sealed runs up to `last`?
     pub fn has_sealed(&self, last: SealId) -> bool {
-        self.seals.range(..=last).next().is_some()
+        self.seals.first_key_value().is_some_and(|(&first, _)| first <= last)
     }
 
     /// Is any sealed run a chunk, here or on its way?
     pub fn has_chunks(&self) -> bool {
-        self.seals.values().any(|seal| !matches!(seal.content, Some(Content::Inline(_))))
+        self.seals.len() > self.inline
     }
 
     pub fn last_seal(&self) -> SealId {
@@ -272,8 +363,7 @@ impl Overlay {
 
     /// Bytes of runs that have arrived and wait for their commit.
     pub fn arrived_bytes(&self) -> usize {
-        let arrived = self.seals.values().filter(|seal| seal.content.is_some());
-        arrived.map(|seal| seal.bytes.len()).sum()
+        self.arrived
     }
 
     /// Takes chunks back that were named under another grant: the MDS may have deleted them. They
@@ -285,36 +375,38 @@ impl Overlay {
                 && Some(chunk.chunk.grant) != grant
             {
                 seal.content = None;
+                self.arrived -= seal.bytes.len();
+                self.sending.insert(id);
                 again.push(Sealed { id, offset: seal.offset, bytes: seal.bytes.clone() });
             }
         }
         again
     }
 
-    /// What can be committed now: at most `limit` extents in order, each with the run it is of.
+    /// What can be committed now: at most `limit` extents in order, and not too many bytes, each
+    /// with the run it is of.
     pub fn arrivals(&self, limit: usize) -> Vec<(SealId, Extent)> {
+        let mut room = INLINE_PER_COMMIT;
         let extent = |(&offset, piece): (&u64, &Piece)| {
             let id = piece.seal?;
             let seal = self.seals.get(&id)?;
             let content = seal.content.as_ref()?;
             Some((id, piece_extent(offset, &piece.bytes, offset - seal.offset, content)))
         };
-        self.pieces.iter().filter_map(extent).take(limit).collect()
+        let fits = |(_, extent): &(SealId, Extent)| match &extent.content {
+            Content::Inline(bytes) => {
+                let fits = room > 0;
+                room = room.saturating_sub(bytes.len());
+                fits
+            }
+            Content::Chunk(_) | Content::Hole => true,
+        };
+        self.pieces.iter().filter_map(extent).take_while(fits).take(limit).collect()
     }
 
     /// The bytes of a run, for those who keep what was just written.
     pub fn sealed_bytes(&self, id: SealId) -> Option<Bytes> {
         self.seals.get(&id).map(|seal| seal.bytes.clone())
-    }
-
-    /// Drops runs of which nothing is left, unless they are on their way.
-    fn tidy(&mut self) {
-        if self.seals.values().all(|seal| seal.content.is_none()) {
-            return;
-        }
-        let used: std::collections::BTreeSet<SealId> =
-            self.pieces.values().filter_map(|piece| piece.seal).collect();
-        self.seals.retain(|id, seal| seal.content.is_none() || used.contains(id));
     }
 }
 

@@ -1,17 +1,18 @@
 //! Ranges of a file: holes and data, setting space aside, copying.
 
+use crate::cache::Under;
+use crate::commit::Change;
 use crate::fetch::Width;
 use crate::file::{File, State};
 use crate::handles::FileHandle;
 use crate::volume::Shared;
 use crate::writer::How;
-use crate::{
-    Allocation, AllocationMode, AttributeChange, CopyEnd, Error, HandleId, Result, SeekTarget,
-};
+use crate::{Allocation, AllocationMode, CopyEnd, Error, HandleId, Result, SeekTarget};
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
 use tieline_types::{Caller, Content, ErrorKind, Extent};
+use tieline_wire::ranges::{CopyRange, CopyRangeReply};
 
 /// One call copies at most this much: programs ask again, and can be stopped in between.
 const COPY_MAX: u64 = 16 << 20;
@@ -60,11 +61,11 @@ impl Shared {
         self.detached(async move {
             match change.mode {
                 AllocationMode::KeepSize => Ok(()),
-                AllocationMode::Extend => shared.extend(handle, &open, end).await,
+                AllocationMode::Extend => shared.extend(&open, end).await,
                 AllocationMode::Punch => shared.punch(&open, range).await,
                 AllocationMode::Zero { keeps_size } => {
                     shared.punch(&open, range).await?;
-                    if keeps_size { Ok(()) } else { shared.extend(handle, &open, end).await }
+                    if keeps_size { Ok(()) } else { shared.extend(&open, end).await }
                 }
             }
         })
@@ -72,13 +73,18 @@ impl Shared {
     }
 
     /// Makes the file at least `end` long.
-    async fn extend(self: &Arc<Self>, handle: HandleId, open: &FileHandle, end: u64) -> Result<()> {
+    async fn extend(self: &Arc<Self>, open: &FileHandle, end: u64) -> Result<()> {
         self.view(&open.caller, &open.file, 0..0).await?;
         if open.file.with(|state| state.size_here()) >= end {
             return Ok(());
         }
-        let change = AttributeChange { size: Some(end), ..AttributeChange::default() };
-        self.set_attributes(&open.caller, open.file.id, Some(handle), change).await.map(drop)
+        // What waits may be appended bytes, whose place is not settled yet.
+        self.launder(&open.file, How::Flush).await?;
+        let _gate = open.file.gate.lock().await;
+        let clears_setid = !open.caller.is_root();
+        // Not a change of the size, which could cut off what others have added meanwhile.
+        let change = Change { extents: vec![], size_min: end, clears_setid, append_from: None };
+        self.commit_extents(&open.file, &open.caller, change).await.map(drop)
     }
 
     /// Cuts a hole, within the file.
@@ -95,8 +101,14 @@ impl Shared {
         let length = end - range.start;
         let hole = Extent { offset: range.start, length, content: Content::Hole };
         let clears_setid = !open.caller.is_root();
-        self.commit_extents(file, &open.caller, vec![hole], clears_setid).await?;
-        file.with(|state| state.overlay.cut(range.start..end));
+        let extents = vec![hole];
+        let change = Change { extents, size_min: 0, clears_setid, append_from: None };
+        self.commit_extents(file, &open.caller, change).await?;
+        // What was appended meanwhile is behind the end as it was.
+        file.with(|state| {
+            let end = end.min(state.appended_from().unwrap_or(u64::MAX));
+            state.overlay.cut(range.start..end.max(range.start));
+        });
         Ok(())
     }
 
@@ -110,10 +122,68 @@ impl Shared {
         if !source.access.read || !target.access.write || target.access.append {
             return Err(Error::local(ErrorKind::BadHandle, "handles of a copy"));
         }
-        let length = length.min(COPY_MAX);
         if source.file.id == target.file.id && overlaps(from.offset, to.offset, length) {
             return Err(Error::local(ErrorKind::InvalidArgument, "ranges of a copy overlap"));
         }
+        if source.file.id.mdt() == target.file.id.mdt() {
+            let (shared, places) = (self.clone(), (from.offset, to.offset));
+            let sharing = async move { shared.share_range(&source, &target, places, length).await };
+            return self.detached(sharing).await;
+        }
+        self.copy_bytes(&source, from, to, length.min(COPY_MAX)).await
+    }
+
+    /// Makes chunks of one file chunks of another.
+    async fn share_range(
+        self: &Arc<Self>,
+        source: &FileHandle,
+        target: &FileHandle,
+        (from_offset, to_offset): (u64, u64),
+        length: u64,
+    ) -> Result<u64> {
+        // Durable, since whoever syncs the target does not know where the source's chunks are.
+        self.launder(&source.file, How::Sync).await?;
+        let file = &target.file;
+        self.launder(file, How::Flush).await?;
+        let _gate = file.gate.lock().await;
+        let message = CopyRange {
+            from: source.file.id,
+            from_offset,
+            to: file.id,
+            to_offset,
+            length,
+            mtime: tieline_types::SetTime::Now,
+            clears_setid: !target.caller.is_root(),
+        };
+        let before = self.before(file);
+        let told = match self.servers.ask(&target.caller, file.id, message).await {
+            Ok(told) => told,
+            Err(error) => {
+                self.doubt_change(file.id, &error);
+                return Err(error);
+            }
+        };
+        let CopyRangeReply { copied, attributes, lease } = told.reply;
+        let known = {
+            let mut tables = self.cache.lock();
+            let reply = tables.admit(told.stamp, &lease);
+            tables.learn_attributes(reply, &lease, Under::Granted, attributes)
+        };
+        let was_alone = before.is_still(&known);
+        file.with(|state| {
+            state.learn_change(lease.as_of, &known.attributes, was_alone);
+            state.forget_extents();
+        });
+        Ok(copied)
+    }
+
+    async fn copy_bytes(
+        self: &Arc<Self>,
+        source: &FileHandle,
+        from: CopyEnd,
+        to: CopyEnd,
+        length: u64,
+    ) -> Result<u64> {
         let mut done = 0;
         while done < length {
             let at = from.offset.saturating_add(done);
@@ -156,38 +226,41 @@ enum Step {
     End(u64),
 }
 
-/// Looks for a hole or data from `at` on, as far as extents are known.
+/// Looks for a hole or data from `at` on, as far as extents are known. Nothing is looked at twice,
+/// however many extents there are.
 fn step(state: &State, at: u64, target: SeekTarget) -> Step {
     let size = state.size_here();
     if at >= size {
         return Step::End(size);
     }
     let known = state.extents.unknown(at..state.size.max(at)).unwrap_or(u64::MAX).min(size);
-    let mut is_data_at = Vec::new();
-    for (offset, bytes) in state.overlay.read(at..known.max(at + 1)) {
-        is_data_at.push(offset..offset + bytes.len() as u64);
-    }
-    for piece in state.extents.plan(at..known.min(state.size).max(at)) {
-        if piece.extent.is_some() {
-            is_data_at.push(piece.range);
+    let data_end = |at: u64| {
+        let own = state.overlay.end_around(at);
+        let committed = state.extents.end_around(at).filter(|_| at < state.size);
+        own.max(committed)
+    };
+    let next = match target {
+        SeekTarget::Data if data_end(at).is_some() => return Step::Found(at),
+        SeekTarget::Data => {
+            let own = state.overlay.next_from(at).unwrap_or(u64::MAX);
+            let committed = state.extents.next_from(at).filter(|&next| next < state.size);
+            match own.min(committed.unwrap_or(u64::MAX)) {
+                next if next < known => return Step::Found(next),
+                _ => known,
+            }
         }
-    }
-    is_data_at.sort_by_key(|range| range.start);
-    let mut next = at;
-    for range in is_data_at {
-        if target == SeekTarget::Data {
-            return Step::Found(range.start.max(at));
+        SeekTarget::Hole => {
+            let mut next = at;
+            while let Some(end) = data_end(next).filter(|_| next < known) {
+                next = end;
+            }
+            if next < known {
+                return Step::Found(next);
+            }
+            next
         }
-        if range.start > next {
-            break;
-        }
-        next = next.max(range.end);
-    }
-    match target {
-        SeekTarget::Data => Step::On(known.max(at + 1)),
-        SeekTarget::Hole if next < known => Step::Found(next),
-        SeekTarget::Hole => Step::On(next.max(at + 1)),
-    }
+    };
+    Step::On(next.max(at + 1))
 }
 
 fn overlaps(one: u64, other: u64, length: u64) -> bool {

@@ -83,7 +83,14 @@ impl Shared {
         width: Width,
     ) -> Result<Vec<Bytes>> {
         self.view(caller, file, range.clone()).await?;
-        let plan = file.with(|state| plan(state, range));
+        let (plan, unsure) = file.with(|state| {
+            let known = self.cache.lock().attributes(file.id);
+            let is_sure = known.is_some_and(|known| known.attributes.version == state.version);
+            (plan(state, range), (!is_sure).then_some(state.version))
+        });
+        if let Some(version) = unsure {
+            self.confirm_later(caller, file, version);
+        }
         // Everything that is missing starts before anything is waited for.
         let parts: Vec<Part> = plan.into_iter().map(|piece| self.start(piece, width)).collect();
         let mut bytes = Vec::with_capacity(parts.len());
@@ -147,16 +154,15 @@ impl Shared {
     }
 
     /// Are the file's version and size surely what we have?
-    fn is_believed(&self, file: &File) -> bool {
+    pub(crate) fn is_believed(&self, file: &File) -> bool {
         file.with(|state| {
             let known = self.cache.lock().attributes(file.id);
             known.is_some_and(|known| {
-                state.size = if known.attributes.version == state.version {
-                    known.attributes.size
-                } else {
-                    state.size
-                };
-                known.attributes.version == state.version
+                let is_same = known.attributes.version == state.version;
+                if is_same && known.attributes.size != state.size {
+                    state.set_size(known.attributes.size);
+                }
+                is_same
             })
         })
     }

@@ -2,11 +2,13 @@
 //! room.
 
 use crate::cache::ServerNumber;
+use crate::file::File;
 use crate::volume::{Shared, lock};
+use crate::writer::How;
 use crate::{CacheListener, Invalidation, Result};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
-use tieline_types::FileId;
+use tieline_types::{Caller, FileId, Version};
 use tieline_wire::notice::Recall;
 use tieline_wire::{NoticeAnswer, Welcome};
 use tokio::sync::oneshot;
@@ -15,25 +17,64 @@ use tokio::time::Instant;
 /// How long the answer to a recall waits for the door: shorter than an MDS waits for the answer.
 const LISTENER_PATIENCE: Duration = Duration::from_secs(3);
 
+/// Pauses between two looks for a lease.
+const CONFIRM_FIRST: Duration = Duration::from_millis(1);
+const CONFIRM_MAX: Duration = Duration::from_secs(1);
+
+/// Looks for a lease on a file until there is one, and whether the version is still the same.
+async fn confirm(shared: Weak<Shared>, caller: Caller, file: Arc<File>) {
+    let mut pause = CONFIRM_FIRST;
+    loop {
+        let Some(shared) = shared.upgrade() else { return };
+        let is_seen = shared.view(&caller, &file, 0..0).await.is_ok();
+        let is_over = file.with(|state| state.handles == 0);
+        if is_over || (is_seen && shared.is_believed(&file)) {
+            let is_same = file.with(|state| state.door_unsure.take() == Some(state.version));
+            if is_over || !is_same {
+                file.with(|state| state.door_version = None);
+                shared.forget_at_door(file.id).await;
+            }
+            return;
+        }
+        drop(shared);
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(CONFIRM_MAX);
+    }
+}
+
 impl Shared {
     /// Forgets what lies under the unit, makes the door forget it, and only then answers.
-    pub(crate) async fn recalled(&self, recall: Recall) -> NoticeAnswer {
+    pub(crate) async fn recalled(self: &Arc<Self>, recall: Recall) -> NoticeAnswer {
         if let Err(error) = self.hand_over(&recall).await {
             tracing::warn!(unit = %recall.unit, %error, "what was done here is not sent");
         }
         if recall.is_shared == Some(true) {
             return NoticeAnswer::default();
         }
-        let told = self.cache.recalled(&recall);
+        let mut told = self.cache.recalled(&recall);
         for &id in &recall.files {
-            self.forget_bytes(id);
+            self.changes_elsewhere(id);
         }
+        // Names may wait for a mutation of our own, which may wait for this answer; bytes for a
+        // write of our own that waits for its commit.
         let is_contended = told.is_contended;
-        let forgotten = self.tell(told);
-        if !is_contended
-            && let Some(forgotten) = forgotten
-            && tokio::time::timeout(LISTENER_PATIENCE, forgotten).await.is_err()
-        {
+        let is_writing = recall.files.iter().any(|&id| self.is_writing(id));
+        let data = std::mem::take(&mut told.data);
+        let waiting = match (is_contended, is_writing) {
+            (false, false) => [self.tell(Invalidation { data, ..told }), None],
+            _ => {
+                let bytes = self.tell(Invalidation { data, ..Invalidation::default() });
+                let names = self.tell(told);
+                [bytes.filter(|_| !is_writing), names.filter(|_| !is_contended)]
+            }
+        };
+        let forgotten = async {
+            for forgotten in waiting.into_iter().flatten() {
+                // An end without a word is an end.
+                let _ = forgotten.await;
+            }
+        };
+        if tokio::time::timeout(LISTENER_PATIENCE, forgotten).await.is_err() {
             tracing::warn!(unit = %recall.unit, "door is slow to forget; its beliefs run out");
         }
         let open = recall.files.into_iter().filter(|&id| self.is_open(id)).collect();
@@ -62,12 +103,13 @@ impl Shared {
         self.tell(told);
     }
 
-    pub(crate) fn welcomed(&self, server: ServerNumber, welcome: &Welcome) {
+    pub(crate) fn welcomed(self: &Arc<Self>, server: ServerNumber, welcome: &Welcome) {
         if !welcome.is_resumed {
             self.journal.session_changed();
         }
         let told = self.cache.welcomed(server, welcome);
         self.tell(told);
+        self.locks_welcomed(server, welcome);
     }
 
     pub(crate) fn renewed(&self, server: ServerNumber, sent: Instant) {
@@ -90,10 +132,58 @@ impl Shared {
         }
     }
 
-    /// The file's bytes change elsewhere: the door's own cache of them is not right any more.
-    fn forget_bytes(&self, id: FileId) {
-        if let Some(file) = self.file_known(id) {
-            file.with(|state| state.door_version = None);
+    /// The file's bytes change elsewhere: the door's own cache of them is not right any more. If
+    /// they are written here too, each write is committed at once for a while.
+    fn changes_elsewhere(self: &Arc<Self>, id: FileId) {
+        let Some(file) = self.file_known(id) else { return };
+        let is_dirty = file.with(|state| {
+            state.door_version = None;
+            if state.last_written.is_some() {
+                state.share();
+            }
+            state.is_dirty()
+        });
+        if is_dirty {
+            let shared = self.clone();
+            tokio::spawn(async move { shared.commit_in_background(&file, How::Flush).await });
+        }
+    }
+
+    fn is_writing(&self, id: FileId) -> bool {
+        self.file_known(id).is_some_and(|file| file.with(|state| state.waiting_writes > 0))
+    }
+
+    /// The door was given bytes that no lease covers. They are right if the same version is found
+    /// under a lease later; else it must forget them.
+    pub(crate) fn confirm_later(
+        self: &Arc<Self>,
+        caller: &Caller,
+        file: &Arc<File>,
+        version: Version,
+    ) {
+        let is_new = file.with(|state| {
+            let is_new = state.door_unsure.is_none() && state.handles > 0;
+            if is_new || state.door_unsure.is_some() {
+                let same = state.door_unsure.is_none_or(|unsure| unsure == version);
+                state.door_unsure = Some(if same { version } else { Version(0) });
+            }
+            is_new
+        });
+        if is_new && lock(&self.listener).is_some() {
+            let (shared, caller, file) = (Arc::downgrade(self), caller.clone(), file.clone());
+            tokio::spawn(async move { confirm(shared, caller, file).await });
+        } else if is_new {
+            file.with(|state| state.door_unsure = None);
+        }
+    }
+
+    /// Makes the door forget a file's bytes, and waits until it has.
+    pub(crate) async fn forget_at_door(&self, id: FileId) {
+        let (attributes, data) = (vec![id], vec![id]);
+        let told = self.tell(Invalidation { attributes, data, ..Invalidation::default() });
+        if let Some(forgotten) = told {
+            // What is slow is forgotten later.
+            let _ = tokio::time::timeout(LISTENER_PATIENCE, forgotten).await;
         }
     }
 

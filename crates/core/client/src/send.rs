@@ -70,6 +70,17 @@ impl Shared {
         });
     }
 
+    /// Makes bytes that are in no overlay a chunk.
+    pub(crate) async fn put_loose(
+        self: &Arc<Self>,
+        file: &Arc<File>,
+        sealed: &Sealed,
+    ) -> Result<ChunkRef> {
+        let copies = self.put_somewhere(file, sealed).await?;
+        self.follow(file, sealed, copies.late);
+        Ok(copies.chunk)
+    }
+
     async fn put_somewhere(self: &Arc<Self>, file: &Arc<File>, sealed: &Sealed) -> Result<Copies> {
         let deadline = Instant::now() + self.settings.wait;
         let whole = Arc::new(Whole::new(&sealed.bytes));

@@ -172,6 +172,13 @@ impl Servers {
         self.server(ServerKind::Oss, &entry.addresses, &believed.map)
     }
 
+    /// An MDT that the server holds, as the newest map has it.
+    pub fn mdt_of(&self, server: ServerNumber) -> Option<MdtIndex> {
+        let believed = self.map.current();
+        let mut mdts = believed.map.mdts.iter().map(|entry| entry.mdt);
+        mdts.find(|&mdt| self.mds(mdt).is_ok_and(|holder| holder.number == server))
+    }
+
     /// Asks the MDS that holds `file`.
     pub async fn ask<C: Call + Clone>(
         &self,

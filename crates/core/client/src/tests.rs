@@ -6,3 +6,4 @@ mod journal;
 mod leases;
 mod model;
 mod names;
+mod shared;

@@ -13,13 +13,14 @@ use crate::costs::Costs;
 use crate::file::{Budget, File};
 use crate::handles::Handles;
 use crate::journal::Journal;
+use crate::locks::Locks;
 use crate::send::{LATE_GRAIN, LATE_MAX};
 use crate::servers::Servers;
 use crate::space::SpaceSeen;
 use crate::{
     Access, Allocation, At, AttributeChange, Belief, CacheListener, CopyEnd, Error, FileSystem,
-    Found, FsSpace, HandleId, Known, LayoutInForce, Listed, NewFile, NewNode, Opened, Parts,
-    Result, SeekTarget, Settings,
+    Found, FsSpace, HandleId, Known, LayoutInForce, Listed, LockFound, LockWish, NewFile, NewNode,
+    Opened, Parts, Result, SeekTarget, Settings,
 };
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -27,7 +28,9 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tieline_format::map::FederationMap;
-use tieline_types::{Caller, ChunkId, ErrorKind, FileId, Mode, Name, OstIndex, Time, XattrName};
+use tieline_types::{
+    Caller, ChunkId, ErrorKind, FileId, LockKind, Mode, Name, OstIndex, Time, XattrName,
+};
 use tieline_wire::federation::MapEdit;
 use tieline_wire::ledger::ListDeletedReply;
 use tieline_wire::meta::{ExtentPage, LayoutChange, OstUsage, RenameMode, XattrMode};
@@ -57,6 +60,10 @@ pub(crate) struct Shared {
     /// Files with bytes that are not committed, for the background.
     pub dirty: Mutex<BTreeMap<FileId, Arc<File>>>,
     pub dirtied: Arc<Notify>,
+    /// Files with many small extents, to be compacted.
+    pub worn: Mutex<BTreeMap<FileId, Arc<File>>>,
+    pub compacting: Arc<tokio::sync::Semaphore>,
+    pub locks: Locks,
     pub listener: Mutex<Option<Arc<dyn CacheListener>>>,
     /// OSTs that failed, and when.
     pub troubles: Mutex<BTreeMap<OstIndex, Instant>>,
@@ -94,6 +101,9 @@ impl Volume {
                 handles: Handles::default(),
                 dirty: Mutex::default(),
                 dirtied: Arc::default(),
+                worn: Mutex::default(),
+                compacting: Arc::new(tokio::sync::Semaphore::new(1)),
+                locks: Locks::default(),
                 listener: Mutex::default(),
                 troubles: Mutex::default(),
                 away: Mutex::default(),
@@ -288,6 +298,22 @@ impl FileSystem for Volume {
 
     async fn copy_range(&self, from: CopyEnd, to: CopyEnd, length: u64) -> Result<u64> {
         self.shared.copy_range(from, to, length).await
+    }
+
+    async fn lock(&self, handle: HandleId, wish: LockWish, waits: bool) -> Result<()> {
+        self.shared.lock(handle, wish, waits).await
+    }
+
+    async fn unlock(&self, handle: HandleId, wish: LockWish) -> Result<()> {
+        self.shared.unlock(handle, wish).await
+    }
+
+    async fn test_lock(&self, handle: HandleId, wish: LockWish) -> Result<Option<LockFound>> {
+        self.shared.test_lock(handle, wish).await
+    }
+
+    async fn drop_locks(&self, handle: HandleId, kind: LockKind, owner: u64) {
+        self.shared.drop_locks(handle, kind, owner).await;
     }
 
     async fn open_directory(&self, caller: &Caller, id: FileId) -> Result<HandleId> {

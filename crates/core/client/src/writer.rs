@@ -5,8 +5,15 @@
 //! when it was idle for a second, or when memory is short ([`crate::background`]).
 //! [`Shared::launder`] is the one way to the MDS ([`crate::commit`]).
 //!
-//! Invariants: held bytes are bounded, writers wait beyond; an append goes to the end as it is
-//! under the file's lock.
+//! What is appended lies at the end as it is believed here, until the commit says where it went:
+//! the MDS assigns the place. So appended bytes are one run at the overlay's end, and what would
+//! mix with it is kept apart by a commit in between.
+//!
+//! While other clients write to the file too it is *shared*: each write is committed before it
+//! returns.
+//!
+//! Invariants: held bytes are bounded, writers wait beyond; an append is whole, and behind all that
+//! was appended here before.
 
 use crate::file::{File, State};
 use crate::handles::FileHandle;
@@ -17,7 +24,7 @@ use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
 use tieline_telemetry::metrics::METRICS;
-use tieline_types::{Content, ErrorKind, Extent, Layout, StripeCount};
+use tieline_types::{Content, ErrorKind, Extent, Layout, StripeCount, Time};
 use tokio::time::{Instant, timeout};
 
 /// What is to be committed.
@@ -51,28 +58,39 @@ impl Shared {
             self.view(&open.caller, file, 0..0).await?;
         }
         METRICS.client_written_bytes.inc_by(data.len() as u64);
-        let now = self.now();
-        let (sealed, was_clean) = file.with(|state| {
-            let offset = if open.access.append { state.size_here() } else { offset };
-            let end = offset.checked_add(data.len() as u64);
-            if end.is_none_or(|end| end > Extent::FILE_SIZE_MAX) {
-                return Err(Error::local(ErrorKind::FileTooLarge, "write beyond the largest file"));
+        let laid = loop {
+            match file.with(|state| lay(state, &open, offset, &data, self.now()))? {
+                Some(laid) => break laid,
+                // What waits, and this, would not keep apart.
+                None => self.launder_within_write(file).await?,
             }
-            state.mtime = Some(now);
-            state.writer = open.caller.clone();
-            state.clears_setid |= !open.caller.is_root();
-            state.last_written = Some(Instant::now());
-            let was_clean = state.first_written.is_none();
-            state.first_written = state.first_written.or(state.last_written);
-            let range = offset..offset + data.len() as u64;
-            state.overlay.write(offset, data);
-            Ok((seal_whole(state, range), was_clean))
-        })?;
-        if was_clean {
+        };
+        if laid.was_clean {
             self.mark_dirty(file);
         }
-        sealed.into_iter().for_each(|sealed| self.send(file, sealed));
+        laid.sealed.into_iter().for_each(|sealed| self.send(file, sealed));
+        if laid.is_shared {
+            return self.launder_within_write(file).await;
+        }
         Ok(())
+    }
+
+    /// A recall must not wait for the door meanwhile: that may wait for this write.
+    async fn launder_within_write(self: &Arc<Self>, file: &Arc<File>) -> Result<()> {
+        struct Waiting<'a>(&'a File);
+        impl Drop for Waiting<'_> {
+            fn drop(&mut self) {
+                self.0.with(|state| state.waiting_writes -= 1);
+            }
+        }
+        file.with(|state| state.waiting_writes += 1);
+        let _waiting = Waiting(file);
+        self.launder_detached(file, How::Flush).await
+    }
+
+    async fn launder_detached(self: &Arc<Self>, file: &Arc<File>, how: How) -> Result<()> {
+        let (shared, file) = (self.clone(), file.clone());
+        self.detached(async move { shared.launder(&file, how).await }).await
     }
 
     async fn room(&self, bytes: usize) -> Result<()> {
@@ -137,12 +155,8 @@ impl Shared {
             let _ = self.launder_own(file);
         }
         let needs = file.with(|state| state.is_dirty() || how == How::Sync);
-        let mut laundered = if needs {
-            let (shared, file) = (self.clone(), file.clone());
-            self.detached(async move { shared.launder(&file, how).await }).await
-        } else {
-            Ok(())
-        };
+        let mut laundered =
+            if needs { self.launder_detached(file, how).await } else { Ok(()) };
         if how == How::Sync && laundered.is_ok() {
             laundered = self.drain_file(file.id).await;
         }
@@ -154,8 +168,55 @@ impl Shared {
     }
 }
 
+/// What came of laying bytes over a file.
+struct Laid {
+    sealed: Vec<Sealed>,
+    was_clean: bool,
+    is_shared: bool,
+}
+
+/// Lays bytes over the file; `None` if what waits must be committed before.
+fn lay(
+    state: &mut State,
+    open: &FileHandle,
+    offset: u64,
+    data: &Bytes,
+    now: Time,
+) -> Result<Option<Laid>> {
+    let too_large = || Error::local(ErrorKind::FileTooLarge, "write beyond the largest file");
+    let length = data.len() as u64;
+    let is_possible =
+        |offset: u64| offset.checked_add(length).is_some_and(|end| end <= Extent::FILE_SIZE_MAX);
+    let offset = if open.access.append {
+        if !is_possible(state.size_here()) {
+            return Err(too_large());
+        }
+        match state.place_append(length) {
+            Some(offset) => offset,
+            None => return Ok(None),
+        }
+    } else {
+        if !is_possible(offset) {
+            return Err(too_large());
+        }
+        if !state.may_place(offset + length) {
+            return Ok(None);
+        }
+        offset
+    };
+    state.mtime = Some(now);
+    state.writer = open.caller.clone();
+    state.clears_setid |= !open.caller.is_root();
+    state.last_written = Some(Instant::now());
+    let was_clean = state.first_written.is_none();
+    state.first_written = state.first_written.or(state.last_written);
+    state.overlay.write(offset, data.clone());
+    let sealed = seal_whole(state, offset..offset + length);
+    Ok(Some(Laid { sealed, was_clean, is_shared: state.is_shared() }))
+}
+
 /// How many OSTs the chunks of the file go round, or will.
-fn width(state: &State) -> usize {
+pub(crate) fn width(state: &State) -> usize {
     let layout = state.layout.as_ref();
     match (state.stripe.len(), layout.map(|layout| layout.stripe_count)) {
         (0, Some(StripeCount::Exactly(count))) => count.into(),
@@ -200,6 +261,10 @@ fn cut_start(layout: &Layout, offset: u64, width: usize) -> u64 {
     start + (offset - start) / cut * cut
 }
 
+/// Runs that are written here and there, and are more than this many, go inline: an object for each
+/// would be slow, and compaction makes chunks of them.
+const SCATTERED: usize = 4;
+
 /// Seals everything that is fresh: small things to go with the commit, the rest as chunks.
 pub(crate) fn seal_all(state: &mut State, how: How) -> Vec<Sealed> {
     let layout = state.layout.clone().unwrap_or_default();
@@ -207,9 +272,12 @@ pub(crate) fn seal_all(state: &mut State, how: How) -> Vec<Sealed> {
     let limit = u64::from(layout.inline_limit.min(Layout::INLINE_MAX));
     let is_small = is_small(state);
     let mut sealed = Vec::new();
-    for run in state.overlay.fresh() {
-        let is_inline = is_small || (how == How::Sync && run.end - run.start <= limit);
-        if is_inline {
+    let fresh = state.overlay.fresh();
+    let is_little = |run: &Range<u64>| run.end - run.start <= limit;
+    let takes_little =
+        how == How::Sync || fresh.iter().filter(|run| is_little(run)).count() > SCATTERED;
+    for run in fresh {
+        if is_small || (takes_little && is_little(&run)) {
             seal_inline(&mut state.overlay, run);
             continue;
         }

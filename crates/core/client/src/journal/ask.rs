@@ -123,7 +123,13 @@ impl Rests {
             Request::RemoveXattr(r) => Self::File(r.id),
             Request::GetLayout(r) => Self::File(r.id),
             Request::SetLayout(r) => Self::File(r.id),
-            Request::Usage(_)
+            Request::Compact(r) => Self::File(r.id),
+            Request::CopyRange(r) => Self::Names(vec![r.from, r.to]),
+            Request::Lock(r) => Self::File(r.id),
+            Request::TestLock(_)
+            | Request::CancelLock(_)
+            | Request::AssertLocks(_)
+            | Request::Usage(_)
             | Request::GetMap(_)
             | Request::EditMap(_)
             | Request::Batch(_)

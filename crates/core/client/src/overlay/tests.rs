@@ -70,6 +70,55 @@ fn chunks_of_a_lost_grant_are_sent_again() {
     assert!(overlay.is_sending(overlay.last_seal()));
 }
 
+#[test]
+fn what_was_appended_moves_with_its_seals() {
+    let mut overlay = Overlay::default();
+    overlay.write(2, Bytes::from_static(b"placed"));
+    overlay.write(100, Bytes::from_static(b"first "));
+    let sealed = overlay.seal(100..106);
+    overlay.write(106, Bytes::from_static(b"second"));
+    overlay.shift(100, 150);
+    overlay.arrived(sealed.id, chunk(1, 6));
+    let arrivals = overlay.arrivals(10);
+    assert_eq!((arrivals.len(), arrivals[0].1.offset), (1, 150));
+    assert_eq!(
+        overlay.read(0..200),
+        [
+            (2, Bytes::from_static(b"placed")),
+            (150, Bytes::from_static(b"first ")),
+            (156, Bytes::from_static(b"second")),
+        ]
+    );
+    overlay.shift(150, 20);
+    assert_eq!(overlay.remove(sealed.id), Some(20..26));
+    overlay.shift(26, 20);
+    assert_eq!((overlay.end(), overlay.fresh()), (26, vec![2..8, 20..26]));
+    assert_eq!(overlay.bytes(), 12);
+}
+
+#[test]
+fn counts_of_seals_are_kept() {
+    let mut overlay = Overlay::default();
+    for index in 0..100u64 {
+        overlay.write(index * 10, Bytes::from_static(b"12345"));
+    }
+    let inline = |overlay: &mut Overlay, run| {
+        let sealed = overlay.seal(run);
+        overlay.arrived(sealed.id, Content::Inline(Vec::new()));
+    };
+    overlay.fresh().into_iter().for_each(|run| inline(&mut overlay, run));
+    assert!(!overlay.has_chunks());
+    assert_eq!((overlay.arrived_bytes(), overlay.bytes()), (500, 500));
+    overlay.write(0, Bytes::from_static(b"1234567890abcde"));
+    assert_eq!(overlay.arrived_bytes(), 490);
+    let sealed = overlay.seal(0..15);
+    assert!(overlay.has_chunks() && overlay.is_sending(sealed.id));
+    overlay.cut(0..u64::MAX);
+    assert_eq!((overlay.arrived_bytes(), overlay.bytes()), (0, 0));
+    overlay.arrived(sealed.id, chunk(1, 15));
+    assert!(!overlay.has_chunks() && !overlay.has_sealed(sealed.id));
+}
+
 proptest! {
     #[test]
     fn reads_give_the_last_write(

@@ -1,5 +1,6 @@
 //! Attributes of files, and bytes that become part of them, where their directory is held alone.
 
+use crate::commit::Change;
 use crate::file::{File, State};
 use crate::journal::Act;
 use crate::overlay::SealId;
@@ -99,9 +100,12 @@ impl Shared {
                 return None;
             }
             let extents: Vec<Extent> = arrivals.iter().map(|(_, extent)| extent.clone()).collect();
-            let (caller, clears) = (state.writer.clone(), state.clears_setid);
-            self.commit_own(file.id, state, &caller, &extents, clears)?;
+            let (caller, clears_setid) = (state.writer.clone(), state.clears_setid);
+            // Nobody else appends to it.
+            let change = Change { extents, size_min: 0, clears_setid, append_from: None };
+            self.commit_own(file.id, state, &caller, &change)?;
             forget_written(state, &arrivals);
+            state.set_size(state.size);
             state.rest().then_some(())
         });
         if done.is_some() {
@@ -125,9 +129,12 @@ impl Shared {
         id: FileId,
         state: &mut State,
         caller: &Caller,
-        extents: &[Extent],
-        clears_setid: bool,
+        change: &Change,
     ) -> Option<()> {
+        let (extents, clears_setid) = (&change.extents, change.clears_setid);
+        if change.append_from.is_some_and(|from| from != state.size) {
+            return None;
+        }
         // Chunks are named under the session: if that is lost their bytes must be here still.
         let has_chunks = extents.iter().any(|one| matches!(one.content, Content::Chunk(_)));
         if has_chunks || extents.len() > EXTENTS_MAX || state.extents.count() > EXTENTS_MAX {
@@ -136,8 +143,7 @@ impl Shared {
         let (left, now) = (self.journal.version(), self.now());
         let before = state.version;
         let parent = self.cache.lock().unit_of(id)?;
-        let is_hole = |extent: &&Extent| extent.content == Content::Hole;
-        let size_min = extents.iter().rev().find(|one| !is_hole(one)).map_or(0, Extent::end);
+        let size_min = change.reaches();
         let mtime = state.mtime.unwrap_or(now);
         let (mut after, stored) = (state.extents.clone(), |all: &crate::extents::Extents| {
             all.stored(state.size.max(size_min))
@@ -155,6 +161,7 @@ impl Shared {
                 size_min,
                 mtime: SetTime::At(mtime),
                 clears_setid,
+                append_from: None,
             };
             // A capability among them ends.
             tables.forget_xattrs(id);

@@ -13,12 +13,15 @@ use tieline_auth::{MapCell, MapSigner, Rule};
 use tieline_format::Record;
 use tieline_format::map::{FederationMap, Mdt, Ost};
 use tieline_net::{CallError, Channel, Dialer, Incoming, NoticeSink, Outgoing, Standing};
+use tieline_types::locks::LockSet;
 use tieline_types::*;
 use tieline_wire::data::*;
 use tieline_wire::federation::{GetMap, MapReply};
+use tieline_wire::locks::*;
 use tieline_wire::meta::{self, *};
 use tieline_wire::mirrors::{ReportPlace, ReportPlaceReply};
 use tieline_wire::notice::Recall;
+use tieline_wire::ranges::*;
 use tieline_wire::{Call, Failure, Flavor, Hello, Notice, NoticeAnswer, Op, Request, Welcome};
 use tieline_world::World;
 use tokio::sync::watch;
@@ -70,6 +73,10 @@ pub struct State {
     pub refused: BTreeSet<Op>,
     pub grant: Grant,
     pub session: u64,
+    /// By session and owner: with another session's number, of another client.
+    pub locks: BTreeMap<(FileId, LockKind), LockSet<(u64, u64)>>,
+    cancelled: BTreeSet<u64>,
+    pub boot: u64,
     held: BTreeMap<u16, watch::Receiver<bool>>,
     sinks: Vec<(bool, Arc<dyn NoticeSink>)>,
 }
@@ -117,6 +124,9 @@ impl Fake {
             refused: BTreeSet::new(),
             grant: Grant(7),
             session: 1,
+            locks: BTreeMap::new(),
+            cancelled: BTreeSet::new(),
+            boot: 1,
             held: BTreeMap::new(),
             sinks: Vec::new(),
         };
@@ -207,6 +217,18 @@ impl Fake {
         }
     }
 
+    /// The server was started anew: the session goes on, locks are forgotten.
+    pub fn restart(&self) {
+        {
+            let mut state = self.lock();
+            state.boot += 1;
+            state.locks.clear();
+        }
+        let welcome = self.welcome();
+        let sinks: Vec<_> = self.lock().sinks.iter().map(|(_, sink)| sink.clone()).collect();
+        sinks.iter().for_each(|sink| sink.connected(&welcome));
+    }
+
     /// The whole file as the servers have it.
     pub fn bytes(&self, id: FileId) -> Vec<u8> {
         let state = self.lock();
@@ -232,9 +254,9 @@ impl Fake {
         Welcome {
             version: 1,
             session: SessionId(state.session),
-            is_resumed: false,
+            is_resumed: state.boot > 1,
             grant: state.grant,
-            boot: 1,
+            boot: state.boot,
             lease_ms: LEASE.as_millis() as u32,
             flavor: Flavor::Null,
             features: 0,
@@ -381,6 +403,15 @@ impl State {
         kept.sort_by_key(|extent| extent.offset);
         node.extents = kept;
         node.attributes.version = version;
+    }
+
+    fn grow(&mut self, id: FileId, size: u64) {
+        let version = Version(self.version);
+        let node = self.nodes.get_mut(&id).unwrap();
+        if node.attributes.size < size {
+            node.attributes.size = size;
+            node.attributes.version = version;
+        }
     }
 
     fn truncate(&mut self, id: FileId, size: u64) {
@@ -559,6 +590,7 @@ impl State {
                     return fail(kind);
                 }
                 self.find(commit.id)?;
+                let size = self.nodes[&commit.id].attributes.size;
                 let mut end = 0;
                 for extent in &commit.extents {
                     extent.validate().unwrap();
@@ -572,11 +604,84 @@ impl State {
                             assert!(self.chunks.contains_key(&(place.ost, chunk.chunk)));
                         }
                     }
-                    self.replace(commit.id, extent);
+                    let appended = commit.append_from.filter(|&from| extent.offset >= from);
+                    let shift = appended.map_or(0, |from| size as i64 - from as i64);
+                    let offset = extent.offset.checked_add_signed(shift).unwrap();
+                    self.replace(commit.id, &Extent { offset, ..extent.clone() });
+                }
+                if commit.append_from.is_none() {
+                    self.grow(commit.id, commit.size_min);
                 }
                 let now = Time { seconds: 2000 + self.version as i64, nanos: 0 };
                 self.nodes.get_mut(&commit.id).unwrap().attributes.mtime = now;
                 done::<Commit>(&self.attributes(commit.id))
+            }
+            Request::CopyRange(copy) => {
+                let source = self.find(copy.from)?;
+                let end = (copy.from_offset + copy.length).min(source.attributes.size);
+                let copied = end.saturating_sub(copy.from_offset);
+                let parts = source.extents.iter();
+                let parts: Vec<_> =
+                    parts.filter_map(|one| slice(one, copy.from_offset..end)).collect();
+                if copied > 0 {
+                    let (offset, content) = (copy.to_offset, Content::Hole);
+                    self.replace(copy.to, &Extent { offset, length: copied, content });
+                }
+                for part in parts {
+                    let offset = part.offset - copy.from_offset + copy.to_offset;
+                    self.replace(copy.to, &Extent { offset, ..part });
+                }
+                if copied > 0 {
+                    self.grow(copy.to, copy.to_offset + copied);
+                }
+                let AttributesReply { attributes, lease } = self.attributes(copy.to);
+                done::<CopyRange>(&CopyRangeReply { copied, attributes, lease })
+            }
+            Request::Compact(compact) => {
+                let version = self.nodes[&compact.id].attributes.version;
+                for extent in &compact.extents {
+                    self.replace(compact.id, extent);
+                }
+                self.nodes.get_mut(&compact.id).unwrap().attributes.version = version;
+                done::<Compact>(&CompactReply { is_done: true })
+            }
+            Request::Lock(call) => {
+                let owner = (self.session, call.owner);
+                let set = self.locks.entry((call.id, call.kind)).or_default();
+                let is_free = call
+                    .mode
+                    .is_none_or(|mode| set.conflicts(owner, call.range, mode).next().is_none());
+                let outcome = match (is_free, call.wait) {
+                    (true, _) => LockOutcome::Granted,
+                    (false, None) => LockOutcome::Refused,
+                    (false, Some(wait)) if self.cancelled.contains(&wait.ticket) => {
+                        LockOutcome::Cancelled
+                    }
+                    (false, Some(_)) => LockOutcome::Queued,
+                };
+                if is_free {
+                    set.set(owner, call.range, call.mode);
+                }
+                done::<Lock>(&LockReply { outcome })
+            }
+            Request::TestLock(call) => {
+                let owner = (self.session, call.owner);
+                let set = self.locks.entry((call.id, call.kind)).or_default();
+                let found = set.conflicts(owner, call.range, call.mode).next();
+                let found =
+                    found.map(|held| LockFound { range: held.range, mode: held.mode, owner: None });
+                done::<TestLock>(&TestLockReply { found })
+            }
+            Request::CancelLock(call) => {
+                self.cancelled.insert(call.ticket);
+                done::<CancelLock>(&CancelLockReply { was_waiting: true })
+            }
+            Request::AssertLocks(call) => {
+                for lock in call.locks {
+                    let set = self.locks.entry((lock.id, lock.kind)).or_default();
+                    set.set((self.session, lock.owner), lock.range, Some(lock.mode));
+                }
+                done::<AssertLocks>(&AssertLocksReply { lost: Vec::new() })
             }
             Request::Place(meta::Place { id, exclude }) => {
                 let all = [OstIndex(0), OstIndex(1)];

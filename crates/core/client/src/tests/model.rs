@@ -3,6 +3,7 @@
 use super::fake::{Fake, ROOT};
 use crate::*;
 use proptest::prelude::*;
+use tieline_types::ErrorKind;
 
 const SPACE: u64 = 300_000;
 
@@ -22,6 +23,19 @@ enum Step {
         offset: u64,
         length: u64,
     },
+    Zero {
+        offset: u64,
+        length: u64,
+    },
+    Copy {
+        from: u64,
+        to: u64,
+        length: u64,
+    },
+    Seek {
+        offset: u64,
+    },
+    Compact,
     Read {
         offset: u64,
         length: u64,
@@ -44,6 +58,12 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..SPACE).prop_map(|size| Step::Truncate { size }),
         1 => (0..SPACE, 1..100_000u64)
             .prop_map(|(offset, length)| Step::Punch { offset, length }),
+        1 => (0..SPACE, 1..100_000u64)
+            .prop_map(|(offset, length)| Step::Zero { offset, length }),
+        1 => (0..SPACE, 0..SPACE, 1..100_000u64)
+            .prop_map(|(from, to, length)| Step::Copy { from, to, length }),
+        1 => (0..SPACE).prop_map(|offset| Step::Seek { offset }),
+        1 => Just(Step::Compact),
         4 => (0..SPACE, length).prop_map(|(offset, length)| Step::Read { offset, length }),
         1 => Just(Step::Flush),
         1 => Just(Step::Sync),
@@ -95,6 +115,23 @@ impl Run {
         self.model[offset as usize..end].copy_from_slice(bytes);
     }
 
+    /// Holes may be told of less than there are zeroes, never of anything else.
+    async fn seek(&self, offset: u64) {
+        let size = self.model.len() as u64;
+        let hole = self.volume.seek(self.handle, offset, SeekTarget::Hole).await;
+        let data = self.volume.seek(self.handle, offset, SeekTarget::Data).await;
+        if offset >= size {
+            assert_eq!(hole.unwrap_err().kind(), ErrorKind::NoDevice);
+            assert_eq!(data.unwrap_err().kind(), ErrorKind::NoDevice);
+            return;
+        }
+        let hole = hole.unwrap();
+        assert!((offset..=size).contains(&hole));
+        let data = data.unwrap_or(size);
+        assert!(self.model[offset as usize..data as usize].iter().all(|&byte| byte == 0));
+        assert!(hole == offset || data == offset);
+    }
+
     async fn take(&mut self, step: Step) {
         let (volume, handle) = (self.volume.clone(), self.handle);
         match step {
@@ -122,6 +159,35 @@ impl Run {
                 }
                 let mode = AllocationMode::Punch;
                 volume.allocate(handle, Allocation { offset, length, mode }).await.unwrap();
+            }
+            Step::Zero { offset, length } => {
+                let end = (offset + length) as usize;
+                self.model.resize(self.model.len().max(end), 0);
+                self.model[offset as usize..end].fill(0);
+                let mode = AllocationMode::Zero { keeps_size: false };
+                volume.allocate(handle, Allocation { offset, length, mode }).await.unwrap();
+            }
+            Step::Copy { from, to, length } => {
+                let end = |offset| CopyEnd { handle, offset };
+                let copied = volume.copy_range(end(from), end(to), length).await;
+                if from.abs_diff(to) < length {
+                    assert_eq!(copied.unwrap_err().kind(), ErrorKind::InvalidArgument);
+                    return;
+                }
+                let size = self.model.len() as u64;
+                let bytes = (from.min(size) as usize)..((from + length).min(size) as usize);
+                let bytes = self.model[bytes].to_vec();
+                assert_eq!(copied.unwrap(), bytes.len() as u64);
+                if !bytes.is_empty() {
+                    self.write(to, &bytes);
+                }
+            }
+            Step::Seek { offset } => self.seek(offset).await,
+            Step::Compact => {
+                let file = volume.shared.file(self.id);
+                volume.flush(handle).await.unwrap();
+                volume.shared.compact(&file).await.unwrap();
+                assert!(self.fake.bytes(self.id) == self.model, "compacted");
             }
             Step::Read { offset, length } => {
                 let read = volume.read(handle, offset, length as u32).await.unwrap().concat();

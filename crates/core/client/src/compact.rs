@@ -1,0 +1,233 @@
+//! Makes many small extents few: what was written here and there, or synced in little pieces.
+//!
+//! The client that wrote them does it, when the file rests: it has the ways to read and to write
+//! chunks, and an MDS that had them would be one more reader of all bytes. A file that was left
+//! worn by a client that went is compacted by the next that opens it for writing.
+//!
+//! The file is looked at in *windows*, each what one chunk would hold. Where that pays, the bytes
+//! of a window become one chunk, which is durable before the MDS exchanges the extents; holes stay
+//! holes. If anybody wrote there meanwhile, the MDS does nothing. Nobody else is told: who has the
+//! old extents reads the old chunks, and fetches the new ones when those are gone.
+//!
+//! Invariants: one file at a time, and no faster than [`BYTES_PER_SECOND`]; only committed bytes
+//! are moved.
+
+use crate::chunks::Segment;
+use crate::commit::SMALL_BELOW;
+use crate::fetch::Width;
+use crate::file::File;
+use crate::overlay::Sealed;
+use crate::reader::EXTENTS_PAGE;
+use crate::volume::{Shared, lock};
+use crate::writer::width;
+use crate::{Error, Result};
+use bytes::{Bytes, BytesMut};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tieline_types::{Caller, Content, Digest, ErrorKind, Extent, Layout};
+use tieline_wire::meta::{GetExtents, OpenReply};
+use tieline_wire::ranges::{Compact, SeenContent, SeenExtent};
+use tokio::time::Instant;
+
+/// Small extents that make a file worn.
+pub(crate) const WORN_FROM: usize = 64;
+/// The same, in what an open tells of a file.
+const WORN_AT_OPEN: usize = 32;
+/// Small extents that make a window worth it.
+const WINDOW_FROM: usize = 8;
+/// Extents of one window.
+const WINDOW_MAX: usize = 1000;
+/// How long a file must rest.
+const REST: Duration = Duration::from_secs(2);
+const BYTES_PER_SECOND: u64 = 32 << 20;
+
+impl Shared {
+    /// The file has many small extents.
+    pub(crate) fn mark_worn(&self, file: &Arc<File>) {
+        lock(&self.worn).insert(file.id, file.clone());
+        self.dirtied.notify_one();
+    }
+
+    pub(crate) fn look_for_wear(&self, open: &OpenReply) {
+        let small = open.extents.extents.iter().filter(|extent| extent.length < SMALL_BELOW);
+        if small.count() >= WORN_AT_OPEN {
+            self.mark_worn(&self.file(open.attributes.id));
+        }
+    }
+
+    /// Starts with the first worn file that rests, if none is under way.
+    pub(crate) fn compact_due(self: &Arc<Self>) {
+        let now = Instant::now();
+        let rests = |file: &Arc<File>| {
+            file.with(|state| {
+                let committed = state.last_committed.max(state.last_written);
+                !state.is_dirty() && committed.is_none_or(|at| now.duration_since(at) >= REST)
+            })
+        };
+        let Some(file) = lock(&self.worn).values().find(|file| rests(file)).cloned() else {
+            return;
+        };
+        let Ok(turn) = self.compacting.clone().try_acquire_owned() else { return };
+        lock(&self.worn).remove(&file.id);
+        let shared = self.clone();
+        tokio::spawn(async move {
+            match shared.compact(&file).await {
+                Ok(replaced) => tracing::debug!(file = %file.id, replaced, "file was compacted"),
+                // The next who writes to it comes here again.
+                Err(error) => tracing::info!(file = %file.id, %error, "file is not compacted"),
+            }
+            drop(turn);
+        });
+    }
+
+    /// Compacts a file; says how many extents were replaced.
+    pub(crate) async fn compact(self: &Arc<Self>, file: &Arc<File>) -> Result<usize> {
+        let caller = file.with(|state| {
+            state.small = 0;
+            state.writer.clone()
+        });
+        let (mut offset, mut replaced) = (0, 0);
+        // The window that a page ended in.
+        let mut begun = Vec::new();
+        loop {
+            let message = GetExtents { id: file.id, offset, limit: EXTENTS_PAGE };
+            let reply = self.servers.ask(&caller, file.id, message).await?.reply;
+            let page = reply.page;
+            let is_last = page.covered >= reply.attributes.size || page.covered <= offset;
+            begun.extend(page.extents);
+            let mut windows = file.with(|state| {
+                let layout = state.layout.clone().unwrap_or_default();
+                windows(&layout, width(state), begun)
+            });
+            begun = if is_last { Vec::new() } else { windows.pop().unwrap_or_default() };
+            for window in windows.iter().filter(|window| is_worn(window)) {
+                if file.is_dirty() {
+                    // It does not rest any more.
+                    self.mark_worn(file);
+                    return Ok(replaced);
+                }
+                replaced += self.compact_window(&caller, file, window).await?;
+            }
+            if is_last {
+                break;
+            }
+            offset = page.covered;
+        }
+        if replaced > 0 {
+            // What is known of them is right, but long.
+            file.with(|state| state.forget_extents());
+        }
+        Ok(replaced)
+    }
+
+    async fn compact_window(
+        self: &Arc<Self>,
+        caller: &Caller,
+        file: &Arc<File>,
+        window: &[Extent],
+    ) -> Result<usize> {
+        let begun = Instant::now();
+        let bytes = self.bytes_of(window).await?;
+        let length = bytes.len() as u64;
+        let start = window.first().map_or(0, |extent| extent.offset);
+        let chunk = self.put_loose(file, &Sealed::loose(start, bytes)).await?;
+        let enough = file.with(|state| state.layout.as_ref().map_or(1, |layout| layout.sync));
+        let copies = BTreeSet::from([crate::file::copies(&chunk)]);
+        self.sync_copies(file.id, &copies, enough.max(1).into()).await?;
+        let mut skip = 0;
+        let mut extents = Vec::new();
+        for (offset, length) in runs(window) {
+            let mut chunk = chunk.clone();
+            chunk.skip = skip;
+            skip += length;
+            extents.push(Extent { offset, length, content: Content::Chunk(chunk) });
+        }
+        let was = window.iter().map(seen).collect();
+        let message = Compact { id: file.id, was, extents };
+        let is_done = self.servers.ask(caller, file.id, message).await?.reply.is_done;
+        let pace = Duration::from_secs_f64(length as f64 / BYTES_PER_SECOND as f64);
+        tokio::time::sleep_until(begun + pace).await;
+        Ok(if is_done { window.len() } else { 0 })
+    }
+
+    /// The bytes of extents, one behind the other. What was written and not committed is not in
+    /// them.
+    async fn bytes_of(self: &Arc<Self>, extents: &[Extent]) -> Result<Bytes> {
+        let total: u64 = extents.iter().map(|extent| extent.length).sum();
+        let mut all = BytesMut::with_capacity(total as usize);
+        for extent in extents {
+            match &extent.content {
+                Content::Inline(bytes) => all.extend_from_slice(bytes),
+                Content::Hole => all.resize(all.len() + extent.length as usize, 0),
+                Content::Chunk(chunk) => {
+                    let range = chunk.skip..chunk.skip + extent.length;
+                    for segment in self.start_chunk(chunk, range, Width::Exact) {
+                        match segment {
+                            Segment::Here(here) => all.extend_from_slice(&here),
+                            Segment::Coming(flight, range) => {
+                                all.extend_from_slice(&flight.bytes(range).await?);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        if all.len() as u64 != total {
+            return Err(Error::local(ErrorKind::Internal, "extents to be compacted"));
+        }
+        Ok(all.freeze())
+    }
+}
+
+/// Cuts extents into windows, in order; the last may go on.
+fn windows(layout: &Layout, width: usize, extents: Vec<Extent>) -> Vec<Vec<Extent>> {
+    let mut all: Vec<Vec<Extent>> = Vec::new();
+    let mut end = 0;
+    for extent in extents {
+        let is_full = all.last().is_none_or(|window| window.len() >= WINDOW_MAX);
+        if is_full || extent.end() > end {
+            end = layout.cut_end(extent.offset, width);
+            all.push(Vec::new());
+        }
+        if let Some(window) = all.last_mut() {
+            window.push(extent);
+        }
+    }
+    all
+}
+
+/// Is it worth it?
+fn is_worn(window: &[Extent]) -> bool {
+    let small = window.iter().filter(|extent| extent.length < SMALL_BELOW).count();
+    small >= WINDOW_FROM && (runs(window).len() * 2 <= window.len() || holds_inline(window))
+}
+
+/// Bytes in the metadata that a chunk could hold as well.
+fn holds_inline(window: &[Extent]) -> bool {
+    let inline = window.iter().filter(|extent| matches!(extent.content, Content::Inline(_)));
+    inline.count() >= WINDOW_FROM
+}
+
+/// Offset and length of what extents cover together without a gap.
+fn runs(extents: &[Extent]) -> Vec<(u64, u64)> {
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    for extent in extents {
+        match runs.last_mut() {
+            Some((offset, length)) if *offset + *length == extent.offset => {
+                *length += extent.length;
+            }
+            _ => runs.push((extent.offset, extent.length)),
+        }
+    }
+    runs
+}
+
+fn seen(extent: &Extent) -> SeenExtent {
+    let content = match &extent.content {
+        Content::Chunk(chunk) => SeenContent::Chunk { chunk: chunk.chunk, skip: chunk.skip },
+        Content::Inline(bytes) => SeenContent::Inline(Digest(*blake3::hash(bytes).as_bytes())),
+        Content::Hole => SeenContent::Inline(Digest([0; 32])),
+    };
+    SeenExtent { offset: extent.offset, length: extent.length, content }
+}

@@ -1,0 +1,507 @@
+//! Advisory locks, asked at the file's MDS.
+//!
+//! A list of what programs here hold is kept: what an owner has already, and what others here
+//! have, needs no server; a close without locks costs nothing; and a server that was started anew
+//! is told of them before it grants others. Frees and changes to a weaker lock commit first what
+//! was written, and a lock is granted only after the door forgot bytes that it should not believe:
+//! so programs that lock see each other's writes.
+//!
+//! A wait is a task of its own. A caller who goes away makes it cancel at the server; a grant that
+//! crossed that is given back. New locks on the file wait until that is settled.
+//!
+//! Invariants: what the list says is held at the server, unless the session was lost, which is
+//! told; requests that wait at a server are few.
+
+use crate::cache::ServerNumber;
+use crate::file::File;
+use crate::handles::FileHandle;
+use crate::volume::{Shared, lock};
+use crate::writer::How;
+use crate::{Error, HandleId, LockFound, LockWish, Result};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tieline_types::locks::LockSet;
+use tieline_types::{Caller, ErrorKind, FileId, LockKind, LockMode, LockRange, SessionId};
+use tieline_wire::Welcome;
+use tieline_wire::locks::{
+    AssertLocks, AssertedLock, CancelLock, Lock, LockOutcome, LockWait, TestLock,
+};
+use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::time::Instant;
+
+/// Waits that servers hold requests for; others ask now and then.
+const PARKED_MAX: usize = 32;
+/// How long a server holds such a request.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Pause of a wait that finds no room among them.
+const ASK_AGAIN: Duration = Duration::from_millis(200);
+/// A kernel tells of the last close of a file after `close(2)` has returned: a `flock` that is in
+/// the way may be freed just now. So a refusal is asked for again after these pauses.
+const CLOSING: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(20)];
+/// Locks in one assertion.
+const ASSERTED_MAX: usize = 1024;
+
+pub(crate) struct Locks {
+    table: Mutex<BTreeMap<FileId, Own>>,
+    /// Woken when a cancelled wait is settled.
+    settled: Notify,
+    ticket: AtomicU64,
+    parked: Semaphore,
+    /// Frees read, assertions write: what is asserted is held.
+    asserting: tokio::sync::RwLock<()>,
+    /// The session and boot that each server last welcomed us in.
+    met: Mutex<BTreeMap<ServerNumber, (SessionId, u64)>>,
+}
+
+impl Default for Locks {
+    fn default() -> Self {
+        Self {
+            table: Mutex::default(),
+            settled: Notify::new(),
+            ticket: AtomicU64::new(1),
+            parked: Semaphore::new(PARKED_MAX),
+            asserting: tokio::sync::RwLock::new(()),
+            met: Mutex::default(),
+        }
+    }
+}
+
+/// What is held here on one file.
+#[derive(Default)]
+struct Own {
+    posix: LockSet<u64>,
+    flock: LockSet<u64>,
+    /// Whose number an owner of a `fcntl` lock is.
+    processes: BTreeMap<u64, u32>,
+    /// Cancelled waits that are not settled.
+    unsettled: usize,
+}
+
+impl Own {
+    fn set(&mut self, kind: LockKind) -> &mut LockSet<u64> {
+        match kind {
+            LockKind::Posix => &mut self.posix,
+            LockKind::Flock => &mut self.flock,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.posix.is_empty() && self.flock.is_empty() && self.unsettled == 0
+    }
+}
+
+impl Locks {
+    fn with<R>(&self, id: FileId, look: impl FnOnce(&mut Own) -> R) -> R {
+        let mut table = lock(&self.table);
+        let own = table.entry(id).or_default();
+        let result = look(own);
+        let Own { posix, processes, .. } = own;
+        processes.retain(|&owner, _| posix.has(owner));
+        if own.is_empty() {
+            table.remove(&id);
+        }
+        result
+    }
+
+    fn note(&self, id: FileId, wish: &LockWish, mode: Option<LockMode>) {
+        self.with(id, |own| {
+            own.set(wish.kind).set(wish.owner, wish.range, mode);
+            if mode.is_some() && wish.kind == LockKind::Posix {
+                own.processes.insert(wish.owner, wish.process);
+            }
+        });
+    }
+
+    /// A lock of another owner here that is in the way.
+    fn in_the_way(&self, id: FileId, wish: &LockWish) -> Option<LockFound> {
+        self.with(id, |own| {
+            let set = own.set(wish.kind);
+            let held = set.conflicts(wish.owner, wish.range, wish.mode).next()?;
+            let process = own.processes.get(&held.owner).copied().unwrap_or_default();
+            Some(LockFound { range: held.range, mode: held.mode, process })
+        })
+    }
+
+    fn holds(&self, id: FileId, kind: LockKind, owner: u64, range: LockRange) -> bool {
+        let table = lock(&self.table);
+        let Some(own) = table.get(&id) else { return false };
+        let set = if kind == LockKind::Posix { &own.posix } else { &own.flock };
+        !set.of(owner, range).is_empty()
+    }
+
+    async fn all_settled(&self, id: FileId) {
+        loop {
+            let settled = self.settled.notified();
+            tokio::pin!(settled);
+            settled.as_mut().enable();
+            if lock(&self.table).get(&id).is_none_or(|own| own.unsettled == 0) {
+                return;
+            }
+            settled.await;
+        }
+    }
+}
+
+impl Shared {
+    pub(crate) async fn lock(
+        self: &Arc<Self>,
+        handle: HandleId,
+        wish: LockWish,
+        waits: bool,
+    ) -> Result<()> {
+        let open = self.handles.file(handle)?;
+        let id = open.file.id;
+        self.locks.all_settled(id).await;
+        let (has_it, weakens) = self.locks.with(id, |own| {
+            let set = own.set(wish.kind);
+            let held = set.of(wish.owner, wish.range);
+            let is_weaker = wish.mode == LockMode::Shared;
+            let weakens = is_weaker && held.iter().any(|one| one.mode == LockMode::Exclusive);
+            (set.covers(wish.owner, wish.range, wish.mode), weakens)
+        });
+        if has_it {
+            return Ok(());
+        }
+        if weakens {
+            self.commit_before_unlock(&open.file).await;
+        }
+        if waits {
+            self.wait_for_lock(&open, wish).await?;
+        } else {
+            self.try_lock(&open, wish).await?;
+        }
+        self.freshen(&open).await
+    }
+
+    async fn try_lock(self: &Arc<Self>, open: &FileHandle, wish: LockWish) -> Result<()> {
+        let pauses = if wish.kind == LockKind::Flock { &CLOSING[..] } else { &[] };
+        let mut pauses = pauses.iter();
+        loop {
+            match (self.try_once(open, wish).await, pauses.next()) {
+                (Err(error), Some(&pause)) if error.kind() == ErrorKind::WouldBlock => {
+                    tokio::time::sleep(pause).await;
+                }
+                (outcome, _) => return outcome,
+            }
+        }
+    }
+
+    async fn try_once(self: &Arc<Self>, open: &FileHandle, wish: LockWish) -> Result<()> {
+        let id = open.file.id;
+        if self.locks.in_the_way(id, &wish).is_some() {
+            return Err(refused(id));
+        }
+        let (shared, caller) = (self.clone(), open.caller.clone());
+        self.detached(async move { shared.ask_once(&caller, id, wish).await }).await
+    }
+
+    async fn ask_once(&self, caller: &Caller, id: FileId, wish: LockWish) -> Result<()> {
+        let told = self.servers.ask(caller, id, message(id, &wish, Some(wish.mode), None)).await?;
+        match told.reply.outcome {
+            LockOutcome::Granted => {
+                self.locks.note(id, &wish, Some(wish.mode));
+                Ok(())
+            }
+            _ => Err(refused(id)),
+        }
+    }
+
+    async fn wait_for_lock(self: &Arc<Self>, open: &FileHandle, wish: LockWish) -> Result<()> {
+        let ticket = self.locks.ticket.fetch_add(1, Ordering::Relaxed);
+        let (answer, answered) = oneshot::channel();
+        let wait = Arc::new(Wait {
+            caller: open.caller.clone(),
+            id: open.file.id,
+            wish,
+            ticket,
+            fate: Mutex::new(Fate::Waiting),
+        });
+        let waiter = Waiter { shared: self.clone(), wait: wait.clone() };
+        let shared = self.clone();
+        tokio::spawn(async move {
+            let outcome = shared.ask_until_granted(&wait).await;
+            // A caller who went away does not hear it.
+            let _ = answer.send(shared.conclude(&wait, outcome).await);
+        });
+        let ended = |_| Error::local(ErrorKind::Internal, "wait for a lock");
+        let outcome = answered.await.map_err(ended)?;
+        drop(waiter);
+        outcome
+    }
+
+    async fn ask_until_granted(&self, wait: &Wait) -> Result<()> {
+        loop {
+            let place = self.locks.parked.try_acquire();
+            let longest = PATIENCE.min(self.settings.wait / 2);
+            let patience = if place.is_ok() { longest } else { Duration::ZERO };
+            let patience_ms = patience.as_millis() as u32;
+            let place_kept = Some(LockWait { ticket: wait.ticket, patience_ms });
+            let request = message(wait.id, &wait.wish, Some(wait.wish.mode), place_kept);
+            let asked = Instant::now();
+            let told = self.servers.ask(&wait.caller, wait.id, request).await?;
+            match told.reply.outcome {
+                LockOutcome::Granted => return Ok(()),
+                LockOutcome::Queued if asked.elapsed() >= ASK_AGAIN => {}
+                LockOutcome::Queued => tokio::time::sleep(ASK_AGAIN).await,
+                LockOutcome::Refused | LockOutcome::Cancelled => return Err(refused(wait.id)),
+            }
+        }
+    }
+
+    /// A wait has ended: with a lock that is noted, or given back if nobody wants it any more.
+    async fn conclude(&self, wait: &Wait, outcome: Result<()>) -> Result<()> {
+        let is_wanted = {
+            let mut fate = lock(&wait.fate);
+            let is_wanted = *fate == Fate::Waiting;
+            if is_wanted {
+                *fate = Fate::Over;
+                if outcome.is_ok() {
+                    self.locks.note(wait.id, &wait.wish, Some(wait.wish.mode));
+                }
+            }
+            is_wanted
+        };
+        let gives_back = !is_wanted || (outcome.is_err() && wait.wish.kind == LockKind::Flock);
+        if gives_back && let Err(error) = self.undo_grant(wait).await {
+            tracing::info!(file = %wait.id, %error, "cancelled lock is not given back");
+        }
+        if !is_wanted {
+            self.locks.with(wait.id, |own| own.unsettled -= 1);
+            self.locks.settled.notify_waiters();
+        }
+        outcome
+    }
+
+    /// Makes the server's idea of what the owner holds there what it was before the wait.
+    async fn undo_grant(&self, wait: &Wait) -> Result<()> {
+        let wish = &wait.wish;
+        if wish.kind == LockKind::Flock {
+            // What is changed was given up when the wait began.
+            self.locks.note(wait.id, wish, None);
+        }
+        let held = self.locks.with(wait.id, |own| own.set(wish.kind).of(wish.owner, wish.range));
+        let mut at = wish.range.start;
+        for old in held {
+            let range = old.range.within(wish.range);
+            self.free_range(wait, LockRange { start: at, end: range.start }).await?;
+            let request = message(wait.id, &LockWish { range, ..*wish }, Some(old.mode), None);
+            self.servers.ask(&wait.caller, wait.id, request).await?;
+            at = range.end;
+        }
+        self.free_range(wait, LockRange { start: at, end: wish.range.end }).await
+    }
+
+    async fn free_range(&self, wait: &Wait, range: LockRange) -> Result<()> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        let request = message(wait.id, &LockWish { range, ..wait.wish }, None, None);
+        self.servers.ask(&wait.caller, wait.id, request).await.map(drop)
+    }
+
+    pub(crate) async fn unlock(self: &Arc<Self>, handle: HandleId, wish: LockWish) -> Result<()> {
+        let open = self.handles.file(handle)?;
+        self.unlock_file(&open, wish).await
+    }
+
+    async fn unlock_file(self: &Arc<Self>, open: &FileHandle, wish: LockWish) -> Result<()> {
+        let (id, file) = (open.file.id, open.file.clone());
+        if !self.locks.holds(id, wish.kind, wish.owner, wish.range) {
+            return Ok(());
+        }
+        let (shared, caller) = (self.clone(), open.caller.clone());
+        self.detached(async move {
+            shared.commit_before_unlock(&file).await;
+            let _asserting = shared.locks.asserting.read().await;
+            let request = message(id, &wish, None, None);
+            let freed = shared.servers.ask(&caller, id, request).await.map(drop);
+            // If the server cannot be asked, the session will end before long.
+            shared.locks.note(id, &wish, None);
+            freed
+        })
+        .await
+    }
+
+    /// Whoever locks next sees what was written. What goes wrong is told at fsync or close.
+    async fn commit_before_unlock(self: &Arc<Self>, file: &Arc<File>) {
+        if file.is_dirty()
+            && let Err(error) = self.launder(file, How::Flush).await
+        {
+            tracing::warn!(file = %file.id, %error, "unlocked before what was written is committed");
+        }
+    }
+
+    pub(crate) async fn drop_locks(self: &Arc<Self>, handle: HandleId, kind: LockKind, owner: u64) {
+        let Ok(open) = self.handles.file(handle) else { return };
+        let (range, mode) = (LockRange::WHOLE, LockMode::Shared);
+        let wish = LockWish { kind, owner, range, mode, process: 0 };
+        if let Err(error) = self.unlock_file(&open, wish).await {
+            tracing::warn!(file = %open.file.id, %error, "locks of a closed file are not freed");
+        }
+    }
+
+    pub(crate) async fn test_lock(
+        &self,
+        handle: HandleId,
+        wish: LockWish,
+    ) -> Result<Option<LockFound>> {
+        let open = self.handles.file(handle)?;
+        let id = open.file.id;
+        if let Some(found) = self.locks.in_the_way(id, &wish) {
+            return Ok(Some(found));
+        }
+        let LockWish { kind, owner, range, mode, .. } = wish;
+        let request = TestLock { id, kind, owner, range, mode };
+        let found = self.servers.ask(&open.caller, id, request).await?.reply.found;
+        Ok(found.map(|found| LockFound { range: found.range, mode: found.mode, process: 0 }))
+    }
+
+    /// Whoever was granted a lock reads what its last holder wrote: the door forgets bytes of
+    /// which that is not sure.
+    async fn freshen(&self, open: &FileHandle) -> Result<()> {
+        let file = &open.file;
+        if lock(&self.listener).is_none() {
+            return Ok(());
+        }
+        self.view(&open.caller, file, 0..0).await?;
+        let version =
+            file.with(|state| (state.door_version != Some(state.version)).then_some(state.version));
+        if let Some(version) = version {
+            self.forget_at_door(file.id).await;
+            file.with(|state| {
+                if state.version == version {
+                    state.door_version = Some(version);
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// A server welcomed us. A new start of it has forgotten our locks, a new session has lost
+    /// them.
+    pub(crate) fn locks_welcomed(self: &Arc<Self>, server: ServerNumber, welcome: &Welcome) {
+        let now = (welcome.session, welcome.boot);
+        let before = lock(&self.locks.met).insert(server, now);
+        let Some((session, boot)) = before else { return };
+        if welcome.is_resumed && session == welcome.session {
+            if boot != welcome.boot {
+                let shared = self.clone();
+                tokio::spawn(async move { shared.assert_locks(server).await });
+            }
+            return;
+        }
+        for id in self.locked_files(server) {
+            tracing::error!(file = %id, "locks are lost: the session with the server ended");
+            lock(&self.locks.table).remove(&id);
+            self.lost_lock(id);
+        }
+    }
+
+    /// Told at the next fsync or close.
+    fn lost_lock(&self, id: FileId) {
+        if let Some(file) = self.file_known(id) {
+            let what = "a lock on it was lost".to_owned();
+            file.with(|state| state.late.lose(ErrorKind::StorageFault, what));
+        }
+    }
+
+    fn locked_files(&self, server: ServerNumber) -> Vec<FileId> {
+        let files: Vec<FileId> = lock(&self.locks.table).keys().copied().collect();
+        let is_there =
+            |id: &FileId| self.servers.mds(id.mdt()).is_ok_and(|holder| holder.number == server);
+        files.into_iter().filter(is_there).collect()
+    }
+
+    async fn assert_locks(self: Arc<Self>, server: ServerNumber) {
+        let _asserting = self.locks.asserting.write().await;
+        let mut locks = Vec::new();
+        for id in self.locked_files(server) {
+            for kind in [LockKind::Posix, LockKind::Flock] {
+                let held: Vec<_> = self.locks.with(id, |own| own.set(kind).iter().collect());
+                locks.extend(held.into_iter().map(|held| AssertedLock {
+                    id,
+                    kind,
+                    owner: held.owner,
+                    range: held.range,
+                    mode: held.mode,
+                }));
+            }
+        }
+        let Some(mdt) = self.servers.mdt_of(server) else { return };
+        let mut parts: Vec<Vec<AssertedLock>> =
+            locks.chunks(ASSERTED_MAX).map(<[_]>::to_vec).collect();
+        if parts.is_empty() {
+            parts.push(Vec::new());
+        }
+        let count = parts.len();
+        for (index, part) in parts.into_iter().enumerate() {
+            let request = AssertLocks { locks: part.clone(), is_last: index + 1 == count };
+            let wait = self.settings.wait;
+            let told = self.servers.ask_mdt(&Caller::root(), mdt, request, wait).await;
+            match told {
+                Ok(told) => {
+                    let lost = told.reply.lost.iter().filter_map(|&at| part.get(at as usize));
+                    for one in lost {
+                        tracing::error!(file = %one.id, "a lock is lost: another client took it");
+                        self.locks.with(one.id, |own| {
+                            own.set(one.kind).set(one.owner, one.range, None);
+                        });
+                        self.lost_lock(one.id);
+                    }
+                }
+                Err(error) => return tracing::warn!(%error, "locks are not asserted"),
+            }
+        }
+    }
+}
+
+fn message(id: FileId, wish: &LockWish, mode: Option<LockMode>, wait: Option<LockWait>) -> Lock {
+    Lock { id, kind: wish.kind, owner: wish.owner, range: wish.range, mode, wait }
+}
+
+fn refused(id: FileId) -> Error {
+    Error::local(ErrorKind::WouldBlock, format!("lock on {id}"))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fate {
+    Waiting,
+    Abandoned,
+    Over,
+}
+
+/// A wait for a lock, shared by its caller and its task.
+struct Wait {
+    caller: Caller,
+    id: FileId,
+    wish: LockWish,
+    ticket: u64,
+    fate: Mutex<Fate>,
+}
+
+/// The caller's end of a wait. Dropped before the wait is over, it cancels.
+struct Waiter {
+    shared: Arc<Shared>,
+    wait: Arc<Wait>,
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        {
+            let mut fate = lock(&self.wait.fate);
+            if *fate != Fate::Waiting {
+                return;
+            }
+            *fate = Fate::Abandoned;
+            self.shared.locks.with(self.wait.id, |own| own.unsettled += 1);
+        }
+        let (shared, wait) = (self.shared.clone(), self.wait.clone());
+        tokio::spawn(async move {
+            let request = CancelLock { id: wait.id, ticket: wait.ticket };
+            // If it does not get through, the wait is over with its session.
+            let _ = shared.servers.ask(&wait.caller, wait.id, request).await;
+        });
+    }
+}
