@@ -1,14 +1,13 @@
 //! The opening handshake: what of the kernel's offers is taken, and why.
 //!
 //! Taken: parallel reads and directory operations, 1 MiB requests, listings with attributes when
-//! they pay, truncation within open, masks left to the file system (default ACLs need them), and
-//! setuid and setgid cleared by the file system: else the kernel asks for `security.capability`
-//! before every write.
+//! they pay, truncation within open, masks left to the file system (default ACLs need them), locks
+//! of both kinds (they hold between clients), and setuid and setgid cleared by the file system: else
+//! the kernel asks for `security.capability` before every write.
 //!
 //! Not taken: the writeback cache (the kernel would own size and mtime); invalidation by mtime (we
 //! tell), nor the promise that we tell of *every* change, so that a size that changed unasked still
-//! drops pages; no-open (rights are found at open); locks (local ones are the kernel's own); POSIX
-//! ACLs; export; request timeouts (they abort the whole mount); passthrough and io_uring (no gain
+//! drops pages; no-open (rights are found at open); POSIX ACLs; export; request timeouts (they abort the whole mount); passthrough and io_uring (no gain
 //! measured; rings die with the program).
 
 use crate::abi::bits::init as bits;
@@ -25,6 +24,8 @@ const BACKGROUND_MAX: u16 = 64;
 const CONGESTED_FROM: u16 = 48;
 
 const WANTED: u64 = bits::ASYNC_READ
+    | bits::POSIX_LOCKS
+    | bits::FLOCK_LOCKS
     | bits::ATOMIC_O_TRUNC
     | bits::BIG_WRITES
     | bits::DONT_MASK
@@ -149,9 +150,9 @@ mod tests {
     #[test]
     fn what_must_not_be_taken_is_not() {
         let (_, out) = kernel(45).accept().unwrap();
-        // POSIX locks, export, flock, automatic invalidation, writeback, no-open, ACLs, no-opendir,
+        // Export, automatic invalidation, writeback, no-open, ACLs, no-opendir,
         // explicit invalidation only, passthrough, io_uring, request timeouts.
-        for bit in [1, 4, 10, 12, 16, 17, 20, 24, 25, 37, 41, 42] {
+        for bit in [4, 12, 16, 17, 20, 24, 25, 37, 41, 42] {
             assert_eq!(out.flags & (1 << bit), 0, "bit {bit}");
         }
         assert_eq!(out.to_bytes().len(), 64);

@@ -1,12 +1,13 @@
 //! Requests translated to calls of the client, and its answers to replies: nothing is decided here
 //! that is not about the two languages.
 //!
-//! One file per group: [`names`], [`attributes`], [`files`], [`directories`], [`xattrs`]. What is
-//! not listed is not offered: the kernel falls back and does not ask again.
+//! One file per group: [`names`], [`attributes`], [`files`], [`locks`], [`directories`],
+//! [`xattrs`]. What is not listed is not offered: the kernel falls back and does not ask again.
 
 pub mod attributes;
 pub mod directories;
 pub mod files;
+pub mod locks;
 pub mod names;
 pub mod writes;
 pub mod xattrs;
@@ -58,6 +59,9 @@ async fn dispatch_once(call: &Call) -> Outcome {
         Opcode::Fallocate => files::fallocate(call).await,
         Opcode::Lseek => files::lseek(call).await,
         Opcode::CopyFileRange | Opcode::CopyFileRange64 => writes::copy_range(call).await,
+        Opcode::Getlk => locks::getlk(call).await,
+        Opcode::Setlk => locks::setlk(call, false).await,
+        Opcode::Setlkw => locks::setlk(call, true).await,
         Opcode::Opendir => directories::opendir(call).await,
         Opcode::Readdir | Opcode::Readdirplus => directories::readdir(call).await,
         Opcode::Fsyncdir => directories::fsyncdir(call).await,

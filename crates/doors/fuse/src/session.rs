@@ -137,6 +137,9 @@ impl Session {
             Ok(place) if opcode == Opcode::Flush => {
                 self.runtime.spawn(wait::at_close(work, reply, place, pid));
             }
+            Ok(place) if opcode == Opcode::Setlkw => {
+                self.runtime.spawn(wait::for_lock(work, reply, place));
+            }
             Ok(place) => {
                 self.runtime.spawn(wait::for_answer(work, reply, place, pid));
             }

@@ -4,6 +4,8 @@
 //! up. The kernel interrupts a call once, for any signal: whether its thread must go is seen in
 //! /proc, then and later.
 //!
+//! A wait for a lock is ended by any signal, as POSIX says.
+//!
 //! FLUSH is special. The kernel waits for it in a program's exit too, and interrupts nothing there
 //! if the program crashed: so the caller is looked at from the beginning. And it is not given up:
 //! what the program wrote is committed without it. A program that exits by itself waits as for any
@@ -38,6 +40,21 @@ async fn leaving(place: &mut Place, thread: u32) {
     }
     while !process::is_leaving(thread) {
         tokio::time::sleep(LEAVING_CHECKED).await;
+    }
+}
+
+/// Waits for a lock. Any signal ends that: the kernel asks again where the program wants it.
+pub async fn for_lock(work: Work, reply: Reply, mut place: Place) {
+    let interrupted = async {
+        if (&mut place.interrupted).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        outcome = work => reply.outcome(outcome),
+        // The work is dropped, which gives the place in the queue up.
+        () = interrupted => reply.refuse(Errno::INTR),
     }
 }
 

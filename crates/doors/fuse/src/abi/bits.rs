@@ -4,9 +4,11 @@
 /// own.
 pub mod init {
     pub const ASYNC_READ: u64 = 1 << 0;
+    pub const POSIX_LOCKS: u64 = 1 << 1;
     pub const ATOMIC_O_TRUNC: u64 = 1 << 3;
     pub const BIG_WRITES: u64 = 1 << 5;
     pub const DONT_MASK: u64 = 1 << 6;
+    pub const FLOCK_LOCKS: u64 = 1 << 10;
     pub const DO_READDIRPLUS: u64 = 1 << 13;
     pub const READDIRPLUS_AUTO: u64 = 1 << 14;
     pub const ASYNC_DIO: u64 = 1 << 15;
@@ -48,6 +50,10 @@ pub mod write {
     pub const CACHE: u32 = 1 << 0;
 }
 
+/// In GETLK, SETLK and SETLKW: it is `flock`.
+pub const LOCK_FLOCK: u32 = 1 << 0;
+/// In RELEASE: the open file may hold a lock.
+pub const RELEASE_FLOCK_UNLOCK: u32 = 1 << 1;
 /// In FSYNC.
 pub const FSYNC_DATA_ONLY: u32 = 1 << 0;
 /// In an entry's invalidation: ask again at the next use, but do not drop what stands on it.

@@ -93,8 +93,15 @@ incoming! {
         handle: u64, offset: u64, size: u32, write_flags: u32, _lock_owner: u64, _flags: u32,
         _padding: u32,
     }
-    /// RELEASE, RELEASEDIR and FLUSH begin with it.
+    /// RELEASEDIR begins with it.
     HandleIn { handle: u64, }
+    FlushIn { handle: u64, _unused: u32, _padding: u32, lock_owner: u64, }
+    ReleaseIn { handle: u64, _flags: u32, release_flags: u32, lock_owner: u64, }
+    /// GETLK, SETLK and SETLKW. The last byte is included.
+    LockIn {
+        handle: u64, owner: u64, start: u64, last: u64, kind: u32, process: u32, flags: u32,
+        _padding: u32,
+    }
     FsyncIn { handle: u64, flags: u32, _padding: u32, }
     SetxattrIn { size: u32, flags: u32, }
     GetxattrIn { size: u32, _padding: u32, }

@@ -57,6 +57,9 @@ opcodes! {
     28 Readdir "readdir";
     29 Releasedir "releasedir";
     30 Fsyncdir "fsyncdir";
+    31 Getlk "getlk";
+    32 Setlk "setlk";
+    33 Setlkw "setlkw";
     34 Access "access";
     35 Create "create";
     36 Interrupt "interrupt";

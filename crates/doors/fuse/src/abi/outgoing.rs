@@ -149,6 +149,13 @@ fn device_split(device: u32) -> (u32, u32) {
     ((device >> 8) & 0xfff, (device & 0xff) | ((device >> 12) & 0xf_ff00))
 }
 
+/// The answer to GETLK. The last byte is included.
+pub fn lock(start: u64, last: u64, kind: u32, process: u32) -> Vec<u8> {
+    let mut out = Writer::default();
+    out.u64(start).u64(last).u32(kind).u32(process);
+    out.finish()
+}
+
 pub fn open_write(out: &mut Writer, handle: u64, flags: u32) {
     out.u64(handle).u32(flags).u32(0);
 }

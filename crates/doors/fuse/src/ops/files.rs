@@ -5,7 +5,9 @@
 
 use super::{Outcome, names};
 use crate::abi::bits::{self, opened};
-use crate::abi::incoming::{CreateIn, FallocateIn, FsyncIn, HandleIn, LseekIn, OpenIn, ReadIn};
+use crate::abi::incoming::{
+    CreateIn, FallocateIn, FlushIn, FsyncIn, LseekIn, OpenIn, ReadIn, ReleaseIn,
+};
 use crate::abi::outgoing;
 use crate::answer::{Answer, Body, Undo};
 use crate::call::Call;
@@ -15,7 +17,7 @@ use rustix::io::Errno;
 use tieline_client::{
     Access, Allocation, AllocationMode, At, HandleId, Known, NewFile, Opened, SeekTarget,
 };
-use tieline_types::{Mode, Name};
+use tieline_types::{LockKind, Mode, Name};
 
 pub async fn open(call: &Call) -> Outcome {
     let arguments = OpenIn::read(&mut call.arguments())?;
@@ -104,8 +106,12 @@ fn clipped(mut pieces: Vec<Bytes>, mut room: usize) -> Vec<Bytes> {
 }
 
 pub async fn flush(call: &Call) -> Outcome {
-    let handle = HandleIn::read(&mut call.arguments())?.handle;
-    call.fs().flush(HandleId(handle)).await?;
+    let arguments = FlushIn::read(&mut call.arguments())?;
+    let handle = HandleId(arguments.handle);
+    let flushed = call.fs().flush(handle).await;
+    // A process that closes any descriptor of a file frees all its locks on it.
+    call.fs().drop_locks(handle, LockKind::Posix, arguments.lock_owner).await;
+    flushed?;
     let id = call.id();
     if call.session.kernel.nodes.is_privileged(id) {
         // A write may have ended that.
@@ -122,8 +128,12 @@ pub async fn fsync(call: &Call) -> Outcome {
 }
 
 pub async fn release(call: &Call) -> Outcome {
-    let handle = HandleId(HandleIn::read(&mut call.arguments())?.handle);
+    let arguments = ReleaseIn::read(&mut call.arguments())?;
+    let handle = HandleId(arguments.handle);
     call.session.appenders.leave(handle);
+    if arguments.release_flags & bits::RELEASE_FLOCK_UNLOCK != 0 {
+        call.fs().drop_locks(handle, LockKind::Flock, arguments.lock_owner).await;
+    }
     call.fs().release(handle).await;
     Ok(Answer::done())
 }

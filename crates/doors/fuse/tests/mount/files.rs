@@ -279,9 +279,20 @@ fn what_is_not_offered_is_refused_as_usual() {
     let file = unsafe { libc::open(path.as_ptr(), libc::O_TMPFILE | libc::O_RDWR, 0o600) };
     let error = std::io::Error::last_os_error().raw_os_error();
     assert_eq!((file, error), (-1, Some(libc::EOPNOTSUPP)));
+}
+
+#[test]
+fn locks_are_asked_for_and_freed_at_close() {
+    let on = Mounted::new();
     let file = File::create(on.path("a")).unwrap();
     file.lock().unwrap();
-    assert!(File::open(on.path("a")).unwrap().try_lock().is_err(), "locks are local");
+    let other = File::open(on.path("a")).unwrap();
+    assert!(other.try_lock().is_err());
+    let waiting = std::thread::spawn(move || other.lock().unwrap());
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    assert!(!waiting.is_finished());
+    drop(file);
+    waiting.join().unwrap();
 }
 
 /// A command of somebody without any right of his own.

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tieline_client::*;
 use tieline_format::map::FederationMap;
+use tieline_types::locks::LockSet;
 use tieline_types::*;
 use tieline_wire::federation::MapEdit;
 use tieline_wire::meta::{ExtentPage, LayoutChange, OstUsage, RenameMode, XattrMode};
@@ -27,11 +28,13 @@ pub struct Memory {
     pub callers: Mutex<Vec<Caller>>,
     pub lookups: AtomicU64,
     pub flushes: AtomicU64,
+    freed: tokio::sync::Notify,
 }
 
 struct State {
     nodes: BTreeMap<FileId, Node>,
     handles: BTreeMap<HandleId, Handle>,
+    locks: BTreeMap<(FileId, LockKind), LockSet<u64>>,
     counter: u64,
     /// Beliefs of older generations are overtaken.
     generation: u64,
@@ -63,6 +66,7 @@ impl Memory {
         let mut state = State {
             nodes: BTreeMap::new(),
             handles: BTreeMap::new(),
+            locks: BTreeMap::new(),
             counter: 1000,
             generation: 1,
         };
@@ -80,6 +84,7 @@ impl Memory {
             callers: Mutex::default(),
             lookups: AtomicU64::new(0),
             flushes: AtomicU64::new(0),
+            freed: tokio::sync::Notify::new(),
         }
     }
 
@@ -507,6 +512,47 @@ impl FileSystem for Memory {
             SeekTarget::Data => Ok(offset),
             SeekTarget::Hole => Ok(size),
         }
+    }
+
+    async fn lock(&self, handle: HandleId, wish: LockWish, waits: bool) -> Result<()> {
+        loop {
+            let freed = self.freed.notified();
+            {
+                let mut state = self.lock();
+                let id = state.handle(handle)?.id;
+                let set = state.locks.entry((id, wish.kind)).or_default();
+                if set.conflicts(wish.owner, wish.range, wish.mode).next().is_none() {
+                    set.set(wish.owner, wish.range, Some(wish.mode));
+                    return Ok(());
+                }
+            }
+            if !waits {
+                return Err(error(ErrorKind::WouldBlock));
+            }
+            freed.await;
+        }
+    }
+
+    async fn unlock(&self, handle: HandleId, wish: LockWish) -> Result<()> {
+        let mut state = self.lock();
+        let id = state.handle(handle)?.id;
+        state.locks.entry((id, wish.kind)).or_default().set(wish.owner, wish.range, None);
+        self.freed.notify_waiters();
+        Ok(())
+    }
+
+    async fn test_lock(&self, handle: HandleId, wish: LockWish) -> Result<Option<LockFound>> {
+        let mut state = self.lock();
+        let id = state.handle(handle)?.id;
+        let set = state.locks.entry((id, wish.kind)).or_default();
+        let found = set.conflicts(wish.owner, wish.range, wish.mode).next();
+        Ok(found.map(|held| LockFound { range: held.range, mode: held.mode, process: 7 }))
+    }
+
+    async fn drop_locks(&self, handle: HandleId, kind: LockKind, owner: u64) {
+        let (range, mode) = (LockRange::WHOLE, LockMode::Shared);
+        let wish = LockWish { kind, owner, range, mode, process: 0 };
+        let _ = self.unlock(handle, wish).await;
     }
 
     async fn copy_range(&self, from: CopyEnd, to: CopyEnd, length: u64) -> Result<u64> {
