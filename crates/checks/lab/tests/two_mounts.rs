@@ -106,7 +106,7 @@ fn a_reader_that_opens_again_sees_the_new_bytes() -> Result<()> {
 }
 
 /// Promise 7: Lines appended through O_APPEND are never lost or torn, by several programs of one
-/// mount or by clients that take turns.
+/// mount or of several clients at once.
 #[test]
 fn appenders_take_turns_without_loss() -> Result<()> {
     with_two(|_, here, there| {

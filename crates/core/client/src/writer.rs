@@ -155,8 +155,7 @@ impl Shared {
             let _ = self.launder_own(file);
         }
         let needs = file.with(|state| state.is_dirty() || how == How::Sync);
-        let mut laundered =
-            if needs { self.launder_detached(file, how).await } else { Ok(()) };
+        let mut laundered = if needs { self.launder_detached(file, how).await } else { Ok(()) };
         if how == How::Sync && laundered.is_ok() {
             laundered = self.drain_file(file.id).await;
         }
