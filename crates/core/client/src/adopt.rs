@@ -5,6 +5,7 @@
 //!
 //! Knows nothing of the tree but what the OSS lists.
 
+use crate::commit::Change;
 use crate::volume::{Shared, Volume};
 use crate::{Error, Result};
 use bytes::Bytes;
@@ -134,7 +135,8 @@ impl Shared {
                 extents.push(Extent { offset, length, content: Content::Chunk(chunk) });
                 offset += length;
             }
-            self.commit_extents(&file, caller, extents, false).await?;
+            let change = Change { extents, size_min: 0, clears_setid: false, append_from: None };
+            self.commit_extents(&file, caller, change).await?;
         }
         Ok(())
     }

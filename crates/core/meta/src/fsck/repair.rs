@@ -9,9 +9,9 @@ use crate::error::Result;
 use crate::mdt::Mdt;
 use crate::names::{self, NewFile};
 use crate::view::View;
-use tieline_format::mdt::{Chunk, Entry, Freed, Inode, NameOf, key};
+use tieline_format::mdt::{Chunk, Entry, Freed, Inode, Lacking, NameOf, key};
 use tieline_kv::Range;
-use tieline_types::{ChunkId, FileId, FileKind, Mode, Name, OstIndex};
+use tieline_types::{ChunkId, FileId, FileKind, Mode, Name, OstIndex, Time};
 
 /// Entries of a directory that is gone which one transaction takes away.
 const ENTRIES: usize = 1024;
@@ -219,6 +219,9 @@ async fn stale(view: &mut View<'_>, id: ChunkId, ost: OstIndex) -> Result<bool> 
     }
     if is_changed {
         view.put(key::chunk(id), &chunk);
+        // Whose chunk it is does not matter: the marked place is what is to be filled again.
+        let lacking = Lacking { since: Time::default(), file: FileId::default(), next: 0 };
+        view.put(key::lacking_chunk(id), &lacking);
     }
     Ok(is_changed)
 }
