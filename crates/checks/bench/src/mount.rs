@@ -21,8 +21,10 @@ pub struct Field<'f> {
     federation: Option<&'f Federation>,
 }
 
+type Part = fn(&Field<'_>) -> Result<Vec<Figure>>;
+
 /// The parts, by the names that `--only` takes.
-const PARTS: [(&str, fn(&Field<'_>) -> Result<Vec<Figure>>); 6] = [
+const PARTS: [(&str, Part); 6] = [
     ("large", |field| field.large()),
     ("random", |field| field.random()),
     ("small", |field| field.small()),

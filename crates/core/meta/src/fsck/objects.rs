@@ -71,7 +71,8 @@ impl Check {
             let outcome = match (object, record) {
                 (None, None) => return Ok(Ok(())),
                 (Some(object), Some((chunk, record))) if object == chunk => {
-                    (listing.page.pop_front(), records.page.pop_front());
+                    listing.page.pop_front();
+                    records.page.pop_front();
                     self.present(ost, chunk, &record, bad).await?
                 }
                 (Some(object), other)

@@ -229,7 +229,7 @@ fn log_part(log: &Log, cursor: Option<Cursor>, since: Version) -> Result<Part, E
     let mut frames = Frames::at_frame(input, path, at);
     let mut bytes = Vec::new();
     while bytes.len() < PART_BYTES {
-        match frames.next() {
+        match frames.read() {
             Ok(Some((frame, _))) => bytes.extend(frame.to_bytes()),
             // The last may be half written: what is acknowledged is whole.
             Ok(None) | Err(Error::Cut { .. }) => return Ok((next(sequence), bytes)),
@@ -245,7 +245,7 @@ fn first_segment(items: &Items, since: Version) -> Result<u64, Error> {
     let mut first = None;
     let mut oldest = None;
     for (&sequence, path) in &items.segments {
-        let head = match Frames::open(path)?.next()? {
+        let head = match Frames::open(path)?.read()? {
             Some((Frame::Head(head), _)) => head,
             _ => continue,
         };
@@ -320,7 +320,7 @@ fn prune(place: &Path, log: &Log, sequence: u64, version: Version) -> Result<(),
     while let Some(path) = segments.next() {
         let Some(next) = segments.peek() else { break };
         // Those before the one that was begun at or before the dump.
-        match Frames::open(next)?.next()? {
+        match Frames::open(next)?.read()? {
             Some((Frame::Head(head), _)) if head.after <= version => gone.push(path),
             _ => break,
         }

@@ -338,7 +338,7 @@ fn reached(directory: &Path, identity: &Identity) -> Result<Version, Error> {
     let items = Items::list(directory, identity.mdt)?;
     let mut reached = Version(0);
     if let Some(path) = items.dumps.values().next_back()
-        && let Ok(Some((Frame::Head(head), _))) = Frames::open(path).and_then(|mut f| f.next())
+        && let Ok(Some((Frame::Head(head), _))) = Frames::open(path).and_then(|mut f| f.read())
     {
         // It has its name because it was whole.
         reached = head.version;

@@ -70,7 +70,7 @@ pub async fn restore(
     let mut filler = Filler::new(store);
     if let Some((path, _)) = &sources.dump {
         let mut frames = Frames::open(path)?;
-        while let Some((frame, _)) = frames.next()? {
+        while let Some((frame, _)) = frames.read()? {
             if let Frame::Pairs(pairs) = frame {
                 filler.fill(pairs).await?;
             }
@@ -212,7 +212,7 @@ impl<'a> Filler<'a> {
         let (mut applied, mut last, mut place) = (0, after, None);
         loop {
             // What is torn at the end was judged before.
-            let next = match frames.next() {
+            let next = match frames.read() {
                 Ok(Some((frame, _))) => frame,
                 Ok(None) => break,
                 Err(error @ Error::Io { .. }) => return Err(error),
@@ -220,12 +220,14 @@ impl<'a> Filler<'a> {
             };
             match next {
                 Frame::Head(_) => place = Some(place.map_or(0, |place: usize| place + 1)),
-                Frame::Group(group) if place == Some(segment.index) => {
-                    if group.version > after && group.version <= until {
-                        last = group.version;
-                        applied += 1;
-                        wanted.push(group.writes);
-                    }
+                Frame::Group(group)
+                    if place == Some(segment.index)
+                        && group.version > after
+                        && group.version <= until =>
+                {
+                    last = group.version;
+                    applied += 1;
+                    wanted.push(group.writes);
                 }
                 _ => {}
             }

@@ -49,7 +49,7 @@ impl<R: Read> Frames<R> {
     }
 
     /// The next frame with its checksum; none at the end.
-    pub fn next(&mut self) -> Result<Option<(Frame, u32)>, Error> {
+    pub fn read(&mut self) -> Result<Option<(Frame, u32)>, Error> {
         let mut start = [0; FRAME_HEADER];
         match self.fill(&mut start)? {
             0 => return Ok(None),
@@ -131,7 +131,7 @@ pub fn read_through<R: Read>(
     let mut summary = Summary { parts: vec![], frames: 0, pairs: 0, has_end: false, torn_at: None };
     let mut sum = Sum::default();
     loop {
-        let next = match frames.next() {
+        let next = match frames.read() {
             Ok(next) => next,
             Err(error) => {
                 let is_last = matches!(error, Error::Cut { .. }) || frames.is_at_end();

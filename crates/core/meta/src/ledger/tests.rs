@@ -237,7 +237,7 @@ async fn fetch(house: &House, since: Option<Version>) -> Vec<u8> {
     loop {
         let (reply, frames) = house.mdt.dump(&DumpMdt { cursor, since }).await.unwrap();
         let mut parts = Frames::at_frame(&frames[..], Path::new("part"), 0);
-        while let Some((frame, check)) = parts.next().unwrap() {
+        while let Some((frame, check)) = parts.read().unwrap() {
             sum.add(&frame, check);
         }
         bytes.extend(frames);

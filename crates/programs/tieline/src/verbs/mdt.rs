@@ -92,7 +92,7 @@ fn dump(mdt: MdtIndex, since: Option<Version>, fs: Option<OsString>) -> anyhow::
             let (reply, frames) = line.call(ask).await.context("the dump is not complete")?;
             let shown = Path::new("what the server sent");
             let mut parts = Frames::at_frame(&frames[..], shown, 0);
-            while let Some((frame, check)) = parts.next()? {
+            while let Some((frame, check)) = parts.read()? {
                 sum.add(&frame, check);
             }
             out.write_all(&frames)?;

@@ -146,7 +146,6 @@ async fn what_was_kept_long_enough_goes_with_its_chunks() {
 }
 
 /// Short for the call.
-
 fn get_attributes(id: FileId) -> tieline_wire::meta::GetAttributes {
     tieline_wire::meta::GetAttributes { id }
 }
