@@ -1,5 +1,5 @@
-//! A frame of a dump or a change log. Its checksum is repaired, so that damage reaches what lies behind
-//! it.
+//! A frame of a dump or a change log. Its checksum is repaired, so that damage reaches what lies
+//! behind it.
 
 #![no_main]
 

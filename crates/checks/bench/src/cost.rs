@@ -25,7 +25,8 @@ pub fn idle(federation: &Federation) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Memory that `count` more files take: in the MDS per million, in a client that looked at them per 100,000.
+/// Memory that `count` more files take: in the MDS per million, in a client that looked at them per
+/// 100,000.
 pub fn per_file(federation: &Federation, directory: &Path, count: usize) -> Result<Vec<Figure>> {
     let (server, client) = (pid(federation, "mds-uf")?, pid(federation, "mount-0")?);
     let folder = tempfile::tempdir_in(directory)?;

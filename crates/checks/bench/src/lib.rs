@@ -8,9 +8,9 @@
 //! * [`store`]: the directory backend against plain files.
 //! * [`metadata`]: the metadata engines against each other and against plain synced writes.
 //! * [`wire`]: raw loopback TCP, the ceiling of this machine's network.
-//! * [`mount`]: a mounted federation against the local file system and raw TCP, with [`files`] (large
-//!   ones), [`small`] ones, two clients that share one ([`sharing`]), other people's [`programs`], and
-//!   what processes [`cost`].
+//! * [`mount`]: a mounted federation against the local file system and raw TCP, with [`files`]
+//!   (large ones), [`small`] ones, two clients that share one ([`sharing`]), other people's
+//!   [`programs`], and what processes [`cost`].
 //!
 //! Nothing here asserts a speed: figures are for people, who know the machine.
 

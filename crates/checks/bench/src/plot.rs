@@ -19,7 +19,8 @@ pub fn svg(figures: &[Figure]) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
          font-family=\"sans-serif\" font-size=\"12\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-         <text x=\"{LEFT}\" y=\"15\">ratio to the reference; the line at the right is 1, marks are goals</text>\n"
+         <text x=\"{LEFT}\" y=\"15\">ratio to the reference; the line at the right is 1, \
+         marks are goals</text>\n"
     );
     for (place, (figure, ratio)) in rows.iter().enumerate() {
         bar(&mut text, (place + 1) * ROW, figure, *ratio);

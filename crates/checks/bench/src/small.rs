@@ -1,5 +1,5 @@
-//! Small files in one directory, by one process and by several: each phase is done by fresh processes, side by
-//! side, and its rate is that of all together.
+//! Small files in one directory, by one process and by several: each phase is done by fresh
+//! processes, side by side, and its rate is that of all together.
 
 use crate::files::{pattern, per_second};
 use anyhow::{Context, Result, ensure};

@@ -195,7 +195,10 @@ fn what_was_adopted_leaves_as_plain_files() -> Result<()> {
     let source = Source::new()?;
     with_plan(&source.plan(), |lab| {
         import(lab, &source.path("run"), &["--wait"])?;
-        lab.shell("cd in && head -c 300000 /dev/urandom > own && truncate -s 5M own && ln own own2 && setfattr -n user.k -v v own")?;
+        lab.shell(
+            "cd in && head -c 300000 /dev/urandom > own && truncate -s 5M own && \
+             ln own own2 && setfattr -n user.k -v v own",
+        )?;
         let out = source.path("out");
         let (from, to) = (lab.mount().join("in"), out.clone());
         let report = lab.json(&["export".as_ref(), from.as_os_str(), to.as_os_str()])?;
@@ -244,7 +247,8 @@ fn the_doctor_names_what_is_wrong_and_the_fix() -> Result<()> {
     };
     // Everything that is wrong with the settings, at once, each with its key and a fix.
     write(
-        "fs = \"a b\"\nsite = \"uf\"\nstate = \"here\"\nmap_key = \"no\"\nlog = \"xml\"\n[mdt]\nindex = 0\nengine = \"oracle\"\n",
+        "fs = \"a b\"\nsite = \"uf\"\nstate = \"here\"\nmap_key = \"no\"\n\
+         log = \"xml\"\n[mdt]\nindex = 0\nengine = \"oracle\"\n",
     )?;
     let all = doctor()?;
     let wrong =
@@ -258,7 +262,8 @@ fn the_doctor_names_what_is_wrong_and_the_fix() -> Result<()> {
     // Right settings, and what they name is not there.
     write(&format!(
         "fs = \"x\"\nsite = \"uf\"\nstate = \"{state}\"\nmap_key = \"{key}\"\nlisten = \"{listen}\"\n\
-         root = [\"127.0.0.1:1\"]\n[mdt]\nindex = 0\nengine = \"postgres=host=/nowhere user=x\"\n\
+         root = [\"127.0.0.1:1\"]\n[mdt]\nindex = 0\n\
+         engine = \"postgres=host=/nowhere user=x\"\n\
          [[ost]]\nindex = 0\npath = \"/nowhere/ost\"\n",
         state = folder.path().join("state").display(),
         key = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a",

@@ -244,7 +244,8 @@ class Dirent(ctypes.Structure):
 for name, result, arguments in (
     ("opendir", ctypes.c_void_p, [ctypes.c_char_p]), ("telldir", ctypes.c_long, [ctypes.c_void_p]),
     ("readdir", ctypes.POINTER(Dirent), [ctypes.c_void_p]), ("rewinddir", None, [ctypes.c_void_p]),
-    ("seekdir", None, [ctypes.c_void_p, ctypes.c_long]), ("closedir", ctypes.c_int, [ctypes.c_void_p]),
+    ("seekdir", None, [ctypes.c_void_p, ctypes.c_long]),
+    ("closedir", ctypes.c_int, [ctypes.c_void_p]),
 ):
     function = getattr(libc, name)
     function.restype, function.argtypes = result, arguments
@@ -329,8 +330,8 @@ assert os.statvfs(b".").f_namemax == 255
     })
 }
 
-/// Promise 24: Extended attributes have Linux's limits and errors; a write takes security.capability
-/// away.
+/// Promise 24: Extended attributes have Linux's limits and errors; a write takes
+/// security.capability away.
 #[test]
 fn extended_attributes_have_limits() -> Result<()> {
     with_federation(|lab| {
@@ -531,7 +532,8 @@ fn special_files_and_mappings() -> Result<()> {
             lab,
             r#"
 import mmap, socket
-os.mknod("c", stat.S_IFCHR | 0o620, os.makedev(259, 65537)); os.mknod("b", stat.S_IFBLK | 0o600, os.makedev(7, 300))
+os.mknod("c", stat.S_IFCHR | 0o620, os.makedev(259, 65537))
+os.mknod("b", stat.S_IFBLK | 0o600, os.makedev(7, 300))
 for path, kind, device in (("c", stat.S_ISCHR, (259, 65537)), ("b", stat.S_ISBLK, (7, 300))):
     seen = os.stat(path)
     assert kind(seen.st_mode) and (os.major(seen.st_rdev), os.minor(seen.st_rdev)) == device, seen

@@ -31,8 +31,8 @@ fn query(server: &ScratchServer, text: &str) -> Result<String> {
 }
 
 /// Writes files until `$STOP` is there, and says how many. A process of its own: one that this
-/// test starts would else wait at its execve for the close of a file, and so for the database that it
-/// is to start.
+/// test starts would else wait at its execve for the close of a file, and so for the database that
+/// it is to start.
 const WORK: &str = r#"
 n=0
 while [ ! -e "$STOP" ]; do

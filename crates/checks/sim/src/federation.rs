@@ -1,7 +1,8 @@
-//! The hosts of a two-site federation: an MDS and an OSS at `uf` and at `fnal`, and any number of clients.
+//! The hosts of a two-site federation: an MDS and an OSS at `uf` and at `fnal`, and any number of
+//! clients.
 //!
-//! Stores live outside the hosts, so that a crashed host finds after its restart what was durable. What a host only had in
-//! memory (sessions' connections, leases, caches) is gone.
+//! Stores live outside the hosts, so that a crashed host finds after its restart what was durable.
+//! What a host only had in memory (sessions' connections, leases, caches) is gone.
 
 use crate::outside;
 use std::collections::BTreeMap;

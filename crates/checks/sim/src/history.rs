@@ -1,13 +1,16 @@
 //! What clients did and saw, and whether a single, honest file system could have answered so.
 //!
-//! Every write of a register (a whole small file, written and closed) carries a value of its own. Close-to-open consistency
-//! then means, for a read that was opened at `from` and done by `to`:
+//! Every write of a register (a whole small file, written and closed) carries a value of its own.
+//! Close-to-open consistency then means, for a read that was opened at `from` and done by `to`:
 //!
 //! * its value was written by a write that had begun before `to` (nothing comes from the future);
-//! * no other write both began after that write was done and was done before `from` (nothing stale);
-//! * a later read never sees a value that was overwritten before the value an earlier read saw was begun.
+//! * no other write both began after that write was done and was done before `from` (nothing
+//!   stale);
+//! * a later read never sees a value that was overwritten before the value an earlier read saw
+//!   was begun.
 //!
-//! A write whose outcome its client never learned may have happened at any time after its beginning, or never.
+//! A write whose outcome its client never learned may have happened at any time after its
+//! beginning, or never.
 
 use std::collections::BTreeMap;
 use std::fmt;

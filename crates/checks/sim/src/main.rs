@@ -1,8 +1,8 @@
-//! Plays seeds: `tieline-sim --seed N` one of them, twice, and compares; without a seed, `--seeds COUNT`
-//! from 1.
+//! Plays seeds: `tieline-sim --seed N` one of them, twice, and compares; without a seed, `--seeds
+//! COUNT` from 1.
 //!
-//! Each world has a process of its own (`--play N`): tokio ends the tasks of a crashed host in an order that
-//! rests on their ids, and those count on through a process.
+//! Each world has a process of its own (`--play N`): tokio ends the tasks of a crashed host in an
+//! order that rests on their ids, and those count on through a process.
 
 use anyhow::{Context, bail, ensure};
 use std::collections::BTreeSet;

@@ -1,11 +1,15 @@
-//! What happens in one run: clients read and write registers, servers crash, links go silent; the seed decides all.
+//! What happens in one run: clients read and write registers, servers crash, links go silent; the
+//! seed decides all.
 //!
-//! A register is a small file, written whole without truncation and closed. Some live in the metadata, some in chunks; some at
-//! `uf`, some behind the junction at `fnal`. Every word of a register holds the same value, so a torn read shows itself.
+//! A register is a small file, written whole without truncation and closed. Some live in the
+//! metadata, some in chunks; some at
+//! `uf`, some behind the junction at `fnal`. Every word of a register holds the same value, so a
+//! torn read shows itself.
 
 //!
-//! Clients with a journal answer before the servers know: what such a client did is sure once it was synced, and may come to
-//! nothing (and says so at the sync) when it was cut off for longer than a lease.
+//! Clients with a journal answer before the servers know: what such a client did is sure once it
+//! was synced, and may come to nothing (and says so at the sync) when it was cut off for longer
+//! than a lease.
 
 use crate::federation::Federation;
 use crate::history::{Event, History, What};

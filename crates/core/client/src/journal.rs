@@ -11,8 +11,8 @@
 //! to the files it is about. While a change is under way nothing is decided here about the files it
 //! is about: they are *busy*.
 //!
-//! An operation that the MDS refuses is said in the log, and at the next fsync of what it was about;
-//! nothing of that directory is believed any more.
+//! An operation that the MDS refuses is said in the log, and at the next fsync of what it was
+//! about; nothing of that directory is believed any more.
 //!
 //! Lock order: a file's state, the cache, the journal. Invariants: what is in the cache and in the
 //! journal changes together, under both locks; the MDS is told in the order of the journal; what
@@ -35,7 +35,8 @@ mod ask;
 
 pub(crate) use ask::Busy;
 
-/// What is done is sent after so long at the latest: with the time of sending, well within a second.
+/// What is done is sent after so long at the latest: with the time of sending, well within a
+/// second.
 const AGE: Duration = Duration::from_millis(300);
 /// Operations that are sent without waiting for more, and at most at once.
 const BATCH: usize = 256;

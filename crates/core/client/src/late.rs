@@ -1,8 +1,8 @@
 //! Bytes that were lost after their write had returned: told when a file is closed or synced.
 //!
 //! A descriptor may be closed that its program does not know of, such as the copy that a fork took
-//! along to the next execve: what a close was told is therefore told again, by the next close and by
-//! the next sync. A sync tells a handle of each loss once.
+//! along to the next execve: what a close was told is therefore told again, by the next close and
+//! by the next sync. A sync tells a handle of each loss once.
 
 use crate::Error;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -329,7 +329,8 @@ impl Shared {
         if file.is_dirty()
             && let Err(error) = self.launder(file, How::Flush).await
         {
-            tracing::warn!(file = %file.id, %error, "unlocked before what was written is committed");
+            let file = file.id;
+            tracing::warn!(%file, %error, "unlocked before what was written is committed");
         }
     }
 

@@ -67,7 +67,8 @@ pub(crate) enum Chore {
     Repair(Repair),
 }
 
-/// Deletes a file that was kept for undeleting: what is large about it is left to [`Chore::Remove`].
+/// Deletes a file that was kept for undeleting: what is large about it is left to
+/// [`Chore::Remove`].
 async fn purge(view: &mut View<'_>, at_ms: u64, file: FileId) -> Result<()> {
     let at: Option<DeletedAt> = view.record(key::deletion(at_ms, file)).await?;
     let Some(DeletedAt { parent }) = at else { return Ok(()) };

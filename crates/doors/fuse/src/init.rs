@@ -2,13 +2,13 @@
 //!
 //! Taken: parallel reads and directory operations, 1 MiB requests, listings with attributes when
 //! they pay, truncation within open, masks left to the file system (default ACLs need them), locks
-//! of both kinds (they hold between clients), and setuid and setgid cleared by the file system: else
-//! the kernel asks for `security.capability` before every write.
+//! of both kinds (they hold between clients), and setuid and setgid cleared by the file system:
+//! else the kernel asks for `security.capability` before every write.
 //!
 //! Not taken: the writeback cache (the kernel would own size and mtime); invalidation by mtime (we
 //! tell), nor the promise that we tell of *every* change, so that a size that changed unasked still
-//! drops pages; no-open (rights are found at open); POSIX ACLs; export; request timeouts (they abort the whole mount); passthrough and io_uring (no gain
-//! measured; rings die with the program).
+//! drops pages; no-open (rights are found at open); POSIX ACLs; export; request timeouts (they
+//! abort the whole mount); passthrough and io_uring (no gain measured; rings die with the program).
 
 use crate::abi::bits::init as bits;
 use crate::abi::incoming::{InitIn, Reader};

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use tieline_format::map::{FederationMap, SignedMap};
 use tokio::sync::watch;
 
-/// Holds the newest map; only maps with the federation's signature and a higher version get in. Cloned freely.
+/// Holds the newest map; only maps with the federation's signature and a higher version get in.
+/// Cloned freely.
 #[derive(Clone)]
 pub struct MapCell {
     verifier: MapVerifier,

@@ -1,9 +1,10 @@
 //! Who is at the other end, and who signed the map.
 //!
-//! * [`MapSigner`], [`MapVerifier`]: the federation's key (Ed25519, RFC 8032) over the federation map.
+//! * [`MapSigner`], [`MapVerifier`]: the federation's key (Ed25519, RFC 8032) over the federation
+//!   map.
 //! * [`MapCell`]: the newest map this process believes.
-//! * [`Mechanism`]: how two ends of a connection prove themselves in the handshake. `null` proves nothing;
-//!   Kerberos will stand beside it here, and all its foreign code with it.
+//! * [`Mechanism`]: how two ends of a connection prove themselves in the handshake. `null` proves
+//!   nothing; Kerberos will stand beside it here, and all its foreign code with it.
 //!
 //! Knows no socket: mechanisms take tokens in and give tokens out.
 

@@ -32,7 +32,8 @@ impl Mechanism for NullMechanism {
     }
 }
 
-/// The weakest flavor an end accepts. Each end states its own and the stricter one holds, so nobody can be talked down.
+/// The weakest flavor an end accepts. Each end states its own and the stricter one holds, so nobody
+/// can be talked down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rule {
     pub flavor: Flavor,

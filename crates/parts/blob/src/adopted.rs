@@ -1,8 +1,8 @@
 //! An adopted tree: files that were there before us, read where they are and never changed.
 //!
 //! A file is named by its path below the tree, and by the size and time it had when it was adopted:
-//! if they differ now, it was changed behind us, and is not read. Paths are walked by the kernel and
-//! never leave the tree, not by `..` and not by a symlink.
+//! if they differ now, it was changed behind us, and is not read. Paths are walked by the kernel
+//! and never leave the tree, not by `..` and not by a symlink.
 //!
 //! Names of files are any bytes, names of objects are text: [`object_path`] writes what is not
 //! UTF-8, and `%`, as `%XX`.

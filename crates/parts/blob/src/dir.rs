@@ -4,7 +4,8 @@
 //! `tmp` and renamed to its place in the fan-out below `objects` ([`tree`]); a marker says whose
 //! objects these are ([`marker`]). Files that were used lately stay open with their trailers
 //! ([`cache`]): reading from them costs one short system call here, which tells whether the file
-//! was cut or removed behind us; the kernel sends straight from it. All other work runs on blocking threads, at most [`JOBS_MAX`] at once.
+//! was cut or removed behind us; the kernel sends straight from it. All other work runs on blocking
+//! threads, at most [`JOBS_MAX`] at once.
 //!
 //! Durability: a put leaves bytes and names to the kernel; a sync writes files, their directories
 //! and the directories that were made for them. What an earlier process put is made durable when

@@ -14,8 +14,8 @@
 //! in the settings. Knows no protocol, no MDS, no client.
 //!
 //! Invariants: a half-written object is never readable; a put that is repeated with the same bytes
-//! succeeds, with others it is refused, and only a repair replaces; what is read carries the checks it was written with, so
-//! damage shows at the reader.
+//! succeeds, with others it is refused, and only a repair replaces; what is read carries the checks
+//! it was written with, so damage shows at the reader.
 
 mod adopted;
 pub mod conformance;

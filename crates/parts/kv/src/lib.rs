@@ -12,8 +12,8 @@
 //! * [`PostgresStore`]: a schema of a PostgreSQL database, owned by one server at a time.
 //! * [`conformance`]: what every engine must do, as one suite.
 //!
-//! Beside transactions there are [`Snapshot`]s, for reading all of a store while others write, and a
-//! [`Journal`], which sees every group of commits before it is durable.
+//! Beside transactions there are [`Snapshot`]s, for reading all of a store while others write, and
+//! a [`Journal`], which sees every group of commits before it is durable.
 //!
 //! Knows nothing of files, and nothing of what keys mean.
 //!

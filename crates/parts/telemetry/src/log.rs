@@ -1,4 +1,5 @@
-//! Log set-up: lines for people, JSON on request. The filter comes from `TIELINE_LOG` (`info` by default).
+//! Log set-up: lines for people, JSON on request. The filter comes from `TIELINE_LOG` (`info` by
+//! default).
 
 use tracing_subscriber::EnvFilter;
 

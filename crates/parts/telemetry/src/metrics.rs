@@ -54,7 +54,7 @@ metrics! {
     ost_free_bytes: IntGaugeVec = "tieline_ost_free_bytes" ["ost"] "Bytes a writer may still use.";
     ost_total_bytes: IntGaugeVec = "tieline_ost_total_bytes" ["ost"] "Bytes the backend has.";
     corrupt_blocks: IntCounterVec = "tieline_corrupt_blocks_total" ["where"]
-        "Blocks whose checksum did not match, by who found it: client, oss (arriving), disk (stored).";
+        "Blocks whose checksum was wrong, by who found it: client, oss (arriving), disk (stored).";
     copies_bad: IntCounterVec = "tieline_copies_bad_total" ["ost"]
         "Copies of chunks that this MDS had checked and found damaged or gone, by OST.";
     copies_made: IntCounterVec = "tieline_copies_made_total" ["ost"]

@@ -9,8 +9,8 @@
 //! In a store that was restored, an object without a record may be the only copy of something: none
 //! is deleted until an operator has had the MDT checked and repaired.
 //!
-//! Invariants: what is listed is listed at the collector's pace; the table of grants is bounded, and
-//! one that does not fit waits.
+//! Invariants: what is listed is listed at the collector's pace; the table of grants is bounded,
+//! and one that does not fit waits.
 
 use crate::error::{Error, Result};
 use crate::mdt::Mdt;

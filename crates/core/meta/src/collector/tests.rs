@@ -1,3 +1,5 @@
+//! Freed chunks and strays of crashed clients: when they go, and when not yet.
+
 use crate::fixture::*;
 use std::time::Duration;
 use tieline_types::{ChunkId, Content, MdtIndex, OstIndex};

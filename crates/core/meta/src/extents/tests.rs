@@ -1,3 +1,5 @@
+//! Lists of extents under edits, against a plain array of bytes.
+
 use super::*;
 use proptest::prelude::*;
 use tieline_types::{Grant, MdtIndex};

@@ -1,4 +1,5 @@
-//! Extents, attributes and chunk records: each belongs to something, and counts are what they count.
+//! Extents, attributes and chunk records: each belongs to something, and counts are what they
+//! count.
 //!
 //! References are counted for a share of the chunks at a time, so that memory stays bounded.
 

@@ -1,7 +1,7 @@
 //! Repairs: each one transaction on what is there now, which may be well by then.
 //!
-//! A file that no name leads to gets one in `lost+found` in the MDT's root. Counts are moved by what
-//! they were wrong by, since they go on changing.
+//! A file that no name leads to gets one in `lost+found` in the MDT's root. Counts are moved by
+//! what they were wrong by, since they go on changing.
 
 use crate::chunks::millis;
 use crate::collector::Chore;

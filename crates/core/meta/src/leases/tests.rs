@@ -1,3 +1,5 @@
+//! Who may believe what, who is asked to let go, and what happens to the silent.
+
 use super::*;
 use tokio::time::advance;
 

@@ -6,8 +6,8 @@
 //! and the hole is closed by a dump.
 //!
 //! A new store's log is complete from its first commit. Any other begins with a dump, which the MDT
-//! makes by itself ([`Log::wants_dump`]); so does one that has grown well beyond its last dump. What
-//! lies behind a dump is deleted when the dump was read again.
+//! makes by itself ([`Log::wants_dump`]); so does one that has grown well beyond its last dump.
+//! What lies behind a dump is deleted when the dump was read again.
 //!
 //! Invariants: one writer per directory and MDT (a lock file says so); segments are whole but for
 //! the last frame of the last.

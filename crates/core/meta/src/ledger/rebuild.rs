@@ -3,8 +3,8 @@
 //! Each object remembers its file, its offset, the file's version its writer started from, and the
 //! path as it was then. Of each file, where chunks overlap the newer version wins. Its newest path
 //! gives it its name; two that claim one are told apart by their ids. Nothing knows owners, modes,
-//! times, links, attributes, layouts, empty and small files: the files are root's with mode 0600, and
-//! what was deleted or cut off may be back.
+//! times, links, attributes, layouts, empty and small files: the files are root's with mode 0600,
+//! and what was deleted or cut off may be back.
 //!
 //! Pure but for the store that is filled: whoever asks the OSTs hands in what they said.
 

@@ -2,7 +2,8 @@
 //!
 //! The bytes stay what they are, so no version, no time and no lease is touched.
 //!
-//! Invariant: only chunks that lie wholly in adopted files are changed, and only if they are in use.
+//! Invariant: only chunks that lie wholly in adopted files are changed, and only if they are in
+//! use.
 
 use crate::chunks::read_chunks;
 use crate::error::{Error, Result};

@@ -1,3 +1,5 @@
+//! Mode bits, groups and the sticky bit.
+
 use super::*;
 use tieline_types::{FileKind, Mode};
 use tieline_types::{Gid, Time, Uid, Version};

@@ -1,3 +1,5 @@
+//! Which OSTs new chunks go to: pools, weights, failures, mirrors.
+
 use super::*;
 use crate::fixture::map;
 

@@ -1,3 +1,5 @@
+//! The service as clients call it: sessions, repeated requests, recalls.
+
 mod alone;
 mod coherence;
 

@@ -362,7 +362,8 @@ fn open_osts(
         let adopted = plan.adopt.map(|root| Arc::new(AdoptedTree::new(root)));
         if let Some(root) = adopted.as_ref().map(|tree| tree.root()).filter(|root| !root.is_dir()) {
             let ost = plan.index.label();
-            tracing::warn!(ost, root = %root.display(), "the adopted tree is not there: is its file system mounted?");
+            let root = root.display();
+            tracing::warn!(ost, %root, "the adopted tree is not there: is it mounted?");
         }
         let limits = Limits { reserve: plan.reserve, is_read_only: plan.is_read_only };
         osts.insert(plan.index, TargetParts { store, limits, adopted });

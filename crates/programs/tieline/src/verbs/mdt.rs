@@ -246,8 +246,8 @@ fn rebuild_store(settings: &Path) -> anyhow::Result<()> {
             rebuilt.files, rebuilt.bytes, rebuilt.directories, rebuilt.superseded
         );
         println!(
-            "they are root's with mode 0600 (directories 0700): nothing knows owners, modes, times, \
-             links, attributes, symlinks, empty files, and files small enough to lie in the \
+            "they are root's with mode 0600 (directories 0700): nothing knows owners, modes, \
+             times, links, attributes, symlinks, empty files, and files small enough to lie in the \
              metadata; what was deleted or cut off lately may be back"
         );
         anyhow::Ok(())

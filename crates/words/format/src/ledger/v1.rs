@@ -6,9 +6,10 @@
 //! frame:  ├─ length u32 ─┼─ CRC32C u32 ─┼─ CBOR of Frame (length bytes) ─┤
 //! ```
 //!
-//! Numbers are little-endian; the CRC32C covers the length and the CBOR. A full dump is a head, pairs
-//! in the order of their keys, and an end. A segment of a change log is a head and groups of commits;
-//! it may stop anywhere. Segments that are copied are several heads with their groups, and an end.
+//! Numbers are little-endian; the CRC32C covers the length and the CBOR. A full dump is a head,
+//! pairs in the order of their keys, and an end. A segment of a change log is a head and groups of
+//! commits; it may stop anywhere. Segments that are copied are several heads with their groups, and
+//! an end.
 
 use minicbor::{Decode, Encode};
 use tieline_types::{FsName, MdtIndex, Time, Version, checksum};

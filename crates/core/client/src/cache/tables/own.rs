@@ -128,7 +128,8 @@ impl Tables {
         }
     }
 
-    /// Own operations up to `done` are carried out, as of `as_of`; `outcome` is of the one that left
+    /// Own operations up to `done` are carried out, as of `as_of`; `outcome` is of the one that
+    /// left
     /// `left` behind.
     pub fn settle(
         &mut self,

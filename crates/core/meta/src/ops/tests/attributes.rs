@@ -1,3 +1,5 @@
+//! Owners, modes, sizes and times, as `chmod`, `chown`, `truncate` and `utimensat` want them.
+
 use crate::fixture::*;
 use std::time::Duration;
 use tieline_types::ErrorKind::{

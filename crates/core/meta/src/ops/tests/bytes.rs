@@ -1,3 +1,5 @@
+//! Commits of extents: appended, inline, shared and exchanged.
+
 use crate::chunks::{AT_ONCE, STEP};
 use crate::fixture::*;
 use tieline_types::ErrorKind::{FileTooLarge, Gone, InvalidArgument, IsDirectory};

@@ -1,3 +1,5 @@
+//! Layouts, inherited and set, and the OSTs that follow from them.
+
 use crate::fixture::*;
 use tieline_types::ErrorKind::{
     self, Exists, InvalidArgument, NotFound, NotPermitted, OstInactive,

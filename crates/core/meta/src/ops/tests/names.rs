@@ -1,3 +1,5 @@
+//! Names made, looked up, listed, linked and removed.
+
 use crate::fixture::*;
 use tieline_types::{ErrorKind, FileId, FileKind, Gid, MdtIndex, Mode, Name};
 use tieline_wire::meta::*;

@@ -1,3 +1,5 @@
+//! Renames of all kinds, and the trees they must not make.
+
 use crate::fixture::*;
 use tieline_types::ErrorKind::{
     self, Exists, InvalidArgument, IsDirectory, NotDirectory, NotEmpty, NotFound, PermissionDenied,

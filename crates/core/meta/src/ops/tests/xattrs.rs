@@ -1,3 +1,5 @@
+//! Extended attributes: their name spaces, limits and errors.
+
 use crate::fixture::*;
 use tieline_types::ErrorKind::{
     Exists, NoAttribute, NoSpace, NotPermitted, NotSupported, PermissionDenied,
