@@ -98,7 +98,7 @@ fn what_was_done_is_sent_soon() -> Result<()> {
     with_federation(|lab| {
         work(&lab.mount().join("work"))?;
         std::thread::sleep(Duration::from_secs(1));
-        lab.signal("mount", Signal::KILL)?;
+        lab.signal("mount-0", Signal::KILL)?;
         check(&lab.mount_again()?.join("work"))
     })
 }
@@ -115,7 +115,7 @@ fn a_sync_waits_for_the_servers() -> Result<()> {
         let mut file = File::create(lab.mount().join("two/synced"))?;
         file.write_all(b"synced")?;
         file.sync_all()?;
-        lab.signal("mount", Signal::KILL)?;
+        lab.signal("mount-0", Signal::KILL)?;
         let far = lab.mount_again()?;
         check(&far.join("one"))?;
         ensure!(fs::read_to_string(far.join("two/synced"))? == "synced");

@@ -202,6 +202,7 @@ fn fsck_names_missing_wrong_and_orphan_objects() -> Result<()> {
         }
         fs::remove_file(lab.mount().join("missing"))?;
         fs::remove_file(lab.mount().join("wrong"))?;
+        lab.tieline(&["sync", &mount])?;
         ensure!(well.exists());
         let clean = lab.try_tieline(&["fsck", "--read", "--repair", &mount])?;
         ensure!(clean.status.code() == Some(0), "{clean:?}");

@@ -3,6 +3,9 @@
 //! Serves one client; what "others" do goes through [`Fake::elsewhere`], which recalls first.
 //! Replies can be held back ([`Fake::hold`]), OSTs can fail or flip bits.
 
+mod channel;
+
+use self::channel::FakeDialer;
 use crate::extents::slice;
 use crate::{Parts, Settings, Volume};
 use bytes::Bytes;
@@ -794,95 +797,4 @@ fn ost_of(request: &Request) -> Option<OstIndex> {
 
 fn done<C: Call>(reply: &C::Reply) -> Answer {
     Ok((tieline_wire::encode(reply), Bytes::new()))
-}
-
-struct FakeDialer(Arc<Fake>);
-
-impl Dialer for FakeDialer {
-    fn dial(
-        &self,
-        addresses: &[String],
-        _hello: Hello,
-        sink: Arc<dyn NoticeSink>,
-    ) -> Arc<dyn Channel> {
-        let is_mds = addresses[0].starts_with("mds");
-        self.0.lock().sinks.push((is_mds, sink.clone()));
-        let welcomed = Mutex::new(false);
-        let address = addresses[0].clone();
-        Arc::new(FakeChannel { fake: self.0.clone(), address, sink, welcomed })
-    }
-}
-
-struct FakeChannel {
-    fake: Arc<Fake>,
-    address: String,
-    sink: Arc<dyn NoticeSink>,
-    welcomed: Mutex<bool>,
-}
-
-#[async_trait::async_trait]
-impl Channel for FakeChannel {
-    async fn exchange(&self, outgoing: Outgoing) -> Result<Incoming, CallError> {
-        let sent = Instant::now();
-        if !std::mem::replace(&mut *self.welcomed.lock().unwrap(), true) {
-            self.sink.connected(&self.fake.welcome());
-        }
-        // A real server is elsewhere.
-        tokio::task::yield_now().await;
-        let op = outgoing.request.op();
-        let bulk = outgoing.bulk.to_bytes().unwrap();
-        if op == Op::Commit && std::mem::take(&mut self.fake.lock().loses_session) {
-            self.fake.lose_session();
-            return Err(CallError::SessionLost { server: "mds".to_owned() });
-        }
-        let silent = |state: &State| {
-            let ost = ost_of(&outgoing.request);
-            ost.is_some_and(|ost| state.silent.contains(&ost))
-        };
-        if silent(&self.fake.lock()) {
-            let patience = outgoing.patience.unwrap();
-            tokio::time::sleep(patience).await;
-            return Err(CallError::Timeout { server: "oss".to_owned(), patience });
-        }
-        let (answer, held) = {
-            let mut state = self.fake.lock();
-            state.log.push(op);
-            let is_wrong = state.has_moved && self.address == "mds:1" && op != Op::GetMap;
-            let answer = if is_wrong {
-                Err(Failure::new(ErrorKind::WrongServer, "fake"))
-            } else {
-                state.answer(outgoing.request, bulk)
-            };
-            (answer, state.held.get(&op.number()).cloned())
-        };
-        if let Some(mut held) = held {
-            held.wait_for(|free| *free).await.unwrap();
-        }
-        tokio::task::yield_now().await;
-        self.sink.renewed(sent);
-        match answer {
-            Ok((body, bulk)) => Ok(Incoming { op, body: body.into(), bulk }),
-            Err(failure) => Err(CallError::Refused(failure)),
-        }
-    }
-
-    fn standing(&self) -> Option<Standing> {
-        if !*self.welcomed.lock().unwrap() {
-            return None;
-        }
-        let state = self.fake.lock();
-        Some(Standing {
-            session: SessionId(state.session),
-            grant: state.grant,
-            boot: 1,
-            lease: LEASE,
-            is_connected: true,
-        })
-    }
-
-    fn round_trips(&self) -> u64 {
-        0
-    }
-
-    async fn close(&self, _patience: Duration) {}
 }

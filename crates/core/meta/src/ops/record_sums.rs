@@ -15,6 +15,8 @@ use tieline_wire::meta::{ChunkSums, RecordSums, RecordSumsReply};
 
 /// As the message says.
 const SUMS_MAX: usize = 64;
+const KEPT_IS_WRONG: &str =
+    "the checksum that was kept with an adopted file is not that of its bytes";
 
 pub async fn run(view: &mut View<'_>, request: &RecordSums) -> Result<RecordSumsReply> {
     let caller = view.scene.caller;
@@ -32,6 +34,12 @@ pub async fn run(view: &mut View<'_>, request: &RecordSums) -> Result<RecordSums
             continue;
         };
         let mut chunk = chunk.clone();
+        if let Some(kept) = chunk.adler32.filter(|&kept| kept != sums.adler32) {
+            // Nobody may be there to be told: it was damaged before it came to us.
+            let (file, kept, found) =
+                (request.id, format!("{kept:08x}"), format!("{:08x}", sums.adler32));
+            tracing::warn!(%file, kept, found, "{KEPT_IS_WRONG}");
+        }
         chunk.checks = Some(sums.checks.clone());
         chunk.adler32 = Some(sums.adler32);
         chunk.digest = Some(sums.digest);

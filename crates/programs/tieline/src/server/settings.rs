@@ -230,6 +230,10 @@ pub enum SettingsError {
     Wrong { path: PathBuf, source: Wrongs },
 }
 
+fn is_ost_index(key: &str) -> bool {
+    key.starts_with("ost[") && key.ends_with("].index")
+}
+
 impl Settings {
     /// Reads a file and checks all of it.
     pub fn load(path: &Path) -> Result<Plan, SettingsError> {
@@ -252,8 +256,16 @@ impl Settings {
         if gathered.wrongs.is_empty() {
             return plan;
         }
-        let is_told =
-            |wrong: &String| gathered.keys.iter().any(|key| wrong.starts_with(&format!("{key}: ")));
+        let is_wrong = |key: &str| gathered.keys.iter().any(|wrong| wrong == key);
+        let is_told = |wrong: &String| {
+            let key = wrong.split(": ").next().unwrap_or_default();
+            // What was not read has a default in its place, which others may not fit.
+            let follows = match key {
+                "mdt.store" => is_wrong("state"),
+                _ => is_ost_index(key) && gathered.keys.iter().any(|key| is_ost_index(key)),
+            };
+            is_wrong(key) || follows
+        };
         let mut wrongs = gathered.wrongs.clone();
         let others = plan.err().map_or_else(Vec::new, |others| others.0);
         wrongs.extend(others.into_iter().filter(|wrong| !is_told(wrong)));

@@ -10,6 +10,7 @@
 
 mod sums;
 
+use self::sums::Sums;
 use crate::location::Location;
 use crate::shell::{self, Shell, is_not_found};
 use crate::verbs::ost;
@@ -63,7 +64,7 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<()> {
     crate::verbs::log_start();
     match (args.checksums, args.paths.as_slice()) {
-        (true, [path]) => sums::run(path, args.json),
+        (true, [path]) => checksums(path, args.json),
         (false, [directory, path]) => import(&args, directory, path),
         (true, _) => Err(crate::cli::usage("--checksums takes one PATH")),
         (false, _) => Err(crate::cli::usage("say DIR and PATH: what, and where it shall appear")),
@@ -83,20 +84,37 @@ fn import(args: &Args, directory: &OsString, path: &OsString) -> anyhow::Result<
         let import = Arc::new(Import { shell, ost, owners });
         import.tree(top, into).await
     })?;
-    let later = report.unsummed > 0 && !args.wait;
-    let pid = if later { Some(sums::start(path)?) } else { None };
-    if args.json {
-        println!("{}", report.json(pid));
-    } else {
+    let pid = match report.unsummed > 0 && !args.wait {
+        true => Some(sums::start(path)?),
+        false => None,
+    };
+    if !args.json {
         report.print(pid);
     }
-    if report.unsummed > 0 && args.wait {
-        sums::run(path, args.json)?;
+    let sums = match report.unsummed > 0 && args.wait {
+        true => Some(sums::compute(path)?),
+        false => None,
+    };
+    if args.json {
+        let mut document = report.json(pid);
+        document["checksums"] = json!(sums.as_ref().map(Sums::json));
+        println!("{document}");
+    } else if let Some(sums) = &sums {
+        sums.print();
     }
     match report.failed.len() {
-        0 => Ok(()),
+        0 => sums.map_or(Ok(()), |sums| sums.judge()),
         count => bail!("{count} of the files could not be adopted"),
     }
+}
+
+fn checksums(path: &OsString, is_json: bool) -> anyhow::Result<()> {
+    let sums = sums::compute(path)?;
+    match is_json {
+        true => println!("{}", sums.json()),
+        false => sums.print(),
+    }
+    sums.judge()
 }
 
 /// The OST that adopts the directory, and the directory's own first page.

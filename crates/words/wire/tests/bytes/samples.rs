@@ -1,5 +1,8 @@
 //! A value of every message, with every field set to something that shows.
 
+mod chunks;
+
+use self::chunks::{adopted_calls, chunk_calls, copy_calls, mirror_calls};
 use crate::golden::Sample;
 use std::fmt::Debug;
 use std::panic::RefUnwindSafe;
@@ -452,140 +455,6 @@ fn map_calls(op: Op) -> Vec<Sample> {
     samples.push(request("-activate", edit(MapEdit::OstActivate(OstIndex(3)))));
     samples.push(request("-deactivate", edit(MapEdit::OstDeactivate(OstIndex(3)))));
     samples
-}
-
-fn chunk_calls(op: Op) -> Vec<Sample> {
-    let (ost, chunk) = (OstIndex(3), chunk_id());
-    match op {
-        Op::PutChunk => {
-            let capability = Some(b"capability".to_vec());
-            let checks = vec![1, 0xffff_ffff];
-            let call = data::PutChunk { ost, chunk, owner: owner(), checks, capability };
-            pair(call, data::PutChunkReply {})
-        }
-        Op::ReadObject => {
-            let read = |object| data::ReadObject {
-                ost,
-                object,
-                offset: 4097,
-                length: 1 << 20,
-                capability: None,
-            };
-            let checks = vec![0x8a91_36aa];
-            let reply = data::ReadObjectReply { offset: 4096, checks, object_length: 8192 };
-            let mut samples = pair(read(ObjectName::Chunk(chunk)), reply);
-            samples.push(request("-external", read(external())));
-            samples
-        }
-        Op::SyncFile => {
-            pair(data::SyncFile { ost, file: file() }, data::SyncFileReply { synced: 17 })
-        }
-        Op::DeleteChunks => {
-            let call = data::DeleteChunks { ost, chunks: vec![chunk] };
-            pair(call, data::DeleteChunksReply { deleted: 1 })
-        }
-        Op::OstStatus => pair(data::OstStatus {}, data::OstStatusReply { osts: vec![ost_state()] }),
-        Op::StatObject => {
-            let reply = data::StatObjectReply { length: 4 << 20, owner: owner(), check: 5 };
-            pair(data::StatObject { ost, chunk }, reply)
-        }
-        _ => {
-            let call = data::ListObjects { ost, after: Some(chunk), limit: 4096 };
-            pair(call, data::ListObjectsReply { chunks: vec![chunk], is_end: false })
-        }
-    }
-}
-
-fn mirror_calls(op: Op) -> Vec<Sample> {
-    let (id, ost, chunk) = (file(), OstIndex(3), chunk_id());
-    match op {
-        Op::ReportPlace => {
-            let call = mirrors::ReportPlace { chunk, ost, what: "block 7 is damaged".into() };
-            pair(call, mirrors::ReportPlaceReply {})
-        }
-        Op::ExtendMirrors => {
-            let pool = Some("fnal".parse().unwrap());
-            pair(mirrors::ExtendMirrors { id, count: 1, pool }, attributes_reply())
-        }
-        _ => {
-            let trouble = mirrors::Trouble { ost, reason: "out of reach".into() };
-            let lacking = mirrors::LackingChunk {
-                offset: 8 << 20,
-                chunk,
-                length: 4 << 20,
-                copies: 1,
-                trouble: Some(trouble),
-            };
-            let covered = 70_000_000;
-            let reply = mirrors::ResyncFileReply { covered, chunks: 17, lacking: vec![lacking] };
-            pair(mirrors::ResyncFile { id, offset: 4096, limit: 1024 }, reply)
-        }
-    }
-}
-
-fn copy_calls(op: Op) -> Vec<Sample> {
-    let (ost, chunk, length) = (OstIndex(3), chunk_id(), 4 << 20);
-    let digest = Digest([0xd1; 32]);
-    if op == Op::FetchChunk {
-        let object = ObjectName::Chunk(chunk);
-        let place = Place { ost: OstIndex(4), object, offset: 0, length, is_stale: false };
-        let call = mirrors::FetchChunk {
-            ost,
-            chunk,
-            length,
-            digest: Some(digest),
-            from: vec![place],
-            owner: owner(),
-        };
-        return pair(call, mirrors::FetchChunkReply { is_fetched: true, bad: vec![OstIndex(4)] });
-    }
-    let call = mirrors::VerifyObject { ost, object: external(), offset: 8192, length };
-    let first_bad = Some(12_288);
-    pair(call, mirrors::VerifyObjectReply { digest, bad_blocks: 2, first_bad, length })
-}
-
-fn adopted_calls(op: Op) -> Vec<Sample> {
-    let (ost, digest) = (OstIndex(3), Digest([7; 32]));
-    match op {
-        Op::RecordSums => {
-            let checks = vec![1, 0xffff_ffff];
-            let sums = meta::ChunkSums { chunk: chunk_id(), checks, adler32: 5, digest };
-            let call = meta::RecordSums { id: file(), sums: vec![sums] };
-            pair(call, meta::RecordSumsReply { recorded: 1 })
-        }
-        Op::ListAdopted => {
-            let entry = |name: &str, kind, target: Option<&str>| data::AdoptedEntry {
-                name: name.into(),
-                kind,
-                mode: Mode::new(0o2750),
-                uid: Uid(1001),
-                gid: Gid(1002),
-                size: 5000,
-                mtime: Time { seconds: -5, nanos: 999_999_999 },
-                target: target.map(Into::into),
-                xattrs: vec![meta::Xattr {
-                    name: XattrName::new(*b"user.x").unwrap(),
-                    value: b"v".to_vec(),
-                }],
-            };
-            let (directory, after) = (b"/lustre/cms".to_vec(), Some(b"a".to_vec()));
-            let call = data::ListAdopted { ost, directory, after, limit: 4096 };
-            let reply = data::ListAdoptedReply {
-                root: b"/lustre".to_vec(),
-                directory: b"cms".to_vec(),
-                own: entry("cms", FileKind::Directory, None),
-                entries: vec![entry("b", FileKind::Symlink, Some("a"))],
-                is_end: true,
-            };
-            pair(call, reply)
-        }
-        _ => {
-            let object = external();
-            let call = data::ChecksumAdopted { ost, object, offset: 4096, length: 1 << 20 };
-            let checks = vec![0x8a91_36aa];
-            pair(call, data::ChecksumAdoptedReply { checks, adler32: 9, digest })
-        }
-    }
 }
 
 /// The header of a frame of each kind, with a body of four bytes.

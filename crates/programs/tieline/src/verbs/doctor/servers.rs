@@ -4,7 +4,7 @@ use super::Findings;
 use crate::contact::Contact;
 use crate::shell::real_world;
 use crate::source::Source;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tieline_auth::{MapCell, MapVerifier};
 use tieline_types::FsName;
@@ -25,11 +25,15 @@ pub async fn look(source: &Source, findings: &mut Findings) {
     let current = cell.current();
     let mdts = current.map.mdts.iter().map(|mdt| (mdt.mdt.label(), &mdt.addresses));
     let osts = current.map.osts.iter().map(|ost| (ost.ost.label(), &ost.addresses));
-    let mut known = BTreeSet::new();
+    // One server may have several targets.
+    let mut targets: BTreeMap<&String, Vec<String>> = BTreeMap::new();
     for (label, addresses) in mdts.chain(osts) {
-        for address in addresses.iter().filter(|address| known.insert((*address).clone())) {
-            reach(&label, address, findings).await;
+        for address in addresses {
+            targets.entry(address).or_default().push(label.clone());
         }
+    }
+    for (address, labels) in targets {
+        reach(&labels.join(" "), address, findings).await;
     }
 }
 

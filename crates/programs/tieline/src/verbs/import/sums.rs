@@ -25,19 +25,40 @@ pub fn start(path: &OsStr) -> anyhow::Result<u32> {
     Ok(command.spawn().context("cannot start computing checksums")?.id())
 }
 
+/// What was computed, and what is wrong with it.
 #[derive(Default)]
-struct Sums {
+pub struct Sums {
     files: u64,
     chunks: u64,
     bytes: u64,
     wrong: Vec<String>,
 }
 
+impl Sums {
+    pub fn json(&self) -> serde_json::Value {
+        let Self { files, chunks, bytes, wrong } = self;
+        json!({ "files": files, "chunks": chunks, "bytes": bytes, "wrong": wrong })
+    }
+
+    pub fn print(&self) {
+        self.wrong.iter().for_each(|wrong| eprintln!("tieline: {wrong}"));
+        let bytes = tieline_types::ByteSize(self.bytes);
+        println!("checksums of {} files computed ({bytes} read)", self.files);
+    }
+
+    pub fn judge(&self) -> anyhow::Result<()> {
+        match self.wrong.len() {
+            0 => Ok(()),
+            count => bail!("{count} files could not be read, or are not what they should be"),
+        }
+    }
+}
+
 /// Computes what is missing below a path.
-pub fn run(path: &OsStr, is_json: bool) -> anyhow::Result<()> {
+pub fn compute(path: &OsStr) -> anyhow::Result<Sums> {
     let location = Location::find(path)?;
     let text = location.text.trim_end_matches('/').to_owned();
-    let sums = shell::run(&location.clone(), |shell| async move {
+    shell::run(&location.clone(), |shell| async move {
         let entry = shell.resolve(&location.path, true).await?;
         let mut sums = Sums::default();
         let mut todo = vec![(text, entry.attributes)];
@@ -62,19 +83,7 @@ pub fn run(path: &OsStr, is_json: bool) -> anyhow::Result<()> {
             }
         }
         Ok(sums)
-    })?;
-    if is_json {
-        let Sums { files, chunks, bytes, wrong } = &sums;
-        println!("{}", json!({ "files": files, "chunks": chunks, "bytes": bytes, "wrong": wrong }));
-    } else {
-        sums.wrong.iter().for_each(|wrong| eprintln!("tieline: {wrong}"));
-        let bytes = tieline_types::ByteSize(sums.bytes);
-        println!("checksums of {} files computed ({bytes} read)", sums.files);
-    }
-    match sums.wrong.len() {
-        0 => Ok(()),
-        count => bail!("{count} files could not be read, or are not what they should be"),
-    }
+    })
 }
 
 async fn one(
