@@ -7,8 +7,6 @@ use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tieline_lab::federation::{Plan, with_plan};
 use tieline_lab::{Federation, program, with_federation};
@@ -38,11 +36,26 @@ fn dev(lab: &Federation, words: &[&str]) -> Result<String> {
     lab.tieline(&[words, &["--dir", dir]].concat())
 }
 
+/// What file `number` holds; [`WRITER`] writes the same.
 fn bytes_of(number: usize) -> Vec<u8> {
     // Some lie in the metadata, some in objects.
     let length = if number.is_multiple_of(3) { 40_000 } else { 3000 };
     (0..length).map(|at| (at * 7 + number) as u8).collect()
 }
+
+/// Writes and syncs every second file from its argument on, and says the number of each then.
+const WRITER: &str = r#"
+import os, sys
+number = int(sys.argv[1])
+while True:
+    length = 40000 if number % 3 == 0 else 3000
+    with open(str(number), "wb") as file:
+        file.write(bytes((at * 7 + number) & 255 for at in range(length)))
+        file.flush()
+        os.fsync(file.fileno())
+    print(number, flush=True)
+    number += 2
+"#;
 
 /// Promise 19: With a change log, the loss of a metadata server's store loses nothing that was
 /// answered.
@@ -55,53 +68,53 @@ fn a_store_deleted_under_load_is_restored_whole() -> Result<()> {
         let store = PathBuf::from(setting(&settings, "state")?).join("mdt0000.redb");
         let log = setting(&settings, "log_to")?;
         let dump = lab.local("dump");
-        let (acknowledged, is_over) = (Mutex::new(BTreeSet::new()), AtomicBool::new(false));
-        std::thread::scope(|scope| -> Result<()> {
-            let write = |writer: usize| -> Result<()> {
-                let mut number = writer;
-                while !is_over.load(Ordering::Relaxed) {
-                    let mut file = File::create(folder.join(number.to_string()))?;
-                    file.write_all(&bytes_of(number))?;
-                    file.sync_all()?;
-                    acknowledged.lock().expect("no writer panics here").insert(number);
-                    number += 2;
-                }
-                Ok(())
-            };
-            let writers = [scope.spawn(move || write(0)), scope.spawn(move || write(1))];
-            let disaster = (|| {
-                std::thread::sleep(Duration::from_millis(800));
-                let mount = lab.mount().to_str().context("a plain path")?;
-                let script = format!(
-                    "{} mdt dump --mdt 0 --fs {mount} > {}",
-                    program::tieline()?.display(),
-                    dump.display()
-                );
-                program::shell(Path::new("/"), &script)?;
-                std::thread::sleep(Duration::from_millis(800));
-                dev(lab, &["dev", "kill", "mds-uf"])?;
-                fs::remove_file(&store)?;
-                lab.tieline(&["mdt", "verify", &log])?;
-                let settings = settings.to_str().context("a plain path")?;
-                let dump = dump.to_str().context("a plain path")?;
-                lab.tieline(&["mdt", "restore", "--settings", settings, dump, &log])?;
-                let again = lab.try_tieline(&["mdt", "restore", "--settings", settings, dump])?;
-                ensure!(again.stderr.contains("not empty"), "{again:?}");
-                dev(lab, &["dev", "start", "mds-uf"])?;
-                // The writers go on by themselves.
-                let before = acknowledged.lock().expect("no writer panics here").len();
-                program::until("the writers go on", Duration::from_secs(60), || {
-                    acknowledged.lock().expect("no writer panics here").len() > before + 5
-                })
-            })();
-            is_over.store(true, Ordering::Relaxed);
-            for writer in writers {
-                writer.join().map_err(|_| anyhow::anyhow!("a writer panicked"))??;
-            }
-            disaster
-        })?;
+        // Processes of their own: what this one starts must not wait for files that it has open
+        // on a mount whose server is gone.
+        let mut writers = Vec::new();
+        for writer in 0..2 {
+            let told = File::create(lab.local(&format!("told{writer}")))?;
+            let mut python = Command::new("python3");
+            python.args(["-c", WRITER, &writer.to_string()]).current_dir(&folder).stdout(told);
+            writers.push(program::start(&mut python)?);
+        }
+        let acknowledged = || -> Result<BTreeSet<usize>> {
+            let told = |writer: usize| fs::read_to_string(lab.local(&format!("told{writer}")));
+            let told = [told(0)?, told(1)?].concat();
+            let numbers = told.lines().map(|line| line.parse().context("a number"));
+            numbers.collect()
+        };
+        let disaster = (|| {
+            std::thread::sleep(Duration::from_millis(800));
+            let mount = lab.mount().to_str().context("a plain path")?;
+            let script = format!(
+                "{} mdt dump --mdt 0 --fs {mount} > {}",
+                program::tieline()?.display(),
+                dump.display()
+            );
+            program::shell(Path::new("/"), &script)?;
+            std::thread::sleep(Duration::from_millis(800));
+            dev(lab, &["dev", "kill", "mds-uf"])?;
+            fs::remove_file(&store)?;
+            lab.tieline(&["mdt", "verify", &log])?;
+            let settings = settings.to_str().context("a plain path")?;
+            let dump = dump.to_str().context("a plain path")?;
+            lab.tieline(&["mdt", "restore", "--settings", settings, dump, &log])?;
+            let again = lab.try_tieline(&["mdt", "restore", "--settings", settings, dump])?;
+            ensure!(again.stderr.contains("not empty"), "{again:?}");
+            dev(lab, &["dev", "start", "mds-uf"])?;
+            // The writers go on by themselves.
+            let before = acknowledged()?.len();
+            program::until("the writers go on", Duration::from_secs(60), || {
+                acknowledged().is_ok_and(|now| now.len() > before + 5)
+            })
+        })();
+        writers.iter().for_each(program::kill_group);
+        for writer in &mut writers {
+            program::wait(writer, Duration::from_secs(30))?;
+        }
+        disaster?;
         let far = lab.mount_again()?.join("load");
-        let acknowledged = acknowledged.into_inner()?;
+        let acknowledged = acknowledged()?;
         for number in &acknowledged {
             let read = fs::read(far.join(number.to_string()));
             let read = read.with_context(|| format!("file {number} of {}", acknowledged.len()))?;

@@ -156,7 +156,8 @@ fn a_replacing_rename_is_one_step() -> Result<()> {
             ensure!(reads > 0, "nothing was read meanwhile");
             Ok(())
         })?;
-        ensure!(fs::read_to_string(there.join("current"))? == version(99));
+        let last = fs::read_to_string(there.join("current"))?;
+        ensure!(last == version(99), "{} bytes of {last:.20}", last.len());
         Ok(())
     })
 }

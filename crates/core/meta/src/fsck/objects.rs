@@ -208,11 +208,12 @@ impl Check {
         Ok(Ok(()))
     }
 
-    /// Tells of every file that has bytes in a bad chunk.
+    /// Tells of every file that has bytes in a bad chunk, and is not deleted.
     async fn hurt_files(&mut self, mut bad: Bad) -> Result<()> {
         if bad.is_empty() {
             return Ok(());
         }
+        let deleted = self.ids_of(b'd').await?;
         let mut told = std::collections::BTreeSet::new();
         let (mut start, end) = (key::kind(b't'), key::after(&key::kind(b't')));
         loop {
@@ -228,6 +229,10 @@ impl Check {
                 let StoredContent::Chunk { chunk, .. } = extent.content else { continue };
                 let Some((what, detail, outcome)) = bad.get(&chunk).cloned() else { continue };
                 told.insert(chunk);
+                // Who deleted it is through with it, and its time runs out by itself.
+                if deleted.contains(&id) {
+                    continue;
+                }
                 let detail = format!("bytes {at} to {}: {detail}", at + extent.length);
                 self.tell(what, Some(id), detail, outcome).await?;
             }
