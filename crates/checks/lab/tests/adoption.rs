@@ -264,8 +264,8 @@ fn the_doctor_names_what_is_wrong_and_the_fix() -> Result<()> {
     ensure!(said.stderr.contains("5 wrong settings"), "{}", said.stderr);
     // Right settings, and what they name is not there.
     write(&format!(
-        "fs = \"x\"\nsite = \"uf\"\nstate = \"{state}\"\nmap_key = \"{key}\"\nlisten = \"{listen}\"\n\
-         root = [\"127.0.0.1:1\"]\n[mdt]\nindex = 0\n\
+        "fs = \"x\"\nsite = \"uf\"\nstate = \"{state}\"\nmap_key = \"{key}\"\n\
+         listen = \"{listen}\"\nroot = [\"127.0.0.1:1\"]\n[mdt]\nindex = 0\n\
          engine = \"postgres=host=/nowhere user=x\"\n\
          [[ost]]\nindex = 0\npath = \"/nowhere/ost\"\n",
         state = folder.path().join("state").display(),

@@ -40,7 +40,7 @@ impl Check {
     }
 
     /// Files that are kept for undeleting: theirs is what they had.
-    async fn ids_of(&mut self, kind: u8) -> Result<BTreeSet<FileId>> {
+    pub(super) async fn ids_of(&mut self, kind: u8) -> Result<BTreeSet<FileId>> {
         let (mut start, end) = (key::kind(kind), key::after(&key::kind(kind)));
         let mut ids = BTreeSet::new();
         loop {
