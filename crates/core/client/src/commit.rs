@@ -313,10 +313,10 @@ impl Shared {
     ) {
         let is_worn = file.with(|state| {
             for (id, extent) in arrivals {
-                if let (Content::Chunk(chunk), Some(bytes)) =
-                    (&extent.content, state.overlay.sealed_bytes(*id))
+                if let (Content::Chunk(chunk), Some(run)) =
+                    (&extent.content, state.overlay.sealed_run(*id))
                 {
-                    self.chunks.keep(chunk.chunk, 0, bytes);
+                    self.chunks.keep(chunk.chunk, run.parts());
                 }
                 state.overlay.committed(*id, extent.offset..extent.end());
             }
@@ -373,8 +373,8 @@ impl State {
     /// What a sealed run held is lost: said in the log, and at fsync and close.
     pub(crate) fn lose(&mut self, file: FileId, id: SealId, error: &Error) {
         let kind = error.kind();
-        if let Some(bytes) = self.overlay.sealed_bytes(id) {
-            let length = bytes.len();
+        if let Some(run) = self.overlay.sealed_run(id) {
+            let length = run.length();
             tracing::error!(%file, length, %error, "written bytes are lost");
             self.late.lose(kind, error.to_string());
         }

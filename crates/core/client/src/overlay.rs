@@ -11,7 +11,10 @@
 use bytes::{Bytes, BytesMut};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::Arc;
+use tieline_types::checksum::BLOCK;
 use tieline_types::{Content, Extent, Grant, OstIndex};
+use tieline_world::Bulk;
 
 /// Small writes that follow each other grow one piece up to this size; larger ones are kept as they
 /// came.
@@ -33,7 +36,7 @@ struct Piece {
 #[derive(Debug)]
 struct Seal {
     offset: u64,
-    bytes: Bytes,
+    run: Run,
     /// `None`: on its way.
     content: Option<Content>,
     /// How many pieces are left of it.
@@ -54,18 +57,58 @@ pub(crate) struct Overlay {
     last: u64,
 }
 
+/// What is left of a sealed run in one place.
+struct Row<'o> {
+    id: SealId,
+    offset: u64,
+    length: u64,
+    parts: Vec<&'o Bytes>,
+}
+
 /// A sealed run that is to be sent.
 #[derive(Clone, Debug)]
 pub(crate) struct Sealed {
     pub id: SealId,
     pub offset: u64,
-    pub bytes: Bytes,
+    pub run: Run,
+}
+
+/// Bytes in a row, as they came: large writes are not copied into one place. Each part but the last
+/// is whole blocks, so that their checks are those of the run.
+#[derive(Clone, Debug)]
+pub(crate) struct Run(Arc<[Bytes]>);
+
+impl Run {
+    pub fn of(mut parts: Vec<Bytes>) -> Self {
+        let inner = parts.split_last().map_or(&[][..], |(_, inner)| inner);
+        if inner.iter().any(|part| part.len() % BLOCK != 0) {
+            let length = parts.iter().map(Bytes::len).sum();
+            let mut joined = BytesMut::with_capacity(length);
+            parts.iter().for_each(|part| joined.extend_from_slice(part));
+            parts = vec![joined.freeze()];
+        }
+        Self(parts.into())
+    }
+
+    pub fn length(&self) -> usize {
+        self.0.iter().map(Bytes::len).sum()
+    }
+
+    pub fn parts(&self) -> &[Bytes] {
+        &self.0
+    }
+}
+
+impl From<Run> for Bulk {
+    fn from(run: Run) -> Self {
+        run.0.to_vec().into()
+    }
 }
 
 impl Sealed {
     /// Bytes that are to be a chunk, and of no overlay.
     pub fn loose(offset: u64, bytes: Bytes) -> Self {
-        Self { id: SealId(0), offset, bytes }
+        Self { id: SealId(0), offset, run: Run::of(vec![bytes]) }
     }
 }
 
@@ -148,7 +191,7 @@ impl Overlay {
 
     fn count_out(&mut self, seal: &Seal) {
         self.inline -= usize::from(matches!(seal.content, Some(Content::Inline(_))));
-        self.arrived -= if seal.content.is_some() { seal.bytes.len() } else { 0 };
+        self.arrived -= if seal.content.is_some() { seal.run.length() } else { 0 };
     }
 
     /// Appends to the piece that ends at `offset`, if that is fresh and both are small; else gives
@@ -258,23 +301,20 @@ impl Overlay {
     /// Makes the fresh bytes of `range`, which has no gap, one sealed run.
     pub fn seal(&mut self, range: Range<u64>) -> Sealed {
         let parts = self.read(range.clone());
-        let bytes = match parts.as_slice() {
-            [(_, only)] => only.clone(),
-            many => {
-                let mut joined = BytesMut::with_capacity((range.end - range.start) as usize);
-                many.iter().for_each(|(_, part)| joined.extend_from_slice(part));
-                joined.freeze()
-            }
-        };
-        debug_assert_eq!(bytes.len() as u64, range.end - range.start, "a run without a gap");
+        let run = Run::of(parts.iter().map(|(_, part)| part.clone()).collect());
+        debug_assert_eq!(run.length() as u64, range.end - range.start, "a run without a gap");
         self.cut(range.clone());
         self.last += 1;
         let id = SealId(self.last);
         let (offset, content) = (range.start, None);
-        self.seals.insert(id, Seal { offset, bytes: bytes.clone(), content, pieces: 0 });
+        self.seals.insert(id, Seal { offset, run: run.clone(), content, pieces: 0 });
         self.sending.insert(id);
-        self.put(offset, Piece { bytes: bytes.clone(), seal: Some(id) });
-        Sealed { id, offset, bytes }
+        let mut at = offset;
+        for bytes in run.parts() {
+            self.put(at, Piece { bytes: bytes.clone(), seal: Some(id) });
+            at += bytes.len() as u64;
+        }
+        Sealed { id, offset, run }
     }
 
     /// A sealed run has arrived. Nothing happens if nothing is left of it.
@@ -282,7 +322,7 @@ impl Overlay {
         if let Some(seal) = self.seals.get_mut(&id) {
             self.sending.remove(&id);
             self.inline += usize::from(matches!(content, Content::Inline(_)));
-            self.arrived += seal.bytes.len();
+            self.arrived += seal.run.length();
             seal.content = Some(content);
         }
         self.tidy(id);
@@ -300,7 +340,7 @@ impl Overlay {
     /// A sealed run could not be sent now: its bytes are fresh again.
     pub fn unseal(&mut self, id: SealId) {
         let Some(seal) = self.seals.get(&id) else { return };
-        let range = seal.offset..seal.offset + seal.bytes.len() as u64;
+        let range = seal.offset..seal.offset + seal.run.length() as u64;
         let pieces = self.pieces.range_mut(range).map(|(_, piece)| piece);
         pieces.filter(|piece| piece.seal == Some(id)).for_each(|piece| piece.seal = None);
         self.drop_seal(id);
@@ -319,7 +359,7 @@ impl Overlay {
     /// Forgets a sealed run: it is lost. Says where it was.
     pub fn remove(&mut self, id: SealId) -> Option<Range<u64>> {
         let seal = self.seals.get(&id)?;
-        let range = seal.offset..seal.offset + seal.bytes.len() as u64;
+        let range = seal.offset..seal.offset + seal.run.length() as u64;
         self.committed(id, range.clone());
         self.drop_seal(id);
         Some(range)
@@ -375,9 +415,9 @@ impl Overlay {
                 && Some(chunk.chunk.grant) != grant
             {
                 seal.content = None;
-                self.arrived -= seal.bytes.len();
+                self.arrived -= seal.run.length();
                 self.sending.insert(id);
-                again.push(Sealed { id, offset: seal.offset, bytes: seal.bytes.clone() });
+                again.push(Sealed { id, offset: seal.offset, run: seal.run.clone() });
             }
         }
         again
@@ -387,12 +427,6 @@ impl Overlay {
     /// with the run it is of.
     pub fn arrivals(&self, limit: usize) -> Vec<(SealId, Extent)> {
         let mut room = INLINE_PER_COMMIT;
-        let extent = |(&offset, piece): (&u64, &Piece)| {
-            let id = piece.seal?;
-            let seal = self.seals.get(&id)?;
-            let content = seal.content.as_ref()?;
-            Some((id, piece_extent(offset, &piece.bytes, offset - seal.offset, content)))
-        };
         let fits = |(_, extent): &(SealId, Extent)| match &extent.content {
             Content::Inline(bytes) => {
                 let fits = room > 0;
@@ -401,25 +435,54 @@ impl Overlay {
             }
             Content::Chunk(_) | Content::Hole => true,
         };
-        self.pieces.iter().filter_map(extent).take_while(fits).take(limit).collect()
+        self.sealed_rows()
+            .filter_map(|row| self.row_extent(&row))
+            .take_while(fits)
+            .take(limit)
+            .collect()
     }
 
-    /// The bytes of a run, for those who keep what was just written.
-    pub fn sealed_bytes(&self, id: SealId) -> Option<Bytes> {
-        self.seals.get(&id).map(|seal| seal.bytes.clone())
+    /// Pieces of one seal without a gap between them, in order.
+    fn sealed_rows(&self) -> impl Iterator<Item = Row<'_>> {
+        let mut pieces = self
+            .pieces
+            .iter()
+            .filter_map(|(&offset, piece)| Some((offset, piece.seal?, &piece.bytes)))
+            .peekable();
+        std::iter::from_fn(move || {
+            let (offset, id, bytes) = pieces.next()?;
+            let mut row = Row { id, offset, length: bytes.len() as u64, parts: vec![bytes] };
+            let is_next = |row: &Row<'_>, &(offset, id, _): &(u64, SealId, &Bytes)| {
+                id == row.id && offset == row.offset + row.length
+            };
+            while let Some((_, _, bytes)) = pieces.next_if(|next| is_next(&row, next)) {
+                row.length += bytes.len() as u64;
+                row.parts.push(bytes);
+            }
+            Some(row)
+        })
     }
-}
 
-fn piece_extent(offset: u64, bytes: &Bytes, skip: u64, content: &Content) -> Extent {
-    let content = match content {
-        Content::Chunk(chunk) => {
-            let mut chunk = chunk.clone();
-            chunk.skip += skip;
-            Content::Chunk(chunk)
-        }
-        Content::Inline(_) | Content::Hole => Content::Inline(bytes.to_vec()),
-    };
-    Extent { offset, length: bytes.len() as u64, content }
+    /// `None`: it has not arrived.
+    fn row_extent(&self, row: &Row<'_>) -> Option<(SealId, Extent)> {
+        let seal = self.seals.get(&row.id)?;
+        let content = match seal.content.as_ref()? {
+            Content::Chunk(chunk) => {
+                let mut chunk = chunk.clone();
+                chunk.skip += row.offset - seal.offset;
+                Content::Chunk(chunk)
+            }
+            Content::Inline(_) | Content::Hole => {
+                Content::Inline(row.parts.iter().flat_map(|part| part.iter().copied()).collect())
+            }
+        };
+        Some((row.id, Extent { offset: row.offset, length: row.length, content }))
+    }
+
+    /// The bytes of a run.
+    pub fn sealed_run(&self, id: SealId) -> Option<&Run> {
+        self.seals.get(&id).map(|seal| &seal.run)
+    }
 }
 
 #[cfg(test)]

@@ -10,10 +10,9 @@
 //! the file says so, once).
 
 use crate::file::File;
-use crate::overlay::Sealed;
+use crate::overlay::{Run, Sealed};
 use crate::volume::Shared;
 use crate::{Error, Result};
-use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +37,8 @@ const LINGER_MIN: Duration = Duration::from_millis(10);
 pub(crate) const LATE_MAX: usize = 64 << 20;
 /// They are counted in units of so many.
 pub(crate) const LATE_GRAIN: usize = 1 << 10;
+/// Whole blocks that the processor's cache holds.
+const SUM_STEP: usize = 256 << 10;
 /// How long an OST may be silent before another is asked for.
 const OST_PATIENCE: Duration = Duration::from_secs(20);
 
@@ -83,7 +84,7 @@ impl Shared {
 
     async fn put_somewhere(self: &Arc<Self>, file: &Arc<File>, sealed: &Sealed) -> Result<Copies> {
         let deadline = Instant::now() + self.settings.wait;
-        let whole = Arc::new(Whole::new(&sealed.bytes));
+        let whole = Arc::new(Whole::new(&sealed.run));
         let mut exclude: BTreeSet<OstIndex> = BTreeSet::new();
         let mut last: Option<Error> = None;
         loop {
@@ -159,10 +160,10 @@ impl Shared {
         let mut puts = JoinSet::new();
         for &ost in &self.worth_trying(&osts, enough) {
             let (shared, whole) = (self.clone(), whole.clone());
-            let (owner, bytes) = (owner.clone(), sealed.bytes.clone());
-            puts.spawn(async move {
-                (ost, shared.put(ost, chunk, owner, bytes, &whole, deadline).await)
-            });
+            let (owner, run) = (owner.clone(), sealed.run.clone());
+            puts.spawn(
+                async move { (ost, shared.put(ost, chunk, owner, run, &whole, deadline).await) },
+            );
         }
         let started = Instant::now();
         let mut copies = Copies { chunk: whole.chunk(chunk, sealed, vec![]), late: puts };
@@ -232,7 +233,7 @@ impl Shared {
     /// Waits for copies that were not there in time, as long as there is room to hold their bytes;
     /// the MDS has the others made.
     fn follow(self: &Arc<Self>, file: &Arc<File>, sealed: &Sealed, mut late: JoinSet<Put>) {
-        let held = (sealed.bytes.len() * late.len()).div_ceil(LATE_GRAIN);
+        let held = (sealed.run.length() * late.len()).div_ceil(LATE_GRAIN);
         let held = u32::try_from(held).unwrap_or(u32::MAX);
         if late.is_empty() {
             return;
@@ -260,7 +261,7 @@ impl Shared {
         ost: OstIndex,
         chunk: ChunkId,
         owner: ObjectOwner,
-        bytes: Bytes,
+        run: Run,
         whole: &Whole,
         deadline: Instant,
     ) -> Result<()> {
@@ -268,10 +269,10 @@ impl Shared {
         let closed = |_| Error::local(ErrorKind::Internal, "queue of chunks");
         let _turn = server.puts.acquire().await.map_err(closed)?;
         let patience = deadline.saturating_duration_since(Instant::now()).min(OST_PATIENCE);
-        let length = bytes.len() as u64;
+        let length = run.length() as u64;
         let checks = whole.checks.clone();
         let message = PutChunk { ost, chunk, owner, checks, capability: None };
-        self.servers.ask_oss(ost, message, bytes, patience).await?;
+        self.servers.ask_oss(ost, message, run, patience).await?;
         METRICS.client_sent_bytes.inc_by(length);
         Ok(())
     }
@@ -311,18 +312,24 @@ struct Whole {
 }
 
 impl Whole {
-    fn new(bytes: &Bytes) -> Self {
-        Self {
-            checks: checksum::block_checks(bytes),
-            digest: Digest(*blake3::hash(bytes).as_bytes()),
-            adler32: simd_adler32::adler32(&bytes.as_ref()),
+    /// In one pass: each block is summed while it is in the processor's cache.
+    fn new(run: &Run) -> Self {
+        let mut checks = Vec::with_capacity(run.length().div_ceil(checksum::BLOCK));
+        let mut digest = blake3::Hasher::new();
+        let mut adler = simd_adler32::Adler32::new();
+        for step in run.parts().iter().flat_map(|part| part.chunks(SUM_STEP)) {
+            checks.extend(step.chunks(checksum::BLOCK).map(checksum::crc32c));
+            adler.write(step);
+            digest.update(step);
         }
+        let digest = Digest(*digest.finalize().as_bytes());
+        Self { checks, digest, adler32: adler.finish() }
     }
 
     fn chunk(&self, chunk: ChunkId, sealed: &Sealed, places: Vec<Place>) -> ChunkRef {
         ChunkRef {
             chunk,
-            length: sealed.bytes.len() as u64,
+            length: sealed.run.length() as u64,
             skip: 0,
             places,
             digest: Some(self.digest),
@@ -334,7 +341,7 @@ impl Whole {
 
 fn place(ost: OstIndex, chunk: ChunkId, sealed: &Sealed, is_stale: bool) -> Place {
     let object = ObjectName::Chunk(chunk);
-    Place { ost, object, offset: 0, length: sealed.bytes.len() as u64, is_stale }
+    Place { ost, object, offset: 0, length: sealed.run.length() as u64, is_stale }
 }
 
 /// The next put to end; `None` after the last one, or when the time is up.

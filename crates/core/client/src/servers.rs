@@ -247,14 +247,14 @@ impl Servers {
         &self,
         ost: OstIndex,
         message: C,
-        bulk: Bytes,
+        bulk: impl Into<Bulk>,
         patience: Duration,
     ) -> Result<(C::Reply, Bytes)> {
-        let deadline = Instant::now() + patience;
+        let (bulk, deadline) = (bulk.into(), Instant::now() + patience);
         let mut attempts = Attempts::default();
         loop {
             let server = self.oss(ost)?;
-            let bulk = Bulk::from(bulk.clone());
+            let bulk = bulk.clone();
             match self.once(&server, &Caller::root(), message.clone(), bulk, deadline).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => attempts.judge(self, &server, C::OP, error, deadline).await?,

@@ -11,7 +11,7 @@
 //! a frame, or stops reading, is given up after [`STALL_MAX`].
 
 use bytes::{Buf, Bytes, BytesMut};
-use std::io;
+use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -33,6 +33,11 @@ const GATHER: usize = 64 << 10;
 /// What one step of sending a file takes: a peer that reads anything reads this much within the
 /// stall.
 const FILE_STEP: u32 = 1 << 20;
+/// Bulk of so much begins on a page.
+const ALIGNED_FROM: usize = 64 << 10;
+const PAGE: usize = 4096;
+/// What one vectored write takes: the kernel's limit is 1024.
+const SLICES_MAX: usize = 512;
 
 /// A frame that came.
 #[derive(Debug)]
@@ -248,7 +253,9 @@ impl Begun {
             return some(stalling(stream.read_buf(buffer)).await?);
         }
         // Copied also when it is all here: bulk is kept in caches, and must not keep the buffer.
-        self.bulk.reserve(self.header.bulk_length as usize - self.bulk.len());
+        if self.bulk.capacity() == 0 {
+            self.bulk = room_for(self.header.bulk_length as usize);
+        }
         self.bulk.extend_from_slice(&here);
         if left == 0 {
             return Ok(0);
@@ -257,6 +264,18 @@ impl Begun {
         let mut rest = stream.take(left as u64);
         some(stalling(rest.read_buf(&mut self.bulk)).await?)
     }
+}
+
+/// Empty, with room for `length` bytes; where they are many, they begin on a page, so that a store
+/// may have its disk take them from where they are.
+fn room_for(length: usize) -> BytesMut {
+    if length < ALIGNED_FROM {
+        return BytesMut::with_capacity(length);
+    }
+    let mut room = BytesMut::with_capacity(length + PAGE);
+    let before = room.as_ptr().align_offset(PAGE).min(PAGE);
+    room.resize(before, 0);
+    room.split_off(before)
 }
 
 /// In the middle of a frame the stream may neither end nor stop.
@@ -301,9 +320,11 @@ impl FrameWriter {
                 self.gathered.extend_from_slice(bytes);
                 Ok(())
             }
-            Bulk::Bytes(bytes) => {
-                self.flush().await?;
-                self.send(bytes).await
+            // With what was gathered before, in as few system calls as the stream takes it in.
+            Bulk::Bytes(bytes) => self.send_behind(&[bytes]).await,
+            Bulk::Pieces(pieces) => {
+                let pieces: Vec<&[u8]> = pieces.iter().map(AsRef::as_ref).collect();
+                self.send_behind(&pieces).await
             }
             Bulk::File(range) => {
                 self.flush().await?;
@@ -313,12 +334,9 @@ impl FrameWriter {
     }
 
     pub async fn flush(&mut self) -> io::Result<()> {
-        let mut gathered = std::mem::take(&mut self.gathered);
-        self.send(&gathered).await?;
-        gathered.clear();
-        if gathered.capacity() <= 2 * GATHER {
-            self.gathered = gathered;
-        }
+        let gathered = std::mem::take(&mut self.gathered);
+        self.send(&mut [IoSlice::new(&gathered)]).await?;
+        self.keep_gathered(gathered);
         timeout(STALL_MAX, self.stream.flush()).await.map_err(|_| stalled())?
     }
 
@@ -328,18 +346,41 @@ impl FrameWriter {
         self.stream.shutdown().await
     }
 
-    async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let mut rest = bytes;
+    /// Sends what was gathered, and `bulk` behind it.
+    async fn send_behind(&mut self, bulk: &[&[u8]]) -> io::Result<()> {
+        let gathered = std::mem::take(&mut self.gathered);
+        for (at, some) in bulk.chunks(SLICES_MAX - 1).enumerate() {
+            let head = (at == 0).then_some(gathered.as_slice());
+            let mut slices: Vec<IoSlice<'_>> =
+                head.iter().chain(some).map(|slice| IoSlice::new(slice)).collect();
+            self.send(&mut slices).await?;
+        }
+        self.keep_gathered(gathered);
+        Ok(())
+    }
+
+    async fn send(&mut self, slices: &mut [IoSlice<'_>]) -> io::Result<()> {
+        let mut rest = slices;
+        // Empty ones at the front go.
+        IoSlice::advance_slices(&mut rest, 0);
         while !rest.is_empty() {
-            let written = timeout(STALL_MAX, self.stream.write(rest)).await;
+            let written = timeout(STALL_MAX, self.stream.write_vectored(rest)).await;
             let written = written.map_err(|_| stalled())??;
             if written == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
             }
             self.progress.fetch_add(written as u64, Ordering::Relaxed);
-            rest = rest.get(written..).unwrap_or_default();
+            IoSlice::advance_slices(&mut rest, written);
         }
         Ok(())
+    }
+
+    /// The buffer is used again, unless it grew large.
+    fn keep_gathered(&mut self, mut gathered: Vec<u8>) {
+        gathered.clear();
+        if gathered.capacity() <= 2 * GATHER {
+            self.gathered = gathered;
+        }
     }
 
     async fn send_file(&mut self, range: &FileRange) -> io::Result<()> {

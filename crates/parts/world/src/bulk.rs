@@ -13,6 +13,8 @@ pub enum Bulk {
     #[default]
     Empty,
     Bytes(Bytes),
+    /// In several places of memory, sent one after the other.
+    Pieces(Arc<[Bytes]>),
     File(FileRange),
 }
 
@@ -29,6 +31,7 @@ impl Bulk {
         match self {
             Self::Empty => 0,
             Self::Bytes(bytes) => bytes.len(),
+            Self::Pieces(pieces) => pieces.iter().map(Bytes::len).sum(),
             Self::File(range) => range.length as usize,
         }
     }
@@ -42,6 +45,7 @@ impl Bulk {
         match self {
             Self::Empty => Ok(Bytes::new()),
             Self::Bytes(bytes) => Ok(bytes.clone()),
+            Self::Pieces(pieces) => Ok(pieces.concat().into()),
             Self::File(range) => {
                 let mut bytes = vec![0; range.length as usize];
                 range.file.read_exact_at(&mut bytes, range.offset)?;
@@ -57,11 +61,21 @@ impl From<Bytes> for Bulk {
     }
 }
 
+impl From<Vec<Bytes>> for Bulk {
+    fn from(mut pieces: Vec<Bytes>) -> Self {
+        pieces.retain(|piece| !piece.is_empty());
+        match pieces.len() {
+            0 | 1 => pieces.pop().map_or(Self::Empty, Self::Bytes),
+            _ => Self::Pieces(pieces.into()),
+        }
+    }
+}
+
 impl fmt::Debug for Bulk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = match self {
             Self::Empty => "empty",
-            Self::Bytes(_) => "memory",
+            Self::Bytes(_) | Self::Pieces(_) => "memory",
             Self::File(_) => "file",
         };
         write!(f, "Bulk({} bytes, {place})", self.len())

@@ -40,6 +40,39 @@ fn small_writes_grow_one_piece() {
 }
 
 #[test]
+fn large_writes_stay_where_they_came_and_commit_as_one_extent() {
+    let mut overlay = Overlay::default();
+    let part = |byte| Bytes::from(vec![byte; WRITE_SMALL_MAX + BLOCK]);
+    let length = part(0).len() as u64;
+    let parts: Vec<Bytes> = (0..4).map(part).collect();
+    for (index, part) in parts.iter().enumerate() {
+        overlay.write(index as u64 * length, part.clone());
+    }
+    let sealed = overlay.seal(0..4 * length);
+    let places = |parts: &[Bytes]| parts.iter().map(|part| part.as_ptr()).collect::<Vec<_>>();
+    assert_eq!(places(sealed.run.parts()), places(&parts), "not copied");
+    overlay.arrived(sealed.id, chunk(1, sealed.run.length()));
+    let extents = overlay.arrivals(10);
+    let ranges: Vec<_> = extents.iter().map(|(_, extent)| (extent.offset, extent.length)).collect();
+    assert_eq!(ranges, [(0, 4 * length)], "one extent, however many pieces");
+    overlay.committed(sealed.id, 0..4 * length);
+    assert!(overlay.is_empty() && overlay.bytes() == 0);
+}
+
+#[test]
+fn what_is_no_whole_blocks_is_joined() {
+    let odd = Bytes::from(vec![1; BLOCK + 1]);
+    let run = Run::of(vec![odd.clone(), odd.clone()]);
+    assert_eq!((run.parts().len(), run.length()), (1, 2 * odd.len()));
+    let run = Run::of(vec![Bytes::from(vec![1; BLOCK]), odd.clone()]);
+    assert_eq!(
+        (run.parts().len(), run.length()),
+        (2, BLOCK + odd.len()),
+        "only the last may be odd"
+    );
+}
+
+#[test]
 fn what_is_overwritten_is_not_committed() {
     let mut overlay = Overlay::default();
     overlay.write(0, Bytes::from_static(b"abcdefgh"));
@@ -140,7 +173,7 @@ proptest! {
                     }
                 }
                 2 => if let Some(seal) = sealed.pop() {
-                    overlay.arrived(seal.id, chunk(number as u64, seal.bytes.len()));
+                    overlay.arrived(seal.id, chunk(number as u64, seal.run.length()));
                 }
                 3 => if let Some(seal) = sealed.pop() {
                     overlay.unseal(seal.id);
@@ -158,7 +191,7 @@ proptest! {
         }
         // Everything that arrives is committed, in order, and then nothing is left of it.
         for seal in sealed.drain(..) {
-            overlay.arrived(seal.id, chunk(1000, seal.bytes.len()));
+            overlay.arrived(seal.id, chunk(1000, seal.run.length()));
         }
         let arrivals = overlay.arrivals(usize::MAX);
         prop_assert!(arrivals.windows(2).all(|two| two[0].1.end() <= two[1].1.offset));

@@ -86,6 +86,19 @@ async fn a_reader_may_stop_waiting_at_any_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn bulk_in_many_pieces_comes_as_one() {
+    let (writer, mut reader) = pair().await;
+    let piece = |at: usize| Bytes::from(vec![at as u8; 1 + at * 7]);
+    let pieces: Vec<Bytes> = (0..SLICES_MAX * 2 + 3).map(piece).collect();
+    let whole = Bytes::from(pieces.concat());
+    tokio::spawn(send(writer, vec![frame(1, 3, Bulk::from(pieces)), frame(2, 3, Bulk::Empty)]));
+    let bulk = bulk_of(reader.next().await.unwrap());
+    assert!(bulk == whole);
+    assert_eq!(bulk.as_ptr().align_offset(PAGE), 0, "a store may write it from where it is");
+    assert_eq!(reader.next().await.unwrap().header.number.0, 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn bulk_comes_from_files_too() {
     let (writer, mut reader) = pair().await;
     let mut file = tempfile::tempfile().unwrap();

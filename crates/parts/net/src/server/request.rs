@@ -66,7 +66,7 @@ pub(super) async fn answer_request(
     count(op, &response, begun);
     let frame = reply_frame(number, header.op, response);
     let room = match &frame.bulk {
-        Bulk::Bytes(bytes) => shared.budget.count(bytes.len()),
+        bulk @ (Bulk::Bytes(_) | Bulk::Pieces(_)) => shared.budget.count(bulk.len()),
         Bulk::Empty | Bulk::File(_) => Held::default(),
     };
     outbox.push_holding(frame, Holds::new(place, room));
