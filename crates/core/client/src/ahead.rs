@@ -8,6 +8,8 @@ use crate::fetch::{PIECE, Width};
 use std::ops::Range;
 
 const WINDOW_FIRST: u64 = 512 << 10;
+/// A first read of so much, at the start, is the beginning of a sequential one.
+const BOLD_FROM: u64 = 64 << 10;
 /// How far out of order a request may come.
 const SLACK: u64 = 1 << 20;
 
@@ -40,7 +42,9 @@ impl Pattern {
         }
         self.streak += 1;
         self.next = self.next.max(range.end);
-        if self.streak < 2 {
+        // Whoever begins with much at the file's start wants the rest of it too.
+        let is_bold = range.start == 0 && range.end >= BOLD_FROM;
+        if self.streak < 2 && !is_bold {
             return Advice { width: Width::Exact, ahead: range.end..range.end };
         }
         self.window = (self.window * 2).max(WINDOW_FIRST).min(window_max);
@@ -98,6 +102,15 @@ mod tests {
                 assert_eq!(advice.width, Width::Pieces);
             }
         }
+    }
+
+    #[test]
+    fn much_at_the_start_is_the_beginning_of_all() {
+        let advice = Pattern::default().observe(0..BOLD_FROM, MAX);
+        assert_eq!(advice.width, Width::Pieces);
+        assert!(!advice.ahead.is_empty());
+        let header = Pattern::default().observe(0..4096, MAX);
+        assert!(header.ahead.is_empty() && header.width == Width::Exact);
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub(crate) const TROUBLE_KEPT: Duration = Duration::from_secs(30);
 pub(crate) enum Width {
     Exact,
     Pieces,
+    /// Pieces that nobody waits for yet.
+    Ahead,
 }
 
 impl Shared {
@@ -51,9 +53,9 @@ impl Shared {
         let length = chunk.length;
         let widen = |missing: Range<u64>| match width {
             Width::Exact => steps(missing),
-            Width::Pieces => pieces(missing, length),
+            Width::Pieces | Width::Ahead => pieces(missing, length),
         };
-        let (segments, tasks) = self.chunks.find(chunk.chunk, range, widen);
+        let (segments, tasks) = self.chunks.find(chunk.chunk, range, width != Width::Ahead, widen);
         for task in tasks {
             let (shared, chunk) = (self.clone(), chunk.clone());
             tokio::spawn(async move {

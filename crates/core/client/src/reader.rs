@@ -201,7 +201,7 @@ impl Shared {
         });
         for extent in pieces.into_iter().filter_map(|piece| piece.extent) {
             if let Extent { length, content: Content::Chunk(chunk), .. } = extent {
-                self.start_chunk(&chunk, chunk.skip..chunk.skip + length, Width::Pieces);
+                self.start_chunk(&chunk, chunk.skip..chunk.skip + length, Width::Ahead);
             }
         }
     }

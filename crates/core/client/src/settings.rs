@@ -16,6 +16,8 @@ pub struct Settings {
     pub dirty_bytes_max: usize,
     /// Bytes read ahead and kept for readers.
     pub read_bytes_max: usize,
+    /// Of these, what was read already. Little, where readers have the kernel's cache.
+    pub spent_bytes_max: usize,
     /// How far ahead of one sequential reader.
     pub window_max: u64,
     /// Files remembered, beyond those that are open or known to the kernel.
@@ -33,8 +35,9 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             wait: Duration::from_secs(15 * 60),
-            dirty_bytes_max: 256 << 20,
+            dirty_bytes_max: 128 << 20,
             read_bytes_max: 256 << 20,
+            spent_bytes_max: 16 << 20,
             window_max: 32 << 20,
             inodes_max: 200_000,
             journal: false,

@@ -8,7 +8,7 @@
 //! [`crate::file::File::gate`].
 
 use crate::cache::Cache;
-use crate::chunks::Chunks;
+use crate::chunks::{Chunks, Room};
 use crate::costs::Costs;
 use crate::file::{Budget, File};
 use crate::handles::Handles;
@@ -53,7 +53,7 @@ pub(crate) struct Shared {
     pub cache: Arc<Cache>,
     /// What was done here and the MDSs do not know yet.
     pub journal: Journal,
-    pub chunks: Chunks,
+    pub chunks: Arc<Chunks>,
     pub budget: Arc<Budget>,
     pub files: Mutex<BTreeMap<FileId, Arc<File>>>,
     pub handles: Handles,
@@ -95,7 +95,10 @@ impl Volume {
                 servers: Servers::new(weak.clone(), cache.clone(), &parts, &settings),
                 cache,
                 journal: Journal::new(settings.journal, weak.clone()),
-                chunks: Chunks::new(settings.read_bytes_max),
+                chunks: Arc::new(Chunks::new(Room {
+                    bytes_max: settings.read_bytes_max,
+                    spent_max: settings.spent_bytes_max.min(settings.read_bytes_max),
+                })),
                 budget: Arc::new(Budget::new(settings.dirty_bytes_max)),
                 files: Mutex::default(),
                 handles: Handles::default(),
@@ -116,6 +119,7 @@ impl Volume {
             }
         });
         tokio::spawn(crate::background::run(Arc::downgrade(&shared)));
+        tokio::spawn(crate::chunks::sweep(Arc::downgrade(&shared.chunks)));
         Arc::new(Self { shared })
     }
 

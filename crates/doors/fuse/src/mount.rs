@@ -10,7 +10,7 @@ use crate::abi::incoming::{self, Header};
 use crate::abi::opcode::Opcode;
 use crate::abi::{Malformed, outgoing};
 use crate::attach::{self, AttachError, Attachment, DeviceNumber, Flags};
-use crate::buffer::Pool;
+use crate::buffer::{self, Pool};
 use crate::init::{Features, Offer, REQUEST_BYTES_MAX, TooOld};
 use crate::kernel::Kernel;
 use crate::notify::Notifier;
@@ -139,6 +139,7 @@ impl Mount {
         let notifier =
             Notifier::start(Arc::clone(&kernel)).map_err(|source| Error::Thread { source })?;
         fs.listen(Arc::clone(&notifier) as Arc<_>);
+        runtime.spawn(buffer::shrink_idle(Arc::downgrade(&buffers)));
         let session = Arc::new(Session::new(fs, runtime, kernel, buffers));
         let end = Arc::new(End { notifier, ended: ended_sender });
         for index in 0..threads {

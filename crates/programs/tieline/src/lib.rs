@@ -10,6 +10,7 @@
 //! * [`verbs`]: `ls`, `put`, `getstripe`, `df`, `pool` and the like, over [`shell`]: the client
 //!   room without a mount.
 //! * [`dev`]: a whole federation on this machine.
+//! * [`memory`]: used again, and given back when idle.
 //! * [`source`], [`location`], [`contact`]: how a file system is named, found and met for the
 //!   first time.
 
@@ -18,6 +19,7 @@ pub mod contact;
 pub mod dev;
 pub mod federation;
 pub mod location;
+pub mod memory;
 pub mod mount;
 pub mod namespace;
 pub mod operator;

@@ -49,7 +49,9 @@ pub fn run(task: Task) -> anyhow::Result<()> {
     if let Some(namespace) = &task.options.netns {
         crate::namespace::enter(namespace)?;
     }
+    crate::memory::prepare();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.spawn(crate::memory::give_back());
     let result = runtime.block_on(async {
         match Mounted::start(task).await {
             Ok(mounted) => {

@@ -56,7 +56,9 @@ const FETCH_PAUSE: Duration = Duration::from_secs(2);
 pub fn run(settings: &Path, is_json: bool) -> anyhow::Result<()> {
     let plan = Settings::load(settings)?;
     tieline_telemetry::log::start(is_json || plan.is_log_json);
+    crate::memory::prepare();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.spawn(crate::memory::give_back());
     runtime.block_on(serve(plan))
 }
 
