@@ -12,6 +12,7 @@ use crate::volatile::{Note, Volatile};
 use crate::{Limits, TargetParts};
 use bytes::Bytes;
 use std::fmt::{Display, Write};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tieline_blob::{ChunkStore, Error, Slice, Space};
@@ -26,6 +27,8 @@ use tokio::time::Instant;
 /// oldest.
 const VOLATILE_MAX: usize = 4096;
 const SYNC_BATCH: usize = 256;
+/// So much is synced without being asked: a disk's work of a tenth of a second or more.
+const EARLY_BYTES: u64 = 64 << 20;
 /// Beyond this the disk is broken and takes no more.
 const LOST_MAX: usize = 65_536;
 /// How long an answer about free space serves for putting; what is put meanwhile is counted.
@@ -37,6 +40,9 @@ pub(crate) struct Target {
     store: Arc<dyn ChunkStore>,
     limits: Limits,
     volatile: Mutex<Volatile>,
+    /// Bytes that were put since a sync was begun early, and whether one is under way.
+    unsynced: AtomicU64,
+    is_syncing: AtomicBool,
     room: Mutex<Room>,
     pub adopted: Adopted,
 }
@@ -70,13 +76,16 @@ impl Target {
             store: parts.store,
             limits: parts.limits,
             volatile: Mutex::default(),
+            unsynced: AtomicU64::default(),
+            is_syncing: AtomicBool::default(),
             room: Mutex::default(),
             adopted: Adopted { label: ost.label(), tree: parts.adopted },
         })
     }
 
-    pub async fn put(&self, message: PutChunk, data: Bytes) -> Result<(), Failure> {
+    pub async fn put(self: &Arc<Self>, message: PutChunk, data: Bytes) -> Result<(), Failure> {
         let PutChunk { chunk, owner, checks, .. } = message;
+        let length = data.len() as u64;
         self.put_check_bytes(chunk, &data, &checks)?;
         let _taken = self.put_check_limits(chunk, data.len() as u64).await?;
         let ObjectOwner { file, offset, version, path } = owner;
@@ -93,7 +102,25 @@ impl Target {
             // A failure concerns other files: they hear of it when they are synced.
             let _ = self.sync_notes(oldest).await;
         }
+        self.sync_early(length);
         Ok(())
+    }
+
+    /// Begins to make durable what is there, once it is much: whoever syncs then waits for the rest
+    /// only.
+    fn sync_early(self: &Arc<Self>, length: u64) {
+        let waiting = self.unsynced.fetch_add(length, Ordering::Relaxed) + length;
+        if waiting < EARLY_BYTES || self.is_syncing.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        self.unsynced.store(0, Ordering::Relaxed);
+        let target = self.clone();
+        tokio::spawn(async move {
+            let oldest = lock(&target.volatile).oldest(SYNC_BATCH);
+            // A failure is logged, and remembered for who syncs the file.
+            let _ = target.sync_notes(oldest).await;
+            target.is_syncing.store(false, Ordering::Relaxed);
+        });
     }
 
     fn put_check_bytes(&self, chunk: ChunkId, data: &[u8], checks: &[u32]) -> Result<(), Failure> {

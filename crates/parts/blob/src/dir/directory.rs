@@ -66,13 +66,16 @@ impl Directory {
             Draft::create(self, chunk).map_err(|error| self.io_error("create a file", error))?;
         let object = Object::write(file, trailer, data)
             .map_err(|source| self.io_error("write an object", source))?;
-        let _turn = self.turn(chunk);
+        let turn = self.turn(chunk);
         if self.is_there(&object.trailer, length)? {
             return Ok(());
         }
         let epoch = self.cache.epoch();
         self.publish(draft, chunk).map_err(|source| self.io_error("publish an object", source))?;
-        self.cache.insert(epoch, Arc::new(object));
+        let object = Arc::new(object);
+        self.cache.insert(epoch, object.clone());
+        drop(turn);
+        object.write_early();
         Ok(())
     }
 

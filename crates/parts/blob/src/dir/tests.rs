@@ -87,6 +87,28 @@ async fn an_object_that_is_cut_or_removed_behind_us_is_not_sent() {
 }
 
 #[tokio::test]
+async fn large_objects_come_back_from_wherever_they_lay_in_memory() {
+    const PAGE: usize = 4096;
+    let (_directory, store) = store();
+    let lengths = [(1 << 20) - 1, 1 << 20, (1 << 20) + 1, (4 << 20) + 5 * PAGE + 17];
+    let places = [0, 1].into_iter().flat_map(|shift| lengths.map(|length| (shift, length)));
+    for (serial, (shift, length)) in places.enumerate() {
+        let mut room = vec![0; length + 2 * PAGE];
+        let start = room.as_ptr().align_offset(PAGE) + shift;
+        let bytes = (0..length).map(|at| (at * 31 % 251) as u8);
+        room.splice(start..start + length, bytes);
+        let data = Bytes::from(room).slice(start..start + length);
+        put(&store, serial as u64, &data).await.unwrap();
+        store.sync(&[chunk(serial as u64)]).await.unwrap();
+        let slice = store.read(chunk(serial as u64), 0, length as u32).await.unwrap();
+        assert!(slice.bulk.to_bytes().unwrap() == data, "{length} bytes, {shift} off a page");
+        assert_eq!(tieline_types::checksum::first_mismatch(&data, &slice.checks), None);
+        let (_, known) = store.stat(chunk(serial as u64)).await.unwrap();
+        assert_eq!(known, length as u64);
+    }
+}
+
+#[tokio::test]
 async fn half_written_objects_are_cleaned_up() {
     let (directory, store) = store();
     drop(store);
