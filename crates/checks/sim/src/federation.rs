@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tieline::server::maps::MapKeeper;
 use tieline::server::{MdtParts, Parts};
-use tieline_auth::{MapCell, MapSigner, MapVerifier, Rule};
+use tieline_auth::{Guard, MapCell, MapSigner, MapVerifier, Rule};
 use tieline_blob::MemoryChunks;
 use tieline_client::{FileSystem, Volume};
 use tieline_data::{Limits, TargetParts};
@@ -87,6 +87,7 @@ impl Federation {
             dialer: Arc::new(SessionDialer {
                 world: world.clone(),
                 settings: SessionSettings::default(),
+                guard: Guard::open(),
             }),
             world,
             map: self.cell(),
@@ -129,12 +130,14 @@ impl Federation {
             dialer: Arc::new(SessionDialer {
                 world: world.clone(),
                 settings: SessionSettings::default(),
+                guard: Guard::open(),
             }),
             map: MapKeeper::new(self.cell(), self.verifier.clone(), signer, None),
             mdt,
             osts,
             health: Health::default(),
             operator: Uid(0),
+            guard: Guard::open(),
             world: world.clone(),
         };
         let listener = world.transport.listen(&format!("0.0.0.0:{PORT}")).await?;
@@ -197,5 +200,6 @@ fn map() -> FederationMap {
         pools: (0..SITES.len())
             .map(|index| Pool { name: pool(index), osts: vec![OstIndex(index as u16)] })
             .collect(),
+        security: None,
     }
 }

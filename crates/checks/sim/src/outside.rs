@@ -92,7 +92,8 @@ impl Listener for SimListener {
 
 fn connection(stream: TcpStream, peer: String) -> Connection {
     let (reader, writer) = stream.into_split();
-    Connection { reader: Box::new(reader), writer: Box::new(SimWriter(writer)), peer }
+    let local = String::new();
+    Connection { reader: Box::new(reader), writer: Box::new(SimWriter(writer)), peer, local }
 }
 
 struct SimWriter(OwnedWriteHalf);

@@ -20,6 +20,8 @@ pub enum EditError {
     InPool { pool: PoolName, ost: OstIndex },
     #[error("{ost} is not in pool {pool}", ost = .ost.label())]
     NotInPool { pool: PoolName, ost: OstIndex },
+    #[error("this federation has no realm: no connection can be proven, so none can be protected")]
+    NoRealm,
     #[error("no OST was named")]
     NothingNamed,
 }
@@ -30,6 +32,7 @@ impl EditError {
             Self::PoolExists(_) | Self::InPool { .. } => ErrorKind::Exists,
             Self::NoPool(_) | Self::NoOst(_) | Self::NotInPool { .. } => ErrorKind::NotFound,
             Self::PoolNotEmpty { .. } => ErrorKind::NotEmpty,
+            Self::NoRealm => ErrorKind::NotSupported,
             Self::NothingNamed => ErrorKind::InvalidArgument,
         }
     }
@@ -45,6 +48,10 @@ pub fn apply(map: &FederationMap, edit: &MapEdit) -> Result<FederationMap, EditE
         MapEdit::PoolRemove { pool, osts } => pool_remove(&mut map, pool, osts)?,
         MapEdit::OstActivate(ost) => set_active(&mut map, *ost, true)?,
         MapEdit::OstDeactivate(ost) => set_active(&mut map, *ost, false)?,
+        MapEdit::FlavorSet(rule) => match &mut map.security {
+            Some(security) => security.flavors.set(*rule),
+            None => return Err(EditError::NoRealm),
+        },
     }
     map.version = Version(map.version.0 + 1);
     Ok(map)
@@ -136,6 +143,7 @@ mod tests {
             junctions: vec![],
             osts: vec![ost(0), ost(1)],
             pools: vec![],
+            security: None,
         }
     }
 

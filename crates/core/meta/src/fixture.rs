@@ -250,6 +250,7 @@ pub fn map() -> FederationMap {
         junctions: vec![Junction { parent: ROOT, name: name("fnal"), mdt: MdtIndex(1) }],
         osts: vec![ost(0, "uf"), ost(1, "uf"), ost(2, "fnal"), ost(3, "fnal")],
         pools: vec![pool("uf", &[0, 1]), pool("empty", &[])],
+        security: None,
     }
 }
 

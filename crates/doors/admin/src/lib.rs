@@ -109,7 +109,7 @@ async fn accept(mut listener: Box<dyn Listener>, subject: Arc<Subject>) {
 }
 
 async fn converse(connection: Connection, subject: Arc<Subject>) {
-    let Connection { reader, writer, peer } = connection;
+    let Connection { reader, writer, peer, .. } = connection;
     let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
         let response = answer::answer(request.method(), request.uri().path(), &subject);
         async move { Ok::<_, Infallible>(response) }

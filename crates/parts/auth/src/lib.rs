@@ -1,17 +1,41 @@
-//! Who is at the other end, and who signed the map.
+//! Who is at the other end, what is said to whom, and who signed the map.
 //!
 //! * [`MapSigner`], [`MapVerifier`]: the federation's key (Ed25519, RFC 8032) over the federation
 //!   map.
 //! * [`MapCell`]: the newest map this process believes.
-//! * [`Mechanism`]: how two ends of a connection prove themselves in the handshake. `null` proves
-//!   nothing; Kerberos will stand beside it here, and all its foreign code with it.
+//! * [`Mechanism`]: how two ends of a connection prove themselves in the handshake: [`gss`] is
+//!   Kerberos, with all its foreign code; [`seeded`] has its shape, for tests.
+//! * [`Guard`]: which flavor a connection must have, and whether a proof suffices.
+//! * [`seal`]: the protection of what a proven connection carries.
+//! * [`ScratchKdc`]: a real KDC in a folder, for tests and development federations.
 //!
 //! Knows no socket: mechanisms take tokens in and give tokens out.
 
 mod cell;
+pub mod gss;
+mod guard;
 mod map;
 mod mechanism;
+mod scratch;
+pub mod seal;
+pub mod seeded;
+mod trouble;
 
 pub use cell::{BelievedMap, MapCell};
+pub use guard::{
+    Answering, Dialing, Guard, GuardParts, Kerberos, Prover, SERVICE_MDS, SERVICE_OSS,
+    SeededProver, Serves, address_of,
+};
 pub use map::{MapError, MapSigner, MapVerifier};
-pub use mechanism::{Mechanism, NullMechanism, Rule, RuleError, Step};
+pub use mechanism::{BINDING, Mechanism, Proof, SECRET, Step, TOKEN_MAX};
+pub use scratch::{ScratchError, ScratchKdc};
+pub use trouble::Trouble;
+
+use tieline_types::Flavor;
+
+/// The weakest flavor an end accepts. Each end states its own and the stricter one holds, so nobody
+/// can be talked down.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rule {
+    pub flavor: Flavor,
+}

@@ -79,6 +79,7 @@ mod tests {
             junctions: vec![],
             osts: vec![],
             pools: vec![],
+            security: None,
         }
     }
 

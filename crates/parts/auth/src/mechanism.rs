@@ -1,62 +1,55 @@
-//! How two ends prove themselves, and which flavor they agree on.
+//! How two ends prove themselves, and what the proof is worth.
 
-use tieline_wire::{CredentialKind, Flavor, Hello};
+use crate::trouble::Trouble;
+use std::time::Duration;
+use tieline_wire::CredentialKind;
 
-/// What a mechanism wants next.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Step {
-    /// Send this token and wait for the other end's.
-    Token(Vec<u8>),
-    /// Proven: the other end is who this says (`null` says nothing).
-    Done { peer: Option<String> },
+/// Bytes of the secret that both ends of a handshake come to share.
+pub const SECRET: usize = 64;
+/// Bytes of the digest that a handshake is bound to.
+pub const BINDING: usize = 32;
+/// The longest token: tickets of a directory with many groups are large.
+pub const TOKEN_MAX: usize = 64 << 10;
+
+/// What came of one step.
+#[derive(Debug)]
+pub struct Step {
+    /// To be sent to the other end.
+    pub token: Option<Vec<u8>>,
+    /// The handshake is over, on our side.
+    pub proof: Option<Proof>,
+}
+
+/// What a finished handshake shows.
+#[derive(Clone)]
+pub struct Proof {
+    /// Who is at the other end.
+    pub peer: String,
+    /// Who we are to it.
+    pub own: String,
+    /// Known to both ends, and to nobody else.
+    pub secret: [u8; SECRET],
+    /// How long it holds; without an end for `None`.
+    pub lifetime: Option<Duration>,
+}
+
+/// Secrets are not for logs.
+impl std::fmt::Debug for Proof {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Proof of {} to {}, for {:?}", self.peer, self.own, self.lifetime)
+    }
 }
 
 /// One end's side of one handshake: tokens in, tokens out.
 pub trait Mechanism: Send {
     fn kind(&self) -> CredentialKind;
 
-    /// The next step, given the other end's last token (none at the beginning).
-    fn step(&mut self, token: Option<&[u8]>) -> Result<Step, RuleError>;
-}
-
-/// Flavor `null`: nothing is proven.
-pub struct NullMechanism;
-
-impl Mechanism for NullMechanism {
-    fn kind(&self) -> CredentialKind {
-        CredentialKind::None
+    /// Must steps be taken where waiting harms nobody?
+    fn may_block(&self) -> bool {
+        false
     }
 
-    fn step(&mut self, _token: Option<&[u8]>) -> Result<Step, RuleError> {
-        Ok(Step::Done { peer: None })
-    }
-}
-
-/// The weakest flavor an end accepts. Each end states its own and the stricter one holds, so nobody
-/// can be talked down.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Rule {
-    pub flavor: Flavor,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RuleError {
-    #[error("flavor {} is not in this build, which has null only", .0.name())]
-    NotBuilt(Flavor),
-    #[error("flavor {} needs a credential, and the peer has none", .0.name())]
-    NoCredential(Flavor),
-}
-
-impl Rule {
-    /// The flavor of a connection that begins with `hello`.
-    pub fn agree(self, hello: &Hello) -> Result<Flavor, RuleError> {
-        let flavor = self.flavor.max(hello.flavor);
-        match (flavor, hello.credential) {
-            (Flavor::Null, _) => Ok(flavor),
-            (_, CredentialKind::None) => Err(RuleError::NoCredential(flavor)),
-            (_, CredentialKind::Kerberos | CredentialKind::Test) => {
-                Err(RuleError::NotBuilt(flavor))
-            }
-        }
-    }
+    /// The next step, given the other end's last token (none at the beginning). `binding` is what
+    /// the handshake belongs to: both ends must say the same.
+    fn step(&mut self, token: Option<&[u8]>, binding: &[u8; BINDING]) -> Result<Step, Trouble>;
 }

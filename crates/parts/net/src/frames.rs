@@ -6,6 +6,9 @@
 //! [`FrameWriter`] gathers small frames into one write and sends bulk from memory or, by the
 //! kernel, from a file.
 //!
+//! Once a connection has keys, [`FrameReader::protect`] and [`FrameWriter::protect`] put the
+//! protection of [`sealed`] around every frame.
+//!
 //! Invariants: lengths are checked, and header and body verified, before room for bulk is taken;
 //! all bulk that waits for its requests fits into a [`Budget`]; a peer that stops in the middle of
 //! a frame, or stops reading, is given up after [`STALL_MAX`].
@@ -15,6 +18,7 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tieline_auth::seal::{Broken, Opener, Sealer};
 use tieline_types::RequestNumber;
 use tieline_wire::{FrameError, FrameHeader, FrameKind};
 use tieline_world::{Bulk, FileRange, StreamWriter};
@@ -22,6 +26,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 mod budget;
+mod sealed;
 
 pub use budget::{Budget, Held};
 
@@ -74,6 +79,8 @@ pub enum ReadError {
     Stalled,
     #[error("malformed frame")]
     Malformed(#[from] FrameError),
+    #[error(transparent)]
+    Broken(#[from] Broken),
     #[error("connection failed")]
     Io(#[from] io::Error),
 }
@@ -121,6 +128,9 @@ pub struct FrameReader {
     buffer: BytesMut,
     begun: Option<Begun>,
     received: u64,
+    opener: Option<Opener>,
+    body_max: u32,
+    bulk_max: u32,
 }
 
 /// A frame of which the header is here.
@@ -130,7 +140,11 @@ struct Begun {
     body: Option<Bytes>,
     room: Option<Room>,
     bulk: BytesMut,
+    /// Bytes on the wire, of bulk that is not kept.
     skipped: usize,
+    is_bulk_sealed: bool,
+    /// Bytes of sealed bulk that were opened.
+    opened: usize,
 }
 
 enum Room {
@@ -140,7 +154,26 @@ enum Room {
 
 impl FrameReader {
     pub fn new(stream: Box<dyn AsyncRead + Send + Unpin>, budget: Budget) -> Self {
-        Self { stream, budget, buffer: BytesMut::new(), begun: None, received: 0 }
+        Self {
+            stream,
+            budget,
+            buffer: BytesMut::new(),
+            begun: None,
+            received: 0,
+            opener: None,
+            body_max: FrameHeader::BODY_MAX,
+            bulk_max: FrameHeader::BULK_MAX,
+        }
+    }
+
+    /// Takes no longer bodies and no more bulk: for a peer that nobody knows yet.
+    pub fn limit(&mut self, body_max: u32, bulk_max: u32) {
+        (self.body_max, self.bulk_max) = (body_max, bulk_max);
+    }
+
+    /// The peer is known: what any frame may be, this one may.
+    pub fn unlimit(&mut self) {
+        self.limit(FrameHeader::BODY_MAX, FrameHeader::BULK_MAX);
     }
 
     /// Bytes received so far: a sign of life while a large frame is under way.
@@ -152,7 +185,8 @@ impl FrameReader {
     pub async fn next(&mut self) -> Result<Frame, ReadError> {
         let mut begun = match self.begun.take() {
             Some(begun) => begun,
-            None => Begun::new(self.header().await?)?,
+            None if self.is_next_sealed() => self.sealed_head().await?,
+            None => Begun::new(self.header().await?, self.body_max, self.bulk_max)?,
         };
         // Kept in `self` whenever this future waits, so that dropping it loses nothing.
         loop {
@@ -160,7 +194,8 @@ impl FrameReader {
                 return Ok(begun.finish());
             }
             let at = self.begun.insert(begun);
-            let step = at.advance(&mut self.stream, &mut self.buffer, &self.budget).await;
+            let source = Source { stream: &mut self.stream, buffer: &mut self.buffer };
+            let step = at.advance(source, &self.budget, self.opener.as_mut()).await;
             let Some(kept) = self.begun.take() else { return Err(ReadError::Torn) };
             begun = kept;
             match step {
@@ -171,13 +206,22 @@ impl FrameReader {
     }
 
     async fn header(&mut self) -> Result<[u8; FrameHeader::LENGTH], ReadError> {
+        self.fill(FrameHeader::LENGTH).await?;
+        let raw = self.buffer.first_chunk::<{ FrameHeader::LENGTH }>().copied();
+        let raw = raw.ok_or(ReadError::Torn)?;
+        self.buffer.advance(FrameHeader::LENGTH);
+        Ok(raw)
+    }
+
+    /// Reads until the buffer has so many bytes.
+    async fn fill(&mut self, length: usize) -> Result<(), ReadError> {
         loop {
-            if let Some(raw) = self.buffer.first_chunk::<{ FrameHeader::LENGTH }>().copied() {
-                self.buffer.advance(FrameHeader::LENGTH);
-                return Ok(raw);
+            let missing = length.saturating_sub(self.buffer.len());
+            if missing == 0 {
+                return Ok(());
             }
             let is_idle = self.buffer.is_empty();
-            self.buffer.reserve(GATHER);
+            self.buffer.reserve(missing.max(GATHER));
             let read = self.stream.read_buf(&mut self.buffer);
             let read = if is_idle { read.await? } else { stalling(read).await? };
             match (read, is_idle) {
@@ -189,20 +233,46 @@ impl FrameReader {
     }
 }
 
+/// Where bytes come from: what is here already, then the stream.
+struct Source<'a> {
+    stream: &'a mut (dyn AsyncRead + Send + Unpin),
+    buffer: &'a mut BytesMut,
+}
+
 impl Begun {
-    fn new(raw: [u8; FrameHeader::LENGTH]) -> Result<Self, FrameError> {
+    fn new(
+        raw: [u8; FrameHeader::LENGTH],
+        body_max: u32,
+        bulk_max: u32,
+    ) -> Result<Self, FrameError> {
+        let header = FrameHeader::decode(&raw)?;
+        if header.body_length > body_max {
+            return Err(FrameError::BodyTooLong { length: header.body_length, limit: body_max });
+        }
+        if header.bulk_length > bulk_max {
+            return Err(FrameError::BulkTooLong { length: header.bulk_length, limit: bulk_max });
+        }
         Ok(Self {
-            header: FrameHeader::decode(&raw)?,
+            header,
             raw,
             body: None,
             room: None,
             bulk: BytesMut::new(),
             skipped: 0,
+            is_bulk_sealed: false,
+            opened: 0,
         })
     }
 
     fn bulk_left(&self) -> usize {
-        (self.header.bulk_length as usize).saturating_sub(self.bulk.len() + self.skipped)
+        let length = self.header.bulk_length as usize;
+        match (self.is_bulk_sealed, &self.room) {
+            (true, Some(Room::None)) => {
+                (length + sealed::tags(self.header.bulk_length)).saturating_sub(self.skipped)
+            }
+            (true, _) => length.saturating_sub(self.opened),
+            (false, _) => length.saturating_sub(self.bulk.len() + self.skipped),
+        }
     }
 
     fn is_complete(&self) -> bool {
@@ -220,11 +290,12 @@ impl Begun {
     /// One step towards the whole frame. Returns how many bytes it read from the stream.
     async fn advance(
         &mut self,
-        stream: &mut (dyn AsyncRead + Send + Unpin),
-        buffer: &mut BytesMut,
+        source: Source<'_>,
         budget: &Budget,
+        opener: Option<&mut Opener>,
     ) -> Result<usize, ReadError> {
         let body_length = self.header.body_length as usize;
+        let Source { stream, buffer } = source;
         if self.body.is_none() {
             if buffer.len() < body_length {
                 buffer.reserve((body_length - buffer.len()).max(GATHER));
@@ -241,17 +312,37 @@ impl Begun {
                 self.room.insert(held.map_or(Room::None, Room::Held))
             }
         };
-        let is_kept = matches!(room, Room::Held(_));
-        let here = self.bulk_left().min(buffer.len());
-        let (here, left) = (buffer.split_to(here), self.bulk_left() - here);
-        if !is_kept {
-            self.skipped += here.len();
-            if left == 0 {
-                return Ok(0);
+        match (room, opener.filter(|_| self.is_bulk_sealed)) {
+            (Room::None, opener) => self.skip(Source { stream, buffer }, opener).await,
+            (Room::Held(_), Some(opener)) => {
+                self.take_sealed(Source { stream, buffer }, opener).await
             }
+            (Room::Held(_), None) => self.take(Source { stream, buffer }).await,
+        }
+    }
+
+    /// Reads and forgets.
+    async fn skip(
+        &mut self,
+        Source { stream, buffer }: Source<'_>,
+        opener: Option<&mut Opener>,
+    ) -> Result<usize, ReadError> {
+        let here = self.bulk_left().min(buffer.len());
+        buffer.advance(here);
+        self.skipped += here;
+        if self.bulk_left() > 0 {
             buffer.reserve(GATHER);
             return some(stalling(stream.read_buf(buffer)).await?);
         }
+        if let Some(opener) = opener {
+            opener.skip(sealed::segments(self.header.bulk_length));
+        }
+        Ok(0)
+    }
+
+    async fn take(&mut self, Source { stream, buffer }: Source<'_>) -> Result<usize, ReadError> {
+        let here = self.bulk_left().min(buffer.len());
+        let (here, left) = (buffer.split_to(here), self.bulk_left() - here);
         // Copied also when it is all here: bulk is kept in caches, and must not keep the buffer.
         if self.bulk.capacity() == 0 {
             self.bulk = room_for(self.header.bulk_length as usize);
@@ -263,6 +354,31 @@ impl Begun {
         // Never beyond the bulk's end: what follows belongs to the next frame.
         let mut rest = stream.take(left as u64);
         some(stalling(rest.read_buf(&mut self.bulk)).await?)
+    }
+
+    /// The same for a segment and its tag, which is opened once it is whole.
+    async fn take_sealed(
+        &mut self,
+        Source { stream, buffer }: Source<'_>,
+        opener: &mut Opener,
+    ) -> Result<usize, ReadError> {
+        sealed::reserve(&mut self.bulk, self.header.bulk_length);
+        let here = self.segment_left().min(buffer.len());
+        self.bulk.extend_from_slice(&buffer.split_to(here));
+        let left = self.segment_left();
+        if left > 0 {
+            let mut rest = stream.take(left as u64);
+            let read = some(stalling(rest.read_buf(&mut self.bulk)).await?)?;
+            if self.segment_left() > 0 {
+                return Ok(read);
+            }
+            self.open_segment(opener)?;
+            return Ok(read);
+        }
+        if self.bulk_left() > 0 {
+            self.open_segment(opener)?;
+        }
+        Ok(0)
     }
 }
 
@@ -292,11 +408,20 @@ pub struct FrameWriter {
     stream: Box<dyn StreamWriter>,
     gathered: Vec<u8>,
     progress: Arc<AtomicU64>,
+    sealer: Option<Sealer>,
+    /// Where sealed bulk is made; kept from one frame to the next.
+    run: Vec<u8>,
 }
 
 impl FrameWriter {
     pub fn new(stream: Box<dyn StreamWriter>) -> Self {
-        Self { stream, gathered: Vec::new(), progress: Arc::default() }
+        Self {
+            stream,
+            gathered: Vec::new(),
+            progress: Arc::default(),
+            sealer: None,
+            run: Vec::new(),
+        }
     }
 
     /// Counts the bytes that the stream took: a sign of life while a large frame is under way.
@@ -312,9 +437,18 @@ impl FrameWriter {
     /// Takes a frame. Small ones are gathered until [`FrameWriter::flush`]; large bulk is sent
     /// before this returns.
     pub async fn write(&mut self, frame: &OutFrame) -> io::Result<()> {
+        if let Some(mut sealer) = self.sealer.take_if(|sealer| sealer.is_sealed()) {
+            let written = self.write_sealed(frame, &mut sealer).await;
+            self.sealer = Some(sealer);
+            return written;
+        }
         self.gathered.extend_from_slice(&frame.header.encode(&frame.body));
         self.gathered.extend_from_slice(&frame.body);
-        match &frame.bulk {
+        self.write_bulk(&frame.bulk).await
+    }
+
+    async fn write_bulk(&mut self, bulk: &Bulk) -> io::Result<()> {
+        match bulk {
             Bulk::Empty => Ok(()),
             Bulk::Bytes(bytes) if bytes.len() < GATHER => {
                 self.gathered.extend_from_slice(bytes);

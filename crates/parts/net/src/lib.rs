@@ -8,6 +8,7 @@
 //! * [`link`]: the client's state machine ([`link::State`]): events and time in, actions out.
 //! * [`session`]: the loop that drives it ([`Session`]).
 //! * [`server`]: accepts connections, greets, dispatches ([`Server`]).
+//! * `handshake`: how both ends prove themselves, and get the keys of [`frames`].
 //! * [`frames`]: frames over a stream, bulk beside them; `outbox`: what waits to be sent.
 //!
 //! Does not know what calls mean, only which of them are mutations.
@@ -24,13 +25,14 @@
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
-use tieline_types::{Caller, ErrorKind, Grant, RequestNumber, SessionId};
+use tieline_types::{Caller, ErrorKind, Flavor, Grant, RequestNumber, SessionId};
 use tieline_wire::{
     Call, Envelope, Failure, Hello, Notice, NoticeAnswer, Op, Refusal, Request, Welcome,
 };
 use tieline_world::Bulk;
 
 pub mod frames;
+mod handshake;
 pub mod link;
 mod outbox;
 pub mod server;
@@ -154,11 +156,30 @@ pub trait NoticeSink: Send + Sync {
     fn renewed(&self, sent: tokio::time::Instant);
 }
 
+/// Who is at the other end of a connection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Peer {
+    /// Its address, for messages.
+    pub address: String,
+    /// Who it proved to be; nobody knows under flavor null.
+    pub principal: Option<String>,
+    pub flavor: Flavor,
+}
+
+impl std::fmt::Display for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.principal {
+            Some(principal) => write!(f, "{principal} at {}", self.address),
+            None => f.write_str(&self.address),
+        }
+    }
+}
+
 /// What a server does. One service answers all calls that come to one port.
 #[async_trait::async_trait]
 pub trait Service: Send + Sync {
-    /// Greets a connection: a new session, or the old one resumed.
-    async fn welcome(&self, hello: &Hello, peer: &str) -> Result<Welcome, Refusal>;
+    /// Greets a connection: a new session, or the old one resumed. The flavor was agreed already.
+    async fn welcome(&self, hello: &Hello, peer: &Peer) -> Result<Welcome, Refusal>;
 
     /// The session's connection stands; notices may be sent through `notifier` until
     /// [`Service::disconnected`].

@@ -1,6 +1,6 @@
 //! Accepts connections, greets, dispatches.
 //!
-//! One task accepts; each connection has a task ([`connection`]) that reads and dispatches, a task
+//! One task accepts; who was accepted waits in the `lobby` until it is known and welcomed; each connection has a task ([`connection`]) that reads and dispatches, a task
 //! that sends, and one task per request. A session sits on one connection at a time ([`seats`]): a
 //! newer connection takes the seat over, after the older one has ended in every respect.
 //!
@@ -10,39 +10,40 @@
 
 use std::sync::Arc;
 use std::time::Duration;
+use tieline_auth::Guard;
 use tieline_types::{ErrorKind, RequestNumber};
 use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
 use tieline_wire::{FrameKind, Refusal};
-use tieline_world::{Bulk, Connection, Listener};
+use tieline_world::{Bulk, Listener};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::Service;
-use crate::frames::{Budget, FrameReader, FrameWriter, OutFrame};
+use crate::frames::{Budget, FrameWriter, OutFrame};
 
 mod connection;
+mod lobby;
 mod notifier;
 mod request;
 mod seats;
 
+use lobby::Lobby;
 pub use notifier::Notifier;
 use seats::Seats;
 
 /// After an error of `accept` (too many open files, mostly) there is nothing to do but to wait a
 /// little.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Connections beyond the limit that are told so at the same time; still more are just closed.
-const REFUSALS_MAX: usize = 64;
-const REFUSAL_PATIENCE: Duration = Duration::from_secs(2);
-
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
     /// Requests of one connection that are answered at the same time; further ones wait unread.
     /// More than any client has under way, so that its answers to notices are never stuck behind
     /// its requests.
     pub requests_max: usize,
-    /// Connections at once; further ones are refused.
+    /// Sessions connected at once; further ones are refused.
     pub connections_max: usize,
+    /// Connections at once that were not welcomed yet; a newer one closes the oldest.
+    pub unknown_max: usize,
     /// Bytes of bulk, received or to be sent, that all connections may hold in memory together.
     pub bulk_bytes_max: usize,
     /// A connection that does not send its hello in this time is closed.
@@ -56,6 +57,7 @@ impl Default for ServerSettings {
         Self {
             requests_max: 256,
             connections_max: 4096,
+            unknown_max: 512,
             bulk_bytes_max: 512 << 20,
             hello_patience: Duration::from_secs(10),
             silence_max: Duration::from_secs(60),
@@ -75,6 +77,9 @@ struct Shared {
     settings: ServerSettings,
     budget: Budget,
     seats: Seats,
+    guard: Arc<Guard>,
+    lobby: Lobby,
+    places: Arc<Semaphore>,
 }
 
 impl Server {
@@ -82,12 +87,21 @@ impl Server {
     pub fn start(
         listener: Box<dyn Listener>,
         service: Arc<dyn Service>,
+        guard: Arc<Guard>,
         settings: ServerSettings,
     ) -> Self {
         let (stop, stopping) = watch::channel(false);
         let (end, ended) = watch::channel(false);
         let budget = Budget::new(settings.bulk_bytes_max);
-        let shared = Arc::new(Shared { service, settings, budget, seats: Seats::default() });
+        let shared = Arc::new(Shared {
+            lobby: Lobby::new(settings.unknown_max),
+            places: Arc::new(Semaphore::new(settings.connections_max)),
+            seats: Seats::default(),
+            service,
+            settings,
+            budget,
+            guard,
+        });
         tokio::spawn(async move {
             accept(listener, shared, stopping).await;
             // Nobody may be left to hear it.
@@ -119,31 +133,25 @@ async fn accept(
     shared: Arc<Shared>,
     mut stopping: watch::Receiver<bool>,
 ) {
-    let places = Arc::new(Semaphore::new(shared.settings.connections_max));
     let mut connections = JoinSet::new();
-    let mut refusals = JoinSet::new();
     loop {
         let accepted = tokio::select! {
             biased;
             () = stopped(&mut stopping) => break,
             Some(_) = connections.join_next() => continue,
-            Some(_) = refusals.join_next() => continue,
             accepted = listener.accept() => accepted,
         };
-        match (accepted, places.clone().try_acquire_owned()) {
-            (Ok(connection), Ok(place)) => {
-                let (shared, stopping) = (shared.clone(), stopping.clone());
-                connections.spawn(async move {
-                    connection::serve(connection, shared, stopping).await;
-                    drop(place);
-                });
+        match accepted {
+            Ok(connection) => {
+                let guest = shared.lobby.enter();
+                connections.spawn(connection::serve(
+                    connection,
+                    guest,
+                    shared.clone(),
+                    stopping.clone(),
+                ));
             }
-            (Ok(connection), Err(_)) if refusals.len() < REFUSALS_MAX => {
-                tracing::warn!(peer = connection.peer, "too many connections: refused");
-                refusals.spawn(refuse_overload(connection));
-            }
-            (Ok(_), Err(_)) => {}
-            (Err(error), _) => {
+            Err(error) => {
                 tracing::warn!(%error, "cannot accept");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
@@ -151,19 +159,6 @@ async fn accept(
     }
     drop(listener);
     while connections.join_next().await.is_some() {}
-}
-
-async fn refuse_overload(connection: Connection) {
-    let refused = async {
-        let mut reader = FrameReader::new(connection.reader, Budget::unlimited());
-        // Read first: closing a stream with unread bytes may destroy what was sent.
-        let _ = reader.next().await;
-        let mut writer = FrameWriter::new(connection.writer);
-        let refusal = refusal(ErrorKind::Overloaded, "this server has too many connections");
-        refuse(&mut writer, &refusal).await;
-    };
-    // The peer is told if it listens; else it finds out.
-    let _ = tokio::time::timeout(REFUSAL_PATIENCE, refused).await;
 }
 
 fn refusal(kind: ErrorKind, detail: impl Into<String>) -> Refusal {

@@ -13,6 +13,7 @@ use link::CallId;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tieline_auth::Guard;
 use tieline_wire::Hello;
 use tieline_world::World;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
@@ -97,6 +98,8 @@ impl View {
 pub struct SessionDialer {
     pub world: World,
     pub settings: SessionSettings,
+    /// Proves us to servers, and says how well they must be protected.
+    pub guard: Arc<Guard>,
 }
 
 impl Dialer for SessionDialer {
@@ -106,7 +109,8 @@ impl Dialer for SessionDialer {
         hello: Hello,
         sink: Arc<dyn NoticeSink>,
     ) -> Arc<dyn Channel> {
-        Session::start(self.world.clone(), self.settings.clone(), addresses, hello, sink)
+        let (settings, guard) = (self.settings.clone(), self.guard.clone());
+        Session::start(self.world.clone(), settings, guard, addresses, hello, sink)
     }
 }
 
@@ -115,6 +119,7 @@ impl Session {
     pub fn start(
         world: World,
         settings: SessionSettings,
+        guard: Arc<Guard>,
         addresses: &[String],
         hello: Hello,
         sink: Arc<dyn NoticeSink>,
@@ -128,7 +133,7 @@ impl Session {
             round_trips: AtomicU64::new(0),
         });
         let (to_driver, inbox) = mpsc::unbounded_channel();
-        let driver = Driver::new(world.transport, state, sink, inbox, view.clone());
+        let driver = Driver::new((world.transport, guard), state, sink, inbox, view.clone());
         tokio::spawn(driver.run());
         Arc::new(Self { to_driver, places, call_next: AtomicU64::new(1), view })
     }

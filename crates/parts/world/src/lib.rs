@@ -101,6 +101,8 @@ pub struct Connection {
     pub writer: Box<dyn StreamWriter>,
     /// The other end's address, for messages.
     pub peer: String,
+    /// Our own end's.
+    pub local: String,
 }
 
 /// The sending direction of a stream.

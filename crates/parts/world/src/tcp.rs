@@ -128,6 +128,7 @@ impl Listener for TcpListener {
 
 fn connection(stream: TcpStream) -> io::Result<Connection> {
     let peer = stream.peer_addr()?.to_string();
+    let local = stream.local_addr()?.to_string();
     stream.set_nodelay(true)?;
     sockopt::set_socket_keepalive(&stream, true)?;
     sockopt::set_tcp_keepidle(&stream, KEEPALIVE_AFTER)?;
@@ -135,7 +136,7 @@ fn connection(stream: TcpStream) -> io::Result<Connection> {
     sockopt::set_tcp_user_timeout(&stream, USER_TIMEOUT.as_millis() as u32)?;
     let stream = Arc::new(stream);
     let reader = Box::new(TcpReader { stream: stream.clone() });
-    Ok(Connection { reader, writer: Box::new(TcpWriter { stream }), peer })
+    Ok(Connection { reader, writer: Box::new(TcpWriter { stream }), peer, local })
 }
 
 struct TcpReader {

@@ -72,6 +72,9 @@ enum Verb {
     /// List OSTs, and say which take new chunks
     #[command(subcommand)]
     Ost(verbs::ost::Ost),
+    /// Say how connections are protected, and list the rules
+    #[command(subcommand, after_help = examples::FLAVOR)]
+    Flavor(verbs::flavor::FlavorVerb),
     /// Print the checksum of files
     Checksum(verbs::checksum::Args),
     /// Adopt files that lie below an OST's `adopt` directory, without moving a byte
@@ -143,6 +146,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Verb::Df(args) => verbs::df::run(args),
         Verb::Pool(verb) => verbs::pool::run(verb),
         Verb::Ost(verb) => verbs::ost::run(verb),
+        Verb::Flavor(verb) => verbs::flavor::run(verb),
         Verb::Checksum(args) => verbs::checksum::run(args),
         Verb::Import(args) => verbs::import::run(args),
         Verb::Export(args) => verbs::export::run(args),
@@ -217,6 +221,9 @@ mod tests {
             "tieline pool add extenci.uf extenci-OST[0-1] OST0003",
             "tieline pool list extenci",
             "tieline ost deactivate OST0001",
+            "tieline flavor set extenci.srpc.flavor.10.0.0.0/8.cli2ost=krb5p",
+            "tieline flavor list extenci --json",
+            "tieline dev up --kerberos",
             "tieline find /extenci -name *.root -type f -size +1M -pool uf",
             "tieline checksum -t adler32 /extenci/f",
             "tieline import --in-place /lustre/cms /extenci/cms --ost OST0001 --owners /etc/o",

@@ -34,7 +34,7 @@ pub struct Contact {
 impl Contact {
     /// The newest map that one of the servers has.
     ///
-    /// It is fetched as a server would: so nothing is left at an MDS that keeps sessions.
+    /// It is fetched by a visitor: so nothing is left at an MDS that keeps sessions.
     pub async fn fetch(&self) -> anyhow::Result<MapReply> {
         let channel = self.dialer.dial(&self.addresses, self.hello(), Arc::new(Deaf));
         let reply = tieline_net::call(
@@ -99,13 +99,13 @@ impl Contact {
         Hello {
             version_oldest: VERSION_OLDEST,
             version_newest: VERSION,
-            role: PeerRole::Oss,
+            role: PeerRole::Client,
             client: ClientId(id),
             session: None,
             fs: self.fs.clone(),
             credential: CredentialKind::None,
             flavor: self.rule.flavor,
-            features: 0,
+            features: Hello::VISITOR,
             description: self.description.clone(),
             map: Version(0),
         }

@@ -12,6 +12,7 @@
 pub mod control;
 pub mod down;
 pub mod health;
+pub mod kdc;
 pub mod netns;
 pub mod plan;
 pub mod processes;
@@ -86,9 +87,12 @@ pub struct Up {
     /// The sites, the first with the root MDT
     #[arg(long, value_delimiter = ',', default_value = "uf,fnal")]
     pub sites: Vec<SiteName>,
-    /// Protection of connections
-    #[arg(long, default_value = "null")]
-    pub sec: String,
+    /// A KDC of its own (realm EXTENCI.ORG): krb5p between client and MDS, krb5i elsewhere
+    #[arg(long)]
+    pub kerberos: bool,
+    /// Protection of all connections: null, krb5n, krb5a, krb5i or krb5p
+    #[arg(long)]
+    pub sec: Option<String>,
     /// Each site in a network namespace of its own (root only)
     #[arg(long)]
     pub netns: bool,

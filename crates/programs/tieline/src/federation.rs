@@ -24,13 +24,25 @@
 //! osts = [0]
 //! ```
 //!
+//! A federation with Kerberos has a realm, and perhaps rules (see `tieline flavor`):
+//!
+//! ```toml
+//! [security]
+//! realm = "EXTENCI.ORG"
+//! flavors = ["default=krb5i", "default.cli2mdt=krb5p"]
+//! services = { "mds.uf.example:7640" = "host/mds.uf.example@UFL.EDU" }
+//! ```
+//!
 //! `tieline map keygen` makes a key pair, `tieline map sign` turns the text into the signed map
 //! that the root MDS starts from. Knows no socket.
 
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
-use tieline_format::map::{FederationMap, Junction, Mdt, Ost, Pool};
-use tieline_types::{FileId, FsName, MdtIndex, Name, OstIndex, PoolName, SiteName, Version};
+use std::collections::{BTreeMap, BTreeSet};
+use tieline_format::map::{FederationMap, Junction, Mdt, Ost, Pool, Security, Service};
+use tieline_types::flavor::FlavorError;
+use tieline_types::{
+    FileId, FlavorRule, FlavorRules, FsName, MdtIndex, Name, OstIndex, PoolName, SiteName, Version,
+};
 
 /// A federation map as text.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -46,6 +58,23 @@ pub struct MapText {
     pub ost: Vec<OstText>,
     #[serde(default)]
     pub pool: Vec<PoolText>,
+    /// How connections are proven and protected; without, they are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub security: Option<SecurityText>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SecurityText {
+    /// The Kerberos realm of the servers.
+    pub realm: String,
+    /// Rules, such as `default=krb5i` or `10.0.0.0/8.cli2ost=krb5p`.
+    #[serde(default)]
+    pub flavors: Vec<String>,
+    /// Kerberos names of servers by address, where they are not `tieline_mds/HOST@REALM` or
+    /// `tieline_oss/HOST@REALM`.
+    #[serde(default)]
+    pub services: BTreeMap<String, String>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -105,6 +134,8 @@ pub enum MapTextError {
     Parent { mdt: u16, parent: u16 },
     #[error("{what} {index} has no address")]
     NoAddress { what: &'static str, index: u16 },
+    #[error(transparent)]
+    Flavor(#[from] FlavorError),
     #[error("pool {pool} names OST {ost}, which is not there")]
     PoolOst { pool: PoolName, ost: u16 },
 }
@@ -131,7 +162,23 @@ impl MapText {
             pools: pools(&self.pool, &ost_indices)?,
             mdts: mdts.into_iter().map(MdtText::record).collect(),
             osts: osts.into_iter().map(OstText::record).collect(),
+            security: self.security.as_ref().map(|text| text.record(&self.fs)).transpose()?,
         })
+    }
+}
+
+impl SecurityText {
+    fn record(&self, fs: &FsName) -> Result<Security, MapTextError> {
+        let mut flavors = FlavorRules::default();
+        for line in &self.flavors {
+            let line = format!("{fs}.srpc.flavor.{line}");
+            flavors.set(FlavorRule::parse(&line)?.1);
+        }
+        let services = self.services.iter().map(|(address, principal)| Service {
+            address: address.clone(),
+            principal: principal.clone(),
+        });
+        Ok(Security { realm: self.realm.clone(), flavors, services: services.collect() })
     }
 }
 

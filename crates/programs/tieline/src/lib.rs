@@ -9,6 +9,7 @@
 //! * [`mount`]: the FUSE mount and its daemon.
 //! * [`verbs`]: `ls`, `put`, `getstripe`, `df`, `pool` and the like, over [`shell`]: the client
 //!   room without a mount.
+//! * [`proving`]: how servers, mounts and verbs prove themselves.
 //! * [`dev`]: a whole federation on this machine.
 //! * [`memory`]: used again, and given back when idle.
 //! * [`source`], [`location`], [`contact`]: how a file system is named, found and met for the
@@ -24,6 +25,7 @@ pub mod mount;
 pub mod namespace;
 pub mod operator;
 pub mod process;
+pub mod proving;
 pub mod report;
 pub mod server;
 pub mod shell;

@@ -5,6 +5,7 @@
 //! mount.
 
 use crate::mount::registry::{self, Entry};
+use crate::proving::Proving;
 use crate::report::Usage;
 use crate::source::Source;
 use std::ffi::OsStr;
@@ -24,6 +25,8 @@ pub struct Location {
     pub mapkey: Option<String>,
     /// Where the source is mounted, if it is.
     pub mountpoint: Option<PathBuf>,
+    /// How we prove ourselves to its servers.
+    pub proving: Proving,
     /// As it was typed, for messages.
     pub text: String,
 }
@@ -94,6 +97,7 @@ impl Location {
             netns: None,
             mapkey: site_key(&source.fs),
             mountpoint: None,
+            proving: Proving::default(),
             text: text.to_owned(),
             source: source.whole(),
         })
@@ -106,6 +110,7 @@ impl Location {
             netns: entry.netns.clone(),
             mapkey: Some(entry.mapkey.clone()),
             mountpoint: Some(entry.mountpoint.clone()),
+            proving: entry.proving.clone(),
             text,
         })
     }

@@ -33,8 +33,9 @@ pub struct Args {
     pub source: Source,
     /// Where it shall appear
     pub mountpoint: PathBuf,
-    /// ro, wait=SPAN, interactive, relatime, sec=FLAVOR, mapkey=KEY, admin=HOST:PORT, log=FILE,
-    /// pidfile=FILE, netns=NAME, and what fstab carries
+    /// ro, wait=SPAN, interactive, relatime, sec=FLAVOR, keytab=FILE, principal=NAME,
+    /// krb5conf=FILE, mapkey=KEY, admin=HOST:PORT, log=FILE, pidfile=FILE, netns=NAME, and what
+    /// fstab carries
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
     /// Stay in the foreground, and log to standard error

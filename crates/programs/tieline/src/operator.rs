@@ -34,11 +34,14 @@ pub fn run<T, F: Future<Output = anyhow::Result<T>>>(
     if let Some(namespace) = &location.netns {
         crate::namespace::enter(namespace)?;
     }
+    location.proving.prepare();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
-        let contact = shell::contact(location);
+        let guard = location.proving.guard();
+        let contact = shell::contact(location, &guard);
         let key = location.mapkey.as_deref().map(key_open).transpose();
         let (cell, _) = contact.believe(key.map_err(|e| anyhow!("mapkey: {e}"))?).await?;
+        guard.follow(&cell);
         let map = cell.current().map.clone();
         command(Operator { contact, caller: shell::own_caller(), map }).await
     })

@@ -29,7 +29,7 @@ use crate::server::peers::Peers;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tieline_auth::Rule;
+use tieline_auth::{Guard, Rule};
 use tieline_data::{ChunkService, TargetParts};
 use tieline_kv::Store;
 use tieline_meta::Mdt;
@@ -56,6 +56,8 @@ pub struct Parts {
     pub name: String,
     pub fs: FsName,
     pub rule: Rule,
+    /// Proves this server, and judges who comes.
+    pub guard: Arc<Guard>,
     pub world: World,
     pub dialer: Arc<dyn Dialer>,
     pub map: Arc<MapKeeper>,
@@ -87,6 +89,7 @@ pub async fn start(
     parts: Parts,
     listener: Box<dyn Listener>,
 ) -> Result<Running, tieline_meta::StartError> {
+    parts.guard.follow(parts.map.cell());
     let connections = Arc::new(Connections::default());
     let own = parts.osts.keys().copied().collect();
     let chunks = (!parts.osts.is_empty()).then(|| ChunkService::new(parts.osts));
@@ -123,7 +126,6 @@ pub async fn start(
     let node = Arc::new(Node {
         name: parts.name,
         fs: parts.fs,
-        rule: parts.rule,
         operator: parts.operator,
         boot: parts.world.random(),
         world: parts.world,
@@ -144,7 +146,7 @@ pub async fn start(
     if !parts.map.is_signer() {
         tasks.push(tokio::spawn(maps::follow(parts.map, peers.clone())));
     }
-    let server = Server::start(listener, node, ServerSettings::default());
+    let server = Server::start(listener, node, parts.guard, ServerSettings::default());
     parts.health.set_ready(true);
     Ok(Running { server, mdt, peers, tasks })
 }

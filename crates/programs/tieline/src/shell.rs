@@ -12,7 +12,7 @@ use std::future::Future;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
-use tieline_auth::Rule;
+use tieline_auth::{Guard, Rule};
 use tieline_client::{Error, FileSystem, Parts, Settings, Volume};
 use tieline_net::session::SessionDialer;
 use tieline_net::{Dialer, SessionSettings};
@@ -51,6 +51,7 @@ pub fn run<T, F: Future<Output = anyhow::Result<T>>>(
     if let Some(namespace) = &location.netns {
         crate::namespace::enter(namespace)?;
     }
+    location.proving.prepare();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let shell = Arc::new(Shell::open(location.clone()).await?);
@@ -61,15 +62,16 @@ pub fn run<T, F: Future<Output = anyhow::Result<T>>>(
 }
 
 /// What volumes are plugged into on a real machine.
-pub fn real_world() -> (World, Arc<dyn Dialer>, Rule) {
+pub fn real_world(guard: &Arc<Guard>) -> (World, Arc<dyn Dialer>, Rule) {
     let world = World::real();
-    let dialer = SessionDialer { world: world.clone(), settings: SessionSettings::default() };
+    let (settings, guard) = (SessionSettings::default(), guard.clone());
+    let dialer = SessionDialer { world: world.clone(), settings, guard };
     (world, Arc::new(dialer), Rule { flavor: Flavor::Null })
 }
 
 /// How to get at a location's servers for the first time.
-pub fn contact(location: &Location) -> Contact {
-    let (world, dialer, rule) = real_world();
+pub fn contact(location: &Location, guard: &Arc<Guard>) -> Contact {
+    let (world, dialer, rule) = real_world(guard);
     Contact {
         world,
         dialer,
@@ -93,7 +95,8 @@ pub fn own_caller() -> Caller {
 
 impl Shell {
     async fn open(location: Location) -> anyhow::Result<Self> {
-        let (world, dialer, rule) = real_world();
+        let guard = location.proving.guard();
+        let (world, dialer, rule) = real_world(&guard);
         let description = format!("tieline (pid {})", std::process::id());
         let key = location.mapkey.as_deref().map(key_open).transpose();
         let contact = Contact {
@@ -106,6 +109,7 @@ impl Shell {
             patience: PATIENCE,
         };
         let (map, _) = contact.believe(key.map_err(|e| anyhow!("mapkey: {e}"))?).await?;
+        guard.follow(&map);
         let root = FileId::root_of(MdtIndex(0));
         let settings = Settings { wait: PATIENCE, description, ..Settings::default() };
         let volume = Volume::new(Parts { world, dialer, map, root, rule }, settings);

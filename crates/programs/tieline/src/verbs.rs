@@ -10,6 +10,7 @@ pub mod doctor;
 pub mod export;
 pub mod fetch;
 pub mod find;
+pub mod flavor;
 pub mod fsck;
 pub mod getstripe;
 pub mod import;

@@ -6,6 +6,7 @@
 //! * [`ids`]: who is who: files, MDTs, OSTs, chunks, sessions, requests, versions.
 //! * [`names`]: names of entries, pools, sites and file systems, checked once at the border.
 //! * [`attributes`]: what `stat` tells.
+//! * [`flavor`]: how connections are protected, and the rules for it.
 //! * [`layout`]: where a file's chunks shall go, as `setstripe` says it.
 //! * [`extent`]: where a file's bytes are: extents over immutable chunks, and the places of chunks.
 //! * [`checksum`]: the CRC32C of 4 KiB blocks that travels with every range.
@@ -19,6 +20,7 @@ pub mod caller;
 pub mod checksum;
 pub mod error;
 pub mod extent;
+pub mod flavor;
 pub mod ids;
 pub mod layout;
 pub mod locks;
@@ -30,6 +32,7 @@ pub use attributes::{Attributes, FileKind, Mode, SetTime, Time};
 pub use caller::{Caller, Gid, Uid};
 pub use error::{Effect, ErrorKind, Retry};
 pub use extent::{ChunkRef, Content, Digest, Extent, ObjectName, Place};
+pub use flavor::{Flavor, FlavorRule, FlavorRules, Network, Pair};
 pub use ids::{
     ChunkId, ClientId, FileId, Grant, MdtIndex, OstIndex, RequestNumber, SessionId, Version,
 };

@@ -1,7 +1,7 @@
 //! Messages about the federation map and those who administer it.
 
 use minicbor::{Decode, Encode};
-use tieline_types::{OstIndex, PoolName, Version};
+use tieline_types::{FlavorRule, OstIndex, PoolName, Version};
 
 /// Fetches the newest map the server has.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
@@ -59,6 +59,9 @@ pub enum MapEdit {
     /// No new chunks; what is there stays readable.
     #[n(6)]
     OstDeactivate(#[n(0)] OstIndex),
+    /// How connections are protected, from now on.
+    #[n(70)]
+    FlavorSet(#[n(0)] FlavorRule),
 }
 
 /// The version that holds the change.

@@ -4,6 +4,8 @@
 use minicbor::{Decode, Encode};
 use tieline_types::{ClientId, ErrorKind, FsName, Grant, SessionId, Version};
 
+pub use tieline_types::Flavor;
+
 /// The protocol version this build speaks best, and the oldest it still speaks.
 pub const VERSION: u16 = 1;
 pub const VERSION_OLDEST: u16 = 1;
@@ -36,36 +38,6 @@ pub enum CredentialKind {
     Test,
 }
 
-/// The protection of a connection.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Encode, Decode)]
-#[cbor(index_only)]
-pub enum Flavor {
-    #[n(1)]
-    Null,
-    #[n(2)]
-    Krb5n,
-    #[n(3)]
-    Krb5a,
-    #[n(4)]
-    Krb5i,
-    #[n(5)]
-    Krb5p,
-}
-
-impl Flavor {
-    pub const ALL: [Self; 5] = [Self::Null, Self::Krb5n, Self::Krb5a, Self::Krb5i, Self::Krb5p];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Null => "null",
-            Self::Krb5n => "krb5n",
-            Self::Krb5a => "krb5a",
-            Self::Krb5i => "krb5i",
-            Self::Krb5p => "krb5p",
-        }
-    }
-}
-
 /// The connecting end's first frame.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct Hello {
@@ -87,7 +59,7 @@ pub struct Hello {
     /// The weakest flavor this end accepts; the stricter end's rule holds.
     #[n(7)]
     pub flavor: Flavor,
-    /// Bits of optional abilities, none defined yet.
+    /// Bits of optional abilities: [`Hello::VISITOR`].
     #[n(8)]
     pub features: u64,
     /// Who says so, for people: `mount /extenci on wn17 (pid 4711)`.
@@ -96,6 +68,19 @@ pub struct Hello {
     /// The federation map this end has; 0 for none.
     #[n(10)]
     pub map: Version,
+}
+
+impl Hello {
+    /// A client that asks a few things and keeps nothing: it gets no session of an MDT.
+    pub const VISITOR: u64 = 1;
+}
+
+/// What the accepting end decided: the body of its [`crate::FrameKind::Token`]. Not protected
+/// itself, but whatever is said in it goes into the keys of the connection.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Offer {
+    #[n(0)]
+    pub flavor: Flavor,
 }
 
 /// The accepting end's agreement.

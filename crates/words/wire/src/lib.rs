@@ -29,7 +29,7 @@ pub mod ranges;
 
 pub use call::{Call, Envelope, Op, Request};
 pub use frame::{FrameError, FrameHeader, FrameKind};
-pub use handshake::{CredentialKind, Flavor, Hello, PeerRole, Refusal, Welcome};
+pub use handshake::{CredentialKind, Flavor, Hello, Offer, PeerRole, Refusal, Welcome};
 pub use notice::{Notice, NoticeAnswer};
 
 use minicbor::{Decode, Encode};

@@ -287,6 +287,7 @@ fn map(version: u64, mds: &str) -> FederationMap {
         junctions: vec![],
         osts: vec![ost(0), ost(1)],
         pools: vec![],
+        security: None,
     }
 }
 

@@ -9,15 +9,18 @@
 //! `connected` and `disconnected` of the service come in pairs, and the pairs of one session never
 //! overlap; when `serve` returns, nothing of the connection is left running.
 
+use super::lobby::Guest;
 use super::request::{Asked, answer_request, reply_frame, unreadable};
 use super::seats::Seat;
 use super::{Notifier, Shared, refusal, refuse, stopped};
-use crate::Response;
 use crate::frames::{Frame, FrameReader, FrameWriter, Held, InBulk, OutFrame, ReadError};
+use crate::handshake::{self, HandshakeError};
 use crate::outbox::{Holds, Outbox};
+use crate::{Peer, Response};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tieline_auth::{Guard, TOKEN_MAX};
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{ErrorKind, RequestNumber, SessionId};
 use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
@@ -33,22 +36,25 @@ const LINGER: Duration = Duration::from_secs(2);
 /// Serves one connection to its end.
 pub(super) async fn serve(
     connection: Connection,
+    guest: Guest,
     shared: Arc<Shared>,
     mut stopping: watch::Receiver<bool>,
 ) {
-    let peer = connection.peer;
+    let address = connection.peer;
     let mut reader = FrameReader::new(connection.reader, shared.budget.clone());
     let mut writer = FrameWriter::new(connection.writer);
-    let greeting = greet(&mut reader, &shared, &peer);
+    reader.limit(handshake::BODY_MAX, TOKEN_MAX as u32);
+    let greeting = greet((&mut reader, &mut writer), &shared, &address);
     let greeted = tokio::select! {
         biased;
         () = stopped(&mut stopping) => return,
         greeted = tokio::time::timeout(shared.settings.hello_patience, greeting) => greeted,
+        () = guest.pushed_out() => return tracing::debug!(address, "closed: newer ones came"),
     };
-    let welcome = match greeted {
-        Ok(Ok(welcome)) => welcome,
+    let greeted = match greeted {
+        Ok(Ok(greeted)) => greeted,
         Ok(Err(NotGreeted::Refused(refusal))) => {
-            tracing::info!(peer, %refusal, "connection refused");
+            tracing::info!(peer = address, %refusal, "connection refused");
             let refused = refuse(&mut writer, &refusal);
             // A peer that does not read why is closed all the same.
             let _ = tokio::time::timeout(LINGER, refused).await;
@@ -56,17 +62,19 @@ pub(super) async fn serve(
         }
         Ok(Err(NotGreeted::Gone)) => return,
         Ok(Err(NotGreeted::Unreadable(error))) => {
-            return tracing::warn!(peer, error = chain(&error), "closed: no hello came");
+            return tracing::warn!(peer = address, error = chain(&error), "closed: no hello came");
         }
-        Err(_) => return tracing::info!(peer, "closed: no hello came in time"),
+        Err(_) => return tracing::info!(peer = address, "closed: no hello came in time"),
     };
+    reader.unlimit();
+    drop(guest);
     let seat = tokio::select! {
         biased;
         () = stopped(&mut stopping) => return,
-        seat = shared.seats.take(welcome.session) => seat,
+        seat = shared.seats.take(greeted.welcome.session) => seat,
     };
     if let Some(seat) = seat {
-        Sitting::start(shared, peer, reader, writer, &welcome).run(seat, stopping).await;
+        Sitting::start(shared, greeted, reader, writer).run(seat, stopping).await;
     }
 }
 
@@ -77,11 +85,21 @@ enum NotGreeted {
     Gone,
 }
 
+/// Who was welcomed, and to what.
+struct Greeted {
+    welcome: Welcome,
+    hello: Hello,
+    peer: Peer,
+    /// When the proof ends.
+    until: Option<Instant>,
+    _place: OwnedSemaphorePermit,
+}
+
 async fn greet(
-    reader: &mut FrameReader,
+    (reader, writer): (&mut FrameReader, &mut FrameWriter),
     shared: &Shared,
-    peer: &str,
-) -> Result<Welcome, NotGreeted> {
+    address: &str,
+) -> Result<Greeted, NotGreeted> {
     let frame = reader.next().await.map_err(|error| match error {
         ReadError::Closed => NotGreeted::Gone,
         error => NotGreeted::Unreadable(error),
@@ -99,8 +117,22 @@ async fn greet(
         );
         no(ErrorKind::VersionMismatch, detail)
     })?;
-    let welcome = shared.service.welcome(&hello, peer).await.map_err(NotGreeted::Refused)?;
-    Ok(Welcome { version, ..welcome })
+    let from = tieline_auth::address_of(address);
+    let ends = (reader, writer);
+    let proven = handshake::answer(&shared.guard, &hello, &frame.body, from, ends).await;
+    let proven = proven.map_err(|error| match error {
+        HandshakeError::Read(ReadError::Closed) => NotGreeted::Gone,
+        HandshakeError::Read(error) => NotGreeted::Unreadable(error),
+        error => no(error.kind(), chain(&error)),
+    })?;
+    let place = shared.places.clone().try_acquire_owned().map_err(|_| {
+        tracing::warn!(peer = address, "too many connections: refused");
+        no(ErrorKind::Overloaded, "this server has too many connections".to_owned())
+    })?;
+    let peer = Peer { address: address.to_owned(), principal: proven.peer, flavor: proven.flavor };
+    let welcome = shared.service.welcome(&hello, &peer).await.map_err(NotGreeted::Refused)?;
+    let welcome = Welcome { version, flavor: peer.flavor, ..welcome };
+    Ok(Greeted { welcome, hello, peer, until: proven.until, _place: place })
 }
 
 /// The newest version that both ends speak.
@@ -114,6 +146,8 @@ struct Sitting {
     shared: Arc<Shared>,
     peer: Arc<str>,
     session: SessionId,
+    /// What was agreed, and with whom.
+    greeted: Greeted,
     reader: FrameReader,
     outbox: Outbox,
     sender: JoinHandle<std::io::Result<()>>,
@@ -134,6 +168,8 @@ enum End {
     Replaced,
     Goodbye,
     Silent,
+    /// What was agreed does not hold any more; the client comes back and agrees anew.
+    Terms(&'static str),
     Unsent(String),
     Unreadable(ReadError),
     Violation(String),
@@ -142,12 +178,12 @@ enum End {
 impl Sitting {
     fn start(
         shared: Arc<Shared>,
-        peer: String,
+        greeted: Greeted,
         reader: FrameReader,
         writer: FrameWriter,
-        welcome: &Welcome,
     ) -> Self {
         let outbox = Outbox::default();
+        let welcome = &greeted.welcome;
         let body = tieline_wire::encode(welcome);
         let number = RequestNumber(0);
         // Before `connected`, so that no notice comes before the welcome.
@@ -158,8 +194,9 @@ impl Sitting {
         Self {
             places: Arc::new(Semaphore::new(shared.settings.requests_max)),
             shared,
-            peer: peer.into(),
+            peer: greeted.peer.to_string().into(),
             session: welcome.session,
+            greeted,
             reader,
             sender: tokio::spawn(outbox.clone().send_all(writer)),
             outbox,
@@ -192,9 +229,13 @@ impl Sitting {
         let (peer, session) = (&*self.peer, self.session);
         match end {
             End::Stopped | End::Goodbye => tracing::debug!(peer, %session, "session closed"),
+            End::Terms(why) => tracing::info!(peer, %session, why, "closed, to be agreed anew"),
             End::Replaced => tracing::info!(peer, %session, "closed: the client came back"),
             End::Silent => tracing::info!(peer, %session, "closed: nothing came for too long"),
             End::Unsent(why) => tracing::info!(peer, %session, why, "connection lost in sending"),
+            End::Unreadable(error @ ReadError::Broken(_)) => {
+                tracing::warn!(peer, %session, error = chain(error), "closed: tampered with");
+            }
             End::Unreadable(error @ ReadError::Malformed(_)) => {
                 tracing::warn!(peer, %session, error = chain(error), "closed: not our protocol");
             }
@@ -209,12 +250,15 @@ impl Sitting {
     async fn read(&mut self, seat: &mut Seat, stopping: &mut watch::Receiver<bool>) -> End {
         let mut silent_at = Instant::now() + self.shared.settings.silence_max;
         let mut received = 0;
+        let terms = terms_end(self.shared.guard.clone(), &self.greeted);
+        tokio::pin!(terms);
         loop {
             let places = self.places.clone();
             tokio::select! {
                 biased;
                 () = stopped(stopping) => return End::Stopped,
                 () = seat.left() => return End::Replaced,
+                why = &mut terms => return End::Terms(why),
                 Some(ended) = self.requests.join_next_with_id() => self.request_ended(ended),
                 // The stream ends for us, too, when it does for the sending task.
                 sent = &mut self.sender => return End::Unsent(why_unsent(sent)),
@@ -330,6 +374,33 @@ impl Sitting {
     fn answer(&self, header: FrameHeader, response: Response, place: OwnedSemaphorePermit) {
         let holds = Holds::new(place, Held::default());
         self.outbox.push_holding(reply_frame(header.number, header.op, response), holds);
+    }
+}
+
+/// Waits until what was agreed does not hold any more.
+fn terms_end(guard: Arc<Guard>, greeted: &Greeted) -> impl Future<Output = &'static str> + use<> {
+    let (hello, flavor, until) = (greeted.hello.clone(), greeted.peer.flavor, greeted.until);
+    let from = tieline_auth::address_of(&greeted.peer.address);
+    let changed = async move {
+        let Some(mut changes) = guard.changes() else { return std::future::pending().await };
+        while guard.answering_flavor(&hello, from) == flavor {
+            if changes.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    };
+    async move {
+        let over = async {
+            match until {
+                Some(until) => tokio::time::sleep_until(until).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = changed => "the rule for the connection changed",
+            () = over => "the proof ended",
+        }
     }
 }
 

@@ -9,18 +9,22 @@
 
 use super::{Handed, Message, View};
 use crate::frames::{Budget, Frame, FrameReader, FrameWriter, OutFrame, ReadError};
+use crate::handshake::{self, Dialed, HandshakeError};
 use crate::link::{Action, CallId, Event, State};
 use crate::outbox::Outbox;
 use crate::{CallError, Incoming, NoticeSink};
 use std::collections::BTreeMap;
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tieline_types::RequestNumber;
-use tieline_wire::{FrameKind, Hello, NoticeAnswer, Refusal, Welcome};
-use tieline_world::{Bulk, Transport};
+use tieline_auth::Guard;
+use tieline_types::{ErrorKind, Flavor, RequestNumber};
+use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
+use tieline_wire::{CredentialKind, FrameKind, Hello, NoticeAnswer, PeerRole, Refusal, Welcome};
+use tieline_world::Transport;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
@@ -30,6 +34,7 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) struct Driver {
     transport: Arc<dyn Transport>,
+    guard: Arc<Guard>,
     state: State,
     sink: Arc<dyn NoticeSink>,
     inbox: mpsc::UnboundedReceiver<Message>,
@@ -63,6 +68,19 @@ struct Up {
     sender: JoinHandle<io::Result<()>>,
     progress: Arc<AtomicU64>,
     seen: Moved,
+    terms: Terms,
+}
+
+/// What was agreed of a connection, and when it has to be agreed anew.
+#[derive(Clone)]
+struct Terms {
+    role: PeerRole,
+    address: String,
+    own: Option<IpAddr>,
+    /// Our rule at that time.
+    flavor: Flavor,
+    /// Shortly before the proof ends.
+    renew_at: Option<Instant>,
 }
 
 /// What moved on a connection so far: bytes in and out, and how often nothing was left to send.
@@ -85,6 +103,7 @@ struct Welcomed {
     hello_sent: Instant,
     reader: FrameReader,
     writer: FrameWriter,
+    terms: Terms,
 }
 
 /// Why there is no connection.
@@ -92,10 +111,8 @@ struct Welcomed {
 enum Failed {
     #[error("cannot connect")]
     Connect(#[source] io::Error),
-    #[error("cannot say hello")]
-    Hello(#[source] io::Error),
-    #[error("no answer to hello")]
-    NoAnswer(#[source] ReadError),
+    #[error("handshake failed")]
+    Handshake(#[source] HandshakeError),
     #[error("answer to hello cannot be read")]
     Unreadable(#[source] tieline_wire::BodyError),
     #[error("server chose protocol version {0}, which we did not offer")]
@@ -112,12 +129,14 @@ enum Woken {
     Attempt(Attempt),
     Frame(Result<Frame, ReadError>),
     Notice(u64, RequestNumber, NoticeAnswer),
+    /// The connection must be agreed anew.
+    Terms(&'static str),
     Tick,
 }
 
 impl Driver {
     pub(super) fn new(
-        transport: Arc<dyn Transport>,
+        (transport, guard): (Arc<dyn Transport>, Arc<Guard>),
         state: State,
         sink: Arc<dyn NoticeSink>,
         inbox: mpsc::UnboundedReceiver<Message>,
@@ -125,6 +144,7 @@ impl Driver {
     ) -> Self {
         Self {
             transport,
+            guard,
             state,
             sink,
             inbox,
@@ -150,6 +170,7 @@ impl Driver {
                     self.event(Event::NoticeHandled(number, answer));
                 }
                 Woken::Notice(..) => {}
+                Woken::Terms(why) => self.renew(why),
                 Woken::Tick => self.tick(),
             }
         }
@@ -167,12 +188,8 @@ impl Driver {
 
     async fn woken(&mut self) -> Woken {
         let tick = self.state.next_tick().into_iter().chain(self.finish_by).min();
-        let sleep = async {
-            match tick {
-                Some(at) => tokio::time::sleep_until(at).await,
-                None => std::future::pending().await,
-            }
-        };
+        let sleep = until(tick);
+        let terms = self.line.terms_end(&self.guard);
         tokio::select! {
             biased;
             message = self.inbox.recv() => Woken::Message(message),
@@ -182,6 +199,7 @@ impl Driver {
                 // A handler that panicked answers nothing; the server's patience ends it.
                 Err(_) => Woken::Tick,
             },
+            why = terms => Woken::Terms(why),
             () = sleep => Woken::Tick,
         }
     }
@@ -209,15 +227,16 @@ impl Driver {
         self.line = Line::None;
         match attempt {
             Attempt::Welcomed(welcomed) => {
-                let Welcomed { welcome, hello_sent, reader, writer } = *welcomed;
+                let Welcomed { welcome, hello_sent, reader, writer, terms } = *welcomed;
                 let (outbox, progress) = (Outbox::default(), writer.progress());
                 let sender = tokio::spawn(outbox.clone().send_all(writer));
-                let mut up = Up { reader, outbox, sender, progress, seen: Moved::default() };
+                let seen = Moved::default();
+                let mut up = Up { reader, outbox, sender, progress, seen, terms };
                 up.seen = up.moved();
                 self.line = Line::Up(Box::new(up));
                 self.epoch += 1;
                 tracing::info!(server = %welcome.server, session = %welcome.session,
-                    is_resumed = welcome.is_resumed, "connected");
+                    flavor = welcome.flavor.name(), is_resumed = welcome.is_resumed, "connected");
                 self.event(Event::Connected(welcome, hello_sent));
             }
             Attempt::Refused(refusal) => {
@@ -248,6 +267,13 @@ impl Driver {
         self.event(Event::Lost);
     }
 
+    /// Makes the connection again; what is under way is asked again there.
+    fn renew(&mut self, why: &'static str) {
+        tracing::info!(server = self.state.server(), why, "connecting anew");
+        self.drop_line();
+        self.event(Event::Lost);
+    }
+
     fn tick(&mut self) {
         if let Line::Up(up) = &mut self.line
             && up.has_moved()
@@ -270,8 +296,8 @@ impl Driver {
     fn act(&mut self, action: Action) {
         match action {
             Action::Connect { address, after, hello } => {
-                let transport = self.transport.clone();
-                let attempt = attempt(transport, address, after, hello);
+                let (transport, guard) = (self.transport.clone(), self.guard.clone());
+                let attempt = attempt(transport, guard, address, after, hello);
                 self.line = Line::Connecting(Box::pin(attempt));
             }
             Action::Send(frame) => {
@@ -356,16 +382,65 @@ impl Line {
             Self::Up(up) => Woken::Frame(up.reader.next().await),
         }
     }
+
+    /// Waits until the connection's terms do not hold any more.
+    fn terms_end(&self, guard: &Arc<Guard>) -> impl Future<Output = &'static str> + use<> {
+        let terms = match self {
+            Self::Up(up) => Some(up.terms.clone()),
+            Self::None | Self::Connecting(_) => None,
+        };
+        let guard = guard.clone();
+        async move {
+            let Some(terms) = terms else { return std::future::pending().await };
+            tokio::select! {
+                biased;
+                () = rule_changed(&guard, &terms) => "the rule for the connection changed",
+                () = until(terms.renew_at) => "its proof ends soon",
+            }
+        }
+    }
+}
+
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits for a map with another rule.
+async fn rule_changed(guard: &Guard, terms: &Terms) {
+    let Some(mut changes) = guard.changes() else { return std::future::pending().await };
+    loop {
+        if guard.dialing_flavor(terms.role, &terms.address, terms.own) != terms.flavor {
+            return;
+        }
+        if changes.changed().await.is_err() {
+            return std::future::pending().await;
+        }
+    }
 }
 
 async fn attempt(
     transport: Arc<dyn Transport>,
+    guard: Arc<Guard>,
     address: String,
     after: Duration,
     hello: Hello,
 ) -> Attempt {
     tokio::time::sleep(after).await;
-    let greeting = greet(&*transport, &address, &hello);
+    let greeting = async {
+        let first = greet(&*transport, &guard, &address, &hello).await;
+        // Some servers tell only by refusing that they want a proof.
+        match &first {
+            Ok(Attempt::Refused(refusal))
+                if refusal.kind == ErrorKind::Unauthenticated && guard.ask() =>
+            {
+                greet(&*transport, &guard, &address, &hello).await
+            }
+            _ => first,
+        }
+    };
     match tokio::time::timeout(CONNECT_PATIENCE, greeting).await {
         Ok(Ok(attempt)) => attempt,
         Ok(Err(failed)) => Attempt::Failed(failed),
@@ -373,17 +448,27 @@ async fn attempt(
     }
 }
 
-async fn greet(transport: &dyn Transport, address: &str, hello: &Hello) -> Result<Attempt, Failed> {
+async fn greet(
+    transport: &dyn Transport,
+    guard: &Guard,
+    address: &str,
+    hello: &Hello,
+) -> Result<Attempt, Failed> {
     let connected = transport.connect(address, CONNECT_PATIENCE).await;
     let connection = connected.map_err(Failed::Connect)?;
+    let own = tieline_auth::address_of(&connection.local);
     let mut reader = FrameReader::new(connection.reader, Budget::unlimited());
     let mut writer = FrameWriter::new(connection.writer);
-    let body = tieline_wire::encode(hello);
-    let frame = OutFrame::new(FrameKind::Hello, RequestNumber(0), body, Bulk::Empty);
-    let hello_sent = Instant::now();
-    writer.write(&frame).await.map_err(Failed::Hello)?;
-    writer.flush().await.map_err(Failed::Hello)?;
-    let answer = reader.next().await.map_err(Failed::NoAnswer)?;
+    let ends = (address, own);
+    let dialed = handshake::dial(guard, hello, ends, &mut reader, &mut writer).await;
+    let dialed = match dialed {
+        // Waiting mends nothing here: whoever calls shall hear why.
+        Err(error @ HandshakeError::Trouble(_)) => {
+            return Ok(Attempt::Refused(own_refusal(&error)));
+        }
+        dialed => dialed.map_err(Failed::Handshake)?,
+    };
+    let Dialed { proven, answer, hello: said, hello_sent } = dialed;
     match answer.header.kind {
         FrameKind::Welcome => {
             let welcome: Welcome =
@@ -391,11 +476,40 @@ async fn greet(transport: &dyn Transport, address: &str, hello: &Hello) -> Resul
             if !(hello.version_oldest..=hello.version_newest).contains(&welcome.version) {
                 return Err(Failed::Version(welcome.version));
             }
-            Ok(Attempt::Welcomed(Box::new(Welcomed { welcome, hello_sent, reader, writer })))
+            if let Err(trouble) = handshake::check_flavor(proven.flavor, said.flavor) {
+                return Ok(Attempt::Refused(own_refusal(&trouble.into())));
+            }
+            let flavor = guard.dialing_flavor(said.role, address, own);
+            let renew_at = proven.until.map(|until| renewal(hello_sent, until));
+            let terms =
+                Terms { role: said.role, address: address.to_owned(), own, flavor, renew_at };
+            let welcome = Welcome { flavor: proven.flavor, ..welcome };
+            let welcomed = Welcomed { welcome, hello_sent, reader, writer, terms };
+            Ok(Attempt::Welcomed(Box::new(welcomed)))
         }
         FrameKind::Refused => {
-            tieline_wire::decode(&answer.body).map(Attempt::Refused).map_err(Failed::Unreadable)
+            let refusal: Refusal =
+                tieline_wire::decode(&answer.body).map_err(Failed::Unreadable)?;
+            if said.credential != CredentialKind::None {
+                tracing::debug!(address, "refused though we offered a proof");
+            }
+            Ok(Attempt::Refused(refusal))
         }
         kind => Err(Failed::Unexpected(kind)),
+    }
+}
+
+/// A proof is made again when nine tenths of it are over.
+fn renewal(from: Instant, until: Instant) -> Instant {
+    from + until.saturating_duration_since(from).mul_f64(0.9)
+}
+
+/// What we refuse ourselves, in the form in which a server would.
+fn own_refusal(error: &HandshakeError) -> Refusal {
+    Refusal {
+        kind: error.kind(),
+        detail: error.to_string(),
+        version_oldest: VERSION_OLDEST,
+        version_newest: VERSION,
     }
 }

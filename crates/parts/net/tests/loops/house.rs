@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tieline_auth::Guard;
 use tieline_net::{
-    CallContext, CallError, Channel, NoticeSink, Notifier, Outgoing, Reply, Response, Server,
+    CallContext, CallError, Channel, NoticeSink, Notifier, Outgoing, Peer, Reply, Response, Server,
     ServerSettings, Service, Session, SessionSettings,
 };
 use tieline_types::{
@@ -68,7 +69,7 @@ impl Desk {
 
 #[async_trait::async_trait]
 impl Service for Desk {
-    async fn welcome(&self, hello: &Hello, _: &str) -> Result<Welcome, Refusal> {
+    async fn welcome(&self, hello: &Hello, _: &Peer) -> Result<Welcome, Refusal> {
         if let Some(refusal) = self.refusal.lock().unwrap().clone() {
             return Err(refusal);
         }
@@ -198,7 +199,13 @@ pub async fn serve(
     desk: &Arc<Desk>,
     settings: ServerSettings,
 ) -> Server {
-    Server::start(transport.listen(ADDRESS).await.unwrap(), desk.clone(), settings)
+    let listener = transport.listen(ADDRESS).await.unwrap();
+    Server::start(listener, desk.clone(), Guard::open(), settings)
+}
+
+/// Somebody without a proof.
+pub fn nobody() -> Peer {
+    Peer { address: String::new(), principal: None, flavor: Flavor::Null }
 }
 
 pub fn hello() -> Hello {
@@ -219,7 +226,8 @@ pub fn hello() -> Hello {
 
 pub fn dial(world: &World, ear: &Arc<Ear>) -> Arc<Session> {
     let settings = SessionSettings::default();
-    Session::start(world.clone(), settings, &[ADDRESS.to_owned()], hello(), ear.clone())
+    let guard = Guard::open();
+    Session::start(world.clone(), settings, guard, &[ADDRESS.to_owned()], hello(), ear.clone())
 }
 
 /// Asks for a file; what comes back names it. Odd ones wait at the gate.
@@ -321,7 +329,7 @@ pub mod raw {
         let frame = reader.next().await.unwrap();
         let hello: Hello = tieline_wire::decode(&frame.body).unwrap();
         let desk = Desk::new(&Arc::default(), true);
-        let welcome = desk.welcome(&hello, "").await.unwrap();
+        let welcome = desk.welcome(&hello, &nobody()).await.unwrap();
         let body = tieline_wire::encode(&Welcome { version: 1, ..welcome });
         write(&mut writer, FrameKind::Welcome, 0, 0, &body).await;
         while reader.next().await.is_ok() {}

@@ -5,9 +5,10 @@ use bytes::Bytes;
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
+use tieline_auth::Guard;
 use tieline_net::{
-    CallContext, Channel, Notifier, Reply, Response, Server, ServerSettings, Service, Session,
-    SessionSettings,
+    CallContext, Channel, Notifier, Peer, Reply, Response, Server, ServerSettings, Service,
+    Session, SessionSettings,
 };
 use tieline_types::{ChunkId, ErrorKind, Grant, MdtIndex, ObjectName, OstIndex, SessionId};
 use tieline_wire::{Hello, Refusal, Request, Welcome, data};
@@ -21,7 +22,7 @@ struct Shelf {
 
 #[async_trait::async_trait]
 impl Service for Shelf {
-    async fn welcome(&self, hello: &Hello, peer: &str) -> Result<Welcome, Refusal> {
+    async fn welcome(&self, hello: &Hello, peer: &Peer) -> Result<Welcome, Refusal> {
         self.desk.welcome(hello, peer).await
     }
 
@@ -63,10 +64,16 @@ async fn file_ranges_arrive_byte_for_byte_beside_small_calls() {
     let address = listener.address().unwrap();
     let desk = Desk::new(&Arc::default(), true);
     let shelf = Arc::new(Shelf { desk: desk.clone(), file: Arc::new(file) });
-    let server = Server::start(listener, shelf, ServerSettings::default());
+    let server = Server::start(listener, shelf, Guard::open(), ServerSettings::default());
     let ear = Arc::new(Ear::default());
-    let session =
-        Session::start(world, SessionSettings::default(), &[address], hello(), ear.clone());
+    let session = Session::start(
+        world,
+        SessionSettings::default(),
+        Guard::open(),
+        &[address],
+        hello(),
+        ear.clone(),
+    );
 
     let mut tasks = tokio::task::JoinSet::new();
     for at in 0..12u64 {

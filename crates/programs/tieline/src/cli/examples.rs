@@ -130,3 +130,13 @@ Examples:
 
 An adopted file becomes a hard link to itself where that is possible, else a clone (reflink), and
 everything else a copy. Modes, times and attributes are kept, owners if you are root.";
+
+pub const FLAVOR: &str = "\
+Examples:
+  tieline flavor set extenci.srpc.flavor.default=krb5i
+  tieline flavor set extenci.srpc.flavor.10.0.0.0/8.cli2ost=krb5p
+  tieline flavor list extenci
+
+Flavors: null, krb5n (proof), krb5a (and integrity of messages), krb5i (of data too), krb5p
+(privacy of all). The longest network decides, then the pair; without a rule, krb5p between client
+and MDS and krb5i elsewhere. The stricter end's rule holds.";

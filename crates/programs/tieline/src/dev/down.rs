@@ -33,6 +33,9 @@ pub fn take_down(mut held: Held) -> anyhow::Result<()> {
         let ended = processes::end(process);
         first = first.and(ended);
     }
+    if let Some(kdc) = &held.state.kdc {
+        kdc.end();
+    }
     held.save()?;
     first?;
     if let Some(network) = &held.state.network {

@@ -3,9 +3,12 @@
 //! Site `i` has MDT `i` and one OSS with OSTs `2i` and `2i+1`, which are the pool of the site's
 //! name. The root is at the first site; every further site appears under its name in it.
 
-use crate::federation::{MapText, MdtText, OstText, PoolText};
+use crate::dev::kdc;
+use crate::federation::{MapText, MdtText, OstText, PoolText, SecurityText};
+use crate::proving::KerberosSettings;
 use crate::server::settings::{MdtSettings, OstSettings, Settings};
 use std::path::{Path, PathBuf};
+use tieline_auth::{SERVICE_MDS, SERVICE_OSS};
 use tieline_types::{FsName, MdtIndex, PoolName, SiteName, Span};
 
 /// The file system's name.
@@ -42,6 +45,15 @@ pub struct Plan {
     /// The federation's public key, as digits.
     pub key: String,
     pub secret: PathBuf,
+    /// Folder of the federation's own KDC, if it has one, and the rules of its map.
+    pub kerberos: Option<KerberosPlan>,
+}
+
+/// How a federation with Kerberos is made.
+pub struct KerberosPlan {
+    pub dir: PathBuf,
+    pub config: PathBuf,
+    pub flavors: Vec<String>,
 }
 
 /// A server to be started.
@@ -83,6 +95,7 @@ impl Plan {
             mdt: Vec::new(),
             ost: Vec::new(),
             pool: Vec::new(),
+            security: self.kerberos.as_ref().map(|kerberos| self.security(kerberos)),
         };
         for (place, site) in self.sites.iter().enumerate() {
             map.mdt.push(MdtText {
@@ -105,6 +118,33 @@ impl Plan {
             }
         }
         map
+    }
+
+    fn security(&self, kerberos: &KerberosPlan) -> SecurityText {
+        let services = self.sites.iter().flat_map(|site| {
+            [(&site.mds, SERVICE_MDS), (&site.oss, SERVICE_OSS)]
+                .map(|(ports, name)| (ports.address.clone(), kdc::service(name, site)))
+        });
+        SecurityText {
+            realm: kdc::REALM.to_owned(),
+            flavors: kerberos.flavors.clone(),
+            services: services.collect(),
+        }
+    }
+
+    /// The keys of a site's server.
+    fn kerberos(&self, site: &SiteName, role: &str) -> Option<KerberosSettings> {
+        let kerberos = self.kerberos.as_ref()?;
+        let site = self.sites.iter().find(|plan| plan.site == *site)?;
+        let service = if role == "mds" { SERVICE_MDS } else { SERVICE_OSS };
+        Some(KerberosSettings {
+            keytab: kerberos.dir.join(kdc::keytab_name(role, site)),
+            principal: Some(kdc::service(service, site)),
+            services: Vec::new(),
+            sec: None,
+            realm: Some(kdc::REALM.to_owned()),
+            config: Some(kerberos.config.clone()),
+        })
     }
 
     /// Schemas that this federation makes in a database.
@@ -181,6 +221,7 @@ impl Plan {
             root: self.sites.first().map(|root| root.mds.address.clone()).into_iter().collect(),
             mdt: None,
             ost: Vec::new(),
+            kerberos: self.kerberos(site, role),
         }
     }
 
@@ -227,6 +268,7 @@ mod tests {
             has_log: false,
             key: "00".repeat(32),
             secret: "/d/keys/extenci.secret".into(),
+            kerberos: None,
         }
     }
 

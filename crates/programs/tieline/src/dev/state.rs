@@ -3,6 +3,7 @@
 //! Invariants: one command at a time changes it; what is in `made` was made by us and by nobody
 //! else.
 
+use crate::dev::kdc::Kdc;
 use crate::dev::netns::Network;
 use crate::process::ProcessId;
 use crate::report::Usage;
@@ -29,6 +30,8 @@ pub struct State {
     /// What was made in a database.
     #[serde(default)]
     pub database: Option<Database>,
+    #[serde(default)]
+    pub kdc: Option<Kdc>,
 }
 
 /// Schemas of a database that were made here. The file is readable by its owner only, for the

@@ -1,10 +1,12 @@
 //! `tieline dev up` and `dev mount`.
 
+use crate::dev::kdc::Kdc;
 use crate::dev::netns::{self, Network};
-use crate::dev::plan::{self, Plan, Ports, ServerPlan, SitePlan};
+use crate::dev::plan::{self, KerberosPlan, Plan, Ports, ServerPlan, SitePlan};
 use crate::dev::state::{Database, Held, Process, State};
 use crate::dev::{Up, control, down, processes};
-use crate::mount::{options, table};
+use crate::mount::table;
+use crate::proving::flavor_check;
 use crate::report::Usage;
 use anyhow::{Context, bail};
 use std::net::TcpListener;
@@ -14,7 +16,7 @@ use std::time::{Duration, Instant};
 use tieline_auth::MapSigner;
 use tieline_format::Record;
 use tieline_kv::PostgresServer;
-use tieline_types::SiteName;
+use tieline_types::{Flavor, SiteName};
 
 /// In a namespace of its own a site may use the same ports as every other.
 const MDS_PORT: u16 = 7640;
@@ -27,7 +29,14 @@ const PORT_TRIES: usize = 1_000;
 const SPACE_PATIENCE: Duration = Duration::from_secs(10);
 
 pub fn run(up: &Up) -> anyhow::Result<()> {
-    options::flavor_check(&up.sec)?;
+    let sec = up.sec.as_deref().map(flavor_check).transpose()?;
+    let has_kerberos = up.kerberos || sec.is_some_and(|sec| sec > Flavor::Null);
+    if has_kerberos && up.netns {
+        return Err(Usage(
+            "--kerberos: its KDC is on loopback, where --netns does not reach".into(),
+        )
+        .into());
+    }
     plan::check_sites(&up.sites)?;
     check_engine(&up.engine)?;
     if up.netns {
@@ -44,9 +53,10 @@ pub fn run(up: &Up) -> anyhow::Result<()> {
         made,
         processes: Vec::new(),
         database: None,
+        kdc: None,
     };
     let mut held = Held::begin(&dir, state)?;
-    match bring_up(&mut held, up) {
+    match bring_up(&mut held, up, has_kerberos) {
         Ok(()) => control::print(&held.state, up.json),
         Err(error) => {
             if let Err(trouble) = down::take_down(held) {
@@ -57,7 +67,7 @@ pub fn run(up: &Up) -> anyhow::Result<()> {
     }
 }
 
-fn bring_up(held: &mut Held, up: &Up) -> anyhow::Result<()> {
+fn bring_up(held: &mut Held, up: &Up, has_kerberos: bool) -> anyhow::Result<()> {
     let dir = held.dir().to_owned();
     if let Some(network) = &mut held.state.network {
         network.make(&up.sites)?;
@@ -66,7 +76,10 @@ fn bring_up(held: &mut Held, up: &Up) -> anyhow::Result<()> {
         std::fs::create_dir(dir.join(folder)).with_context(|| format!("cannot make {folder}"))?;
         held.state.made.insert(0, dir.join(folder));
     }
-    let plan = make_plan(&dir, up)?;
+    let mut plan = make_plan(&dir, up)?;
+    if has_kerberos {
+        plan.kerberos = Some(make_realm(held, &plan, up)?);
+    }
     held.state.key = plan.key.clone();
     held.state.mds = plan.sites.iter().map(|site| site.mds.address.clone()).collect();
     if let Some(connection) = postgres(&up.engine) {
@@ -106,7 +119,24 @@ fn make_plan(dir: &Path, up: &Up) -> anyhow::Result<Plan> {
     let (lease, has_log) = (up.lease, up.log);
     let adopt = up.adopt.as_ref().map(|adopt| adopt.canonicalize()).transpose();
     let adopt = adopt.context("--adopt: no such directory")?;
-    Ok(Plan { dir, sites, engine, schemas, lease, has_log, adopt, key, secret })
+    let kerberos = None;
+    Ok(Plan { dir, sites, engine, schemas, lease, has_log, adopt, key, secret, kerberos })
+}
+
+/// The federation's own realm, with keys for everybody.
+fn make_realm(held: &mut Held, plan: &Plan, up: &Up) -> anyhow::Result<KerberosPlan> {
+    let dir = held.dir().join("kdc");
+    std::fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    held.state.made.insert(0, dir.clone());
+    let kdc = Kdc::start(&dir, &plan.sites)?;
+    let config = kdc.config.clone();
+    held.state.kdc = Some(kdc);
+    held.save()?;
+    let flavors = match &up.sec {
+        Some(sec) => vec![format!("default={sec}")],
+        None => vec!["default=krb5i".to_owned(), "default.cli2mdt=krb5p".to_owned()],
+    };
+    Ok(KerberosPlan { dir, config, flavors })
 }
 
 /// The connection of `postgres=CONNECTION`.
@@ -247,6 +277,10 @@ fn add_mount(held: &mut Held, mount: &Path) -> anyhow::Result<()> {
     let mut list = format!("mapkey={},admin={admin}", held.state.key);
     if let Some(netns) = &netns {
         list += &format!(",netns={}", netns.display());
+    }
+    if let Some(kdc) = &held.state.kdc {
+        let (keytab, config) = (kdc.keytab.display(), kdc.config.display());
+        list += &format!(",keytab={keytab},principal={},krb5conf={config}", kdc.principal);
     }
     let source = format!("{}:/{}", held.state.mds.join(","), held.state.fs);
     let argv = ["mount", &source, &mountpoint.to_string_lossy(), "--foreground", "-o", &list];

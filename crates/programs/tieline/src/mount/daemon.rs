@@ -50,6 +50,7 @@ pub fn run(task: Task) -> anyhow::Result<()> {
         crate::namespace::enter(namespace)?;
     }
     crate::memory::prepare();
+    task.options.proving.prepare();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.spawn(crate::memory::give_back());
     let result = runtime.block_on(async {
@@ -94,7 +95,8 @@ struct Mounted {
 impl Mounted {
     async fn start(task: Task) -> anyhow::Result<Self> {
         let (source, options) = (&task.source, &task.options);
-        let (world, dialer, rule) = real_world();
+        let guard = options.proving.guard();
+        let (world, dialer, rule) = real_world(&guard);
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let pid = std::process::id();
         let description = format!("mount {} on {host} (pid {pid})", task.mountpoint.display());
@@ -110,6 +112,7 @@ impl Mounted {
             patience: CONTACT_PATIENCE,
         };
         let (map, key) = contact.believe(key.map_err(|e| anyhow!("mapkey: {e}"))?).await?;
+        guard.follow(&map);
         let is_noting = options.notes_access && !options.is_read_only;
         let access_times = if is_noting { AccessTimes::Relative } else { AccessTimes::Never };
         let (wait, journal) = (options.wait, options.has_journal);
@@ -179,6 +182,7 @@ impl Mounted {
             netns: options.netns.clone(),
             mapkey,
             admin: admin.as_ref().map(|admin| admin.address().to_string()),
+            proving: options.proving.clone(),
         };
         let registered = entry.register()?;
         if let Some(pidfile) = &options.pidfile {

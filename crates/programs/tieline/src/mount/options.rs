@@ -1,10 +1,10 @@
 //! What stands behind `-o`: our own options, and those of mount(8) that fstab may carry.
 
+use crate::proving::{Proving, flavor_check};
 use crate::report::Usage;
 use std::path::PathBuf;
 use std::time::Duration;
 use tieline_types::Span;
-use tieline_wire::Flavor;
 
 /// The wait for a server that does not answer, unless told otherwise; with `interactive`.
 const WAIT_DEFAULT: Duration = Duration::from_secs(15 * 60);
@@ -28,6 +28,8 @@ pub struct Options {
     pub netns: Option<PathBuf>,
     /// Digits or a path.
     pub mapkey: Option<String>,
+    /// `sec=`, `keytab=`, `principal=`, `krb5conf=`.
+    pub proving: Proving,
 }
 
 impl Default for Options {
@@ -48,6 +50,7 @@ impl Default for Options {
             pidfile: None,
             netns: None,
             mapkey: None,
+            proving: Proving::default(),
         }
     }
 }
@@ -87,7 +90,12 @@ impl Options {
             ("journal", Some("on")) => self.has_journal = true,
             // What mount(8) calls so: nothing is answered before it is done.
             ("journal", Some("off")) | ("sync" | "dirsync", None) => self.has_journal = false,
-            ("sec", Some(value)) => flavor_check(value)?,
+            ("sec", Some(value)) => {
+                self.proving.sec = Some(flavor_check(value)?.name().to_owned());
+            }
+            ("keytab", Some(value)) => self.proving.keytab = Some(value.into()),
+            ("principal", Some(value)) => self.proving.principal = Some(value.to_owned()),
+            ("krb5conf", Some(value)) => self.proving.config = Some(value.into()),
             ("admin", Some(value)) => self.admin = Some(value.to_owned()),
             ("log", Some(value)) => self.log = Some(value.into()),
             ("pidfile", Some(value)) => self.pidfile = Some(value.into()),
@@ -130,18 +138,6 @@ fn is_of_mount(key: &str) -> bool {
     key.starts_with("x-") || key.starts_with("X-") || KNOWN.contains(&key)
 }
 
-/// Only flavors that this build has.
-pub fn flavor_check(name: &str) -> Result<(), Usage> {
-    match Flavor::ALL.iter().find(|flavor| flavor.name() == name) {
-        Some(Flavor::Null) => Ok(()),
-        Some(flavor) => Err(Usage(format!(
-            "sec={}: this build has no Kerberos yet, only sec=null",
-            flavor.name()
-        ))),
-        None => Err(Usage(format!("sec={name}: flavors are null, krb5n, krb5a, krb5i, krb5p"))),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,7 +161,6 @@ mod tests {
     fn wrong_options_are_named() {
         let error = |list| Options::parse([list]).unwrap_err().0;
         assert!(error("rdonly").contains("`rdonly`"));
-        assert!(error("sec=krb5p").contains("no Kerberos yet"));
         assert!(error("sec=rot13").contains("rot13"));
         assert!(error("wait=soon").contains("wait=soon"));
     }

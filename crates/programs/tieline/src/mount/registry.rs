@@ -7,6 +7,7 @@
 //! ends.
 
 use crate::process::ProcessId;
+use crate::proving::Proving;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -24,6 +25,9 @@ pub struct Entry {
     pub mapkey: String,
     /// `HOST:PORT` of `/metrics` and `/health`.
     pub admin: Option<String>,
+    /// How the mount proves itself.
+    #[serde(default)]
+    pub proving: Proving,
 }
 
 /// An entry on disk; dropping it removes it.

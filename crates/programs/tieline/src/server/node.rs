@@ -15,16 +15,15 @@ use crate::server::peers::Peers;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
-use tieline_auth::Rule;
 use tieline_data::ChunkService;
 use tieline_meta::{Asker, Mdt};
-use tieline_net::{CallContext, Notifier, Reply, Response, Service};
+use tieline_net::{CallContext, Notifier, Peer, Reply, Response, Service};
 use tieline_types::{Caller, ErrorKind, FsName, Grant, SessionId, Uid};
 use tieline_wire::federation::{EditMap, EditMapReply, GetMap};
 use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
 use tieline_wire::ledger::{CheckMdt, DumpMdt};
 use tieline_wire::mirrors::FetchChunk;
-use tieline_wire::{Failure, Flavor, Hello, PeerRole, Refusal, Request, Welcome};
+use tieline_wire::{Failure, Hello, PeerRole, Refusal, Request, Welcome};
 use tieline_world::{Bulk, World};
 
 /// Set in the session numbers of visitors.
@@ -38,7 +37,6 @@ const FIRST_CHUNK_CALL: u16 = 100;
 pub struct Node {
     pub name: String,
     pub fs: FsName,
-    pub rule: Rule,
     pub operator: Uid,
     pub boot: u64,
     pub world: World,
@@ -60,15 +58,16 @@ struct Greeting {
 
 #[async_trait::async_trait]
 impl Service for Node {
-    async fn welcome(&self, hello: &Hello, peer: &str) -> Result<Welcome, Refusal> {
-        let (version, flavor) = self.agree(hello)?;
+    async fn welcome(&self, hello: &Hello, peer: &Peer) -> Result<Welcome, Refusal> {
+        let version = self.agree(hello)?;
+        let is_visiting = hello.features & Hello::VISITOR != 0;
         let greeting = match (&self.mdt, hello.role) {
-            (Some(mdt), PeerRole::Client) => greet_client(mdt, hello).await?,
+            (Some(mdt), PeerRole::Client) if !is_visiting => greet_client(mdt, hello).await?,
             _ => self.greet_visitor(hello),
         };
         let resumed = if greeting.is_resumed { "resumed" } else { "new" };
         tracing::debug!(
-            peer, from = %hello.description, session = %greeting.session, "{resumed} session"
+            %peer, from = %hello.description, session = %greeting.session, "{resumed} session"
         );
         Ok(Welcome {
             version,
@@ -77,7 +76,7 @@ impl Service for Node {
             grant: greeting.grant,
             boot: greeting.boot,
             lease_ms: u32::try_from(greeting.lease.as_millis()).unwrap_or(u32::MAX),
-            flavor,
+            flavor: peer.flavor,
             features: 0,
             server: self.name.clone(),
             map: self.map.cell().current().map.version,
@@ -128,8 +127,8 @@ impl Service for Node {
 }
 
 impl Node {
-    /// What both ends can speak, and how it is protected.
-    fn agree(&self, hello: &Hello) -> Result<(u16, Flavor), Refusal> {
+    /// What both ends can speak.
+    fn agree(&self, hello: &Hello) -> Result<u16, Refusal> {
         let version = hello.version_newest.min(VERSION);
         if version < VERSION_OLDEST || version < hello.version_oldest {
             let detail = format!("{} speaks {VERSION_OLDEST} to {VERSION}", self.name);
@@ -139,9 +138,7 @@ impl Node {
             let detail = format!("{} serves /{}, not /{}", self.name, self.fs, hello.fs);
             return Err(refusal(ErrorKind::NotFound, detail));
         }
-        let flavor = self.rule.agree(hello);
-        let flavor = flavor.map_err(|e| refusal(ErrorKind::Unauthenticated, e.to_string()))?;
-        Ok((version, flavor))
+        Ok(version)
     }
 
     fn greet_visitor(&self, hello: &Hello) -> Greeting {

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tieline_admin::Subject;
-use tieline_auth::{MapCell, Rule};
+use tieline_auth::{Guard, MapCell, Rule, Serves};
 use tieline_blob::{AdoptedTree, DirChunks};
 use tieline_data::{Limits, TargetParts};
 use tieline_format::Record;
@@ -57,6 +57,7 @@ pub fn run(settings: &Path, is_json: bool) -> anyhow::Result<()> {
     let plan = Settings::load(settings)?;
     tieline_telemetry::log::start(is_json || plan.is_log_json);
     crate::memory::prepare();
+    plan.kerberos.prepare();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.spawn(crate::memory::give_back());
     runtime.block_on(serve(plan))
@@ -110,7 +111,9 @@ async fn serve(plan: Plan) -> anyhow::Result<()> {
 }
 
 async fn start(plan: Plan, world: World, name: String, health: Health) -> anyhow::Result<Running> {
-    let (dialer, rule) = server_dialer(&world);
+    let serves = Serves { mdt: plan.mdt.is_some(), ost: !plan.osts.is_empty() };
+    let guard = plan.kerberos.guard(serves);
+    let (dialer, rule) = server_dialer(&world, guard.clone());
     let cell = first_map(&plan, &world, &dialer, &name, rule).await?;
     check_map(&plan, &cell)?;
     let osts = open_osts(&plan.state, &plan.fs, plan.osts, &world)?;
@@ -126,6 +129,7 @@ async fn start(plan: Plan, world: World, name: String, health: Health) -> anyhow
         name: name.clone(),
         fs: plan.fs,
         rule,
+        guard,
         world,
         dialer,
         map: MapKeeper::new(cell, plan.verifier, plan.signer, Some(map_file)),
@@ -140,8 +144,9 @@ async fn start(plan: Plan, world: World, name: String, health: Health) -> anyhow
 }
 
 /// How servers dial each other, and how that is protected.
-pub fn server_dialer(world: &World) -> (Arc<dyn Dialer>, Rule) {
-    let dialer = SessionDialer { world: world.clone(), settings: SessionSettings::default() };
+pub fn server_dialer(world: &World, guard: Arc<Guard>) -> (Arc<dyn Dialer>, Rule) {
+    let settings = SessionSettings::default();
+    let dialer = SessionDialer { world: world.clone(), settings, guard };
     (Arc::new(dialer), Rule { flavor: Flavor::Null })
 }
 

@@ -7,6 +7,7 @@
 //! Invariants: units stand in the values; secrets are paths; no secret that others can read is
 //! used.
 
+use crate::proving::{KerberosPlan, KerberosSettings};
 use gather::Gathered;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -48,6 +49,9 @@ pub struct Settings {
     /// is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub root: Vec<String>,
+    /// How this server proves itself; without, it can agree to flavor null only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kerberos: Option<KerberosSettings>,
     /// The MDT this server holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mdt: Option<MdtSettings>,
@@ -178,6 +182,7 @@ pub struct Plan {
     pub root: Vec<String>,
     pub mdt: Option<MdtPlan>,
     pub osts: Vec<OstPlan>,
+    pub kerberos: KerberosPlan,
 }
 
 pub struct MdtPlan {
@@ -306,6 +311,12 @@ impl Settings {
         });
         let mdt = self.mdt.as_ref().map(|mdt| mdt.validate(&self.state, &self.fs, &mut check));
         let osts = osts_validate(&self.ost, &mut check);
+        let kerberos = self.kerberos.as_ref().map(KerberosSettings::validate);
+        let kerberos = kerberos.unwrap_or_else(|| Ok(KerberosPlan::default()));
+        let kerberos = kerberos.unwrap_or_else(|wrongs| {
+            wrongs.into_iter().for_each(|(key, wrong)| check.complain(&key, wrong));
+            KerberosPlan::default()
+        });
         check.end()?;
         // Each of these is `None` only after a complaint, and complaints ended this above.
         let (Some(fs), Some(site), Some(verifier)) = (fs, site, verifier) else {
@@ -323,6 +334,7 @@ impl Settings {
             root: self.root.clone(),
             mdt,
             osts,
+            kerberos,
         })
     }
 }
@@ -470,7 +482,7 @@ fn private_read(path: &Path) -> Result<String, String> {
 }
 
 /// Can nobody but its owner read a file?
-fn is_private(path: &Path) -> std::io::Result<bool> {
+pub fn is_private(path: &Path) -> std::io::Result<bool> {
     use std::os::unix::fs::MetadataExt;
     Ok(std::fs::metadata(path)?.mode() & 0o077 == 0)
 }

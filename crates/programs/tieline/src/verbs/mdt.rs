@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
+use tieline_auth::Serves;
 use tieline_format::ledger::{Frame, HeadKind, Sum, preamble};
 use tieline_meta::ledger::Identity;
 use tieline_meta::ledger::rebuild::{FoundObject, rebuild};
@@ -207,11 +208,14 @@ fn restore_store(settings: &Path, paths: &[PathBuf], up_to_hole: bool) -> anyhow
 
 fn rebuild_store(settings: &Path) -> anyhow::Result<()> {
     let (plan, identity, _lock) = stopped(settings)?;
+    plan.kerberos.prepare();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let world = World::real();
-        let (dialer, rule) = server_dialer(&world);
+        let guard = plan.kerberos.guard(Serves { mdt: true, ost: false });
+        let (dialer, rule) = server_dialer(&world, guard.clone());
         let cell = first_map(&plan, &world, &dialer, "tieline mdt rebuild", rule).await?;
+        guard.follow(&cell);
         let map = cell.current().map.clone();
         let prefix = map.junction_of(identity.mdt).map(|junction| junction.name.clone());
         let mut found = Vec::new();

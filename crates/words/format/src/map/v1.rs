@@ -2,7 +2,9 @@
 
 use crate::Record;
 use minicbor::{Decode, Encode};
-use tieline_types::{FileId, FsName, MdtIndex, Name, OstIndex, PoolName, SiteName, Version};
+use tieline_types::{
+    FileId, FlavorRules, FsName, MdtIndex, Name, OstIndex, PoolName, SiteName, Version,
+};
 
 /// Who serves what.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
@@ -21,6 +23,9 @@ pub struct FederationMap {
     pub osts: Vec<Ost>,
     #[n(5)]
     pub pools: Vec<Pool>,
+    /// How connections are proven and protected; `None`: not at all.
+    #[n(6)]
+    pub security: Option<Security>,
 }
 
 impl Record for FederationMap {
@@ -72,6 +77,29 @@ pub struct Pool {
     pub name: PoolName,
     #[n(1)]
     pub osts: Vec<OstIndex>,
+}
+
+/// Who proves what to whom.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Security {
+    /// The realm of servers that `services` does not name.
+    #[n(0)]
+    pub realm: String,
+    #[n(1)]
+    pub flavors: FlavorRules,
+    #[n(2)]
+    pub services: Vec<Service>,
+}
+
+/// The Kerberos name of a server, where it is not `tieline_mds/HOST` or `tieline_oss/HOST`.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Service {
+    /// `HOST:PORT`, as the targets of this map have it.
+    #[n(0)]
+    pub address: String,
+    /// `tieline_mds/mds.uf.example@EXTENCI.ORG`.
+    #[n(1)]
+    pub principal: String,
 }
 
 /// A map's record with the signature of the federation's key over exactly these bytes.

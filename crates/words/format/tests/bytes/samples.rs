@@ -226,6 +226,7 @@ fn federation_map() -> FederationMap {
         junctions: vec![junction],
         osts: vec![ost],
         pools: vec![Pool { name: "fast".parse().unwrap(), osts: vec![OstIndex(3)] }],
+        security: None,
     }
 }
 

@@ -6,6 +6,7 @@
 //! Knows no setting by name: what it says comes from the structures themselves.
 
 use super::{MdtSettings, OstSettings, Settings, Wrongs};
+use crate::proving::KerberosSettings;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 use toml::{Table, Value};
@@ -25,7 +26,16 @@ impl Gathered {
     pub fn settings(&mut self, mut table: Table) -> Result<Settings, Wrongs> {
         let mdt = table.remove("mdt");
         let osts = table.remove("ost");
+        let kerberos = table.remove("kerberos");
         let settings = self.table::<Settings>(table, "");
+        let kerberos = match kerberos {
+            None => None,
+            Some(Value::Table(kerberos)) => self.table::<KerberosSettings>(kerberos, "kerberos."),
+            Some(_) => {
+                self.complain("kerberos", "is not a table: write [kerberos]".into());
+                None
+            }
+        };
         let mdt = match mdt {
             None => None,
             Some(Value::Table(mdt)) => self.table::<MdtSettings>(mdt, "mdt."),
@@ -43,7 +53,7 @@ impl Gathered {
             }
         };
         let Some(mut settings) = settings else { return Err(Wrongs(self.wrongs.clone())) };
-        (settings.mdt, settings.ost) = (mdt, osts);
+        (settings.mdt, settings.ost, settings.kerberos) = (mdt, osts, kerberos);
         Ok(settings)
     }
 

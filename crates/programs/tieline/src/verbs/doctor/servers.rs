@@ -6,6 +6,7 @@ use crate::shell::real_world;
 use crate::source::Source;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+use tieline_auth::Guard;
 use tieline_auth::{MapCell, MapVerifier};
 use tieline_types::FsName;
 use tokio::net::TcpStream;
@@ -44,7 +45,7 @@ pub async fn ask(
     key: Option<MapVerifier>,
     findings: &mut Findings,
 ) -> Option<MapCell> {
-    let (world, dialer, rule) = real_world();
+    let (world, dialer, rule) = real_world(&Guard::open());
     let shown = addresses.join(", ");
     let contact = Contact {
         world: world.clone(),

@@ -1,0 +1,498 @@
+//! Kerberos through GSSAPI (RFC 2743, 4120, 4121): MIT's library, behind safe types.
+//!
+//! * [`Keys`]: where an end's secrets are: a keytab, a credential cache, or the process' default.
+//! * [`GssInitiator`], [`GssAcceptor`]: the two sides of a handshake, as [`Mechanism`]s.
+//!
+//! The peer's name is imported as a Kerberos principal and not as a host-based service, so the
+//! library neither canonicalizes it nor asks any reverse DNS. Both ends bind the handshake to a
+//! digest of what was said before it (channel bindings), so a ticket cannot be carried into another
+//! conversation. What leaves here are a name and 64 bytes of the context's pseudo-random function
+//! (RFC 4401, 4402); message functions of GSSAPI are not used.
+//!
+//! Invariants: mutual authentication or nothing; session keys of another enctype than AES-256 are
+//! refused; each handle is released once; these calls may block (network, files), and are never
+//! made on a task's thread.
+
+use crate::mechanism::{BINDING, Mechanism, Proof, SECRET, Step};
+use crate::trouble::Trouble;
+use library::{Bindings, Handle, KeyValue, KeyValueSet, Library, Oid, OidSet, RawBuffer, library};
+use std::ffi::{CString, c_int, c_void};
+use std::path::PathBuf;
+use std::ptr::{null, null_mut};
+use std::time::Duration;
+use tieline_wire::CredentialKind;
+
+mod library;
+
+/// 1.2.840.113554.1.2.2
+static KERBEROS: [u8; 9] = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02];
+/// 1.2.840.113554.1.2.2.1: GSS_KRB5_NT_PRINCIPAL_NAME
+static PRINCIPAL: [u8; 10] = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02, 0x01];
+/// 1.2.840.113554.1.2.2.5.5: GSS_C_INQ_SSPI_SESSION_KEY
+static SESSION_KEY: [u8; 11] = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02, 0x05, 0x05];
+/// 1.2.840.113554.1.2.2.4 and one more arc, the enctype's number.
+const ENCTYPE_PREFIX: [u8; 10] = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02, 0x04];
+/// aes256-cts-hmac-sha1-96 (RFC 3962) and aes256-cts-hmac-sha384-192 (RFC 8009).
+const ENCTYPES: [u8; 2] = [18, 20];
+
+const MUTUAL: u32 = 2;
+const REPLAY: u32 = 4;
+const SEQUENCE: u32 = 8;
+const CONFIDENTIAL: u32 = 16;
+const INTEGRITY: u32 = 32;
+/// What every context must have, beside being mutual.
+const FLAGS: u32 = MUTUAL | REPLAY | SEQUENCE | CONFIDENTIAL | INTEGRITY;
+
+const INITIATE: c_int = 1;
+const ACCEPT: c_int = 2;
+const INDEFINITE: u32 = u32::MAX;
+const CONTINUE_NEEDED: u32 = 1;
+/// The upper half of a status: what went wrong.
+const ERRORS: u32 = 0xffff_0000;
+const MECHANISM_CODE: c_int = 2;
+const GENERAL_CODE: c_int = 1;
+/// The key of a fully made context.
+const PRF_FULL: c_int = 0;
+/// What the pseudo-random function is asked for.
+const PRF_INPUT: &[u8] = b"tieline 1 connection secret";
+
+/// Where an end's secrets are.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Keys {
+    /// A keytab: the keys of a service, or of a machine that dials.
+    pub keytab: Option<PathBuf>,
+    /// A credential cache, as in KRB5CCNAME. Beside a keytab: where its tickets are kept.
+    pub cache: Option<String>,
+    /// Who to be, where there are several.
+    pub principal: Option<String>,
+}
+
+/// The dialing side.
+pub struct GssInitiator {
+    keys: Keys,
+    target: String,
+    context: Context,
+}
+
+/// The accepting side.
+pub struct GssAcceptor {
+    keys: Keys,
+    context: Context,
+}
+
+impl GssInitiator {
+    /// Proves us to `target`, a Kerberos principal.
+    pub fn new(keys: Keys, target: String) -> Self {
+        Self { keys, target, context: Context::new() }
+    }
+}
+
+impl GssAcceptor {
+    pub fn new(keys: Keys) -> Self {
+        Self { keys, context: Context::new() }
+    }
+}
+
+impl Mechanism for GssInitiator {
+    fn kind(&self) -> CredentialKind {
+        CredentialKind::Kerberos
+    }
+
+    fn may_block(&self) -> bool {
+        true
+    }
+
+    fn step(&mut self, token: Option<&[u8]>, binding: &[u8; BINDING]) -> Result<Step, Trouble> {
+        let library = opened()?;
+        let credential = Credential::acquire(library, &self.keys, INITIATE)?;
+        let target = Name::import(library, &self.target)?;
+        let oid = oid(&KERBEROS);
+        let bindings = bindings(binding);
+        let mut input = RawBuffer::of(token.unwrap_or_default());
+        let mut output = Buffer::new(library);
+        let (mut minor, mut flags, mut lifetime) = (0, 0, 0);
+        // SAFETY: all pointers are to values that live through the call; the context is null or
+        // what an earlier call of this function made.
+        let major = unsafe {
+            (library.init_sec_context)(
+                &mut minor,
+                credential.handle,
+                &mut self.context.handle,
+                target.handle,
+                &oid,
+                FLAGS,
+                0,
+                &bindings,
+                &mut input,
+                null_mut(),
+                &mut output.raw,
+                &mut flags,
+                &mut lifetime,
+            )
+        };
+        check(library, major, minor).map_err(|trouble| trouble.about(&self.target))?;
+        let token = output.bytes();
+        if major & CONTINUE_NEEDED != 0 {
+            return Ok(Step { token: Some(token), proof: None });
+        }
+        let peer = self.context.prove(library, flags, lifetime, Side::Initiator)?;
+        Ok(Step { token: (!token.is_empty()).then_some(token), proof: Some(peer) })
+    }
+}
+
+impl Mechanism for GssAcceptor {
+    fn kind(&self) -> CredentialKind {
+        CredentialKind::Kerberos
+    }
+
+    fn may_block(&self) -> bool {
+        true
+    }
+
+    fn step(&mut self, token: Option<&[u8]>, binding: &[u8; BINDING]) -> Result<Step, Trouble> {
+        let Some(token) = token else { return Ok(Step { token: None, proof: None }) };
+        let library = opened()?;
+        let credential = Credential::acquire(library, &self.keys, ACCEPT)?;
+        let bindings = bindings(binding);
+        let mut input = RawBuffer::of(token);
+        let mut output = Buffer::new(library);
+        let (mut minor, mut flags, mut lifetime) = (0, 0, 0);
+        // SAFETY: all pointers are to values that live through the call; the context is null or
+        // what an earlier call of this function made.
+        let major = unsafe {
+            (library.accept_sec_context)(
+                &mut minor,
+                &mut self.context.handle,
+                credential.handle,
+                &mut input,
+                &bindings,
+                null_mut(),
+                null_mut(),
+                &mut output.raw,
+                &mut flags,
+                &mut lifetime,
+                null_mut(),
+            )
+        };
+        check(library, major, minor)?;
+        let token = output.bytes();
+        if major & CONTINUE_NEEDED != 0 {
+            return Ok(Step { token: Some(token), proof: None });
+        }
+        let peer = self.context.prove(library, flags, lifetime, Side::Acceptor)?;
+        Ok(Step { token: (!token.is_empty()).then_some(token), proof: Some(peer) })
+    }
+}
+
+/// Who our keys say we are, without asking any KDC where a cache holds tickets.
+pub fn own_principal(keys: &Keys) -> Result<String, Trouble> {
+    let library = opened()?;
+    let credential = Credential::acquire(library, keys, INITIATE)?;
+    let mut name = Name { library, handle: null_mut() };
+    let (mut minor, mut lifetime) = (0, 0);
+    // SAFETY: the credential was acquired; name and lifetime live through the call.
+    let major = unsafe {
+        (library.inquire_cred)(
+            &mut minor,
+            credential.handle,
+            &mut name.handle,
+            &mut lifetime,
+            null_mut(),
+            null_mut(),
+        )
+    };
+    check(library, major, minor)?;
+    name.text()
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Initiator,
+    Acceptor,
+}
+
+/// A security context under way or made.
+struct Context {
+    handle: Handle,
+}
+
+// SAFETY: MIT's contexts may be used by any thread, one at a time; nothing here is shared.
+unsafe impl Send for Context {}
+
+impl Context {
+    fn new() -> Self {
+        Self { handle: null_mut() }
+    }
+
+    /// What a finished context is worth.
+    fn prove(
+        &self,
+        library: &'static Library,
+        flags: u32,
+        lifetime: u32,
+        side: Side,
+    ) -> Result<Proof, Trouble> {
+        if flags & FLAGS != FLAGS {
+            return Err(Trouble::NotMutual);
+        }
+        self.check_enctype(library)?;
+        let mut source = Name { library, handle: null_mut() };
+        let mut target = Name { library, handle: null_mut() };
+        let mut minor = 0;
+        // SAFETY: the context is made; both names live through the call.
+        let major = unsafe {
+            (library.inquire_context)(
+                &mut minor,
+                self.handle,
+                &mut source.handle,
+                &mut target.handle,
+                null_mut(),
+                null_mut(),
+                null_mut(),
+                null_mut(),
+                null_mut(),
+            )
+        };
+        check(library, major, minor)?;
+        let (source, target) = (source.text()?, target.text()?);
+        let (peer, own) = match side {
+            Side::Initiator => (target, source),
+            Side::Acceptor => (source, target),
+        };
+        let lifetime = (lifetime != INDEFINITE).then(|| Duration::from_secs(u64::from(lifetime)));
+        Ok(Proof { peer, own, secret: self.secret(library)?, lifetime })
+    }
+
+    fn secret(&self, library: &'static Library) -> Result<[u8; SECRET], Trouble> {
+        let mut input = RawBuffer::of(PRF_INPUT);
+        let mut output = Buffer::new(library);
+        let mut minor = 0;
+        // SAFETY: the context is made; the buffers live through the call.
+        let major = unsafe {
+            (library.pseudo_random)(
+                &mut minor,
+                self.handle,
+                PRF_FULL,
+                &mut input,
+                SECRET as isize,
+                &mut output.raw,
+            )
+        };
+        check(library, major, minor)?;
+        output.bytes().try_into().map_err(|_| Trouble::Other {
+            text: "the context's pseudo-random function gave too little".to_owned(),
+        })
+    }
+
+    /// The key must be one of AES-256, whatever a krb5.conf permits.
+    fn check_enctype(&self, library: &'static Library) -> Result<(), Trouble> {
+        let wanted = oid(&SESSION_KEY);
+        let (mut minor, mut set) = (0, null_mut());
+        // SAFETY: the context is made; the library fills the set, which is released below.
+        let major = unsafe {
+            (library.inquire_sec_context_by_oid)(&mut minor, self.handle, &wanted, &mut set)
+        };
+        check(library, major, minor)?;
+        // SAFETY: the call above succeeded, so the set is a valid one: the key, then its enctype.
+        let enctype = unsafe {
+            let elements = match (*set).count {
+                2 => std::slice::from_raw_parts((*set).elements, 2),
+                _ => &[],
+            };
+            let enctype = elements.get(1).map(|element| element.copy()).unwrap_or_default();
+            (library.release_buffer_set)(&mut minor, &mut set);
+            enctype
+        };
+        match enctype.strip_prefix(&ENCTYPE_PREFIX) {
+            Some([number]) if ENCTYPES.contains(number) => Ok(()),
+            Some([number]) => Err(Trouble::WeakKey { enctype: *number }),
+            _ => Err(Trouble::WeakKey { enctype: 0 }),
+        }
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if let (false, Ok(library)) = (self.handle.is_null(), library()) {
+            let mut minor = 0;
+            // SAFETY: the handle is a context, deleted here and nowhere else.
+            unsafe { (library.delete_sec_context)(&mut minor, &mut self.handle, null_mut()) };
+        }
+    }
+}
+
+struct Credential {
+    library: &'static Library,
+    handle: Handle,
+}
+
+impl Credential {
+    /// Reads keys or tickets; tickets that a keytab can bring are fetched when they are used.
+    fn acquire(library: &'static Library, keys: &Keys, usage: c_int) -> Result<Self, Trouble> {
+        let name = match &keys.principal {
+            Some(principal) => Some(Name::import(library, principal)?),
+            None => None,
+        };
+        let mut words: Vec<(CString, CString)> = Vec::new();
+        if let Some(keytab) = &keys.keytab {
+            // The library tells a missing keytab from a missing key only in some of its versions.
+            std::fs::File::open(keytab).map_err(|error| Trouble::Keytab {
+                path: keytab.display().to_string(),
+                why: error.to_string(),
+            })?;
+            let key = if usage == ACCEPT { "keytab" } else { "client_keytab" };
+            words.push((word(key)?, word(&format!("FILE:{}", keytab.display()))?));
+        }
+        if let Some(cache) = keys.cache.as_ref().filter(|_| usage == INITIATE) {
+            words.push((word("ccache")?, word(cache)?));
+        }
+        let elements: Vec<KeyValue> = words
+            .iter()
+            .map(|(key, value)| KeyValue { key: key.as_ptr(), value: value.as_ptr() })
+            .collect();
+        let store = KeyValueSet { count: elements.len() as u32, elements: elements.as_ptr() };
+        let kerberos = oid(&KERBEROS);
+        let mechanisms = OidSet { count: 1, elements: &kerberos };
+        let mut credential = Self { library, handle: null_mut() };
+        let mut minor = 0;
+        // SAFETY: all pointers are to values that live through the call.
+        let major = unsafe {
+            (library.acquire_cred_from)(
+                &mut minor,
+                name.as_ref().map_or(null_mut(), |name| name.handle),
+                INDEFINITE,
+                &mechanisms,
+                usage,
+                if elements.is_empty() { null() } else { &store },
+                &mut credential.handle,
+                null_mut(),
+                null_mut(),
+            )
+        };
+        check(library, major, minor)?;
+        Ok(credential)
+    }
+}
+
+impl Drop for Credential {
+    fn drop(&mut self) {
+        let mut minor = 0;
+        // SAFETY: the handle is null or a credential, released here and nowhere else.
+        unsafe { (self.library.release_cred)(&mut minor, &mut self.handle) };
+    }
+}
+
+struct Name {
+    library: &'static Library,
+    handle: Handle,
+}
+
+impl Name {
+    fn import(library: &'static Library, principal: &str) -> Result<Self, Trouble> {
+        let kind = oid(&PRINCIPAL);
+        let mut text = RawBuffer::of(principal.as_bytes());
+        let mut name = Self { library, handle: null_mut() };
+        let mut minor = 0;
+        // SAFETY: all pointers are to values that live through the call.
+        let major =
+            unsafe { (library.import_name)(&mut minor, &mut text, &kind, &mut name.handle) };
+        check(library, major, minor)?;
+        Ok(name)
+    }
+
+    fn text(&self) -> Result<String, Trouble> {
+        let mut output = Buffer::new(self.library);
+        let mut minor = 0;
+        // SAFETY: the handle is a name that the library gave.
+        let major = unsafe {
+            (self.library.display_name)(&mut minor, self.handle, &mut output.raw, null_mut())
+        };
+        check(self.library, major, minor)?;
+        // A name that is no text is nobody's.
+        String::from_utf8(output.bytes())
+            .map_err(|_| Trouble::Other { text: "the peer's principal is not text".to_owned() })
+    }
+}
+
+impl Drop for Name {
+    fn drop(&mut self) {
+        let mut minor = 0;
+        // SAFETY: the handle is null or a name, released here and nowhere else.
+        unsafe { (self.library.release_name)(&mut minor, &mut self.handle) };
+    }
+}
+
+/// Bytes that the library gives.
+struct Buffer {
+    library: &'static Library,
+    raw: RawBuffer,
+}
+
+impl Buffer {
+    fn new(library: &'static Library) -> Self {
+        Self { library, raw: RawBuffer::empty() }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        // SAFETY: the buffer is empty or was filled by the library.
+        unsafe { self.raw.copy() }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let mut minor = 0;
+        // SAFETY: the buffer is empty or was filled by the library, and is released here only.
+        unsafe { (self.library.release_buffer)(&mut minor, &mut self.raw) };
+    }
+}
+
+fn opened() -> Result<&'static Library, Trouble> {
+    library().map_err(|why| Trouble::NoLibrary { why })
+}
+
+fn oid(elements: &'static [u8]) -> Oid {
+    Oid { length: elements.len() as u32, elements: elements.as_ptr().cast::<c_void>() }
+}
+
+/// Only application data: addresses of machines change on the way.
+fn bindings(binding: &[u8; BINDING]) -> Bindings {
+    Bindings {
+        initiator_type: 0,
+        initiator: RawBuffer::empty(),
+        acceptor_type: 0,
+        acceptor: RawBuffer::empty(),
+        application: RawBuffer::of(binding),
+    }
+}
+
+fn word(text: &str) -> Result<CString, Trouble> {
+    CString::new(text)
+        .map_err(|_| Trouble::Other { text: format!("`{}` is no path", text.escape_debug()) })
+}
+
+fn check(library: &'static Library, major: u32, minor: u32) -> Result<(), Trouble> {
+    if major & ERRORS == 0 {
+        return Ok(());
+    }
+    let (general, code) = (major & ERRORS, minor as i32);
+    let text = match status_text(library, minor, MECHANISM_CODE) {
+        text if minor == 0 || text.is_empty() => status_text(library, general, GENERAL_CODE),
+        text => text,
+    };
+    Err(Trouble::from_code(general, code, text))
+}
+
+fn status_text(library: &'static Library, status: u32, kind: c_int) -> String {
+    let oid = oid(&KERBEROS);
+    let mut output = Buffer::new(library);
+    let (mut minor, mut more) = (0, 0);
+    // SAFETY: all pointers are to values that live through the call.
+    unsafe {
+        (library.display_status)(&mut minor, status, kind, &oid, &mut more, &mut output.raw);
+    }
+    String::from_utf8_lossy(&output.bytes()).into_owned()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+//! Against a real KDC; without its programs these tests say so and pass.
+
+use super::*;
+use crate::seal::{self, Transcript};
+use crate::{ScratchError, ScratchKdc};
+use std::path::Path;
+use tieline_wire::Flavor;
+
+const REALM: &str = "EXTENCI.ORG";
+const MDS: &str = "tieline_mds/mds.uf.example@EXTENCI.ORG";
+
+/// `KRB5_CONFIG` belongs to the process: one realm serves all these tests.
+fn with_realm(test: impl FnOnce(&ScratchKdc, &Path)) {
+    static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(|poison| poison.into_inner());
+    let dir = tempfile::tempdir().unwrap();
+    let kdc = match ScratchKdc::start(dir.path(), REALM) {
+        Err(error @ ScratchError::Program { .. }) => return eprintln!("skipped: {error}"),
+        kdc => kdc.unwrap(),
+    };
+    // SAFETY: the lock keeps other tests that read it waiting.
+    unsafe { std::env::set_var("KRB5_CONFIG", kdc.config()) };
+    test(&kdc, dir.path());
+}
+
+fn keytab(path: PathBuf) -> Keys {
+    Keys { keytab: Some(path), ..Keys::default() }
+}
+
+fn cache(dir: &Path, name: &str) -> Keys {
+    let cache = format!("FILE:{}", dir.join(name).display());
+    Keys { cache: Some(cache), ..Keys::default() }
+}
+
+fn user(kdc: &ScratchKdc, dir: &Path) -> Keys {
+    kdc.user("ann", "secret").unwrap();
+    let keys = cache(dir, "ann");
+    kdc.kinit("ann", "secret", keys.cache.as_ref().unwrap()).unwrap();
+    keys
+}
+
+fn shake(
+    dialing: Keys,
+    answering: Keys,
+    target: &str,
+    bindings: [[u8; 32]; 2],
+) -> Result<(Proof, Proof), Trouble> {
+    let mut initiator = GssInitiator::new(dialing, target.to_owned());
+    let mut acceptor = GssAcceptor::new(answering);
+    let first = initiator.step(None, &bindings[0])?;
+    let answer = acceptor.step(first.token.as_deref(), &bindings[1])?;
+    let last = initiator.step(answer.token.as_deref(), &bindings[0])?;
+    Ok((last.proof.unwrap(), answer.proof.unwrap()))
+}
+
+#[test]
+fn a_user_and_a_server_prove_themselves() {
+    with_realm(|kdc, dir| {
+        let keys = user(kdc, dir);
+        let server = keytab(kdc.keytab("mds.keytab", &[MDS.to_owned()]).unwrap());
+        assert_eq!(own_principal(&keys).unwrap(), "ann@EXTENCI.ORG");
+        let (client, mds) = shake(keys, server, MDS, [[7; 32]; 2]).unwrap();
+        assert_eq!((client.peer.as_str(), mds.peer.as_str()), (MDS, "ann@EXTENCI.ORG"));
+        assert_eq!(client.secret, mds.secret);
+        assert!(client.lifetime.unwrap() > Duration::from_secs(3600));
+        let transcript = Transcript::new().digest();
+        let (mut sealer, _) = seal::initiator(&client, Flavor::Krb5p, &transcript);
+        let (_, mut opener) = seal::acceptor(&mds, Flavor::Krb5p, &transcript);
+        let mut text = b"event bytes".to_vec();
+        let tag = sealer.head(b"", &mut text);
+        text.extend(tag);
+        assert_eq!(opener.head(0, b"", &mut text).unwrap(), b"event bytes");
+    });
+}
+
+#[test]
+fn a_machine_dials_with_its_keytab_and_keeps_no_file() {
+    with_realm(|kdc, _| {
+        let host = "host/wn17.uf.example@EXTENCI.ORG".to_owned();
+        let machine = kdc.keytab("host.keytab", std::slice::from_ref(&host)).unwrap();
+        let server = keytab(kdc.keytab("mds.keytab", &[MDS.to_owned()]).unwrap());
+        let cache = Some("MEMORY:machine".to_owned());
+        let machine = Keys { keytab: Some(machine), cache, principal: Some(host.clone()) };
+        let (_, mds) = shake(machine, server, MDS, [[7; 32]; 2]).unwrap();
+        assert_eq!(mds.peer, host);
+    });
+}
+
+#[test]
+fn what_is_wrong_is_said_in_one_line() {
+    with_realm(|kdc, dir| {
+        let keys = user(kdc, dir);
+        let server = keytab(kdc.keytab("mds.keytab", &[MDS.to_owned()]).unwrap());
+        let wrong = |keys: &Keys, server: &Keys, target: &str| {
+            shake(keys.clone(), server.clone(), target, [[7; 32]; 2]).unwrap_err()
+        };
+        let other = "tieline_oss/mds.uf.example@EXTENCI.ORG";
+        let unknown = wrong(&keys, &server, other);
+        assert!(matches!(unknown, Trouble::UnknownServer { .. }), "{unknown}");
+        kdc.keytab("oss.keytab", &[other.to_owned()]).unwrap();
+        let no_key = wrong(&keys, &server, other);
+        assert!(matches!(no_key, Trouble::NoKey { .. }), "{no_key}");
+        let realm = wrong(&keys, &server, "tieline_mds/x@UFL.EDU");
+        assert!(matches!(realm, Trouble::WrongRealm { .. }), "{realm}");
+        let nobody = wrong(&cache(dir, "nobody"), &server, MDS);
+        assert_eq!(nobody, Trouble::NoTicket);
+        let lost = wrong(&keys, &keytab(dir.join("lost.keytab")), MDS);
+        assert!(matches!(lost, Trouble::Keytab { .. }), "{lost}");
+        let bound = shake(keys.clone(), server.clone(), MDS, [[7; 32], [8; 32]]).unwrap_err();
+        assert_eq!(bound, Trouble::Binding);
+        // The ticket of above is of the key that the server has no more.
+        kdc.admin(&format!("cpw -randkey {MDS}\n")).unwrap();
+        std::fs::remove_file(dir.join("mds.keytab")).unwrap();
+        let newer = keytab(kdc.keytab("mds.keytab", &[MDS.to_owned()]).unwrap());
+        let version = wrong(&keys, &newer, MDS);
+        assert!(matches!(version, Trouble::KeyVersion { .. }), "{version}");
+    });
+}
+
+#[test]
+fn a_repeated_token_and_a_silent_kdc_are_refused() {
+    with_realm(|kdc, dir| {
+        let keys = user(kdc, dir);
+        let server = keytab(kdc.keytab("mds.keytab", &[MDS.to_owned()]).unwrap());
+        let mut initiator = GssInitiator::new(keys.clone(), MDS.to_owned());
+        let token = initiator.step(None, &[7; 32]).unwrap().token.unwrap();
+        let accept = || GssAcceptor::new(server.clone()).step(Some(&token), &[7; 32]);
+        assert!(accept().unwrap().proof.is_some());
+        assert_eq!(accept().unwrap_err(), Trouble::Replayed);
+        kdc.admin(&format!("addprinc -randkey other/x@{REALM}\n")).unwrap();
+        let path = dir.join("krb5.conf");
+        let conf = std::fs::read_to_string(&path).unwrap();
+        let dead = conf.replace(&kdc.port().to_string(), "1");
+        std::fs::write(&path, dead).unwrap();
+        let silent = GssInitiator::new(keys, format!("other/x@{REALM}")).step(None, &[7; 32]);
+        let silent = silent.unwrap_err();
+        assert!(matches!(silent, Trouble::NoKdc { .. }), "{silent}");
+    });
+}

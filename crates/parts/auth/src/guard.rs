@@ -1,0 +1,328 @@
+//! What one process needs to prove itself and to judge others.
+//!
+//! A [`Guard`] knows our secrets ([`Prover`]), our own least flavor, and the federation's rules
+//! from the newest map. It is asked before a hello goes out ([`Guard::dialing`]), when one comes
+//! ([`Guard::answering`]), and whether who proved itself is who it must be. The stricter of both
+//! ends' rules holds, and each end checks that itself.
+//!
+//! Knows no socket: the handshake's frames are `net`'s affair.
+//!
+//! Invariants: no flavor below our own floor or the map's rule is ever agreed to; a flavor above
+//! null without a proof is refused; at most [`STEPS_MAX`] steps of handshakes block at once.
+
+use crate::cell::MapCell;
+use crate::gss::{GssAcceptor, GssInitiator, Keys};
+use crate::mechanism::{Mechanism, Proof};
+use crate::seeded::Seeded;
+use crate::trouble::Trouble;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use tieline_format::map::FederationMap;
+use tieline_types::{Flavor, Pair};
+use tieline_wire::{CredentialKind, Hello, PeerRole};
+use tokio::sync::Semaphore;
+
+/// Handshakes that wait for a KDC or a disk at the same time; further ones take their turn.
+const STEPS_MAX: usize = 32;
+
+/// Where mechanisms come from.
+pub trait Prover: Send + Sync {
+    fn kind(&self) -> CredentialKind;
+
+    /// Proves us to `target`.
+    fn initiator(&self, target: &str) -> Box<dyn Mechanism>;
+
+    /// Hears who somebody is.
+    fn acceptor(&self) -> Box<dyn Mechanism>;
+}
+
+/// Kerberos: the keys to dial with, and those to be dialed with.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Kerberos {
+    pub dialing: Keys,
+    pub answering: Keys,
+}
+
+impl Prover for Kerberos {
+    fn kind(&self) -> CredentialKind {
+        CredentialKind::Kerberos
+    }
+
+    fn initiator(&self, target: &str) -> Box<dyn Mechanism> {
+        Box::new(GssInitiator::new(self.dialing.clone(), target.to_owned()))
+    }
+
+    fn acceptor(&self) -> Box<dyn Mechanism> {
+        Box::new(GssAcceptor::new(self.answering.clone()))
+    }
+}
+
+/// For tests: see [`Seeded`].
+pub struct SeededProver {
+    pub secret: u64,
+    pub own: String,
+    pub nonce: AtomicU64,
+}
+
+impl Prover for SeededProver {
+    fn kind(&self) -> CredentialKind {
+        CredentialKind::Test
+    }
+
+    fn initiator(&self, target: &str) -> Box<dyn Mechanism> {
+        let nonce = self.nonce.fetch_add(1, Ordering::Relaxed);
+        Box::new(Seeded::initiator(self.secret, &self.own, target, nonce))
+    }
+
+    fn acceptor(&self) -> Box<dyn Mechanism> {
+        Box::new(Seeded::acceptor(self.secret, &self.own))
+    }
+}
+
+/// What a process holds, for its connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Serves {
+    pub mdt: bool,
+    pub ost: bool,
+}
+
+/// What a guard is made of.
+pub struct GuardParts {
+    /// `None`: this process can prove nothing.
+    pub prover: Option<Box<dyn Prover>>,
+    /// The weakest flavor we agree to, whatever the map says.
+    pub floor: Flavor,
+    pub serves: Serves,
+    /// The realm of a server that no map names yet; the machine's default for `None`.
+    pub realm: Option<String>,
+    /// First components of principals that may be asked for here.
+    pub services: Vec<String>,
+}
+
+/// See the module.
+pub struct Guard {
+    parts: GuardParts,
+    map: OnceLock<MapCell>,
+    /// A server wanted proof though no rule that we know does.
+    is_asked: AtomicBool,
+    steps: Arc<Semaphore>,
+}
+
+/// How to dial.
+pub struct Dialing {
+    /// The weakest flavor that is taken.
+    pub flavor: Flavor,
+    /// Whom to expect, and how to prove ourselves.
+    pub proof: Option<(String, Box<dyn Mechanism>)>,
+}
+
+/// How to answer.
+pub struct Answering {
+    pub flavor: Flavor,
+    /// `None` for flavor null.
+    pub mechanism: Option<Box<dyn Mechanism>>,
+}
+
+pub const SERVICE_MDS: &str = "tieline_mds";
+pub const SERVICE_OSS: &str = "tieline_oss";
+
+impl Guard {
+    pub fn new(parts: GuardParts) -> Arc<Self> {
+        Arc::new(Self {
+            parts,
+            map: OnceLock::new(),
+            is_asked: AtomicBool::new(false),
+            steps: Arc::new(Semaphore::new(STEPS_MAX)),
+        })
+    }
+
+    /// Proves nothing, and asks nobody for proof unless the map does.
+    pub fn open() -> Arc<Self> {
+        Self::new(GuardParts {
+            prover: None,
+            floor: Flavor::Null,
+            serves: Serves::default(),
+            realm: None,
+            services: Vec::new(),
+        })
+    }
+
+    /// The rules are this map's from now on; only the first call counts.
+    pub fn follow(&self, map: &MapCell) {
+        // A second map would be of another federation; a process has one.
+        let _ = self.map.set(map.clone());
+    }
+
+    /// Wakes at every newer map; `None` while there is no map.
+    pub fn changes(&self) -> Option<tokio::sync::watch::Receiver<Arc<crate::BelievedMap>>> {
+        self.map.get().map(MapCell::subscribe)
+    }
+
+    /// What bounds the steps that may block.
+    pub fn steps(&self) -> Arc<Semaphore> {
+        self.steps.clone()
+    }
+
+    /// The weakest flavor that we take, when we dial a server from `own` address.
+    pub fn dialing_flavor(&self, role: PeerRole, address: &str, own: Option<IpAddr>) -> Flavor {
+        let Some(current) = self.map.get().map(MapCell::current) else { return self.parts.floor };
+        let pairs = pairs_of(role, serves_of(&current.map, address));
+        self.parts.floor.max(rule(&current.map, &pairs, own))
+    }
+
+    /// How to dial a server: with a proof where a rule, or the server, wants one.
+    pub fn dialing(
+        &self,
+        role: PeerRole,
+        address: &str,
+        own: Option<IpAddr>,
+    ) -> Result<Dialing, Trouble> {
+        let flavor = self.dialing_flavor(role, address, own);
+        let is_wanted = flavor > Flavor::Null || self.is_asked.load(Ordering::Relaxed);
+        let proof = match &self.parts.prover {
+            Some(prover) if is_wanted => {
+                let target = self.target(address);
+                let mechanism = prover.initiator(&target);
+                Some((target, mechanism))
+            }
+            Some(_) => None,
+            None if flavor > Flavor::Null => return Err(Trouble::NoCredential(flavor)),
+            None => None,
+        };
+        Ok(Dialing { flavor, proof })
+    }
+
+    /// A server refused us for want of a proof: is there one, that we did not offer?
+    pub fn ask(&self) -> bool {
+        self.parts.prover.is_some() && !self.is_asked.swap(true, Ordering::Relaxed)
+    }
+
+    /// The flavor for who says `hello` from `peer`.
+    pub fn answering_flavor(&self, hello: &Hello, peer: Option<IpAddr>) -> Flavor {
+        let rule = self.map.get().map_or(Flavor::Null, |cell| {
+            rule(&cell.current().map, &pairs_of(hello.role, self.parts.serves), peer)
+        });
+        self.parts.floor.max(rule).max(hello.flavor)
+    }
+
+    /// How to answer who says `hello` from `peer`.
+    pub fn answering(&self, hello: &Hello, peer: Option<IpAddr>) -> Result<Answering, Trouble> {
+        let flavor = self.answering_flavor(hello, peer);
+        if flavor == Flavor::Null {
+            return Ok(Answering { flavor, mechanism: None });
+        }
+        let prover = self.parts.prover.as_ref().ok_or(Trouble::NoCredential(flavor))?;
+        if hello.credential != prover.kind() {
+            return Err(Trouble::NoCredential(flavor));
+        }
+        Ok(Answering { flavor, mechanism: Some(prover.acceptor()) })
+    }
+
+    /// Is who answered whom we dialed?
+    pub fn check_server(&self, proof: &Proof, expected: &str) -> Result<(), Trouble> {
+        let has_realm = expected.contains('@');
+        let peer = proof.peer.as_str();
+        let is_same = match has_realm {
+            true => peer == expected,
+            false => peer.rsplit_once('@').is_some_and(|(name, _)| name == expected),
+        };
+        let wrong =
+            || Trouble::WrongServer { peer: peer.to_owned(), expected: expected.to_owned() };
+        is_same.then_some(()).ok_or_else(wrong)
+    }
+
+    /// May who proved itself be what its hello says, and was it this server that it asked for?
+    pub fn check_caller(&self, hello: &Hello, proof: &Proof) -> Result<(), Trouble> {
+        let service = proof.own.split(['/', '@']).next().unwrap_or_default();
+        let services = &self.parts.services;
+        if !services.is_empty() && !services.iter().any(|known| known == service) {
+            let (peer, expected) = (proof.own.clone(), services.join(" or "));
+            return Err(Trouble::WrongServer { peer, expected });
+        }
+        if hello.role != PeerRole::Client && !self.is_server(&proof.peer) {
+            let text =
+                format!("{} is no server of this federation: it is not in the map", proof.peer);
+            return Err(Trouble::Other { text });
+        }
+        Ok(())
+    }
+
+    /// Is this the name of a server that the map names?
+    pub fn is_server(&self, principal: &str) -> bool {
+        let Some(current) = self.map.get().map(MapCell::current) else { return false };
+        let map = &current.map;
+        let mdts = map.mdts.iter().flat_map(|mdt| &mdt.addresses);
+        let osts = map.osts.iter().flat_map(|ost| &ost.addresses);
+        mdts.chain(osts).any(|address| target_in(map, address).as_deref() == Some(principal))
+    }
+
+    /// The principal of the server at an address.
+    fn target(&self, address: &str) -> String {
+        let named = self.map.get().and_then(|cell| target_in(&cell.current().map, address));
+        named.unwrap_or_else(|| {
+            let name = format!("{SERVICE_MDS}/{}", host(address));
+            match &self.parts.realm {
+                Some(realm) => format!("{name}@{realm}"),
+                None => name,
+            }
+        })
+    }
+}
+
+/// The principal of a server that a map names, if the map has proofs at all.
+fn target_in(map: &FederationMap, address: &str) -> Option<String> {
+    let security = map.security.as_ref()?;
+    if let Some(named) = security.services.iter().find(|service| service.address == address) {
+        return Some(named.principal.clone());
+    }
+    let serves = serves_of(map, address);
+    let service = match (serves.mdt, serves.ost) {
+        (true, _) => SERVICE_MDS,
+        (false, true) => SERVICE_OSS,
+        (false, false) => return None,
+    };
+    Some(format!("{service}/{}@{}", host(address), security.realm))
+}
+
+fn serves_of(map: &FederationMap, address: &str) -> Serves {
+    let is_there = |addresses: &[String]| addresses.iter().any(|known| known == address);
+    Serves {
+        mdt: map.mdts.iter().any(|mdt| is_there(&mdt.addresses)),
+        ost: map.osts.iter().any(|ost| is_there(&ost.addresses)),
+    }
+}
+
+/// The kinds of talk that may pass between an end that dials and what the other end serves.
+fn pairs_of(role: PeerRole, serves: Serves) -> Vec<Pair> {
+    let (mdt, ost) = match role {
+        PeerRole::Client => (Pair::ClientMdt, Pair::ClientOst),
+        PeerRole::Mds => (Pair::MdtMdt, Pair::MdtOst),
+        PeerRole::Oss => (Pair::MdtOst, Pair::MdtOst),
+    };
+    [(serves.mdt, mdt), (serves.ost, ost)]
+        .into_iter()
+        .filter_map(|(is_served, pair)| is_served.then_some(pair))
+        .collect()
+}
+
+/// The strictest of what is said of any of the pairs.
+fn rule(map: &FederationMap, pairs: &[Pair], dialing: Option<IpAddr>) -> Flavor {
+    let Some(security) = &map.security else { return Flavor::Null };
+    let flavors = pairs.iter().map(|&pair| security.flavors.flavor(pair, dialing));
+    flavors.max().unwrap_or(Flavor::Null)
+}
+
+/// `HOST` of `HOST:PORT` or `[HOST]:PORT`.
+fn host(address: &str) -> &str {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    host.trim_start_matches('[').trim_end_matches(']')
+}
+
+/// The address in `HOST:PORT`, if it is a number.
+pub fn address_of(peer: &str) -> Option<IpAddr> {
+    host(peer).parse().ok()
+}
+
+#[cfg(test)]
+mod tests;

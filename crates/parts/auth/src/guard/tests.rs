@@ -1,0 +1,125 @@
+use super::*;
+use crate::MapSigner;
+use tieline_format::map::{Mdt, Ost, Security, Service};
+use tieline_types::{ClientId, FlavorRule, FlavorRules, MdtIndex, OstIndex, Version};
+
+fn cell(rules: &[&str]) -> MapCell {
+    let mut flavors = FlavorRules::default();
+    for rule in rules {
+        flavors.set(FlavorRule::parse(&format!("extenci.srpc.flavor.{rule}")).unwrap().1);
+    }
+    let map = FederationMap {
+        fs: "extenci".parse().unwrap(),
+        version: Version(1),
+        mdts: vec![Mdt {
+            mdt: MdtIndex(0),
+            home: "uf".parse().unwrap(),
+            addresses: vec!["mds.uf.example:7640".into()],
+        }],
+        junctions: vec![],
+        osts: vec![Ost {
+            ost: OstIndex(0),
+            site: "uf".parse().unwrap(),
+            addresses: vec!["[2001:db8::1]:7640".into(), "oss.uf.example:7640".into()],
+            is_active: true,
+        }],
+        pools: vec![],
+        security: Some(Security {
+            realm: "EXTENCI.ORG".into(),
+            flavors,
+            services: vec![Service {
+                address: "oss.uf.example:7640".into(),
+                principal: "host/oss.uf.example@UFL.EDU".into(),
+            }],
+        }),
+    };
+    let signer = MapSigner::new([7; 32]);
+    MapCell::new(signer.verifier(), signer.sign(&map)).unwrap()
+}
+
+fn guard(floor: Flavor, can_prove: bool, rules: &[&str]) -> Arc<Guard> {
+    let prover = SeededProver { secret: 1, own: "ann@EXTENCI.ORG".into(), nonce: 0.into() };
+    let guard = Guard::new(GuardParts {
+        prover: can_prove.then(|| Box::new(prover) as Box<dyn Prover>),
+        floor,
+        serves: Serves { mdt: true, ost: false },
+        realm: None,
+        services: vec![SERVICE_MDS.into()],
+    });
+    guard.follow(&cell(rules));
+    guard
+}
+
+fn hello(role: PeerRole, flavor: Flavor, credential: CredentialKind) -> Hello {
+    Hello {
+        version_oldest: 1,
+        version_newest: 1,
+        role,
+        client: ClientId([0; 16]),
+        session: None,
+        fs: "extenci".parse().unwrap(),
+        credential,
+        flavor,
+        features: 0,
+        description: String::new(),
+        map: Version(0),
+    }
+}
+
+#[test]
+fn the_stricter_end_decides() {
+    let near: Option<IpAddr> = "10.0.0.1".parse().ok();
+    let guard = guard(Flavor::Null, true, &["default=krb5i", "10.0.0.0/8.cli2mdt=krb5n"]);
+    let of = |flavor, peer| {
+        let hello = hello(PeerRole::Client, flavor, CredentialKind::Test);
+        guard.answering(&hello, peer).unwrap().flavor
+    };
+    assert_eq!(of(Flavor::Null, near), Flavor::Krb5n);
+    assert_eq!(of(Flavor::Krb5p, near), Flavor::Krb5p);
+    assert_eq!(of(Flavor::Null, None), Flavor::Krb5i);
+}
+
+#[test]
+fn no_rule_is_met_without_a_proof() {
+    let server = guard(Flavor::Null, true, &["default=krb5n"]);
+    let bare = hello(PeerRole::Client, Flavor::Null, CredentialKind::None);
+    assert_eq!(server.answering(&bare, None).err(), Some(Trouble::NoCredential(Flavor::Krb5n)));
+    let client = guard(Flavor::Null, false, &["default=krb5n"]);
+    let dialed = client.dialing(PeerRole::Client, "mds.uf.example:7640", None);
+    assert_eq!(dialed.err(), Some(Trouble::NoCredential(Flavor::Krb5n)));
+    let floor = guard(Flavor::Krb5p, true, &["default=null"]);
+    let dialed = floor.dialing(PeerRole::Client, "mds.uf.example:7640", None).unwrap();
+    assert_eq!(dialed.flavor, Flavor::Krb5p);
+}
+
+#[test]
+fn servers_have_the_names_that_the_map_gives_them() {
+    let guard = guard(Flavor::Null, true, &[]);
+    assert_eq!(guard.target("mds.uf.example:7640"), "tieline_mds/mds.uf.example@EXTENCI.ORG");
+    assert_eq!(guard.target("oss.uf.example:7640"), "host/oss.uf.example@UFL.EDU");
+    assert_eq!(guard.target("[2001:db8::1]:7640"), "tieline_oss/2001:db8::1@EXTENCI.ORG");
+    assert_eq!(guard.target("elsewhere:1"), "tieline_mds/elsewhere");
+    assert!(guard.is_server("host/oss.uf.example@UFL.EDU"));
+    assert!(!guard.is_server("host/oss.uf.example@EXTENCI.ORG"));
+}
+
+#[test]
+fn nobody_is_a_server_by_saying_so() {
+    let guard = guard(Flavor::Null, true, &[]);
+    let proof = |peer: &str, own: &str| Proof {
+        peer: peer.into(),
+        own: own.into(),
+        secret: [0; crate::mechanism::SECRET],
+        lifetime: None,
+    };
+    let own = "tieline_mds/mds.uf.example@EXTENCI.ORG";
+    let oss = hello(PeerRole::Oss, Flavor::Null, CredentialKind::Test);
+    let client = hello(PeerRole::Client, Flavor::Null, CredentialKind::Test);
+    assert!(guard.check_caller(&oss, &proof("ann@EXTENCI.ORG", own)).is_err());
+    assert!(guard.check_caller(&oss, &proof("host/oss.uf.example@UFL.EDU", own)).is_ok());
+    assert!(guard.check_caller(&client, &proof("ann@EXTENCI.ORG", own)).is_ok());
+    let other = proof("ann@EXTENCI.ORG", "nfs/mds.uf.example@EXTENCI.ORG");
+    assert!(guard.check_caller(&client, &other).is_err());
+    assert!(guard.check_server(&proof("a/b@C", ""), "a/b").is_ok());
+    assert!(guard.check_server(&proof("a/b@C", ""), "a/b@D").is_err());
+}

@@ -1,0 +1,156 @@
+//! What goes wrong with Kerberos, one line each, with what to do about it.
+//!
+//! The library's numbers are those of RFC 4120 section 7.5.9 and of MIT's `krb5.h`. Everything that
+//! is not in the table keeps the library's own words.
+
+use tieline_wire::Flavor;
+
+/// Why a handshake did not come to its end.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Trouble {
+    #[error(
+        "libgssapi_krb5 cannot be used ({why}): install libgssapi-krb5-2 (Debian) or krb5-libs (RHEL)"
+    )]
+    NoLibrary { why: String },
+    #[error(
+        "clocks differ by more than Kerberos allows: set both machines' clocks (NTP), then try again"
+    )]
+    ClockSkew,
+    #[error("the ticket{} is of another key version than the server's keytab: give the server a new keytab (`ktadd`), then `kinit` again", of(.target))]
+    KeyVersion { target: String },
+    #[error("the server's keytab has no key for the ticket{}: add that principal to it (`ktadd`)", of(.target))]
+    NoKey { target: String },
+    #[error("there is no enctype that the KDC, the server's key{} and this machine share: give the principal aes256-cts keys (`cpw -e aes256-cts:normal`), and permit them in krb5.conf", of(.target))]
+    NoEnctype { target: String },
+    #[error(
+        "the session key has enctype {enctype}, and only AES-256 is accepted: set session_enctypes of the server's principal to aes256-cts"
+    )]
+    WeakKey { enctype: u8 },
+    #[error("no way to the realm{}: its KDC is not in krb5.conf or DNS, or there is no trust between the realms", of(.target))]
+    WrongRealm { target: String },
+    #[error("no KDC answers{}: look at the network, and at `kdc =` in krb5.conf", of(.target))]
+    NoKdc { target: String },
+    #[error("the KDC does not know the server's principal{}: add it (`addprinc -randkey`), or correct its name in the federation map", of(.target))]
+    UnknownServer { target: String },
+    #[error("the KDC does not know who we say we are: look at the principal and at the keytab")]
+    UnknownClient,
+    #[error("the ticket has expired: run `kinit`")]
+    Expired,
+    #[error("there is no ticket: run `kinit`, or give a keytab")]
+    NoTicket,
+    #[error("the ticket was used before: it was repeated by somebody on the way")]
+    Replayed,
+    #[error(
+        "the ticket belongs to another conversation: somebody on the way changed what was said"
+    )]
+    Binding,
+    #[error("the ticket or its key is not what the server has{}: compare key versions with `kvno` and `klist -k`", of(.target))]
+    Damaged { target: String },
+    #[error("the keytab {path} cannot be read: {why}")]
+    Keytab { path: String, why: String },
+    #[error("the other end did not prove itself")]
+    NotMutual,
+    #[error(
+        "{peer} answered, and not {expected}: it has the wrong keys, or the map has a wrong name"
+    )]
+    WrongServer { peer: String, expected: String },
+    #[error("flavor {} needs Kerberos, and this end has no credential for it: give a keytab or run `kinit`", .0.name())]
+    NoCredential(Flavor),
+    #[error("flavor {} was offered, and nothing weaker than {} is taken here", .offered.name(), .wanted.name())]
+    TooWeak { offered: Flavor, wanted: Flavor },
+    #[error("the handshake took longer than {seconds} s")]
+    Late { seconds: u64 },
+    #[error("a token of {length} bytes came, and {limit} are the most")]
+    TokenTooLong { length: usize, limit: usize },
+    #[error("{text}")]
+    Other { text: String },
+}
+
+fn of(target: &str) -> String {
+    if target.is_empty() { String::new() } else { format!(" ({target})") }
+}
+
+/// `GSS_S_BAD_BINDINGS`, `_NO_CRED`, `_DUPLICATE_TOKEN`, as they stand in a status.
+const BAD_BINDINGS: u32 = 4 << 16;
+const NO_CRED: u32 = 7 << 16;
+const CREDENTIALS_EXPIRED: u32 = 11 << 16;
+
+impl Trouble {
+    /// From GSSAPI's general error and the mechanism's own number.
+    pub(crate) fn from_code(general: u32, code: i32, text: String) -> Self {
+        let target = String::new();
+        // krb5.h; the base of the table is -1765328384.
+        match code + 1_765_328_384 {
+            7 if text.contains("krbtgt/") => Self::WrongRealm { target },
+            33 | 37 => Self::ClockSkew,
+            44 | 230 => Self::KeyVersion { target },
+            45 | 181 => Self::NoKey { target },
+            14 | 150 | 237 => Self::NoEnctype { target },
+            154 | 217 | 220 => Self::WrongRealm { target },
+            156 => Self::NoKdc { target },
+            7 => Self::UnknownServer { target },
+            6 => Self::UnknownClient,
+            32 => Self::Expired,
+            141 | 143 | 195 => Self::NoTicket,
+            34 => Self::Replayed,
+            31 | 41 => Self::Damaged { target },
+            35 | 36 | 144 => Self::NoKey { target },
+            _ => Self::from_words(general, text),
+        }
+    }
+
+    /// Some numbers are lost on the way through the library; its words are not.
+    fn from_words(general: u32, text: String) -> Self {
+        let target = String::new();
+        let has = |part: &str| text.contains(part);
+        match general {
+            _ if has("not found in keytab; ticket is likely out of date")
+                || has("not found in keytab; keytab is likely out of date") =>
+            {
+                Self::KeyVersion { target }
+            }
+            _ if has("not found in keytab") => Self::NoKey { target },
+            _ if has("No Kerberos credentials available") || has("No credentials cache found") => {
+                Self::NoTicket
+            }
+            BAD_BINDINGS => Self::Binding,
+            CREDENTIALS_EXPIRED => Self::Expired,
+            NO_CRED if text.is_empty() => Self::NoTicket,
+            _ => Self::Other { text },
+        }
+    }
+
+    /// The same, naming whom it was about.
+    pub(crate) fn about(mut self, name: &str) -> Self {
+        match &mut self {
+            Self::KeyVersion { target }
+            | Self::NoKey { target }
+            | Self::NoEnctype { target }
+            | Self::WrongRealm { target }
+            | Self::NoKdc { target }
+            | Self::UnknownServer { target }
+            | Self::Damaged { target } => name.clone_into(target),
+            _ => {}
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usual_troubles_say_what_to_do() {
+        let of = |code: i32| Trouble::from_code(13 << 16, code, String::new()).to_string();
+        assert!(of(-1_765_328_347).contains("clocks"));
+        assert!(of(-1_765_328_340).contains("key version"));
+        assert!(of(-1_765_328_370).contains("aes256-cts"));
+        assert!(of(-1_765_328_230).contains("realm"));
+        assert!(of(-1_765_328_228).contains("KDC"));
+        assert!(of(-1_765_328_377).contains("addprinc"));
+        let named = Trouble::from_code(13 << 16, -1_765_328_377, String::new()).about("a/b@C");
+        assert!(named.to_string().contains("a/b@C"));
+        assert_eq!(Trouble::from_code(4 << 16, 0, String::new()), Trouble::Binding);
+    }
+}

@@ -1,0 +1,78 @@
+//! The KDC of a development federation: a realm of its own, in the federation's folder.
+//!
+//! Each site's servers have the names `tieline_mds/SITE.extenci.org` and
+//! `tieline_oss/SITE.extenci.org`, and those of their address for whoever comes without a map; the
+//! mounts are `host/client.extenci.org`. Users `ann` and `bob` have their names for passwords.
+//!
+//! Invariant: the daemon is known by pid and start time, and ended by `dev down`.
+
+use crate::dev::plan::SitePlan;
+use crate::process::ProcessId;
+use anyhow::Context;
+use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tieline_auth::{SERVICE_MDS, SERVICE_OSS, ScratchKdc};
+
+pub const REALM: &str = "EXTENCI.ORG";
+const CLIENT: &str = "host/client.extenci.org";
+const USERS: [&str; 2] = ["ann", "bob"];
+const END_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What `dev` wrote down of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Kdc {
+    pub realm: String,
+    pub config: PathBuf,
+    pub keytab: PathBuf,
+    pub principal: String,
+    pub process: Option<ProcessId>,
+}
+
+impl Kdc {
+    /// Makes the realm with keys for all sites.
+    pub fn start(dir: &Path, sites: &[SitePlan]) -> anyhow::Result<Self> {
+        let kdc = ScratchKdc::start(dir, REALM)?;
+        for site in sites {
+            let host = host_of(&site.mds.address);
+            let mds = [service(SERVICE_MDS, site), format!("{SERVICE_MDS}/{host}@{REALM}")];
+            kdc.keytab(&keytab_name("mds", site), &mds)?;
+            let oss = [service(SERVICE_OSS, site)];
+            kdc.keytab(&keytab_name("oss", site), &oss)?;
+        }
+        let principal = format!("{CLIENT}@{REALM}");
+        let keytab = kdc.keytab("client.keytab", std::slice::from_ref(&principal))?;
+        for user in USERS {
+            kdc.user(user, user)?;
+        }
+        let process = kdc.pid().and_then(ProcessId::of).context("the KDC ended at once")?;
+        let config = kdc.config();
+        kdc.leave();
+        let realm = REALM.to_owned();
+        Ok(Self { realm, config, keytab, principal, process: Some(process) })
+    }
+
+    pub fn end(&self) {
+        if let Some(process) = self.process.filter(|process| process.is_alive()) {
+            process.signal(Signal::TERM);
+            if !process.wait_end(END_PATIENCE) {
+                process.signal(Signal::KILL);
+            }
+        }
+    }
+}
+
+/// Where a server's keys are.
+pub fn keytab_name(role: &str, site: &SitePlan) -> String {
+    format!("{role}-{}.keytab", site.site)
+}
+
+/// The name of a site's server.
+pub fn service(service: &str, site: &SitePlan) -> String {
+    format!("{service}/{}.extenci.org@{REALM}", site.site)
+}
+
+fn host_of(address: &str) -> &str {
+    address.rsplit_once(':').map_or(address, |(host, _)| host)
+}

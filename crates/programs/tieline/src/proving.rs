@@ -1,0 +1,180 @@
+//! How a process of ours proves itself: what servers, mounts and verbs say of Kerberos.
+//!
+//! A verb that says nothing has the user's own tickets, and offers them where a server asks for
+//! them. Verbs on a mount begin with what the mount says, but for a keytab that they cannot read.
+//!
+//! Invariant: `KRB5_CONFIG` is set, if at all, before a process has threads.
+
+use crate::report::Usage;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tieline_auth::gss::Keys;
+use tieline_auth::{Guard, GuardParts, Kerberos, SERVICE_MDS, SERVICE_OSS, Serves};
+use tieline_types::Flavor;
+
+const CONFIG: &str = "KRB5_CONFIG";
+
+/// The dialing end.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Proving {
+    /// The weakest flavor that is taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sec: Option<String>,
+    /// Keys of the machine, or of a role.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keytab: Option<PathBuf>,
+    /// Whose, where the keytab has several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub principal: Option<String>,
+    /// Another krb5.conf than the machine's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<PathBuf>,
+}
+
+impl Proving {
+    /// Before a process has threads.
+    pub fn prepare(&self) {
+        if let Some(config) = &self.config {
+            point_at(config);
+        }
+    }
+
+    pub fn guard(&self) -> Arc<Guard> {
+        let floor = self.sec.as_deref().and_then(|sec| sec.parse().ok()).unwrap_or(Flavor::Null);
+        let keytab = self.keytab.clone().filter(|path| std::fs::File::open(path).is_ok());
+        let dialing = match keytab {
+            Some(keytab) => Keys {
+                keytab: Some(keytab),
+                cache: Some(own_cache()),
+                principal: self.principal.clone(),
+            },
+            None => Keys::default(),
+        };
+        Guard::new(GuardParts {
+            prover: Some(Box::new(Kerberos { dialing, answering: Keys::default() })),
+            floor,
+            serves: Serves::default(),
+            realm: None,
+            services: Vec::new(),
+        })
+    }
+}
+
+/// Tickets that a keytab brings stay in our memory.
+fn own_cache() -> String {
+    "MEMORY:tieline".to_owned()
+}
+
+fn point_at(config: &Path) {
+    if std::env::var_os(CONFIG).is_none() {
+        // SAFETY: called before the process has other threads.
+        unsafe { std::env::set_var(CONFIG, config) };
+    }
+}
+
+/// What a server's settings say: `[kerberos]`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KerberosSettings {
+    /// File with the server's keys, readable by its user only.
+    pub keytab: PathBuf,
+    /// The name under which this server goes to others; by default the keytab's first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub principal: Option<String>,
+    /// What clients may ask for here, such as `tieline_mds` or `host`; by default what the server
+    /// holds: `tieline_mds` for an MDT, `tieline_oss` for OSTs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<String>,
+    /// The weakest flavor that is agreed to here, whatever the federation map says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sec: Option<String>,
+    /// Realm of servers before the first map is here; by default the machine's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub realm: Option<String>,
+    /// Another krb5.conf than the machine's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<PathBuf>,
+}
+
+/// What holds of a server.
+#[derive(Clone, Debug, Default)]
+pub struct KerberosPlan {
+    settings: Option<KerberosSettings>,
+    floor: Option<Flavor>,
+}
+
+impl KerberosSettings {
+    /// Everything that is wrong, as key and complaint.
+    pub fn validate(&self) -> Result<KerberosPlan, Vec<(String, String)>> {
+        let mut wrongs = Vec::new();
+        let mut complain =
+            |key: &str, wrong: String| wrongs.push((format!("kerberos.{key}"), wrong));
+        for (key, path) in [("keytab", Some(&self.keytab)), ("config", self.config.as_ref())] {
+            if let Some(path) = path.filter(|path| !path.is_absolute()) {
+                complain(key, format!("`{}` is not an absolute path", path.display()));
+            }
+        }
+        match crate::server::settings::is_private(&self.keytab) {
+            Ok(true) => (),
+            Ok(false) => {
+                let shown = self.keytab.display();
+                complain("keytab", format!("{shown} can be read by others: chmod 600 it"));
+            }
+            Err(error) => {
+                complain("keytab", format!("cannot read {}: {error}", self.keytab.display()));
+            }
+        }
+        let floor = match self.sec.as_deref().map(str::parse::<Flavor>) {
+            Some(Ok(floor)) => Some(floor),
+            Some(Err(error)) => {
+                complain("sec", error.to_string());
+                None
+            }
+            None => None,
+        };
+        if wrongs.is_empty() {
+            Ok(KerberosPlan { settings: Some(self.clone()), floor })
+        } else {
+            Err(wrongs)
+        }
+    }
+}
+
+impl KerberosPlan {
+    /// Before the process has threads.
+    pub fn prepare(&self) {
+        if let Some(config) = self.settings.as_ref().and_then(|settings| settings.config.as_ref()) {
+            point_at(config);
+        }
+    }
+
+    /// Proves a server, and judges who comes to it.
+    pub fn guard(&self, serves: Serves) -> Arc<Guard> {
+        let own = [(serves.mdt, SERVICE_MDS), (serves.ost, SERVICE_OSS)];
+        let own = own.into_iter().filter(|(is_served, _)| *is_served);
+        let mut services: Vec<String> = own.map(|(_, name)| name.to_owned()).collect();
+        let (mut prover, mut realm) = (None, None);
+        if let Some(settings) = &self.settings {
+            let dialing = Keys {
+                keytab: Some(settings.keytab.clone()),
+                cache: Some(own_cache()),
+                principal: settings.principal.clone(),
+            };
+            let answering = Keys { keytab: Some(settings.keytab.clone()), ..Keys::default() };
+            let kerberos = Kerberos { dialing, answering };
+            prover = Some(Box::new(kerberos) as Box<dyn tieline_auth::Prover>);
+            realm = settings.realm.clone();
+            if !settings.services.is_empty() {
+                services = settings.services.clone();
+            }
+        }
+        let floor = self.floor.unwrap_or(Flavor::Null);
+        Guard::new(GuardParts { prover, floor, serves, realm, services })
+    }
+}
+
+/// Names a flavor that there is.
+pub fn flavor_check(name: &str) -> Result<Flavor, Usage> {
+    name.parse().map_err(|error| Usage(format!("sec={name}: {error}")))
+}
