@@ -158,3 +158,147 @@ async fn a_peer_that_reads_nothing_is_given_up() {
     let error = writer.write(&frame(1, 0, bytes(1, 4 << 20))).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::TimedOut);
 }
+
+mod sealed {
+    use super::*;
+    use tieline_auth::Proof;
+    use tieline_auth::seal::{self, Transcript};
+    use tieline_types::Flavor;
+
+    const FLAVORS: [Flavor; 4] = [Flavor::Krb5n, Flavor::Krb5a, Flavor::Krb5i, Flavor::Krb5p];
+
+    async fn pair_of(flavor: Flavor, budget: Budget) -> (FrameWriter, FrameReader) {
+        let (mut writer, mut reader) = pair_with(budget).await;
+        let secret = [5; tieline_auth::SECRET];
+        let proof = Proof { peer: "a".into(), own: "b".into(), secret, lifetime: None };
+        let transcript = Transcript::new().digest();
+        writer.protect(seal::initiator(&proof, flavor, &transcript).0);
+        reader.protect(seal::acceptor(&proof, flavor, &transcript).1);
+        (writer, reader)
+    }
+
+    fn sizes() -> Vec<(usize, usize)> {
+        let segment = seal::SEGMENT;
+        vec![
+            (0, 0),
+            (10, 1),
+            (0, GATHER - 1),
+            (100, GATHER),
+            (1, segment - 1),
+            (GATHER, segment),
+            (1, segment + 1),
+            (5 << 20, 4 * segment),
+            (3, 9 * segment + 17),
+            (8, 0),
+        ]
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn frames_of_all_sizes_and_flavors_come_as_they_were_sent() {
+        for flavor in FLAVORS {
+            let (writer, mut reader) = pair_of(flavor, Budget::unlimited()).await;
+            let frames = sizes().into_iter().zip(0..);
+            let frames = frames.map(|((body, bulk), at)| frame(at, body, bytes(at, bulk)));
+            tokio::spawn(send(writer, frames.collect()));
+            for ((body, bulk), at) in sizes().into_iter().zip(0..) {
+                let frame = reader.next().await.unwrap();
+                assert_eq!((frame.header.number.0, frame.body.len()), (at, body), "{flavor:?}");
+                assert_eq!(bulk_of(frame), vec![at as u8; bulk], "{flavor:?}");
+            }
+            assert!(matches!(reader.next().await, Err(ReadError::Closed)));
+        }
+    }
+
+    #[tokio::test]
+    async fn files_are_sealed_too() {
+        let mut file = tempfile::tempfile().unwrap();
+        let content: Vec<u8> = (0..5u32 << 18).flat_map(|at| at.to_le_bytes()).collect();
+        file.write_all(&content).unwrap();
+        let file = Arc::new(file);
+        for flavor in FLAVORS {
+            let (writer, mut reader) = pair_of(flavor, Budget::unlimited()).await;
+            let range =
+                |offset, length| Bulk::File(FileRange { file: file.clone(), offset, length });
+            let frames = vec![frame(1, 3, range(5, 3_000_001)), frame(2, 0, range(0, 17))];
+            tokio::spawn(send(writer, frames));
+            assert_eq!(bulk_of(reader.next().await.unwrap()), content[5..3_000_006], "{flavor:?}");
+            assert_eq!(bulk_of(reader.next().await.unwrap()), content[..17], "{flavor:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bulk_without_room_is_passed_over_and_the_next_frame_opens() {
+        let budget = Budget::new(1 << 20);
+        let (writer, mut reader) = pair_of(Flavor::Krb5p, budget.clone()).await;
+        let _taken = budget.hold(1 << 20).await.unwrap();
+        tokio::spawn(send(writer, vec![frame(1, 9, bytes(1, 900_000)), frame(2, 9, Bulk::Empty)]));
+        assert!(matches!(reader.next().await.unwrap().bulk, InBulk::Skipped));
+        assert_eq!(reader.next().await.unwrap().header.number.0, 2);
+    }
+
+    /// The bytes that two frames have on the wire.
+    async fn on_the_wire(flavor: Flavor) -> Vec<u8> {
+        let (_, transport) = World::local(1);
+        let mut listener = transport.listen("a").await.unwrap();
+        let near = transport.connect("a", Duration::from_secs(1)).await.unwrap();
+        let mut far = listener.accept().await.unwrap();
+        let mut writer = FrameWriter::new(near.writer);
+        let secret = [5; tieline_auth::SECRET];
+        let proof = Proof { peer: "a".into(), own: "b".into(), secret, lifetime: None };
+        writer.protect(seal::initiator(&proof, flavor, &Transcript::new().digest()).0);
+        tokio::spawn(send(writer, vec![frame(65, 20, bytes(66, 40)), frame(67, 5, bytes(68, 9))]));
+        let mut wire = Vec::new();
+        far.reader.read_to_end(&mut wire).await.unwrap();
+        wire
+    }
+
+    async fn read_back(flavor: Flavor, wire: Vec<u8>) -> (usize, Result<Frame, ReadError>) {
+        let reader = Box::new(std::io::Cursor::new(wire));
+        let mut reader = FrameReader::new(reader, Budget::unlimited());
+        let secret = [5; tieline_auth::SECRET];
+        let proof = Proof { peer: "a".into(), own: "b".into(), secret, lifetime: None };
+        reader.protect(seal::acceptor(&proof, flavor, &Transcript::new().digest()).1);
+        let mut came = 0;
+        loop {
+            match reader.next().await {
+                Ok(_) => came += 1,
+                end => return (came, end),
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_flipped_bit_every_cut_and_every_repetition_is_found() {
+        for flavor in [Flavor::Krb5i, Flavor::Krb5p] {
+            let wire = on_the_wire(flavor).await;
+            let whole = read_back(flavor, wire.clone()).await;
+            assert!(matches!(whole, (2, Err(ReadError::Closed))), "{whole:?}");
+            let first = 16 + 32 + 20 + 16 + 40 + 16;
+            for bit in 0..wire.len() * 8 {
+                let mut changed = wire.clone();
+                changed[bit / 8] ^= 1 << (bit % 8);
+                let (came, end) = read_back(flavor, changed).await;
+                assert!(came <= usize::from(bit / 8 >= first), "{flavor:?} bit {bit}");
+                assert!(!matches!(end, Err(ReadError::Closed)), "{flavor:?} bit {bit}");
+            }
+            for cut in 1..wire.len() {
+                let (came, end) = read_back(flavor, wire[..cut].to_vec()).await;
+                assert_eq!(came, usize::from(cut >= first));
+                assert_eq!(matches!(end, Err(ReadError::Closed)), cut == first);
+            }
+            let (one, two) = wire.split_at(first);
+            for moved in [[one, one].concat(), [two, one].concat(), [one, one, two].concat()] {
+                let (came, end) = read_back(flavor, moved).await;
+                assert!(came <= 1 && matches!(end, Err(ReadError::Broken(_))), "{end:?}");
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_privacy_hides_what_is_said() {
+        let shows = |wire: &[u8]| wire.windows(9).any(|part| part == [66; 9]);
+        assert!(shows(&on_the_wire(Flavor::Krb5i).await));
+        let private = on_the_wire(Flavor::Krb5p).await;
+        assert!(!shows(&private) && !private.windows(4).any(|part| part == b"TLN1"));
+    }
+}

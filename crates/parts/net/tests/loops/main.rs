@@ -5,4 +5,5 @@ mod house;
 mod notices;
 mod reconnect;
 mod requests;
+mod secure;
 mod tcp;

@@ -5,6 +5,8 @@
 //! ask can be asked twice, so visitors need no memory: a session a visitor names is always
 //! resumed, even after a restart.
 //!
+//! A session belongs to who proved to be its owner: another principal that names it gets a new one.
+//!
 //! Invariants: session numbers of visitors have their highest bit set, those of an MDT never have;
 //! only another server may delete chunks or have them copied; only an operator, at the server with
 //! the key, changes the map; only an operator dumps and checks an MDT.
@@ -15,10 +17,11 @@ use crate::server::peers::Peers;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
+use tieline_auth::seal::Transcript;
 use tieline_data::ChunkService;
 use tieline_meta::{Asker, Mdt};
 use tieline_net::{CallContext, Notifier, Peer, Reply, Response, Service};
-use tieline_types::{Caller, ErrorKind, FsName, Grant, SessionId, Uid};
+use tieline_types::{Caller, ClientId, ErrorKind, FsName, Grant, SessionId, Uid};
 use tieline_wire::federation::{EditMap, EditMapReply, GetMap};
 use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
 use tieline_wire::ledger::{CheckMdt, DumpMdt};
@@ -28,6 +31,9 @@ use tieline_world::{Bulk, World};
 
 /// Set in the session numbers of visitors.
 const VISITOR: u64 = 1 << 63;
+/// What the number of a visitor's session says: that it is one, in which role, and whose.
+const MARKS: u64 = VISITOR | OWNER | 1;
+const OWNER: u64 = 0xffff_ffff << 1;
 /// Visitors hold no leases; this only says how often they should be heard.
 const VISITOR_LEASE: Duration = Duration::from_secs(20);
 /// Calls from this number on are answered by the chunk service.
@@ -62,8 +68,8 @@ impl Service for Node {
         let version = self.agree(hello)?;
         let is_visiting = hello.features & Hello::VISITOR != 0;
         let greeting = match (&self.mdt, hello.role) {
-            (Some(mdt), PeerRole::Client) if !is_visiting => greet_client(mdt, hello).await?,
-            _ => self.greet_visitor(hello),
+            (Some(mdt), PeerRole::Client) if !is_visiting => greet_client(mdt, hello, peer).await?,
+            _ => self.greet_visitor(hello, peer),
         };
         let resumed = if greeting.is_resumed { "resumed" } else { "new" };
         tracing::debug!(
@@ -141,12 +147,14 @@ impl Node {
         Ok(version)
     }
 
-    fn greet_visitor(&self, hello: &Hello) -> Greeting {
-        let offered = hello.session.filter(|session| session.0 & VISITOR != 0);
+    fn greet_visitor(&self, hello: &Hello, peer: &Peer) -> Greeting {
         // Which kind of visitor it is goes into the number, so that calls need no table of
         // sessions.
         let role = if hello.role == PeerRole::Client { 0 } else { 1 };
-        let fresh = SessionId((self.world.random() & !1) | VISITOR | role);
+        let mark = VISITOR | role | owner_mark(peer);
+        let fresh = SessionId((self.world.random() & !MARKS) | mark);
+        // Somebody else's number is worth nothing, nor is one of another role.
+        let offered = hello.session.filter(|session| session.0 & MARKS == mark);
         Greeting {
             session: offered.unwrap_or(fresh),
             grant: Grant(0),
@@ -237,8 +245,9 @@ impl Node {
     }
 }
 
-async fn greet_client(mdt: &Mdt, hello: &Hello) -> Result<Greeting, Refusal> {
-    let opened = mdt.open_session(hello.client, hello.session, &hello.description).await;
+async fn greet_client(mdt: &Mdt, hello: &Hello, peer: &Peer) -> Result<Greeting, Refusal> {
+    let client = owned_by(hello.client, peer);
+    let opened = mdt.open_session(client, hello.session, &hello.description).await;
     let opened = opened.map_err(|failure| refusal(failure.kind, failure.detail))?;
     Ok(Greeting {
         session: opened.session,
@@ -247,6 +256,25 @@ async fn greet_client(mdt: &Mdt, hello: &Hello) -> Result<Greeting, Refusal> {
         boot: opened.boot,
         lease: opened.lease,
     })
+}
+
+/// The client as sessions know it: who proved to be somebody else is another one, whatever number
+/// he found.
+fn owned_by(client: ClientId, peer: &Peer) -> ClientId {
+    let Some(principal) = &peer.principal else { return client };
+    let mut transcript = Transcript::new();
+    transcript.add(&client.0);
+    transcript.add(principal.as_bytes());
+    let mut owned = [0; 16];
+    owned.iter_mut().zip(transcript.digest()).for_each(|(byte, of)| *byte = of);
+    ClientId(owned)
+}
+
+/// Some bits of who proved to be there.
+fn owner_mark(peer: &Peer) -> u64 {
+    let ClientId(owned) = owned_by(ClientId([0; 16]), peer);
+    let bits = owned.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+    u64::from(bits) << 1
 }
 
 fn refusal(kind: ErrorKind, detail: String) -> Refusal {

@@ -1,0 +1,148 @@
+//! Federations with a KDC of their own: who gets in, what shows on the line, rules that change.
+
+use anyhow::{Context, Result, ensure};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use tieline_lab::federation::{Federation, Plan, with_plan};
+use tieline_lab::program::{self, DEADLINE, Run};
+
+/// What no file here holds by accident.
+const MARK: &str = "dimuon-mass-91.1876-event-bytes";
+
+/// Hears loopback while a program runs, and counts packets with a text in them.
+const LISTEN: &str = r#"
+import select, socket, subprocess, sys, time
+mark = sys.argv[1].encode()
+ear = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.ntohs(3))
+ear.setsockopt(socket.SOL_SOCKET, 33, 64 << 20)
+ear.bind(("lo", 0))
+work = subprocess.Popen(sys.argv[2:])
+heard, quiet = 0, None
+while quiet is None or time.monotonic() < quiet:
+    if quiet is None and work.poll() is not None:
+        quiet = time.monotonic() + 0.5
+    if select.select([ear], [], [], 0.1)[0]:
+        heard += mark in ear.recv(1 << 17)
+sys.exit(print(heard) or work.returncode)
+"#;
+
+fn has_kdc() -> bool {
+    let found = Path::new("/usr/sbin/krb5kdc").exists();
+    if !found {
+        eprintln!("skipped: krb5-kdc is not installed");
+    }
+    found
+}
+
+fn with_sec(words: &[&str], test: impl FnOnce(&Federation) -> Result<()>) -> Result<()> {
+    if !has_kdc() {
+        return Ok(());
+    }
+    let arguments = words.iter().map(|word| (*word).to_owned()).collect();
+    with_plan(&Plan { arguments, ..Plan::default() }, test)
+}
+
+fn config(federation: &Federation) -> PathBuf {
+    federation.dir().join("kdc/krb5.conf")
+}
+
+fn cache(federation: &Federation, user: &str) -> String {
+    format!("FILE:{}", federation.local(&format!("cache-{user}")).display())
+}
+
+fn kinit(federation: &Federation, user: &str) -> Result<()> {
+    let password = federation.local("password");
+    std::fs::write(&password, format!("{user}\n"))?;
+    let mut command = Command::new("kinit");
+    command.args(["-c", &cache(federation, user), user]).env("KRB5_CONFIG", config(federation));
+    command.stdin(Stdio::from(std::fs::File::open(&password)?));
+    ensure!(program::wait(&mut program::start(&mut command)?, DEADLINE)?.success(), "kinit");
+    Ok(())
+}
+
+/// `tieline` with somebody's tickets, by URL.
+fn tieline_as(federation: &Federation, user: &str, words: &[&str]) -> Result<Run> {
+    let mut command = Command::new(program::tieline()?);
+    command.args(words).env("KRB5_CONFIG", config(federation));
+    command.env("KRB5CCNAME", cache(federation, user));
+    program::finish(&mut command, DEADLINE)
+}
+
+fn url(federation: &Federation) -> Result<String> {
+    let address = federation.process("mds-uf")?["address"].as_str().map(str::to_owned);
+    Ok(format!("tieline://{}/extenci", address.context("an MDS has an address")?))
+}
+
+#[test]
+fn only_who_has_a_ticket_gets_in_and_the_mount_works() -> Result<()> {
+    with_sec(&["--kerberos"], |federation| {
+        federation.shell("mkdir d && head -c 9000000 /dev/urandom > d/f && cp d/f d/g && cmp d/f d/g")?;
+        federation.shell("head -c 9000000 /dev/zero > fnal/far && sync fnal/far && rm fnal/far")?;
+        let url = url(federation)?;
+        let stranger = tieline_as(federation, "nobody", &["ls", &url])?;
+        ensure!(!stranger.status.success(), "a stranger is let in: {}", stranger.stdout);
+        ensure!(stranger.stderr.contains("kinit"), "{}", stranger.stderr);
+        kinit(federation, "ann")?;
+        let ann = tieline_as(federation, "ann", &["ls", &url])?;
+        ensure!(ann.status.success() && ann.stdout.contains('d'), "{}{}", ann.stdout, ann.stderr);
+        let rules = federation.tieline(&["flavor", "list", "extenci"]);
+        let rules = rules.or_else(|_| {
+            let mount = federation.mount().to_string_lossy().into_owned();
+            federation.tieline(&["flavor", "list", &mount])
+        })?;
+        ensure!(rules.contains("extenci.srpc.flavor.default.cli2mdt=krb5p"), "{rules}");
+        Ok(())
+    })
+}
+
+#[test]
+fn rules_change_while_files_are_written_and_nothing_fails() -> Result<()> {
+    with_sec(&["--sec", "krb5n"], |federation| {
+        let script = "for i in $(seq 40); do head -c 3000000 /dev/urandom > f$i && cmp f$i f$i \
+                      && mkdir d$i || exit 1; done; cat f* | wc -c";
+        let mut work = Command::new("sh");
+        work.args(["-ec", script]).current_dir(federation.mount()).stdout(Stdio::null());
+        let mut work = program::start(&mut work)?;
+        let mount = federation.mount().to_string_lossy().into_owned();
+        for rule in ["default=krb5p", "default=krb5i", "127.0.0.0/8.cli2ost=krb5a", "default=krb5p"] {
+            let rule = format!("extenci.srpc.flavor.{rule}");
+            federation.tieline(&["flavor", "set", "--fs", &mount, &rule])?;
+            std::thread::sleep(std::time::Duration::from_millis(500));
+        }
+        ensure!(program::wait(&mut work, DEADLINE)?.success(), "a write failed");
+        let logs = federation.logs()?;
+        ensure!(logs.contains("flavor=\"krb5p\"") && logs.contains("flavor=\"krb5a\""), "{logs}");
+        Ok(())
+    })
+}
+
+/// How many packets had the mark in them while it was written and read back by another mount.
+fn heard(federation: &Federation) -> Result<u64> {
+    let other = federation.mount_again()?;
+    let (here, there) = (federation.mount().join("marked"), other.join("marked"));
+    let script = format!(
+        "yes {MARK} | head -c 2000000 > {here} && sync {here} && cmp {here} {there} && ls -l {there}",
+        here = here.display(),
+        there = there.display()
+    );
+    let said = program::call("python3", &["-c", LISTEN, MARK, "sh", "-ec", &script])?;
+    let count = said.trim().lines().last().context("the ear says a number")?;
+    Ok(count.parse()?)
+}
+
+#[test]
+fn no_event_bytes_cross_in_clear_under_krb5p() -> Result<()> {
+    if !tieline_lab::is_root() {
+        return Ok(());
+    }
+    with_sec(&["--sec", "krb5p"], |federation| {
+        let heard = heard(federation)?;
+        ensure!(heard == 0, "{heard} packets in clear");
+        Ok(())
+    })?;
+    // The ear hears: under krb5i they do.
+    with_sec(&["--sec", "krb5i"], |federation| {
+        ensure!(heard(federation)? > 0, "the ear is deaf");
+        Ok(())
+    })
+}

@@ -1,0 +1,258 @@
+//! Connections that are proven and protected, with the mechanism for tests.
+
+use crate::house::*;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tieline_auth::{Guard, GuardParts, MapCell, MapSigner, Prover, SeededProver, Serves};
+use tieline_format::map::{FederationMap, Mdt, Security};
+use tieline_net::{CallError, Server, ServerSettings, Session, SessionSettings};
+use tieline_types::{ErrorKind, Flavor, FlavorRule, FlavorRules, MdtIndex, Version};
+use tieline_wire::{CredentialKind, FrameHeader, Hello, Offer};
+use tieline_world::{Bulk, LocalTransport, Transport, World};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+const SERVER: &str = "tieline_mds/mds@EXTENCI.ORG";
+/// The same server for Kerberos, by another way.
+const ELSEWHERE: &str = "mds:2";
+const USER: &str = "ann@EXTENCI.ORG";
+
+fn prover(own: &str, secret: u64) -> Option<Box<dyn Prover>> {
+    Some(Box::new(SeededProver { secret, own: own.to_owned(), nonce: 1.into() }))
+}
+
+fn guard(prover: Option<Box<dyn Prover>>, floor: Flavor) -> Arc<Guard> {
+    let (serves, services) = (Serves { mdt: true, ost: false }, vec!["tieline_mds".to_owned()]);
+    let realm = Some("EXTENCI.ORG".to_owned());
+    Guard::new(GuardParts { prover, floor, serves, realm, services })
+}
+
+/// Two ends with a proof each; the server wants `floor`.
+struct Pair {
+    world: World,
+    transport: Arc<LocalTransport>,
+    desk: Arc<Desk>,
+    _server: Server,
+    ear: Arc<Ear>,
+}
+
+impl Pair {
+    async fn new(guard: Arc<Guard>) -> Self {
+        let (world, transport) = World::local(7);
+        let desk = Desk::new(&Arc::default(), true);
+        let listener = transport.listen(ADDRESS).await.unwrap();
+        let settings = ServerSettings { unknown_max: 4, ..ServerSettings::default() };
+        let server = Server::start(listener, desk.clone(), guard, settings);
+        Self { world, transport, desk, _server: server, ear: Arc::default() }
+    }
+
+    fn dial(&self, guard: Arc<Guard>) -> Arc<Session> {
+        self.dial_at(ADDRESS, guard)
+    }
+
+    fn dial_at(&self, address: &str, guard: Arc<Guard>) -> Arc<Session> {
+        let (settings, addresses) = (SessionSettings::default(), [address.to_owned()]);
+        Session::start(self.world.clone(), settings, guard, &addresses, hello(), self.ear.clone())
+    }
+}
+
+fn why(outcome: Result<String, CallError>) -> (ErrorKind, String) {
+    match outcome {
+        Err(CallError::Handshake { source, .. }) => (source.kind, source.detail),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_and_bulk_pass_under_every_flavor() {
+    for floor in Flavor::ALL {
+        let pair = Pair::new(guard(prover(SERVER, 1), floor)).await;
+        let session = pair.dial(guard(prover(USER, 1), Flavor::Null));
+        assert_eq!(ask(&*session, 2).await.unwrap(), "no file 2");
+        let bulk = Bulk::from(bytes::Bytes::from(vec![9; 3 << 20]));
+        exchange(&*session, put(1), bulk).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_proves_nothing_or_wrongly_is_told_why() {
+    let pair = Pair::new(guard(prover(SERVER, 1), Flavor::Krb5i)).await;
+    let (kind, detail) = why(ask(&*pair.dial(guard(None, Flavor::Null)), 2).await);
+    assert_eq!(kind, ErrorKind::Unauthenticated);
+    assert!(detail.contains("needs Kerberos"), "{detail}");
+    let foreign = pair.dial(guard(prover(USER, 2), Flavor::Null));
+    assert_eq!(why(ask(&*foreign, 2).await).0, ErrorKind::Unauthenticated);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_with_another_name_or_without_keys_is_refused() {
+    let other = Pair::new(guard(prover("tieline_mds/other@EXTENCI.ORG", 1), Flavor::Krb5i)).await;
+    let session = other.dial(guard(prover(USER, 1), Flavor::Krb5i));
+    assert!(why(ask(&*session, 2).await).1.contains("other@EXTENCI.ORG"));
+    // It agrees to everything, and proves nothing.
+    let open = Pair::new(guard(None, Flavor::Null)).await;
+    let session = open.dial(guard(prover(USER, 1), Flavor::Krb5n));
+    assert_eq!(why(ask(&*session, 2).await).0, ErrorKind::Unauthenticated);
+}
+
+/// Somebody on the way, who knows the protocol: reads the three frames of every handshake, sends
+/// them on as `change` leaves them, and passes all else on as it is.
+async fn meddle(pair: &Pair, change: fn(&mut Vec<u8>, usize)) {
+    let mut listener = pair.transport.listen(ELSEWHERE).await.unwrap();
+    let transport = pair.transport.clone();
+    tokio::spawn(async move {
+        while let Ok(near) = listener.accept().await {
+            let far = transport.connect(ADDRESS, PATIENCE).await.unwrap();
+            tokio::spawn(meddle_once(near, far, change));
+        }
+    });
+}
+
+async fn meddle_once(
+    near: tieline_world::Connection,
+    far: tieline_world::Connection,
+    change: fn(&mut Vec<u8>, usize),
+) {
+    let (mut near_in, mut near_out) = (near.reader, near.writer);
+    let (mut far_in, mut far_out) = (far.reader, far.writer);
+    let hello = pass_frame(&mut near_in, &mut far_out, change, 0).await;
+    let token = pass_frame(&mut near_in, &mut far_out, change, 1).await;
+    let offer = pass_frame(&mut far_in, &mut near_out, change, 2).await;
+    if hello.and(token).and(offer).is_none() {
+        return;
+    }
+    let up = async {
+        let _ = tokio::io::copy(&mut near_in, &mut far_out).await;
+    };
+    let down = async {
+        let _ = tokio::io::copy(&mut far_in, &mut near_out).await;
+    };
+    tokio::join!(up, down);
+}
+
+async fn pass_frame(
+    from: &mut (impl AsyncRead + Unpin),
+    to: &mut (impl AsyncWrite + Unpin),
+    change: fn(&mut Vec<u8>, usize),
+    which: usize,
+) -> Option<()> {
+    let mut raw = [0; FrameHeader::LENGTH];
+    from.read_exact(&mut raw).await.ok()?;
+    let header = FrameHeader::decode(&raw).ok()?;
+    let mut body = vec![0; header.body_length as usize];
+    from.read_exact(&mut body).await.ok()?;
+    let mut bulk = vec![0; header.bulk_length as usize];
+    from.read_exact(&mut bulk).await.ok()?;
+    change(&mut body, which);
+    let header = FrameHeader { body_length: body.len() as u32, ..header };
+    let frame = [&header.encode(&body)[..], &body, &bulk].concat();
+    to.write_all(&frame).await.ok()?;
+    to.flush().await.ok()
+}
+
+async fn ask_past(change: fn(&mut Vec<u8>, usize)) -> Result<String, CallError> {
+    let pair = Pair::new(guard(prover(SERVER, 1), Flavor::Krb5i)).await;
+    meddle(&pair, change).await;
+    let session = pair.dial_at(ELSEWHERE, guard(prover(USER, 1), Flavor::Krb5n));
+    ask(&*session, 2).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handshake_that_is_changed_on_the_way_leads_nowhere() {
+    assert_eq!(ask_past(|_, _| {}).await.unwrap(), "no file 2");
+    let weaker_hello = |body: &mut Vec<u8>, which| {
+        if which == 0 {
+            let hello: Hello = tieline_wire::decode(body).unwrap();
+            *body = tieline_wire::encode(&Hello { flavor: Flavor::Null, ..hello });
+        }
+    };
+    assert_eq!(why(ask_past(weaker_hello).await).0, ErrorKind::Unauthenticated);
+    let no_credential = |body: &mut Vec<u8>, which| {
+        if which == 0 {
+            let hello: Hello = tieline_wire::decode(body).unwrap();
+            *body = tieline_wire::encode(&Hello { credential: CredentialKind::None, ..hello });
+        }
+    };
+    assert!(ask_past(no_credential).await.is_err());
+    for flavor in [Flavor::Null, Flavor::Krb5n, Flavor::Krb5a, Flavor::Krb5p] {
+        static OTHER: Mutex<Flavor> = Mutex::new(Flavor::Null);
+        *OTHER.lock().unwrap() = flavor;
+        let other_offer = |body: &mut Vec<u8>, which| {
+            if which == 2 {
+                *body = tieline_wire::encode(&Offer { flavor: *OTHER.lock().unwrap() });
+            }
+        };
+        assert!(ask_past(other_offer).await.is_err(), "{flavor:?}");
+    }
+}
+
+fn cell(flavor: Flavor, version: u64) -> (MapCell, tieline_format::map::SignedMap) {
+    let mut flavors = FlavorRules::default();
+    let rule = format!("extenci.srpc.flavor.default={}", flavor.name());
+    flavors.set(FlavorRule::parse(&rule).unwrap().1);
+    let map = FederationMap {
+        fs: "extenci".parse().unwrap(),
+        version: Version(version),
+        mdts: vec![Mdt {
+            mdt: MdtIndex(0),
+            home: "uf".parse().unwrap(),
+            addresses: vec![ADDRESS.to_owned()],
+        }],
+        junctions: vec![],
+        osts: vec![],
+        pools: vec![],
+        security: Some(Security { realm: "EXTENCI.ORG".into(), flavors, services: vec![] }),
+    };
+    let signer = MapSigner::new([7; 32]);
+    let signed = signer.sign(&map);
+    (MapCell::new(signer.verifier(), signed.clone()).unwrap(), signed)
+}
+
+#[tokio::test(start_paused = true)]
+async fn rules_change_while_requests_are_under_way_and_none_fails() {
+    let name = format!("tieline_mds/{ADDRESS}@EXTENCI.ORG");
+    let (server, client) =
+        (guard(prover(&name, 1), Flavor::Null), guard(prover(USER, 1), Flavor::Null));
+    let ((near, _), (far, _)) = (cell(Flavor::Krb5n, 1), cell(Flavor::Krb5n, 1));
+    server.follow(&far);
+    client.follow(&near);
+    let pair = Pair::new(server).await;
+    let session = pair.dial(client);
+    let mut asking = tokio::task::JoinSet::new();
+    for id in 0..40 {
+        let session = session.clone();
+        asking.spawn(async move {
+            for step in 0..20 {
+                ask(&*session, 2 * (100 * id + step)).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(5 + id)).await;
+            }
+        });
+    }
+    for (version, flavor) in
+        [(2, Flavor::Krb5p), (3, Flavor::Krb5i), (4, Flavor::Null), (5, Flavor::Krb5a)]
+    {
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        let (_, signed) = cell(flavor, version);
+        far.offer(signed.clone()).unwrap();
+        tokio::time::sleep(Duration::from_millis(40)).await;
+        near.offer(signed).unwrap();
+    }
+    while let Some(asked) = asking.join_next().await {
+        asked.unwrap();
+    }
+    let connected =
+        pair.ear.log.lock().unwrap().iter().filter(|line| line.contains("resumed")).count();
+    assert!(connected >= 3, "connected anew {connected} times");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crowd_that_says_nothing_pushes_out_itself() {
+    let pair = Pair::new(guard(prover(SERVER, 1), Flavor::Krb5i)).await;
+    let mut crowd = Vec::new();
+    for _ in 0..50 {
+        crowd.push(pair.transport.connect(ADDRESS, PATIENCE).await.unwrap());
+    }
+    let session = pair.dial(guard(prover(USER, 1), Flavor::Krb5i));
+    let asked = tokio::time::timeout(Duration::from_secs(1), ask(&*session, 2)).await;
+    assert_eq!(asked.unwrap().unwrap(), "no file 2");
+    drop(crowd);
+}
