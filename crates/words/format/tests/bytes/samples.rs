@@ -5,7 +5,7 @@ use crate::golden::Sample;
 use std::fmt::Debug;
 use std::panic::RefUnwindSafe;
 use tieline_format::ledger::{self, Frame, FrameStart, LedgerError};
-use tieline_format::map::{self, FederationMap, Junction, Mdt, Ost, Pool, SignedMap};
+use tieline_format::map::{self, FederationMap, Junction, Mdt, Ost, Pool, Security, SignedMap};
 use tieline_format::mdt::{self, StoredContent, key};
 use tieline_format::object::{ObjectError, ObjectFooter, ObjectTrailer};
 use tieline_format::{Record, RecordError};
@@ -133,7 +133,19 @@ pub fn records() -> Vec<Sample> {
     samples.push(record("", mdt::DeletedAt { parent: directory() }));
     let map = federation_map();
     let signed = SignedMap { map: map.to_bytes(), signature: [0x5e; 64] };
-    samples.extend([record("", map), record("", signed)]);
+    let security = Security {
+        realm: "EXTENCI.ORG".into(),
+        flavors: FlavorRules(vec![
+            FlavorRule::parse("extenci.srpc.flavor.default.cli2mdt=krb5p").unwrap().1,
+            FlavorRule::parse("extenci.srpc.flavor.2001:db8::/32=krb5i").unwrap().1,
+        ]),
+        services: vec![map::Service {
+            address: "mds.uf.example:7380".into(),
+            principal: "host/mds.uf.example@UFL.EDU".into(),
+        }],
+    };
+    let proven = FederationMap { security: Some(security), ..map.clone() };
+    samples.extend([record("", map), record("-security", proven), record("", signed)]);
     samples
 }
 

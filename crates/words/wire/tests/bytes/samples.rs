@@ -19,7 +19,7 @@ use tieline_wire::notice::Recall;
 use tieline_wire::ranges;
 use tieline_wire::{
     BodyError, Call, CredentialKind, Envelope, Failure, Flavor, FrameHeader, FrameKind, Hello,
-    Notice, NoticeAnswer, Op, PeerRole, Refusal, Request, Welcome,
+    Notice, NoticeAnswer, Offer, Op, PeerRole, Refusal, Request, Welcome,
 };
 
 pub fn all() -> Vec<Sample> {
@@ -454,6 +454,8 @@ fn map_calls(op: Op) -> Vec<Sample> {
     samples.push(request("-pool-remove", edit(remove)));
     samples.push(request("-activate", edit(MapEdit::OstActivate(OstIndex(3)))));
     samples.push(request("-deactivate", edit(MapEdit::OstDeactivate(OstIndex(3)))));
+    let (_, rule) = FlavorRule::parse("extenci.srpc.flavor.10.0.0.0/8.cli2ost=krb5p").unwrap();
+    samples.push(request("-flavor-set", edit(MapEdit::FlavorSet(rule))));
     samples
 }
 
@@ -531,6 +533,7 @@ pub fn others() -> Vec<Sample> {
         message("notice-recall-shared", Notice::Recall(looked_at)),
         message("hello", hello),
         message("welcome", welcome),
+        message("offer", Offer { flavor: Flavor::Krb5p }),
         message("refusal", refusal),
         message("failure", Failure::new(ErrorKind::NotFound, "no `run9.root` in 0x1")),
         message("notice-recall", Notice::Recall(recall)),
