@@ -76,7 +76,8 @@ fn url(federation: &Federation) -> Result<String> {
 #[test]
 fn only_who_has_a_ticket_gets_in_and_the_mount_works() -> Result<()> {
     with_sec(&["--kerberos"], |federation| {
-        federation.shell("mkdir d && head -c 9000000 /dev/urandom > d/f && cp d/f d/g && cmp d/f d/g")?;
+        federation
+            .shell("mkdir d && head -c 9000000 /dev/urandom > d/f && cp d/f d/g && cmp d/f d/g")?;
         federation.shell("head -c 9000000 /dev/zero > fnal/far && sync fnal/far && rm fnal/far")?;
         let url = url(federation)?;
         let stranger = tieline_as(federation, "nobody", &["ls", &url])?;
@@ -104,7 +105,8 @@ fn rules_change_while_files_are_written_and_nothing_fails() -> Result<()> {
         work.args(["-ec", script]).current_dir(federation.mount()).stdout(Stdio::null());
         let mut work = program::start(&mut work)?;
         let mount = federation.mount().to_string_lossy().into_owned();
-        for rule in ["default=krb5p", "default=krb5i", "127.0.0.0/8.cli2ost=krb5a", "default=krb5p"] {
+        for rule in ["default=krb5p", "default=krb5i", "127.0.0.0/8.cli2ost=krb5a", "default=krb5p"]
+        {
             let rule = format!("extenci.srpc.flavor.{rule}");
             federation.tieline(&["flavor", "set", "--fs", &mount, &rule])?;
             std::thread::sleep(std::time::Duration::from_millis(500));

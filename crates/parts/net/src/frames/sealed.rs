@@ -13,16 +13,13 @@
 //! Invariants: lengths are checked before anything is opened, and the head before room for bulk is
 //! taken; nothing is handed on before it was opened.
 
-use super::{Begun, FILE_STEP, FrameReader, FrameWriter, GATHER, OutFrame, ReadError, stalled};
-use bytes::{Buf, BytesMut};
+use super::{Begun, FILE_STEP, FrameReader, FrameWriter, GATHER, OutFrame, ReadError};
+use bytes::{Buf, Bytes, BytesMut};
 use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::Ordering;
 use tieline_auth::seal::{Level, Opener, SEGMENT, Sealer, TAG};
 use tieline_wire::{FrameError, FrameHeader};
 use tieline_world::{Bulk, FileRange};
-use tokio::io::AsyncWriteExt;
-use tokio::time::timeout;
 
 const PREFIX: usize = 16;
 /// "TLP1" read as a little-endian number.
@@ -163,6 +160,10 @@ impl FrameWriter {
                     _ => self.send_checked(bytes, sealer).await,
                 }
             }
+            Bulk::Pieces(pieces) => {
+                self.flush().await?;
+                self.send_pieces(pieces, sealer).await
+            }
             Bulk::File(range) => {
                 self.flush().await?;
                 self.send_file_sealed(range, sealer).await
@@ -178,7 +179,7 @@ impl FrameWriter {
             for (segment, place) in some.chunks(SEGMENT).zip(run.chunks_mut(SEGMENT + TAG)) {
                 sealer.segment_into(segment, place);
             }
-            self.send(&run).await?;
+            self.send(&mut [IoSlice::new(&run)]).await?;
         }
         self.run = run;
         Ok(())
@@ -193,17 +194,38 @@ impl FrameWriter {
             let mut slices: Vec<IoSlice<'_>> = pieces
                 .flat_map(|(segment, tag)| [IoSlice::new(segment), IoSlice::new(tag)])
                 .collect();
-            let mut rest = slices.as_mut_slice();
+            self.send(&mut slices).await?;
+        }
+        Ok(())
+    }
+
+    /// Gathers pieces into segments and sends those.
+    async fn send_pieces(&mut self, pieces: &[Bytes], sealer: &mut Sealer) -> io::Result<()> {
+        let mut run = std::mem::take(&mut self.run);
+        run.clear();
+        let mut filled = 0;
+        for piece in pieces {
+            let mut rest = piece.as_ref();
             while !rest.is_empty() {
-                let written = timeout(super::STALL_MAX, self.stream.write_vectored(rest)).await;
-                let written = written.map_err(|_| stalled())??;
-                if written == 0 {
-                    return Err(io::ErrorKind::WriteZero.into());
+                let (some, later) = rest.split_at(rest.len().min(SEGMENT - filled));
+                run.extend_from_slice(some);
+                filled += some.len();
+                rest = later;
+                if filled == SEGMENT {
+                    seal_last(&mut run, filled, sealer);
+                    filled = 0;
                 }
-                self.progress.fetch_add(written as u64, Ordering::Relaxed);
-                IoSlice::advance_slices(&mut rest, written);
+                if run.len() >= RUN * SEGMENT && filled == 0 {
+                    self.send(&mut [IoSlice::new(&run)]).await?;
+                    run.clear();
+                }
             }
         }
+        if filled > 0 {
+            seal_last(&mut run, filled, sealer);
+        }
+        self.send(&mut [IoSlice::new(&run)]).await?;
+        self.run = run;
         Ok(())
     }
 
@@ -221,12 +243,19 @@ impl FrameWriter {
                 let (segment, place) = sealed.split_at_mut(sealed.len() - TAG);
                 place.copy_from_slice(&sealer.segment(segment));
             }
-            self.send(&run).await?;
+            self.send(&mut [IoSlice::new(&run)]).await?;
             sent += length;
         }
         self.run = run;
         Ok(())
     }
+}
+
+/// Seals the last bytes where they lie, and puts the tag behind them.
+fn seal_last(run: &mut Vec<u8>, length: usize, sealer: &mut Sealer) {
+    let start = run.len() - length;
+    let tag = sealer.segment(run.get_mut(start..).unwrap_or_default());
+    run.extend_from_slice(&tag);
 }
 
 /// Reads segments with room for a tag behind each.
@@ -253,5 +282,7 @@ pub(super) fn tags(length: u32) -> usize {
 
 /// Room for the bulk and for the last tag, which is cut off again.
 pub(super) fn reserve(bulk: &mut BytesMut, length: u32) {
-    bulk.reserve((length as usize + TAG).saturating_sub(bulk.len()));
+    if bulk.capacity() == 0 {
+        *bulk = super::room_for(length as usize + TAG);
+    }
 }
