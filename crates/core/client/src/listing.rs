@@ -6,17 +6,22 @@
 //!
 //! When every page came from the MDS under one lease, the cache learns that it knows all names.
 //!
+//! Whoever goes on after the first page will want all: while one page is read the next is on its
+//! way, so that MDS, client and reader work at the same time.
+//!
 //! Invariants: a position means the same name until the listing is begun anew, at position 0; a
 //! name that was there all the time is listed once, whatever comes and goes around it, also from a
 //! position whose own name is gone.
 
 use crate::cache::Under;
+use crate::cache::tables::ListingMark;
 use crate::volume::Shared;
 use crate::{Belief, Error, HandleId, Known, Listed, Result, access};
 use places::{Places, Resume};
 use std::sync::Arc;
 use tieline_types::{Caller, ErrorKind, FileId, FileKind, Name};
 use tieline_wire::meta::{DirectoryEntry, ReadDirectory};
+use tokio::task::JoinHandle;
 
 mod places;
 
@@ -48,9 +53,18 @@ struct Cursor {
     /// The page at hand is the last.
     is_end: bool,
     is_plus: bool,
-    /// Generation of the lease that all pages so far came under; `None`: there was no such lease,
-    /// or not all came from the MDS.
-    generation: Option<u64>,
+    /// What all pages so far came under; `None`: there was no such lease, or not all came from the
+    /// MDS.
+    mark: Option<ListingMark>,
+    /// The page that will be wanted next.
+    ahead: Option<Ahead>,
+}
+
+/// A page that is on its way.
+struct Ahead {
+    after: Option<Name>,
+    is_plus: bool,
+    page: JoinHandle<Result<Asked>>,
 }
 
 #[derive(Clone)]
@@ -67,6 +81,13 @@ struct Entry {
 struct Page {
     entries: Vec<Entry>,
     is_end: bool,
+}
+
+/// A page as the MDS gave it.
+struct Asked {
+    page: Page,
+    /// The lease that it came under.
+    mark: Option<ListingMark>,
 }
 
 impl Shared {
@@ -113,14 +134,14 @@ impl Shared {
             index = 0;
         }
         let shown = cursor.entries.iter().skip(index).take(limit);
-        Ok(shown.map(|entry| self.listed(entry, is_plus)).collect())
+        Ok(shown.map(|entry| self.listed(listing.id, entry, is_plus)).collect())
     }
 
     /// Reading from 0 lists anew, except right after the open, which may have fetched the first
     /// page.
     fn is_overtaken(&self, listing: &Listing, cursor: &Cursor, is_plus: bool) -> bool {
-        let generation = self.cache.lock().units.generation(listing.id);
-        let is_good = cursor.generation.is_some() && cursor.generation == generation;
+        let mark = self.cache.lock().listing_mark(listing.id);
+        let is_good = cursor.mark.is_some() && cursor.mark == mark;
         !is_good || cursor.is_plus != is_plus || cursor.is_end || cursor.page != Some(0)
     }
 
@@ -171,7 +192,18 @@ impl Shared {
         let mut places = cursor.places.begin(last);
         entries.iter_mut().for_each(|entry| entry.place = places.add(&entry.name));
         (cursor.page, cursor.entries, cursor.is_end) = (Some(next), entries, is_end);
+        if next > 0 && !is_end && cursor.mark.is_some() {
+            self.turn_ahead(listing, cursor, is_plus);
+        }
         Ok(())
+    }
+
+    fn turn_ahead(self: &Arc<Self>, listing: &Listing, cursor: &mut Cursor, is_plus: bool) {
+        let after = cursor.places.last().cloned();
+        let message = ReadDirectory { id: listing.id, after: after.clone(), limit: PAGE, is_plus };
+        let (shared, caller) = (self.clone(), listing.caller.clone());
+        let page = tokio::spawn(async move { shared.page_asked(&caller, message).await });
+        cursor.ahead = Some(Ahead { after, is_plus, page });
     }
 
     /// Brings a page to hand that was read before. It ends where it ended then, whatever has come
@@ -199,7 +231,7 @@ impl Shared {
             }
         };
         // Lists under several leases are not known to be complete.
-        cursor.generation = None;
+        cursor.mark = None;
         let mut places = cursor.places.renew(number);
         found.iter_mut().for_each(|entry| entry.place = places.add(&entry.name));
         places.finish();
@@ -219,18 +251,41 @@ impl Shared {
         if after.is_none() {
             cursor.is_plus = is_plus;
         }
+        let ahead = cursor.ahead.take();
+        if let Some(ahead) =
+            ahead.filter(|one| (one.after.as_ref(), one.is_plus) == (after, is_plus))
+        {
+            let stopped = |_| Error::local(ErrorKind::Internal, "task of the client");
+            return Ok(self.take_page(listing, cursor, after, ahead.page.await.map_err(stopped)??));
+        }
         let limit = if after.is_none() { PAGE_FIRST } else { PAGE };
         if let Some(page) = self.page_cached(listing, after, limit as usize) {
-            cursor.generation = None;
+            cursor.mark = None;
             return Ok(page);
         }
-        self.page_asked(
-            listing,
-            cursor,
-            after,
-            ReadDirectory { id: listing.id, after: after.cloned(), limit, is_plus },
-        )
-        .await
+        let message = ReadDirectory { id: listing.id, after: after.cloned(), limit, is_plus };
+        let asked = self.page_asked(&listing.caller, message).await?;
+        Ok(self.take_page(listing, cursor, after, asked))
+    }
+
+    /// A page that the MDS gave is the next of a listing.
+    fn take_page(
+        &self,
+        listing: &Listing,
+        cursor: &mut Cursor,
+        after: Option<&Name>,
+        asked: Asked,
+    ) -> Page {
+        let Asked { page, mark } = asked;
+        if after.is_none() {
+            cursor.mark = mark;
+        } else if cursor.mark != mark {
+            cursor.mark = None;
+        }
+        if let Some(mark) = cursor.mark.filter(|_| page.is_end) {
+            self.cache.lock().learn_complete(listing.id, mark);
+        }
+        page
     }
 
     fn page_cached(&self, listing: &Listing, after: Option<&Name>, limit: usize) -> Option<Page> {
@@ -254,25 +309,17 @@ impl Shared {
 
     async fn page_asked(
         self: &Arc<Self>,
-        listing: &Listing,
-        cursor: &mut Cursor,
-        after: Option<&Name>,
+        caller: &Caller,
         message: ReadDirectory,
-    ) -> Result<Page> {
-        let id = listing.id;
-        let told = self.servers.ask(&listing.caller, id, message).await?;
+    ) -> Result<Asked> {
+        let id = message.id;
+        let told = self.servers.ask(caller, id, message).await?;
         let page = told.reply;
         let mut entries = Vec::with_capacity(page.entries.len());
-        {
+        let mark = {
             let mut tables = self.cache.lock();
             let reply = tables.admit(told.stamp, &page.lease);
             let is_admitted = tables.units.admits(id, reply.stamp, reply.as_of);
-            let generation = tables.units.generation(id).filter(|_| is_admitted);
-            if after.is_none() {
-                cursor.generation = generation;
-            } else if cursor.generation != generation {
-                cursor.generation = None;
-            }
             for DirectoryEntry { name, id: child, kind, attributes, target } in page.entries {
                 let entry = tables.learn_name(reply, id, &name, Some(child));
                 tables.learn_kind(child, kind);
@@ -284,22 +331,14 @@ impl Shared {
                 });
                 entries.push(Entry { name, id: child, kind, entry, known, place: 0 });
             }
-            if let Some(generation) = cursor.generation.filter(|_| page.is_end) {
-                tables.learn_complete(id, generation);
-            }
-        }
+            tables.listing_mark(id).filter(|_| is_admitted)
+        };
         self.shrink();
-        Ok(Page { entries, is_end: page.is_end })
+        Ok(Asked { page: Page { entries, is_end: page.is_end }, mark })
     }
 
-    fn listed(&self, entry: &Entry, is_plus: bool) -> Listed {
-        let known = if is_plus {
-            // What was learned since is better than what the page said.
-            let learned = self.cache.lock().attributes(entry.id);
-            learned.or_else(|| entry.known.clone())
-        } else {
-            None
-        };
+    fn listed(&self, directory: FileId, entry: &Entry, is_plus: bool) -> Listed {
+        let known = if is_plus { self.listed_known(directory, entry) } else { None };
         let known = known.map(|mut known| {
             self.patch(&mut known.attributes);
             known
@@ -312,6 +351,17 @@ impl Shared {
             entry: entry.entry.clone(),
             next: u64::from(entry.place) + 1,
         }
+    }
+
+    /// What was learned since is better than what the page said: of a name that leads elsewhere by
+    /// now, or nowhere, nothing is told.
+    fn listed_known(&self, directory: FileId, entry: &Entry) -> Option<Known> {
+        let mut tables = self.cache.lock();
+        let now = tables.name(directory, &entry.name);
+        if now.is_some_and(|(id, _)| id != Some(entry.id)) {
+            return None;
+        }
+        tables.attributes(entry.id).or_else(|| entry.known.clone())
     }
 }
 

@@ -141,7 +141,7 @@ impl Shared {
 
     /// Nobody can name the file any more, and nobody here holds it.
     async fn give_back(&self, caller: &Caller, file: &Arc<File>) {
-        lock(&self.files).remove(&file.id);
+        self.files.remove(file.id);
         lock(&self.dirty).remove(&file.id);
         self.cache.lock().forget(file.id);
         if let Err(error) = self.servers.ask(caller, file.id, Release { id: file.id }).await {

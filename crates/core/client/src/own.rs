@@ -11,7 +11,7 @@
 
 use crate::cache::Tables;
 use crate::journal::{Act, State};
-use crate::volume::{Shared, lock};
+use crate::volume::Shared;
 use crate::{At, Known, NewFile, Opened};
 use std::sync::Arc;
 use tieline_types::rules::{Rights, SEARCH, WRITE};
@@ -107,7 +107,7 @@ impl Shared {
             Some((known, layout))
         });
         if decided.is_none() {
-            lock(&self.files).remove(&id);
+            self.files.remove(id);
         }
         decided
     }
@@ -217,7 +217,7 @@ impl Shared {
             tables.forget(id);
             Some(())
         })?;
-        lock(&self.files).remove(&id);
+        self.files.remove(id);
         Some(())
     }
 
@@ -324,7 +324,7 @@ impl Shared {
             Some(())
         })?;
         if let Some(target) = target {
-            lock(&self.files).remove(&target);
+            self.files.remove(target);
         }
         Some(())
     }

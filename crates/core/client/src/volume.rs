@@ -11,6 +11,7 @@ use crate::cache::Cache;
 use crate::chunks::{Chunks, Room};
 use crate::costs::Costs;
 use crate::file::{Budget, File};
+use crate::files::Files;
 use crate::handles::Handles;
 use crate::journal::Journal;
 use crate::locks::Locks;
@@ -37,9 +38,6 @@ use tieline_wire::meta::{ExtentPage, LayoutChange, OstUsage, RenameMode, XattrMo
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
-/// Files without a handle that are remembered with their extents, for the next open.
-const FILES_CLOSED_MAX: usize = 4096;
-
 /// A mounted file system.
 pub struct Volume {
     pub(crate) shared: Arc<Shared>,
@@ -55,7 +53,7 @@ pub(crate) struct Shared {
     pub journal: Journal,
     pub chunks: Arc<Chunks>,
     pub budget: Arc<Budget>,
-    pub files: Mutex<BTreeMap<FileId, Arc<File>>>,
+    pub files: Files,
     pub handles: Handles,
     /// Files with bytes that are not committed, for the background.
     pub dirty: Mutex<BTreeMap<FileId, Arc<File>>>,
@@ -90,6 +88,7 @@ impl Volume {
     pub fn new(parts: Parts, settings: Settings) -> Arc<Self> {
         let shared = Arc::new_cyclic(|weak| {
             let cache = Arc::new(Cache::new(settings.inodes_max));
+            let budget = Arc::new(Budget::new(settings.dirty_bytes_max));
             Shared {
                 root: parts.root,
                 servers: Servers::new(weak.clone(), cache.clone(), &parts, &settings),
@@ -99,8 +98,8 @@ impl Volume {
                     bytes_max: settings.read_bytes_max,
                     spent_max: settings.spent_bytes_max.min(settings.read_bytes_max),
                 })),
-                budget: Arc::new(Budget::new(settings.dirty_bytes_max)),
-                files: Mutex::default(),
+                files: Files::new(budget.clone(), settings.inodes_max),
+                budget,
                 handles: Handles::default(),
                 dirty: Mutex::default(),
                 dirtied: Arc::default(),
@@ -141,22 +140,12 @@ impl Shared {
 
     /// The state of a regular file, made when it is first needed.
     pub fn file(&self, id: FileId) -> Arc<File> {
-        let mut files = lock(&self.files);
-        if let Some(file) = files.get(&id) {
-            return file.clone();
-        }
-        if files.len() >= FILES_CLOSED_MAX {
-            // Only the table holds it: nobody has it open, and nothing of it is dirty.
-            files.retain(|_, file| Arc::strong_count(file) > 1);
-        }
-        let file = Arc::new(File::new(id, self.budget.clone()));
-        files.insert(id, file.clone());
-        file
+        self.files.get(id)
     }
 
     /// The state of a file that is in use here.
     pub fn file_known(&self, id: FileId) -> Option<Arc<File>> {
-        lock(&self.files).get(&id).cloned()
+        self.files.known(id)
     }
 
     /// Do programs hold it open?
@@ -165,8 +154,7 @@ impl Shared {
     }
 
     pub fn has_open_files(&self) -> bool {
-        let files: Vec<_> = lock(&self.files).values().cloned().collect();
-        files.iter().any(|file| file.with(|state| state.handles > 0))
+        self.files.are_open()
     }
 
     /// Now, for people and for times of files.

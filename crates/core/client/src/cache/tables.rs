@@ -51,6 +51,8 @@ struct Directory {
     names: BTreeMap<Name, Entry>,
     /// Every name is here.
     is_complete: bool,
+    /// How often a name was dropped: a listing under way does not know all names then.
+    dropped: u64,
     told_names: BTreeSet<Name>,
     told_files: BTreeSet<FileId>,
 }
@@ -78,6 +80,13 @@ struct Inode {
     xattrs: Option<(XattrsKnown, Basis)>,
     /// Where it was last seen, for messages and objects' labels.
     seen_at: Option<(FileId, Name)>,
+}
+
+/// The lease that a page of a listing came under, and that no name was dropped since it began.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ListingMark {
+    generation: u64,
+    dropped: u64,
 }
 
 /// The extended attributes of a file.
@@ -234,8 +243,7 @@ impl Tables {
 
     pub fn forget_name(&mut self, parent: FileId, name: &Name) {
         if let Some(directory) = self.directories.get_mut(&parent) {
-            directory.names.remove(name);
-            directory.is_complete = false;
+            directory.drop_name(name);
         }
     }
 
@@ -265,8 +273,7 @@ impl Tables {
             if let Some(directory) = self.directories.get_mut(&parent)
                 && directory.names.get(name).is_some_and(|entry| entry.as_of <= reply.as_of)
             {
-                directory.names.remove(name);
-                directory.is_complete = false;
+                directory.drop_name(name);
             }
             return Belief::default();
         };
@@ -307,11 +314,19 @@ impl Tables {
         self.allows(caller, parent, SEARCH)
     }
 
+    /// What a listing goes on: its pages belong together while this stays the same. `None`: there
+    /// is no lease.
+    pub fn listing_mark(&self, parent: FileId) -> Option<ListingMark> {
+        let generation = self.units.generation(parent)?;
+        let directory = self.directories.get(&parent).filter(|one| one.generation == generation);
+        Some(ListingMark { generation, dropped: directory.map_or(0, |one| one.dropped) })
+    }
+
     /// Every name of a directory was learned, from the first page on under the same lease.
-    pub fn learn_complete(&mut self, parent: FileId, generation: u64) {
-        if self.units.generation(parent) == Some(generation)
+    pub fn learn_complete(&mut self, parent: FileId, mark: ListingMark) {
+        if self.listing_mark(parent) == Some(mark)
             && let Some(directory) = self.directories.get_mut(&parent)
-            && directory.generation == generation
+            && directory.generation == mark.generation
         {
             directory.is_complete = true;
         }
@@ -407,6 +422,12 @@ impl Tables {
 }
 
 impl Directory {
+    fn drop_name(&mut self, name: &Name) {
+        self.names.remove(name);
+        self.is_complete = false;
+        self.dropped += 1;
+    }
+
     /// Names of an earlier generation are of no use; what was told stays told.
     fn renew(&mut self, generation: u64) {
         if self.generation != generation {

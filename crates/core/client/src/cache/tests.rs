@@ -238,12 +238,23 @@ async fn a_complete_listing_knows_what_is_not_there() {
     let parent = id(1);
     learn(&cache, cache.stamp(SERVER), 10, parent, "a", 50);
     assert_eq!(knows(&cache, parent, "b"), None);
-    let generation = cache.lock().units.generation(parent).unwrap();
-    cache.lock().learn_complete(parent, generation);
+    let mark = cache.lock().listing_mark(parent).unwrap();
+    cache.lock().learn_complete(parent, mark);
     assert_eq!(knows(&cache, parent, "b"), Some(None));
     assert_eq!(cache.lock().listing(parent, None, 9).unwrap(), [(name("a"), id(50))]);
     cache.recalled(&recall(parent, 10));
     assert!(cache.lock().listing(parent, None, 9).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listing_under_which_a_name_was_dropped_is_not_complete() {
+    let cache = connected();
+    let parent = id(1);
+    learn(&cache, cache.stamp(SERVER), 10, parent, "a", 50);
+    let mark = cache.lock().listing_mark(parent).unwrap();
+    cache.lock().forget_name(parent, &name("a"));
+    cache.lock().learn_complete(parent, mark);
+    assert_eq!(knows(&cache, parent, "a"), None);
 }
 
 #[tokio::test(start_paused = true)]

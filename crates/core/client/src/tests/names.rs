@@ -231,6 +231,34 @@ async fn checksums_and_layouts_are_attributes() {
     assert_eq!(fake.count(Op::ReadObject), 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_page_that_came_ahead_tells_nothing_of_what_was_removed_since() {
+    let (fake, root) = (Fake::new(), Caller::root());
+    for index in 10..30 {
+        fake.lock().add(ROOT, &name(&format!("n{index}")), FileKind::Regular);
+    }
+    let volume = fake.mount();
+    volume.attributes(&root, ROOT).await.unwrap();
+    let handle = volume.open_directory(&root, ROOT).await.unwrap();
+    let (mut from, mut known) = (0, Vec::new());
+    loop {
+        let some = volume.read_directory(handle, from, 1, true).await.unwrap();
+        let Some(entry) = some.first() else { break };
+        from = entry.next;
+        known.push((entry.name.to_string(), entry.known.is_some()));
+        if known.len() == 5 {
+            // Of the page at hand, and of the one that is on its way.
+            for text in ["n15", "n17"] {
+                volume.unlink(&root, at(&name(text))).await.unwrap();
+            }
+        }
+    }
+    let told: Vec<_> = known.iter().filter(|(_, is_known)| *is_known).collect();
+    assert!(told.len() >= 17, "{known:?}");
+    let is_gone = |text: &str| !told.iter().any(|(name, _)| name == text);
+    assert!(is_gone("n15") && is_gone("n17"), "{known:?}");
+}
+
 /// All names from a position on, one at a time.
 async fn names_from(volume: &Volume, handle: HandleId, mut from: u64) -> Vec<(String, u64)> {
     let mut names = Vec::new();

@@ -1,0 +1,206 @@
+//! The regular files that this client has something to say of.
+//!
+//! Files that are in use are kept whole, and so are those that were used last. Of others only what
+//! an open needs is remembered ([`Closed`]), so that a program that goes through many small files
+//! again opens each without asking a server: that is 60 bytes of each instead of a thousand.
+//!
+//! Invariant: a file is in one of the two tables at most.
+
+use crate::cache::tables::is_provisional;
+use crate::file::{Budget, File, State};
+use crate::volume::lock;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use tieline_types::{FileId, Layout, OstIndex, Version};
+
+/// Files that nobody has open and that are kept whole, with their extents.
+const WHOLE_MAX: usize = 4096;
+
+pub(crate) struct Files {
+    tables: Mutex<Tables>,
+    budget: Arc<Budget>,
+    closed_max: usize,
+}
+
+#[derive(Default)]
+struct Tables {
+    whole: BTreeMap<FileId, Arc<File>>,
+    closed: BTreeMap<FileId, Closed>,
+    /// Of the file that was closed last: most have the same.
+    plan: Option<Arc<Plan>>,
+    /// How many whole files there are when the next are closed.
+    sweep_at: usize,
+}
+
+/// How the bytes of a file are laid out.
+#[derive(PartialEq, Eq)]
+struct Plan {
+    layout: Layout,
+    stripe: Vec<OstIndex>,
+}
+
+/// What is remembered of a file that was not used for a while.
+struct Closed {
+    plan: Arc<Plan>,
+    version: Version,
+    as_of: Version,
+    size: u64,
+    door_version: Option<Version>,
+}
+
+impl Files {
+    pub fn new(budget: Arc<Budget>, closed_max: usize) -> Self {
+        Self { tables: Mutex::default(), budget, closed_max }
+    }
+
+    /// A file's state, made when it is first needed.
+    pub fn get(&self, id: FileId) -> Arc<File> {
+        let mut tables = lock(&self.tables);
+        if let Some(file) = tables.whole.get(&id) {
+            return file.clone();
+        }
+        let closed = tables.closed.remove(&id);
+        self.enter(&mut tables, id, closed)
+    }
+
+    /// The state of a file that is or was in use.
+    pub fn known(&self, id: FileId) -> Option<Arc<File>> {
+        let mut tables = lock(&self.tables);
+        if let Some(file) = tables.whole.get(&id) {
+            return Some(file.clone());
+        }
+        let closed = tables.closed.remove(&id)?;
+        Some(self.enter(&mut tables, id, Some(closed)))
+    }
+
+    pub fn remove(&self, id: FileId) {
+        let mut tables = lock(&self.tables);
+        tables.whole.remove(&id);
+        tables.closed.remove(&id);
+    }
+
+    /// Do programs have any open?
+    pub fn are_open(&self) -> bool {
+        let files: Vec<_> = lock(&self.tables).whole.values().cloned().collect();
+        files.iter().any(|file| file.with(|state| state.handles > 0))
+    }
+
+    fn enter(&self, tables: &mut Tables, id: FileId, closed: Option<Closed>) -> Arc<File> {
+        if tables.whole.len() >= tables.sweep_at.max(WHOLE_MAX) {
+            tables.sweep(self.closed_max);
+        }
+        let file = Arc::new(File::new(id, self.budget.clone()));
+        if let Some(closed) = closed {
+            file.with(|state| closed.open(state));
+        }
+        tables.whole.insert(id, file.clone());
+        file
+    }
+}
+
+impl Tables {
+    /// Closes what only this table holds: nobody has it open, and nothing of it is dirty. What the
+    /// MDS has given no version yet stays: its version would be of no use.
+    fn sweep(&mut self, closed_max: usize) {
+        let Self { whole, closed, plan, .. } = self;
+        if closed.len() + whole.len() > closed_max {
+            closed.clear();
+        }
+        whole.retain(|&id, file| {
+            if Arc::strong_count(file) > 1 {
+                return true;
+            }
+            file.with(|state| {
+                let is_kept = is_provisional(state.version);
+                if !is_kept && let Some(one) = Closed::new(state, plan) {
+                    closed.insert(id, one);
+                }
+                is_kept
+            })
+        });
+        // A sweep looks at all: the next comes when there are twice as many.
+        self.sweep_at = self.whole.len() * 2;
+    }
+}
+
+impl Closed {
+    /// `None` for a file whose next open should ask.
+    fn new(state: &mut State, last: &mut Option<Arc<Plan>>) -> Option<Self> {
+        let layout = state.layout.take()?;
+        if state.version == Version(0) || state.is_orphan || state.door_unsure.is_some() {
+            return None;
+        }
+        let plan = Plan { layout, stripe: std::mem::take(&mut state.stripe) };
+        let plan = match last {
+            Some(same) if **same == plan => same.clone(),
+            _ => last.insert(Arc::new(plan)).clone(),
+        };
+        let State { version, as_of, size, door_version, .. } = *state;
+        Some(Self { plan, version, as_of, size, door_version })
+    }
+
+    fn open(self, state: &mut State) {
+        state.layout = Some(self.plan.layout.clone());
+        state.stripe.clone_from(&self.plan.stripe);
+        (state.version, state.as_of) = (self.version, self.as_of);
+        (state.size, state.door_version) = (self.size, self.door_version);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tieline_types::MdtIndex;
+
+    fn id(serial: u64) -> FileId {
+        FileId::new(MdtIndex(0), serial)
+    }
+
+    fn opened(files: &Files, serial: u64, version: u64) -> Arc<File> {
+        let file = files.get(id(serial));
+        file.with(|state| {
+            state.layout = Some(Layout::default());
+            state.version = Version(version);
+            state.door_version = Some(Version(version));
+            state.size = serial;
+        });
+        file
+    }
+
+    #[test]
+    fn what_an_open_needs_is_remembered_of_many_files() {
+        let files = Files::new(Arc::new(Budget::new(1 << 20)), 1 << 20);
+        let count = 5 * WHOLE_MAX as u64;
+        let held = opened(&files, 1, 7);
+        (2..count).for_each(|serial| drop(opened(&files, serial, 7)));
+        assert!(lock(&files.tables).whole.len() <= WHOLE_MAX + 1);
+        assert!(Arc::ptr_eq(&held, &files.known(id(1)).unwrap()), "it is in use");
+        for serial in 2..count {
+            let file = files.known(id(serial)).expect("it was there");
+            let known = file.with(|state| (state.version, state.door_version, state.size));
+            assert_eq!(known, (Version(7), Some(Version(7)), serial));
+            assert!(file.with(|state| state.layout.is_some()));
+        }
+        files.remove(id(2));
+        assert!(files.known(id(2)).is_none());
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let files = Files::new(Arc::new(Budget::new(1 << 20)), 6000);
+        (1..30_000).for_each(|serial| drop(opened(&files, serial, 7)));
+        let tables = lock(&files.tables);
+        assert!(tables.whole.len() + tables.closed.len() <= 6000 + WHOLE_MAX);
+    }
+
+    #[test]
+    fn what_the_mds_does_not_know_yet_stays_whole() {
+        let files = Files::new(Arc::new(Budget::new(1 << 20)), 1 << 20);
+        let own = crate::cache::tables::provisional(3);
+        drop(opened(&files, 1, own.0));
+        (2..3 * WHOLE_MAX as u64).for_each(|serial| drop(opened(&files, serial, 7)));
+        let file = files.known(id(1)).unwrap();
+        file.with(|state| state.settle(own, Version(9), Version(9)));
+        assert_eq!(file.with(|state| state.version), Version(9));
+    }
+}
