@@ -51,12 +51,12 @@ pub fn per_file(federation: &Federation, directory: &Path, count: usize) -> Resu
 /// `_SC_CLK_TCK` on every Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-fn pid(federation: &Federation, name: &str) -> Result<i64> {
+pub fn pid(federation: &Federation, name: &str) -> Result<i64> {
     federation.process(name)?["pid"].as_i64().context("it runs")
 }
 
 /// Resident memory in MiB.
-fn memory(pid: i64) -> Result<f64> {
+pub fn memory(pid: i64) -> Result<f64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/statm"))?;
     let pages: f64 = text.split(' ').nth(1).context("statm has two fields")?.parse()?;
     Ok(pages * rustix::param::page_size() as f64 / MIB)

@@ -10,7 +10,7 @@
 //! * [`wire`]: raw loopback TCP, the ceiling of this machine's network.
 //! * [`mount`]: a mounted federation against the local file system and raw TCP, with [`files`]
 //!   (large ones), [`small`] ones, two clients that share one ([`sharing`]), other people's
-//!   [`programs`], and what processes [`cost`].
+//!   [`programs`], and what processes [`cost`]; [`scale`]: a server with millions of files.
 //!
 //! Nothing here asserts a speed: figures are for people, who know the machine.
 
@@ -21,6 +21,7 @@ pub mod metadata;
 pub mod mount;
 pub mod plot;
 pub mod programs;
+pub mod scale;
 pub mod sharing;
 pub mod small;
 pub mod store;
@@ -44,6 +45,8 @@ pub struct Settings {
     pub size: u64,
     /// Small files per turn.
     pub files: usize,
+    /// Files in a store, for the part that must be asked for.
+    pub scale: usize,
     /// Random reads, and writes, per turn.
     pub reads: usize,
     pub turns: usize,
@@ -66,6 +69,9 @@ pub fn run(settings: &Settings) -> anyhow::Result<Vec<figure::Figure>> {
     }
     if settings.wants("metadata") {
         figures.extend(metadata::measure(settings)?);
+    }
+    if settings.only.iter().any(|part| part == "scale") {
+        figures.extend(scale::measure(settings.scale)?);
     }
     if !mount::is_wanted(settings) {
         return Ok(figures);

@@ -16,7 +16,8 @@ struct Arguments {
     /// Where local references and the store write [default: the directory for temporary files]
     #[arg(long)]
     local: Option<PathBuf>,
-    /// Parts: wire, store, metadata, large, random, small, sharing, programs, cost [default: all]
+    /// Parts: wire, store, metadata, large, random, small, listing, sharing, programs, cost [default:
+    /// all of these], scale
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Size of the large file
@@ -25,6 +26,9 @@ struct Arguments {
     /// Small files per turn
     #[arg(long, default_value_t = 10_000)]
     files: usize,
+    /// Files of the part `scale`
+    #[arg(long, default_value_t = 5_000_000)]
+    scale: usize,
     /// Random reads, and writes, per turn
     #[arg(long, default_value_t = 1000)]
     reads: usize,
@@ -60,6 +64,7 @@ fn main() -> Result<()> {
         only: arguments.only,
         size: arguments.size.0,
         files: arguments.files,
+        scale: arguments.scale,
         reads: arguments.reads,
         turns: arguments.turns,
     })?;

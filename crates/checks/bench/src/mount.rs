@@ -24,10 +24,11 @@ pub struct Field<'f> {
 type Part = fn(&Field<'_>) -> Result<Vec<Figure>>;
 
 /// The parts, by the names that `--only` takes.
-const PARTS: [(&str, Part); 6] = [
+const PARTS: [(&str, Part); 7] = [
     ("large", |field| field.large()),
     ("random", |field| field.random()),
     ("small", |field| field.small()),
+    ("listing", |field| field.listing()),
     ("sharing", |field| field.sharing()),
     ("programs", |field| field.programs()),
     ("cost", |field| field.cost()),
@@ -143,11 +144,17 @@ impl Field<'_> {
         for (processes, create) in [(1, 3000.0), (8, 6000.0)] {
             let passes = self.passes(processes)?;
             for (place, phase) in PHASES.iter().enumerate() {
-                let what = if *phase == "list" { "list and stat (files)" } else { phase };
+                let what = match *phase {
+                    "stat" => "stat, first after a write",
+                    "again" => "stat, cached",
+                    "list" => "list and stat (files)",
+                    "open" => "open, read, close, warm",
+                    other => other,
+                };
                 let figure = pass_figure(format!("{what}, {processes} at once"), &passes, place)?;
                 figures.push(match (*phase, processes) {
                     ("create", _) => figure.with_goal(Goal::Value(create)),
-                    ("stat", 1) => figure.with_goal(Goal::Ratio(0.6)),
+                    ("again", 1) => figure.with_goal(Goal::Ratio(0.6)),
                     ("open", 1) => figure.with_goal(Goal::Ratio(0.035)),
                     _ => figure,
                 });
@@ -162,6 +169,40 @@ impl Field<'_> {
         let pass = |ground: &Playground| small::pass(program, ground.path(), *files, processes);
         let turns = 0..self.settings.turns.max(1);
         turns.map(|_| Ok((pass(&self.far)?, pass(&self.near)?))).collect()
+    }
+
+    /// A large directory, by a client that has not seen it.
+    fn listing(&self) -> Result<Vec<Figure>> {
+        let Some(federation) = self.federation else { return Ok(Vec::new()) };
+        let count = 10 * self.settings.files;
+        let (far, near) = (self.far.path().join("listed"), self.near.path().join("listed"));
+        for directory in [&far, &near] {
+            std::fs::create_dir(directory)?;
+            small::work("create", directory, 0..count)?;
+        }
+        let below = far.strip_prefix(federation.mount())?;
+        let list = |directory: &Path| -> Result<f64> {
+            let start = std::time::Instant::now();
+            small::work("list", directory, 0..count)?;
+            Ok(start.elapsed().as_secs_f64())
+        };
+        let cold = || -> Result<f64> {
+            let mount = federation.mount_again()?;
+            let seconds = list(&mount.join(below))?;
+            federation.unmount(&mount)?;
+            Ok(seconds)
+        };
+        let figure = take_turns(
+            format!("readdir and stat of {count} files, cold"),
+            Unit::Seconds,
+            self.settings.turns,
+            Box::new(cold),
+            vec![("warm local files", Box::new(|| list(&near)))],
+        )?;
+        for directory in [&far, &near] {
+            std::fs::remove_dir_all(directory)?;
+        }
+        Ok(vec![figure.with_goal(Goal::Value(1.2))])
     }
 
     fn sharing(&self) -> Result<Vec<Figure>> {

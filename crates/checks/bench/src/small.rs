@@ -12,8 +12,9 @@ use std::time::Instant;
 
 const LENGTH: usize = 1 << 10;
 
-/// What is done to every file, in this order.
-pub const PHASES: [&str; 5] = ["create", "stat", "list", "open", "unlink"];
+/// What is done to every file, in this order. The kernel asks for attributes once after a write:
+/// what `again` finds it has.
+pub const PHASES: [&str; 6] = ["create", "stat", "again", "list", "open", "unlink"];
 
 /// Rates of one pass, in the order of [`PHASES`].
 pub type Pass = [f64; PHASES.len()];
@@ -65,7 +66,7 @@ pub fn work(phase: &str, directory: &Path, part: Range<usize>) -> Result<()> {
         let path = path(directory, at);
         match phase {
             "create" => File::create_new(path)?.write_all(&content)?,
-            "stat" => {
+            "stat" | "again" => {
                 let _ = path.metadata()?;
             }
             "open" => {

@@ -63,7 +63,12 @@ impl Files {
         self.enter(&mut tables, id, closed)
     }
 
-    /// The state of a file that is or was in use.
+    /// The state of a file that is in use, or was lately.
+    pub fn whole(&self, id: FileId) -> Option<Arc<File>> {
+        lock(&self.tables).whole.get(&id).cloned()
+    }
+
+    /// The state of a file of which enough is remembered to open it again.
     pub fn known(&self, id: FileId) -> Option<Arc<File>> {
         let mut tables = lock(&self.tables);
         if let Some(file) = tables.whole.get(&id) {
@@ -77,6 +82,11 @@ impl Files {
         let mut tables = lock(&self.tables);
         tables.whole.remove(&id);
         tables.closed.remove(&id);
+    }
+
+    /// What is remembered of a file that is not in use is not right any more.
+    pub fn forget(&self, id: FileId) {
+        lock(&self.tables).closed.remove(&id);
     }
 
     /// Do programs have any open?

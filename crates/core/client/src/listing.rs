@@ -78,13 +78,13 @@ struct Entry {
 }
 
 /// Entries in order, and whether they are the last.
-struct Page {
+pub(crate) struct Page {
     entries: Vec<Entry>,
     is_end: bool,
 }
 
 /// A page as the MDS gave it.
-struct Asked {
+pub(crate) struct Asked {
     page: Page,
     /// The lease that it came under.
     mark: Option<ListingMark>,
@@ -307,7 +307,7 @@ impl Shared {
         Some(Page { entries, is_end })
     }
 
-    async fn page_asked(
+    pub(crate) async fn page_asked(
         self: &Arc<Self>,
         caller: &Caller,
         message: ReadDirectory,

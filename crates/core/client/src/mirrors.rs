@@ -31,7 +31,7 @@ impl Volume {
                 let known = tables.admit(told.stamp, &reply.lease);
                 tables.learn_attributes(known, &reply.lease, Under::Granted, reply.attributes);
             }
-            if let Some(file) = shared.file_known(id) {
+            if let Some(file) = shared.files.known(id) {
                 // The next open asks.
                 file.with(|state| state.layout = None);
             }

@@ -18,7 +18,7 @@ use tieline_wire::Call;
 use tieline_wire::ledger::{ListDeleted, ListDeletedReply, Undelete};
 use tieline_wire::meta::{
     Create, CreateReply, EntryReply, LeaseGrant, Link, Lookup, LookupParent, MakeDirectory,
-    MakeNode, MakeSymlink, ReadSymlink,
+    MakeNode, MakeSymlink, ReadDirectory, ReadSymlink,
 };
 
 mod removal;
@@ -36,6 +36,8 @@ impl From<At<'_>> for Spot {
     }
 }
 
+/// Entries that are asked for with one that is looked up.
+const LOOKED_UP_PAGE: u32 = 1000;
 /// Deleted files in one page.
 const DELETED_PAGE: u32 = 1024;
 
@@ -50,6 +52,9 @@ impl Shared {
             Some(Cached::Found(found)) => return Ok(found),
             Some(Cached::Junction(id, entry)) => return self.lookup_root(caller, id, entry).await,
             None => {}
+        }
+        if let Some(found) = self.lookup_with_others(caller, parent, name).await {
+            return Ok(found);
         }
         let message = Lookup { parent, name: name.clone() };
         let told = self.servers.ask(caller, parent, message).await?;
@@ -80,6 +85,23 @@ impl Shared {
         };
         self.shrink();
         Ok(self.found_here(found))
+    }
+
+    /// Who listed a directory and now asks for one name after the other is answered in bulk.
+    async fn lookup_with_others(
+        self: &Arc<Self>,
+        caller: &Caller,
+        parent: FileId,
+        name: &Name,
+    ) -> Option<Found> {
+        let after = self.cache.lock().unstated_after(parent, name)?;
+        let message = ReadDirectory { id: parent, after, limit: LOOKED_UP_PAGE, is_plus: true };
+        // Who may not list the directory asks for the name alone.
+        self.page_asked(caller, message).await.ok()?;
+        match self.lookup_cached(caller, parent, name)? {
+            Cached::Found(found) => Some(found),
+            Cached::Junction(..) => None,
+        }
     }
 
     fn lookup_cached(&self, caller: &Caller, parent: FileId, name: &Name) -> Option<Cached> {

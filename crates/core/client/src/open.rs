@@ -43,7 +43,7 @@ impl Shared {
     }
 
     fn open_cached(&self, caller: &Caller, id: FileId, access: Access) -> Option<Attributes> {
-        let file = self.file_known(id)?;
+        let file = self.files.known(id)?;
         let version = file.with(|state| state.layout.is_some().then_some(state.version))?;
         let mut tables = self.cache.lock();
         let wanted = wanted(access);

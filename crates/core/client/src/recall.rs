@@ -135,7 +135,7 @@ impl Shared {
     /// The file's bytes change elsewhere: the door's own cache of them is not right any more. If
     /// they are written here too, each write is committed at once for a while.
     fn changes_elsewhere(self: &Arc<Self>, id: FileId) {
-        let Some(file) = self.file_known(id) else { return };
+        let Some(file) = self.file_known(id) else { return self.files.forget(id) };
         let is_dirty = file.with(|state| {
             state.door_version = None;
             if state.last_written.is_some() {

@@ -71,7 +71,7 @@ impl Shared {
             tables.units.share(id, known.as_of);
             tables.learn_attributes(known, &reply.lease, Under::Granted, reply.attributes);
             drop(tables);
-            if let Some(file) = shared.file_known(id) {
+            if let Some(file) = shared.files.known(id) {
                 // The next open asks.
                 file.with(|state| state.layout = None);
             }

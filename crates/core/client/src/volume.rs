@@ -145,7 +145,7 @@ impl Shared {
 
     /// The state of a file that is in use here.
     pub fn file_known(&self, id: FileId) -> Option<Arc<File>> {
-        self.files.known(id)
+        self.files.whole(id)
     }
 
     /// Do programs hold it open?

@@ -44,6 +44,9 @@ struct Entry {
     own: Option<u64>,
 }
 
+/// Names of a listing that are looked up one by one before the others are asked for together.
+const UNSTATED_MIN: u32 = 3;
+
 #[derive(Default)]
 struct Directory {
     /// Of the unit when these names were learned.
@@ -51,6 +54,8 @@ struct Directory {
     names: BTreeMap<Name, Entry>,
     /// Every name is here.
     is_complete: bool,
+    /// Lookups that found a name and no attributes: whoever listed the names is asking for all.
+    unstated: u32,
     /// How often a name was dropped: a listing under way does not know all names then.
     dropped: u64,
     told_names: BTreeSet<Name>,
@@ -309,6 +314,20 @@ impl Tables {
         Some((id, Belief { units: vec![(parent, generation)] }))
     }
 
+    /// A name that is known, by a listing without attributes, is looked up. If it is not the first,
+    /// others will be: says after which name a page of the directory brings it. `None`: ask for it
+    /// alone.
+    pub fn unstated_after(&mut self, parent: FileId, name: &Name) -> Option<Option<Name>> {
+        self.name(parent, name)?.0?;
+        let directory = self.directories.get_mut(&parent)?;
+        directory.unstated = directory.unstated.saturating_add(1);
+        if directory.unstated < UNSTATED_MIN {
+            return None;
+        }
+        let before = directory.names.range::<Name, _>((Bound::Unbounded, Bound::Excluded(name)));
+        Some(before.map(|(name, _)| name.clone()).next_back())
+    }
+
     /// May `caller` look names up in `parent`, as far as we know?
     pub fn may_search(&self, caller: &Caller, parent: FileId) -> bool {
         self.allows(caller, parent, SEARCH)
@@ -434,6 +453,7 @@ impl Directory {
             self.generation = generation;
             self.names.clear();
             self.is_complete = false;
+            self.unstated = 0;
         }
     }
 }

@@ -259,6 +259,27 @@ async fn a_page_that_came_ahead_tells_nothing_of_what_was_removed_since() {
     assert!(is_gone("n15") && is_gone("n17"), "{known:?}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn names_that_were_listed_are_looked_up_together() {
+    let (fake, root) = (Fake::new(), Caller::root());
+    for index in 10..40 {
+        fake.lock().add(ROOT, &name(&format!("n{index}")), FileKind::Regular);
+    }
+    let volume = fake.mount();
+    volume.attributes(&root, ROOT).await.unwrap();
+    let handle = volume.open_directory(&root, ROOT).await.unwrap();
+    let listed = names_from(&volume, handle, 0).await;
+    let pages = fake.count(Op::ReadDirectory);
+    for (text, _) in listed.iter().filter(|(text, _)| text.starts_with('n')) {
+        let found = volume.lookup(&root, ROOT, &name(text)).await.unwrap();
+        let found = found.attributes.unwrap();
+        assert_eq!(volume.attributes(&root, found.id).await.unwrap().attributes.id, found.id);
+    }
+    assert_eq!((fake.count(Op::Lookup), fake.count(Op::GetAttributes)), (2, 1));
+    // The fake answers pages of three.
+    assert!(fake.count(Op::ReadDirectory) - pages <= 30_usize.div_ceil(3));
+}
+
 /// All names from a position on, one at a time.
 async fn names_from(volume: &Volume, handle: HandleId, mut from: u64) -> Vec<(String, u64)> {
     let mut names = Vec::new();
