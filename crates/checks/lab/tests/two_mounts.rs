@@ -5,6 +5,8 @@ use anyhow::{Result, ensure};
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use tieline_lab::{Federation, with_federation};
 
 /// A federation with two mounts.
@@ -133,31 +135,41 @@ fn a_replacing_rename_is_one_step() -> Result<()> {
         // One version lies in the metadata, the next in chunks.
         let version = |number: usize| format!("version {number} ").repeat(1 + number % 2 * 3000);
         fs::write(here.join("current"), version(0))?;
-        let is_over = std::sync::atomic::AtomicBool::new(false);
-        std::thread::scope(|scope| -> Result<()> {
-            let reader = scope.spawn(|| -> Result<usize> {
-                let (mut newest, mut reads) = (0, 0);
-                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
-                    let text = fs::read_to_string(there.join("current"))?;
-                    let number = text.split(' ').nth(1).unwrap_or_default().parse::<usize>();
-                    let number = number.map_err(|_| anyhow::anyhow!("it read {text:.60}"))?;
-                    ensure!(text == version(number), "version {number} is not whole");
-                    ensure!(number >= newest, "version {number} after {newest}");
-                    (newest, reads) = (number, reads + 1);
+        let read = || -> Result<usize> {
+            let text = fs::read_to_string(there.join("current"))?;
+            let number = text.split(' ').nth(1).unwrap_or_default().parse::<usize>();
+            let number = number.map_err(|_| anyhow::anyhow!("it read {text:.60}"))?;
+            ensure!(text == version(number), "version {number} is not whole");
+            Ok(number)
+        };
+        // Long enough for the writer to hold the directory alone more than once.
+        let end = Instant::now() + Duration::from_secs(7);
+        let mut written = 0;
+        while Instant::now() < end {
+            let is_over = AtomicBool::new(false);
+            std::thread::scope(|scope| -> Result<()> {
+                let reader = scope.spawn(|| -> Result<usize> {
+                    let (mut newest, mut reads) = (0, 0);
+                    while !is_over.load(Ordering::Relaxed) {
+                        let number = read()?;
+                        ensure!(number >= newest, "version {number} after {newest}");
+                        (newest, reads) = (number, reads + 1);
+                    }
+                    Ok(reads)
+                });
+                for _ in 0..20 {
+                    written += 1;
+                    fs::write(here.join("next"), version(written))?;
+                    fs::rename(here.join("next"), here.join("current"))?;
                 }
-                Ok(reads)
-            });
-            for number in 1..100 {
-                fs::write(here.join("next"), version(number))?;
-                fs::rename(here.join("next"), here.join("current"))?;
-            }
-            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
-            let reads = reader.join().map_err(|_| anyhow::anyhow!("the reader panicked"))??;
-            ensure!(reads > 0, "nothing was read meanwhile");
-            Ok(())
-        })?;
-        let last = fs::read_to_string(there.join("current"))?;
-        ensure!(last == version(99), "{} bytes of {last:.20}", last.len());
+                is_over.store(true, Ordering::Relaxed);
+                let reads = reader.join().map_err(|_| anyhow::anyhow!("the reader panicked"))??;
+                ensure!(reads > 0, "nothing was read meanwhile");
+                Ok(())
+            })?;
+            let last = read()?;
+            ensure!(last == written, "version {last} after {written} was renamed");
+        }
         Ok(())
     })
 }

@@ -70,8 +70,9 @@ struct Inner {
 
 struct Held {
     units: BTreeSet<FileId>,
-    /// Those that it holds alone, and what it may have done under them is not known here.
-    exclusive: BTreeSet<FileId>,
+    /// Those that it holds alone, and what it may have done under them is not known here; with the
+    /// version as of which it was last told so.
+    exclusive: BTreeMap<FileId, Version>,
     heard: Instant,
     /// Did not answer a recall in time: what it says later counts no more.
     is_barred: bool,
@@ -97,7 +98,7 @@ impl LeaseTable {
         let sessions = missing.iter().map(|&session| (session, Held::new())).collect();
         let mut inner = Inner { sessions, missing, grace_until, ..Inner::default() };
         for session in exclusive {
-            inner.hold_alone(session, EVERYTHING);
+            inner.hold_alone(session, EVERYTHING, Version(0));
         }
         Arc::new(Self { lease, inner: Mutex::new(inner), ended: Notify::new() })
     }
@@ -109,8 +110,8 @@ impl LeaseTable {
         let kept = inner.sessions.get(&session).map(|held| held.exclusive.clone());
         inner.drop_session(session);
         inner.sessions.insert(session, Held::new());
-        for unit in kept.into_iter().flatten() {
-            inner.hold_alone(session, unit);
+        for (unit, told) in kept.into_iter().flatten() {
+            inner.hold_alone(session, unit, told);
         }
         drop(inner);
         self.ended.notify_waiters();
@@ -158,18 +159,22 @@ impl LeaseTable {
         inner.grant(session, units, is_current)
     }
 
-    /// Sessions other than `asking` that hold any of `units` alone.
+    /// Sessions other than `asking` that hold any of `units` alone. Nobody is told so any more.
     pub fn alone(&self, asking: SessionId, units: &BTreeSet<FileId>) -> Vec<Holder> {
-        let inner = self.lock();
+        let mut inner = self.lock();
         let held = |unit: FileId| {
             let holders = inner.holders.get(&unit).into_iter().flatten();
             let alone = holders.filter(|session| {
                 let held = inner.sessions.get(session);
-                **session != asking && held.is_some_and(|held| held.exclusive.contains(&unit))
+                let is_alone = held.is_some_and(|held| held.exclusive.contains_key(&unit));
+                **session != asking && is_alone
             });
             alone.map(|&session| Holder { session, unit }).collect::<Vec<_>>()
         };
-        std::iter::once(EVERYTHING).chain(units.iter().copied()).flat_map(held).collect()
+        let units = std::iter::once(EVERYTHING).chain(units.iter().copied());
+        let holders: Vec<_> = units.flat_map(held).collect();
+        holders.iter().for_each(|holder| inner.note_wanted(holder.unit));
+        holders
     }
 
     /// How often units have ceased to be held alone: whoever read meanwhile may have read too
@@ -180,15 +185,21 @@ impl LeaseTable {
 
     /// A session makes a directory under an exclusive lease: it holds that alone from the first.
     pub fn made_alone(&self, session: SessionId, unit: FileId) {
-        self.lock().hold_alone(session, unit);
+        self.lock().hold_alone(session, unit, Version(0));
     }
 
     /// The holder sent what it had done under a unit that it held alone. It may believe what it
-    /// believed.
-    pub fn share(&self, holder: Holder) {
+    /// believed. What it was told after `asked`, as of which it was asked, it holds still: that may
+    /// have reached it after its answer.
+    pub fn share(&self, holder: Holder, asked: Version) {
         let mut inner = self.lock();
-        inner.share(holder.session, holder.unit);
         inner.note_wanted(holder.unit);
+        let held = inner.sessions.get(&holder.session);
+        let told = held.and_then(|held| held.exclusive.get(&holder.unit));
+        if told.is_some_and(|&told| told > asked) {
+            return;
+        }
+        inner.share(holder.session, holder.unit);
         if holder.unit == EVERYTHING {
             inner.release(holder.session, holder.unit);
         }
@@ -270,7 +281,7 @@ impl LeaseTable {
     pub fn taken_back(&self, holder: Holder) {
         let mut inner = self.lock();
         let held = inner.sessions.get(&holder.session);
-        if held.is_some_and(|held| held.exclusive.contains(&holder.unit)) {
+        if held.is_some_and(|held| held.exclusive.contains_key(&holder.unit)) {
             inner.note_wanted(holder.unit);
         }
         inner.release(holder.session, holder.unit);
@@ -348,9 +359,10 @@ impl Held {
 }
 
 impl Inner {
-    fn hold_alone(&mut self, session: SessionId, unit: FileId) {
+    fn hold_alone(&mut self, session: SessionId, unit: FileId, told: Version) {
         let Some(held) = self.sessions.get_mut(&session) else { return };
-        held.exclusive.insert(unit);
+        let newest = held.exclusive.entry(unit).or_default();
+        *newest = told.max(*newest);
         if held.units.insert(unit) {
             self.total += 1;
             self.holders.entry(unit).or_default().insert(session);
@@ -361,7 +373,7 @@ impl Inner {
     /// The session does not hold the unit alone any more.
     fn share(&mut self, session: SessionId, unit: FileId) {
         let held = self.sessions.get_mut(&session);
-        if !held.is_some_and(|held| held.exclusive.remove(&unit)) {
+        if !held.is_some_and(|held| held.exclusive.remove(&unit).is_some()) {
             return;
         }
         self.shared += 1;
@@ -391,7 +403,7 @@ impl Inner {
         let holders = self.holders.get(&unit).into_iter().flatten();
         let mut others = holders.filter(|other| **other != session);
         others.any(|other| {
-            self.sessions.get(other).is_some_and(|held| held.exclusive.contains(&unit))
+            self.sessions.get(other).is_some_and(|held| held.exclusive.contains_key(&unit))
         })
     }
 
@@ -520,14 +532,14 @@ impl Change {
 }
 
 impl Change {
-    /// Those of `units`, which were just granted to the changing session, that it holds alone from
-    /// now on.
-    pub fn grant_alone(&self, units: &[FileId]) -> Vec<FileId> {
+    /// Those of `units`, which were just granted to the changing session as of `version`, that it
+    /// holds alone from now on.
+    pub fn grant_alone(&self, units: &[FileId], version: Version) -> Vec<FileId> {
         let session = self.session;
         let mut inner = self.table.lock();
         let may = |inner: &Inner, unit| inner.may_hold_alone(session, unit);
         let alone: Vec<_> = units.iter().copied().filter(|&unit| may(&inner, unit)).collect();
-        alone.iter().for_each(|&unit| inner.hold_alone(session, unit));
+        alone.iter().for_each(|&unit| inner.hold_alone(session, unit, version));
         alone
     }
 }

@@ -193,7 +193,7 @@ impl Asking {
             _ = self.leases.ended(ask.holder) => None,
         };
         if answer.is_some() && ask.why == Why::Look {
-            self.leases.share(ask.holder);
+            self.leases.share(ask.holder, ask.recall.at);
             METRICS.recalls.with_label_values(&["shared"]).inc();
             return answer;
         }

@@ -302,7 +302,7 @@ impl Mdt {
             lease.units = change.grant(&lease.units, committed.version);
             alone.retain(|unit| lease.units.contains(&unit.attributes.id));
             let wished: Vec<_> = alone.iter().map(|unit| unit.attributes.id).collect();
-            let held = change.grant_alone(&wished);
+            let held = change.grant_alone(&wished, committed.version);
             alone.retain(|unit| held.contains(&unit.attributes.id));
             lease.exclusive = Some(alone).filter(|alone| !alone.is_empty());
         }

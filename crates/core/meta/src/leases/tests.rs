@@ -169,3 +169,26 @@ async fn an_opener_waits_for_what_becomes_of_the_file() {
     drop(change);
     waiting.await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_is_told_that_it_is_alone_after_it_was_asked_is_asked_again() {
+    let table = table();
+    let units = BTreeSet::from([DIR]);
+    let tell = |version: u64| {
+        let change = table.change(A);
+        change.grant(&[DIR], Version(version));
+        change.grant_alone(&[DIR], Version(version))
+    };
+    assert_eq!(tell(5), [DIR]);
+    let asked = Version(6);
+    assert_eq!(table.alone(B, &units), [holder(A)]);
+    // Somebody wants to look: a reply that leaves now says nothing of it any more.
+    assert_eq!(tell(7), []);
+    // Where the answer takes long, one may.
+    advance(WANTED_KEPT).await;
+    assert_eq!(tell(8), [DIR]);
+    table.share(holder(A), asked);
+    assert_eq!(table.alone(B, &units), [holder(A)]);
+    table.share(holder(A), Version(8));
+    assert_eq!(table.alone(B, &units), []);
+}
