@@ -1,4 +1,4 @@
-//! Disks of OSTs that are full, or that may not be written any more.
+//! Disks of OSTs that are full, that may not be written any more, or that fail.
 
 use anyhow::{Context, Result, ensure};
 use rustix::io::Errno;
@@ -130,5 +130,102 @@ fn a_disk_that_came_back_read_only_is_still_read() -> Result<()> {
         ensure!(osts(lab, &folder.join("after"))? == BTreeSet::from([1]));
         ensure!(fs::read(lab.mount_again()?.join("wide/before"))? == vec![7; 4 << 20]);
         disks[0].remount(lab, "remount,rw")
+    })
+}
+
+/// A disk that can be made to fail: a file system in a file, on a small disk of its own. When that
+/// is full, new blocks cannot be written (EIO); what is cut off the file cannot be read (EIO).
+struct FailingDisk {
+    disk: Disk,
+    room: Disk,
+}
+
+impl FailingDisk {
+    fn under(lab: &Federation, ost: &str) -> Result<Self> {
+        let path = lab.dir().join("sites/uf").join(ost);
+        let room = lab.local("room");
+        let script = format!(
+            "set -e; mkdir '{room}'; mount -t tmpfs -o size=200m tmpfs '{room}'; \
+             truncate -s 1G '{room}/image'; mkfs.ext4 -q -O ^has_journal '{room}/image'; \
+             cp -a '{ost}' '{ost}.kept'; mount -o loop,errors=continue '{room}/image' '{ost}'; \
+             cp -a '{ost}.kept/.' '{ost}/'; rm -r '{ost}.kept'; sync -f '{ost}'",
+            room = room.display(),
+            ost = path.display(),
+        );
+        let failing = Self { disk: Disk(path), room: Disk(room) };
+        program::shell(&lab.local(""), &script)?;
+        Ok(failing)
+    }
+
+    fn fail_writes(&self) -> Result<()> {
+        let script = "head -c 1G /dev/zero > rest 2>/dev/null || test -s rest";
+        program::shell(&self.room.0, script).map(drop)
+    }
+
+    /// Also of what the kernel remembers.
+    fn fail_reads(&self) -> Result<()> {
+        let script = format!(
+            "find '{}' -type f -exec dd if='{{}}' iflag=nocache count=0 status=none ';'; \
+             truncate -s 1M '{}/image'",
+            self.disk.0.display(),
+            self.room.0.display()
+        );
+        program::shell(&self.room.0, &script).map(drop)
+    }
+}
+
+#[test]
+fn a_disk_that_fails_costs_what_only_it_has() -> Result<()> {
+    if !is_root() {
+        eprintln!("SKIPPED: only root can mount small disks");
+        return Ok(());
+    }
+    with_federation(|lab| {
+        for part in [
+            "could not be made durable",
+            "chunk goes to another OST",
+            "os error 5",
+            "sync failed",
+            "connection lost",
+        ] {
+            lab.expect_log(part);
+        }
+        control(lab, "kill")?;
+        let disk = FailingDisk::under(lab, "ost0000")?;
+        control(lab, "start")?;
+        let folder = |name: &str, layout: &[&str]| -> Result<PathBuf> {
+            let folder = lab.mount().join(name);
+            fs::create_dir(&folder)?;
+            let shown = folder.to_str().context("path")?;
+            lab.tieline(&[&["setstripe"], layout, &[shown]].concat())?;
+            Ok(folder)
+        };
+        for words in [&["new", "extenci.frail"][..], &["add", "extenci.frail", "OST0000"]] {
+            let at = lab.mount().to_str().context("path")?;
+            lab.tieline(&[&["pool"], words, &["--fs", at]].concat())?;
+        }
+        let only = folder("only", &["-c", "1", "-p", "frail"])?;
+        let both = folder("both", &["-N", "2", "-p", "uf"])?;
+        let any = folder("any", &["-c", "2", "-p", "uf"])?;
+        for folder in [&only, &both, &any] {
+            write(&folder.join("before"), 4)?;
+        }
+        disk.fail_writes()?;
+        // What the disk had taken and cannot keep its writer is told; the next go elsewhere.
+        let told = write(&any.join("told"), 8).err().context("its fsync cannot have succeeded")?;
+        ensure!(told.raw_os_error() == Some(Errno::IO.raw_os_error()), "{told}");
+        for number in 0..3 {
+            write(&any.join(format!("after{number}")), 8).context("another OST has room")?;
+        }
+        disk.fail_reads()?;
+        let other = lab.mount_again()?;
+        for number in 0..3 {
+            let path = other.join(format!("any/after{number}"));
+            ensure!(fs::read(&path)? == vec![7; 8 << 20], "{path:?}");
+        }
+        ensure!(fs::read(other.join("both/before"))? == vec![7; 4 << 20]);
+        let refused = fs::read(other.join("only/before")).err().context("its disk is gone")?;
+        ensure!(refused.raw_os_error() == Some(Errno::IO.raw_os_error()), "{refused}");
+        control(lab, "kill")
     })
 }

@@ -53,6 +53,17 @@ fn every_server_may_die_and_work_goes_on() -> Result<()> {
     })
 }
 
+/// Writes, syncs and renames 150 files.
+const WORKER: &str = r#"
+import os
+for number in range(150):
+    with open("work/new", "wb") as file:
+        file.write(bytes([number]) * 40000)
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename("work/new", f"work/{number}")
+"#;
+
 /// Promise 9: Work under way when a server process dies goes on when it is back, and each
 /// operation takes effect once.
 #[test]
@@ -61,21 +72,14 @@ fn a_server_dies_in_the_middle_of_work() -> Result<()> {
         let folder = lab.mount().join("work");
         fs::create_dir(&folder)?;
         std::thread::scope(|scope| -> Result<()> {
-            let worker = scope.spawn(|| -> Result<()> {
-                for number in 0..150_usize {
-                    let (new, path) = (folder.join("new"), folder.join(number.to_string()));
-                    let mut file = File::create(&new)?;
-                    file.write_all(&vec![number as u8; 40_000])?;
-                    file.sync_all()?;
-                    fs::rename(&new, &path)?;
-                }
-                Ok(())
-            });
+            // A process of its own: what this one starts must not wait for files that it has open
+            // on a mount whose server is gone.
+            let worker = scope.spawn(|| lab.shell(&format!("python3 -c '{WORKER}'")));
             for server in ["mds-uf", "oss-uf", "mds-uf"] {
                 std::thread::sleep(Duration::from_millis(300));
                 lab.kill_and_restart(server)?;
             }
-            worker.join().map_err(|_| anyhow::anyhow!("the worker panicked"))?
+            worker.join().map_err(|_| anyhow::anyhow!("the worker panicked"))?.map(drop)
         })?;
         let far = lab.mount_again()?.join("work");
         ensure!(fs::read_dir(&far)?.count() == 150);
@@ -232,4 +236,48 @@ fn sites_in_network_namespaces_of_their_own() -> Result<()> {
     let left = program::shell(Path::new("/"), "ip netns list | grep -c tieline || true")?;
     ensure!(left.trim() == "0", "{left} network namespaces are left");
     Ok(())
+}
+
+/// Reads all of a TTree, three times, and says the sum.
+const ROOT_JOB: &str = r#"
+import uproot
+for _ in range(3):
+    with uproot.open("events.root") as file:
+        total = sum(int(a["x"].sum()) for a in file["events"].iterate(["x"], library="np"))
+print(total)
+"#;
+
+#[test]
+fn jobs_wait_for_an_oss_that_is_away_and_none_fails() -> Result<()> {
+    let Some(python) = tieline_lab::python() else { return Ok(()) };
+    with_federation(|lab| {
+        lab.expect_log("did not answer");
+        lab.expect_log("connection lost");
+        let write = r#"
+import numpy as np, uproot
+with uproot.recreate("events.root") as file:
+    file["events"] = {"x": np.arange(3_000_000, dtype=np.int64)}
+"#;
+        lab.shell(&format!("'{}' -c '{write}'", python.display()))?;
+        let far = lab.mount_again()?;
+        lab.signal("oss-uf", Signal::KILL)?;
+        let mut jobs = Vec::new();
+        for number in 0..8 {
+            let told = File::create(lab.local(&format!("job{number}")))?;
+            let mut job = std::process::Command::new(&python);
+            job.args(["-c", ROOT_JOB]).current_dir(&far).stdout(told);
+            jobs.push(program::start(&mut job)?);
+        }
+        std::thread::sleep(Duration::from_secs(12));
+        ensure!(jobs.iter_mut().all(|job| matches!(job.try_wait(), Ok(None))), "one has ended");
+        let dir = lab.dir();
+        lab.tieline(&["dev", "start", "oss-uf", "--dir", dir.to_str().context("path")?])?;
+        for (number, job) in jobs.iter_mut().enumerate() {
+            let status = program::wait(job, Duration::from_secs(60))?;
+            ensure!(status.success(), "job {number}: {status}");
+            let told = fs::read_to_string(lab.local(&format!("job{number}")))?;
+            ensure!(told.trim() == "4499998500000", "job {number}: {told}");
+        }
+        Ok(())
+    })
 }

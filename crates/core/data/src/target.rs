@@ -31,6 +31,9 @@ const SYNC_BATCH: usize = 256;
 const EARLY_BYTES: u64 = 64 << 20;
 /// Beyond this the disk is broken and takes no more.
 const LOST_MAX: usize = 65_536;
+/// An OST that could not keep what it had taken takes nothing more for so long: writers go
+/// elsewhere.
+const FAILED_KEPT: Duration = Duration::from_secs(60);
 /// How long an answer about free space serves for putting; what is put meanwhile is counted.
 const SPACE_AGE_MAX: Duration = Duration::from_secs(1);
 
@@ -44,6 +47,8 @@ pub(crate) struct Target {
     unsynced: AtomicU64,
     is_syncing: AtomicBool,
     room: Mutex<Room>,
+    /// When its disk last failed to keep what it had taken.
+    failed: Mutex<Option<Instant>>,
     pub adopted: Adopted,
 }
 
@@ -79,6 +84,7 @@ impl Target {
             unsynced: AtomicU64::default(),
             is_syncing: AtomicBool::default(),
             room: Mutex::default(),
+            failed: Mutex::default(),
             adopted: Adopted { label: ost.label(), tree: parts.adopted },
         })
     }
@@ -150,6 +156,10 @@ impl Target {
         }
         if lock(&self.volatile).lost_count() >= LOST_MAX {
             let detail = format!("{label}: {put}: too many chunks could not be made durable");
+            return Err(Failure::new(ErrorKind::StorageFault, detail));
+        }
+        if lock(&self.failed).is_some_and(|at| at.elapsed() < FAILED_KEPT) {
+            let detail = format!("{label}: {put}: its disk has just failed to keep other chunks");
             return Err(Failure::new(ErrorKind::StorageFault, detail));
         }
         if self.limits.reserve == 0 {
@@ -297,6 +307,7 @@ impl Target {
                     notes.retain(|note| note.chunk != chunk);
                 }
                 Err(error) => {
+                    *lock(&self.failed) = Some(Instant::now());
                     if let Error::NotDurable { chunks, .. } = &error {
                         lock(&self.volatile).lose(chunks);
                     }

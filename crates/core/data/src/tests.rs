@@ -189,7 +189,7 @@ async fn nothing_stays_volatile_for_long() {
     assert_eq!(bench.sync(1).await.unwrap(), 0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_failed_sync_is_never_forgotten() {
     let bench = bench(Limits::default());
     bench.put(1, 1, 100).await.unwrap();
@@ -202,6 +202,11 @@ async fn a_failed_sync_is_never_forgotten() {
         assert!(refusal.detail.contains(&chunk(1).to_string()), "{}", refusal.detail);
     }
     assert!(bench.service.states().await[0].trouble.as_ref().unwrap().contains("2 chunks"));
+    // Others' chunks are better off elsewhere, for a while.
+    let refusal = bench.put(3, 3, 100).await.unwrap_err();
+    assert_eq!(refusal.kind, ErrorKind::StorageFault);
+    tokio::time::sleep(std::time::Duration::from_secs(61)).await;
+    bench.put(3, 3, 100).await.unwrap();
     let deletion = DeleteChunks { ost: OST, chunks: vec![chunk(1), chunk(2)] };
     assert_eq!(bench.ask(deletion).await.unwrap().deleted, 2);
     assert_eq!(bench.sync(1).await.unwrap(), 0);

@@ -35,6 +35,7 @@ use rustix::io::Errno;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use sync::SyncReport;
 use tieline_format::object::ObjectTrailer;
 use tieline_types::ChunkId;
@@ -52,6 +53,8 @@ const SYNCS_AT_ONCE: usize = 8;
 pub struct DirChunks {
     directory: Arc<Directory>,
     jobs: Arc<Semaphore>,
+    /// Some object could not be read while it was being sent.
+    has_failed: Arc<AtomicBool>,
 }
 
 impl DirChunks {
@@ -82,7 +85,8 @@ impl DirChunks {
         let directory = Directory::open(path, marker)?;
         tracing::info!(path = %path.display(), ost = %identity.ost.label(), uuid,
             abilities = ?directory.abilities, "opened object directory");
-        Ok(Self { directory: Arc::new(directory), jobs: Arc::new(Semaphore::new(JOBS_MAX)) })
+        let (directory, jobs) = (Arc::new(directory), Arc::new(Semaphore::new(JOBS_MAX)));
+        Ok(Self { directory, jobs, has_failed: Arc::default() })
     }
 
     /// Runs a job on a blocking thread. A job that was begun is finished, even if nobody waits for
@@ -139,9 +143,14 @@ impl ChunkStore for DirChunks {
         let file = object.file.clone();
         let bulk = match range.length {
             0 => Bulk::Empty,
-            length => Bulk::File(FileRange { file, offset: range.offset, length }),
+            length => {
+                let has_failed = self.has_failed.clone();
+                Bulk::File(FileRange { file, offset: range.offset, length, has_failed })
+            }
         };
-        let bulk = if self.directory.abilities.sendfile {
+        // A disk that failed is read before anything is said.
+        let is_sound = !self.has_failed.load(Ordering::Relaxed);
+        let bulk = if self.directory.abilities.sendfile && is_sound {
             bulk
         } else {
             self.blocking("read", move |directory| {

@@ -520,12 +520,9 @@ impl FrameWriter {
     async fn send_file(&mut self, range: &FileRange) -> io::Result<()> {
         let mut sent = 0;
         while sent < range.length {
-            let step = FileRange {
-                file: range.file.clone(),
-                offset: range.offset + u64::from(sent),
-                length: (range.length - sent).min(FILE_STEP),
-            };
-            timeout(STALL_MAX, self.stream.send_file(&step)).await.map_err(|_| stalled())??;
+            let step = range.part(sent, (range.length - sent).min(FILE_STEP));
+            let outcome = timeout(STALL_MAX, self.stream.send_file(&step)).await;
+            outcome.map_err(|_| stalled())?.inspect_err(|error| range.judge(error))?;
             sent += step.length;
             self.progress.fetch_add(u64::from(step.length), Ordering::Relaxed);
         }

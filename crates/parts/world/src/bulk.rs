@@ -1,11 +1,13 @@
 //! Bytes that travel beside a message.
 
 use bytes::Bytes;
+use rustix::io::Errno;
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Bytes to send: in memory, or still in a file from where the kernel can send them.
 #[derive(Clone, Default)]
@@ -24,6 +26,31 @@ pub struct FileRange {
     pub file: Arc<File>,
     pub offset: u64,
     pub length: u32,
+    /// Set if the file could not be read when it was sent. The frame could not be completed then,
+    /// and the peer does not know why: whoever made the range reads before it answers from then on.
+    pub has_failed: Arc<AtomicBool>,
+}
+
+impl FileRange {
+    pub fn new(file: Arc<File>, offset: u64, length: u32) -> Self {
+        Self { file, offset, length, has_failed: Arc::default() }
+    }
+
+    /// A part of it, `from` bytes on.
+    pub fn part(&self, from: u32, length: u32) -> Self {
+        Self { offset: self.offset + u64::from(from), length, ..self.clone() }
+    }
+
+    /// Takes note of why sending it ended, if that was the file's fault.
+    pub fn judge(&self, error: &io::Error) {
+        let is_the_files = matches!(
+            Errno::from_io_error(error),
+            Some(Errno::IO | Errno::NXIO | Errno::STALE | Errno::UCLEAN | Errno::BADMSG)
+        );
+        if is_the_files {
+            self.has_failed.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Bulk {

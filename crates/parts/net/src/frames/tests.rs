@@ -104,7 +104,7 @@ async fn bulk_comes_from_files_too() {
     let mut file = tempfile::tempfile().unwrap();
     let content: Vec<u8> = (0..2_500_000u32).map(|at| (at / 251) as u8).collect();
     file.write_all(&content).unwrap();
-    let range = FileRange { file: Arc::new(file), offset: 1000, length: 2_400_000 };
+    let range = FileRange::new(Arc::new(file), 1000, 2_400_000);
     tokio::spawn(send(writer, vec![frame(1, 3, Bulk::File(range)), frame(2, 3, Bulk::Empty)]));
     assert!(bulk_of(reader.next().await.unwrap()) == content[1000..2_401_000]);
     assert_eq!(reader.next().await.unwrap().header.number.0, 2);

@@ -36,7 +36,7 @@ impl Service for Shelf {
         };
         let (file, offset, length) = (self.file.clone(), asked.offset, asked.length);
         let reply = data::ReadObjectReply { offset, checks: Vec::new(), object_length: 0 };
-        let bulk = Bulk::File(FileRange { file, offset, length });
+        let bulk = Bulk::File(FileRange::new(file, offset, length));
         Ok(Reply { bulk, ..Reply::new::<data::ReadObject>(&reply) })
     }
 

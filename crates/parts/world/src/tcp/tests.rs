@@ -30,7 +30,7 @@ async fn a_file_range_arrives_byte_for_byte_between_written_bytes() {
     let (mut near, mut far) = pair().await;
     let bytes = pattern(20 << 20);
     let length = (bytes.len() - 4097 - 13) as u32;
-    let range = FileRange { file: file_of(&bytes), offset: 4097, length };
+    let range = FileRange::new(file_of(&bytes), 4097, length);
     let sender = tokio::spawn(async move {
         near.writer.write_all(b"head").await.unwrap();
         near.writer.send_file(&range).await.unwrap();
@@ -46,7 +46,7 @@ async fn a_file_range_arrives_byte_for_byte_between_written_bytes() {
 #[tokio::test]
 async fn a_file_that_is_too_short_is_an_error() {
     let (mut near, _far) = pair().await;
-    let range = FileRange { file: file_of(&[1; 100]), offset: 50, length: 51 };
+    let range = FileRange::new(file_of(&[1; 100]), 50, 51);
     let error = near.writer.send_file(&range).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
 }
