@@ -217,8 +217,7 @@ mod sealed {
         let file = Arc::new(file);
         for flavor in FLAVORS {
             let (writer, mut reader) = pair_of(flavor, Budget::unlimited()).await;
-            let range =
-                |offset, length| Bulk::File(FileRange { file: file.clone(), offset, length });
+            let range = |offset, length| Bulk::File(FileRange::new(file.clone(), offset, length));
             let frames = vec![frame(1, 3, range(5, 3_000_001)), frame(2, 0, range(0, 17))];
             tokio::spawn(send(writer, frames));
             assert_eq!(bulk_of(reader.next().await.unwrap()), content[5..3_000_006], "{flavor:?}");
