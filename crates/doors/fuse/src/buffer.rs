@@ -4,8 +4,8 @@
 //! the event thread goes on with another. Fresh ones would cost a page fault per 4 KiB.
 //!
 //! Invariant: at most [`KEPT_MAX`] idle buffers are kept, and [`KEPT_IDLE`] once nobody has written
-//! for a while; how many are in use is bounded by the pending requests, and by what the client holds
-//! of written bytes.
+//! for a while; how many are in use is bounded by the pending requests, and by what the client
+//! holds of written bytes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};

@@ -1,8 +1,8 @@
 //! Memory of a process that lives long: used again while there is work, given back when there is
 //! none.
 //!
-//! Bulk data comes in blocks of a megabyte or so. Left to itself the C library maps such blocks from
-//! the kernel one by one, and each costs a page fault per 4 KiB, which is more than the copy into
+//! Bulk data comes in blocks of a megabyte or so. Left to itself the C library maps such blocks
+//! from the kernel one by one, and each costs a page fault per 4 KiB, which is more than the copy into
 //! it; or it keeps what was freed for ever. So large blocks come from the heap ([`prepare`]), and
 //! when there was no work for a while the heap's free pages go back to the kernel ([`give_back`]).
 //!

@@ -73,8 +73,8 @@ impl Object {
         Ok(Self { file: Arc::new(file), length, total, trailer })
     }
 
-    /// Lets the kernel begin to write a large object to its disk, so that little is left for the sync
-    /// that follows sooner or later. No more than a wish: what fails shows at the sync.
+    /// Lets the kernel begin to write a large object to its disk, so that little is left for the
+    /// sync that follows sooner or later. No more than a wish: what fails shows at the sync.
     pub fn write_early(&self) {
         if self.total < EARLY_FROM {
             return;
