@@ -83,9 +83,16 @@ fn only_who_has_a_ticket_gets_in_and_the_mount_works() -> Result<()> {
         let stranger = tieline_as(federation, "nobody", &["ls", &url])?;
         ensure!(!stranger.status.success(), "a stranger is let in: {}", stranger.stdout);
         ensure!(stranger.stderr.contains("kinit"), "{}", stranger.stderr);
+        kinit(federation, "daemon")?;
+        let known = tieline_as(federation, "daemon", &["ls", &url])?;
+        ensure!(known.stdout.contains('d'), "{}{}", known.stdout, known.stderr);
+        // Whoever runs the command: it is `daemon` whom the servers see.
+        federation.shell("mkdir -m 700 own && mkdir -m 777 all")?;
+        let denied = tieline_as(federation, "daemon", &["ls", &format!("{url}/own")])?;
+        ensure!(!denied.status.success(), "root by a user's ticket: {}", denied.stdout);
         kinit(federation, "ann")?;
         let ann = tieline_as(federation, "ann", &["ls", &url])?;
-        ensure!(ann.status.success() && ann.stdout.contains('d'), "{}{}", ann.stdout, ann.stderr);
+        ensure!(!ann.status.success() && ann.stderr.contains("stranger"), "{}", ann.stderr);
         let rules = federation.tieline(&["flavor", "list", "extenci"]);
         let rules = rules.or_else(|_| {
             let mount = federation.mount().to_string_lossy().into_owned();
@@ -123,7 +130,8 @@ fn heard(federation: &Federation) -> Result<u64> {
     let other = federation.mount_again()?;
     let (here, there) = (federation.mount().join("marked"), other.join("marked"));
     let script = format!(
-        "yes {MARK} | head -c 2000000 > {here} && sync {here} && cmp {here} {there} && ls -l {there}",
+        "yes {MARK} | head -c 2000000 > {here} && sync {here} && cmp {here} {there} \
+         && ls -l {there}",
         here = here.display(),
         there = there.display()
     );

@@ -94,6 +94,8 @@ pub struct GuardParts {
     /// The weakest flavor we agree to, whatever the map says.
     pub floor: Flavor,
     pub serves: Serves,
+    /// Offers its proof before anybody asks for one.
+    pub is_eager: bool,
     /// The realm of a server that no map names yet; the machine's default for `None`.
     pub realm: Option<String>,
     /// First components of principals that may be asked for here.
@@ -130,10 +132,11 @@ pub const SERVICE_OSS: &str = "tieline_oss";
 impl Guard {
     pub fn new(parts: GuardParts) -> Arc<Self> {
         Arc::new(Self {
-            parts,
             map: OnceLock::new(),
-            is_asked: AtomicBool::new(false),
+            // Who was given keys for it offers the proof at once.
+            is_asked: AtomicBool::new(parts.is_eager),
             steps: Arc::new(Semaphore::new(STEPS_MAX)),
+            parts,
         })
     }
 
@@ -143,6 +146,7 @@ impl Guard {
             prover: None,
             floor: Flavor::Null,
             serves: Serves::default(),
+            is_eager: false,
             realm: None,
             services: Vec::new(),
         })

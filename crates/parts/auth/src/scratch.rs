@@ -1,6 +1,7 @@
 //! A real KDC in a folder of its own: MIT's `krb5kdc` on a free port of loopback.
 //!
-//! For tests and for `tieline dev`. Everything it has lies in its folder: database, keytabs, and the
+//! For tests and for `tieline dev`. Everything it has lies in its folder: database, keytabs,
+//! and the
 //! `krb5.conf` that clients and servers of it are pointed at with `KRB5_CONFIG`. Nothing outside is
 //! read or written, and no DNS is asked.
 //!
@@ -198,10 +199,12 @@ impl ScratchKdc {
         let Self { realm, port, dir, .. } = self;
         let dir = dir.display();
         format!(
-            "[kdcdefaults]\n  kdc_listen = 127.0.0.1:{port}\n  kdc_tcp_listen = 127.0.0.1:{port}\n\n\
+            "[kdcdefaults]\n  kdc_listen = 127.0.0.1:{port}\n  \
+             kdc_tcp_listen = 127.0.0.1:{port}\n\n\
              [realms]\n  {realm} = {{\n    database_name = {dir}/principal\n    \
              key_stash_file = {dir}/stash\n    acl_file = {dir}/acl\n    max_life = 24h\n    \
-             supported_enctypes = aes256-cts-hmac-sha384-192:normal aes256-cts-hmac-sha1-96:normal\n    \
+             supported_enctypes = aes256-cts-hmac-sha384-192:normal \
+             aes256-cts-hmac-sha1-96:normal\n    \
              master_key_type = aes256-cts-hmac-sha1-96\n  }}\n\n\
              [logging]\n  kdc = FILE:{dir}/kdc.log\n"
         )

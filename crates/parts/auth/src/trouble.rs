@@ -9,28 +9,37 @@ use tieline_wire::Flavor;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Trouble {
     #[error(
-        "libgssapi_krb5 cannot be used ({why}): install libgssapi-krb5-2 (Debian) or krb5-libs (RHEL)"
+        "libgssapi_krb5 cannot be used ({why}): install libgssapi-krb5-2 \
+         (Debian) or krb5-libs (RHEL)"
     )]
     NoLibrary { why: String },
     #[error(
-        "clocks differ by more than Kerberos allows: set both machines' clocks (NTP), then try again"
+        "clocks differ by more than Kerberos allows: set both machines' clocks (NTP), \
+         then try again"
     )]
     ClockSkew,
-    #[error("the ticket{} is of another key version than the server's keytab: give the server a new keytab (`ktadd`), then `kinit` again", of(.target))]
+    #[error("the ticket{} is of another key version than the server's keytab: give the server a \
+        new keytab (`ktadd`), then `kinit` again", of(.target))]
     KeyVersion { target: String },
-    #[error("the server's keytab has no key for the ticket{}: add that principal to it (`ktadd`)", of(.target))]
+    #[error("the server's keytab has no key for the ticket{}: add that principal to it \
+        (`ktadd`)", of(.target))]
     NoKey { target: String },
-    #[error("there is no enctype that the KDC, the server's key{} and this machine share: give the principal aes256-cts keys (`cpw -e aes256-cts:normal`), and permit them in krb5.conf", of(.target))]
+    #[error("there is no enctype that the KDC, the server's key{} and this machine share: give \
+        the principal aes256-cts keys (`cpw -e aes256-cts:normal`), and permit them in \
+        krb5.conf", of(.target))]
     NoEnctype { target: String },
     #[error(
-        "the session key has enctype {enctype}, and only AES-256 is accepted: set session_enctypes of the server's principal to aes256-cts"
+        "the session key has enctype {enctype}, and only AES-256 is accepted: set \
+         session_enctypes of the server's principal to aes256-cts"
     )]
     WeakKey { enctype: u8 },
-    #[error("no way to the realm{}: its KDC is not in krb5.conf or DNS, or there is no trust between the realms", of(.target))]
+    #[error("no way to the realm{}: its KDC is not in krb5.conf or DNS, or there is no trust \
+        between the realms", of(.target))]
     WrongRealm { target: String },
     #[error("no KDC answers{}: look at the network, and at `kdc =` in krb5.conf", of(.target))]
     NoKdc { target: String },
-    #[error("the KDC does not know the server's principal{}: add it (`addprinc -randkey`), or correct its name in the federation map", of(.target))]
+    #[error("the KDC does not know the server's principal{}: add it (`addprinc -randkey`), or \
+        correct its name in the federation map", of(.target))]
     UnknownServer { target: String },
     #[error("the KDC does not know who we say we are: look at the principal and at the keytab")]
     UnknownClient,
@@ -44,7 +53,8 @@ pub enum Trouble {
         "the ticket belongs to another conversation: somebody on the way changed what was said"
     )]
     Binding,
-    #[error("the ticket or its key is not what the server has{}: compare key versions with `kvno` and `klist -k`", of(.target))]
+    #[error("the ticket or its key is not what the server has{}: compare key versions with \
+        `kvno` and `klist -k`", of(.target))]
     Damaged { target: String },
     #[error("the keytab {path} cannot be read: {why}")]
     Keytab { path: String, why: String },
@@ -54,9 +64,11 @@ pub enum Trouble {
         "{peer} answered, and not {expected}: it has the wrong keys, or the map has a wrong name"
     )]
     WrongServer { peer: String, expected: String },
-    #[error("flavor {} needs Kerberos, and this end has no credential for it: give a keytab or run `kinit`", .0.name())]
+    #[error("flavor {} needs Kerberos, and this end has no credential for it: give a keytab or \
+        run `kinit`", .0.name())]
     NoCredential(Flavor),
-    #[error("flavor {} was offered, and nothing weaker than {} is taken here", .offered.name(), .wanted.name())]
+    #[error("flavor {} was offered, and nothing weaker than {} is taken here",
+        .offered.name(), .wanted.name())]
     TooWeak { offered: Flavor, wanted: Flavor },
     #[error("the handshake took longer than {seconds} s")]
     Late { seconds: u64 },

@@ -162,7 +162,7 @@ pub struct Peer {
     /// Its address, for messages.
     pub address: String,
     /// Who it proved to be; nobody knows under flavor null.
-    pub principal: Option<String>,
+    pub principal: Option<Arc<str>>,
     pub flavor: Flavor,
 }
 
@@ -206,6 +206,8 @@ pub struct CallContext {
     pub session: SessionId,
     pub number: RequestNumber,
     pub envelope: Envelope,
+    /// Who the connection's other end proved to be; nobody knows under flavor null.
+    pub principal: Option<Arc<str>>,
     /// How long the client still waits.
     pub patience: Option<Duration>,
 }

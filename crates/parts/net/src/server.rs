@@ -1,6 +1,7 @@
 //! Accepts connections, greets, dispatches.
 //!
-//! One task accepts; who was accepted waits in the `lobby` until it is known and welcomed; each connection has a task ([`connection`]) that reads and dispatches, a task
+//! One task accepts; who was accepted waits in the `lobby` until it is known and welcomed;
+//! each connection has a task ([`connection`]) that reads and dispatches, a task
 //! that sends, and one task per request. A session sits on one connection at a time ([`seats`]): a
 //! newer connection takes the seat over, after the older one has ended in every respect.
 //!

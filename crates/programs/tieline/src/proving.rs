@@ -43,6 +43,7 @@ impl Proving {
     pub fn guard(&self) -> Arc<Guard> {
         let floor = self.sec.as_deref().and_then(|sec| sec.parse().ok()).unwrap_or(Flavor::Null);
         let keytab = self.keytab.clone().filter(|path| std::fs::File::open(path).is_ok());
+        let is_eager = keytab.is_some();
         let dialing = match keytab {
             Some(keytab) => Keys {
                 keytab: Some(keytab),
@@ -55,6 +56,7 @@ impl Proving {
             prover: Some(Box::new(Kerberos { dialing, answering: Keys::default() })),
             floor,
             serves: Serves::default(),
+            is_eager,
             realm: None,
             services: Vec::new(),
         })
@@ -170,7 +172,8 @@ impl KerberosPlan {
             }
         }
         let floor = self.floor.unwrap_or(Flavor::Null);
-        Guard::new(GuardParts { prover, floor, serves, realm, services })
+        let is_eager = prover.is_some();
+        Guard::new(GuardParts { prover, floor, serves, is_eager, realm, services })
     }
 }
 

@@ -16,6 +16,7 @@
 //! serves what it holds.
 
 pub mod connections;
+mod identities;
 pub mod maps;
 pub mod node;
 pub mod peers;
@@ -23,6 +24,7 @@ pub mod run;
 pub mod settings;
 
 use crate::server::connections::Connections;
+use crate::server::identities::Identities;
 use crate::server::maps::MapKeeper;
 use crate::server::node::Node;
 use crate::server::peers::Peers;
@@ -123,7 +125,9 @@ pub async fn start(
         }
         None => None,
     };
+    let (guard, cell) = (parts.guard.clone(), parts.map.cell().clone());
     let node = Arc::new(Node {
+        identities: Identities::new(guard, cell, parts.name.clone()),
         name: parts.name,
         fs: parts.fs,
         operator: parts.operator,

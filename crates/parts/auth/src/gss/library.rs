@@ -1,7 +1,7 @@
 //! libgssapi_krb5, opened when it is first needed: the only foreign code for Kerberos.
 //!
 //! Opened by name at run time and not linked, so that Tieline builds without Kerberos headers and
-//! a machine without Kerberos runs it all the same (decision 0016). The types are those of RFC 2744
+//! a machine without Kerberos runs it all the same (decision 0017). The types are those of RFC 2744
 //! and of MIT's extensions; nothing here knows what the functions are called for.
 //!
 //! Invariants: a function pointer is used only as what the library's header declares it to be; the
@@ -96,9 +96,13 @@ macro_rules! library {
 }
 
 library! {
-    fn import_name = c"gss_import_name" (*mut Status, *mut RawBuffer, *const Oid, *mut Handle) -> Status;
+    fn import_name = c"gss_import_name" (
+        *mut Status, *mut RawBuffer, *const Oid, *mut Handle
+    ) -> Status;
     fn release_name = c"gss_release_name" (*mut Status, *mut Handle) -> Status;
-    fn display_name = c"gss_display_name" (*mut Status, Handle, *mut RawBuffer, *mut *const Oid) -> Status;
+    fn display_name = c"gss_display_name" (
+        *mut Status, Handle, *mut RawBuffer, *mut *const Oid
+    ) -> Status;
     fn acquire_cred_from = c"gss_acquire_cred_from" (
         *mut Status, Handle, u32, *const OidSet, c_int, *const KeyValueSet, *mut Handle,
         *mut *mut OidSet, *mut u32
@@ -115,7 +119,9 @@ library! {
         *mut Status, *mut Handle, Handle, *mut RawBuffer, *const Bindings, *mut Handle,
         *mut *const Oid, *mut RawBuffer, *mut u32, *mut u32, *mut Handle
     ) -> Status;
-    fn delete_sec_context = c"gss_delete_sec_context" (*mut Status, *mut Handle, *mut RawBuffer) -> Status;
+    fn delete_sec_context = c"gss_delete_sec_context" (
+        *mut Status, *mut Handle, *mut RawBuffer
+    ) -> Status;
     fn inquire_context = c"gss_inquire_context" (
         *mut Status, Handle, *mut Handle, *mut Handle, *mut u32, *mut *const Oid, *mut u32,
         *mut c_int, *mut c_int
@@ -130,7 +136,9 @@ library! {
         *mut Status, Status, c_int, *const Oid, *mut u32, *mut RawBuffer
     ) -> Status;
     fn release_buffer = c"gss_release_buffer" (*mut Status, *mut RawBuffer) -> Status;
-    fn release_buffer_set = c"gss_release_buffer_set" (*mut Status, *mut *mut RawBufferSet) -> Status;
+    fn release_buffer_set = c"gss_release_buffer_set" (
+        *mut Status, *mut *mut RawBufferSet
+    ) -> Status;
 }
 
 /// The library, or why it is not there.

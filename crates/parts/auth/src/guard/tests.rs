@@ -1,3 +1,5 @@
+//! Whose rule holds, what servers are called, and who may say that he is one.
+
 use super::*;
 use crate::MapSigner;
 use tieline_format::map::{Mdt, Ost, Security, Service};
@@ -43,6 +45,7 @@ fn guard(floor: Flavor, can_prove: bool, rules: &[&str]) -> Arc<Guard> {
         prover: can_prove.then(|| Box::new(prover) as Box<dyn Prover>),
         floor,
         serves: Serves { mdt: true, ost: false },
+        is_eager: false,
         realm: None,
         services: vec![SERVICE_MDS.into()],
     });

@@ -1,3 +1,5 @@
+//! Seals against openers, damage of every kind, and vectors that anybody can compute.
+
 use super::*;
 
 const FLAVORS: [Flavor; 4] = [Flavor::Krb5n, Flavor::Krb5a, Flavor::Krb5i, Flavor::Krb5p];

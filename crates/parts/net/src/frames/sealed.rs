@@ -63,7 +63,8 @@ impl FrameReader {
         self.opener.as_ref().is_some_and(Opener::is_sealed)
     }
 
-    /// Reads and opens a head. Dropped, it loses nothing: all stays in the buffer until it is whole.
+    /// Reads and opens a head. Dropped, it loses nothing: all stays in the buffer until it
+    /// is whole.
     pub(super) async fn sealed_head(&mut self) -> Result<Begun, ReadError> {
         self.fill(PREFIX).await?;
         let clear = *self.buffer.first_chunk::<PREFIX>().ok_or(ReadError::Torn)?;

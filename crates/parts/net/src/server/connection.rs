@@ -129,7 +129,11 @@ async fn greet(
         tracing::warn!(peer = address, "too many connections: refused");
         no(ErrorKind::Overloaded, "this server has too many connections".to_owned())
     })?;
-    let peer = Peer { address: address.to_owned(), principal: proven.peer, flavor: proven.flavor };
+    let peer = Peer {
+        address: address.to_owned(),
+        principal: proven.peer.map(Into::into),
+        flavor: proven.flavor,
+    };
     let welcome = shared.service.welcome(&hello, &peer).await.map_err(NotGreeted::Refused)?;
     let welcome = Welcome { version, flavor: peer.flavor, ..welcome };
     Ok(Greeted { welcome, hello, peer, until: proven.until, _place: place })
@@ -332,7 +336,8 @@ impl Sitting {
             }
         };
         let op = request.op();
-        let asked = Asked { header, envelope, request, bulk, held, place };
+        let principal = self.greeted.peer.principal.clone();
+        let asked = Asked { header, envelope, principal, request, bulk, held, place };
         let (shared, peer) = (self.shared.clone(), self.peer.clone());
         let work = answer_request(shared, peer, self.session, self.outbox.clone(), asked);
         let task = self.requests.spawn(work);

@@ -29,6 +29,7 @@ pub(super) fn unreadable(error: &BodyError) -> Failure {
 pub(super) struct Asked {
     pub(super) header: FrameHeader,
     pub(super) envelope: Envelope,
+    pub(super) principal: Option<Arc<str>>,
     pub(super) request: Request,
     pub(super) bulk: bytes::Bytes,
     pub(super) held: Held,
@@ -42,13 +43,13 @@ pub(super) async fn answer_request(
     outbox: Outbox,
     asked: Asked,
 ) -> RequestNumber {
-    let Asked { header, envelope, request, bulk, held, place } = asked;
+    let Asked { header, envelope, principal, request, bulk, held, place } = asked;
     let (number, op, begun) = (header.number, request.op(), Instant::now());
     let patience = match header.deadline_ms {
         0 => None,
         millis => Some(Duration::from_millis(millis.into())),
     };
-    let context = CallContext { session, number, envelope, patience };
+    let context = CallContext { session, number, envelope, principal, patience };
     let span = tracing::info_span!(
         "request", %peer, %session, request = %number, op = op.name(),
         caller = %context.envelope.caller.uid

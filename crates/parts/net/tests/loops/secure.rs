@@ -23,7 +23,8 @@ fn prover(own: &str, secret: u64) -> Option<Box<dyn Prover>> {
 fn guard(prover: Option<Box<dyn Prover>>, floor: Flavor) -> Arc<Guard> {
     let (serves, services) = (Serves { mdt: true, ost: false }, vec!["tieline_mds".to_owned()]);
     let realm = Some("EXTENCI.ORG".to_owned());
-    Guard::new(GuardParts { prover, floor, serves, realm, services })
+    let is_eager = false;
+    Guard::new(GuardParts { prover, floor, serves, is_eager, realm, services })
 }
 
 /// Two ends with a proof each; the server wants `floor`.

@@ -2,7 +2,9 @@
 //!
 //! Each site's servers have the names `tieline_mds/SITE.extenci.org` and
 //! `tieline_oss/SITE.extenci.org`, and those of their address for whoever comes without a map; the
-//! mounts are `host/client.extenci.org`. Users `ann` and `bob` have their names for passwords.
+//! mounts are `host/client.extenci.org`. Users `ann`, `bob` and
+//! `daemon` have their names for passwords; only who is a user of the servers' machine is none of
+//! their strangers.
 //!
 //! Invariant: the daemon is known by pid and start time, and ended by `dev down`.
 
@@ -17,7 +19,7 @@ use tieline_auth::{SERVICE_MDS, SERVICE_OSS, ScratchKdc};
 
 pub const REALM: &str = "EXTENCI.ORG";
 const CLIENT: &str = "host/client.extenci.org";
-const USERS: [&str; 2] = ["ann", "bob"];
+const USERS: [&str; 3] = ["ann", "bob", "daemon"];
 const END_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What `dev` wrote down of it.

@@ -12,6 +12,7 @@
 //! the key, changes the map; only an operator dumps and checks an MDT.
 
 use crate::server::connections::Connections;
+use crate::server::identities::Identities;
 use crate::server::maps::MapKeeper;
 use crate::server::peers::Peers;
 use bytes::Bytes;
@@ -51,6 +52,7 @@ pub struct Node {
     pub mdt: Option<Arc<Mdt>>,
     pub chunks: Option<Arc<ChunkService>>,
     pub peers: Arc<Peers>,
+    pub identities: Identities,
 }
 
 /// What a welcome says of a session.
@@ -93,7 +95,13 @@ impl Service for Node {
         self.connections.add(session, notifier);
     }
 
-    async fn call(&self, context: CallContext, request: Request, bulk: Bytes) -> Response {
+    async fn call(&self, mut context: CallContext, request: Request, bulk: Bytes) -> Response {
+        let stated = std::mem::take(&mut context.envelope.caller);
+        // Whatever a machine may say of its users, others may not.
+        if !matches!(request, Request::GetMap(_)) {
+            let caller = self.identities.caller(context.principal.as_deref(), stated);
+            context.envelope.caller = caller.await?;
+        }
         match request {
             Request::GetMap(_) => {
                 let now = self.world.clock.wall().as_millis();
