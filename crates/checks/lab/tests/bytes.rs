@@ -323,7 +323,8 @@ os.fsync(here)
 def play(file, mine):
     for number in range(mine, 100, 2):
         begun = time.time()
-        while int(os.pread(file, 8, 0)) != number:
+        # Nothing at all: the read met the moment at which the new size was made known.
+        while int(os.pread(file, 8, 0) or -1) != number:
             assert time.time() - begun < 20, (number, os.pread(file, 8, 0))
         os.pwrite(file, b'%8d' % (number + 1), 0)
         os.fsync(file)
