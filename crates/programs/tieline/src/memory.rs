@@ -2,9 +2,10 @@
 //! none.
 //!
 //! Bulk data comes in blocks of a megabyte or so. Left to itself the C library maps such blocks
-//! from the kernel one by one, and each costs a page fault per 4 KiB, which is more than the copy into
-//! it; or it keeps what was freed for ever. So large blocks come from the heap ([`prepare`]), and
-//! when there was no work for a while the heap's free pages go back to the kernel ([`give_back`]).
+//! from the kernel one by one, and each costs a page fault per 4 KiB, which is more than the copy
+//! into it; or it keeps what was freed for ever. So large blocks come from the heap ([`prepare`]),
+//! and when there was no work for a while the heap's free pages go back to the kernel
+//! ([`give_back`]).
 //!
 //! Elsewhere than with the GNU C library both do nothing.
 
