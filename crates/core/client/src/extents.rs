@@ -117,6 +117,12 @@ impl Extents {
         is_known.then(|| self.map.values().map(|extent| extent.length).sum())
     }
 
+    /// The extent that holds all `size` bytes of the file, if one does, with its bytes in it.
+    pub fn only_inline(&self, size: u64) -> Option<&Extent> {
+        let extent = self.map.get(&0).filter(|extent| extent.length == size)?;
+        (self.map.len() == 1 && matches!(extent.content, Content::Inline(_))).then_some(extent)
+    }
+
     /// Does any known extent lie in a chunk?
     pub fn has_chunks(&self) -> bool {
         self.map.values().any(|extent| matches!(extent.content, Content::Chunk(_)))

@@ -1,8 +1,8 @@
 //! The regular files that this client has something to say of.
 //!
 //! Files that are in use are kept whole, and so are those that were used last. Of others only what
-//! an open needs is remembered ([`Closed`]), so that a program that goes through many small files
-//! again opens each without asking a server: that is 60 bytes of each instead of a thousand.
+//! an open needs is remembered ([`Closed`]), and their bytes if they are few, so that a program that
+//! goes through many small files again opens and reads each without asking a server.
 //!
 //! Invariant: a file is in one of the two tables at most.
 
@@ -11,10 +11,12 @@ use crate::file::{Budget, File, State};
 use crate::volume::lock;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use tieline_types::{FileId, Layout, OstIndex, Version};
+use tieline_types::{Extent, FileId, Layout, OstIndex, Version};
 
 /// Files that nobody has open and that are kept whole, with their extents.
 const WHOLE_MAX: usize = 4096;
+/// Bytes of small files among those that are not kept whole.
+const BYTES_MAX: usize = 16 << 20;
 
 pub(crate) struct Files {
     tables: Mutex<Tables>,
@@ -30,6 +32,8 @@ struct Tables {
     plan: Option<Arc<Plan>>,
     /// How many whole files there are when the next are closed.
     sweep_at: usize,
+    /// Of `closed`.
+    bytes: usize,
 }
 
 /// How the bytes of a file are laid out.
@@ -46,6 +50,8 @@ struct Closed {
     as_of: Version,
     size: u64,
     door_version: Option<Version>,
+    /// The bytes of a small file, if they are in the metadata and there is room for them.
+    whole: Option<Arc<Extent>>,
 }
 
 impl Files {
@@ -59,7 +65,7 @@ impl Files {
         if let Some(file) = tables.whole.get(&id) {
             return file.clone();
         }
-        let closed = tables.closed.remove(&id);
+        let closed = tables.forget(id);
         self.enter(&mut tables, id, closed)
     }
 
@@ -74,19 +80,19 @@ impl Files {
         if let Some(file) = tables.whole.get(&id) {
             return Some(file.clone());
         }
-        let closed = tables.closed.remove(&id)?;
+        let closed = tables.forget(id)?;
         Some(self.enter(&mut tables, id, Some(closed)))
     }
 
     pub fn remove(&self, id: FileId) {
         let mut tables = lock(&self.tables);
         tables.whole.remove(&id);
-        tables.closed.remove(&id);
+        tables.forget(id);
     }
 
     /// What is remembered of a file that is not in use is not right any more.
     pub fn forget(&self, id: FileId) {
-        lock(&self.tables).closed.remove(&id);
+        lock(&self.tables).forget(id);
     }
 
     /// Do programs have any open?
@@ -112,9 +118,10 @@ impl Tables {
     /// Closes what only this table holds: nobody has it open, and nothing of it is dirty. What the
     /// MDS has given no version yet stays: its version would be of no use.
     fn sweep(&mut self, closed_max: usize) {
-        let Self { whole, closed, plan, .. } = self;
+        let Self { whole, closed, plan, bytes, .. } = self;
         if closed.len() + whole.len() > closed_max {
             closed.clear();
+            *bytes = 0;
         }
         whole.retain(|&id, file| {
             if Arc::strong_count(file) > 1 {
@@ -122,7 +129,11 @@ impl Tables {
             }
             file.with(|state| {
                 let is_kept = is_provisional(state.version);
-                if !is_kept && let Some(one) = Closed::new(state, plan) {
+                if !is_kept && let Some(mut one) = Closed::new(state, plan) {
+                    if *bytes + one.bytes() > BYTES_MAX {
+                        one.whole = None;
+                    }
+                    *bytes += one.bytes();
                     closed.insert(id, one);
                 }
                 is_kept
@@ -130,6 +141,12 @@ impl Tables {
         });
         // A sweep looks at all: the next comes when there are twice as many.
         self.sweep_at = self.whole.len() * 2;
+    }
+
+    fn forget(&mut self, id: FileId) -> Option<Closed> {
+        let closed = self.closed.remove(&id)?;
+        self.bytes -= closed.bytes();
+        Some(closed)
     }
 }
 
@@ -145,8 +162,13 @@ impl Closed {
             Some(same) if **same == plan => same.clone(),
             _ => last.insert(Arc::new(plan)).clone(),
         };
+        let whole = state.extents.only_inline(state.size).map(|extent| Arc::new(extent.clone()));
         let State { version, as_of, size, door_version, .. } = *state;
-        Some(Self { plan, version, as_of, size, door_version })
+        Some(Self { plan, version, as_of, size, door_version, whole })
+    }
+
+    fn bytes(&self) -> usize {
+        self.whole.as_ref().map_or(0, |extent| extent.length as usize)
     }
 
     fn open(self, state: &mut State) {
@@ -154,13 +176,16 @@ impl Closed {
         state.stripe.clone_from(&self.plan.stripe);
         (state.version, state.as_of) = (self.version, self.as_of);
         (state.size, state.door_version) = (self.size, self.door_version);
+        if let Some(extent) = self.whole {
+            state.extents.commit(&extent);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tieline_types::MdtIndex;
+    use tieline_types::{Content, MdtIndex};
 
     fn id(serial: u64) -> FileId {
         FileId::new(MdtIndex(0), serial)
@@ -172,7 +197,9 @@ mod tests {
             state.layout = Some(Layout::default());
             state.version = Version(version);
             state.door_version = Some(Version(version));
-            state.size = serial;
+            state.size = 3;
+            let content = Content::Inline(format!("{serial:03}").into_bytes()[..3].to_vec());
+            state.extents.commit(&Extent { offset: 0, length: 3, content });
         });
         file
     }
@@ -188,8 +215,10 @@ mod tests {
         for serial in 2..count {
             let file = files.known(id(serial)).expect("it was there");
             let known = file.with(|state| (state.version, state.door_version, state.size));
-            assert_eq!(known, (Version(7), Some(Version(7)), serial));
+            assert_eq!(known, (Version(7), Some(Version(7)), 3));
             assert!(file.with(|state| state.layout.is_some()));
+            let bytes = file.with(|state| state.extents.only_inline(3).cloned()).unwrap().content;
+            assert_eq!(bytes, Content::Inline(format!("{serial:03}").into_bytes()[..3].to_vec()));
         }
         files.remove(id(2));
         assert!(files.known(id(2)).is_none());
