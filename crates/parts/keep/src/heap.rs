@@ -1,0 +1,350 @@
+//! Slots of powers of two in slabs of 4 MiB, each with a mark that is stored last.
+//!
+//! ```text
+//! 0      magic, version, bytes, generation, beats, stage, sequence, salt      8 bytes each
+//! 4096   of each slab: the power of two of its slots, 0 while it has none      8 bytes each
+//! 8192   the slabs
+//!
+//! a slot:  0 mark   8 kind (16 bits), length (upper 32 bits)   16 sequence   24 key   32 check   40 body
+//! ```
+//!
+//! A killed process leaves its stores in the order of its program, so that a mark that is stored
+//! after everything else says that all of it is there; freeing a slot is one store. The check
+//! covers the header and the first block of the body: it finds what a stray write did, while no
+//! pass over megabytes of written data is paid for what cannot be torn.
+//!
+//! What is free is known to the process alone, and found anew by a scan. Before a slab gets slots of
+//! another size its pages are given back, so that no body of before is taken for a slot.
+//!
+//! Invariants: a slot belongs to one record; a scan believes nothing of what it reads.
+
+use crate::memory::Memory;
+use crate::{Error, Stage};
+use rustix::fs::MemfdFlags;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tieline_types::checksum;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"tielkeep");
+/// Changes with what programs put into records, too.
+const VERSION: u64 = 1;
+const MARK: u64 = 0x6b65_7074_6b65_7074;
+
+const AT_MAGIC: usize = 0;
+const AT_VERSION: usize = 8;
+const AT_BYTES: usize = 16;
+const AT_GENERATION: usize = 24;
+const AT_BEATS: usize = 32;
+const AT_STAGE: usize = 40;
+const AT_SEQUENCE: usize = 48;
+const AT_SALT: usize = 56;
+const AT_TABLE: usize = 4096;
+const AT_SLABS: usize = 8192;
+
+const SLAB: usize = 4 << 20;
+const SLABS_MAX: usize = (AT_SLABS - AT_TABLE) / 8;
+const HEADER: usize = 40;
+/// Powers of two of the smallest and the largest slot.
+const CLASS_MIN: usize = 7;
+const CLASS_MAX: usize = 22;
+/// So much of a body is covered by the check.
+const CHECKED: usize = 4096;
+
+pub(crate) struct Heap {
+    memory: Memory,
+    slabs: usize,
+    state: Mutex<State>,
+}
+
+/// Where a record is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot {
+    slab: usize,
+    offset: usize,
+}
+
+/// What a scan found.
+pub(crate) struct Found {
+    pub kind: u16,
+    pub key: u64,
+    pub sequence: u64,
+    pub slot: Slot,
+}
+
+struct State {
+    slabs: Vec<Slab>,
+    /// Per class: slabs that may have a free slot. One that has none leaves when that is found.
+    open: Vec<Vec<usize>>,
+}
+
+#[derive(Default)]
+struct Slab {
+    /// 0: it has no slots.
+    class: usize,
+    free: Vec<usize>,
+    used: usize,
+    is_open: bool,
+    was_used: bool,
+}
+
+impl Heap {
+    pub fn create(bytes: usize) -> Result<Self, Error> {
+        let slabs = (bytes / SLAB).clamp(1, SLABS_MAX);
+        let bytes = AT_SLABS + slabs * SLAB;
+        let file = rustix::fs::memfd_create("tieline-keep", MemfdFlags::CLOEXEC)
+            .map_err(std::io::Error::from)?;
+        rustix::fs::ftruncate(&file, bytes as u64).map_err(std::io::Error::from)?;
+        let memory = Memory::map(file, bytes)?;
+        for (at, value) in [(AT_VERSION, VERSION), (AT_BYTES, bytes as u64), (AT_SEQUENCE, 1)] {
+            memory.word(at).store(value, Ordering::Relaxed);
+        }
+        let salt = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let salt = salt.map_or(1, |since| since.as_nanos() as u64);
+        memory.word(AT_SALT).store(salt, Ordering::Relaxed);
+        memory.word(AT_MAGIC).store(MAGIC, Ordering::Release);
+        Ok(Self::over(memory, slabs))
+    }
+
+    /// Maps what another process made.
+    pub fn map(file: OwnedFd) -> Result<Self, Error> {
+        let memory = Memory::map(file.try_clone()?, AT_SLABS)?;
+        let word = |at: usize| memory.word(at).load(Ordering::Acquire);
+        if word(AT_MAGIC) != MAGIC || word(AT_VERSION) != VERSION {
+            return Err(Error::Layout { found: word(AT_VERSION) });
+        }
+        let bytes = usize::try_from(word(AT_BYTES)).unwrap_or(0);
+        let slabs = bytes.saturating_sub(AT_SLABS) / SLAB;
+        if slabs == 0 || slabs > SLABS_MAX || bytes != AT_SLABS + slabs * SLAB {
+            return Err(Error::Layout { found: word(AT_VERSION) });
+        }
+        drop(memory);
+        Ok(Self::over(Memory::map(file, bytes)?, slabs))
+    }
+
+    /// The same, to go on with it.
+    pub fn open(file: OwnedFd) -> Result<Self, Error> {
+        let heap = Self::map(file)?;
+        heap.memory.word(AT_GENERATION).fetch_add(1, Ordering::AcqRel);
+        Ok(heap)
+    }
+
+    fn over(memory: Memory, slabs: usize) -> Self {
+        let open = vec![Vec::new(); CLASS_MAX + 1];
+        let state = State { slabs: (0..slabs).map(|_| Slab::default()).collect(), open };
+        Self { memory, slabs, state: Mutex::new(state) }
+    }
+
+    pub fn file(&self) -> &OwnedFd {
+        self.memory.file()
+    }
+
+    pub fn generation(&self) -> u64 {
+        self.memory.word(AT_GENERATION).load(Ordering::Acquire)
+    }
+
+    pub fn beat(&self) {
+        self.memory.word(AT_BEATS).fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub fn beats(&self) -> u64 {
+        self.memory.word(AT_BEATS).load(Ordering::Acquire)
+    }
+
+    pub fn stage(&self) -> Stage {
+        match self.memory.word(AT_STAGE).load(Ordering::Acquire) {
+            0 => Stage::Starting,
+            1 => Stage::Serving,
+            _ => Stage::Over,
+        }
+    }
+
+    pub fn set_stage(&self, stage: Stage) {
+        let number = match stage {
+            Stage::Starting => 0,
+            Stage::Serving => 1,
+            Stage::Over => 2,
+        };
+        self.memory.word(AT_STAGE).store(number, Ordering::Release);
+    }
+
+    pub fn put(&self, kind: u16, key: u64, parts: &[&[u8]]) -> Option<Slot> {
+        let length: usize = parts.iter().map(|part| part.len()).sum();
+        let length_told = u32::try_from(length).ok()?;
+        let slot = self.take(class_of(length)?)?;
+        let mut at = slot.offset + HEADER;
+        for part in parts {
+            self.memory.write(at, part);
+            at += part.len();
+        }
+        let sequence = self.memory.word(AT_SEQUENCE).fetch_add(1, Ordering::Relaxed);
+        let words = [u64::from(kind) | (u64::from(length_told) << 32), sequence, key];
+        for (index, word) in words.into_iter().enumerate() {
+            self.memory.word(slot.offset + 8 + index * 8).store(word, Ordering::Relaxed);
+        }
+        let check = self.check(words, slot.offset, length);
+        self.memory.word(slot.offset + 32).store(check, Ordering::Relaxed);
+        self.memory.word(slot.offset).store(MARK, Ordering::Release);
+        Some(slot)
+    }
+
+    fn check(&self, words: [u64; 3], offset: usize, length: usize) -> u64 {
+        let salt = self.memory.word(AT_SALT).load(Ordering::Relaxed);
+        let mut covered = self.memory.read(offset + HEADER, length.min(CHECKED));
+        for word in words.into_iter().chain([salt]) {
+            covered.extend_from_slice(&word.to_le_bytes());
+        }
+        u64::from(checksum::crc32c(&covered))
+    }
+
+    pub fn free(&self, slot: Slot) {
+        self.memory.word(slot.offset).store(0, Ordering::Release);
+        let mut state = self.lock();
+        let Some(slab) = state.slabs.get_mut(slot.slab) else { return };
+        slab.free.push(slot.offset);
+        slab.used -= 1;
+        let class = slab.class;
+        if !std::mem::replace(&mut slab.is_open, true)
+            && let Some(open) = state.open.get_mut(class)
+        {
+            open.push(slot.slab);
+        }
+    }
+
+    pub fn bytes(&self, slot: &Slot) -> Vec<u8> {
+        let word = self.memory.word(slot.offset + 8).load(Ordering::Relaxed);
+        self.memory.read(slot.offset + HEADER, (word >> 32) as usize)
+    }
+
+    fn take(&self, class: usize) -> Option<Slot> {
+        let mut state = self.lock();
+        loop {
+            let State { slabs, open } = &mut *state;
+            let open = open.get_mut(class)?;
+            while let Some(&index) = open.last() {
+                let slab = slabs.get_mut(index)?;
+                if slab.class == class
+                    && let Some(offset) = slab.free.pop()
+                {
+                    (slab.used, slab.was_used) = (slab.used + 1, true);
+                    return Some(Slot { slab: index, offset });
+                }
+                if slab.class == class {
+                    slab.is_open = false;
+                }
+                open.pop();
+            }
+            let virgin = slabs.iter().position(|slab| slab.class == 0);
+            let index = virgin.or_else(|| slabs.iter().position(|slab| slab.used == 0))?;
+            self.lay_out(&mut state, index, class)?;
+        }
+    }
+
+    /// Gives a slab that holds nothing slots of a size.
+    fn lay_out(&self, state: &mut State, index: usize, class: usize) -> Option<()> {
+        let slab = state.slabs.get_mut(index)?;
+        let start = AT_SLABS + index * SLAB;
+        if slab.class != 0 {
+            self.memory.punch(start, SLAB).ok()?;
+        }
+        self.memory.word(AT_TABLE + index * 8).store(class as u64, Ordering::Release);
+        let free = (0..SLAB >> class).rev().map(|number| start + (number << class)).collect();
+        *slab = Slab { class, free, used: 0, is_open: true, was_used: true };
+        state.open.get_mut(class)?.push(index);
+        Some(())
+    }
+
+    /// Everything that was marked, oldest first.
+    pub fn scan(&self) -> Vec<Found> {
+        let mut found = Vec::new();
+        let mut state = self.lock();
+        for index in 0..self.slabs {
+            let told = self.memory.word(AT_TABLE + index * 8).load(Ordering::Acquire);
+            let Some(class) = class_told(told) else { continue };
+            let mut slab = Slab { class, ..Slab::default() };
+            for number in (0..SLAB >> class).rev() {
+                let offset = AT_SLABS + index * SLAB + (number << class);
+                match self.look(index, offset, class) {
+                    Some(record) => {
+                        slab.used += 1;
+                        found.push(record);
+                    }
+                    None => slab.free.push(offset),
+                }
+            }
+            slab.is_open = !slab.free.is_empty();
+            if slab.is_open
+                && let Some(open) = state.open.get_mut(class)
+            {
+                open.push(index);
+            }
+            if let Some(place) = state.slabs.get_mut(index) {
+                *place = slab;
+            }
+        }
+        drop(state);
+        found.sort_by_key(|record| record.sequence);
+        let last = found.last().map_or(0, |record| record.sequence);
+        // Sequences only grow, whatever the header says.
+        self.memory.word(AT_SEQUENCE).fetch_max(last.saturating_add(1), Ordering::AcqRel);
+        found
+    }
+
+    fn look(&self, slab: usize, offset: usize, class: usize) -> Option<Found> {
+        let mark = self.memory.word(offset);
+        if mark.load(Ordering::Acquire) != MARK {
+            return None;
+        }
+        let word = |at: usize| self.memory.word(offset + at).load(Ordering::Relaxed);
+        let words = [word(8), word(16), word(24)];
+        let [form, sequence, key] = words;
+        let length = (form >> 32) as usize;
+        let is_whole =
+            length <= (1 << class) - HEADER && self.check(words, offset, length) == word(32);
+        if !is_whole {
+            mark.store(0, Ordering::Release);
+            return None;
+        }
+        let kind = form as u16;
+        Some(Found { kind, key, sequence, slot: Slot { slab, offset } })
+    }
+
+    /// Gives back slabs that hold nothing, and did not since the last call.
+    pub fn trim(&self) {
+        let mut state = self.lock();
+        for index in 0..self.slabs {
+            let Some(slab) = state.slabs.get_mut(index) else { continue };
+            let was_used = std::mem::take(&mut slab.was_used);
+            if slab.class == 0 || slab.used > 0 || was_used {
+                continue;
+            }
+            if self.memory.punch(AT_SLABS + index * SLAB, SLAB).is_ok() {
+                self.memory.word(AT_TABLE + index * 8).store(0, Ordering::Release);
+                let class = std::mem::take(slab).class;
+                if let Some(open) = state.open.get_mut(class) {
+                    open.retain(|&other| other != index);
+                }
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cfg(test)]
+    pub fn word(&self, at: usize) -> &AtomicU64 {
+        self.memory.word(at)
+    }
+}
+
+/// The power of two of the slots that a body of `length` bytes goes into.
+fn class_of(length: usize) -> Option<usize> {
+    let class = (length + HEADER).next_power_of_two().trailing_zeros() as usize;
+    (class <= CLASS_MAX).then_some(class.max(CLASS_MIN))
+}
+
+fn class_told(told: u64) -> Option<usize> {
+    let class = usize::try_from(told).ok()?;
+    (CLASS_MIN..=CLASS_MAX).contains(&class).then_some(class)
+}
