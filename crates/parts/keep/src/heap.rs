@@ -22,7 +22,9 @@ use crate::memory::Memory;
 use crate::{Error, Stage};
 use rustix::fs::MemfdFlags;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+#[cfg(test)]
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tieline_types::checksum;
 

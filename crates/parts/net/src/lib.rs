@@ -7,6 +7,7 @@
 //!
 //! * [`link`]: the client's state machine ([`link::State`]): events and time in, actions out.
 //! * [`session`]: the loop that drives it ([`Session`]).
+//! * [`kept`]: requests that outlive this process.
 //! * [`server`]: accepts connections, greets, dispatches ([`Server`]).
 //! * `handshake`: how both ends prove themselves, and get the keys of [`frames`].
 //! * [`frames`]: frames over a stream, bulk beside them; `outbox`: what waits to be sent.
@@ -33,11 +34,13 @@ use tieline_world::Bulk;
 
 pub mod frames;
 mod handshake;
+pub mod kept;
 pub mod link;
 mod outbox;
 pub mod server;
 pub mod session;
 
+pub use kept::{Held, Keeping, Unanswered};
 pub use server::{Notifier, Server, ServerSettings};
 pub use session::{Session, SessionSettings};
 
@@ -71,6 +74,8 @@ pub struct Outgoing {
     pub bulk: Bulk,
     /// How long the caller waits, connecting included. `None`: as long as it takes.
     pub patience: Option<Duration>,
+    /// Is put down beside a request that is kept.
+    pub note: Vec<u8>,
 }
 
 /// What came back.
@@ -78,6 +83,8 @@ pub struct Incoming {
     pub op: Op,
     pub body: Bytes,
     pub bulk: Bytes,
+    /// Of a request that is kept: to be dropped when its effect here is kept too, or of no use.
+    pub held: Option<Held>,
 }
 
 /// What the server granted this session.
@@ -130,14 +137,22 @@ pub async fn call<C: Call>(
     bulk: Bulk,
     patience: Option<Duration>,
 ) -> Result<(C::Reply, Bytes), CallError> {
-    let outgoing = Outgoing { caller: caller.clone(), request: message.into(), bulk, patience };
+    let (caller, request) = (caller.clone(), message.into());
+    let outgoing = Outgoing { caller, request, bulk, patience, note: Vec::new() };
     let incoming = channel.exchange(outgoing).await?;
-    let reply = tieline_wire::decode(&incoming.body).map_err(|source| CallError::Body {
+    Ok((read_reply::<C>(channel, &incoming)?, incoming.bulk))
+}
+
+/// The reply in what came back for a call.
+pub fn read_reply<C: Call>(
+    channel: &dyn Channel,
+    incoming: &Incoming,
+) -> Result<C::Reply, CallError> {
+    tieline_wire::decode(&incoming.body).map_err(|source| CallError::Body {
         server: channel.server(),
         op: C::OP,
         source,
-    })?;
-    Ok((reply, incoming.bulk))
+    })
 }
 
 /// Who hears what a server says unasked, and how the connection fares.
@@ -237,4 +252,20 @@ pub trait Dialer: Send + Sync {
         hello: Hello,
         sink: Arc<dyn NoticeSink>,
     ) -> Arc<dyn Channel>;
+
+    /// The same, for a process that may be followed by another: keeps its requests, and sends those
+    /// again that an earlier process left. Their answers come in the same order.
+    fn dial_kept(
+        &self,
+        addresses: &[String],
+        hello: Hello,
+        sink: Arc<dyn NoticeSink>,
+        _keeping: Keeping,
+        _unanswered: Vec<Unanswered>,
+    ) -> (Arc<dyn Channel>, Vec<Answer>) {
+        (self.dial(addresses, hello, sink), Vec::new())
+    }
 }
+
+/// The outcome of a request that an earlier process left.
+pub type Answer = tokio::sync::oneshot::Receiver<Result<Incoming, CallError>>;

@@ -14,6 +14,7 @@
 //! that was welcomed.
 
 use crate::frames::{Frame, InBulk, OutFrame};
+use crate::kept::{Held, Keeping, Unanswered};
 use crate::{CallError, Incoming, Outgoing, SessionSettings, Standing};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -92,6 +93,7 @@ pub struct State {
     server: String,
     calls: Calls,
     round_trips: u64,
+    keeping: Option<Keeping>,
     actions: VecDeque<Action>,
 }
 
@@ -132,7 +134,25 @@ impl State {
             standing: None,
             calls: Calls::new(),
             round_trips: 0,
+            keeping: None,
             actions: VecDeque::new(),
+        }
+    }
+
+    /// Requests outlive this process from now on.
+    pub fn keep(&mut self, keeping: Keeping) {
+        self.calls.start_at(keeping.first);
+        self.keeping = Some(keeping);
+    }
+
+    /// A request that an earlier process left: it is sent again under its number.
+    pub fn restore(&mut self, id: CallId, left: Unanswered) {
+        let Unanswered { number, caller, request, note, kept, .. } = left;
+        let held = Held::new(kept, number, self.calls.in_use());
+        let outgoing = Outgoing { caller, request, bulk: Bulk::Empty, patience: None, note };
+        self.calls.restore(id, outgoing, number, held);
+        if matches!(self.phase, Phase::Idle) {
+            self.connect();
         }
     }
 
@@ -231,12 +251,20 @@ impl State {
         let Phase::Up(up) = &mut self.phase else { return };
         let Some(number) = self.calls.number(id) else { return };
         let answered_below = self.calls.answered_below();
+        let in_use = self.calls.in_use().clone();
         let Some(pending) = self.calls.pending(id) else { return };
         let envelope = Envelope { caller: pending.outgoing.caller.clone(), answered_below };
+        let op = pending.outgoing.request.op();
         let body = pending.outgoing.request.encode(&envelope);
+        if let Some(keeping) = self.keeping.as_ref().filter(|_| op.is_mutation())
+            && pending.held.is_none()
+        {
+            let kept = keeping.put(number, op.number(), &pending.outgoing.note, &body);
+            pending.held = kept.map(|kept| Held::new(kept, number, &in_use));
+        }
         let bulk = pending.outgoing.bulk.clone();
         let frame = OutFrame::new(FrameKind::Request, number, body, bulk).with(|header| {
-            header.op = pending.outgoing.request.op().number();
+            header.op = op.number();
             header.deadline_ms = pending.deadline.map_or(0, |deadline| millis_until(deadline, now));
         });
         if frame.is_sendable() {
@@ -325,11 +353,14 @@ impl State {
         let op = pending.outgoing.request.op();
         self.round_trips += 1;
         self.actions.extend(pending.sent.map(Action::Renewed));
-        let result = if frame.header.op == op.number() {
+        let mut result = if frame.header.op == op.number() {
             self.outcome(op, frame)
         } else {
             Err(self.unreadable(op, BodyError::UnknownCall(frame.header.op)))
         };
+        if let (Ok(incoming), Some(pending)) = (&mut result, self.calls.pending(id)) {
+            incoming.held = pending.held.take();
+        }
         self.complete(id, result);
     }
 
@@ -344,7 +375,7 @@ impl State {
             InBulk::Here(bulk, _) => bulk,
             InBulk::Skipped => bytes::Bytes::new(),
         };
-        Ok(Incoming { op, body: frame.body, bulk })
+        Ok(Incoming { op, body: frame.body, bulk, held: None })
     }
 
     fn unreadable(&self, op: Op, source: BodyError) -> CallError {

@@ -8,7 +8,10 @@
 //! handed over until the driver forgot it, so all queues between here and the stream are bounded;
 //! waiting for a place counts towards the caller's patience.
 
-use crate::{CallError, Channel, Dialer, Incoming, NoticeSink, Outgoing, Standing, link};
+use crate::{
+    Answer, CallError, Channel, Dialer, Incoming, Keeping, NoticeSink, Outgoing, Standing,
+    Unanswered, link,
+};
 use link::CallId;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -112,6 +115,21 @@ impl Dialer for SessionDialer {
         let (settings, guard) = (self.settings.clone(), self.guard.clone());
         Session::start(self.world.clone(), settings, guard, addresses, hello, sink)
     }
+
+    fn dial_kept(
+        &self,
+        addresses: &[String],
+        hello: Hello,
+        sink: Arc<dyn NoticeSink>,
+        keeping: Keeping,
+        unanswered: Vec<Unanswered>,
+    ) -> (Arc<dyn Channel>, Vec<Answer>) {
+        let (world, settings) = (self.world.clone(), self.settings.clone());
+        let (kept, guard) = (Some((keeping, unanswered)), self.guard.clone());
+        let (session, answers) =
+            Session::begin(world, settings, guard, addresses, hello, sink, kept);
+        (session, answers)
+    }
 }
 
 impl Session {
@@ -124,18 +142,44 @@ impl Session {
         hello: Hello,
         sink: Arc<dyn NoticeSink>,
     ) -> Arc<Self> {
+        Self::begin(world, settings, guard, addresses, hello, sink, None).0
+    }
+
+    fn begin(
+        world: World,
+        settings: SessionSettings,
+        guard: Arc<Guard>,
+        addresses: &[String],
+        hello: Hello,
+        sink: Arc<dyn NoticeSink>,
+        kept: Option<(Keeping, Vec<Unanswered>)>,
+    ) -> (Arc<Self>, Vec<Answer>) {
         let seed = world.random();
         let places = Arc::new(Semaphore::new(settings.requests_max));
-        let state = link::State::new(settings, addresses.to_vec(), hello, seed);
+        let mut state = link::State::new(settings, addresses.to_vec(), hello, seed);
+        let (mut waiting, mut answers, mut last) = (Vec::new(), Vec::new(), 0);
+        if let Some((keeping, unanswered)) = kept {
+            state.keep(keeping);
+            for request in unanswered {
+                last += 1;
+                let (outcome, answer) = oneshot::channel();
+                state.restore(CallId(last), request);
+                waiting.push((CallId(last), outcome));
+                answers.push(answer);
+            }
+        }
         let view = Arc::new(View {
             standing: Mutex::new(None),
             server: Mutex::new(state.server().to_owned()),
             round_trips: AtomicU64::new(0),
         });
         let (to_driver, inbox) = mpsc::unbounded_channel();
-        let driver = Driver::new((world.transport, guard), state, sink, inbox, view.clone());
+        let mut driver =
+            Driver::new((world.transport, guard), state, sink, inbox, view.clone());
+        driver.wait_for(waiting);
         tokio::spawn(driver.run());
-        Arc::new(Self { to_driver, places, call_next: AtomicU64::new(1), view })
+        let call_next = AtomicU64::new(last + 1);
+        (Arc::new(Self { to_driver, places, call_next, view }), answers)
     }
 
     fn closed(&self) -> CallError {

@@ -5,6 +5,7 @@
 
 use super::CallId;
 use crate::Outgoing;
+use crate::kept::{self, Held, InUse};
 use std::collections::BTreeMap;
 use tieline_types::RequestNumber;
 use tokio::time::Instant;
@@ -14,6 +15,7 @@ pub(super) struct Calls {
     /// Those that were sent in this session and not answered.
     numbered: BTreeMap<RequestNumber, CallId>,
     number_next: RequestNumber,
+    in_use: InUse,
 }
 
 pub(super) struct Pending {
@@ -23,6 +25,8 @@ pub(super) struct Pending {
     pub(super) number: Option<RequestNumber>,
     /// When it was last sent.
     pub(super) sent: Option<Instant>,
+    /// Its record, if it outlives this process.
+    pub(super) held: Option<Held>,
 }
 
 impl Calls {
@@ -31,11 +35,36 @@ impl Calls {
             under_way: BTreeMap::new(),
             numbered: BTreeMap::new(),
             number_next: RequestNumber(1),
+            in_use: InUse::default(),
         }
     }
 
+    /// Smaller numbers were used by an earlier process.
+    pub(super) fn start_at(&mut self, first: RequestNumber) {
+        self.number_next = self.number_next.max(first);
+    }
+
+    pub(super) fn in_use(&self) -> &InUse {
+        &self.in_use
+    }
+
+    /// A call that an earlier process sent.
+    pub(super) fn restore(
+        &mut self,
+        id: CallId,
+        outgoing: Outgoing,
+        number: RequestNumber,
+        held: Held,
+    ) {
+        let (number, held) = (Some(number), Some(held));
+        let pending = Pending { outgoing, deadline: None, number, sent: None, held };
+        self.under_way.insert(id, pending);
+        self.numbered.extend(number.map(|number| (number, id)));
+    }
+
     pub(super) fn add(&mut self, id: CallId, outgoing: Outgoing, deadline: Option<Instant>) {
-        self.under_way.insert(id, Pending { outgoing, deadline, number: None, sent: None });
+        self.under_way
+            .insert(id, Pending { outgoing, deadline, number: None, sent: None, held: None });
     }
 
     pub(super) fn remove(&mut self, id: CallId) -> Option<Pending> {
@@ -63,7 +92,9 @@ impl Calls {
 
     /// Every request below this number was answered, or nobody waits for it.
     pub(super) fn answered_below(&self) -> RequestNumber {
-        self.numbered.keys().next().copied().unwrap_or(self.number_next)
+        let unanswered = self.numbered.keys().next().copied();
+        let in_use = kept::lock(&self.in_use).first().copied();
+        unanswered.into_iter().chain(in_use).min().unwrap_or(self.number_next)
     }
 
     /// The call that was sent under a number and is not answered.
@@ -75,10 +106,11 @@ impl Calls {
     /// A new session counts anew. Returns the mutations that the old one may have applied.
     pub(super) fn renumber(&mut self) -> Vec<CallId> {
         self.number_next = RequestNumber(1);
+        self.in_use = InUse::default();
         let mut doubtful = Vec::new();
         for (_, id) in std::mem::take(&mut self.numbered) {
             let Some(pending) = self.under_way.get_mut(&id) else { continue };
-            pending.number = None;
+            (pending.number, pending.held) = (None, None);
             if pending.outgoing.request.op().is_mutation() {
                 doubtful.push(id);
             }

@@ -61,7 +61,8 @@ impl Script {
     ) -> Vec<String> {
         self.calls += 1;
         let request = request.into();
-        let outgoing = Outgoing { caller: Caller::root(), request, bulk: Bulk::Empty, patience };
+        let outgoing =
+            Outgoing { caller: Caller::root(), request, bulk: Bulk::Empty, patience, note: vec![] };
         let deadline = patience.map(|patience| self.now + patience);
         self.handle(Event::Call(CallId(self.calls), outgoing, deadline))
     }

@@ -49,10 +49,13 @@ pub(super) struct Driver {
     finish_by: Option<Instant>,
 }
 
+type Outcome = oneshot::Sender<Result<Incoming, CallError>>;
+
 /// A caller that waits, and its place among the requests at once.
 struct Waiting {
-    outcome: oneshot::Sender<Result<Incoming, CallError>>,
-    _place: OwnedSemaphorePermit,
+    outcome: Outcome,
+    /// `None` for what an earlier process left.
+    _place: Option<OwnedSemaphorePermit>,
 }
 
 /// The way to the server.
@@ -158,7 +161,16 @@ impl Driver {
         }
     }
 
+    /// Takes over requests that an earlier process left.
+    pub(super) fn wait_for(&mut self, left: Vec<(CallId, Outcome)>) {
+        for (id, outcome) in left {
+            self.waiting.insert(id, Waiting { outcome, _place: None });
+        }
+    }
+
     pub(super) async fn run(mut self) {
+        // What was restored asks for a connection.
+        self.event(Event::Moved);
         while !self.is_over() {
             match self.woken().await {
                 Woken::Message(None) => break,
@@ -208,7 +220,7 @@ impl Driver {
         match message {
             Message::Call(handed) => {
                 let Handed { id, outgoing, deadline, outcome, place } = *handed;
-                self.waiting.insert(id, Waiting { outcome, _place: place });
+                self.waiting.insert(id, Waiting { outcome, _place: Some(place) });
                 self.event(Event::Call(id, outgoing, deadline));
             }
             Message::Cancel(id) => {

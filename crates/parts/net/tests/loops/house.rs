@@ -255,7 +255,7 @@ pub async fn exchange_within(
     patience: Option<Duration>,
 ) -> Result<Bytes, CallError> {
     let (caller, request) = (Caller::root(), request.into());
-    let outgoing = Outgoing { caller, request, bulk, patience };
+    let outgoing = Outgoing { caller, request, bulk, patience, note: vec![] };
     session.exchange(outgoing).await.map(|incoming| incoming.bulk)
 }
 
