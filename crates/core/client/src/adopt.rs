@@ -135,7 +135,7 @@ impl Shared {
                 extents.push(Extent { offset, length, content: Content::Chunk(chunk) });
                 offset += length;
             }
-            let change = Change { extents, size_min: 0, clears_setid: false, append_from: None };
+            let change = Change { extents, ..Change::default() };
             self.commit_extents(&file, caller, change).await?;
         }
         Ok(())

@@ -10,6 +10,8 @@
 
 use crate::cache::Under;
 use crate::file::{File, State};
+use crate::kept::Noting;
+use crate::kept::writes::{Cut, Space};
 use crate::overlay::SealId;
 use crate::race::Race;
 use crate::volume::{Shared, lock};
@@ -18,6 +20,7 @@ use crate::{Error, Result};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use tieline_keep::Keep;
 use tieline_types::{Caller, Content, ErrorKind, Extent, FileId, OstIndex, Retry};
 use tieline_wire::data::SyncFile;
 use tieline_wire::meta::{Commit, GetAttributes};
@@ -199,14 +202,17 @@ impl Shared {
             let append_from = state.appended_from().filter(|&from| end > from);
             state.is_appending = append_from.is_some();
             let clears_setid = state.clears_setid;
-            (state.writer.clone(), Change { extents, size_min: 0, clears_setid, append_from })
+            let cuts = state.cuts(file.id, &arrivals);
+            let change = Change { extents, size_min: 0, clears_setid, append_from, cuts };
+            (state.writer.clone(), change)
         });
-        let append_from = change.append_from;
-        let outcome = self.commit_extents(file, &caller, change).await;
+        let (append_from, cuts) = (change.append_from, change.cuts.clone());
+        let noting = Noting::of(cuts.clone());
+        let outcome = noting.within(self.commit_extents(file, &caller, change)).await;
         let appended = append_from.map(|_| end);
         match outcome {
             Ok(size) => {
-                self.keep_committed(file, &arrivals, appended.map(|end| (end, size)));
+                self.keep_committed(file, &arrivals, appended.map(|end| (end, size)), &cuts);
                 Ok(())
             }
             Err(error) => {
@@ -310,8 +316,12 @@ impl Shared {
         file: &Arc<File>,
         arrivals: &[(SealId, Extent)],
         appended: Option<(u64, u64)>,
+        cuts: &[Cut],
     ) {
         let is_worn = file.with(|state| {
+            state.kept.cut(&self.keep, cuts);
+            let counted = cuts.iter().find(|cut| cut.space == Space::Appended);
+            state.kept.append_done = counted.map_or(state.kept.append_done, |cut| cut.end);
             for (id, extent) in arrivals {
                 if let (Content::Chunk(chunk), Some(run)) =
                     (&extent.content, state.overlay.sealed_run(*id))
@@ -340,12 +350,15 @@ impl Shared {
 }
 
 /// A change of a file's bytes.
+#[derive(Default)]
 pub(crate) struct Change {
     pub extents: Vec<Extent>,
     pub size_min: u64,
     pub clears_setid: bool,
     /// Extents from here on go to the file's end.
     pub append_from: Option<u64>,
+    /// Written bytes that are in it.
+    pub cuts: Vec<Cut>,
 }
 
 impl Change {
@@ -378,7 +391,14 @@ impl State {
             tracing::error!(%file, length, %error, "written bytes are lost");
             self.late.lose(kind, error.to_string());
         }
+        let upto = self.overlay.sealed_upto(id);
         let lost = self.overlay.remove(id);
+        if let Some(range) =
+            lost.clone().filter(|lost| self.appended_from().is_none_or(|from| lost.start < from))
+        {
+            let (start, end, space) = (range.start, range.end, Space::Placed);
+            self.kept.cut(&Keep::none(), &[Cut { file, space, start, end, upto }]);
+        }
         if let Some(lost) = lost
             && self.appended_from().is_some_and(|from| lost.start >= from)
         {
@@ -407,6 +427,7 @@ impl State {
         if is_clean {
             (self.first_written, self.last_written, self.mtime) = (None, None, None);
             self.clears_setid = false;
+            self.kept.clear();
         }
         is_clean
     }

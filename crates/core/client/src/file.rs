@@ -10,14 +10,18 @@
 
 use crate::cache::tables::is_provisional;
 use crate::extents::Extents;
+use crate::kept::writes::{Cut, Space, Writes};
 use crate::late::Late;
-use crate::overlay::Overlay;
+use crate::overlay::{Overlay, SealId};
+use bytes::Bytes;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tieline_keep::{Keep, Kept};
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{
-    Attributes, Caller, ChunkRef, ErrorKind, FileId, Layout, OstIndex, Time, Version,
+    Attributes, Caller, ChunkRef, ErrorKind, Extent, FileId, Layout, OstIndex, Time, Version,
 };
 use tieline_wire::meta::ExtentPage;
 use tokio::sync::Notify;
@@ -83,6 +87,10 @@ pub(crate) struct State {
     pub door_version: Option<Version>,
     /// The version of bytes that the door was given without a lease; 0 for several.
     pub door_unsure: Option<Version>,
+    /// Records of what is in the overlay.
+    pub kept: Writes,
+    /// Says to the next process that it has no name.
+    pub orphan_kept: Option<Kept>,
 }
 
 /// The OSTs that hold a chunk.
@@ -195,6 +203,15 @@ impl State {
         Some(self.size)
     }
 
+    /// Appends what an earlier process had appended.
+    pub fn append_again(&mut self, bytes: Bytes) {
+        if self.appended_from().is_none() {
+            self.append_from = Some(self.size_here());
+        }
+        let end = self.overlay.end().max(self.append_from.unwrap_or(0));
+        self.overlay.write(end, bytes);
+    }
+
     /// May something be written up to `end` at its place? Not where appended bytes wait for theirs.
     pub fn may_place(&mut self, end: u64) -> bool {
         self.append_from = self.appended_from();
@@ -202,10 +219,40 @@ impl State {
     }
 
     /// The file is cut to `size` here.
-    pub fn cut(&mut self, size: u64) {
+    pub fn cut(&mut self, keep: &Keep, file: FileId, size: u64) {
         let end = self.appended_from().unwrap_or(u64::MAX);
         self.overlay.cut(size.min(end)..end);
+        self.cut_kept(keep, file, size..u64::MAX);
         self.extents.truncate(size);
+    }
+
+    /// What was written at places in `range` so far is not to be kept.
+    pub fn cut_kept(&mut self, keep: &Keep, file: FileId, range: Range<u64>) {
+        let cut = self.placed_cut(file, range, self.kept.last);
+        self.kept.cut(keep, &[cut]);
+    }
+
+    fn placed_cut(&self, file: FileId, range: Range<u64>, upto: u64) -> Cut {
+        Cut { file, space: Space::Placed, start: range.start, end: range.end, upto }
+    }
+
+    /// What is not to be kept any more when these runs are committed.
+    pub fn cuts(&self, file: FileId, arrivals: &[(SealId, Extent)]) -> Vec<Cut> {
+        let from = self.appended_from().unwrap_or(u64::MAX);
+        let end = arrivals.last().map_or(0, |(_, extent)| extent.end());
+        let placed = arrivals.iter().filter(|(_, extent)| extent.offset < from);
+        let mut cuts: Vec<Cut> = placed
+            .map(|(id, extent)| {
+                let upto = self.overlay.sealed_upto(*id);
+                self.placed_cut(file, extent.offset..extent.end(), upto)
+            })
+            .collect();
+        if end > from {
+            let start = self.kept.append_done;
+            let end = start + (end - from);
+            cuts.push(Cut { file, space: Space::Appended, start, end, upto: u64::MAX });
+        }
+        cuts
     }
 
     /// Do other clients write to it too?

@@ -2,13 +2,15 @@
 
 use crate::ahead::Pattern;
 use crate::file::File;
+use crate::kept::{KeptHandle, cause_number, first_number, put_handle};
 use crate::late::Seen;
 use crate::listing::Listing;
 use crate::volume::lock;
-use crate::{Access, Error, HandleId, Result};
+use crate::{Access, Error, HandleId, OpenFile, Result};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use tieline_keep::{Keep, Kept};
 use tieline_types::{Caller, ErrorKind};
 
 /// An open file: rights were found at open and belong to it.
@@ -27,46 +29,106 @@ enum Open {
     Directory(Arc<Listing>),
 }
 
-#[derive(Default)]
 pub(crate) struct Handles {
-    table: Mutex<BTreeMap<u64, Open>>,
+    /// With their records.
+    table: Mutex<BTreeMap<u64, (Open, Option<Kept>)>>,
     last: AtomicU64,
+    keep: Keep,
+}
+
+impl Access {
+    pub(crate) fn to_bits(self) -> u8 {
+        let Self { read, write, append, truncate } = self;
+        [read, write, append, truncate].iter().rev().fold(0, |bits, &one| bits << 1 | u8::from(one))
+    }
+
+    pub(crate) fn from_bits(bits: u8) -> Self {
+        let has = |place: u8| bits >> place & 1 != 0;
+        Self { read: has(0), write: has(1), append: has(2), truncate: has(3) }
+    }
 }
 
 impl Handles {
+    pub fn new(keep: Keep) -> Self {
+        Self { table: Mutex::default(), last: AtomicU64::new(first_number(&keep)), keep }
+    }
+
     pub fn add_file(&self, file: FileHandle) -> HandleId {
-        self.add(Open::File(Arc::new(file)))
+        let number = self.number();
+        let kept = put_handle(&self.keep, number, || KeptHandle {
+            id: file.file.id,
+            caller: file.caller.clone(),
+            access: file.access.to_bits(),
+            is_directory: false,
+            cause: cause_number(),
+        });
+        self.add(number, Open::File(Arc::new(file)), kept)
     }
 
     pub fn add_directory(&self, listing: Listing) -> HandleId {
-        self.add(Open::Directory(Arc::new(listing)))
+        let number = self.number();
+        let kept = put_handle(&self.keep, number, || KeptHandle {
+            id: listing.id(),
+            caller: listing.caller().clone(),
+            access: 0,
+            is_directory: true,
+            cause: cause_number(),
+        });
+        self.add(number, Open::Directory(Arc::new(listing)), kept)
+    }
+
+    /// One that an earlier process opened.
+    pub fn restore_file(&self, handle: HandleId, file: FileHandle, kept: Kept) {
+        self.add(handle.0, Open::File(Arc::new(file)), Some(kept));
+    }
+
+    pub fn restore_directory(&self, handle: HandleId, listing: Listing, kept: Kept) {
+        self.add(handle.0, Open::Directory(Arc::new(listing)), Some(kept));
+    }
+
+    pub fn open_files(&self) -> Vec<OpenFile> {
+        let table = lock(&self.table);
+        let open = |(&number, (open, _)): (&u64, &(Open, Option<Kept>))| match open {
+            Open::File(open) => Some(OpenFile {
+                handle: HandleId(number),
+                id: open.file.id,
+                caller: open.caller.clone(),
+                access: open.access,
+            }),
+            Open::Directory(_) => None,
+        };
+        table.iter().filter_map(open).collect()
     }
 
     pub fn file(&self, handle: HandleId) -> Result<Arc<FileHandle>> {
         match lock(&self.table).get(&handle.0) {
-            Some(Open::File(file)) => Ok(file.clone()),
+            Some((Open::File(file), _)) => Ok(file.clone()),
             _ => Err(bad(handle)),
         }
     }
 
     pub fn directory(&self, handle: HandleId) -> Result<Arc<Listing>> {
         match lock(&self.table).get(&handle.0) {
-            Some(Open::Directory(listing)) => Ok(listing.clone()),
+            Some((Open::Directory(listing), _)) => Ok(listing.clone()),
             _ => Err(bad(handle)),
         }
     }
 
     /// Closes a handle; gives the file back that it was of.
     pub fn remove(&self, handle: HandleId) -> Option<Arc<FileHandle>> {
-        match lock(&self.table).remove(&handle.0)? {
+        let (open, _kept) = lock(&self.table).remove(&handle.0)?;
+        match open {
             Open::File(file) => Some(file),
             Open::Directory(_) => None,
         }
     }
 
-    fn add(&self, open: Open) -> HandleId {
-        let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-        lock(&self.table).insert(number, open);
+    fn number(&self) -> u64 {
+        self.last.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    fn add(&self, number: u64, open: Open, kept: Option<Kept>) -> HandleId {
+        lock(&self.table).insert(number, (open, kept));
         HandleId(number)
     }
 }

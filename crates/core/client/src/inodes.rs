@@ -1,12 +1,14 @@
 //! Attributes: asking, and changing them.
 
 use crate::cache::Under;
+use crate::cause;
 use crate::file::File;
 use crate::volume::Shared;
 use crate::writer::How;
 use crate::{AttributeChange, Belief, Error, HandleId, Known, Result};
 use std::sync::Arc;
 use tieline_types::{Caller, Effect, FileId, FileKind, Version};
+use tieline_wire::Op;
 use tieline_wire::meta::{AttributesReply, GetAttributes, SetAttributes};
 
 /// What was believed of a file before an own change.
@@ -56,8 +58,13 @@ impl Shared {
             Some(handle) => self.handles.file(handle).is_ok_and(|open| open.access.write),
             None => false,
         };
+        if self.was_done(Op::SetAttributes).is_some() {
+            return self.attributes(caller, id).await;
+        }
         self.own_room(id).await;
-        if let Some(mut known) = self.set_attributes_own(caller, id, is_handle, &change) {
+        if !cause::has_answer(Op::SetAttributes)
+            && let Some(mut known) = self.set_attributes_own(caller, id, is_handle, &change)
+        {
             self.patch(&mut known.attributes);
             return Ok(known);
         }
@@ -109,7 +116,7 @@ impl Shared {
         let was_alone = before.is_still(&known);
         file.with(|state| {
             if let Some(size) = size {
-                state.cut(size);
+                state.cut(&self.keep, file.id, size);
             }
             state.learn_change(as_of, &known.attributes, was_alone);
         });

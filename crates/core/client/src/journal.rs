@@ -19,16 +19,19 @@
 //! waits is bounded in number, bytes and age.
 
 use crate::cache::tables::provisional;
+use crate::kept::writes::Cut;
+use crate::kept::{ActRecord, KeptAct, Noting, first_number};
 use crate::volume::{Shared, lock};
 use crate::{Error, Result};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
+use tieline_keep::{Keep, Kept};
 use tieline_types::{Caller, ErrorKind, FileId, MdtIndex, Name, Retry, Time, Version};
 use tieline_wire::Request;
 use tieline_wire::meta::{Batch, BatchItem, BatchOutcome, BatchReply, Reserve};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 
 mod ask;
@@ -57,11 +60,37 @@ pub(crate) struct Journal {
     shared: Weak<Shared>,
     queues: Mutex<BTreeMap<MdtIndex, Arc<Queue>>>,
     versions: AtomicU64,
+    keep: Keep,
+    /// Nothing is sent before the outcome of what an earlier process sent is known.
+    is_open: watch::Sender<bool>,
 }
 
 impl Journal {
-    pub fn new(is_on: bool, shared: Weak<Shared>) -> Self {
-        Self { is_on, shared, queues: Mutex::default(), versions: AtomicU64::new(0) }
+    pub fn new(is_on: bool, shared: Weak<Shared>, keep: Keep) -> Self {
+        Self {
+            is_on,
+            shared,
+            queues: Mutex::default(),
+            versions: AtomicU64::new(first_number(&keep)),
+            keep,
+            is_open: watch::Sender::new(true),
+        }
+    }
+
+    /// What an earlier process decided, in its order. Nothing is sent before [`Journal::open`].
+    pub fn restore(&self, acts: Vec<(KeptAct, Kept)>) {
+        self.is_open.send_replace(false);
+        for (act, kept) in acts {
+            let Some(queue) = self.of(act.item.id.mdt()) else { continue };
+            let record = ActRecord::restored(kept, &act);
+            let KeptAct { item, files, names, rights, version, cuts, .. } = act;
+            let version = Version(version);
+            queue.lock().add(Act { item, files, names, rights, version, cuts }, record);
+        }
+    }
+
+    pub fn open(&self) {
+        self.is_open.send_replace(true);
     }
 
     /// The journal of an MDT, if one is kept.
@@ -71,8 +100,8 @@ impl Journal {
         }
         let mut queues = lock(&self.queues);
         let queue = queues.entry(mdt).or_insert_with(|| {
-            let queue = Arc::new(Queue::new(mdt));
-            tokio::spawn(queue.clone().run(self.shared.clone()));
+            let queue = Arc::new(Queue::new(mdt, self.keep.clone()));
+            tokio::spawn(queue.clone().run(self.shared.clone(), self.is_open.subscribe()));
             queue
         });
         Some(queue.clone())
@@ -128,6 +157,7 @@ pub(crate) struct State {
     serials: VecDeque<std::ops::Range<u64>>,
     /// Of directories: what was refused, told once.
     late: BTreeMap<FileId, (ErrorKind, String)>,
+    keep: Keep,
 }
 
 /// An operation that the MDS does not know yet.
@@ -136,6 +166,8 @@ struct Entry {
     number: u64,
     since: Instant,
     act: Act,
+    /// Goes when the MDS knows it.
+    _record: Arc<ActRecord>,
 }
 
 /// An operation that was decided here.
@@ -149,13 +181,15 @@ pub(crate) struct Act {
     pub rights: Option<FileId>,
     /// The version that it left its file with.
     pub version: Version,
+    /// Written bytes that are in it.
+    pub cuts: Vec<Cut>,
 }
 
 impl Act {
     pub fn new(caller: &Caller, at: Time, id: FileId, version: Version, request: Request) -> Self {
         let (op, message) = (request.op().number(), request.encode_message());
         let item = BatchItem { caller: caller.clone(), at, id, op, message };
-        Self { item, files: vec![id], names: vec![], rights: None, version }
+        Self { item, files: vec![id], names: vec![], rights: None, version, cuts: vec![] }
     }
 
     pub fn names(mut self, names: impl IntoIterator<Item = (FileId, Name)>) -> Self {
@@ -172,6 +206,11 @@ impl Act {
 
     pub fn rights(mut self, of: FileId) -> Self {
         self.rights = Some(of);
+        self
+    }
+
+    pub fn cuts(mut self, cuts: Vec<Cut>) -> Self {
+        self.cuts = cuts;
         self
     }
 
@@ -197,6 +236,11 @@ impl State {
     }
 
     pub fn push(&mut self, act: Act) {
+        let record = ActRecord::put(&self.keep, &act);
+        self.add(act, record);
+    }
+
+    fn add(&mut self, act: Act, record: ActRecord) {
         self.last += 1;
         for &file in &act.files {
             self.touched.insert(file, self.last);
@@ -205,7 +249,8 @@ impl State {
             self.rights.insert(directory, self.last);
         }
         self.bytes += act.bytes();
-        self.waiting.push_back(Entry { number: self.last, since: Instant::now(), act });
+        let (number, since) = (self.last, Instant::now());
+        self.waiting.push_back(Entry { number, since, act, _record: Arc::new(record) });
     }
 
     /// Takes what the MDS knows out.
@@ -248,10 +293,10 @@ impl State {
 }
 
 impl Queue {
-    fn new(mdt: MdtIndex) -> Self {
+    fn new(mdt: MdtIndex, keep: Keep) -> Self {
         Self {
             mdt,
-            state: Mutex::default(),
+            state: Mutex::new(State { keep, ..State::default() }),
             moved: Notify::new(),
             work: Notify::new(),
             needs_serials: AtomicBool::new(true),
@@ -348,7 +393,10 @@ impl Queue {
     }
 
     /// Sends until the file system is gone.
-    async fn run(self: Arc<Self>, shared: Weak<Shared>) {
+    async fn run(self: Arc<Self>, shared: Weak<Shared>, mut is_open: watch::Receiver<bool>) {
+        // The sender goes with the file system.
+        let _ = is_open.wait_for(|is_open| *is_open).await;
+        drop(is_open);
         loop {
             let due = self.lock().due();
             match due {
@@ -375,7 +423,11 @@ impl Queue {
     async fn send(&self, shared: &Arc<Shared>, entries: Vec<Entry>) {
         let items: Vec<_> = entries.iter().map(|entry| entry.act.item.clone()).collect();
         let count = items.len();
-        match shared.servers.ask_now(&Caller::root(), self.mdt, Batch { items }).await {
+        // The request's record goes after those of what is in it.
+        let noting = Noting::of(Vec::new());
+        let caller = Caller::root();
+        let asking = shared.servers.ask_now(&caller, self.mdt, Batch { items });
+        match noting.within(asking).await {
             Ok(told) if told.reply.outcomes.len() == count => {
                 shared.settle_batch(self, &entries, &told.reply);
             }
@@ -391,6 +443,8 @@ impl Queue {
                 tokio::time::sleep(AGAIN).await;
             }
         }
+        drop(entries);
+        drop(noting);
         if self.lock().serials_left() < SERIALS_LOW {
             self.reserve(shared).await;
         }
@@ -428,6 +482,22 @@ impl Queue {
 }
 
 impl Shared {
+    /// An earlier process sent a batch, and this is what came of it. It may have begun to settle
+    /// it.
+    pub(crate) fn settle_left(&self, mdt: MdtIndex, batch: &Batch, reply: &BatchReply) {
+        let Some(queue) = self.journal.of(mdt) else { return };
+        let waiting = queue.lock().waiting.clone();
+        let Some(first) = waiting.front() else { return };
+        let from = batch.items.iter().position(|item| *item == first.act.item);
+        let Some(from) = from.filter(|_| reply.outcomes.len() == batch.items.len()) else { return };
+        let same = batch.items.iter().skip(from).zip(&waiting);
+        let count = same.take_while(|(item, entry)| **item == entry.act.item).count();
+        let entries: Vec<Entry> = waiting.into_iter().take(count).collect();
+        let outcomes = reply.outcomes.iter().skip(from).take(count).cloned().collect();
+        let reply = BatchReply { outcomes, lease: reply.lease.clone() };
+        self.settle_batch(&queue, &entries, &reply);
+    }
+
     /// The outcome of a batch is known.
     fn settle_batch(&self, queue: &Queue, entries: &[Entry], reply: &BatchReply) {
         let as_of = reply.lease.as_of;

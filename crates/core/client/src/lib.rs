@@ -14,6 +14,7 @@
 //! * [`send`], [`commit`], [`background`]: how written bytes leave; [`late`]: what was lost then.
 //! * [`compact`]: what makes many small extents few. [`locks`]: advisory locks.
 //! * [`ahead`], [`chunks`], [`fetch`], [`costs`]: how bytes come.
+//! * [`cause`], [`kept`]: what outlives this process, and how the next one goes on.
 //! * [`mirrors`]: copies made, checked and repaired, for operators.
 //! * [`ranges`], [`adler`], [`space`]: holes and copies, checksums, what operators ask; [`adopt`]:
 //!   files that were there before us.
@@ -31,6 +32,7 @@ pub mod adopt;
 mod ahead;
 mod background;
 mod cache;
+pub mod cause;
 mod chunks;
 mod commit;
 mod compact;
@@ -43,6 +45,7 @@ mod files;
 mod handles;
 mod inodes;
 mod journal;
+mod kept;
 mod late;
 mod listing;
 mod locks;
@@ -234,6 +237,17 @@ pub trait FileSystem: Send + Sync {
     /// no recall can pass: what `write` sends is ordered with what the listener is told.
     fn settle(&self, belief: &Belief, write: &mut dyn FnMut(Duration));
 
+    // Going on where an earlier process was killed.
+    /// What a request of the door does is remembered under its number until it is answered; what
+    /// an earlier process did for it is found again.
+    fn cause(&self, _number: u64, _is_resent: bool) -> Option<Arc<cause::Cause>> {
+        None
+    }
+    /// Files that programs have open, as an earlier process opened them.
+    fn open_files(&self) -> Vec<OpenFile> {
+        Vec::new()
+    }
+
     /// Commits everything dirty, gives all leases back, ends the sessions. Waits at most
     /// `patience`.
     async fn close(&self, patience: Duration);
@@ -300,6 +314,15 @@ pub struct NewNode {
     pub mode: Mode,
     pub umask: Mode,
     pub device: u32,
+}
+
+/// A file that is open.
+#[derive(Clone, Debug)]
+pub struct OpenFile {
+    pub handle: HandleId,
+    pub id: FileId,
+    pub caller: Caller,
+    pub access: Access,
 }
 
 /// What a handle was opened for.

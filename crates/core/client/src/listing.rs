@@ -38,8 +38,16 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
+    pub fn new(id: FileId, caller: Caller) -> Self {
+        Self { id, caller, cursor: Default::default() }
+    }
+
     pub fn id(&self) -> FileId {
         self.id
+    }
+
+    pub fn caller(&self) -> &Caller {
+        &self.caller
     }
 }
 
@@ -100,7 +108,7 @@ impl Shared {
         if !known.attributes.is_directory() {
             return Err(Error::local(ErrorKind::NotDirectory, format!("file {id}")));
         }
-        let listing = Listing { id, caller: caller.clone(), cursor: Default::default() };
+        let listing = Listing::new(id, caller.clone());
         if !self.cache.lock().allows(caller, id, access::READ) {
             // The MDS decides, and its answer is the first page.
             let mut cursor = listing.cursor.lock().await;

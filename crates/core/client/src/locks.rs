@@ -15,6 +15,7 @@
 use crate::cache::ServerNumber;
 use crate::file::File;
 use crate::handles::FileHandle;
+use crate::kept::{self, KeptLock, KeptWish, first_number};
 use crate::volume::{Shared, lock};
 use crate::writer::How;
 use crate::{Error, HandleId, LockFound, LockWish, Result};
@@ -22,6 +23,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tieline_keep::{Keep, Kept};
 use tieline_types::locks::LockSet;
 use tieline_types::{Caller, ErrorKind, FileId, LockKind, LockMode, LockRange, SessionId};
 use tieline_wire::Welcome;
@@ -53,14 +55,16 @@ pub(crate) struct Locks {
     asserting: tokio::sync::RwLock<()>,
     /// The session and boot that each server last welcomed us in.
     met: Mutex<BTreeMap<ServerNumber, (SessionId, u64)>>,
+    keep: Keep,
 }
 
-impl Default for Locks {
-    fn default() -> Self {
+impl Locks {
+    pub fn new(keep: Keep) -> Self {
         Self {
+            keep: keep.clone(),
             table: Mutex::default(),
             settled: Notify::new(),
-            ticket: AtomicU64::new(1),
+            ticket: AtomicU64::new(first_number(&keep) + 1),
             parked: Semaphore::new(PARKED_MAX),
             asserting: tokio::sync::RwLock::new(()),
             met: Mutex::default(),
@@ -77,6 +81,7 @@ struct Own {
     processes: BTreeMap<u64, u32>,
     /// Cancelled waits that are not settled.
     unsettled: usize,
+    kept: Option<Kept>,
 }
 
 impl Own {
@@ -85,6 +90,26 @@ impl Own {
             LockKind::Posix => &mut self.posix,
             LockKind::Flock => &mut self.flock,
         }
+    }
+
+    fn note(&mut self, wish: &LockWish, mode: Option<LockMode>) {
+        self.set(wish.kind).set(wish.owner, wish.range, mode);
+        if mode.is_some() && wish.kind == LockKind::Posix {
+            self.processes.insert(wish.owner, wish.process);
+        }
+    }
+
+    fn put(&self, keep: &Keep, id: FileId) -> Option<Kept> {
+        if !keep.is_on() || (self.posix.is_empty() && self.flock.is_empty()) {
+            return None;
+        }
+        let lock = |kind, held: tieline_types::locks::Held<u64>| {
+            let process = self.processes.get(&held.owner).copied().unwrap_or_default();
+            KeptLock { kind, owner: held.owner, range: held.range, mode: held.mode, process }
+        };
+        let posix = self.posix.iter().map(|held| lock(LockKind::Posix, held));
+        let flock = self.flock.iter().map(|held| lock(LockKind::Flock, held));
+        kept::put_locks(keep, id, &posix.chain(flock).collect())
     }
 
     fn is_empty(&self) -> bool {
@@ -107,11 +132,22 @@ impl Locks {
 
     fn note(&self, id: FileId, wish: &LockWish, mode: Option<LockMode>) {
         self.with(id, |own| {
-            own.set(wish.kind).set(wish.owner, wish.range, mode);
-            if mode.is_some() && wish.kind == LockKind::Posix {
-                own.processes.insert(wish.owner, wish.process);
-            }
+            own.note(wish, mode);
+            own.kept = own.put(&self.keep, id);
         });
+    }
+
+    /// Locks that an earlier process held.
+    pub fn restore(&self, id: FileId, locks: &[KeptLock]) {
+        self.with(id, |own| {
+            locks.iter().for_each(|one| own.note(&one.wish(), Some(one.mode)));
+            own.kept = own.put(&self.keep, id);
+        });
+    }
+
+    /// The session and the start of a server that an earlier process knew.
+    pub fn restore_server(&self, server: ServerNumber, session: SessionId, boot: u64) {
+        lock(&self.met).entry(server).or_insert((session, boot));
     }
 
     /// A lock of another owner here that is in the way.
@@ -198,6 +234,7 @@ impl Shared {
     }
 
     async fn ask_once(&self, caller: &Caller, id: FileId, wish: LockWish) -> Result<()> {
+        let _asking = self.keep_wish(caller, id, &wish);
         let told = self.servers.ask(caller, id, message(id, &wish, Some(wish.mode), None)).await?;
         match told.reply.outcome {
             LockOutcome::Granted => {
@@ -220,7 +257,9 @@ impl Shared {
         });
         let waiter = Waiter { shared: self.clone(), wait: wait.clone() };
         let shared = self.clone();
+        let asking = self.keep_wish(&open.caller, open.file.id, &wish);
         tokio::spawn(async move {
+            let _asking = asking;
             let outcome = shared.ask_until_granted(&wait).await;
             // A caller who went away does not hear it.
             let _ = answer.send(shared.conclude(&wait, outcome).await);
@@ -248,6 +287,22 @@ impl Shared {
                 LockOutcome::Refused | LockOutcome::Cancelled => return Err(refused(wait.id)),
             }
         }
+    }
+
+    /// Says to the next process what may be held at the server alone.
+    fn keep_wish(&self, caller: &Caller, id: FileId, wish: &LockWish) -> Option<Kept> {
+        self.keep.is_on().then(|| {
+            let wish = KeptWish { caller: caller.clone(), lock: KeptLock::of(wish) };
+            kept::put_wish(&self.keep, id, &wish)
+        })?
+    }
+
+    /// An earlier process asked for a lock, and nobody knows whether it was granted: what is held
+    /// there is made what is known here.
+    pub(crate) async fn undo_wish(&self, id: FileId, left: KeptWish) -> Result<()> {
+        let fate = Mutex::new(Fate::Abandoned);
+        let wait = Wait { caller: left.caller, id, wish: left.lock.wish(), ticket: 0, fate };
+        self.undo_grant(&wait).await
     }
 
     /// A wait has ended: with a lock that is noted, or given back if nobody wants it any more.
@@ -446,9 +501,9 @@ impl Shared {
                     let lost = told.reply.lost.iter().filter_map(|&at| part.get(at as usize));
                     for one in lost {
                         tracing::error!(file = %one.id, "a lock is lost: another client took it");
-                        self.locks.with(one.id, |own| {
-                            own.set(one.kind).set(one.owner, one.range, None);
-                        });
+                        let AssertedLock { id, kind, owner, range, mode } = *one;
+                        let wish = LockWish { kind, owner, range, mode, process: 0 };
+                        self.locks.note(id, &wish, None);
                         self.lost_lock(one.id);
                     }
                 }

@@ -9,17 +9,18 @@
 
 use crate::cache::tables::XattrsKnown;
 use crate::cache::{Stamp, Tables, Under};
+use crate::cause;
 use crate::servers::Told;
 use crate::volume::Shared;
 use crate::{At, Belief, Error, Found, Known, NewFile, NewNode, Opened, Result};
 use std::sync::Arc;
 use tieline_types::{Attributes, Caller, Effect, ErrorKind, FileId, Mode, Name};
-use tieline_wire::Call;
 use tieline_wire::ledger::{ListDeleted, ListDeletedReply, Undelete};
 use tieline_wire::meta::{
     Create, CreateReply, EntryReply, LeaseGrant, Link, Lookup, LookupParent, MakeDirectory,
     MakeNode, MakeSymlink, ReadDirectory, ReadSymlink,
 };
+use tieline_wire::{Call, Op};
 
 mod removal;
 
@@ -183,8 +184,13 @@ impl Shared {
         mode: Mode,
         umask: Mode,
     ) -> Result<Known> {
+        if let Some(id) = self.was_done(Op::MakeDirectory) {
+            return self.attributes(caller, id).await;
+        }
         self.own_room(at.parent).await;
-        if let Some(made) = self.make_directory_own(caller, at, (mode, umask)) {
+        if !cause::has_answer(Op::MakeDirectory)
+            && let Some(made) = self.make_directory_own(caller, at, (mode, umask))
+        {
             return Ok(made);
         }
         let message = MakeDirectory { parent: at.parent, name: at.name.clone(), mode, umask };
@@ -197,8 +203,13 @@ impl Shared {
         at: At<'_>,
         target: &[u8],
     ) -> Result<Known> {
+        if let Some(id) = self.was_done(Op::MakeSymlink) {
+            return self.attributes(caller, id).await;
+        }
         self.own_room(at.parent).await;
-        if let Some(made) = self.make_symlink_own(caller, at, target) {
+        if !cause::has_answer(Op::MakeSymlink)
+            && let Some(made) = self.make_symlink_own(caller, at, target)
+        {
             return Ok(made);
         }
         let target = target.to_vec();
@@ -212,8 +223,13 @@ impl Shared {
         at: At<'_>,
         node: NewNode,
     ) -> Result<Known> {
+        if let Some(id) = self.was_done(Op::MakeNode) {
+            return self.attributes(caller, id).await;
+        }
         self.own_room(at.parent).await;
-        if let Some(made) = self.make_node_own(caller, at, &node) {
+        if !cause::has_answer(Op::MakeNode)
+            && let Some(made) = self.make_node_own(caller, at, &node)
+        {
             return Ok(made);
         }
         let message = MakeNode {
@@ -263,7 +279,7 @@ impl Shared {
         let message = Link { id, parent: at.parent, name: at.name.clone() };
         let mut known = self.make(caller, at, message).await?;
         if let Some(file) = self.file_known(id) {
-            file.with(|state| state.is_orphan = false);
+            file.with(|state| (state.is_orphan, state.orphan_kept) = (false, None));
         }
         self.patch(&mut known.attributes);
         Ok(known)
@@ -275,8 +291,13 @@ impl Shared {
         at: At<'_>,
         new: NewFile,
     ) -> Result<(Known, Opened)> {
+        if let Some(id) = self.was_done(Op::Create) {
+            return self.open_made(caller, id, new.access).await;
+        }
         self.own_room(at.parent).await;
-        if let Some(made) = self.create_own(caller, at, &new) {
+        if !cause::has_answer(Op::Create)
+            && let Some(made) = self.create_own(caller, at, &new)
+        {
             self.shrink();
             return Ok(made);
         }
@@ -312,6 +333,19 @@ impl Shared {
         Ok((Known { attributes: opened.attributes.clone(), belief }, opened))
     }
 
+    /// A file that was made for this request by an earlier process.
+    async fn open_made(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: FileId,
+        access: crate::Access,
+    ) -> Result<(Known, Opened)> {
+        // Its maker may do what its mode forbids.
+        let attributes = self.open_at_server(caller, id, crate::Access::default()).await?;
+        let opened = self.add_handle(caller, attributes.clone(), access);
+        Ok((Known { attributes, belief: Belief::default() }, opened))
+    }
+
     pub(crate) async fn create_nameless(
         self: &Arc<Self>,
         caller: &Caller,
@@ -332,7 +366,7 @@ impl Shared {
             };
             shared.learn_open(&open);
             let opened = shared.add_handle(&owner, known.attributes.clone(), access);
-            shared.file(known.attributes.id).with(|state| state.is_orphan = true);
+            shared.orphan(&shared.file(known.attributes.id));
             Ok((known, opened))
         })
         .await
@@ -386,6 +420,14 @@ fn creation(parent: FileId, name: Name, new: NewFile) -> Create {
         is_exclusive: new.is_exclusive,
         layout: new.layout,
         is_nameless: None,
+    }
+}
+
+impl Shared {
+    /// An earlier process carried this call out itself for the request that is being served: the
+    /// file it was about.
+    pub(crate) fn was_done(&self, op: Op) -> Option<FileId> {
+        cause::current()?.done(op.number())
     }
 }
 

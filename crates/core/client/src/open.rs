@@ -51,7 +51,7 @@ impl Shared {
         tables.allows(caller, id, wanted).then_some(known.attributes)
     }
 
-    async fn open_at_server(
+    pub(crate) async fn open_at_server(
         &self,
         caller: &Caller,
         id: FileId,
@@ -140,7 +140,7 @@ impl Shared {
     }
 
     /// Nobody can name the file any more, and nobody here holds it.
-    async fn give_back(&self, caller: &Caller, file: &Arc<File>) {
+    pub(crate) async fn give_back(&self, caller: &Caller, file: &Arc<File>) {
         self.files.remove(file.id);
         lock(&self.dirty).remove(&file.id);
         self.cache.lock().forget(file.id);

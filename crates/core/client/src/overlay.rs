@@ -41,6 +41,8 @@ struct Seal {
     content: Option<Content>,
     /// How many pieces are left of it.
     pieces: usize,
+    /// The last write that may be in it.
+    written: u64,
 }
 
 #[derive(Default, Debug)]
@@ -55,6 +57,8 @@ pub(crate) struct Overlay {
     arrived: usize,
     bytes: usize,
     last: u64,
+    /// The number of the last write.
+    pub written: u64,
 }
 
 /// What is left of a sealed run in one place.
@@ -306,8 +310,8 @@ impl Overlay {
         self.cut(range.clone());
         self.last += 1;
         let id = SealId(self.last);
-        let (offset, content) = (range.start, None);
-        self.seals.insert(id, Seal { offset, run: run.clone(), content, pieces: 0 });
+        let (offset, content, written) = (range.start, None, self.written);
+        self.seals.insert(id, Seal { offset, run: run.clone(), content, pieces: 0, written });
         self.sending.insert(id);
         let mut at = offset;
         for bytes in run.parts() {
@@ -477,6 +481,11 @@ impl Overlay {
             }
         };
         Some((row.id, Extent { offset: row.offset, length: row.length, content }))
+    }
+
+    /// The number of the last write that may be in a run.
+    pub fn sealed_upto(&self, id: SealId) -> u64 {
+        self.seals.get(&id).map_or(self.written, |seal| seal.written)
     }
 
     /// The bytes of a run.

@@ -83,7 +83,7 @@ impl Shared {
         let _gate = open.file.gate.lock().await;
         let clears_setid = !open.caller.is_root();
         // Not a change of the size, which could cut off what others have added meanwhile.
-        let change = Change { extents: vec![], size_min: end, clears_setid, append_from: None };
+        let change = Change { size_min: end, clears_setid, ..Change::default() };
         self.commit_extents(&open.file, &open.caller, change).await.map(drop)
     }
 
@@ -102,12 +102,14 @@ impl Shared {
         let hole = Extent { offset: range.start, length, content: Content::Hole };
         let clears_setid = !open.caller.is_root();
         let extents = vec![hole];
-        let change = Change { extents, size_min: 0, clears_setid, append_from: None };
+        let change = Change { extents, clears_setid, ..Change::default() };
         self.commit_extents(file, &open.caller, change).await?;
         // What was appended meanwhile is behind the end as it was.
         file.with(|state| {
             let end = end.min(state.appended_from().unwrap_or(u64::MAX));
-            state.overlay.cut(range.start..end.max(range.start));
+            let range = range.start..end.max(range.start);
+            state.overlay.cut(range.clone());
+            state.cut_kept(&self.keep, file.id, range);
         });
         Ok(())
     }

@@ -12,7 +12,9 @@
 //! every call ends after [`crate::Settings::wait`].
 
 use crate::cache::{Cache, ServerNumber, Stamp};
+use crate::cause;
 use crate::journal::Busy;
+use crate::kept::{self, CALL, KeptSession, Left};
 use crate::volume::Shared;
 use crate::{Error, Parts, Result, Settings};
 use bytes::Bytes;
@@ -23,14 +25,18 @@ use std::time::Duration;
 use tieline_auth::{MapCell, Rule};
 use tieline_format::Record;
 use tieline_format::map::{FederationMap, SignedMap};
-use tieline_net::{CallError, Channel, Dialer, call};
+use tieline_keep::{Keep, Kept};
+use tieline_net::{
+    Answer, CallError, Channel, Dialer, Incoming, Keeping, Outgoing, Unanswered, read_reply,
+};
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{
-    Caller, ChunkId, ClientId, Effect, ErrorKind, FileId, Grant, MdtIndex, OstIndex, Retry,
+    Caller, ChunkId, ClientId, Effect, ErrorKind, FileId, Grant, MdtIndex, OstIndex, RequestNumber,
+    Retry, SessionId,
 };
 use tieline_wire::federation::GetMap;
 use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
-use tieline_wire::{Call, CredentialKind, Hello, Op, PeerRole};
+use tieline_wire::{Call, CredentialKind, Hello, Op, PeerRole, Request, Welcome};
 use tieline_world::{Bulk, World};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -70,7 +76,10 @@ pub(crate) struct Server {
     turn: AtomicUsize,
     /// The grant that chunk ids are counted under, and the last serial.
     serial: Mutex<(Grant, u64)>,
+    serial_first: u64,
     pub puts: Arc<Semaphore>,
+    addresses: Vec<String>,
+    session: Mutex<Option<Kept>>,
 }
 
 impl Server {
@@ -86,12 +95,13 @@ impl Server {
         Some(self.channels.first()?.standing()?.grant)
     }
 
-    /// A chunk id that was never used. Serials count from 1 under each grant.
+    /// A chunk id that was never used. Serials count from 1 under each grant, and from a larger
+    /// number in a process that goes on with it.
     pub fn chunk_id(&self, mdt: MdtIndex) -> Option<ChunkId> {
         let grant = self.grant()?;
         let mut last = self.serial.lock().unwrap_or_else(|poison| poison.into_inner());
         if last.0 != grant {
-            *last = (grant, 0);
+            *last = (grant, self.serial_first);
         }
         last.1 += 1;
         Some(ChunkId { mdt, grant, serial: last.1 })
@@ -124,6 +134,17 @@ pub(crate) struct Servers {
     is_closed: AtomicBool,
     /// One looks for a newer map at a time.
     looking: tokio::sync::Mutex<()>,
+    keep: Keep,
+    _client_kept: Option<Kept>,
+    /// Answers to what an earlier process had under way, with what they are to.
+    answers: Mutex<Vec<LeftAnswer>>,
+}
+
+/// A request that an earlier process left, and where its answer comes.
+pub(crate) struct LeftAnswer {
+    pub request: Request,
+    pub note: Vec<u8>,
+    pub answer: Answer,
 }
 
 impl Servers {
@@ -132,10 +153,15 @@ impl Servers {
         cache: Arc<Cache>,
         parts: &Parts,
         settings: &Settings,
+        (keep, left): (&Keep, &Left),
     ) -> Self {
         let mut client = [0; 16];
         parts.world.dice.fill(&mut client);
+        let client = left.client.as_ref().map_or(client, |(client, _)| client.0);
         Self {
+            keep: keep.clone(),
+            _client_kept: kept::put_client(keep, ClientId(client)),
+            answers: Mutex::default(),
             shared,
             cache,
             world: parts.world.clone(),
@@ -233,6 +259,11 @@ impl Servers {
         let mut attempts = Attempts::default();
         loop {
             let server = self.mds(mdt)?;
+            if let Some(result) = answered_before::<C>(&server) {
+                // What it grants may have been taken back since.
+                let stamp = Stamp::past(server.number);
+                return result.map(|reply| Told { reply, stamp, busy: None });
+            }
             let stamp = self.cache.stamp(server.number);
             let result = self.once(&server, caller, message.clone(), Bulk::Empty, deadline).await;
             match result {
@@ -270,8 +301,13 @@ impl Servers {
         bulk: Bulk,
         deadline: Instant,
     ) -> Result<(C::Reply, Bytes)> {
-        let patience = deadline.saturating_duration_since(Instant::now());
-        let result = call(server.channel()?, caller, message, bulk, Some(patience)).await;
+        let patience = Some(deadline.saturating_duration_since(Instant::now()));
+        let note = if C::OP.is_mutation() && self.keep.is_on() { kept::note() } else { vec![] };
+        let (caller, request) = (caller.clone(), message.into());
+        let outgoing = Outgoing { caller, request, bulk, patience, note };
+        let channel = server.channel()?;
+        let result = channel.exchange(outgoing).await;
+        let result = result.and_then(|incoming| read_held::<C>(channel, incoming));
         match &result {
             Ok(_) | Err(CallError::Refused(_)) => {
                 METRICS.round_trips.with_label_values(&[server.kind.label()]).inc();
@@ -332,12 +368,18 @@ impl Servers {
         let number = ServerNumber(self.next.fetch_add(1, Ordering::Relaxed));
         let count = if kind == ServerKind::Oss { CHANNELS_PER_OSS } else { 1 };
         let dial = |_| {
-            let sink = ServerSink { shared: self.shared.clone(), number, kind };
-            self.dialer.dial(addresses, self.hello(map), Arc::new(sink))
+            let sink = Arc::new(ServerSink { shared: self.shared.clone(), number, kind });
+            if kind == ServerKind::Mds && self.keep.is_on() {
+                return self.dial_kept(addresses, self.hello(map), sink);
+            }
+            self.dialer.dial(addresses, self.hello(map), sink)
         };
         let server = Arc::new(Server {
             number,
             kind,
+            addresses: addresses.to_vec(),
+            serial_first: kept::first_number(&self.keep),
+            session: Mutex::default(),
             channels: (0..count).map(dial).collect(),
             turn: AtomicUsize::new(0),
             serial: Mutex::new((Grant(0), 0)),
@@ -345,6 +387,72 @@ impl Servers {
         });
         table.insert(key, server.clone());
         Ok(server)
+    }
+
+    /// A channel whose requests outlive this process. It goes on with the session of an earlier
+    /// one, whose requests it sends again.
+    fn dial_kept(
+        &self,
+        addresses: &[String],
+        hello: Hello,
+        sink: Arc<ServerSink>,
+    ) -> Arc<dyn Channel> {
+        let name = kept::server_name(addresses);
+        let (mut session, mut unanswered) = (None, Vec::new());
+        if let Some(shared) = self.shared.upgrade() {
+            let mut left = crate::volume::lock(&shared.left);
+            if let Some((kept, _)) = left.sessions.get(&name) {
+                session = Some(SessionId(kept.session));
+                shared.locks.restore_server(sink.number, SessionId(kept.session), kept.boot);
+            }
+            let (own, others): (Vec<Unanswered>, _) =
+                left.calls.drain(..).partition(|call| call.session == name);
+            (left.calls, unanswered) = (others, own);
+        }
+        let keep = self.keep.clone();
+        let first = RequestNumber(kept::first_number(&keep) + 1);
+        let keeping = Keeping { keep, kind: CALL, session: name, first };
+        let told: Vec<_> =
+            unanswered.iter().map(|call| (call.request.clone(), call.note.clone())).collect();
+        let hello = Hello { session, ..hello };
+        let (channel, answers) = self.dialer.dial_kept(addresses, hello, sink, keeping, unanswered);
+        let answers = told.into_iter().zip(answers);
+        let left = answers.map(|((request, note), answer)| LeftAnswer { request, note, answer });
+        crate::volume::lock(&self.answers).extend(left);
+        channel
+    }
+
+    /// Goes on with the sessions of an earlier process; gives back what it had under way.
+    pub fn go_on(&self, sessions: &[KeptSession]) -> (Vec<Arc<Server>>, Vec<LeftAnswer>) {
+        let believed = self.map.current();
+        let mut servers = Vec::new();
+        for session in sessions {
+            match self.server(ServerKind::Mds, &session.addresses, &believed.map) {
+                Ok(server) => servers.push(server),
+                Err(error) => tracing::error!(%error, "a session is not resumed"),
+            }
+        }
+        (servers, std::mem::take(&mut crate::volume::lock(&self.answers)))
+    }
+
+    /// Any answer proves that there is a session.
+    pub async fn greet(&self, server: &Server) -> Result<()> {
+        let deadline = Instant::now() + self.wait;
+        self.once(server, &Caller::root(), GetMap {}, Bulk::Empty, deadline).await.map(drop)
+    }
+
+    /// Puts down in which session we are with a server.
+    fn keep_session(&self, number: ServerNumber, welcome: &Welcome) {
+        if !self.keep.is_on() {
+            return;
+        }
+        let server = self.lock().values().find(|server| server.number == number).cloned();
+        let Some(server) = server else { return };
+        let (addresses, session) = (server.addresses.clone(), welcome.session.0);
+        let session = KeptSession { addresses, session, boot: welcome.boot };
+        let name = kept::server_name(&session.addresses);
+        let kept = kept::put_session(&self.keep, name, &session);
+        *crate::volume::lock(&server.session) = kept;
     }
 
     fn hello(&self, map: &FederationMap) -> Hello {
@@ -377,6 +485,31 @@ impl Servers {
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Key, Arc<Server>>> {
         self.table.lock().unwrap_or_else(|poison| poison.into_inner())
     }
+}
+
+/// The reply, with its record in good hands.
+fn read_held<C: Call>(
+    channel: &dyn Channel,
+    mut incoming: Incoming,
+) -> Result<(C::Reply, Bytes), CallError> {
+    kept::hold(incoming.held.take());
+    Ok((read_reply::<C>(channel, &incoming)?, incoming.bulk))
+}
+
+/// What an earlier process was answered for the request that is being served.
+fn answered_before<C: Call>(server: &Server) -> Option<Result<C::Reply>> {
+    if !C::OP.is_mutation() || kept::is_noting() {
+        return None;
+    }
+    let cause = cause::current()?;
+    let (_, answer) = cause.take_answer(|request| request.op() == C::OP)?;
+    let channel = server.channel().ok()?;
+    Some(
+        answer
+            .and_then(|incoming| read_held::<C>(channel, incoming))
+            .map(|one| one.0)
+            .map_err(Into::into),
+    )
 }
 
 /// What was tried already for one request.

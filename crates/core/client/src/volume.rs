@@ -8,12 +8,14 @@
 //! [`crate::file::File::gate`].
 
 use crate::cache::Cache;
+use crate::cause::{self, Before, Cause};
 use crate::chunks::{Chunks, Room};
 use crate::costs::Costs;
 use crate::file::{Budget, File};
 use crate::files::Files;
 use crate::handles::Handles;
 use crate::journal::Journal;
+use crate::kept::Left;
 use crate::locks::Locks;
 use crate::send::{LATE_GRAIN, LATE_MAX};
 use crate::servers::Servers;
@@ -21,7 +23,7 @@ use crate::space::SpaceSeen;
 use crate::{
     Access, Allocation, At, AttributeChange, Belief, CacheListener, CopyEnd, Error, FileSystem,
     Found, FsSpace, HandleId, Known, LayoutInForce, Listed, LockFound, LockWish, NewFile, NewNode,
-    Opened, Parts, Result, SeekTarget, Settings,
+    OpenFile, Opened, Parts, Result, SeekTarget, Settings,
 };
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -29,6 +31,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tieline_format::map::FederationMap;
+use tieline_keep::{Keep, Record};
 use tieline_types::{
     Caller, ChunkId, ErrorKind, FileId, LockKind, Mode, Name, OstIndex, Time, XattrName,
 };
@@ -73,6 +76,11 @@ pub(crate) struct Shared {
     /// Room for copies that are on their way after their commit.
     pub late: Arc<Semaphore>,
     pub space: Mutex<SpaceSeen>,
+    /// What outlives this process, and what an earlier one left of it.
+    pub keep: Keep,
+    pub left: Mutex<Left>,
+    /// By the door's numbers: what was done for requests that were not answered.
+    pub before: Mutex<BTreeMap<u64, Before>>,
     /// Times of access that are on their way to the MDS.
     pub accesses: Mutex<BTreeMap<FileId, Time>>,
 }
@@ -86,26 +94,44 @@ impl Volume {
     /// Makes a file system that dials its servers when they are first needed. Needs tokio's runtime
     /// around it.
     pub fn new(parts: Parts, settings: Settings) -> Arc<Self> {
+        Self::new_kept(parts, settings, Keep::none(), Vec::new())
+    }
+
+    /// The same, for a process that may be followed by another: goes on with what an earlier one
+    /// left. Before anything is asked of it, [`Volume::recover`] must have ended.
+    pub fn new_kept(
+        parts: Parts,
+        settings: Settings,
+        keep: Keep,
+        records: Vec<Record>,
+    ) -> Arc<Self> {
+        let left = Left::read(records);
         let shared = Arc::new_cyclic(|weak| {
             let cache = Arc::new(Cache::new(settings.inodes_max));
             let budget = Arc::new(Budget::new(settings.dirty_bytes_max));
             Shared {
                 root: parts.root,
-                servers: Servers::new(weak.clone(), cache.clone(), &parts, &settings),
+                servers: Servers::new(
+                    weak.clone(),
+                    cache.clone(),
+                    &parts,
+                    &settings,
+                    (&keep, &left),
+                ),
                 cache,
-                journal: Journal::new(settings.journal, weak.clone()),
+                journal: Journal::new(settings.journal, weak.clone(), keep.clone()),
                 chunks: Arc::new(Chunks::new(Room {
                     bytes_max: settings.read_bytes_max,
                     spent_max: settings.spent_bytes_max.min(settings.read_bytes_max),
                 })),
                 files: Files::new(budget.clone(), settings.inodes_max),
                 budget,
-                handles: Handles::default(),
+                handles: Handles::new(keep.clone()),
                 dirty: Mutex::default(),
                 dirtied: Arc::default(),
                 worn: Mutex::default(),
                 compacting: Arc::new(tokio::sync::Semaphore::new(1)),
-                locks: Locks::default(),
+                locks: Locks::new(keep.clone()),
                 listener: Mutex::default(),
                 troubles: Mutex::default(),
                 away: Mutex::default(),
@@ -114,12 +140,21 @@ impl Volume {
                 late: Arc::new(Semaphore::new(LATE_MAX / LATE_GRAIN)),
                 space: Mutex::default(),
                 accesses: Mutex::default(),
+                left: Mutex::new(left),
+                before: Mutex::default(),
+                keep,
                 settings,
             }
         });
+        shared.restore();
         tokio::spawn(crate::background::run(Arc::downgrade(&shared)));
         tokio::spawn(crate::chunks::sweep(Arc::downgrade(&shared.chunks)));
         Arc::new(Self { shared })
+    }
+
+    /// Does what an earlier process owed: to be awaited before anything else is asked.
+    pub async fn recover(&self) {
+        self.shared.recover().await;
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -135,7 +170,7 @@ impl Shared {
         F: Future<Output = Result<T>> + Send + 'static,
     {
         let stopped = |_| Error::local(ErrorKind::Internal, "task of the client");
-        tokio::spawn(work).await.map_err(stopped)?
+        tokio::spawn(cause::within(cause::current(), work)).await.map_err(stopped)?
     }
 
     /// The state of a regular file, made when it is first needed.
@@ -415,6 +450,14 @@ impl FileSystem for Volume {
 
     fn settle(&self, belief: &Belief, write: &mut dyn FnMut(Duration)) {
         self.shared.cache.settle(belief, write);
+    }
+
+    fn cause(&self, number: u64, is_resent: bool) -> Option<Arc<Cause>> {
+        self.shared.cause(number, is_resent)
+    }
+
+    fn open_files(&self) -> Vec<OpenFile> {
+        self.shared.handles.open_files()
     }
 
     async fn close(&self, patience: Duration) {

@@ -15,14 +15,17 @@
 //! Invariants: held bytes are bounded, writers wait beyond; an append is whole, and behind all that
 //! was appended here before.
 
+use crate::cause;
 use crate::file::{File, State};
 use crate::handles::FileHandle;
+use crate::kept::writes::Writer;
 use crate::overlay::{Overlay, Sealed};
 use crate::volume::{Shared, lock};
 use crate::{Error, HandleId, Result};
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
+use tieline_keep::Keep;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{Content, ErrorKind, Extent, Layout, StripeCount, Time};
 use tokio::time::{Instant, timeout};
@@ -49,17 +52,22 @@ impl Shared {
         if !open.access.write {
             return Err(Error::local(ErrorKind::BadHandle, "handle is not open for writing"));
         }
+        let file = &open.file;
+        if cause::current().is_some_and(|cause| cause.has_written()) {
+            // An earlier process took them.
+            let is_shared = file.with(|state| state.is_shared());
+            return if is_shared { self.launder_within_write(file).await } else { Ok(()) };
+        }
         if data.is_empty() {
             return Ok(());
         }
-        let file = &open.file;
         self.room(data.len()).await?;
         if open.access.append {
             self.view(&open.caller, file, 0..0).await?;
         }
         METRICS.client_written_bytes.inc_by(data.len() as u64);
         let laid = loop {
-            match file.with(|state| lay(state, &open, offset, &data, self.now()))? {
+            match file.with(|state| lay(state, &open, offset, &data, (&self.keep, self.now())))? {
                 Some(laid) => break laid,
                 // What waits, and this, would not keep apart.
                 None => self.launder_within_write(file).await?,
@@ -69,7 +77,8 @@ impl Shared {
             self.mark_dirty(file);
         }
         laid.sealed.into_iter().for_each(|sealed| self.send(file, sealed));
-        if laid.is_shared {
+        // What could not be kept is committed first.
+        if laid.is_shared || !laid.is_kept {
             return self.launder_within_write(file).await;
         }
         Ok(())
@@ -172,6 +181,7 @@ struct Laid {
     sealed: Vec<Sealed>,
     was_clean: bool,
     is_shared: bool,
+    is_kept: bool,
 }
 
 /// Lays bytes over the file; `None` if what waits must be committed before.
@@ -180,12 +190,13 @@ fn lay(
     open: &FileHandle,
     offset: u64,
     data: &Bytes,
-    now: Time,
+    (keep, now): (&Keep, Time),
 ) -> Result<Option<Laid>> {
     let too_large = || Error::local(ErrorKind::FileTooLarge, "write beyond the largest file");
     let length = data.len() as u64;
     let is_possible =
         |offset: u64| offset.checked_add(length).is_some_and(|end| end <= Extent::FILE_SIZE_MAX);
+    let place = (!open.access.append).then_some(offset);
     let offset = if open.access.append {
         if !is_possible(state.size_here()) {
             return Err(too_large());
@@ -209,9 +220,12 @@ fn lay(
     state.last_written = Some(Instant::now());
     let was_clean = state.first_written.is_none();
     state.first_written = state.first_written.or(state.last_written);
+    let writer = Writer { caller: &open.caller, mtime: now, clears_setid: state.clears_setid };
+    let is_kept = state.kept.add(keep, open.file.id, place, data, &writer);
+    state.overlay.written = state.kept.last;
     state.overlay.write(offset, data.clone());
     let sealed = seal_whole(state, offset..offset + length);
-    Ok(Some(Laid { sealed, was_clean, is_shared: state.is_shared() }))
+    Ok(Some(Laid { sealed, was_clean, is_shared: state.is_shared(), is_kept }))
 }
 
 /// How many OSTs the chunks of the file go round, or will.

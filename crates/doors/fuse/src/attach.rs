@@ -181,6 +181,12 @@ fn receive_descriptor(from: &OwnedFd) -> Option<OwnedFd> {
 }
 
 impl Attachment {
+    /// Of a mount that an earlier process made. The mount point itself is not touched.
+    pub fn existing(mountpoint: &Path) -> Self {
+        let is_by_helper = !rustix::process::geteuid().is_root();
+        Self { mountpoint: mountpoint.to_owned(), is_by_helper }
+    }
+
     /// Of whatever is mounted there now. Asks nothing of the file system, so it answers when
     /// servers do not.
     pub fn device_number(&self) -> Option<DeviceNumber> {

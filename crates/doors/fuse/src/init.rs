@@ -41,7 +41,8 @@ const WANTED: u64 = bits::ASYNC_READ
     | bits::CREATE_SUPP_GROUP
     | bits::HAS_EXPIRE_ONLY
     | bits::DIRECT_IO_ALLOW_MMAP
-    | bits::NO_EXPORT_SUPPORT;
+    | bits::NO_EXPORT_SUPPORT
+    | bits::HAS_RESEND;
 
 /// What this kernel can do beyond what every kernel can.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,6 +52,24 @@ pub struct Features {
     pub expires: bool,
     /// All names can be doubted at once, without a lock (7.44).
     pub has_epoch: bool,
+    /// What was read and not answered can be read again (7.40).
+    pub resends: bool,
+}
+
+impl Features {
+    /// For the process that goes on with the session.
+    pub fn to_bytes(self) -> Vec<u8> {
+        let Self { minor, expires, has_epoch, resends } = self;
+        let flags = [expires, has_epoch, resends].map(u8::from);
+        [&minor.to_le_bytes()[..], &flags].concat()
+    }
+
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Malformed> {
+        let (minor, flags) = bytes.split_first_chunk().ok_or(Malformed)?;
+        let &[expires, has_epoch, resends] = flags else { return Err(Malformed) };
+        let [expires, has_epoch, resends] = [expires, has_epoch, resends].map(|flag| flag != 0);
+        Ok(Self { minor: u32::from_le_bytes(*minor), expires, has_epoch, resends })
+    }
 }
 
 /// Kernels that cannot be served.
@@ -89,7 +108,7 @@ impl Offer {
             (36, bits::INIT_EXT),
             (38, bits::CREATE_SUPP_GROUP | bits::HAS_EXPIRE_ONLY),
             (39, bits::DIRECT_IO_ALLOW_MMAP),
-            (40, bits::NO_EXPORT_SUPPORT),
+            (40, bits::NO_EXPORT_SUPPORT | bits::HAS_RESEND),
         ];
         for (_, flags) in SINCE.iter().filter(|(since, _)| minor < *since) {
             self.flags &= !flags;
@@ -110,6 +129,7 @@ impl Offer {
             minor,
             expires: minor >= 38 && has(bits::HAS_EXPIRE_ONLY),
             has_epoch: minor >= 44,
+            resends: minor >= 40 && has(bits::HAS_RESEND),
         };
         let out = InitOut {
             minor: minor.min(MINOR_NEWEST),
@@ -137,13 +157,14 @@ mod tests {
         let features = |minor| kernel(minor).accept().unwrap().0;
         let known = |minor| {
             let features = features(minor);
-            (features.expires, features.has_epoch)
+            assert_eq!(Features::from_bytes(&features.to_bytes()), Ok(features));
+            (features.expires, features.has_epoch, features.resends)
         };
-        assert_eq!(known(31), (false, false));
-        assert_eq!(known(37), (false, false));
-        assert_eq!(known(38), (true, false));
-        assert_eq!(known(41), (true, false));
-        assert_eq!(known(45), (true, true));
+        assert_eq!(known(31), (false, false, false));
+        assert_eq!(known(37), (false, false, false));
+        assert_eq!(known(38), (true, false, false));
+        assert_eq!(known(41), (true, false, true));
+        assert_eq!(known(45), (true, true, true));
         assert_eq!(kernel(30).accept(), Err(TooOld { major: 7, minor: 30 }));
     }
 

@@ -35,8 +35,8 @@ pub enum Forget {
 }
 
 impl Kernel {
-    pub fn new(root: FileId, features: Features, devices: Vec<OwnedFd>) -> Self {
-        Self { features, nodes: Nodes::new(root), recent: Recent::default(), devices }
+    pub fn new(nodes: Nodes, features: Features, devices: Vec<OwnedFd>) -> Self {
+        Self { features, nodes, recent: Recent::default(), devices }
     }
 
     /// How many descriptors there are: at least one.

@@ -7,7 +7,7 @@
 //! * [`abi`]: what the bytes mean. * [`init`]: what is negotiated. * [`attach`]: how a mount is
 //!   made and taken away.
 //! * [`session`]: event threads, replies, waiting requests ([`pending`]) and their interrupts
-//!   ([`process`]).
+//!   ([`process`]); [`taken`]: a session that an earlier process began.
 //! * [`ops`]: the translation, one file per group of requests; [`errno`]: of errors.
 //! * [`answer`]: replies that may be cached rest on beliefs, and are written under the client's
 //!   lock.
@@ -37,8 +37,10 @@ mod process;
 mod recent;
 mod reply;
 mod session;
+mod taken;
 mod unwind;
 mod wait;
 
 pub use attach::AttachError;
 pub use mount::{Error, Mount, MountOptions, Unmounted};
+pub use taken::{Beginning, HandOver, Taken};

@@ -12,15 +12,17 @@ use crate::abi::{Malformed, outgoing};
 use crate::attach::{self, AttachError, Attachment, DeviceNumber, Flags};
 use crate::buffer::{self, Pool};
 use crate::init::{Features, Offer, REQUEST_BYTES_MAX, TooOld};
-use crate::kernel::Kernel;
+use crate::kernel::{Forget, Kernel};
+use crate::nodes::Nodes;
 use crate::notify::Notifier;
 use crate::session::Session;
+use crate::taken::{Beginning, HandOver, Taken};
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tieline_client::FileSystem;
+use tieline_client::{CacheListener, FileSystem, Invalidation};
 use tieline_types::ByteSize;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -100,6 +102,10 @@ pub enum Error {
     InitRefused { source: Errno },
     #[error("a thread could not be started")]
     Thread { source: std::io::Error },
+    #[error("what an earlier process left of the mount cannot be read")]
+    Left,
+    #[error("the mount's holder does not take it")]
+    HandOver { source: std::io::Error },
 }
 
 /// How a mount went away.
@@ -116,6 +122,8 @@ pub struct Mount {
     attachment: Arc<Attachment>,
     device: Option<DeviceNumber>,
     ended: watch::Receiver<bool>,
+    /// Another process may go on with it: dropping it leaves it where it is.
+    is_held: bool,
 }
 
 impl Mount {
@@ -125,24 +133,79 @@ impl Mount {
         options: &MountOptions,
         runtime: Handle,
     ) -> Result<Self, Error> {
-        let (device, attachment) = attach::attach(&options.mountpoint, &options.flags())?;
-        let (ended_sender, ended) = watch::channel(false);
-        // From here on an error drops this, which detaches.
-        let mut mount = Self { attachment: Arc::new(attachment), device: None, ended };
-        mount.device = mount.attachment.device_number();
+        Self::start_as(fs, options, runtime, Beginning::Mounted(None))
+    }
 
+    /// The same, for a process that is held: what holds it gets the mount, or gave it.
+    pub fn start_as(
+        fs: Arc<dyn FileSystem>,
+        options: &MountOptions,
+        runtime: Handle,
+        beginning: Beginning,
+    ) -> Result<Self, Error> {
         let buffers = Pool::new(REQUEST_BYTES_MAX as usize + ARGUMENTS_BYTES_MAX);
+        match beginning {
+            Beginning::Mounted(hand_over) => Self::mount(fs, options, runtime, buffers, hand_over),
+            Beginning::Taken(Taken { devices, features }) => {
+                let attachment = Attachment::existing(&options.mountpoint);
+                let mut mount = Self::over(attachment);
+                mount.is_held = true;
+                let kernel = Kernel::new(Nodes::taken(fs.root()), features, devices);
+                let ended = mount.serve(fs, runtime, kernel, buffers, options)?;
+                mount.ended = ended;
+                Ok(mount)
+            }
+        }
+    }
+
+    fn mount(
+        fs: Arc<dyn FileSystem>,
+        options: &MountOptions,
+        runtime: Handle,
+        buffers: Arc<Pool>,
+        hand_over: Option<HandOver>,
+    ) -> Result<Self, Error> {
+        let (device, attachment) = attach::attach(&options.mountpoint, &options.flags())?;
+        // From here on an error drops this, which detaches.
+        let mut mount = Self::over(attachment);
         let features = start_init(&device, &buffers, options.minor_max)?;
-        let threads = options.threads.max(1);
-        let devices = start_devices(device, threads);
-        let kernel = Arc::new(Kernel::new(fs.root(), features, devices));
+        let devices = start_devices(device, options.threads.max(1));
+        if let Some(hand_over) = hand_over {
+            hand_over(&devices, &features.to_bytes())
+                .map_err(|source| Error::HandOver { source })?;
+        }
+        let kernel = Kernel::new(Nodes::new(fs.root()), features, devices);
+        mount.ended = mount.serve(fs, runtime, kernel, buffers, options)?;
+        mount.tune(options);
+        Ok(mount)
+    }
+
+    fn over(attachment: Attachment) -> Self {
+        let (_, ended) = watch::channel(false);
+        let device = attachment.device_number();
+        Self { attachment: Arc::new(attachment), device, ended, is_held: false }
+    }
+
+    fn serve(
+        &self,
+        fs: Arc<dyn FileSystem>,
+        runtime: Handle,
+        kernel: Kernel,
+        buffers: Arc<Pool>,
+        options: &MountOptions,
+    ) -> Result<watch::Receiver<bool>, Error> {
+        let (ended_sender, ended) = watch::channel(false);
+        let kernel = Arc::new(kernel);
         let notifier =
             Notifier::start(Arc::clone(&kernel)).map_err(|source| Error::Thread { source })?;
         fs.listen(Arc::clone(&notifier) as Arc<_>);
         runtime.spawn(buffer::shrink_idle(Arc::downgrade(&buffers)));
         let session = Arc::new(Session::new(fs, runtime, kernel, buffers));
+        if self.is_held {
+            go_on(&session, &notifier);
+        }
         let end = Arc::new(End { notifier, ended: ended_sender });
-        for index in 0..threads {
+        for index in 0..options.threads.max(1) {
             let (session, end) = (Arc::clone(&session), Arc::clone(&end));
             let run = move || {
                 session.run(index);
@@ -151,8 +214,7 @@ impl Mount {
             let thread = std::thread::Builder::new().name(format!("fuse-{index}"));
             thread.spawn(run).map_err(|source| Error::Thread { source })?;
         }
-        mount.tune(options);
-        Ok(mount)
+        Ok(ended)
     }
 
     /// What only root may change, and nobody needs.
@@ -209,13 +271,30 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        if self.is_gone() {
+        if self.is_held || self.is_gone() {
             return;
         }
         if let Err(error) = self.attachment.detach(true) {
             tracing::error!(%error, "the mount stays behind");
         }
     }
+}
+
+/// What the kernel believes from an earlier process's answers rests on leases that are not known
+/// here: it is to ask again. What programs have open goes on as it was opened.
+fn go_on(session: &Session, notifier: &Notifier) {
+    if session.kernel.features.has_epoch {
+        session.kernel.forget(&Forget::Names);
+    }
+    let mut all = Invalidation::default();
+    for open in session.fs.open_files() {
+        all.attributes.push(open.id);
+        all.data.push(open.id);
+        if open.access.append {
+            session.appenders.enter(open.handle, open.id, open.caller);
+        }
+    }
+    notifier.invalidate(all, Box::new(|| ()));
 }
 
 /// Held by every event thread: dropped by the last one.

@@ -19,6 +19,8 @@ pub struct Nodes {
     root: FileId,
     /// Bounded by the kernel's own inode cache, which forgets under memory pressure.
     known: Mutex<HashMap<FileId, Node>>,
+    /// An earlier process told the kernel of nodes too: it may know any.
+    is_taken: bool,
 }
 
 #[derive(Default)]
@@ -39,7 +41,12 @@ const GROUP_EXECUTES: u32 = 0o010;
 
 impl Nodes {
     pub fn new(root: FileId) -> Self {
-        Self { root, known: Mutex::default() }
+        Self { root, known: Mutex::default(), is_taken: false }
+    }
+
+    /// Of a mount that an earlier process served.
+    pub fn taken(root: FileId) -> Self {
+        Self { is_taken: true, ..Self::new(root) }
     }
 
     /// The kernel's number of a file.
@@ -77,7 +84,7 @@ impl Nodes {
 
     /// Does the kernel believe that the file has setuid or setgid?
     pub fn is_privileged(&self, id: FileId) -> bool {
-        self.lock().get(&id).is_some_and(|node| node.is_privileged)
+        self.lock().get(&id).map_or(self.is_taken, |node| node.is_privileged)
     }
 
     /// The kernel dropped that many references.
@@ -92,7 +99,7 @@ impl Nodes {
     }
 
     pub fn is_known(&self, id: FileId) -> bool {
-        id == self.root || self.lock().contains_key(&id)
+        id == self.root || self.is_taken || self.lock().contains_key(&id)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<FileId, Node>> {

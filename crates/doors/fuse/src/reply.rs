@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use std::io::IoSlice;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use tieline_client::cause::Cause;
 
 /// The kernel takes 1024 pieces at once; one is the header.
 const PIECES_MAX: usize = 1000;
@@ -22,6 +23,8 @@ pub struct Reply {
     session: Arc<Session>,
     device: usize,
     unique: u64,
+    /// Lets go when the kernel was answered.
+    cause: Option<Arc<Cause>>,
     is_sent: bool,
 }
 
@@ -49,8 +52,13 @@ pub fn logged(outcome: Outcome) -> Result<Answer, Errno> {
 }
 
 impl Reply {
-    pub fn new(session: Arc<Session>, device: usize, unique: u64) -> Self {
-        Self { session, device, unique, is_sent: false }
+    pub fn new(
+        session: Arc<Session>,
+        device: usize,
+        unique: u64,
+        cause: Option<Arc<Cause>>,
+    ) -> Self {
+        Self { session, device, unique, cause, is_sent: false }
     }
 
     pub fn outcome(self, outcome: Outcome) {
@@ -111,7 +119,11 @@ impl Reply {
         let mut slices = Vec::with_capacity(pieces.len() + 1);
         slices.push(IoSlice::new(&header));
         slices.extend(pieces.iter().map(|piece| IoSlice::new(piece)));
-        match rustix::io::writev(to, &slices) {
+        let written = rustix::io::writev(to, &slices);
+        if let Some(cause) = &self.cause {
+            cause.answered();
+        }
+        match written {
             Ok(_) => true,
             // The request or the whole mount is gone; nobody waits.
             Err(Errno::NOENT | Errno::NODEV | Errno::PERM | Errno::CONNABORTED) => false,

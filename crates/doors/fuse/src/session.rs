@@ -9,6 +9,7 @@
 //! ([`Reply`]). All descriptors live as long as the session: closing one would fail the requests
 //! that were read from it.
 
+use crate::abi::bits::RESENT_UNIQUE;
 use crate::abi::incoming::{self, Header, InterruptIn, Reader};
 use crate::abi::opcode::Opcode;
 use crate::appenders::Appenders;
@@ -24,7 +25,7 @@ use bytes::Bytes;
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use tieline_client::FileSystem;
+use tieline_client::{FileSystem, cause};
 use tieline_telemetry::metrics::METRICS;
 use tokio::runtime::Handle;
 
@@ -127,8 +128,15 @@ impl Session {
     fn serve(self: &Arc<Self>, device: usize, call: Call) {
         let Header { unique, pid, .. } = call.header;
         let opcode = call.opcode;
-        let reply = Reply::new(Arc::clone(self), device, unique);
-        let mut work: Work = Box::pin(unwind::caught(ops::dispatch(call)));
+        let cause = changes(opcode)
+            .then(|| self.fs.cause(unique & !RESENT_UNIQUE, unique & RESENT_UNIQUE != 0))
+            .flatten();
+        let reply = Reply::new(Arc::clone(self), device, unique, cause.clone());
+        let work = unwind::caught(ops::dispatch(call));
+        let mut work: Work = match cause {
+            None => Box::pin(work),
+            cause => Box::pin(cause::within(cause, work)),
+        };
         let mut once = Context::from_waker(Waker::noop());
         if let Poll::Ready(outcome) = work.as_mut().poll(&mut once) {
             return reply.outcome(outcome);
@@ -149,6 +157,29 @@ impl Session {
             }
         }
     }
+}
+
+/// Does it leave anything behind, so that it must not be carried out twice?
+fn changes(opcode: Opcode) -> bool {
+    use Opcode::{
+        Access, Getattr, Getlk, Getxattr, Listxattr, Lookup, Lseek, Read, Readdir, Readdirplus,
+        Readlink, Statfs,
+    };
+    !matches!(
+        opcode,
+        Access
+            | Getattr
+            | Getlk
+            | Getxattr
+            | Listxattr
+            | Lookup
+            | Lseek
+            | Read
+            | Readdir
+            | Readdirplus
+            | Readlink
+            | Statfs
+    )
 }
 
 type Parts = (Header, std::ops::Range<usize>, Vec<u32>);

@@ -30,6 +30,13 @@ pub(crate) struct Stamp {
     epoch: u64,
 }
 
+impl Stamp {
+    /// Of before all epochs that count: nothing that it grants is held.
+    pub fn past(server: ServerNumber) -> Self {
+        Self { server, epoch: u64::MAX }
+    }
+}
+
 /// What one server promises.
 #[derive(Default)]
 struct Tenure {

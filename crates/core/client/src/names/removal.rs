@@ -5,21 +5,30 @@
 
 use super::Spot;
 use crate::cache::{Stamp, Tables, Under};
+use crate::file::File;
 use crate::servers::Told;
 use crate::volume::Shared;
 use crate::{At, Error, Result};
+use crate::{cause, kept};
 use std::sync::Arc;
 use tieline_types::{Attributes, Caller, ErrorKind, FileId};
-use tieline_wire::Call;
 use tieline_wire::meta::{ChangeReply, RemoveDirectory, Rename, RenameMode, Unlink};
+use tieline_wire::{Call, Op, Request};
 
 impl Shared {
     pub(crate) async fn unlink(self: &Arc<Self>, caller: &Caller, at: At<'_>) -> Result<()> {
-        self.own_room(at.parent).await;
-        if self.unlink_own(caller, at).is_some() {
+        if self.was_done(Op::Unlink).is_some() {
             return Ok(());
         }
-        let keep = self.kept_open(caller, at).await?;
+        self.own_room(at.parent).await;
+        let before = cause::current().and_then(|cause| cause.answered_call(Op::Unlink));
+        if before.is_none() && self.unlink_own(caller, at).is_some() {
+            return Ok(());
+        }
+        let keep = match before {
+            Some(Request::Unlink(before)) => before.keep,
+            _ => self.kept_open(caller, at).await?,
+        };
         let message = Unlink { parent: at.parent, name: at.name.clone(), keep };
         self.remove(caller, at, message, keep).await
     }
@@ -29,8 +38,13 @@ impl Shared {
         caller: &Caller,
         at: At<'_>,
     ) -> Result<()> {
+        if self.was_done(Op::RemoveDirectory).is_some() {
+            return Ok(());
+        }
         self.own_room(at.parent).await;
-        if self.remove_directory_own(caller, at).is_some() {
+        if !cause::has_answer(Op::RemoveDirectory)
+            && self.remove_directory_own(caller, at).is_some()
+        {
             return Ok(());
         }
         let message = RemoveDirectory { parent: at.parent, name: at.name.clone() };
@@ -76,12 +90,19 @@ impl Shared {
         if from.parent.mdt() != to.parent.mdt() {
             return Err(Error::local(ErrorKind::CrossDevice, format!("rename of {}", from.name)));
         }
-        self.own_room(from.parent).await;
-        if self.rename_own(caller, (from, to), mode).is_some() {
+        if self.was_done(Op::Rename).is_some() {
             return Ok(());
         }
-        let keep =
-            if mode == RenameMode::Replace { self.kept_open(caller, to).await? } else { None };
+        self.own_room(from.parent).await;
+        let before = cause::current().and_then(|cause| cause.answered_call(Op::Rename));
+        if before.is_none() && self.rename_own(caller, (from, to), mode).is_some() {
+            return Ok(());
+        }
+        let keep = match before {
+            Some(Request::Rename(before)) => before.keep,
+            _ if mode == RenameMode::Replace => self.kept_open(caller, to).await?,
+            _ => None,
+        };
         let message = Rename {
             from_parent: from.parent,
             from_name: from.name.clone(),
@@ -119,10 +140,21 @@ impl Shared {
     }
 
     /// A file that was open here lost a name, perhaps its last.
-    fn orphaned(&self, keep: Option<FileId>, left: Option<&Attributes>) {
+    pub(crate) fn orphaned(&self, keep: Option<FileId>, left: Option<&Attributes>) {
         let Some(file) = keep.and_then(|id| self.file_known(id)) else { return };
         let has_names = left.is_some_and(|attributes| attributes.links > 0);
-        file.with(|state| state.is_orphan |= !has_names);
+        if !has_names {
+            self.orphan(&file);
+        }
+    }
+
+    /// The file has no name any more, and is kept for us.
+    pub(crate) fn orphan(&self, file: &File) {
+        file.with(|state| {
+            if !std::mem::replace(&mut state.is_orphan, true) {
+                state.orphan_kept = kept::put_orphan(&self.keep, file.id);
+            }
+        });
     }
 }
 

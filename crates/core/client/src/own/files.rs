@@ -102,7 +102,8 @@ impl Shared {
             let extents: Vec<Extent> = arrivals.iter().map(|(_, extent)| extent.clone()).collect();
             let (caller, clears_setid) = (state.writer.clone(), state.clears_setid);
             // Nobody else appends to it.
-            let change = Change { extents, size_min: 0, clears_setid, append_from: None };
+            let cuts = state.kept.all(file.id);
+            let change = Change { extents, clears_setid, cuts, ..Change::default() };
             self.commit_own(file.id, state, &caller, &change)?;
             forget_written(state, &arrivals);
             state.set_size(state.size);
@@ -166,7 +167,8 @@ impl Shared {
             // A capability among them ends.
             tables.forget_xattrs(id);
             let number = journal.next();
-            journal.push(Act::new(caller, now, id, left, request.into()));
+            let act = Act::new(caller, now, id, left, request.into());
+            journal.push(act.cuts(change.cuts.clone()));
             let mode = if clears_setid { file.mode.without_setid() } else { file.mode };
             let size = file.size.max(size_min);
             let stored = stored.unwrap_or(file.stored);

@@ -59,6 +59,7 @@ impl NoticeSink for ServerSink {
         if self.kind == ServerKind::Mds
             && let Some(shared) = self.shared.upgrade()
         {
+            shared.servers.keep_session(self.number, welcome);
             shared.welcomed(self.number, welcome);
         }
         self.consider(welcome.map);

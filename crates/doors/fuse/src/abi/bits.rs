@@ -23,6 +23,7 @@ pub mod init {
     pub const HAS_EXPIRE_ONLY: u64 = 1 << 35;
     pub const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
     pub const NO_EXPORT_SUPPORT: u64 = 1 << 38;
+    pub const HAS_RESEND: u64 = 1 << 39;
 }
 
 /// Which fields of a SETATTR are meant.
@@ -60,6 +61,8 @@ pub const FSYNC_DATA_ONLY: u32 = 1 << 0;
 pub const EXPIRE_ONLY: u32 = 1 << 0;
 /// Set in the number of an INTERRUPT: the rest is the number of what it interrupts.
 pub const INTERRUPT_UNIQUE: u64 = 1;
+/// Set in the number of a request that was read before, by a process that is gone.
+pub const RESENT_UNIQUE: u64 = 1 << 63;
 /// Extension of a request: a group that the caller is also in.
 pub const EXTENSION_GROUPS: u32 = 32;
 
@@ -67,5 +70,6 @@ pub const EXTENSION_GROUPS: u32 = 32;
 pub mod notify {
     pub const INVAL_INODE: i32 = 2;
     pub const INVAL_ENTRY: i32 = 3;
+    pub const RESEND: i32 = 7;
     pub const INC_EPOCH: i32 = 8;
 }

@@ -67,7 +67,7 @@ impl Channel for FakeChannel {
         tokio::task::yield_now().await;
         self.sink.renewed(sent);
         match answer {
-            Ok((body, bulk)) => Ok(Incoming { op, body: body.into(), bulk }),
+            Ok((body, bulk)) => Ok(Incoming { op, body: body.into(), bulk, held: None }),
             Err(failure) => Err(CallError::Refused(failure)),
         }
     }

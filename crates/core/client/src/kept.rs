@@ -1,0 +1,370 @@
+//! What outlives this process, and how the next one goes on with it.
+//!
+//! Whatever a program was promised and no server knows yet is put down as a record before the
+//! program hears of it, and taken away when a server has it: operations decided here, bytes that
+//! were written ([`writes`]), open files and directories, files without names, locks, the sessions
+//! with MDSs and the requests under way in them. The process that follows reads all of it
+//! ([`Left`]), sends what was under way again under its numbers, and then everything else
+//! ([`recover`]). Only then does its door serve requests, those first that were not answered: by
+//! their numbers it finds what was done for them ([`crate::cause`]).
+//!
+//! Records are in the words of the wire, so that another version of the program reads them.
+//!
+//! Invariants: a record is there before its effect is told, and goes after what takes its place is
+//! there; what is found is believed only as far as it can be read.
+
+use crate::cause::{self, Cause};
+use crate::journal::Act;
+use crate::{HandleId, LockWish};
+use minicbor::{Decode, Encode};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use tieline_keep::{Keep, Kept, Kind, Record};
+use tieline_net::{Held, Unanswered};
+use tieline_types::{Caller, ClientId, FileId, LockKind, LockMode, LockRange, Name};
+use tieline_wire::meta::BatchItem;
+
+mod recover;
+pub(crate) mod writes;
+
+use writes::{Cut, LeftWrite};
+
+const CLIENT: Kind = Kind(1);
+const SESSION: Kind = Kind(2);
+pub(crate) const CALL: Kind = Kind(3);
+const HANDLE: Kind = Kind(4);
+const ORPHAN: Kind = Kind(5);
+const ACT: Kind = Kind(6);
+const MARK: Kind = Kind(7);
+pub(crate) const WRITE: Kind = Kind(8);
+pub(crate) const CUT: Kind = Kind(9);
+const LOCKS: Kind = Kind(10);
+const WISH: Kind = Kind(11);
+
+/// Stands for a write where calls of MDSs have their numbers.
+pub(crate) const MARK_WRITE: u16 = 0;
+
+/// A session with an MDS.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub(crate) struct KeptSession {
+    #[n(0)]
+    pub addresses: Vec<String>,
+    #[n(1)]
+    pub session: u64,
+    #[n(2)]
+    pub boot: u64,
+}
+
+/// An open file or directory.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub(crate) struct KeptHandle {
+    #[n(0)]
+    pub id: FileId,
+    #[n(1)]
+    pub caller: Caller,
+    #[n(2)]
+    pub access: u8,
+    #[n(3)]
+    pub is_directory: bool,
+    /// The request that opened it.
+    #[n(4)]
+    pub cause: u64,
+}
+
+/// An operation that was decided here.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub(crate) struct KeptAct {
+    #[n(0)]
+    pub item: BatchItem,
+    #[n(1)]
+    pub files: Vec<FileId>,
+    #[n(2)]
+    pub names: Vec<(FileId, Name)>,
+    #[n(3)]
+    pub rights: Option<FileId>,
+    #[n(4)]
+    pub version: u64,
+    #[n(5)]
+    pub cause: u64,
+    /// Written bytes that are in it.
+    #[n(6)]
+    pub cuts: Vec<Cut>,
+}
+
+/// Something was carried out, and its record is gone.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+struct Mark {
+    #[n(0)]
+    op: u16,
+    #[n(1)]
+    id: FileId,
+}
+
+/// Stands beside a request under way.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Encode, Decode)]
+pub(crate) struct Note {
+    /// The request of the door, or 0.
+    #[n(0)]
+    pub cause: u64,
+    /// Written bytes that are not needed any more once it is carried out.
+    #[n(1)]
+    pub cuts: Vec<Cut>,
+}
+
+/// A lock of one owner.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
+pub(crate) struct KeptLock {
+    #[n(0)]
+    pub kind: LockKind,
+    #[n(1)]
+    pub owner: u64,
+    #[n(2)]
+    pub range: LockRange,
+    #[n(3)]
+    pub mode: LockMode,
+    #[n(4)]
+    pub process: u32,
+}
+
+impl KeptLock {
+    pub fn wish(&self) -> LockWish {
+        let Self { kind, owner, range, mode, process } = *self;
+        LockWish { kind, owner, range, mode, process }
+    }
+
+    pub fn of(wish: &LockWish) -> Self {
+        let LockWish { kind, owner, range, mode, process } = *wish;
+        Self { kind, owner, range, mode, process }
+    }
+}
+
+/// A lock that was asked for, and is perhaps held at the server alone.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub(crate) struct KeptWish {
+    #[n(0)]
+    pub caller: Caller,
+    #[n(1)]
+    pub lock: KeptLock,
+}
+
+fn put<T: Encode<()>>(keep: &Keep, kind: Kind, key: u64, what: &T) -> Option<Kept> {
+    if !keep.is_on() {
+        return None;
+    }
+    let kept = keep.put(kind, key, &[&tieline_wire::encode(what)]);
+    if kept.is_none() {
+        tracing::warn!(kind = kind.0, "no room to keep what would outlive this process");
+    }
+    kept
+}
+
+pub(crate) fn put_mark(keep: &Keep, cause: u64, op: u16, id: FileId) -> Option<Kept> {
+    put(keep, MARK, cause, &Mark { op, id })
+}
+
+pub(crate) fn put_client(keep: &Keep, client: ClientId) -> Option<Kept> {
+    keep.put(CLIENT, 0, &[&client.0])
+}
+
+pub(crate) fn put_session(keep: &Keep, server: u64, session: &KeptSession) -> Option<Kept> {
+    put(keep, SESSION, server, session)
+}
+
+pub(crate) fn put_orphan(keep: &Keep, id: FileId) -> Option<Kept> {
+    keep.put(ORPHAN, id.0, &[])
+}
+
+pub(crate) fn put_locks(keep: &Keep, id: FileId, locks: &Vec<KeptLock>) -> Option<Kept> {
+    put(keep, LOCKS, id.0, locks)
+}
+
+pub(crate) fn put_wish(keep: &Keep, id: FileId, wish: &KeptWish) -> Option<Kept> {
+    put(keep, WISH, id.0, wish)
+}
+
+pub(crate) fn put_handle(
+    keep: &Keep,
+    handle: u64,
+    what: impl FnOnce() -> KeptHandle,
+) -> Option<Kept> {
+    keep.is_on().then(|| put(keep, HANDLE, handle, &what())).flatten()
+}
+
+/// The request that is being served, or 0.
+pub(crate) fn cause_number() -> u64 {
+    cause::current().map_or(0, |cause| cause.number)
+}
+
+/// An operation's record, and what it leaves when it goes.
+pub(crate) struct ActRecord {
+    kept: Option<Kept>,
+    cause: Option<Arc<Cause>>,
+    op: u16,
+    id: FileId,
+}
+
+impl ActRecord {
+    pub fn put(keep: &Keep, act: &Act) -> Self {
+        let (op, id) = (act.item.op, act.item.id);
+        if !keep.is_on() {
+            return Self { kept: None, cause: None, op, id };
+        }
+        let cause = cause::current();
+        let record = KeptAct {
+            item: act.item.clone(),
+            files: act.files.clone(),
+            names: act.names.clone(),
+            rights: act.rights,
+            version: act.version.0,
+            cause: cause.as_ref().map_or(0, |cause| cause.number),
+            cuts: act.cuts.clone(),
+        };
+        Self { kept: put(keep, ACT, id.0, &record), cause, op, id }
+    }
+
+    pub fn restored(kept: Kept, act: &KeptAct) -> Self {
+        Self { kept: Some(kept), cause: None, op: act.item.op, id: act.item.id }
+    }
+}
+
+impl Drop for ActRecord {
+    fn drop(&mut self) {
+        if let Some(cause) = &self.cause {
+            cause.leave_mark(self.op, self.id);
+        }
+        drop(self.kept.take());
+    }
+}
+
+tokio::task_local! {
+    static NOTING: Arc<Noting>;
+}
+
+/// A request of this client's own, whose record goes when its outcome is taken care of.
+#[derive(Default)]
+pub(crate) struct Noting {
+    pub cuts: Vec<Cut>,
+    held: Mutex<Vec<Held>>,
+}
+
+impl Noting {
+    pub fn of(cuts: Vec<Cut>) -> Arc<Self> {
+        Arc::new(Self { cuts, held: Mutex::default() })
+    }
+
+    pub async fn within<F: Future>(self: &Arc<Self>, work: F) -> F::Output {
+        NOTING.scope(self.clone(), work).await
+    }
+}
+
+/// What is to be put down beside the request that is sent now.
+pub(crate) fn note() -> Vec<u8> {
+    let cuts = NOTING.try_with(|noting| noting.cuts.clone());
+    let note = match cuts {
+        Ok(cuts) => Note { cause: 0, cuts },
+        Err(_) => Note { cause: cause_number(), cuts: Vec::new() },
+    };
+    tieline_wire::encode(&note)
+}
+
+pub(crate) fn is_noting() -> bool {
+    NOTING.try_with(|_| ()).is_ok()
+}
+
+/// Keeps the record of a request that was answered as long as it is of use.
+pub(crate) fn hold(held: Option<Held>) {
+    let Some(held) = held else { return };
+    let mut left = Some(held);
+    let noted = NOTING.try_with(|noting| {
+        crate::volume::lock(&noting.held).extend(left.take());
+    });
+    if noted.is_err()
+        && let Some(cause) = cause::current()
+        && let Some(held) = left
+    {
+        cause.hold(held);
+    }
+}
+
+/// What an earlier process left.
+#[derive(Default)]
+pub(crate) struct Left {
+    pub client: Option<(ClientId, Kept)>,
+    /// By the server's name in records.
+    pub sessions: BTreeMap<u64, (KeptSession, Kept)>,
+    pub calls: Vec<Unanswered>,
+    pub handles: Vec<(HandleId, KeptHandle, Kept)>,
+    pub orphans: Vec<(FileId, Kept)>,
+    pub acts: Vec<(KeptAct, Kept)>,
+    /// By cause.
+    pub marks: Vec<(u64, u16, FileId)>,
+    pub writes: BTreeMap<FileId, LeftWrites>,
+    pub locks: BTreeMap<FileId, (Vec<KeptLock>, Kept)>,
+    pub wishes: Vec<(FileId, KeptWish, Kept)>,
+}
+
+/// What was written to one file.
+#[derive(Default)]
+pub(crate) struct LeftWrites {
+    pub writes: Vec<LeftWrite>,
+    pub cuts: Vec<(Cut, Option<Kept>)>,
+}
+
+impl Left {
+    /// Reads what was found, oldest first.
+    pub fn read(records: Vec<Record>) -> Self {
+        let mut left = Self::default();
+        for record in records {
+            let (kind, key) = (record.kind, record.key);
+            if left.add(record).is_none() {
+                tracing::warn!(kind = kind.0, key, "what an earlier process left cannot be read");
+            }
+        }
+        left
+    }
+
+    fn add(&mut self, record: Record) -> Option<()> {
+        let (key, id) = (record.key, FileId(record.key));
+        let bytes = record.bytes();
+        match record.kind {
+            CLIENT => self.client = Some((ClientId(bytes.try_into().ok()?), record.kept)),
+            // Of two records the later one counts.
+            SESSION => drop(self.sessions.insert(key, (read(&bytes)?, record.kept))),
+            CALL => self.calls.push(Unanswered::read(record)?),
+            HANDLE => self.handles.push((HandleId(key), read(&bytes)?, record.kept)),
+            ORPHAN => self.orphans.push((id, record.kept)),
+            ACT => self.acts.push((read(&bytes)?, record.kept)),
+            MARK => {
+                let Mark { op, id } = read(&bytes)?;
+                self.marks.push((key, op, id));
+            }
+            WRITE => {
+                let write = LeftWrite::read(bytes, record.kept)?;
+                self.writes.entry(id).or_default().writes.push(write);
+            }
+            CUT => {
+                let cut = read(&bytes)?;
+                self.writes.entry(id).or_default().cuts.push((cut, Some(record.kept)));
+            }
+            LOCKS => drop(self.locks.insert(id, (read(&bytes)?, record.kept))),
+            WISH => self.wishes.push((id, read(&bytes)?, record.kept)),
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+fn read<T: for<'b> Decode<'b, ()>>(bytes: &[u8]) -> Option<T> {
+    tieline_wire::decode(bytes).ok()
+}
+
+/// Numbers that only this process gives out: none before it had a larger generation.
+pub(crate) fn first_number(keep: &Keep) -> u64 {
+    keep.generation() << 32
+}
+
+/// A server in records.
+pub(crate) fn server_name(addresses: &[String]) -> u64 {
+    let digest = blake3::hash(addresses.join(" ").as_bytes());
+    digest.as_bytes().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}

@@ -1,0 +1,51 @@
+//! A mount whose process died, and is followed by this one.
+//!
+//! The descriptors were kept by a holder, so that the kernel's connection never ended. The kernel
+//! is told to give again what was read and not answered: such requests come with a mark in their
+//! number, and perhaps were carried out already, which is for the client to know
+//! (`FileSystem::cause`).
+
+use crate::abi::bits::notify;
+use crate::abi::outgoing;
+use crate::init::Features;
+use crate::mount::Error;
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::OwnedFd;
+
+/// How a mount begins.
+pub enum Beginning {
+    /// It is made now. A holder, if there is one, is given it before anything is served.
+    Mounted(Option<HandOver>),
+    /// It was made by a process that died.
+    Taken(Taken),
+}
+
+/// Takes descriptors, and what was agreed with the kernel.
+pub type HandOver = Box<dyn FnOnce(&[OwnedFd], &[u8]) -> io::Result<()> + Send>;
+
+/// What an earlier process left of a mount.
+pub struct Taken {
+    pub(crate) devices: Vec<OwnedFd>,
+    pub(crate) features: Features,
+}
+
+impl Taken {
+    /// Takes over what was handed over, and has the kernel give again what was not answered. A
+    /// program that waits for such an answer can be killed from then on.
+    pub fn new(devices: Vec<OwnedFd>, agreed: &[u8]) -> Result<Self, Error> {
+        let features = Features::from_bytes(agreed).map_err(|_| Error::Left)?;
+        let device = devices.first().ok_or(Error::Left)?;
+        if features.resends {
+            let resend = outgoing::header(0, notify::RESEND, 0);
+            match rustix::io::write(device, &resend) {
+                // Unmounted meanwhile: nobody waits.
+                Ok(_) | Err(Errno::NODEV | Errno::NOTCONN | Errno::PERM | Errno::CONNABORTED) => {}
+                Err(error) => tracing::error!(%error, "the kernel does not give requests again"),
+            }
+        } else {
+            tracing::error!("this kernel gives no request again: some programs may hang");
+        }
+        Ok(Self { devices, features })
+    }
+}
