@@ -3,7 +3,7 @@
 use crate::program::{self, DEADLINE, Run};
 use crate::tree;
 use anyhow::{Context, Result, ensure};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -183,6 +183,20 @@ impl Federation {
         Ok(kill_process(pid, signal)?)
     }
 
+    /// Kills a client whole, its holder with its daemon: as if its machine died.
+    pub fn kill_client(&self, name: &str) -> Result<()> {
+        let pid = self.process(name)?["pid"].as_i64().context("a process has a pid")?;
+        let group = Pid::from_raw(i32::try_from(pid)?).context("a pid is not 0")?;
+        kill_process_group(group, Signal::KILL)?;
+        program::until("the client is gone", DEADLINE, || !program::is_running(pid))
+    }
+
+    /// The daemon that serves a mount now.
+    pub fn daemon(&self, name: &str) -> Result<Pid> {
+        let pid = self.process(name)?["daemon"].as_i64().context("a mount has a daemon")?;
+        Pid::from_raw(i32::try_from(pid)?).context("a pid is not 0")
+    }
+
     /// `kill -9`, and start again.
     pub fn kill_and_restart(&self, name: &str) -> Result<()> {
         let dir = self.dir();
@@ -281,6 +295,8 @@ impl Federation {
 fn kill_all(pids: &[i64]) {
     for &pid in pids {
         if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+            // A holder and its daemon go together, or one would start the other.
+            let _ = kill_process_group(pid, Signal::KILL);
             let _ = kill_process(pid, Signal::KILL);
         }
     }

@@ -2,7 +2,6 @@
 //! within a second, and not lost with a server.
 
 use anyhow::{Context, Result, ensure};
-use rustix::process::Signal;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write;
@@ -98,7 +97,7 @@ fn what_was_done_is_sent_soon() -> Result<()> {
     with_federation(|lab| {
         work(&lab.mount().join("work"))?;
         std::thread::sleep(Duration::from_secs(1));
-        lab.signal("mount-0", Signal::KILL)?;
+        lab.kill_client("mount-0")?;
         check(&lab.mount_again()?.join("work"))
     })
 }
@@ -115,7 +114,7 @@ fn a_sync_waits_for_the_servers() -> Result<()> {
         let mut file = File::create(lab.mount().join("two/synced"))?;
         file.write_all(b"synced")?;
         file.sync_all()?;
-        lab.signal("mount-0", Signal::KILL)?;
+        lab.kill_client("mount-0")?;
         let far = lab.mount_again()?;
         check(&far.join("one"))?;
         ensure!(fs::read_to_string(far.join("two/synced"))? == "synced");

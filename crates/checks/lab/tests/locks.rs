@@ -1,7 +1,6 @@
 //! Advisory locks between clients, as Python's `fcntl` module takes them.
 
 use anyhow::{Context, Result, ensure};
-use rustix::process::Signal;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tieline_lab::federation::{Plan, with_plan};
@@ -225,7 +224,7 @@ fn a_killed_client_frees_its_locks() -> Result<()> {
         let out = holder.stdout.as_mut().context("piped")?;
         std::io::Read::read_exact(out, &mut said)?;
         lab.expect_log("session");
-        lab.signal(&name, Signal::KILL)?;
+        lab.kill_client(&name)?;
         let begun = Instant::now();
         let waiter = "fcntl.flock(a, EX)\n";
         let here = lab.mount().to_string_lossy();

@@ -1,7 +1,8 @@
 //! `tieline mount` and `tieline umount`.
 //!
 //! Mounting starts this program again as a daemon, which says on its standard output that it is
-//! mounted, or why not ([`daemon`]). The daemon keeps an entry in the [`registry`] of mounts for
+//! mounted, or why not ([`daemon`]). What is started is a holder ([`holder`]), which starts the
+//! daemon proper, and another one if that dies ([`held`]). The daemon keeps an entry in the [`registry`] of mounts for
 //! as long as it lives. Unmounting takes the mount out of the tree and waits until the daemon has
 //! committed everything and is gone.
 //!
@@ -9,7 +10,9 @@
 //! * [`helper`]: the same by the words of mount(8) and umount(8).
 
 pub mod daemon;
+mod held;
 pub mod helper;
+pub mod holder;
 pub mod options;
 pub mod registry;
 pub mod table;
@@ -30,12 +33,14 @@ pub const READY: &str = "mounted";
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// HOST[:PORT][,HOST2[:PORT]]:/FS[/dir]
-    pub source: Source,
+    #[arg(required_unless_present = "restart")]
+    pub source: Option<Source>,
     /// Where it shall appear
-    pub mountpoint: PathBuf,
-    /// ro, wait=SPAN, interactive, relatime, sec=FLAVOR, keytab=FILE, principal=NAME,
-    /// krb5conf=FILE, mapkey=KEY, admin=HOST:PORT, log=FILE, pidfile=FILE, netns=NAME, and what
-    /// fstab carries
+    #[arg(required_unless_present = "restart")]
+    pub mountpoint: Option<PathBuf>,
+    /// ro, wait=SPAN, interactive, relatime, journal=off, hold=off, watchdog=SPAN, sec=FLAVOR,
+    /// keytab=FILE, principal=NAME, krb5conf=FILE, mapkey=KEY, admin=HOST:PORT, log=FILE,
+    /// pidfile=FILE, netns=NAME, and what fstab carries
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
     /// Stay in the foreground, and log to standard error
@@ -44,6 +49,15 @@ pub struct Args {
     /// This is the daemon: say on standard output when it is mounted
     #[arg(long, hide = true)]
     pub daemon: bool,
+    /// Start the daemon of a mount anew, as the program is now; programs go on
+    #[arg(long, value_name = "MOUNTPOINT", conflicts_with = "source")]
+    pub restart: Option<PathBuf>,
+    /// This is the daemon of a holder, which speaks through this descriptor
+    #[arg(long, hide = true)]
+    pub held: Option<i32>,
+    /// This is a holder for the daemon at the other end of this descriptor
+    #[arg(long, hide = true)]
+    pub hold: Option<i32>,
 }
 
 #[derive(clap::Args, Debug)]
@@ -58,19 +72,27 @@ pub struct UmountArgs {
 
 /// `tieline mount`.
 pub fn run(args: Args, is_log_json: bool) -> anyhow::Result<()> {
-    let options = Options::parse(args.options.iter().map(String::as_str))?;
-    let mountpoint = table::mountpoint(&args.mountpoint);
-    if args.foreground || args.daemon {
-        return daemon::run(daemon::Task {
-            source: args.source,
-            mountpoint,
-            options,
-            is_daemon: args.daemon,
-            is_log_json,
-        });
+    if let Some(mountpoint) = &args.restart {
+        return holder::restart(&table::mountpoint(mountpoint));
     }
-    check(&mountpoint)?;
-    start_daemon(&args, &mountpoint, &options, is_log_json)
+    let options = Options::parse(args.options.iter().map(String::as_str))?;
+    let missing = || anyhow!("a source and a mount point are needed");
+    let source = args.source.clone().ok_or_else(missing)?;
+    let mountpoint = table::mountpoint(args.mountpoint.as_deref().ok_or_else(missing)?);
+    if !(args.foreground || args.daemon) {
+        check(&mountpoint)?;
+        return start_daemon(&args, (&source, &mountpoint), &options, is_log_json);
+    }
+    let (is_daemon, watchdog) = (args.daemon, options.watchdog);
+    let holding = holder::Task { watchdog, is_log_json, is_daemon };
+    match (args.hold, args.held) {
+        (Some(socket), _) => holder::run_again(holding, socket),
+        (None, None) if options.is_held => holder::run(holding),
+        (None, held) => {
+            let task = daemon::Task { source, mountpoint, options, is_daemon, is_log_json };
+            daemon::run(task, held)
+        }
+    }
 }
 
 /// What the kernel would say less clearly.
@@ -89,7 +111,7 @@ fn check(mountpoint: &Path) -> anyhow::Result<()> {
 /// Starts this program again in the background, and waits until it is mounted.
 fn start_daemon(
     args: &Args,
-    mountpoint: &Path,
+    (source, mountpoint): (&Source, &Path),
     options: &Options,
     is_log_json: bool,
 ) -> anyhow::Result<()> {
@@ -101,7 +123,7 @@ fn start_daemon(
     let log = log.with_context(|| format!("cannot open log {}", log_path.display()))?;
     let program = std::env::current_exe().context("cannot find this program")?;
     let mut command = Command::new(program);
-    command.args(["mount", "--daemon"]).arg(args.source.to_string()).arg(mountpoint);
+    command.args(["mount", "--daemon"]).arg(source.to_string()).arg(mountpoint);
     command.args(args.options.iter().flat_map(|list| ["-o", list]));
     if is_log_json {
         command.arg("--log-json");

@@ -25,6 +25,12 @@ impl ProcessId {
         Self { pid, started: stat(pid).map_or(0, |(started, _)| started) }
     }
 
+    /// The process that started this one.
+    pub fn parent() -> Self {
+        let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+        u32::try_from(parent).ok().and_then(Self::of).unwrap_or_else(Self::own)
+    }
+
     pub fn is_alive(self) -> bool {
         Self::of(self.pid) == Some(self)
     }

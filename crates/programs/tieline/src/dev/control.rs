@@ -65,7 +65,8 @@ fn describe(process: &Process) -> Value {
     json!({
         "name": process.name,
         "state": state,
-        "pid": process.process.filter(|_| process.is_alive()).map(|id| id.pid),
+        "pid": process.running().map(|id| id.pid),
+        "daemon": process.working().map(|id| id.pid),
         "started": process.process.map(|id| id.started),
         "address": process.address,
         "admin": process.admin,
@@ -89,7 +90,11 @@ pub fn kill(dir: &Path, name: Option<&str>, signal: &str, restart: bool) -> anyh
     processes::signal(process, number)?;
     println!("{name}: sent {signal}");
     if restart {
-        processes::start(process)?;
+        // A mount that is held starts its daemon again itself.
+        match process.mountpoint.is_some() && process.is_alive() {
+            true => processes::wait_ready(process)?,
+            false => processes::start(process)?,
+        }
         println!("{name}: ready again");
     }
     held.save()

@@ -95,7 +95,7 @@ pub fn end(process: &mut Process) -> anyhow::Result<()> {
             table::detach(mountpoint)?;
         }
     }
-    let Some(id) = process.process.filter(|id| id.is_alive()) else { return Ok(()) };
+    let Some(id) = process.running() else { return Ok(()) };
     if process.mountpoint.is_none() || !id.wait_end(END_PATIENCE) {
         id.signal(Signal::TERM);
     }
@@ -108,9 +108,9 @@ pub fn end(process: &mut Process) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Sends a signal; waits for the end if the signal brings it.
+/// Sends a signal, to the daemon if it is a mount; waits for the end if the signal brings it.
 pub fn signal(process: &Process, signal: Signal) -> anyhow::Result<()> {
-    let Some(id) = process.process.filter(|id| id.signal(signal)) else {
+    let Some(id) = process.working().filter(|id| id.signal(signal)) else {
         bail!("{} does not run", process.name);
     };
     let ends = [Signal::KILL, Signal::TERM, Signal::INT, Signal::ABORT].contains(&signal);

@@ -5,6 +5,7 @@
 
 use crate::dev::kdc::Kdc;
 use crate::dev::netns::Network;
+use crate::mount::registry;
 use crate::process::ProcessId;
 use crate::report::Usage;
 use anyhow::{Context, bail};
@@ -64,7 +65,20 @@ pub struct Process {
 
 impl Process {
     pub fn is_alive(&self) -> bool {
-        self.process.is_some_and(ProcessId::is_alive)
+        self.running().is_some()
+    }
+
+    /// What stands for it now: a mount whose holder died has another one.
+    pub fn running(&self) -> Option<ProcessId> {
+        let own = self.process.filter(|process| process.is_alive());
+        own.or_else(|| Some(registry::at(self.mountpoint.as_ref()?)?.process))
+    }
+
+    /// What does its work: of a mount the daemon, not its holder.
+    pub fn working(&self) -> Option<ProcessId> {
+        let entry = self.mountpoint.as_ref().and_then(|mountpoint| registry::at(mountpoint));
+        let daemon = entry.and_then(|entry| entry.daemon).filter(|daemon| daemon.is_alive());
+        daemon.or_else(|| self.running())
     }
 }
 

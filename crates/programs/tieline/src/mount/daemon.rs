@@ -4,6 +4,7 @@
 //! before the process ends, or the log says what was not.
 
 use crate::contact::Contact;
+use crate::mount::held::Held;
 use crate::mount::options::Options;
 use crate::mount::registry::{Entry, Registered};
 use crate::mount::{READY, table};
@@ -16,17 +17,27 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_admin::Subject;
+use tieline_auth::{MapCell, MapVerifier};
 use tieline_client::{AccessTimes, FileSystem, Parts, Settings, Volume};
-use tieline_fuse::{Mount, MountOptions};
+use tieline_format::Record as _;
+use tieline_format::map::SignedMap;
+use tieline_fuse::{Beginning, Mount, MountOptions};
+use tieline_keep::{Keep, Kept, Kind, Record, Stage};
 use tieline_telemetry::health::Health;
 use tieline_types::{Caller, FileId, MdtIndex, Name};
 use tieline_world::Transport;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// First contact: a person, or the start of a machine, waits.
 const CONTACT_PATIENCE: Duration = Duration::from_secs(30);
 /// How long the last commits may take. `umount` waits as long.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(290);
+
+/// Signs of life, at most so far apart, and looks at memory that is not used any more.
+const BEATS_APART: Duration = Duration::from_secs(5);
+const TRIMS_APART: Duration = Duration::from_secs(5);
+/// The record that says what is mounted.
+const MOUNT: Kind = Kind(80);
 
 /// What to mount where.
 pub struct Task {
@@ -38,11 +49,32 @@ pub struct Task {
     pub is_log_json: bool,
 }
 
-/// Mounts, and stays until it is unmounted.
-pub fn run(task: Task) -> anyhow::Result<()> {
+impl Task {
+    fn settings(&self) -> Settings {
+        let options = &self.options;
+        let is_noting = options.notes_access && !options.is_read_only;
+        let access_times = if is_noting { AccessTimes::Relative } else { AccessTimes::Never };
+        let (wait, journal) = (options.wait, options.has_journal);
+        let description = self.description();
+        Settings { wait, journal, access_times, description, ..Settings::default() }
+    }
+
+    /// For servers' logs.
+    fn description(&self) -> String {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        format!("mount {} on {host} (pid {})", self.mountpoint.display(), std::process::id())
+    }
+}
+
+/// Mounts, and stays until it is unmounted. `held` is the descriptor through which a holder
+/// speaks.
+pub fn run(task: Task, held: Option<i32>) -> anyhow::Result<()> {
     tieline_telemetry::log::start(task.is_log_json);
-    let is_daemon = task.is_daemon;
-    if is_daemon {
+    let mut held = held.map(Held::begin).transpose()?;
+    let keep = held.as_ref().map_or_else(Keep::none, |held| held.keep.clone());
+    // Whoever started the first of them has heard.
+    let is_daemon = task.is_daemon && held.as_ref().is_none_or(|held| held.taken.is_none());
+    if is_daemon && held.is_none() {
         // Away from the terminal of whoever mounts.
         let _ = rustix::process::setsid();
     }
@@ -53,13 +85,21 @@ pub fn run(task: Task) -> anyhow::Result<()> {
     task.options.proving.prepare();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.spawn(crate::memory::give_back());
+    let watchdog = task.options.watchdog;
     let result = runtime.block_on(async {
-        match Mounted::start(task).await {
+        // From now on they are heard, if only later.
+        let signals = Signals::new()?;
+        tokio::spawn(live(keep.clone(), watchdog));
+        match Mounted::start(task, held.as_mut()).await {
             Ok(mounted) => {
+                keep.set_stage(Stage::Serving);
+                held.as_ref().map(Held::guard).transpose()?;
                 if is_daemon {
                     tell_parent(READY)?;
                 }
-                mounted.stay().await
+                let outcome = mounted.stay(signals).await;
+                keep.set_stage(Stage::Over);
+                outcome
             }
             Err(error) => Err(error),
         }
@@ -72,6 +112,36 @@ pub fn run(task: Task) -> anyhow::Result<()> {
     // Calls that hang in the kernel or in DNS must not keep a process that has nothing left to do.
     runtime.shutdown_timeout(Duration::from_secs(1));
     result
+}
+
+/// Shows that this process lives, and gives memory back.
+async fn live(keep: Keep, watchdog: Option<Duration>) {
+    if !keep.is_on() {
+        return;
+    }
+    let span = watchdog.map_or(BEATS_APART, |watchdog| (watchdog / 8).min(BEATS_APART));
+    let mut trimmed = tokio::time::Instant::now();
+    loop {
+        keep.beat();
+        if trimmed.elapsed() >= TRIMS_APART {
+            keep.trim();
+            trimmed = tokio::time::Instant::now();
+        }
+        tokio::time::sleep(span).await;
+    }
+}
+
+/// Signals that ask for the end.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> anyhow::Result<Self> {
+        let terminate = signal(SignalKind::terminate())?;
+        Ok(Self { terminate, interrupt: signal(SignalKind::interrupt())? })
+    }
 }
 
 /// Says one thing on standard output, and closes it.
@@ -90,16 +160,67 @@ struct Mounted {
     health: Health,
     _admin: Option<tieline_admin::Handle>,
     _registered: Registered,
+    _kept: Option<Kept>,
+}
+
+/// What the next process must know before it asks anybody.
+struct Known {
+    map: MapCell,
+    key: MapVerifier,
+    root: FileId,
+}
+
+impl Known {
+    fn put(&self, keep: &Keep) -> Option<Kept> {
+        let key = self.key.to_hex();
+        let head = [&self.root.0.to_le_bytes()[..], &[key.len() as u8], key.as_bytes()].concat();
+        keep.put(MOUNT, 0, &[&head, &self.map.current().signed.to_bytes()])
+    }
+
+    fn read(record: &Record) -> anyhow::Result<Self> {
+        let damaged = || anyhow!("what an earlier daemon knew cannot be read");
+        let bytes = record.bytes();
+        let (root, rest) = bytes.split_first_chunk().ok_or_else(damaged)?;
+        let (&length, rest) = rest.split_first().ok_or_else(damaged)?;
+        let (key, map) = rest.split_at_checked(length.into()).ok_or_else(damaged)?;
+        let key = MapVerifier::from_hex(std::str::from_utf8(key)?)?;
+        let map = MapCell::new(key.clone(), SignedMap::from_bytes(map)?)?;
+        Ok(Self { map, key, root: FileId(u64::from_le_bytes(*root)) })
+    }
 }
 
 impl Mounted {
-    async fn start(task: Task) -> anyhow::Result<Self> {
+    async fn start(task: Task, held: Option<&mut Held>) -> anyhow::Result<Self> {
+        let is_taken = held.as_ref().is_some_and(|held| held.taken.is_some());
+        if !is_taken {
+            return Self::begin(task, held).await;
+        }
+        let held = held.context("a mount is taken from a holder")?;
+        let records = std::mem::take(&mut held.records);
+        let (own, records): (Vec<_>, Vec<_>) =
+            records.into_iter().partition(|record| record.kind == MOUNT);
+        let known = own.last().context("an earlier daemon knew nothing")?;
+        let known = Known::read(known)?;
+        let guard = task.options.proving.guard();
+        let (world, dialer, rule) = real_world(&guard);
+        guard.follow(&known.map);
+        let settings = task.settings();
+        let transport = world.transport.clone();
+        let (map, root) = (known.map.clone(), known.root);
+        let parts = Parts { world, dialer, map, root, rule };
+        let files = Volume::new_kept(parts, settings, held.keep.clone(), records);
+        files.recover().await;
+        let kept = known.put(&held.keep);
+        drop(own);
+        let taken = held.taken.take().context("a mount is taken from a holder")?;
+        let beginning = Beginning::Taken(taken);
+        Self::attach(task, files, transport, (known.key.to_hex(), kept), beginning).await
+    }
+
+    async fn begin(task: Task, held: Option<&mut Held>) -> anyhow::Result<Self> {
         let (source, options) = (&task.source, &task.options);
         let guard = options.proving.guard();
         let (world, dialer, rule) = real_world(&guard);
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let pid = std::process::id();
-        let description = format!("mount {} on {host} (pid {pid})", task.mountpoint.display());
         let mapkey = options.mapkey.clone().or_else(|| crate::location::site_key(&source.fs));
         let key = mapkey.as_deref().map(key_open).transpose();
         let contact = Contact {
@@ -108,15 +229,13 @@ impl Mounted {
             fs: source.fs.clone(),
             addresses: source.addresses.clone(),
             rule,
-            description: description.clone(),
+            description: task.description(),
             patience: CONTACT_PATIENCE,
         };
         let (map, key) = contact.believe(key.map_err(|e| anyhow!("mapkey: {e}"))?).await?;
         guard.follow(&map);
-        let is_noting = options.notes_access && !options.is_read_only;
-        let access_times = if is_noting { AccessTimes::Relative } else { AccessTimes::Never };
-        let (wait, journal) = (options.wait, options.has_journal);
-        let settings = Settings { wait, journal, access_times, description, ..Settings::default() };
+        let settings = task.settings();
+        let keep = held.as_ref().map_or_else(Keep::none, |held| held.keep.clone());
         let top = FileId::root_of(MdtIndex(0));
         let parts = |root| Parts {
             world: world.clone(),
@@ -125,29 +244,34 @@ impl Mounted {
             root,
             rule,
         };
-        let files = Volume::new(parts(top), settings.clone());
-        let files = match source.directory.as_str() {
-            "" => files,
+        let root = match source.directory.as_str() {
+            "" => top,
             directory => {
+                let files = Volume::new(parts(top), settings.clone());
                 let root = descend(&files, top, directory).await;
                 files.close(Duration::from_secs(1)).await;
-                Volume::new(parts(root?), settings)
+                root?
             }
         };
+        let files = Volume::new_kept(parts(root), settings, keep.clone(), Vec::new());
         // Asked once before anybody else does: an unreachable server is an error here, not a mount
         // that hangs.
         let caller = Caller::root();
         let look = files.attributes(&caller, files.root());
         let looked = tokio::time::timeout(CONTACT_PATIENCE, look).await;
         looked.map_err(|_| anyhow!("the MDS of the root does not answer"))??;
-        Self::attach(task, files, world.transport, key.to_hex()).await
+        let known = Known { map: map.clone(), key: key.clone(), root };
+        let kept = known.put(&keep);
+        let beginning = Beginning::Mounted(held.map(|held| held.hand_over()));
+        Self::attach(task, files, world.transport, (key.to_hex(), kept), beginning).await
     }
 
     async fn attach(
         task: Task,
         files: Arc<Volume>,
         transport: Arc<dyn Transport>,
-        mapkey: String,
+        (mapkey, kept): (String, Option<Kept>),
+        beginning: Beginning,
     ) -> anyhow::Result<Self> {
         let options = &task.options;
         let health = Health::default();
@@ -173,12 +297,14 @@ impl Mounted {
         };
         let files: Arc<dyn FileSystem> = files;
         let runtime = tokio::runtime::Handle::current();
-        let mount = Mount::start(files.clone(), &mount_options, runtime)
+        let is_taken = matches!(beginning, Beginning::Taken(_));
+        let mount = Mount::start_as(files.clone(), &mount_options, runtime, beginning)
             .with_context(|| format!("cannot mount at {}", task.mountpoint.display()))?;
         let entry = Entry {
             mountpoint: task.mountpoint.clone(),
             source: task.source.to_string(),
-            process: ProcessId::own(),
+            process: if kept.is_some() { ProcessId::parent() } else { ProcessId::own() },
+            daemon: Some(ProcessId::own()),
             netns: options.netns.clone(),
             mapkey,
             admin: admin.as_ref().map(|admin| admin.address().to_string()),
@@ -186,25 +312,25 @@ impl Mounted {
         };
         let registered = entry.register()?;
         if let Some(pidfile) = &options.pidfile {
-            std::fs::write(pidfile, format!("{}\n", std::process::id()))
+            std::fs::write(pidfile, format!("{}\n", entry.process.pid))
                 .with_context(|| format!("cannot write {}", pidfile.display()))?;
         }
         health.set_ready(true);
         tracing::info!(
-            source = %task.source, mountpoint = %task.mountpoint.display(), "mounted"
+            source = %task.source, mountpoint = %task.mountpoint.display(),
+            "{}", if is_taken { "serves the mount again" } else { "mounted" }
         );
-        Ok(Self { task, mount, files, health, _admin: admin, _registered: registered })
+        let (_admin, _registered, _kept) = (admin, registered, kept);
+        Ok(Self { task, mount, files, health, _admin, _registered, _kept })
     }
 
     /// Until it is unmounted, or a signal asks for that.
-    async fn stay(self) -> anyhow::Result<()> {
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
+    async fn stay(self, mut signals: Signals) -> anyhow::Result<()> {
         let reason = tokio::select! {
             biased;
             () = self.mount.wait() => "unmounted",
-            _ = terminate.recv() => "SIGTERM",
-            _ = interrupt.recv() => "SIGINT",
+            _ = signals.terminate.recv() => "SIGTERM",
+            _ = signals.interrupt.recv() => "SIGINT",
         };
         tracing::info!(reason, "ending");
         self.health.set_ready(false);

@@ -12,11 +12,14 @@ pub fn mount(words: &[OsString]) -> anyhow::Result<()> {
         return Ok(());
     }
     let args = Args {
-        source: call.source.parse()?,
-        mountpoint: call.target.into(),
+        source: Some(call.source.parse()?),
+        mountpoint: Some(call.target.into()),
         options: call.options,
         foreground: false,
         daemon: false,
+        restart: None,
+        held: None,
+        hold: None,
     };
     crate::mount::run(args, false)
 }

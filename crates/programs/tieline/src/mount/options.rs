@@ -10,6 +10,11 @@ use tieline_types::Span;
 const WAIT_DEFAULT: Duration = Duration::from_secs(15 * 60);
 const WAIT_INTERACTIVE: Duration = Duration::from_secs(30);
 
+/// A daemon that stood still for so long does not come back. A machine that is short of memory or
+/// time is slower than one thinks.
+const WATCHDOG_DEFAULT: Duration = Duration::from_secs(60);
+const WATCHDOG_LEAST: Duration = Duration::from_secs(1);
+
 /// Options of a mount.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
@@ -22,6 +27,10 @@ pub struct Options {
     pub wait: Duration,
     /// Small changes are answered here where a directory is held alone, and sent within a second.
     pub has_journal: bool,
+    /// A holder goes on when the daemon dies.
+    pub is_held: bool,
+    /// A daemon that gives no sign of life for so long is killed. `None`: never.
+    pub watchdog: Option<Duration>,
     pub admin: Option<String>,
     pub log: Option<PathBuf>,
     pub pidfile: Option<PathBuf>,
@@ -45,6 +54,8 @@ impl Default for Options {
             notes_access: false,
             wait: WAIT_DEFAULT,
             has_journal: true,
+            is_held: true,
+            watchdog: Some(WATCHDOG_DEFAULT),
             admin: None,
             log: None,
             pidfile: None,
@@ -90,6 +101,15 @@ impl Options {
             ("journal", Some("on")) => self.has_journal = true,
             // What mount(8) calls so: nothing is answered before it is done.
             ("journal", Some("off")) | ("sync" | "dirsync", None) => self.has_journal = false,
+            ("hold", Some("on")) => self.is_held = true,
+            ("hold", Some("off")) => self.is_held = false,
+            ("watchdog", Some("off")) => self.watchdog = None,
+            ("watchdog", Some(value)) => {
+                let span: Span = value.parse().map_err(|e| Usage(format!("-o {word}: {e}")))?;
+                let span = (span.0 >= WATCHDOG_LEAST).then_some(span.0);
+                let short = || Usage(format!("-o {word}: a second at least, or off"));
+                self.watchdog = Some(span.ok_or_else(short)?);
+            }
             ("sec", Some(value)) => {
                 self.proving.sec = Some(flavor_check(value)?.name().to_owned());
             }
@@ -152,6 +172,11 @@ mod tests {
         assert!(!Options::parse(["journal=on,sync"]).unwrap().has_journal);
         assert_eq!(options.netns, Some("/run/netns/wn".into()));
         assert!(!options.notes_access && Options::parse(["relatime"]).unwrap().notes_access);
+        let held = Options::parse(["watchdog=2 s"]).unwrap();
+        assert_eq!((held.is_held, held.watchdog), (true, Some(Duration::from_secs(2))));
+        let alone = Options::parse(["hold=off,watchdog=off"]).unwrap();
+        assert_eq!((alone.is_held, alone.watchdog), (false, None));
+        assert!(Options::parse(["watchdog=3 ms"]).is_err());
         let interactive = Options::parse(["interactive,suid,mapkey=/etc/tieline/e.key"]).unwrap();
         assert_eq!(interactive.wait, Duration::from_secs(30));
         assert!(!interactive.no_suid);

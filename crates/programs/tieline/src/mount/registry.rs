@@ -18,7 +18,11 @@ pub struct Entry {
     pub mountpoint: PathBuf,
     /// As in `crate::source::Source`.
     pub source: String,
+    /// Lives as long as the mount: its holder, if it has one.
     pub process: ProcessId,
+    /// The process that serves it; another one after it died.
+    #[serde(default)]
+    pub daemon: Option<ProcessId>,
     /// Network namespace its daemon is in, if not that of the machine.
     pub netns: Option<PathBuf>,
     /// The federation's public key, as digits.

@@ -1,0 +1,279 @@
+//! A mount's daemon dies, again and again, while programs have files open: they go on and see
+//! nothing of it.
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::{Signal, kill_process};
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use tieline_lab::{Federation, program, with_federation};
+
+/// What every such test provokes.
+const DIED: &str = "daemon died";
+
+/// Runs a Python script, and kills the daemon every `pause` until it ends; it must succeed. Says
+/// how often.
+fn with_kills(lab: &Federation, script: &str, pause: Duration) -> Result<usize> {
+    lab.expect_log(DIED);
+    lab.expect_log("another client took it");
+    let errors = File::create(lab.local("errors"))?;
+    let mut command = Command::new("python3");
+    command.args(["-c", script]).arg(lab.mount()).stdout(Stdio::null()).stderr(errors);
+    let mut worker = program::start(&mut command)?;
+    let (mut kills, mut last) = (0, None);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let status = loop {
+        std::thread::sleep(pause);
+        if let Some(status) = worker.try_wait()? {
+            break status;
+        }
+        ensure!(Instant::now() < deadline, "the worker hangs after {kills} kills");
+        // Only one that serves, and each once.
+        let Ok(daemon) = lab.daemon("mount-0") else { continue };
+        if last != Some(daemon) && kill_process(daemon, Signal::KILL).is_ok() {
+            (kills, last) = (kills + 1, Some(daemon));
+        }
+    };
+    let said = fs::read_to_string(lab.local("errors"))?;
+    ensure!(status.success(), "after {kills} kills: {said}");
+    Ok(kills)
+}
+
+/// One kill, after which the mount must serve again.
+fn kill(lab: &Federation) -> Result<()> {
+    lab.expect_log(DIED);
+    let daemon = lab.daemon("mount-0")?;
+    kill_process(daemon, Signal::KILL)?;
+    program::until("another daemon serves", Duration::from_secs(20), || {
+        lab.daemon("mount-0").is_ok_and(|now| now != daemon)
+    })
+}
+
+const HEAD: &str = "import os, sys, fcntl, time, random\nm = sys.argv[1]\n";
+
+/// Promise 20: A mount's daemon may be killed at any moment: programs with files open go on, and
+/// read and write the right bytes.
+#[test]
+fn open_files_are_written_and_read_while_the_daemon_dies() -> Result<()> {
+    with_federation(|lab| {
+        let script = format!(
+            "{HEAD}{}",
+            r"
+f = os.open(m + '/f', os.O_RDWR | os.O_CREAT)
+log = os.open(m + '/log', os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+size = 3000000
+model = bytearray(size)
+os.pwrite(f, model, 0)
+r = random.Random(7)
+end = time.monotonic() + 6
+n = 0
+while time.monotonic() < end:
+    at, length = r.randrange(size - 200000), r.choice([10, 5000, 200000])
+    data = bytes([r.randrange(256)]) * length
+    assert os.pwrite(f, data, at) == length
+    model[at:at + length] = data
+    at = r.randrange(size - 200000)
+    assert os.pread(f, 100000, at) == model[at:at + 100000], n
+    assert os.write(log, b'line %d\n' % n) > 0
+    if n % 20 == 0:
+        os.fsync(f)
+    n += 1
+os.fsync(f)
+os.close(f)
+os.close(log)
+with open(m + '/f.model', 'wb') as out:
+    out.write(model)
+with open(m + '/log.model', 'wb') as out:
+    for i in range(n):
+        out.write(b'line %d\n' % i)
+"
+        );
+        let kills = with_kills(lab, &script, Duration::from_millis(400))?;
+        ensure!(kills >= 4, "only {kills} kills");
+        let far = lab.mount_again()?;
+        for name in ["f", "log"] {
+            let (is, should) = (fs::read(far.join(name))?, fs::read(far.join(format!("{name}.model")))?);
+            let at = is.iter().zip(&should).position(|(is, should)| is != should);
+            ensure!(is == should, "{name}: {} and {} bytes, {at:?}", is.len(), should.len());
+        }
+        Ok(())
+    })
+}
+
+/// Promise 21: Each operation takes effect once, also one that was under way when the daemon died.
+#[test]
+fn names_are_made_moved_and_removed_once_while_the_daemon_dies() -> Result<()> {
+    with_federation(|lab| {
+        let script = format!(
+            "{HEAD}{}",
+            r"
+os.mkdir(m + '/d')
+os.mkdir(m + '/e')
+end = time.monotonic() + 6
+n = 0
+while time.monotonic() < end:
+    a = '%s/d/%d' % (m, n)
+    fd = os.open(a, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o640)
+    os.write(fd, b'%d' % n * (n % 50))
+    os.close(fd)
+    if n % 3 == 0:
+        os.rename(a, '%s/e/%d' % (m, n))
+    elif n % 3 == 1:
+        os.unlink(a)
+    if n % 10 == 0:
+        os.mkdir('%s/d/dir%d' % (m, n))
+        os.symlink('to%d' % n, '%s/e/link%d' % (m, n))
+        os.rmdir('%s/d/dir%d' % (m, n))
+    if n % 7 == 0:
+        os.chmod('%s/e' % m, 0o700 + n % 8)
+        os.link('%s/e/0' % m, '%s/d/hard%d' % (m, n))
+    n += 1
+open(m + '/count', 'w').write(str(n))
+"
+        );
+        let kills = with_kills(lab, &script, Duration::from_millis(300))?;
+        ensure!(kills >= 4, "only {kills} kills");
+        let far = lab.mount_again()?;
+        let count: usize = fs::read_to_string(far.join("count"))?.parse()?;
+        check_names(&far, count)
+    })
+}
+
+fn check_names(far: &Path, count: usize) -> Result<()> {
+    let mut expected = [Vec::new(), Vec::new()];
+    for n in 0..count {
+        match n % 3 {
+            0 => expected[1].push(n.to_string()),
+            2 => expected[0].push(n.to_string()),
+            _ => {}
+        }
+        if n % 10 == 0 {
+            expected[1].push(format!("link{n}"));
+        }
+        if n % 7 == 0 {
+            expected[0].push(format!("hard{n}"));
+        }
+    }
+    for (folder, mut names) in ["d", "e"].iter().zip(expected) {
+        let folder = far.join(folder);
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&folder)? {
+            found.push(entry?.file_name().to_string_lossy().into_owned());
+        }
+        names.sort();
+        found.sort();
+        ensure!(found == names, "{folder:?}: {} names, not {}", found.len(), names.len());
+        for name in names {
+            if let Ok(n) = name.parse::<usize>() {
+                let content = n.to_string().repeat(n % 50);
+                let read = fs::read_to_string(folder.join(&name)).with_context(|| name.clone())?;
+                ensure!(read == content, "{name} has {} bytes", read.len());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Files without a name, locks and places in directories stay what they are.
+#[test]
+fn what_is_held_open_stays() -> Result<()> {
+    with_federation(|lab| {
+        let far = lab.mount_again()?;
+        let script = r"
+import os, sys, fcntl
+m = sys.argv[1]
+gone = os.open(m + '/gone', os.O_RDWR | os.O_CREAT)
+os.write(gone, b'still here')
+os.unlink(m + '/gone')
+lock = os.open(m + '/lock', os.O_RDWR | os.O_CREAT)
+fcntl.flock(lock, fcntl.LOCK_EX)
+fcntl.lockf(lock, fcntl.LOCK_EX, 10, 0)
+os.mkdir(m + '/many')
+for i in range(2500):
+    os.close(os.open('%s/many/%d' % (m, i), os.O_CREAT | os.O_WRONLY))
+listing = os.scandir(m + '/many')
+names = [next(listing).name for _ in range(10)]
+unnamed = os.open(m, os.O_RDWR | os.O_TMPFILE, 0o600)
+os.write(unnamed, b'unnamed')
+print('ready', flush=True)
+assert sys.stdin.readline() == 'on\n'
+names += [one.name for one in listing]
+assert sorted(names) == sorted(map(str, range(2500))), len(names)
+assert os.pread(gone, 100, 0) == b'still here'
+os.pwrite(gone, b'more', 10)
+assert os.pread(gone, 100, 0) == b'still heremore'
+assert os.pread(unnamed, 100, 0) == b'unnamed'
+os.link('/proc/self/fd/%d' % unnamed, m + '/named', follow_symlinks=True)
+print('done', flush=True)
+sys.stdin.readline()
+";
+        let mut command = Command::new("python3");
+        command.args(["-c", script]).arg(lab.mount()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut holder = command.spawn()?;
+        let mut input = holder.stdin.take().context("piped")?;
+        let mut output = std::io::BufReader::new(holder.stdout.take().context("piped")?);
+        let mut line = || -> Result<String> {
+            let mut line = String::new();
+            std::io::BufRead::read_line(&mut output, &mut line)?;
+            Ok(line)
+        };
+        ensure!(line()? == "ready\n");
+        kill(lab)?;
+        kill(lab)?;
+        std::io::Write::write_all(&mut input, b"on\n")?;
+        ensure!(line()? == "done\n", "the program failed");
+        let refused = r"
+import sys, fcntl
+f = open(sys.argv[1] + '/lock', 'r+')
+for take in (lambda: fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB),
+             lambda: fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 3)):
+    try:
+        take()
+    except BlockingIOError:
+        continue
+    sys.exit('a lock was lost')
+";
+        let far_path = far.to_string_lossy();
+        program::call("python3", &["-c", refused, &far_path])?;
+        ensure!(fs::read_to_string(far.join("named"))? == "unnamed");
+        drop(input);
+        holder.wait()?;
+        let taken = "import sys, fcntl\nfcntl.flock(open(sys.argv[1] + '/lock'), fcntl.LOCK_EX)\n";
+        program::call("python3", &["-c", taken, &far_path])?;
+        Ok(())
+    })
+}
+
+/// The holder may die too, and the daemon be started anew on request.
+#[test]
+fn the_holder_dies_and_another_one_holds() -> Result<()> {
+    with_federation(|lab| {
+        let path = lab.mount().join("f");
+        fs::write(&path, "before")?;
+        let open = File::open(&path)?;
+        lab.expect_log("holder died");
+        let holder = lab.process("mount-0")?["pid"].as_i64().context("pid")?;
+        lab.signal("mount-0", Signal::KILL)?;
+        program::until("another holder", Duration::from_secs(20), || {
+            lab.process("mount-0").is_ok_and(|now| {
+                now["pid"].as_i64().is_some_and(|pid| pid != holder && now["daemon"] != pid)
+            })
+        })?;
+        kill(lab)?;
+        ensure!(std::io::read_to_string(&open)? == "before");
+        let before = lab.daemon("mount-0")?;
+        lab.tieline(&["mount", "--restart", &lab.mount().to_string_lossy()])?;
+        ensure!(lab.daemon("mount-0")? != before);
+        ensure!(fs::read_to_string(&path)? == "before");
+        drop(open);
+        // Nothing is left when it is unmounted.
+        let pids = ["pid", "daemon"].map(|key| lab.process("mount-0").map(|one| one[key].as_i64()));
+        program::call("umount", &[lab.mount()])?;
+        for pid in pids {
+            let pid = pid?.context("a pid")?;
+            program::until("it ends", Duration::from_secs(20), || !program::is_running(pid))?;
+        }
+        Ok(())
+    })
+}
