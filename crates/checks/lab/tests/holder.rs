@@ -2,7 +2,7 @@
 //! nothing of it.
 
 use anyhow::{Context, Result, ensure};
-use rustix::process::{Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -52,8 +52,8 @@ fn kill(lab: &Federation) -> Result<()> {
 
 const HEAD: &str = "import os, sys, fcntl, time, random\nm = sys.argv[1]\n";
 
-/// Promise 20: A mount's daemon may be killed at any moment: programs with files open go on, and
-/// read and write the right bytes.
+/// Promise 36: Programs with files open go on when the mount's daemon is killed, and read and write
+/// the right bytes.
 #[test]
 fn open_files_are_written_and_read_while_the_daemon_dies() -> Result<()> {
     with_federation(|lab| {
@@ -93,7 +93,8 @@ with open(m + '/log.model', 'wb') as out:
         ensure!(kills >= 4, "only {kills} kills");
         let far = lab.mount_again()?;
         for name in ["f", "log"] {
-            let (is, should) = (fs::read(far.join(name))?, fs::read(far.join(format!("{name}.model")))?);
+            let (is, should) =
+                (fs::read(far.join(name))?, fs::read(far.join(format!("{name}.model")))?);
             let at = is.iter().zip(&should).position(|(is, should)| is != should);
             ensure!(is == should, "{name}: {} and {} bytes, {at:?}", is.len(), should.len());
         }
@@ -101,7 +102,8 @@ with open(m + '/log.model', 'wb') as out:
     })
 }
 
-/// Promise 21: Each operation takes effect once, also one that was under way when the daemon died.
+/// Promise 37: Each operation takes effect once, also one that was under way when the daemon was
+/// killed.
 #[test]
 fn names_are_made_moved_and_removed_once_while_the_daemon_dies() -> Result<()> {
     with_federation(|lab| {
@@ -175,7 +177,7 @@ fn check_names(far: &Path, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// Files without a name, locks and places in directories stay what they are.
+/// Promise 38: Open files without a name, locks, and lists that are being read outlive the daemon.
 #[test]
 fn what_is_held_open_stays() -> Result<()> {
     with_federation(|lab| {
@@ -242,6 +244,49 @@ for take in (lambda: fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB),
         let taken = "import sys, fcntl\nfcntl.flock(open(sys.argv[1] + '/lock'), fcntl.LOCK_EX)\n";
         program::call("python3", &["-c", taken, &far_path])?;
         Ok(())
+    })
+}
+
+/// The daemon of a mount that `dev` does not know.
+fn registered(mount: &Path) -> Result<Pid> {
+    for entry in fs::read_dir("/run/tieline/mounts")? {
+        let Ok(text) = fs::read(entry?.path()) else { continue };
+        let entry: serde_json::Value = serde_json::from_slice(&text)?;
+        if entry["mountpoint"].as_str().map(Path::new) == Some(mount) {
+            let pid = entry["daemon"]["pid"].as_i64().context("a daemon")?;
+            return Pid::from_raw(i32::try_from(pid)?).context("a pid is not 0");
+        }
+    }
+    anyhow::bail!("{mount:?} is not registered")
+}
+
+/// A daemon that stands still is followed by another.
+#[test]
+fn a_daemon_that_stands_still_is_replaced() -> Result<()> {
+    with_federation(|lab| {
+        for part in [DIED, "stands still"] {
+            lab.expect_log(part);
+        }
+        let (mount, source) = (lab.local("watched"), lab.status()?["source"].clone());
+        fs::create_dir(&mount)?;
+        let (source, path) = (source.as_str().context("a source")?, mount.to_string_lossy());
+        let log = lab.local("watched.log");
+        let options = format!("watchdog=1s,log={}", log.display());
+        lab.tieline(&["mount", source, &path, "-o", &options])?;
+        let file = mount.join("f");
+        let outcome = (|| -> Result<()> {
+            fs::write(&file, "before")?;
+            let daemon = registered(&mount)?;
+            kill_process(daemon, Signal::STOP)?;
+            let begun = Instant::now();
+            ensure!(fs::read_to_string(&file)? == "before");
+            fs::write(mount.join("g"), "after")?;
+            ensure!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+            Ok(())
+        })();
+        lab.tieline(&["umount", &path])?;
+        ensure!(fs::read_to_string(&log)?.contains("stands still"), "nothing was replaced");
+        outcome
     })
 }
 

@@ -16,6 +16,8 @@ const KEPT_MAX: usize = 128;
 /// And when none was wanted in [`LOOK_EVERY`]: 4 MiB at the usual size.
 const KEPT_IDLE: usize = 4;
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// No page is smaller.
+const PAGE: usize = 4096;
 
 /// Where buffers come from and return to.
 pub struct Pool {
@@ -32,7 +34,7 @@ impl Pool {
     pub fn take(self: &Arc<Self>) -> Buffer {
         self.taken.fetch_add(1, Ordering::Relaxed);
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let bytes = idle.unwrap_or_else(|| vec![0; self.bytes].into_boxed_slice());
+        let bytes = idle.unwrap_or_else(|| fresh(self.bytes));
         Buffer { bytes, pool: Arc::clone(self) }
     }
 
@@ -53,6 +55,14 @@ pub async fn shrink_idle(pool: Weak<Pool>) {
             pool.shrink();
         }
     }
+}
+
+/// Every page is touched: the kernel hands a request over in one go, and not half of it to a process
+/// that is killed while a page is missing.
+fn fresh(bytes: usize) -> Box<[u8]> {
+    let mut fresh = vec![0u8; bytes].into_boxed_slice();
+    fresh.chunks_mut(PAGE).filter_map(<[u8]>::first_mut).for_each(|byte| *byte = u8::MAX);
+    fresh
 }
 
 /// Returns to its pool when dropped.

@@ -93,7 +93,8 @@ pub fn run(task: Task, held: Option<i32>) -> anyhow::Result<()> {
         match Mounted::start(task, held.as_mut()).await {
             Ok(mounted) => {
                 keep.set_stage(Stage::Serving);
-                held.as_ref().map(Held::guard).transpose()?;
+                let entry = mounted.entry.clone();
+                held.as_ref().map(|held| held.guard(entry)).transpose()?;
                 if is_daemon {
                     tell_parent(READY)?;
                 }
@@ -159,6 +160,7 @@ struct Mounted {
     files: Arc<dyn FileSystem>,
     health: Health,
     _admin: Option<tieline_admin::Handle>,
+    entry: Entry,
     _registered: Registered,
     _kept: Option<Kept>,
 }
@@ -321,7 +323,7 @@ impl Mounted {
             "{}", if is_taken { "serves the mount again" } else { "mounted" }
         );
         let (_admin, _registered, _kept) = (admin, registered, kept);
-        Ok(Self { task, mount, files, health, _admin, _registered, _kept })
+        Ok(Self { task, mount, files, health, entry, _admin, _registered, _kept })
     }
 
     /// Until it is unmounted, or a signal asks for that.

@@ -5,6 +5,8 @@
 //!
 //! Invariant: a message comes whole, with its descriptors, or not at all.
 
+use crate::mount::registry::Entry;
+use crate::process::ProcessId;
 use anyhow::{Context, bail};
 use rustix::io::FdFlags;
 use rustix::net::{
@@ -79,7 +81,7 @@ impl Held {
     }
 
     /// A thread that sees to it that there is always a holder.
-    pub fn guard(&self) -> anyhow::Result<()> {
+    pub fn guard(&self, entry: Entry) -> anyhow::Result<()> {
         let (mut socket, keep) = (self.socket.clone(), self.keep.clone());
         let mount = self.mount.clone();
         let guard = move || {
@@ -89,8 +91,9 @@ impl Held {
                 let Some(gift) = mount.as_ref() else { return };
                 tracing::warn!("the mount's holder died: starting another one");
                 match start_holder(&keep, gift) {
-                    Ok(new) => {
+                    Ok((new, holder)) => {
                         drop(mount);
+                        name_holder(&entry, holder);
                         socket = Arc::new(new);
                         while receive(&socket).is_ok() {}
                     }
@@ -109,13 +112,14 @@ impl Held {
 }
 
 /// Starts a holder for this very process.
-fn start_holder(keep: &Keep, gift: &Gift) -> anyhow::Result<OwnedFd> {
+fn start_holder(keep: &Keep, gift: &Gift) -> anyhow::Result<(OwnedFd, u32)> {
     let (ours, theirs) = pair()?;
     let program = std::env::current_exe().context("cannot find this program")?;
     let mut command = Command::new(program);
     command.args(own_arguments()).arg("--hold").arg(theirs.as_raw_fd().to_string());
     command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null());
     let child = command.spawn()?;
+    let holder = child.id();
     drop(theirs);
     // Nobody else buries it.
     std::thread::Builder::new().name("burial".to_owned()).spawn(move || {
@@ -127,7 +131,17 @@ fn start_holder(keep: &Keep, gift: &Gift) -> anyhow::Result<OwnedFd> {
     let devices = gift.devices.iter().map(AsFd::as_fd);
     let descriptors: Vec<_> = [memory].into_iter().chain(devices).collect();
     send(&ours, &[&pid.to_le_bytes()[..], &gift.agreed].concat(), &descriptors)?;
-    Ok(ours)
+    Ok((ours, holder))
+}
+
+/// From now on the mount is known by another process.
+fn name_holder(entry: &Entry, holder: u32) {
+    let Some(process) = ProcessId::of(holder) else { return };
+    match (Entry { process, ..entry.clone() }).register() {
+        // Whoever finds that the process is gone removes it.
+        Ok(registered) => std::mem::forget(registered),
+        Err(error) => tracing::warn!("the mount is not registered: {error:#}"),
+    }
 }
 
 /// The words this process was started with, without those that say how it is held.
