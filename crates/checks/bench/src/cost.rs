@@ -52,7 +52,7 @@ pub fn per_file(federation: &Federation, directory: &Path, count: usize) -> Resu
 const TICKS_PER_SECOND: f64 = 100.0;
 
 pub fn pid(federation: &Federation, name: &str) -> Result<i64> {
-    federation.process(name)?["pid"].as_i64().context("it runs")
+    federation.process(name)?["daemon"].as_i64().context("it runs")
 }
 
 /// Resident memory in MiB.

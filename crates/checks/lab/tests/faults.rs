@@ -95,6 +95,7 @@ fn a_server_dies_in_the_middle_of_work() -> Result<()> {
 fn a_mount_that_died_is_mounted_again_and_lost_nothing_synced() -> Result<()> {
     with_federation(|lab| {
         write_at_both(lab, 1)?;
+        lab.expect_log("daemon died");
         lab.kill_and_restart("mount-0")?;
         read_at_both(lab.mount(), 1)?;
         write_at_both(lab, 2)?;

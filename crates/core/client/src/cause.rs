@@ -10,7 +10,7 @@
 use crate::HandleId;
 use std::future::Future;
 use std::sync::{Arc, Mutex};
-use tieline_keep::Keep;
+use tieline_keep::{Keep, Kept};
 use tieline_net::{CallError, Incoming};
 use tieline_types::FileId;
 use tieline_wire::{Op, Request};
@@ -48,6 +48,8 @@ pub(crate) struct Before {
     pub has_written: bool,
     /// Opened, and perhaps known to nobody.
     pub handles: Vec<HandleId>,
+    /// Say to a third process what is said here.
+    pub marks: Vec<Kept>,
 }
 
 impl Cause {

@@ -297,7 +297,7 @@ pub(crate) struct Left {
     pub orphans: Vec<(FileId, Kept)>,
     pub acts: Vec<(KeptAct, Kept)>,
     /// By cause.
-    pub marks: Vec<(u64, u16, FileId)>,
+    pub marks: Vec<(u64, u16, FileId, Kept)>,
     pub writes: BTreeMap<FileId, LeftWrites>,
     pub locks: BTreeMap<FileId, (Vec<KeptLock>, Kept)>,
     pub wishes: Vec<(FileId, KeptWish, Kept)>,
@@ -336,7 +336,7 @@ impl Left {
             ACT => self.acts.push((read(&bytes)?, record.kept)),
             MARK => {
                 let Mark { op, id } = read(&bytes)?;
-                self.marks.push((key, op, id));
+                self.marks.push((key, op, id, record.kept));
             }
             WRITE => {
                 let write = LeftWrite::read(bytes, record.kept)?;

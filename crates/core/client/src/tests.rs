@@ -3,6 +3,7 @@
 mod data;
 mod fake;
 mod journal;
+mod kept;
 mod leases;
 mod model;
 mod names;

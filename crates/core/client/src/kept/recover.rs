@@ -19,6 +19,7 @@ use crate::volume::{Shared, lock};
 use crate::{Access, HandleId};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 use tieline_keep::Kept;
 use tieline_net::Incoming;
 use tieline_types::{Caller, FileId, Retry};
@@ -29,6 +30,8 @@ use tokio::time::{Instant, timeout};
 
 /// Files that are looked at at once.
 const FILES_AT_ONCE: usize = 64;
+/// The door gives all requests again that were not answered, as soon as it serves.
+const GIVEN_AGAIN: Duration = Duration::from_secs(60);
 
 impl Shared {
     /// Takes over what needs no server.
@@ -47,14 +50,11 @@ impl Shared {
         for (id, kept) in orphans {
             self.file(id).with(|state| (state.is_orphan, state.orphan_kept) = (true, Some(kept)));
         }
-        for (cause, op, id) in marks {
-            self.note_before(cause, |before| match op {
-                MARK_WRITE => before.has_written = true,
-                _ => before.done.push((op, id)),
-            });
+        for (cause, op, id, kept) in marks {
+            self.note_done(cause, op, id, Some(kept));
         }
         for (act, _) in &acts {
-            self.note_before(act.cause, |before| before.done.push((act.item.op, act.item.id)));
+            self.note_done(act.cause, act.item.op, act.item.id, None);
         }
         if !acts.is_empty() {
             self.journal.restore(acts);
@@ -62,14 +62,31 @@ impl Shared {
         for (id, (held, _kept)) in locks {
             self.locks.restore(id, &held);
         }
-        let causes: Vec<u64> = {
+        let written: Vec<(FileId, u64)> = {
             let left = lock(&self.left);
-            let writes = left.writes.values().flat_map(|left| &left.writes);
-            writes.map(|write| write.head.cause).collect()
+            let writes =
+                left.writes.iter().flat_map(|(id, left)| left.writes.iter().map(|w| (*id, w)));
+            writes.map(|(id, write)| (id, write.head.cause)).collect()
         };
-        for cause in causes {
-            self.note_before(cause, |before| before.has_written = true);
+        for (id, cause) in written {
+            self.note_done(cause, MARK_WRITE, id, None);
         }
+    }
+
+    /// Something was done for a request. A mark says so until that is answered: the record of what
+    /// was done may go earlier.
+    fn note_done(&self, cause: u64, op: u16, id: FileId, mark: Option<Kept>) {
+        if cause == 0 {
+            return;
+        }
+        let mark = mark.or_else(|| super::put_mark(&self.keep, cause, op, id));
+        self.note_before(cause, |before| {
+            match op {
+                MARK_WRITE => before.has_written = true,
+                _ => before.done.push((op, id)),
+            }
+            before.marks.extend(mark);
+        });
     }
 
     fn note_before(&self, cause: u64, change: impl FnOnce(&mut Before)) {
@@ -125,8 +142,21 @@ impl Shared {
         }
         self.recover_wishes().await;
         let files = self.recover_files().await;
+        self.forget_answered();
         let elapsed_ms = started.elapsed().as_millis();
         tracing::info!(calls, files, elapsed_ms, "goes on where the process before was killed");
+    }
+
+    /// Requests that are not given again soon were answered.
+    fn forget_answered(self: &Arc<Self>) {
+        let shared = Arc::downgrade(self);
+        tokio::spawn(async move {
+            tokio::time::sleep(GIVEN_AGAIN).await;
+            if let Some(shared) = shared.upgrade() {
+                let answered = std::mem::take(&mut *lock(&shared.before));
+                drop(answered);
+            }
+        });
     }
 
     /// The outcome of what was under way.
@@ -262,7 +292,11 @@ impl Shared {
             false => Before::default(),
         };
         let handles = std::mem::take(&mut before.handles);
+        let marks = std::mem::take(&mut before.marks);
         let cause = Arc::new(Cause::new(number, self.keep.clone(), before));
+        if !marks.is_empty() {
+            cause.hold(marks);
+        }
         if !handles.is_empty() {
             cause.hold(Unheard { shared: Arc::downgrade(self), handles });
         }

@@ -15,6 +15,7 @@ use std::time::Duration;
 use tieline_auth::{MapCell, MapSigner, Rule};
 use tieline_format::Record;
 use tieline_format::map::{FederationMap, Mdt, Ost};
+use tieline_keep::{Keep, Record};
 use tieline_net::{CallError, Channel, Dialer, Incoming, NoticeSink, Outgoing, Standing};
 use tieline_types::locks::LockSet;
 use tieline_types::*;
@@ -145,12 +146,21 @@ impl Fake {
     }
 
     pub fn mount_with(self: &Arc<Self>, settings: Settings) -> Arc<Volume> {
+        self.mount_kept(settings, Keep::none(), Vec::new())
+    }
+
+    pub fn mount_kept(
+        self: &Arc<Self>,
+        settings: Settings,
+        keep: Keep,
+        records: Vec<Record>,
+    ) -> Arc<Volume> {
         let signer = MapSigner::new([7; 32]);
         let map = MapCell::new(signer.verifier(), signer.sign(&map(1, "mds:1"))).unwrap();
         let dialer = Arc::new(FakeDialer(self.clone()));
         let rule = Rule { flavor: Flavor::Null };
         let parts = Parts { world: World::real(), dialer, map, root: ROOT, rule };
-        Volume::new(parts, settings)
+        Volume::new_kept(parts, settings, keep, records)
     }
 
     /// How many requests of that kind came.

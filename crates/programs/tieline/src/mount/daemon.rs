@@ -88,9 +88,16 @@ pub fn run(task: Task, held: Option<i32>) -> anyhow::Result<()> {
     let watchdog = task.options.watchdog;
     let result = runtime.block_on(async {
         // From now on they are heard, if only later.
-        let signals = Signals::new()?;
+        let mut signals = Signals::new()?;
         tokio::spawn(live(keep.clone(), watchdog));
-        match Mounted::start(task, held.as_mut()).await {
+        // A mount that programs use already is served first, and then ends in good order.
+        let is_new = held.as_ref().is_none_or(|held| held.taken.is_none());
+        let started = tokio::select! {
+            biased;
+            started = Mounted::start(task, held.as_mut()) => started,
+            () = signals.any(), if is_new => Err(anyhow!("told to end before it was mounted")),
+        };
+        match started {
             Ok(mounted) => {
                 keep.set_stage(Stage::Serving);
                 let entry = mounted.entry.clone();
@@ -142,6 +149,14 @@ impl Signals {
     fn new() -> anyhow::Result<Self> {
         let terminate = signal(SignalKind::terminate())?;
         Ok(Self { terminate, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn any(&mut self) {
+        tokio::select! {
+            biased;
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
     }
 }
 

@@ -1,0 +1,137 @@
+//! A process that is killed, and the one that goes on.
+
+use super::fake::{Fake, ROOT};
+use crate::*;
+use rustix::fs::MemfdFlags;
+use std::os::fd::AsFd;
+use tieline_keep::{Keep, Record};
+use tieline_wire::Op;
+
+const SIZE: usize = 16 << 20;
+
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+fn settings() -> Settings {
+    Settings { journal: true, ..Settings::default() }
+}
+
+/// What a process that is killed now leaves.
+fn killed(keep: &Keep) -> (Keep, Vec<Record>) {
+    let from = keep.file().unwrap();
+    let copy = rustix::fs::memfd_create("copy", MemfdFlags::CLOEXEC).unwrap();
+    let length = rustix::fs::fstat(from).unwrap().st_size as usize;
+    let mut bytes = vec![0; length];
+    let read = rustix::io::pread(from, &mut bytes, 0).unwrap();
+    assert_eq!(read, length);
+    assert_eq!(rustix::io::pwrite(copy.as_fd(), &bytes, 0).unwrap(), length);
+    Keep::open(copy).unwrap()
+}
+
+/// The next process, after it did what was owed.
+async fn next(fake: &Arc<Fake>, keep: &Keep) -> (Arc<Volume>, Keep) {
+    let (keep, records) = killed(keep);
+    let volume = fake.mount_kept(settings(), keep.clone(), records);
+    volume.recover().await;
+    (volume, keep)
+}
+
+fn first(fake: &Arc<Fake>) -> (Arc<Volume>, Keep) {
+    let (keep, records) = killed(&Keep::create(SIZE).unwrap());
+    (fake.mount_kept(settings(), keep.clone(), records), keep)
+}
+
+async fn make(volume: &Volume, text: &str, append: bool) -> Result<(FileId, HandleId)> {
+    let access = Access { read: true, write: true, append, truncate: false };
+    let (mode, umask) = (Mode::new(0o644), Mode::default());
+    let new = NewFile { mode, umask, is_exclusive: true, access, layout: None };
+    let at = At { parent: ROOT, name: &name(text) };
+    let (known, opened) = volume.create(&Caller::root(), at, new).await?;
+    Ok((known.attributes.id, opened.handle))
+}
+
+async fn write(volume: &Volume, handle: HandleId, offset: u64, bytes: &'static [u8]) {
+    volume.write(handle, offset, Bytes::from_static(bytes)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn open_files_and_what_was_written_go_on() {
+    let fake = Fake::new();
+    let (volume, keep) = first(&fake);
+    let (id, handle) = make(&volume, "f", false).await.unwrap();
+    let (log_id, log) = make(&volume, "log", true).await.unwrap();
+    write(&volume, handle, 0, b"one two").await;
+    volume.flush(handle).await.unwrap();
+    write(&volume, handle, 4, b"six").await;
+    write(&volume, log, 0, b"first ").await;
+    volume.flush(log).await.unwrap();
+    write(&volume, log, 0, b"second ").await;
+
+    let (volume, keep) = next(&fake, &keep).await;
+    let open: Vec<_> = volume.open_files().into_iter().map(|one| one.handle).collect();
+    assert_eq!(open, [handle, log]);
+    assert_eq!(volume.read(handle, 0, 100).await.unwrap().concat(), b"one six");
+    write(&volume, log, 0, b"third").await;
+    // Again, before anything of it was committed.
+    let (volume, keep) = next(&fake, &keep).await;
+    volume.sync(handle, false).await.unwrap();
+    volume.sync(log, false).await.unwrap();
+    assert_eq!(fake.bytes(id), b"one six");
+    assert_eq!(fake.bytes(log_id), b"first second third");
+    // And after.
+    let (volume, _) = next(&fake, &keep).await;
+    volume.sync(log, false).await.unwrap();
+    assert_eq!(fake.bytes(log_id), b"first second third");
+}
+
+#[tokio::test(start_paused = true)]
+async fn operations_that_were_decided_here_are_sent() {
+    let fake = Fake::new();
+    let (volume, keep) = first(&fake);
+    let root = Caller::root();
+    let directory = At { parent: ROOT, name: &name("d") };
+    let made = volume.make_directory(&root, directory, Mode::new(0o755), Mode::default());
+    let directory = made.await.unwrap().attributes.id;
+    let before = fake.count(Op::Batch);
+    let at = At { parent: directory, name: &name("below") };
+    let number = 6;
+    let cause = volume.cause(number, false);
+    let making = volume.make_directory(&root, at, Mode::new(0o755), Mode::default());
+    let made = cause::within(cause.clone(), making).await.unwrap().attributes.id;
+    assert_eq!(fake.count(Op::Batch), before, "decided here");
+
+    // The request was not answered: the next process is given it again.
+    let (volume, _) = next(&fake, &keep).await;
+    assert!(fake.lock().nodes.contains_key(&made));
+    let again = volume.cause(number, true);
+    let making = volume.make_directory(&root, at, Mode::new(0o755), Mode::default());
+    assert_eq!(cause::within(again, making).await.unwrap().attributes.id, made);
+    let making = volume.make_directory(&root, at, Mode::new(0o755), Mode::default());
+    assert!(making.await.is_err(), "another request");
+    drop(cause);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_was_not_answered_is_not_appended_twice() {
+    let fake = Fake::new();
+    let (volume, keep) = first(&fake);
+    let (id, log) = make(&volume, "log", true).await.unwrap();
+    let number = 8;
+    let bytes = Bytes::from_static(b"line\n");
+    let cause = volume.cause(number, false);
+    cause::within(cause.clone(), volume.write(log, 0, bytes.clone())).await.unwrap();
+
+    let (volume_next, keep_next) = next(&fake, &keep).await;
+    let again = volume_next.cause(number, true);
+    cause::within(again.clone(), volume_next.write(log, 0, bytes.clone())).await.unwrap();
+    volume_next.sync(log, false).await.unwrap();
+    assert_eq!(fake.bytes(id), b"line\n");
+    // It is committed and still not answered: that is known to a third process too.
+    let (volume_last, _keep) = next(&fake, &keep_next).await;
+    let once_more = volume_last.cause(number, true);
+    cause::within(once_more, volume_last.write(log, 0, bytes)).await.unwrap();
+    volume_last.sync(log, false).await.unwrap();
+    assert_eq!(fake.bytes(id), b"line\n");
+    drop((cause, again));
+}
