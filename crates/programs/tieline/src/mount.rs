@@ -38,7 +38,7 @@ pub struct Args {
     /// Where it shall appear
     #[arg(required_unless_present = "restart")]
     pub mountpoint: Option<PathBuf>,
-    /// ro, wait=SPAN, interactive, relatime, journal=off, hold=off, watchdog=SPAN, sec=FLAVOR,
+    /// ro, wait=SPAN, interactive, relatime, journal=off, hold=on, watchdog=SPAN, sec=FLAVOR,
     /// keytab=FILE, principal=NAME, krb5conf=FILE, mapkey=KEY, admin=HOST:PORT, log=FILE,
     /// pidfile=FILE, netns=NAME, and what fstab carries
     #[arg(short = 'o', value_name = "OPTIONS")]
@@ -78,7 +78,12 @@ pub fn run(args: Args, is_log_json: bool) -> anyhow::Result<()> {
     let options = Options::parse(args.options.iter().map(String::as_str))?;
     let missing = || anyhow!("a source and a mount point are needed");
     let source = args.source.clone().ok_or_else(missing)?;
-    let mountpoint = table::mountpoint(args.mountpoint.as_deref().ok_or_else(missing)?);
+    let mountpoint = args.mountpoint.as_deref().ok_or_else(missing)?;
+    let mountpoint = match (args.held, args.hold) {
+        (None, None) => table::mountpoint(mountpoint),
+        // It may be mounted, and a look at it would wait for this very process.
+        _ => crate::location::absolute(mountpoint),
+    };
     if !(args.foreground || args.daemon) {
         check(&mountpoint)?;
         return start_daemon(&args, (&source, &mountpoint), &options, is_log_json);

@@ -77,8 +77,11 @@ impl Process {
     /// What does its work: of a mount the daemon, not its holder.
     pub fn working(&self) -> Option<ProcessId> {
         let entry = self.mountpoint.as_ref().and_then(|mountpoint| registry::at(mountpoint));
-        let daemon = entry.and_then(|entry| entry.daemon).filter(|daemon| daemon.is_alive());
-        daemon.or_else(|| self.running())
+        match entry.and_then(|entry| entry.daemon) {
+            // Never its holder in place of a daemon that is about to be followed.
+            Some(daemon) => Some(daemon).filter(|daemon| daemon.is_alive()),
+            None => self.running(),
+        }
     }
 }
 

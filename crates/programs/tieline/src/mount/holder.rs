@@ -143,7 +143,7 @@ impl Holder {
         let (ours, theirs) = held::pair()?;
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).arg("--held").arg(theirs.as_raw_fd().to_string());
-        command.current_dir("/").stdin(Stdio::null());
+        command.stdin(Stdio::null());
         if self.mount.is_some() {
             command.stdout(Stdio::null());
         }

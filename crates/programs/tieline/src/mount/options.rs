@@ -54,7 +54,7 @@ impl Default for Options {
             notes_access: false,
             wait: WAIT_DEFAULT,
             has_journal: true,
-            is_held: true,
+            is_held: false,
             watchdog: Some(WATCHDOG_DEFAULT),
             admin: None,
             log: None,
@@ -172,7 +172,7 @@ mod tests {
         assert!(!Options::parse(["journal=on,sync"]).unwrap().has_journal);
         assert_eq!(options.netns, Some("/run/netns/wn".into()));
         assert!(!options.notes_access && Options::parse(["relatime"]).unwrap().notes_access);
-        let held = Options::parse(["watchdog=2 s"]).unwrap();
+        let held = Options::parse(["hold=on,watchdog=2 s"]).unwrap();
         assert_eq!((held.is_held, held.watchdog), (true, Some(Duration::from_secs(2))));
         let alone = Options::parse(["hold=off,watchdog=off"]).unwrap();
         assert_eq!((alone.is_held, alone.watchdog), (false, None));
