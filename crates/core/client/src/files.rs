@@ -95,6 +95,11 @@ impl Files {
         lock(&self.tables).forget(id);
     }
 
+    /// Those that are whole here.
+    pub fn all(&self) -> Vec<Arc<File>> {
+        lock(&self.tables).whole.values().cloned().collect()
+    }
+
     /// Do programs have any open?
     pub fn are_open(&self) -> bool {
         let files: Vec<_> = lock(&self.tables).whole.values().cloned().collect();

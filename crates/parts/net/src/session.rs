@@ -174,8 +174,7 @@ impl Session {
             round_trips: AtomicU64::new(0),
         });
         let (to_driver, inbox) = mpsc::unbounded_channel();
-        let mut driver =
-            Driver::new((world.transport, guard), state, sink, inbox, view.clone());
+        let mut driver = Driver::new((world.transport, guard), state, sink, inbox, view.clone());
         driver.wait_for(waiting);
         tokio::spawn(driver.run());
         let call_next = AtomicU64::new(last + 1);

@@ -274,8 +274,7 @@ impl Shared {
 
     /// Files without a name that nobody holds any more.
     async fn recover_orphans(self: &Arc<Self>) {
-        let files: Vec<Arc<File>> = lock(&self.files).values().cloned().collect();
-        for file in files {
+        for file in self.files.all() {
             if file.with(|state| state.is_orphan && state.handles == 0) {
                 self.give_back(&Caller::root(), &file).await;
             }
