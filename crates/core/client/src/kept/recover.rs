@@ -11,7 +11,7 @@
 use super::writes::{Cut, Laid, Space};
 use super::{CUT, KeptHandle, LeftWrites, MARK_WRITE, Note, put, read};
 use crate::cause::{Before, Cause};
-use crate::file::{File, State};
+use crate::file::State;
 use crate::handles::FileHandle;
 use crate::listing::Listing;
 use crate::servers::LeftAnswer;

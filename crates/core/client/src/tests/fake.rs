@@ -15,7 +15,7 @@ use std::time::Duration;
 use tieline_auth::{MapCell, MapSigner, Rule};
 use tieline_format::Record;
 use tieline_format::map::{FederationMap, Mdt, Ost};
-use tieline_keep::{Keep, Record};
+use tieline_keep::Keep;
 use tieline_net::{CallError, Channel, Dialer, Incoming, NoticeSink, Outgoing, Standing};
 use tieline_types::locks::LockSet;
 use tieline_types::*;
@@ -153,7 +153,7 @@ impl Fake {
         self: &Arc<Self>,
         settings: Settings,
         keep: Keep,
-        records: Vec<Record>,
+        records: Vec<tieline_keep::Record>,
     ) -> Arc<Volume> {
         let signer = MapSigner::new([7; 32]);
         let map = MapCell::new(signer.verifier(), signer.sign(&map(1, "mds:1"))).unwrap();
