@@ -16,8 +16,8 @@ struct Arguments {
     /// Where local references and the store write [default: the directory for temporary files]
     #[arg(long)]
     local: Option<PathBuf>,
-    /// Parts: wire, store, metadata, large, random, small, listing, sharing, programs, cost [default:
-    /// all of these], scale
+    /// Parts: wire, store, metadata, large, random, small, listing, sharing, programs, cost
+    /// [default: all of these], scale
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Size of the large file

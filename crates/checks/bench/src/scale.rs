@@ -1,4 +1,5 @@
-//! A metadata server with millions of files: how long it takes to start, and what it holds in memory.
+//! A metadata server with millions of files: how long it takes to start, and what it holds in
+//! memory.
 //!
 //! The files are written into the store of a server that is down, as the server would have written
 //! them: directories of a thousand empty files. So five million take minutes, not hours; the server

@@ -1,8 +1,8 @@
 //! The regular files that this client has something to say of.
 //!
 //! Files that are in use are kept whole, and so are those that were used last. Of others only what
-//! an open needs is remembered ([`Closed`]), and their bytes if they are few, so that a program that
-//! goes through many small files again opens and reads each without asking a server.
+//! an open needs is remembered ([`Closed`]), and their bytes if they are few, so that a program
+//! that goes through many small files again opens and reads each without asking a server.
 //!
 //! Invariant: a file is in one of the two tables at most.
 

@@ -9,7 +9,8 @@
 //! * [`servers`]: channels to MDSs and OSSs, and the newest map; [`recall`]: leases taken back.
 //! * [`names`], [`inodes`], [`listing`], [`xattrs`]: the namespace; [`access`]: who may, as far as
 //!   we know; [`access_times`]: when files were read.
-//! * [`file`], [`files`], [`open`], [`handles`]: files in use; [`extents`] committed, [`overlay`] not yet.
+//! * [`file`], [`files`], [`open`], [`handles`]: files in use; [`extents`] committed, [`overlay`]
+//!   not yet.
 //! * [`own`], [`journal`]: what is decided here under exclusive leases, and how MDSs come to know.
 //! * [`send`], [`commit`], [`background`]: how written bytes leave; [`late`]: what was lost then.
 //! * [`compact`]: what makes many small extents few. [`locks`]: advisory locks.

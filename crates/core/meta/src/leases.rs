@@ -373,7 +373,7 @@ impl Inner {
     /// The session does not hold the unit alone any more.
     fn share(&mut self, session: SessionId, unit: FileId) {
         let held = self.sessions.get_mut(&session);
-        if !held.is_some_and(|held| held.exclusive.remove(&unit).is_some()) {
+        if held.is_none_or(|held| held.exclusive.remove(&unit).is_none()) {
             return;
         }
         self.shared += 1;

@@ -57,8 +57,8 @@ pub async fn shrink_idle(pool: Weak<Pool>) {
     }
 }
 
-/// Every page is touched: the kernel hands a request over in one go, and not half of it to a process
-/// that is killed while a page is missing.
+/// Every page is touched: the kernel hands a request over in one go, and not half of it to a
+/// process that is killed while a page is missing.
 fn fresh(bytes: usize) -> Box<[u8]> {
     let mut fresh = vec![0u8; bytes].into_boxed_slice();
     fresh.chunks_mut(PAGE).filter_map(<[u8]>::first_mut).for_each(|byte| *byte = u8::MAX);

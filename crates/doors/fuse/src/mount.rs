@@ -145,7 +145,9 @@ impl Mount {
     ) -> Result<Self, Error> {
         let buffers = Pool::new(REQUEST_BYTES_MAX as usize + ARGUMENTS_BYTES_MAX);
         match beginning {
-            Beginning::Mounted(hand_over) => Self::mount(fs, options, runtime, buffers, hand_over),
+            Beginning::Mounted(hand_over) => {
+                Self::attached(fs, options, runtime, buffers, hand_over)
+            }
             Beginning::Taken(Taken { devices, features }) => {
                 let attachment = Attachment::existing(&options.mountpoint);
                 let mut mount = Self::over(attachment);
@@ -158,7 +160,7 @@ impl Mount {
         }
     }
 
-    fn mount(
+    fn attached(
         fs: Arc<dyn FileSystem>,
         options: &MountOptions,
         runtime: Handle,

@@ -5,7 +5,8 @@
 //! 4096   of each slab: the power of two of its slots, 0 while it has none      8 bytes each
 //! 8192   the slabs
 //!
-//! a slot:  0 mark   8 kind (16 bits), length (upper 32 bits)   16 sequence   24 key   32 check   40 body
+//! a slot:  0 mark   8 kind (16 bits), length (upper 32 bits)   16 sequence   24 key   32 check
+//! 40 body
 //! ```
 //!
 //! A killed process leaves its stores in the order of its program, so that a mark that is stored
@@ -13,8 +14,8 @@
 //! covers the header and the first block of the body: it finds what a stray write did, while no
 //! pass over megabytes of written data is paid for what cannot be torn.
 //!
-//! What is free is known to the process alone, and found anew by a scan. Before a slab gets slots of
-//! another size its pages are given back, so that no body of before is taken for a slot.
+//! What is free is known to the process alone, and found anew by a scan. Before a slab gets slots
+//! of another size its pages are given back, so that no body of before is taken for a slot.
 //!
 //! Invariants: a slot belongs to one record; a scan believes nothing of what it reads.
 

@@ -1,11 +1,16 @@
+//! Records that outlive their process: what was put is found, what was torn is not.
+
 use super::*;
 use proptest::prelude::*;
 use std::sync::atomic::Ordering;
 
 const SIZE: usize = 32 << 20;
 
+/// A record's kind, key and bytes.
+type Told = (u16, u64, Vec<u8>);
+
 /// What the next process would find.
-fn reopened(keep: &Keep) -> (Keep, Vec<(u16, u64, Vec<u8>)>, Vec<Record>) {
+fn reopened(keep: &Keep) -> (Keep, Vec<Told>, Vec<Record>) {
     let file = keep.file().unwrap().try_clone_to_owned().unwrap();
     let (next, records) = Keep::open(file).unwrap();
     let told = records.iter().map(|record| (record.kind.0, record.key, record.bytes())).collect();

@@ -2,9 +2,9 @@
 //!
 //! Mounting starts this program again as a daemon, which says on its standard output that it is
 //! mounted, or why not ([`daemon`]). What is started is a holder ([`holder`]), which starts the
-//! daemon proper, and another one if that dies ([`held`]). The daemon keeps an entry in the [`registry`] of mounts for
-//! as long as it lives. Unmounting takes the mount out of the tree and waits until the daemon has
-//! committed everything and is gone.
+//! daemon proper, and another one if that dies ([`held`]). The daemon keeps an entry in the
+//! [`registry`] of mounts for as long as it lives. Unmounting takes the mount out of the tree and
+//! waits until the daemon has committed everything and is gone.
 //!
 //! * [`options`]: what stands behind `-o`. * [`table`]: the kernel's table of mounts.
 //! * [`helper`]: the same by the words of mount(8) and umount(8).

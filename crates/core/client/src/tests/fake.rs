@@ -5,7 +5,7 @@
 
 mod channel;
 
-use self::channel::FakeDialer;
+use self::channel::{FakeDialer, done};
 use crate::extents::slice;
 use crate::{Parts, Settings, Volume};
 use bytes::Bytes;
@@ -794,18 +794,4 @@ impl State {
         let reply = ReadObjectReply { offset, checks, object_length };
         Ok((tieline_wire::encode(&reply), bytes))
     }
-}
-
-/// The OST that a request is for.
-fn ost_of(request: &Request) -> Option<OstIndex> {
-    match request {
-        Request::PutChunk(put) => Some(put.ost),
-        Request::ReadObject(read) => Some(read.ost),
-        Request::SyncFile(sync) => Some(sync.ost),
-        _ => None,
-    }
-}
-
-fn done<C: Call>(reply: &C::Reply) -> Answer {
-    Ok((tieline_wire::encode(reply), Bytes::new()))
 }

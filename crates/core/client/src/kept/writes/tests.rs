@@ -1,3 +1,5 @@
+//! Written bytes in records: put, cut where they were committed, laid again in their order.
+
 use super::*;
 use crate::kept::Left;
 use proptest::prelude::*;

@@ -92,3 +92,17 @@ impl Channel for FakeChannel {
 
     async fn close(&self, _patience: Duration) {}
 }
+
+/// The OST that a request is for.
+fn ost_of(request: &Request) -> Option<OstIndex> {
+    match request {
+        Request::PutChunk(put) => Some(put.ost),
+        Request::ReadObject(read) => Some(read.ost),
+        Request::SyncFile(sync) => Some(sync.ost),
+        _ => None,
+    }
+}
+
+pub fn done<C: Call>(reply: &C::Reply) -> Answer {
+    Ok((tieline_wire::encode(reply), Bytes::new()))
+}
