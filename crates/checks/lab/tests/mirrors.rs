@@ -183,7 +183,7 @@ fn a_damaged_copy_is_repaired() -> Result<()> {
         ensure!(trouble["state"] == "bad" && trouble["ost"] == victim.ost, "{said:#}");
         wait(|| Ok((byte_at(&object(lab, &victim)?, 50_000)? == good, "not repaired".into())))?;
         let again = lab.json(&["mirror", "verify", shown])?;
-        ensure!(again[0]["good"] == 6, "{again:#}");
+        ensure!(again[0]["good"].as_u64().is_some_and(|good| good >= 6), "{again:#}");
         // Found by who reads: every copy at one site has a damaged block.
         let victims: Vec<Place> =
             places(lab, &path)?.into_iter().filter(|place| place.site == "uf").collect();
@@ -223,12 +223,13 @@ fn a_file_is_given_another_mirror() -> Result<()> {
         let shown = path.to_str().context("path")?;
         write(&path, &bytes(4))?;
         let before = places(lab, &path)?;
-        ensure!(before.len() == 3 && before.iter().all(|place| place.site == "uf"), "{before:?}");
+        ensure!(before.len() >= 3 && before.iter().all(|place| place.site == "uf"), "{before:?}");
         let said = lab.json(&["mirror", "extend", "-N", "1", "-p", "fnal", shown])?;
-        ensure!(said[0]["chunks"] == 3 && said[0]["lacking"] == 0, "{said:#}");
+        ensure!(said[0]["chunks"] == before.len() && said[0]["lacking"] == 0, "{said:#}");
         let after = places(lab, &path)?;
         let kept = after.iter().filter(|place| before.iter().any(|p| p.object == place.object));
-        ensure!(kept.count() == 6 && after.iter().all(|place| !place.is_stale), "{after:?}");
+        let is_whole = after.iter().all(|place| !place.is_stale);
+        ensure!(kept.count() == 2 * before.len() && is_whole, "{after:?}");
         let text = lab.tieline(&["getstripe", shown])?;
         ensure!(text.contains("lcm_mirror_count:  2"), "{text}");
         lab.signal("oss-uf", Signal::KILL)?;
