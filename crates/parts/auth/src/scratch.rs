@@ -1,9 +1,8 @@
 //! A real KDC in a folder of its own: MIT's `krb5kdc` on a free port of loopback.
 //!
-//! For tests and for `tieline dev`. Everything it has lies in its folder: database, keytabs,
-//! and the
-//! `krb5.conf` that clients and servers of it are pointed at with `KRB5_CONFIG`. Nothing outside is
-//! read or written, and no DNS is asked.
+//! For tests and for `tieline dev`. Everything it has lies in its folder: database, keytabs, and
+//! the `krb5.conf` that clients and servers of it are pointed at with `KRB5_CONFIG`. Nothing
+//! outside is read or written, and no DNS is asked.
 //!
 //! Invariants: the daemon ends with [`ScratchKdc::stop`] or when this is dropped, unless it was
 //! [left running](ScratchKdc::leave); the folder is the caller's to remove.

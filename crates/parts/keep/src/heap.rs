@@ -5,8 +5,8 @@
 //! 4096   of each slab: the power of two of its slots, 0 while it has none      8 bytes each
 //! 8192   the slabs
 //!
-//! a slot:  0 mark   8 kind (16 bits), length (upper 32 bits)   16 sequence   24 key   32 check
-//! 40 body
+//! a slot:  0 mark   8 kind (16 bits), length (upper 32 bits)   16 sequence   24 key
+//!          32 check   40 body
 //! ```
 //!
 //! A killed process leaves its stores in the order of its program, so that a mark that is stored

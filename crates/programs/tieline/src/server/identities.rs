@@ -1,11 +1,9 @@
 //! On whose behalf a request is made, once connections are proven.
 //!
-//! A machine (`host/NAME`, `tieline_role/NAME`) and a server of the federation say which of
-//! their users asks,
-//! as kernels do for their mounts. A user's own principal, `ann@REALM`, is the user `ann` of this
-//! server's machine, with the groups that `getent group` knows, whatever the request says.
-//! Everybody else is
-//! a stranger: of another realm, or of no such name.
+//! A machine (`host/NAME`, `tieline_role/NAME`) and a server of the federation say which of their
+//! users asks, as kernels do for their mounts. A user's own principal, `ann@REALM`, is the user
+//! `ann` of this server's machine, with the groups that `getent group` knows, whatever the request
+//! says. Everybody else is a stranger: of another realm, or of no such name.
 //!
 //! Invariants: nobody is root by a user's ticket; a stranger's request is refused with the reason
 //! before any room sees it; what is looked up is believed for [`FRESH`], and at most

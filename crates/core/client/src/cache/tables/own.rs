@@ -129,8 +129,7 @@ impl Tables {
     }
 
     /// Own operations up to `done` are carried out, as of `as_of`; `outcome` is of the one that
-    /// left
-    /// `left` behind.
+    /// left `left` behind.
     pub fn settle(
         &mut self,
         (done, as_of): (u64, Version),
