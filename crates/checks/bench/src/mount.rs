@@ -258,7 +258,8 @@ impl Field<'_> {
     fn cost(&self) -> Result<Vec<Figure>> {
         let Some(federation) = self.federation else { return Ok(Vec::new()) };
         let mut figures = cost::idle(federation)?;
-        figures.extend(cost::per_file(federation, self.far.path(), self.settings.files)?);
+        let count = 10 * self.settings.files;
+        figures.extend(cost::per_file(federation, self.far.path(), count)?);
         Ok(figures)
     }
 }

@@ -47,7 +47,6 @@ async fn dispatch_once(call: &Call) -> Outcome {
         Opcode::Rename2 => names::rename2(call).await,
         Opcode::Getattr => attributes::getattr(call).await,
         Opcode::Setattr => attributes::setattr(call).await,
-        Opcode::Statx => attributes::statx(call).await,
         Opcode::Open => files::open(call).await,
         Opcode::Create => files::create(call).await,
         Opcode::Tmpfile => files::tmpfile(call).await,
@@ -76,7 +75,8 @@ async fn dispatch_once(call: &Call) -> Outcome {
         // Access is the kernel's own check (`default_permissions`); the others have fallbacks
         // there.
         Opcode::Access | Opcode::Poll | Opcode::Bmap => Err(Errno::NOSYS.into()),
-        Opcode::Unknown(_) => Err(Errno::NOSYS.into()),
+        // For the time of birth alone the kernel would ask of every file by itself, listed or not.
+        Opcode::Statx | Opcode::Unknown(_) => Err(Errno::NOSYS.into()),
         // The session sees to these before it comes here.
         Opcode::Init | Opcode::Interrupt | Opcode::Forget | Opcode::BatchForget => {
             Err(Errno::IO.into())

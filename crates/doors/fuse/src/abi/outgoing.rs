@@ -126,29 +126,6 @@ pub fn attr(attributes: &Attributes, valid: Duration) -> Vec<u8> {
     out.finish()
 }
 
-/// STATX: GETATTR and the time of birth.
-pub fn statx(attributes: &Attributes, valid: Duration) -> Vec<u8> {
-    /// `STATX_BASIC_STATS | STATX_BTIME`.
-    const MASK: u32 = 0x0fff;
-    let mut out = Writer::default();
-    out.u64(valid.as_secs()).u32(valid.subsec_nanos()).u32(0).zeroes(16);
-    out.u32(MASK).u32(BLOCK_BYTES).u64(0);
-    out.u32(attributes.links).u32(attributes.uid.0).u32(attributes.gid.0);
-    out.u16(mode(attributes) as u16).u16(0);
-    out.u64(attributes.id.0).u64(attributes.size).u64(attributes.stored.div_ceil(512)).u64(0);
-    for time in [attributes.atime, attributes.btime, attributes.ctime, attributes.mtime] {
-        out.u64(time.seconds as u64).u32(time.nanos).u32(0);
-    }
-    let (major, minor) = device_split(attributes.device);
-    out.u32(major).u32(minor).zeroes(8 + 14 * 8);
-    out.finish()
-}
-
-/// Linux's 32-bit encoding: 12 bits of major amid 20 bits of minor.
-fn device_split(device: u32) -> (u32, u32) {
-    ((device >> 8) & 0xfff, (device & 0xff) | ((device >> 12) & 0xf_ff00))
-}
-
 /// The answer to GETLK. The last byte is included.
 pub fn lock(start: u64, last: u64, kind: u32, process: u32) -> Vec<u8> {
     let mut out = Writer::default();

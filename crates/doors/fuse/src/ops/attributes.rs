@@ -3,7 +3,6 @@
 use super::Outcome;
 use crate::abi::bits::set;
 use crate::abi::incoming::SetattrIn;
-use crate::abi::outgoing;
 use crate::answer::Answer;
 use crate::call::Call;
 use tieline_client::{AttributeChange, HandleId, Known};
@@ -12,13 +11,6 @@ use tieline_types::{Gid, Mode, SetTime, Time, Uid};
 pub async fn getattr(call: &Call) -> Outcome {
     let known = call.fs().attributes(&call.caller(), call.id()).await?;
     Ok(told(call, known))
-}
-
-/// Only asked for the time of birth.
-pub async fn statx(call: &Call) -> Outcome {
-    let Known { attributes, belief } = call.fs().attributes(&call.caller(), call.id()).await?;
-    let build = move |valid| outgoing::statx(&attributes, valid);
-    Ok(Answer::believed(belief, Box::new(build)))
 }
 
 pub async fn setattr(call: &Call) -> Outcome {
