@@ -54,9 +54,9 @@ mod tests {
 
     #[test]
     fn the_first_class_that_fits_decides() {
-        let owner = Caller { uid: Uid(10), gid: Gid(20), groups: vec![] };
-        let member = Caller { uid: Uid(11), gid: Gid(1), groups: vec![Gid(20)] };
-        let other = Caller { uid: Uid(12), gid: Gid(2), groups: vec![] };
+        let owner = Caller { uid: Uid(10), gid: Gid(20), groups: vec![], proof: None };
+        let member = Caller { uid: Uid(11), gid: Gid(1), groups: vec![Gid(20)], proof: None };
+        let other = Caller { uid: Uid(12), gid: Gid(2), groups: vec![], proof: None };
         assert!(!allows(&owner, &attributes(0o077), READ));
         assert!(!allows(&member, &attributes(0o707), READ));
         assert!(allows(&other, &attributes(0o704), READ));

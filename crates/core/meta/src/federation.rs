@@ -1,8 +1,8 @@
 //! Changes of the federation map, as pure functions with Lustre's meanings.
 
 use std::collections::BTreeSet;
-use tieline_format::map::{FederationMap, Pool};
-use tieline_types::{ErrorKind, OstIndex, PoolName, Version};
+use tieline_format::map::{FederationMap, Machine, Pool, Security};
+use tieline_types::{ErrorKind, MachineTrust, OstIndex, PoolName, Version};
 use tieline_wire::federation::MapEdit;
 
 /// Why the map was not changed.
@@ -22,6 +22,8 @@ pub enum EditError {
     NotInPool { pool: PoolName, ost: OstIndex },
     #[error("this federation has no realm: no connection can be proven, so none can be protected")]
     NoRealm,
+    #[error("`{0}` is no machine's principal: host/NAME@REALM or tieline_role/NAME@REALM is")]
+    NoMachine(String),
     #[error("no OST was named")]
     NothingNamed,
 }
@@ -33,7 +35,7 @@ impl EditError {
             Self::NoPool(_) | Self::NoOst(_) | Self::NotInPool { .. } => ErrorKind::NotFound,
             Self::PoolNotEmpty { .. } => ErrorKind::NotEmpty,
             Self::NoRealm => ErrorKind::NotSupported,
-            Self::NothingNamed => ErrorKind::InvalidArgument,
+            Self::NothingNamed | Self::NoMachine(_) => ErrorKind::InvalidArgument,
         }
     }
 }
@@ -52,6 +54,8 @@ pub fn apply(map: &FederationMap, edit: &MapEdit) -> Result<FederationMap, EditE
             Some(security) => security.flavors.set(*rule),
             None => return Err(EditError::NoRealm),
         },
+        MapEdit::MachineSet { principal, trust } => set_machine(&mut map, principal, *trust)?,
+        MapEdit::StrangersSet(rule) => security(&mut map)?.strangers = Some(*rule),
     }
     map.version = Version(map.version.0 + 1);
     Ok(map)
@@ -109,6 +113,25 @@ fn pool_remove(
         }
         pool.osts.retain(|other| *other != ost);
     }
+    Ok(())
+}
+
+fn security(map: &mut FederationMap) -> Result<&mut Security, EditError> {
+    map.security.as_mut().ok_or(EditError::NoRealm)
+}
+
+fn set_machine(
+    map: &mut FederationMap,
+    principal: &str,
+    trust: Option<MachineTrust>,
+) -> Result<(), EditError> {
+    if !principal.contains('/') || !principal.contains('@') {
+        return Err(EditError::NoMachine(principal.to_owned()));
+    }
+    let machines = security(map)?.machines.get_or_insert_default();
+    machines.retain(|machine| machine.principal != principal);
+    machines.extend(trust.map(|trust| Machine { principal: principal.to_owned(), trust }));
+    machines.sort_by(|a, b| a.principal.cmp(&b.principal));
     Ok(())
 }
 

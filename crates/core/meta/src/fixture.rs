@@ -31,7 +31,12 @@ pub fn name(text: &str) -> Name {
 }
 
 pub fn user(uid: u32, gid: u32, groups: &[u32]) -> Caller {
-    Caller { uid: Uid(uid), gid: Gid(gid), groups: groups.iter().map(|&g| Gid(g)).collect() }
+    Caller {
+        uid: Uid(uid),
+        gid: Gid(gid),
+        groups: groups.iter().map(|&g| Gid(g)).collect(),
+        proof: None,
+    }
 }
 
 /// What a session does with a recall.

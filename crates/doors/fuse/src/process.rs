@@ -41,7 +41,7 @@ impl Groups {
             }
         }
         self.groups.truncate(Caller::GROUPS_MAX);
-        Caller { uid: Uid(header.uid), gid: Gid(header.gid), groups: self.groups }
+        Caller { uid: Uid(header.uid), gid: Gid(header.gid), groups: self.groups, proof: None }
     }
 }
 

@@ -38,7 +38,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use tieline_format::map::{FederationMap, Junction, Mdt, Ost, Pool, Security, Service};
+use tieline_format::map::{FederationMap, Junction, Machine, Mdt, Ost, Pool, Security, Service};
 use tieline_types::flavor::FlavorError;
 use tieline_types::{
     FileId, FlavorRule, FlavorRules, FsName, MdtIndex, Name, OstIndex, PoolName, SiteName, Version,
@@ -75,6 +75,13 @@ pub struct SecurityText {
     /// `tieline_oss/HOST@REALM`.
     #[serde(default)]
     pub services: BTreeMap<String, String>,
+    /// How far machines are believed, by their principals: `squash` (as any), `root`, `users` or
+    /// `all`.
+    #[serde(default)]
+    pub machines: BTreeMap<String, String>,
+    /// What becomes of those whom nobody knows: `deny` (the default) or `squash`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strangers: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -136,6 +143,8 @@ pub enum MapTextError {
     NoAddress { what: &'static str, index: u16 },
     #[error(transparent)]
     Flavor(#[from] FlavorError),
+    #[error("{error}")]
+    Rule { error: String },
     #[error("pool {pool} names OST {ost}, which is not there")]
     PoolOst { pool: PoolName, ost: u16 },
 }
@@ -178,7 +187,21 @@ impl SecurityText {
             address: address.clone(),
             principal: principal.clone(),
         });
-        Ok(Security { realm: self.realm.clone(), flavors, services: services.collect() })
+        let rule = |error| MapTextError::Rule { error };
+        let machines = self.machines.iter().map(|(principal, trust)| {
+            Ok(Machine { principal: principal.clone(), trust: trust.parse().map_err(rule)? })
+        });
+        let machines: Vec<Machine> = machines.collect::<Result<_, MapTextError>>()?;
+        let machines = (!machines.is_empty()).then_some(machines);
+        let strangers = self.strangers.as_deref().map(|text| text.parse().map_err(rule));
+        let strangers = strangers.transpose()?;
+        Ok(Security {
+            realm: self.realm.clone(),
+            flavors,
+            services: services.collect(),
+            machines,
+            strangers,
+        })
     }
 }
 

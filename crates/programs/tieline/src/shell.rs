@@ -90,6 +90,7 @@ pub fn own_caller() -> Caller {
         uid: Uid(rustix::process::geteuid().as_raw()),
         gid: Gid(rustix::process::getegid().as_raw()),
         groups: groups.into_iter().map(|gid| Gid(gid.as_raw())).collect(),
+        proof: None,
     }
 }
 

@@ -43,6 +43,9 @@ pub struct Caller {
     /// Supplementary groups, at most [`Caller::GROUPS_MAX`].
     #[n(2)]
     pub groups: Vec<Gid>,
+    /// The proof of a user beside the machine's, as the client numbered it: the MDS finds the rest.
+    #[n(3)]
+    pub proof: Option<u64>,
 }
 
 impl Caller {

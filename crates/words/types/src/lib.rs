@@ -3,6 +3,7 @@
 //! Every other room imports its nouns from here, so that one concept has one word and one type in
 //! prose, code, wire, metric and log. Nothing here does I/O, knows the time, or is async.
 //!
+//! * [`identity`]: users and groups of the file system, and who is which.
 //! * [`ids`]: who is who: files, MDTs, OSTs, chunks, sessions, requests, versions.
 //! * [`names`]: names of entries, pools, sites and file systems, checked once at the border.
 //! * [`attributes`]: what `stat` tells.
@@ -21,6 +22,7 @@ pub mod checksum;
 pub mod error;
 pub mod extent;
 pub mod flavor;
+pub mod identity;
 pub mod ids;
 pub mod layout;
 pub mod locks;
@@ -33,6 +35,9 @@ pub use caller::{Caller, Gid, Uid};
 pub use error::{Effect, ErrorKind, Retry};
 pub use extent::{ChunkRef, Content, Digest, Extent, ObjectName, Place};
 pub use flavor::{Flavor, FlavorRule, FlavorRules, Network, Pair};
+pub use identity::{
+    Identity, IdentityKind, IdentityName, MachineTrust, MappedTo, Mapping, Role, Strangers,
+};
 pub use ids::{
     ChunkId, ClientId, FileId, Grant, MdtIndex, OstIndex, RequestNumber, SessionId, Version,
 };

@@ -215,6 +215,11 @@ label! {
     FsName, 31
 }
 
+label! {
+    /// A user or a group of the file system, such as `ann`.
+    IdentityName, 64
+}
+
 fn label_check(text: &str, limit: usize) -> Result<(), NameError> {
     let mut bytes = text.bytes();
     let first = bytes.next().ok_or(NameError::Empty)?;

@@ -4,7 +4,7 @@
 //! To add a call: define its messages in `meta`, `data` or `federation`, add a line here with the
 //! next number, serve it in its room, and bless its golden bytes. Numbers are never reused.
 
-use crate::{BodyError, data, federation, ledger, locks, meta, mirrors, ranges};
+use crate::{BodyError, data, federation, identity, ledger, locks, meta, mirrors, ranges};
 use minicbor::{Decode, Decoder, Encode};
 use tieline_types::{Caller, RequestNumber};
 
@@ -165,6 +165,10 @@ calls! {
     // The federation map, at any server; edits at the one that holds the key.
     60 GetMap federation::GetMap => federation::MapReply, false;
     61 EditMap federation::EditMap => federation::EditMapReply, false;
+    // Who is who, at an MDS; edits at the root's.
+    70 EditIdentities identity::EditIdentities => identity::EditIdentitiesReply, false;
+    71 ListIdentities identity::ListIdentities => identity::ListIdentitiesReply, false;
+    72 Prove identity::Prove => identity::ProveReply, false;
     // Chunks, at an OSS.
     100 PutChunk data::PutChunk => data::PutChunkReply, false;
     101 ReadObject data::ReadObject => data::ReadObjectReply, false;

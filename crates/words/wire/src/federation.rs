@@ -1,7 +1,7 @@
 //! Messages about the federation map and those who administer it.
 
 use minicbor::{Decode, Encode};
-use tieline_types::{FlavorRule, OstIndex, PoolName, Version};
+use tieline_types::{FlavorRule, MachineTrust, OstIndex, PoolName, Strangers, Version};
 
 /// Fetches the newest map the server has.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
@@ -62,6 +62,17 @@ pub enum MapEdit {
     /// How connections are protected, from now on.
     #[n(70)]
     FlavorSet(#[n(0)] FlavorRule),
+    /// How far a machine is believed; `None`: as any other.
+    #[n(71)]
+    MachineSet {
+        #[n(0)]
+        principal: String,
+        #[n(1)]
+        trust: Option<MachineTrust>,
+    },
+    /// What becomes of those whom nobody knows.
+    #[n(72)]
+    StrangersSet(#[n(0)] Strangers),
 }
 
 /// The version that holds the change.

@@ -3,8 +3,8 @@
 //! docs/protocol.md is the normative text. A connection carries *frames* ([`frame`]): a fixed
 //! header of 32 bytes, a CBOR body (RFC 8949, arrays with explicit indices), and bulk bytes beside
 //! it that are never copied into the body. Every call of the protocol stands once in the table of
-//! [`call`]; its messages are in [`meta`], [`locks`], [`ranges`], [`mirrors`], [`ledger`], [`data`]
-//! and [`federation`].
+//! [`call`]; its messages are in [`meta`], [`locks`], [`ranges`], [`mirrors`], [`ledger`],
+//! [`identity`], [`data`] and [`federation`].
 //!
 //! Knows no socket, no clock, no runtime. Decoding outside bytes never panics, never allocates more
 //! than the bytes it was given allow, and refuses what it does not know.
@@ -20,6 +20,7 @@ pub mod data;
 pub mod federation;
 pub mod frame;
 pub mod handshake;
+pub mod identity;
 pub mod ledger;
 pub mod locks;
 pub mod meta;

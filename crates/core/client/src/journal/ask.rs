@@ -132,6 +132,9 @@ impl Rests {
             | Request::Usage(_)
             | Request::GetMap(_)
             | Request::EditMap(_)
+            | Request::EditIdentities(_)
+            | Request::ListIdentities(_)
+            | Request::Prove(_)
             | Request::Batch(_)
             | Request::Reserve(_) => Self::Nothing,
             // Whatever it is about: everything that was done comes before it.

@@ -30,7 +30,12 @@ fn inode(kind: FileKind, mode: u32, uid: u32, gid: u32) -> Inode {
 }
 
 fn caller(uid: u32, gid: u32, groups: &[u32]) -> Caller {
-    Caller { uid: Uid(uid), gid: Gid(gid), groups: groups.iter().map(|&g| Gid(g)).collect() }
+    Caller {
+        uid: Uid(uid),
+        gid: Gid(gid),
+        groups: groups.iter().map(|&g| Gid(g)).collect(),
+        proof: None,
+    }
 }
 
 #[test]

@@ -33,6 +33,8 @@ fn cell(rules: &[&str]) -> MapCell {
                 address: "oss.uf.example:7640".into(),
                 principal: "host/oss.uf.example@UFL.EDU".into(),
             }],
+            machines: None,
+            strangers: None,
         }),
     };
     let signer = MapSigner::new([7; 32]);

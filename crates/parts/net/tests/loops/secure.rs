@@ -200,7 +200,13 @@ fn cell(flavor: Flavor, version: u64) -> (MapCell, tieline_format::map::SignedMa
         junctions: vec![],
         osts: vec![],
         pools: vec![],
-        security: Some(Security { realm: "EXTENCI.ORG".into(), flavors, services: vec![] }),
+        security: Some(Security {
+            realm: "EXTENCI.ORG".into(),
+            flavors,
+            services: vec![],
+            machines: None,
+            strangers: None,
+        }),
     };
     let signer = MapSigner::new([7; 32]);
     let signed = signer.sign(&map);

@@ -43,7 +43,7 @@ impl Kdc {
             let oss = [service(SERVICE_OSS, site)];
             kdc.keytab(&keytab_name("oss", site), &oss)?;
         }
-        let principal = format!("{CLIENT}@{REALM}");
+        let principal = client();
         let keytab = kdc.keytab("client.keytab", std::slice::from_ref(&principal))?;
         for user in USERS {
             kdc.user(user, user)?;
@@ -63,6 +63,11 @@ impl Kdc {
             }
         }
     }
+}
+
+/// Who the mounts are.
+pub fn client() -> String {
+    format!("{CLIENT}@{REALM}")
 }
 
 /// Where a server's keys are.

@@ -129,6 +129,9 @@ impl Plan {
             realm: kdc::REALM.to_owned(),
             flavors: kerberos.flavors.clone(),
             services: services.collect(),
+            // Whatever users it has: tests of this machine run as all of them.
+            machines: [(kdc::client(), "all".to_owned())].into(),
+            strangers: None,
         }
     }
 

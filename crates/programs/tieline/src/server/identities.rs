@@ -130,7 +130,7 @@ fn look_up(name: &str) -> Option<Caller> {
     }
     let groups = groups_of(&name, gid);
     let groups = groups.into_iter().filter(|&of| of != gid).take(Caller::GROUPS_MAX).map(Gid);
-    Some(Caller { uid: Uid(uid), gid: Gid(gid), groups: groups.collect() })
+    Some(Caller { uid: Uid(uid), gid: Gid(gid), groups: groups.collect(), proof: None })
 }
 
 fn ids_of(name: &CStr) -> Option<(u32, u32)> {

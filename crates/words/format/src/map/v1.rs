@@ -3,7 +3,8 @@
 use crate::Record;
 use minicbor::{Decode, Encode};
 use tieline_types::{
-    FileId, FlavorRules, FsName, MdtIndex, Name, OstIndex, PoolName, SiteName, Version,
+    FileId, FlavorRules, FsName, MachineTrust, MdtIndex, Name, OstIndex, PoolName, SiteName,
+    Strangers, Version,
 };
 
 /// Who serves what.
@@ -89,6 +90,33 @@ pub struct Security {
     pub flavors: FlavorRules,
     #[n(2)]
     pub services: Vec<Service>,
+    /// Machines of which more, or less, is believed than of others.
+    #[n(3)]
+    pub machines: Option<Vec<Machine>>,
+    #[n(4)]
+    pub strangers: Option<Strangers>,
+}
+
+/// How far a machine is believed.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Machine {
+    /// `host/wn17.uf.example@EXTENCI.ORG`.
+    #[n(0)]
+    pub principal: String,
+    #[n(1)]
+    pub trust: MachineTrust,
+}
+
+impl Security {
+    /// How far the machine with this principal is believed; `None` if nothing is said of it.
+    pub fn machine(&self, principal: &str) -> Option<MachineTrust> {
+        let mut machines = self.machines.iter().flatten();
+        machines.find(|machine| machine.principal == principal).map(|machine| machine.trust)
+    }
+
+    pub fn strangers(&self) -> Strangers {
+        self.strangers.unwrap_or_default()
+    }
 }
 
 /// The Kerberos name of a server, where it is not `tieline_mds/HOST` or `tieline_oss/HOST`.

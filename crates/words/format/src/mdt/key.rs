@@ -13,18 +13,27 @@
 //! | `m` file whose chunks may lack copies | 2, file | [`super::Lacking`] |
 //! | `n` | — | [`super::Superblock`] |
 //! | `o` orphan | file, session | [`super::Orphan`] |
+//! | `p` principal | its text | [`super::MappedTo`] |
 //! | `s` session | session | [`super::Session`] |
 //! | `t` extent | file, offset | [`super::StoredExtent`] |
 //! | `u` deleted file | directory, file | [`super::Deleted`] |
+//! | `w` table of identities | 0 | [`super::Identities`] |
+//! | `w` identity | 1 for a user, 2 for a group; its number | [`super::Identity`] |
 //! | `x` xattr | file, name | [`super::XattrValue`] |
 //!
 //! Retired letters: none.
 
-use tieline_types::{ChunkId, FileId, Grant, MdtIndex, Name, RequestNumber, SessionId, XattrName};
+use tieline_types::{
+    ChunkId, FileId, Grant, IdentityKind, MdtIndex, Name, RequestNumber, SessionId, XattrName,
+};
 
 /// What lacks copies, in the second byte of such a key.
 const LACKING_CHUNK: u8 = 1;
 const LACKING_FILE: u8 = 2;
+/// The same of identities.
+const IDENTITY_TABLE: u8 = 0;
+const IDENTITY_USER: u8 = 1;
+const IDENTITY_GROUP: u8 = 2;
 
 /// A key's bytes.
 pub type Key = Vec<u8>;
@@ -40,6 +49,11 @@ impl KeyWriter {
     }
 
     fn u16(mut self, number: u16) -> Self {
+        self.0.extend(number.to_be_bytes());
+        self
+    }
+
+    fn u32(mut self, number: u32) -> Self {
         self.0.extend(number.to_be_bytes());
         self
     }
@@ -106,6 +120,33 @@ pub fn lacking_chunk(chunk: ChunkId) -> Key {
 /// Precedes every chunk with a copy missing.
 pub fn lacking_chunks() -> Key {
     KeyWriter::new(b'm').raw(&[LACKING_CHUNK]).0
+}
+
+/// What holds of all identities.
+pub fn identities() -> Key {
+    KeyWriter::new(b'w').raw(&[IDENTITY_TABLE]).0
+}
+
+/// Precedes every identity.
+pub fn identities_each() -> Key {
+    KeyWriter::new(b'w').raw(&[IDENTITY_USER]).0
+}
+
+pub fn identity(kind: IdentityKind, number: u32) -> Key {
+    let kind = match kind {
+        IdentityKind::User => IDENTITY_USER,
+        IdentityKind::Group => IDENTITY_GROUP,
+    };
+    KeyWriter::new(b'w').raw(&[kind]).u32(number).0
+}
+
+pub fn principal(text: &str) -> Key {
+    KeyWriter::new(b'p').raw(text.as_bytes()).0
+}
+
+/// Precedes every principal.
+pub fn principals() -> Key {
+    KeyWriter::new(b'p').0
 }
 
 /// A file whose chunks are to be looked through for missing copies.
@@ -234,6 +275,11 @@ fn chunk_at(key: &[u8], at: usize) -> Option<ChunkId> {
     let mdt = u16::from_be_bytes(*key.get(at..)?.first_chunk()?);
     let (grant, serial) = (number(key, at + 2)?, number(key, at + 10)?);
     Some(ChunkId { mdt: MdtIndex(mdt), grant: Grant(grant), serial })
+}
+
+/// The text in a principal's key.
+pub fn principal_text(key: &[u8]) -> Option<&str> {
+    std::str::from_utf8(key.get(1..)?).ok()
 }
 
 /// Directory and file of a deleted file's key.

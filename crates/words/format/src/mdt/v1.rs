@@ -6,6 +6,7 @@ use tieline_types::{
     ChunkId, ClientId, Digest, FileId, FileKind, FsName, Gid, Grant, Layout, MdtIndex, Mode, Name,
     OstIndex, Place, SessionId, Time, Uid, Version,
 };
+pub use tieline_types::{Identity, MappedTo};
 
 /// What the store is. Read first: a store of another file system, MDT or format is refused
 /// untouched.
@@ -336,6 +337,30 @@ pub struct DeletedAt {
 impl Record for DeletedAt {
     const VERSION: u8 = 1;
     const NAME: &'static str = "deletion";
+}
+
+/// What holds of the table of identities. The MDT of the root keeps it; other servers have copies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Encode, Decode)]
+pub struct Identities {
+    /// Counts changes.
+    #[n(0)]
+    pub version: u64,
+}
+
+impl Record for Identities {
+    const VERSION: u8 = 1;
+    const NAME: &'static str = "identities";
+}
+
+impl Record for Identity {
+    const VERSION: u8 = 1;
+    const NAME: &'static str = "identity";
+}
+
+/// Who a principal is; its text is in the key.
+impl Record for MappedTo {
+    const VERSION: u8 = 1;
+    const NAME: &'static str = "principal";
 }
 
 /// The session that keeps an orphan nobody was known to hold: it goes when the MDT next starts.

@@ -88,6 +88,9 @@ pub fn decode_all(bytes: &[u8]) -> Vec<Result<(), RecordError>> {
         decode::<mdt::Orphan>(bytes),
         decode::<mdt::Deleted>(bytes),
         decode::<mdt::DeletedAt>(bytes),
+        decode::<mdt::Identities>(bytes),
+        decode::<mdt::Identity>(bytes),
+        decode::<mdt::MappedTo>(bytes),
         decode::<FederationMap>(bytes),
         decode::<SignedMap>(bytes),
     ]
@@ -131,6 +134,25 @@ pub fn records() -> Vec<Sample> {
     };
     samples.push(record("", deleted));
     samples.push(record("", mdt::DeletedAt { parent: directory() }));
+    samples.push(record("", mdt::Identities { version: 9 }));
+    let ann = mdt::Identity {
+        kind: IdentityKind::User,
+        number: 5001,
+        name: "ann".parse().unwrap(),
+        groups: vec![6001, 6002],
+        roles: vec![Role::FsAdmin, Role::SiteAdmin("uf".parse().unwrap())],
+    };
+    let group = mdt::Identity {
+        kind: IdentityKind::Group,
+        number: 6001,
+        name: "cms".parse().unwrap(),
+        groups: vec![],
+        roles: vec![],
+    };
+    samples.extend([record("", ann), record("-group", group)]);
+    samples.push(record("", mdt::MappedTo::User(5001)));
+    samples.push(record("-named", mdt::MappedTo::Named("uf-*".into())));
+    samples.push(record("-nobody", mdt::MappedTo::Nobody));
     let map = federation_map();
     let signed = SignedMap { map: map.to_bytes(), signature: [0x5e; 64] };
     let security = Security {
@@ -143,7 +165,17 @@ pub fn records() -> Vec<Sample> {
             address: "mds.uf.example:7380".into(),
             principal: "host/mds.uf.example@UFL.EDU".into(),
         }],
+        machines: None,
+        strangers: None,
     };
+    let machine = map::Machine {
+        principal: "host/wn17.uf.example@UFL.EDU".into(),
+        trust: MachineTrust::Root,
+    };
+    let (machines, strangers) = (Some(vec![machine]), Some(Strangers::Squash));
+    let ruled = Security { machines, strangers, ..security.clone() };
+    let ruled = FederationMap { security: Some(ruled), ..map.clone() };
+    samples.push(record("-machines", ruled));
     let proven = FederationMap { security: Some(security), ..map.clone() };
     samples.extend([record("", map), record("-security", proven), record("", signed)]);
     samples
@@ -261,6 +293,9 @@ pub fn keys() -> Vec<Sample> {
         ("extent", key::extent(file, 1 << 30)),
         ("xattr", key::xattr(file, &xattr)),
         ("deleted", key::deleted(directory(), file)),
+        ("identities", key::identities()),
+        ("identity", key::identity(IdentityKind::Group, 6001)),
+        ("principal", key::principal("ann@EXTENCI.ORG")),
         ("deletion", key::deletion(1_700_000_000_000, file)),
     ];
     let sample = |(name, key): (&str, key::Key)| {

@@ -9,6 +9,7 @@ use std::panic::RefUnwindSafe;
 use tieline_types::*;
 use tieline_wire::data::{self, ObjectOwner, OstState};
 use tieline_wire::federation::{self, MapEdit};
+use tieline_wire::identity::{self, IdentityEdit};
 use tieline_wire::ledger;
 use tieline_wire::locks;
 use tieline_wire::meta::{
@@ -97,6 +98,7 @@ fn call(op: Op) -> Vec<Sample> {
         Op::Lock | Op::TestLock | Op::CancelLock | Op::AssertLocks => lock_calls(op),
         Op::CopyRange | Op::Compact => range_calls(op),
         Op::GetMap | Op::EditMap => map_calls(op),
+        Op::EditIdentities | Op::ListIdentities | Op::Prove => identity_calls(op),
         Op::PutChunk
         | Op::ReadObject
         | Op::SyncFile
@@ -456,7 +458,64 @@ fn map_calls(op: Op) -> Vec<Sample> {
     samples.push(request("-deactivate", edit(MapEdit::OstDeactivate(OstIndex(3)))));
     let (_, rule) = FlavorRule::parse("extenci.srpc.flavor.10.0.0.0/8.cli2ost=krb5p").unwrap();
     samples.push(request("-flavor-set", edit(MapEdit::FlavorSet(rule))));
+    let (principal, trust) = ("host/wn17.uf.example@UFL.EDU".to_owned(), Some(MachineTrust::Root));
+    samples.push(request("-machine-set", edit(MapEdit::MachineSet { principal, trust })));
+    samples.push(request("-strangers-set", edit(MapEdit::StrangersSet(Strangers::Squash))));
     samples
+}
+
+fn identity_calls(op: Op) -> Vec<Sample> {
+    let (ann, cms): (IdentityName, IdentityName) = ("ann".parse().unwrap(), "cms".parse().unwrap());
+    let principal = "ann@EXTENCI.ORG".to_owned();
+    match op {
+        Op::ListIdentities => {
+            let user = Identity {
+                kind: IdentityKind::User,
+                number: 5001,
+                name: ann,
+                groups: vec![6001],
+                roles: vec![Role::FsAdmin, Role::PoolAdmin("fast".parse().unwrap())],
+            };
+            let reply = identity::ListIdentitiesReply {
+                version: 9,
+                identities: vec![user],
+                mappings: vec![Mapping { principal, to: MappedTo::User(5001) }],
+                is_end: true,
+            };
+            pair(identity::ListIdentities { have: 8, from: 2000 }, reply)
+        }
+        Op::Prove => {
+            let reply = identity::ProveReply {
+                caller: caller(),
+                principal: Some(principal),
+                how: "mapped to ann".into(),
+                seconds: Some(36_000),
+                is_believed: false,
+            };
+            pair(identity::Prove { proof: 7, token: Some(vec![0x60, 0x82]) }, reply)
+        }
+        _ => {
+            let user = identity::NewIdentity {
+                kind: IdentityKind::User,
+                name: ann.clone(),
+                number: Some(5001),
+                groups: Some(vec![cms.clone()]),
+            };
+            let edits = vec![
+                IdentityEdit::Put(user),
+                IdentityEdit::Remove { kind: IdentityKind::Group, name: cms },
+                IdentityEdit::Map { principal, to: identity::NewMapping::Named("ann".into()) },
+                IdentityEdit::Map {
+                    principal: "*@UFL.EDU".into(),
+                    to: identity::NewMapping::Nobody,
+                },
+                IdentityEdit::Unmap("*@PSC.EDU".into()),
+                IdentityEdit::Role { user: ann, role: Role::FsAdmin, is_given: true },
+            ];
+            let reply = identity::EditIdentitiesReply { version: 9 };
+            pair(identity::EditIdentities { edits }, reply)
+        }
+    }
 }
 
 /// The header of a frame of each kind, with a body of four bytes.
@@ -543,7 +602,7 @@ pub fn others() -> Vec<Sample> {
 }
 
 fn caller() -> Caller {
-    Caller { uid: Uid(501), gid: Gid(20), groups: vec![Gid(20), Gid(70_000)] }
+    Caller { uid: Uid(501), gid: Gid(20), groups: vec![Gid(20), Gid(70_000)], proof: None }
 }
 
 fn name(text: &str) -> Name {

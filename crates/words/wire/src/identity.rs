@@ -1,0 +1,138 @@
+//! Messages about identities: the table of them, and proofs of users beside their machine's.
+
+use minicbor::{Decode, Encode};
+use tieline_types::{Caller, Identity, IdentityKind, IdentityName, Mapping, Role};
+
+/// Changes the table of identities. Only the MDS of the root does it, and for who may.
+///
+/// All changes are made, or none. Made twice they change nothing again.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct EditIdentities {
+    /// At most 1,000.
+    #[n(0)]
+    pub edits: Vec<IdentityEdit>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub enum IdentityEdit {
+    /// Makes an identity, or replaces what is said of the one with that kind and name.
+    #[n(1)]
+    Put(#[n(0)] NewIdentity),
+    /// Forgets an identity, and what was mapped to it. Files keep its number.
+    #[n(2)]
+    Remove {
+        #[n(0)]
+        kind: IdentityKind,
+        #[n(1)]
+        name: IdentityName,
+    },
+    /// Maps a principal, or `*@REALM`.
+    #[n(3)]
+    Map {
+        #[n(0)]
+        principal: String,
+        #[n(1)]
+        to: NewMapping,
+    },
+    #[n(4)]
+    Unmap(#[n(0)] String),
+    /// Gives or takes a role.
+    #[n(5)]
+    Role {
+        #[n(0)]
+        user: IdentityName,
+        #[n(1)]
+        role: Role,
+        #[n(2)]
+        is_given: bool,
+    },
+}
+
+/// An identity as people state it: by names.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct NewIdentity {
+    #[n(0)]
+    pub kind: IdentityKind,
+    #[n(1)]
+    pub name: IdentityName,
+    /// `None`: the one it has, or the next that is free.
+    #[n(2)]
+    pub number: Option<u32>,
+    /// Of a user: names of groups, the first one that of its new files. `None`: as they are.
+    #[n(3)]
+    pub groups: Option<Vec<IdentityName>>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub enum NewMapping {
+    /// To a user; in a mapping of a realm `*` stands for the principal's name.
+    #[n(1)]
+    Named(#[n(0)] String),
+    #[n(2)]
+    Nobody,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct EditIdentitiesReply {
+    /// The table's version with the changes.
+    #[n(0)]
+    pub version: u64,
+}
+
+/// Reads the table of identities, a page at a time. Clients are not told principals and roles.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ListIdentities {
+    /// The version whoever asks has already; 0 for none.
+    #[n(0)]
+    pub have: u64,
+    /// How many entries, identities first, came with earlier pages.
+    #[n(1)]
+    pub from: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ListIdentitiesReply {
+    /// Pages of different versions do not fit together: begin again.
+    #[n(0)]
+    pub version: u64,
+    #[n(1)]
+    pub identities: Vec<Identity>,
+    #[n(2)]
+    pub mappings: Vec<Mapping>,
+    /// Nothing follows; nothing is there either if `have` is this version.
+    #[n(3)]
+    pub is_end: bool,
+}
+
+/// Proves a user over the connection of a machine: requests of this session whose caller carries
+/// `proof` are that user's from now on. Without a token: tells whom the caller is taken for.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Prove {
+    /// The client's number for it.
+    #[n(0)]
+    pub proof: u64,
+    /// The first token of GSSAPI, bound to session and number (docs/security.md, section 2).
+    #[n(1)]
+    #[cbor(with = "minicbor::bytes")]
+    pub token: Option<Vec<u8>>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ProveReply {
+    /// Who that is here.
+    #[n(0)]
+    pub caller: Caller,
+    /// The user's, if a ticket showed it.
+    #[n(1)]
+    pub principal: Option<String>,
+    /// By what mapping or rule, for people.
+    #[n(2)]
+    pub how: String,
+    /// How long the proof holds, in seconds.
+    #[n(3)]
+    pub seconds: Option<u32>,
+    /// The connection's own name is believed, or squashed, without proofs of users: whatever is
+    /// asked over it is judged by what it states.
+    #[n(4)]
+    pub is_believed: bool,
+}
