@@ -19,6 +19,7 @@
 //!   rate.
 //! * [`ledger`]: change log, dumps, and the ways back from the loss of a store.
 //! * `fsck`: compares records with each other and with the objects, and repairs.
+//! * [`identities`]: who principals are.
 //! * [`federation`]: changes of the federation map, as pure functions.
 //!
 //! Knows no socket and no blob: recalls, questions after objects and copies leave through
@@ -34,6 +35,7 @@ mod error;
 mod extents;
 pub mod federation;
 mod fsck;
+pub mod identities;
 mod leases;
 pub mod ledger;
 mod locks;

@@ -1,0 +1,438 @@
+//! The table of identities: who principals are, and what numbers their files carry.
+//!
+//! [`IdentityTable`] is a value: edits and questions are pure. The MDT of the root keeps it in its
+//! store ([`Mdt::identities`], [`Mdt::edit_identities`]); other servers keep copies.
+//!
+//! A principal is looked for as it stands; then under `*@REALM`, where the name that the mapping
+//! makes must be a user's; then, in the file system's own realm, as a user of that name.
+//!
+//! Invariants: numbers are unique per kind, below 2^31, and not 0 (root) or nobody's; names are
+//! unique per kind; what is mapped to a user goes with him; edits happen all or none.
+
+use crate::error::Result;
+use crate::mdt::Mdt;
+use crate::view::decode;
+use std::collections::BTreeMap;
+use tieline_format::Record;
+use tieline_format::mdt::{Identities, key};
+use tieline_kv::{Range, Transaction};
+use tieline_types::identity::{IDENTITY_MAX, NOBODY};
+use tieline_types::{
+    Caller, ErrorKind, Gid, Identity, IdentityKind, IdentityName, MappedTo, Mapping, Role, Uid,
+};
+use tieline_wire::Failure;
+use tieline_wire::identity::{IdentityEdit, ListIdentitiesReply, NewIdentity, NewMapping};
+
+/// Edits in one request.
+const EDITS_MAX: usize = 1000;
+/// Identities and mappings together: all of it is in every server's memory.
+const ENTRIES_MAX: usize = 1_000_000;
+/// Groups of a user.
+const GROUPS_MAX: usize = Caller::GROUPS_MAX;
+/// Numbers given where none is asked for begin here, above those of most machines' own users.
+const FIRST_NUMBER: u32 = 100_000;
+const PRINCIPAL_MAX: usize = 400;
+/// Entries of a page.
+const PAGE: usize = 2000;
+const STEP: usize = 1000;
+
+/// See the module.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct IdentityTable {
+    version: u64,
+    identities: BTreeMap<(IdentityKind, u32), Identity>,
+    names: BTreeMap<(IdentityKind, IdentityName), u32>,
+    principals: BTreeMap<String, MappedTo>,
+}
+
+/// Who a principal is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Resolved {
+    pub caller: Caller,
+    pub name: IdentityName,
+    pub roles: Vec<Role>,
+    /// By which mapping, for people.
+    pub how: String,
+}
+
+/// Why a principal is nobody.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Unknown {
+    #[error("nothing maps it")]
+    NotMapped,
+    #[error("the mapping of {0} says it is nobody")]
+    Nobody(String),
+    #[error("the mapping of {mapping} makes it `{name}`, and there is no such user")]
+    NoUser { mapping: String, name: String },
+}
+
+/// Why the table was not changed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum EditError {
+    #[error("no {kind} `{name}`: `tieline id list` shows who there is", kind = .kind.name())]
+    NoIdentity { kind: IdentityKind, name: IdentityName },
+    #[error("number {number} is that of {kind} `{name}`", kind = .kind.name())]
+    Taken { kind: IdentityKind, number: u32, name: IdentityName },
+    #[error("`{name}` has number {number}: files carry it, so it does not change")]
+    Fixed { name: IdentityName, number: u32 },
+    #[error("{number} is no identity's number: 1 to 2147483647 without 65534 are")]
+    Number { number: u32 },
+    #[error("a group has no groups")]
+    Groups,
+    #[error("`{0}` is no principal: NAME@REALM or *@REALM")]
+    Principal(String),
+    #[error("`{0}` is no user's name")]
+    Pattern(String),
+    #[error("too many at once, or altogether")]
+    TooMany,
+    #[error("`{0}` is not mapped")]
+    NotMapped(String),
+}
+
+impl EditError {
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NoIdentity { .. } | Self::NotMapped(_) => ErrorKind::NotFound,
+            Self::Taken { .. } | Self::Fixed { .. } => ErrorKind::Exists,
+            Self::Number { .. } | Self::Groups | Self::Principal(_) | Self::Pattern(_) => {
+                ErrorKind::InvalidArgument
+            }
+            Self::TooMany => ErrorKind::NoSpace,
+        }
+    }
+}
+
+impl IdentityTable {
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.identities.is_empty() && self.principals.is_empty()
+    }
+
+    pub fn identities(&self) -> impl Iterator<Item = &Identity> {
+        self.identities.values()
+    }
+
+    pub fn identity(&self, kind: IdentityKind, number: u32) -> Option<&Identity> {
+        self.identities.get(&(kind, number))
+    }
+
+    pub fn named(&self, kind: IdentityKind, name: &IdentityName) -> Option<&Identity> {
+        let number = self.names.get(&(kind, name.clone()))?;
+        self.identity(kind, *number)
+    }
+
+    /// Takes an entry as another server has it.
+    pub fn adopt(&mut self, version: u64, identities: Vec<Identity>, mappings: Vec<Mapping>) {
+        self.version = version;
+        for identity in identities {
+            self.insert(identity);
+        }
+        self.principals.extend(mappings.into_iter().map(|m| (m.principal, m.to)));
+    }
+
+    /// A page of the table. `is_whole`: with principals and roles.
+    pub fn page(&self, have: u64, from: u32, is_whole: bool) -> ListIdentitiesReply {
+        let version = self.version;
+        if have == version {
+            let (identities, mappings) = (vec![], vec![]);
+            return ListIdentitiesReply { version, identities, mappings, is_end: true };
+        }
+        let from = from as usize;
+        let mut identities: Vec<Identity> =
+            self.identities.values().skip(from).take(PAGE).cloned().collect();
+        let mut mappings = vec![];
+        let mut is_end = from + identities.len() >= self.identities.len();
+        if is_whole && is_end {
+            let (from, room) = (
+                (from + identities.len()).saturating_sub(self.identities.len()),
+                PAGE - identities.len(),
+            );
+            let some = self.principals.iter().skip(from).take(room);
+            mappings = some
+                .map(|(principal, to)| Mapping { principal: principal.clone(), to: to.clone() })
+                .collect();
+            is_end = from + mappings.len() >= self.principals.len();
+        }
+        if !is_whole {
+            identities.iter_mut().for_each(|identity| identity.roles.clear());
+        }
+        ListIdentitiesReply { version, identities, mappings, is_end }
+    }
+
+    /// Who is it, in a file system with this realm?
+    pub fn resolve(&self, principal: &str, own_realm: &str) -> Result<Resolved, Unknown> {
+        if let Some(to) = self.principals.get(principal) {
+            return self.follow(principal, principal, to);
+        }
+        let Some((name, realm)) = principal.rsplit_once('@') else {
+            return Err(Unknown::NotMapped);
+        };
+        let wide = format!("*@{realm}");
+        if let Some(to) = self.principals.get(&wide) {
+            return self.follow(&wide, name, to);
+        }
+        if realm != own_realm {
+            return Err(Unknown::NotMapped);
+        }
+        let found = name.parse().ok().and_then(|name| self.named(IdentityKind::User, &name));
+        let how = || format!("the user of that name in realm {realm}");
+        found.map(|user| resolved(user, how())).ok_or(Unknown::NotMapped)
+    }
+
+    fn follow(&self, mapping: &str, name: &str, to: &MappedTo) -> Result<Resolved, Unknown> {
+        let how = format!("the mapping of {mapping}");
+        let (found, name) = match to {
+            MappedTo::Nobody => return Err(Unknown::Nobody(mapping.to_owned())),
+            MappedTo::User(number) => {
+                (self.identity(IdentityKind::User, *number), format!("number {number}"))
+            }
+            MappedTo::Named(pattern) => {
+                let name = pattern.replace('*', name);
+                let parsed = name.parse().ok();
+                (parsed.and_then(|name| self.named(IdentityKind::User, &name)), name)
+            }
+        };
+        let missing = || Unknown::NoUser { mapping: mapping.to_owned(), name };
+        found.map(|user| resolved(user, how)).ok_or_else(missing)
+    }
+
+    /// The table after some edits, with the next version.
+    pub fn edited(&self, edits: &[IdentityEdit]) -> Result<Self, EditError> {
+        let mut table = self.clone();
+        for edit in edits {
+            table.apply(edit)?;
+        }
+        let entries = table.identities.len() + table.principals.len();
+        if edits.len() > EDITS_MAX || entries > ENTRIES_MAX {
+            return Err(EditError::TooMany);
+        }
+        if table != *self {
+            table.version += 1;
+        }
+        Ok(table)
+    }
+
+    fn apply(&mut self, edit: &IdentityEdit) -> Result<(), EditError> {
+        match edit {
+            IdentityEdit::Put(new) => self.put(new),
+            IdentityEdit::Remove { kind, name } => self.remove(*kind, name),
+            IdentityEdit::Map { principal, to } => self.map(principal, to),
+            IdentityEdit::Unmap(principal) => {
+                let gone = self.principals.remove(principal);
+                gone.map(drop).ok_or_else(|| EditError::NotMapped(principal.clone()))
+            }
+            IdentityEdit::Role { user, role, is_given } => {
+                let mut found = self.existing(IdentityKind::User, user)?.clone();
+                found.roles.retain(|other| other != role);
+                found.roles.extend(is_given.then(|| role.clone()));
+                found.roles.sort();
+                self.insert(found);
+                Ok(())
+            }
+        }
+    }
+
+    fn existing(&self, kind: IdentityKind, name: &IdentityName) -> Result<&Identity, EditError> {
+        let missing = || EditError::NoIdentity { kind, name: name.clone() };
+        self.named(kind, name).ok_or_else(missing)
+    }
+
+    fn put(&mut self, new: &NewIdentity) -> Result<(), EditError> {
+        let kind = new.kind;
+        let old = self.named(kind, &new.name).cloned();
+        let number = match (&old, new.number) {
+            (Some(old), Some(number)) if old.number != number => {
+                return Err(EditError::Fixed { name: new.name.clone(), number: old.number });
+            }
+            (Some(old), _) => old.number,
+            (None, Some(number)) => number,
+            (None, None) => self.free_number(kind),
+        };
+        if number == 0 || number == NOBODY || number >= IDENTITY_MAX {
+            return Err(EditError::Number { number });
+        }
+        if let Some(holder) = self.identity(kind, number).filter(|holder| holder.name != new.name) {
+            return Err(EditError::Taken { kind, number, name: holder.name.clone() });
+        }
+        let groups = match &new.groups {
+            Some(names) if kind == IdentityKind::Group && !names.is_empty() => {
+                return Err(EditError::Groups);
+            }
+            Some(names) if names.len() > GROUPS_MAX => return Err(EditError::TooMany),
+            Some(names) => self.numbers_of(names)?,
+            None => old.as_ref().map(|old| old.groups.clone()).unwrap_or_default(),
+        };
+        let roles = old.map(|old| old.roles).unwrap_or_default();
+        self.insert(Identity { kind, number, name: new.name.clone(), groups, roles });
+        Ok(())
+    }
+
+    fn numbers_of(&self, groups: &[IdentityName]) -> Result<Vec<u32>, EditError> {
+        let mut numbers = vec![];
+        for name in groups {
+            let number = self.existing(IdentityKind::Group, name)?.number;
+            if !numbers.contains(&number) {
+                numbers.push(number);
+            }
+        }
+        Ok(numbers)
+    }
+
+    fn free_number(&self, kind: IdentityKind) -> u32 {
+        let last = self.identities.range(..=(kind, IDENTITY_MAX)).next_back();
+        let last = last.filter(|((of, _), _)| *of == kind).map_or(0, |((_, number), _)| *number);
+        (last + 1).max(FIRST_NUMBER)
+    }
+
+    fn remove(&mut self, kind: IdentityKind, name: &IdentityName) -> Result<(), EditError> {
+        let number = self.existing(kind, name)?.number;
+        self.identities.remove(&(kind, number));
+        self.names.remove(&(kind, name.clone()));
+        match kind {
+            IdentityKind::User => {
+                self.principals.retain(|_, to| *to != MappedTo::User(number));
+            }
+            IdentityKind::Group => {
+                for user in self.identities.values_mut() {
+                    user.groups.retain(|&group| group != number);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn map(&mut self, principal: &str, to: &NewMapping) -> Result<(), EditError> {
+        let wrong = || EditError::Principal(principal.to_owned());
+        let (name, realm) = principal.rsplit_once('@').ok_or_else(wrong)?;
+        let is_wide = name == "*";
+        let is_odd = name.is_empty() || realm.is_empty() || principal.len() > PRINCIPAL_MAX;
+        if is_odd || (!is_wide && name.contains('*')) || principal.contains(char::is_whitespace) {
+            return Err(wrong());
+        }
+        let to = match to {
+            NewMapping::Nobody => MappedTo::Nobody,
+            NewMapping::Named(pattern) if is_wide && pattern.contains('*') => {
+                let sample = pattern.replace('*', "x").parse::<IdentityName>();
+                sample.map_err(|_| EditError::Pattern(pattern.clone()))?;
+                MappedTo::Named(pattern.clone())
+            }
+            NewMapping::Named(name) => {
+                let name = name.parse().map_err(|_| EditError::Pattern(name.clone()))?;
+                MappedTo::User(self.existing(IdentityKind::User, &name)?.number)
+            }
+        };
+        self.principals.insert(principal.to_owned(), to);
+        Ok(())
+    }
+
+    fn insert(&mut self, identity: Identity) {
+        let (kind, number) = (identity.kind, identity.number);
+        if let Some(old) = self.identities.get(&(kind, number)) {
+            self.names.remove(&(kind, old.name.clone()));
+        }
+        self.names.insert((kind, identity.name.clone()), number);
+        self.identities.insert((kind, number), identity);
+    }
+
+    /// Writes what differs from `old`.
+    fn write(&self, old: &Self, transaction: &mut dyn Transaction) {
+        for (&(kind, number), identity) in &self.identities {
+            if old.identities.get(&(kind, number)) != Some(identity) {
+                transaction.put(key::identity(kind, number), identity.to_bytes());
+            }
+        }
+        let gone = old.identities.keys().filter(|id| !self.identities.contains_key(id));
+        gone.for_each(|&(kind, number)| transaction.delete(key::identity(kind, number)));
+        for (principal, to) in &self.principals {
+            if old.principals.get(principal) != Some(to) {
+                transaction.put(key::principal(principal), to.to_bytes());
+            }
+        }
+        let gone = old.principals.keys().filter(|known| !self.principals.contains_key(*known));
+        gone.for_each(|principal| transaction.delete(key::principal(principal)));
+        transaction.put(key::identities(), Identities { version: self.version }.to_bytes());
+    }
+}
+
+fn resolved(user: &Identity, how: String) -> Resolved {
+    let mut groups = user.groups.iter().copied().map(Gid);
+    // Who is in no group has files of nobody's.
+    let gid = groups.next().unwrap_or(Gid(NOBODY));
+    let caller = Caller { uid: Uid(user.number), gid, groups: groups.collect(), proof: None };
+    Resolved { caller, name: user.name.clone(), roles: user.roles.clone(), how }
+}
+
+impl Mdt {
+    /// The table as the store has it.
+    pub async fn identities(&self) -> Result<IdentityTable, Failure> {
+        let mut transaction = self.begin_identities().await?;
+        read(&mut *transaction).await.map_err(|error| error.into_failure(self.settings.mdt))
+    }
+
+    /// Changes the table; what comes back is durable.
+    pub async fn edit_identities(&self, edits: &[IdentityEdit]) -> Result<IdentityTable, Failure> {
+        let failed = |error: crate::Error| error.into_failure(self.settings.mdt);
+        loop {
+            let mut transaction = self.begin_identities().await?;
+            let old = read(&mut *transaction).await.map_err(failed)?;
+            let new = old.edited(edits);
+            let new = new.map_err(|error| Failure::new(error.kind(), error.to_string()))?;
+            if new == old {
+                return Ok(new);
+            }
+            new.write(&old, &mut *transaction);
+            let committed = match transaction.commit().await.map_err(crate::Error::from) {
+                Err(error) if error.is_conflict() => continue,
+                other => other.map_err(failed)?,
+            };
+            committed.durable.await.map_err(|error| failed(error.into()))?;
+            return Ok(new);
+        }
+    }
+
+    async fn begin_identities(&self) -> Result<Box<dyn Transaction>, Failure> {
+        let begun = self.parts.store.begin().await;
+        begun.map_err(|error| crate::Error::from(error).into_failure(self.settings.mdt))
+    }
+}
+
+async fn read(transaction: &mut dyn Transaction) -> Result<IdentityTable> {
+    let mut table = IdentityTable::default();
+    let version = transaction.read(&[key::identities()]).await?.into_iter().next().flatten();
+    if let Some(value) = version {
+        let record: Identities = decode(&value, || "identities".to_owned())?;
+        table.version = record.version;
+    }
+    for (_, value) in all(transaction, key::identities_each()).await? {
+        table.insert(decode(&value, || "identity".to_owned())?);
+    }
+    for (key, value) in all(transaction, key::principals()).await? {
+        let to = decode(&value, || "principal".to_owned())?;
+        let text = key::principal_text(&key).unwrap_or_default();
+        table.principals.insert(text.to_owned(), to);
+    }
+    Ok(table)
+}
+
+/// Every record whose key has the letter of `start`, from there on.
+async fn all(transaction: &mut dyn Transaction, start: Vec<u8>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let end = key::after(start.get(..1).unwrap_or_default());
+    let (mut start, mut found) = (start, vec![]);
+    loop {
+        let page = transaction.scan(Range::new(start.clone(), end.clone()), STEP).await?;
+        let is_last = page.len() < STEP;
+        if let Some((last, _)) = page.last() {
+            start = [last.as_slice(), &[0]].concat();
+        }
+        found.extend(page);
+        if is_last {
+            return Ok(found);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+use super::*;
+use crate::fixture::House;
+
+fn name(text: &str) -> IdentityName {
+    text.parse().unwrap()
+}
+
+fn put(kind: IdentityKind, text: &str, number: Option<u32>, groups: &[&str]) -> IdentityEdit {
+    let groups = (kind == IdentityKind::User).then(|| groups.iter().map(|g| name(g)).collect());
+    IdentityEdit::Put(NewIdentity { kind, name: name(text), number, groups })
+}
+
+fn map(principal: &str, to: &str) -> IdentityEdit {
+    let to = NewMapping::Named(to.to_owned());
+    IdentityEdit::Map { principal: principal.to_owned(), to }
+}
+
+fn people() -> IdentityTable {
+    use IdentityKind::{Group, User};
+    let edits = [
+        put(Group, "cms", Some(6001), &[]),
+        put(Group, "atlas", None, &[]),
+        put(User, "ann", Some(5001), &["cms", "atlas"]),
+        put(User, "uf-bob", None, &["cms"]),
+        map("ann@PSC.EDU", "ann"),
+        map("ann/admin@EXTENCI.ORG", "ann"),
+        map("*@UFL.EDU", "uf-*"),
+    ];
+    IdentityTable::default().edited(&edits).unwrap()
+}
+
+#[test]
+fn principals_are_found_as_they_stand_by_realm_and_by_name() {
+    let table = people();
+    let who = |principal| {
+        table.resolve(principal, "EXTENCI.ORG").map(|found| (found.caller.uid.0, found.caller))
+    };
+    let (number, caller) = who("ann@EXTENCI.ORG").unwrap();
+    assert_eq!((number, caller.gid, caller.groups), (5001, Gid(6001), vec![Gid(100_000)]));
+    assert_eq!(who("ann@PSC.EDU").unwrap().0, 5001);
+    assert_eq!(who("ann/admin@EXTENCI.ORG").unwrap().0, 5001);
+    assert_eq!(who("bob@UFL.EDU").unwrap().0, 100_000);
+    assert_eq!(who("bob@PSC.EDU"), Err(Unknown::NotMapped));
+    assert_eq!(who("carl@EXTENCI.ORG"), Err(Unknown::NotMapped));
+    // Whatever stands before the realm is one name, and none with a slash is a user's.
+    assert!(matches!(who("bob/root@UFL.EDU"), Err(Unknown::NoUser { .. })));
+    assert!(matches!(who("ann@UFL.EDU"), Err(Unknown::NoUser { .. })));
+    let nobody = IdentityEdit::Map { principal: "bob@UFL.EDU".into(), to: NewMapping::Nobody };
+    let table = table.edited(&[nobody]).unwrap();
+    let found = table.resolve("bob@UFL.EDU", "EXTENCI.ORG");
+    assert_eq!(found, Err(Unknown::Nobody("bob@UFL.EDU".into())));
+}
+
+#[test]
+fn edits_are_checked_and_done_all_or_none() {
+    use IdentityKind::{Group, User};
+    let table = people();
+    let error = |edit: IdentityEdit| table.edited(&[edit]).unwrap_err();
+    for number in [0, NOBODY, IDENTITY_MAX] {
+        assert_eq!(error(put(User, "eve", Some(number), &[])), EditError::Number { number });
+    }
+    assert!(matches!(error(put(User, "eve", Some(5001), &[])), EditError::Taken { .. }));
+    assert!(matches!(error(put(User, "ann", Some(7), &[])), EditError::Fixed { .. }));
+    assert!(matches!(error(put(User, "eve", None, &["lhcb"])), EditError::NoIdentity { .. }));
+    for wrong in ["ann", "@X", "a*@X", "ann@", "a b@X"] {
+        assert_eq!(error(map(wrong, "ann")), EditError::Principal(wrong.into()));
+    }
+    assert!(matches!(error(map("*@X", "../*")), EditError::Pattern(_)));
+    assert!(matches!(error(map("eve@X", "eve")), EditError::NoIdentity { .. }));
+    assert!(table.edited(&[put(Group, "new", None, &[]), map("eve@X", "eve")]).is_err());
+    assert_eq!(table.edited(&[put(Group, "cms", None, &[])]).unwrap(), table, "nothing new");
+}
+
+#[test]
+fn what_hangs_on_an_identity_goes_with_it() {
+    let table = people();
+    let gone = IdentityEdit::Remove { kind: IdentityKind::Group, name: name("cms") };
+    let gone = table.edited(&[gone]).unwrap();
+    let ann = gone.resolve("ann@PSC.EDU", "EXTENCI.ORG").unwrap();
+    assert_eq!((ann.caller.gid, ann.caller.groups), (Gid(100_000), vec![]));
+    let gone = IdentityEdit::Remove { kind: IdentityKind::User, name: name("ann") };
+    let gone = table.edited(&[gone]).unwrap();
+    assert_eq!(gone.resolve("ann@PSC.EDU", "EXTENCI.ORG"), Err(Unknown::NotMapped));
+    assert_eq!(gone.version(), table.version() + 1);
+}
+
+#[test]
+fn pages_make_the_table_again() {
+    let mut edits = vec![];
+    for place in 0..900 {
+        edits.push(put(IdentityKind::User, &format!("u{place}"), None, &[]));
+    }
+    let mut table = people();
+    for round in 0..3 {
+        for (place, edit) in edits.iter_mut().enumerate() {
+            let text = format!("u{round}-{place}");
+            *edit = put(IdentityKind::User, &text, None, &[]);
+        }
+        table = table.edited(&edits).unwrap();
+    }
+    let mut copy = IdentityTable::default();
+    let mut from = 0;
+    loop {
+        let page = table.page(0, from, true);
+        from += (page.identities.len() + page.mappings.len()) as u32;
+        copy.adopt(page.version, page.identities, page.mappings);
+        if page.is_end {
+            break;
+        }
+    }
+    assert_eq!(copy, table);
+    assert!(table.page(table.version(), 0, true).identities.is_empty());
+    let told = table.page(0, 0, false);
+    assert!(told.mappings.is_empty() && told.identities.iter().all(|one| one.roles.is_empty()));
+}
+
+#[tokio::test]
+async fn the_store_keeps_the_table() {
+    let house = House::new().await;
+    let mdt = house.mdt.clone();
+    assert!(mdt.identities().await.unwrap().is_empty());
+    let edits = [
+        put(IdentityKind::Group, "cms", None, &[]),
+        put(IdentityKind::User, "ann", Some(5001), &["cms"]),
+        map("ann@PSC.EDU", "ann"),
+    ];
+    let table = mdt.edit_identities(&edits).await.unwrap();
+    assert_eq!(mdt.identities().await.unwrap(), table);
+    let role = IdentityEdit::Role { user: name("ann"), role: Role::FsAdmin, is_given: true };
+    let remove = IdentityEdit::Unmap("ann@PSC.EDU".into());
+    let table = mdt.edit_identities(&[role, remove]).await.unwrap();
+    assert_eq!((table.version(), mdt.identities().await.unwrap()), (2, table));
+}
