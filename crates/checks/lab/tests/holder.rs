@@ -55,7 +55,6 @@ const HEAD: &str = "import os, sys, fcntl, time, random\nm = sys.argv[1]\n";
 /// Programs with files open go on when the mount's daemon is killed, and read and write
 /// the right bytes.
 #[test]
-#[ignore = "the holder is off by default, and was not seen to pass this"]
 fn open_files_are_written_and_read_while_the_daemon_dies() -> Result<()> {
     with_federation(|lab| {
         let script = format!(
@@ -106,7 +105,6 @@ with open(m + '/log.model', 'wb') as out:
 /// Each operation takes effect once, also one that was under way when the daemon was
 /// killed.
 #[test]
-#[ignore = "the holder is off by default, and was not seen to pass this"]
 fn names_are_made_moved_and_removed_once_while_the_daemon_dies() -> Result<()> {
     with_federation(|lab| {
         let script = format!(
@@ -181,7 +179,6 @@ fn check_names(far: &Path, count: usize) -> Result<()> {
 
 /// Open files without a name, locks, and lists that are being read outlive the daemon.
 #[test]
-#[ignore = "the holder is off by default, and was not seen to pass this"]
 fn what_is_held_open_stays() -> Result<()> {
     with_federation(|lab| {
         let far = lab.mount_again()?;
@@ -209,7 +206,9 @@ assert os.pread(gone, 100, 0) == b'still here'
 os.pwrite(gone, b'more', 10)
 assert os.pread(gone, 100, 0) == b'still heremore'
 assert os.pread(unnamed, 100, 0) == b'unnamed'
-os.link('/proc/self/fd/%d' % unnamed, m + '/named', follow_symlinks=True)
+# With a directory's descriptor it is linkat, which follows.
+os.link('/proc/self/fd/%d' % unnamed, m + '/named', src_dir_fd=lock, follow_symlinks=True)
+os.close(unnamed)
 print('done', flush=True)
 sys.stdin.readline()
 ";
@@ -265,7 +264,6 @@ fn registered(mount: &Path) -> Result<Pid> {
 
 /// A daemon that stands still is followed by another.
 #[test]
-#[ignore = "the holder is off by default, and was not seen to pass this"]
 fn a_daemon_that_stands_still_is_replaced() -> Result<()> {
     with_federation(|lab| {
         for part in [DIED, "stands still"] {
@@ -296,7 +294,6 @@ fn a_daemon_that_stands_still_is_replaced() -> Result<()> {
 
 /// The holder may die too, and the daemon be started anew on request.
 #[test]
-#[ignore = "the holder is off by default, and was not seen to pass this"]
 fn the_holder_dies_and_another_one_holds() -> Result<()> {
     with_federation(|lab| {
         let path = lab.mount().join("f");

@@ -54,7 +54,7 @@ impl Default for Options {
             notes_access: false,
             wait: WAIT_DEFAULT,
             has_journal: true,
-            is_held: false,
+            is_held: true,
             watchdog: Some(WATCHDOG_DEFAULT),
             admin: None,
             log: None,
