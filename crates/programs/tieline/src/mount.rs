@@ -89,7 +89,7 @@ pub fn run(args: Args, is_log_json: bool) -> anyhow::Result<()> {
         return start_daemon(&args, (&source, &mountpoint), &options, is_log_json);
     }
     let (is_daemon, watchdog) = (args.daemon, options.watchdog);
-    let holding = holder::Task { watchdog, is_log_json, is_daemon };
+    let holding = holder::Task { mountpoint: mountpoint.clone(), watchdog, is_log_json, is_daemon };
     match (args.hold, args.held) {
         (Some(socket), _) => holder::run_again(holding, socket),
         (None, None) if options.is_held => holder::run(holding),

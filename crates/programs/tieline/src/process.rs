@@ -1,7 +1,7 @@
 //! Processes of this machine, told apart by pid *and* start time: a pid alone may be somebody else
 //! by now.
 
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, getpgrp};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
@@ -40,6 +40,17 @@ impl ProcessId {
         let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
         let Some(pid) = pid.filter(|_| self.is_alive()) else { return false };
         rustix::process::kill_process(pid, signal).is_ok()
+    }
+
+    /// Kills it with its group, if that is not ours: a holder and its daemon go together, or one
+    /// would start the other.
+    pub fn kill_whole(self) {
+        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
+        let group = pid.and_then(|pid| rustix::process::getpgid(Some(pid)).ok());
+        if let Some(group) = group.filter(|&group| self.is_alive() && group != getpgrp()) {
+            let _ = rustix::process::kill_process_group(group, Signal::KILL);
+        }
+        self.signal(Signal::KILL);
     }
 
     /// Waits for the end of the process; says whether it came.

@@ -100,7 +100,7 @@ pub fn end(process: &mut Process) -> anyhow::Result<()> {
         id.signal(Signal::TERM);
     }
     if !id.wait_end(END_PATIENCE) {
-        id.signal(Signal::KILL);
+        id.kill_whole();
         if !id.wait_end(KILL_PATIENCE) {
             bail!("{} (pid {}) does not end", process.name, id.pid);
         }

@@ -7,6 +7,8 @@
 //!
 //! If the holder itself dies, the daemon starts another one, which is given everything by it.
 //!
+//! Daemons that die one soon after the other are followed ever more slowly ([`deaths`]).
+//!
 //! One thread, no runtime. SIGTERM and SIGINT are for the daemon: it unmounts. SIGHUP starts the
 //! daemon anew, as the program on disk is now.
 //!
@@ -14,29 +16,35 @@
 //! daemon runs or is about to; when a daemon is over, so is its holder.
 
 use crate::mount::held::{self, Gift};
+use crate::mount::table;
 use crate::process::ProcessId;
 use anyhow::{Context, anyhow};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use std::ffi::OsString;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use tieline_keep::{Keep, Stage};
+
+mod deaths;
+
+use deaths::Deaths;
 
 /// Room for what daemons put down; only what is used takes memory. Written bytes are at most 256
 /// MiB, and take twice their size at worst.
 const MEMORY_MAX: usize = 1 << 30;
-/// A daemon that lived so long is followed at once, others after a pause that grows.
-const LIFE_LONG: Duration = Duration::from_secs(5);
-const PAUSE_FIRST: Duration = Duration::from_millis(100);
-const PAUSE_LONGEST: Duration = Duration::from_secs(5);
+/// A daemon could not even be started: memory is short, or the program is being replaced.
+const START_AGAIN: Duration = Duration::from_secs(1);
+/// This very program, also when its file was replaced or removed.
+const OWN_PROGRAM: &str = "/proc/self/exe";
 /// Looks for a sign of life within the time of the watchdog.
 const LOOKS: u32 = 4;
 
 /// What to hold.
 pub struct Task {
+    pub mountpoint: PathBuf,
     /// Without a sign of life for so long a daemon is killed. `None`: never.
     pub watchdog: Option<Duration>,
     pub is_log_json: bool,
@@ -112,42 +120,98 @@ impl Holder {
     }
 
     fn live(mut self, running: Option<Running>) -> anyhow::Result<()> {
-        let mut pause = Duration::ZERO;
+        let mut deaths = Deaths::default();
         let mut next = running;
         loop {
             let mut daemon = match next.take() {
                 Some(daemon) => daemon,
-                None => self.start()?,
+                None => self.start_surely()?,
             };
-            let code = self.watch(&mut daemon)?;
+            let how = self.watch(&mut daemon)?;
+            let code = how.and_then(|how| how.code());
             match self.keep.stage() {
                 Stage::Serving => {}
-                // It has said why, where it was to.
-                Stage::Starting => std::process::exit(code.filter(|&code| code != 0).unwrap_or(1)),
+                Stage::Starting => self.not_started(code),
                 Stage::Over => std::process::exit(code.unwrap_or(0)),
             }
-            let has_lived = daemon.since.elapsed() >= LIFE_LONG;
-            pause = match (has_lived, pause.is_zero()) {
-                (true, _) => Duration::ZERO,
-                (false, true) => PAUSE_FIRST,
-                (false, false) => (pause * 2).min(PAUSE_LONGEST),
-            };
-            tracing::warn!(daemon = daemon.pid, "the mount's daemon died: another one goes on");
-            if pause > PAUSE_FIRST {
-                std::thread::sleep(pause);
+            let pause = deaths.add(how, daemon.since.elapsed());
+            let (pid, how) = (daemon.pid, deaths::told(how));
+            tracing::warn!(daemon = pid, how, "the mount's daemon died: another one goes on");
+            if deaths.is_loop() {
+                self.tell_loop(deaths.crashed, pause);
+            }
+            self.rest(pause);
+        }
+    }
+
+    /// It has said why, where it was to; if it had time for that.
+    fn not_started(&self, code: Option<i32>) -> ! {
+        if self.mount.is_some() && table::is_mounted(&self.task.mountpoint) {
+            let _ = table::detach(&self.task.mountpoint);
+        }
+        std::process::exit(code.filter(|&code| code != 0).unwrap_or(1))
+    }
+
+    /// What is to be done when daemons crash one after the other.
+    fn tell_loop(&self, crashes: u32, pause: Duration) {
+        let mountpoint = self.task.mountpoint.display();
+        tracing::error!(
+            crashes,
+            ?pause,
+            "the mount's daemon crashes again and again, see above; after an upgrade: `tieline \
+             mount --restart {mountpoint}`; to give up what is not at servers: `tieline umount \
+             --lazy {mountpoint}` and kill -9 {} (this holder)",
+            std::process::id()
+        );
+    }
+
+    /// Waits, unless a signal says otherwise.
+    fn rest(&mut self, pause: Duration) {
+        if pause.is_zero() {
+            return;
+        }
+        let mut signals = [PollFd::new(&self.signals, PollFlags::IN)];
+        // Its end is all the same to us.
+        let _ = rustix::event::poll(&mut signals, Some(&timespec(pause)));
+        if let Some(libc::SIGTERM | libc::SIGINT) = read_signal(&self.signals) {
+            self.is_ending = true;
+        }
+    }
+
+    /// A mount that is in use is not left alone because no process can be made for now.
+    fn start_surely(&mut self) -> anyhow::Result<Running> {
+        loop {
+            match self.start() {
+                Err(error) if self.mount.is_some() => {
+                    let error = crate::report::chain(error.as_ref());
+                    tracing::error!(error, "no daemon can be started for the mount: trying again");
+                    self.rest(START_AGAIN);
+                }
+                outcome => return outcome,
             }
         }
     }
 
     fn start(&self) -> anyhow::Result<Running> {
         let (ours, theirs) = held::pair()?;
-        let mut command = Command::new(&self.program);
-        command.args(&self.arguments).arg("--held").arg(theirs.as_raw_fd().to_string());
-        command.stdin(Stdio::null());
-        if self.mount.is_some() {
-            command.stdout(Stdio::null());
-        }
-        let child = command.spawn().context("cannot start the mount's daemon")?;
+        let spawn = |program: &Path| {
+            let mut command = Command::new(program);
+            command.args(&self.arguments).arg("--held").arg(theirs.as_raw_fd().to_string());
+            command.stdin(Stdio::null());
+            if self.mount.is_some() {
+                command.stdout(Stdio::null());
+            }
+            command.spawn()
+        };
+        let child = match spawn(&self.program) {
+            Err(error) if self.mount.is_some() => {
+                let program = self.program.display();
+                tracing::warn!(%error, "{program} cannot be started: the running program is");
+                spawn(Path::new(OWN_PROGRAM))
+            }
+            outcome => outcome,
+        };
+        let child = child.context("cannot start the mount's daemon")?;
         drop(theirs);
         held::give(&ours, &self.keep, self.mount.as_ref())?;
         let pid = child.id();
@@ -155,8 +219,8 @@ impl Holder {
         Ok(Running { pidfd, pid, child: Some(child), socket: ours, since: Instant::now() })
     }
 
-    /// Until the daemon has ended. Says with which code, if it had one.
-    fn watch(&mut self, daemon: &mut Running) -> anyhow::Result<Option<i32>> {
+    /// Until the daemon has ended. Says how, if it was our child.
+    fn watch(&mut self, daemon: &mut Running) -> anyhow::Result<Option<ExitStatus>> {
         let (mut beats, mut silent) = (self.keep.beats(), 0);
         if self.is_ending {
             signal(daemon, Signal::TERM);
@@ -175,8 +239,7 @@ impl Holder {
                 }
             }
             if woken.has_ended {
-                let code = daemon.child.as_mut().and_then(|child| child.wait().ok());
-                return Ok(code.and_then(|status| status.code()));
+                return Ok(daemon.child.as_mut().and_then(|child| child.wait().ok()));
             }
             if woken.has_signal {
                 self.signalled(daemon);
@@ -229,16 +292,20 @@ fn wait(
     if listens {
         all.push(PollFd::new(socket, PollFlags::IN));
     }
-    let look = look.map(|look| Timespec {
-        tv_sec: i64::try_from(look.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(look.subsec_nanos()),
-    });
+    let look = look.map(timespec);
     match rustix::event::poll(&mut all, look.as_ref()) {
         Ok(_) | Err(rustix::io::Errno::INTR) => {}
         Err(error) => return Err(error).context("cannot wait for the mount's daemon"),
     }
     let is_ready = |place: usize| all.get(place).is_some_and(|one| !one.revents().is_empty());
     Ok(Woken { has_ended: is_ready(0), has_signal: is_ready(1), has_message: is_ready(2) })
+}
+
+fn timespec(span: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(span.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(span.subsec_nanos()),
+    }
 }
 
 /// Signals that come as messages from now on.
