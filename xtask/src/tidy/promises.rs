@@ -1,4 +1,5 @@
-//! Promises: each numbered sentence of docs/semantics.md stands word for word above a test.
+//! Promises: each numbered sentence of docs/semantics.md stands word for word above a test, with
+//! its number.
 
 use super::Findings;
 use anyhow::Result;
@@ -18,13 +19,17 @@ pub fn look(root: &Path, findings: &mut Findings) -> Result<()> {
         comments += &comments_of(&std::fs::read_to_string(file)?);
     }
     for (number, promise) in promises(&document) {
-        if !comments.contains(&promise) {
+        if !comments.contains(&cited(number, &promise)) {
             findings
                 .failures
-                .push(format!("{DOCUMENT}: promise {number} stands above no test: \"{promise}\""));
+                .push(format!("{DOCUMENT}: no test says \"{}\"", cited(number, &promise)));
         }
     }
     Ok(())
+}
+
+fn cited(number: u32, promise: &str) -> String {
+    format!("Promise {number}: {promise}")
 }
 
 /// The doc comments of a file as running text.
@@ -56,7 +61,8 @@ mod tests {
         let promised = promises(document);
         assert_eq!(promised, [(1, "What was closed is seen.".to_owned())]);
         let test = "    /// Promise 1: What was closed\n    /// is seen.\n    fn test() {}\n";
-        assert!(comments_of(test).contains(&promised[0].1));
+        assert!(comments_of(test).contains(&cited(1, &promised[0].1)));
+        assert!(!comments_of(test).contains(&cited(2, &promised[0].1)), "another number");
         assert!(!comments_of("// What was closed is seen.\n").contains(&promised[0].1));
     }
 }

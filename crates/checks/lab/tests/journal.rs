@@ -91,7 +91,7 @@ fn a_server_dies_before_it_was_told() -> Result<()> {
     })
 }
 
-/// Promise 18: What was done is at the servers within a second, also if nobody asks for it.
+/// Promise 32: What was done is at the servers within a second, also if nobody asks for it.
 #[test]
 fn what_was_done_is_sent_soon() -> Result<()> {
     with_federation(|lab| {
@@ -102,7 +102,7 @@ fn what_was_done_is_sent_soon() -> Result<()> {
     })
 }
 
-/// Promise 19: When `tieline sync` or fsync of a directory has ended, what was done before it
+/// Promise 33: When `tieline sync` or fsync of a directory has ended, what was done before it
 /// survives the death of any server process and of the mount.
 #[test]
 fn a_sync_waits_for_the_servers() -> Result<()> {

@@ -57,7 +57,7 @@ while True:
     number += 2
 "#;
 
-/// Promise 19: With a change log, the loss of a metadata server's store loses nothing that was
+/// Promise 31: With a change log, the loss of a metadata server's store loses nothing that was
 /// answered.
 #[test]
 fn a_store_deleted_under_load_is_restored_whole() -> Result<()> {
@@ -126,7 +126,7 @@ fn a_store_deleted_under_load_is_restored_whole() -> Result<()> {
     })
 }
 
-/// Promise 18: A deleted file can be brought back as it was, by its owner and root, for as long as
+/// Promise 30: A deleted file can be brought back as it was, by its owner and root, for as long as
 /// its site keeps it.
 #[test]
 fn deleted_files_come_back() -> Result<()> {

@@ -47,7 +47,7 @@ fn with_two(test: impl FnOnce(&Federation, &Path, &Path) -> Result<()>) -> Resul
     })
 }
 
-/// Promise 21: Locks of flock and fcntl hold between all clients.
+/// Promise 34: Locks of flock and fcntl hold between all clients.
 #[test]
 fn locks_hold_between_clients() -> Result<()> {
     with_two(|_, here, there| {
@@ -100,7 +100,7 @@ assert holder(b)[0] == fcntl.F_UNLCK
     })
 }
 
-/// Promise 22: A program that waits for a lock gets it when it is free, and then sees what was
+/// Promise 35: A program that waits for a lock gets it when it is free, and then sees what was
 /// written before that.
 #[test]
 fn waiting_takes_turns_and_sees_what_was_written() -> Result<()> {

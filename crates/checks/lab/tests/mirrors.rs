@@ -111,7 +111,7 @@ fn damage(path: &Path, offset: u64) -> Result<()> {
     Ok(fs::OpenOptions::new().write(true).open(path)?.write_all_at(&[byte], offset)?)
 }
 
-/// Promise 18: A file with several mirrors is read, with the right bytes, when all but one of
+/// Promise 27: A file with several mirrors is read, with the right bytes, when all but one of
 /// the servers that hold its copies are gone.
 #[test]
 fn reading_goes_on_without_either_server() -> Result<()> {
@@ -135,7 +135,7 @@ fn reading_goes_on_without_either_server() -> Result<()> {
     })
 }
 
-/// Promise 19: What is written while the server of one mirror is gone is copied there when it is
+/// Promise 28: What is written while the server of one mirror is gone is copied there when it is
 /// back.
 #[test]
 fn a_copy_that_could_not_be_made_is_made_later() -> Result<()> {
@@ -160,7 +160,7 @@ fn a_copy_that_could_not_be_made_is_made_later() -> Result<()> {
     })
 }
 
-/// Promise 20: A damaged copy is found, read from another mirror, and made whole again.
+/// Promise 29: A damaged copy is found, read from another mirror, and made whole again.
 #[test]
 fn a_damaged_copy_is_repaired() -> Result<()> {
     with_federation(|lab| {

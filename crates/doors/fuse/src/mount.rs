@@ -149,6 +149,7 @@ impl Mount {
                 Self::attached(fs, options, runtime, buffers, hand_over)
             }
             Beginning::Taken(Taken { devices, features }) => {
+                let devices = taken_devices(devices, features, options.threads.max(1));
                 let attachment = Attachment::existing(&options.mountpoint);
                 let mut mount = Self::over(attachment);
                 mount.is_held = true;
@@ -171,11 +172,7 @@ impl Mount {
         // From here on an error drops this, which detaches.
         let mut mount = Self::over(attachment);
         let features = start_init(&device, &buffers, options.minor_max)?;
-        let devices = start_devices(device, options.threads.max(1));
-        if let Some(hand_over) = hand_over {
-            hand_over(&devices, &features.to_bytes())
-                .map_err(|source| Error::HandOver { source })?;
-        }
+        let devices = start_devices(device, features, options.threads.max(1), hand_over)?;
         let kernel = Kernel::new(Nodes::new(fs.root()), features, devices);
         mount.ended = mount.serve(fs, runtime, kernel, buffers, options)?;
         mount.tune(options);
@@ -335,9 +332,36 @@ fn start_init(device: &OwnedFd, buffers: &Arc<Pool>, minor_max: u32) -> Result<F
     Ok(features)
 }
 
-/// A descriptor per thread, all tied to the same mount. Whoever may not open the device has one for
-/// all.
-fn start_devices(first: OwnedFd, threads: usize) -> Vec<OwnedFd> {
+/// A descriptor per thread, all tied to the same mount. A holder is given what it is to keep.
+fn start_devices(
+    first: OwnedFd,
+    features: Features,
+    threads: usize,
+    hand_over: Option<HandOver>,
+) -> Result<Vec<OwnedFd>, Error> {
+    let Some(hand_over) = hand_over else { return Ok(with_clones(first, threads)) };
+    let give = |devices: &[OwnedFd]| {
+        hand_over(devices, &features.to_bytes()).map_err(|source| Error::HandOver { source })
+    };
+    if !features.resends {
+        give(std::slice::from_ref(&first))?;
+        return Ok(clones_alone(first, threads));
+    }
+    let devices = with_clones(first, threads);
+    give(&devices)?;
+    Ok(devices)
+}
+
+/// Those that an earlier process served, or others in their place.
+fn taken_devices(mut devices: Vec<OwnedFd>, features: Features, threads: usize) -> Vec<OwnedFd> {
+    if features.resends || devices.len() != 1 {
+        return devices;
+    }
+    devices.pop().map_or_else(Vec::new, |first| clones_alone(first, threads))
+}
+
+/// Whoever may not open the device has one descriptor for all threads.
+fn with_clones(first: OwnedFd, threads: usize) -> Vec<OwnedFd> {
     let clones: Result<Vec<_>, _> = (1..threads).map(|_| clone_device(&first)).collect();
     let mut devices = vec![first];
     match clones {
@@ -345,6 +369,17 @@ fn start_devices(first: OwnedFd, threads: usize) -> Vec<OwnedFd> {
         Err(error) => tracing::debug!(%error, "event threads share one descriptor"),
     }
     devices
+}
+
+/// For a kernel that gives no request again: descriptors that no holder has. They go with this
+/// process, and the kernel ends the calls that were taken through them with ECONNABORTED; else
+/// they would wait for ever.
+fn clones_alone(first: OwnedFd, threads: usize) -> Vec<OwnedFd> {
+    let clones: Result<Vec<_>, _> = (0..threads).map(|_| clone_device(&first)).collect();
+    clones.unwrap_or_else(|error| {
+        tracing::error!(%error, "if this process dies, calls under way hang until unmounted");
+        vec![first]
+    })
 }
 
 fn clone_device(first: &OwnedFd) -> Result<OwnedFd, Errno> {

@@ -4,6 +4,9 @@
 //! is told to give again what was read and not answered: such requests come with a mark in their
 //! number, and perhaps were carried out already, which is for the client to know
 //! (`FileSystem::cause`).
+//!
+//! A kernel before 7.40 does not do that. There a holder has one descriptor that nobody reads from;
+//! those that were read from go with their process, and the kernel ends what was under way.
 
 use crate::abi::bits::notify;
 use crate::abi::outgoing;
@@ -44,7 +47,11 @@ impl Taken {
                 Err(error) => tracing::error!(%error, "the kernel does not give requests again"),
             }
         } else {
-            tracing::error!("this kernel gives no request again: some programs may hang");
+            tracing::warn!(
+                minor = features.minor,
+                "the kernel gives no call again (FUSE before 7.40): those under way ended with \
+                 ECONNABORTED; open files, locks and what was written are there"
+            );
         }
         Ok(Self { devices, features })
     }

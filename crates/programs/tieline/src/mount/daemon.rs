@@ -310,6 +310,7 @@ impl Mounted {
             allows_suid: !options.no_suid,
             allows_devices: !options.no_dev,
             is_noatime: !options.notes_access,
+            minor_max: options.fuse_minor_max.unwrap_or(u32::MAX),
             ..MountOptions::new(&task.mountpoint, task.source.to_string())
         };
         let files: Arc<dyn FileSystem> = files;

@@ -31,6 +31,8 @@ pub struct Options {
     pub is_held: bool,
     /// A daemon that gives no sign of life for so long is killed. `None`: never.
     pub watchdog: Option<Duration>,
+    /// Treats the kernel as one that speaks no newer FUSE than 7.this.
+    pub fuse_minor_max: Option<u32>,
     pub admin: Option<String>,
     pub log: Option<PathBuf>,
     pub pidfile: Option<PathBuf>,
@@ -56,6 +58,7 @@ impl Default for Options {
             has_journal: true,
             is_held: true,
             watchdog: Some(WATCHDOG_DEFAULT),
+            fuse_minor_max: None,
             admin: None,
             log: None,
             pidfile: None,
@@ -109,6 +112,11 @@ impl Options {
                 let span = (span.0 >= WATCHDOG_LEAST).then_some(span.0);
                 let short = || Usage(format!("-o {word}: a second at least, or off"));
                 self.watchdog = Some(span.ok_or_else(short)?);
+            }
+            ("fuse", Some(value)) => {
+                let minor = value.strip_prefix("7.").and_then(|minor| minor.parse().ok());
+                let wrong = || Usage(format!("-o {word}: a version of FUSE, as 7.39"));
+                self.fuse_minor_max = Some(minor.ok_or_else(wrong)?);
             }
             ("sec", Some(value)) => {
                 self.proving.sec = Some(flavor_check(value)?.name().to_owned());
@@ -172,8 +180,10 @@ mod tests {
         assert!(!Options::parse(["journal=on,sync"]).unwrap().has_journal);
         assert_eq!(options.netns, Some("/run/netns/wn".into()));
         assert!(!options.notes_access && Options::parse(["relatime"]).unwrap().notes_access);
+        assert!(Options::default().is_held);
         let held = Options::parse(["hold=on,watchdog=2 s"]).unwrap();
         assert_eq!((held.is_held, held.watchdog), (true, Some(Duration::from_secs(2))));
+        assert_eq!(Options::parse(["fuse=7.39"]).unwrap().fuse_minor_max, Some(39));
         let alone = Options::parse(["hold=off,watchdog=off"]).unwrap();
         assert_eq!((alone.is_held, alone.watchdog), (false, None));
         assert!(Options::parse(["watchdog=3 ms"]).is_err());
@@ -187,6 +197,7 @@ mod tests {
         let error = |list| Options::parse([list]).unwrap_err().0;
         assert!(error("rdonly").contains("`rdonly`"));
         assert!(error("sec=rot13").contains("rot13"));
+        assert!(error("fuse=8").contains("7.39"));
         assert!(error("wait=soon").contains("wait=soon"));
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 const LIFE_LONG: Duration = Duration::from_secs(5);
 /// So many in a row are followed at once.
 const CRASHES_FREE: u32 = 2;
-const KILLS_FREE: u32 = 20;
+const KILLS_FREE: u32 = 100;
 const PAUSE_FIRST: Duration = Duration::from_millis(200);
 const PAUSE_CRASHED: Duration = Duration::from_secs(60);
 const PAUSE_KILLED: Duration = Duration::from_secs(1);
