@@ -1,29 +1,17 @@
 //! Permission, where it can be decided without asking the MDS.
 //!
-//! Mode bits, owner and groups of attributes that are believed say yes at once; everything else (a
+//! Mode bits, owner, groups and access list of attributes that are believed say yes at once; everything else (a
 //! no, attributes that are not known) is the MDS's to decide. So a change of rights elsewhere takes
-//! effect with the recall that announces it, and a denial always comes from the MDS. Access lists
-//! are not kept by the file system.
+//! effect with the recall that announces it, and a denial always comes from the MDS.
 
+use tieline_types::rules::Rights;
 use tieline_types::{Attributes, Caller};
 
-pub(crate) const READ: u32 = 4;
-pub(crate) const WRITE: u32 = 2;
-pub(crate) const SEARCH: u32 = 1;
+pub(crate) use tieline_types::rules::{READ, SEARCH, WRITE};
 
-/// Do the mode bits give `caller` all of `wanted`?
+/// Do mode and list give `caller` all of `wanted`?
 pub(crate) fn allows(caller: &Caller, attributes: &Attributes, wanted: u32) -> bool {
-    let mode = attributes.mode.bits();
-    if caller.is_root() {
-        let is_searchable = attributes.is_directory() || mode & 0o111 != 0;
-        return wanted & SEARCH == 0 || is_searchable;
-    }
-    let shift = match () {
-        () if caller.uid == attributes.uid => 6,
-        () if caller.is_member(attributes.gid) => 3,
-        () => 0,
-    };
-    (mode >> shift) & wanted == wanted
+    Rights::of(attributes).allow(caller, wanted)
 }
 
 #[cfg(test)]
@@ -49,6 +37,7 @@ mod tests {
             btime: time,
             version: Version(1),
             has_xattrs: None,
+            acls: None,
         }
     }
 

@@ -14,7 +14,7 @@ use crate::journal::{Act, State};
 use crate::volume::Shared;
 use crate::{At, Known, NewFile, Opened};
 use std::sync::Arc;
-use tieline_types::rules::{Rights, SEARCH, WRITE};
+use tieline_types::rules::{Inherited, Rights, SEARCH, WRITE};
 use tieline_types::{Attributes, Caller, FileId, FileKind, Layout, Mode, Time, Version};
 use tieline_wire::Request;
 use tieline_wire::meta::{
@@ -345,11 +345,12 @@ const TARGET_MAX: usize = 4095;
 
 fn new_attributes(
     caller: &Caller,
-    directory: Rights,
+    directory: Rights<'_>,
     made: &Made,
     (id, version, now): (FileId, Version, Time),
 ) -> Attributes {
-    let (mode, gid) = directory.inherit(caller, made.kind, made.mode, made.umask);
+    let inherited = directory.inherit(caller, made.kind, made.mode, made.umask);
+    let Inherited { mode, gid, acls } = inherited;
     Attributes {
         id,
         kind: made.kind,
@@ -366,6 +367,7 @@ fn new_attributes(
         btime: now,
         version,
         has_xattrs: Some(false),
+        acls,
     }
 }
 

@@ -1,5 +1,5 @@
 //! Extended attributes: real ones from the MDS, all of a file's at once, and virtual ones that are
-//! computed here.
+//! computed here. Access lists are made of the file's attributes, where the MDS tells them.
 //!
 //! Programs ask for `security.capability` and others at every turn: the list that is cached under
 //! the file's lease, or its attributes that say that there are none, answer without a round trip.
@@ -14,6 +14,7 @@ use crate::servers::Told;
 use crate::volume::Shared;
 use crate::{Error, LayoutInForce, Result, access};
 use std::sync::Arc;
+use tieline_types::acl::{ACCESS_NAME, DEFAULT_NAME};
 use tieline_types::{Attributes, Caller, ErrorKind, FileId, FileKind, StripeCount, XattrName};
 use tieline_wire::meta::{
     AttributesReply, GetXattr, ListXattrs, ListXattrsReply, RemoveXattr, SetXattr, Xattr, XattrMode,
@@ -26,7 +27,7 @@ const XRD_ADLER32: &[u8] = b"user.XrdCks.adler32";
 const CAPABILITY: &[u8] = b"security.capability";
 const OWN_PREFIX: &[u8] = b"user.tieline.";
 const TRUSTED_PREFIX: &[u8] = b"trusted.";
-/// Access lists: asked for at every listing, and not kept.
+/// Of these, access lists only are kept.
 const SYSTEM_PREFIX: &[u8] = b"system.";
 
 impl Shared {
@@ -43,6 +44,7 @@ impl Shared {
             }
             LAYOUT => return Ok(layout_text(&self.layout(caller, id).await?).into_bytes()),
             own if own.starts_with(OWN_PREFIX) => return Err(none(name)),
+            ACCESS_NAME | DEFAULT_NAME => return self.access_list(caller, id, name).await,
             system if system.starts_with(SYSTEM_PREFIX) => return Err(not_kept(name)),
             _ => {}
         }
@@ -52,6 +54,17 @@ impl Shared {
             return self.xrd_checksum(caller, id).await;
         }
         real
+    }
+
+    /// An access list is among the attributes. Anybody may see it who found the file.
+    async fn access_list(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: FileId,
+        name: &XattrName,
+    ) -> Result<Vec<u8>> {
+        let known = self.attributes(caller, id).await?;
+        list_bytes(&known.attributes, name.as_bytes()).ok_or_else(|| none(name))
     }
 
     async fn real_xattr(
@@ -99,7 +112,11 @@ impl Shared {
         };
         let is_shown =
             |name: &XattrName| caller.is_root() || !name.as_bytes().starts_with(TRUSTED_PREFIX);
-        Ok(list.into_iter().map(|xattr| xattr.name).filter(is_shown).collect())
+        let names = list.into_iter().map(|xattr| xattr.name).filter(is_shown);
+        let known = self.attributes(caller, id).await?;
+        let has_list = |name: &&[u8]| list_bytes(&known.attributes, name).is_some();
+        let lists = [ACCESS_NAME, DEFAULT_NAME].into_iter().filter(has_list);
+        Ok(lists.filter_map(|name| XattrName::new(name).ok()).chain(names).collect())
     }
 
     async fn fetch_xattrs(&self, caller: &Caller, id: FileId) -> Result<Vec<Xattr>> {
@@ -185,6 +202,15 @@ impl Shared {
 
 fn none(name: &XattrName) -> Error {
     Error::local(ErrorKind::NoAttribute, name.to_string())
+}
+
+/// One of a file's access lists, as its attribute's value.
+fn list_bytes(attributes: &Attributes, name: &[u8]) -> Option<Vec<u8>> {
+    let acls = attributes.acls.as_deref()?;
+    match name {
+        ACCESS_NAME => Some(acls.access.as_ref()?.to_bytes(attributes.mode)),
+        _ => Some(acls.default.as_ref()?.to_bytes()),
+    }
 }
 
 fn not_kept(name: &XattrName) -> Error {

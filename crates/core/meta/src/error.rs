@@ -1,6 +1,7 @@
 //! What an operation can fail with, and how that is told to the client.
 
 use tieline_format::RecordError;
+use tieline_types::acl::AclError;
 use tieline_types::extent::ExtentError;
 use tieline_types::layout::LayoutError;
 use tieline_types::{
@@ -77,6 +78,10 @@ pub enum Error {
     XattrTaken { id: FileId, name: XattrName },
     #[error("attributes `{name}` are not kept: use the `user.` namespace")]
     XattrNamespace { name: XattrName },
+    #[error("symbolic link {id} cannot have access lists")]
+    NoAccessLists { id: FileId },
+    #[error("the access list is not possible")]
+    AccessList(#[from] AclError),
     #[error("the attributes of {id} take more than {limit} bytes")]
     XattrSpace { id: FileId, limit: usize },
     #[error("chunk {chunk} was freed: fetch the extents again")]
@@ -147,6 +152,7 @@ impl Error {
             | Self::Invalid { .. }
             | Self::Layout(_)
             | Self::Extent(_)
+            | Self::AccessList(AclError::Shape)
             | Self::NoOst { .. }
             | Self::PoolSmall { .. }
             | Self::ChunkForeign { .. }
@@ -154,9 +160,13 @@ impl Error {
             Self::TooLong { .. } => ErrorKind::NameTooLong,
             Self::TooLarge { .. } => ErrorKind::FileTooLarge,
             Self::PoolEmpty { .. } | Self::PoolInactive { .. } => ErrorKind::OstInactive,
-            Self::PoolFull { .. } | Self::XattrSpace { .. } => ErrorKind::NoSpace,
+            Self::PoolFull { .. }
+            | Self::XattrSpace { .. }
+            | Self::AccessList(AclError::TooLong) => ErrorKind::NoSpace,
             Self::NoXattr { .. } => ErrorKind::NoAttribute,
-            Self::XattrNamespace { .. } => ErrorKind::NotSupported,
+            Self::XattrNamespace { .. }
+            | Self::NoAccessLists { .. }
+            | Self::AccessList(AclError::Version) => ErrorKind::NotSupported,
             Self::ChunkGone { .. } => ErrorKind::Gone,
             Self::Deadlock { .. } => ErrorKind::Deadlock,
             Self::LocksFull { .. } => ErrorKind::NoLocks,

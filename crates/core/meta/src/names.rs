@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::permission::{self, SEARCH, WRITE};
 use crate::view::View;
 use tieline_format::mdt::{Deleted, DeletedAt, Entry, Inode, NO_SESSION, NameOf, Orphan, key};
+use tieline_types::rules::Inherited;
 use tieline_types::{FileId, FileKind, Gid, Layout, Mode, Name, Uid};
 
 /// Names one file may have. They are in its record, which so stays well below what a store takes as
@@ -95,7 +96,8 @@ async fn new_file(view: &mut View<'_>, parent: &Inode, new: NewFile) -> Result<(
     let id = view.new_id().await?;
     let now = view.scene.now;
     let rights = permission::rights(parent);
-    let (mode, gid) = rights.inherit(view.scene.caller, new.kind, new.mode, new.umask);
+    let inherited = rights.inherit(view.scene.caller, new.kind, new.mode, new.umask);
+    let Inherited { mode, gid, acls } = inherited;
     let mut inode = Inode {
         kind: new.kind,
         mode,
@@ -117,6 +119,7 @@ async fn new_file(view: &mut View<'_>, parent: &Inode, new: NewFile) -> Result<(
         entries: 0,
         project: 0,
         xattrs: Some(0),
+        acls,
     };
     inode.version = view.next_version(&inode);
     Ok((id, inode))
@@ -288,5 +291,6 @@ pub fn new_root(now: tieline_types::Time) -> Inode {
         entries: 0,
         project: 0,
         xattrs: Some(0),
+        acls: None,
     }
 }

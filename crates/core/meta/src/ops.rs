@@ -4,6 +4,7 @@
 //! [`LeaseGrant`] names the units that would make what it says cacheable; the service grants what
 //! it can.
 
+mod access_lists;
 pub mod batch;
 mod commit;
 mod compact;

@@ -7,11 +7,12 @@ use tieline_types::{Caller, FileId};
 
 pub use tieline_types::rules::{READ, SEARCH, WRITE};
 
-pub fn rights(inode: &Inode) -> Rights {
-    Rights { kind: inode.kind, mode: inode.mode, uid: inode.uid, gid: inode.gid }
+pub fn rights(inode: &Inode) -> Rights<'_> {
+    let Inode { kind, mode, uid, gid, ref acls, .. } = *inode;
+    Rights { kind, mode, uid, gid, acls: acls.as_deref() }
 }
 
-/// Does the mode let the caller do all of `wish` (bits of [`READ`], [`WRITE`], [`SEARCH`])?
+/// Do mode and list let the caller do all of `wish` (bits of [`READ`], [`WRITE`], [`SEARCH`])?
 pub fn is_allowed(inode: &Inode, caller: &Caller, wish: u32) -> bool {
     rights(inode).allow(caller, wish)
 }

@@ -291,6 +291,7 @@ impl<'a> View<'a> {
             btime: inode.btime,
             version: inode.version,
             has_xattrs: inode.xattrs.map(|count| count > 0),
+            acls: inode.acls.clone(),
         }
     }
 

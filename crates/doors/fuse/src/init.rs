@@ -1,13 +1,14 @@
 //! The opening handshake: what of the kernel's offers is taken, and why.
 //!
 //! Taken: parallel reads and directory operations, 1 MiB requests, listings with attributes when
-//! they pay, truncation within open, masks left to the file system (default ACLs need them), locks
+//! they pay, truncation within open, POSIX ACLs (the kernel checks them on names it has cached, as
+//! we do on what it asks) and masks left to the file system (default ACLs need them), locks
 //! of both kinds (they hold between clients), and setuid and setgid cleared by the file system:
 //! else the kernel asks for `security.capability` before every write.
 //!
 //! Not taken: the writeback cache (the kernel would own size and mtime); invalidation by mtime (we
 //! tell), nor the promise that we tell of *every* change, so that a size that changed unasked still
-//! drops pages; no-open (rights are found at open); POSIX ACLs; export; request timeouts (they
+//! drops pages; no-open (rights are found at open); export; request timeouts (they
 //! abort the whole mount); passthrough and io_uring (no gain measured; rings die with the program).
 
 use crate::abi::bits::init as bits;
@@ -35,6 +36,7 @@ const WANTED: u64 = bits::ASYNC_READ
     | bits::PARALLEL_DIROPS
     | bits::ABORT_ERROR
     | bits::MAX_PAGES
+    | bits::POSIX_ACL
     | bits::CACHE_SYMLINKS
     | bits::HANDLE_KILLPRIV_V2
     | bits::INIT_EXT
@@ -171,9 +173,9 @@ mod tests {
     #[test]
     fn what_must_not_be_taken_is_not() {
         let (_, out) = kernel(45).accept().unwrap();
-        // Export, automatic invalidation, writeback, no-open, ACLs, no-opendir,
+        // Export, automatic invalidation, writeback, no-open, no-opendir,
         // explicit invalidation only, passthrough, io_uring, request timeouts.
-        for bit in [4, 12, 16, 17, 20, 24, 25, 37, 41, 42] {
+        for bit in [4, 12, 16, 17, 24, 25, 37, 41, 42] {
             assert_eq!(out.flags & (1 << bit), 0, "bit {bit}");
         }
         assert_eq!(out.to_bytes().len(), 64);

@@ -131,6 +131,7 @@ mod tests {
             btime: time,
             version: Version(1),
             has_xattrs: None,
+            acls: None,
         }
     }
 

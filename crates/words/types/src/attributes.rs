@@ -1,6 +1,6 @@
 //! What `stat` tells of a file.
 
-use crate::{FileId, Gid, Uid, Version};
+use crate::{Acls, FileId, Gid, Uid, Version};
 use minicbor::{Decode, Encode};
 use std::fmt;
 
@@ -160,6 +160,9 @@ pub struct Attributes {
     /// Are there extended attributes? `None`: not known.
     #[n(14)]
     pub has_xattrs: Option<bool>,
+    /// Access lists, if it has any.
+    #[n(15)]
+    pub acls: Option<Box<Acls>>,
 }
 
 impl Attributes {

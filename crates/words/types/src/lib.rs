@@ -6,6 +6,7 @@
 //! * [`identity`]: users and groups of the file system, and who is which.
 //! * [`ids`]: who is who: files, MDTs, OSTs, chunks, sessions, requests, versions.
 //! * [`names`]: names of entries, pools, sites and file systems, checked once at the border.
+//! * [`acl`]: access lists.
 //! * [`attributes`]: what `stat` tells.
 //! * [`flavor`]: how connections are protected, and the rules for it.
 //! * [`layout`]: where a file's chunks shall go, as `setstripe` says it.
@@ -16,6 +17,7 @@
 //! * [`rules`]: who may do what, and what new files inherit.
 //! * [`units`]: sizes and durations as people write them.
 
+pub mod acl;
 pub mod attributes;
 pub mod caller;
 pub mod checksum;
@@ -30,6 +32,7 @@ pub mod names;
 pub mod rules;
 pub mod units;
 
+pub use acl::Acls;
 pub use attributes::{Attributes, FileKind, Mode, SetTime, Time};
 pub use caller::{Caller, Gid, Uid};
 pub use error::{Effect, ErrorKind, Retry};

@@ -36,6 +36,7 @@ fn attributes(id: FileId, kind: FileKind, version: u64) -> Attributes {
         btime: time,
         version: Version(version),
         has_xattrs: None,
+        acls: None,
     }
 }
 

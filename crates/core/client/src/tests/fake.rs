@@ -319,6 +319,7 @@ pub fn node(id: FileId, kind: FileKind, parent: FileId, version: u64) -> Node {
         btime: time,
         version: Version(version),
         has_xattrs: None,
+        acls: None,
     };
     Node {
         attributes,

@@ -1,7 +1,8 @@
 //! ListXattrs: all extended attributes with their values.
 //!
 //! `user.` belongs to those who may read and write the file, `trusted.` to root, `security.` is
-//! root's to set and anybody's to see. Others (`system.`: access lists) are not kept.
+//! root's to set and anybody's to see. Access lists (`system.`) are no attributes of this kind:
+//! [`super::access_lists`] has them, and they are not listed here.
 
 use super::lease;
 use crate::error::{Error, Result};

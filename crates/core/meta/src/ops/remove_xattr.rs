@@ -1,7 +1,8 @@
 //! RemoveXattr: takes one extended attribute away.
 
-use super::lease;
+use super::access_lists::Which;
 use super::list_xattrs::check_write;
+use super::{access_lists, lease};
 use crate::error::{Error, Result};
 use crate::view::{View, unit_of};
 use tieline_format::mdt::{XattrValue, key};
@@ -9,6 +10,9 @@ use tieline_wire::meta::{AttributesReply, RemoveXattr};
 
 pub async fn run(view: &mut View<'_>, request: &RemoveXattr) -> Result<AttributesReply> {
     let RemoveXattr { id, ref name } = *request;
+    if let Some(which) = Which::named(name) {
+        return access_lists::set(view, (id, which), &[]).await;
+    }
     let mut inode = view.inode(id).await?;
     check_write(view, (id, &inode), name)?;
     let there: Option<XattrValue> = view.record(key::xattr(id, name)).await?;

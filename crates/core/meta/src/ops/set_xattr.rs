@@ -1,7 +1,8 @@
 //! SetXattr: sets one extended attribute.
 
+use super::access_lists::Which;
 use super::list_xattrs::{LIST_MAX, OVERHEAD, SPACE_MAX, check_write, read_all};
-use super::{XATTR_VALUE_MAX, lease};
+use super::{XATTR_VALUE_MAX, access_lists, lease};
 use crate::error::{Error, Result};
 use crate::view::{View, unit_of};
 use tieline_format::mdt::{XattrValue, key};
@@ -9,6 +10,9 @@ use tieline_wire::meta::{AttributesReply, SetXattr, XattrMode};
 
 pub async fn run(view: &mut View<'_>, request: &SetXattr) -> Result<AttributesReply> {
     let SetXattr { id, ref name, ref value, mode } = *request;
+    if let Some(which) = Which::named(name) {
+        return access_lists::set(view, (id, which), value).await;
+    }
     let mut inode = view.inode(id).await?;
     check_write(view, (id, &inode), name)?;
     if value.len() > XATTR_VALUE_MAX {

@@ -1,6 +1,7 @@
 //! What POSIX asks of each operation, by subject; and all of them against a tree too simple to be
 //! wrong.
 
+mod access_lists;
 mod attributes;
 mod bytes;
 mod deleted;

@@ -26,6 +26,7 @@ fn inode(kind: FileKind, mode: u32, uid: u32, gid: u32) -> Inode {
         entries: 0,
         project: 0,
         xattrs: Some(0),
+        acls: None,
     }
 }
 

@@ -15,6 +15,7 @@ pub mod init {
     pub const PARALLEL_DIROPS: u64 = 1 << 18;
     pub const ABORT_ERROR: u64 = 1 << 21;
     pub const MAX_PAGES: u64 = 1 << 22;
+    pub const POSIX_ACL: u64 = 1 << 20;
     pub const CACHE_SYMLINKS: u64 = 1 << 23;
     pub const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
     /// The upper half of the flags is there.

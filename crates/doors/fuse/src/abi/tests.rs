@@ -26,6 +26,7 @@ fn attributes() -> Attributes {
         btime: time,
         version: Version(1),
         has_xattrs: None,
+        acls: None,
     }
 }
 

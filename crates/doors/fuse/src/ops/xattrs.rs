@@ -1,8 +1,8 @@
 //! Extended attributes.
 //!
 //! `security.…` is root's to set. The kernel heeds `security.capability` as it heeds setuid: where
-//! the mount has `suid` only. POSIX ACLs are not translated: the kernel does not enforce them on
-//! this mount.
+//! the mount has `suid` only. POSIX ACLs come and go under their own names (`system.…`) in Linux's
+//! form, and the kernel keeps what it was told as long as the file's attributes.
 
 use super::Outcome;
 use crate::abi::incoming::{GetxattrIn, SetxattrIn};
@@ -15,9 +15,6 @@ use tieline_types::XattrName;
 use tieline_wire::meta::XattrMode;
 
 fn checked(name: &[u8]) -> Result<XattrName, Refusal> {
-    if name.starts_with(b"system.posix_acl_") {
-        return Err(Errno::OPNOTSUPP.into());
-    }
     // Linux has ERANGE for names that are too long here.
     XattrName::new(name).map_err(|_| Errno::RANGE.into())
 }

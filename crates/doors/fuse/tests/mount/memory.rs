@@ -223,6 +223,7 @@ impl State {
             btime: time,
             version: Version(self.counter),
             has_xattrs: None,
+            acls: None,
         }
     }
 

@@ -3,8 +3,8 @@
 use crate::Record;
 use minicbor::{Decode, Encode};
 use tieline_types::{
-    ChunkId, ClientId, Digest, FileId, FileKind, FsName, Gid, Grant, Layout, MdtIndex, Mode, Name,
-    OstIndex, Place, SessionId, Time, Uid, Version,
+    Acls, ChunkId, ClientId, Digest, FileId, FileKind, FsName, Gid, Grant, Layout, MdtIndex, Mode,
+    Name, OstIndex, Place, SessionId, Time, Uid, Version,
 };
 pub use tieline_types::{Identity, MappedTo};
 
@@ -107,6 +107,9 @@ pub struct Inode {
     /// How many extended attributes it has. `None`: written before they were counted.
     #[n(19)]
     pub xattrs: Option<u32>,
+    /// Access lists, if it has any.
+    #[n(20)]
+    pub acls: Option<Box<Acls>>,
 }
 
 impl Record for Inode {

@@ -9,6 +9,7 @@ use tieline_format::map::{self, FederationMap, Junction, Mdt, Ost, Pool, Securit
 use tieline_format::mdt::{self, StoredContent, key};
 use tieline_format::object::{ObjectError, ObjectFooter, ObjectTrailer};
 use tieline_format::{Record, RecordError};
+use tieline_types::acl::{AccessList, DefaultList, Named, Who};
 use tieline_types::*;
 
 pub fn all() -> Vec<Sample> {
@@ -98,6 +99,8 @@ pub fn decode_all(bytes: &[u8]) -> Vec<Result<(), RecordError>> {
 
 pub fn records() -> Vec<Sample> {
     let mut samples = vec![record("", superblock()), record("", inode())];
+    let inode_acls = mdt::Inode { acls: Some(Box::new(acls())), ..inode() };
+    samples.push(record("-acls", inode_acls));
     let restored = mdt::Superblock { restored: Some(time(5)), ..superblock() };
     samples.push(record("-restored", restored));
     samples.push(record("", mdt::Entry { id: file(), kind: FileKind::Symlink }));
@@ -228,7 +231,18 @@ fn inode() -> mdt::Inode {
         entries: 17,
         project: 5,
         xattrs: Some(2),
+        acls: None,
     }
+}
+
+/// Both access lists, with a user and a group in each.
+fn acls() -> Acls {
+    let named = vec![
+        Named { who: Who::User(Uid(501)), rights: 6 },
+        Named { who: Who::Group(Gid(20)), rights: 5 },
+    ];
+    let default = DefaultList { owner: 7, group: 5, other: 0, mask: Some(7), named: named.clone() };
+    Acls { access: Some(AccessList { group: 4, named }), default: Some(default) }
 }
 
 /// One of each content.

@@ -6,6 +6,7 @@ use self::chunks::{adopted_calls, chunk_calls, copy_calls, mirror_calls};
 use crate::golden::Sample;
 use std::fmt::Debug;
 use std::panic::RefUnwindSafe;
+use tieline_types::acl::{AccessList, DefaultList, Named, Who};
 use tieline_types::*;
 use tieline_wire::data::{self, ObjectOwner, OstState};
 use tieline_wire::federation::{self, MapEdit};
@@ -590,6 +591,7 @@ pub fn others() -> Vec<Sample> {
     vec![
         message("lease-exclusive", LeaseGrant { exclusive: Some(vec![unit]), ..lease() }),
         message("notice-recall-shared", Notice::Recall(looked_at)),
+        message("attributes-acls", Attributes { acls: Some(Box::new(acls())), ..attributes() }),
         message("hello", hello),
         message("welcome", welcome),
         message("offer", Offer { flavor: Flavor::Krb5p }),
@@ -646,7 +648,18 @@ fn attributes() -> Attributes {
         btime: Time { seconds: -1, nanos: 4 },
         version: Version(12_344),
         has_xattrs: Some(true),
+        acls: None,
     }
+}
+
+/// Both access lists, with a user and a group in each.
+fn acls() -> Acls {
+    let named = vec![
+        Named { who: Who::User(Uid(501)), rights: 6 },
+        Named { who: Who::Group(Gid(20)), rights: 5 },
+    ];
+    let default = DefaultList { owner: 7, group: 5, other: 0, mask: Some(7), named: named.clone() };
+    Acls { access: Some(AccessList { group: 4, named }), default: Some(default) }
 }
 
 fn attributes_reply() -> meta::AttributesReply {

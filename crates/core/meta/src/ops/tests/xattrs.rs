@@ -59,7 +59,7 @@ async fn namespaces_have_their_own_rights() {
     assert_eq!(owner.call(ListXattrs { id: file }).await.unwrap().xattrs.len(), 1);
     root.call(set(file, "security.a", b"1", either)).await.unwrap();
     assert_eq!(other.kind_of(get("security.a")).await, None);
-    for text in ["system.posix_acl_access", "user.", "lustre.lov"] {
+    for text in ["system.other", "user.", "lustre.lov"] {
         let kind = root.kind_of(set(file, text, b"", either)).await;
         assert_eq!(kind, Some(NotSupported), "{text}");
     }
