@@ -228,11 +228,11 @@ fn lists_travel_with_cp_and_tar_and_outlive_restarts() -> Result<()> {
         let wanted = list("a")?;
         lab.shell(&format!(
             "cd '{mount}' && cp -a a b && tar --acls -cf '{tar}' a && mkdir c && \
-             tar --acls -xf '{tar}' -C c --strip-components=1 && ls -ld a | grep -q '^d[rwx-]*+'",
+             tar --acls -xf '{tar}' -C c && ls -ld a | grep -q '^d[rwx-]*+'",
             tar = lab.local("a.tar").display(),
         ))?;
         ensure!(list("b")? == wanted, "cp -a lost something: {}", list("b")?);
-        ensure!(list("c")? == wanted, "tar lost something: {}", list("c")?);
+        ensure!(list("c/a")? == wanted, "tar lost something: {}", list("c/a")?);
         lab.tieline(&["sync", &mount]).context("sync")?;
         lab.kill_and_restart("mds-uf")?;
         ensure!(list("a")? == wanted, "a restart lost something: {}", list("a")?);
