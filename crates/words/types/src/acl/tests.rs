@@ -12,7 +12,12 @@ fn group(gid: u32, rights: u8) -> Named {
 }
 
 fn caller(uid: u32, gid: u32, groups: &[u32]) -> Caller {
-    Caller { uid: Uid(uid), gid: Gid(gid), groups: groups.iter().map(|&gid| Gid(gid)).collect() }
+    Caller {
+        uid: Uid(uid),
+        gid: Gid(gid),
+        groups: groups.iter().map(|&gid| Gid(gid)).collect(),
+        ..Caller::default()
+    }
 }
 
 fn raw(entries: &[(u16, u16, u32)]) -> Vec<u8> {
