@@ -16,6 +16,7 @@
 //! except those that are being asked; the table is bounded, and a lease that finds no room is
 //! simply not granted.
 
+use crate::grace::Grace;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -44,6 +45,7 @@ pub struct LeaseTable {
     inner: Mutex<Inner>,
     /// Wakes those who wait for a lease to end.
     ended: Notify,
+    grace: Grace,
 }
 
 #[derive(Default)]
@@ -59,9 +61,6 @@ struct Inner {
     /// The latest change that was forgotten.
     changed_floor: Version,
     total: usize,
-    /// Sessions of before the start that have not come back: what they believe is not known.
-    missing: BTreeSet<SessionId>,
-    grace_until: Option<Instant>,
     /// Units that somebody lately held alone and another wanted to see.
     wanted: BTreeMap<FileId, Instant>,
     /// Counts the units that ceased to be held alone.
@@ -94,13 +93,13 @@ impl LeaseTable {
         missing: BTreeSet<SessionId>,
         exclusive: BTreeSet<SessionId>,
     ) -> Arc<Self> {
-        let grace_until = (!missing.is_empty()).then(|| Instant::now() + lease);
         let sessions = missing.iter().map(|&session| (session, Held::new())).collect();
-        let mut inner = Inner { sessions, missing, grace_until, ..Inner::default() };
+        let mut inner = Inner { sessions, ..Inner::default() };
         for session in exclusive {
             inner.hold_alone(session, EVERYTHING, Version(0));
         }
-        Arc::new(Self { lease, inner: Mutex::new(inner), ended: Notify::new() })
+        let grace = Grace::new(lease, missing);
+        Arc::new(Self { lease, inner: Mutex::new(inner), ended: Notify::new(), grace })
     }
 
     /// A session begins, or begins anew after a lost connection: it holds nothing. But what it held
@@ -317,33 +316,12 @@ impl LeaseTable {
 
     /// A session of before the start is back, or was ended.
     pub fn found(&self, session: SessionId) {
-        let mut inner = self.lock();
-        inner.missing.remove(&session);
-        drop(inner);
-        self.ended.notify_waiters();
+        self.grace.found(session);
     }
 
     /// Waits until nobody can believe anything from before the start.
     pub async fn grace_over(&self) {
-        loop {
-            let notified = self.ended.notified();
-            tokio::pin!(notified);
-            notified.as_mut().enable();
-            let deadline = {
-                let mut inner = self.lock();
-                let Some(deadline) = inner.grace_until else { return };
-                if inner.missing.is_empty() || Instant::now() >= deadline {
-                    inner.grace_until = None;
-                    return;
-                }
-                deadline
-            };
-            tokio::select! {
-                biased;
-                () = notified => {}
-                () = tokio::time::sleep_until(deadline) => {}
-            }
-        }
+        self.grace.over().await;
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -35,6 +35,7 @@ mod error;
 mod extents;
 pub mod federation;
 mod fsck;
+mod grace;
 pub mod identities;
 mod leases;
 pub mod ledger;

@@ -15,6 +15,7 @@
 //! its way any more; queues and sets are bounded.
 
 use crate::error::{Error, Result};
+use crate::grace::Grace;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -41,8 +42,7 @@ pub type Owner = (SessionId, u64);
 #[derive(Default)]
 pub struct LockTable {
     inner: Mutex<Inner>,
-    /// Wakes those who wait for the sessions of before.
-    recovered: Notify,
+    grace: Grace,
 }
 
 #[derive(Default)]
@@ -53,8 +53,6 @@ struct Inner {
     /// Files with a queue.
     queued: BTreeSet<FileId>,
     cancelled: BTreeMap<SessionId, VecDeque<u64>>,
-    missing: BTreeSet<SessionId>,
-    grace_until: Option<Instant>,
 }
 
 #[derive(Default)]
@@ -122,9 +120,7 @@ impl Drop for Place {
 impl LockTable {
     /// After a start, sessions of before it may hold locks.
     pub fn new(lease: Duration, missing: BTreeSet<SessionId>) -> Arc<Self> {
-        let grace_until = (!missing.is_empty()).then(|| Instant::now() + lease);
-        let inner = Inner { missing, grace_until, ..Inner::default() };
-        Arc::new(Self { inner: Mutex::new(inner), recovered: Notify::new() })
+        Arc::new(Self { inner: Mutex::default(), grace: Grace::new(lease, missing) })
     }
 
     /// Takes, changes, frees, or queues up.
@@ -225,18 +221,16 @@ impl LockTable {
             }
             inner.tidy(lock.id);
         }
-        if is_last {
-            inner.missing.remove(&session);
-        }
         drop(inner);
-        self.recovered.notify_waiters();
+        if is_last {
+            self.grace.found(session);
+        }
         lost
     }
 
     /// The session is over: its locks and waits are.
     pub fn end(&self, session: SessionId) {
         let mut inner = self.lock();
-        inner.missing.remove(&session);
         inner.cancelled.remove(&session);
         for file in inner.by_session.remove(&session).unwrap_or_default() {
             let Some(locks) = inner.files.get_mut(&file) else { continue };
@@ -248,7 +242,7 @@ impl LockTable {
             inner.tidy(file);
         }
         drop(inner);
-        self.recovered.notify_waiters();
+        self.grace.found(session);
     }
 
     /// Drops places that nobody came back to.
@@ -264,25 +258,7 @@ impl LockTable {
 
     /// Waits until all locks of before the start are known.
     pub async fn grace_over(&self) {
-        loop {
-            let notified = self.recovered.notified();
-            tokio::pin!(notified);
-            notified.as_mut().enable();
-            let deadline = {
-                let mut inner = self.lock();
-                let Some(deadline) = inner.grace_until else { return };
-                if inner.missing.is_empty() || Instant::now() >= deadline {
-                    inner.grace_until = None;
-                    return;
-                }
-                deadline
-            };
-            tokio::select! {
-                biased;
-                () = notified => {}
-                () = tokio::time::sleep_until(deadline) => {}
-            }
-        }
+        self.grace.over().await;
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
