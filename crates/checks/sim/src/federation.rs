@@ -201,5 +201,6 @@ fn map() -> FederationMap {
             .map(|index| Pool { name: pool(index), osts: vec![OstIndex(index as u16)] })
             .collect(),
         security: None,
+        invitations: None,
     }
 }

@@ -1,9 +1,20 @@
 //! Changes of the federation map, as pure functions with Lustre's meanings.
 
 use std::collections::BTreeSet;
-use tieline_format::map::{FederationMap, Machine, Pool, Security};
-use tieline_types::{ErrorKind, MachineTrust, OstIndex, PoolName, Version};
-use tieline_wire::federation::MapEdit;
+use tieline_format::map::{
+    FederationMap, Invitation, Junction, Machine, Mdt, Ost, Pool, Security, Service,
+};
+use tieline_types::{
+    ErrorKind, FileId, MachineTrust, MdtIndex, Name, OstIndex, PoolName, SiteName, Version,
+};
+use tieline_wire::federation::{MapEdit, SiteJoin};
+
+/// Invitations that are open at one time.
+const INVITATIONS_MAX: usize = 64;
+/// OSTs that one server may bring.
+const OSTS_PER_SERVER_MAX: u16 = 64;
+const ADDRESSES_MAX: usize = 16;
+const ADDRESS_BYTES_MAX: usize = 255;
 
 /// Why the map was not changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -26,22 +37,40 @@ pub enum EditError {
     NoMachine(String),
     #[error("no OST was named")]
     NothingNamed,
+    #[error("{INVITATIONS_MAX} invitations are open: wait until some are used or over")]
+    InvitationsFull,
+    #[error("this invitation was used, is over, or was never given: ask for another one")]
+    NotInvited,
+    #[error("a server brings 1 to {OSTS_PER_SERVER_MAX} OSTs, an MDT, or both")]
+    NothingBrought,
+    #[error("a server is reached at 1 to {ADDRESSES_MAX} addresses HOST:PORT")]
+    NoAddress,
+    #[error("{address} is the address of another server of the map")]
+    AddressTaken { address: String },
+    #[error("`{0}` is mounted in the root directory already: bring OSTs only")]
+    JunctionTaken(SiteName),
+    #[error("no target has a number left")]
+    NumbersGone,
 }
 
 impl EditError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::PoolExists(_) | Self::InPool { .. } => ErrorKind::Exists,
+            Self::AddressTaken { .. } | Self::JunctionTaken(_) => ErrorKind::Exists,
             Self::NoPool(_) | Self::NoOst(_) | Self::NotInPool { .. } => ErrorKind::NotFound,
             Self::PoolNotEmpty { .. } => ErrorKind::NotEmpty,
             Self::NoRealm => ErrorKind::NotSupported,
             Self::NothingNamed | Self::NoMachine(_) => ErrorKind::InvalidArgument,
+            Self::NothingBrought | Self::NoAddress => ErrorKind::InvalidArgument,
+            Self::InvitationsFull | Self::NumbersGone => ErrorKind::NoSpace,
+            Self::NotInvited => ErrorKind::NotPermitted,
         }
     }
 }
 
-/// The map after an edit, with the next version. An edit is done whole or not at all.
-pub fn apply(map: &FederationMap, edit: &MapEdit) -> Result<FederationMap, EditError> {
+/// The map after an edit at a time, with the next version. An edit is done whole or not at all.
+pub fn apply(map: &FederationMap, edit: &MapEdit, now_ms: u64) -> Result<FederationMap, EditError> {
     let mut map = map.clone();
     match edit {
         MapEdit::PoolNew(name) => pool_new(&mut map, name)?,
@@ -56,6 +85,12 @@ pub fn apply(map: &FederationMap, edit: &MapEdit) -> Result<FederationMap, EditE
         },
         MapEdit::MachineSet { principal, trust } => set_machine(&mut map, principal, *trust)?,
         MapEdit::StrangersSet(rule) => security(&mut map)?.strangers = Some(*rule),
+        MapEdit::SiteInvite { site, digest, until_ms } => {
+            let invitation =
+                Invitation { site: site.clone(), digest: *digest, until_ms: *until_ms };
+            site_invite(&mut map, invitation, now_ms)?;
+        }
+        MapEdit::SiteJoin(join) => site_join(&mut map, join, now_ms)?,
     }
     map.version = Version(map.version.0 + 1);
     Ok(map)
@@ -142,6 +177,111 @@ fn set_active(map: &mut FederationMap, index: OstIndex, is_active: bool) -> Resu
     Ok(())
 }
 
+fn site_invite(
+    map: &mut FederationMap,
+    invitation: Invitation,
+    now_ms: u64,
+) -> Result<(), EditError> {
+    let invitations = map.invitations.get_or_insert_default();
+    invitations.retain(|known| known.until_ms > now_ms);
+    if invitations.len() >= INVITATIONS_MAX {
+        return Err(EditError::InvitationsFull);
+    }
+    invitations.push(invitation);
+    Ok(())
+}
+
+/// What the map keeps of an invitation's secret.
+pub fn digest(secret: &[u8; 32]) -> [u8; 32] {
+    *blake3::hash(secret).as_bytes()
+}
+
+/// Gives a new server's targets their numbers, and uses the invitation up.
+fn site_join(map: &mut FederationMap, join: &SiteJoin, now_ms: u64) -> Result<(), EditError> {
+    let digest = digest(&join.secret);
+    let invitations = map.invitations.get_or_insert_default();
+    let is_meant = |known: &Invitation| known.digest == digest && known.until_ms > now_ms;
+    let place = invitations.iter().position(is_meant).ok_or(EditError::NotInvited)?;
+    let site = invitations.remove(place).site;
+    if join.osts > OSTS_PER_SERVER_MAX || (join.osts == 0 && !join.has_mdt) {
+        return Err(EditError::NothingBrought);
+    }
+    addresses_check(map, &join.addresses)?;
+    if join.has_mdt {
+        mdt_add(map, &site, &join.addresses)?;
+    }
+    osts_add(map, &site, join)?;
+    if let (Some(security), Some(principal)) = (&mut map.security, &join.principal) {
+        let named = join
+            .addresses
+            .iter()
+            .map(|address| Service { address: address.clone(), principal: principal.clone() });
+        security.services.extend(named);
+    }
+    Ok(())
+}
+
+fn addresses_check(map: &FederationMap, addresses: &[String]) -> Result<(), EditError> {
+    let is_address = |address: &String| {
+        let port = address.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+        address.len() <= ADDRESS_BYTES_MAX
+            && address.bytes().all(|byte| byte.is_ascii_graphic())
+            && port.is_some_and(|(_, port)| port.parse::<u16>().is_ok_and(|port| port > 0))
+    };
+    if addresses.is_empty() || addresses.len() > ADDRESSES_MAX || !addresses.iter().all(is_address)
+    {
+        return Err(EditError::NoAddress);
+    }
+    let of_mdts = map.mdts.iter().flat_map(|mdt| &mdt.addresses);
+    let taken = |known: &&String| addresses.contains(known);
+    match of_mdts.chain(map.osts.iter().flat_map(|ost| &ost.addresses)).find(taken) {
+        Some(address) => Err(EditError::AddressTaken { address: address.clone() }),
+        None => Ok(()),
+    }
+}
+
+fn mdt_add(
+    map: &mut FederationMap,
+    site: &SiteName,
+    addresses: &[String],
+) -> Result<(), EditError> {
+    let parent = FileId::root_of(MdtIndex(0));
+    let taken = || EditError::JunctionTaken(site.clone());
+    let name: Name = site.as_str().parse().map_err(|_| taken())?;
+    if map.junctions_in(parent).any(|junction| junction.name == name) {
+        return Err(taken());
+    }
+    let last = map.mdts.iter().map(|mdt| mdt.mdt.0).max();
+    let mdt = MdtIndex(next_number(last)?);
+    map.mdts.push(Mdt { mdt, home: site.clone(), addresses: addresses.to_vec() });
+    map.junctions.push(Junction { parent, name, mdt });
+    Ok(())
+}
+
+/// The OSTs go to the pool of the site's name, which is made if need be.
+fn osts_add(map: &mut FederationMap, site: &SiteName, join: &SiteJoin) -> Result<(), EditError> {
+    let mut added = Vec::new();
+    for _ in 0..join.osts {
+        let last = map.osts.iter().map(|ost| ost.ost.0).max();
+        let ost = OstIndex(next_number(last)?);
+        let addresses = join.addresses.clone();
+        map.osts.push(Ost { ost, site: site.clone(), addresses, is_active: true });
+        added.push(ost);
+    }
+    let Ok(pool) = site.as_str().parse::<PoolName>() else { return Ok(()) };
+    if added.is_empty() {
+        return Ok(());
+    }
+    if map.pool(&pool).is_none() {
+        pool_new(map, &pool)?;
+    }
+    pool_add(map, &pool, &added)
+}
+
+fn next_number(last: Option<u16>) -> Result<u16, EditError> {
+    last.map_or(Some(0), |last| last.checked_add(1)).ok_or(EditError::NumbersGone)
+}
+
 fn pool_mut<'m>(map: &'m mut FederationMap, name: &PoolName) -> Result<&'m mut Pool, EditError> {
     let pool = map.pools.iter_mut().find(|pool| pool.name == *name);
     pool.ok_or_else(|| EditError::NoPool(name.clone()))
@@ -150,7 +290,12 @@ fn pool_mut<'m>(map: &'m mut FederationMap, name: &PoolName) -> Result<&'m mut P
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tieline_format::map::Ost;
+
+    const NOW: u64 = 1000;
+
+    fn apply(map: &FederationMap, edit: &MapEdit) -> Result<FederationMap, EditError> {
+        super::apply(map, edit, NOW)
+    }
 
     fn map() -> FederationMap {
         let ost = |index| Ost {
@@ -167,6 +312,7 @@ mod tests {
             osts: vec![ost(0), ost(1)],
             pools: vec![],
             security: None,
+            invitations: None,
         }
     }
 
@@ -213,5 +359,50 @@ mod tests {
         assert!(on.ost(OstIndex(1)).unwrap().is_active);
         let unknown = apply(&on, &MapEdit::OstActivate(OstIndex(5)));
         assert_eq!(unknown, Err(EditError::NoOst(OstIndex(5))));
+    }
+
+    #[test]
+    fn a_site_joins_once_and_in_time() {
+        let secret = [7; 32];
+        let digest = digest(&secret);
+        let site: SiteName = "fnal".parse().unwrap();
+        let invite = |until_ms| MapEdit::SiteInvite { site: site.clone(), digest, until_ms };
+        let join = SiteJoin {
+            secret,
+            addresses: vec!["b:7640".into()],
+            osts: 2,
+            has_mdt: true,
+            principal: None,
+        };
+        let joins =
+            |map: &FederationMap, join: &SiteJoin| apply(map, &MapEdit::SiteJoin(join.clone()));
+        assert_eq!(joins(&map(), &join), Err(EditError::NotInvited));
+        let late = apply(&map(), &invite(NOW)).unwrap();
+        assert_eq!(joins(&late, &join), Err(EditError::NotInvited));
+
+        let invited = apply(&map(), &invite(NOW + 1)).unwrap();
+        let stranger = SiteJoin { secret: [8; 32], ..join.clone() };
+        assert_eq!(joins(&invited, &stranger), Err(EditError::NotInvited));
+        let homeless = SiteJoin { addresses: vec!["b".into()], ..join.clone() };
+        assert_eq!(joins(&invited, &homeless), Err(EditError::NoAddress));
+        let idle = SiteJoin { osts: 0, has_mdt: false, ..join.clone() };
+        assert_eq!(joins(&invited, &idle), Err(EditError::NothingBrought));
+
+        let joined = joins(&invited, &join).unwrap();
+        assert_eq!(joined.mdts.last().unwrap().home, site);
+        assert_eq!(joined.junctions.last().unwrap().name.to_string(), "fnal");
+        let pool = joined.pool(&"fnal".parse().unwrap()).unwrap();
+        assert_eq!(pool.osts, [OstIndex(2), OstIndex(3)]);
+        assert_eq!(joins(&joined, &join), Err(EditError::NotInvited));
+
+        let again = apply(&joined, &invite(NOW + 1)).unwrap();
+        let address = "b:7640".to_owned();
+        assert_eq!(joins(&again, &join), Err(EditError::AddressTaken { address }));
+        let other = SiteJoin { addresses: vec!["c:7640".into()], ..join };
+        assert_eq!(joins(&again, &other), Err(EditError::JunctionTaken(site.clone())));
+        let more = SiteJoin { has_mdt: false, osts: 1, ..other };
+        let more = joins(&again, &more).unwrap();
+        let pool = more.pool(&"fnal".parse().unwrap()).unwrap();
+        assert_eq!(pool.osts.last(), Some(&OstIndex(4)));
     }
 }

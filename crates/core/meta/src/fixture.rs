@@ -256,6 +256,7 @@ pub fn map() -> FederationMap {
         osts: vec![ost(0, "uf"), ost(1, "uf"), ost(2, "fnal"), ost(3, "fnal")],
         pools: vec![pool("uf", &[0, 1]), pool("empty", &[])],
         security: None,
+        invitations: None,
     }
 }
 

@@ -80,6 +80,7 @@ mod tests {
             osts: vec![],
             pools: vec![],
             security: None,
+            invitations: None,
         }
     }
 

@@ -75,6 +75,12 @@ enum Verb {
     /// Say how connections are protected, and list the rules
     #[command(subcommand, after_help = examples::FLAVOR)]
     Flavor(verbs::flavor::FlavorVerb),
+    /// List the sites of a federation, and invite another one
+    #[command(subcommand, after_help = examples::SITE)]
+    Site(verbs::site::Site),
+    /// Make this machine a server of a federation that invited it, and start it
+    #[command(after_help = examples::JOIN)]
+    Join(verbs::join::Args),
     /// Print the checksum of files
     Checksum(verbs::checksum::Args),
     /// Adopt files that lie below an OST's `adopt` directory, without moving a byte
@@ -147,6 +153,8 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Verb::Pool(verb) => verbs::pool::run(verb),
         Verb::Ost(verb) => verbs::ost::run(verb),
         Verb::Flavor(verb) => verbs::flavor::run(verb),
+        Verb::Site(verb) => verbs::site::run(verb),
+        Verb::Join(args) => verbs::join::run(args),
         Verb::Checksum(args) => verbs::checksum::run(args),
         Verb::Import(args) => verbs::import::run(args),
         Verb::Export(args) => verbs::export::run(args),

@@ -172,6 +172,7 @@ impl MapText {
             mdts: mdts.into_iter().map(MdtText::record).collect(),
             osts: osts.into_iter().map(OstText::record).collect(),
             security: self.security.as_ref().map(|text| text.record(&self.fs)).transpose()?,
+            invitations: None,
         })
     }
 }

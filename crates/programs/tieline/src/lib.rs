@@ -6,6 +6,7 @@
 //! * [`cli`]: what may be typed, and by which names the program may be called.
 //! * [`server`]: an MDT, OSTs or both behind one port; [`federation`]: the map as text, and its
 //!   keys.
+//! * [`invitation`]: the word by which a site joins.
 //! * [`mount`]: the FUSE mount and its daemon.
 //! * [`verbs`]: `ls`, `put`, `getstripe`, `df`, `pool` and the like, over [`shell`]: the client
 //!   room without a mount.
@@ -19,6 +20,7 @@ pub mod cli;
 pub mod contact;
 pub mod dev;
 pub mod federation;
+pub mod invitation;
 pub mod location;
 pub mod memory;
 pub mod mount;

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
+use tieline_auth::{BelievedMap, MapVerifier};
 use tieline_format::map::FederationMap;
 use tieline_net::Channel;
 use tieline_types::{Caller, MdtIndex};
@@ -23,6 +24,7 @@ const CLOSE_PATIENCE: Duration = Duration::from_millis(500);
 pub struct Operator {
     contact: Contact,
     caller: Caller,
+    key: MapVerifier,
     pub map: FederationMap,
 }
 
@@ -40,10 +42,10 @@ pub fn run<T, F: Future<Output = anyhow::Result<T>>>(
         let guard = location.proving.guard();
         let contact = shell::contact(location, &guard);
         let key = location.mapkey.as_deref().map(key_open).transpose();
-        let (cell, _) = contact.believe(key.map_err(|e| anyhow!("mapkey: {e}"))?).await?;
+        let (cell, key) = contact.believe(key.map_err(|e| anyhow!("mapkey: {e}"))?).await?;
         guard.follow(&cell);
         let map = cell.current().map.clone();
-        command(Operator { contact, caller: shell::own_caller(), map }).await
+        command(Operator { contact, caller: shell::own_caller(), key, map }).await
     })
 }
 
@@ -54,6 +56,13 @@ pub struct Line {
 }
 
 impl Operator {
+    /// The map as it is now at these servers.
+    pub async fn fetch(&self, addresses: &[String]) -> anyhow::Result<Arc<BelievedMap>> {
+        let contact = Contact { addresses: addresses.to_vec(), ..self.contact.clone() };
+        let (cell, _) = contact.believe(Some(self.key.clone())).await?;
+        Ok(cell.current())
+    }
+
     pub fn dial(&self, mdt: MdtIndex) -> anyhow::Result<Line> {
         let known = self.map.mdt(mdt);
         let known = known.with_context(|| format!("{} is not in the map", mdt.label()))?;

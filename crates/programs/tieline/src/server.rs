@@ -16,7 +16,7 @@
 //! serves what it holds.
 
 pub mod connections;
-mod identities;
+pub mod identities;
 pub mod maps;
 pub mod node;
 pub mod peers;

@@ -12,7 +12,7 @@ use std::future::Future;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
-use tieline_auth::{Guard, Rule};
+use tieline_auth::{Guard, MapVerifier, Rule};
 use tieline_client::{Error, FileSystem, Parts, Settings, Volume};
 use tieline_net::session::SessionDialer;
 use tieline_net::{Dialer, SessionSettings};
@@ -32,6 +32,8 @@ pub struct Shell {
     /// The same, for what only operators ask.
     pub volume: Arc<Volume>,
     pub caller: Caller,
+    /// The federation's, as it was given or believed.
+    pub key: MapVerifier,
     location: Location,
 }
 
@@ -109,13 +111,13 @@ impl Shell {
             description: description.clone(),
             patience: PATIENCE,
         };
-        let (map, _) = contact.believe(key.map_err(|e| anyhow!("mapkey: {e}"))?).await?;
+        let (map, key) = contact.believe(key.map_err(|e| anyhow!("mapkey: {e}"))?).await?;
         guard.follow(&map);
         let root = FileId::root_of(MdtIndex(0));
         let settings = Settings { wait: PATIENCE, description, ..Settings::default() };
         let volume = Volume::new(Parts { world, dialer, map, root, rule }, settings);
         let files = volume.clone();
-        Ok(Self { files, volume, caller: own_caller(), location })
+        Ok(Self { files, volume, caller: own_caller(), key, location })
     }
 
     /// What the location's path leads to, following a symlink at its end or not.

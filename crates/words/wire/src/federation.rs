@@ -1,7 +1,7 @@
 //! Messages about the federation map and those who administer it.
 
 use minicbor::{Decode, Encode};
-use tieline_types::{FlavorRule, MachineTrust, OstIndex, PoolName, Strangers, Version};
+use tieline_types::{FlavorRule, MachineTrust, OstIndex, PoolName, SiteName, Strangers, Version};
 
 /// Fetches the newest map the server has.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
@@ -73,6 +73,42 @@ pub enum MapEdit {
     /// What becomes of those whom nobody knows.
     #[n(72)]
     StrangersSet(#[n(0)] Strangers),
+    /// A site may join until then.
+    #[n(90)]
+    SiteInvite {
+        #[n(0)]
+        site: SiteName,
+        /// BLAKE3 of a secret of 32 bytes.
+        #[n(1)]
+        #[cbor(with = "minicbor::bytes")]
+        digest: [u8; 32],
+        /// In milliseconds since 1970.
+        #[n(2)]
+        until_ms: u64,
+    },
+    /// What the site brings. Anybody may say it who has the secret, and no other right.
+    #[n(91)]
+    SiteJoin(#[n(0)] SiteJoin),
+}
+
+/// A server of an invited site.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct SiteJoin {
+    #[n(0)]
+    #[cbor(with = "minicbor::bytes")]
+    pub secret: [u8; 32],
+    /// `HOST:PORT`s where it is reached; at least one.
+    #[n(1)]
+    pub addresses: Vec<String>,
+    /// How many OSTs it holds.
+    #[n(2)]
+    pub osts: u16,
+    /// It holds an MDT, to be mounted in the root directory under the site's name.
+    #[n(3)]
+    pub has_mdt: bool,
+    /// Its Kerberos name, if that is not `tieline_mds/HOST` or `tieline_oss/HOST`.
+    #[n(4)]
+    pub principal: Option<String>,
 }
 
 /// The version that holds the change.

@@ -298,6 +298,7 @@ fn map(version: u64, mds: &str) -> FederationMap {
         osts: vec![ost(0), ost(1)],
         pools: vec![],
         security: None,
+        invitations: None,
     }
 }
 

@@ -36,6 +36,7 @@ fn cell(rules: &[&str]) -> MapCell {
             machines: None,
             strangers: None,
         }),
+        invitations: None,
     };
     let signer = MapSigner::new([7; 32]);
     MapCell::new(signer.verifier(), signer.sign(&map)).unwrap()

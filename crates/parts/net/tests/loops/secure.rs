@@ -207,6 +207,7 @@ fn cell(flavor: Flavor, version: u64) -> (MapCell, tieline_format::map::SignedMa
             machines: None,
             strangers: None,
         }),
+        invitations: None,
     };
     let signer = MapSigner::new([7; 32]);
     let signed = signer.sign(&map);

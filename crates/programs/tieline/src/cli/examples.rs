@@ -72,6 +72,19 @@ Examples:
 
 Numbers of OSTs are hexadecimal, as in Lustre.";
 
+pub const SITE: &str = "\
+Examples:
+  tieline site invite fnal         the word to send to the new site's administrator
+  tieline site list";
+
+pub const JOIN: &str = "\
+Examples:
+  tieline join INVITATION --address tieline.fnal.example:7640 --ost /lustre/tieline
+  tieline join INVITATION --address tieline.fnal.example:7640 --ost /pool1 --ost /pool2 --mdt \
+    --keytab /etc/tieline/server.keytab
+
+With --mdt the site keeps the metadata of /FS/SITE at home, and works while it is cut off.";
+
 pub const MAP: &str = "\
 A new federation, at its root MDS:
   tieline map keygen extenci --dir /etc/tieline

@@ -133,6 +133,11 @@ fn look_up(name: &str) -> Option<Caller> {
     Some(Caller { uid: Uid(uid), gid: Gid(gid), groups: groups.collect(), proof: None })
 }
 
+/// The uid and gid of a user of this machine who is not root.
+pub fn user_of_machine(name: &str) -> Option<(u32, u32)> {
+    ids_of(&CString::new(name).ok()?).filter(|(uid, _)| *uid != 0)
+}
+
 fn ids_of(name: &CStr) -> Option<(u32, u32)> {
     // SAFETY: a `passwd` of zeroes is one of null pointers and of ids 0.
     let mut entry: libc::passwd = unsafe { std::mem::zeroed() };

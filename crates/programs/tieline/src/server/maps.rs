@@ -75,15 +75,15 @@ impl MapKeeper {
         }
     }
 
-    /// Changes the map, if the secret key is here.
-    pub async fn edit(&self, edit: &MapEdit) -> Result<Version, Failure> {
+    /// Changes the map, if the secret key is here. The time is in milliseconds since 1970.
+    pub async fn edit(&self, edit: &MapEdit, now_ms: u64) -> Result<Version, Failure> {
         let Some(signer) = &self.signer else {
             let detail = "the federation map is changed at the root MDS, which has its key";
             return Err(Failure::new(ErrorKind::WrongServer, detail));
         };
         let _one_by_one = self.changing.lock().await;
         let current = self.cell.current();
-        let map = tieline_meta::federation::apply(&current.map, edit)
+        let map = tieline_meta::federation::apply(&current.map, edit, now_ms)
             .map_err(|error| Failure::new(error.kind(), error.to_string()))?;
         let version = map.version;
         let taken = self.take(signer.sign(&map)).await;

@@ -23,7 +23,7 @@ use tieline_data::ChunkService;
 use tieline_meta::{Asker, Mdt};
 use tieline_net::{CallContext, Notifier, Peer, Reply, Response, Service};
 use tieline_types::{Caller, ClientId, ErrorKind, FsName, Grant, SessionId, Uid};
-use tieline_wire::federation::{EditMap, EditMapReply, GetMap};
+use tieline_wire::federation::{EditMap, EditMapReply, GetMap, MapEdit};
 use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
 use tieline_wire::ledger::{CheckMdt, DumpMdt};
 use tieline_wire::mirrors::FetchChunk;
@@ -98,15 +98,14 @@ impl Service for Node {
     async fn call(&self, mut context: CallContext, request: Request, bulk: Bytes) -> Response {
         let stated = std::mem::take(&mut context.envelope.caller);
         // Whatever a machine may say of its users, others may not.
-        if !matches!(request, Request::GetMap(_)) {
+        if !matches!(request, Request::GetMap(_)) && !is_joining(&request) {
             let caller = self.identities.caller(context.principal.as_deref(), stated);
             context.envelope.caller = caller.await?;
         }
         match request {
             Request::GetMap(_) => {
-                let now = self.world.clock.wall().as_millis();
                 let mut reply = self.map.reply();
-                reply.now_ms = u64::try_from(now).ok();
+                reply.now_ms = Some(self.now_ms());
                 Ok(Reply::new::<GetMap>(&reply))
             }
             Request::EditMap(message) => self.edit_map(&context.envelope.caller, message).await,
@@ -177,15 +176,20 @@ impl Node {
     }
 
     async fn edit_map(&self, caller: &Caller, message: EditMap) -> Response {
-        if !caller.is_root() && caller.uid != self.operator {
+        let is_joining = matches!(message.edit, MapEdit::SiteJoin(_));
+        if !is_joining && !caller.is_root() && caller.uid != self.operator {
             let detail = format!(
                 "uid {} may not change the federation map: root, or the user that {} runs as, may",
                 caller.uid, self.name
             );
             return Err(Failure::new(ErrorKind::NotPermitted, detail));
         }
-        let version = self.map.edit(&message.edit).await?;
+        let version = self.map.edit(&message.edit, self.now_ms()).await?;
         Ok(Reply::new::<EditMap>(&EditMapReply { version }))
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.world.clock.wall().as_millis()).unwrap_or(u64::MAX)
     }
 
     /// What only operators may ask of the MDT, over any connection.
@@ -287,4 +291,9 @@ fn owner_mark(peer: &Peer) -> u64 {
 
 fn refusal(kind: ErrorKind, detail: String) -> Refusal {
     Refusal { kind, detail, version_oldest: VERSION_OLDEST, version_newest: VERSION }
+}
+
+/// A site that joins shows its invitation: who it is matters when it has joined.
+fn is_joining(request: &Request) -> bool {
+    matches!(request, Request::EditMap(EditMap { edit: MapEdit::SiteJoin(_) }))
 }

@@ -340,6 +340,22 @@ impl Settings {
 }
 
 impl MdtSettings {
+    /// With what holds unless it is said otherwise.
+    pub fn of(index: u16) -> Self {
+        Self {
+            index,
+            engine: engine_default(),
+            store: None,
+            password: None,
+            lease: lease_default(),
+            freed_keep: freed_keep_default(),
+            log_to: None,
+            log_wait: log_wait_default(),
+            collect_rate: collect_rate_default(),
+            stray_keep: stray_keep_default(),
+        }
+    }
+
     fn validate(&self, state: &Path, fs: &str, check: &mut Check) -> MdtPlan {
         let label = MdtIndex(self.index).label().to_lowercase();
         let engine = match self.engine.split_once('=').unwrap_or((&self.engine, "")) {

@@ -27,6 +27,9 @@ pub struct FederationMap {
     /// How connections are proven and protected; `None`: not at all.
     #[n(6)]
     pub security: Option<Security>,
+    /// Sites that may join; none is the same as an empty list.
+    #[n(7)]
+    pub invitations: Option<Vec<Invitation>>,
 }
 
 impl Record for FederationMap {
@@ -128,6 +131,20 @@ pub struct Service {
     /// `tieline_mds/mds.uf.example@EXTENCI.ORG`.
     #[n(1)]
     pub principal: String,
+}
+
+/// Lets servers of a new site join, once: whoever has the secret says so.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Invitation {
+    #[n(0)]
+    pub site: SiteName,
+    /// BLAKE3 of the secret, which is 32 random bytes.
+    #[n(1)]
+    #[cbor(with = "minicbor::bytes")]
+    pub digest: [u8; 32],
+    /// In milliseconds since 1970.
+    #[n(2)]
+    pub until_ms: u64,
 }
 
 /// A map's record with the signature of the federation's key over exactly these bytes.

@@ -285,6 +285,7 @@ fn federation_map() -> FederationMap {
         osts: vec![ost],
         pools: vec![Pool { name: "fast".parse().unwrap(), osts: vec![OstIndex(3)] }],
         security: None,
+        invitations: None,
     }
 }
 

@@ -461,6 +461,17 @@ fn map_calls(op: Op) -> Vec<Sample> {
     samples.push(request("-flavor-set", edit(MapEdit::FlavorSet(rule))));
     let (principal, trust) = ("host/wn17.uf.example@UFL.EDU".to_owned(), Some(MachineTrust::Root));
     samples.push(request("-machine-set", edit(MapEdit::MachineSet { principal, trust })));
+    let (site, digest) = ("fnal".parse().unwrap(), [0xd1; 32]);
+    let invite = MapEdit::SiteInvite { site, digest, until_ms: 1_700_000_000_123 };
+    samples.push(request("-site-invite", edit(invite)));
+    let join = federation::SiteJoin {
+        secret: [0x5a; 32],
+        addresses: vec!["tieline.fnal.example:7640".into()],
+        osts: 2,
+        has_mdt: true,
+        principal: Some("host/tieline.fnal.example@FNAL.GOV".into()),
+    };
+    samples.push(request("-site-join", edit(MapEdit::SiteJoin(join))));
     samples.push(request("-strangers-set", edit(MapEdit::StrangersSet(Strangers::Squash))));
     samples
 }

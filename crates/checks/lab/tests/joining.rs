@@ -1,0 +1,135 @@
+//! A site joins a federation that runs: one command for those who invite, one for who comes.
+
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
+use tieline_lab::{Federation, can_mount, is_root, program, with_federation};
+
+/// A server that `tieline join` started, ended with this.
+struct Joined(i64);
+
+impl Joined {
+    /// From what the command printed: `… as pid 123; …`.
+    fn from_words(words: &str) -> Result<Self> {
+        let (_, rest) = words.split_once("as pid ").context("it says its pid")?;
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        Ok(Self(digits.parse()?))
+    }
+}
+
+impl Drop for Joined {
+    fn drop(&mut self) {
+        if let Some(pid) = i32::try_from(self.0).ok().and_then(Pid::from_raw) {
+            let _ = kill_process(pid, Signal::TERM);
+            let gone = program::until("the server ends", Duration::from_secs(10), || {
+                !program::is_running(self.0)
+            });
+            if gone.is_err() {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+    }
+}
+
+fn free_address() -> Result<String> {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    Ok(listener.local_addr()?.to_string())
+}
+
+fn invite(federation: &Federation, site: &str) -> Result<String> {
+    let mount = federation.mount().to_str().context("a plain path")?;
+    let printed = federation.tieline(&["site", "invite", "--fs", mount, site])?;
+    Ok(printed.trim().to_owned())
+}
+
+fn join_words<'a>(
+    invitation: &'a str,
+    address: &'a str,
+    dir: &'a Path,
+    ost: &'a Path,
+) -> Result<Vec<&'a str>> {
+    let [dir, ost] = [dir, ost].map(Path::to_str);
+    let (dir, ost) = (dir.context("a plain path")?, ost.context("a plain path")?);
+    let mut words = vec!["join", invitation, "--address", address, "--dir", dir, "--ost", ost];
+    words.extend(["--mdt", "--reserve", "64 MiB"]);
+    if is_root() {
+        words.extend(["--user", "nobody"]);
+    }
+    Ok(words)
+}
+
+#[test]
+fn an_invited_site_joins_with_one_command() -> Result<()> {
+    if !can_mount() {
+        return Ok(());
+    }
+    with_federation(|federation| {
+        let (invitation, address) = (invite(federation, "psc")?, free_address()?);
+        // Somebody else's folders on the way to it must let the server through.
+        let folder = tempfile::tempdir()?;
+        std::fs::set_permissions(
+            folder.path(),
+            std::os::unix::fs::PermissionsExt::from_mode(0o755),
+        )?;
+        let (dir, ost) = (folder.path().join("state"), folder.path().join("lent"));
+        let words = join_words(&invitation, &address, &dir, &ost)?;
+        let printed = federation.tieline(&words)?;
+        let joined = Joined::from_words(&printed)?;
+        assert!(printed.contains("psc has joined /extenci with MDT0002 at /extenci/psc"));
+
+        let mount = federation.mount().to_str().context("a plain path")?;
+        // It has no rights of its own.
+        if is_root() {
+            let owner = std::fs::metadata(format!("/proc/{}", joined.0))?.uid();
+            assert_ne!(owner, 0);
+        }
+        // Its tree is at home there, and so are the bytes of new files in it.
+        let at_home = federation.mount().join("psc");
+        let is_there = || std::fs::create_dir(at_home.join("data")).is_ok();
+        program::until("the mount knows the site", Duration::from_secs(20), is_there)?;
+        let file = at_home.join("data/events");
+        std::fs::write(&file, vec![7; 1 << 20])?;
+        std::fs::File::open(&file)?.sync_all()?;
+        let path = file.to_str().context("a plain path")?;
+        let stripes = federation.tieline(&["getstripe", path])?;
+        let is_home = |line: &str| line.split_whitespace().next() == Some("4");
+        assert!(stripes.lines().any(is_home), "{stripes}");
+        let sites = federation.tieline(&["site", "list", mount])?;
+        assert!(sites.lines().any(|line| line.starts_with("psc") && line.contains("OST0004")));
+
+        // The invitation is used up, and says so before anything is started.
+        let (again, lent) = (folder.path().join("again"), folder.path().join("lent too"));
+        let other = free_address()?;
+        let refused = federation.try_tieline(&join_words(&invitation, &other, &again, &lent)?)?;
+        assert!(!refused.status.success());
+        assert!(refused.stderr.contains("this invitation was used"), "{}", refused.stderr);
+        std::fs::remove_file(&file)?;
+        drop(joined);
+        Ok(())
+    })
+}
+
+#[test]
+fn who_was_not_invited_changes_nothing() -> Result<()> {
+    if !can_mount() {
+        return Ok(());
+    }
+    with_federation(|federation| {
+        let mount = federation.mount().to_str().context("a plain path")?;
+        let before = federation.tieline(&["map", "show", mount])?;
+        let invitation = invite(federation, "psc")?;
+        let forged: String = format!("{}{}", &invitation[..invitation.len() - 64], "0".repeat(64));
+        let folder = tempfile::tempdir()?;
+        let (dir, ost) = (folder.path().join("state"), folder.path().join("lent"));
+        let address = free_address()?;
+        let refused = federation.try_tieline(&join_words(&forged, &address, &dir, &ost)?)?;
+        assert!(!refused.status.success());
+        let targets = |text: &str| text.lines().skip(1).map(str::to_owned).collect::<Vec<_>>();
+        let after = federation.tieline(&["map", "show", mount])?;
+        assert_eq!(targets(&before), targets(&after));
+        assert!(!dir.join("server.toml").exists());
+        Ok(())
+    })
+}

@@ -1,0 +1,341 @@
+//! `tieline join`: a machine becomes a server of a federation that invited its site.
+//!
+//! Everything that can be wrong here is looked at first; then the root MDS gives the server its
+//! numbers, which uses the invitation up; then the settings are written and the server is started,
+//! as a user without rights. Whatever breaks in between, the same command again goes on from there:
+//! a server that is in the map by its address is not asked to join twice.
+
+use crate::invitation::Invitation;
+use crate::location::Location;
+use crate::operator::{self, Operator};
+use crate::process::ProcessId;
+use crate::proving::{KerberosSettings, Proving};
+use crate::report::Usage;
+use crate::server::run::MAP_FILE;
+use crate::server::settings::{MdtSettings, OstSettings, Settings};
+use crate::server::{identities, maps};
+use crate::shell;
+use crate::source::Source;
+use anyhow::{Context, bail};
+use std::fs::File;
+use std::net::TcpListener;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tieline_auth::BelievedMap;
+use tieline_format::Record;
+use tieline_format::map::FederationMap;
+use tieline_types::MdtIndex;
+use tieline_wire::federation::{EditMap, MapEdit, SiteJoin};
+use tieline_wire::meta::{LayoutChange, PoolChoice};
+
+const SETTINGS_FILE: &str = "server.toml";
+const LOG_FILE: &str = "server.log";
+/// Longest wait for the server to answer.
+const READY_PATIENCE: Duration = Duration::from_secs(30);
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// What `tieline site invite` printed
+    invitation: Invitation,
+    /// HOST:PORT where servers and clients of all sites reach this server
+    #[arg(long = "address", value_name = "HOST:PORT", required = true)]
+    addresses: Vec<String>,
+    /// A directory that the site lends as an OST
+    #[arg(long = "ost", value_name = "DIR")]
+    osts: Vec<PathBuf>,
+    /// Hold an MDT too: /FS/SITE is then at home here
+    #[arg(long)]
+    mdt: bool,
+    /// Space of the OSTs' file systems that is never filled
+    #[arg(long, default_value = "1 GiB", value_name = "SIZE")]
+    reserve: String,
+    /// Where the server's settings and its memory go
+    #[arg(long, default_value = "/var/lib/tieline", value_name = "DIR")]
+    dir: PathBuf,
+    /// The server's Kerberos keys
+    #[arg(long, value_name = "FILE")]
+    keytab: Option<PathBuf>,
+    /// Its Kerberos name, if that is not tieline_mds/HOST or tieline_oss/HOST
+    #[arg(long, value_name = "NAME")]
+    principal: Option<String>,
+    /// Another krb5.conf than the machine's
+    #[arg(long, value_name = "FILE")]
+    krb5conf: Option<PathBuf>,
+    /// The user it runs as, when root calls this
+    #[arg(long, default_value = "tieline", value_name = "NAME")]
+    user: String,
+    /// Join and write the settings, and start nothing
+    #[arg(long)]
+    no_start: bool,
+}
+
+/// Whom the server's files belong to, when root made them.
+type Owner = Option<(u32, u32)>;
+
+pub fn run(args: Args) -> anyhow::Result<()> {
+    crate::verbs::log_start();
+    let owner = prepare(&args)?;
+    let location = args.location();
+    let joined = operator::run(&location, |operator| join(operator, &args))?;
+    let settings = args.write(&joined, owner)?;
+    let shown = settings.display();
+    println!("{}", args.told(&joined.map));
+    if args.no_start {
+        println!("start it: tieline server --settings {shown}");
+        return Ok(());
+    }
+    let pid = start(&args, &settings, owner)?;
+    operator::run(&location, |operator| answers(operator, &args, pid))?;
+    if args.mdt && !args.osts.is_empty() {
+        keep_at_home(&location, args.invitation.site.as_str())?;
+    }
+    println!("serving since now as pid {pid}; log: {}", args.dir.join(LOG_FILE).display());
+    println!("at every start of this machine: tieline server --settings {shown}");
+    Ok(())
+}
+
+/// Looks at everything that is ours before anybody is asked.
+fn prepare(args: &Args) -> anyhow::Result<Owner> {
+    if args.osts.is_empty() && !args.mdt {
+        return Err(Usage("name an --ost DIR, or --mdt, or both".into()).into());
+    }
+    let settings = args.dir.join(SETTINGS_FILE);
+    if settings.exists() {
+        bail!(
+            "{0} is there: start that server (tieline server --settings {0}), or give another --dir",
+            settings.display()
+        );
+    }
+    for path in [&args.dir].into_iter().chain(&args.osts) {
+        if !path.is_absolute() {
+            return Err(Usage(format!("`{}` is not an absolute path", path.display())).into());
+        }
+    }
+    let listen = args.listen()?;
+    TcpListener::bind(&listen).with_context(|| format!("cannot listen at {listen}"))?;
+    let owner = args.owner()?;
+    for path in [&args.dir].into_iter().chain(&args.osts) {
+        directory_make(path, owner)?;
+    }
+    Ok(owner)
+}
+
+async fn join(operator: Operator, args: &Args) -> anyhow::Result<Arc<BelievedMap>> {
+    let root = operator.map.mdt(MdtIndex(0)).context("the federation map has no root MDT")?;
+    if operator.map.security.is_some() && args.keytab.is_none() {
+        bail!("this federation uses Kerberos: give --keytab with the server's keys");
+    }
+    if !args.is_member(&operator.map) {
+        let join = SiteJoin {
+            secret: args.invitation.secret,
+            addresses: args.addresses.clone(),
+            osts: u16::try_from(args.osts.len())?,
+            has_mdt: args.mdt,
+            principal: args.principal.clone(),
+        };
+        let line = operator.dial(MdtIndex(0))?;
+        let answer = line.call(EditMap { edit: MapEdit::SiteJoin(join) }).await;
+        line.close().await;
+        answer.with_context(|| format!("{} did not let us join", root.addresses.join(", ")))?;
+    }
+    let newest = operator.fetch(&root.addresses).await?;
+    if !args.is_member(&newest.map) {
+        bail!("the federation map does not name this server yet: run the same command again");
+    }
+    Ok(newest)
+}
+
+impl Args {
+    fn location(&self) -> Location {
+        Location {
+            source: Source {
+                addresses: self.invitation.addresses.clone(),
+                fs: self.invitation.fs.clone(),
+                directory: String::new(),
+            },
+            path: Vec::new(),
+            netns: None,
+            mapkey: Some(self.invitation.key.clone()),
+            mountpoint: None,
+            proving: Proving {
+                sec: None,
+                keytab: self.keytab.clone(),
+                principal: self.principal.clone(),
+                config: self.krb5conf.clone(),
+            },
+            text: format!("/{}", self.invitation.fs),
+        }
+    }
+
+    /// The port of the first address, on all of the machine's own.
+    fn listen(&self) -> Result<String, Usage> {
+        let address = self.addresses.first().map_or("", String::as_str);
+        let port = address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+        let Some(port) = port.filter(|port| *port > 0) else {
+            return Err(Usage(format!("--address `{address}`: write HOST:PORT")));
+        };
+        let all = if address.starts_with('[') { "[::]" } else { "0.0.0.0" };
+        Ok(format!("{all}:{port}"))
+    }
+
+    fn owner(&self) -> anyhow::Result<Owner> {
+        if !rustix::process::geteuid().is_root() {
+            return Ok(None);
+        }
+        let found = identities::user_of_machine(&self.user);
+        let user = &self.user;
+        let ids = found.with_context(|| {
+            format!("there is no user `{user}` here for the server to run as: make it (useradd --system {user}), or give --user")
+        })?;
+        Ok(Some(ids))
+    }
+
+    /// Does the map say that our site has a server at our address?
+    fn is_member(&self, map: &FederationMap) -> bool {
+        let (site, own) = (&self.invitation.site, &self.addresses);
+        map.mdts.iter().any(|mdt| mdt.home == *site && mdt.addresses == *own)
+            || map.osts.iter().any(|ost| ost.site == *site && ost.addresses == *own)
+    }
+
+    fn mdt_of(&self, map: &FederationMap) -> Option<MdtIndex> {
+        map.mdts.iter().find(|mdt| mdt.addresses == self.addresses).map(|mdt| mdt.mdt)
+    }
+
+    /// Our OSTs' numbers, in the order of their directories.
+    fn osts_of(&self, map: &FederationMap) -> Vec<u16> {
+        let own = map.osts.iter().filter(|ost| ost.addresses == self.addresses);
+        own.map(|ost| ost.ost.0).collect()
+    }
+
+    fn settings(&self, map: &FederationMap) -> anyhow::Result<Settings> {
+        let osts = self.osts_of(map);
+        if osts.len() != self.osts.len() {
+            let count = osts.len();
+            bail!("this server joined with {count} OSTs: name as many directories as then");
+        }
+        let ost = |(index, path): (u16, &PathBuf)| OstSettings {
+            index,
+            path: path.clone(),
+            reserve: self.reserve.clone(),
+            read_only: false,
+            adopt: None,
+        };
+        let kerberos = self.keytab.clone().map(|keytab| KerberosSettings {
+            keytab,
+            principal: self.principal.clone(),
+            services: Vec::new(),
+            sec: None,
+            realm: map.security.as_ref().map(|security| security.realm.clone()),
+            config: self.krb5conf.clone(),
+        });
+        let root = map.mdt(MdtIndex(0)).map(|root| root.addresses.clone());
+        Ok(Settings {
+            fs: self.invitation.fs.to_string(),
+            site: self.invitation.site.to_string(),
+            state: self.dir.join("state"),
+            listen: self.listen()?,
+            admin: "127.0.0.1:0".to_owned(),
+            log: "text".to_owned(),
+            map_key: self.invitation.key.clone(),
+            map_secret: None,
+            root: root.unwrap_or_default(),
+            kerberos,
+            mdt: self.mdt_of(map).map(|mdt| MdtSettings::of(mdt.0)),
+            ost: osts.into_iter().zip(&self.osts).map(ost).collect(),
+        })
+    }
+
+    /// Leaves everything that the server starts from; the settings last, since they say that all
+    /// is there.
+    fn write(&self, joined: &BelievedMap, owner: Owner) -> anyhow::Result<PathBuf> {
+        let settings = self.settings(&joined.map)?;
+        settings.validate()?;
+        directory_make(&settings.state, owner)?;
+        let map = settings.state.join(MAP_FILE);
+        file_write(&map, &joined.signed.to_bytes(), owner)?;
+        let path = self.dir.join(SETTINGS_FILE);
+        file_write(&path, toml::to_string(&settings)?.as_bytes(), owner)?;
+        Ok(path)
+    }
+
+    fn told(&self, map: &FederationMap) -> String {
+        let osts = self.osts_of(map).into_iter().map(|ost| tieline_types::OstIndex(ost).label());
+        let mdt = self.mdt_of(map).map(|mdt| {
+            format!("{} at /{}/{}", mdt.label(), self.invitation.fs, self.invitation.site)
+        });
+        let all: Vec<String> = mdt.into_iter().chain(osts).collect();
+        let Invitation { fs, site, .. } = &self.invitation;
+        format!("{site} has joined /{fs} with {}", all.join(", "))
+    }
+}
+
+fn directory_make(path: &Path, owner: Owner) -> anyhow::Result<()> {
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.with_context(|| format!("cannot make {}", path.display()))?;
+    owner_set(path, owner)
+}
+
+fn file_write(path: &Path, bytes: &[u8], owner: Owner) -> anyhow::Result<()> {
+    maps::write_whole(path, bytes).with_context(|| format!("cannot write {}", path.display()))?;
+    owner_set(path, owner)
+}
+
+fn owner_set(path: &Path, owner: Owner) -> anyhow::Result<()> {
+    let Some((uid, gid)) = owner else { return Ok(()) };
+    std::os::unix::fs::chown(path, Some(uid), Some(gid))
+        .with_context(|| format!("cannot give {} to uid {uid}", path.display()))
+}
+
+fn start(args: &Args, settings: &Path, owner: Owner) -> anyhow::Result<u32> {
+    let path = args.dir.join(LOG_FILE);
+    let log = File::options().create(true).append(true).open(&path);
+    let log = log.with_context(|| format!("cannot open {}", path.display()))?;
+    owner_set(&path, owner)?;
+    let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
+    command.args(["server", "--settings"]).arg(settings);
+    command.process_group(0).current_dir("/");
+    command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    if let Some((uid, gid)) = owner {
+        command.uid(uid).gid(gid);
+    }
+    Ok(command.spawn().context("cannot start the server")?.id())
+}
+
+/// New files in the site's own tree lie in the site's own pool.
+fn keep_at_home(location: &Location, site: &str) -> anyhow::Result<()> {
+    let Ok(pool) = site.parse() else { return Ok(()) };
+    shell::run(location, |shell| async move {
+        let top = shell.resolve(site.as_bytes(), true).await?.attributes.id;
+        let change = LayoutChange { pool: Some(PoolChoice::Pool(pool)), ..LayoutChange::default() };
+        let set = shell.files.set_layout(&shell.caller, top, Some(change)).await;
+        set.with_context(|| format!("cannot give /{site} its pool: tieline setstripe -p {site}"))
+    })
+}
+
+/// Waits until the new server answers at its own address.
+async fn answers(operator: Operator, args: &Args, pid: u32) -> anyhow::Result<()> {
+    let (log, deadline) = (args.dir.join(LOG_FILE), Instant::now() + READY_PATIENCE);
+    loop {
+        if ProcessId::of(pid).is_none() {
+            let text = std::fs::read_to_string(&log).unwrap_or_default();
+            let last = text.lines().next_back().unwrap_or("it said nothing").to_owned();
+            bail!("the server ended at once: {last} (whole log: {})", log.display());
+        }
+        match operator.fetch(&args.addresses).await {
+            Ok(_) => return Ok(()),
+            Err(error) if Instant::now() >= deadline => {
+                let at = args.addresses.join(", ");
+                return Err(error.context(format!(
+                    "the server runs (pid {pid}), but does not answer at {at}: is that this \
+                     machine's address, and the port open?"
+                )));
+            }
+            Err(_) => tokio::time::sleep(LOOK_AGAIN).await,
+        }
+    }
+}
