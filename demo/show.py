@@ -14,6 +14,7 @@ import urllib.request
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import analysis
+import wire
 
 # Files whose name holds one of these go to fnal; the others to uf.
 AT_FNAL = ("nano_dy", "pfnano")
@@ -160,6 +161,40 @@ def rate(demo):
     os.remove(path)
 
 
+def stranger(demo):
+    title("A stranger comes")
+    kdc, cache = f"{demo.folder}/federation/kdc", f"FILE:{demo.folder}/ann.cc"
+    own = {**os.environ, "KRB5_CONFIG": f"{kdc}/krb5.conf", "KRB5CCNAME": cache}
+    subprocess.run(["kinit", "ann"], input="ann\n", text=True, env=own, check=True, stdout=subprocess.DEVNULL)
+    place = f"tieline://{demo.processes['mds-uf']['address']}/extenci"
+    print(f"  ann@EXTENCI.ORG has a ticket of this realm, and is nobody here: tieline ls {place}")
+    asked = subprocess.run([demo.tieline, "ls", place], capture_output=True, text=True, env=own)
+    subprocess.run(["kdestroy"], env=own, check=True)
+    if asked.returncode == 0:
+        sys.exit("the stranger was let in")
+    print(f"  {asked.stderr.strip().splitlines()[-1]}")
+
+
+def protected(demo, paths):
+    """What somebody on the line sees of events that are read, under the default rule and under krb5p."""
+    title("What crosses the line (tieline flavor)")
+    path = max(paths, key=os.path.getsize)
+    with open(path, "rb") as file:
+        file.seek(os.path.getsize(path) // 2)
+        known = file.read(64)
+    if not wire.can_listen():
+        print("  only root may listen on the line: not shown")
+        return
+    for flavor in ("krb5i", "krb5p"):
+        demo.run("flavor", "set", "--fs", demo.mount, f"extenci.srpc.flavor.default.cli2ost={flavor}")
+        with wire.Listener(known) as line:
+            subprocess.run([demo.tieline, "cat", path], check=True, stdout=subprocess.DEVNULL)
+        seen = "the events are seen" if line.found else "no event is seen"
+        print(f"  {flavor} between client and data server: {seen} in {size(line.heard)} on the line")
+        if flavor == "krb5p" and line.found:
+            sys.exit("bytes of events crossed in clear under krb5p")
+
+
 def next_steps(demo):
     tieline, federation = demo.tieline, f"{demo.folder}/federation"
     title("It is yours now")
@@ -187,6 +222,8 @@ def main():
     where(demo, paths)
     analyse(demo, paths)
     rate(demo)
+    stranger(demo)
+    protected(demo, paths)
     next_steps(demo)
 
 

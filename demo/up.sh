@@ -25,7 +25,8 @@ as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 missing_packages() {
   command -v dpkg-query >/dev/null || return 0
   local package
-  for package in gcc libc6-dev fuse3 python3 python3-venv; do
+  for package in gcc libc6-dev fuse3 python3 python3-venv \
+    krb5-kdc krb5-admin-server krb5-user; do
     dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || echo "$package"
   done
 }
@@ -37,12 +38,12 @@ announce() {
   [ -z "$packages" ] || remains="removes all of this but the packages."
   cat <<TEXT
 This shows Tieline on this one machine: two sites, uf and fnal, each with a metadata
-server and an object storage server; one file system over both; a mount; and real CMS
-events analysed over it. Connections are not protected yet (flavor null), so servers
-listen on loopback only.
+server and an object storage server; one file system over both; a Kerberos realm of its
+own, EXTENCI.ORG, by which everybody proves who he is; a mount; and real CMS events
+analysed over it. Servers and KDC listen on loopback only.
 
   mount          $mount
-  folder         $folder (servers' data, events, logs, Python environment)
+  folder         $folder (servers' data, the KDC's, events, logs, Python environment)
   ports          free ones on 127.0.0.1, chosen by the system; \`dev status\` lists them
   packages       ${packages:-nothing to install}
   from PyPI      uproot, awkward, numpy, matplotlib, into the folder above;
@@ -115,7 +116,7 @@ federation() {
     touch "$folder/mount-made"
   fi
   echo "$mount" >"$folder/mount"
-  "$tieline" dev up --dir "$folder/federation" --mount "$mount"
+  "$tieline" dev up --kerberos --dir "$folder/federation" --mount "$mount"
 }
 
 packages=$(missing_packages | xargs)

@@ -69,7 +69,9 @@ fn the_demo_shows_itself_and_leaves_no_trace() -> Result<()> {
     let down = run(lines.next().context("make demo-down")?);
     let shown = shown?;
     down?;
-    for part in ["near the Z: median 91", "at fnal: 1 chunk", "round trips:", "make demo-down"] {
+    let stranger = "ann@EXTENCI.ORG is a stranger";
+    let parts = ["near the Z: median 91", "at fnal: 1 chunk", "round trips:", stranger];
+    for part in parts.into_iter().chain(["krb5p between", "make demo-down"]) {
         ensure!(shown.contains(part), "the demo did not say {part:?}:\n{shown}");
     }
     ensure!(!Path::new(&at("target/demo")).exists(), "the demo's folder is left");
