@@ -86,6 +86,7 @@ impl Volume {
             object: place.object.clone(),
             offset: place.offset,
             length: u32::try_from(chunk.length).map_err(|_| none())?,
+            capability: None,
         };
         let servers = &self.shared().servers;
         let asked = servers.ask_oss(place.ost, message, Bytes::new(), CHECKSUM_PATIENCE).await?;

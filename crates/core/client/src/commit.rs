@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tieline_keep::Keep;
 use tieline_types::{Caller, Content, ErrorKind, Extent, FileId, OstIndex, Retry};
-use tieline_wire::data::SyncFile;
+use tieline_wire::data::{SyncFile, SyncFileReply};
 use tieline_wire::meta::{Commit, GetAttributes};
 use tokio::time::Instant;
 
@@ -126,7 +126,7 @@ impl Shared {
     }
 
     /// Makes the file's chunks durable: of each as many copies as the layout says.
-    async fn sync_osts(&self, file: &File) -> Result<()> {
+    async fn sync_osts(self: &Arc<Self>, file: &File) -> Result<()> {
         let (chunks, own, enough, as_of) = file.with(|state| {
             let own = state.unsynced.clone();
             let mut chunks = own.clone();
@@ -141,7 +141,7 @@ impl Shared {
             }
             (chunks, own, usize::from(layout.sync.max(1)), state.as_of)
         });
-        self.sync_copies(file.id, &chunks, enough).await?;
+        self.sync_copies(file, &chunks, enough).await?;
         // Chunks that arrived meanwhile are of a later round.
         file.with(|state| {
             let is_still_sending = state.overlay.is_sending(state.overlay.last_seal());
@@ -155,16 +155,13 @@ impl Shared {
 
     /// Syncs all OSTs at once; done when of each chunk enough copies are durable.
     pub(crate) async fn sync_copies(
-        &self,
-        file: FileId,
+        self: &Arc<Self>,
+        file: &File,
         chunks: &BTreeSet<Vec<OstIndex>>,
         enough: usize,
     ) -> Result<()> {
         let osts: BTreeSet<OstIndex> = chunks.iter().flatten().copied().collect();
-        let sync = |ost: OstIndex| async move {
-            let message = SyncFile { ost, file };
-            (ost, self.servers.ask_oss(ost, message, Bytes::new(), self.settings.wait).await)
-        };
+        let sync = |ost: OstIndex| async move { (ost, self.sync_at(ost, file).await) };
         let mut syncs = Race::default();
         osts.iter().for_each(|&ost| syncs.add(sync(ost)));
         let has_enough = |good: &dyn Fn(OstIndex) -> bool| {
@@ -189,6 +186,22 @@ impl Shared {
             }
         }
         Ok(())
+    }
+
+    async fn sync_at(self: &Arc<Self>, ost: OstIndex, file: &File) -> Result<SyncFileReply> {
+        let mut is_refused = false;
+        loop {
+            let capability = self.capability_to_sync(file, is_refused).await?;
+            let may_ask_again = capability.is_some() && !is_refused;
+            let message = SyncFile { ost, file: file.id, capability };
+            let patience = self.settings.wait;
+            match self.servers.ask_oss(ost, message, Bytes::new(), patience).await {
+                Err(error) if error.kind() == ErrorKind::PermissionDenied && may_ask_again => {
+                    is_refused = true;
+                }
+                answer => return Ok(answer?.0),
+            }
+        }
     }
 
     async fn commit(

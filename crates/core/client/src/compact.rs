@@ -12,6 +12,7 @@
 //! Invariants: one file at a time, and no faster than [`BYTES_PER_SECOND`]; only committed bytes
 //! are moved.
 
+use crate::capabilities::Whose;
 use crate::chunks::Segment;
 use crate::commit::SMALL_BELOW;
 use crate::fetch::Width;
@@ -25,7 +26,7 @@ use bytes::{Bytes, BytesMut};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use tieline_types::{Caller, Content, Digest, ErrorKind, Extent, Layout};
+use tieline_types::{Caller, Content, Digest, ErrorKind, Extent, FileId, Layout};
 use tieline_wire::meta::{GetExtents, OpenReply};
 use tieline_wire::ranges::{Compact, SeenContent, SeenExtent};
 use tokio::time::Instant;
@@ -128,13 +129,13 @@ impl Shared {
         window: &[Extent],
     ) -> Result<usize> {
         let begun = Instant::now();
-        let bytes = self.bytes_of(window).await?;
+        let bytes = self.bytes_of(caller, file.id, window).await?;
         let length = bytes.len() as u64;
         let start = window.first().map_or(0, |extent| extent.offset);
         let chunk = self.put_loose(file, &Sealed::loose(start, bytes)).await?;
         let enough = file.with(|state| state.layout.as_ref().map_or(1, |layout| layout.sync));
         let copies = BTreeSet::from([crate::file::copies(&chunk)]);
-        self.sync_copies(file.id, &copies, enough.max(1).into()).await?;
+        self.sync_copies(file, &copies, enough.max(1).into()).await?;
         let mut skip = 0;
         let mut extents = Vec::new();
         for (offset, length) in runs(window) {
@@ -153,7 +154,12 @@ impl Shared {
 
     /// The bytes of extents, one behind the other. What was written and not committed is not in
     /// them.
-    async fn bytes_of(self: &Arc<Self>, extents: &[Extent]) -> Result<Bytes> {
+    async fn bytes_of(
+        self: &Arc<Self>,
+        caller: &Caller,
+        file: FileId,
+        extents: &[Extent],
+    ) -> Result<Bytes> {
         let total: u64 = extents.iter().map(|extent| extent.length).sum();
         let mut all = BytesMut::with_capacity(total as usize);
         for extent in extents {
@@ -162,7 +168,9 @@ impl Shared {
                 Content::Hole => all.resize(all.len() + extent.length as usize, 0),
                 Content::Chunk(chunk) => {
                     let range = chunk.skip..chunk.skip + extent.length;
-                    for segment in self.start_chunk(chunk, range, Width::Exact) {
+                    let (caller, offset) = (caller.clone(), extent.offset);
+                    let whose = Whose { file, caller, offset };
+                    for segment in self.start_chunk(chunk, range, Width::Exact, &whose) {
                         match segment {
                             Segment::Here(here) => all.extend_from_slice(&here),
                             Segment::Coming(flight, range) => {

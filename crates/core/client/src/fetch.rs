@@ -6,6 +6,7 @@
 //! Invariant: bytes that do not match their checks are never handed on; they are counted, named in
 //! the log, reported to the MDS, and the next place is asked.
 
+use crate::capabilities::Whose;
 use crate::chunks::{Fault, Outcome, Segment, Task};
 use crate::race::Race;
 use crate::volume::Shared;
@@ -17,7 +18,7 @@ use std::time::Duration;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::checksum::{BLOCK, crc32c, first_mismatch};
 use tieline_types::{Caller, ChunkId, ChunkRef, ErrorKind, OstIndex, Place};
-use tieline_wire::data::ReadObject;
+use tieline_wire::data::{ReadObject, ReadObjectReply};
 use tieline_wire::mirrors::ReportPlace;
 use tokio::time::Instant;
 
@@ -49,6 +50,7 @@ impl Shared {
         chunk: &ChunkRef,
         range: Range<u64>,
         width: Width,
+        whose: &Whose,
     ) -> Vec<Segment> {
         let length = chunk.length;
         let widen = |missing: Range<u64>| match width {
@@ -57,9 +59,9 @@ impl Shared {
         };
         let (segments, tasks) = self.chunks.find(chunk.chunk, range, width != Width::Ahead, widen);
         for task in tasks {
-            let (shared, chunk) = (self.clone(), chunk.clone());
+            let (shared, chunk, whose) = (self.clone(), chunk.clone(), whose.clone());
             tokio::spawn(async move {
-                let outcome = shared.fetch(&chunk, task.range.clone()).await;
+                let outcome = shared.fetch(&chunk, task.range.clone(), &whose).await;
                 shared.land(&chunk, task, outcome);
             });
         }
@@ -75,14 +77,19 @@ impl Shared {
 
     /// Asks the places of a chunk: the best first, the next at once when that fails, and beside it
     /// when that is slow. Who gave damage, or has lost what others have, is reported.
-    async fn fetch(self: &Arc<Self>, chunk: &ChunkRef, range: Range<u64>) -> Outcome {
+    async fn fetch(
+        self: &Arc<Self>,
+        chunk: &ChunkRef,
+        range: Range<u64>,
+        whose: &Whose,
+    ) -> Outcome {
         let places = self.places_in_order(chunk);
         let wait = self.settings.wait;
         let ask = |place: &Place| {
             let (place, range) = (place.clone(), range.clone());
             async move {
                 let asked = Instant::now();
-                let outcome = self.fetch_from(chunk, &place, range, wait).await;
+                let outcome = self.fetch_from(chunk, &place, range, whose).await;
                 if outcome.is_ok() {
                     self.costs.learn(place.ost, asked.elapsed());
                 }
@@ -200,22 +207,44 @@ impl Shared {
         true
     }
 
+    /// Asks one place, with what proves our right.
+    async fn ask_place(
+        self: &Arc<Self>,
+        chunk: &ChunkRef,
+        place: &Place,
+        range: &Range<u64>,
+        whose: &Whose,
+    ) -> Result<(ReadObjectReply, Bytes)> {
+        let mut is_refused = false;
+        loop {
+            let wanted = (chunk.chunk, &place.object);
+            let capability = self.capability_to_read(whose, wanted, is_refused).await?;
+            let may_ask_again = capability.is_some() && !is_refused;
+            let message = ReadObject {
+                ost: place.ost,
+                object: place.object.clone(),
+                offset: place.offset + range.start,
+                length: u32::try_from(range.end - range.start).unwrap_or(u32::MAX),
+                capability,
+            };
+            let patience = self.settings.wait;
+            match self.servers.ask_oss(place.ost, message, Bytes::new(), patience).await {
+                Err(error) if error.kind() == ErrorKind::PermissionDenied && may_ask_again => {
+                    is_refused = true;
+                }
+                answer => return answer,
+            }
+        }
+    }
+
     async fn fetch_from(
-        &self,
+        self: &Arc<Self>,
         chunk: &ChunkRef,
         place: &Place,
         range: Range<u64>,
-        patience: Duration,
+        whose: &Whose,
     ) -> Result<(u64, Bytes)> {
-        let message = ReadObject {
-            ost: place.ost,
-            object: place.object.clone(),
-            offset: place.offset + range.start,
-            length: u32::try_from(range.end - range.start).unwrap_or(u32::MAX),
-            capability: None,
-        };
-        let asked = self.servers.ask_oss(place.ost, message, Bytes::new(), patience).await?;
-        let (reply, bulk) = asked;
+        let (reply, bulk) = self.ask_place(chunk, place, &range, whose).await?;
         let is_aligned = reply.offset.is_multiple_of(BLOCK as u64);
         if !is_aligned || first_mismatch(&bulk, &reply.checks).is_some() {
             METRICS.corrupt_blocks.with_label_values(&["client"]).inc();

@@ -33,6 +33,7 @@ pub mod adopt;
 mod ahead;
 mod background;
 mod cache;
+mod capabilities;
 pub mod cause;
 mod chunks;
 mod commit;

@@ -54,7 +54,8 @@ impl Volume {
     /// Has a place read and checked where it lies.
     pub async fn verify_place(&self, place: &Place) -> Result<VerifyObjectReply> {
         let Place { ost, offset, length, .. } = *place;
-        let message = VerifyObject { ost, object: place.object.clone(), offset, length };
+        let message =
+            VerifyObject { ost, object: place.object.clone(), offset, length, capability: None };
         let wait = self.shared.settings.wait;
         Ok(self.shared.servers.ask_oss(ost, message, Bytes::new(), wait).await?.0)
     }

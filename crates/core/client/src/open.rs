@@ -13,6 +13,7 @@ use crate::{Access, AttributeChange, HandleId, Opened, Result, access};
 use std::sync::{Arc, Mutex};
 use tieline_types::{Attributes, Caller, FileId};
 use tieline_wire::meta::{Open, OpenReply, Release};
+use tokio::time::Instant;
 
 impl Shared {
     pub(crate) async fn open(
@@ -59,8 +60,12 @@ impl Shared {
     ) -> Result<Attributes> {
         let is_write = access.write || access.truncate;
         let message = Open { id, is_read: access.read, is_write };
+        let asked = Instant::now();
         let told = self.servers.ask(caller, id, message).await?;
         let open = told.reply;
+        if let Some(grant) = &open.capability {
+            self.capabilities.learn(grant, asked);
+        }
         {
             let mut tables = self.cache.lock();
             let reply = tables.admit(told.stamp, &open.lease);

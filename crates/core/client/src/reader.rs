@@ -7,6 +7,7 @@
 //! Invariants: what was written here is read here; extents are used only while the file's version
 //! is believed, or just fetched; a chunk that is gone makes the extents be fetched anew, once.
 
+use crate::capabilities::Whose;
 use crate::chunks::Segment;
 use crate::extents::Piece;
 use crate::fetch::Width;
@@ -92,7 +93,9 @@ impl Shared {
             self.confirm_later(caller, file, version);
         }
         // Everything that is missing starts before anything is waited for.
-        let parts: Vec<Part> = plan.into_iter().map(|piece| self.start(piece, width)).collect();
+        let whose = Whose { file: file.id, caller: caller.clone(), offset: 0 };
+        let start = |piece| self.start(piece, width, &whose);
+        let parts: Vec<Part> = plan.into_iter().map(start).collect();
         let mut bytes = Vec::with_capacity(parts.len());
         for part in parts {
             match part {
@@ -111,7 +114,7 @@ impl Shared {
         Ok(bytes)
     }
 
-    fn start(self: &Arc<Self>, piece: Planned, width: Width) -> Part {
+    fn start(self: &Arc<Self>, piece: Planned, width: Width, whose: &Whose) -> Part {
         match piece {
             Planned::Own(bytes) => Part::Bytes(bytes),
             Planned::Committed(Piece { range, extent: None }) => {
@@ -122,7 +125,8 @@ impl Shared {
                 Content::Hole => Part::Zeroes(extent.length),
                 Content::Chunk(chunk) => {
                     let range = chunk.skip..chunk.skip + extent.length;
-                    Part::Chunk(self.start_chunk(&chunk, range, width))
+                    let whose = Whose { offset: extent.offset, ..whose.clone() };
+                    Part::Chunk(self.start_chunk(&chunk, range, width, &whose))
                 }
             },
         }
@@ -200,8 +204,10 @@ impl Shared {
             }
         });
         for extent in pieces.into_iter().filter_map(|piece| piece.extent) {
-            if let Extent { length, content: Content::Chunk(chunk), .. } = extent {
-                self.start_chunk(&chunk, chunk.skip..chunk.skip + length, Width::Ahead);
+            if let Extent { length, content: Content::Chunk(chunk), offset } = extent {
+                let (file, caller) = (open.file.id, open.caller.clone());
+                let whose = Whose { file, caller, offset };
+                self.start_chunk(&chunk, chunk.skip..chunk.skip + length, Width::Ahead, &whose);
             }
         }
     }

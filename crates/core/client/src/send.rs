@@ -18,7 +18,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{
-    ChunkId, ChunkRef, Content, Digest, ErrorKind, ObjectName, OstIndex, Place, Retry, checksum,
+    Caller, ChunkId, ChunkRef, Content, Digest, ErrorKind, ObjectName, OstIndex, Place, Retry,
+    checksum,
 };
 use tieline_wire::data::{ObjectOwner, PutChunk};
 use tieline_wire::meta;
@@ -157,12 +158,14 @@ impl Shared {
         let enough = usize::from(layout.sync).clamp(1, osts.len().max(1));
         let chunk = self.chunk_id(file).await?;
         let owner = self.owner(file, sealed);
+        let file_writer = file.with(|state| state.writer.clone());
         let mut puts = JoinSet::new();
         for &ost in &self.worth_trying(&osts, enough) {
             let (shared, whole) = (self.clone(), whole.clone());
-            let (owner, run) = (owner.clone(), sealed.run.clone());
+            let run = sealed.run.clone();
+            let what = (file_writer.clone(), owner.clone());
             puts.spawn(
-                async move { (ost, shared.put(ost, chunk, owner, run, &whole, deadline).await) },
+                async move { (ost, shared.put(ost, chunk, what, run, &whole, deadline).await) },
             );
         }
         let started = Instant::now();
@@ -257,10 +260,10 @@ impl Shared {
     }
 
     async fn put(
-        &self,
+        self: &Arc<Self>,
         ost: OstIndex,
         chunk: ChunkId,
-        owner: ObjectOwner,
+        (writer, owner): (Caller, ObjectOwner),
         run: Run,
         whole: &Whole,
         deadline: Instant,
@@ -268,13 +271,25 @@ impl Shared {
         let server = self.servers.oss(ost)?;
         let closed = |_| Error::local(ErrorKind::Internal, "queue of chunks");
         let _turn = server.puts.acquire().await.map_err(closed)?;
-        let patience = deadline.saturating_duration_since(Instant::now()).min(OST_PATIENCE);
         let length = run.length() as u64;
-        let checks = whole.checks.clone();
-        let message = PutChunk { ost, chunk, owner, checks, capability: None };
-        self.servers.ask_oss(ost, message, run, patience).await?;
-        METRICS.client_sent_bytes.inc_by(length);
-        Ok(())
+        let mut is_refused = false;
+        loop {
+            let capability = self.capability_to_write(owner.file, &writer, is_refused).await?;
+            let may_ask_again = capability.is_some() && !is_refused;
+            let (owner, checks) = (owner.clone(), whole.checks.clone());
+            let message = PutChunk { ost, chunk, owner, checks, capability };
+            let patience = deadline.saturating_duration_since(Instant::now()).min(OST_PATIENCE);
+            match self.servers.ask_oss(ost, message, run.clone(), patience).await {
+                Err(error) if error.kind() == ErrorKind::PermissionDenied && may_ask_again => {
+                    is_refused = true;
+                }
+                answer => {
+                    answer?;
+                    METRICS.client_sent_bytes.inc_by(length);
+                    return Ok(());
+                }
+            }
+        }
     }
 
     /// A chunk id under the grant of our session with the file's MDS.

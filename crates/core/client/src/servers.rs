@@ -34,6 +34,7 @@ use tieline_types::{
     Caller, ChunkId, ClientId, Effect, ErrorKind, FileId, Grant, MdtIndex, OstIndex, RequestNumber,
     Retry, SessionId,
 };
+use tieline_wire::capability::Holder;
 use tieline_wire::federation::GetMap;
 use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
 use tieline_wire::{Call, CredentialKind, Hello, Op, PeerRole, Request, Welcome};
@@ -469,6 +470,14 @@ impl Servers {
             description: self.description.clone(),
             map: map.version,
         }
+    }
+
+    /// As whom OSSs know us, if one has said so.
+    pub fn holder(&self) -> Option<Holder> {
+        let table = self.lock();
+        let osss = table.values().filter(|server| server.kind == ServerKind::Oss);
+        let mut channels = osss.flat_map(|server| &server.channels);
+        channels.find_map(|channel| channel.standing()?.holder)
     }
 
     /// Says goodbye to all servers; none is dialled from now on.

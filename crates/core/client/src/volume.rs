@@ -8,6 +8,7 @@
 //! [`crate::file::File::gate`].
 
 use crate::cache::Cache;
+use crate::capabilities::Capabilities;
 use crate::cause::{self, Before, Cause};
 use crate::chunks::{Chunks, Room};
 use crate::costs::Costs;
@@ -71,6 +72,8 @@ pub(crate) struct Shared {
     /// OSTs that did not answer a put, and when.
     pub away: Mutex<BTreeMap<OstIndex, Instant>>,
     pub costs: Costs,
+    /// What to show to OSSs.
+    pub capabilities: Capabilities,
     /// Bad places that the MDS was told of.
     pub reported: Mutex<BTreeMap<(ChunkId, OstIndex), Instant>>,
     /// Room for copies that are on their way after their commit.
@@ -136,6 +139,7 @@ impl Volume {
                 troubles: Mutex::default(),
                 away: Mutex::default(),
                 costs: Costs::default(),
+                capabilities: Capabilities::default(),
                 reported: Mutex::default(),
                 late: Arc::new(Semaphore::new(LATE_MAX / LATE_GRAIN)),
                 space: Mutex::default(),

@@ -1,12 +1,13 @@
 //! The chunk service of an OSS: puts, reads, syncs and deletions on its OSTs.
 //!
 //! * [`service`]: dispatches requests to targets.
+//! * [`rights`]: who may do what: the capabilities that are shown.
 //! * [`copies`]: objects looked at where they lie, and fetched from other OSTs.
 //! * [`target`]: one OST: its store and its local limits.
 //! * [`adopted`]: files that were there before us: listed, read, their checksums told.
 //! * [`volatile`]: which of its objects are not durable yet, and which never became so.
 //!
-//! Believes nobody about bytes: what is put is verified against its checks before it is stored.
+//! Believes capabilities, not clients. Believes nobody about bytes: what is put is verified against its checks before it is stored.
 //! Knows no socket and no file system namespace.
 //!
 //! Invariants: an answered put survives this process; after a sync also the machine; the site's own
@@ -14,11 +15,13 @@
 
 mod adopted;
 mod copies;
+mod rights;
 mod service;
 mod target;
 mod volatile;
 
 pub use copies::ObjectSource;
+pub use rights::Rights;
 pub use service::ChunkService;
 
 use std::sync::Arc;

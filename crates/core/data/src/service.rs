@@ -5,6 +5,7 @@
 
 use crate::TargetParts;
 use crate::copies::WHOLE_AT_ONCE;
+use crate::rights::{Rights, Shown};
 use crate::target::Target;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -46,10 +47,11 @@ impl ChunkService {
     }
 
     /// Answers one chunk request: the encoded reply, and the bytes beside it.
-    pub async fn call(&self, request: Request, bulk: Bytes) -> Answer {
+    pub async fn call(&self, request: Request, bulk: Bytes, rights: Rights<'_>) -> Answer {
+        let shown = rights.check(&request)?;
         match request {
             Request::PutChunk(message) => self.put(message, bulk).await,
-            Request::ReadObject(message) => self.read(message).await,
+            Request::ReadObject(message) => self.read(message, (rights, shown)).await,
             Request::SyncFile(message) => self.sync(message).await,
             Request::DeleteChunks(message) => self.delete(message).await,
             Request::OstStatus(_) => {
@@ -59,7 +61,13 @@ impl ChunkService {
                 reply::<StatObject>(&self.target(message.ost)?.stat(message.chunk).await?)
             }
             Request::ListObjects(message) => self.list(message).await,
-            Request::VerifyObject(message) => reply::<VerifyObject>(&self.verify(message).await?),
+            Request::VerifyObject(message) => {
+                if let ObjectName::Chunk(chunk) = message.object {
+                    let found = self.target(message.ost)?.stat(chunk).await?;
+                    rights.check_read(&shown, "VerifyObject", (chunk, found.owner.file))?;
+                }
+                reply::<VerifyObject>(&self.verify(message).await?)
+            }
             Request::ListAdopted(message) => {
                 reply::<ListAdopted>(&self.target(message.ost)?.adopted.list(message).await?)
             }
@@ -108,7 +116,7 @@ impl ChunkService {
         reply::<PutChunk>(&PutChunkReply {})
     }
 
-    async fn read(&self, message: ReadObject) -> Answer {
+    async fn read(&self, message: ReadObject, (rights, shown): (Rights<'_>, Shown)) -> Answer {
         let target = self.target(message.ost)?;
         if message.length > READ_BYTES_MAX {
             let length = message.length;
@@ -123,6 +131,7 @@ impl ChunkService {
             }
         };
         let slice = target.read(chunk, message.offset, message.length).await?;
+        rights.check_read(&shown, "ReadObject", (chunk, slice.file))?;
         let (offset, checks, object_length) = (slice.offset, slice.checks, slice.object_length);
         Ok((encode(&ReadObjectReply { offset, checks, object_length }), slice.bulk))
     }

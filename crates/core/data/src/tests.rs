@@ -29,7 +29,7 @@ fn bench(limits: Limits) -> Bench {
 
 impl Bench {
     async fn call<C: Call>(&self, message: C, bulk: Bytes) -> Result<(C::Reply, Bytes), Failure> {
-        let (body, bulk) = self.service.call(message.into(), bulk).await?;
+        let (body, bulk) = self.service.call(message.into(), bulk, Rights::All).await?;
         Ok((decode(&body).unwrap(), bulk.to_bytes().unwrap()))
     }
 
@@ -43,7 +43,7 @@ impl Bench {
     }
 
     async fn sync(&self, file: u64) -> Result<u32, Failure> {
-        Ok(self.ask(SyncFile { ost: OST, file: FileId(file) }).await?.synced)
+        Ok(self.ask(SyncFile { ost: OST, file: FileId(file), capability: None }).await?.synced)
     }
 
     async fn objects(&self) -> Vec<ChunkId> {
@@ -107,7 +107,7 @@ async fn damage_on_the_way_is_refused_and_names_the_block() {
 #[tokio::test]
 async fn other_servers_and_other_calls_are_told_apart() {
     let bench = bench(Limits::default());
-    let elsewhere = SyncFile { ost: OstIndex(4), file: FileId(1) };
+    let elsewhere = SyncFile { ost: OstIndex(4), file: FileId(1), capability: None };
     let refusal = bench.ask(elsewhere).await.unwrap_err();
     assert_eq!(refusal.kind, ErrorKind::WrongServer);
     assert!(refusal.detail.contains("OST0004") && refusal.detail.contains("OST0003"));

@@ -11,6 +11,7 @@
 //! * `extents`, `chunks`: the arithmetic of extents, and their records in the store.
 //! * `leases`, `opens`: who may believe what for how long, and who may have what open.
 //! * `locks`: advisory locks, and who waits for them.
+//! * `capabilities`: what clients show to OSSs.
 //! * `recall`: taking leases back before a change.
 //! * `sessions`: clients, their grants, their stored answers.
 //! * `placement`: which OSTs a file's chunks go round.
@@ -29,6 +30,7 @@
 //! numbered request takes effect once; nobody sees a change before everybody who could believe the
 //! contrary has been told or their lease has run out.
 
+mod capabilities;
 mod chunks;
 mod collector;
 mod error;

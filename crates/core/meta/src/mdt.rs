@@ -19,6 +19,7 @@ use crate::{Opened, Parts, StartError};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use tieline_auth::capability::Issuer;
 use tieline_format::mdt::{Superblock, key};
 use tieline_format::{Record, RecordError};
 use tieline_kv::Transaction;
@@ -26,6 +27,7 @@ use tieline_types::{ClientId, ErrorKind, FileId, FsName, MdtIndex, SessionId, Ti
 use tieline_wire::Failure;
 use tieline_wire::data::OstState;
 use tieline_wire::ledger::{CheckMdt, CheckMdtReply, DumpMdt, DumpMdtReply};
+use tieline_world::World;
 
 /// One served MDT. All methods may be called from many tasks.
 pub struct Mdt {
@@ -42,6 +44,8 @@ pub struct Mdt {
     /// When the store was restored, if nobody has checked it since.
     pub(crate) restored: Mutex<Option<Time>>,
     pub(crate) mirrors: Mirrors,
+    /// Signs capabilities.
+    pub(crate) issuer: Issuer,
     pub(crate) turns: Turns,
     /// Of background deletions.
     pub(crate) pace: Pace,
@@ -125,6 +129,7 @@ impl Mdt {
             checks: Checks::default(),
             restored: Mutex::new(superblock.restored),
             mirrors: Mirrors::default(),
+            issuer: issuer(&parts.world, &settings),
             turns: Turns::new(),
             pace: Pace::new(settings.collect_rate),
             inodes: InodeCount::new(superblock.inodes),
@@ -189,6 +194,7 @@ impl Mdt {
         if !self.sessions.forget(session) {
             return Ok(());
         }
+        self.issuer.revoke_session(session);
         self.leases.close(session);
         self.locks.end(session);
         self.leases.found(session);
@@ -322,6 +328,12 @@ fn make_mdt(
         inodes: 1,
         restored: None,
     }
+}
+
+fn issuer(world: &World, settings: &Settings) -> Issuer {
+    let dice = world.dice.clone();
+    let dice = Box::new(move |bytes: &mut [u8]| dice.fill(bytes));
+    Issuer::new(settings.mdt, settings.capability_life, dice)
 }
 
 fn start_error(store: String, error: Error) -> StartError {

@@ -160,6 +160,8 @@ pub async fn run<'a>(view: &mut View<'a>, request: &'a Request) -> Result<Reply>
         | Request::TestLock(_)
         | Request::CancelLock(_)
         | Request::AssertLocks(_)
+        | Request::GetCapability(_)
+        | Request::CapabilityNews(_)
         | Request::DumpMdt(_)
         | Request::CheckMdt(_)
         | Request::GetMap(_)
@@ -211,7 +213,7 @@ pub fn primary(request: &Request) -> FileId {
 
 /// Is it a request this room answers?
 pub fn is_served(op: Op) -> bool {
-    op.number() < Op::GetMap.number()
+    op.number() < Op::GetMap.number() || op == Op::GetCapability
 }
 
 /// Units under which a reply may be cached, if they are granted.

@@ -85,6 +85,10 @@ impl Mdt {
             Request::ResyncFile(page) => {
                 return Ok(tieline_wire::encode(&self.resync_file(asker, page).await?));
             }
+            Request::GetCapability(asked) => {
+                let reply = self.get_capability(asker, grant, asked).await?;
+                return Ok(tieline_wire::encode(&reply));
+            }
             _ => {}
         }
         if request.op().is_mutation() {
@@ -103,6 +107,7 @@ impl Mdt {
         let (unnamed, mut nobody) = (Keepers::new(), Keepers::new());
         for attempt in 0..ATTEMPTS {
             let shared = self.leases.shared();
+            let serial = self.capability_serial(request);
             let scene = self.scene(asker.session, grant, &asker.caller, &map.map, &unnamed);
             let mut view = View::new(scene, self.parts.store.begin().await?);
             let run = ops::run(&mut view, request).await;
@@ -135,6 +140,11 @@ impl Mdt {
                 lease.units = self.leases.grant(asker.session, &lease.units, as_of);
             }
             committed.durable.await?;
+            if let (Request::Open(open), Reply::OpenReply(opened), Some(serial)) =
+                (request, &mut reply, serial)
+            {
+                self.grant_open(asker, serial, open, opened);
+            }
             return Ok(reply.encode());
         }
         METRICS.conflicts.inc();
@@ -241,6 +251,7 @@ impl Mdt {
         let committed = view.commit().await?;
         drop(turn);
         change.committed(committed.version);
+        self.revoke_changed(request);
         self.inodes.add(counted);
         if !self.settings.keeps_deleted {
             // Else whoever removed one must hear of it when it is brought back.

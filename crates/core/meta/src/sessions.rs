@@ -13,6 +13,7 @@ use tieline_format::Record;
 use tieline_format::mdt::{Orphan, SerialRun, Session, key};
 use tieline_kv::{Range, Store, Transaction};
 use tieline_types::{ClientId, FileId, Grant, RequestNumber, SessionId, Time};
+use tieline_wire::capability::{FileRun, Holder};
 
 /// Answers a session may leave unconfirmed.
 const ANSWERS_MAX: usize = 4096;
@@ -121,6 +122,17 @@ impl SessionTable {
         self.lock()
             .insert(session, Known { client, grant, answers: BTreeSet::new(), runs: vec![] });
         Ok((session, grant))
+    }
+
+    /// As whom capabilities know the session's client.
+    pub fn holder(&self, session: SessionId) -> Option<Holder> {
+        self.lock().get(&session).map(|known| Holder(known.client.0))
+    }
+
+    /// Serials that the session gives out itself, and those that it may have taken over.
+    pub fn runs(&self, session: SessionId) -> Vec<FileRun> {
+        let own = self.lock().get(&session).map(|known| known.runs.clone()).unwrap_or_default();
+        own.iter().map(|run| FileRun { first: run.first, count: run.count }).collect()
     }
 
     /// The session's grant, if it may ask.

@@ -19,6 +19,8 @@ pub struct Settings {
     pub collect_rate: u64,
     /// How long an object that no commit names is kept after the session that wrote it ended.
     pub stray_keep: Duration,
+    /// How long a capability holds, 5 minutes at most.
+    pub capability_life: Duration,
 }
 
 impl Default for Settings {
@@ -31,6 +33,7 @@ impl Default for Settings {
             keeps_deleted: true,
             collect_rate: 2000,
             stray_keep: Duration::from_secs(3600),
+            capability_life: Duration::from_secs(300),
         }
     }
 }

@@ -7,10 +7,12 @@
 //!   Kerberos, with all its foreign code; [`seeded`] has its shape, for tests.
 //! * [`Guard`]: which flavor a connection must have, and whether a proof suffices.
 //! * [`seal`]: the protection of what a proven connection carries.
+//! * [`capability`]: what an MDS lets a client do at OSSs: signed there, judged here.
 //! * [`ScratchKdc`]: a real KDC in a folder, for tests and development federations.
 //!
 //! Knows no socket: mechanisms take tokens in and give tokens out.
 
+pub mod capability;
 mod cell;
 pub mod gss;
 mod guard;

@@ -160,7 +160,8 @@ impl ChunkStore for DirChunks {
             .await?
         };
         let checks = range.checks(&object.trailer.checks);
-        Ok(Slice { offset: range.offset, bulk, checks, object_length: object.length })
+        let (object_length, file) = (object.length, object.trailer.file);
+        Ok(Slice { offset: range.offset, bulk, checks, object_length, file })
     }
 
     async fn stat(&self, chunk: ChunkId) -> Result<(ObjectTrailer, u64), Error> {

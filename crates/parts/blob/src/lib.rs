@@ -35,7 +35,7 @@ pub use memory::MemoryChunks;
 use bytes::Bytes;
 use std::io;
 use tieline_format::object::ObjectTrailer;
-use tieline_types::{ChunkId, ErrorKind};
+use tieline_types::{ChunkId, ErrorKind, FileId};
 use tieline_world::Bulk;
 
 /// What a backend can do.
@@ -70,6 +70,8 @@ pub struct Slice {
     pub checks: Vec<u32>,
     /// Bytes of the whole object.
     pub object_length: u64,
+    /// The file that it was written for.
+    pub file: FileId,
 }
 
 /// A backend.

@@ -102,7 +102,8 @@ impl ChunkStore for MemoryChunks {
         let start = range.offset as usize;
         let bytes = stored.data.slice(start..start + range.length as usize);
         let checks = range.checks(&stored.trailer.checks);
-        Ok(Slice { offset: range.offset, bulk: Bulk::from(bytes), checks, object_length })
+        let (bulk, file) = (Bulk::from(bytes), stored.trailer.file);
+        Ok(Slice { offset: range.offset, bulk, checks, object_length, file })
     }
 
     async fn stat(&self, chunk: ChunkId) -> Result<(ObjectTrailer, u64), Error> {

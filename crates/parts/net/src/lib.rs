@@ -26,7 +26,8 @@
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
-use tieline_types::{Caller, ErrorKind, Flavor, Grant, RequestNumber, SessionId};
+use tieline_types::{Caller, ClientId, ErrorKind, Flavor, Grant, RequestNumber, SessionId};
+use tieline_wire::capability::Holder;
 use tieline_wire::{
     Call, Envelope, Failure, Hello, Notice, NoticeAnswer, Op, Refusal, Request, Welcome,
 };
@@ -94,6 +95,8 @@ pub struct Standing {
     pub grant: Grant,
     pub boot: u64,
     pub lease: Duration,
+    /// As whom capabilities know us there.
+    pub holder: Option<Holder>,
     pub is_connected: bool,
 }
 
@@ -223,6 +226,8 @@ pub struct CallContext {
     pub envelope: Envelope,
     /// Who the connection's other end proved to be; nobody knows under flavor null.
     pub principal: Option<Arc<str>>,
+    /// The number by which it calls itself.
+    pub client: ClientId,
     /// How long the client still waits.
     pub patience: Option<Duration>,
 }

@@ -235,6 +235,7 @@ impl State {
             grant: welcome.grant,
             boot: welcome.boot,
             lease: Duration::from_millis(welcome.lease_ms.into()),
+            holder: welcome.holder,
             is_connected: true,
         });
         self.phase =

@@ -63,6 +63,9 @@ metrics! {
         "Chunks of this MDT that lack a copy, as of the last look at all of them.";
     fetched_bytes: IntCounter = "tieline_oss_fetched_bytes_total" []
         "Bytes of chunks that this OSS fetched from others to make copies.";
+    capability_refusals: IntCounterVec = "tieline_capability_refusals_total" ["reason"]
+        "Requests that this OSS refused for want of a capability that is good for them, by reason: \
+missing, malformed, unknown_key, forged, expired, foreign, revoked, other_file, not_granted.";
     round_trips: IntCounterVec = "tieline_round_trips_total" ["server"]
         "Requests this client sent and had answered, by kind of server (mds, oss).";
     client_read_bytes: IntCounter = "tieline_client_read_bytes_total" []

@@ -6,6 +6,7 @@
 //! behind one [`node::Node`], which the network serves.
 //!
 //! * [`node`]: greets sessions and hands each request to its room.
+//! * [`capabilities`]: what the OSTs here believe of what clients show.
 //! * [`connections`]: which session is reached over which connection; recalls and notices leave
 //!   through it.
 //! * [`peers`]: channels to other servers; deletions, copies and questions after OSTs leave through
@@ -15,6 +16,7 @@
 //! Invariants: nothing is served before the map and the store are open; a server that is cut off
 //! serves what it holds.
 
+mod capabilities;
 pub mod connections;
 pub mod identities;
 pub mod maps;
@@ -23,6 +25,7 @@ pub mod peers;
 pub mod run;
 pub mod settings;
 
+use crate::server::capabilities::Capabilities;
 use crate::server::connections::Connections;
 use crate::server::identities::Identities;
 use crate::server::maps::MapKeeper;
@@ -110,6 +113,7 @@ pub async fn start(
         own,
         chunks: chunks.clone(),
     }));
+    let mdt_index = parts.mdt.as_ref().map(|mdt| mdt.settings.mdt);
     let mdt = match parts.mdt {
         Some(MdtParts { settings, store, log }) => {
             let parts = tieline_meta::Parts {
@@ -126,6 +130,8 @@ pub async fn start(
         None => None,
     };
     let (guard, cell) = (parts.guard.clone(), parts.map.cell().clone());
+    let own_mdt = mdt_index.zip(mdt.clone());
+    let capabilities = Capabilities::new(cell.clone(), peers.clone(), own_mdt);
     let node = Arc::new(Node {
         identities: Identities::new(guard, cell, parts.name.clone()),
         name: parts.name,
@@ -138,11 +144,16 @@ pub async fn start(
         mdt: mdt.clone(),
         chunks,
         peers: peers.clone(),
+        capabilities: capabilities.clone(),
+        mdt_index,
     });
     let mut tasks = vec![
         tokio::spawn(watch_osts(peers.clone(), mdt.clone(), parts.health.clone())),
         tokio::spawn(spread_map(parts.map.clone(), connections, peers.clone())),
     ];
+    if node.chunks.is_some() {
+        tasks.push(tokio::spawn(capabilities.follow()));
+    }
     if let Some(mdt) = mdt.clone() {
         tasks.push(tokio::spawn(mdt.clone().run()));
         tasks.push(tokio::spawn(mdt.run_mirrors()));

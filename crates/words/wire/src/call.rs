@@ -4,7 +4,9 @@
 //! To add a call: define its messages in `meta`, `data` or `federation`, add a line here with the
 //! next number, serve it in its room, and bless its golden bytes. Numbers are never reused.
 
-use crate::{BodyError, data, federation, identity, ledger, locks, meta, mirrors, ranges};
+use crate::{
+    BodyError, capability, data, federation, identity, ledger, locks, meta, mirrors, ranges,
+};
 use minicbor::{Decode, Decoder, Encode};
 use tieline_types::{Caller, RequestNumber};
 
@@ -169,6 +171,9 @@ calls! {
     70 EditIdentities identity::EditIdentities => identity::EditIdentitiesReply, false;
     71 ListIdentities identity::ListIdentities => identity::ListIdentitiesReply, false;
     72 Prove identity::Prove => identity::ProveReply, false;
+    // The right to bytes, at an MDS.
+    75 GetCapability capability::GetCapability => capability::GetCapabilityReply, false;
+    76 CapabilityNews capability::CapabilityNews => capability::CapabilityNewsReply, false;
     // Chunks, at an OSS.
     100 PutChunk data::PutChunk => data::PutChunkReply, false;
     101 ReadObject data::ReadObject => data::ReadObjectReply, false;

@@ -38,7 +38,7 @@ pub struct PutChunk {
     /// CRC32C per 4 KiB block of the bulk.
     #[n(3)]
     pub checks: Vec<u32>,
-    /// A capability, where the flavor asks for one.
+    /// A [`crate::capability::SignedCapability`], unless the connection's flavor is null.
     #[n(4)]
     #[cbor(with = "minicbor::bytes")]
     pub capability: Option<Vec<u8>>,
@@ -85,6 +85,9 @@ pub struct SyncFile {
     pub ost: OstIndex,
     #[n(1)]
     pub file: FileId,
+    #[n(2)]
+    #[cbor(with = "minicbor::bytes")]
+    pub capability: Option<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
@@ -259,6 +262,9 @@ pub struct ChecksumAdopted {
     /// At most 64 MiB.
     #[n(3)]
     pub length: u32,
+    #[n(4)]
+    #[cbor(with = "minicbor::bytes")]
+    pub capability: Option<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]

@@ -1,6 +1,7 @@
 //! How a connection begins: `Hello`, perhaps tokens of an authentication mechanism, then `Welcome`
 //! or `Refused`.
 
+use crate::capability::Holder;
 use minicbor::{Decode, Encode};
 use tieline_types::{ClientId, ErrorKind, FsName, Grant, SessionId, Version};
 
@@ -112,6 +113,9 @@ pub struct Welcome {
     /// The federation map the server has.
     #[n(9)]
     pub map: Version,
+    /// As whom capabilities know the dialing end; nobody under flavor null.
+    #[n(10)]
+    pub holder: Option<Holder>,
 }
 
 /// The accepting end's disagreement.

@@ -4,7 +4,7 @@
 //! header of 32 bytes, a CBOR body (RFC 8949, arrays with explicit indices), and bulk bytes beside
 //! it that are never copied into the body. Every call of the protocol stands once in the table of
 //! [`call`]; its messages are in [`meta`], [`locks`], [`ranges`], [`mirrors`], [`ledger`],
-//! [`identity`], [`data`] and [`federation`].
+//! [`identity`], [`data`], [`capability`] and [`federation`].
 //!
 //! Knows no socket, no clock, no runtime. Decoding outside bytes never panics, never allocates more
 //! than the bytes it was given allow, and refuses what it does not know.
@@ -16,6 +16,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
 pub mod call;
+pub mod capability;
 pub mod data;
 pub mod federation;
 pub mod frame;

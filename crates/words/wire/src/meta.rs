@@ -4,6 +4,7 @@
 //! [`LeaseGrant`].
 
 use crate::Failure;
+use crate::capability::CapabilityGrant;
 use minicbor::{Decode, Encode};
 use tieline_types::{
     Attributes, Caller, ChunkId, Digest, Extent, FileId, FileKind, Gid, Layout, MdtIndex, Mode,
@@ -218,6 +219,9 @@ pub struct OpenReply {
     pub extents: ExtentPage,
     #[n(4)]
     pub lease: LeaseGrant,
+    /// For the OSSs, as far as was asked; `None` where none is needed.
+    #[n(5)]
+    pub capability: Option<CapabilityGrant>,
 }
 
 /// Extents in order, all those from the asked offset up to `covered`.

@@ -131,6 +131,9 @@ pub struct VerifyObject {
     /// At most 64 MiB.
     #[n(3)]
     pub length: u64,
+    #[n(4)]
+    #[cbor(with = "minicbor::bytes")]
+    pub capability: Option<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]

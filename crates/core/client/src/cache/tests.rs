@@ -52,6 +52,7 @@ fn welcome(session: u64, boot: u64) -> Welcome {
         features: 0,
         server: String::new(),
         map: Version(1),
+        holder: None,
     }
 }
 

@@ -126,6 +126,7 @@ impl Rests {
             Request::Compact(r) => Self::File(r.id),
             Request::CopyRange(r) => Self::Names(vec![r.from, r.to]),
             Request::Lock(r) => Self::File(r.id),
+            Request::GetCapability(r) => r.id.map_or(Self::Nothing, Self::File),
             Request::TestLock(_)
             | Request::CancelLock(_)
             | Request::AssertLocks(_)

@@ -275,6 +275,7 @@ impl Fake {
             features: 0,
             server: String::new(),
             map: Version(1),
+            holder: None,
         }
     }
 }
@@ -391,6 +392,7 @@ impl State {
             stripe: node.stripe.clone(),
             extents: self.page(id, 0),
             lease: self.lease(&[self.unit(id)]),
+            capability: None,
         }
     }
 

@@ -31,12 +31,12 @@ struct Source(Arc<ChunkService>);
 #[async_trait::async_trait]
 impl ObjectSource for Source {
     async fn read(&self, message: ReadObject) -> Result<(ReadObjectReply, Bytes), Failure> {
-        let (body, bulk) = self.0.call(message.into(), Bytes::new()).await?;
+        let (body, bulk) = self.0.call(message.into(), Bytes::new(), Rights::All).await?;
         Ok((decode(&body).unwrap(), bulk.to_bytes().unwrap()))
     }
 
     async fn stat(&self, message: StatObject) -> Result<StatObjectReply, Failure> {
-        let (body, _) = self.0.call(message.into(), Bytes::new()).await?;
+        let (body, _) = self.0.call(message.into(), Bytes::new(), Rights::All).await?;
         Ok(decode(&body).unwrap())
     }
 }
@@ -62,7 +62,7 @@ impl Pair {
     async fn put(&self, ost: OstIndex) {
         let checks = checksum::block_checks(&self.bytes);
         let message = PutChunk { ost, chunk: CHUNK, owner: owner(9), checks, capability: None };
-        self.service.call(message.into(), self.bytes.clone()).await.unwrap();
+        self.service.call(message.into(), self.bytes.clone(), Rights::All).await.unwrap();
     }
 
     async fn fetch(&self, digest: Digest) -> Result<(bool, Vec<OstIndex>), Failure> {
@@ -93,7 +93,7 @@ impl Pair {
     async fn is_whole(&self, ost: OstIndex) -> bool {
         let length = self.bytes.len() as u64;
         let object = ObjectName::Chunk(CHUNK);
-        let message = VerifyObject { ost, object, offset: 0, length };
+        let message = VerifyObject { ost, object, offset: 0, length, capability: None };
         let reply = self.service.verify(message).await.unwrap();
         assert_eq!(reply.bad_blocks == 0, reply.first_bad.is_none());
         reply.bad_blocks == 0

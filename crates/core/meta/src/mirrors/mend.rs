@@ -39,7 +39,7 @@ impl Mdt {
         let named = |place: &&Place| place.ost == ost && !place.is_stale;
         let Some(place) = seen.chunk.places.iter().find(named).cloned() else { return Ok(()) };
         let (object, offset, length) = (place.object.clone(), place.offset, place.length);
-        let message = VerifyObject { ost, object, offset, length };
+        let message = VerifyObject { ost, object, offset, length, capability: None };
         let patience = VERIFY_PATIENCE;
         let damage = match self.parts.mender.verify(message, patience).await {
             Ok(reply) => damage(&seen.chunk, &place, &reply),

@@ -48,5 +48,6 @@ pub async fn reply(
         stripe: inode.stripe,
         extents,
         lease: lease(view, [unit]),
+        capability: None,
     })
 }

@@ -79,6 +79,7 @@ impl Script {
             features: 0,
             server: "mds".to_owned(),
             map: Version(0),
+            holder: None,
         };
         self.handle(Event::Connected(welcome, self.now))
     }

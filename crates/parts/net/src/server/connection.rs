@@ -337,7 +337,8 @@ impl Sitting {
         };
         let op = request.op();
         let principal = self.greeted.peer.principal.clone();
-        let asked = Asked { header, envelope, principal, request, bulk, held, place };
+        let client = self.greeted.hello.client;
+        let asked = Asked { header, envelope, principal, client, request, bulk, held, place };
         let (shared, peer) = (self.shared.clone(), self.peer.clone());
         let work = answer_request(shared, peer, self.session, self.outbox.clone(), asked);
         let task = self.requests.spawn(work);

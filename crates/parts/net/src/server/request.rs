@@ -10,7 +10,7 @@ use crate::{CallContext, Reply, Response};
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_telemetry::metrics::METRICS;
-use tieline_types::{ErrorKind, RequestNumber, SessionId};
+use tieline_types::{ClientId, ErrorKind, RequestNumber, SessionId};
 use tieline_wire::{BodyError, Envelope, Failure, FrameHeader, FrameKind, Op, Request};
 use tieline_world::Bulk;
 use tokio::sync::OwnedSemaphorePermit;
@@ -30,6 +30,7 @@ pub(super) struct Asked {
     pub(super) header: FrameHeader,
     pub(super) envelope: Envelope,
     pub(super) principal: Option<Arc<str>>,
+    pub(super) client: ClientId,
     pub(super) request: Request,
     pub(super) bulk: bytes::Bytes,
     pub(super) held: Held,
@@ -43,13 +44,13 @@ pub(super) async fn answer_request(
     outbox: Outbox,
     asked: Asked,
 ) -> RequestNumber {
-    let Asked { header, envelope, principal, request, bulk, held, place } = asked;
+    let Asked { header, envelope, principal, client, request, bulk, held, place } = asked;
     let (number, op, begun) = (header.number, request.op(), Instant::now());
     let patience = match header.deadline_ms {
         0 => None,
         millis => Some(Duration::from_millis(millis.into())),
     };
-    let context = CallContext { session, number, envelope, principal, patience };
+    let context = CallContext { session, number, envelope, principal, client, patience };
     let span = tracing::info_span!(
         "request", %peer, %session, request = %number, op = op.name(),
         caller = %context.envelope.caller.uid

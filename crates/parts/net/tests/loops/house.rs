@@ -87,6 +87,7 @@ impl Service for Desk {
             features: 0,
             server: "desk".to_owned(),
             map: Version(0),
+            holder: None,
         })
     }
 

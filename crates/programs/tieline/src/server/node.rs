@@ -11,6 +11,7 @@
 //! only another server may delete chunks or have them copied; only an operator, at the server with
 //! the key, changes the map; only an operator dumps and checks an MDT.
 
+use crate::server::capabilities::Capabilities;
 use crate::server::connections::Connections;
 use crate::server::identities::Identities;
 use crate::server::maps::MapKeeper;
@@ -18,11 +19,12 @@ use crate::server::peers::Peers;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
-use tieline_auth::seal::Transcript;
-use tieline_data::ChunkService;
+use tieline_auth::capability::holder_of;
+use tieline_data::{ChunkService, Rights};
 use tieline_meta::{Asker, Mdt};
 use tieline_net::{CallContext, Notifier, Peer, Reply, Response, Service};
-use tieline_types::{Caller, ClientId, ErrorKind, FsName, Grant, SessionId, Uid};
+use tieline_types::{Caller, ClientId, ErrorKind, FsName, Grant, MdtIndex, SessionId, Uid};
+use tieline_wire::capability::CapabilityNews;
 use tieline_wire::federation::{EditMap, EditMapReply, GetMap, MapEdit};
 use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
 use tieline_wire::ledger::{CheckMdt, DumpMdt};
@@ -53,6 +55,8 @@ pub struct Node {
     pub chunks: Option<Arc<ChunkService>>,
     pub peers: Arc<Peers>,
     pub identities: Identities,
+    pub capabilities: Arc<Capabilities>,
+    pub mdt_index: Option<MdtIndex>,
 }
 
 /// What a welcome says of a session.
@@ -88,6 +92,7 @@ impl Service for Node {
             features: 0,
             server: self.name.clone(),
             map: self.map.cell().current().map.version,
+            holder: holder_of(hello.client, peer.principal.as_deref()),
         })
     }
 
@@ -112,8 +117,9 @@ impl Service for Node {
             Request::DumpMdt(message) => self.dump(&context.envelope.caller, message).await,
             Request::CheckMdt(message) => self.check(&context.envelope.caller, message).await,
             request if request.op().number() >= FIRST_CHUNK_CALL => {
-                self.call_chunks(context.session, request, bulk).await
+                self.call_chunks(context, request, bulk).await
             }
+            Request::CapabilityNews(message) => self.capability_news(context.session, &message),
             request => self.call_mdt(context, request).await,
         }
     }
@@ -238,12 +244,28 @@ impl Node {
         Ok(Reply { body: answer?, ..Reply::default() })
     }
 
-    async fn call_chunks(&self, session: SessionId, request: Request, bulk: Bytes) -> Response {
+    fn capability_news(&self, session: SessionId, message: &CapabilityNews) -> Response {
+        if !is_server(session) {
+            let detail = "only servers of the federation are told of capabilities".to_owned();
+            return Err(Failure::new(ErrorKind::NotPermitted, detail));
+        }
+        match &self.mdt {
+            Some(mdt) if self.mdt_index == Some(message.mdt) => {
+                Ok(Reply::new::<CapabilityNews>(&mdt.capability_news()))
+            }
+            _ => {
+                let detail = format!("{} does not hold {}", self.name, message.mdt.label());
+                Err(Failure::new(ErrorKind::WrongServer, detail))
+            }
+        }
+    }
+
+    async fn call_chunks(&self, context: CallContext, request: Request, bulk: Bytes) -> Response {
         let Some(chunks) = &self.chunks else {
             let detail = format!("{} holds no OST", self.name);
             return Err(Failure::new(ErrorKind::WrongServer, detail));
         };
-        let is_server = session.0 & VISITOR != 0 && session.0 & 1 == 1;
+        let is_server = is_server(context.session);
         if matches!(request, Request::DeleteChunks(_) | Request::FetchChunk(_)) && !is_server {
             let detail = "only the MDS of a chunk deletes it, or has it copied".to_owned();
             return Err(Failure::new(ErrorKind::NotPermitted, detail));
@@ -252,9 +274,25 @@ impl Node {
             let reply = chunks.fetch(message, &*self.peers).await?;
             return Ok(Reply::new::<FetchChunk>(&reply));
         }
-        let (body, bulk) = chunks.call(request, bulk).await?;
+        let principal = context.principal.as_deref().filter(|_| !is_server);
+        let holder = holder_of(context.client, principal);
+        let (body, bulk) = match holder.zip(principal) {
+            None => chunks.call(request, bulk, Rights::All).await?,
+            Some((holder, principal)) => {
+                self.capabilities.prepare(&request).await;
+                let checker = &self.capabilities.checker;
+                let is_root = context.envelope.caller.is_root();
+                let rights = Rights::Shown { checker, holder, principal, is_root };
+                chunks.call(request, bulk, rights).await?
+            }
+        };
         Ok(Reply { body, bulk })
     }
+}
+
+/// Did another server open this session? Its role was proven, where anything is.
+fn is_server(session: SessionId) -> bool {
+    session.0 & VISITOR != 0 && session.0 & 1 == 1
 }
 
 async fn greet_client(mdt: &Mdt, hello: &Hello, peer: &Peer) -> Result<Greeting, Refusal> {
@@ -273,13 +311,7 @@ async fn greet_client(mdt: &Mdt, hello: &Hello, peer: &Peer) -> Result<Greeting,
 /// The client as sessions know it: who proved to be somebody else is another one, whatever number
 /// he found.
 fn owned_by(client: ClientId, peer: &Peer) -> ClientId {
-    let Some(principal) = &peer.principal else { return client };
-    let mut transcript = Transcript::new();
-    transcript.add(&client.0);
-    transcript.add(principal.as_bytes());
-    let mut owned = [0; 16];
-    owned.iter_mut().zip(transcript.digest()).for_each(|(byte, of)| *byte = of);
-    ClientId(owned)
+    holder_of(client, peer.principal.as_deref()).map_or(client, |holder| ClientId(holder.0))
 }
 
 /// Some bits of who proved to be there.

@@ -9,10 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tieline_auth::{MapCell, Rule};
-use tieline_data::{ChunkService, ObjectSource};
+use tieline_data::{ChunkService, ObjectSource, Rights};
 use tieline_meta::{ObjectMender, Objects};
 use tieline_net::{CallError, Channel, Dialer, NoticeSink};
-use tieline_types::{Caller, ChunkId, ClientId, ErrorKind, FsName, OstIndex};
+use tieline_types::{Caller, ChunkId, ClientId, ErrorKind, FsName, MdtIndex, OstIndex};
+use tieline_wire::capability::{CapabilityNews, CapabilityNewsReply};
 use tieline_wire::data::{
     DeleteChunks, ListObjects, ListObjectsReply, OstState, OstStatus, ReadObject, ReadObjectReply,
     StatObject, StatObjectReply,
@@ -111,10 +112,26 @@ impl Peers {
         states
     }
 
+    /// What an OSS must know of an MDT's capabilities.
+    pub async fn capability_news(&self, mdt: MdtIndex) -> Result<CapabilityNewsReply, Failure> {
+        let map = self.parts.map.current();
+        let Some(place) = map.map.mdt(mdt) else {
+            let detail = format!("{} is not in the federation map", mdt.label());
+            return Err(Failure::new(ErrorKind::NotFound, detail));
+        };
+        let (channel, patience) = (self.channel(&place.addresses), Some(ASK_PATIENCE));
+        let message = CapabilityNews { mdt };
+        let caller = Caller::root();
+        let asked = tieline_net::call(&*channel, &caller, message, Bulk::Empty, patience);
+        Ok(asked.await.map_err(failure)?.0)
+    }
+
     /// Forgets channels to servers the map does not name any more.
     pub fn prune(&self) {
         let map = self.parts.map.current();
-        let named: BTreeSet<&Vec<String>> = map.map.osts.iter().map(|ost| &ost.addresses).collect();
+        let osts = map.map.osts.iter().map(|ost| &ost.addresses);
+        let mdts = map.map.mdts.iter().map(|mdt| &mdt.addresses);
+        let named: BTreeSet<&Vec<String>> = osts.chain(mdts).collect();
         self.lock().retain(|addresses, _| named.contains(addresses));
     }
 
@@ -146,7 +163,7 @@ impl Peers {
         patience: Duration,
     ) -> Result<(C::Reply, Bytes), Failure> {
         if let Some(own) = self.own(ost) {
-            let (body, bulk) = own.call(message.into(), Bytes::new()).await?;
+            let (body, bulk) = own.call(message.into(), Bytes::new(), Rights::All).await?;
             let odd = |error: &dyn std::fmt::Display| {
                 Failure::new(ErrorKind::StorageFault, format!("{}: {error}", ost.label()))
             };

@@ -1,5 +1,6 @@
 //! A value of every message, with every field set to something that shows.
 
+mod capabilities;
 mod chunks;
 
 use self::chunks::{adopted_calls, chunk_calls, copy_calls, mirror_calls};
@@ -8,6 +9,7 @@ use std::fmt::Debug;
 use std::panic::RefUnwindSafe;
 use tieline_types::acl::{AccessList, DefaultList, Named, Who};
 use tieline_types::*;
+use tieline_wire::capability::Holder;
 use tieline_wire::data::{self, ObjectOwner, OstState};
 use tieline_wire::federation::{self, MapEdit};
 use tieline_wire::identity::{self, IdentityEdit};
@@ -28,6 +30,7 @@ pub fn all() -> Vec<Sample> {
     let mut samples: Vec<Sample> = Op::ALL.iter().flat_map(|&op| call(op)).collect();
     samples.extend(FrameKind::ALL.into_iter().map(frame));
     samples.extend(others());
+    samples.extend(capabilities::alone());
     samples
 }
 
@@ -100,6 +103,7 @@ fn call(op: Op) -> Vec<Sample> {
         Op::CopyRange | Op::Compact => range_calls(op),
         Op::GetMap | Op::EditMap => map_calls(op),
         Op::EditIdentities | Op::ListIdentities | Op::Prove => identity_calls(op),
+        Op::GetCapability | Op::CapabilityNews => capabilities::calls(op),
         Op::PutChunk
         | Op::ReadObject
         | Op::SyncFile
@@ -577,6 +581,7 @@ pub fn others() -> Vec<Sample> {
         features: 0,
         server: "mds-uf (MDT0000)".into(),
         map: Version(8),
+        holder: Some(Holder([0x40; 16])),
     };
     let refusal = Refusal {
         kind: ErrorKind::VersionMismatch,
@@ -706,6 +711,7 @@ fn open_reply() -> meta::OpenReply {
         stripe: vec![OstIndex(3), OstIndex(4)],
         extents: page(),
         lease: lease(),
+        capability: Some(capabilities::grant()),
     }
 }
 

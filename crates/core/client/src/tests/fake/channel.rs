@@ -82,6 +82,7 @@ impl Channel for FakeChannel {
             grant: state.grant,
             boot: 1,
             lease: LEASE,
+            holder: None,
             is_connected: true,
         })
     }

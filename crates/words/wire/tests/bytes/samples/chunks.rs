@@ -26,7 +26,9 @@ pub fn chunk_calls(op: Op) -> Vec<Sample> {
             samples
         }
         Op::SyncFile => {
-            pair(data::SyncFile { ost, file: file() }, data::SyncFileReply { synced: 17 })
+            let capability = Some(b"capability".to_vec());
+            let call = data::SyncFile { ost, file: file(), capability };
+            pair(call, data::SyncFileReply { synced: 17 })
         }
         Op::DeleteChunks => {
             let call = data::DeleteChunks { ost, chunks: vec![chunk] };
@@ -87,7 +89,8 @@ pub fn copy_calls(op: Op) -> Vec<Sample> {
         };
         return pair(call, mirrors::FetchChunkReply { is_fetched: true, bad: vec![OstIndex(4)] });
     }
-    let call = mirrors::VerifyObject { ost, object: external(), offset: 8192, length };
+    let (object, offset) = (external(), 8192);
+    let call = mirrors::VerifyObject { ost, object, offset, length, capability: None };
     let first_bad = Some(12_288);
     pair(call, mirrors::VerifyObjectReply { digest, bad_blocks: 2, first_bad, length })
 }
@@ -129,7 +132,8 @@ pub fn adopted_calls(op: Op) -> Vec<Sample> {
         }
         _ => {
             let object = external();
-            let call = data::ChecksumAdopted { ost, object, offset: 4096, length: 1 << 20 };
+            let (offset, length) = (4096, 1 << 20);
+            let call = data::ChecksumAdopted { ost, object, offset, length, capability: None };
             let checks = vec![0x8a91_36aa];
             pair(call, data::ChecksumAdoptedReply { checks, adler32: 9, digest })
         }

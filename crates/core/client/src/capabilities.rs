@@ -1,0 +1,333 @@
+//! Capabilities that this client holds, to be shown to OSSs.
+//!
+//! Most come with an open. What a session writes itself needs one for all of it; other files are
+//! asked for, one at a time. A capability is renewed in the background when two thirds of its life
+//! are over, so that nobody waits for the next. An OSS that refuses one makes us ask the MDS once,
+//! which knows better: then it is for the file, and names the object.
+//!
+//! Invariants: a federation that proves nothing costs nothing; at most [`HELD_MAX`] are held;
+//! one question per file is under way.
+
+use crate::file::File;
+use crate::servers::Server;
+use crate::volume::{Shared, lock};
+use crate::{Error, Result};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tieline_types::{Caller, ChunkId, ErrorKind, FileId, MdtIndex, ObjectName};
+use tieline_wire::capability::{
+    Capability, CapabilityGrant, FileRun, GetCapability, Scope, SignedCapability,
+};
+use tokio::time::Instant;
+
+const HELD_MAX: usize = 16_384;
+/// Questions under way at once: files share turns.
+const TURNS: usize = 64;
+/// Files of a run that is newer than what we hold make us ask this often.
+const RUNS_PAUSE: Duration = Duration::from_secs(1);
+
+/// Whose bytes, for whom.
+#[derive(Clone, Debug)]
+pub(crate) struct Whose {
+    pub file: FileId,
+    pub caller: Caller,
+    /// Where in the file the extent begins.
+    pub offset: u64,
+}
+
+/// What a capability is to be good for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Use {
+    Read,
+    Write,
+    /// Reading objects that are named.
+    Named,
+}
+
+#[derive(Clone)]
+struct Held {
+    signed: Arc<[u8]>,
+    expires: Instant,
+    renew: Instant,
+    asked: Instant,
+    scope: Arc<Scope>,
+}
+
+#[derive(Default)]
+struct State {
+    own: BTreeMap<MdtIndex, Held>,
+    files: BTreeMap<(FileId, Use), Held>,
+}
+
+pub(crate) struct Capabilities {
+    state: Mutex<State>,
+    turns: Vec<tokio::sync::Mutex<()>>,
+}
+
+impl Default for Capabilities {
+    fn default() -> Self {
+        let turns = (0..TURNS).map(|_| tokio::sync::Mutex::default()).collect();
+        Self { state: Mutex::default(), turns }
+    }
+}
+
+impl Held {
+    fn new(grant: &CapabilityGrant, asked: Instant) -> Option<Self> {
+        let signed: SignedCapability = tieline_wire::decode(&grant.signed).ok()?;
+        let capability: Capability = tieline_wire::decode(&signed.capability).ok()?;
+        let life = Duration::from_millis(grant.life_ms.into());
+        Some(Self {
+            signed: grant.signed.as_slice().into(),
+            expires: asked + life.mul_f64(0.95),
+            renew: asked + life.mul_f64(0.66),
+            asked,
+            scope: Arc::new(capability.scope),
+        })
+    }
+
+    fn names(&self, object: &ObjectName) -> bool {
+        matches!(&*self.scope, Scope::File { objects, .. } if objects.contains(object))
+    }
+
+    fn runs(&self) -> &[FileRun] {
+        match &*self.scope {
+            Scope::Own { runs } => runs,
+            Scope::File { .. } => &[],
+        }
+    }
+}
+
+impl Capabilities {
+    /// Takes what came with an open.
+    pub fn learn(&self, grant: &CapabilityGrant, asked: Instant) {
+        let Some(held) = Held::new(grant, asked) else { return };
+        let Scope::File { file, is_read, is_write, .. } = &*held.scope else { return };
+        let (file, is_read, is_write) = (*file, *is_read, *is_write);
+        let mut state = lock(&self.state);
+        state.make_room();
+        for (is_for, used) in [(is_read, Use::Read), (is_write, Use::Write)] {
+            if is_for {
+                state.files.insert((file, used), held.clone());
+            }
+        }
+    }
+
+    /// One that is good still; and whether it is time for the next.
+    fn file(&self, file: FileId, used: Use) -> Option<(Held, bool)> {
+        lock(&self.state).files.get_mut(&(file, used)).and_then(Held::take)
+    }
+
+    fn own(&self, mdt: MdtIndex) -> Option<(Held, bool)> {
+        lock(&self.state).own.get_mut(&mdt).and_then(Held::take)
+    }
+
+    fn keep(&self, key: Key, held: Held) {
+        let mut state = lock(&self.state);
+        state.make_room();
+        match key {
+            Key::Own(mdt) => drop(state.own.insert(mdt, held)),
+            Key::File(file, used) => drop(state.files.insert((file, used), held)),
+        }
+    }
+
+    fn forget(&self, file: FileId, used: Use) {
+        lock(&self.state).files.remove(&(file, used));
+    }
+}
+
+impl Held {
+    fn take(&mut self) -> Option<(Self, bool)> {
+        let now = Instant::now();
+        if now >= self.expires {
+            return None;
+        }
+        let is_due = now >= self.renew;
+        if is_due {
+            // Who heard this asks; should that fail, the next is asked in a while.
+            self.renew = now + (self.expires - now).mul_f64(0.5).max(Duration::from_secs(1));
+        }
+        Some((self.clone(), is_due))
+    }
+}
+
+impl State {
+    fn make_room(&mut self) {
+        if self.files.len() >= HELD_MAX {
+            let now = Instant::now();
+            self.files.retain(|_, held| held.expires > now);
+        }
+        if self.files.len() >= HELD_MAX {
+            self.files.clear();
+        }
+    }
+}
+
+/// Which capability.
+#[derive(Clone, Copy)]
+enum Key {
+    Own(MdtIndex),
+    File(FileId, Use),
+}
+
+impl Shared {
+    fn is_capability_needed(&self) -> bool {
+        self.servers.map.current().map.security.is_some()
+    }
+
+    /// What to show for writing to a file. `is_refused`: what was shown before did not do.
+    pub(crate) async fn capability_to_write(
+        self: &Arc<Self>,
+        file: FileId,
+        caller: &Caller,
+        is_refused: bool,
+    ) -> Result<Option<Vec<u8>>> {
+        if !self.is_capability_needed() {
+            return Ok(None);
+        }
+        let whose = Whose { file, caller: caller.clone(), offset: 0 };
+        if !is_refused && self.servers.mds(file.mdt()).is_ok_and(|mds| mds.grant().is_some()) {
+            let known = lock(&self.capabilities.state).own.get(&file.mdt()).cloned();
+            let is_news = known.as_ref().is_none_or(|held| is_newer_run(held, file));
+            let own = self.held(Key::Own(file.mdt()), &whose, is_news).await?;
+            if let Some(own) = own
+                && own.runs().iter().any(|run| run.holds(file.serial()))
+            {
+                return Ok(Some(own.signed.to_vec()));
+            }
+        }
+        let held = self.held(Key::File(file, Use::Write), &whose, is_refused).await?;
+        Ok(held.map(|held| held.signed.to_vec()))
+    }
+
+    /// What to show for making a file's chunks durable: who may read it may ask for that, too.
+    pub(crate) async fn capability_to_sync(
+        self: &Arc<Self>,
+        file: &File,
+        is_refused: bool,
+    ) -> Result<Option<Vec<u8>>> {
+        let (caller, is_written) =
+            file.with(|state| (state.writer.clone(), state.last_written.is_some()));
+        if is_written || !self.is_capability_needed() {
+            return self.capability_to_write(file.id, &caller, is_refused).await;
+        }
+        let whose = Whose { file: file.id, caller, offset: 0 };
+        let held = self.held(Key::File(file.id, Use::Read), &whose, is_refused).await?;
+        Ok(held.map(|held| held.signed.to_vec()))
+    }
+
+    /// What to show for reading an object.
+    pub(crate) async fn capability_to_read(
+        self: &Arc<Self>,
+        whose: &Whose,
+        (chunk, object): (ChunkId, &ObjectName),
+        is_refused: bool,
+    ) -> Result<Option<Vec<u8>>> {
+        if !self.is_capability_needed() {
+            return Ok(None);
+        }
+        let file = whose.file;
+        let named = lock(&self.capabilities.state).files.get(&(file, Use::Named)).cloned();
+        let names = named.is_some_and(|held| held.names(object));
+        if is_refused || names {
+            let held = self.held(Key::File(file, Use::Named), whose, is_refused).await?;
+            return Ok(held.map(|held| held.signed.to_vec()));
+        }
+        let mds = self.servers.mds(chunk.mdt);
+        let is_own = mds.is_ok_and(|mds: Arc<Server>| mds.grant() == Some(chunk.grant));
+        let key = match object {
+            ObjectName::Chunk(_) if is_own => Key::Own(chunk.mdt),
+            _ => Key::File(file, Use::Read),
+        };
+        let held = self.held(key, whose, false).await?;
+        let is_external = matches!(object, ObjectName::External { .. });
+        match held {
+            Some(held) if is_external && !held.names(object) => {
+                let held = self.held(Key::File(file, Use::Named), whose, true).await?;
+                Ok(held.map(|held| held.signed.to_vec()))
+            }
+            held => Ok(held.map(|held| held.signed.to_vec())),
+        }
+    }
+
+    /// The one that is held, or a new one.
+    async fn held(
+        self: &Arc<Self>,
+        key: Key,
+        whose: &Whose,
+        is_fresh: bool,
+    ) -> Result<Option<Held>> {
+        let find = || match key {
+            Key::Own(mdt) => self.capabilities.own(mdt),
+            Key::File(file, used) => self.capabilities.file(file, used),
+        };
+        let begun = Instant::now();
+        if !is_fresh && let Some((held, is_due)) = find() {
+            if is_due {
+                let (shared, whose) = (self.clone(), whose.clone());
+                tokio::spawn(async move { shared.renew(key, whose).await });
+            }
+            return Ok(Some(held));
+        }
+        let turn = match key {
+            Key::Own(mdt) => usize::from(mdt.0),
+            Key::File(file, _) => file.0 as usize,
+        };
+        let _turn = match self.capabilities.turns.get(turn % TURNS) {
+            Some(turn) => Some(turn.lock().await),
+            None => None,
+        };
+        // Somebody else may have asked while we waited.
+        if let Some((held, _)) = find()
+            && (!is_fresh || held.asked >= begun)
+        {
+            return Ok(Some(held));
+        }
+        self.ask_capability(key, whose).await
+    }
+
+    async fn renew(self: Arc<Self>, key: Key, whose: Whose) {
+        if let Err(error) = self.ask_capability(key, &whose).await {
+            tracing::info!(file = %whose.file, %error, "a capability is not renewed yet");
+        }
+    }
+
+    async fn ask_capability(&self, key: Key, whose: &Whose) -> Result<Option<Held>> {
+        let asked = Instant::now();
+        let (mdt, message) = match key {
+            Key::Own(mdt) => (mdt, self.wish(None, (true, true), None)),
+            Key::File(file, Use::Read) => (file.mdt(), self.wish(Some(file), (true, false), None)),
+            Key::File(file, Use::Write) => (file.mdt(), self.wish(Some(file), (false, true), None)),
+            Key::File(file, Use::Named) => {
+                (file.mdt(), self.wish(Some(file), (true, false), Some(whose.offset)))
+            }
+        };
+        let patience = self.settings.wait;
+        let told = self.servers.ask_mdt(&whose.caller, mdt, message, patience).await;
+        let told = told.inspect_err(|_| {
+            if let Key::File(file, used) = key {
+                self.capabilities.forget(file, used);
+            }
+        })?;
+        let Some(grant) = told.reply.grant else { return Ok(None) };
+        let unreadable = || Error::local(ErrorKind::Protocol, "capability of an MDS");
+        let held = Held::new(&grant, asked).ok_or_else(unreadable)?;
+        self.capabilities.keep(key, held.clone());
+        Ok(Some(held))
+    }
+
+    fn wish(
+        &self,
+        id: Option<FileId>,
+        (is_read, is_write): (bool, bool),
+        offset: Option<u64>,
+    ) -> GetCapability {
+        GetCapability { id, is_read, is_write, offset, holder: self.servers.holder() }
+    }
+}
+
+/// May the file be of a run that was reserved since?
+fn is_newer_run(held: &Held, file: FileId) -> bool {
+    let end = held.runs().iter().map(|run| run.first + u64::from(run.count)).max();
+    file.serial() >= end.unwrap_or(0) && held.asked.elapsed() >= RUNS_PAUSE
+}

@@ -1,0 +1,266 @@
+//! The OSS's side: is a capability genuine, still good, this client's, and for this?
+//!
+//! [`Checker::admit`] looks at the capability itself, and remembers signatures that were right;
+//! [`Admitted::allows`] says what it is good for.
+//!
+//! Invariants: without a key from its MDS nothing is admitted; time is the MDS's, counted on by our
+//! own clock that nobody sets; what is remembered of signatures is bounded.
+
+use super::{LIFE_MAX, signed_bytes};
+use ed25519_dalek::{Signature, VerifyingKey};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tieline_types::{ChunkId, FileId, MdtIndex, ObjectName, SessionId};
+use tieline_wire::capability::{Capability, CapabilityNewsReply, Holder, Scope, SignedCapability};
+use tokio::time::Instant;
+
+/// Bytes of capabilities that are remembered: their signatures are not checked again. An ordinary
+/// one has 200.
+const VERIFIED_BYTES: usize = 16 << 20;
+/// The longest that can be meant: one that names many adopted files.
+const LENGTH_MAX: usize = 1 << 20;
+
+/// Why a capability does not do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    #[error("no capability was shown: ask the MDS for one")]
+    Missing,
+    #[error("the capability cannot be read")]
+    Malformed,
+    #[error("the capability is signed with key {key:x}, which {} does not name", .mdt.label())]
+    UnknownKey { mdt: MdtIndex, key: u64 },
+    #[error("the signature of the capability is wrong")]
+    Forged,
+    #[error("the capability has expired: ask the MDS for another")]
+    Expired,
+    #[error("the capability is somebody else's")]
+    Foreign,
+    #[error("the capability was taken back: ask the MDS for another")]
+    Revoked,
+    #[error("the capability is for another file")]
+    OtherFile,
+    #[error("the capability does not say that {0}")]
+    NotGranted(&'static str),
+}
+
+impl Refused {
+    /// For the metric.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Malformed => "malformed",
+            Self::UnknownKey { .. } => "unknown_key",
+            Self::Forged => "forged",
+            Self::Expired => "expired",
+            Self::Foreign => "foreign",
+            Self::Revoked => "revoked",
+            Self::OtherFile => "other_file",
+            Self::NotGranted(_) => "not_granted",
+        }
+    }
+}
+
+/// What somebody wants to do.
+#[derive(Clone, Copy, Debug)]
+pub enum Wish<'a> {
+    Put {
+        chunk: ChunkId,
+        file: FileId,
+    },
+    Sync {
+        file: FileId,
+    },
+    /// `file` is the one that the object says it is of.
+    Read {
+        object: &'a ObjectName,
+        file: Option<FileId>,
+    },
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Checker {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    mdts: BTreeMap<MdtIndex, Known>,
+    verified: BTreeMap<Vec<u8>, Arc<Capability>>,
+    order: VecDeque<Vec<u8>>,
+    bytes: usize,
+}
+
+/// What an MDS told.
+struct Known {
+    keys: BTreeMap<u64, VerifyingKey>,
+    files: BTreeMap<FileId, u64>,
+    sessions: BTreeMap<SessionId, u64>,
+    /// Its clock, and ours when it said so.
+    now_ms: u64,
+    heard: Instant,
+}
+
+/// A capability that is in order.
+#[derive(Clone, Debug)]
+pub struct Admitted {
+    capability: Arc<Capability>,
+}
+
+impl Checker {
+    /// Takes what an MDS told. `asked` is when it was asked: its clock was at least that far then.
+    pub fn learn(&self, mdt: MdtIndex, news: &CapabilityNewsReply, asked: Instant) {
+        let key = |key: &tieline_wire::capability::CapabilityKey| {
+            Some((key.number, VerifyingKey::from_bytes(&key.public).ok()?))
+        };
+        let (mut files, mut sessions) = (BTreeMap::new(), BTreeMap::new());
+        for revocation in &news.revoked {
+            if let Some(file) = revocation.file {
+                files.insert(file, revocation.below);
+            }
+            if let Some(session) = revocation.session {
+                sessions.insert(session, revocation.below);
+            }
+        }
+        let keys = news.keys.iter().filter_map(key).collect();
+        let known = Known { keys, files, sessions, now_ms: news.now_ms, heard: asked };
+        self.lock().mdts.insert(mdt, known);
+    }
+
+    /// The MDT whose news must be heard before this capability can be judged, if so.
+    pub fn lacks(&self, shown: &[u8]) -> Option<MdtIndex> {
+        let capability = if shown.len() <= LENGTH_MAX { read(shown).ok()?.0 } else { return None };
+        let state = self.lock();
+        let known = state.mdts.get(&capability.mdt);
+        let is_known = known.is_some_and(|known| known.keys.contains_key(&capability.key));
+        (!is_known).then_some(capability.mdt)
+    }
+
+    /// Is the capability in order, and `holder`'s?
+    pub fn admit(&self, shown: Option<&[u8]>, holder: Holder) -> Result<Admitted, Refused> {
+        let shown = shown.ok_or(Refused::Missing)?;
+        let capability = self.verified(shown)?;
+        let state = self.lock();
+        let unknown = || Refused::UnknownKey { mdt: capability.mdt, key: capability.key };
+        let known = state.mdts.get(&capability.mdt).ok_or_else(unknown)?;
+        if !known.keys.contains_key(&capability.key) {
+            return Err(unknown());
+        }
+        let passed = u64::try_from(known.heard.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let now_ms = known.now_ms.saturating_add(passed);
+        let life_max = LIFE_MAX.as_millis() as u64;
+        // One that holds for longer than any may was not meant to be one.
+        let horizon = now_ms.saturating_add(2 * life_max);
+        if now_ms >= capability.expires_ms || capability.expires_ms > horizon {
+            return Err(Refused::Expired);
+        }
+        if capability.holder != holder {
+            return Err(Refused::Foreign);
+        }
+        let is_below = |below: Option<&u64>| below.is_some_and(|&below| capability.serial < below);
+        if is_below(known.sessions.get(&capability.session)) {
+            return Err(Refused::Revoked);
+        }
+        if let Scope::File { file, .. } = &capability.scope
+            && is_below(known.files.get(file))
+        {
+            return Err(Refused::Revoked);
+        }
+        Ok(Admitted { capability: capability.clone() })
+    }
+
+    fn verified(&self, shown: &[u8]) -> Result<Arc<Capability>, Refused> {
+        if shown.len() > LENGTH_MAX {
+            return Err(Refused::Malformed);
+        }
+        let state = self.lock();
+        if let Some(known) = state.verified.get(shown) {
+            return Ok(known.clone());
+        }
+        let (capability, signed) = read(shown)?;
+        let unknown = || Refused::UnknownKey { mdt: capability.mdt, key: capability.key };
+        let known = state.mdts.get(&capability.mdt).ok_or_else(unknown)?;
+        let key = *known.keys.get(&capability.key).ok_or_else(unknown)?;
+        drop(state);
+        let signature = Signature::from_bytes(&signed.signature);
+        let bytes = signed_bytes(&signed.capability);
+        key.verify_strict(&bytes, &signature).map_err(|_| Refused::Forged)?;
+        let capability = Arc::new(capability);
+        let mut state = self.lock();
+        if state.verified.insert(shown.to_vec(), capability.clone()).is_none() {
+            state.order.push_back(shown.to_vec());
+            state.bytes += shown.len();
+        }
+        while state.bytes > VERIFIED_BYTES
+            && let Some(oldest) = state.order.pop_front()
+        {
+            state.verified.remove(&oldest);
+            state.bytes -= oldest.len();
+        }
+        Ok(capability)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while the lock is held; a poisoned lock still holds whole values.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn read(shown: &[u8]) -> Result<(Capability, SignedCapability), Refused> {
+    let signed: SignedCapability = tieline_wire::decode(shown).map_err(|_| Refused::Malformed)?;
+    let capability = tieline_wire::decode(&signed.capability).map_err(|_| Refused::Malformed)?;
+    Ok((capability, signed))
+}
+
+impl Admitted {
+    /// Is it good for this?
+    pub fn allows(&self, wish: Wish<'_>) -> Result<(), Refused> {
+        match wish {
+            Wish::Put { chunk, file } => {
+                if !self.is_own(chunk) {
+                    return Err(Refused::NotGranted("chunks may be put under others' grants"));
+                }
+                self.writes(file)
+            }
+            // Who may read it may wait until what he reads is durable.
+            Wish::Sync { file } if self.is_for(file) => Ok(()),
+            Wish::Sync { file } => self.writes(file),
+            Wish::Read { object, file } => self.reads(object, file),
+        }
+    }
+
+    /// Chunks that the session wrote carry its grant.
+    fn is_own(&self, chunk: ChunkId) -> bool {
+        chunk.mdt == self.capability.mdt && chunk.grant.0 == self.capability.session.0
+    }
+
+    fn is_for(&self, wanted: FileId) -> bool {
+        matches!(&self.capability.scope, Scope::File { file, .. } if *file == wanted)
+    }
+
+    fn writes(&self, wanted: FileId) -> Result<(), Refused> {
+        match &self.capability.scope {
+            Scope::File { file, .. } if *file != wanted => Err(Refused::OtherFile),
+            Scope::File { is_write: true, .. } => Ok(()),
+            Scope::File { .. } => Err(Refused::NotGranted("the file may be written")),
+            Scope::Own { runs } => {
+                let is_made = wanted.mdt() == self.capability.mdt
+                    && runs.iter().any(|run| run.holds(wanted.serial()));
+                if is_made { Ok(()) } else { Err(Refused::OtherFile) }
+            }
+        }
+    }
+
+    fn reads(&self, wanted: &ObjectName, of: Option<FileId>) -> Result<(), Refused> {
+        if matches!(wanted, ObjectName::Chunk(chunk) if self.is_own(*chunk)) {
+            // It wrote these bytes itself.
+            return Ok(());
+        }
+        match &self.capability.scope {
+            Scope::File { is_read: false, .. } => Err(Refused::NotGranted("the file may be read")),
+            Scope::File { file, .. } if of == Some(*file) => Ok(()),
+            Scope::File { objects, .. } if objects.contains(wanted) => Ok(()),
+            Scope::File { .. } | Scope::Own { .. } => Err(Refused::OtherFile),
+        }
+    }
+}
