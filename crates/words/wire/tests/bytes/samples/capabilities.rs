@@ -52,7 +52,7 @@ pub fn alone() -> Vec<Sample> {
     let sample = |name: &str, scope| {
         let value = capability(scope);
         let bytes = tieline_wire::encode(&value);
-        Sample::new(name, value, bytes, tieline_wire::decode::<Capability>)
+        Sample::new(name, value, bytes, |bytes| tieline_wire::decode::<Capability>(bytes))
     };
     vec![sample("capability-file", file), sample("capability-own", own())]
 }
