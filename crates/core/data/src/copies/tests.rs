@@ -1,6 +1,7 @@
 //! Copies between two OSTs whose stores fail as told.
 
 use super::ObjectSource;
+use crate::Rights;
 use crate::{ChunkService, Limits, TargetParts};
 use bytes::Bytes;
 use std::collections::BTreeMap;

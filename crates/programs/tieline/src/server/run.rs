@@ -278,6 +278,7 @@ async fn open_mdt(
         keeps_deleted: !plan.freed_keep.is_zero(),
         collect_rate: plan.collect_rate,
         stray_keep: plan.stray_keep,
+        capability_life: plan.capability_life,
         ..tieline_meta::Settings::default()
     };
     Ok(MdtParts { settings, store, log })

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tieline_auth::capability::LIFE_MAX;
 use tieline_auth::{MapSigner, MapVerifier};
 use tieline_kv::PostgresServer;
 use tieline_meta::ledger::log::LogSettings;
@@ -95,6 +96,12 @@ pub struct MdtSettings {
     /// How long an object that nobody committed stays after its writer's session ended.
     #[serde(default = "stray_keep_default", skip_serializing_if = "is_stray_keep_default")]
     pub stray_keep: String,
+    /// How long a capability that this MDS signs holds at data servers, 5 minutes at most.
+    #[serde(
+        default = "capability_life_default",
+        skip_serializing_if = "is_capability_life_default"
+    )]
+    pub capability_life: String,
 }
 
 /// An OST of a server.
@@ -161,6 +168,14 @@ fn stray_keep_default() -> String {
     "1 h".to_owned()
 }
 
+fn capability_life_default() -> String {
+    "5 min".to_owned()
+}
+
+fn is_capability_life_default(life: &str) -> bool {
+    life == capability_life_default()
+}
+
 fn is_stray_keep_default(keep: &str) -> bool {
     keep == stray_keep_default()
 }
@@ -193,6 +208,7 @@ pub struct MdtPlan {
     pub log: Option<LogSettings>,
     pub collect_rate: u64,
     pub stray_keep: Duration,
+    pub capability_life: Duration,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -353,6 +369,7 @@ impl MdtSettings {
             log_wait: log_wait_default(),
             collect_rate: collect_rate_default(),
             stray_keep: stray_keep_default(),
+            capability_life: capability_life_default(),
         }
     }
 
@@ -380,6 +397,11 @@ impl MdtSettings {
         });
         let freed_keep = check.span("mdt.freed_keep", &self.freed_keep, "1 h");
         let stray_keep = check.span("mdt.stray_keep", &self.stray_keep, "1 h");
+        let capability_life = check.span("mdt.capability_life", &self.capability_life, "5 min");
+        let is_possible = (Duration::from_secs(1)..=LIFE_MAX).contains(&capability_life);
+        check.holds(is_possible, "mdt.capability_life", || {
+            "shorter than 1 s or longer than 5 min: leave it out unless this is a test".into()
+        });
         let log = self.log_to.clone().map(|directory| {
             check.holds(directory.is_absolute(), "mdt.log_to", || {
                 let shown = directory.display();
@@ -398,6 +420,7 @@ impl MdtSettings {
             log,
             collect_rate: self.collect_rate,
             stray_keep,
+            capability_life,
         }
     }
 
