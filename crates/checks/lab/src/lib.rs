@@ -14,6 +14,7 @@
 
 pub mod federation;
 pub mod program;
+pub mod tickets;
 pub mod tree;
 
 pub use federation::{Federation, Plan, with_federation};

@@ -8,6 +8,7 @@ use crate::outside;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tieline::server::audit::Audit;
 use tieline::server::maps::MapKeeper;
 use tieline::server::{MdtParts, Parts};
 use tieline_auth::{Guard, MapCell, MapSigner, MapVerifier, Rule};
@@ -138,6 +139,8 @@ impl Federation {
             health: Health::default(),
             operator: Uid(0),
             guard: Guard::open(),
+            identities: None,
+            audit: Arc::new(Audit::new(String::new(), world.clone(), None)?),
             world: world.clone(),
         };
         let listener = world.transport.listen(&format!("0.0.0.0:{PORT}")).await?;

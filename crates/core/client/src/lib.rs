@@ -6,7 +6,8 @@
 //! are sequential; writes gather into chunks ([`writer`]) that are sent while the program goes on,
 //! and become part of the file with a commit at fsync or close.
 //!
-//! * [`servers`]: channels to MDSs and OSSs, and the newest map; [`recall`]: leases taken back.
+//! * [`servers`]: channels to MDSs and OSSs, users who prove themselves over them, and the newest
+//!   map; [`recall`]: leases taken back.
 //! * [`names`], [`inodes`], [`listing`], [`xattrs`]: the namespace; [`access`]: who may, as far as
 //!   we know; [`access_times`]: when files were read.
 //! * [`file`], [`files`], [`open`], [`handles`]: files in use; [`extents`] committed, [`overlay`]
@@ -71,6 +72,7 @@ mod writer;
 mod xattrs;
 
 pub use error::Error;
+pub use servers::Credentials;
 pub use settings::{AccessTimes, Parts, Settings};
 pub use volume::Volume;
 

@@ -20,7 +20,7 @@ use crate::{Error, Parts, Result, Settings};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 use tieline_auth::{MapCell, Rule};
 use tieline_format::Record;
@@ -42,8 +42,11 @@ use tieline_world::{Bulk, World};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+mod proofs;
 mod sink;
 use sink::ServerSink;
+
+pub use proofs::Credentials;
 
 /// Bulk data of one stream is limited by its window: two fill a long way better than one.
 const CHANNELS_PER_OSS: usize = 2;
@@ -135,6 +138,7 @@ pub(crate) struct Servers {
     is_closed: AtomicBool,
     /// One looks for a newer map at a time.
     looking: tokio::sync::Mutex<()>,
+    credentials: OnceLock<Arc<dyn Credentials>>,
     keep: Keep,
     _client_kept: Option<Kept>,
     /// Answers to what an earlier process had under way, with what they are to.
@@ -176,6 +180,7 @@ impl Servers {
             next: AtomicU64::new(1),
             is_closed: AtomicBool::new(false),
             looking: tokio::sync::Mutex::default(),
+            credentials: OnceLock::new(),
         }
     }
 
@@ -269,7 +274,16 @@ impl Servers {
             let result = self.once(&server, caller, message.clone(), Bulk::Empty, deadline).await;
             match result {
                 Ok((reply, _)) => return Ok(Told { reply, stamp, busy: None }),
-                Err(error) => attempts.judge(self, &server, C::OP, error, deadline).await?,
+                Err(error) => {
+                    let is_proof = error.kind() == ErrorKind::Unauthenticated;
+                    if is_proof && !attempts.has_shown {
+                        attempts.has_shown = true;
+                        if self.show_all(&server, caller, &message.clone().into()).await {
+                            continue;
+                        }
+                    }
+                    attempts.judge(self, &server, C::OP, error, deadline).await?
+                }
             }
         }
     }
@@ -525,6 +539,8 @@ fn answered_before<C: Call>(server: &Server) -> Option<Result<C::Reply>> {
 #[derive(Default)]
 struct Attempts {
     has_looked: bool,
+    /// Tickets of users were shown, again perhaps.
+    has_shown: bool,
     repeats: u32,
 }
 

@@ -115,6 +115,14 @@ impl IdentityTable {
         self.identities.values()
     }
 
+    pub fn mappings(&self) -> impl Iterator<Item = Mapping> {
+        let mapping = |(principal, to): (&String, &MappedTo)| Mapping {
+            principal: principal.clone(),
+            to: to.clone(),
+        };
+        self.principals.iter().map(mapping)
+    }
+
     pub fn identity(&self, kind: IdentityKind, number: u32) -> Option<&Identity> {
         self.identities.get(&(kind, number))
     }
@@ -150,10 +158,7 @@ impl IdentityTable {
                 (from + identities.len()).saturating_sub(self.identities.len()),
                 PAGE - identities.len(),
             );
-            let some = self.principals.iter().skip(from).take(room);
-            mappings = some
-                .map(|(principal, to)| Mapping { principal: principal.clone(), to: to.clone() })
-                .collect();
+            mappings = self.mappings().skip(from).take(room).collect();
             is_end = from + mappings.len() >= self.principals.len();
         }
         if !is_whole {
@@ -305,12 +310,9 @@ impl IdentityTable {
     }
 
     fn map(&mut self, principal: &str, to: &NewMapping) -> Result<(), EditError> {
-        let wrong = || EditError::Principal(principal.to_owned());
-        let (name, realm) = principal.rsplit_once('@').ok_or_else(wrong)?;
-        let is_wide = name == "*";
-        let is_odd = name.is_empty() || realm.is_empty() || principal.len() > PRINCIPAL_MAX;
-        if is_odd || (!is_wide && name.contains('*')) || principal.contains(char::is_whitespace) {
-            return Err(wrong());
+        let is_wide = principal.starts_with("*@");
+        if !is_principal(principal) {
+            return Err(EditError::Principal(principal.to_owned()));
         }
         let to = match to {
             NewMapping::Nobody => MappedTo::Nobody,
@@ -355,6 +357,20 @@ impl IdentityTable {
         gone.for_each(|principal| transaction.delete(key::principal(principal)));
         transaction.put(key::identities(), Identities { version: self.version }.to_bytes());
     }
+}
+
+/// `NAME@REALM`, `*@REALM`, or the subject of a certificate (`/DC=org/CN=Ann Smith`), which no
+/// ticket carries.
+fn is_principal(text: &str) -> bool {
+    if text.is_empty() || text.len() > PRINCIPAL_MAX || text.contains(char::is_control) {
+        return false;
+    }
+    if text.starts_with('/') {
+        return true;
+    }
+    let is_plain = |name: &str| name == "*" || !name.contains('*');
+    let parts = text.rsplit_once('@').filter(|_| !text.contains(char::is_whitespace));
+    parts.is_some_and(|(name, realm)| !name.is_empty() && !realm.is_empty() && is_plain(name))
 }
 
 fn resolved(user: &Identity, how: String) -> Resolved {

@@ -239,6 +239,10 @@ impl Mdt {
         crate::fsck::ask(self, message).await
     }
 
+    pub fn index(&self) -> MdtIndex {
+        self.settings.mdt
+    }
+
     /// For `/health`: why the change log is not written, if so.
     pub fn log_trouble(&self) -> Option<String> {
         self.parts.log.as_ref().and_then(|log| log.trouble())

@@ -2,12 +2,41 @@
 
 use crate::abi::incoming::{Header, Reader};
 use crate::abi::opcode::Opcode;
+use crate::errno::{self, Refusal};
+use crate::people::{self, Asking};
 use crate::session::Session;
 use bytes::Bytes;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use tieline_client::FileSystem;
-use tieline_types::{Caller, FileId};
+use tieline_types::identity::NOBODY;
+use tieline_types::{Attributes, Caller, FileId, Gid, Uid};
+
+/// Must it be known who asks?
+enum Identifying {
+    Needed,
+    /// What an open file gives is given to whoever has it.
+    Wished,
+    /// Rights belong to the handle.
+    Never,
+}
+
+impl Identifying {
+    fn of(opcode: Opcode) -> Self {
+        use Opcode::*;
+        match opcode {
+            Getattr | Readdir | Readdirplus => Self::Wished,
+            Lookup | Mknod | Mkdir | Symlink | Readlink | Link | Unlink | Rmdir | Rename
+            | Rename2 | Setattr | Open | Create | Tmpfile | Opendir | Getxattr | Listxattr
+            | Setxattr | Removexattr => Self::Needed,
+            _ => Self::Never,
+        }
+    }
+}
+
+fn nobody() -> Caller {
+    Caller { uid: Uid(NOBODY), gid: Gid(NOBODY), ..Caller::default() }
+}
 
 pub struct Call {
     pub session: Arc<Session>,
@@ -19,6 +48,8 @@ pub struct Call {
     groups: Vec<u32>,
     /// Its caller's other groups were read a while ago.
     is_by_memory: AtomicBool,
+    /// Who its caller is to the file system, where that was asked.
+    known: Mutex<Option<Caller>>,
 }
 
 impl Call {
@@ -30,7 +61,7 @@ impl Call {
         groups: Vec<u32>,
     ) -> Self {
         let is_by_memory = AtomicBool::new(false);
-        Self { session, header, opcode, body, groups, is_by_memory }
+        Self { session, header, opcode, body, groups, is_by_memory, known: Mutex::default() }
     }
 
     pub fn fs(&self) -> &dyn FileSystem {
@@ -45,6 +76,10 @@ impl Call {
     /// On whose behalf. Not to be asked for reads ahead and writes from the page cache, which have
     /// no meaningful caller.
     pub fn caller(&self) -> Caller {
+        self.known().unwrap_or_else(|| self.stated())
+    }
+
+    fn stated(&self) -> Caller {
         let groups = self.session.callers.groups(&self.header);
         self.is_by_memory.store(groups.is_memory, Ordering::Relaxed);
         groups.caller(&self.header, &self.groups)
@@ -53,6 +88,10 @@ impl Call {
     /// The same, with the groups of now: for what depends on them in other ways than by being
     /// denied.
     pub fn caller_now(&self) -> Caller {
+        self.known().unwrap_or_else(|| self.stated_now())
+    }
+
+    fn stated_now(&self) -> Caller {
         let groups = self.session.callers.groups_now(&self.header);
         self.is_by_memory.store(false, Ordering::Relaxed);
         groups.caller(&self.header, &self.groups)
@@ -65,6 +104,40 @@ impl Call {
             self.session.callers.groups_now(&self.header);
         }
         was_by_memory
+    }
+
+    /// Finds out who the caller is to the file system.
+    pub async fn identify(&self) -> Result<(), Refusal> {
+        let Some(people) = &self.session.people else { return Ok(()) };
+        let is_soft = match Identifying::of(self.opcode) {
+            Identifying::Never => return Ok(()),
+            Identifying::Needed => false,
+            Identifying::Wished => true,
+        };
+        // What is made belongs to groups of now.
+        let is_making = matches!(
+            self.opcode,
+            Opcode::Create | Opcode::Tmpfile | Opcode::Mknod | Opcode::Mkdir | Opcode::Setattr
+        );
+        let stated = if is_making { self.stated_now() } else { self.stated() };
+        let found = people.caller(Asking { process: self.header.pid, stated }).await;
+        let caller = match found {
+            Ok(caller) => caller,
+            Err(_) if is_soft => nobody(),
+            Err(kind) => return Err(errno::from_kind(kind).into()),
+        };
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(caller);
+        Ok(())
+    }
+
+    fn known(&self) -> Option<Caller> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Attributes as they are shown on this machine.
+    pub fn shown(&self, mut attributes: Attributes) -> Attributes {
+        people::show(self.session.people.as_deref(), &mut attributes);
+        attributes
     }
 
     pub fn arguments(&self) -> Reader<'_> {

@@ -11,6 +11,7 @@
 //! * [`ops`]: the translation, one file per group of requests; [`errno`]: of errors.
 //! * [`answer`]: replies that may be cached rest on beliefs, and are written under the client's
 //!   lock.
+//! * [`people`]: who callers are, and as whom owners are shown.
 //! * [`notify`]: what the kernel shall forget, told by threads of its own. * [`nodes`], [`recent`]:
 //!   what it knows.
 //!
@@ -33,6 +34,7 @@ mod nodes;
 mod notify;
 mod ops;
 mod pending;
+mod people;
 mod process;
 mod recent;
 mod reply;
@@ -43,4 +45,5 @@ mod wait;
 
 pub use attach::AttachError;
 pub use mount::{Error, Mount, MountOptions, Unmounted};
+pub use people::{Asking, People};
 pub use taken::{Beginning, HandOver, Taken};

@@ -15,6 +15,7 @@ use crate::init::{Features, Offer, REQUEST_BYTES_MAX, TooOld};
 use crate::kernel::{Forget, Kernel};
 use crate::nodes::Nodes;
 use crate::notify::Notifier;
+use crate::people::People;
 use crate::session::Session;
 use crate::taken::{Beginning, HandOver, Taken};
 use rustix::io::Errno;
@@ -34,7 +35,7 @@ const UNMOUNT_TRIES: u32 = 20;
 const UNMOUNT_EVERY: Duration = Duration::from_millis(100);
 
 /// What to mount where.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct MountOptions {
     pub mountpoint: PathBuf,
     /// What is mounted, as `mount` shows it: `127.0.0.1:7988:/extenci`.
@@ -52,6 +53,8 @@ pub struct MountOptions {
     /// Treats the kernel as one that speaks no newer protocol than 7.this: to test fallbacks, or to
     /// avoid a kernel's fault.
     pub minor_max: u32,
+    /// Who callers are; `None`: whom they state.
+    pub people: Option<Arc<dyn People>>,
 }
 
 impl MountOptions {
@@ -67,6 +70,7 @@ impl MountOptions {
             threads: 4,
             read_ahead: ByteSize(READ_AHEAD),
             minor_max: u32::MAX,
+            people: None,
         }
     }
 
@@ -199,7 +203,7 @@ impl Mount {
             Notifier::start(Arc::clone(&kernel)).map_err(|source| Error::Thread { source })?;
         fs.listen(Arc::clone(&notifier) as Arc<_>);
         runtime.spawn(buffer::shrink_idle(Arc::downgrade(&buffers)));
-        let session = Arc::new(Session::new(fs, runtime, kernel, buffers));
+        let session = Arc::new(Session::new(fs, runtime, kernel, buffers, options.people.clone()));
         if self.is_held {
             go_on(&session, &notifier);
         }

@@ -24,6 +24,7 @@ type Outcome = Result<Answer, Refusal>;
 pub async fn dispatch(call: Call) -> Outcome {
     let mut is_first = true;
     loop {
+        call.identify().await?;
         let outcome = dispatch_once(&call).await;
         let is_denied = outcome.as_ref().is_err_and(Refusal::is_denial);
         if !is_first || !is_denied || !call.renews_groups() {

@@ -87,7 +87,7 @@ impl Reply {
                 let mut is_taken = false;
                 session.fs.settle(&belief, &mut |valid| {
                     if let Some(build) = build.take() {
-                        is_taken = self.send(0, &[&build(valid)]);
+                        is_taken = self.send(0, &[&build(self.session.trusted(valid))]);
                     }
                 });
                 is_taken

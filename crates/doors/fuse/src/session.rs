@@ -17,6 +17,7 @@ use crate::buffer::{Buffer, Pool};
 use crate::call::Call;
 use crate::kernel::Kernel;
 use crate::pending::Pending;
+use crate::people::People;
 use crate::process::Callers;
 use crate::reply::Reply;
 use crate::wait::{self, Work};
@@ -40,6 +41,7 @@ pub struct Session {
     pub kernel: Arc<Kernel>,
     pub callers: Callers,
     pub appenders: Appenders,
+    pub people: Option<Arc<dyn People>>,
     pending: Pending,
     buffers: Arc<Pool>,
 }
@@ -50,6 +52,7 @@ impl Session {
         runtime: Handle,
         kernel: Arc<Kernel>,
         buffers: Arc<Pool>,
+        people: Option<Arc<dyn People>>,
     ) -> Self {
         Self {
             fs,
@@ -57,9 +60,16 @@ impl Session {
             kernel,
             callers: Callers::default(),
             appenders: Appenders::default(),
+            people,
             pending: Pending::default(),
             buffers,
         }
+    }
+
+    /// How long the kernel may believe what the client believes for so long.
+    pub fn trusted(&self, valid: std::time::Duration) -> std::time::Duration {
+        let is_personal = self.people.as_ref().is_some_and(|people| people.are_personal());
+        if is_personal { std::time::Duration::ZERO } else { valid }
     }
 
     /// Takes requests until the mount is gone: the life of one thread.

@@ -186,6 +186,11 @@ impl Mechanism for GssAcceptor {
 
 /// Who our keys say we are, without asking any KDC where a cache holds tickets.
 pub fn own_principal(keys: &Keys) -> Result<String, Trouble> {
+    standing(keys).map(|(name, _)| name)
+}
+
+/// The same, and for how long there are tickets (`None`: for ever).
+pub fn standing(keys: &Keys) -> Result<(String, Option<Duration>), Trouble> {
     let library = opened()?;
     let credential = Credential::acquire(library, keys, INITIATE)?;
     let mut name = Name { library, handle: null_mut() };
@@ -202,7 +207,8 @@ pub fn own_principal(keys: &Keys) -> Result<String, Trouble> {
         )
     };
     check(library, major, minor)?;
-    name.text()
+    let left = (lifetime != INDEFINITE).then(|| Duration::from_secs(u64::from(lifetime)));
+    Ok((name.text()?, left))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

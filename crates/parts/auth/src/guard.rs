@@ -12,14 +12,15 @@
 
 use crate::cell::MapCell;
 use crate::gss::{GssAcceptor, GssInitiator, Keys};
-use crate::mechanism::{Mechanism, Proof};
+use crate::mechanism::{BINDING, Mechanism, Proof};
+use crate::seal::Transcript;
 use crate::seeded::Seeded;
 use crate::trouble::Trouble;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use tieline_format::map::FederationMap;
-use tieline_types::{Flavor, Pair};
+use tieline_types::{Flavor, Pair, SessionId};
 use tieline_wire::{CredentialKind, Hello, PeerRole};
 use tokio::sync::Semaphore;
 
@@ -186,7 +187,7 @@ impl Guard {
         let is_wanted = flavor > Flavor::Null || self.is_asked.load(Ordering::Relaxed);
         let proof = match &self.parts.prover {
             Some(prover) if is_wanted => {
-                let target = self.target(address);
+                let target = self.principal_of(address);
                 let mechanism = prover.initiator(&target);
                 Some((target, mechanism))
             }
@@ -236,14 +237,26 @@ impl Guard {
         is_same.then_some(()).ok_or_else(wrong)
     }
 
-    /// May who proved itself be what its hello says, and was it this server that it asked for?
-    pub fn check_caller(&self, hello: &Hello, proof: &Proof) -> Result<(), Trouble> {
+    /// Hears who a user is, beside the machine whose connection this is.
+    pub fn acceptor(&self) -> Result<Box<dyn Mechanism>, Trouble> {
+        let prover = self.parts.prover.as_ref();
+        prover.map(|prover| prover.acceptor()).ok_or(Trouble::NoCredential(Flavor::Krb5n))
+    }
+
+    /// Was it this server that somebody proved himself to?
+    pub fn check_service(&self, proof: &Proof) -> Result<(), Trouble> {
         let service = proof.own.split(['/', '@']).next().unwrap_or_default();
         let services = &self.parts.services;
         if !services.is_empty() && !services.iter().any(|known| known == service) {
             let (peer, expected) = (proof.own.clone(), services.join(" or "));
             return Err(Trouble::WrongServer { peer, expected });
         }
+        Ok(())
+    }
+
+    /// May who proved itself be what its hello says, and was it this server that it asked for?
+    pub fn check_caller(&self, hello: &Hello, proof: &Proof) -> Result<(), Trouble> {
+        self.check_service(proof)?;
         if hello.role != PeerRole::Client && !self.is_server(&proof.peer) {
             let text =
                 format!("{} is no server of this federation: it is not in the map", proof.peer);
@@ -262,7 +275,7 @@ impl Guard {
     }
 
     /// The principal of the server at an address.
-    fn target(&self, address: &str) -> String {
+    pub fn principal_of(&self, address: &str) -> String {
         let named = self.map.get().and_then(|cell| target_in(&cell.current().map, address));
         named.unwrap_or_else(|| {
             let name = format!("{SERVICE_MDS}/{}", host(address));
@@ -272,6 +285,15 @@ impl Guard {
             }
         })
     }
+}
+
+/// What the token of a user is bound to: the session of the machine, and the number of the proof.
+pub fn proof_binding(session: SessionId, number: u64) -> [u8; BINDING] {
+    let mut transcript = Transcript::new();
+    transcript.add(b"user");
+    transcript.add(&session.0.to_le_bytes());
+    transcript.add(&number.to_le_bytes());
+    transcript.digest()
 }
 
 /// The principal of a server that a map names, if the map has proofs at all.

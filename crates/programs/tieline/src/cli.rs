@@ -81,6 +81,15 @@ enum Verb {
     /// Make this machine a server of a federation that invited it, and start it
     #[command(after_help = examples::JOIN)]
     Join(verbs::join::Args),
+    /// Run jobs with tickets of their own
+    #[command(subcommand, after_help = examples::AUTH)]
+    Auth(verbs::auth::Auth),
+    /// Say who somebody is, and why he may or may not
+    #[command(after_help = examples::EXPLAIN)]
+    Explain(verbs::explain::Args),
+    /// Say who is who: users, groups, principals, machines, roles
+    #[command(after_help = examples::ID)]
+    Id(verbs::id::Args),
     /// Print the checksum of files
     Checksum(verbs::checksum::Args),
     /// Adopt files that lie below an OST's `adopt` directory, without moving a byte
@@ -155,6 +164,9 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Verb::Flavor(verb) => verbs::flavor::run(verb),
         Verb::Site(verb) => verbs::site::run(verb),
         Verb::Join(args) => verbs::join::run(args),
+        Verb::Auth(verb) => verbs::auth::run(verb),
+        Verb::Explain(args) => verbs::explain::run(args),
+        Verb::Id(args) => verbs::id::run(args),
         Verb::Checksum(args) => verbs::checksum::run(args),
         Verb::Import(args) => verbs::import::run(args),
         Verb::Export(args) => verbs::export::run(args),
@@ -232,6 +244,20 @@ mod tests {
             "tieline flavor set extenci.srpc.flavor.10.0.0.0/8.cli2ost=krb5p",
             "tieline flavor list extenci --json",
             "tieline dev up --kerberos",
+            "tieline id add ann --number 5001 --groups cms,atlas --principal ann@PSC.EDU",
+            "tieline id add cms --group --fs /extenci",
+            "tieline id map *@UFL.EDU uf-* --fs tieline://h/extenci",
+            "tieline id map eve@UFL.EDU --nobody",
+            "tieline id list --json",
+            "tieline id remove eve@UFL.EDU",
+            "tieline id import --from passwd /etc/passwd --groups /etc/group",
+            "tieline id test ann@PSC.EDU --json",
+            "tieline id role ann site-admin:fnal --take",
+            "tieline id machine host/wn17.uf.example@UFL.EDU root",
+            "tieline id strangers squash",
+            "tieline explain /extenci/d --as ann@PSC.EDU --op write --json",
+            "tieline auth run -- cp -r a b",
+            "tieline auth run --keytab k --principal ann@EXTENCI.ORG -- job",
             "tieline find /extenci -name *.root -type f -size +1M -pool uf",
             "tieline checksum -t adler32 /extenci/f",
             "tieline import --in-place /lustre/cms /extenci/cms --ost OST0001 --owners /etc/o",

@@ -57,6 +57,15 @@ impl Contact {
         self.dialer.dial(&self.addresses, self.hello(), Arc::new(Deaf))
     }
 
+    /// A channel to other servers, whose welcome somebody hears.
+    pub fn listening(
+        &self,
+        addresses: Vec<String>,
+        sink: Arc<dyn NoticeSink>,
+    ) -> Arc<dyn tieline_net::Channel> {
+        self.dialer.dial(&addresses, self.hello(), sink)
+    }
+
     /// The newest map, believed if the key says so; without a key, the server's own is taken.
     pub async fn believe(
         &self,

@@ -13,9 +13,12 @@ pub mod daemon;
 mod held;
 pub mod helper;
 pub mod holder;
+pub mod idmap;
 pub mod options;
+pub mod people;
 pub mod registry;
 pub mod table;
+pub mod tickets;
 
 use crate::mount::options::Options;
 use crate::source::Source;

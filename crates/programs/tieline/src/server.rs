@@ -7,6 +7,7 @@
 //!
 //! * [`node`]: greets sessions and hands each request to its room.
 //! * [`capabilities`]: what the OSTs here believe of what clients show.
+//! * [`identities`]: on whose behalf requests are made, and who may; [`audit`] keeps book of it.
 //! * [`connections`]: which session is reached over which connection; recalls and notices leave
 //!   through it.
 //! * [`peers`]: channels to other servers; deletions, copies and questions after OSTs leave through
@@ -16,6 +17,7 @@
 //! Invariants: nothing is served before the map and the store are open; a server that is cut off
 //! serves what it holds.
 
+pub mod audit;
 mod capabilities;
 pub mod connections;
 pub mod identities;
@@ -25,6 +27,7 @@ pub mod peers;
 pub mod run;
 pub mod settings;
 
+use crate::server::audit::Audit;
 use crate::server::capabilities::Capabilities;
 use crate::server::connections::Connections;
 use crate::server::identities::Identities;
@@ -32,6 +35,7 @@ use crate::server::maps::MapKeeper;
 use crate::server::node::Node;
 use crate::server::peers::Peers;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_auth::{Guard, Rule};
@@ -41,7 +45,7 @@ use tieline_meta::Mdt;
 use tieline_meta::ledger::log::Log;
 use tieline_net::{Dialer, Server, ServerSettings};
 use tieline_telemetry::health::Health;
-use tieline_types::{FsName, OstIndex, Uid};
+use tieline_types::{FsName, MdtIndex, OstIndex, Uid};
 use tieline_wire::Notice;
 use tieline_world::{Listener, World};
 use tokio::task::JoinHandle;
@@ -71,6 +75,9 @@ pub struct Parts {
     pub health: Health,
     /// Who may change the federation map, beside root.
     pub operator: Uid,
+    /// Where a copy of the table of identities is kept.
+    pub identities: Option<PathBuf>,
+    pub audit: Arc<Audit>,
 }
 
 /// The MDT of a server.
@@ -129,11 +136,22 @@ pub async fn start(
         }
         None => None,
     };
-    let (guard, cell) = (parts.guard.clone(), parts.map.cell().clone());
     let own_mdt = mdt_index.zip(mdt.clone());
-    let capabilities = Capabilities::new(cell.clone(), peers.clone(), own_mdt);
+    let capabilities = Capabilities::new(parts.map.cell().clone(), peers.clone(), own_mdt);
+    let is_root = mdt.as_ref().is_some_and(|mdt| mdt.index() == MdtIndex(0));
+    let identities = Arc::new(Identities {
+        guard: parts.guard.clone(),
+        map: parts.map.cell().clone(),
+        server: parts.name.clone(),
+        keeper: mdt.clone().filter(|_| is_root),
+        file: parts.identities,
+        peers: peers.clone(),
+        audit: parts.audit.clone(),
+        state: identities::State::default(),
+    });
     let node = Arc::new(Node {
-        identities: Identities::new(guard, cell, parts.name.clone()),
+        identities: identities.clone(),
+        audit: parts.audit,
         name: parts.name,
         fs: parts.fs,
         operator: parts.operator,
@@ -149,6 +167,7 @@ pub async fn start(
     });
     let mut tasks = vec![
         tokio::spawn(watch_osts(peers.clone(), mdt.clone(), parts.health.clone())),
+        tokio::spawn(identities.follow()),
         tokio::spawn(spread_map(parts.map.clone(), connections, peers.clone())),
     ];
     if node.chunks.is_some() {

@@ -12,7 +12,7 @@ use std::future::Future;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
-use tieline_auth::{Guard, MapVerifier, Rule};
+use tieline_auth::{Guard, MapCell, MapVerifier, Rule};
 use tieline_client::{Error, FileSystem, Parts, Settings, Volume};
 use tieline_net::session::SessionDialer;
 use tieline_net::{Dialer, SessionSettings};
@@ -34,6 +34,7 @@ pub struct Shell {
     pub caller: Caller,
     /// The federation's, as it was given or believed.
     pub key: MapVerifier,
+    pub map: MapCell,
     location: Location,
 }
 
@@ -115,9 +116,10 @@ impl Shell {
         guard.follow(&map);
         let root = FileId::root_of(MdtIndex(0));
         let settings = Settings { wait: PATIENCE, description, ..Settings::default() };
-        let volume = Volume::new(Parts { world, dialer, map, root, rule }, settings);
+        let parts = Parts { world, dialer, map: map.clone(), root, rule };
+        let volume = Volume::new(parts, settings);
         let files = volume.clone();
-        Ok(Self { files, volume, caller: own_caller(), key, location })
+        Ok(Self { files, volume, caller: own_caller(), key, map, location })
     }
 
     /// What the location's path leads to, following a symlink at its end or not.

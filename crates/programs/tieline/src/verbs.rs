@@ -4,15 +4,18 @@
 //! Invariants: what is printed with `--json` is one JSON value, with stable names; text is for
 //! people.
 
+pub mod auth;
 pub mod checksum;
 pub mod df;
 pub mod doctor;
+pub mod explain;
 pub mod export;
 pub mod fetch;
 pub mod find;
 pub mod flavor;
 pub mod fsck;
 pub mod getstripe;
+pub mod id;
 pub mod import;
 pub mod join;
 pub mod list;

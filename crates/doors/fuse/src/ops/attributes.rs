@@ -5,6 +5,7 @@ use crate::abi::bits::set;
 use crate::abi::incoming::SetattrIn;
 use crate::answer::Answer;
 use crate::call::Call;
+use rustix::io::Errno;
 use tieline_client::{AttributeChange, HandleId, Known};
 use tieline_types::{Gid, Mode, SetTime, Time, Uid};
 
@@ -15,7 +16,7 @@ pub async fn getattr(call: &Call) -> Outcome {
 
 pub async fn setattr(call: &Call) -> Outcome {
     let arguments = SetattrIn::read(&mut call.arguments())?;
-    let change = change_of(&arguments);
+    let change = owned(call, change_of(&arguments))?;
     let is_by_handle = arguments.valid & set::HANDLE != 0;
     let handle = is_by_handle.then_some(HandleId(arguments.handle));
     let known = call.fs().set_attributes(&call.caller_now(), call.id(), handle, change).await?;
@@ -24,7 +25,15 @@ pub async fn setattr(call: &Call) -> Outcome {
 
 fn told(call: &Call, known: Known) -> Answer {
     call.session.kernel.nodes.see(&known.attributes);
-    Answer::attributes(known.attributes, known.belief)
+    Answer::attributes(call.shown(known.attributes), known.belief)
+}
+
+/// With owners as the file system has them.
+fn owned(call: &Call, change: AttributeChange) -> Result<AttributeChange, Errno> {
+    let Some(people) = &call.session.people else { return Ok(change) };
+    let uid = change.uid.map(|uid| people.stored_uid(uid).ok_or(Errno::INVAL)).transpose()?;
+    let gid = change.gid.map(|gid| people.stored_gid(gid).ok_or(Errno::INVAL)).transpose()?;
+    Ok(AttributeChange { uid, gid, ..change })
 }
 
 fn change_of(arguments: &SetattrIn) -> AttributeChange {

@@ -9,6 +9,7 @@ use crate::abi::opcode::Opcode;
 use crate::abi::outgoing::{self, Dirent, Writer};
 use crate::answer::{Answer, Body, Trust, Undo};
 use crate::call::Call;
+use crate::people;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tieline_client::{Belief, HandleId, Listed};
@@ -50,7 +51,10 @@ pub async fn readdir(call: &Call) -> Outcome {
     let from = arguments.offset.saturating_sub(DOTS);
     let limit = page.entries_max();
     let handle = HandleId(arguments.handle);
-    for listed in call.fs().read_directory(handle, from, limit, is_plus).await? {
+    for mut listed in call.fs().read_directory(handle, from, limit, is_plus).await? {
+        if let Some(known) = &mut listed.known {
+            people::show(call.session.people.as_deref(), &mut known.attributes);
+        }
         if !page.add(listed) {
             break;
         }

@@ -27,6 +27,7 @@ pub async fn lookup(call: &Call) -> Outcome {
     let Some(attributes) = found.attributes else {
         return absent(found.entry);
     };
+    let attributes = call.shown(attributes);
     let entry = Entry { attributes, name: found.entry, belief: found.belief };
     let mut answer = Answer::entry(&call.session.kernel.nodes, entry, None);
     answer.body = noted(call, name, answer.body);
@@ -60,6 +61,7 @@ pub fn made(call: &Call, known: Known) -> Answer {
 /// The name is as good as the attributes if they rest on the same directory's lease.
 pub fn made_entry(call: &Call, known: Known) -> Entry {
     let Known { attributes, belief } = known;
+    let attributes = call.shown(attributes);
     let parent = call.id();
     let covers = belief.units.iter().any(|&(unit, _)| unit == parent);
     let name = if covers { belief.clone() } else { Belief::default() };

@@ -11,7 +11,7 @@ use crate::answer::Answer;
 use crate::call::Call;
 use crate::errno::Refusal;
 use rustix::io::Errno;
-use tieline_types::XattrName;
+use tieline_types::{Gid, Uid, XattrName};
 use tieline_wire::meta::XattrMode;
 
 fn checked(name: &[u8]) -> Result<XattrName, Refusal> {
@@ -23,7 +23,40 @@ pub async fn getxattr(call: &Call) -> Outcome {
     let mut from = call.arguments();
     let room = GetxattrIn::read(&mut from)?.size;
     let name = checked(from.text()?)?;
-    sized(call.fs().xattr(&call.caller(), call.id(), &name).await?, room)
+    let value = call.fs().xattr(&call.caller(), call.id(), &name).await?;
+    let Some(people) = call.session.people.as_deref().filter(|_| is_access_list(&name)) else {
+        return sized(value, room);
+    };
+    let user = |id| Some(people.shown(Uid(id), Gid(0)).0.0);
+    let group = |id| Some(people.shown(Uid(0), Gid(id)).1.0);
+    sized(translated(value, user, group)?, room)
+}
+
+/// The two lists that name users and groups.
+fn is_access_list(name: &XattrName) -> bool {
+    matches!(name.as_bytes(), b"system.posix_acl_access" | b"system.posix_acl_default")
+}
+
+/// A list in Linux's form, with other numbers of the users and groups that it names: four bytes of
+/// version, then entries of tag (2), permissions (2) and number (4).
+fn translated(
+    mut list: Vec<u8>,
+    user: impl Fn(u32) -> Option<u32>,
+    group: impl Fn(u32) -> Option<u32>,
+) -> Result<Vec<u8>, Errno> {
+    const USER: u16 = 0x02;
+    const GROUP: u16 = 0x08;
+    for entry in list.get_mut(4..).unwrap_or_default().chunks_exact_mut(8) {
+        let [tag, more, _, _, id @ ..] = entry else { continue };
+        let Ok(number) = <[u8; 4]>::try_from(&*id).map(u32::from_le_bytes) else { continue };
+        let other = match u16::from_le_bytes([*tag, *more]) {
+            USER => user(number),
+            GROUP => group(number),
+            _ => continue,
+        };
+        id.copy_from_slice(&other.ok_or(Errno::INVAL)?.to_le_bytes());
+    }
+    Ok(list)
 }
 
 pub async fn listxattr(call: &Call) -> Outcome {
@@ -57,7 +90,13 @@ pub async fn setxattr(call: &Call) -> Outcome {
         Ok(libc::XATTR_REPLACE) => XattrMode::Replace,
         _ => return Err(Errno::INVAL.into()),
     };
-    call.fs().set_xattr(&call.caller(), call.id(), &name, value, mode).await?;
+    let mut value = std::borrow::Cow::Borrowed(value);
+    if let Some(people) = call.session.people.as_deref().filter(|_| is_access_list(&name)) {
+        let user = |id| people.stored_uid(Uid(id)).map(|uid| uid.0);
+        let group = |id| people.stored_gid(Gid(id)).map(|gid| gid.0);
+        value = translated(value.into_owned(), user, group)?.into();
+    }
+    call.fs().set_xattr(&call.caller(), call.id(), &name, &value, mode).await?;
     Ok(Answer::done())
 }
 
@@ -65,4 +104,23 @@ pub async fn removexattr(call: &Call) -> Outcome {
     let name = checked(call.arguments().text()?)?;
     call.fs().remove_xattr(&call.caller(), call.id(), &name).await?;
     Ok(Answer::done())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_name_people_by_other_numbers() {
+        let entry =
+            |tag: u16, id: u32| [&tag.to_le_bytes()[..], &[7, 0], &id.to_le_bytes()].concat();
+        let list = |user, group| {
+            let none = entry(1, u32::MAX);
+            [&2_u32.to_le_bytes()[..], &none, &entry(2, user), &entry(8, group)].concat()
+        };
+        let more = |id: u32| id.checked_add(100);
+        assert_eq!(translated(list(5, 6), more, Some), Ok(list(105, 6)));
+        assert_eq!(translated(list(5, 6), Some, |_| None), Err(Errno::INVAL));
+        assert_eq!(translated(vec![1, 2], more, more), Ok(vec![1, 2]));
+    }
 }

@@ -101,10 +101,10 @@ fn no_rule_is_met_without_a_proof() {
 #[test]
 fn servers_have_the_names_that_the_map_gives_them() {
     let guard = guard(Flavor::Null, true, &[]);
-    assert_eq!(guard.target("mds.uf.example:7640"), "tieline_mds/mds.uf.example@EXTENCI.ORG");
-    assert_eq!(guard.target("oss.uf.example:7640"), "host/oss.uf.example@UFL.EDU");
-    assert_eq!(guard.target("[2001:db8::1]:7640"), "tieline_oss/2001:db8::1@EXTENCI.ORG");
-    assert_eq!(guard.target("elsewhere:1"), "tieline_mds/elsewhere");
+    assert_eq!(guard.principal_of("mds.uf.example:7640"), "tieline_mds/mds.uf.example@EXTENCI.ORG");
+    assert_eq!(guard.principal_of("oss.uf.example:7640"), "host/oss.uf.example@UFL.EDU");
+    assert_eq!(guard.principal_of("[2001:db8::1]:7640"), "tieline_oss/2001:db8::1@EXTENCI.ORG");
+    assert_eq!(guard.principal_of("elsewhere:1"), "tieline_mds/elsewhere");
     assert!(guard.is_server("host/oss.uf.example@UFL.EDU"));
     assert!(!guard.is_server("host/oss.uf.example@EXTENCI.ORG"));
 }

@@ -153,3 +153,36 @@ Examples:
 Flavors: null, krb5n (proof), krb5a (and integrity of messages), krb5i (of data too), krb5p
 (privacy of all). The longest network decides, then the pair; without a rule, krb5p between client
 and MDS and krb5i elsewhere. The stricter end's rule holds.";
+
+pub const ID: &str = "\
+Examples:
+  tieline id add cms --group
+  tieline id add ann --number 5001 --groups cms --principal ann@PSC.EDU
+  tieline id map '*@UFL.EDU' 'uf-*'
+  tieline id import --from passwd /etc/passwd --groups /etc/group
+  tieline id test bob@UFL.EDU
+  tieline id role ann fs-admin
+  tieline id machine host/wn17.uf.example@UFL.EDU root
+
+A principal is looked for as it stands, then under `*@REALM`, then (in the file system's realm) as a
+user of its name. While there is no identity at all, the users of the MDS's machine count. A
+machine's users prove themselves; `users` and `all` believe what it says of them, `root` and `all`
+that its root is root.";
+
+pub const AUTH: &str = "\
+Examples:
+  tieline auth run -- ./analysis run7.root
+  tieline auth run --keytab ~/job.keytab --principal ann@EXTENCI.ORG -- make -j8
+
+The command gets a credential cache of its own, which is renewed while it runs and destroyed when it
+ends: tickets must be renewable (kinit -r), or come from a keytab. What happens to the cache of the
+caller meanwhile does not concern it.";
+
+pub const EXPLAIN: &str = "\
+Examples:
+  tieline explain /extenci/cms/run7.root
+  tieline explain /extenci/cms --op create
+  tieline explain /extenci/cms/run7.root --as bob@UFL.EDU --op write
+
+Each step on the way is judged by the kernel (with the ids that this machine shows) and by the
+server (with the identity behind the ticket). Exit codes: 0 allowed, 1 denied.";

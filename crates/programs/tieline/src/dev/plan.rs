@@ -220,6 +220,10 @@ impl Plan {
             listen: ports.address.clone(),
             admin: ports.admin.clone(),
             log: "text".to_owned(),
+            audit: self
+                .kerberos
+                .is_some()
+                .then(|| self.dir.join("logs").join(format!("audit-{role}-{site}.jsonl"))),
             map_key: self.key.clone(),
             map_secret: None,
             root: self.sites.first().map(|root| root.mds.address.clone()).into_iter().collect(),

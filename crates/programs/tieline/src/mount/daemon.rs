@@ -5,8 +5,11 @@
 
 use crate::contact::Contact;
 use crate::mount::held::Held;
+use crate::mount::idmap::{Idmap, Means};
 use crate::mount::options::Options;
+use crate::mount::people::Users;
 use crate::mount::registry::{Entry, Registered};
+use crate::mount::tickets::Tickets;
 use crate::mount::{READY, table};
 use crate::process::ProcessId;
 use crate::server::settings::key_open;
@@ -17,15 +20,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_admin::Subject;
-use tieline_auth::{MapCell, MapVerifier};
+use tieline_auth::{Guard, MapCell, MapVerifier};
 use tieline_client::{AccessTimes, FileSystem, Parts, Settings, Volume};
 use tieline_format::Record as _;
 use tieline_format::map::SignedMap;
-use tieline_fuse::{Beginning, Mount, MountOptions};
+use tieline_fuse::{Beginning, Mount, MountOptions, People};
 use tieline_keep::{Keep, Kept, Kind, Record, Stage};
 use tieline_telemetry::health::Health;
 use tieline_types::{Caller, FileId, MdtIndex, Name};
-use tieline_world::Transport;
+use tieline_world::{Transport, World};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// First contact: a person, or the start of a machine, waits.
@@ -224,6 +227,7 @@ impl Mounted {
         let settings = task.settings();
         let transport = world.transport.clone();
         let (map, root) = (known.map.clone(), known.root);
+        let outside = (world.clone(), guard.clone());
         let parts = Parts { world, dialer, map, root, rule };
         let files = Volume::new_kept(parts, settings, held.keep.clone(), records);
         files.recover().await;
@@ -231,6 +235,8 @@ impl Mounted {
         drop(own);
         let taken = held.taken.take().context("a mount is taken from a holder")?;
         let beginning = Beginning::Taken(taken);
+        let people = people_of(&task.options, &files, outside).await?;
+        let beginning = (beginning, people);
         Self::attach(task, files, transport, (known.key.to_hex(), kept), beginning).await
     }
 
@@ -280,6 +286,8 @@ impl Mounted {
         let known = Known { map: map.clone(), key: key.clone(), root };
         let kept = known.put(&keep);
         let beginning = Beginning::Mounted(held.map(|held| held.hand_over()));
+        let people = people_of(&task.options, &files, (world.clone(), guard)).await?;
+        let beginning = (beginning, people);
         Self::attach(task, files, world.transport, (key.to_hex(), kept), beginning).await
     }
 
@@ -288,7 +296,7 @@ impl Mounted {
         files: Arc<Volume>,
         transport: Arc<dyn Transport>,
         (mapkey, kept): (String, Option<Kept>),
-        beginning: Beginning,
+        (beginning, people): (Beginning, Option<Arc<dyn People>>),
     ) -> anyhow::Result<Self> {
         let options = &task.options;
         let health = Health::default();
@@ -311,6 +319,7 @@ impl Mounted {
             allows_devices: !options.no_dev,
             is_noatime: !options.notes_access,
             minor_max: options.fuse_minor_max.unwrap_or(u32::MAX),
+            people,
             ..MountOptions::new(&task.mountpoint, task.source.to_string())
         };
         let files: Arc<dyn FileSystem> = files;
@@ -366,6 +375,27 @@ impl Mounted {
         tracing::info!("ended");
         Ok(())
     }
+}
+
+/// Who callers are, where that is another question than what their numbers are.
+async fn people_of(
+    options: &Options,
+    files: &Arc<Volume>,
+    (world, guard): (World, Arc<Guard>),
+) -> anyhow::Result<Option<Arc<dyn People>>> {
+    let is_proven = files.map().security.is_some();
+    if !is_proven && matches!(options.idmap, Means::Auto | Means::Same) {
+        return Ok(None);
+    }
+    let source = match &options.idmap {
+        // Whom the servers believe, they take as he is.
+        Means::Auto if Users::are_believed(files).await => Means::Same,
+        source => source.clone(),
+    };
+    let own = Users::owner(files).await;
+    let idmap = Idmap::start(source, files, own).await?;
+    let tickets = Arc::new(Tickets::new(guard));
+    Ok(Some(Arc::new(Users::new(files.clone(), world, idmap, tickets))))
 }
 
 /// The directory below the root that is mounted.

@@ -1,5 +1,6 @@
 //! What stands behind `-o`: our own options, and those of mount(8) that fstab may carry.
 
+use crate::mount::idmap::Means;
 use crate::proving::{Proving, flavor_check};
 use crate::report::Usage;
 use std::path::PathBuf;
@@ -39,6 +40,8 @@ pub struct Options {
     pub netns: Option<PathBuf>,
     /// Digits or a path.
     pub mapkey: Option<String>,
+    /// Whose uids are whose.
+    pub idmap: Means,
     /// `sec=`, `keytab=`, `principal=`, `krb5conf=`.
     pub proving: Proving,
 }
@@ -64,6 +67,7 @@ impl Default for Options {
             pidfile: None,
             netns: None,
             mapkey: None,
+            idmap: Means::Auto,
             proving: Proving::default(),
         }
     }
@@ -128,6 +132,7 @@ impl Options {
             ("log", Some(value)) => self.log = Some(value.into()),
             ("pidfile", Some(value)) => self.pidfile = Some(value.into()),
             ("netns", Some(value)) => self.netns = Some(crate::namespace::path(value)),
+            ("idmap", Some(value)) => self.idmap = Means::parse(value),
             ("mapkey", Some(value)) => self.mapkey = Some(value.to_owned()),
             _ if is_of_mount(key) => (),
             _ => return Err(Usage(format!("mount option `{word}` is not known"))),
@@ -187,6 +192,10 @@ mod tests {
         let alone = Options::parse(["hold=off,watchdog=off"]).unwrap();
         assert_eq!((alone.is_held, alone.watchdog), (false, None));
         assert!(Options::parse(["watchdog=3 ms"]).is_err());
+        let idmap = |text: &str| Options::parse([text]).unwrap().idmap;
+        assert_eq!(idmap("idmap=names"), Means::Names);
+        assert_eq!(idmap("idmap=/etc/idmap"), Means::File("/etc/idmap".into()));
+        assert_eq!(idmap("ro"), Means::Auto);
         let interactive = Options::parse(["interactive,suid,mapkey=/etc/tieline/e.key"]).unwrap();
         assert_eq!(interactive.wait, Duration::from_secs(30));
         assert!(!interactive.no_suid);

@@ -1,183 +1,516 @@
 //! On whose behalf a request is made, once connections are proven.
 //!
-//! A machine (`host/NAME`, `tieline_role/NAME`) and a server of the federation say which of their
-//! users asks, as kernels do for their mounts. A user's own principal, `ann@REALM`, is the user
-//! `ann` of this server's machine, with the groups that `getent group` knows, whatever the request
-//! says. Everybody else is a stranger: of another realm, or of no such name.
+//! * A server of the federation says on whose behalf it asks.
+//! * A machine (`host/NAME`, `tieline_role/NAME`) says which of its users asks, and is believed as
+//!   far as the map's rule for it says: by default not at all. Its users prove themselves beside it
+//!   ([`Identities::prove`]), and their requests carry the number of their proof.
+//! * A user's own principal is who the table of identities says, whatever the request says. While
+//!   the table is empty, the user database of the server's machine stands in for it.
+//! * Everybody else is a stranger: refused with the reason, or nobody in particular, as the map
+//!   says.
 //!
-//! Invariants: nobody is root by a user's ticket; a stranger's request is refused with the reason
-//! before any room sees it; what is looked up is believed for [`FRESH`], and at most
-//! [`KNOWN_MAX`] names are kept.
+//! The MDS of the root keeps the table in its MDT; other servers fetch it every few seconds, keep
+//! it on disk, and look once more before somebody is a stranger.
+//!
+//! Invariants: nobody is root by a user's ticket; nothing of a request reaches a room before its
+//! caller, and those of all items of a batch, are settled; a refusal has an id that is in the log;
+//! what is looked up and what was proven is bounded.
 
+use crate::server::audit::Audit;
+use crate::server::peers::{Peers, failure};
+use proofs::{Proof, Proofs};
 use std::collections::BTreeMap;
-use std::ffi::{CStr, CString};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 use tieline_auth::{Guard, MapCell};
-use tieline_types::{Caller, ErrorKind, Gid, Uid};
-use tieline_wire::Failure;
+use tieline_format::map::Security;
+use tieline_meta::Mdt;
+use tieline_meta::identities::{IdentityTable, Resolved, Unknown};
+use tieline_net::CallContext;
+use tieline_types::identity::NOBODY;
+use tieline_types::{
+    Caller, ErrorKind, Gid, IdentityKind, MachineTrust, MdtIndex, PoolName, Role, SessionId,
+    SiteName, Strangers, Uid,
+};
+use tieline_wire::identity::{
+    EditIdentities, EditIdentitiesReply, ListIdentities, ListIdentitiesReply, Prove, ProveReply,
+};
+use tieline_wire::{Failure, Op, Request};
+use tieline_world::Bulk;
 use tokio::time::Instant;
 
-const FRESH: Duration = Duration::from_secs(60);
-const KNOWN_MAX: usize = 10_000;
+mod local;
+mod proofs;
+
+pub use local::user_of_machine;
+
 /// What may state its users' ids.
 const MACHINES: [&str; 2] = ["host", "tieline_role"];
-/// Room for an entry of the user database; the largest are those of directories.
-const ENTRY: usize = 64 << 10;
+/// How often a copy of the table is looked after.
+const FOLLOW_EVERY: Duration = Duration::from_secs(5);
+/// A stranger has the table fetched once more, at most so often.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+const FETCH_PATIENCE: Duration = Duration::from_secs(5);
 
 /// See the module.
 pub struct Identities {
-    guard: Arc<Guard>,
-    map: MapCell,
+    pub guard: Arc<Guard>,
+    pub map: MapCell,
     /// For people: `mds-uf`.
-    server: String,
-    known: Mutex<BTreeMap<String, (Instant, Option<Caller>)>>,
+    pub server: String,
+    /// Where the table is kept, if here.
+    pub keeper: Option<Arc<Mdt>>,
+    /// Where a copy is kept.
+    pub file: Option<PathBuf>,
+    pub peers: Arc<Peers>,
+    pub audit: Arc<Audit>,
+    pub state: State,
+}
+
+/// What is known by now.
+#[derive(Default)]
+pub struct State {
+    table: RwLock<Arc<IdentityTable>>,
+    local: local::Users,
+    proofs: Proofs,
+    looked: Mutex<Option<Instant>>,
+    fetching: tokio::sync::Mutex<()>,
+}
+
+/// Who asks.
+#[derive(Clone, Debug, Default)]
+pub struct Who {
+    pub caller: Caller,
+    /// `None` under flavor null.
+    pub principal: Option<Arc<str>>,
+    pub roles: Vec<Role>,
+    /// By what mapping or rule, for people.
+    pub how: String,
+    /// Whoever it says it is, it is taken for that.
+    is_believed: bool,
+    seconds: Option<u32>,
+}
+
+impl Who {
+    /// Somebody of whom nothing is known, and who may nothing.
+    pub fn nobody() -> Self {
+        Self { caller: nobody(), ..Self::default() }
+    }
 }
 
 /// What a principal is.
 #[derive(Debug, PartialEq, Eq)]
-enum Who<'a> {
-    /// Believed in what it states.
-    Machine,
-    User(&'a str),
-    OtherRealm,
+enum Kind {
+    Machine(MachineTrust),
+    User,
 }
 
 impl Identities {
-    pub fn new(guard: Arc<Guard>, map: MapCell, server: String) -> Self {
-        Self { guard, map, server, known: Mutex::default() }
-    }
-
     /// Who asks, or why he may not.
-    pub async fn caller(&self, principal: Option<&str>, stated: Caller) -> Result<Caller, Failure> {
-        // Under flavor null there is nothing but the client's word.
-        let Some(principal) = principal else { return Ok(stated) };
+    pub async fn who(&self, context: &CallContext, stated: Caller, op: Op) -> Result<Who, Failure> {
+        let Some(principal) = &context.principal else {
+            // Under flavor null there is nothing but the client's word.
+            let (how, is_believed) = ("the client's word: flavor null".to_owned(), true);
+            let caller = Caller { proof: None, ..stated };
+            return Ok(Who { caller, how, is_believed, ..Who::default() });
+        };
         if self.guard.is_server(principal) {
-            return Ok(stated);
+            let how = format!("the word of {principal}, a server of the federation");
+            let caller = Caller { proof: None, ..stated };
+            let principal = Some(principal.clone());
+            return Ok(Who { caller, principal, how, is_believed: true, ..Who::default() });
         }
         let current = self.map.current();
-        let realm = current.map.security.as_ref().map(|security| security.realm.as_str());
-        match who(principal, realm.unwrap_or_default()) {
-            Who::Machine => Ok(stated),
-            Who::User(name) => self.user(principal, name).await,
-            Who::OtherRealm => Err(stranger(format!(
-                "{principal} is a stranger to {}: only principals of {} are known",
-                self.server,
-                realm.unwrap_or("its realm")
-            ))),
+        let security = current.map.security.as_ref();
+        match kind_of(principal, security) {
+            Kind::User => self.user(principal, security).await,
+            Kind::Machine(_) if stated.proof.is_some() => {
+                let proof = self.state.proofs.find(context.session, stated.proof, op)?;
+                Ok(proof.who())
+            }
+            Kind::Machine(trust) => self.machine(principal, trust, stated, security),
         }
     }
 
-    async fn user(&self, principal: &str, name: &str) -> Result<Caller, Failure> {
-        let known = self.known(name);
-        let found = match known {
-            Some(found) => found,
-            None => {
-                let asked = name.to_owned();
-                // A directory may be asked, which takes its time.
-                let looked = tokio::task::spawn_blocking(move || look_up(&asked)).await;
-                let found = looked.unwrap_or_default();
-                self.remember(name, found.clone());
-                found
+    /// The same for what somebody did by himself and tells of now.
+    pub async fn settle_batch(
+        &self,
+        context: &CallContext,
+        request: &mut Request,
+    ) -> Result<(), Failure> {
+        let Request::Batch(batch) = request else { return Ok(()) };
+        if context.principal.is_none() {
+            return Ok(());
+        }
+        for item in &mut batch.items {
+            let stated = std::mem::take(&mut item.caller);
+            item.caller = self.who(context, stated, Op::Batch).await?.caller;
+        }
+        Ok(())
+    }
+
+    fn machine(
+        &self,
+        principal: &Arc<str>,
+        trust: MachineTrust,
+        stated: Caller,
+        security: Option<&Security>,
+    ) -> Result<Who, Failure> {
+        let is_root = stated.is_root();
+        let is_believed = if is_root { trust.believes_root() } else { trust.believes_users() };
+        let how = format!("the word of {principal}, of which `{}` is believed", trust.name());
+        let who = Who { principal: Some(principal.clone()), ..Who::default() };
+        if is_believed {
+            return Ok(Who {
+                caller: Caller { proof: None, ..stated },
+                how,
+                is_believed: trust == MachineTrust::All,
+                ..who
+            });
+        }
+        if is_root {
+            let how =
+                format!("root of {principal} is squashed: `tieline id machine` says of whom not");
+            return Ok(Who { caller: nobody(), how, ..who });
+        }
+        let why = format!(
+            "uid {} of {principal} has shown no ticket, and that machine's word is not taken",
+            stated.uid
+        );
+        self.stranger(principal, why, security)
+    }
+
+    async fn user(
+        &self,
+        principal: &Arc<str>,
+        security: Option<&Security>,
+    ) -> Result<Who, Failure> {
+        let realm = security.map(|security| security.realm.clone()).unwrap_or_default();
+        let table = self.table();
+        let mut found = self.resolve(&table, principal, &realm).await;
+        if found.is_err() && self.looks_again().await {
+            found = self.resolve(&self.table(), principal, &realm).await;
+        }
+        match found {
+            Ok(Resolved { caller, roles, how, .. }) => {
+                Ok(Who { caller, principal: Some(principal.clone()), roles, how, ..Who::default() })
             }
+            Err(why) => self.stranger(principal, why, security),
+        }
+    }
+
+    async fn resolve(
+        &self,
+        table: &IdentityTable,
+        principal: &str,
+        realm: &str,
+    ) -> Result<Resolved, String> {
+        let why = match table.resolve(principal, realm) {
+            Ok(found) => return Ok(found),
+            Err(why) => why,
         };
-        found.ok_or_else(|| {
-            stranger(format!(
-                "{principal} is a stranger to {}: its machine has no user `{name}`, or it is root",
+        if !table.is_empty() || why != Unknown::NotMapped {
+            return Err(format!("{principal} is a stranger to {}: {why}", self.server));
+        }
+        let name = principal.strip_suffix(realm).and_then(|name| name.strip_suffix('@'));
+        let Some(name) = name else {
+            return Err(format!(
+                "{principal} is a stranger to {}: only principals of {realm} are known",
                 self.server
-            ))
+            ));
+        };
+        let how = format!("the user `{name}` of the machine of {}", self.server);
+        let found = self.state.local.find(name).await.zip(name.parse().ok());
+        found.map(|(caller, name)| Resolved { caller, name, roles: vec![], how }).ok_or_else(|| {
+            format!(
+                "{principal} is a stranger to {}: no identity is there (`tieline id add`), and its \
+                 machine has no user `{name}`, or it is root",
+                self.server
+            )
         })
     }
 
-    fn known(&self, name: &str) -> Option<Option<Caller>> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(name).filter(|(at, _)| at.elapsed() < FRESH).map(|(_, found)| found.clone())
-    }
-
-    fn remember(&self, name: &str, found: Option<Caller>) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= KNOWN_MAX {
-            known.retain(|_, (at, _)| at.elapsed() < FRESH);
+    fn stranger(
+        &self,
+        principal: &Arc<str>,
+        why: String,
+        security: Option<&Security>,
+    ) -> Result<Who, Failure> {
+        match security.map(Security::strangers).unwrap_or_default() {
+            Strangers::Deny => Err(self.deny(ErrorKind::PermissionDenied, Some(principal), why)),
+            Strangers::Squash => Ok(Who {
+                caller: nobody(),
+                principal: Some(principal.clone()),
+                how: format!("{why}; strangers are squashed here"),
+                ..Who::default()
+            }),
         }
-        if known.len() < KNOWN_MAX {
-            known.insert(name.to_owned(), (Instant::now(), found));
+    }
+
+    /// A refusal that can be found again.
+    pub fn deny(&self, kind: ErrorKind, principal: Option<&Arc<str>>, why: String) -> Failure {
+        let id = self.audit.denied(principal.map(|name| &**name), kind, &why);
+        Failure::new(kind, format!("{why} (denial {id})"))
+    }
+
+    /// Does somebody have one of these roles, or all of them?
+    pub fn check_role(
+        &self,
+        who: &Who,
+        operator: Uid,
+        what: &str,
+        suffices: &[Role],
+    ) -> Result<(), Failure> {
+        let caller = &who.caller;
+        // Users of tickets have no uid here, whatever their number is; and none is root.
+        let is_word = who.principal.is_none() || who.is_believed;
+        let is_operator = caller.is_root() || (is_word && caller.uid == operator);
+        let has = |role: &Role| *role == Role::FsAdmin || suffices.contains(role);
+        if is_operator || who.roles.iter().any(has) {
+            self.audit.act(who, what);
+            return Ok(());
+        }
+        let name =
+            who.principal.as_deref().map_or_else(|| format!("uid {}", caller.uid), str::to_owned);
+        let mut wanted = vec![Role::FsAdmin.to_string()];
+        wanted.extend(suffices.iter().map(Role::to_string));
+        let why = format!(
+            "{name} may not {what}: root, the user that {} runs as, or who has {} may",
+            self.server,
+            wanted.join(" or ")
+        );
+        Err(self.deny(ErrorKind::NotPermitted, who.principal.as_ref(), why))
+    }
+
+    /// Proves a user over a machine's connection, or tells whom a caller is taken for.
+    pub async fn prove(
+        &self,
+        context: &CallContext,
+        stated: Caller,
+        message: Prove,
+    ) -> Result<ProveReply, Failure> {
+        let stated = Caller { proof: None, ..stated };
+        let token = message.token.filter(|_| self.is_machine(context.principal.as_deref()));
+        let Some(token) = token else {
+            let who = self.who(context, stated, Op::Prove).await?;
+            let principal = who.principal.as_deref().map(str::to_owned);
+            let Who { caller, how, seconds, is_believed, .. } = who;
+            return Ok(ProveReply { caller, principal, how, seconds, is_believed });
+        };
+        let refused =
+            |why: String| self.deny(ErrorKind::PermissionDenied, context.principal.as_ref(), why);
+        let proven = proofs::accept(&self.guard, context.session, message.proof, token).await;
+        let proven = proven.map_err(|trouble| {
+            let machine = context.principal.as_deref().unwrap_or_default();
+            refused(format!("a ticket shown by a user of {machine} is refused: {trouble}"))
+        })?;
+        let principal: Arc<str> = proven.peer.as_str().into();
+        if self.guard.is_server(&principal) || self.is_machine(Some(&principal)) {
+            return Err(refused(format!("{principal} is no user")));
+        }
+        let current = self.map.current();
+        let who = self.user(&principal, current.map.security.as_ref()).await?;
+        let seconds = proven.lifetime.map(|left| u32::try_from(left.as_secs()).unwrap_or(u32::MAX));
+        self.audit.proven(&who, context.principal.as_deref(), context.session);
+        let proof = Proof::new(&who, proven.lifetime);
+        self.state.proofs.keep(context.session, message.proof, proof);
+        let Who { caller, how, .. } = who;
+        Ok(ProveReply { caller, principal: Some(proven.peer), how, seconds, is_believed: false })
+    }
+
+    fn is_machine(&self, principal: Option<&str>) -> bool {
+        let current = self.map.current();
+        let kind = principal.map(|name| kind_of(name, current.map.security.as_ref()));
+        matches!(kind, Some(Kind::Machine(_)))
+    }
+
+    /// What somebody may know of the table.
+    pub fn list(&self, who: &Who, message: &ListIdentities) -> ListIdentitiesReply {
+        let is_whole = who.caller.is_root() || who.roles.contains(&Role::FsAdmin);
+        self.table().page(message.have, message.from, is_whole)
+    }
+
+    /// Changes the table, where it is kept.
+    pub async fn edit(&self, message: &EditIdentities) -> Result<EditIdentitiesReply, Failure> {
+        let Some(keeper) = &self.keeper else {
+            let detail = "identities are kept by the MDS of the root: ask there";
+            return Err(Failure::new(ErrorKind::WrongServer, detail));
+        };
+        let table = keeper.edit_identities(&message.edits).await?;
+        let version = table.version();
+        self.take(table);
+        Ok(EditIdentitiesReply { version })
+    }
+
+    pub fn table(&self) -> Arc<IdentityTable> {
+        self.state.table.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn take(&self, table: IdentityTable) {
+        let mut held = self.state.table.write().unwrap_or_else(PoisonError::into_inner);
+        if table.version() > held.version() {
+            *held = Arc::new(table);
         }
     }
-}
 
-fn who<'a>(principal: &'a str, own_realm: &str) -> Who<'a> {
-    match principal.rsplit_once('@') {
-        Some((name, realm)) if realm == own_realm => match name.split_once('/') {
-            Some((service, _)) if MACHINES.contains(&service) => Who::Machine,
-            // `ann/admin` is nobody else than ann nowhere: it has its own name, and is no user.
-            _ => Who::User(name),
-        },
-        _ => Who::OtherRealm,
+    /// Keeps the table as new as the root's. Runs until dropped.
+    pub async fn follow(self: Arc<Self>) {
+        if let Some(keeper) = &self.keeper {
+            while let Err(failure) = keeper.identities().await.map(|table| self.take(table)) {
+                tracing::warn!(%failure, "identities cannot be read");
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+            return;
+        }
+        self.read_copy();
+        loop {
+            if let Err(failure) = self.fetch().await {
+                tracing::debug!(%failure, "identities cannot be fetched");
+            }
+            tokio::time::sleep(FOLLOW_EVERY).await;
+        }
+    }
+
+    /// The table may be newer than our copy. Says whether it was fetched.
+    async fn looks_again(&self) -> bool {
+        {
+            let mut looked = lock(&self.state.looked);
+            if self.keeper.is_some() || looked.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
+                return false;
+            }
+            *looked = Some(Instant::now());
+        }
+        self.fetch().await.is_ok()
+    }
+
+    async fn fetch(&self) -> Result<(), Failure> {
+        let _one = self.state.fetching.lock().await;
+        let current = self.map.current();
+        let Some(holder) = current.map.mdt(MdtIndex(0)) else { return Ok(()) };
+        let channel = self.peers.mds(&holder.addresses);
+        let have = self.table().version();
+        let (mut table, mut from, mut version) = (IdentityTable::default(), 0, None);
+        loop {
+            let message = ListIdentities { have, from };
+            let (root, patience) = (Caller::root(), Some(FETCH_PATIENCE));
+            let asking = tieline_net::call(&*channel, &root, message, Bulk::Empty, patience);
+            let page = asking.await.map_err(failure)?.0;
+            if page.version == have {
+                return Ok(());
+            }
+            if version.is_some_and(|version| version != page.version) {
+                // It was changed in between: from the beginning.
+                (table, from, version) = (IdentityTable::default(), 0, None);
+                continue;
+            }
+            version = Some(page.version);
+            from += (page.identities.len() + page.mappings.len()) as u32;
+            table.adopt(page.version, page.identities, page.mappings);
+            if page.is_end {
+                break;
+            }
+        }
+        self.write_copy(&table);
+        self.take(table);
+        Ok(())
+    }
+
+    fn read_copy(&self) {
+        let Some(file) = &self.file else { return };
+        let Ok(bytes) = std::fs::read(file) else { return };
+        match tieline_wire::decode::<ListIdentitiesReply>(&bytes) {
+            Ok(page) => {
+                let mut table = IdentityTable::default();
+                table.adopt(page.version, page.identities, page.mappings);
+                self.take(table);
+            }
+            Err(error) => tracing::warn!(%error, "the copy of the identities cannot be read"),
+        }
+    }
+
+    fn write_copy(&self, table: &IdentityTable) {
+        let Some(file) = &self.file else { return };
+        let whole = ListIdentitiesReply {
+            version: table.version(),
+            identities: table.identities().cloned().collect(),
+            mappings: table.mappings().collect(),
+            is_end: true,
+        };
+        if let Err(error) = crate::server::maps::write_whole(file, &tieline_wire::encode(&whole)) {
+            tracing::warn!(%error, "the copy of the identities cannot be written");
+        }
+    }
+
+    /// The name of an identity, for messages.
+    pub fn name_of(&self, uid: Uid) -> String {
+        let table = self.table();
+        let found = table.identity(IdentityKind::User, uid.0);
+        found.map_or_else(|| format!("number {uid}"), |identity| identity.name.to_string())
     }
 }
 
-fn stranger(detail: String) -> Failure {
-    tracing::info!(detail, "denied");
-    Failure::new(ErrorKind::NotPermitted, detail)
+/// Roles that suffice for what is done to a site's targets, or to a pool.
+pub fn site_admin(site: &SiteName) -> Role {
+    Role::SiteAdmin(site.clone())
 }
 
-/// A user of this machine; root is none.
-fn look_up(name: &str) -> Option<Caller> {
-    let name = CString::new(name).ok()?;
-    let (uid, gid) = ids_of(&name)?;
-    if uid == 0 {
-        return None;
+pub fn pool_admin(pool: &PoolName) -> Role {
+    Role::PoolAdmin(pool.clone())
+}
+
+fn nobody() -> Caller {
+    Caller { uid: Uid(NOBODY), gid: Gid(NOBODY), groups: vec![], proof: None }
+}
+
+fn kind_of(principal: &str, security: Option<&Security>) -> Kind {
+    let Some(security) = security else { return Kind::User };
+    let named = security.machine(principal);
+    let Some((name, realm)) = principal.rsplit_once('@') else { return Kind::User };
+    let is_machine = name.split_once('/').is_some_and(|(first, _)| MACHINES.contains(&first));
+    match named {
+        Some(trust) if is_machine => Kind::Machine(trust),
+        None if is_machine && realm == security.realm => Kind::Machine(MachineTrust::Squash),
+        // `ann/admin` is no machine, nor is one of a realm that nobody answers for.
+        _ => Kind::User,
     }
-    let groups = groups_of(&name, gid);
-    let groups = groups.into_iter().filter(|&of| of != gid).take(Caller::GROUPS_MAX).map(Gid);
-    Some(Caller { uid: Uid(uid), gid: Gid(gid), groups: groups.collect(), proof: None })
 }
 
-/// The uid and gid of a user of this machine who is not root.
-pub fn user_of_machine(name: &str) -> Option<(u32, u32)> {
-    ids_of(&CString::new(name).ok()?).filter(|(uid, _)| *uid != 0)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn ids_of(name: &CStr) -> Option<(u32, u32)> {
-    // SAFETY: a `passwd` of zeroes is one of null pointers and of ids 0.
-    let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
-    let mut room = vec![0; ENTRY];
-    let mut found = std::ptr::null_mut();
-    // SAFETY: all pointers are to values that live through the call; the room has that length.
-    let status = unsafe {
-        libc::getpwnam_r(name.as_ptr(), &mut entry, room.as_mut_ptr(), room.len(), &mut found)
-    };
-    (status == 0 && !found.is_null()).then_some((entry.pw_uid, entry.pw_gid))
-}
-
-fn groups_of(name: &CStr, gid: u32) -> Vec<u32> {
-    let mut groups = vec![0; Caller::GROUPS_MAX];
-    let mut count = groups.len() as libc::c_int;
-    // SAFETY: `groups` has room for `count` ids; the name ends with a zero byte.
-    let status = unsafe { libc::getgrouplist(name.as_ptr(), gid, groups.as_mut_ptr(), &mut count) };
-    groups.truncate(if status < 0 { 0 } else { usize::try_from(count).unwrap_or(0) });
-    groups
-}
+/// Proofs and copies by session, for [`proofs`].
+type Sessions<T> = BTreeMap<SessionId, BTreeMap<u64, T>>;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tieline_format::map::Machine;
+    use tieline_types::FlavorRules;
 
     #[test]
-    fn principals_are_machines_users_or_strangers() {
-        let of = |principal| who(principal, "EXTENCI.ORG");
-        assert_eq!(of("host/wn17.uf.example@EXTENCI.ORG"), Who::Machine);
-        assert_eq!(of("ann@EXTENCI.ORG"), Who::User("ann"));
-        assert_eq!(of("ann/admin@EXTENCI.ORG"), Who::User("ann/admin"));
-        assert_eq!(of("host/wn17.uf.example@PSC.EDU"), Who::OtherRealm);
-        assert_eq!(of("ann@PSC.EDU"), Who::OtherRealm);
-        assert_eq!(of("ann"), Who::OtherRealm);
-    }
-
-    #[test]
-    fn users_are_those_of_the_machine_and_root_is_none() {
-        assert_eq!(look_up("daemon").map(|caller| caller.uid.0 > 0), Some(true));
-        assert_eq!(look_up("root"), None);
-        assert_eq!(look_up("ann/admin"), None);
+    fn principals_are_machines_or_users() {
+        let named = |principal: &str, trust| Machine { principal: principal.to_owned(), trust };
+        let security = Security {
+            realm: "EXTENCI.ORG".into(),
+            flavors: FlavorRules::default(),
+            services: vec![],
+            machines: Some(vec![
+                named("host/trusted@EXTENCI.ORG", MachineTrust::All),
+                named("host/far@PSC.EDU", MachineTrust::Root),
+                named("ann@EXTENCI.ORG", MachineTrust::All),
+            ]),
+            strangers: None,
+        };
+        let of = |principal| kind_of(principal, Some(&security));
+        assert_eq!(of("host/wn17@EXTENCI.ORG"), Kind::Machine(MachineTrust::Squash));
+        assert_eq!(of("tieline_role/image@EXTENCI.ORG"), Kind::Machine(MachineTrust::Squash));
+        assert_eq!(of("host/trusted@EXTENCI.ORG"), Kind::Machine(MachineTrust::All));
+        assert_eq!(of("host/far@PSC.EDU"), Kind::Machine(MachineTrust::Root));
+        assert_eq!(of("host/other@PSC.EDU"), Kind::User, "a stranger, then");
+        for user in ["ann@EXTENCI.ORG", "ann/admin@EXTENCI.ORG", "ann@PSC.EDU", "ann"] {
+            assert_eq!(of(user), Kind::User, "{user}");
+        }
     }
 }

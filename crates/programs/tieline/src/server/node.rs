@@ -11,9 +11,10 @@
 //! only another server may delete chunks or have them copied; only an operator, at the server with
 //! the key, changes the map; only an operator dumps and checks an MDT.
 
+use crate::server::audit::Audit;
 use crate::server::capabilities::Capabilities;
 use crate::server::connections::Connections;
-use crate::server::identities::Identities;
+use crate::server::identities::{Identities, Who, pool_admin, site_admin};
 use crate::server::maps::MapKeeper;
 use crate::server::peers::Peers;
 use bytes::Bytes;
@@ -23,10 +24,11 @@ use tieline_auth::capability::holder_of;
 use tieline_data::{ChunkService, Rights};
 use tieline_meta::{Asker, Mdt};
 use tieline_net::{CallContext, Notifier, Peer, Reply, Response, Service};
-use tieline_types::{Caller, ClientId, ErrorKind, FsName, Grant, MdtIndex, SessionId, Uid};
+use tieline_types::{ClientId, ErrorKind, FsName, Grant, MdtIndex, Role, SessionId, Uid};
 use tieline_wire::capability::CapabilityNews;
 use tieline_wire::federation::{EditMap, EditMapReply, GetMap, MapEdit};
 use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
+use tieline_wire::identity::{EditIdentities, ListIdentities, Prove};
 use tieline_wire::ledger::{CheckMdt, DumpMdt};
 use tieline_wire::mirrors::FetchChunk;
 use tieline_wire::{Failure, Hello, PeerRole, Refusal, Request, Welcome};
@@ -54,7 +56,8 @@ pub struct Node {
     pub mdt: Option<Arc<Mdt>>,
     pub chunks: Option<Arc<ChunkService>>,
     pub peers: Arc<Peers>,
-    pub identities: Identities,
+    pub identities: Arc<Identities>,
+    pub audit: Arc<Audit>,
     pub capabilities: Arc<Capabilities>,
     pub mdt_index: Option<MdtIndex>,
 }
@@ -77,6 +80,7 @@ impl Service for Node {
             (Some(mdt), PeerRole::Client) if !is_visiting => greet_client(mdt, hello, peer).await?,
             _ => self.greet_visitor(hello, peer),
         };
+        self.audit.came(hello, peer, greeting.session);
         let resumed = if greeting.is_resumed { "resumed" } else { "new" };
         tracing::debug!(
             %peer, from = %hello.description, session = %greeting.session, "{resumed} session"
@@ -100,27 +104,38 @@ impl Service for Node {
         self.connections.add(session, notifier);
     }
 
-    async fn call(&self, mut context: CallContext, request: Request, bulk: Bytes) -> Response {
+    async fn call(&self, mut context: CallContext, mut request: Request, bulk: Bytes) -> Response {
         let stated = std::mem::take(&mut context.envelope.caller);
         // Whatever a machine may say of its users, others may not.
-        if !matches!(request, Request::GetMap(_)) && !is_joining(&request) {
-            let caller = self.identities.caller(context.principal.as_deref(), stated);
-            context.envelope.caller = caller.await?;
-        }
-        match request {
+        let who = match request {
             Request::GetMap(_) => {
                 let mut reply = self.map.reply();
                 reply.now_ms = Some(self.now_ms());
-                Ok(Reply::new::<GetMap>(&reply))
+                return Ok(Reply::new::<GetMap>(&reply));
             }
-            Request::EditMap(message) => self.edit_map(&context.envelope.caller, message).await,
-            Request::DumpMdt(message) => self.dump(&context.envelope.caller, message).await,
-            Request::CheckMdt(message) => self.check(&context.envelope.caller, message).await,
+            Request::Prove(message) => {
+                let reply = self.identities.prove(&context, stated, message).await?;
+                return Ok(Reply::new::<Prove>(&reply));
+            }
+            // Who joins has nothing but the invitation.
+            _ if is_joining(&request) => Who::nobody(),
+            _ => self.identities.who(&context, stated, request.op()).await?,
+        };
+        context.envelope.caller = who.caller.clone();
+        self.identities.settle_batch(&context, &mut request).await?;
+        match request {
+            Request::EditMap(message) => self.edit_map(&who, message).await,
+            Request::DumpMdt(message) => self.dump(&who, message).await,
+            Request::CheckMdt(message) => self.check(&who, message).await,
+            Request::EditIdentities(message) => self.edit_identities(&who, &message).await,
+            Request::ListIdentities(message) => {
+                Ok(Reply::new::<ListIdentities>(&self.identities.list(&who, &message)))
+            }
             request if request.op().number() >= FIRST_CHUNK_CALL => {
                 self.call_chunks(context, request, bulk).await
             }
             Request::CapabilityNews(message) => self.capability_news(context.session, &message),
-            request => self.call_mdt(context, request).await,
+            request => self.call_mdt(context, &who, request).await,
         }
     }
 
@@ -181,14 +196,24 @@ impl Node {
         self.mdt.as_ref().filter(|_| session.0 & VISITOR == 0)
     }
 
-    async fn edit_map(&self, caller: &Caller, message: EditMap) -> Response {
-        let is_joining = matches!(message.edit, MapEdit::SiteJoin(_));
-        if !is_joining && !caller.is_root() && caller.uid != self.operator {
-            let detail = format!(
-                "uid {} may not change the federation map: root, or the user that {} runs as, may",
-                caller.uid, self.name
-            );
-            return Err(Failure::new(ErrorKind::NotPermitted, detail));
+    async fn edit_map(&self, who: &Who, message: EditMap) -> Response {
+        let current = self.map.cell().current();
+        let suffices = match &message.edit {
+            MapEdit::PoolAdd { pool, .. } | MapEdit::PoolRemove { pool, .. } => {
+                vec![pool_admin(pool)]
+            }
+            MapEdit::OstActivate(ost) | MapEdit::OstDeactivate(ost) => {
+                let known = current.map.ost(*ost);
+                known.map(|ost| site_admin(&ost.site)).into_iter().collect()
+            }
+            _ => vec![],
+        };
+        let edit = format!("{:?}", message.edit);
+        // What invites a site is for that site only.
+        let shown = if edit.starts_with("Site") { edit.split(['(', ' ']).next() } else { None };
+        let what = format!("change the federation map: {}", shown.unwrap_or(&edit));
+        if !matches!(message.edit, MapEdit::SiteJoin(_)) {
+            self.identities.check_role(who, self.operator, &what, &suffices)?;
         }
         let version = self.map.edit(&message.edit, self.now_ms()).await?;
         Ok(Reply::new::<EditMap>(&EditMapReply { version }))
@@ -198,33 +223,38 @@ impl Node {
         u64::try_from(self.world.clock.wall().as_millis()).unwrap_or(u64::MAX)
     }
 
+    async fn edit_identities(&self, who: &Who, message: &EditIdentities) -> Response {
+        let what =
+            format!("change identities: {:?}", message.edits.iter().take(8).collect::<Vec<_>>());
+        self.identities.check_role(who, self.operator, &what, &[])?;
+        Ok(Reply::new::<EditIdentities>(&self.identities.edit(message).await?))
+    }
+
     /// What only operators may ask of the MDT, over any connection.
-    fn operated(&self, caller: &Caller) -> Result<&Arc<Mdt>, Failure> {
+    fn operated(&self, who: &Who, what: &str) -> Result<&Arc<Mdt>, Failure> {
         let Some(mdt) = &self.mdt else {
             let detail = format!("{} holds no MDT", self.name);
             return Err(Failure::new(ErrorKind::WrongServer, detail));
         };
-        if !caller.is_root() && caller.uid != self.operator {
-            let detail = format!(
-                "uid {} may not: root, or the user that {} runs as, may",
-                caller.uid, self.name
-            );
-            return Err(Failure::new(ErrorKind::NotPermitted, detail));
-        }
+        let current = self.map.cell().current();
+        let home = current.map.mdt(mdt.index()).map(|known| site_admin(&known.home));
+        let suffices: Vec<Role> = home.into_iter().collect();
+        self.identities.check_role(who, self.operator, what, &suffices)?;
         Ok(mdt)
     }
 
-    async fn dump(&self, caller: &Caller, message: DumpMdt) -> Response {
-        let (reply, frames) = self.operated(caller)?.dump(&message).await?;
+    async fn dump(&self, who: &Who, message: DumpMdt) -> Response {
+        let (reply, frames) = self.operated(who, "dump the MDT")?.dump(&message).await?;
         Ok(Reply { bulk: Bulk::Bytes(frames.into()), ..Reply::new::<DumpMdt>(&reply) })
     }
 
-    async fn check(&self, caller: &Caller, message: CheckMdt) -> Response {
-        let reply = self.operated(caller)?.check(&message).await?;
+    async fn check(&self, who: &Who, message: CheckMdt) -> Response {
+        let what = if message.is_repair { "repair the MDT" } else { "check the MDT" };
+        let reply = self.operated(who, what)?.check(&message).await?;
         Ok(Reply::new::<CheckMdt>(&reply))
     }
 
-    async fn call_mdt(&self, context: CallContext, request: Request) -> Response {
+    async fn call_mdt(&self, context: CallContext, who: &Who, request: Request) -> Response {
         let Some(mdt) = self.mdt_of(context.session) else {
             let detail = format!("{} answers no namespace calls here", self.name);
             return Err(Failure::new(ErrorKind::WrongServer, detail));
@@ -232,7 +262,7 @@ impl Node {
         let asker = Asker {
             session: context.session,
             number: context.number,
-            caller: context.envelope.caller,
+            caller: who.caller.clone(),
             answered_below: context.envelope.answered_below,
         };
         let answer = mdt.call(&asker, request).await;
@@ -241,7 +271,18 @@ impl Node {
             // whoever opens the store next, and the client asks there again.
             std::future::pending::<()>().await;
         }
-        Ok(Reply { body: answer?, ..Reply::default() })
+        let body = answer.map_err(|failure| self.explained(who, failure))?;
+        Ok(Reply { body, ..Reply::default() })
+    }
+
+    /// A denial says to whom, and can be found again.
+    fn explained(&self, who: &Who, failure: Failure) -> Failure {
+        let is_denial =
+            matches!(failure.kind, ErrorKind::PermissionDenied | ErrorKind::NotPermitted);
+        let Some(principal) = who.principal.as_ref().filter(|_| is_denial) else { return failure };
+        let name = self.identities.name_of(who.caller.uid);
+        let why = format!("{}; {name} by {}", failure.detail, who.how);
+        self.identities.deny(failure.kind, Some(principal), why)
     }
 
     fn capability_news(&self, session: SessionId, message: &CapabilityNews) -> Response {

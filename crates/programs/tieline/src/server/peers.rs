@@ -78,6 +78,11 @@ impl Peers {
         self.parts.dialer.dial(addresses, hello, sink)
     }
 
+    /// The channel to the MDS of an MDT.
+    pub fn mds(&self, addresses: &[String]) -> Arc<dyn Channel> {
+        self.channel(addresses)
+    }
+
     /// How the OSTs of this process are.
     pub async fn ask_own(&self) -> Vec<OstState> {
         match &self.parts.chunks {

@@ -7,6 +7,7 @@
 //! Invariants: the lock is held before anything is opened; SIGTERM and SIGINT end in good order.
 
 use crate::contact::Contact;
+use crate::server::audit::Audit;
 use crate::server::maps::{MapKeeper, write_whole};
 use crate::server::settings::{Engine, MdtPlan, OstPlan, Plan, Settings};
 use crate::server::{MdtParts, Parts, Running};
@@ -39,6 +40,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// The signed map, in the state directory.
 pub const MAP_FILE: &str = "map";
+const IDENTITIES_FILE: &str = "identities";
 pub const LOCK_FILE: &str = "lock";
 /// By what a database knows this server.
 const OWNER_FILE: &str = "owner";
@@ -125,6 +127,8 @@ async fn start(plan: Plan, world: World, name: String, health: Health) -> anyhow
     let listener = listener.with_context(|| format!("cannot listen at {}", plan.listen))?;
     let address = listener.address()?;
     let map_file = plan.state.join(MAP_FILE);
+    let audit = Audit::new(name.clone(), world.clone(), plan.audit.as_deref());
+    let audit = audit.context("audit: the file cannot be opened")?;
     let parts = Parts {
         name: name.clone(),
         fs: plan.fs,
@@ -137,6 +141,8 @@ async fn start(plan: Plan, world: World, name: String, health: Health) -> anyhow
         osts,
         health,
         operator: Uid(rustix::process::geteuid().as_raw()),
+        identities: Some(plan.state.join(IDENTITIES_FILE)),
+        audit: Arc::new(audit),
     };
     let running = crate::server::start(parts, listener).await?;
     tracing::info!(server = %name, %address, "ready");

@@ -41,6 +41,9 @@ pub struct Settings {
     /// `text` or `json`.
     #[serde(default = "log_default")]
     pub log: String,
+    /// File for a line of JSON about whoever comes, is denied, or administers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audit: Option<PathBuf>,
     /// The federation's public key: 64 hexadecimal digits, or the path of a file with them.
     pub map_key: String,
     /// File with the federation's secret key: only at the one server that may change the map.
@@ -192,6 +195,7 @@ pub struct Plan {
     pub listen: String,
     pub admin: String,
     pub is_log_json: bool,
+    pub audit: Option<PathBuf>,
     pub verifier: MapVerifier,
     pub signer: Option<MapSigner>,
     pub root: Vec<String>,
@@ -345,6 +349,7 @@ impl Settings {
             listen: self.listen.clone(),
             admin: self.admin.clone(),
             is_log_json: self.log == "json",
+            audit: self.audit.clone(),
             verifier,
             signer,
             root: self.root.clone(),

@@ -1,0 +1,265 @@
+//! Who is who: principals, identities, roles, and what is kept of denials.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::PathBuf;
+use std::process::Command;
+use tieline_lab::federation::Federation;
+use tieline_lab::program::{DEADLINE, Run, finish};
+use tieline_lab::tickets::{config, kinit, kinit_into, tieline_as, url, with_kdc};
+
+fn id(federation: &Federation, words: &[&str]) -> Result<String> {
+    let mount = federation.mount().to_string_lossy().into_owned();
+    federation.tieline(&[&["id", "--fs", &mount], words].concat())
+}
+
+fn fails(run: &Run, with: &str) -> Result<()> {
+    ensure!(!run.status.success(), "it was allowed: {}", run.stdout);
+    ensure!(run.stderr.contains(with), "not for `{with}`: {}", run.stderr);
+    Ok(())
+}
+
+/// Lines of the audit logs of all servers.
+fn audited(federation: &Federation) -> Result<Vec<Value>> {
+    let mut lines = vec![];
+    for entry in std::fs::read_dir(federation.dir().join("logs"))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|end| end == "jsonl") {
+            for line in std::fs::read_to_string(&path)?.lines() {
+                lines.push(serde_json::from_str(line)?);
+            }
+        }
+    }
+    Ok(lines)
+}
+
+#[test]
+fn principals_are_identities_and_files_carry_their_numbers() -> Result<()> {
+    with_kdc(|federation| {
+        let url = url(federation)?;
+        federation.shell("mkdir -m 777 all fnal/all && mkdir -m 750 cms && chgrp 6001 cms")?;
+        kinit(federation, "ann")?;
+        kinit(federation, "bob")?;
+        fails(&tieline_as(federation, "ann", &["ls", &url])?, "denial")?;
+
+        id(federation, &["add", "cms", "--group", "--number", "6001"])?;
+        id(federation, &["add", "ann", "--number", "5001", "--groups", "cms"])?;
+        let listed = tieline_as(federation, "ann", &["ls", &format!("{url}/cms")])?;
+        ensure!(listed.status.success(), "{}", listed.stderr);
+        // The number is what stands on disk, at the other site's MDS too.
+        let local = federation.local("small");
+        std::fs::write(&local, "hello")?;
+        let local = local.to_string_lossy().into_owned();
+        for name in ["all/hers", "fnal/all/hers"] {
+            let put = tieline_as(federation, "ann", &["put", &local, &format!("{url}/{name}")])?;
+            ensure!(put.status.success(), "{}", put.stderr);
+            let metadata = std::fs::metadata(federation.mount().join(name))?;
+            ensure!((metadata.uid(), metadata.gid()) == (5001, 6001), "{metadata:?}");
+        }
+        // Another principal of the same person; one who is mapped to nobody stays out.
+        fails(&tieline_as(federation, "bob", &["ls", &url])?, "bob@EXTENCI.ORG is a stranger")?;
+        id(federation, &["map", "bob@EXTENCI.ORG", "ann"])?;
+        let listed = tieline_as(federation, "bob", &["ls", &format!("{url}/cms")])?;
+        ensure!(listed.status.success(), "{}", listed.stderr);
+        id(federation, &["map", "bob@EXTENCI.ORG", "--nobody"])?;
+        fails(&tieline_as(federation, "bob", &["ls", &url])?, "is nobody")?;
+        id(federation, &["map", "*@UFL.EDU", "*"])?;
+        let tested = id(federation, &["test", "ann@UFL.EDU"])?;
+        ensure!(tested.contains("ann (number 5001)"), "{tested}");
+        let listed: Value = serde_json::from_str(&id(federation, &["list", "--json"])?)?;
+        ensure!(listed["users"][0]["number"] == 5001, "{listed}");
+        Ok(())
+    })
+}
+
+#[test]
+fn administrators_have_roles_and_denials_are_on_record() -> Result<()> {
+    with_kdc(|federation| {
+        let url = url(federation)?;
+        let source = federation.local("passwd");
+        std::fs::write(&source, "ann:x:5001:6001::/:\nbob:x:5002:6001::/:\n")?;
+        let source = source.to_string_lossy().into_owned();
+        id(federation, &["import", "--from", "passwd", &source])?;
+        kinit(federation, "ann")?;
+        let as_ann = |words: &[&str]| tieline_as(federation, "ann", words);
+        let add = ["id", "--fs", &url, "add", "eve"];
+        let denied = as_ann(&add)?;
+        fails(&denied, "fs-admin may")?;
+        id(federation, &["role", "ann", "fs-admin"])?;
+        let done = as_ann(&add)?;
+        ensure!(done.status.success(), "{}", done.stderr);
+        id(federation, &["role", "ann", "fs-admin", "--take"])?;
+        fails(&as_ann(&add)?, "fs-admin may")?;
+        // Whoever is nobody stays so, unless strangers are squashed.
+        id(federation, &["remove", "bob"])?;
+        kinit(federation, "bob")?;
+        fails(&tieline_as(federation, "bob", &["ls", &url])?, "stranger")?;
+        id(federation, &["strangers", "squash"])?;
+        let squashed = tieline_as(federation, "bob", &["ls", &url])?;
+        ensure!(squashed.status.success(), "{}", squashed.stderr);
+
+        let number = denied.stderr.split("(denial ").nth(1).and_then(|rest| rest.get(..8));
+        let number = number.context("a denial has an id")?;
+        ensure!(federation.logs()?.contains(number), "{number} is not in a log");
+        let lines = audited(federation)?;
+        let of = |event: &str| lines.iter().filter(|line| line["event"] == *event).count();
+        ensure!(lines.iter().any(|line| line["id"] == *number), "{number} is on no record");
+        ensure!(of("authentication") > 0 && of("administration") > 2, "{lines:?}");
+        Ok(())
+    })
+}
+
+const ANN: u32 = 1501;
+const BOB: u32 = 1502;
+const CMS: u32 = 1500;
+
+/// A mount by the keytab of a machine whose users are not believed, with users of its own.
+struct Machine<'a> {
+    federation: &'a Federation,
+    mount: PathBuf,
+}
+
+impl<'a> Machine<'a> {
+    fn new(federation: &'a Federation) -> Result<Self> {
+        for (path, mode) in [("..", 0o711), ("", 0o711), ("kdc", 0o755), ("kdc/krb5.conf", 0o644)] {
+            let path = federation.dir().join(path);
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+        }
+        let passwd = federation.local("people");
+        let people = format!("ann:x:{ANN}:{CMS}::/:\nbob:x:{BOB}:{CMS}::/:\ncms:x:{CMS}:\n");
+        std::fs::write(&passwd, people)?;
+        let (kdc, mount) = (federation.dir().join("kdc"), federation.local("machine"));
+        std::fs::create_dir(&mount)?;
+        let options = format!(
+            "keytab={kdc}/client.keytab,krb5conf={kdc}/krb5.conf,idmap={passwd}",
+            kdc = kdc.display(),
+            passwd = passwd.display()
+        );
+        let source = url(federation)?.replace("tieline://", "").replacen('/', ":/", 1);
+        let mount_text = mount.to_string_lossy().into_owned();
+        federation.tieline(&["mount", &source, &mount_text, "-o", &options])?;
+        Ok(Self { federation, mount })
+    }
+
+    /// Tickets of `user` in a cache that belongs to `uid`.
+    fn kinit(&self, user: &str, uid: u32) -> Result<String> {
+        let home = self.federation.local(&format!("home-{uid}"));
+        std::fs::create_dir_all(&home)?;
+        std::os::unix::fs::chown(&home, Some(uid), Some(CMS))?;
+        let cache = home.join(format!("cache-{user}"));
+        kinit_into(self.federation, user, &cache)?;
+        std::os::unix::fs::chown(&cache, Some(uid), Some(CMS))?;
+        Ok(format!("FILE:{}", cache.display()))
+    }
+
+    /// A script in the mount, as a user with tickets.
+    fn try_as(&self, uid: u32, cache: &str, script: &str) -> Result<Run> {
+        let mut command = Command::new("setpriv");
+        let (uid, gid) = (format!("--reuid={uid}"), format!("--regid={CMS}"));
+        command.args([&uid, &gid, "--clear-groups", "sh", "-ec", script]);
+        command.current_dir("/").env("KRB5CCNAME", cache).env("MOUNT", &self.mount);
+        command.env("KRB5_CONFIG", config(self.federation));
+        finish(&mut command, DEADLINE)
+    }
+
+    fn by(&self, uid: u32, cache: &str, script: &str) -> Result<String> {
+        self.try_as(uid, cache, script)?.succeed(script)
+    }
+
+    fn denied(&self, uid: u32, cache: &str, script: &str) -> Result<()> {
+        let run = self.try_as(uid, cache, script)?;
+        ensure!(!run.status.success(), "{script} was allowed: {}", run.stdout);
+        ensure!(run.stderr.contains("ermission denied"), "{script}: {}", run.stderr);
+        Ok(())
+    }
+}
+
+impl Drop for Machine<'_> {
+    fn drop(&mut self) {
+        let _ = self.federation.unmount(&self.mount);
+    }
+}
+
+fn people(federation: &Federation) -> Result<()> {
+    id(federation, &["add", "cms", "--group", "--number", "6001"])?;
+    id(federation, &["add", "ann", "--number", "5001", "--groups", "cms"])?;
+    id(federation, &["add", "bob", "--number", "5002", "--groups", "cms"])?;
+    federation.shell("mkdir -m 777 all fnal/all && mkdir -m 750 hers && chown 5001:6001 hers")?;
+    id(federation, &["machine", "host/client.extenci.org@EXTENCI.ORG", "root"])?;
+    Ok(())
+}
+
+#[test]
+fn users_of_a_machine_are_who_their_tickets_say() -> Result<()> {
+    if !tieline_lab::is_root() {
+        return Ok(());
+    }
+    with_kdc(|federation| {
+        people(federation)?;
+        let machine = Machine::new(federation)?;
+        let ann = machine.kinit("ann", ANN)?;
+        machine.by(
+            ANN,
+            &ann,
+            "cd $MOUNT/hers; umask 77; echo hello > f; cat f; touch ../fnal/all/g",
+        )?;
+        // Shown by name here, stored by number; unmapped owners come back as they went.
+        let shown = machine.by(ANN, &ann, "stat -c %u:%g $MOUNT/hers/f $MOUNT/fnal/all/g")?;
+        ensure!(shown == format!("{ANN}:{CMS}\n{ANN}:{CMS}\n"), "{shown}");
+        let stored = std::fs::metadata(federation.mount().join("hers/f"))?;
+        ensure!((stored.uid(), stored.gid()) == (5001, 6001), "{stored:?}");
+        std::fs::write(federation.mount().join("all/odd"), "")?;
+        std::os::unix::fs::chown(federation.mount().join("all/odd"), Some(7777), Some(8888))?;
+        let odd = machine.mount.join("all/odd");
+        let shown = std::fs::metadata(&odd)?;
+        ensure!((shown.uid(), shown.gid()) == ((1 << 31) + 7777, (1 << 31) + 8888), "{shown:?}");
+        std::os::unix::fs::chown(&odd, Some((1 << 31) + 7778), None)?;
+        let stored = std::fs::metadata(federation.mount().join("all/odd"))?;
+        ensure!(stored.uid() == 7778, "{stored:?}");
+
+        // No ticket; another's cache; another's ticket under the same uid.
+        machine.denied(ANN, "FILE:/nonexistent", "cat $MOUNT/hers/f")?;
+        machine.denied(BOB, &ann, "ls $MOUNT/all")?;
+        let other = machine.kinit("bob", ANN)?;
+        machine.denied(ANN, &other, "cat $MOUNT/hers/f")?;
+        machine.by(ANN, &other, ": > $MOUNT/all/his")?;
+        let stored = std::fs::metadata(federation.mount().join("all/his"))?;
+        ensure!(stored.uid() == 5002, "{stored:?}");
+        machine.by(ANN, &ann, "cat $MOUNT/hers/f")?;
+        Ok(())
+    })
+}
+
+#[test]
+fn a_destroyed_ticket_stops_what_is_new_and_a_renewed_one_works_at_once() -> Result<()> {
+    if !tieline_lab::is_root() {
+        return Ok(());
+    }
+    with_kdc(|federation| {
+        people(federation)?;
+        let machine = Machine::new(federation)?;
+        let ann = machine.kinit("ann", ANN)?;
+        machine.by(ANN, &ann, "echo hello > $MOUNT/hers/f; ls $MOUNT/hers")?;
+        let script = "cd $MOUNT/hers; exec 3<f 4>>f; kdestroy; cat <&3; echo more >&4; \
+                      if cat f; then exit 9; fi; if ls .; then exit 8; fi; \
+                      if stat g; then exit 7; fi";
+        let said = machine.by(ANN, &ann, script)?;
+        ensure!(said == "hello\n", "{said}");
+        machine.denied(ANN, &ann, "cat $MOUNT/hers/f")?;
+        let again = machine.kinit("ann", ANN)?;
+        ensure!(machine.by(ANN, &again, "cat $MOUNT/hers/f")? == "hello\nmore\n");
+        // Servers that are started anew are shown the ticket again.
+        federation.kill_and_restart("mds-uf")?;
+        machine.by(ANN, &again, "echo third >> $MOUNT/hers/f; cat $MOUNT/hers/f")?;
+        // A job's tickets are its own.
+        let program = tieline_lab::program::tieline()?;
+        let job = format!(
+            "{} auth run -- sh -ec 'test $KRB5CCNAME != {again}; kdestroy -c {again}; \
+             cat $MOUNT/hers/f'",
+            program.display()
+        );
+        machine.by(ANN, &again, &job)?;
+        Ok(())
+    })
+}

@@ -1,0 +1,96 @@
+//! Users who prove themselves beside their machine.
+//!
+//! Under Kerberos a machine's word for its users is not taken. Who a caller is, a program finds out
+//! by [`Volume::taken_for`] and [`Volume::show`]; from then on the caller carries the number of
+//! the proof ([`Caller::proof`]). Another MDS, or one that was started anew, does not know that
+//! number and says so: then the ticket is shown there too, and the request sent again.
+//!
+//! Knows no Kerberos: tokens come from [`Credentials`].
+//!
+//! Invariant: a request is sent again after a proof once only.
+
+use super::{Server, Servers};
+use crate::{Error, Result, Volume};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tieline_types::{Caller, ErrorKind, MdtIndex, SessionId};
+use tieline_wire::Request;
+use tieline_wire::identity::{ListIdentities, ListIdentitiesReply, Prove, ProveReply};
+use tieline_world::Bulk;
+use tokio::time::Instant;
+
+/// Where tokens come from.
+#[async_trait::async_trait]
+pub trait Credentials: Send + Sync {
+    /// A token that shows, in a session with the server at these addresses, whom a number stands
+    /// for. `None`: it stands for nobody any more.
+    async fn token(&self, proof: u64, session: SessionId, addresses: &[String]) -> Option<Vec<u8>>;
+}
+
+impl Volume {
+    /// From where users' proofs come; only the first call counts.
+    pub fn set_credentials(&self, credentials: Arc<dyn Credentials>) {
+        let _ = self.shared().servers.credentials.set(credentials);
+    }
+
+    /// Whom an MDT's server takes a caller for who proves nothing.
+    pub async fn taken_for(&self, mdt: MdtIndex, stated: &Caller) -> Result<ProveReply> {
+        let servers = &self.shared().servers;
+        let stated = Caller { proof: None, ..stated.clone() };
+        let message = Prove { proof: 0, token: None };
+        Ok(servers.ask_now(&stated, mdt, message).await?.reply)
+    }
+
+    /// Shows an MDT's server whom a number stands for.
+    pub async fn show(&self, mdt: MdtIndex, proof: u64) -> Result<ProveReply> {
+        let servers = &self.shared().servers;
+        let server = servers.mds(mdt)?;
+        servers.show(&server, proof).await
+    }
+
+    /// A page of the table of identities.
+    pub async fn identities(&self, have: u64, from: u32) -> Result<ListIdentitiesReply> {
+        let servers = &self.shared().servers;
+        let message = ListIdentities { have, from };
+        Ok(servers.ask_now(&Caller::root(), MdtIndex(0), message).await?.reply)
+    }
+}
+
+impl Servers {
+    /// Shows a server the tickets of all for whom a request is made. Says whether it knows them
+    /// now.
+    pub(super) async fn show_all(
+        &self,
+        server: &Server,
+        caller: &Caller,
+        request: &Request,
+    ) -> bool {
+        let mut proofs: BTreeSet<u64> = caller.proof.into_iter().collect();
+        if let Request::Batch(batch) = request {
+            proofs.extend(batch.items.iter().filter_map(|item| item.caller.proof));
+        }
+        if proofs.is_empty() {
+            return false;
+        }
+        for proof in proofs {
+            if let Err(error) = self.show(server, proof).await {
+                tracing::info!(%error, proof, "a user's ticket is not shown again");
+                return false;
+            }
+        }
+        true
+    }
+
+    async fn show(&self, server: &Server, proof: u64) -> Result<ProveReply> {
+        let nobody = || Error::local(ErrorKind::PermissionDenied, "a ticket");
+        let credentials = self.credentials.get().ok_or_else(nobody)?;
+        if server.channel()?.standing().is_none() {
+            self.greet(server).await?;
+        }
+        let standing = server.channel()?.standing().ok_or_else(nobody)?;
+        let token = credentials.token(proof, standing.session, &server.addresses).await;
+        let message = Prove { proof, token: Some(token.ok_or_else(nobody)?) };
+        let deadline = Instant::now() + self.wait;
+        Ok(self.once(server, &Caller::root(), message, Bulk::Empty, deadline).await?.0)
+    }
+}

@@ -1,0 +1,40 @@
+//! Who callers are to the file system, and as whom its owners are shown here.
+//!
+//! The kernel knows uids and gids of this machine, the file system its own identities. A mount that
+//! is given [`People`] asks them who a caller is, and translates owners on their way in and out.
+//! Without, the numbers are the same.
+
+use tieline_types::{Attributes, Caller, ErrorKind, Gid, Uid};
+
+/// Who asked, as the kernel and /proc say.
+#[derive(Clone, Debug)]
+pub struct Asking {
+    pub process: u32,
+    pub stated: Caller,
+}
+
+/// What a mount asks about people.
+#[async_trait::async_trait]
+pub trait People: Send + Sync {
+    /// Who it is to the file system; the kind says why it is nobody.
+    async fn caller(&self, asking: Asking) -> Result<Caller, ErrorKind>;
+
+    /// What belongs to an owner here.
+    fn shown(&self, uid: Uid, gid: Gid) -> (Uid, Gid);
+
+    /// The owner that a uid of this machine means; `None` if it means none.
+    fn stored_uid(&self, uid: Uid) -> Option<Uid>;
+
+    fn stored_gid(&self, gid: Gid) -> Option<Gid>;
+
+    /// Callers of one uid may have different rights: the kernel, which knows only uids, asks each
+    /// time.
+    fn are_personal(&self) -> bool;
+}
+
+/// Attributes as they are shown.
+pub fn show(people: Option<&dyn People>, attributes: &mut Attributes) {
+    if let Some(people) = people {
+        (attributes.uid, attributes.gid) = people.shown(attributes.uid, attributes.gid);
+    }
+}

@@ -1,0 +1,156 @@
+//! Who came, who was turned away, and who changed what is everybody's: a file of JSON lines.
+//!
+//! Each line has `time` (UTC), `server` and `event`: `authentication`, `proof`, `denial` or
+//! `administration`. A denial's `id` is in the answer and in the server's log, too.
+//!
+//! Lines are written by a thread of their own: a full disk holds nobody up. What cannot be written
+//! is counted and said in the log.
+//!
+//! Invariants: at most [`WAITING_MAX`] lines wait; a line is written whole.
+
+use crate::server::identities::Who;
+use serde_json::{Map, Value, json};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use tieline_types::{ErrorKind, SessionId};
+use tieline_wire::Hello;
+use tieline_world::World;
+
+const WAITING_MAX: usize = 10_000;
+
+/// See the module.
+pub struct Audit {
+    server: String,
+    world: World,
+    lines: Option<SyncSender<String>>,
+}
+
+impl Audit {
+    /// Without a file, only the log hears of it.
+    pub fn new(server: String, world: World, file: Option<&Path>) -> std::io::Result<Self> {
+        let mut audit = Self { server, world, lines: None };
+        if let Some(path) = file {
+            let mut options = std::fs::File::options();
+            let file = options.append(true).create(true).mode(0o600).open(path)?;
+            let (lines, waiting) = sync_channel(WAITING_MAX);
+            std::thread::Builder::new()
+                .name("audit".to_owned())
+                .spawn(move || write_all(file, &waiting))?;
+            audit.lines = Some(lines);
+        }
+        Ok(audit)
+    }
+
+    /// Somebody proved to be there.
+    pub fn came(&self, hello: &Hello, peer: &tieline_net::Peer, session: SessionId) {
+        let Some(principal) = &peer.principal else { return };
+        self.write(
+            "authentication",
+            json!({
+                "principal": &**principal, "address": peer.address, "flavor": peer.flavor.name(),
+                "role": format!("{:?}", hello.role).to_lowercase(), "session": session.0,
+                "description": hello.description,
+            }),
+        );
+    }
+
+    /// A user showed a ticket over a machine's connection.
+    pub fn proven(&self, who: &Who, machine: Option<&str>, session: SessionId) {
+        self.write(
+            "proof",
+            json!({
+                "principal": who.principal.as_deref(), "identity": who.caller.uid.0,
+                "how": who.how, "machine": machine, "session": session.0,
+            }),
+        );
+    }
+
+    /// Somebody was refused: says under which id.
+    pub fn denied(&self, principal: Option<&str>, kind: ErrorKind, why: &str) -> String {
+        let id = format!("{:08x}", self.world.random() as u32);
+        tracing::info!(denial = %id, principal, why, "denied");
+        self.write(
+            "denial",
+            json!({ "id": id, "principal": principal, "kind": format!("{kind:?}"), "why": why }),
+        );
+        id
+    }
+
+    /// Somebody did what only administrators may.
+    pub fn act(&self, who: &Who, what: &str) {
+        let principal = who.principal.as_deref();
+        tracing::info!(principal, uid = who.caller.uid.0, what, "administration");
+        self.write(
+            "administration",
+            json!({ "principal": principal, "identity": who.caller.uid.0, "what": what }),
+        );
+    }
+
+    fn write(&self, event: &str, fields: Value) {
+        let Some(lines) = &self.lines else { return };
+        let mut line = Map::new();
+        line.insert("time".to_owned(), Value::String(self.now()));
+        line.insert("server".to_owned(), Value::String(self.server.clone()));
+        line.insert("event".to_owned(), Value::String(event.to_owned()));
+        if let Value::Object(fields) = fields {
+            line.extend(fields);
+        }
+        if lines.try_send(Value::Object(line).to_string()).is_err() {
+            tracing::warn!(event, "a line of the audit log is lost: the disk does not keep up");
+        }
+    }
+
+    fn now(&self) -> String {
+        let wall = self.world.clock.wall();
+        let (days, seconds) = (wall.as_secs() / 86_400, wall.as_secs() % 86_400);
+        let (year, month, day) = date_of(days as i64);
+        let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+        let millis = wall.subsec_millis();
+        format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+    }
+}
+
+fn write_all(mut file: std::fs::File, waiting: &Receiver<String>) {
+    while let Ok(mut line) = waiting.recv() {
+        line.push('\n');
+        if let Err(error) = file.write_all(line.as_bytes()) {
+            tracing::error!(%error, "the audit log cannot be written");
+        }
+    }
+}
+
+/// Year, month and day, `days` after 1970-01-01, in the Gregorian calendar. Years are counted from
+/// March on, so that the day that only some have is their last.
+fn date_of(days: i64) -> (i64, i64, i64) {
+    /// Days in 400 years.
+    const ERA: i64 = 146_097;
+    // From 0000-03-01 on.
+    let days = days + 719_468;
+    let (era, day) = (days.div_euclid(ERA), days.rem_euclid(ERA));
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    (year + era * 400 + next, month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_have_dates() {
+        for (days, date) in [
+            (0, (1970, 1, 1)),
+            (11_016, (2000, 2, 29)),
+            (11_017, (2000, 3, 1)),
+            (20_089, (2025, 1, 1)),
+            (20_453, (2025, 12, 31)),
+        ] {
+            assert_eq!(date_of(days), date);
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Users who showed a ticket over the connection of their machine.
+//!
+//! A proof belongs to the session it was shown in, whatever connection carries that, under a number
+//! of the client's. It holds as long as the ticket; what was opened with it goes on beyond
+//! ([`GOES_ON`]), for rights were found at open.
+//!
+//! Invariants: a token counts once, for one session and one number (channel bindings, and the
+//! library's replay cache); at most [`PROOFS_MAX`] are kept, the oldest go first.
+
+use super::{Sessions, Who, lock};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tieline_auth::{Guard, Trouble, proof_binding};
+use tieline_types::{ErrorKind, SessionId};
+use tieline_wire::{Failure, Op};
+use tokio::time::Instant;
+
+/// Of one session, and of all.
+const OF_SESSION_MAX: usize = 4096;
+const PROOFS_MAX: usize = 100_000;
+/// Calls on behalf of files that are open, and of what was done before.
+const GOES_ON: [Op; 9] = [
+    Op::Commit,
+    Op::GetExtents,
+    Op::Place,
+    Op::Release,
+    Op::Compact,
+    Op::Batch,
+    Op::Lock,
+    Op::CancelLock,
+    Op::GetCapability,
+];
+
+/// A user, as proven.
+#[derive(Clone)]
+pub struct Proof {
+    who: Arc<Who>,
+    shown: Instant,
+    until: Option<Instant>,
+}
+
+#[derive(Default)]
+pub struct Proofs(Mutex<Sessions<Proof>>);
+
+impl Proof {
+    pub fn new(who: &Who, lifetime: Option<Duration>) -> Self {
+        let shown = Instant::now();
+        Self { who: Arc::new(who.clone()), shown, until: lifetime.map(|left| shown + left) }
+    }
+
+    pub fn who(&self) -> Who {
+        Who::clone(&self.who)
+    }
+}
+
+impl Proofs {
+    /// What was proven under a number.
+    pub fn find(&self, session: SessionId, number: Option<u64>, op: Op) -> Result<Proof, Failure> {
+        let again = |detail: &str| Failure::new(ErrorKind::Unauthenticated, detail);
+        let sessions = lock(&self.0);
+        let found = number.and_then(|number| sessions.get(&session)?.get(&number));
+        let proof = found.ok_or_else(|| again("this proof is not known here: show it again"))?;
+        let is_over = proof.until.is_some_and(|until| Instant::now() >= until);
+        if is_over && !GOES_ON.contains(&op) {
+            return Err(again("the ticket behind this proof is over: show a newer one"));
+        }
+        Ok(proof.clone())
+    }
+
+    pub fn keep(&self, session: SessionId, number: u64, proof: Proof) {
+        let mut sessions = lock(&self.0);
+        let all: usize = sessions.values().map(|proofs| proofs.len()).sum();
+        if all >= PROOFS_MAX {
+            let newest = |proofs: &std::collections::BTreeMap<u64, Proof>| {
+                proofs.values().map(|proof| proof.shown).max()
+            };
+            let oldest = sessions.iter().min_by_key(|(_, proofs)| newest(proofs));
+            if let Some(oldest) = oldest.map(|(&session, _)| session) {
+                sessions.remove(&oldest);
+            }
+        }
+        let proofs = sessions.entry(session).or_default();
+        if proofs.len() >= OF_SESSION_MAX {
+            let oldest = proofs.iter().min_by_key(|(_, proof)| proof.shown);
+            if let Some(oldest) = oldest.map(|(&number, _)| number) {
+                proofs.remove(&oldest);
+            }
+        }
+        proofs.insert(number, proof);
+    }
+}
+
+/// Judges a token.
+pub async fn accept(
+    guard: &Guard,
+    session: SessionId,
+    number: u64,
+    token: Vec<u8>,
+) -> Result<tieline_auth::Proof, Trouble> {
+    let mut mechanism = guard.acceptor()?;
+    let binding = proof_binding(session, number);
+    let steps = guard.steps();
+    let _turn = steps.acquire().await;
+    let step = tokio::task::spawn_blocking(move || mechanism.step(Some(&token), &binding)).await;
+    let odd = |text: &str| Trouble::Other { text: text.to_owned() };
+    let step = step.map_err(|_| odd("the step ended early"))??;
+    let proof = step.proof.ok_or_else(|| odd("one token does not suffice"))?;
+    guard.check_service(&proof)?;
+    Ok(proof)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tieline_types::{Caller, Role, Uid};
+
+    fn who(uid: u32) -> Who {
+        let caller = Caller { uid: Uid(uid), ..Caller::default() };
+        Who { caller, roles: vec![Role::FsAdmin], ..Who::default() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_proof_is_one_sessions_and_ends_with_its_ticket() {
+        let (proofs, session) = (Proofs::default(), SessionId(7));
+        let find = |session, number, op| {
+            let found = proofs.find(session, Some(number), op);
+            found.map(|proof| proof.who().caller.uid.0).map_err(|failure| failure.kind)
+        };
+        proofs.keep(session, 1, Proof::new(&who(5001), Some(Duration::from_secs(60))));
+        proofs.keep(session, 2, Proof::new(&who(5002), None));
+        assert_eq!(find(session, 1, Op::Lookup), Ok(5001));
+        assert_eq!(find(SessionId(8), 1, Op::Lookup), Err(ErrorKind::Unauthenticated));
+        assert_eq!(find(session, 3, Op::Lookup), Err(ErrorKind::Unauthenticated));
+        tokio::time::advance(Duration::from_secs(61)).await;
+        assert_eq!(find(session, 1, Op::Lookup), Err(ErrorKind::Unauthenticated));
+        assert_eq!(find(session, 1, Op::Commit), Ok(5001), "what is open goes on");
+        assert_eq!(find(session, 2, Op::Lookup), Ok(5002));
+    }
+
+    #[tokio::test]
+    async fn the_oldest_of_a_session_go_first() {
+        let (proofs, session) = (Proofs::default(), SessionId(7));
+        for number in 0..=OF_SESSION_MAX as u64 {
+            proofs.keep(session, number, Proof::new(&who(1), None));
+        }
+        assert!(proofs.find(session, Some(0), Op::Lookup).is_err());
+        assert!(proofs.find(session, Some(1), Op::Lookup).is_ok());
+    }
+}

@@ -1,0 +1,263 @@
+//! `tieline auth`: tickets for jobs.
+//!
+//! `tieline auth run -- COMMAND` gives a command a credential cache of its own, renews it while the
+//! command runs, and destroys it at the end. What the command starts finds it by KRB5CCNAME; what
+//! loses its environment, by its control group, where we may make one.
+//!
+//! `tieline auth token` is what a mount has run with a user's ids to read that user's cache.
+
+use crate::report::Usage;
+use anyhow::{Context, bail};
+use std::ffi::OsString;
+use std::fs::{DirBuilder, File};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use tieline_auth::gss::{GssInitiator, Keys, standing};
+use tieline_auth::{BINDING, Mechanism};
+
+/// Tickets are renewed when half of their time is over, or so often.
+const RENEW_MAX: Duration = Duration::from_secs(600);
+const RENEW_LEAST: Duration = Duration::from_secs(1);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Who has a job in which control group; anybody may enter his own.
+const JOBS: &str = "/run/tieline/jobs";
+const CGROUPS: &str = "/sys/fs/cgroup";
+
+#[derive(clap::Subcommand, Debug)]
+pub enum Auth {
+    /// Run a command with tickets of its own, and renew them while it runs
+    Run {
+        /// Get tickets with these keys, rather than from the caller's cache
+        #[arg(long)]
+        keytab: Option<PathBuf>,
+        /// Whose, where the keytab has several
+        #[arg(long, requires = "keytab")]
+        principal: Option<String>,
+        #[arg(required = true, last = true)]
+        command: Vec<OsString>,
+    },
+    #[command(hide = true)]
+    Token {
+        #[arg(long)]
+        target: String,
+        #[arg(long)]
+        binding: String,
+    },
+}
+
+pub fn run(verb: Auth) -> anyhow::Result<()> {
+    match verb {
+        Auth::Run { keytab, principal, command } => {
+            crate::verbs::log_start();
+            let status = run_job(keytab.as_deref(), principal.as_deref(), &command)?;
+            let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+            std::process::exit(code);
+        }
+        Auth::Token { target, binding } => token(&target, &binding),
+    }
+}
+
+/// Prints a token that proves us to a server.
+fn token(target: &str, binding: &str) -> anyhow::Result<()> {
+    let binding: [u8; BINDING] = bytes_of(binding)
+        .and_then(|bytes| bytes.try_into().ok())
+        .ok_or_else(|| Usage("a binding has 64 hexadecimal digits".to_owned()))?;
+    let cache = std::env::var("KRB5CCNAME").ok();
+    let keys = Keys { cache, ..Keys::default() };
+    let step = GssInitiator::new(keys, target.to_owned()).step(None, &binding)?;
+    let token = step.token.context("there is no token")?;
+    println!("{}", token.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+    Ok(())
+}
+
+/// What hexadecimal digits mean.
+pub fn bytes_of(digits: &str) -> Option<Vec<u8>> {
+    if digits.len() % 2 != 0 {
+        return None;
+    }
+    let pairs = digits.as_bytes().chunks(2);
+    pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
+}
+
+fn run_job(
+    keytab: Option<&Path>,
+    principal: Option<&str>,
+    command: &[OsString],
+) -> anyhow::Result<ExitStatus> {
+    let home = Home::new()?;
+    let cache = format!("FILE:{}", home.0.join("tickets").display());
+    match keytab {
+        Some(keytab) => {
+            let outcome = initialize(keytab, principal, &cache)?;
+            if !outcome.success() {
+                bail!("kinit did not work with {}", keytab.display());
+            }
+        }
+        None => copy_cache(&home.0.join("tickets"))?,
+    }
+    let (program, words) = command.split_first().context("name a command")?;
+    let mut job = Command::new(program);
+    job.args(words).env("KRB5CCNAME", &cache);
+    let mut child =
+        job.spawn().with_context(|| format!("cannot run `{}`", program.to_string_lossy()))?;
+    let group = Group::make(child.id(), &cache);
+    let mut next = Instant::now() + pause(&cache);
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        std::thread::sleep(LOOK_EVERY);
+        if Instant::now() < next {
+            continue;
+        }
+        let renewed = match keytab {
+            Some(keytab) => initialize(keytab, principal, &cache),
+            None => renew(&cache),
+        };
+        if !renewed.is_ok_and(|status| status.success()) {
+            tracing::warn!("the job's tickets could not be renewed; trying again");
+        }
+        next = Instant::now() + pause(&cache);
+    };
+    drop(group);
+    Ok(status)
+}
+
+/// Half of what is left of the tickets' time.
+fn pause(cache: &str) -> Duration {
+    let keys = Keys { cache: Some(cache.to_owned()), ..Keys::default() };
+    let left = standing(&keys).ok().and_then(|(_, left)| left);
+    left.map_or(RENEW_LEAST, |left| left / 2).clamp(RENEW_LEAST, RENEW_MAX)
+}
+
+fn initialize(keytab: &Path, principal: Option<&str>, cache: &str) -> anyhow::Result<ExitStatus> {
+    let mut kinit = Command::new("kinit");
+    kinit.arg("-k").arg("-t").arg(keytab).args(["-c", cache]).args(principal);
+    kinit.stdin(Stdio::null()).status().context("kinit cannot be run: install krb5-user")
+}
+
+fn renew(cache: &str) -> anyhow::Result<ExitStatus> {
+    let mut kinit = Command::new("kinit");
+    kinit.args(["-R", "-c", cache]).stdin(Stdio::null()).stderr(Stdio::null());
+    kinit.status().context("kinit cannot be run: install krb5-user")
+}
+
+/// The caller's tickets, as they are now.
+fn copy_cache(to: &Path) -> anyhow::Result<()> {
+    let uid = rustix::process::getuid().as_raw();
+    let named = std::env::var("KRB5CCNAME").unwrap_or_else(|_| format!("/tmp/krb5cc_{uid}"));
+    let from = Path::new(named.strip_prefix("FILE:").unwrap_or(&named));
+    if !from.is_absolute() {
+        bail!("only a cache in a file can be copied, not {named}: give --keytab, or kinit -c FILE");
+    }
+    let tickets = std::fs::read(from).with_context(|| {
+        format!("there are no tickets at {}: run kinit, or give --keytab", from.display())
+    })?;
+    let mut options = File::options();
+    let file = options.write(true).create_new(true).mode(0o600).open(to);
+    Ok(file?.write_all(&tickets)?)
+}
+
+/// A folder of our own, which goes with us.
+struct Home(PathBuf);
+
+impl Home {
+    fn new() -> anyhow::Result<Self> {
+        let (uid, pid) = (rustix::process::getuid().as_raw(), std::process::id());
+        let name = format!("tieline-job-{uid}-{pid}");
+        let make = |home: &Path| DirBuilder::new().mode(0o700).create(home);
+        // Whoever came here by another's leave has another's runtime directory.
+        let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(|base| Path::new(&base).join(&name));
+        if let Some(home) = runtime.filter(|home| make(home).is_ok()) {
+            return Ok(Self(home));
+        }
+        let home = std::env::temp_dir().join(&name);
+        make(&home).with_context(|| format!("cannot make {}", home.display()))?;
+        Ok(Self(home))
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A control group for the job, and the note that says whose tickets it has.
+struct Group {
+    directory: PathBuf,
+    note: PathBuf,
+}
+
+impl Group {
+    /// `None` where we may not: then the environment must do.
+    fn make(child: u32, cache: &str) -> Option<Self> {
+        let own = group_of(std::process::id())?;
+        let name = format!("tieline-job-{}", std::process::id());
+        let group = format!("{}/{name}", own.trim_end_matches('/'));
+        let directory = Path::new(CGROUPS).join(group.trim_start_matches('/'));
+        std::fs::create_dir(&directory).ok()?;
+        let made = Self { note: note_of(&group), directory };
+        std::fs::write(made.directory.join("cgroup.procs"), child.to_string()).ok()?;
+        let mut builder = DirBuilder::new();
+        // As /tmp: everybody makes notes, and nobody removes another's.
+        let _ = builder.recursive(true).create(JOBS);
+        if rustix::process::geteuid().is_root() {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
+            let _ = std::fs::set_permissions(JOBS, mode);
+        }
+        let mut options = File::options();
+        let note = options.write(true).create_new(true).mode(0o600).open(&made.note);
+        note.ok()?.write_all(cache.as_bytes()).ok()?;
+        Some(made)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.note);
+        let _ = std::fs::remove_dir(&self.directory);
+    }
+}
+
+/// The control group (version 2) of a process.
+fn group_of(process: u32) -> Option<String> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_owned)
+}
+
+fn note_of(group: &str) -> PathBuf {
+    Path::new(JOBS).join(group.trim_matches('/').replace('/', "+"))
+}
+
+/// The cache of the job that a process belongs to, if its user has made it.
+pub fn cache_of_job(process: u32, uid: u32) -> Option<String> {
+    // Mostly there are no jobs, and nothing is read.
+    std::fs::read_dir(JOBS).ok()?.next()?.ok()?;
+    let group = group_of(process)?;
+    let mut group = group.as_str();
+    loop {
+        let note = note_of(group);
+        let is_his = |file: &File| file.metadata().is_ok_and(|note| note.uid() == uid);
+        if let Some(file) = File::open(&note).ok().filter(is_his) {
+            return std::io::read_to_string(file).ok();
+        }
+        group = group.rsplit_once('/').map(|(above, _)| above).filter(|above| !above.is_empty())?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_bytes() {
+        assert_eq!(bytes_of("00ff7a"), Some(vec![0, 255, 0x7a]));
+        assert!(bytes_of("0").is_none() && bytes_of("zz").is_none());
+        assert_eq!(note_of("/a/b"), Path::new(JOBS).join("a+b"));
+    }
+}

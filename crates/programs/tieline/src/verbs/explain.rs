@@ -1,0 +1,397 @@
+//! `tieline explain`: who somebody is to the file system, and why he may or may not.
+//!
+//! Each step on the way to the file is judged twice, as it is when a program asks: by the kernel,
+//! with the ids that this machine shows, and by the server, with the identity behind a ticket. For
+//! oneself the server is asked to open the file, too: its word counts, and its denial has an id
+//! that is in its log and on record.
+
+use crate::contact::Contact;
+use crate::location::Location;
+use crate::report;
+use crate::shell::{self, Shell};
+use anyhow::{Context, anyhow};
+use serde_json::{Value, json};
+use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tieline_client::Access;
+use tieline_net::NoticeSink;
+use tieline_types::rules::{READ, Rights, SEARCH, WRITE};
+use tieline_types::{
+    Attributes, Caller, FileId, FileKind, Flavor, Gid, IdentityKind, MdtIndex, Mode, Name, Uid,
+};
+use tieline_wire::federation::GetMap;
+use tieline_wire::{Notice, NoticeAnswer, Welcome};
+use tieline_world::Bulk;
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Explain what holds of this principal (administrators see how it is mapped)
+    #[arg(long = "as", value_name = "PRINCIPAL")]
+    principal: Option<String>,
+    /// read, write, execute, create or delete
+    #[arg(long, default_value = "read")]
+    op: Wish,
+    /// One JSON value
+    #[arg(long)]
+    json: bool,
+    /// Path below a mount, or tieline://HOST[:PORT]/FS/path
+    path: OsString,
+}
+
+/// What somebody wants to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Wish {
+    Read,
+    Write,
+    Execute,
+    /// Names change in the directory that the path is in.
+    Create,
+    Delete,
+}
+
+impl std::str::FromStr for Wish {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Ok(match text {
+            "read" => Self::Read,
+            "write" => Self::Write,
+            "execute" | "search" => Self::Execute,
+            "create" => Self::Create,
+            "delete" => Self::Delete,
+            _ => return Err("read, write, execute, create or delete".to_owned()),
+        })
+    }
+}
+
+/// Who it is about.
+struct Subject {
+    principal: Option<String>,
+    name: Option<String>,
+    caller: Caller,
+    how: String,
+    is_self: bool,
+}
+
+/// A step on the way, and what is wished there.
+struct Step {
+    path: String,
+    attributes: Attributes,
+    wish: u32,
+    /// A sticky directory keeps others' files.
+    stuck_to: Option<Attributes>,
+}
+
+/// One judgement.
+struct Verdict {
+    by: &'static str,
+    path: String,
+    is_allowed: bool,
+    rule: String,
+}
+
+pub fn run(args: Args) -> anyhow::Result<()> {
+    crate::verbs::log_start();
+    let location = Location::find(&args.path)?;
+    let asked = location.clone();
+    shell::run(&location, |shell| async move { explain(&shell, &asked, &args).await })
+}
+
+async fn explain(shell: &Arc<Shell>, location: &Location, args: &Args) -> anyhow::Result<()> {
+    let flavors = flavors(shell, location).await;
+    let subject = match &args.principal {
+        Some(principal) => other(shell, principal).await,
+        None => own(shell).await,
+    };
+    let subject = match subject {
+        Ok(subject) => subject,
+        Err(error) => return stranger(&error, &flavors, args),
+    };
+    let mut verdicts = vec![];
+    let steps = steps(shell, location, &subject, args.op, &mut verdicts).await?;
+    verdicts.extend(steps.iter().map(|step| judge("server", step, &subject.caller)));
+    if subject.is_self {
+        verdicts.extend(by_kernel(location, &steps, &shell.caller));
+        let opens = matches!(args.op, Wish::Read | Wish::Write);
+        let last = steps.last().filter(|step| opens && step.attributes.kind == FileKind::Regular);
+        if let Some(step) = last {
+            verdicts.push(tried(shell, step, args.op).await);
+        }
+    }
+    tell(&subject, &verdicts, &flavors, args)
+}
+
+/// Who we are to the servers.
+async fn own(shell: &Shell) -> anyhow::Result<Subject> {
+    let told = shell.volume.taken_for(MdtIndex(0), &shell.caller).await?;
+    let name = name_of(shell, told.caller.uid).await;
+    let (principal, caller, how) = (told.principal, told.caller, told.how);
+    Ok(Subject { principal, name, caller, how, is_self: true })
+}
+
+async fn other(shell: &Shell, principal: &str) -> anyhow::Result<Subject> {
+    let map = shell.files.map();
+    let realm = map.security.as_ref().context("this federation has no realm")?.realm.clone();
+    let table = crate::mount::idmap::table_of(&shell.volume, None).await?.unwrap_or_default();
+    let found = table.resolve(principal, &realm);
+    let found = found.map_err(|why| anyhow!("{principal} is a stranger: {why}"))?;
+    Ok(Subject {
+        principal: Some(principal.to_owned()),
+        name: Some(found.name.to_string()),
+        caller: found.caller,
+        how: found.how,
+        is_self: false,
+    })
+}
+
+async fn name_of(shell: &Shell, uid: Uid) -> Option<String> {
+    let table = crate::mount::idmap::table_of(&shell.volume, None).await.ok()??;
+    table.identity(IdentityKind::User, uid.0).map(|identity| identity.name.to_string())
+}
+
+/// The way to the path, as far as we can see it.
+async fn steps(
+    shell: &Shell,
+    location: &Location,
+    subject: &Subject,
+    wish: Wish,
+    verdicts: &mut Vec<Verdict>,
+) -> anyhow::Result<Vec<Step>> {
+    let directory = location.source.directory.as_bytes();
+    let whole = [directory, b"/", location.path.as_slice()].concat();
+    let names = whole.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
+    let names: Vec<Name> = names.map(|name| Name::new(name.to_vec())).collect::<Result<_, _>>()?;
+    let root = FileId::root_of(MdtIndex(0));
+    let mut at = shell.files.attributes(&shell.caller, root).await?.attributes;
+    let mut path = format!("/{}", location.source.fs);
+    let is_name_wish = matches!(wish, Wish::Create | Wish::Delete);
+    let mut steps: Vec<Step> = vec![];
+    for (place, name) in names.iter().enumerate() {
+        let is_last = place + 1 == names.len();
+        let here = if is_last && is_name_wish { WRITE | SEARCH } else { SEARCH };
+        let (shown, parent) = (path.clone(), at.clone());
+        steps.push(Step { path: shown, attributes: at.clone(), wish: here, stuck_to: None });
+        if is_last && wish == Wish::Create {
+            return Ok(steps);
+        }
+        let found = match shell.files.lookup(&shell.caller, at.id, name).await {
+            Ok(found) => found,
+            Err(error) => {
+                let by = if subject.is_self { "server" } else { "server (of you)" };
+                let rule = report::chain(&error);
+                verdicts.push(Verdict {
+                    by,
+                    path: format!("{path}/{name}"),
+                    is_allowed: false,
+                    rule,
+                });
+                return Ok(steps);
+            }
+        };
+        path = format!("{path}/{name}");
+        at = found.attributes.with_context(|| format!("there is no {path}"))?;
+        if is_last && wish == Wish::Delete {
+            if let Some(step) = steps.last_mut().filter(|_| parent.mode.has(Mode::STICKY)) {
+                step.stuck_to = Some(at);
+            }
+            return Ok(steps);
+        }
+    }
+    let wish = match wish {
+        Wish::Read => READ,
+        Wish::Execute => SEARCH,
+        Wish::Write | Wish::Create | Wish::Delete => WRITE,
+    };
+    steps.push(Step { path, attributes: at, wish, stuck_to: None });
+    Ok(steps)
+}
+
+fn judge(by: &'static str, step: &Step, caller: &Caller) -> Verdict {
+    let rights = Rights::of(&step.attributes);
+    let is_stuck =
+        step.stuck_to.as_ref().is_some_and(|file| rights.is_stuck(Rights::of(file), caller));
+    let is_allowed = rights.allow(caller, step.wish) && !is_stuck;
+    let class = match () {
+        () if caller.is_root() => "root".to_owned(),
+        () if caller.uid == rights.uid => format!("its owner ({})", rights.uid),
+        () if caller.is_member(rights.gid) => format!("in its group ({})", rights.gid),
+        () => format!("neither its owner ({}) nor in its group ({})", rights.uid, rights.gid),
+    };
+    let stuck = if is_stuck { ", and it is sticky" } else { "" };
+    let mode = rights.mode.bits();
+    let rule = format!("mode {mode:04o}, {} wanted; {class}{stuck}", wished(step.wish));
+    Verdict { by, path: step.path.clone(), is_allowed, rule }
+}
+
+fn wished(wish: u32) -> String {
+    let bits = [(READ, 'r'), (WRITE, 'w'), (SEARCH, 'x')];
+    bits.iter().filter(|(bit, _)| wish & bit != 0).map(|(_, letter)| letter).collect()
+}
+
+/// What the kernel of this machine says: it knows what the mount shows.
+fn by_kernel(location: &Location, steps: &[Step], stated: &Caller) -> Vec<Verdict> {
+    let Some(mountpoint) = &location.mountpoint else { return vec![] };
+    let prefix = match location.source.directory.as_str() {
+        "" => format!("/{}", location.source.fs),
+        directory => format!("/{}/{directory}", location.source.fs),
+    };
+    let mut verdicts = vec![];
+    for step in steps {
+        let Some(rest) = step.path.strip_prefix(&prefix) else { continue };
+        let path: PathBuf = mountpoint.join(rest.trim_start_matches('/'));
+        match std::fs::symlink_metadata(&path) {
+            Ok(shown) => {
+                let attributes = Attributes {
+                    uid: Uid(shown.uid()),
+                    gid: Gid(shown.gid()),
+                    mode: Mode::new(shown.mode() & 0o7777),
+                    ..step.attributes.clone()
+                };
+                let step = Step { attributes, stuck_to: None, path: step.path.clone(), ..*step };
+                verdicts.push(judge("kernel", &step, stated));
+            }
+            Err(error) => verdicts.push(Verdict {
+                by: "mount",
+                path: step.path.clone(),
+                is_allowed: false,
+                rule: error.to_string(),
+            }),
+        }
+    }
+    verdicts
+}
+
+/// What the server says when it is asked to open the file.
+async fn tried(shell: &Shell, step: &Step, wish: Wish) -> Verdict {
+    let (read, write) = (wish == Wish::Read, wish == Wish::Write);
+    let access = Access { read, write, ..Access::default() };
+    let (is_allowed, rule) = match shell.files.open(&shell.caller, step.attributes.id, access).await
+    {
+        Ok(opened) => {
+            shell.files.release(opened.handle).await;
+            (true, "it was opened".to_owned())
+        }
+        Err(error) => (false, report::chain(&error)),
+    };
+    Verdict { by: "server, asked", path: step.path.clone(), is_allowed, rule }
+}
+
+/// Flavors of connections from here, by server.
+async fn flavors(shell: &Shell, location: &Location) -> Vec<(String, String)> {
+    let map = shell.files.map();
+    let guard = location.proving.guard();
+    guard.follow(&shell.map);
+    let contact = shell::contact(location, &guard);
+    let mdts = map.mdts.iter().map(|mdt| (mdt.mdt.label(), mdt.addresses.clone()));
+    let osts = map.osts.iter().map(|ost| (ost.ost.label(), ost.addresses.clone()));
+    let mut found: Vec<(String, String)> = vec![];
+    for (label, addresses) in mdts.chain(osts) {
+        let flavor = flavor_of(&contact, addresses).await;
+        found.push((label, flavor));
+    }
+    found
+}
+
+async fn flavor_of(contact: &Contact, addresses: Vec<String>) -> String {
+    let heard = Arc::new(Heard::default());
+    let channel = contact.listening(addresses, heard.clone());
+    let patience = Some(PATIENCE);
+    let asked =
+        tieline_net::call(&*channel, &Caller::root(), GetMap {}, Bulk::Empty, patience).await;
+    channel.close(Duration::from_millis(200)).await;
+    let flavor = *heard.0.lock().unwrap_or_else(PoisonError::into_inner);
+    match (flavor, asked) {
+        (Some(flavor), _) => flavor.name().to_owned(),
+        (None, Err(error)) => format!("no connection: {error}"),
+        (None, Ok(_)) => "not told".to_owned(),
+    }
+}
+
+/// Hears the flavor in a welcome.
+#[derive(Default)]
+struct Heard(Mutex<Option<Flavor>>);
+
+#[async_trait::async_trait]
+impl NoticeSink for Heard {
+    async fn notice(&self, _notice: Notice) -> NoticeAnswer {
+        NoticeAnswer::default()
+    }
+
+    fn connected(&self, welcome: &Welcome) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(welcome.flavor);
+    }
+
+    fn disconnected(&self) {}
+
+    fn renewed(&self, _sent: tokio::time::Instant) {}
+}
+
+fn stranger(
+    error: &anyhow::Error,
+    flavors: &[(String, String)],
+    args: &Args,
+) -> anyhow::Result<()> {
+    let why = report::chain(error.as_ref());
+    if args.json {
+        println!("{}", json!({ "who": null, "why": why, "flavors": flavors_json(flavors) }));
+    } else {
+        println!("nobody: {why}");
+        flavors.iter().for_each(|(server, flavor)| println!("connection {server}: {flavor}"));
+    }
+    std::process::exit(1);
+}
+
+fn flavors_json(flavors: &[(String, String)]) -> Value {
+    Value::Object(flavors.iter().map(|(server, flavor)| (server.clone(), json!(flavor))).collect())
+}
+
+/// Exit codes: 0 allowed, 1 denied.
+fn tell(
+    subject: &Subject,
+    verdicts: &[Verdict],
+    flavors: &[(String, String)],
+    args: &Args,
+) -> anyhow::Result<()> {
+    let is_allowed = verdicts.iter().all(|verdict| verdict.is_allowed);
+    let caller = &subject.caller;
+    let groups: Vec<u32> = caller.groups.iter().map(|gid| gid.0).collect();
+    if args.json {
+        let verdict = |verdict: &Verdict| {
+            json!({
+                "by": verdict.by, "path": verdict.path, "allowed": verdict.is_allowed,
+                "rule": verdict.rule,
+            })
+        };
+        let value = json!({
+            "who": {
+                "principal": subject.principal, "name": subject.name, "number": caller.uid.0,
+                "gid": caller.gid.0, "groups": groups, "by": subject.how,
+            },
+            "allowed": is_allowed,
+            "verdicts": verdicts.iter().map(verdict).collect::<Vec<_>>(),
+            "flavors": flavors_json(flavors),
+        });
+        println!("{value}");
+    } else {
+        let principal = subject.principal.as_deref().unwrap_or("nobody proven");
+        let name = subject.name.as_deref().unwrap_or("no name");
+        println!("who: {principal} is {name}, number {}, by {}", caller.uid, subject.how);
+        let list: Vec<String> = groups.iter().map(u32::to_string).collect();
+        println!("groups: {} {}", caller.gid, list.join(" "));
+        for verdict in verdicts {
+            let word = if verdict.is_allowed { "allows" } else { "DENIES" };
+            println!("{} {word} {}: {}", verdict.by, verdict.path, verdict.rule);
+        }
+        flavors.iter().for_each(|(server, flavor)| println!("connection {server}: {flavor}"));
+        println!("{}", if is_allowed { "allowed" } else { "denied" });
+    }
+    if !is_allowed {
+        std::process::exit(1);
+    }
+    Ok(())
+}
