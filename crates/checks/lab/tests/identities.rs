@@ -67,6 +67,21 @@ fn principals_are_identities_and_files_carry_their_numbers() -> Result<()> {
         id(federation, &["map", "*@UFL.EDU", "*"])?;
         let tested = id(federation, &["test", "ann@UFL.EDU"])?;
         ensure!(tested.contains("ann (number 5001)"), "{tested}");
+        // Why, and by what.
+        federation.shell("mkdir -m 700 own")?;
+        let explain = |path: &str, op: &str| {
+            let path = format!("{url}/{path}");
+            let run = tieline_as(federation, "ann", &["explain", &path, "--op", op, "--json"])?;
+            let said: Value = serde_json::from_str(&run.stdout).context(run.stderr.clone())?;
+            ensure!(run.status.success() == (said["allowed"] == true), "{said}");
+            Ok(said)
+        };
+        let may = explain("all/hers", "write")?;
+        ensure!(may["allowed"] == true && may["who"]["number"] == 5001, "{may}");
+        ensure!(may["who"]["principal"] == "ann@EXTENCI.ORG", "{may}");
+        ensure!(may["flavors"]["MDT0000"] == "krb5p" && may["flavors"]["OST0000"] == "krb5i");
+        let denied = explain("own/f", "create")?;
+        ensure!(denied["allowed"] == false && denied.to_string().contains("0700"), "{denied}");
         let listed: Value = serde_json::from_str(&id(federation, &["list", "--json"])?)?;
         ensure!(listed["users"][0]["number"] == 5001, "{listed}");
         Ok(())

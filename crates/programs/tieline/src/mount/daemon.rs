@@ -227,7 +227,7 @@ impl Mounted {
         let settings = task.settings();
         let transport = world.transport.clone();
         let (map, root) = (known.map.clone(), known.root);
-        let outside = (world.clone(), guard.clone());
+        let outside = (world.clone(), guard.clone(), map.clone());
         let parts = Parts { world, dialer, map, root, rule };
         let files = Volume::new_kept(parts, settings, held.keep.clone(), records);
         files.recover().await;
@@ -286,7 +286,8 @@ impl Mounted {
         let known = Known { map: map.clone(), key: key.clone(), root };
         let kept = known.put(&keep);
         let beginning = Beginning::Mounted(held.map(|held| held.hand_over()));
-        let people = people_of(&task.options, &files, (world.clone(), guard)).await?;
+        let outside = (world.clone(), guard, map.clone());
+        let people = people_of(&task.options, &files, outside).await?;
         let beginning = (beginning, people);
         Self::attach(task, files, world.transport, (key.to_hex(), kept), beginning).await
     }
@@ -381,7 +382,7 @@ impl Mounted {
 async fn people_of(
     options: &Options,
     files: &Arc<Volume>,
-    (world, guard): (World, Arc<Guard>),
+    (world, guard, map): (World, Arc<Guard>, MapCell),
 ) -> anyhow::Result<Option<Arc<dyn People>>> {
     let is_proven = files.map().security.is_some();
     if !is_proven && matches!(options.idmap, Means::Auto | Means::Same) {
@@ -395,7 +396,7 @@ async fn people_of(
     let own = Users::owner(files).await;
     let idmap = Idmap::start(source, files, own).await?;
     let tickets = Arc::new(Tickets::new(guard));
-    Ok(Some(Arc::new(Users::new(files.clone(), world, idmap, tickets))))
+    Ok(Some(Arc::new(Users::new(files.clone(), (world, map), idmap, tickets))))
 }
 
 /// The directory below the root that is mounted.

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tieline_auth::MapCell;
 use tieline_client::{FileSystem, Volume};
 use tieline_fuse::{Asking, People};
 use tieline_types::{Caller, ErrorKind, Gid, MdtIndex, Uid, Version};
@@ -33,13 +34,17 @@ pub struct Users {
     /// Whose MDS is asked.
     mdt: MdtIndex,
     world: World,
+    map: MapCell,
     idmap: Arc<Idmap>,
     tickets: Arc<Tickets>,
     is_personal: AtomicBool,
     rules: Mutex<Option<(Version, Instant)>>,
     known: Mutex<BTreeMap<Purse, Known>>,
-    taken: Mutex<BTreeMap<(Uid, Gid), (Instant, Result<Caller, ErrorKind>)>>,
+    taken: Mutex<BTreeMap<Stated, (Instant, Result<Caller, ErrorKind>)>>,
 }
+
+/// What somebody says who shows nothing.
+type Stated = (Uid, Gid, Vec<Gid>);
 
 /// A user, as his ticket showed.
 #[derive(Clone)]
@@ -52,15 +57,15 @@ struct Known {
 impl Users {
     pub fn new(
         volume: Arc<Volume>,
-        world: World,
+        (world, map): (World, MapCell),
         idmap: Arc<Idmap>,
         tickets: Arc<Tickets>,
     ) -> Self {
         volume.set_credentials(tickets.clone());
-        let is_personal = AtomicBool::new(volume.map().security.is_some());
+        let is_personal = AtomicBool::new(map.current().map.security.is_some());
         let mdt = volume.root().mdt();
         let (rules, known, taken) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Self { volume, mdt, world, idmap, tickets, is_personal, rules, known, taken }
+        Self { volume, mdt, world, map, idmap, tickets, is_personal, rules, known, taken }
     }
 
     /// Do the servers take this machine's word for its users?
@@ -82,7 +87,8 @@ impl Users {
 
     /// Must users show tickets? Asked again when the federation map changed, and now and then.
     async fn look_at_rules(&self) -> Result<bool, ErrorKind> {
-        let map = self.volume.map();
+        let current = self.map.current();
+        let map = &current.map;
         if map.security.is_none() {
             self.is_personal.store(false, Ordering::Relaxed);
             return Ok(false);
@@ -107,7 +113,9 @@ impl Users {
 
     /// Whoever shows nothing.
     async fn taken_for(&self, stated: &Caller) -> Result<Caller, ErrorKind> {
-        let key = (stated.uid, stated.gid);
+        // Some machines are believed about their users, who have identities, too.
+        let stated = &self.idmap.caller(stated.clone());
+        let key = (stated.uid, stated.gid, stated.groups.clone());
         let found = lock(&self.taken).get(&key).cloned();
         if let Some((_, found)) = found.filter(|(at, _)| at.elapsed() < BELIEVED) {
             return found;
