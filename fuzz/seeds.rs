@@ -33,6 +33,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             write("reply", &name, &[&number(call)?, &bytes[..]].concat())?;
         } else if name.starts_with("frame-") {
             write("frame", &name, &bytes)?;
+        } else if name.starts_with("capability-") {
+            write("capability", &name, &bytes)?;
         } else {
             write("frame", &name, &framed(&name, &bytes))?;
         }

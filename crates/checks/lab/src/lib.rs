@@ -9,7 +9,8 @@
 //! * [`program`]: programs run with a deadline, in a process group of their own.
 //! * [`tree`]: what a directory tree looks like, for comparing two of them.
 //!
-//! Knows only the program's command line, never its rooms: what it tests is what people use.
+//! Knows only the program's command line, never its rooms: what it tests is what people use. (Tests
+//! of attacks do: attackers speak the protocol by themselves.)
 //! Invariants: every wait has an end; nothing that a test started outlives it.
 
 pub mod federation;

@@ -108,6 +108,10 @@ impl Shared {
         let is_due = self.is_access_due(&attributes);
         let keeps_cache = file.with(|state| {
             state.handles += 1;
+            if state.last_written.is_none() {
+                // What is asked for the file is asked for somebody who may.
+                state.writer = caller.clone();
+            }
             let is_same = state.door_version == Some(attributes.version);
             let keeps = is_same && !(access.read && is_due);
             state.door_version = Some(attributes.version);

@@ -165,7 +165,7 @@ async fn fetch_from(
             object: place.object.clone(),
             offset: place.offset + at,
             length: wanted as u32,
-            capability: None,
+            capability: message.capability.clone(),
         };
         let offset = read.offset;
         let (reply, piece) = source.read(read).await?;

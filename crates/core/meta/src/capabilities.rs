@@ -17,8 +17,9 @@ use crate::recall::Keepers;
 use crate::view::View;
 use crate::{Asker, chunks, ops};
 use std::collections::BTreeSet;
-use tieline_auth::capability::Serial;
-use tieline_types::{Content, Extent, FileId, Grant, ObjectName, SessionId};
+use tieline_auth::capability::{Serial, server_holder};
+use tieline_auth::principal_at;
+use tieline_types::{Content, Extent, FileId, Grant, ObjectName, OstIndex, Place, SessionId};
 use tieline_wire::capability::{
     CapabilityGrant, CapabilityNewsReply, GetCapability, GetCapabilityReply, Holder, Scope,
 };
@@ -109,6 +110,24 @@ impl Mdt {
         view.commit().await?;
         let (is_read, is_write) = (request.is_read, request.is_write);
         Ok(Scope::File { file: id, is_read, is_write, objects })
+    }
+
+    /// For an OSS that is to fetch a chunk from others.
+    pub(crate) fn copy_capability(
+        &self,
+        to: OstIndex,
+        file: FileId,
+        from: &[Place],
+    ) -> Option<Vec<u8>> {
+        let map = self.parts.map.current();
+        map.map.security.as_ref()?;
+        let address = map.map.ost(to)?.addresses.first()?;
+        let holder = server_holder(&principal_at(&map.map, address)?);
+        let objects = from.iter().map(|place| place.object.clone()).collect();
+        let scope = Scope::File { file, is_read: true, is_write: false, objects };
+        let serial = self.issuer.serial(Some(file));
+        // No client's session has this number: nothing is put with it.
+        Some(self.sign(serial, SessionId(0), holder, scope).signed)
     }
 
     fn sign(

@@ -211,6 +211,20 @@ pub fn standing(keys: &Keys) -> Result<(String, Option<Duration>), Trouble> {
     Ok((name.text()?, left))
 }
 
+/// Gets a ticket for a server, and no further.
+pub fn try_ticket(keys: &Keys, target: &str) -> Result<(), Trouble> {
+    let mut initiator = GssInitiator::new(keys.clone(), target.to_owned());
+    initiator.step(None, &[0; BINDING]).map(drop)
+}
+
+/// Proves us to ourselves: what is in the keytab must open what the KDC gives.
+pub fn try_self(dialing: &Keys, answering: &Keys, own: &str) -> Result<(), Trouble> {
+    let mut initiator = GssInitiator::new(dialing.clone(), own.to_owned());
+    let first = initiator.step(None, &[0; BINDING])?;
+    let mut acceptor = GssAcceptor::new(answering.clone());
+    acceptor.step(first.token.as_deref(), &[0; BINDING]).map(drop).map_err(|e| e.about(own))
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Initiator,

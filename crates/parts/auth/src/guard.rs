@@ -20,7 +20,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use tieline_format::map::FederationMap;
-use tieline_types::{Flavor, Pair, SessionId};
+use tieline_types::{Flavor, MdtIndex, Pair, SessionId};
 use tieline_wire::{CredentialKind, Hello, PeerRole};
 use tokio::sync::Semaphore;
 
@@ -271,12 +271,21 @@ impl Guard {
         let map = &current.map;
         let mdts = map.mdts.iter().flat_map(|mdt| &mdt.addresses);
         let osts = map.osts.iter().flat_map(|ost| &ost.addresses);
-        mdts.chain(osts).any(|address| target_in(map, address).as_deref() == Some(principal))
+        mdts.chain(osts).any(|address| principal_at(map, address).as_deref() == Some(principal))
+    }
+
+    /// The MDTs of the server with this name, as the map has it.
+    pub fn mdts_of(&self, principal: &str) -> Vec<MdtIndex> {
+        let Some(current) = self.map.get().map(MapCell::current) else { return vec![] };
+        let is_its =
+            |address: &String| principal_at(&current.map, address).as_deref() == Some(principal);
+        let mdts = current.map.mdts.iter().filter(|mdt| mdt.addresses.iter().any(is_its));
+        mdts.map(|mdt| mdt.mdt).collect()
     }
 
     /// The principal of the server at an address.
     pub fn principal_of(&self, address: &str) -> String {
-        let named = self.map.get().and_then(|cell| target_in(&cell.current().map, address));
+        let named = self.map.get().and_then(|cell| principal_at(&cell.current().map, address));
         named.unwrap_or_else(|| {
             let name = format!("{SERVICE_MDS}/{}", host(address));
             match &self.parts.realm {
@@ -297,7 +306,7 @@ pub fn proof_binding(session: SessionId, number: u64) -> [u8; BINDING] {
 }
 
 /// The principal of a server that a map names, if the map has proofs at all.
-fn target_in(map: &FederationMap, address: &str) -> Option<String> {
+pub fn principal_at(map: &FederationMap, address: &str) -> Option<String> {
     let security = map.security.as_ref()?;
     if let Some(named) = security.services.iter().find(|service| service.address == address) {
         return Some(named.principal.clone());

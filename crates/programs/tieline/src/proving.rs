@@ -40,18 +40,23 @@ impl Proving {
         }
     }
 
-    pub fn guard(&self) -> Arc<Guard> {
-        let floor = self.sec.as_deref().and_then(|sec| sec.parse().ok()).unwrap_or(Flavor::Null);
+    /// What we dial with: the keytab, if we can read it, else the user's own tickets.
+    pub fn keys(&self) -> Keys {
         let keytab = self.keytab.clone().filter(|path| std::fs::File::open(path).is_ok());
-        let is_eager = keytab.is_some();
-        let dialing = match keytab {
+        match keytab {
             Some(keytab) => Keys {
                 keytab: Some(keytab),
                 cache: Some(own_cache()),
                 principal: self.principal.clone(),
             },
             None => Keys::default(),
-        };
+        }
+    }
+
+    pub fn guard(&self) -> Arc<Guard> {
+        let floor = self.sec.as_deref().and_then(|sec| sec.parse().ok()).unwrap_or(Flavor::Null);
+        let dialing = self.keys();
+        let is_eager = dialing.keytab.is_some();
         Guard::new(GuardParts {
             prover: Some(Box::new(Kerberos { dialing, answering: Keys::default() })),
             floor,
@@ -151,19 +156,22 @@ impl KerberosPlan {
         }
     }
 
+    /// What a server dials with, and what it is dialed with.
+    pub fn keys(&self) -> Option<(Keys, Keys)> {
+        let settings = self.settings.as_ref()?;
+        let keytab = Some(settings.keytab.clone());
+        let answering = Keys { keytab: keytab.clone(), ..Keys::default() };
+        let (cache, principal) = (Some(own_cache()), settings.principal.clone());
+        Some((Keys { keytab, cache, principal }, answering))
+    }
+
     /// Proves a server, and judges who comes to it.
     pub fn guard(&self, serves: Serves) -> Arc<Guard> {
         let own = [(serves.mdt, SERVICE_MDS), (serves.ost, SERVICE_OSS)];
         let own = own.into_iter().filter(|(is_served, _)| *is_served);
         let mut services: Vec<String> = own.map(|(_, name)| name.to_owned()).collect();
         let (mut prover, mut realm) = (None, None);
-        if let Some(settings) = &self.settings {
-            let dialing = Keys {
-                keytab: Some(settings.keytab.clone()),
-                cache: Some(own_cache()),
-                principal: settings.principal.clone(),
-            };
-            let answering = Keys { keytab: Some(settings.keytab.clone()), ..Keys::default() };
+        if let (Some(settings), Some((dialing, answering))) = (&self.settings, self.keys()) {
             let kerberos = Kerberos { dialing, answering };
             prover = Some(Box::new(kerberos) as Box<dyn tieline_auth::Prover>);
             realm = settings.realm.clone();

@@ -163,6 +163,7 @@ pub async fn start(
         chunks,
         peers: peers.clone(),
         capabilities: capabilities.clone(),
+        guard: parts.guard.clone(),
         mdt_index,
     });
     let mut tasks = vec![

@@ -107,6 +107,10 @@ pub struct FetchChunk {
     /// For the new object, if its source does not tell.
     #[n(5)]
     pub owner: ObjectOwner,
+    /// For the OSS to show where it fetches: it may read nothing by itself.
+    #[n(6)]
+    #[cbor(with = "minicbor::bytes")]
+    pub capability: Option<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]

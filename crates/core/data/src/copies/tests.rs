@@ -74,7 +74,9 @@ impl Pair {
             length: self.bytes.len() as u64,
             is_stale: false,
         };
+        let capability = None;
         let message = FetchChunk {
+            capability,
             ost: TO,
             chunk: CHUNK,
             length: place.length,

@@ -153,7 +153,9 @@ impl Mdt {
         let owner =
             ObjectOwner { file: seen.file, offset: 0, version: Version(0), path: Vec::new() };
         let digest = seen.chunk.digest;
-        let message = FetchChunk { ost: place.ost, chunk: id, length, digest, from, owner };
+        let ost = place.ost;
+        let capability = self.copy_capability(ost, seen.file, &from);
+        let message = FetchChunk { ost, chunk: id, length, digest, from, owner, capability };
         let patience = FETCH_PATIENCE + Duration::from_secs(length / FETCH_BYTES_PER_SECOND);
         self.parts.mender.fetch(message, patience).await
     }

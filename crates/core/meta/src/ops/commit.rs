@@ -1,11 +1,13 @@
 //! Commit: written chunks become part of the file.
 //!
-//! Permission was decided when the handle was opened; it is the client that holds it to that.
+//! Permission was decided when the handle was opened; it is the client that holds it to that, where
+//! nobody proves who he is.
 
 use super::{EXTENTS_MAX, lease, list_xattrs, open, set_attributes};
 use crate::chunks;
 use crate::error::{Error, Result};
 use crate::mirrors;
+use crate::permission;
 use crate::view::{View, unit_of};
 use tieline_types::{Content, Extent};
 use tieline_wire::meta::{AttributesReply, Commit};
@@ -14,6 +16,7 @@ pub async fn run(view: &mut View<'_>, request: &Commit) -> Result<AttributesRepl
     let id = request.id;
     let mut inode = view.inode(id).await?;
     open::check_kind(id, &inode)?;
+    permission::check_handle(&view.scene, (id, &inode), &[permission::WRITE])?;
     check(request)?;
     let mtime = set_attributes::resolve(request.mtime, view.scene.now)?;
     let appended = match request.append_from {

@@ -7,6 +7,7 @@ use super::{commit, lease, open, set_attributes};
 use crate::chunks;
 use crate::error::{Error, Result};
 use crate::mirrors;
+use crate::permission;
 use crate::view::{View, unit_of};
 use tieline_types::{Content, Extent};
 use tieline_wire::ranges::{CopyRange, CopyRangeReply};
@@ -19,6 +20,8 @@ pub async fn run(view: &mut View<'_>, request: &CopyRange) -> Result<CopyRangeRe
     let mut inode = view.inode(request.to).await?;
     open::check_kind(request.from, &source)?;
     open::check_kind(request.to, &inode)?;
+    permission::check_handle(&view.scene, (request.from, &source), &[permission::READ])?;
+    permission::check_handle(&view.scene, (request.to, &inode), &[permission::WRITE])?;
     let end = check(request)?.min(source.size);
     let mtime = set_attributes::resolve(request.mtime, view.scene.now)?;
     let pieces = if end > request.from_offset {

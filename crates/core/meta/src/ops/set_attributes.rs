@@ -80,6 +80,7 @@ fn check(view: &View<'_>, request: &SetAttributes, inode: &Inode) -> Result<()> 
         if !request.is_handle {
             permission::check(id, inode, caller, WRITE)?;
         }
+        permission::check_handle(&view.scene, (id, inode), &[WRITE])?;
     }
     if request.uid.is_some_and(|uid| uid != inode.uid) {
         permission::check_root(caller, "give files away")?;

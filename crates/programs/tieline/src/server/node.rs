@@ -20,17 +20,21 @@ use crate::server::peers::Peers;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
-use tieline_auth::capability::holder_of;
+use tieline_auth::Guard;
+use tieline_auth::capability::{holder_of, server_holder};
 use tieline_data::{ChunkService, Rights};
 use tieline_meta::{Asker, Mdt};
 use tieline_net::{CallContext, Notifier, Peer, Reply, Response, Service};
-use tieline_types::{ClientId, ErrorKind, FsName, Grant, MdtIndex, Role, SessionId, Uid};
+use tieline_types::{
+    ClientId, ErrorKind, FsName, Grant, MdtIndex, ObjectName, Role, SessionId, Uid,
+};
 use tieline_wire::capability::CapabilityNews;
+use tieline_wire::data::ReadObject;
 use tieline_wire::federation::{EditMap, EditMapReply, GetMap, MapEdit};
 use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
 use tieline_wire::identity::{EditIdentities, ListIdentities, Prove};
 use tieline_wire::ledger::{CheckMdt, DumpMdt};
-use tieline_wire::mirrors::FetchChunk;
+use tieline_wire::mirrors::{FetchChunk, VerifyObject};
 use tieline_wire::{Failure, Hello, PeerRole, Refusal, Request, Welcome};
 use tieline_world::{Bulk, World};
 
@@ -59,6 +63,7 @@ pub struct Node {
     pub identities: Arc<Identities>,
     pub audit: Arc<Audit>,
     pub capabilities: Arc<Capabilities>,
+    pub guard: Arc<Guard>,
     pub mdt_index: Option<MdtIndex>,
 }
 
@@ -301,13 +306,33 @@ impl Node {
         }
     }
 
+    /// Is a request for this server of the federation to make? An MDS cares for the chunks of its
+    /// MDTs; all may look at how OSTs are and what lies there.
+    fn is_its_affair(&self, server: &str, request: &Request) -> bool {
+        let own = self.guard.mdts_of(server);
+        match request {
+            Request::OstStatus(_) | Request::ListObjects(_) | Request::StatObject(_) => true,
+            Request::DeleteChunks(delete) => delete.chunks.iter().all(|c| own.contains(&c.mdt)),
+            Request::FetchChunk(fetch) => own.contains(&fetch.chunk.mdt),
+            Request::ReadObject(ReadObject { object, .. })
+            | Request::VerifyObject(VerifyObject { object, .. }) => match object {
+                ObjectName::Chunk(chunk) => own.contains(&chunk.mdt),
+                ObjectName::External { .. } => !own.is_empty(),
+            },
+            _ => false,
+        }
+    }
+
     async fn call_chunks(&self, context: CallContext, request: Request, bulk: Bytes) -> Response {
         let Some(chunks) = &self.chunks else {
             let detail = format!("{} holds no OST", self.name);
             return Err(Failure::new(ErrorKind::WrongServer, detail));
         };
         let is_server = is_server(context.session);
-        if matches!(request, Request::DeleteChunks(_) | Request::FetchChunk(_)) && !is_server {
+        // Where nothing is proven, its word is all there is.
+        let server = context.principal.as_deref().filter(|_| is_server);
+        let is_its = server.map_or(is_server, |server| self.is_its_affair(server, &request));
+        if matches!(request, Request::DeleteChunks(_) | Request::FetchChunk(_)) && !is_its {
             let detail = "only the MDS of a chunk deletes it, or has it copied".to_owned();
             return Err(Failure::new(ErrorKind::NotPermitted, detail));
         }
@@ -315,14 +340,17 @@ impl Node {
             let reply = chunks.fetch(message, &*self.peers).await?;
             return Ok(Reply::new::<FetchChunk>(&reply));
         }
-        let principal = context.principal.as_deref().filter(|_| !is_server);
-        let holder = holder_of(context.client, principal);
+        let principal = context.principal.as_deref().filter(|_| !is_its);
+        let holder = match server {
+            Some(server) => Some(server_holder(server)),
+            None => holder_of(context.client, principal),
+        };
         let (body, bulk) = match holder.zip(principal) {
             None => chunks.call(request, bulk, Rights::All).await?,
             Some((holder, principal)) => {
                 self.capabilities.prepare(&request).await;
                 let checker = &self.capabilities.checker;
-                let is_root = context.envelope.caller.is_root();
+                let is_root = context.envelope.caller.is_root() && !is_server;
                 let rights = Rights::Shown { checker, holder, principal, is_root };
                 chunks.call(request, bulk, rights).await?
             }

@@ -1,16 +1,19 @@
 //! `tieline doctor`: looks for what keeps a server or a mount from working, each finding with what
 //! to do about it.
 //!
+//! * [`kerberos`]: tickets and keys.
 //! * [`machine`]: clock, kernel, limits, `/dev/fuse`.
 //! * [`server`]: a settings file and what it names: directories, ports, the database, the map.
 //! * [`servers`]: those that a mount would talk to: reachable, and what time it is there.
 //!
 //! Invariants: nothing is changed; every wait is short; what fails says how to mend it.
 
+mod kerberos;
 mod machine;
 mod server;
 mod servers;
 
+use crate::proving::Proving;
 use crate::source::Source;
 use anyhow::bail;
 use serde_json::json;
@@ -24,6 +27,9 @@ pub struct Args {
     /// What would be mounted: HOST[:PORT][,HOST2]:/FS
     #[arg(long, value_name = "SOURCE")]
     mount: Option<Source>,
+    /// With the keys of a machine or role, as it would be mounted; else with your tickets
+    #[arg(long, value_name = "FILE", requires = "mount")]
+    keytab: Option<PathBuf>,
     #[arg(long)]
     json: bool,
 }
@@ -111,12 +117,16 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     // A server needs no FUSE.
     let is_client = args.mount.is_some() || args.settings.is_none();
     machine::look_at_fuse(&mut findings, is_client);
+    if let Some(Ok(plan)) = args.settings.as_deref().map(crate::server::settings::Settings::load) {
+        plan.kerberos.prepare();
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     if let Some(settings) = &args.settings {
         runtime.block_on(server::look(settings, &mut findings));
     }
     if let Some(source) = &args.mount {
-        runtime.block_on(servers::look(source, &mut findings));
+        let proving = Proving { keytab: args.keytab.clone(), ..Proving::default() };
+        runtime.block_on(servers::look(source, &proving, &mut findings));
     }
     if args.json {
         println!("{}", findings.json());

@@ -1,12 +1,13 @@
 //! A server's settings, and everything they name.
 
-use super::{Findings, servers};
+use super::{Findings, kerberos, servers};
 use crate::server::run::{LOCK_FILE, MAP_FILE};
 use crate::server::settings::{Engine, OstPlan, Plan, Settings, SettingsError};
 use std::fs::{File, TryLockError};
 use std::io;
 use std::net::TcpListener;
 use std::path::Path;
+use tieline_auth::Serves;
 use tieline_kv::PostgresStore;
 use tieline_types::ByteSize;
 
@@ -174,6 +175,9 @@ fn look_at_room(check: &str, path: &Path, wanted: u64, findings: &mut Findings) 
 }
 
 async fn look_at_map(plan: &Plan, findings: &mut Findings) {
+    if let Some((dialing, answering)) = plan.kerberos.keys() {
+        kerberos::look_at_server(&dialing, &answering, findings).await;
+    }
     let is_there = plan.state.join(MAP_FILE).is_file();
     if plan.root.is_empty() && !is_there {
         findings.broken(
@@ -186,7 +190,8 @@ async fn look_at_map(plan: &Plan, findings: &mut Findings) {
         return;
     }
     let key = Some(plan.verifier.clone());
-    let found = servers::ask(&plan.fs, plan.root.clone(), key, findings).await;
+    let guard = plan.kerberos.guard(Serves::default());
+    let found = servers::ask(&plan.fs, plan.root.clone(), key, guard, findings).await;
     if found.is_none() && is_there {
         findings.doubtful(
             "federation map",

@@ -1,14 +1,17 @@
 //! The servers that a client would talk to: can they be reached, and what time is it there?
 
-use super::Findings;
+use super::{Findings, kerberos};
 use crate::contact::Contact;
+use crate::proving::Proving;
 use crate::shell::real_world;
 use crate::source::Source;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tieline_auth::Guard;
 use tieline_auth::{MapCell, MapVerifier};
-use tieline_types::FsName;
+use tieline_net::CallError;
+use tieline_types::{ErrorKind, FsName};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -18,11 +21,13 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const CLOCK_DOUBTFUL: Duration = Duration::from_secs(1);
 const CLOCK_BROKEN: Duration = Duration::from_secs(300);
 
-pub async fn look(source: &Source, findings: &mut Findings) {
+pub async fn look(source: &Source, proving: &Proving, findings: &mut Findings) {
     let key = crate::location::site_key(&source.fs);
     let key = key.and_then(|key| crate::server::settings::key_open(&key).ok());
-    let asked = ask(&source.fs, source.addresses.clone(), key, findings).await;
+    let guard = proving.guard();
+    let asked = ask(&source.fs, source.addresses.clone(), key, guard, findings).await;
     let Some(cell) = asked else { return };
+    kerberos::look(&proving.keys(), &cell, findings).await;
     let current = cell.current();
     let mdts = current.map.mdts.iter().map(|mdt| (mdt.mdt.label(), &mdt.addresses));
     let osts = current.map.osts.iter().map(|ost| (ost.ost.label(), &ost.addresses));
@@ -43,9 +48,10 @@ pub async fn ask(
     fs: &FsName,
     addresses: Vec<String>,
     key: Option<MapVerifier>,
+    guard: Arc<Guard>,
     findings: &mut Findings,
 ) -> Option<MapCell> {
-    let (world, dialer, rule) = real_world(&Guard::open());
+    let (world, dialer, rule) = real_world(&guard);
     let shown = addresses.join(", ");
     let contact = Contact {
         world: world.clone(),
@@ -59,6 +65,11 @@ pub async fn ask(
     let sent = (world.clock.wall(), Instant::now());
     let reply = match contact.fetch().await {
         Ok(reply) => reply,
+        Err(error) if handshake(&error).is_some() => {
+            let (why, fix) = kerberos::parts(&handshake(&error).unwrap_or_default());
+            findings.broken("servers", format!("{shown} refuses us: {why}"), fix);
+            return None;
+        }
         Err(error) => {
             let fix = "is the server running, and its TCP port open from here (7640 by default)?";
             findings.broken("servers", crate::report::chain(error.as_ref()), fix);
@@ -82,6 +93,17 @@ pub async fn ask(
             None
         }
     }
+}
+
+/// Why the two ends did not prove themselves to each other, if that is what went wrong.
+fn handshake(error: &anyhow::Error) -> Option<String> {
+    let calls = error.chain().filter_map(|cause| cause.downcast_ref::<CallError>());
+    let mut refusals = calls.filter_map(|call| match call {
+        CallError::Handshake { source, .. } => Some(source),
+        _ => None,
+    });
+    let refusal = refusals.find(|refusal| refusal.kind == ErrorKind::Unauthenticated)?;
+    Some(refusal.detail.clone())
 }
 
 fn judge_clock(server: &str, off: Duration, took: Duration, findings: &mut Findings) {

@@ -86,6 +86,7 @@ pub fn copy_calls(op: Op) -> Vec<Sample> {
             digest: Some(digest),
             from: vec![place],
             owner: owner(),
+            capability: None,
         };
         return pair(call, mirrors::FetchChunkReply { is_fetched: true, bad: vec![OstIndex(4)] });
     }

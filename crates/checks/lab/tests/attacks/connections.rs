@@ -1,0 +1,189 @@
+//! Ways to a connection that nobody should have.
+
+use crate::hostile::{Guise, Line, PATIENCE, REALM, Scene, refused};
+use crate::relay::{Meddling, Way};
+use anyhow::{Context, Result, ensure};
+use std::sync::Arc;
+use tieline_auth::ScratchKdc;
+use tieline_auth::gss::Keys;
+use tieline_types::{Caller, Flavor, SessionId};
+use tieline_wire::data::OstStatus;
+use tieline_wire::{CredentialKind, FrameHeader, FrameKind, Hello, Offer, PeerRole};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+pub async fn attack(scene: &Scene<'_>) -> Result<()> {
+    no_ticket(scene).await?;
+    other_realm(scene).await?;
+    wrong_service(scene).await?;
+    other_role(scene).await?;
+    stolen_session(scene).await?;
+    replayed_handshake(scene).await?;
+    downgrade(scene).await
+}
+
+async fn no_ticket(scene: &Scene<'_>) -> Result<()> {
+    for address in [&scene.mds, &scene.oss] {
+        let guise = Guise { keys: None, ..Guise::of(&scene.machine, 1) };
+        let line = scene.dial(address, &guise);
+        refused("no ticket", line.knock().await)?;
+    }
+    Ok(())
+}
+
+/// A KDC of his own, with our realm's name and our server's: all but the keys.
+async fn other_realm(scene: &Scene<'_>) -> Result<()> {
+    for (realm, target) in [(REALM, scene.mds_name()), ("PSC.EDU", scene.mds_name())] {
+        let dir = scene.federation.local(&format!("kdc-{realm}"));
+        let own = ScratchKdc::start(&dir, realm)?;
+        let target = target.replace(REALM, realm);
+        let machine = format!("host/client.extenci.org@{realm}");
+        let keytab = own.keytab("all.keytab", &[machine.clone(), target.clone()])?;
+        let honest = std::env::var_os("KRB5_CONFIG").context("it is set")?;
+        // SAFETY: nobody else dials now, and the runtime's threads rest.
+        unsafe { std::env::set_var("KRB5_CONFIG", own.config()) };
+        let cache = Some(format!("FILE:{}", dir.join("tickets").display()));
+        let keys = Keys { keytab: Some(keytab), cache, principal: Some(machine) };
+        let guise = Guise { principal: Some(target), ..Guise::of(&keys, 2) };
+        let outcome = scene.dial(&scene.mds, &guise).knock().await;
+        // SAFETY: as before.
+        unsafe { std::env::set_var("KRB5_CONFIG", honest) };
+        refused("another realm", outcome)?;
+    }
+    Ok(())
+}
+
+async fn wrong_service(scene: &Scene<'_>) -> Result<()> {
+    let (mds, oss) = (scene.mds_name(), scene.oss_name());
+    for (address, other) in [(&scene.mds, oss), (&scene.oss, mds)] {
+        let guise = Guise { principal: Some(other), ..Guise::of(&scene.machine, 3) };
+        refused("a ticket for another service", scene.dial(address, &guise).knock().await)?;
+    }
+    Ok(())
+}
+
+/// A machine that says it were a server.
+async fn other_role(scene: &Scene<'_>) -> Result<()> {
+    for role in [PeerRole::Mds, PeerRole::Oss] {
+        let guise = Guise { role, ..Guise::of(&scene.machine, 4) };
+        let why = refused("a server's role", scene.dial(&scene.oss, &guise).knock().await)?;
+        ensure!(why.contains("no server of this federation"), "{why}");
+    }
+    Ok(())
+}
+
+/// Session and client number of somebody else, read on the line.
+async fn stolen_session(scene: &Scene<'_>) -> Result<()> {
+    let thief = scene.user("daemon")?;
+    for address in [&scene.mds, &scene.oss] {
+        let honest = scene.dial(address, &Guise::of(&scene.machine, 5));
+        honest.knock().await?;
+        let own = honest.welcome()?;
+        let guise = Guise { session: Some(own.session), ..Guise::of(&thief, 5) };
+        let line = scene.dial(address, &guise);
+        line.knock().await?;
+        let given = line.welcome()?;
+        ensure!(!given.is_resumed && given.session != own.session, "a stolen session goes on");
+        ensure!(given.holder != own.holder, "the thief is taken for the other");
+        // An invented one neither.
+        let session = Some(SessionId(own.session.0 ^ 6));
+        let line = scene.dial(address, &Guise { session, ..Guise::of(&thief, 6) });
+        line.knock().await?;
+        ensure!(!line.welcome()?.is_resumed, "an invented session goes on");
+    }
+    Ok(())
+}
+
+/// Everything that an honest client said, once more.
+async fn replayed_handshake(scene: &Scene<'_>) -> Result<()> {
+    let (relay, line) = scene.dial_through(false, (Way::ToServer, Meddling::Nothing), true).await?;
+    line.knock().await?;
+    drop(line);
+    let (open, sealed) = {
+        let heard = relay.heard.lock().expect("nobody panics with it");
+        (heard.open.concat(), heard.sealed.concat())
+    };
+    let answer = throw(&scene.mds, &[open.clone(), sealed].concat()).await?;
+    ensure!(kind_of(&answer) == Some(FrameKind::Refused), "a replay is answered: {answer:?}");
+    // Its token behind another hello.
+    let (relay, line) = scene.dial_through(false, (Way::ToServer, Meddling::Nothing), true).await?;
+    line.knock().await?;
+    let token = relay.heard.lock().expect("nobody panics with it").open[1].clone();
+    let answer = throw(&scene.mds, &[changed_hello(&open, |_| {}), token].concat()).await?;
+    ensure!(kind_of(&answer) == Some(FrameKind::Refused), "a token fits another hello");
+    Ok(())
+}
+
+fn kind_of(answer: &[u8]) -> Option<FrameKind> {
+    let raw = answer.first_chunk::<{ FrameHeader::LENGTH }>()?;
+    Some(FrameHeader::decode(raw).ok()?.kind)
+}
+
+/// What a server says to raw bytes, until it closes.
+async fn throw(address: &str, bytes: &[u8]) -> Result<Vec<u8>> {
+    let mut stream = tokio::net::TcpStream::connect(address).await?;
+    stream.write_all(bytes).await?;
+    let mut answer = Vec::new();
+    // A server that waits for more has said all.
+    let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
+    Ok(answer)
+}
+
+/// The first frame of what was heard, with another hello in it.
+fn changed_hello(heard: &[u8], change: fn(&mut Hello)) -> Vec<u8> {
+    let raw = heard.first_chunk::<{ FrameHeader::LENGTH }>().expect("a hello was heard");
+    let header = FrameHeader::decode(raw).expect("a header");
+    let end = FrameHeader::LENGTH + header.body_length as usize;
+    let mut hello: Hello = tieline_wire::decode(&heard[FrameHeader::LENGTH..end]).expect("a hello");
+    change(&mut hello);
+    reframed(header, tieline_wire::encode(&hello))
+}
+
+fn reframed(header: FrameHeader, body: Vec<u8>) -> Vec<u8> {
+    let header = FrameHeader { body_length: body.len() as u32, ..header };
+    [&header.encode(&body)[..], &body].concat()
+}
+
+/// Asks for less than the rule, and has less offered by somebody on the way.
+async fn downgrade(scene: &Scene<'_>) -> Result<()> {
+    let line = scene.dial(&scene.oss, &Guise::of(&scene.machine, 7));
+    line.ask(&Caller::root(), OstStatus {}).await?;
+    ensure!(line.welcome()?.flavor >= Flavor::Krb5i, "talked down by asking");
+    let no_proof = |frame: Vec<u8>| match kind_of(&frame) {
+        Some(FrameKind::Hello) => changed_hello(&frame, |hello| {
+            hello.credential = CredentialKind::None;
+            hello.flavor = Flavor::Null;
+        }),
+        _ => frame,
+    };
+    let weaker_hello = |frame: Vec<u8>| match kind_of(&frame) {
+        Some(FrameKind::Hello) => changed_hello(&frame, |hello| hello.flavor = Flavor::Krb5n),
+        _ => frame,
+    };
+    let weaker_offer = |frame: Vec<u8>| match kind_of(&frame) {
+        Some(FrameKind::Token) => {
+            let raw = frame.first_chunk::<{ FrameHeader::LENGTH }>().expect("a header");
+            let header = FrameHeader::decode(raw).expect("a header");
+            let end = FrameHeader::LENGTH + header.body_length as usize;
+            let body = tieline_wire::encode(&Offer { flavor: Flavor::Krb5n });
+            [reframed(header, body), frame[end..].to_vec()].concat()
+        }
+        _ => frame,
+    };
+    let changes: [(&str, Way, Change); 3] = [
+        ("no proof", Way::ToServer, Arc::new(no_proof)),
+        ("a weaker hello", Way::ToServer, Arc::new(weaker_hello)),
+        ("a weaker offer", Way::ToClient, Arc::new(weaker_offer)),
+    ];
+    for (what, way, change) in changes {
+        let meddling = Meddling::ChangeOpen(change);
+        let (_relay, line): (_, Line) = scene.dial_through(true, (way, meddling), true).await?;
+        let said = refused(what, line.ask(&Caller::root(), OstStatus {}).await);
+        // A hello that was the same before is no change.
+        if !(what == "a weaker hello" && said.is_err()) {
+            said?;
+        }
+    }
+    Ok(())
+}
+
+type Change = Arc<dyn Fn(Vec<u8>) -> Vec<u8> + Send + Sync>;

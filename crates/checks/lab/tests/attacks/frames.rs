@@ -1,0 +1,106 @@
+//! Frames of an honest connection: changed, repeated, exchanged, left out, cut.
+
+use crate::hostile::{Guise, Line, Scene};
+use crate::relay::{Meddling, Relay, Way};
+use anyhow::{Context, Result, ensure};
+use std::time::Duration;
+use tieline_net::CallError;
+use tieline_types::{Caller, FileId};
+use tieline_wire::meta::GetAttributes;
+use tokio::task::JoinSet;
+
+/// Connections under way at once, and how long each waits for an answer that must not come.
+const AT_ONCE: usize = 32;
+const SOON: Duration = Duration::from_secs(1);
+const ROOT: FileId = FileId(1);
+
+pub async fn attack(scene: &Scene<'_>) -> Result<()> {
+    scene.federation.expect_log("closed: tampered with");
+    scene.federation.expect_log("closed: not our protocol");
+    let (to_server, to_client) = lengths(scene).await?;
+    every_byte(scene, Way::ToServer, 0, to_server).await?;
+    let noticed = tampered(scene)?;
+    ensure!(noticed * 10 >= to_server * 8, "only {noticed} of {to_server} were noticed");
+    // The first is the welcome, the second the reply.
+    every_byte(scene, Way::ToClient, 1, to_client).await?;
+    repeated(scene).await?;
+    let meddlings = [
+        ("exchanged", Meddling::Exchange(0)),
+        ("left out", Meddling::Drop(0)),
+        ("cut", Meddling::Cut { frame: 0, bytes: to_server / 2 }),
+        ("cut in the prefix", Meddling::Cut { frame: 0, bytes: 7 }),
+    ];
+    for (what, meddling) in meddlings {
+        let (_relay, line) = scene.dial_through(false, (Way::ToServer, meddling), true).await?;
+        let caller = Caller::root();
+        let (first, second) = tokio::join!(root(&line, &caller), root(&line, &caller));
+        ensure!(first.is_err() && second.is_err(), "a frame that was {what} is answered");
+    }
+    Ok(())
+}
+
+/// Lengths of a request's frame and of its reply's.
+async fn lengths(scene: &Scene<'_>) -> Result<(usize, usize)> {
+    let (relay, line) = scene.dial_through(false, (Way::ToServer, Meddling::Nothing), true).await?;
+    root(&line, &Caller::root()).await?;
+    let heard = relay.heard.lock().expect("nobody panics with it");
+    let request = heard.sealed.first().context("a request was heard")?.len();
+    // Offer, welcome, reply.
+    let reply = heard.to_client.get(2).context("a reply was heard")?.len();
+    Ok((request, reply))
+}
+
+async fn root(line: &Line, caller: &Caller) -> Result<FileId, CallError> {
+    Ok(line.ask(caller, GetAttributes { id: ROOT }).await?.attributes.id)
+}
+
+/// One bit of every byte, each on a connection of its own: none is answered.
+async fn every_byte(scene: &Scene<'_>, way: Way, frame: usize, length: usize) -> Result<()> {
+    let mut under_way: JoinSet<Result<(usize, bool)>> = JoinSet::new();
+    let mut next = 0;
+    while next < length || !under_way.is_empty() {
+        if next < length && under_way.len() < AT_ONCE {
+            let meddling = Meddling::Flip { frame, byte: next };
+            let (relay, mut line): (Relay, Line) =
+                scene.dial_through(false, (way, meddling), true).await?;
+            line.patience = SOON;
+            let byte = next;
+            under_way.spawn(async move {
+                let answer = root(&line, &Caller::root()).await;
+                drop(relay);
+                Ok((byte, answer.is_ok()))
+            });
+            next += 1;
+            continue;
+        }
+        if let Some(ended) = under_way.join_next().await {
+            let (byte, is_answered) = ended??;
+            ensure!(!is_answered, "{way:?}: byte {byte} was changed, and nobody noticed");
+        }
+    }
+    Ok(())
+}
+
+/// A repeated request is not carried out twice: the connection ends with it.
+async fn repeated(scene: &Scene<'_>) -> Result<()> {
+    let before = tampered(scene)?;
+    let (_relay, line) =
+        scene.dial_through(false, (Way::ToServer, Meddling::Repeat(0)), true).await?;
+    // The first of both is as good as ever.
+    let _ = root(&line, &Caller::root()).await;
+    for _ in 0..100 {
+        if tampered(scene)? > before {
+            // And the session is the client's still, on another connection.
+            let line = scene.dial(&scene.mds, &Guise::of(&scene.machine, 201));
+            root(&line, &Caller::root()).await?;
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    anyhow::bail!("a repeated frame was not noticed")
+}
+
+fn tampered(scene: &Scene<'_>) -> Result<usize> {
+    let logs = scene.federation.logs()?;
+    Ok(logs.lines().filter(|line| line.contains("closed: tampered with")).count())
+}

@@ -1,0 +1,95 @@
+//! The attack table: everything that must get nobody in, against running servers with a real KDC.
+//!
+//! The same for krb5i and krb5p. What krb5a and krb5n let through is shown too: docs/security.md
+//! says it.
+
+mod capabilities;
+mod connections;
+mod crowd;
+mod frames;
+mod hostile;
+mod relay;
+mod renewal;
+mod stolen;
+mod weak;
+
+use anyhow::{Context, Result};
+use hostile::Scene;
+use std::path::Path;
+use std::sync::Mutex;
+use tieline_lab::federation::{Federation, Plan, with_plan};
+
+/// `KRB5_CONFIG` belongs to the process: one realm at a time.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// A federation of a flavor, and a client without manners.
+fn with_scene(sec: &str, attack: impl AsyncFnOnce(&Scene<'_>) -> Result<()>) -> Result<()> {
+    if !Path::new("/usr/sbin/krb5kdc").exists() {
+        eprintln!("SKIPPED: krb5-kdc is not installed");
+        return Ok(());
+    }
+    let _one = ONE.lock().unwrap_or_else(|poison| poison.into_inner());
+    let arguments = vec!["--sec".to_owned(), sec.to_owned()];
+    with_plan(&Plan { arguments, ..Plan::default() }, |federation: &Federation| {
+        let config = federation.dir().join("kdc/krb5.conf");
+        // SAFETY: the lock keeps other tests waiting, and this one has no other threads yet.
+        unsafe { std::env::set_var("KRB5_CONFIG", config) };
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let scene = Scene::new(federation).await?;
+            attack(&scene).await
+        })
+    })
+}
+
+fn table(sec: &str) -> Result<()> {
+    with_scene(sec, async |scene| {
+        connections::attack(scene).await.context("connections")?;
+        frames::attack(scene).await.context("frames")?;
+        capabilities::attack(scene).await.context("capabilities")?;
+        stolen::attack(scene).await.context("stolen keys")?;
+        // Honest work goes on as before, also that of servers for each other.
+        scene.federation.shell("cat open > again && cmp open again && sync again")?;
+        let again = scene.federation.mount().join("again");
+        let again = again.to_string_lossy();
+        scene.federation.tieline(&["mirror", "extend", "-N", "1", "-p", "fnal", &again])?;
+        scene.federation.tieline(&["mirror", "resync", &again])?;
+        scene.federation.tieline(&["mirror", "verify", &again]).map(drop)
+    })
+}
+
+#[test]
+fn nobody_gets_in_under_krb5i() -> Result<()> {
+    table("krb5i")
+}
+
+#[test]
+fn nobody_gets_in_under_krb5p() -> Result<()> {
+    table("krb5p")
+}
+
+#[test]
+fn capabilities_end_and_are_taken_back() -> Result<()> {
+    with_scene("krb5i", async |scene| capabilities::ends(scene).await)
+}
+
+#[test]
+fn half_open_connections_keep_nobody_from_working() -> Result<()> {
+    with_scene("krb5i", async |scene| crowd::attack(scene).await)
+}
+
+#[test]
+fn work_goes_on_when_tickets_end_and_servers_restart() -> Result<()> {
+    with_scene("krb5p", async |scene| renewal::goes_on(scene).await)
+}
+
+#[test]
+fn krb5a_lets_forged_data_through_and_krb5i_does_not() -> Result<()> {
+    with_scene("krb5a", async |scene| weak::data_is_forged(scene, true).await)?;
+    with_scene("krb5i", async |scene| weak::data_is_forged(scene, false).await)
+}
+
+#[test]
+fn krb5n_lets_requests_be_changed_after_its_first() -> Result<()> {
+    with_scene("krb5n", async |scene| weak::requests_are_changed(scene).await)
+}

@@ -1,0 +1,109 @@
+//! What a stolen server's key can do elsewhere, and what it cannot (docs/security.md, section 8).
+
+use crate::capabilities::{Opened, oss_of, read};
+use crate::hostile::{Guise, Line, REALM, Scene, refused, user};
+use anyhow::{Context, Result, bail, ensure};
+use tieline_auth::gss::Keys;
+use tieline_types::{Caller, FileId, ObjectName, OstIndex, Version};
+use tieline_wire::PeerRole;
+use tieline_wire::capability::CapabilityNews;
+use tieline_wire::data::{DeleteChunks, ObjectOwner, OstStatus, PutChunk, StatObject};
+use tieline_wire::federation::{EditMap, MapEdit};
+use tieline_wire::meta::{GetAttributes, Open};
+use tieline_wire::mirrors::FetchChunk;
+
+/// The keys of the servers at the other site.
+fn keys(scene: &Scene<'_>, role: &str) -> Keys {
+    Keys {
+        keytab: Some(scene.kdc().join(format!("{role}-fnal.keytab"))),
+        cache: Some(format!("FILE:{}", scene.federation.local(&format!("own-{role}")).display())),
+        principal: Some(format!("tieline_{role}/fnal.extenci.org@{REALM}")),
+    }
+}
+
+pub async fn attack(scene: &Scene<'_>) -> Result<()> {
+    let script = "mkdir here && head -c 5000000 /dev/urandom > here/private \
+                  && chmod 600 here/private && sync here/private";
+    scene.federation.shell(script)?;
+    let mds = scene.dial(&scene.mds, &Guise::of(&scene.machine, 40));
+    let here = "here".parse()?;
+    let lookup = tieline_wire::meta::Lookup { parent: FileId(1), name: here };
+    let here = mds.ask(&Caller::root(), lookup).await?.attributes.context("it is there")?.id;
+    let private = open_in(&mds, here, "private").await?;
+    oss_key(scene, &private).await.context("a data server's key")?;
+    mds_key(scene, &private).await.context("a metadata server's key")?;
+    machine_root(scene, &mds, &private).await.context("root of a machine")
+}
+
+async fn open_in(mds: &Line, parent: FileId, name: &str) -> Result<Opened> {
+    let lookup = tieline_wire::meta::Lookup { parent, name: name.parse()? };
+    let id = mds.ask(&Caller::root(), lookup).await?.attributes.context("it is there")?.id;
+    let opened = mds.ask(&Caller::root(), Open { id, is_read: true, is_write: false }).await?;
+    let extent = opened.extents.extents.into_iter().next().context("it has an extent")?;
+    let tieline_types::Content::Chunk(chunk) = extent.content else { bail!("it has chunks") };
+    let place = chunk.places.into_iter().next().context("its chunk has a place")?;
+    let capability = opened.capability.context("a capability")?.signed;
+    Ok(Opened { file: id, place, capability })
+}
+
+/// It may look at what lies at other sites' data servers, and neither read nor change it.
+async fn oss_key(scene: &Scene<'_>, private: &Opened) -> Result<()> {
+    let guise = Guise { role: PeerRole::Oss, ..Guise::of(&keys(scene, "oss"), 41) };
+    let line = scene.dial(&oss_of(scene, private.place.ost)?, &guise);
+    let (ost, caller) = (private.place.ost, Caller::root());
+    let ObjectName::Chunk(chunk) = private.place.object else { bail!("a chunk of its own") };
+    line.ask(&caller, OstStatus {}).await?;
+    line.ask(&caller, StatObject { ost, chunk }).await?;
+    refused("reading", read(&line, &private.place, None).await)?;
+    refused("with a client's", read(&line, &private.place, Some(&private.capability)).await)?;
+    server_calls(&line, private, ost).await?;
+    let mds = scene.dial(&scene.mds, &guise);
+    // Public keys are no secret; names and files are not its affair.
+    let news = mds.ask(&caller, CapabilityNews { mdt: private.file.mdt() }).await?;
+    ensure!(!news.keys.is_empty());
+    refused("names", mds.ask(&caller, GetAttributes { id: FileId(1) }).await)?;
+    let edit = MapEdit::OstDeactivate(OstIndex(0));
+    refused("the map", mds.ask(&user(7), EditMap { edit }).await)?;
+    Ok(())
+}
+
+async fn server_calls(line: &Line, private: &Opened, ost: OstIndex) -> Result<()> {
+    let ObjectName::Chunk(chunk) = private.place.object else { bail!("a chunk of its own") };
+    let caller = Caller::root();
+    let delete = DeleteChunks { ost, chunks: vec![chunk] };
+    refused("deleting", line.ask(&caller, delete).await)?;
+    let owner = ObjectOwner { file: private.file, offset: 0, version: Version(1), path: vec![] };
+    let fetch = FetchChunk {
+        ost,
+        chunk,
+        length: 5000,
+        digest: None,
+        from: vec![private.place.clone()],
+        owner: owner.clone(),
+        capability: None,
+    };
+    refused("replacing", line.ask(&caller, fetch).await)?;
+    let put = PutChunk { ost, chunk, owner, checks: vec![], capability: None };
+    refused("putting", line.ask(&caller, put).await)?;
+    Ok(())
+}
+
+/// It rules the files of its own MDT, and no others.
+async fn mds_key(scene: &Scene<'_>, private: &Opened) -> Result<()> {
+    let guise = Guise { role: PeerRole::Mds, ..Guise::of(&keys(scene, "mds"), 42) };
+    let line = scene.dial(&oss_of(scene, private.place.ost)?, &guise);
+    refused("reading", read(&line, &private.place, None).await)?;
+    server_calls(&line, private, private.place.ost).await
+}
+
+/// A machine is believed about its users: its root reads what it likes, but changes no map that is
+/// signed elsewhere, and is no server.
+async fn machine_root(scene: &Scene<'_>, mds: &Line, private: &Opened) -> Result<()> {
+    let guise = Guise::of(&scene.machine, 40);
+    let line = scene.dial(&oss_of(scene, private.place.ost)?, &guise);
+    read(&line, &private.place, Some(&private.capability)).await.context("as root")?;
+    server_calls(&line, private, private.place.ost).await?;
+    let open = Open { id: private.file, is_read: true, is_write: false };
+    refused("another user", mds.ask(&user(3), open).await)?;
+    Ok(())
+}
