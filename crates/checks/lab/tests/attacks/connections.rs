@@ -108,7 +108,11 @@ async fn replayed_handshake(scene: &Scene<'_>) -> Result<()> {
     let (relay, line) = scene.dial_through(false, (Way::ToServer, Meddling::Nothing), true).await?;
     line.knock().await?;
     let token = relay.heard.lock().expect("nobody panics with it").open[1].clone();
-    let answer = throw(&scene.mds, &[changed_hello(&open, |_| {}), token].concat()).await?;
+    let answer = throw(
+        &scene.mds,
+        &[changed_hello(&open, |hello| hello.description.push('!')), token].concat(),
+    )
+    .await?;
     ensure!(kind_of(&answer) == Some(FrameKind::Refused), "a token fits another hello");
     Ok(())
 }

@@ -31,7 +31,8 @@ pub async fn attack(scene: &Scene<'_>) -> Result<()> {
         ("cut in the prefix", Meddling::Cut { frame: 0, bytes: 7 }),
     ];
     for (what, meddling) in meddlings {
-        let (_relay, line) = scene.dial_through(false, (Way::ToServer, meddling), true).await?;
+        let (_relay, mut line) = scene.dial_through(false, (Way::ToServer, meddling), true).await?;
+        line.patience = SOON;
         let caller = Caller::root();
         let (first, second) = tokio::join!(root(&line, &caller), root(&line, &caller));
         ensure!(first.is_err() && second.is_err(), "a frame that was {what} is answered");
