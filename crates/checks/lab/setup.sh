@@ -13,7 +13,7 @@ packages=(
   attr acl            # getfattr, setfattr, getfacl
   python3 python3-venv # uproot, SQLite
   util-linux procps   # mount(8), ps
-  krb5-kdc krb5-admin-server krb5-user # real KDCs, in folders of the tests
+  krb5-kdc krb5-admin-server krb5-user krb5-pkinit openssl # real KDCs, in folders of the tests
   postgresql          # its programs only: the tests start servers of their own
 )
 

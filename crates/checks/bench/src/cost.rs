@@ -51,7 +51,7 @@ pub fn pid(federation: &Federation, name: &str) -> Result<i64> {
     federation.process(name)?["daemon"].as_i64().context("it runs")
 }
 
-fn pid_of_mount(federation: &Federation, mount: &Path) -> Result<i64> {
+pub fn pid_of_mount(federation: &Federation, mount: &Path) -> Result<i64> {
     let status = federation.status()?;
     let processes = status["processes"].as_array().context("there are processes")?;
     let is_it =
@@ -64,6 +64,12 @@ pub fn memory(pid: i64) -> Result<f64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/statm"))?;
     let pages: f64 = text.split(' ').nth(1).context("statm has two fields")?.parse()?;
     Ok(pages * rustix::param::page_size() as f64 / MIB)
+}
+
+/// Seconds that all of these were on a processor.
+pub fn seconds_of(processes: &[i64]) -> Result<f64> {
+    let all = processes.iter().map(|&pid| ticks(pid)).sum::<Result<u64>>()?;
+    Ok(all as f64 / TICKS_PER_SECOND)
 }
 
 /// Time it was on a processor.

@@ -11,12 +11,14 @@
 //! * [`mount`]: a mounted federation against the local file system and raw TCP, with [`files`]
 //!   (large ones), [`small`] ones, two clients that share one ([`sharing`]), other people's
 //!   [`programs`], and what processes [`cost`]; [`scale`]: a server with millions of files.
+//! * [`flavors`]: what protection costs.
 //!
 //! Nothing here asserts a speed: figures are for people, who know the machine.
 
 pub mod cost;
 pub mod figure;
 pub mod files;
+pub mod flavors;
 pub mod metadata;
 pub mod mount;
 pub mod plot;
@@ -72,6 +74,9 @@ pub fn run(settings: &Settings) -> anyhow::Result<Vec<figure::Figure>> {
     }
     if settings.only.iter().any(|part| part == "scale") {
         figures.extend(scale::measure(settings.scale)?);
+    }
+    if settings.only.iter().any(|part| part == "flavors") {
+        figures.extend(flavors::measure(settings)?);
     }
     if !mount::is_wanted(settings) {
         return Ok(figures);

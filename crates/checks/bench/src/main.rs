@@ -17,7 +17,7 @@ struct Arguments {
     #[arg(long)]
     local: Option<PathBuf>,
     /// Parts: wire, store, metadata, large, random, small, listing, sharing, programs, cost
-    /// [default: all of these], scale
+    /// [default: all of these], scale, flavors
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Size of the large file

@@ -23,6 +23,7 @@ use std::time::Duration;
 use tieline_wire::CredentialKind;
 
 mod library;
+mod realm;
 
 /// 1.2.840.113554.1.2.2
 static KERBEROS: [u8; 9] = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02];
@@ -105,7 +106,7 @@ impl Mechanism for GssInitiator {
     fn step(&mut self, token: Option<&[u8]>, binding: &[u8; BINDING]) -> Result<Step, Trouble> {
         let library = opened()?;
         let credential = Credential::acquire(library, &self.keys, INITIATE)?;
-        let target = Name::import(library, &self.target)?;
+        let target = Name::import(library, &realm::complete(library, &self.target))?;
         let oid = oid(&KERBEROS);
         let bindings = bindings(binding);
         let mut input = RawBuffer::of(token.unwrap_or_default());

@@ -61,6 +61,24 @@ impl ScratchKdc {
         Self { dir: dir.to_owned(), realm: realm.to_owned(), port, daemon: None }
     }
 
+    /// A second KDC of this realm in another folder, with all that is known now; not started.
+    pub fn replica(&self, dir: &Path) -> Result<Self, ScratchError> {
+        let port = free_port().ok_or(ScratchError::Port)?;
+        let replica = Self::again(dir, &self.realm, port);
+        fs::create_dir_all(dir)
+            .map_err(|source| ScratchError::Write { path: dir.into(), source })?;
+        replica.write("krb5.conf", &replica.client_conf())?;
+        replica.write("kdc.conf", &replica.server_conf())?;
+        replica.write("acl", "")?;
+        let dump = dir.join("dump").display().to_string();
+        self.run("kdb5_util", &["-r", &self.realm, "dump", &dump])?;
+        let stash = dir.join("stash");
+        fs::copy(self.dir.join("stash"), &stash)
+            .map_err(|source| ScratchError::Write { path: stash, source })?;
+        replica.run("kdb5_util", &["-r", &self.realm, "load", &dump])?;
+        Ok(replica)
+    }
+
     pub fn realm(&self) -> &str {
         &self.realm
     }

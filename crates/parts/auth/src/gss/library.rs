@@ -81,7 +81,7 @@ macro_rules! library {
                     $($name: {
                         let symbol = find(library, $symbol)?;
                         // SAFETY: the symbol is the function of that name, whose declaration in
-                        // gssapi.h or gssapi_ext.h this type repeats.
+                        // gssapi.h, gssapi_ext.h or krb5.h this type repeats.
                         unsafe {
                             std::mem::transmute::<
                                 *mut c_void,
@@ -139,6 +139,11 @@ library! {
     fn release_buffer_set = c"gss_release_buffer_set" (
         *mut Status, *mut *mut RawBufferSet
     ) -> Status;
+    /// Of libkrb5, which the library stands on; the symbols are found through it.
+    fn krb5_init = c"krb5_init_context" (*mut Handle) -> i32;
+    fn krb5_free = c"krb5_free_context" (Handle) -> ();
+    fn host_realm = c"krb5_get_host_realm" (Handle, *const c_char, *mut *mut *mut c_char) -> i32;
+    fn host_realm_free = c"krb5_free_host_realm" (Handle, *mut *mut c_char) -> i32;
 }
 
 /// The library, or why it is not there.
