@@ -383,7 +383,9 @@ while time.monotonic() < end:
     assert again(os.pwrite, f, data, at) == len(data)
     model[at:at + len(data)] = data
     at = r.randrange(900000)
-    assert again(os.pread, f, 1000, at) == model[at:min(at + 1000, again(os.fstat, f).st_size)]
+    got, size = again(os.pread, f, 1000, at), again(os.fstat, f).st_size
+    want = model[at:min(at + 1000, size)]
+    assert got == want, (n, at, size, len(got), len(want), got[:40], bytes(want[:40]))
     name = '%s/small%d' % (m, n % 50)
     g = again(os.open, name, os.O_WRONLY | os.O_CREAT)
     again(os.pwrite, g, b'%d' % n, 0)
