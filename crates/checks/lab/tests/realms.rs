@@ -6,8 +6,9 @@ use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tieline_auth::ScratchKdc;
-use tieline_lab::federation::{Federation, Plan, with_plan};
+use tieline_lab::federation::Federation;
 use tieline_lab::program::{self, DEADLINE, Run};
+use tieline_lab::tickets;
 
 const HOME: &str = "EXTENCI.ORG";
 const PSC: &str = "PSC.EDU";
@@ -24,12 +25,7 @@ struct Home<'f> {
 }
 
 fn with_home(test: impl FnOnce(&mut Home) -> Result<()>) -> Result<()> {
-    if !Path::new("/usr/sbin/krb5kdc").exists() {
-        eprintln!("skipped: krb5-kdc is not installed");
-        return Ok(());
-    }
-    let plan = Plan { arguments: vec!["--kerberos".to_owned()], ..Plan::default() };
-    with_plan(&plan, |federation| {
+    tickets::with_kdc(|federation| {
         let dir = federation.dir().join("kdc");
         let settings = std::fs::read_to_string(dir.join("krb5.conf"))?;
         let port = settings.split_once("kdc = 127.0.0.1:").context("it names its KDC")?.1;
