@@ -23,7 +23,11 @@ enum Identifying {
 
 impl Identifying {
     fn of(opcode: Opcode) -> Self {
-        use Opcode::*;
+        use Opcode::{
+            Create, Getattr, Getxattr, Link, Listxattr, Lookup, Mkdir, Mknod, Open, Opendir,
+            Readdir, Readdirplus, Readlink, Removexattr, Rename, Rename2, Rmdir, Setattr, Setxattr,
+            Symlink, Tmpfile, Unlink,
+        };
         match opcode {
             Getattr | Readdir | Readdirplus => Self::Wished,
             Lookup | Mknod | Mkdir | Symlink | Readlink | Link | Unlink | Rmdir | Rename
