@@ -81,6 +81,7 @@ impl Journal {
     pub fn restore(&self, acts: Vec<(KeptAct, Kept)>) {
         self.is_open.send_replace(false);
         for (act, kept) in acts {
+            let _in_hand = kept.in_hand();
             let Some(queue) = self.of(act.item.id.mdt()) else { continue };
             let record = ActRecord::restored(kept, &act);
             let KeptAct { item, files, names, rights, version, cuts, .. } = act;

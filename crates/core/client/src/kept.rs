@@ -301,6 +301,8 @@ pub(crate) struct Left {
     pub writes: BTreeMap<FileId, LeftWrites>,
     pub locks: BTreeMap<FileId, (Vec<KeptLock>, Kept)>,
     pub wishes: Vec<(FileId, KeptWish, Kept)>,
+    /// Files of which something is not gone on with: it crashed whoever tried.
+    pub aside: Vec<FileId>,
 }
 
 /// What was written to one file.
@@ -316,11 +318,32 @@ impl Left {
         let mut left = Self::default();
         for record in records {
             let (kind, key) = (record.kind, record.key);
+            if record.is_aside {
+                left.set_aside(record);
+                continue;
+            }
+            let _in_hand = record.kept.in_hand();
             if left.add(record).is_none() {
                 tracing::warn!(kind = kind.0, key, "what an earlier process left cannot be read");
             }
         }
         left
+    }
+
+    /// Its bytes stay where they are, for whoever looks into the fault.
+    fn set_aside(&mut self, record: Record) {
+        let (kind, key, length) = (record.kind, record.key, record.bytes().len());
+        tracing::error!(
+            kind = kind.0,
+            key,
+            length,
+            "the mount's daemon crashed on a record again and again: it is set aside, and what it \
+             stood for is lost"
+        );
+        if [WRITE, CUT, ACT].contains(&kind) {
+            self.aside.push(FileId(key));
+        }
+        std::mem::forget(record.kept);
     }
 
     fn add(&mut self, record: Record) -> Option<()> {

@@ -1,7 +1,7 @@
 //! Slots of powers of two in slabs of 4 MiB, each with a mark that is stored last.
 //!
 //! ```text
-//! 0      magic, version, bytes, generation, beats, stage, sequence, salt      8 bytes each
+//! 0      magic, version, bytes, generation, beats, stage, sequence, salt, crashed   8 bytes each
 //! 4096   of each slab: the power of two of its slots, 0 while it has none      8 bytes each
 //! 8192   the slabs
 //!
@@ -13,6 +13,10 @@
 //! after everything else says that all of it is there; freeing a slot is one store. The check
 //! covers the header and the first block of the body: it finds what a stray write did, while no
 //! pass over megabytes of written data is paid for what cannot be torn.
+//!
+//! The mark also says whether a process has the record in hand just now, and how many have crashed
+//! with it in hand: who watches says whether the last one crashed. A record with which
+//! [`CRASHES_MAX`] have is set aside: its bytes stay where they are, and nobody is given it again.
 //!
 //! What is free is known to the process alone, and found anew by a scan. Before a slab gets slots
 //! of another size its pages are given back, so that no body of before is taken for a slot.
@@ -32,7 +36,11 @@ use tieline_types::checksum;
 const MAGIC: u64 = u64::from_le_bytes(*b"tielkeep");
 /// Changes with what programs put into records, too.
 const VERSION: u64 = 1;
+/// With how often a process crashed that had it in hand, in the lowest bits.
 const MARK: u64 = 0x6b65_7074_6b65_7074;
+const CRASHES: u64 = 3;
+const IN_HAND: u64 = 8;
+const CRASHES_MAX: u64 = 3;
 
 const AT_MAGIC: usize = 0;
 const AT_VERSION: usize = 8;
@@ -42,6 +50,7 @@ const AT_BEATS: usize = 32;
 const AT_STAGE: usize = 40;
 const AT_SEQUENCE: usize = 48;
 const AT_SALT: usize = 56;
+const AT_CRASHED: usize = 64;
 const AT_TABLE: usize = 4096;
 const AT_SLABS: usize = 8192;
 
@@ -69,6 +78,7 @@ pub(crate) struct Slot {
 
 /// What a scan found.
 pub(crate) struct Found {
+    pub is_aside: bool,
     pub kind: u16,
     pub key: u64,
     pub sequence: u64,
@@ -152,6 +162,19 @@ impl Heap {
 
     pub fn beats(&self) -> u64 {
         self.memory.word(AT_BEATS).load(Ordering::Acquire)
+    }
+
+    pub fn set_crashed(&self, has_crashed: bool) {
+        self.memory.word(AT_CRASHED).store(has_crashed.into(), Ordering::Release);
+    }
+
+    /// Whoever dies now has died with it in hand.
+    pub fn take_in_hand(&self, slot: &Slot, is_in_hand: bool) {
+        let mark = self.memory.word(slot.offset);
+        match is_in_hand {
+            true => mark.fetch_or(IN_HAND, Ordering::AcqRel),
+            false => mark.fetch_and(!IN_HAND, Ordering::AcqRel),
+        };
     }
 
     pub fn stage(&self) -> Stage {
@@ -295,9 +318,13 @@ impl Heap {
 
     fn look(&self, slab: usize, offset: usize, class: usize) -> Option<Found> {
         let mark = self.memory.word(offset);
-        if mark.load(Ordering::Acquire) != MARK {
+        let told = mark.load(Ordering::Acquire);
+        if told & !(CRASHES | IN_HAND) != MARK {
             return None;
         }
+        let has_crashed = self.memory.word(AT_CRASHED).load(Ordering::Acquire) != 0;
+        let is_guilty = has_crashed && told & IN_HAND != 0;
+        let crashes = ((told & CRASHES) + u64::from(is_guilty)).min(CRASHES_MAX);
         let word = |at: usize| self.memory.word(offset + at).load(Ordering::Relaxed);
         let words = [word(8), word(16), word(24)];
         let [form, sequence, key] = words;
@@ -308,8 +335,9 @@ impl Heap {
             mark.store(0, Ordering::Release);
             return None;
         }
-        let kind = form as u16;
-        Some(Found { kind, key, sequence, slot: Slot { slab, offset } })
+        mark.store(MARK | crashes, Ordering::Release);
+        let (kind, is_aside) = (form as u16, crashes >= CRASHES_MAX);
+        Some(Found { is_aside, kind, key, sequence, slot: Slot { slab, offset } })
     }
 
     /// Gives back slabs that hold nothing, and did not since the last call.

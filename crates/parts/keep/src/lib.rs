@@ -75,6 +75,7 @@ impl Keep {
             kind: Kind(found.kind),
             key: found.key,
             sequence: found.sequence,
+            is_aside: found.is_aside,
             kept: Kept(Some((heap.clone(), found.slot))),
         };
         let records = found.into_iter().map(record).collect();
@@ -130,6 +131,14 @@ impl Keep {
         }
     }
 
+    /// Said by who watches, before the next process opens the memory: the last one has crashed, and
+    /// was not killed from outside.
+    pub fn set_crashed(&self, has_crashed: bool) {
+        if let Some(heap) = &self.0 {
+            heap.set_crashed(has_crashed);
+        }
+    }
+
     /// Gives memory back that was not used since the last call.
     pub fn trim(&self) {
         if let Some(heap) = &self.0 {
@@ -142,6 +151,15 @@ impl Keep {
 pub struct Kept(Option<(Arc<Heap>, Slot)>);
 
 impl Kept {
+    /// Until what is returned is dropped, a crash of this process is the record's fault.
+    pub fn in_hand(&self) -> InHand {
+        let held = self.0.clone();
+        if let Some((heap, slot)) = &held {
+            heap.take_in_hand(slot, true);
+        }
+        InHand(held)
+    }
+
     fn bytes(&self) -> Vec<u8> {
         self.0.as_ref().map_or_else(Vec::new, |(heap, slot)| heap.bytes(slot))
     }
@@ -161,6 +179,18 @@ impl std::fmt::Debug for Kept {
     }
 }
 
+/// A record that is being worked with.
+pub struct InHand(Option<(Arc<Heap>, Slot)>);
+
+impl Drop for InHand {
+    fn drop(&mut self) {
+        // A panic is how a crash begins.
+        if let Some((heap, slot)) = self.0.take().filter(|_| !std::thread::panicking()) {
+            heap.take_in_hand(&slot, false);
+        }
+    }
+}
+
 /// A record that an earlier process left. Dropped, it is gone.
 #[derive(Debug)]
 pub struct Record {
@@ -168,6 +198,8 @@ pub struct Record {
     pub key: u64,
     /// Of two records, the one that was put later has the larger one.
     pub sequence: u64,
+    /// Processes have crashed with it in hand, again and again: not to be touched.
+    pub is_aside: bool,
     pub kept: Kept,
 }
 

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tieline_keep::Kept;
 use tieline_net::Incoming;
-use tieline_types::{Caller, FileId, Retry};
+use tieline_types::{Caller, ErrorKind, FileId, Retry};
 use tieline_wire::Request;
 use tieline_wire::meta::{BatchReply, ChangeReply};
 use tokio::task::JoinSet;
@@ -38,6 +38,10 @@ impl Shared {
     pub(crate) fn restore(self: &Arc<Self>) {
         let (handles, orphans, acts, marks, locks) = {
             let mut left = lock(&self.left);
+            for id in std::mem::take(&mut left.aside) {
+                let what = "set aside: the mount's daemon crashed on it".to_owned();
+                self.file(id).with(|state| state.late.lose(ErrorKind::Corrupt, what));
+            }
             let handles = std::mem::take(&mut left.handles);
             let orphans = std::mem::take(&mut left.orphans);
             let acts = std::mem::take(&mut left.acts);
@@ -45,6 +49,7 @@ impl Shared {
             (handles, orphans, acts, marks, std::mem::take(&mut left.locks))
         };
         for (handle, open, kept) in handles {
+            let _in_hand = kept.in_hand();
             self.restore_handle(handle, open, kept);
         }
         for (id, kept) in orphans {
@@ -59,7 +64,8 @@ impl Shared {
         if !acts.is_empty() {
             self.journal.restore(acts);
         }
-        for (id, (held, _kept)) in locks {
+        for (id, (held, kept)) in locks {
+            let _in_hand = kept.in_hand();
             self.locks.restore(id, &held);
         }
         let written: Vec<(FileId, u64)> = {
@@ -239,7 +245,11 @@ impl Shared {
             let (shared, left) = (self.clone(), writes.remove(&id));
             looked.spawn(async move { shared.recover_file(&caller, id, left).await });
         }
-        while looked.join_next().await.is_some() {}
+        while let Some(looked) = looked.join_next().await {
+            if let Err(error) = looked {
+                tracing::error!(%error, "an open file is not gone on with");
+            }
+        }
         self.recover_orphans().await;
         count
     }
@@ -263,10 +273,12 @@ impl Shared {
             }
             tracing::warn!(file = %id, length, %error, "written bytes wait for a server");
         }
+        let in_hand: Vec<_> = left.writes.iter().map(|write| write.kept.in_hand()).collect();
         let is_dirty = file.with(|state| {
             state.lay(&self.keep, id, left);
             state.is_dirty()
         });
+        drop(in_hand);
         if is_dirty {
             self.mark_dirty(&file);
         }

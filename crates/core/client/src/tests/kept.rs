@@ -55,6 +55,41 @@ async fn write(volume: &Volume, handle: HandleId, offset: u64, bytes: &'static [
     volume.write(handle, offset, Bytes::from_static(bytes)).await.unwrap();
 }
 
+/// A record on which whoever follows crashes is set aside, and its file's next fsync says so.
+#[tokio::test(start_paused = true)]
+async fn what_crashes_whoever_follows_is_set_aside() {
+    let fake = Fake::new();
+    let (volume, keep) = first(&fake);
+    let (id, handle) = make(&volume, "f", false).await.unwrap();
+    let (_, other) = make(&volume, "other", false).await.unwrap();
+    write(&volume, handle, 0, b"poison").await;
+    write(&volume, other, 0, b"fine").await;
+    let mut before = keep;
+    for crash in 1..=3 {
+        before.set_crashed(crash > 1);
+        let (keep, records) = killed(&before);
+        assert!(records.iter().all(|record| !record.is_aside));
+        let poison = records.iter().find(|record| record.bytes().ends_with(b"poison")).unwrap();
+        std::mem::forget(poison.kept.in_hand());
+        std::mem::forget(records);
+        before = keep;
+    }
+    // One that was killed from outside is no record's fault.
+    before.set_crashed(false);
+    let (keep, records) = killed(&before);
+    assert!(records.iter().all(|record| !record.is_aside));
+    let poison = records.iter().find(|record| record.bytes().ends_with(b"poison")).unwrap();
+    std::mem::forget(poison.kept.in_hand());
+    std::mem::forget(records);
+    keep.set_crashed(true);
+    let (volume, _keep) = next(&fake, &keep).await;
+    assert_eq!(volume.read(other, 0, 10).await.unwrap().to_vec().concat(), b"fine");
+    assert!(volume.read(handle, 0, 10).await.unwrap().is_empty());
+    let error = volume.sync(handle, false).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error} of {id}");
+    volume.sync(other, false).await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn open_files_and_what_was_written_go_on() {
     let fake = Fake::new();

@@ -60,6 +60,8 @@ struct Running {
     child: Option<Child>,
     socket: OwnedFd,
     since: Instant,
+    /// The watchdog killed it.
+    has_hung: bool,
 }
 
 struct Holder {
@@ -102,7 +104,8 @@ pub fn run_again(task: Task, socket: i32) -> anyhow::Result<()> {
     let pidfd = open_pidfd(pid)?;
     holder.mount = Some(gift);
     tracing::info!(daemon = pid, "holds the mount in place of one that died");
-    holder.live(Some(Running { pidfd, pid, child: None, socket, since: Instant::now() }))
+    let (child, since) = (None, Instant::now());
+    holder.live(Some(Running { pidfd, pid, child, socket, since, has_hung: false }))
 }
 
 impl Holder {
@@ -134,6 +137,7 @@ impl Holder {
                 Stage::Starting => self.not_started(code),
                 Stage::Over => std::process::exit(code.unwrap_or(0)),
             }
+            self.keep.set_crashed(deaths::is_crash(how) || daemon.has_hung);
             let pause = deaths.add(how, daemon.since.elapsed());
             let (pid, how) = (daemon.pid, deaths::told(how));
             tracing::warn!(daemon = pid, how, "the mount's daemon died: another one goes on");
@@ -216,7 +220,8 @@ impl Holder {
         held::give(&ours, &self.keep, self.mount.as_ref())?;
         let pid = child.id();
         let pidfd = open_pidfd(pid)?;
-        Ok(Running { pidfd, pid, child: Some(child), socket: ours, since: Instant::now() })
+        let (child, since) = (Some(child), Instant::now());
+        Ok(Running { pidfd, pid, child, socket: ours, since, has_hung: false })
     }
 
     /// Until the daemon has ended. Says how, if it was our child.
@@ -250,6 +255,7 @@ impl Holder {
             beats = now;
             if look.is_some() && silent > LOOKS {
                 tracing::error!(daemon = daemon.pid, "the mount's daemon stands still: killing it");
+                daemon.has_hung = true;
                 signal(daemon, Signal::KILL);
                 silent = 0;
             }

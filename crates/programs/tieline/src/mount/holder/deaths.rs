@@ -45,7 +45,7 @@ impl Deaths {
 }
 
 /// Whoever kills from outside does it so; everything else is of our own making.
-fn is_crash(how: Option<ExitStatus>) -> bool {
+pub fn is_crash(how: Option<ExitStatus>) -> bool {
     let from_outside = [libc::SIGKILL, libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
     how.is_some_and(|how| how.signal().is_none_or(|signal| !from_outside.contains(&signal)))
 }
