@@ -60,6 +60,8 @@ const HEADER: usize = 40;
 /// Powers of two of the smallest and the largest slot.
 const CLASS_MIN: usize = 7;
 const CLASS_MAX: usize = 22;
+/// Slots so large get their memory at once: fault by fault it costs as much as what is copied there.
+const CLASS_LARGE: usize = 16;
 /// So much of a body is covered by the check.
 const CHECKED: usize = 4096;
 
@@ -274,6 +276,9 @@ impl Heap {
             self.memory.punch(start, SLAB).ok()?;
         }
         self.memory.word(AT_TABLE + index * 8).store(class as u64, Ordering::Release);
+        if class >= CLASS_LARGE {
+            self.memory.fill(start, SLAB);
+        }
         let free = (0..SLAB >> class).rev().map(|number| start + (number << class)).collect();
         *slab = Slab { class, free, used: 0, is_open: true, was_used: true };
         state.open.get_mut(class)?.push(index);

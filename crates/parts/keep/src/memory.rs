@@ -3,7 +3,7 @@
 //! Invariant: every access lies within the mapping, and words are aligned.
 
 use rustix::fs::FallocateFlags;
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::ffi::c_void;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -74,6 +74,16 @@ impl Memory {
         // SAFETY: in bounds; the slot belongs to the caller, so nobody else writes it.
         unsafe { std::ptr::copy_nonoverlapping(place.as_ptr(), bytes.as_mut_ptr(), length) };
         bytes
+    }
+
+    /// Has pages made before they are used; what cannot be made is made when it is.
+    pub fn fill(&self, offset: usize, length: usize) {
+        let place = self.at(offset, length);
+        // Kernels before 5.14 do not know it.
+        // SAFETY: in bounds; populating changes no byte.
+        let _ = unsafe {
+            rustix::mm::madvise(place.as_ptr().cast(), length, Advice::LinuxPopulateWrite)
+        };
     }
 
     /// Gives the pages back: they read as zeroes.

@@ -138,8 +138,19 @@ impl Writes {
         let Ok(head_bytes) = u16::try_from(head.len()) else { return false };
         let kept = keep.put(WRITE, file.0, &[&head_bytes.to_le_bytes(), &head, data]);
         let is_kept = kept.is_some();
+        if is_kept {
+            self.drop_covered(space, start..end);
+        }
         self.put((space, start, number), Written { end, file, kept, cause });
         is_kept
+    }
+
+    /// What is written over wholly is of no use to anybody.
+    fn drop_covered(&mut self, space: Space, range: Range<u64>) {
+        let written = self.writes.range((space, range.start, 0)..(space, range.end, 0));
+        let covered = written.filter(|(_, write)| write.end <= range.end).map(|(key, _)| *key);
+        let covered: Vec<_> = covered.collect();
+        covered.iter().for_each(|key| drop(self.writes.remove(key)));
     }
 
     fn put(&mut self, key: (Space, u64, u64), write: Written) {

@@ -46,6 +46,20 @@ fn a_part_that_was_committed_does_not_come_back() {
 }
 
 #[test]
+fn what_is_written_over_takes_no_memory() {
+    let keep = Keep::create(8 << 20).unwrap();
+    let mut writes = Writes::default();
+    add(&mut writes, &keep, Some(8), b"across");
+    for _ in 0..1000 {
+        add(&mut writes, &keep, Some(10), &[1; 100]);
+        add(&mut writes, &keep, Some(20), &[2; 5]);
+    }
+    assert_eq!(writes.writes.len(), 3);
+    let laid: Vec<_> = left(&keep).into_iter().map(|one| (one.start, one.bytes.len())).collect();
+    assert_eq!(laid, [(8, 2), (10, 10), (20, 5), (25, 85)]);
+}
+
+#[test]
 fn appended_bytes_go_on_where_the_commit_ended() {
     let keep = Keep::create(8 << 20).unwrap();
     let mut writes = Writes::default();
