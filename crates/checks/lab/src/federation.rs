@@ -128,6 +128,27 @@ impl Federation {
         Ok(mount)
     }
 
+    /// A mount of its own with these options, which `dev` does not know; its log is returned.
+    pub fn with_mount(
+        &self,
+        options: &str,
+        test: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<String> {
+        let (mount, log) = (self.local("own"), self.local("own.log"));
+        std::fs::create_dir(&mount)?;
+        let (status, path) = (self.status()?, mount.to_string_lossy());
+        let source = status["source"].as_str().context("a source")?;
+        let options = format!("{options},log={}", log.display());
+        self.tieline(&["mount", source, &path, "-o", &options])?;
+        let outcome = test(&mount);
+        if outcome.is_err() {
+            eprintln!("{}", std::fs::read_to_string(&log)?);
+        }
+        self.tieline(&["umount", &path])?;
+        outcome?;
+        Ok(std::fs::read_to_string(&log)?)
+    }
+
     /// Takes a client away that [`Federation::mount_again`] brought.
     pub fn unmount(&self, mount: &Path) -> Result<()> {
         program::call("umount", &[mount])?;

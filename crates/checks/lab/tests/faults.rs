@@ -136,6 +136,47 @@ fn a_reader_of_a_server_that_stands_still_can_be_killed_at_once() -> Result<()> 
     })
 }
 
+/// Reads a file and tells what came of it, and after how many seconds.
+const READER: &str = r#"
+import errno, sys, time
+begun = time.monotonic()
+try:
+    open(sys.argv[1], "rb").read()
+    said = "read"
+except OSError as error:
+    said = errno.errorcode[error.errno]
+print(said, round(time.monotonic() - begun))
+"#;
+
+#[test]
+fn a_wait_ends_when_the_mount_says_so() -> Result<()> {
+    with_federation(|lab| {
+        fs::write(lab.mount().join("far"), vec![1; 5_000_000])?;
+        let log = lab.with_mount("wait=5s", |mount| {
+            for server in ["oss-uf", "oss-fnal"] {
+                lab.signal(server, Signal::STOP)?;
+            }
+            let path = mount.join("far");
+            let mut command = Command::new("python3");
+            command.args(["-c", READER]).arg(&path);
+            let run = program::finish(&mut command, Duration::from_secs(60));
+            let listed = program::finish(Command::new("df").arg(mount), Duration::from_secs(30));
+            for server in ["oss-uf", "oss-fnal"] {
+                lab.signal(server, Signal::CONT)?;
+            }
+            let said = run?.succeed("the reader")?;
+            let (what, seconds) = said.trim().split_once(' ').context("two words")?;
+            ensure!(what == "ETIMEDOUT", "{said}");
+            ensure!((4..=12).contains(&seconds.parse::<u32>()?), "{said}");
+            listed?.succeed("df")?;
+            ensure!(fs::read(path)? == vec![1; 5_000_000], "it is read when the servers are back");
+            Ok(())
+        })?;
+        ensure!(log.contains("did not answer"), "{log}");
+        Ok(())
+    })
+}
+
 /// Turns one bit in every object of the federation that is at least this large.
 fn damage_objects(folder: &Path, length_min: u64) -> Result<usize> {
     use std::os::unix::fs::FileExt;

@@ -318,32 +318,11 @@ fn registered(mount: &Path) -> Result<Pid> {
     anyhow::bail!("{mount:?} is not registered")
 }
 
-/// A mount of its own, with these options; its log is returned.
-fn with_mount(
-    lab: &Federation,
-    options: &str,
-    test: impl FnOnce(&Path) -> Result<()>,
-) -> Result<String> {
-    let (mount, source) = (lab.local("own"), lab.status()?["source"].clone());
-    fs::create_dir(&mount)?;
-    let (source, path) = (source.as_str().context("a source")?, mount.to_string_lossy());
-    let log = lab.local("own.log");
-    let options = format!("{options},log={}", log.display());
-    lab.tieline(&["mount", source, &path, "-o", &options])?;
-    let outcome = test(&mount);
-    if outcome.is_err() {
-        eprintln!("{}", fs::read_to_string(&log)?);
-    }
-    lab.tieline(&["umount", &path])?;
-    outcome?;
-    Ok(fs::read_to_string(&log)?)
-}
-
 /// A daemon that stands still is followed by another.
 #[test]
 fn a_daemon_that_stands_still_is_replaced() -> Result<()> {
     with_federation(|lab| {
-        let log = with_mount(lab, "watchdog=1s", |mount| {
+        let log = lab.with_mount("watchdog=1s", |mount| {
             let file = mount.join("f");
             fs::write(&file, "before")?;
             kill_process(registered(mount)?, Signal::STOP)?;
@@ -403,7 +382,7 @@ open(sys.argv[2], 'wb').write(bytes(model[:os.fstat(f).st_size]))
 "
         );
         let model = lab.local("model");
-        let log = with_mount(lab, "fuse=7.39", |mount| {
+        let log = lab.with_mount("fuse=7.39", |mount| {
             let errors = File::create(lab.local("errors"))?;
             let mut command = Command::new("python3");
             command.args(["-c", &script]).arg(mount).arg(&model).stderr(errors);
