@@ -38,6 +38,7 @@ mod tests {
             version: Version(1),
             has_xattrs: None,
             acls: None,
+            project: None,
         }
     }
 

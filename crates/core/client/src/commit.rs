@@ -295,6 +295,7 @@ impl Shared {
             return Ok(size);
         }
         let before = self.before(file);
+        let stored = self.cache.lock().attributes(file.id).map(|known| known.attributes.stored);
         let told = match self.servers.ask(caller, file.id, message).await {
             Ok(told) => told,
             Err(error) => {
@@ -313,6 +314,8 @@ impl Shared {
         let size = known.attributes.size;
         let was_alone = before.is_still(&known);
         file.with(|state| {
+            let grown = known.attributes.stored.saturating_sub(stored.unwrap_or(0));
+            state.promise.used(stored.filter(|_| was_alone).map(|_| grown), &change.extents);
             state.learn_change(lease.as_of, &known.attributes, was_alone);
             for extent in change.placed(size) {
                 state.small += usize::from(extent.length < SMALL_BELOW);
@@ -440,6 +443,7 @@ impl State {
         if is_clean {
             (self.first_written, self.last_written, self.mtime) = (None, None, None);
             self.clears_setid = false;
+            self.promise.rest();
             self.kept.clear();
         }
         is_clean

@@ -13,6 +13,7 @@ use crate::extents::Extents;
 use crate::kept::writes::{Cut, Space, Writes};
 use crate::late::Late;
 use crate::overlay::{Overlay, SealId};
+use crate::promises::FilePromise;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -89,6 +90,8 @@ pub(crate) struct State {
     pub door_unsure: Option<Version>,
     /// Records of what is in the overlay.
     pub kept: Writes,
+    /// Bytes that may be written under quotas.
+    pub promise: FilePromise,
     /// Says to the next process that it has no name.
     pub orphan_kept: Option<Kept>,
 }

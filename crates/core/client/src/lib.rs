@@ -57,6 +57,7 @@ mod names;
 mod open;
 mod overlay;
 mod own;
+mod promises;
 mod race;
 mod ranges;
 mod reader;

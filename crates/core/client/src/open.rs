@@ -83,6 +83,7 @@ impl Shared {
     /// Takes what the MDS says of a file's bytes.
     pub(crate) fn learn_open(&self, open: &OpenReply) {
         let file = self.file(open.attributes.id);
+        self.promises.told(open.has_limits == Some(true));
         file.with(|state| {
             state.layout = Some(open.layout.clone());
             if !open.stripe.is_empty() || state.stripe.is_empty() {
@@ -126,11 +127,11 @@ impl Shared {
     /// The last close of a handle. What is dirty is committed by a task of its own.
     pub(crate) fn release(self: &Arc<Self>, handle: HandleId) {
         let Some(open) = self.handles.remove(handle) else { return };
-        let (is_last, is_orphan, is_dirty) = open.file.with(|state| {
+        let (is_last, is_orphan, is_dirty, is_promised) = open.file.with(|state| {
             state.handles = state.handles.saturating_sub(1);
-            (state.handles == 0, state.is_orphan, state.is_dirty())
+            (state.handles == 0, state.is_orphan, state.is_dirty(), state.promise.is_some())
         });
-        if !is_last || !(is_orphan || is_dirty) {
+        if !is_last || !(is_orphan || is_dirty || is_promised) {
             return;
         }
         let shared = self.clone();
@@ -142,6 +143,7 @@ impl Shared {
         if let Err(error) = self.launder(file, How::Flush).await {
             tracing::warn!(file = %file.id, %error, "closed file is not committed yet");
         }
+        self.give_promise_back(file).await;
         let is_over = file.with(|state| state.is_orphan && state.handles == 0);
         if is_over {
             self.give_back(&open.caller, file).await;

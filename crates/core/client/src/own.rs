@@ -89,8 +89,14 @@ impl Shared {
             if !rights.allow(caller, WRITE | SEARCH) {
                 return None;
             }
-            let attributes = new_attributes(caller, rights, made, (id, version, now));
             let is_directory = made.kind == FileKind::Directory;
+            let gid = rights.inherit(caller, made.kind, made.mode, made.umask).gid;
+            let payers = (caller.uid, gid, directory.project.unwrap_or(0));
+            if !self.is_free(parent, payers, Some(&layout).filter(|_| !is_directory)) {
+                return None;
+            }
+            let attributes =
+                new_attributes(caller, (rights, directory.project), made, (id, version, now));
             let number = journal.next();
             let act = Act::new(caller, now, id, version, request());
             let act = act.names([(parent, name.clone())]);
@@ -281,6 +287,9 @@ impl Shared {
             }
             let (source, _) = tables.alone(from.parent)?;
             let (goal, _) = tables.alone(to.parent)?;
+            if source.project != goal.project {
+                return None;
+            }
             let file = movable(tables, id, (from.parent, to.parent))?;
             if !may_remove(caller, &source, &file) {
                 return None;
@@ -345,7 +354,7 @@ const TARGET_MAX: usize = 4095;
 
 fn new_attributes(
     caller: &Caller,
-    directory: Rights<'_>,
+    (directory, project): (Rights<'_>, Option<u32>),
     made: &Made,
     (id, version, now): (FileId, Version, Time),
 ) -> Attributes {
@@ -368,6 +377,7 @@ fn new_attributes(
         version,
         has_xattrs: Some(false),
         acls,
+        project,
     }
 }
 

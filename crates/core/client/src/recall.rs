@@ -49,6 +49,9 @@ impl Shared {
             tracing::warn!(unit = %recall.unit, %error, "what was done here is not sent");
         }
         if recall.is_shared == Some(true) {
+            if recall.unit.serial() == 0 {
+                self.limits_changed().await;
+            }
             return NoticeAnswer::default();
         }
         let mut told = self.cache.recalled(&recall);
@@ -110,6 +113,7 @@ impl Shared {
         let told = self.cache.welcomed(server, welcome);
         self.tell(told);
         self.locks_welcomed(server, welcome);
+        self.promises_welcomed();
     }
 
     pub(crate) fn renewed(&self, server: ServerNumber, sent: Instant) {

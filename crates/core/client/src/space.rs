@@ -2,16 +2,19 @@
 
 use crate::cache::Under;
 use crate::reader::EXTENTS_PAGE;
-use crate::volume::{Shared, lock};
+use crate::volume::{Shared, Volume, lock};
 use crate::writer::How;
 use crate::{FsSpace, LayoutInForce, Result};
 use std::sync::Arc;
 use std::time::Duration;
+use tieline_types::quota::{Payer, PayerKind};
 use tieline_types::{Caller, FileId, MdtIndex};
+use tieline_wire::Call;
 use tieline_wire::federation::{EditMap, MapEdit};
 use tieline_wire::meta::{
     ExtentPage, GetExtents, GetLayout, LayoutChange, SetLayout, Usage, UsageReply,
 };
+use tieline_wire::quotas::{GetQuota, Quota};
 use tokio::time::Instant;
 
 /// `df` may be this old.
@@ -26,7 +29,24 @@ const INODES_FREE: u64 = 1 << 32;
 pub(crate) struct SpaceSeen(Option<(FsSpace, Instant)>);
 
 impl Shared {
-    pub(crate) async fn statfs(&self, _id: FileId) -> Result<FsSpace> {
+    /// In a project's tree: its quota, as far as it is less than there is.
+    pub(crate) async fn statfs(self: &Arc<Self>, id: FileId) -> Result<FsSpace> {
+        let space = self.space_of_all().await?;
+        let within = tokio::time::timeout(SPACE_PATIENCE, self.project_quota(id)).await;
+        Ok(match within {
+            Ok(Some(quota)) => space_within(space, &quota),
+            _ => space,
+        })
+    }
+
+    async fn project_quota(self: &Arc<Self>, id: FileId) -> Option<Quota> {
+        let caller = Caller::root();
+        let project = self.attributes(&caller, id).await.ok()?.attributes.project?;
+        let payer = Payer { kind: PayerKind::Project, id: project, pool: None };
+        Some(self.servers.ask(&caller, id, GetQuota { payer }).await.ok()?.reply)
+    }
+
+    async fn space_of_all(&self) -> Result<FsSpace> {
         let seen = lock(&self.space).0;
         if let Some((space, at)) = seen
             && at.elapsed() < SPACE_KEPT
@@ -121,6 +141,35 @@ impl Shared {
         let left = deadline.saturating_duration_since(Instant::now()).max(SPACE_PATIENCE);
         self.servers.close(left).await;
     }
+}
+
+impl Volume {
+    /// Asks the MDT of a file something that only operators ask.
+    pub async fn ask_of_mdt<C: Call + Clone>(
+        &self,
+        caller: &Caller,
+        id: FileId,
+        message: C,
+    ) -> Result<C::Reply> {
+        Ok(self.shared.servers.ask(caller, id, message).await?.reply)
+    }
+}
+
+/// The limits of a tree take the place of the file system's size, where they are smaller.
+fn space_within(mut space: FsSpace, quota: &Quota) -> FsSpace {
+    let limits = quota.limits;
+    let first = |soft: u64, hard: u64| [soft, hard].into_iter().find(|&limit| limit > 0);
+    if let Some(limit) = first(limits.bytes_soft, limits.bytes_hard) {
+        let used = quota.used.bytes.saturating_add(quota.promised);
+        let free = limit.saturating_sub(used).min(space.bytes_free);
+        space.bytes_total = limit.min(space.bytes_total);
+        space.bytes_free = free.min(space.bytes_total);
+    }
+    if let Some(limit) = first(limits.inodes_soft, limits.inodes_hard) {
+        space.inodes_total = limit;
+        space.inodes_free = limit.saturating_sub(quota.used.inodes);
+    }
+    space
 }
 
 const NO_SPACE: FsSpace =

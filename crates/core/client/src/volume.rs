@@ -18,6 +18,7 @@ use crate::handles::Handles;
 use crate::journal::Journal;
 use crate::kept::Left;
 use crate::locks::Locks;
+use crate::promises::Promises;
 use crate::send::{LATE_GRAIN, LATE_MAX};
 use crate::servers::Servers;
 use crate::space::SpaceSeen;
@@ -29,7 +30,7 @@ use crate::{
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tieline_format::map::FederationMap;
 use tieline_keep::{Keep, Record};
@@ -79,6 +80,9 @@ pub(crate) struct Shared {
     /// Room for copies that are on their way after their commit.
     pub late: Arc<Semaphore>,
     pub space: Mutex<SpaceSeen>,
+    pub promises: Promises,
+    /// For tasks that calls without it start.
+    pub weak: Weak<Shared>,
     /// What outlives this process, and what an earlier one left of it.
     pub keep: Keep,
     pub left: Mutex<Left>,
@@ -111,6 +115,7 @@ impl Volume {
         let left = Left::read(records);
         let shared = Arc::new_cyclic(|weak| {
             let cache = Arc::new(Cache::new(settings.inodes_max));
+            let limits = cache.lock().limits.clone();
             let budget = Arc::new(Budget::new(settings.dirty_bytes_max));
             Shared {
                 root: parts.root,
@@ -142,6 +147,8 @@ impl Volume {
                 capabilities: Capabilities::default(),
                 reported: Mutex::default(),
                 late: Arc::new(Semaphore::new(LATE_MAX / LATE_GRAIN)),
+                promises: Promises::new(limits),
+                weak: weak.clone(),
                 space: Mutex::default(),
                 accesses: Mutex::default(),
                 left: Mutex::new(left),

@@ -41,6 +41,23 @@ pub(crate) enum How {
     Sync,
 }
 
+/// A write waits for a server. A recall must not wait for the door meanwhile: that may wait for
+/// this write.
+pub(crate) struct Waiting<'a>(&'a File);
+
+impl<'a> Waiting<'a> {
+    pub fn new(file: &'a File) -> Self {
+        file.with(|state| state.waiting_writes += 1);
+        Self(file)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.with(|state| state.waiting_writes -= 1);
+    }
+}
+
 impl Shared {
     pub(crate) async fn write(
         self: &Arc<Self>,
@@ -65,6 +82,7 @@ impl Shared {
         if open.access.append {
             self.view(&open.caller, file, 0..0).await?;
         }
+        self.afford(&open, offset, data.len() as u64).await?;
         METRICS.client_written_bytes.inc_by(data.len() as u64);
         let laid = loop {
             match file.with(|state| lay(state, &open, offset, &data, (&self.keep, self.now())))? {
@@ -84,16 +102,8 @@ impl Shared {
         Ok(())
     }
 
-    /// A recall must not wait for the door meanwhile: that may wait for this write.
-    async fn launder_within_write(self: &Arc<Self>, file: &Arc<File>) -> Result<()> {
-        struct Waiting<'a>(&'a File);
-        impl Drop for Waiting<'_> {
-            fn drop(&mut self) {
-                self.0.with(|state| state.waiting_writes -= 1);
-            }
-        }
-        file.with(|state| state.waiting_writes += 1);
-        let _waiting = Waiting(file);
+    pub(crate) async fn launder_within_write(self: &Arc<Self>, file: &Arc<File>) -> Result<()> {
+        let _waiting = Waiting::new(file);
         self.launder_detached(file, How::Flush).await
     }
 

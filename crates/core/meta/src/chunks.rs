@@ -89,8 +89,13 @@ fn told(offset: u64, stored: StoredExtent, chunks: &BTreeMap<ChunkId, Chunk>) ->
 }
 
 /// Lays extents over a file. Says by how many bytes more or fewer it covers; `None` when so much is
-/// covered that a first part was cut and the rest must follow in another transaction.
-pub async fn replace(view: &mut View<'_>, id: FileId, extents: &[Extent]) -> Result<Option<i64>> {
+/// covered that a first part was cut and the rest must follow in another transaction. Whoever pays
+/// for the file must be able to.
+pub async fn replace(
+    view: &mut View<'_>,
+    (id, inode): (FileId, &Inode),
+    extents: &[Extent],
+) -> Result<Option<i64>> {
     let mut old = Extents::new();
     let clusters = clusters(extents);
     for &(from, to) in &clusters {
@@ -105,6 +110,9 @@ pub async fn replace(view: &mut View<'_>, id: FileId, extents: &[Extent]) -> Res
     let mut new_chunks = BTreeMap::new();
     let pieces: Vec<Piece> = extents.iter().map(|extent| piece(extent, &mut new_chunks)).collect();
     let edit = extents::replace(&old, &pieces);
+    if edit.stored > 0 {
+        view.afford((id, Some(inode)), inode, edit.stored)?;
+    }
     write(view, id, &edit, new_chunks).await?;
     Ok(Some(edit.stored))
 }

@@ -112,7 +112,7 @@ impl Chore {
                 let is_done = chunks::clear(view, file, EXTENTS_PER_STEP).await?;
                 if is_done {
                     view.count(file, -i64::from(is_there));
-                    view.delete(key::inode(file));
+                    view.delete_inode(file);
                     view.delete(key::orphan(file, NO_SESSION));
                 }
                 Ok(is_done)
@@ -180,6 +180,7 @@ impl Mdt {
         }
         self.collect_deleted().await?;
         self.collect_chunks().await?;
+        self.add_up_usage().await?;
         if !*is_counted {
             self.count_inodes().await?;
             *is_counted = true;

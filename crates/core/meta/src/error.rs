@@ -1,9 +1,11 @@
 //! What an operation can fail with, and how that is told to the client.
 
+use crate::quotas::Resource;
 use tieline_format::RecordError;
 use tieline_types::acl::AclError;
 use tieline_types::extent::ExtentError;
 use tieline_types::layout::LayoutError;
+use tieline_types::quota::Payer;
 use tieline_types::{
     ChunkId, ErrorKind, FileId, MdtIndex, Name, OstIndex, PoolName, SessionId, XattrName,
 };
@@ -84,6 +86,13 @@ pub enum Error {
     AccessList(#[from] AclError),
     #[error("the attributes of {id} take more than {limit} bytes")]
     XattrSpace { id: FileId, limit: usize },
+    #[error(
+        "quota exceeded: {payer}: {which} of {most} {}; delete files, or raise it with `tieline \
+         setquota`", .resource.name()
+    )]
+    Quota { payer: Payer, resource: Resource, which: &'static str, most: u64 },
+    #[error("{what} is of another project: copy instead")]
+    OtherProject { what: FileId },
     #[error("chunk {chunk} was freed: fetch the extents again")]
     ChunkGone { chunk: ChunkId },
     #[error("chunk {chunk} is named with another session's grant")]
@@ -146,7 +155,8 @@ impl Error {
             Self::NotOwner { .. } | Self::NotRoot { .. } => ErrorKind::NotPermitted,
             Self::Stale { .. } => ErrorKind::Stale,
             Self::OtherMdt { .. } => ErrorKind::WrongServer,
-            Self::CrossDevice { .. } => ErrorKind::CrossDevice,
+            Self::CrossDevice { .. } | Self::OtherProject { .. } => ErrorKind::CrossDevice,
+            Self::Quota { .. } => ErrorKind::QuotaExceeded,
             Self::TooManyNames { .. } => ErrorKind::TooManyLinks,
             Self::Cycle { .. }
             | Self::Invalid { .. }

@@ -7,6 +7,7 @@
 //!
 //! * `names`: inodes, entries, and their counts.
 //! * `bytes`: extents, chunk records, attributes, and their counts.
+//! * `usage`: what is noted for quotas.
 //! * `objects`: chunks at the OSTs.
 //! * `repair`: the transactions.
 //!
@@ -17,6 +18,7 @@ mod bytes;
 mod names;
 mod objects;
 pub(crate) mod repair;
+mod usage;
 
 use crate::error::{Error, Result};
 use crate::mdt::Mdt;
@@ -180,6 +182,7 @@ async fn run(mdt: &Arc<Mdt>, job: &Arc<Job>) -> Result<()> {
     check.names().await?;
     check.junctions().await?;
     check.bytes().await?;
+    check.usage().await?;
     check.objects().await?;
     if job.is_repair && check.unrepaired == 0 {
         // Whatever the OSTs hold beyond the records was looked at.

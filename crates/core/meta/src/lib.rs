@@ -16,6 +16,7 @@
 //! * `sessions`: clients, their grants, their stored answers.
 //! * `placement`: which OSTs a file's chunks go round.
 //! * `mirrors`: bad and missing copies of chunks, and having them made again.
+//! * `quotas`: who uses how much, and who may use more.
 //! * `collector`, `pace`: deletes chunks nobody refers to, and files nobody can name, at a bounded
 //!   rate.
 //! * [`ledger`]: change log, dumps, and the ways back from the loss of a store.
@@ -50,6 +51,7 @@ mod ops;
 mod pace;
 mod permission;
 mod placement;
+mod quotas;
 mod recall;
 mod serials;
 mod service;

@@ -11,7 +11,8 @@ use crate::names::new_root;
 use crate::opens::OpenTable;
 use crate::pace::Pace;
 use crate::placement::{Placement, wall_time};
-use crate::serials::{Counter, Serials};
+use crate::quotas::{Quotas, Table, count};
+use crate::serials::{Counter, Serials, change_superblock};
 use crate::sessions::SessionTable;
 use crate::settings::Settings;
 use crate::view::Counted;
@@ -20,7 +21,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tieline_auth::capability::Issuer;
-use tieline_format::mdt::{Superblock, key};
+use tieline_format::mdt::{FEATURE_USAGE, Superblock, key};
 use tieline_format::{Record, RecordError};
 use tieline_kv::Transaction;
 use tieline_types::{ClientId, ErrorKind, FileId, FsName, MdtIndex, SessionId, Time};
@@ -39,6 +40,7 @@ pub struct Mdt {
     pub(crate) opens: OpenTable,
     pub(crate) serials: Serials,
     pub(crate) placement: Placement,
+    pub(crate) quotas: Arc<Quotas>,
     dumps: Dumps,
     pub(crate) checks: Checks,
     /// When the store was restored, if nobody has checked it since.
@@ -107,8 +109,9 @@ impl Mdt {
     /// Opens the store, or makes a new MDT with a root directory in an empty one.
     pub async fn start(parts: Parts, settings: Settings) -> Result<Arc<Self>, StartError> {
         let store = parts.store.clone();
-        let superblock = open_superblock(&parts, &settings).await?;
+        let mut superblock = open_superblock(&parts, &settings).await?;
         let wrong = |error| start_error(store.describe(), error);
+        let quotas = load_usage(&parts, &mut superblock).await.map_err(wrong)?;
         let sessions = SessionTable::load(store.clone()).await.map_err(wrong)?;
         let old_sessions = sessions.ids();
         tracing::info!(
@@ -125,6 +128,7 @@ impl Mdt {
             opens: OpenTable::default(),
             serials: Serials::new(store, Counter::File),
             placement: Placement::new(parts.world.clone()),
+            quotas: Arc::new(quotas),
             dumps: Dumps::default(),
             checks: Checks::default(),
             restored: Mutex::new(superblock.restored),
@@ -196,6 +200,7 @@ impl Mdt {
         }
         self.issuer.revoke_session(session);
         self.leases.close(session);
+        self.quotas.end(session);
         self.locks.end(session);
         self.leases.found(session);
         self.opens.end(session);
@@ -282,6 +287,18 @@ async fn open_superblock(parts: &Parts, settings: &Settings) -> Result<Superbloc
     Ok(superblock)
 }
 
+/// Who uses how much; counted first, if not every change to the store was.
+async fn load_usage(parts: &Parts, superblock: &mut Superblock) -> Result<Quotas, Error> {
+    if superblock.features & FEATURE_USAGE == 0 {
+        count::count_anew(&*parts.store).await?;
+        change_superblock(&*parts.store, |superblock| superblock.features |= FEATURE_USAGE).await?;
+        superblock.features |= FEATURE_USAGE;
+    }
+    let mut snapshot = parts.store.snapshot().await?;
+    let table = Table::load(&mut *snapshot, wall_time(&parts.world)).await?;
+    Ok(Quotas::new(superblock.boot, table))
+}
+
 /// Judges a store by its superblock, before anything is written to it.
 pub fn check_store(
     superblock: Option<&[u8]>,
@@ -301,8 +318,9 @@ fn check_superblock(
     mdt: MdtIndex,
 ) -> Result<(), StartError> {
     let store = store.to_owned();
-    if superblock.features != 0 {
-        return Err(StartError::Features { store, features: superblock.features });
+    let unknown = superblock.features & !FEATURE_USAGE;
+    if unknown != 0 {
+        return Err(StartError::Features { store, features: unknown });
     }
     if superblock.mdt != mdt || superblock.fs != *fs {
         let found = format!("{} of {}", superblock.mdt.label(), superblock.fs);

@@ -117,11 +117,13 @@ async fn new_file(view: &mut View<'_>, parent: &Inode, new: NewFile) -> Result<(
         stripe: vec![],
         target: new.target,
         entries: 0,
-        project: 0,
+        project: parent.project,
         xattrs: Some(0),
         acls,
+        is_uncounted: None,
     };
     inode.version = view.next_version(&inode);
+    view.afford((id, None), &inode, 0)?;
     Ok((id, inode))
 }
 
@@ -250,16 +252,18 @@ fn keep_deleted(view: &mut View<'_>, (id, inode): (FileId, Inode), last: LastNam
     let at = view.scene.now;
     view.put(key::deleted(parent, id), &Deleted { inode, name, at, by });
     view.put(key::deletion(chunks::millis(at), id), &DeletedAt { parent });
-    view.delete(key::inode(id));
+    view.delete_inode(id);
     view.count(id, -1);
 }
 
 /// Deletes a nameless file: at once when it is small, else it is left to the collector.
-pub async fn purge_file(view: &mut View<'_>, (id, inode): (FileId, Inode)) -> Result<()> {
+pub async fn purge_file(view: &mut View<'_>, (id, mut inode): (FileId, Inode)) -> Result<()> {
     if chunks::clear(view, id, chunks::AT_ONCE).await? {
-        view.delete(key::inode(id));
+        view.delete_inode(id);
         view.count(id, -1);
     } else {
+        // What is left of it is nobody's use any more.
+        inode.is_uncounted = Some(true);
         view.put_inode(id, &inode);
         let since = view.freed_at.unwrap_or(view.scene.now);
         let orphan = Orphan { since, name: None, by: None, is_linkable: None };
@@ -292,5 +296,6 @@ pub fn new_root(now: tieline_types::Time) -> Inode {
         project: 0,
         xattrs: Some(0),
         acls: None,
+        is_uncounted: None,
     }
 }

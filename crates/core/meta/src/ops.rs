@@ -35,6 +35,7 @@ mod rename;
 mod reserve;
 mod set_attributes;
 mod set_layout;
+mod set_project;
 mod set_xattr;
 mod undelete;
 mod unlink;
@@ -62,6 +63,7 @@ pub const EXTENTS_AT_OPEN: usize = 64;
 mod messages {
     pub use tieline_wire::ledger::ListDeletedReply;
     pub use tieline_wire::meta::*;
+    pub use tieline_wire::quotas::SetProjectReply;
     pub use tieline_wire::ranges::{CompactReply, CopyRangeReply};
 }
 
@@ -112,6 +114,7 @@ replies! {
     RecordSumsReply {}
     CopyRangeReply { lease }
     CompactReply {}
+    SetProjectReply {}
 }
 
 /// Runs one request of the namespace.
@@ -154,6 +157,14 @@ pub async fn run<'a>(view: &mut View<'a>, request: &'a Request) -> Result<Reply>
         }
         Request::ListDeleted(r) => list_deleted::run(view, r).await?.into(),
         Request::Undelete(r) => undelete::run(view, r).await?.into(),
+        Request::SetProject(r) => set_project::run(view, r).await?.into(),
+        // Limits stand in memory.
+        Request::GetQuota(_)
+        | Request::SetQuota(_)
+        | Request::ListQuotas(_)
+        | Request::Promise(_) => {
+            return Err(Error::NotServed { op: request.op().name() });
+        }
         Request::RecordSums(r) => record_sums::run(view, r).await?.into(),
         // Locks are not in the store.
         Request::Lock(_)
@@ -207,13 +218,15 @@ pub fn primary(request: &Request) -> FileId {
         Request::Undelete(r) => r.parent,
         Request::ExtendMirrors(r) => r.id,
         Request::RecordSums(r) => r.id,
+        Request::SetProject(r) => r.ids.first().copied().unwrap_or_default(),
         _ => FileId::default(),
     }
 }
 
 /// Is it a request this room answers?
 pub fn is_served(op: Op) -> bool {
-    op.number() < Op::GetMap.number() || op == Op::GetCapability
+    let is_quota = (Op::GetQuota..=Op::Promise).contains(&op);
+    op.number() < Op::GetMap.number() || op == Op::GetCapability || is_quota
 }
 
 /// Units under which a reply may be cached, if they are granted.

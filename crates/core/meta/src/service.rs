@@ -78,6 +78,9 @@ impl Mdt {
         if let Some(answer) = self.locking(asker, request).await {
             return answer;
         }
+        if let Some(answer) = self.quota_call(asker, request).await {
+            return answer;
+        }
         match request {
             Request::ReportPlace(report) => {
                 return Ok(tieline_wire::encode(&self.report_place(report)?));
@@ -109,7 +112,7 @@ impl Mdt {
             let shared = self.leases.shared();
             let serial = self.capability_serial(request);
             let scene = self.scene(asker.session, grant, &asker.caller, &map.map, &unnamed);
-            let mut view = View::new(scene, self.parts.store.begin().await?);
+            let mut view = View::reading(scene, self.parts.store.begin().await?);
             let run = ops::run(&mut view, request).await;
             let asks = self.alone(asker.session, &view.seen);
             if !asks.is_empty() {
@@ -296,6 +299,7 @@ impl Mdt {
             attributes: view.attributes(id, inode),
             layout: inode.layout.clone().unwrap_or_default(),
             is_empty: inode.entries == 0 && view.scene.map.junctions_in(id).next().is_none(),
+            has_limits: Some(self.quotas.has_limits()).filter(|&has| has),
         };
         view.directories.iter().map(unit).collect()
     }
@@ -384,6 +388,7 @@ impl Mdt {
             keepers,
             serials: &self.serials,
             placement: &self.placement,
+            quotas: &self.quotas,
             inodes: self.inodes.total(),
             first_serial: self.first_serial,
             chosen: None,

@@ -8,11 +8,14 @@
 
 use crate::error::{Error, Result};
 use crate::placement::Placement;
+use crate::quotas::{self, Charge, Held, Quotas, Sums};
 use crate::serials::Serials;
+use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use tieline_format::Record;
 use tieline_format::map::FederationMap;
-use tieline_format::mdt::{Entry, Inode, key};
+use tieline_format::mdt::{Entry, Inode, UsageChange, key};
 use tieline_kv::{Committed, Key, Range, Transaction, Value};
 use tieline_types::{
     Attributes, Caller, FileId, FileKind, Grant, MdtIndex, Name, SessionId, Time, Version,
@@ -33,6 +36,7 @@ pub struct Scene<'a> {
     pub keepers: &'a BTreeSet<(FileId, SessionId)>,
     pub serials: &'a Serials,
     pub placement: &'a Placement,
+    pub quotas: &'a Arc<Quotas>,
     /// Files of this MDT: only `usage` asks.
     pub inodes: u64,
     /// Files below this serial were there when the MDT started.
@@ -101,10 +105,27 @@ pub struct View<'a> {
     pub is_partial: bool,
     /// Chunks that are freed count as freed since then, if not since now.
     pub freed_at: Option<Time>,
+    /// What files cost their payers before and after this change.
+    charges: BTreeMap<FileId, Charged>,
+    /// Room for what is added, until the commit.
+    held: Vec<Held>,
+    is_reading: bool,
     has_written: bool,
 }
 
+/// A file's cost, as it was read and as it was written.
+struct Charged {
+    before: Option<Charge>,
+    /// `None`: not written.
+    after: Option<Option<Charge>>,
+}
+
 impl<'a> View<'a> {
+    /// Of a request that changes nothing.
+    pub fn reading(scene: Scene<'a>, transaction: Box<dyn Transaction>) -> Self {
+        Self { is_reading: true, ..Self::new(scene, transaction) }
+    }
+
     pub fn new(scene: Scene<'a>, transaction: Box<dyn Transaction>) -> Self {
         Self {
             scene,
@@ -118,6 +139,9 @@ impl<'a> View<'a> {
             counted: Counted::default(),
             is_partial: false,
             freed_at: None,
+            charges: BTreeMap::new(),
+            held: vec![],
+            is_reading: false,
             has_written: false,
         }
     }
@@ -127,8 +151,54 @@ impl<'a> View<'a> {
         self.transaction.version()
     }
 
-    pub async fn commit(self) -> Result<Committed> {
-        Ok(self.transaction.commit().await?)
+    /// Commits, and beside what was changed what that means for who uses how much.
+    pub async fn commit(mut self) -> Result<Committed> {
+        let (sums, grown) = self.usage_change();
+        let Scene { quotas, session, now, .. } = self.scene;
+        if !sums.is_empty() {
+            let (boot, number) = quotas.change_number();
+            let record = UsageChange { changes: quotas::records(&sums) };
+            self.put(key::usage_change(boot, number), &record);
+        }
+        let committed = self.transaction.commit().await?;
+        quotas.apply(session, &sums, &grown, now);
+        // What was held for this is used now.
+        drop(self.held);
+        Ok(committed)
+    }
+
+    /// By how much each payer's use changes, and by how much files grow.
+    fn usage_change(&self) -> (Sums, BTreeMap<FileId, u64>) {
+        let (mut sums, mut grown) = (Sums::new(), BTreeMap::new());
+        for (&id, Charged { before, after }) in &self.charges {
+            let Some(after) = after else { continue };
+            if before == after {
+                continue;
+            }
+            quotas::add_change(&mut sums, before.as_ref(), after.as_ref());
+            let bytes = |charge: &Option<Charge>| charge.as_ref().map_or(0, |one| one.bytes);
+            grown.insert(id, bytes(after).saturating_sub(bytes(before)));
+        }
+        (sums, grown)
+    }
+
+    /// Holds room for what a file that is (or is to be) like `inode` will cost with `bytes` more;
+    /// `before` is what it costs now, if it is there. Says whose limit is in the way, if one is.
+    pub fn afford(
+        &mut self,
+        (id, before): (FileId, Option<&Inode>),
+        inode: &Inode,
+        bytes: i64,
+    ) -> Result<()> {
+        if !self.scene.quotas.has_limits() {
+            return Ok(());
+        }
+        let before = before.and_then(Charge::of);
+        let Some(mut after) = Charge::of(inode) else { return Ok(()) };
+        after.bytes = after.bytes.saturating_add_signed(bytes);
+        let Scene { quotas, session, now, .. } = self.scene;
+        self.held.extend(quotas.hold((session, id), (before.as_ref(), &after), now)?);
+        Ok(())
     }
 
     /// Ends a view whose operation failed: nothing is written, and the answer waits until what it
@@ -232,12 +302,29 @@ impl<'a> View<'a> {
 
     pub fn put_inode(&mut self, id: FileId, inode: &Inode) {
         self.put(key::inode(id), inode);
+        self.charge(id, Charge::of(inode));
         if inode.kind == FileKind::Directory {
             self.directories.insert(id, inode.clone());
         }
     }
 
+    /// Deletes a file's record.
+    pub fn delete_inode(&mut self, id: FileId) {
+        self.delete(key::inode(id));
+        self.charge(id, None);
+    }
+
+    fn charge(&mut self, id: FileId, after: Option<Charge>) {
+        let charged = self.charges.entry(id).or_insert(Charged { before: None, after: None });
+        charged.after = Some(after);
+    }
+
     fn see(&mut self, id: FileId, inode: &Inode) {
+        if !self.is_reading
+            && let Slot::Vacant(slot) = self.charges.entry(id)
+        {
+            slot.insert(Charged { before: Charge::of(inode), after: None });
+        }
         if inode.kind == FileKind::Directory || inode.names.is_empty() {
             self.seen.insert(id);
         } else {
@@ -292,6 +379,7 @@ impl<'a> View<'a> {
             version: inode.version,
             has_xattrs: inode.xattrs.map(|count| count > 0),
             acls: inode.acls.clone(),
+            project: Some(inode.project).filter(|&project| project != 0),
         }
     }
 

@@ -132,6 +132,7 @@ mod tests {
             version: Version(1),
             has_xattrs: None,
             acls: None,
+            project: None,
         }
     }
 

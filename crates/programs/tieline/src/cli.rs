@@ -66,6 +66,17 @@ enum Verb {
     Mirror(verbs::mirror::Mirror),
     /// Show space per OST and pool
     Df(verbs::df::Args),
+    /// Show what somebody uses and may use
+    #[command(after_help = examples::QUOTA)]
+    Quota(verbs::quota::Args),
+    /// Set how much somebody may use
+    #[command(after_help = examples::QUOTA)]
+    Setquota(verbs::quota::SetArgs),
+    /// Show what everybody uses and may use
+    #[command(after_help = examples::QUOTA)]
+    Repquota(verbs::quota::ReportArgs),
+    /// Say which project a directory tree is of, for quotas
+    Project(verbs::project::Args),
     /// Make, change and list pools
     #[command(subcommand, after_help = examples::POOL)]
     Pool(verbs::pool::Pool),
@@ -159,6 +170,10 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Verb::Getstripe(args) => verbs::getstripe::run(args),
         Verb::Mirror(verb) => verbs::mirror::run(verb),
         Verb::Df(args) => verbs::df::run(args),
+        Verb::Quota(args) => verbs::quota::run(args),
+        Verb::Setquota(args) => verbs::quota::set(args),
+        Verb::Repquota(args) => verbs::quota::report(args),
+        Verb::Project(args) => verbs::project::run(args),
         Verb::Pool(verb) => verbs::pool::run(verb),
         Verb::Ost(verb) => verbs::ost::run(verb),
         Verb::Flavor(verb) => verbs::flavor::run(verb),
@@ -236,6 +251,15 @@ mod tests {
             "tieline mirror resync --json /extenci/f /extenci/g",
             "tieline mirror verify /extenci/f",
             "tieline df -h",
+            "tieline quota -u ann -h /extenci",
+            "tieline quota -p 7 --json /extenci",
+            "tieline quota /extenci",
+            "tieline setquota -u ann -b 9G -B 10G -i 900k -I 1M /extenci",
+            "tieline setquota -t -u -b 7d -i 1h /extenci",
+            "tieline repquota -g --pool uf /extenci",
+            "tieline project set /extenci/d 7",
+            "tieline project -p 7 -s -r /extenci/d",
+            "tieline project -d /extenci/d",
             "tieline df --json /extenci",
             "tieline pool new extenci.uf",
             "tieline pool add extenci.uf extenci-OST[0-1] OST0003",

@@ -163,6 +163,9 @@ pub struct Attributes {
     /// Access lists, if it has any.
     #[n(15)]
     pub acls: Option<Box<Acls>>,
+    /// Project for quotas, if it is of one.
+    #[n(16)]
+    pub project: Option<u32>,
 }
 
 impl Attributes {

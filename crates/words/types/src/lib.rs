@@ -14,6 +14,7 @@
 //! * [`checksum`]: the CRC32C of 4 KiB blocks that travels with every range.
 //! * [`locks`]: the arithmetic of advisory locks.
 //! * [`error`]: the closed, numbered list of what can go wrong.
+//! * [`quota`]: whose use is counted, and how much they may use.
 //! * [`rules`]: who may do what, and what new files inherit.
 //! * [`units`]: sizes and durations as people write them.
 
@@ -29,6 +30,7 @@ pub mod ids;
 pub mod layout;
 pub mod locks;
 pub mod names;
+pub mod quota;
 pub mod rules;
 pub mod units;
 

@@ -5,7 +5,8 @@
 //! next number, serve it in its room, and bless its golden bytes. Numbers are never reused.
 
 use crate::{
-    BodyError, capability, data, federation, identity, ledger, locks, meta, mirrors, ranges,
+    BodyError, capability, data, federation, identity, ledger, locks, meta, mirrors, quotas,
+    ranges,
 };
 use minicbor::{Decode, Decoder, Encode};
 use tieline_types::{Caller, RequestNumber};
@@ -174,6 +175,12 @@ calls! {
     // The right to bytes, at an MDS.
     75 GetCapability capability::GetCapability => capability::GetCapabilityReply, false;
     76 CapabilityNews capability::CapabilityNews => capability::CapabilityNewsReply, false;
+    // Quotas, at an MDS.
+    80 GetQuota quotas::GetQuota => quotas::Quota, false;
+    81 SetQuota quotas::SetQuota => quotas::SetQuotaReply, false;
+    82 ListQuotas quotas::ListQuotas => quotas::ListQuotasReply, false;
+    83 SetProject quotas::SetProject => quotas::SetProjectReply, true;
+    84 Promise quotas::Promise => quotas::PromiseReply, false;
     // Chunks, at an OSS.
     100 PutChunk data::PutChunk => data::PutChunkReply, false;
     101 ReadObject data::ReadObject => data::ReadObjectReply, false;

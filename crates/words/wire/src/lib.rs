@@ -27,6 +27,7 @@ pub mod locks;
 pub mod meta;
 pub mod mirrors;
 pub mod notice;
+pub mod quotas;
 pub mod ranges;
 
 pub use call::{Call, Envelope, Op, Request};

@@ -39,6 +39,9 @@ pub struct ExclusiveUnit {
     /// It has no names at all.
     #[n(2)]
     pub is_empty: bool,
+    /// The MDT has quotas: what is made here may have to be promised ([`crate::quotas`]).
+    #[n(3)]
+    pub has_limits: Option<bool>,
 }
 
 /// One file, as lookups and creations answer.
@@ -222,6 +225,9 @@ pub struct OpenReply {
     /// For the OSSs, as far as was asked; `None` where none is needed.
     #[n(5)]
     pub capability: Option<CapabilityGrant>,
+    /// The MDT has quotas: what is written may have to be promised ([`crate::quotas`]).
+    #[n(6)]
+    pub has_limits: Option<bool>,
 }
 
 /// Extents in order, all those from the asked offset up to `covered`.

@@ -7,6 +7,7 @@
 
 use super::units::{Stamp, Units};
 use crate::access::{self, SEARCH};
+use crate::promises::Limits;
 use crate::{Belief, Known};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -106,6 +107,8 @@ pub(crate) struct Tables {
     pub units: Units,
     directories: BTreeMap<FileId, Directory>,
     inodes: BTreeMap<FileId, Inode>,
+    /// Does any MDT have quotas?
+    pub limits: Limits,
     inodes_max: usize,
 }
 
@@ -115,6 +118,7 @@ impl Tables {
             units: Units::default(),
             directories: BTreeMap::new(),
             inodes: BTreeMap::new(),
+            limits: Limits::default(),
             inodes_max: inodes_max.max(16),
         }
     }

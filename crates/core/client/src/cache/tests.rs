@@ -37,6 +37,7 @@ fn attributes(id: FileId, kind: FileKind, version: u64) -> Attributes {
         version: Version(version),
         has_xattrs: None,
         acls: None,
+        project: None,
     }
 }
 

@@ -67,6 +67,10 @@ impl Shared {
                 return None;
             }
             let AttributeChange { mode, uid, gid, size, atime, mtime } = *change;
+            let is_given = uid.is_some() || gid.is_some();
+            if is_given && !caller.is_root() && self.promises.has_limits() {
+                return None;
+            }
             let is_handle = is_handle || size.is_some();
             let is_access = None;
             let request =
@@ -139,6 +143,10 @@ impl Shared {
         // Chunks are named under the session: if that is lost their bytes must be here still.
         let has_chunks = extents.iter().any(|one| matches!(one.content, Content::Chunk(_)));
         if has_chunks || extents.len() > EXTENTS_MAX || state.extents.count() > EXTENTS_MAX {
+            return None;
+        }
+        // What was promised is used at the MDS.
+        if state.promise.is_some() {
             return None;
         }
         let (left, now) = (self.journal.version(), self.now());

@@ -322,6 +322,7 @@ pub fn node(id: FileId, kind: FileKind, parent: FileId, version: u64) -> Node {
         version: Version(version),
         has_xattrs: None,
         acls: None,
+        project: None,
     };
     Node {
         attributes,
@@ -345,6 +346,7 @@ impl State {
         let unit = |id: &FileId| {
             let node = self.nodes.get(id).filter(|node| node.attributes.is_directory())?;
             Some(ExclusiveUnit {
+                has_limits: None,
                 attributes: node.attributes.clone(),
                 layout: self.layout.clone(),
                 is_empty: node.names.is_empty(),
@@ -387,6 +389,7 @@ impl State {
     fn open(&self, id: FileId) -> OpenReply {
         let node = &self.nodes[&id];
         OpenReply {
+            has_limits: None,
             attributes: node.attributes.clone(),
             layout: self.layout.clone(),
             stripe: node.stripe.clone(),

@@ -96,6 +96,8 @@ async fn damaged_names_and_counts_are_found_and_repaired() {
     let expected = [
         ("entry-without-file", left),
         ("name-without-entry", left),
+        ("usage", left),
+        ("usage", left),
         ("wrong-count", left),
         ("wrong-count", left),
         ("wrong-references", left),

@@ -24,7 +24,7 @@ pub async fn run(view: &mut View<'_>, request: &Commit) -> Result<AttributesRepl
         None => None,
     };
     let extents = appended.as_deref().unwrap_or(&request.extents);
-    match chunks::replace(view, id, extents).await? {
+    match chunks::replace(view, (id, &inode), extents).await? {
         Some(stored) => {
             inode.stored = inode.stored.saturating_add_signed(stored);
             // What was appended says itself where it ends.

@@ -24,7 +24,7 @@ pub async fn run(view: &mut View<'_>, request: &Compact) -> Result<CompactReply>
     if !is_same {
         return Ok(CompactReply { is_done: false });
     }
-    match chunks::replace(view, request.id, &request.extents).await? {
+    match chunks::replace(view, (request.id, &inode), &request.extents).await? {
         Some(0) => {
             mirrors::note(view, request.id, &inode, &request.extents);
             Ok(CompactReply { is_done: true })

@@ -34,7 +34,7 @@ pub async fn run(view: &mut View<'_>, request: &CopyRange) -> Result<CopyRangeRe
     let copied = pieces.last().map_or(0, Extent::end).saturating_sub(request.to_offset);
     if copied > 0 {
         commit::check_extents(&pieces).or_else(|_| too_large(request))?;
-        match chunks::replace(view, request.to, &pieces).await? {
+        match chunks::replace(view, (request.to, &inode), &pieces).await? {
             Some(stored) => {
                 inode.stored = inode.stored.saturating_add_signed(stored);
                 inode.size = inode.size.max(request.to_offset + copied);

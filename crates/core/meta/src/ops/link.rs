@@ -20,6 +20,9 @@ pub async fn run(view: &mut View<'_>, request: &Link) -> Result<EntryReply> {
         let wish = "link directories (nobody may)";
         return Err(Error::NotOwner { id, uid: view.scene.caller.uid.0, wish });
     }
+    if directory.project != 0 && directory.project != inode.project {
+        return Err(Error::OtherProject { what: id });
+    }
     if inode.names.is_empty() {
         check_linkable(view, id).await?;
     }

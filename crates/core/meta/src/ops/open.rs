@@ -49,5 +49,6 @@ pub async fn reply(
         extents,
         lease: lease(view, [unit]),
         capability: None,
+        has_limits: Some(view.scene.quotas.has_limits()).filter(|&has| has),
     })
 }

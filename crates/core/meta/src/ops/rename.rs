@@ -60,6 +60,9 @@ pub async fn run(view: &mut View<'_>, request: &Rename) -> Result<ChangeReply> {
         return Ok(reply(view, request, id, &inode));
     }
     check_rights(view, request.mode, &parents, &from, &to)?;
+    let mut from = from;
+    change_project(view, request.mode, &parents, &mut from)?;
+    let Some((id, inode)) = from.found.clone() else { return Err(no_name(&from)) };
     let inode = match (request.mode, to.found.clone()) {
         (RenameMode::Exchange, Some(other)) => {
             exchange(view, parents, (from, (id, inode)), (to, other))
@@ -185,6 +188,29 @@ fn check_rights(
         }
     }
     Ok(())
+}
+
+/// What moves between trees of different projects changes its project; only what can be changed
+/// here is moved, the rest is for the caller to copy.
+fn change_project(
+    view: &mut View<'_>,
+    mode: RenameMode,
+    parents: &Parents,
+    from: &mut End,
+) -> Result<()> {
+    let project = parents.to().project;
+    let Some((id, inode)) = &mut from.found else { return Ok(()) };
+    if parents.from.project == project || inode.project == project {
+        return Ok(());
+    }
+    let is_directory = inode.kind == FileKind::Directory;
+    let is_more = if is_directory { inode.entries > 0 } else { inode.names.len() > 1 };
+    if is_more || mode == RenameMode::Exchange {
+        return Err(Error::OtherProject { what: *id });
+    }
+    let before = inode.clone();
+    inode.project = project;
+    view.afford((*id, Some(&before)), inode, 0)
 }
 
 fn check_replacement(

@@ -19,6 +19,7 @@ pub async fn run(view: &mut View<'_>, request: &SetAttributes) -> Result<Attribu
         access(view, request, &mut inode)?;
     } else {
         check(view, request, &inode)?;
+        check_quota(view, request, &inode)?;
         change(view, request, &mut inode).await?;
     }
     Ok(AttributesReply {
@@ -98,6 +99,16 @@ fn check(view: &View<'_>, request: &SetAttributes, inode: &Inode) -> Result<()> 
         permission::check_owner(id, inode, caller, "change its mode")?;
     }
     check_times(request, inode, view)
+}
+
+/// Root gives files to whom it likes.
+fn check_quota(view: &mut View<'_>, request: &SetAttributes, inode: &Inode) -> Result<()> {
+    if view.scene.caller.is_root() || (request.uid.is_none() && request.gid.is_none()) {
+        return Ok(());
+    }
+    let mut given = inode.clone();
+    change_owner(request, &mut given);
+    view.afford((request.id, Some(inode)), &given, 0)
 }
 
 fn check_size(id: FileId, inode: &Inode, size: u64) -> Result<()> {

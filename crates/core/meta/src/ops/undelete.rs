@@ -21,6 +21,8 @@ pub async fn run(view: &mut View<'_>, request: &Undelete) -> Result<EntryReply> 
         return Err(Error::NotOwner { id, uid: caller.uid.0, wish: "undelete it" });
     }
     let mut directory = names::parent_for_new(view, parent, name).await?;
+    inode.project = directory.project;
+    view.afford((id, None), &inode, 0)?;
     inode.names = vec![NameOf { parent, name: name.clone() }];
     inode.links = if inode.kind == FileKind::Directory { 2 } else { 1 };
     inode.ctime = view.scene.now;

@@ -27,6 +27,7 @@ fn inode(kind: FileKind, mode: u32, uid: u32, gid: u32) -> Inode {
         project: 0,
         xattrs: Some(0),
         acls: None,
+        is_uncounted: None,
     }
 }
 

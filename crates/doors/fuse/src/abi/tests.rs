@@ -27,6 +27,7 @@ fn attributes() -> Attributes {
         version: Version(1),
         has_xattrs: None,
         acls: None,
+        project: None,
     }
 }
 

@@ -224,6 +224,7 @@ impl State {
             version: Version(self.counter),
             has_xattrs: None,
             acls: None,
+            project: None,
         }
     }
 

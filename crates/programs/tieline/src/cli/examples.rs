@@ -186,3 +186,15 @@ Examples:
 
 Each step on the way is judged by the kernel (with the ids that this machine shows) and by the
 server (with the identity behind the ticket). Exit codes: 0 allowed, 1 denied.";
+
+pub const QUOTA: &str = "\
+Examples:
+  tieline setquota -u ann -b 9G -B 10G -I 1M /extenci   at most 10 GiB, more than 9 GiB for a week
+  tieline setquota -p 7 -B 1T --pool uf /extenci        what project 7 may have in pool uf
+  tieline setquota -t -u -b 7d -i 1h /extenci           for how long users may pass soft limits
+  tieline quota -u ann -h /extenci
+  tieline repquota -g --json /extenci
+  tieline project set /extenci/cms 7                    the tree is of project 7
+
+Sizes: 10G, 512M; a plain number is KiB, as with lfs; 0 is no limit. Quotas are those of the MDT
+that the path lies in. Root has no limits; what root writes for others counts for them.";

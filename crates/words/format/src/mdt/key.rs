@@ -14,6 +14,10 @@
 //! | `n` | — | [`super::Superblock`] |
 //! | `o` orphan | file, session | [`super::Orphan`] |
 //! | `p` principal | its text | [`super::MappedTo`] |
+//! | `q` change of usage | 1, start, number within it | [`super::UsageChange`] |
+//! | `q` usage | 2, kind of payer, id, pool or nothing | [`super::UsageTotal`] |
+//! | `q` limits | 3, kind of payer, id, pool or nothing | [`super::QuotaLimits`] |
+//! | `q` grace | 4, kind of payer | [`super::QuotaGrace`] |
 //! | `s` session | session | [`super::Session`] |
 //! | `t` extent | file, offset | [`super::StoredExtent`] |
 //! | `u` deleted file | directory, file | [`super::Deleted`] |
@@ -23,6 +27,7 @@
 //!
 //! Retired letters: none.
 
+use tieline_types::quota::{Payer, PayerKind};
 use tieline_types::{
     ChunkId, FileId, Grant, IdentityKind, MdtIndex, Name, RequestNumber, SessionId, XattrName,
 };
@@ -34,6 +39,12 @@ const LACKING_FILE: u8 = 2;
 const IDENTITY_TABLE: u8 = 0;
 const IDENTITY_USER: u8 = 1;
 const IDENTITY_GROUP: u8 = 2;
+
+/// What a quota's record says, in the second byte of such a key.
+const USAGE_CHANGE: u8 = 1;
+const USAGE: u8 = 2;
+const LIMITS: u8 = 3;
+const GRACE: u8 = 4;
 
 /// A key's bytes.
 pub type Key = Vec<u8>;
@@ -211,6 +222,55 @@ pub fn deletion(at_ms: u64, file: FileId) -> Key {
 /// Precedes every deletion at `at_ms` or later.
 pub fn deletions_from(at_ms: u64) -> Key {
     KeyWriter::new(b'd').u64(at_ms).0
+}
+
+/// What the `number`th change since start `boot` did to usage.
+pub fn usage_change(boot: u64, number: u64) -> Key {
+    KeyWriter::new(b'q').raw(&[USAGE_CHANGE]).u64(boot).u64(number).0
+}
+
+/// Precedes every change of usage.
+pub fn usage_changes() -> Key {
+    KeyWriter::new(b'q').raw(&[USAGE_CHANGE]).0
+}
+
+fn payer_key(what: u8, payer: &Payer) -> Key {
+    let pool = payer.pool.as_ref().map_or("", |pool| pool.as_str());
+    let key = KeyWriter::new(b'q').raw(&[what, payer.kind.number()]);
+    key.raw(&payer.id.to_be_bytes()).raw(pool.as_bytes()).0
+}
+
+pub fn usage(payer: &Payer) -> Key {
+    payer_key(USAGE, payer)
+}
+
+/// Precedes all that is used.
+pub fn usages() -> Key {
+    KeyWriter::new(b'q').raw(&[USAGE]).0
+}
+
+pub fn limits(payer: &Payer) -> Key {
+    payer_key(LIMITS, payer)
+}
+
+/// Precedes all limits.
+pub fn all_limits() -> Key {
+    KeyWriter::new(b'q').raw(&[LIMITS]).0
+}
+
+pub fn grace(kind: PayerKind) -> Key {
+    KeyWriter::new(b'q').raw(&[GRACE, kind.number()]).0
+}
+
+/// The payer in a key of usage or limits.
+pub fn payer(key: &[u8]) -> Option<Payer> {
+    let kind = PayerKind::from_number(*key.get(2)?)?;
+    let id = u32::from_be_bytes(key.get(3..7)?.try_into().ok()?);
+    let pool = match key.get(7..)? {
+        [] => None,
+        name => Some(std::str::from_utf8(name).ok()?.parse().ok()?),
+    };
+    Some(Payer { kind, id, pool })
 }
 
 /// Precedes all keys of a kind.

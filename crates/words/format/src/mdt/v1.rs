@@ -2,6 +2,7 @@
 
 use crate::Record;
 use minicbor::{Decode, Encode};
+use tieline_types::quota::{Grace, Limits, Payer};
 use tieline_types::{
     Acls, ChunkId, ClientId, Digest, FileId, FileKind, FsName, Gid, Grant, Layout, MdtIndex, Mode,
     Name, OstIndex, Place, SessionId, Time, Uid, Version,
@@ -23,7 +24,7 @@ pub struct Superblock {
     /// The next session id nobody has reserved; grants count with it.
     #[n(3)]
     pub session_serial: u64,
-    /// Feature bits without which the store must not be opened. Version 1 defines none.
+    /// Feature bits without which the store must not be opened: [`FEATURE_USAGE`].
     #[n(4)]
     pub features: u64,
     /// How often the MDT was started.
@@ -40,6 +41,9 @@ pub struct Superblock {
     #[n(8)]
     pub restored: Option<Time>,
 }
+
+/// Every change counts who uses how much: a build that does not must not change the store.
+pub const FEATURE_USAGE: u64 = 1;
 
 impl Record for Superblock {
     const VERSION: u8 = 1;
@@ -110,6 +114,9 @@ pub struct Inode {
     /// Access lists, if it has any.
     #[n(20)]
     pub acls: Option<Box<Acls>>,
+    /// It was deleted, and takes part in no quota: what is left goes in the background.
+    #[n(21)]
+    pub is_uncounted: Option<bool>,
 }
 
 impl Record for Inode {
@@ -368,3 +375,69 @@ impl Record for MappedTo {
 
 /// The session that keeps an orphan nobody was known to hold: it goes when the MDT next starts.
 pub const NO_SESSION: SessionId = SessionId(0);
+
+/// What one transaction changed of who uses how much. Added up in the background, so that
+/// transactions of one payer do not meet in one record.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Encode, Decode)]
+pub struct UsageChange {
+    #[n(0)]
+    pub changes: Vec<PayerChange>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct PayerChange {
+    #[n(0)]
+    pub payer: Payer,
+    #[n(1)]
+    pub bytes: i64,
+    #[n(2)]
+    pub inodes: i64,
+}
+
+impl Record for UsageChange {
+    const VERSION: u8 = 1;
+    const NAME: &'static str = "usage change";
+}
+
+/// What a payer uses, as far as it was added up; the payer is in the key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Encode, Decode)]
+pub struct UsageTotal {
+    #[n(0)]
+    pub bytes: i64,
+    #[n(1)]
+    pub inodes: i64,
+}
+
+impl Record for UsageTotal {
+    const VERSION: u8 = 1;
+    const NAME: &'static str = "usage";
+}
+
+/// What a payer may use; the payer is in the key.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Encode, Decode)]
+pub struct QuotaLimits {
+    #[n(0)]
+    pub limits: Limits,
+    /// Since when the soft limits are passed, as last noted.
+    #[n(1)]
+    pub bytes_over: Option<Time>,
+    #[n(2)]
+    pub inodes_over: Option<Time>,
+}
+
+impl Record for QuotaLimits {
+    const VERSION: u8 = 1;
+    const NAME: &'static str = "quota limits";
+}
+
+/// For how long soft limits may be passed; the kind of payer is in the key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct QuotaGrace {
+    #[n(0)]
+    pub grace: Grace,
+}
+
+impl Record for QuotaGrace {
+    const VERSION: u8 = 1;
+    const NAME: &'static str = "quota grace";
+}

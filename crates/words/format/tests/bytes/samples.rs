@@ -10,6 +10,7 @@ use tieline_format::mdt::{self, StoredContent, key};
 use tieline_format::object::{ObjectError, ObjectFooter, ObjectTrailer};
 use tieline_format::{Record, RecordError};
 use tieline_types::acl::{AccessList, DefaultList, Named, Who};
+use tieline_types::quota::{Grace, Limits, Payer, PayerKind};
 use tieline_types::*;
 
 pub fn all() -> Vec<Sample> {
@@ -103,6 +104,7 @@ pub fn records() -> Vec<Sample> {
     samples.push(record("-acls", inode_acls));
     let restored = mdt::Superblock { restored: Some(time(5)), ..superblock() };
     samples.push(record("-restored", restored));
+    samples.extend(quota_records());
     samples.push(record("", mdt::Entry { id: file(), kind: FileKind::Symlink }));
     samples.extend(extents());
     samples.push(record("", chunk()));
@@ -232,7 +234,26 @@ fn inode() -> mdt::Inode {
         project: 5,
         xattrs: Some(2),
         acls: None,
+        is_uncounted: None,
     }
+}
+
+fn payer() -> Payer {
+    Payer { kind: PayerKind::Project, id: 7, pool: Some("uf".parse().unwrap()) }
+}
+
+fn quota_records() -> Vec<Sample> {
+    let changes = vec![mdt::PayerChange { payer: payer(), bytes: -4096, inodes: 1 }];
+    let limits =
+        Limits { bytes_soft: 4 << 30, bytes_hard: 6 << 30, inodes_soft: 9, inodes_hard: 10 };
+    let (bytes_over, inodes_over) = (Some(time(3)), None);
+    let grace = Grace { bytes_seconds: 604_800, inodes_seconds: 3600 };
+    vec![
+        record("", mdt::UsageChange { changes }),
+        record("", mdt::UsageTotal { bytes: 5 << 30, inodes: 1234 }),
+        record("", mdt::QuotaLimits { limits, bytes_over, inodes_over }),
+        record("", mdt::QuotaGrace { grace }),
+    ]
 }
 
 /// Both access lists, with a user and a group in each.
@@ -302,6 +323,10 @@ pub fn keys() -> Vec<Sample> {
         ("chunk", key::chunk(chunk_id())),
         ("lacking-chunk", key::lacking_chunk(chunk_id())),
         ("lacking-file", key::lacking_file(file)),
+        ("usage-change", key::usage_change(3, 77)),
+        ("usage", key::usage(&payer())),
+        ("limits", key::limits(&payer())),
+        ("grace", key::grace(PayerKind::Group)),
         ("superblock", key::superblock()),
         ("orphan", key::orphan(file, session)),
         ("session", key::session(session)),

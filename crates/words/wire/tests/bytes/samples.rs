@@ -8,6 +8,7 @@ use crate::golden::Sample;
 use std::fmt::Debug;
 use std::panic::RefUnwindSafe;
 use tieline_types::acl::{AccessList, DefaultList, Named, Who};
+use tieline_types::quota::{Grace, Limits, Payer, PayerKind, Used};
 use tieline_types::*;
 use tieline_wire::capability::Holder;
 use tieline_wire::data::{self, ObjectOwner, OstState};
@@ -20,6 +21,7 @@ use tieline_wire::meta::{
 };
 use tieline_wire::mirrors;
 use tieline_wire::notice::Recall;
+use tieline_wire::quotas;
 use tieline_wire::ranges;
 use tieline_wire::{
     BodyError, Call, CredentialKind, Envelope, Failure, Flavor, FrameHeader, FrameKind, Hello,
@@ -104,6 +106,9 @@ fn call(op: Op) -> Vec<Sample> {
         Op::GetMap | Op::EditMap => map_calls(op),
         Op::EditIdentities | Op::ListIdentities | Op::Prove => identity_calls(op),
         Op::GetCapability | Op::CapabilityNews => capabilities::calls(op),
+        Op::GetQuota | Op::SetQuota | Op::ListQuotas | Op::SetProject | Op::Promise => {
+            quota_calls(op)
+        }
         Op::PutChunk
         | Op::ReadObject
         | Op::SyncFile
@@ -112,6 +117,61 @@ fn call(op: Op) -> Vec<Sample> {
         | Op::StatObject
         | Op::ListObjects => chunk_calls(op),
         Op::RecordSums | Op::ListAdopted | Op::ChecksumAdopted => adopted_calls(op),
+    }
+}
+
+fn payer() -> Payer {
+    Payer { kind: PayerKind::Project, id: 7, pool: Some("uf".parse().unwrap()) }
+}
+
+fn quota() -> quotas::Quota {
+    quotas::Quota {
+        payer: payer(),
+        used: Used { bytes: 5 << 30, inodes: 1234 },
+        promised: 1 << 25,
+        limits: Limits {
+            bytes_soft: 4 << 30,
+            bytes_hard: 6 << 30,
+            inodes_soft: 9,
+            inodes_hard: 10,
+        },
+        bytes_over: Some(time(5)),
+        inodes_over: None,
+        grace: Grace { bytes_seconds: 604_800, inodes_seconds: 3600 },
+        now: time(9),
+    }
+}
+
+fn quota_calls(op: Op) -> Vec<Sample> {
+    match op {
+        Op::GetQuota => pair(quotas::GetQuota { payer: payer() }, quota()),
+        Op::SetQuota => {
+            let set = quotas::SetQuota {
+                payer: payer(),
+                bytes_soft: Some(4 << 30),
+                bytes_hard: Some(6 << 30),
+                inodes_soft: None,
+                inodes_hard: Some(0),
+                bytes_grace: None,
+                inodes_grace: Some(3600),
+            };
+            pair(set, quotas::SetQuotaReply { quota: quota() })
+        }
+        Op::ListQuotas => {
+            let list =
+                quotas::ListQuotas { kind: PayerKind::User, after: Some(payer()), limit: 512 };
+            pair(list, quotas::ListQuotasReply { quotas: vec![quota()], is_end: true })
+        }
+        Op::SetProject => {
+            let set = quotas::SetProject { ids: vec![file(), directory()], project: 7 };
+            pair(set, quotas::SetProjectReply { changed: 2 })
+        }
+        _ => {
+            let (wanted, needed, payers) = (1 << 25, 4096, Some(vec![payer()]));
+            let promise = quotas::Promise { id: file(), wanted, needed, payers };
+            let reason = Some("user 10: hard limit of 6 GiB bytes".to_owned());
+            pair(promise, quotas::PromiseReply { promised: Some(1 << 20), reason })
+        }
     }
 }
 
@@ -603,7 +663,12 @@ pub fn others() -> Vec<Sample> {
         files: vec![],
         is_shared: Some(true),
     };
-    let unit = ExclusiveUnit { attributes: attributes(), layout: layout(), is_empty: true };
+    let unit = ExclusiveUnit {
+        attributes: attributes(),
+        layout: layout(),
+        is_empty: true,
+        has_limits: None,
+    };
     vec![
         message("lease-exclusive", LeaseGrant { exclusive: Some(vec![unit]), ..lease() }),
         message("notice-recall-shared", Notice::Recall(looked_at)),
@@ -665,6 +730,7 @@ fn attributes() -> Attributes {
         version: Version(12_344),
         has_xattrs: Some(true),
         acls: None,
+        project: None,
     }
 }
 
@@ -706,6 +772,7 @@ fn layout() -> Layout {
 
 fn open_reply() -> meta::OpenReply {
     meta::OpenReply {
+        has_limits: None,
         attributes: attributes(),
         layout: layout(),
         stripe: vec![OstIndex(3), OstIndex(4)],

@@ -30,6 +30,7 @@ impl Tables {
     pub(super) fn learn_alone(&mut self, reply: Reply, lease: &LeaseGrant, unit: &ExclusiveUnit) {
         let id = unit.attributes.id;
         self.units.grant_alone(id, reply.stamp, reply.as_of, unit.layout.clone());
+        self.limits.told(unit.has_limits == Some(true));
         self.learn_attributes(reply, lease, Under::Granted, unit.attributes.clone());
         let generation = self.units.generation(id);
         if let Some(generation) = generation.filter(|_| unit.is_empty && self.is_alone(id)) {

@@ -1,0 +1,244 @@
+//! Quotas as users and operators meet them: a write that crosses a limit fails itself, counts are
+//! those of the files that are there, and `df` in a project's tree shows its quota.
+
+use anyhow::{Result, ensure};
+use serde_json::Value;
+use tieline_lab::{Federation, with_federation};
+
+/// Writes as another user: `write(path, blocks)` says how many blocks of 256 KiB went in and which
+/// error came then.
+const PRELUDE: &str = r#"
+import errno, os, sys
+BLOCK = 256 * 1024
+
+def by(uid, gid, work):
+    read, end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([]); os.setgid(gid); os.setuid(uid)
+            os.write(end, repr(work()).encode())
+        except BaseException as error:
+            os.write(end, repr(error).encode())
+        finally:
+            os._exit(0)
+    os.close(end)
+    told = b""
+    while part := os.read(read, 65536):
+        told += part
+    os.close(read)
+    os.waitpid(child, 0)
+    return told.decode()
+
+def write(path, blocks, flags=0):
+    file = os.open(path, os.O_CREAT | os.O_WRONLY | flags, 0o644)
+    done, failed = 0, None
+    try:
+        while done < blocks:
+            os.write(file, b"x" * BLOCK)
+            done += 1
+    except OSError as error:
+        failed = errno.errorcode[error.errno]
+    os.close(file)
+    return done, failed
+
+def attempt(call):
+    try:
+        call()
+        return None
+    except OSError as error:
+        return errno.errorcode[error.errno]
+"#;
+
+fn is_root() -> bool {
+    let is_root = tieline_lab::is_root();
+    if !is_root {
+        eprintln!("SKIPPED: becoming other users needs root");
+    }
+    is_root
+}
+
+fn python(lab: &Federation, script: &str) -> Result<String> {
+    let program = lab.local("quota.py");
+    std::fs::write(&program, format!("{PRELUDE}\n{script}"))?;
+    let (mount, program) = (lab.mount().display(), program.display());
+    lab.shell(&format!("cd '{mount}' && chmod 1777 . && python3 '{program}'"))
+}
+
+fn set(lab: &Federation, words: &[&str]) -> Result<()> {
+    let mount = lab.mount().display().to_string();
+    let mut all = vec!["setquota"];
+    all.extend(words);
+    all.push(&mount);
+    lab.tieline(&all).map(drop)
+}
+
+/// What one payer uses and may use.
+fn quota(lab: &Federation, words: &[&str]) -> Result<Value> {
+    let mount = lab.mount().display().to_string();
+    lab.tieline(&["sync", &mount])?;
+    let mut all = vec!["quota", "--json"];
+    all.extend(words);
+    all.push(&mount);
+    Ok(lab.json(&all)?[0].clone())
+}
+
+/// Nothing is counted that is not there, and the other way round.
+fn check_counts(lab: &Federation) -> Result<()> {
+    let mount = lab.mount().display().to_string();
+    lab.tieline(&["sync", &mount])?;
+    let told = lab.try_tieline(&["fsck", &mount])?;
+    ensure!(!told.stdout.contains("than noted"), "usage is noted wrongly: {}", told.stdout);
+    Ok(())
+}
+
+/// Promise 40: A write that would pass a hard limit fails itself with EDQUOT, and what was accepted before it is kept.
+#[test]
+fn the_write_that_crosses_a_limit_fails() -> Result<()> {
+    with_federation(|lab| {
+        if !is_root() {
+            return Ok(());
+        }
+        set(lab, &["-u", "1001", "-B", "4M", "-I", "10"])?;
+        python(
+            lab,
+            r#"
+told = by(1001, 1001, lambda: write("f", 40))
+assert told == "(16, 'EDQUOT')", told
+assert os.stat("f").st_size == 16 * BLOCK
+# What is there may be written again, what goes makes room, others have their own.
+assert by(1001, 1001, lambda: write("f", 16)) == "(16, None)"
+assert by(1001, 1001, lambda: write("g", 1)) == "(0, 'EDQUOT')"
+assert by(1002, 1002, lambda: write("h", 20)) == "(20, None)"
+os.truncate("f", 8 * BLOCK)
+assert by(1001, 1001, lambda: write("g", 10)) == "(8, 'EDQUOT')"
+assert os.stat("g").st_size == 8 * BLOCK
+# Files are counted too: f, g and eight more.
+told = by(1001, 1001, lambda: [attempt(lambda: os.mkdir(f"d{n}")) for n in range(9)])
+assert told == repr([None] * 8 + ["EDQUOT"]), told
+os.remove("g"); os.rmdir("d0")
+assert by(1001, 1001, lambda: attempt(lambda: os.mkdir("again"))) == "None"
+"#,
+        )?;
+        let told = quota(lab, &["-u", "1001"])?;
+        ensure!(told["bytes"]["used"] == 8 * (256 << 10), "{told}");
+        ensure!(told["bytes"]["hard"] == 4 << 20 && told["inodes"]["used"] == 9, "{told}");
+        check_counts(lab)
+    })
+}
+
+/// Promise 41: Two clients that write at once together never pass a hard limit.
+#[test]
+fn two_clients_never_pass_a_limit_together() -> Result<()> {
+    with_federation(|lab| {
+        if !is_root() {
+            return Ok(());
+        }
+        let other = lab.mount_again()?;
+        set(lab, &["-u", "1001", "-B", "6M"])?;
+        let script = format!(
+            r#"
+import threading
+told = {{}}
+def run(name, path):
+    told[name] = by(1001, 1001, lambda: write(path, 40))
+pairs = [("one", "a"), ("two", "{}/b")]
+threads = [threading.Thread(target=run, args=pair) for pair in pairs]
+[one.start() for one in threads]; [one.join() for one in threads]
+assert all(text.endswith("'EDQUOT')") for text in told.values()), told
+total = sum(os.stat(path).st_size for _, path in pairs)
+assert total <= 24 * BLOCK, (total // BLOCK, told)
+assert total >= 20 * BLOCK, (total // BLOCK, told)
+"#,
+            other.display()
+        );
+        python(lab, &script)?;
+        lab.tieline(&["sync", &other.display().to_string()])?;
+        let told = quota(lab, &["-u", "1001"])?;
+        ensure!(told["bytes"]["used"].as_u64().is_some_and(|used| used <= 6 << 20), "{told}");
+        check_counts(lab)
+    })
+}
+
+/// Promise 42: A soft limit may be passed for its grace, and holds when that is over.
+#[test]
+fn soft_limits_have_a_grace() -> Result<()> {
+    with_federation(|lab| {
+        if !is_root() {
+            return Ok(());
+        }
+        set(lab, &["-t", "-g", "-b", "2s"])?;
+        set(lab, &["-g", "2001", "-b", "1M", "-B", "8M"])?;
+        python(
+            lab,
+            r#"
+import time
+assert by(1001, 2001, lambda: write("f", 8)) == "(8, None)"
+time.sleep(3.5)
+assert by(1001, 2001, lambda: write("g", 1)) == "(0, 'EDQUOT')"
+os.truncate("f", 0)
+assert by(1001, 2001, lambda: write("g", 2)) == "(2, None)"
+"#,
+        )?;
+        let told = quota(lab, &["-g", "2001"])?;
+        ensure!(told["bytes"]["grace"] == 2 && told["bytes"]["grace_left"].is_null(), "{told}");
+        Ok(())
+    })
+}
+
+/// Promise 43: In a project's tree df shows its quota.
+#[test]
+fn a_project_is_a_tree_with_a_quota() -> Result<()> {
+    with_federation(|lab| {
+        let mount = lab.mount().display().to_string();
+        lab.shell(&format!("cd '{mount}' && mkdir -p tree/old && echo x > tree/old/file"))?;
+        lab.tieline(&["project", "set", &format!("{mount}/tree"), "7"])?;
+        set(lab, &["-p", "7", "-B", "4M", "-I", "8"])?;
+        lab.shell(&format!(
+            "cd '{mount}/tree' && mkdir new && dd if=/dev/zero of=new/f bs=1M count=3 status=none && \
+             ! dd if=/dev/zero of=new/g bs=1M count=3 status=none && test -s new/g && \
+             mv new/f ../f && mv ../f new/f && mv new moved && \
+             test $(df -k --output=size . | tail -1) = 4096 && \
+             test $(df --output=itotal . | tail -1) = 8 && \
+             test $(df -k --output=size .. | tail -1) -gt 4096"
+        ))?;
+        let told = lab.tieline(&["project", "show", &format!("{mount}/tree/moved/f")])?;
+        ensure!(told.trim().starts_with('7'), "{told}");
+        let told = quota(lab, &["-p", "7"])?;
+        ensure!(told["inodes"]["used"] == 6 && told["bytes"]["hard"] == 4 << 20, "{told}");
+        let all = lab.json(&["repquota", "-p", "--json", &mount])?;
+        ensure!(all.as_array().is_some_and(|all| all.len() == 1), "{all}");
+        check_counts(lab)
+    })
+}
+
+/// Promise 44: What is counted is what is there, also when a server process died in between.
+#[test]
+fn counts_outlive_a_killed_server() -> Result<()> {
+    with_federation(|lab| {
+        if !is_root() {
+            return Ok(());
+        }
+        set(lab, &["-u", "1001", "-B", "100M"])?;
+        let mount = lab.mount().display().to_string();
+        let script = r#"
+for turn in range(40):
+    assert by(1001, 1001, lambda: write(f"f{turn}", turn % 5)).endswith("None)")
+    if turn % 3 == 0:
+        os.remove(f"f{turn}")
+"#;
+        std::thread::scope(|scope| {
+            let writing = scope.spawn(|| python(lab, script));
+            std::thread::sleep(std::time::Duration::from_millis(700));
+            let killed = lab.kill_and_restart("mds-uf");
+            let written = writing.join().map_err(|_| anyhow::anyhow!("the writer panicked"))?;
+            killed.and(written.map(drop))
+        })?;
+        let told = quota(lab, &["-u", "1001"])?;
+        let bytes = lab.shell(&format!("cat '{mount}'/f* | wc -c"))?;
+        let files = lab.shell(&format!("ls '{mount}'/f* | wc -l"))?;
+        ensure!(told["bytes"]["used"].to_string() == bytes.trim(), "{told} {bytes}");
+        ensure!(told["inodes"]["used"].to_string() == files.trim(), "{told} {files}");
+        check_counts(lab)
+    })
+}

@@ -1,0 +1,290 @@
+//! Bytes that may be written under quotas.
+//!
+//! Where an MDT has limits, a write is accepted only when its bytes were promised: what is held
+//! here fits when it is committed, and the write that crosses a limit fails itself. Promises are
+//! asked for per file, in steps, and given back with the last close. Files that no limit concerns
+//! are free until the MDT says that its limits change, by a recall of the whole of it; then what
+//! waits here is promised before anything else, and what is promised and not needed is given back.
+//!
+//! Where no MDT has limits nothing is asked at all.
+//!
+//! Invariant: what was drawn of a promise is at least what the commit of the bytes will add.
+
+use crate::file::{File, State};
+use crate::handles::FileHandle;
+use crate::volume::{Shared, lock};
+use crate::writer::Waiting;
+use crate::{Error, Result};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use tieline_types::quota::{Account, Payer};
+use tieline_types::{Caller, Content, ErrorKind, Extent, FileId, Gid, Layout, Uid};
+use tieline_wire::quotas::{Promise, PromiseReply};
+
+/// Asked for beyond what is needed at once.
+const STEP: u64 = 32 << 20;
+/// Accounts that are remembered as free.
+const FREE_MAX: usize = 4096;
+
+/// Does any MDT have limits?
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Limits(Arc<AtomicU8>);
+
+impl Limits {
+    const NONE: u8 = 1;
+    const SOME: u8 = 2;
+
+    /// An MDT says so. Once there were limits there may be some.
+    pub fn told(&self, has: bool) {
+        let said = if has { Self::SOME } else { Self::NONE };
+        self.0.fetch_max(said, Ordering::AcqRel);
+    }
+
+    /// As long as nobody said so there may be.
+    pub fn may_be(&self) -> bool {
+        self.0.load(Ordering::Acquire) != Self::NONE
+    }
+}
+
+/// What is known of limits.
+#[derive(Default)]
+pub(crate) struct Promises {
+    limits: Limits,
+    /// Advances when limits change: who was free before may not be.
+    epoch: AtomicU64,
+    /// Accounts that no limit concerns.
+    free: Mutex<BTreeSet<Account>>,
+}
+
+impl Promises {
+    pub fn new(limits: Limits) -> Self {
+        Self { limits, ..Self::default() }
+    }
+
+    pub fn told(&self, has: bool) {
+        self.limits.told(has);
+    }
+
+    pub fn has_limits(&self) -> bool {
+        self.limits.may_be()
+    }
+
+    fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+}
+
+/// What was promised for one file.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FilePromise {
+    /// No limit concerned it then.
+    free_in: Option<u64>,
+    /// At the MDT, and not used by a commit yet.
+    granted: u64,
+    /// Of that: what written bytes that wait here may take.
+    drawn: u64,
+}
+
+impl FilePromise {
+    pub fn is_some(&self) -> bool {
+        self.granted > 0 || self.drawn > 0
+    }
+
+    /// A commit used of it. If nobody knows how much: all that the extents could.
+    pub fn used(&mut self, grown: Option<u64>, extents: &[Extent]) {
+        let held = extents.iter().filter(|extent| extent.content != Content::Hole);
+        let most = held.map(|extent| extent.length).sum();
+        let used = grown.unwrap_or(most).min(most);
+        self.granted = self.granted.saturating_sub(used);
+        self.drawn = self.drawn.saturating_sub(used);
+    }
+
+    /// Nothing waits any more.
+    pub fn rest(&mut self) {
+        self.drawn = 0;
+    }
+
+    fn draw(&mut self, bytes: u64) -> bool {
+        let is_enough = self.granted.saturating_sub(self.drawn) >= bytes;
+        if is_enough {
+            self.drawn += bytes;
+        }
+        is_enough
+    }
+}
+
+/// How many bytes a write can add to what the file covers. `is_whole`: it has no holes as far as it
+/// is committed.
+fn growth(state: &State, offset: u64, length: u64, is_whole: bool) -> u64 {
+    let size = state.size_here();
+    let beyond = (offset + length).saturating_sub(offset.max(size));
+    let waits = state.overlay.bytes() as u64;
+    let is_dense = is_whole && size.saturating_sub(state.size) <= waits;
+    if is_dense { beyond } else { length }
+}
+
+impl Shared {
+    /// Has the bytes of a write promised, or fails as the write that crosses a limit.
+    pub(crate) async fn afford(
+        self: &Arc<Self>,
+        open: &FileHandle,
+        offset: u64,
+        length: u64,
+    ) -> Result<()> {
+        if !self.promises.has_limits() {
+            return Ok(());
+        }
+        let (file, epoch) = (&open.file, self.promises.epoch());
+        let is_whole = {
+            let known = self.cache.lock().attributes(file.id);
+            known.is_some_and(|known| known.attributes.stored >= known.attributes.size)
+        };
+        let place = |state: &State| if open.access.append { state.size_here() } else { offset };
+        let draw = || {
+            file.with(|state| {
+                let needed = growth(state, place(state), length, is_whole);
+                let is_free = state.promise.free_in == Some(epoch);
+                let is_drawn = is_free || state.promise.draw(needed);
+                (is_drawn, needed)
+            })
+        };
+        let (is_drawn, needed) = draw();
+        if is_drawn {
+            return Ok(());
+        }
+        let _waiting = Waiting::new(file);
+        if self.ask_promise(&open.caller, file, (needed, STEP)).await?.is_none() {
+            return Ok(());
+        }
+        if draw().0 {
+            return Ok(());
+        }
+        // What waits may take less than it could have, and what is shared out more than there is.
+        let _ = self.launder_within_write(file).await;
+        let refused = self.ask_promise(&open.caller, file, (needed, 0)).await?;
+        match refused {
+            Some(_) if draw().0 => Ok(()),
+            None => Ok(()),
+            Some(reason) => {
+                let reason = reason.unwrap_or_else(|| "a limit".to_owned());
+                tracing::info!(file = %file.id, uid = open.caller.uid.0, "write refused: {reason}");
+                Err(Error::local(ErrorKind::QuotaExceeded, reason))
+            }
+        }
+    }
+
+    /// Has so much promised, and more if there is. `None`: no limit concerns the file.
+    async fn ask_promise(
+        &self,
+        caller: &Caller,
+        file: &File,
+        (bytes, more): (u64, u64),
+    ) -> Result<Option<Option<String>>> {
+        let epoch = self.promises.epoch();
+        let drawn = file.with(|state| state.promise.drawn);
+        let needed = drawn + bytes;
+        let message = Promise { id: file.id, wanted: needed + more, needed, payers: None };
+        let reply = self.servers.ask(caller, file.id, message).await?.reply;
+        let PromiseReply { promised, reason } = reply;
+        file.with(|state| match promised {
+            None => state.promise = FilePromise { free_in: Some(epoch), granted: 0, drawn: 0 },
+            Some(granted) => {
+                (state.promise.free_in, state.promise.granted) = (None, granted);
+            }
+        });
+        Ok(promised.map(|_| reason))
+    }
+
+    /// The last handle was closed.
+    pub(crate) async fn give_promise_back(&self, file: &File) {
+        let (is_some, writer) = file.with(|state| (state.promise.is_some(), state.writer.clone()));
+        if is_some && let Err(error) = self.ask_promise(&writer, file, (0, 0)).await {
+            tracing::info!(file = %file.id, %error, "what was promised is given back later");
+        }
+    }
+
+    /// Limits of an MDT change: what waits here is promised before they hold, and what is promised
+    /// in vain is given back.
+    pub(crate) async fn limits_changed(self: &Arc<Self>) {
+        self.promises.told(true);
+        self.promises.epoch.fetch_add(1, Ordering::AcqRel);
+        lock(&self.promises.free).clear();
+        self.promise_anew().await;
+    }
+
+    /// An MDS that begins anew remembers no promises.
+    pub(crate) fn promises_welcomed(self: &Arc<Self>) {
+        let is_promised = |file: &File| file.with(|state| state.promise.is_some());
+        if self.promises.has_limits() && self.promised_files().iter().any(|one| is_promised(one)) {
+            let shared = self.clone();
+            tokio::spawn(async move { shared.promise_anew().await });
+        }
+    }
+
+    fn promised_files(&self) -> Vec<Arc<File>> {
+        let mut files = lock(&self.dirty).clone();
+        for open in self.handles.open_files() {
+            if let Some(file) = self.files.known(open.id) {
+                files.insert(open.id, file);
+            }
+        }
+        files.into_values().collect()
+    }
+
+    async fn promise_anew(self: &Arc<Self>) {
+        let mut tasks = tokio::task::JoinSet::new();
+        for file in self.promised_files() {
+            let (is_needed, writer) = file.with(|state| {
+                if state.promise.free_in.is_some() {
+                    // Of these nobody counted how much waits.
+                    state.promise.drawn = state.overlay.bytes() as u64;
+                }
+                (state.promise.is_some(), state.writer.clone())
+            });
+            if is_needed {
+                let shared = self.clone();
+                tasks.spawn(async move {
+                    if let Err(error) = shared.ask_promise(&writer, &file, (0, 0)).await {
+                        tracing::info!(file = %file.id, %error, "nothing is promised for it yet");
+                    }
+                });
+            }
+        }
+        while tasks.join_next().await.is_some() {}
+    }
+
+    /// May a file be made here by ourselves, since no limit concerns those who would pay? Who is
+    /// not known yet is asked after, and the MDS makes this one.
+    pub(crate) fn is_free(
+        &self,
+        parent: FileId,
+        (uid, gid, project): (Uid, Gid, u32),
+        layout: Option<&Layout>,
+    ) -> bool {
+        if !self.promises.has_limits() {
+            return true;
+        }
+        let account = Account::new((uid, gid, project), layout);
+        if lock(&self.promises.free).contains(&account) {
+            return true;
+        }
+        let Some(shared) = self.weak.upgrade() else { return false };
+        tokio::spawn(async move { shared.ask_free(parent, account).await });
+        false
+    }
+
+    async fn ask_free(&self, parent: FileId, account: Account) {
+        let epoch = self.promises.epoch();
+        let payers: Option<Vec<Payer>> = Some(account.payers());
+        let message = Promise { id: parent, wanted: 0, needed: 0, payers };
+        let Ok(told) = self.servers.ask(&Caller::root(), parent, message).await else { return };
+        let mut free = lock(&self.promises.free);
+        if told.reply.promised.is_none() && self.promises.epoch() == epoch {
+            if free.len() >= FREE_MAX {
+                free.clear();
+            }
+            free.insert(account);
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Adding up what transactions noted, and counting everything anew.
+
+use super::{Bound, Charge, Sum, Sums, Table, add_change};
+use crate::error::{Error, Result};
+use crate::mdt::Mdt;
+use crate::view::decode;
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use tieline_format::Record;
+use tieline_format::mdt::{Inode, QuotaGrace, QuotaLimits, UsageChange, UsageTotal, key};
+use tieline_kv::{Key, Range, Snapshot, Store, Value};
+use tieline_types::Time;
+use tieline_types::quota::PayerKind;
+
+/// Records in one step.
+const STEP: usize = 1024;
+
+/// Walks the records under a prefix, in steps.
+async fn walk(
+    snapshot: &mut dyn Snapshot,
+    prefix: &[u8],
+    mut see: impl FnMut(&Key, &Value) -> Result<()>,
+) -> Result<()> {
+    let (mut start, end) = (prefix.to_vec(), key::after(prefix));
+    loop {
+        let page = snapshot.scan(Range::new(start, end.clone()), STEP).await?;
+        let Some((last, _)) = page.last() else { return Ok(()) };
+        start = [last.as_slice(), &[0]].concat();
+        for (key, value) in &page {
+            see(key, value)?;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+fn label(key: &[u8]) -> String {
+    key::payer(key).map_or_else(|| "of nobody".to_owned(), |payer| payer.to_string())
+}
+
+fn damaged(key: &[u8]) -> Error {
+    let id = key.iter().map(|byte| format!("{byte:02x}")).collect();
+    Error::Missing { what: "payer in a key", id }
+}
+
+/// What the store says is used.
+pub(crate) async fn noted(snapshot: &mut dyn Snapshot) -> Result<Sums> {
+    let mut sums = Sums::new();
+    walk(snapshot, &key::usages(), |key, value| {
+        let total: UsageTotal = decode(value, || label(key))?;
+        let payer = key::payer(key).ok_or_else(|| damaged(key))?;
+        sums.entry(payer).or_default().add(total.into());
+        Ok(())
+    })
+    .await?;
+    walk(snapshot, &key::usage_changes(), |_, value| {
+        add_records(&mut sums, decode(value, String::new)?);
+        Ok(())
+    })
+    .await?;
+    sums.retain(|_, sum| *sum != Sum::default());
+    Ok(sums)
+}
+
+fn add_records(sums: &mut Sums, record: UsageChange) {
+    for change in record.changes {
+        let sum = Sum { bytes: change.bytes, inodes: change.inodes };
+        sums.entry(change.payer).or_default().add(sum);
+    }
+}
+
+/// What is used, by looking at every file.
+pub(crate) async fn counted(snapshot: &mut dyn Snapshot) -> Result<Sums> {
+    let mut sums = Sums::new();
+    walk(snapshot, &key::kind(b'i'), |_, value| {
+        // What cannot be read is for fsck to tell.
+        if let Ok(inode) = Inode::from_bytes(value) {
+            add_change(&mut sums, None, Charge::of(&inode).as_ref());
+        }
+        Ok(())
+    })
+    .await?;
+    Ok(sums)
+}
+
+impl Table {
+    pub(crate) async fn load(snapshot: &mut dyn Snapshot, now: Time) -> Result<Self> {
+        let mut table = Self { used: noted(snapshot).await?, ..Self::default() };
+        walk(snapshot, &key::all_limits(), |key, value| {
+            let record: QuotaLimits = decode(value, || label(key))?;
+            let payer = key::payer(key).ok_or_else(|| damaged(key))?;
+            let QuotaLimits { limits, bytes_over, inodes_over } = record;
+            let bound = Bound { limits, bytes_over, inodes_over, is_changed: false };
+            table.bounds.insert(payer, bound);
+            Ok(())
+        })
+        .await?;
+        for kind in PayerKind::ALL {
+            let value = snapshot.read(&[key::grace(kind)]).await?.into_iter().next().flatten();
+            if let Some(value) = value {
+                let QuotaGrace { grace } = decode(&value, || kind.name().to_owned())?;
+                table.grace.insert(kind, grace);
+            }
+        }
+        let payers: Vec<_> = table.bounds.keys().cloned().collect();
+        payers.iter().for_each(|payer| table.note_over(payer, now));
+        Ok(table)
+    }
+}
+
+/// Counts a store that was never counted, or not by every change. Nobody else uses it.
+pub(crate) async fn count_anew(store: &dyn Store) -> Result<()> {
+    let mut snapshot = store.snapshot().await?;
+    let sums = counted(&mut *snapshot).await?;
+    let mut old = vec![];
+    for prefix in [key::usages(), key::usage_changes()] {
+        walk(&mut *snapshot, &prefix, |key, _| {
+            old.push(key.clone());
+            Ok(())
+        })
+        .await?;
+    }
+    drop(snapshot);
+    let mut transaction = store.begin().await?;
+    old.into_iter().for_each(|key| transaction.delete(key));
+    for (payer, &Sum { bytes, inodes }) in &sums {
+        transaction.put(key::usage(payer), UsageTotal { bytes, inodes }.to_bytes());
+    }
+    transaction.commit().await?.durable.await?;
+    tracing::info!(payers = sums.len(), "usage was counted, for quotas");
+    Ok(())
+}
+
+impl Mdt {
+    /// Adds up what transactions noted, and notes since when soft limits are passed.
+    pub(crate) async fn add_up_usage(&self) -> Result<()> {
+        let quotas = &self.quotas;
+        // Of the round before: what was numbered then is committed by now.
+        let next = quotas.next.load(Ordering::Relaxed);
+        let settled = quotas.settled.swap(next, Ordering::Relaxed);
+        let (mut start, end) = (key::usage_changes(), key::usage_change(quotas.boot, settled));
+        loop {
+            let mut transaction = self.parts.store.begin().await?;
+            let page = transaction.scan(Range::new(start, end.clone()), STEP).await?;
+            let Some((last, _)) = page.last() else { break };
+            start = [last.as_slice(), &[0]].concat();
+            let mut sums = Sums::new();
+            for (key, value) in page {
+                add_records(&mut sums, decode(&value, String::new)?);
+                transaction.delete(key);
+            }
+            for (payer, sum) in sums {
+                let key = key::usage(&payer);
+                let value = transaction.read(std::slice::from_ref(&key)).await?;
+                let old: Option<UsageTotal> = match value.into_iter().next().flatten() {
+                    Some(value) => Some(decode(&value, || payer.to_string())?),
+                    None => None,
+                };
+                let mut total = Sum::from(old.unwrap_or_default());
+                total.add(sum);
+                let Sum { bytes, inodes } = total;
+                if total == Sum::default() {
+                    transaction.delete(key);
+                } else {
+                    transaction.put(key, UsageTotal { bytes, inodes }.to_bytes());
+                }
+            }
+            transaction.commit().await?.durable.await?;
+        }
+        self.note_bounds().await
+    }
+
+    async fn note_bounds(&self) -> Result<()> {
+        let changed: BTreeMap<_, _> = {
+            let mut table = self.quotas.table();
+            let changed = table.bounds.iter_mut().filter(|(_, bound)| bound.is_changed);
+            let taken = changed.map(|(payer, bound)| {
+                bound.is_changed = false;
+                (payer.clone(), *bound)
+            });
+            taken.collect()
+        };
+        if changed.is_empty() {
+            return Ok(());
+        }
+        let mut transaction = self.parts.store.begin().await?;
+        for (payer, bound) in changed {
+            transaction.put(key::limits(&payer), bound.record().to_bytes());
+        }
+        transaction.commit().await?.durable.await?;
+        Ok(())
+    }
+}
+
+impl Bound {
+    pub(crate) fn record(self) -> QuotaLimits {
+        let Self { limits, bytes_over, inodes_over, .. } = self;
+        QuotaLimits { limits, bytes_over, inodes_over }
+    }
+}

@@ -1,0 +1,199 @@
+//! The calls: telling and setting quotas, and promising bytes.
+
+use super::{Table, account_of};
+use crate::Asker;
+use crate::error::{Error, Result};
+use crate::leases::EVERYTHING;
+use crate::mdt::Mdt;
+use crate::permission;
+use crate::placement::wall_time;
+use crate::view::decode;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tieline_format::Record;
+use tieline_format::mdt::{Inode, QuotaGrace, key};
+use tieline_types::quota::{Grace, Limits, Payer, PayerKind, Used};
+use tieline_types::{FileId, Gid, SessionId, Time};
+use tieline_wire::Request;
+use tieline_wire::notice::Recall;
+use tieline_wire::quotas::{
+    GetQuota, ListQuotas, ListQuotasReply, Promise, PromiseReply, Quota, SetQuota, SetQuotaReply,
+};
+use tokio::task::JoinSet;
+
+/// Quotas in one answer.
+const PAGE_MAX: u32 = 1024;
+/// A client that does not answer for so long is not waited for. What it was told before ends with
+/// its lease.
+const RECALL_PATIENCE: Duration = Duration::from_secs(5);
+/// What is counted is kept as a signed number.
+const MOST: u64 = i64::MAX as u64;
+
+impl Mdt {
+    /// Answers a call about quotas; `None`: it is none.
+    pub(crate) async fn quota_call(
+        &self,
+        asker: &Asker,
+        request: &Request,
+    ) -> Option<Result<Vec<u8>>> {
+        Some(match request {
+            Request::GetQuota(r) => self.get_quota(asker, r).map(|r| tieline_wire::encode(&r)),
+            Request::SetQuota(r) => {
+                self.set_quota(asker, r).await.map(|r| tieline_wire::encode(&r))
+            }
+            Request::ListQuotas(r) => self.list_quotas(asker, r).map(|r| tieline_wire::encode(&r)),
+            Request::Promise(r) => self.promise(asker, r).await.map(|r| tieline_wire::encode(&r)),
+            _ => return None,
+        })
+    }
+
+    fn get_quota(&self, asker: &Asker, request: &GetQuota) -> Result<Quota> {
+        let (payer, caller) = (&request.payer, &asker.caller);
+        let is_own = match payer.kind {
+            PayerKind::User => caller.uid.0 == payer.id,
+            PayerKind::Group => caller.is_member(Gid(payer.id)),
+            PayerKind::Project => true,
+        };
+        if !is_own {
+            permission::check_root(caller, "see the quotas of others")?;
+        }
+        Ok(self.quotas.table().tell(payer, wall_time(&self.parts.world)))
+    }
+
+    fn list_quotas(&self, asker: &Asker, request: &ListQuotas) -> Result<ListQuotasReply> {
+        permission::check_root(&asker.caller, "list everybody's quotas")?;
+        let (table, now) = (self.quotas.table(), wall_time(&self.parts.world));
+        let is_wanted = |payer: &&Payer| {
+            payer.kind == request.kind && request.after.as_ref().is_none_or(|after| after < payer)
+        };
+        let used = table.used.iter().filter(|(_, sum)| sum.bytes != 0 || sum.inodes != 0);
+        let payers: BTreeSet<&Payer> =
+            used.map(|(payer, _)| payer).chain(table.bounds.keys()).filter(is_wanted).collect();
+        let limit = request.limit.clamp(1, PAGE_MAX) as usize;
+        Ok(ListQuotasReply {
+            quotas: payers.iter().take(limit).map(|payer| table.tell(payer, now)).collect(),
+            is_end: payers.len() <= limit,
+        })
+    }
+
+    async fn set_quota(&self, asker: &Asker, request: &SetQuota) -> Result<SetQuotaReply> {
+        permission::check_root(&asker.caller, "set quotas")?;
+        let (payer, now) = (&request.payer, wall_time(&self.parts.world));
+        let (old, old_grace) = {
+            let table = self.quotas.table();
+            let bound = table.bounds.get(payer).copied().unwrap_or_default();
+            (bound.limits, table.grace(payer.kind))
+        };
+        let limit = |wanted: Option<u64>, old: u64| wanted.unwrap_or(old).min(MOST);
+        let limits = Limits {
+            bytes_soft: limit(request.bytes_soft, old.bytes_soft),
+            bytes_hard: limit(request.bytes_hard, old.bytes_hard),
+            inodes_soft: limit(request.inodes_soft, old.inodes_soft),
+            inodes_hard: limit(request.inodes_hard, old.inodes_hard),
+        };
+        check_limits(payer, limits)?;
+        let grace = Grace {
+            bytes_seconds: limit(request.bytes_grace, old_grace.bytes_seconds),
+            inodes_seconds: limit(request.inodes_grace, old_grace.inodes_seconds),
+        };
+        let mut transaction = self.parts.store.begin().await?;
+        if grace != old_grace {
+            self.quotas.table().grace.insert(payer.kind, grace);
+            transaction.put(key::grace(payer.kind), QuotaGrace { grace }.to_bytes());
+        }
+        if limits != old {
+            let bound = self.quotas.set(payer.clone(), limits, now);
+            match limits.is_none() {
+                true => transaction.delete(key::limits(payer)),
+                false => transaction.put(key::limits(payer), bound.record().to_bytes()),
+            }
+        }
+        transaction.commit().await?.durable.await?;
+        if limits != old {
+            tracing::info!(%payer, ?limits, uid = asker.caller.uid.0, "quota set");
+            // What clients believed of limits ends, and what they did by themselves comes in.
+            self.ask_promises(self.sessions.ids()).await;
+        }
+        Ok(SetQuotaReply { quota: self.quotas.table().tell(payer, now) })
+    }
+
+    /// Has sessions send what they did alone, and give back what was promised and is not used.
+    async fn ask_promises(&self, sessions: BTreeSet<SessionId>) {
+        let Ok(begun) = self.parts.store.begin().await else { return };
+        let (at, unit) = (begun.version(), FileId::new(self.settings.mdt, EVERYTHING.serial()));
+        drop(begun);
+        let mut waiting = JoinSet::new();
+        for session in sessions {
+            let recall = Recall { unit, at, names: vec![], files: vec![], is_shared: Some(true) };
+            let recaller = self.parts.recaller.clone();
+            waiting.spawn(async move { recaller.recall(session, recall, RECALL_PATIENCE).await });
+        }
+        while waiting.join_next().await.is_some() {}
+    }
+
+    async fn promise(&self, asker: &Asker, request: &Promise) -> Result<PromiseReply> {
+        let id = request.id;
+        if let Some(payers) = &request.payers {
+            let promised = self.quotas.concerns(payers).then_some(0);
+            return Ok(PromiseReply { promised, reason: None });
+        }
+        let key = key::inode(id);
+        let mut transaction = self.parts.store.begin().await?;
+        let value = transaction.read(&[key]).await?.into_iter().next().flatten();
+        drop(transaction);
+        let inode: Inode = decode(&value.ok_or(Error::Stale { id })?, || id.to_string())?;
+        let (account, whom) = (account_of(&inode), (asker.session, id));
+        let now = wall_time(&self.parts.world);
+        let amounts = (request.wanted.max(request.needed).min(MOST), request.needed.min(MOST));
+        let mut promised = self.quotas.promise(whom, &account, amounts, now);
+        if !promised.others.is_empty() {
+            self.ask_promises(promised.others).await;
+            promised = self.quotas.promise(whom, &account, amounts, now);
+        }
+        if let Some(reason) = &promised.tight {
+            let (file, uid) = (id.to_string(), asker.caller.uid.0);
+            tracing::info!(
+                session = asker.session.0,
+                file,
+                uid,
+                "quota exceeded: {reason}; delete files, or raise it with `tieline setquota`"
+            );
+        }
+        Ok(PromiseReply { promised: promised.bytes, reason: promised.tight })
+    }
+}
+
+fn check_limits(payer: &Payer, limits: Limits) -> Result<()> {
+    if payer.id == 0 && !limits.is_none() {
+        let what = match payer.kind {
+            PayerKind::Project => "project 0 is no project: it has no limits",
+            _ => "root has no limits",
+        };
+        return Err(Error::Invalid { what });
+    }
+    let is_crossed = |soft: u64, hard: u64| hard > 0 && soft > hard;
+    if is_crossed(limits.bytes_soft, limits.bytes_hard)
+        || is_crossed(limits.inodes_soft, limits.inodes_hard)
+    {
+        return Err(Error::Invalid { what: "a soft limit is above its hard limit" });
+    }
+    Ok(())
+}
+
+impl Table {
+    fn tell(&self, payer: &Payer, now: Time) -> Quota {
+        let used = self.used(payer);
+        let bound = self.bounds.get(payer).copied().unwrap_or_default();
+        let unsigned = |number: i64| u64::try_from(number).unwrap_or(0);
+        Quota {
+            payer: payer.clone(),
+            used: Used { bytes: unsigned(used.bytes), inodes: unsigned(used.inodes) },
+            promised: self.promised(payer),
+            limits: bound.limits,
+            bytes_over: bound.bytes_over,
+            inodes_over: bound.inodes_over,
+            grace: self.grace(payer.kind),
+            now,
+        }
+    }
+}

@@ -1,0 +1,448 @@
+//! `tieline quota`, `setquota` and `repquota`, with the words of `lfs`.
+//!
+//! Quotas are kept by the MDT that the path lies in. What is promised to clients that are writing
+//! counts as used, and is shown beside it.
+
+use crate::location::Location;
+use crate::report::Usage;
+use crate::shell::{self, Shell};
+use anyhow::Context;
+use serde_json::{Value, json};
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::Command;
+use tieline_types::quota::{Payer, PayerKind};
+use tieline_types::{ByteSize, FileId, PoolName, Span};
+use tieline_wire::quotas::{GetQuota, ListQuotas, Quota, SetQuota};
+
+/// Quotas that are fetched at once.
+const PAGE: u32 = 512;
+
+/// Whose.
+#[derive(clap::Args, Debug)]
+struct Whom {
+    /// A user, by name or number
+    #[arg(short = 'u', long, value_name = "USER", num_args = 0..=1, default_missing_value = "")]
+    user: Option<String>,
+    /// A group, by name or number
+    #[arg(short = 'g', long, value_name = "GROUP", num_args = 0..=1, default_missing_value = "")]
+    group: Option<String>,
+    /// A project, by number (see `tieline project`)
+    #[arg(short = 'p', long, value_name = "ID", num_args = 0..=1, default_missing_value = "")]
+    project: Option<String>,
+    /// Only what lies in this pool
+    #[arg(long, value_name = "POOL")]
+    pool: Option<String>,
+}
+
+impl Whom {
+    /// The kind that was named, and who of it if somebody was.
+    fn kind(&self) -> anyhow::Result<Option<(PayerKind, Option<u32>)>> {
+        let named = [
+            (PayerKind::User, &self.user),
+            (PayerKind::Group, &self.group),
+            (PayerKind::Project, &self.project),
+        ];
+        let mut found = None;
+        for (kind, text) in named {
+            let Some(text) = text else { continue };
+            if found.is_some() {
+                return Err(Usage("one of -u, -g and -p".into()).into());
+            }
+            let id = if text.is_empty() { None } else { Some(number(kind, text)?) };
+            found = Some((kind, id));
+        }
+        Ok(found)
+    }
+
+    fn pool(&self) -> Result<Option<PoolName>, Usage> {
+        self.pool.as_deref().map(super::setstripe::pool).transpose().map(Option::flatten)
+    }
+}
+
+/// The number of a user, group or project.
+fn number(kind: PayerKind, text: &str) -> anyhow::Result<u32> {
+    if let Ok(number) = text.parse() {
+        return Ok(number);
+    }
+    let database = match kind {
+        PayerKind::User => "passwd",
+        PayerKind::Group => "group",
+        PayerKind::Project => return Err(Usage(format!("-p {text}: projects are numbers")).into()),
+    };
+    let found = look_up(database, text).and_then(|line| line.split(':').nth(2)?.parse().ok());
+    let unknown = || Usage(format!("`{text}` is no {} here: give its number", kind.name()));
+    Ok(found.ok_or_else(unknown)?)
+}
+
+fn look_up(database: &str, key: &str) -> Option<String> {
+    let output = Command::new("getent").args([database, "--", key]).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn name(payer: &Payer) -> String {
+    let database = match payer.kind {
+        PayerKind::User => "passwd",
+        PayerKind::Group => "group",
+        PayerKind::Project => return payer.id.to_string(),
+    };
+    let line = look_up(database, &payer.id.to_string());
+    let name = line.and_then(|line| line.split(':').next().map(str::to_owned));
+    name.unwrap_or_else(|| payer.id.to_string())
+}
+
+#[derive(clap::Args, Debug)]
+#[command(disable_help_flag = true)]
+pub struct Args {
+    #[command(flatten)]
+    whom: Whom,
+    /// Sizes in units people read
+    #[arg(short = 'h')]
+    human: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
+    /// One JSON array
+    #[arg(long)]
+    json: bool,
+    /// Path below a mount, or tieline://HOST[:PORT]/FS/path
+    path: OsString,
+}
+
+/// `tieline quota`: without -u, -g and -p of the caller, their groups, and the path's project.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    let (whom, pool) = (args.whom.kind()?, args.whom.pool()?);
+    let (is_human, is_json) = (args.human, args.json);
+    at(&args.path, |shell, id, project| async move {
+        let caller = &shell.caller;
+        let payers: Vec<(PayerKind, u32)> = match whom {
+            Some((kind, Some(id))) => vec![(kind, id)],
+            Some((PayerKind::User, None)) => vec![(PayerKind::User, caller.uid.0)],
+            Some((PayerKind::Group, None)) => vec![(PayerKind::Group, caller.gid.0)],
+            Some((PayerKind::Project, None)) => vec![(PayerKind::Project, project)],
+            None => {
+                let groups = [caller.gid].into_iter().chain(caller.groups.iter().copied());
+                let mut groups: Vec<u32> = groups.map(|gid| gid.0).collect();
+                groups.sort_unstable();
+                groups.dedup();
+                let groups = groups.into_iter().map(|gid| (PayerKind::Group, gid));
+                let tree = (project != 0).then_some((PayerKind::Project, project));
+                [(PayerKind::User, caller.uid.0)].into_iter().chain(groups).chain(tree).collect()
+            }
+        };
+        let mut quotas = Vec::new();
+        for (kind, number) in payers {
+            let payer = Payer { kind, id: number, pool: pool.clone() };
+            quotas.push(shell.volume.ask_of_mdt(caller, id, GetQuota { payer }).await?);
+        }
+        print(&quotas, is_human, is_json)
+    })
+}
+
+#[derive(clap::Args, Debug)]
+#[command(disable_help_flag = true)]
+pub struct ReportArgs {
+    /// Users (if nothing else is said)
+    #[arg(short = 'u', long)]
+    user: bool,
+    /// Groups
+    #[arg(short = 'g', long)]
+    group: bool,
+    /// Projects
+    #[arg(short = 'p', long)]
+    project: bool,
+    /// Only what lies in this pool
+    #[arg(long, value_name = "POOL")]
+    pool: Option<String>,
+    /// Sizes in units people read
+    #[arg(short = 'h')]
+    human: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
+    /// One JSON array
+    #[arg(long)]
+    json: bool,
+    /// Path below a mount, or tieline://HOST[:PORT]/FS/path
+    path: OsString,
+}
+
+/// `tieline repquota`: everybody who uses anything or has limits.
+pub fn report(args: ReportArgs) -> anyhow::Result<()> {
+    let wanted = [
+        (PayerKind::User, args.user || !(args.group || args.project)),
+        (PayerKind::Group, args.group),
+        (PayerKind::Project, args.project),
+    ];
+    let pool = args.pool.as_deref().map(super::setstripe::pool).transpose()?.flatten();
+    let (is_human, is_json) = (args.human, args.json);
+    at(&args.path, |shell, id, _| async move {
+        let mut quotas: Vec<Quota> = Vec::new();
+        for (kind, _) in wanted.into_iter().filter(|(_, is_wanted)| *is_wanted) {
+            let mut after = None;
+            loop {
+                let message = ListQuotas { kind, after, limit: PAGE };
+                let page = shell.volume.ask_of_mdt(&shell.caller, id, message).await?;
+                after = page.quotas.last().map(|quota| quota.payer.clone());
+                quotas.extend(page.quotas.into_iter().filter(|quota| quota.payer.pool == pool));
+                if page.is_end || after.is_none() {
+                    break;
+                }
+            }
+        }
+        print(&quotas, is_human, is_json)
+    })
+}
+
+#[derive(clap::Args, Debug)]
+pub struct SetArgs {
+    #[command(flatten)]
+    whom: Whom,
+    /// Bytes that may be passed for a while: 10G; a plain number is KiB, 0 no limit. With -t a time
+    #[arg(short = 'b', long, visible_alias = "block-grace", value_name = "SIZE")]
+    block_softlimit: Option<String>,
+    /// Bytes that are never passed
+    #[arg(short = 'B', long, value_name = "SIZE")]
+    block_hardlimit: Option<String>,
+    /// Files that may be passed for a while. With -t a time
+    #[arg(short = 'i', long, visible_alias = "inode-grace", value_name = "COUNT")]
+    inode_softlimit: Option<String>,
+    /// Files that are never passed
+    #[arg(short = 'I', long, value_name = "COUNT")]
+    inode_hardlimit: Option<String>,
+    /// Set for how long soft limits may be passed: `-t -u -b 7d -i 1h`
+    #[arg(short = 't', long)]
+    grace: bool,
+    /// Path below a mount, or tieline://HOST[:PORT]/FS/path
+    path: OsString,
+}
+
+/// `tieline setquota`.
+pub fn set(args: SetArgs) -> anyhow::Result<()> {
+    let message = args.message()?;
+    at(&args.path, |shell, id, _| async move {
+        shell.volume.ask_of_mdt(&shell.caller, id, message).await?;
+        Ok(())
+    })
+}
+
+impl SetArgs {
+    fn message(&self) -> anyhow::Result<SetQuota> {
+        let Some((kind, id)) = self.whom.kind()? else {
+            return Err(Usage("whose quota: -u, -g or -p".into()).into());
+        };
+        let pool = self.whom.pool()?;
+        let mut message = SetQuota {
+            payer: Payer { kind, id: id.unwrap_or(0), pool },
+            bytes_soft: None,
+            bytes_hard: None,
+            inodes_soft: None,
+            inodes_hard: None,
+            bytes_grace: None,
+            inodes_grace: None,
+        };
+        let (soft, files) = (self.block_softlimit.as_deref(), self.inode_softlimit.as_deref());
+        if self.grace {
+            if self.block_hardlimit.is_some() || self.inode_hardlimit.is_some() || id.is_some() {
+                return Err(
+                    Usage("-t sets -b and -i for all users, groups or projects".into()).into()
+                );
+            }
+            message.bytes_grace = soft.map(|text| seconds("-b", text)).transpose()?;
+            message.inodes_grace = files.map(|text| seconds("-i", text)).transpose()?;
+            return Ok(message);
+        }
+        if id.is_none() {
+            return Err(Usage(format!("which {}?", kind.name())).into());
+        }
+        message.bytes_soft = soft.map(|text| size("-b", text)).transpose()?;
+        let hard = self.block_hardlimit.as_deref();
+        message.bytes_hard = hard.map(|text| size("-B", text)).transpose()?;
+        message.inodes_soft = files.map(|text| count("-i", text)).transpose()?;
+        let hard = self.inode_hardlimit.as_deref();
+        message.inodes_hard = hard.map(|text| count("-I", text)).transpose()?;
+        Ok(message)
+    }
+}
+
+/// As `lfs setquota` reads them: a plain number is KiB.
+fn size(option: &str, text: &str) -> Result<u64, Usage> {
+    if let Ok(number) = text.parse::<u64>() {
+        return number.checked_mul(1024).ok_or_else(|| Usage(format!("{option} {text}: too much")));
+    }
+    let size: ByteSize = text.parse().map_err(|e| Usage(format!("{option}: {e}")))?;
+    Ok(size.0)
+}
+
+/// `1000`, or `10k` for ten thousand.
+fn count(option: &str, text: &str) -> Result<u64, Usage> {
+    let wrong = || Usage(format!("{option} {text}: a number of files, such as 1000, 10k or 2M"));
+    let (digits, factor) = match text.char_indices().last() {
+        Some((at, 'k' | 'K')) => (&text[..at], 1_000),
+        Some((at, 'm' | 'M')) => (&text[..at], 1_000_000),
+        Some((at, 'g' | 'G')) => (&text[..at], 1_000_000_000),
+        _ => (text, 1),
+    };
+    digits.parse::<u64>().ok().and_then(|one| one.checked_mul(factor)).ok_or_else(wrong)
+}
+
+/// `7d`, `1h`, `30 s`, `1w`, or seconds; several may follow each other as in `1w4d`.
+fn seconds(option: &str, text: &str) -> Result<u64, Usage> {
+    let wrong = || Usage(format!("{option} {text}: a time, such as 7d, 1w or 12h"));
+    if let Ok(seconds) = text.parse() {
+        return Ok(seconds);
+    }
+    if let Ok(Span(span)) = text.parse() {
+        return Ok(span.as_secs());
+    }
+    let (mut total, mut number) = (0u64, String::new());
+    for character in text.chars() {
+        let factor = match character {
+            '0'..='9' => {
+                number.push(character);
+                continue;
+            }
+            'w' => 7 * 86_400,
+            'd' => 86_400,
+            'h' => 3_600,
+            'm' => 60,
+            's' => 1,
+            _ => return Err(wrong()),
+        };
+        let count: u64 = std::mem::take(&mut number).parse().map_err(|_| wrong())?;
+        total =
+            count.checked_mul(factor).and_then(|one| total.checked_add(one)).ok_or_else(wrong)?;
+    }
+    if number.is_empty() && total > 0 { Ok(total) } else { Err(wrong()) }
+}
+
+/// Runs a command where a path lies, with the path's project.
+fn at<F: Future<Output = anyhow::Result<()>>>(
+    path: &OsString,
+    command: impl FnOnce(std::sync::Arc<Shell>, FileId, u32) -> F,
+) -> anyhow::Result<()> {
+    crate::verbs::log_start();
+    let location = Location::find(path)?;
+    let (shown, inner) = (location.text.clone(), location.path.clone());
+    shell::run(&location, |shell| async move {
+        let attributes = shell.resolve(&inner, true).await?.attributes;
+        let project = attributes.project.unwrap_or(0);
+        command(shell, attributes.id, project).await.with_context(|| format!("quota at {shown}"))
+    })
+}
+
+/// One of a quota's two halves.
+struct Row {
+    used: u64,
+    soft: u64,
+    hard: u64,
+    /// Seconds of grace that are left, while the soft limit is passed.
+    left: Option<u64>,
+}
+
+fn rows(quota: &Quota) -> [Row; 2] {
+    let left = |over: Option<tieline_types::Time>, grace: u64| {
+        let over = over?;
+        let passed = quota.now.seconds.saturating_sub(over.seconds).max(0) as u64;
+        Some(grace.saturating_sub(passed))
+    };
+    let limits = quota.limits;
+    [
+        Row {
+            used: quota.used.bytes.saturating_add(quota.promised),
+            soft: limits.bytes_soft,
+            hard: limits.bytes_hard,
+            left: left(quota.bytes_over, quota.grace.bytes_seconds),
+        },
+        Row {
+            used: quota.used.inodes,
+            soft: limits.inodes_soft,
+            hard: limits.inodes_hard,
+            left: left(quota.inodes_over, quota.grace.inodes_seconds),
+        },
+    ]
+}
+
+fn print(quotas: &[Quota], is_human: bool, is_json: bool) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    if is_json {
+        let all: Vec<Value> = quotas.iter().map(quota_json).collect();
+        writeln!(out, "{}", Value::from(all))?;
+        return Ok(());
+    }
+    let size = |bytes: u64| match is_human {
+        true => ByteSize(bytes).to_string(),
+        false => bytes.div_ceil(1024).to_string(),
+    };
+    let unit = if is_human { "bytes" } else { "kbytes" };
+    writeln!(
+        out,
+        "{:<20} {unit:>12} {:>12} {:>12} {:>8} {:>9} {:>9} {:>9} {:>8}",
+        "whose", "soft", "hard", "grace", "files", "soft", "hard", "grace"
+    )?;
+    for quota in quotas {
+        let [bytes, files] = rows(quota);
+        let grace = |row: &Row| match row.left {
+            None => "-".to_owned(),
+            Some(0) => "over".to_owned(),
+            Some(left) => Span(std::time::Duration::from_secs(left)).to_string(),
+        };
+        // As lfs marks whoever is over a limit.
+        let mark = |row: &Row| {
+            let is_full = row.hard > 0 && row.used >= row.hard;
+            if row.left.is_some() || is_full { "*" } else { "" }
+        };
+        let pool = quota.payer.pool.as_ref().map_or(String::new(), |pool| format!(" {pool}"));
+        let whose = format!("{} {}{pool}", quota.payer.kind.name(), name(&quota.payer));
+        writeln!(
+            out,
+            "{whose:<20} {:>12} {:>12} {:>12} {:>8} {:>9} {:>9} {:>9} {:>8}",
+            format!("{}{}", size(bytes.used), mark(&bytes)),
+            size(bytes.soft),
+            size(bytes.hard),
+            grace(&bytes),
+            format!("{}{}", files.used, mark(&files)),
+            files.soft,
+            files.hard,
+            grace(&files),
+        )?;
+    }
+    Ok(())
+}
+
+fn quota_json(quota: &Quota) -> Value {
+    let [bytes, files] = rows(quota);
+    json!({
+        "kind": quota.payer.kind.name(),
+        "id": quota.payer.id,
+        "name": name(&quota.payer),
+        "pool": quota.payer.pool.as_ref().map(|pool| pool.as_str()),
+        "bytes": {
+            "used": quota.used.bytes, "promised": quota.promised,
+            "soft": bytes.soft, "hard": bytes.hard,
+            "grace_left": bytes.left, "grace": quota.grace.bytes_seconds,
+        },
+        "inodes": {
+            "used": files.used, "soft": files.soft, "hard": files.hard,
+            "grace_left": files.left, "grace": quota.grace.inodes_seconds,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_as_lfs_reads_them() {
+        assert_eq!(size("-b", "100").unwrap(), 100 << 10);
+        assert_eq!(size("-b", "10M").unwrap(), 10 << 20);
+        assert_eq!(size("-b", "0").unwrap(), 0);
+        assert!(size("-b", "much").is_err());
+        assert_eq!((count("-i", "20").unwrap(), count("-i", "2k").unwrap()), (20, 2000));
+        assert!(count("-i", "k").is_err() && count("-i", "").is_err());
+        assert_eq!(seconds("-b", "1w4d").unwrap(), 11 * 86_400);
+        assert_eq!((seconds("-b", "90").unwrap(), seconds("-b", "2h").unwrap()), (90, 7200));
+        assert!(seconds("-b", "soon").is_err() && seconds("-b", "1w4").is_err());
+    }
+}
