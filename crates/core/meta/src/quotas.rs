@@ -299,6 +299,11 @@ impl Quotas {
         payers.iter().any(|payer| payer.id != 0 && table.bounds.contains_key(payer))
     }
 
+    /// The file is gone.
+    pub fn forget(&self, session: SessionId, file: FileId) {
+        self.table().promises.remove(&(session, file));
+    }
+
     /// A session is over: nothing is promised to it any more.
     pub fn end(&self, session: SessionId) {
         self.table().promises.retain(|(holder, _), _| *holder != session);

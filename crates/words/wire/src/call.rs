@@ -5,8 +5,7 @@
 //! next number, serve it in its room, and bless its golden bytes. Numbers are never reused.
 
 use crate::{
-    BodyError, capability, data, federation, identity, ledger, locks, meta, mirrors, quotas,
-    ranges,
+    BodyError, capability, data, federation, identity, ledger, locks, meta, mirrors, quotas, ranges,
 };
 use minicbor::{Decode, Decoder, Encode};
 use tieline_types::{Caller, RequestNumber};

@@ -141,7 +141,12 @@ impl Mdt {
         let mut transaction = self.parts.store.begin().await?;
         let value = transaction.read(&[key]).await?.into_iter().next().flatten();
         drop(transaction);
-        let inode: Inode = decode(&value.ok_or(Error::Stale { id })?, || id.to_string())?;
+        let Some(value) = value else {
+            // What was promised for it is not needed any more.
+            self.quotas.forget(asker.session, id);
+            return Err(Error::Stale { id });
+        };
+        let inode: Inode = decode(&value, || id.to_string())?;
         let (account, whom) = (account_of(&inode), (asker.session, id));
         let now = wall_time(&self.parts.world);
         let amounts = (request.wanted.max(request.needed).min(MOST), request.needed.min(MOST));
