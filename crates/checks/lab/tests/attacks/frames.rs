@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use std::time::Duration;
 use tieline_net::CallError;
 use tieline_types::{Caller, FileId};
-use tieline_wire::meta::GetAttributes;
+use tieline_wire::meta::GetLayout;
 use tokio::task::JoinSet;
 
 /// Connections under way at once, and how long each waits for an answer that must not come.
@@ -51,8 +51,9 @@ async fn lengths(scene: &Scene<'_>) -> Result<(usize, usize)> {
     Ok((request, reply))
 }
 
-async fn root(line: &Line, caller: &Caller) -> Result<FileId, CallError> {
-    Ok(line.ask(caller, GetAttributes { id: ROOT }).await?.attributes.id)
+/// A question whose answer grants nothing.
+async fn root(line: &Line, caller: &Caller) -> Result<(), CallError> {
+    line.ask(caller, GetLayout { id: ROOT }).await.map(drop)
 }
 
 /// One bit of every byte, each on a connection of its own: none is answered.

@@ -78,6 +78,16 @@ impl NoticeSink for Ear {
     fn renewed(&self, _sent: tokio::time::Instant) {}
 }
 
+/// Leases of who just goes are in honest clients' way for a while: that is another test's affair.
+impl Drop for Line {
+    fn drop(&mut self) {
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let channel = self.channel.clone();
+            runtime.spawn(async move { channel.close(Duration::from_secs(1)).await });
+        }
+    }
+}
+
 impl Line {
     pub fn welcome(&self) -> Result<Welcome> {
         self.ear.0.lock().expect("nobody panics with it").last().cloned().context("no welcome")

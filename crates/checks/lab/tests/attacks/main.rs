@@ -17,6 +17,7 @@ use anyhow::{Context, Result};
 use hostile::Scene;
 use std::path::Path;
 use std::sync::Mutex;
+use std::time::Duration;
 use tieline_lab::federation::{Federation, Plan, with_plan};
 
 /// `KRB5_CONFIG` belongs to the process: one realm at a time.
@@ -29,6 +30,9 @@ fn with_scene(sec: &str, attack: impl AsyncFnOnce(&Scene<'_>) -> Result<()>) -> 
         return Ok(());
     }
     let _one = ONE.lock().unwrap_or_else(|poison| poison.into_inner());
+    // Else the servers of the next federation would look for the KDC of the last.
+    // SAFETY: the lock keeps other tests waiting, and this one has no other threads yet.
+    unsafe { std::env::remove_var("KRB5_CONFIG") };
     let arguments = vec!["--sec".to_owned(), sec.to_owned()];
     with_plan(&Plan { arguments, ..Plan::default() }, |federation: &Federation| {
         let config = federation.dir().join("kdc/krb5.conf");
@@ -37,7 +41,10 @@ fn with_scene(sec: &str, attack: impl AsyncFnOnce(&Scene<'_>) -> Result<()>) -> 
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         runtime.block_on(async {
             let scene = Scene::new(federation).await?;
-            attack(&scene).await
+            attack(&scene).await?;
+            // The last lines say goodbye.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            Ok(())
         })
     })
 }
