@@ -19,7 +19,7 @@ use crate::source::Source;
 use anyhow::{Context, bail};
 use std::fs::File;
 use std::net::TcpListener;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -119,6 +119,7 @@ fn prepare(args: &Args) -> anyhow::Result<Owner> {
     let listen = args.listen()?;
     TcpListener::bind(&listen).with_context(|| format!("cannot listen at {listen}"))?;
     let owner = args.owner()?;
+    args.keytab_check(owner)?;
     for path in [&args.dir].into_iter().chain(&args.osts) {
         directory_make(path, owner)?;
     }
@@ -193,6 +194,20 @@ impl Args {
             format!("there is no user `{user}` here for the server to run as: make it (useradd --system {user}), or give --user")
         })?;
         Ok(Some(ids))
+    }
+
+    /// The server must be able to read its keys, and nobody else.
+    fn keytab_check(&self, owner: Owner) -> anyhow::Result<()> {
+        let Some(keytab) = &self.keytab else { return Ok(()) };
+        let shown = keytab.display();
+        let found = std::fs::metadata(keytab).with_context(|| format!("cannot read {shown}"))?;
+        if let Some((uid, _)) = owner.filter(|(uid, _)| found.uid() != *uid) {
+            let user = &self.user;
+            bail!(
+                "{shown} does not belong to `{user}` (uid {uid}), as whom the server runs: chown {user} {shown}"
+            );
+        }
+        Ok(())
     }
 
     /// Does the map say that our site has a server at our address?
