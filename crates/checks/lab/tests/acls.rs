@@ -67,7 +67,8 @@ def rights(path):
 const BASICS: &str = r#"
 os.mkdir("d"); open("f", "w").write("text")
 print(acl("f"), acl("d"))
-print(run("setfacl", "-m", "u:1001:rw,g:2001:r", "f"), acl("f"), oct(os.stat("f").st_mode), rights("f"))
+print(run("setfacl", "-m", "u:1001:rw,g:2001:r", "f"), acl("f"))
+print(oct(os.stat("f").st_mode), rights("f"))
 os.chmod("f", 0o604); print(acl("f"), rights("f"))
 os.chmod("f", 0o670); print(acl("f"), rights("f"))
 os.chown("f", 1002, 2003); print(acl("f"), rights("f"))
@@ -90,13 +91,15 @@ print(rights("d/below"), rights("d/file"))
 print(run("setfacl", "-k", "d/below"), acl("d/below"))
 open("d/below/plain", "w").close(); print(acl("d/below/plain"))
 os.umask(0o022)
-print(run("setfacl", "-d", "-m", "u:1:r", "f")[0], run("setfacl", "-d", "-m", "u::rwx,g::rx,o::x", "d"))
+print(run("setfacl", "-d", "-m", "u:1:r", "f")[0])
+print(run("setfacl", "-d", "-m", "u::rwx,g::rx,o::x", "d"))
 # A default of classes alone.
 os.mkdir("e"); print(run("setfacl", "-d", "-m", "u::rwx,g::rwx,o::r", "e"), acl("e"))
 open("e/f", "w").close(); os.mkdir("e/d"); print(acl("e/f"), acl("e/d"))
 # setgid is lost by who is not of the group.
 open("s", "w").close(); os.chown("s", 1001, 2003); os.chmod("s", 0o2755)
-print(by(1001, 1001, [], lambda: run("setfacl", "-m", "u:1002:rx", "s")[0]), oct(os.stat("s").st_mode))
+print(by(1001, 1001, [], lambda: run("setfacl", "-m", "u:1002:rx", "s")[0]))
+print(oct(os.stat("s").st_mode))
 # Bytes that are no list.
 for value in (b"", b"\2\0\0\0", b"\2\0\0\0x", b"\1\0\0\0" + bytes(8), b"\2\0\0\0" + bytes(8),
               bytes.fromhex("02000000" "01000700ffffffff" "04000500ffffffff" "20000500ffffffff"),

@@ -92,7 +92,8 @@ fn check_counts(lab: &Federation) -> Result<()> {
     Ok(())
 }
 
-/// Promise 40: A write that would pass a hard limit fails itself with EDQUOT, and what was accepted before it is kept.
+/// Promise 40: A write that would pass a hard limit fails itself with EDQUOT, and what was accepted
+/// before it is kept.
 #[test]
 fn the_write_that_crosses_a_limit_fails() -> Result<()> {
     with_federation(|lab| {
@@ -195,7 +196,8 @@ fn a_project_is_a_tree_with_a_quota() -> Result<()> {
         lab.tieline(&["project", "set", &format!("{mount}/tree"), "7"])?;
         set(lab, &["-p", "7", "-B", "4M", "-I", "8"])?;
         lab.shell(&format!(
-            "cd '{mount}/tree' && mkdir new && dd if=/dev/zero of=new/f bs=1M count=3 status=none && \
+            "cd '{mount}/tree' && mkdir new && \
+             dd if=/dev/zero of=new/f bs=1M count=3 status=none && \
              ! dd if=/dev/zero of=new/g bs=1M count=3 status=none && \
              mv new/f ../f && mv ../f new/f && mv new moved && \
              test $(df -k --output=size . | tail -1) = 4096 && \
@@ -237,8 +239,8 @@ for turn in range(40):
         let told = quota(lab, &["-u", "1001"])?;
         let bytes = lab.shell(&format!("cat '{mount}'/f[0-9]* | wc -c"))?;
         let files = lab.shell(&format!("ls '{mount}'/f[0-9]* | wc -l"))?;
-        ensure!(told["bytes"]["used"].to_string() == bytes.trim(), "{told} {bytes}");
-        ensure!(told["inodes"]["used"].to_string() == files.trim(), "{told} {files}");
+        ensure!(told["bytes"]["used"].as_u64() == bytes.trim().parse().ok(), "{told} {bytes}");
+        ensure!(told["inodes"]["used"].as_u64() == files.trim().parse().ok(), "{told} {files}");
         check_counts(lab)
     })
 }

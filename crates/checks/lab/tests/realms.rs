@@ -187,10 +187,11 @@ issue() { openssl x509 -req -in "$1.req" -CA ca.pem -CAkey ca.key -CAcreateseria
 openssl req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 2 \
   -subj "/DC=org/DC=grid/CN=Test CA" 2>/dev/null
 new kdc "/DC=org/DC=grid/CN=kdc"
-printf 'extendedKeyUsage=serverAuth\nsubjectAltName=DNS:localhost\nkeyUsage=digitalSignature,keyEncipherment,keyAgreement\n' > kdc.ext
+use=keyUsage=digitalSignature,keyEncipherment,keyAgreement
+printf "extendedKeyUsage=serverAuth\nsubjectAltName=DNS:localhost\n$use\n" > kdc.ext
 issue kdc
 new dora "/DC=org/DC=grid/OU=People/CN=Dora"
-printf 'extendedKeyUsage=clientAuth\nkeyUsage=digitalSignature,keyEncipherment,keyAgreement\n' > dora.ext
+printf "extendedKeyUsage=clientAuth\n$use\n" > dora.ext
 issue dora
 "#;
 
@@ -206,7 +207,8 @@ fn a_certificate_is_enough_by_pkinit() -> Result<()> {
         let settings = federation_file(home, "kdc.conf");
         let text = std::fs::read_to_string(&settings)?;
         let pkinit = format!(
-            "\n[realms]\n  {HOME} = {{\n    pkinit_identity = FILE:{shown}/kdc.pem,{shown}/kdc.key\n    \
+            "\n[realms]\n  {HOME} = {{\n    \
+             pkinit_identity = FILE:{shown}/kdc.pem,{shown}/kdc.key\n    \
              pkinit_anchors = FILE:{shown}/ca.pem\n    pkinit_eku_checking = none\n  }}\n"
         );
         std::fs::write(&settings, text + &pkinit)?;

@@ -1,8 +1,9 @@
 //! Permission, where it can be decided without asking the MDS.
 //!
-//! Mode bits, owner, groups and access list of attributes that are believed say yes at once; everything else (a
-//! no, attributes that are not known) is the MDS's to decide. So a change of rights elsewhere takes
-//! effect with the recall that announces it, and a denial always comes from the MDS.
+//! Mode bits, owner, groups and access list of attributes that are believed say yes at once;
+//! everything else (a no, attributes that are not known) is the MDS's to decide. So a change of
+//! rights elsewhere takes effect with the recall that announces it, and a denial always comes from
+//! the MDS.
 
 use tieline_types::rules::Rights;
 use tieline_types::{Attributes, Caller};

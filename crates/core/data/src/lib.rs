@@ -7,8 +7,8 @@
 //! * [`adopted`]: files that were there before us: listed, read, their checksums told.
 //! * [`volatile`]: which of its objects are not durable yet, and which never became so.
 //!
-//! Believes capabilities, not clients. Believes nobody about bytes: what is put is verified against its checks before it is stored.
-//! Knows no socket and no file system namespace.
+//! Believes capabilities, not clients. Believes nobody about bytes: what is put is verified against
+//! its checks before it is stored. Knows no socket and no file system namespace.
 //!
 //! Invariants: an answered put survives this process; after a sync also the machine; the site's own
 //! limits come before anybody's wishes.

@@ -32,8 +32,8 @@ pub fn check(id: FileId, inode: &Inode, caller: &Caller, wish: u32) -> Result<()
 }
 
 /// May a handle of the caller do one of `wishes`? The client held it to that when it was opened.
-/// Where clients prove who they are they are not believed about handles: mode and list must allow it
-/// still, but to an owner, who may open what he has made read-only before.
+/// Where clients prove who they are they are not believed about handles: mode and list must allow
+/// it still, but to an owner, who may open what he has made read-only before.
 pub fn check_handle(
     scene: &Scene<'_>,
     (id, inode): (FileId, &Inode),

@@ -60,7 +60,8 @@ const HEADER: usize = 40;
 /// Powers of two of the smallest and the largest slot.
 const CLASS_MIN: usize = 7;
 const CLASS_MAX: usize = 22;
-/// Slots so large get their memory at once: fault by fault it costs as much as what is copied there.
+/// Slots so large get their memory at once: fault by fault it costs as much as what is copied
+/// there.
 const CLASS_LARGE: usize = 16;
 /// So much of a body is covered by the check.
 const CHECKED: usize = 4096;

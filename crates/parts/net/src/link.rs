@@ -37,7 +37,7 @@ pub struct CallId(pub u64);
 
 /// What happened.
 pub enum Event {
-    Call(CallId, Outgoing, Option<Instant>),
+    Call(CallId, Box<Outgoing>, Option<Instant>),
     /// Nobody waits for the call any more.
     Cancelled(CallId),
     /// The connection that was asked for stands, and the server welcomed us. The hello was sent at
@@ -158,7 +158,7 @@ impl State {
 
     pub fn handle(&mut self, event: Event, now: Instant) {
         match event {
-            Event::Call(id, outgoing, deadline) => self.call(id, outgoing, deadline, now),
+            Event::Call(id, outgoing, deadline) => self.call(id, *outgoing, deadline, now),
             Event::Cancelled(id) => self.forget(id),
             Event::Connected(welcome, sent) => self.connected(welcome, sent, now),
             Event::Refused(refusal) => self.refused(refusal),

@@ -42,8 +42,8 @@ pub struct Args {
     #[arg(required_unless_present = "restart")]
     pub mountpoint: Option<PathBuf>,
     /// ro, wait=SPAN, interactive, relatime, journal=off, hold=off, watchdog=SPAN, fuse=7.N,
-    /// sec=FLAVOR, keytab=FILE, principal=NAME, krb5conf=FILE, mapkey=KEY, admin=HOST:PORT, log=FILE,
-    /// pidfile=FILE, netns=NAME, and what fstab carries
+    /// sec=FLAVOR, keytab=FILE, principal=NAME, krb5conf=FILE, mapkey=KEY, admin=HOST:PORT,
+    /// log=FILE, pidfile=FILE, netns=NAME, and what fstab carries
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
     /// Stay in the foreground, and log to standard error

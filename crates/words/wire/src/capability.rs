@@ -1,4 +1,5 @@
-//! Capabilities: what an MDS lets a client do at OSSs, and what MDS and OSS tell each other of them.
+//! Capabilities: what an MDS lets a client do at OSSs, and what MDS and OSS tell each other of
+//! them.
 //!
 //! A capability is signed by its MDS and shown to an OSS with each request about bytes. It is good
 //! for one holder, for a few minutes, and for one file or for what a session itself writes.

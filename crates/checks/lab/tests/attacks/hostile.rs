@@ -1,4 +1,5 @@
-//! A client without manners: speaks the protocol by itself, as whom it likes, through whom it likes.
+//! A client without manners: speaks the protocol by itself, as whom it likes, through whom it
+//! likes.
 
 use crate::relay::{Meddling, Plan as RelayPlan, Relay, Way};
 use anyhow::{Context, Result, bail, ensure};

@@ -4,6 +4,7 @@
 //! Replies can be held back ([`Fake::hold`]), OSTs can fail or flip bits.
 
 mod channel;
+mod map;
 
 use self::channel::{FakeDialer, done};
 use crate::extents::slice;
@@ -156,7 +157,7 @@ impl Fake {
         records: Vec<tieline_keep::Record>,
     ) -> Arc<Volume> {
         let signer = MapSigner::new([7; 32]);
-        let map = MapCell::new(signer.verifier(), signer.sign(&map(1, "mds:1"))).unwrap();
+        let map = MapCell::new(signer.verifier(), signer.sign(&map::map(1, "mds:1"))).unwrap();
         let dialer = Arc::new(FakeDialer(self.clone()));
         let rule = Rule { flavor: Flavor::Null };
         let parts = Parts { world: World::real(), dialer, map, root: ROOT, rule };
@@ -277,29 +278,6 @@ impl Fake {
             map: Version(1),
             holder: None,
         }
-    }
-}
-
-fn map(version: u64, mds: &str) -> FederationMap {
-    let ost = |index: u16| Ost {
-        ost: OstIndex(index),
-        site: "uf".parse().unwrap(),
-        addresses: vec![format!("oss{index}:1")],
-        is_active: true,
-    };
-    FederationMap {
-        fs: "extenci".parse().unwrap(),
-        version: Version(version),
-        mdts: vec![Mdt {
-            mdt: MdtIndex(0),
-            home: "uf".parse().unwrap(),
-            addresses: vec![mds.to_owned()],
-        }],
-        junctions: vec![],
-        osts: vec![ost(0), ost(1)],
-        pools: vec![],
-        security: None,
-        invitations: None,
     }
 }
 
@@ -771,7 +749,7 @@ impl State {
                 done::<ReportPlace>(&ReportPlaceReply {})
             }
             Request::GetMap(_) if self.has_moved => {
-                let signed = MapSigner::new([7; 32]).sign(&map(2, "mds:2"));
+                let signed = MapSigner::new([7; 32]).sign(&map::map(2, "mds:2"));
                 let (version, signed) = (Version(2), signed.to_bytes());
                 done::<GetMap>(&MapReply { version, signed, key: None, now_ms: None })
             }

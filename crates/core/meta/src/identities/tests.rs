@@ -1,3 +1,5 @@
+//! Who is whom after edits, and what edits are refused.
+
 use super::*;
 use crate::fixture::House;
 

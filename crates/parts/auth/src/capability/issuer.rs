@@ -165,7 +165,8 @@ impl Issuer {
         }
     }
 
-    /// The key that signs now. A new one is made in time, old ones end when nothing of theirs holds.
+    /// The key that signs now. A new one is made in time; old ones end when nothing of theirs holds
+    /// any more.
     fn key<'s>(&self, state: &'s mut State) -> &'s Key {
         let now = Instant::now();
         let newest = state.keys.last().map(|key| key.from);

@@ -1,5 +1,5 @@
-//! The realm of a server that no federation map has named yet: what `[domain_realm]` of krb5.conf says
-//! of its host, as for every Kerberized service. Nothing is looked up in DNS for it, unless
+//! The realm of a server that no federation map has named yet: what `[domain_realm]` of krb5.conf
+//! says of its host, as for every Kerberized service. Nothing is looked up in DNS for it, unless
 //! krb5.conf asks for that.
 
 use super::library::Library;

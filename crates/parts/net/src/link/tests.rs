@@ -64,7 +64,7 @@ impl Script {
         let outgoing =
             Outgoing { caller: Caller::root(), request, bulk: Bulk::Empty, patience, note: vec![] };
         let deadline = patience.map(|patience| self.now + patience);
-        self.handle(Event::Call(CallId(self.calls), outgoing, deadline))
+        self.handle(Event::Call(CallId(self.calls), Box::new(outgoing), deadline))
     }
 
     fn welcome(&mut self, session: u64, is_resumed: bool) -> Vec<String> {

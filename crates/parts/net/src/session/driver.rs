@@ -221,7 +221,7 @@ impl Driver {
             Message::Call(handed) => {
                 let Handed { id, outgoing, deadline, outcome, place } = *handed;
                 self.waiting.insert(id, Waiting { outcome, _place: Some(place) });
-                self.event(Event::Call(id, outgoing, deadline));
+                self.event(Event::Call(id, Box::new(outgoing), deadline));
             }
             Message::Cancel(id) => {
                 self.waiting.remove(&id);

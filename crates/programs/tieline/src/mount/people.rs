@@ -28,6 +28,9 @@ const BELIEVED: Duration = Duration::from_secs(5);
 /// A ticket is shown again so long before it is over.
 const MARGIN: Duration = Duration::from_secs(2);
 
+/// Who somebody was found to be, and when.
+type Taken = (Instant, Result<Caller, ErrorKind>);
+
 /// See the module.
 pub struct Users {
     volume: Arc<Volume>,
@@ -40,7 +43,7 @@ pub struct Users {
     is_personal: AtomicBool,
     rules: Mutex<Option<(Version, Instant)>>,
     known: Mutex<BTreeMap<Purse, Known>>,
-    taken: Mutex<BTreeMap<Stated, (Instant, Result<Caller, ErrorKind>)>>,
+    taken: Mutex<BTreeMap<Stated, Taken>>,
 }
 
 /// What somebody says who shows nothing.

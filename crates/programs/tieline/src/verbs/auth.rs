@@ -76,7 +76,7 @@ fn token(target: &str, binding: &str) -> anyhow::Result<()> {
 
 /// What hexadecimal digits mean.
 pub fn bytes_of(digits: &str) -> Option<Vec<u8>> {
-    if digits.len() % 2 != 0 {
+    if !digits.len().is_multiple_of(2) {
         return None;
     }
     let pairs = digits.as_bytes().chunks(2);

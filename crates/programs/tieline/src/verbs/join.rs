@@ -107,7 +107,8 @@ fn prepare(args: &Args) -> anyhow::Result<Owner> {
     let settings = args.dir.join(SETTINGS_FILE);
     if settings.exists() {
         bail!(
-            "{0} is there: start that server (tieline server --settings {0}), or give another --dir",
+            "{0} is there: start that server (tieline server --settings {0}), or give another \
+             --dir",
             settings.display()
         );
     }
@@ -191,7 +192,10 @@ impl Args {
         let found = identities::user_of_machine(&self.user);
         let user = &self.user;
         let ids = found.with_context(|| {
-            format!("there is no user `{user}` here for the server to run as: make it (useradd --system {user}), or give --user")
+            format!(
+                "there is no user `{user}` here for the server to run as: make it \
+                 (useradd --system {user}), or give --user"
+            )
         })?;
         Ok(Some(ids))
     }
@@ -204,7 +208,8 @@ impl Args {
         if let Some((uid, _)) = owner.filter(|(uid, _)| found.uid() != *uid) {
             let user = &self.user;
             bail!(
-                "{shown} does not belong to `{user}` (uid {uid}), as whom the server runs: chown {user} {shown}"
+                "{shown} does not belong to `{user}` (uid {uid}), as whom the server runs: \
+                 chown {user} {shown}"
             );
         }
         Ok(())

@@ -2,6 +2,8 @@
 
 mod capabilities;
 mod chunks;
+mod limits;
+mod people;
 
 use self::chunks::{adopted_calls, chunk_calls, copy_calls, mirror_calls};
 use crate::golden::Sample;
@@ -104,10 +106,10 @@ fn call(op: Op) -> Vec<Sample> {
         Op::Lock | Op::TestLock | Op::CancelLock | Op::AssertLocks => lock_calls(op),
         Op::CopyRange | Op::Compact => range_calls(op),
         Op::GetMap | Op::EditMap => map_calls(op),
-        Op::EditIdentities | Op::ListIdentities | Op::Prove => identity_calls(op),
+        Op::EditIdentities | Op::ListIdentities | Op::Prove => people::calls(op),
         Op::GetCapability | Op::CapabilityNews => capabilities::calls(op),
         Op::GetQuota | Op::SetQuota | Op::ListQuotas | Op::SetProject | Op::Promise => {
-            quota_calls(op)
+            limits::calls(op)
         }
         Op::PutChunk
         | Op::ReadObject
@@ -117,61 +119,6 @@ fn call(op: Op) -> Vec<Sample> {
         | Op::StatObject
         | Op::ListObjects => chunk_calls(op),
         Op::RecordSums | Op::ListAdopted | Op::ChecksumAdopted => adopted_calls(op),
-    }
-}
-
-fn payer() -> Payer {
-    Payer { kind: PayerKind::Project, id: 7, pool: Some("uf".parse().unwrap()) }
-}
-
-fn quota() -> quotas::Quota {
-    quotas::Quota {
-        payer: payer(),
-        used: Used { bytes: 5 << 30, inodes: 1234 },
-        promised: 1 << 25,
-        limits: Limits {
-            bytes_soft: 4 << 30,
-            bytes_hard: 6 << 30,
-            inodes_soft: 9,
-            inodes_hard: 10,
-        },
-        bytes_over: Some(time(5)),
-        inodes_over: None,
-        grace: Grace { bytes_seconds: 604_800, inodes_seconds: 3600 },
-        now: time(9),
-    }
-}
-
-fn quota_calls(op: Op) -> Vec<Sample> {
-    match op {
-        Op::GetQuota => pair(quotas::GetQuota { payer: payer() }, quota()),
-        Op::SetQuota => {
-            let set = quotas::SetQuota {
-                payer: payer(),
-                bytes_soft: Some(4 << 30),
-                bytes_hard: Some(6 << 30),
-                inodes_soft: None,
-                inodes_hard: Some(0),
-                bytes_grace: None,
-                inodes_grace: Some(3600),
-            };
-            pair(set, quotas::SetQuotaReply { quota: quota() })
-        }
-        Op::ListQuotas => {
-            let list =
-                quotas::ListQuotas { kind: PayerKind::User, after: Some(payer()), limit: 512 };
-            pair(list, quotas::ListQuotasReply { quotas: vec![quota()], is_end: true })
-        }
-        Op::SetProject => {
-            let set = quotas::SetProject { ids: vec![file(), directory()], project: 7 };
-            pair(set, quotas::SetProjectReply { changed: 2 })
-        }
-        _ => {
-            let (wanted, needed, payers) = (1 << 25, 4096, Some(vec![payer()]));
-            let promise = quotas::Promise { id: file(), wanted, needed, payers };
-            let reason = Some("user 10: hard limit of 6 GiB bytes".to_owned());
-            pair(promise, quotas::PromiseReply { promised: Some(1 << 20), reason })
-        }
     }
 }
 
@@ -538,60 +485,6 @@ fn map_calls(op: Op) -> Vec<Sample> {
     samples.push(request("-site-join", edit(MapEdit::SiteJoin(join))));
     samples.push(request("-strangers-set", edit(MapEdit::StrangersSet(Strangers::Squash))));
     samples
-}
-
-fn identity_calls(op: Op) -> Vec<Sample> {
-    let (ann, cms): (IdentityName, IdentityName) = ("ann".parse().unwrap(), "cms".parse().unwrap());
-    let principal = "ann@EXTENCI.ORG".to_owned();
-    match op {
-        Op::ListIdentities => {
-            let user = Identity {
-                kind: IdentityKind::User,
-                number: 5001,
-                name: ann,
-                groups: vec![6001],
-                roles: vec![Role::FsAdmin, Role::PoolAdmin("fast".parse().unwrap())],
-            };
-            let reply = identity::ListIdentitiesReply {
-                version: 9,
-                identities: vec![user],
-                mappings: vec![Mapping { principal, to: MappedTo::User(5001) }],
-                is_end: true,
-            };
-            pair(identity::ListIdentities { have: 8, from: 2000 }, reply)
-        }
-        Op::Prove => {
-            let reply = identity::ProveReply {
-                caller: caller(),
-                principal: Some(principal),
-                how: "mapped to ann".into(),
-                seconds: Some(36_000),
-                is_believed: false,
-            };
-            pair(identity::Prove { proof: 7, token: Some(vec![0x60, 0x82]) }, reply)
-        }
-        _ => {
-            let user = identity::NewIdentity {
-                kind: IdentityKind::User,
-                name: ann.clone(),
-                number: Some(5001),
-                groups: Some(vec![cms.clone()]),
-            };
-            let edits = vec![
-                IdentityEdit::Put(user),
-                IdentityEdit::Remove { kind: IdentityKind::Group, name: cms },
-                IdentityEdit::Map { principal, to: identity::NewMapping::Named("ann".into()) },
-                IdentityEdit::Map {
-                    principal: "*@UFL.EDU".into(),
-                    to: identity::NewMapping::Nobody,
-                },
-                IdentityEdit::Unmap("*@PSC.EDU".into()),
-                IdentityEdit::Role { user: ann, role: Role::FsAdmin, is_given: true },
-            ];
-            let reply = identity::EditIdentitiesReply { version: 9 };
-            pair(identity::EditIdentities { edits }, reply)
-        }
-    }
 }
 
 /// The header of a frame of each kind, with a body of four bytes.

@@ -1,0 +1,58 @@
+//! Quotas, and the calls about them.
+
+use super::*;
+
+fn payer() -> Payer {
+    Payer { kind: PayerKind::Project, id: 7, pool: Some("uf".parse().unwrap()) }
+}
+
+fn quota() -> quotas::Quota {
+    quotas::Quota {
+        payer: payer(),
+        used: Used { bytes: 5 << 30, inodes: 1234 },
+        promised: 1 << 25,
+        limits: Limits {
+            bytes_soft: 4 << 30,
+            bytes_hard: 6 << 30,
+            inodes_soft: 9,
+            inodes_hard: 10,
+        },
+        bytes_over: Some(time(5)),
+        inodes_over: None,
+        grace: Grace { bytes_seconds: 604_800, inodes_seconds: 3600 },
+        now: time(9),
+    }
+}
+
+pub fn calls(op: Op) -> Vec<Sample> {
+    match op {
+        Op::GetQuota => pair(quotas::GetQuota { payer: payer() }, quota()),
+        Op::SetQuota => {
+            let set = quotas::SetQuota {
+                payer: payer(),
+                bytes_soft: Some(4 << 30),
+                bytes_hard: Some(6 << 30),
+                inodes_soft: None,
+                inodes_hard: Some(0),
+                bytes_grace: None,
+                inodes_grace: Some(3600),
+            };
+            pair(set, quotas::SetQuotaReply { quota: quota() })
+        }
+        Op::ListQuotas => {
+            let list =
+                quotas::ListQuotas { kind: PayerKind::User, after: Some(payer()), limit: 512 };
+            pair(list, quotas::ListQuotasReply { quotas: vec![quota()], is_end: true })
+        }
+        Op::SetProject => {
+            let set = quotas::SetProject { ids: vec![file(), directory()], project: 7 };
+            pair(set, quotas::SetProjectReply { changed: 2 })
+        }
+        _ => {
+            let (wanted, needed, payers) = (1 << 25, 4096, Some(vec![payer()]));
+            let promise = quotas::Promise { id: file(), wanted, needed, payers };
+            let reason = Some("user 10: hard limit of 6 GiB bytes".to_owned());
+            pair(promise, quotas::PromiseReply { promised: Some(1 << 20), reason })
+        }
+    }
+}
