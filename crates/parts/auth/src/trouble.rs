@@ -45,6 +45,9 @@ pub enum Trouble {
     UnknownClient,
     #[error("the ticket has expired: run `kinit`")]
     Expired,
+    /// A cached ticket ended between its choice and its use: the next try gets another.
+    #[error("the ticket ended while it was used: try again")]
+    Ended,
     #[error("there is no ticket: run `kinit`, or give a keytab")]
     NoTicket,
     #[error("the ticket was used before: it was repeated by somebody on the way")]
@@ -86,6 +89,7 @@ fn of(target: &str) -> String {
 const BAD_BINDINGS: u32 = 4 << 16;
 const NO_CRED: u32 = 7 << 16;
 const CREDENTIALS_EXPIRED: u32 = 11 << 16;
+const CONTEXT_EXPIRED: u32 = 12 << 16;
 
 impl Trouble {
     /// From GSSAPI's general error and the mechanism's own number.
@@ -127,6 +131,7 @@ impl Trouble {
             }
             BAD_BINDINGS => Self::Binding,
             CREDENTIALS_EXPIRED => Self::Expired,
+            CONTEXT_EXPIRED => Self::Ended,
             NO_CRED if text.is_empty() => Self::NoTicket,
             _ => Self::Other { text },
         }
@@ -164,5 +169,6 @@ mod tests {
         let named = Trouble::from_code(13 << 16, -1_765_328_377, String::new()).about("a/b@C");
         assert!(named.to_string().contains("a/b@C"));
         assert_eq!(Trouble::from_code(4 << 16, 0, String::new()), Trouble::Binding);
+        assert_eq!(Trouble::from_code(12 << 16, 0, "Success".into()), Trouble::Ended);
     }
 }

@@ -162,7 +162,9 @@ impl HandshakeError {
             Self::Send(_) | Self::Read(_) => ErrorKind::Disconnected,
             Self::Offer(_) | Self::Unexpected(_) => ErrorKind::Protocol,
             // The KDC may be back soon; all else wants somebody to do something.
-            Self::Trouble(Trouble::NoKdc { .. } | Trouble::Late { .. }) => ErrorKind::Timeout,
+            Self::Trouble(Trouble::NoKdc { .. } | Trouble::Late { .. } | Trouble::Ended) => {
+                ErrorKind::Timeout
+            }
             Self::Trouble(_) => ErrorKind::Unauthenticated,
         }
     }

@@ -137,3 +137,22 @@ fn a_repeated_token_and_a_silent_kdc_are_refused() {
         assert!(matches!(silent, Trouble::NoKdc { .. }), "{silent}");
     });
 }
+
+#[test]
+fn a_ticket_that_ends_in_use_is_told_as_such_and_the_next_try_gets_another() {
+    with_realm(|kdc, dir| {
+        let keys = user(kdc, dir);
+        let server = keytab(kdc.keytab("short.keytab", &[MDS.to_owned()]).unwrap());
+        kdc.admin(&format!("modprinc -maxlife \"2 seconds\" {MDS}\n")).unwrap();
+        let mut ended = 0;
+        for _ in 0..30 {
+            match shake(keys.clone(), server.clone(), MDS, [[7; 32]; 2]) {
+                Ok(_) => {}
+                Err(Trouble::Ended) => ended += 1,
+                Err(other) => panic!("{other:?}"),
+            }
+            std::thread::sleep(Duration::from_millis(150));
+        }
+        assert!(ended < 25, "no try gets another ticket");
+    });
+}

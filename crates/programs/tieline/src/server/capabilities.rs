@@ -23,6 +23,8 @@ use tokio::time::Instant;
 pub const ASK_EVERY: Duration = Duration::from_secs(4);
 /// Who shows invented keys does not make us ask more often.
 const ASK_PAUSE: Duration = Duration::from_millis(500);
+/// And waits for so many pauses.
+const WAITS_MAX: usize = 8;
 
 /// See the module.
 pub struct Capabilities {
@@ -51,10 +53,16 @@ impl Capabilities {
             _ => &None,
         };
         let Some(shown) = shown else { return };
-        if let Some(mdt) = self.checker.lacks(shown)
-            && self.map.current().map.mdt(mdt).is_some()
-        {
+        // An MDS that was just restarted has new keys, and may take a moment to tell them.
+        for _ in 0..WAITS_MAX {
+            let Some(mdt) = self.checker.lacks(shown) else { return };
+            if self.map.current().map.mdt(mdt).is_none() {
+                return;
+            }
             self.ask(mdt, ASK_PAUSE).await;
+            if self.checker.lacks(shown).is_some() {
+                tokio::time::sleep(ASK_PAUSE).await;
+            }
         }
     }
 
