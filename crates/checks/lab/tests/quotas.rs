@@ -77,7 +77,7 @@ fn set(lab: &Federation, words: &[&str]) -> Result<()> {
 fn quota(lab: &Federation, words: &[&str]) -> Result<Value> {
     let mount = lab.mount().display().to_string();
     lab.tieline(&["sync", &mount])?;
-    let mut all = vec!["quota", "--json"];
+    let mut all = vec!["quota"];
     all.extend(words);
     all.push(&mount);
     Ok(lab.json(&all)?[0].clone())
@@ -208,7 +208,7 @@ fn a_project_is_a_tree_with_a_quota() -> Result<()> {
         ensure!(told.trim().starts_with('7'), "{told}");
         let told = quota(lab, &["-p", "7"])?;
         ensure!(told["inodes"]["used"] == 6 && told["bytes"]["hard"] == 4 << 20, "{told}");
-        let all = lab.json(&["repquota", "-p", "--json", &mount])?;
+        let all = lab.json(&["repquota", "-p", &mount])?;
         ensure!(all.as_array().is_some_and(|all| all.len() == 1), "{all}");
         check_counts(lab)
     })

@@ -22,6 +22,7 @@ pub async fn goes_on(scene: &Scene<'_>) -> Result<()> {
         Ok(logs.lines().filter(|line| line.contains("is_resumed=true")).count())
     };
     let before = resumed(scene.federation)?;
+    scene.federation.expect_log("the ticket ended while it was used");
     // Only who comes now has the short ones.
     let mount = scene.federation.mount_again()?;
     let work = tokio::task::spawn_blocking(move || tieline_lab::program::shell(&mount, WORK));
