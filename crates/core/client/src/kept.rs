@@ -22,6 +22,7 @@ use std::sync::{Arc, Mutex};
 use tieline_keep::{Keep, Kept, Kind, Record};
 use tieline_net::{Held, Unanswered};
 use tieline_types::{Caller, ClientId, FileId, LockKind, LockMode, LockRange, Name};
+use tieline_wire::Op;
 use tieline_wire::meta::BatchItem;
 
 mod recover;
@@ -257,9 +258,13 @@ impl Noting {
     }
 }
 
-/// What is to be put down beside the request that is sent now.
-pub(crate) fn note() -> Vec<u8> {
-    let cuts = NOTING.try_with(|noting| noting.cuts.clone());
+/// What is to be put down beside the request that is sent now. Cuts belong to the commit: whatever
+/// else is asked on its way, as for serials, says nothing of the bytes.
+pub(crate) fn note(op: Op) -> Vec<u8> {
+    let cuts = NOTING.try_with(|noting| match op {
+        Op::Commit => noting.cuts.clone(),
+        _ => Vec::new(),
+    });
     let note = match cuts {
         Ok(cuts) => Note { cause: 0, cuts },
         Err(_) => Note { cause: cause_number(), cuts: Vec::new() },
@@ -390,4 +395,23 @@ pub(crate) fn first_number(keep: &Keep) -> u64 {
 pub(crate) fn server_name(addresses: &[String]) -> u64 {
     let digest = blake3::hash(addresses.join(" ").as_bytes());
     digest.as_bytes().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use writes::Space;
+
+    /// A reservation that was under way when its process died took the bytes of the commit along
+    /// that it was asked for.
+    #[tokio::test]
+    async fn cuts_stand_beside_their_commit_alone() {
+        let (file, space) = (FileId(7), Space::Placed);
+        let cut = Cut { file, space, start: 0, end: 10, upto: 1 };
+        let noting = Noting::of(vec![cut]);
+        let noted = |op| noting.within(async move { read::<Note>(&note(op)).unwrap().cuts });
+        assert_eq!(noted(Op::Commit).await, [cut]);
+        assert!(noted(Op::Reserve).await.is_empty());
+        assert!(noted(Op::Batch).await.is_empty());
+    }
 }

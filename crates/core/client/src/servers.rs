@@ -317,7 +317,8 @@ impl Servers {
         deadline: Instant,
     ) -> Result<(C::Reply, Bytes)> {
         let patience = Some(deadline.saturating_duration_since(Instant::now()));
-        let note = if C::OP.is_mutation() && self.keep.is_on() { kept::note() } else { vec![] };
+        let note =
+            if C::OP.is_mutation() && self.keep.is_on() { kept::note(C::OP) } else { vec![] };
         let (caller, request) = (caller.clone(), message.into());
         let outgoing = Outgoing { caller, request, bulk, patience, note };
         let channel = server.channel()?;
