@@ -56,6 +56,7 @@ fn describe(process: &Process) -> Value {
         false => None,
     };
     let state = match (&health, process.is_alive()) {
+        _ if process.takes_orders() == Some(true) => "ready",
         (_, false) => "down",
         (None, true) => "starting",
         (Some(health), true) if !health.is_ready => "starting",

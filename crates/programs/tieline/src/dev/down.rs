@@ -28,6 +28,8 @@ fn remove_schemas(held: &mut Held) -> anyhow::Result<()> {
 /// Goes on after failures, and reports the first.
 pub fn take_down(mut held: Held) -> anyhow::Result<()> {
     let mut first: anyhow::Result<()> = Ok(());
+    // What mounts still hold goes over the line.
+    let _ = tieline_wan::ask(&super::wan::socket(held.dir()), "heal");
     // Mounts were started last and end first, while their servers can still take what they hold.
     for process in held.state.processes.iter_mut().rev() {
         let ended = processes::end(process);
@@ -41,6 +43,7 @@ pub fn take_down(mut held: Held) -> anyhow::Result<()> {
     if let Some(network) = &held.state.network {
         network.remove();
     }
+    let _ = std::fs::remove_file(super::wan::socket(held.dir()));
     remove_schemas(&mut held)?;
     let dir = held.dir().to_owned();
     let mounted = table::below(&dir);

@@ -27,7 +27,17 @@ pub struct SitePlan {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ports {
     pub address: String,
+    /// Further addresses that it announces.
+    pub more: Vec<String>,
+    /// Where it listens, if not at its address alone.
+    pub listen: Option<String>,
     pub admin: String,
+}
+
+impl Ports {
+    fn announced(&self) -> Vec<String> {
+        std::iter::once(&self.address).chain(&self.more).cloned().collect()
+    }
 }
 
 /// Everything that settings files are written from.
@@ -101,7 +111,7 @@ impl Plan {
             map.mdt.push(MdtText {
                 index: place as u16,
                 site: site.site.clone(),
-                addresses: vec![site.mds.address.clone()],
+                addresses: site.mds.announced(),
                 junction: (place > 0).then(|| site.site.to_string()),
                 parent: 0,
             });
@@ -109,7 +119,7 @@ impl Plan {
             map.ost.extend(osts.iter().map(|&index| OstText {
                 index,
                 site: site.site.clone(),
-                addresses: vec![site.oss.address.clone()],
+                addresses: site.oss.announced(),
                 active: true,
             }));
             // Checked by `check_sites`.
@@ -217,9 +227,10 @@ impl Plan {
             fs: FS.to_owned(),
             site: site.to_string(),
             state: self.site_dir(site).join(role),
-            listen: ports.address.clone(),
+            listen: ports.listen.as_ref().unwrap_or(&ports.address).clone(),
             admin: ports.admin.clone(),
             log: "text".to_owned(),
+            congestion: "auto".to_owned(),
             audit: self
                 .kerberos
                 .is_some()
@@ -257,7 +268,12 @@ mod tests {
     use tieline_types::OstIndex;
 
     fn ports(port: u16) -> Ports {
-        Ports { address: format!("127.0.0.1:{port}"), admin: format!("127.0.0.1:{}", port + 1) }
+        Ports {
+            address: format!("127.0.0.1:{port}"),
+            more: Vec::new(),
+            listen: None,
+            admin: format!("127.0.0.1:{}", port + 1),
+        }
     }
 
     fn plan() -> Plan {

@@ -71,6 +71,9 @@ pub fn wait_ready(process: &Process) -> anyhow::Result<()> {
         if !process.is_alive() {
             bail!("{} ended before it was ready\n{}", process.name, tail(&process.log));
         }
+        if process.takes_orders() == Some(true) {
+            return Ok(());
+        }
         let health = health::ask(&process.admin, process.netns.as_deref());
         let is_mounted = process.mountpoint.as_ref().is_none_or(|path| table::is_mounted(path));
         if is_mounted && health.is_some_and(|health| health.is_ready) {

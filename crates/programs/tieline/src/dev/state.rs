@@ -53,8 +53,11 @@ pub struct Process {
     pub log: PathBuf,
     /// `HOST:PORT` of a server.
     pub address: Option<String>,
-    /// `HOST:PORT` of `/metrics` and `/health`.
+    /// `HOST:PORT` of `/metrics` and `/health`; empty if it has none.
     pub admin: String,
+    /// Where a relay takes orders.
+    #[serde(default)]
+    pub socket: Option<PathBuf>,
     /// Of a mount.
     pub mountpoint: Option<PathBuf>,
     /// Network namespace it is started in.
@@ -64,6 +67,12 @@ pub struct Process {
 }
 
 impl Process {
+    /// Does the relay, if it is one, take orders?
+    pub fn takes_orders(&self) -> Option<bool> {
+        let socket = self.socket.as_ref()?;
+        Some(self.is_alive() && tieline_wan::ask(socket, "show").is_ok())
+    }
+
     pub fn is_alive(&self) -> bool {
         self.running().is_some()
     }

@@ -1,10 +1,10 @@
 //! `tieline dev up` and `dev mount`.
 
 use crate::dev::kdc::Kdc;
-use crate::dev::netns::{self, Network};
+use crate::dev::netns::{self, Distances, Network};
 use crate::dev::plan::{self, KerberosPlan, Plan, Ports, ServerPlan, SitePlan};
 use crate::dev::state::{Database, Held, Process, State};
-use crate::dev::{Up, control, down, processes};
+use crate::dev::{Up, control, down, processes, wan};
 use crate::mount::table;
 use crate::proving::flavor_check;
 use crate::report::Usage;
@@ -17,6 +17,7 @@ use tieline_auth::MapSigner;
 use tieline_format::Record;
 use tieline_kv::PostgresServer;
 use tieline_types::{Flavor, SiteName};
+use tieline_wan::{Distance, Quality};
 
 /// In a namespace of its own a site may use the same ports as every other.
 const MDS_PORT: u16 = 7640;
@@ -39,6 +40,7 @@ pub fn run(up: &Up) -> anyhow::Result<()> {
     }
     plan::check_sites(&up.sites)?;
     check_engine(&up.engine)?;
+    let distances = distances(up)?;
     if up.netns {
         Network::check()?;
     }
@@ -56,7 +58,7 @@ pub fn run(up: &Up) -> anyhow::Result<()> {
         kdc: None,
     };
     let mut held = Held::begin(&dir, state)?;
-    match bring_up(&mut held, up, has_kerberos) {
+    match bring_up(&mut held, up, distances, has_kerberos) {
         Ok(()) => control::print(&held.state, up.json),
         Err(error) => {
             if let Err(trouble) = down::take_down(held) {
@@ -67,10 +69,40 @@ pub fn run(up: &Up) -> anyhow::Result<()> {
     }
 }
 
-fn bring_up(held: &mut Held, up: &Up, has_kerberos: bool) -> anyhow::Result<()> {
+/// What is asked of the lines.
+fn distances(up: &Up) -> anyhow::Result<Distances> {
+    if !up.line.is_any() && up.between_sites.is_none() {
+        return Ok(Distances::default());
+    }
+    if !up.netns {
+        return Err(Usage("--rtt and the like need --netns: lines join namespaces".into()).into());
+    }
+    let mut clients = up.line.quality();
+    let sites = up.between_sites.map(|between| {
+        // Two such lines lie between two sites, and one of them before the clients.
+        let half = Distance(between.0 / 2);
+        Quality { rtt: half, ..Quality::default() }
+    });
+    if let Some(sites) = &sites {
+        let rest = clients.rtt.0.checked_sub(sites.rtt.0);
+        let rest = rest.ok_or_else(|| Usage("--rtt: at least half of --between-sites".into()))?;
+        clients.rtt = Distance(rest);
+    }
+    Ok(Distances { clients: Some(clients), sites })
+}
+
+fn bring_up(
+    held: &mut Held,
+    up: &Up,
+    distances: Distances,
+    has_kerberos: bool,
+) -> anyhow::Result<()> {
     let dir = held.dir().to_owned();
     if let Some(network) = &mut held.state.network {
-        network.make(&up.sites)?;
+        let made = network.make(&up.sites, distances);
+        // What was made before a failure is taken away as well.
+        held.save()?;
+        made?;
     }
     for folder in ["keys", "logs", "sites"] {
         std::fs::create_dir(dir.join(folder)).with_context(|| format!("cannot make {folder}"))?;
@@ -87,6 +119,9 @@ fn bring_up(held: &mut Held, up: &Up, has_kerberos: bool) -> anyhow::Result<()> 
         held.state.database = Some(Database { connection: connection.to_owned(), schemas });
     }
     write_map(&plan)?;
+    let lines = held.state.network.as_ref().map(|network| network.lines.clone());
+    let relay = lines.and_then(|lines| wan::relay::process(&dir, &lines, up.line.seed));
+    held.state.processes.extend(relay);
     for server in plan.servers() {
         let process = prepare(held, &server)?;
         held.state.processes.push(process);
@@ -94,7 +129,7 @@ fn bring_up(held: &mut Held, up: &Up, has_kerberos: bool) -> anyhow::Result<()> 
     held.save()?;
     start_servers(held)?;
     let mount = up.mount.clone().unwrap_or_else(|| dir.join("mnt"));
-    add_mount(held, &mount)?;
+    add_mount(held, &mount, &MountMore::default())?;
     for site in &up.sites {
         let at = match site == &up.sites[0] {
             true => table::mountpoint(&mount),
@@ -109,7 +144,7 @@ fn make_plan(dir: &Path, up: &Up) -> anyhow::Result<Plan> {
     let keys = dir.join("keys");
     let (key, secret) = crate::verbs::map::keygen(&keys, plan::FS)?;
     let sites = match up.netns {
-        true => sites_in_namespaces(&up.sites),
+        true => sites_in_namespaces(&up.sites, &up.ip),
         false => sites_on_loopback(&up.sites)?,
     };
     // The public key is of this federation and of no other, so two may share a database.
@@ -156,10 +191,17 @@ fn check_engine(engine: &str) -> anyhow::Result<()> {
     }
 }
 
-fn sites_in_namespaces(sites: &[SiteName]) -> Vec<SitePlan> {
-    let ports = |place, port: u16| Ports {
-        address: format!("{}:{port}", netns::address(place)),
-        admin: format!("127.0.0.1:{}", port + 1),
+fn sites_in_namespaces(sites: &[SiteName], ip: &str) -> Vec<SitePlan> {
+    let ports = |place, port: u16| {
+        let [v4, v6] = netns::site_addresses(place);
+        let announced = ip.chars().map(|version| match version {
+            '6' => format!("[{v6}]:{port}"),
+            _ => format!("{v4}:{port}"),
+        });
+        let mut announced = announced.collect::<Vec<_>>().into_iter();
+        let (address, more) = (announced.next().unwrap_or_default(), announced.collect::<Vec<_>>());
+        let listen = (!more.is_empty()).then(|| format!("[::]:{port}"));
+        Ports { address, more, listen, admin: format!("127.0.0.1:{}", port + 1) }
     };
     let sites = sites.iter().enumerate();
     sites
@@ -175,6 +217,8 @@ fn sites_on_loopback(sites: &[SiteName]) -> anyhow::Result<Vec<SitePlan>> {
     let mut free = free_ports(sites.len() * 4)?.into_iter();
     let mut ports = || Ports {
         address: free.next().unwrap_or_default(),
+        more: Vec::new(),
+        listen: None,
         admin: free.next().unwrap_or_default(),
     };
     Ok(sites
@@ -240,28 +284,39 @@ fn prepare(held: &Held, server: &ServerPlan) -> anyhow::Result<Process> {
         log: log_path(held.dir(), &server.name),
         address: Some(server.ports.address.clone()),
         admin: server.ports.admin.clone(),
+        socket: None,
         mountpoint: None,
         netns: network.map(|network| network.site(&server.site)),
         process: None,
     })
 }
 
-/// The root MDS first, since the others fetch their map there; then all others at once.
+/// The line and the root MDS first, since the others fetch their map there; then all others at
+/// once.
 fn start_servers(held: &mut Held) -> anyhow::Result<()> {
+    let root = held.state.processes.iter().position(|process| process.address.is_some());
     for place in 0..held.state.processes.len() {
         let Some(process) = held.state.processes.get_mut(place) else { break };
         processes::spawn(process)?;
         // Written down at once: whatever happens to us, `dev down` finds it.
         held.save()?;
-        if let (0, Some(root)) = (place, held.state.processes.first()) {
-            processes::wait_ready(root)?;
+        if let Some(process) = held.state.processes.get(place).filter(|_| Some(place) <= root) {
+            processes::wait_ready(process)?;
         }
     }
     held.state.processes.iter().try_for_each(processes::wait_ready)
 }
 
+/// What is particular about a mount.
+#[derive(Default)]
+pub struct MountMore {
+    /// The namespace of this site, not that of the clients.
+    pub site: Option<SiteName>,
+    pub options: Option<String>,
+}
+
 /// Mounts the federation at one more place.
-fn add_mount(held: &mut Held, mount: &Path) -> anyhow::Result<()> {
+fn add_mount(held: &mut Held, mount: &Path, more: &MountMore) -> anyhow::Result<()> {
     make(mount, &mut held.state.made)?;
     let mountpoint = table::mountpoint(mount);
     if table::is_mounted(&mountpoint) {
@@ -273,7 +328,15 @@ fn add_mount(held: &mut Held, mount: &Path) -> anyhow::Result<()> {
         Some(_) => format!("127.0.0.1:{}", 7800 + held.state.processes.len()),
         None => free_ports(1)?.remove(0),
     };
-    let netns = held.state.network.as_ref().map(Network::clients);
+    let network = held.state.network.as_ref();
+    let netns = match (network, &more.site) {
+        (None, Some(_)) => {
+            return Err(Usage("--site: this federation has no namespaces".into()).into());
+        }
+        (None, None) => None,
+        (Some(network), None) => Some(network.clients()),
+        (Some(network), Some(site)) => Some(network.site(site)),
+    };
     let mut list = format!("mapkey={},admin={admin}", held.state.key);
     if let Some(netns) = &netns {
         list += &format!(",netns={}", netns.display());
@@ -281,6 +344,9 @@ fn add_mount(held: &mut Held, mount: &Path) -> anyhow::Result<()> {
     if let Some(kdc) = &held.state.kdc {
         let (keytab, config) = (kdc.keytab.display(), kdc.config.display());
         list += &format!(",keytab={keytab},principal={},krb5conf={config}", kdc.principal);
+    }
+    if let Some(options) = &more.options {
+        list += &format!(",{options}");
     }
     let source = format!("{}:/{}", held.state.mds.join(","), held.state.fs);
     let argv = ["mount", &source, &mountpoint.to_string_lossy(), "--foreground", "-o", &list];
@@ -290,6 +356,7 @@ fn add_mount(held: &mut Held, mount: &Path) -> anyhow::Result<()> {
         name,
         address: None,
         admin,
+        socket: None,
         mountpoint: Some(mountpoint),
         netns,
         process: None,
@@ -313,10 +380,10 @@ fn wait_for_space(mountpoint: &Path) {
 }
 
 /// `tieline dev mount`.
-pub fn mount_again(dir: &Path, mountpoint: &Path) -> anyhow::Result<()> {
+pub fn mount_again(dir: &Path, mountpoint: &Path, more: &MountMore) -> anyhow::Result<()> {
     let mut held = Held::open(dir)?;
     let mount = std::path::absolute(mountpoint)?;
-    if let Err(error) = add_mount(&mut held, &mount) {
+    if let Err(error) = add_mount(&mut held, &mount, more) {
         if let Some(mut process) =
             held.state.processes.pop_if(|p| p.mountpoint.is_some() && !p.is_alive())
         {

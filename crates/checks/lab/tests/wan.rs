@@ -1,0 +1,109 @@
+//! A federation that is far away: it does its work, waits while the line is cut, and goes on.
+
+use anyhow::{Context, Result, ensure};
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use tieline_lab::federation::with_plan;
+use tieline_lab::program::{self, DEADLINE};
+use tieline_lab::{Federation, Plan, can_emulate_lines};
+
+fn far(arguments: &[&str]) -> Plan {
+    let mut all = vec!["--netns".to_owned()];
+    all.extend(arguments.iter().map(|word| (*word).to_owned()));
+    Plan { arguments: all, ..Plan::default() }
+}
+
+/// `tieline dev wan`.
+fn wan(federation: &Federation, words: &[&str]) -> Result<String> {
+    let dir = federation.dir();
+    let mut all = vec![OsStr::new("dev"), OsStr::new("wan")];
+    all.extend(words.iter().map(OsStr::new));
+    all.extend([OsStr::new("--dir"), dir.as_os_str()]);
+    federation.tieline(&all)
+}
+
+fn timed(folder: &Path, script: &str) -> Result<Duration> {
+    let start = Instant::now();
+    program::shell(folder, script)?;
+    Ok(start.elapsed())
+}
+
+#[test]
+fn work_is_done_at_a_distance() -> Result<()> {
+    if !can_emulate_lines() {
+        return Ok(());
+    }
+    with_plan(&far(&["--rtt", "50ms", "--rate", "100mbit"]), |federation| {
+        let mount = federation.mount();
+        federation.shell("mkdir d; echo far > d/a; mv d/a d/b; cat d/b | grep -q far")?;
+        // 12 MB at 100 Mbit/s are a second; the line carries headers, too.
+        let took = timed(mount, "head -c 12000000 /dev/urandom > big; sync big")?;
+        let range = Duration::from_millis(900)..Duration::from_secs(10);
+        ensure!(range.contains(&took), "12 MB at 100 Mbit/s took {took:?}");
+        wan(federation, &["rate", "unlimited"])?;
+        let other = federation.mount_again()?;
+        let took = timed(&other, "cmp big ../mount/big && cat fnal/none 2>/dev/null || true")?;
+        ensure!(took > Duration::from_millis(50), "a cold read over 50 ms took {took:?}");
+        let told = wan(federation, &["show", "--json"])?;
+        let told: serde_json::Value = serde_json::from_str(&told)?;
+        let sent = told[0]["to_servers"]["bytes"].as_u64().context("bytes are counted")?;
+        ensure!(sent > 12_000_000, "{sent} bytes went to servers");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_cut_costs_time_and_nothing_else() -> Result<()> {
+    if !can_emulate_lines() {
+        return Ok(());
+    }
+    with_plan(&far(&["--rtt", "20ms"]), |federation| {
+        federation.shell("echo before > a")?;
+        for way in [&["cut"][..], &["cut", "--one-way", "to-servers"]] {
+            wan(federation, way)?;
+            let mut writer = Command::new("bash");
+            writer.args(["-ec", "echo during > b; mv b c; sync c; cat c"]);
+            let mut writer = program::start(writer.current_dir(federation.mount()))?;
+            std::thread::sleep(Duration::from_millis(1_500));
+            ensure!(writer.try_wait()?.is_none(), "a write went through a cut line");
+            wan(federation, &["heal"])?;
+            let healed = Instant::now();
+            ensure!(program::wait(&mut writer, DEADLINE)?.success(), "the writer failed");
+            ensure!(healed.elapsed() < Duration::from_secs(10), "{:?}", healed.elapsed());
+            federation.shell("grep -q during c; grep -q before a; rm c")?;
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn the_line_is_back_after_its_relay_was_killed() -> Result<()> {
+    if !can_emulate_lines() {
+        return Ok(());
+    }
+    with_plan(&far(&["--rtt", "5ms", "--between-sites", "10ms", "--ip", "6"]), |federation| {
+        federation.shell("echo x > fnal/a")?;
+        federation.kill_and_restart("wan")?;
+        federation.shell("grep -q x fnal/a; echo y > fnal/b")?;
+        let told = wan(federation, &["show", "--json"])?;
+        ensure!(told.contains("\"fnal\"") && told.contains("\"clients\""), "{told}");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_command_has_a_line_of_its_own() -> Result<()> {
+    if !can_emulate_lines() {
+        return Ok(());
+    }
+    let script = "test -e $TIELINE_WAN_DIR/wan.sock; test -e /run/netns/$TIELINE_WAN_SERVERS";
+    let mut command = Command::new(program::tieline()?);
+    command.args(["dev", "wan", "run", "--rtt", "50ms", "--", "bash", "-ec", script]);
+    program::finish(&mut command, DEADLINE)?.succeed("dev wan run")?;
+    let mut command = Command::new(program::tieline()?);
+    command.args(["dev", "wan", "run", "--", "false"]);
+    ensure!(!program::finish(&mut command, DEADLINE)?.status.success());
+    Ok(())
+}
