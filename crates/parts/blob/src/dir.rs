@@ -24,14 +24,16 @@ mod sync;
 mod tree;
 
 pub use marker::Identity;
+pub(crate) use object::{Object, OpenError};
 
 use crate::range::BlockRange;
 use crate::{Abilities, ChunkStore, Error, Slice, Space};
 use bytes::Bytes;
 use directory::Directory;
 use marker::{Marker, MarkerError};
-use object::Object;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -87,6 +89,11 @@ impl DirChunks {
             abilities = ?directory.abilities, "opened object directory");
         let (directory, jobs) = (Arc::new(directory), Arc::new(Semaphore::new(JOBS_MAX)));
         Ok(Self { directory, jobs, has_failed: Arc::default() })
+    }
+
+    /// Is the directory the store of `identity`? For who only reads. Blocking.
+    pub(crate) fn verify(path: &Path, identity: &Identity) -> Result<(), Error> {
+        Marker::verify(path, identity).map_err(|error| marker_error(path, error))
     }
 
     /// Runs a job on a blocking thread. A job that was begun is finished, even if nobody waits for
@@ -202,6 +209,18 @@ impl ChunkStore for DirChunks {
     async fn space(&self) -> Result<Space, Error> {
         self.blocking("tell its space", |directory| directory.space()).await
     }
+}
+
+/// An object below a store's directory, for who only reads. Blocking.
+pub(crate) fn open_read_only(root: &File, chunk: ChunkId) -> Result<Object, OpenError> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(root, tree::path(chunk), flags, Mode::empty())?;
+    Object::open(File::from(file), chunk)
+}
+
+#[cfg(test)]
+pub(crate) fn object_path(root: &Path, chunk: ChunkId) -> std::path::PathBuf {
+    root.join(tree::path(chunk))
 }
 
 fn describe(path: &Path) -> String {

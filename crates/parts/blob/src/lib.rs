@@ -5,6 +5,7 @@
 //! [`ChunkStore::sync`] also the machine.
 //!
 //! * [`DirChunks`]: a directory on any file system.
+//! * [`DirectReader`]: such a directory, read by who has it mounted too.
 //! * [`MemoryChunks`]: for tests and simulated worlds.
 //! * [`FaultyChunks`]: any other, failing as told.
 //! * [`AdoptedTree`]: files that were there before us, read where they are.
@@ -20,6 +21,7 @@
 mod adopted;
 pub mod conformance;
 mod dir;
+mod direct;
 mod faulty;
 mod memory;
 mod range;
@@ -29,6 +31,7 @@ pub use adopted::{
     object_path,
 };
 pub use dir::{DirChunks, Identity};
+pub use direct::DirectReader;
 pub use faulty::{Faults, FaultyChunks};
 pub use memory::MemoryChunks;
 

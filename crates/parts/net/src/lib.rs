@@ -64,6 +64,17 @@ pub trait Channel: Send + Sync {
     /// Frames sent that were answered: the round trips so far.
     fn round_trips(&self) -> u64;
 
+    /// The machine slept or its networks changed: a dead connection is to be noticed now.
+    fn doubt(&self) {}
+
+    /// Connects, if that was not done yet: calls are to be expected.
+    fn warm(&self) {}
+
+    /// The shortest time in which the server answered lately; `None` before it did.
+    fn round_trip(&self) -> Option<Duration> {
+        None
+    }
+
     /// Ends the session in good order, giving back all it holds. Waits at most `patience`.
     async fn close(&self, patience: Duration);
 }
@@ -198,6 +209,10 @@ impl std::fmt::Display for Peer {
 pub trait Service: Send + Sync {
     /// Greets a connection: a new session, or the old one resumed. The flavor was agreed already.
     async fn welcome(&self, hello: &Hello, peer: &Peer) -> Result<Welcome, Refusal>;
+
+    /// Somebody at `address` said hello and was refused: by the rules of flavors, for want of a
+    /// proof, or by [`Service::welcome`].
+    fn turned_away(&self, _address: &str, _refusal: &Refusal) {}
 
     /// The session's connection stands; notices may be sent through `notifier` until
     /// [`Service::disconnected`].

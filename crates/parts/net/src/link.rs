@@ -4,10 +4,10 @@
 //! done, in order; [`State::next_tick`] says when [`Event::Tick`] is wanted. The loop that drives
 //! it is [`crate::session`].
 //!
-//! A connection is made at the first call and kept from then on. A call gets its number when it is
-//! first sent. After a lost connection the unanswered calls are sent again: under their numbers if
-//! the server kept the session, else under new ones, and mutations that the old session may have
-//! applied end with [`CallError::SessionLost`].
+//! A connection is made at the first call, or when one is to be expected, and kept from then on. A
+//! call gets its number when it is first sent. After a lost connection the unanswered calls are
+//! sent again: under their numbers if the server kept the session, else under new ones, and
+//! mutations that the old session may have applied end with [`CallError::SessionLost`].
 //!
 //! Invariants: a call completes exactly once; numbers of a session only grow; `answered_below` in
 //! an envelope is never above a number that may be sent again; nothing is sent outside a connection
@@ -27,9 +27,11 @@ use tokio::time::Instant;
 
 mod backoff;
 mod calls;
+mod nearness;
 
 use backoff::Backoff;
 use calls::Calls;
+use nearness::Nearness;
 
 /// A call, for as long as it is under way. Other than its number, it stays when a session is lost.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -38,6 +40,10 @@ pub struct CallId(pub u64);
 /// What happened.
 pub enum Event {
     Call(CallId, Box<Outgoing>, Option<Instant>),
+    /// Calls are to be expected.
+    Warm,
+    /// This one of the addresses answered.
+    Reached(String),
     /// Nobody waits for the call any more.
     Cancelled(CallId),
     /// The connection that was asked for stands, and the server welcomed us. The hello was sent at
@@ -53,15 +59,17 @@ pub enum Event {
     /// The connection is gone, or could not be made.
     Lost,
     Tick,
+    /// The machine slept or its networks changed: the connection may be dead without a word.
+    Doubt,
     /// End the session in good order.
     Close,
 }
 
 /// What is to be done.
 pub enum Action {
-    /// Connect to an address after a pause and say hello.
+    /// Connect to one of these addresses, the best first, after a pause and say hello.
     Connect {
-        address: String,
+        addresses: Vec<String>,
         after: Duration,
         hello: Hello,
     },
@@ -93,7 +101,10 @@ pub struct State {
     server: String,
     calls: Calls,
     round_trips: u64,
+    nearness: Nearness,
     keeping: Option<Keeping>,
+    /// The server said that it will be away until then.
+    held_until: Option<Instant>,
     actions: VecDeque<Action>,
 }
 
@@ -117,10 +128,17 @@ struct Up {
 struct Ping {
     number: RequestNumber,
     sent: Instant,
+    /// There is reason to think that nobody answers.
+    is_doubt: bool,
 }
 
 /// More notices at once than any server of ours sends: the peer is not one.
 const NOTICES_MAX: usize = 4096;
+
+/// The longest absence that a server can announce.
+const HOLD_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Calls wait so much longer than was announced: connecting takes its time.
+const HOLD_GRACE: Duration = Duration::from_secs(60);
 
 impl State {
     /// `addresses` are tried in turn; `seed` decides the jitter of pauses.
@@ -134,7 +152,9 @@ impl State {
             standing: None,
             calls: Calls::new(),
             round_trips: 0,
+            nearness: Nearness::default(),
             keeping: None,
+            held_until: None,
             actions: VecDeque::new(),
         }
     }
@@ -157,9 +177,16 @@ impl State {
     }
 
     pub fn handle(&mut self, event: Event, now: Instant) {
+        self.held_until = self.held_until.filter(|&until| now < until);
         match event {
             Event::Call(id, outgoing, deadline) => self.call(id, *outgoing, deadline, now),
             Event::Cancelled(id) => self.forget(id),
+            Event::Warm => {
+                if matches!(self.phase, Phase::Idle) {
+                    self.connect();
+                }
+            }
+            Event::Reached(address) => self.backoff.prefer(&address),
             Event::Connected(welcome, sent) => self.connected(welcome, sent, now),
             Event::Refused(refusal) => self.refused(refusal),
             Event::Frame(frame) => self.frame(frame, now),
@@ -167,6 +194,7 @@ impl State {
             Event::Moved => self.moved(now),
             Event::Lost => self.lost(),
             Event::Tick => self.tick(now),
+            Event::Doubt => self.doubt(now),
             Event::Close => self.close(),
         }
     }
@@ -192,6 +220,11 @@ impl State {
         self.round_trips
     }
 
+    /// The shortest time in which the server answered lately.
+    pub fn round_trip(&self) -> Option<Duration> {
+        self.nearness.round_trip()
+    }
+
     /// The server in messages.
     pub fn server(&self) -> &str {
         &self.server
@@ -204,6 +237,9 @@ impl State {
             return;
         }
         self.calls.add(id, outgoing, deadline);
+        if let Some(until) = self.held_until {
+            self.calls.extend(until + HOLD_GRACE);
+        }
         match self.phase {
             Phase::Up(_) => self.send(id, now),
             Phase::Idle => self.connect(),
@@ -212,9 +248,12 @@ impl State {
     }
 
     fn connect(&mut self) {
-        let (address, after) = self.backoff.next();
+        let (addresses, after) = match self.held_until {
+            None => self.backoff.next(),
+            Some(_) => self.backoff.next_unhurried(),
+        };
         self.phase = Phase::Connecting;
-        self.actions.push_back(Action::Connect { address, after, hello: self.hello.clone() });
+        self.actions.push_back(Action::Connect { addresses, after, hello: self.hello.clone() });
     }
 
     fn connected(&mut self, welcome: Welcome, hello_sent: Instant, now: Instant) {
@@ -228,6 +267,9 @@ impl State {
             }
         }
         self.backoff.succeeded();
+        self.held_until = None;
+        self.nearness.forget();
+        self.nearness.learn(now.saturating_duration_since(hello_sent), now);
         self.hello.session = Some(welcome.session);
         self.server = format!("{} at {}", welcome.server, self.backoff.address());
         self.standing = Some(Standing {
@@ -326,17 +368,20 @@ impl State {
         let Phase::Up(up) = &mut self.phase else { return };
         up.heard = now;
         match frame.header.kind {
-            FrameKind::Reply => self.reply(frame),
+            FrameKind::Reply => self.reply(frame, now),
             FrameKind::Pong => {
                 let answered = up.ping.take_if(|ping| ping.number == frame.header.number);
-                self.actions.extend(answered.map(|ping| Action::Renewed(ping.sent)));
+                if let Some(ping) = answered {
+                    self.nearness.learn(now.saturating_duration_since(ping.sent), now);
+                    self.actions.push_back(Action::Renewed(ping.sent));
+                }
             }
             FrameKind::Ping => {
                 up.sent = now;
                 let pong = OutFrame::bare(FrameKind::Pong, frame.header.number);
                 self.actions.push_back(Action::Send(pong));
             }
-            FrameKind::Notice => self.notice(&frame),
+            FrameKind::Notice => self.notice(&frame, now),
             FrameKind::Hello
             | FrameKind::Welcome
             | FrameKind::Refused
@@ -348,12 +393,15 @@ impl State {
         }
     }
 
-    fn reply(&mut self, frame: Frame) {
+    fn reply(&mut self, frame: Frame, now: Instant) {
         // An answer to what was cancelled meanwhile is of no use to anybody.
         let Some((id, pending)) = self.calls.numbered(frame.header.number) else { return };
         let op = pending.outgoing.request.op();
         self.round_trips += 1;
-        self.actions.extend(pending.sent.map(Action::Renewed));
+        if let Some(sent) = pending.sent {
+            self.nearness.learn(now.saturating_duration_since(sent), now);
+            self.actions.push_back(Action::Renewed(sent));
+        }
         let mut result = if frame.header.op == op.number() {
             self.outcome(op, frame)
         } else {
@@ -383,14 +431,25 @@ impl State {
         CallError::Body { server: self.server.clone(), op, source }
     }
 
-    fn notice(&mut self, frame: &Frame) {
+    /// Nobody gives up before the server had its time to come back.
+    fn hold(&mut self, until: Instant) {
+        self.held_until = Some(until);
+        self.calls.extend(until + HOLD_GRACE);
+    }
+
+    fn notice(&mut self, frame: &Frame, now: Instant) {
         let Phase::Up(up) = &mut self.phase else { return };
         up.notices += 1;
         if up.notices > NOTICES_MAX {
             return self.give_up("server sent too many notices at once");
         }
         match tieline_wire::decode::<Notice>(&frame.body) {
-            Ok(notice) => self.actions.push_back(Action::Notice(frame.header.number, notice)),
+            Ok(notice) => {
+                if let Notice::Hold(millis) = notice {
+                    self.hold(now + Duration::from_millis(millis).min(HOLD_MAX));
+                }
+                self.actions.push_back(Action::Notice(frame.header.number, notice));
+            }
             // A lease might stand behind it: better to begin anew than to keep what is recalled.
             Err(_) => self.give_up("server sent a notice that cannot be read"),
         }
@@ -446,11 +505,30 @@ impl State {
         if up.ping.is_some() {
             return self.give_up("server is silent");
         }
+        self.ping(now, false);
+    }
+
+    fn ping(&mut self, now: Instant, is_doubt: bool) {
+        let Phase::Up(up) = &mut self.phase else { return };
         up.ping_number += 1;
         let number = RequestNumber(up.ping_number);
-        up.ping = Some(Ping { number, sent: now });
+        up.ping = Some(Ping { number, sent: now, is_doubt });
         up.sent = now;
         self.actions.push_back(Action::Send(OutFrame::bare(FrameKind::Ping, number)));
+    }
+
+    /// Asks at once whether the server still hears us, and dials anew if it does not answer soon.
+    /// An attempt that is under way may be on a way that is gone: it begins again.
+    fn doubt(&mut self, now: Instant) {
+        match &self.phase {
+            Phase::Up(up) if up.ping.as_ref().is_some_and(|ping| ping.is_doubt) => {}
+            Phase::Up(_) => self.ping(now, true),
+            Phase::Connecting => {
+                self.backoff.hurry();
+                self.connect();
+            }
+            Phase::Idle | Phase::Closed => {}
+        }
     }
 
     fn close(&mut self) {
@@ -471,6 +549,9 @@ impl Up {
     /// When to ping, or, while a ping is unanswered, when to give up.
     fn due(&self, settings: &SessionSettings) -> Instant {
         match &self.ping {
+            Some(ping) if ping.is_doubt && self.heard <= ping.sent => {
+                ping.sent + settings.doubt_max
+            }
             Some(ping) => ping.sent.max(self.heard) + settings.silence_max,
             // Also when we send and send and hear nothing.
             None => self.sent.min(self.heard) + settings.ping_every,

@@ -23,6 +23,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
 mod driver;
+mod reach;
 use driver::Driver;
 
 #[derive(Clone, Debug)]
@@ -33,6 +34,8 @@ pub struct SessionSettings {
     pub ping_every: Duration,
     /// No frame for this long after a ping: the connection is dead.
     pub silence_max: Duration,
+    /// The same when the machine slept or its networks changed.
+    pub doubt_max: Duration,
     /// First and longest pause between attempts to connect.
     pub retry_first: Duration,
     pub retry_longest: Duration,
@@ -43,9 +46,12 @@ impl Default for SessionSettings {
         Self {
             requests_max: 128,
             ping_every: Duration::from_secs(5),
-            silence_max: Duration::from_secs(10),
+            // With the ping before it shorter than what is left of a lease: a line that is cut is
+            // known to be before the leases run out.
+            silence_max: Duration::from_secs(8),
+            doubt_max: Duration::from_millis(1_000),
             retry_first: Duration::from_millis(50),
-            retry_longest: Duration::from_secs(2),
+            retry_longest: Duration::from_secs(1),
         }
     }
 }
@@ -61,7 +67,11 @@ pub struct Session {
 /// What callers say to the driver. The queue is bounded by the places.
 enum Message {
     Call(Box<Handed>),
+    /// Connect, if nobody has called yet.
+    Warm,
     Cancel(CallId),
+    /// The connection may be dead without a word.
+    Doubt,
     /// Say goodbye, but wait no longer than until then.
     Close(Instant, oneshot::Sender<()>),
 }
@@ -80,6 +90,8 @@ struct View {
     standing: Mutex<Option<Standing>>,
     server: Mutex<String>,
     round_trips: AtomicU64,
+    /// Of one, in microseconds; 0 if none was measured.
+    round_trip: AtomicU64,
 }
 
 impl View {
@@ -90,6 +102,8 @@ impl View {
     fn show(&self, state: &link::State) {
         *self.standing.lock().unwrap_or_else(PoisonError::into_inner) = state.standing();
         self.round_trips.store(state.round_trips(), Ordering::Relaxed);
+        let micros = state.round_trip().map_or(0, |time| time.as_micros().max(1) as u64);
+        self.round_trip.store(micros, Ordering::Relaxed);
         let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
         if *server != state.server() {
             state.server().clone_into(&mut server);
@@ -172,6 +186,7 @@ impl Session {
             standing: Mutex::new(None),
             server: Mutex::new(state.server().to_owned()),
             round_trips: AtomicU64::new(0),
+            round_trip: AtomicU64::new(0),
         });
         let (to_driver, inbox) = mpsc::unbounded_channel();
         let mut driver = Driver::new((world.transport, guard), state, sink, inbox, view.clone());
@@ -229,6 +244,21 @@ impl Channel for Session {
 
     fn round_trips(&self) -> u64 {
         self.view.round_trips.load(Ordering::Relaxed)
+    }
+
+    fn doubt(&self) {
+        // A driver that is gone has no connection.
+        let _ = self.to_driver.send(Message::Doubt);
+    }
+
+    fn warm(&self) {
+        // A driver that is gone has nothing to connect.
+        let _ = self.to_driver.send(Message::Warm);
+    }
+
+    fn round_trip(&self) -> Option<Duration> {
+        let micros = self.view.round_trip.load(Ordering::Relaxed);
+        (micros > 0).then(|| Duration::from_micros(micros))
     }
 
     async fn close(&self, patience: Duration) {

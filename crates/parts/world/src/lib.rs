@@ -22,6 +22,7 @@ pub use bulk::{Bulk, FileRange};
 pub use local::{LocalTransport, SeededDice, TimerClock};
 pub use real::{SystemClock, SystemDice};
 pub use tcp::TcpTransport;
+pub use tcp::congestion::Congestion;
 
 use std::io;
 use std::sync::Arc;
@@ -39,10 +40,15 @@ pub struct World {
 impl World {
     /// The machine we run on.
     pub fn real() -> Self {
+        Self::real_with(Congestion::default())
+    }
+
+    /// The same, with a wish for how its connections send.
+    pub fn real_with(congestion: Congestion) -> Self {
         Self {
             clock: Arc::new(SystemClock),
             dice: Arc::new(SystemDice),
-            transport: Arc::new(TcpTransport::default()),
+            transport: Arc::new(TcpTransport { congestion }),
         }
     }
 
@@ -85,6 +91,20 @@ pub trait Transport: Send + Sync {
 
     /// Listens at `HOST:PORT`; port 0 for any free one.
     async fn listen(&self, address: &str) -> io::Result<Box<dyn Listener>>;
+
+    /// Waits until connections may be dead without a word. Simulated worlds have no such moments.
+    async fn unsettled(&self) -> Unsettled {
+        std::future::pending().await
+    }
+}
+
+/// What happened to the machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unsettled {
+    /// It slept, or stood still: clocks that count intervals may not have counted.
+    Slept,
+    /// Its addresses or ways changed.
+    Moved,
 }
 
 #[async_trait::async_trait]

@@ -4,10 +4,13 @@
 //! where they are in memory, else in steps that run on the blocking pool, since the call waits for
 //! the disk then; the socket stays non-blocking, so no thread ever waits for a slow peer.
 //!
+//! Which congestion control a connection gets is decided by [`congestion`].
+//!
 //! Invariants: a peer that vanished is noticed within [`USER_TIMEOUT`]; small writes leave at once
 //! (`TCP_NODELAY`).
 
 use crate::{Connection, FileRange, Listener, StreamWriter, Transport};
+use congestion::Congestion;
 use rustix::net::sockopt;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
@@ -33,9 +36,15 @@ const SEND_STEP: usize = 4 << 20;
 /// The least time one of several addresses is given.
 const SHARE_MIN: Duration = Duration::from_millis(250);
 
+pub mod congestion;
+
 /// TCP over IPv4 and IPv6.
 #[derive(Default)]
-pub struct TcpTransport {}
+pub struct TcpTransport {
+    pub congestion: Congestion,
+}
+
+mod unsettled;
 
 #[async_trait::async_trait]
 impl Transport for TcpTransport {
@@ -49,7 +58,7 @@ impl Transport for TcpTransport {
         for (tried, peer) in addresses.iter().enumerate() {
             let share = share_of(deadline, addresses.len() - tried);
             match tokio::time::timeout(share, TcpStream::connect(peer)).await {
-                Ok(Ok(stream)) => return connection(stream),
+                Ok(Ok(stream)) => return connection(stream, self.congestion),
                 Ok(Err(error)) => failure = Some(error),
                 Err(_) => failure = Some(late()),
             }
@@ -59,11 +68,17 @@ impl Transport for TcpTransport {
         }))
     }
 
+    async fn unsettled(&self) -> crate::Unsettled {
+        unsettled::unsettled().await
+    }
+
     async fn listen(&self, address: &str) -> io::Result<Box<dyn Listener>> {
         let mut failure = None;
         for local in lookup_host(address).await? {
             match listen_at(local) {
-                Ok(listener) => return Ok(Box::new(listener)),
+                Ok(listener) => {
+                    return Ok(Box::new(Accepting { listener, congestion: self.congestion }));
+                }
                 Err(error) => failure = Some(error),
             }
         }
@@ -104,18 +119,24 @@ fn listen_at(local: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
+/// A listening socket, and how its connections are to send.
+struct Accepting {
+    listener: TcpListener,
+    congestion: Congestion,
+}
+
 #[async_trait::async_trait]
-impl Listener for TcpListener {
+impl Listener for Accepting {
     fn address(&self) -> io::Result<String> {
-        Ok(self.local_addr()?.to_string())
+        Ok(self.listener.local_addr()?.to_string())
     }
 
     async fn accept(&mut self) -> io::Result<Connection> {
         loop {
             // A peer that left before it was its turn is no failure of the listener.
-            match TcpListener::accept(self).await {
+            match self.listener.accept().await {
                 Ok((stream, _)) => {
-                    if let Ok(connection) = connection(stream) {
+                    if let Ok(connection) = connection(stream, self.congestion) {
                         return Ok(connection);
                     }
                 }
@@ -126,7 +147,7 @@ impl Listener for TcpListener {
     }
 }
 
-fn connection(stream: TcpStream) -> io::Result<Connection> {
+fn connection(stream: TcpStream, congestion: Congestion) -> io::Result<Connection> {
     let peer = stream.peer_addr()?.to_string();
     let local = stream.local_addr()?.to_string();
     stream.set_nodelay(true)?;
@@ -134,6 +155,7 @@ fn connection(stream: TcpStream) -> io::Result<Connection> {
     sockopt::set_tcp_keepidle(&stream, KEEPALIVE_AFTER)?;
     sockopt::set_tcp_keepintvl(&stream, KEEPALIVE_EVERY)?;
     sockopt::set_tcp_user_timeout(&stream, USER_TIMEOUT.as_millis() as u32)?;
+    congestion.apply(&stream);
     let stream = Arc::new(stream);
     let reader = Box::new(TcpReader { stream: stream.clone() });
     Ok(Connection { reader, writer: Box::new(TcpWriter { stream }), peer, local })

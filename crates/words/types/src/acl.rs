@@ -102,6 +102,30 @@ impl AccessList {
         !is_in_any && mode.bits() & wish == wish
     }
 
+    /// The entries that speak of a caller who is not the owner, as `getfacl` writes them, and the
+    /// mask over them; empty where he is one of the others.
+    pub fn about(&self, mode: Mode, owning: Gid, caller: &Caller) -> Vec<String> {
+        let entry = |tag: &str, rights: u8| format!("{tag}:{}", letters(rights));
+        let user = self.named.iter().find(|one| one.who == Who::User(caller.uid));
+        let mut entries: Vec<String> = match user {
+            Some(one) => vec![entry(&format!("user:{}", caller.uid), one.rights)],
+            None => {
+                let own = caller.is_member(owning).then(|| entry("group:", self.group));
+                let groups = self.named.iter().filter_map(|one| match one.who {
+                    Who::Group(gid) if caller.is_member(gid) => {
+                        Some(entry(&format!("group:{gid}"), one.rights))
+                    }
+                    _ => None,
+                });
+                own.into_iter().chain(groups).collect()
+            }
+        };
+        if !entries.is_empty() {
+            entries.push(entry("mask:", (mode.bits() >> 3 & 7) as u8));
+        }
+        entries
+    }
+
     /// In the form of the extended attribute.
     pub fn to_bytes(&self, mode: Mode) -> Vec<u8> {
         let class = |shift: u32| (mode.bits() >> shift & 7) as u8;
@@ -120,6 +144,12 @@ impl AccessList {
     pub fn parse(bytes: &[u8]) -> Result<Option<(Mode, Option<Self>)>, AclError> {
         Ok(Whole::parse(bytes)?.map(Whole::split))
     }
+}
+
+/// `rw-` and the like.
+fn letters(rights: u8) -> String {
+    let bits = [(4, 'r'), (2, 'w'), (1, 'x')];
+    bits.into_iter().map(|(bit, letter)| if rights & bit != 0 { letter } else { '-' }).collect()
 }
 
 /// What new files in a directory get.

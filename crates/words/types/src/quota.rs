@@ -78,6 +78,15 @@ pub struct Used {
     pub inodes: u64,
 }
 
+/// What an MDT may let a payer use by itself, of limits that hold over all MDTs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Encode, Decode)]
+pub struct Share {
+    #[n(0)]
+    pub bytes: u64,
+    #[n(1)]
+    pub inodes: u64,
+}
+
 /// How much may be used; 0 is no limit. A soft limit may be passed for a while (the grace), a hard
 /// one never.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Encode, Decode)]

@@ -5,7 +5,8 @@
 //! next number, serve it in its room, and bless its golden bytes. Numbers are never reused.
 
 use crate::{
-    BodyError, capability, data, federation, identity, ledger, locks, meta, mirrors, quotas, ranges,
+    BodyError, capability, data, federation, identity, ledger, locks, meta, mirrors, quotas,
+    ranges, trees,
 };
 use minicbor::{Decode, Decoder, Encode};
 use tieline_types::{Caller, RequestNumber};
@@ -161,6 +162,10 @@ calls! {
     46 Undelete ledger::Undelete => meta::EntryReply, true;
     47 DumpMdt ledger::DumpMdt => ledger::DumpMdtReply, false;
     48 CheckMdt ledger::CheckMdt => ledger::CheckMdtReply, false;
+    // Metadata in bulk.
+    50 ReadTree trees::ReadTree => trees::ReadTreeReply, false;
+    51 ReportTrails trees::ReportTrails => trees::ReportTrailsReply, true;
+    52 ReadFiles trees::ReadFiles => trees::ReadFilesReply, false;
     // What a client did by itself under exclusive leases.
     56 Batch meta::Batch => meta::BatchReply, true;
     57 Reserve meta::Reserve => meta::ReserveReply, true;
@@ -180,6 +185,9 @@ calls! {
     82 ListQuotas quotas::ListQuotas => quotas::ListQuotasReply, false;
     83 SetProject quotas::SetProject => quotas::SetProjectReply, true;
     84 Promise quotas::Promise => quotas::PromiseReply, false;
+    // Shares of limits, between MDSs.
+    85 QuotaShares quotas::QuotaShares => quotas::QuotaSharesReply, false;
+    86 QuotaNews quotas::QuotaNews => quotas::QuotaNewsReply, false;
     // Chunks, at an OSS.
     100 PutChunk data::PutChunk => data::PutChunkReply, false;
     101 ReadObject data::ReadObject => data::ReadObjectReply, false;
@@ -192,6 +200,8 @@ calls! {
     108 VerifyObject mirrors::VerifyObject => mirrors::VerifyObjectReply, false;
     110 ListAdopted data::ListAdopted => data::ListAdoptedReply, false;
     111 ChecksumAdopted data::ChecksumAdopted => data::ChecksumAdoptedReply, false;
+    // What operators say to any server.
+    120 Drain federation::Drain => federation::DrainReply, false;
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! them.
 //!
 //! A capability is signed by its MDS and shown to an OSS with each request about bytes. It is good
-//! for one holder, for a few minutes, and for one file or for what a session itself writes.
+//! for one holder, for a few minutes, and for some files or for what a session itself writes.
 
 use minicbor::{Decode, Encode};
 use tieline_types::{FileId, MdtIndex, ObjectName, SessionId};
@@ -63,7 +63,16 @@ pub enum Scope {
         #[n(0)]
         runs: Vec<FileRun>,
     },
+    /// Several files of the MDT: their own chunks are read.
+    #[n(3)]
+    Files {
+        #[n(0)]
+        runs: Vec<FileRun>,
+    },
 }
+
+/// The most runs that one capability names: it is shown with every request about bytes.
+pub const RUNS_MAX: usize = 64;
 
 /// Serials of files that a session gives out itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]

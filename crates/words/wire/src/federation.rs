@@ -31,6 +31,21 @@ pub struct EditMap {
     pub edit: MapEdit,
 }
 
+/// Tells the clients of a server that it will be away for a while. Asked by operators, before they
+/// stop it.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Drain {
+    #[n(0)]
+    pub for_ms: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct DrainReply {
+    /// Sessions that were told.
+    #[n(0)]
+    pub told: u32,
+}
+
 /// One change of the map.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub enum MapEdit {

@@ -105,6 +105,7 @@ pub struct Welcome {
     pub lease_ms: u32,
     #[n(6)]
     pub flavor: Flavor,
+    /// Bits of optional abilities: [`Welcome::TREES`].
     #[n(7)]
     pub features: u64,
     /// For people: `mds-uf (MDT0000)`.
@@ -116,6 +117,11 @@ pub struct Welcome {
     /// As whom capabilities know the dialing end; nobody under flavor null.
     #[n(10)]
     pub holder: Option<Holder>,
+}
+
+impl Welcome {
+    /// The server tells metadata in bulk ([`crate::trees`]).
+    pub const TREES: u64 = 1;
 }
 
 /// The accepting end's disagreement.

@@ -4,7 +4,7 @@
 //! header of 32 bytes, a CBOR body (RFC 8949, arrays with explicit indices), and bulk bytes beside
 //! it that are never copied into the body. Every call of the protocol stands once in the table of
 //! [`call`]; its messages are in [`meta`], [`locks`], [`ranges`], [`mirrors`], [`ledger`],
-//! [`identity`], [`data`], [`capability`] and [`federation`].
+//! [`identity`], [`trees`], [`data`], [`capability`] and [`federation`].
 //!
 //! Knows no socket, no clock, no runtime. Decoding outside bytes never panics, never allocates more
 //! than the bytes it was given allow, and refuses what it does not know.
@@ -29,6 +29,7 @@ pub mod mirrors;
 pub mod notice;
 pub mod quotas;
 pub mod ranges;
+pub mod trees;
 
 pub use call::{Call, Envelope, Op, Request};
 pub use frame::{FrameError, FrameHeader, FrameKind};
@@ -62,6 +63,8 @@ pub enum BodyError {
     Malformed(#[from] minicbor::decode::Error),
     #[error("call number {0} is not known to this version")]
     UnknownCall(u16),
+    #[error("packed bytes cannot be unpacked")]
+    Packed,
     #[error("{0} bytes follow the body")]
     Trailing(usize),
 }

@@ -12,6 +12,9 @@ pub enum Notice {
     /// There is a newer federation map.
     #[n(2)]
     MapChanged(#[n(0)] Version),
+    /// The server will be away for so many milliseconds at most: wait for it, without hurry.
+    #[n(3)]
+    Hold(#[n(0)] u64),
 }
 
 /// A lease is taken back.

@@ -1,8 +1,8 @@
 //! Messages about quotas, at an MDS.
 
 use minicbor::{Decode, Encode};
-use tieline_types::quota::{Grace, Limits, Payer, PayerKind, Used};
-use tieline_types::{FileId, Time};
+use tieline_types::quota::{Grace, Limits, Payer, PayerKind, Share, Used};
+use tieline_types::{FileId, MdtIndex, Time};
 
 /// What one payer uses and may use. Users ask for themselves and their groups, anybody for
 /// projects, root for all.
@@ -33,9 +33,28 @@ pub struct Quota {
     /// The server's time.
     #[n(7)]
     pub now: Time,
+    /// What others said last that they use, at the MDT that keeps the limits. `used` and
+    /// `promised` are of the MDT that is asked.
+    #[n(8)]
+    pub elsewhere: Option<Vec<UsedElsewhere>>,
 }
 
-/// Sets limits, or the grace of a kind. Root only. When it is answered every client knows.
+/// What another MDT said last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct UsedElsewhere {
+    #[n(0)]
+    pub mdt: MdtIndex,
+    #[n(1)]
+    pub used: Used,
+    #[n(2)]
+    pub promised: u64,
+    /// What it may use by itself.
+    #[n(3)]
+    pub share: Share,
+}
+
+/// Sets limits, or the grace of a kind, of all MDTs: at the MDT of the root. Root only. When it is
+/// answered every client knows, but for those of MDTs that are named in the answer.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct SetQuota {
     /// Whose limits. For the grace only its kind counts.
@@ -60,6 +79,9 @@ pub struct SetQuota {
 pub struct SetQuotaReply {
     #[n(0)]
     pub quota: Quota,
+    /// MDTs that did not say in time that they know.
+    #[n(1)]
+    pub absent: Option<Vec<MdtIndex>>,
 }
 
 /// Everybody of a kind who uses anything or has limits, in order. Root only.
@@ -126,4 +148,122 @@ pub struct PromiseReply {
     /// If less than was needed: which limit says so.
     #[n(1)]
     pub reason: Option<String>,
+}
+
+/// An MDT tells the one of the root what it holds of limits, and asks for more. Who holds a share
+/// lowers it himself, before he tells. From the MDS of `mdt` only.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct QuotaShares {
+    #[n(0)]
+    pub mdt: MdtIndex,
+    /// The start of the MDT, and the question's number since then: a question is void when a later
+    /// one was heard, and so is its answer.
+    #[n(1)]
+    pub boot: u64,
+    #[n(2)]
+    pub number: u64,
+    /// News that were taken in: [`QuotaNews::known`].
+    #[n(3)]
+    pub known: u64,
+    /// At most 1,024.
+    #[n(4)]
+    pub shares: Vec<ShareHeld>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ShareHeld {
+    #[n(0)]
+    pub payer: Payer,
+    #[n(1)]
+    pub share: Share,
+    #[n(2)]
+    pub used: Used,
+    /// Bytes that clients and changes under way may use, and have not.
+    #[n(3)]
+    pub promised: u64,
+    /// The share without which somebody is refused, else 0; others are asked to give back for it.
+    #[n(4)]
+    pub needed: Share,
+    /// The share that would be good to have.
+    #[n(5)]
+    pub wanted: Share,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct QuotaSharesReply {
+    /// Of those who have limits.
+    #[n(0)]
+    pub shares: Vec<ShareGiven>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ShareGiven {
+    #[n(0)]
+    pub payer: Payer,
+    /// What it may use from now on.
+    #[n(1)]
+    pub share: Share,
+    /// Less than was needed, and others were asked to give back: there may be more in a moment.
+    #[n(2)]
+    pub is_asked: bool,
+}
+
+/// An MDT asks the one of the root which limits changed. Answered at once if any did, else when one
+/// does or the time is over. From the MDS of `mdt` only.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct QuotaNews {
+    #[n(0)]
+    pub mdt: MdtIndex,
+    /// Whose numbers `known` counts in, from the answer before; 0 at first.
+    #[n(1)]
+    pub epoch: u64,
+    /// News up to this number were taken in, and hold.
+    #[n(2)]
+    pub known: u64,
+    /// At most 10,000.
+    #[n(3)]
+    pub wait_ms: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct QuotaNewsReply {
+    /// If it is not what was asked with, `limits` begin anew, and who is not among them until
+    /// `is_end` has none.
+    #[n(0)]
+    pub epoch: u64,
+    /// For the next question.
+    #[n(1)]
+    pub known: u64,
+    /// In the order of their news, at most 1,024.
+    #[n(2)]
+    pub limits: Vec<LimitsNews>,
+    #[n(3)]
+    pub is_end: bool,
+    #[n(4)]
+    pub graces: Vec<KindGrace>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct LimitsNews {
+    #[n(0)]
+    pub payer: Payer,
+    /// None at all: they were taken away.
+    #[n(1)]
+    pub limits: Limits,
+    /// Since when the soft limits are passed by all together.
+    #[n(2)]
+    pub bytes_over: Option<Time>,
+    #[n(3)]
+    pub inodes_over: Option<Time>,
+    /// Room is short: what is not in use is to be given back now.
+    #[n(4)]
+    pub is_short: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct KindGrace {
+    #[n(0)]
+    pub kind: PayerKind,
+    #[n(1)]
+    pub grace: Grace,
 }

@@ -11,7 +11,7 @@ use tieline_format::object::{ObjectError, ObjectFooter, ObjectTrailer};
 use tieline_types::ChunkId;
 
 /// An object that is open. Its file never changes any more.
-pub(super) struct Object {
+pub(crate) struct Object {
     pub file: Arc<File>,
     /// Bytes of data, without the tail.
     pub length: u64,
@@ -21,7 +21,7 @@ pub(super) struct Object {
 }
 
 /// Why a file was not opened as an object.
-pub(super) enum OpenError {
+pub(crate) enum OpenError {
     Damaged(String),
     Io(io::Error),
 }

@@ -1,11 +1,14 @@
 //! Where to connect next, and after which pause.
 //!
-//! Addresses take turns. The pause doubles with each round through them, up to the longest, and
-//! half of it is left to chance, so that a farm does not come back in one instant after a server's
-//! reboot.
+//! Addresses take turns in being the first to be tried; one that answered stays it. The pause
+//! doubles with each round through them, up to the longest, and half of it is left to chance, so
+//! that a farm does not come back in one instant after a server's reboot.
 
 use crate::SessionSettings;
 use std::time::Duration;
+
+/// Between attempts at a server that announced its absence.
+const UNHURRIED: Duration = Duration::from_secs(5);
 
 pub(super) struct Backoff {
     first: Duration,
@@ -29,11 +32,12 @@ impl Backoff {
         self.addresses.get(self.at).map_or("", String::as_str)
     }
 
-    /// The next attempt. The first one of all is at once.
-    pub(super) fn next(&mut self) -> (String, Duration) {
+    /// The next attempt: all addresses, in the order in which to try them. The first one of all is
+    /// at once.
+    pub(super) fn next(&mut self) -> (Vec<String>, Duration) {
         let Some(failed) = self.failed else {
             self.failed = Some(1);
-            return (self.address().to_owned(), Duration::ZERO);
+            return (self.in_order(), Duration::ZERO);
         };
         self.failed = Some(failed.saturating_add(1));
         let count = self.addresses.len().max(1);
@@ -43,7 +47,32 @@ impl Backoff {
         }
         let round = failed.saturating_sub(1) / u32::try_from(count).unwrap_or(u32::MAX);
         let pause = self.first.saturating_mul(1 << round.min(16)).min(self.longest);
-        (self.address().to_owned(), self.jitter(pause))
+        (self.in_order(), self.jitter(pause))
+    }
+
+    /// The one to begin with, then the others as they were told.
+    fn in_order(&self) -> Vec<String> {
+        let first = self.addresses.get(self.at);
+        let others = self.addresses.iter().enumerate().filter(|(index, _)| *index != self.at);
+        first.into_iter().chain(others.map(|(_, address)| address)).cloned().collect()
+    }
+
+    /// This address answered: it is the one in use.
+    pub(super) fn prefer(&mut self, address: &str) {
+        if let Some(at) = self.addresses.iter().position(|known| known == address) {
+            self.at = at;
+        }
+    }
+
+    /// The next attempt, at a server that announced its absence: nobody is in a hurry.
+    pub(super) fn next_unhurried(&mut self) -> (Vec<String>, Duration) {
+        let (addresses, _) = self.next();
+        (addresses, self.jitter(UNHURRIED))
+    }
+
+    /// The next attempt is at once, as the very first was.
+    pub(super) fn hurry(&mut self) {
+        self.failed = None;
     }
 
     pub(super) fn succeeded(&mut self) {

@@ -67,6 +67,13 @@ impl Calls {
             .insert(id, Pending { outgoing, deadline, number: None, sent: None, held: None });
     }
 
+    /// Whoever waits waits until then, or longer.
+    pub(super) fn extend(&mut self, until: Instant) {
+        for pending in self.under_way.values_mut() {
+            pending.deadline = pending.deadline.map(|deadline| deadline.max(until));
+        }
+    }
+
     pub(super) fn remove(&mut self, id: CallId) -> Option<Pending> {
         let pending = self.under_way.remove(&id)?;
         if let Some(number) = pending.number {

@@ -118,9 +118,10 @@ fn mutation() -> meta::Release {
 
 fn tell(action: &Action) -> String {
     match action {
-        Action::Connect { address, after, hello } => {
+        Action::Connect { addresses, after, hello } => {
+            let address = addresses.first().unwrap();
             let session = hello.session.map_or(0, |session| session.0);
-            assert!(*after <= Duration::from_secs(2));
+            assert!(*after <= Duration::from_secs(5));
             format!("connect {address} for {session}")
         }
         Action::Send(frame) => {
@@ -266,10 +267,40 @@ fn silence_is_asked_for_and_then_ends_the_connection() {
     assert_eq!(script.frame(FrameKind::Pong, 1, |_| {}, b""), ["renewed"]);
     assert_eq!(script.wait(5), ["send Ping 2"]);
     // Bytes that move are a sign of life, also without a whole frame.
-    script.now += Duration::from_secs(9);
+    script.now += Duration::from_secs(5);
     script.handle(Event::Moved);
-    assert_eq!(script.wait(9), [""; 0]);
+    assert_eq!(script.wait(7), [""; 0]);
     assert_eq!(script.wait(1), ["close: server is silent", "disconnected", "connect a:1 for 1"]);
+}
+
+#[test]
+fn after_a_sleep_a_dead_connection_is_found_at_once() {
+    let mut script = Script::connected();
+    script.reply(1, Op::GetAttributes);
+    assert_eq!(script.handle(Event::Doubt), ["send Ping 1"]);
+    // Doubts come in swarms.
+    assert_eq!(script.handle(Event::Doubt), [""; 0]);
+    assert_eq!(script.wait(1), ["close: server is silent", "disconnected", "connect a:1 for 1"]);
+    // The way that is tried may be the one that is gone.
+    assert_eq!(script.handle(Event::Doubt), ["connect a:1 for 1"]);
+    script.welcome(1, true);
+    assert_eq!(script.handle(Event::Doubt), ["send Ping 1"]);
+    assert_eq!(script.frame(FrameKind::Pong, 1, |_| {}, b""), ["renewed"]);
+    assert_eq!(script.wait(4), [""; 0]);
+}
+
+#[test]
+fn a_server_that_announced_its_absence_is_waited_for() {
+    let mut script = Script::connected();
+    let patience = Some(Duration::from_secs(3));
+    script.call_within(read(2), patience);
+    let body: &'static [u8] = tieline_wire::encode(&Notice::Hold(60_000)).leak();
+    assert_eq!(script.frame(FrameKind::Notice, 8, |_| {}, body), ["notice 8"]);
+    script.handle(Event::Lost);
+    script.call_within(read(3), patience);
+    assert_eq!(script.wait(100), [""; 0]);
+    let welcomed = script.welcome(1, true);
+    assert!(welcomed.iter().any(|line| line.starts_with("send 2")), "{welcomed:?}");
 }
 
 #[test]
@@ -320,7 +351,7 @@ fn pauses_grow_to_the_longest_and_differ_by_seed() {
         let mut backoff = Backoff::new(&settings, vec!["a:1".to_owned()], seed);
         (0..12).map(|_| backoff.next().1).collect::<Vec<_>>()
     };
-    let (first, longest) = (Duration::from_millis(50), Duration::from_secs(2));
+    let (first, longest) = (Duration::from_millis(50), Duration::from_secs(1));
     let one = pauses(1);
     assert_eq!(one[0], Duration::ZERO);
     assert!(one[1] >= first / 2 && one[1] <= first, "{one:?}");

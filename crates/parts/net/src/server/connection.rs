@@ -55,6 +55,7 @@ pub(super) async fn serve(
         Ok(Ok(greeted)) => greeted,
         Ok(Err(NotGreeted::Refused(refusal))) => {
             tracing::info!(peer = address, %refusal, "connection refused");
+            shared.service.turned_away(&address, &refusal);
             let refused = refuse(&mut writer, &refusal);
             // A peer that does not read why is closed all the same.
             let _ = tokio::time::timeout(LINGER, refused).await;

@@ -20,7 +20,7 @@ use tracing::Instrument;
 pub(super) fn unreadable(error: &BodyError) -> Failure {
     let kind = match error {
         BodyError::UnknownCall(_) => ErrorKind::NotSupported,
-        BodyError::Malformed(_) | BodyError::Trailing(_) => ErrorKind::Protocol,
+        BodyError::Malformed(_) | BodyError::Trailing(_) | BodyError::Packed => ErrorKind::Protocol,
     };
     Failure::new(kind, format!("this server cannot read the request: {error}"))
 }

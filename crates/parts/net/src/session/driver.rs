@@ -7,6 +7,7 @@
 //! Invariants: an event of one connection never reaches the machine after that connection was given
 //! up; when the driver ends, so do its connection and its tasks.
 
+use super::reach::reach;
 use super::{Handed, Message, View};
 use crate::frames::{Budget, Frame, FrameReader, FrameWriter, OutFrame, ReadError};
 use crate::handshake::{self, Dialed, HandshakeError};
@@ -31,6 +32,9 @@ use tokio::time::Instant;
 
 /// What one attempt to connect and be welcomed may take.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+/// Of it, what the first packets may take: the kernel repeats a lost one at ever longer distances,
+/// a new attempt sends one at once.
+const REACH_PATIENCE: Duration = Duration::from_millis(2_500);
 
 pub(super) struct Driver {
     transport: Arc<dyn Transport>,
@@ -223,10 +227,12 @@ impl Driver {
                 self.waiting.insert(id, Waiting { outcome, _place: Some(place) });
                 self.event(Event::Call(id, Box::new(outgoing), deadline));
             }
+            Message::Warm => self.event(Event::Warm),
             Message::Cancel(id) => {
                 self.waiting.remove(&id);
                 self.event(Event::Cancelled(id));
             }
+            Message::Doubt => self.event(Event::Doubt),
             Message::Close(finish_by, done) => {
                 self.finish_by.get_or_insert(finish_by);
                 self.closing.push(done);
@@ -242,11 +248,12 @@ impl Driver {
                 let Welcomed { welcome, hello_sent, reader, writer, terms } = *welcomed;
                 let (outbox, progress) = (Outbox::default(), writer.progress());
                 let sender = tokio::spawn(outbox.clone().send_all(writer));
-                let seen = Moved::default();
+                let (seen, address) = (Moved::default(), terms.address.clone());
                 let mut up = Up { reader, outbox, sender, progress, seen, terms };
                 up.seen = up.moved();
                 self.line = Line::Up(Box::new(up));
                 self.epoch += 1;
+                self.event(Event::Reached(address));
                 tracing::info!(server = %welcome.server, session = %welcome.session,
                     flavor = welcome.flavor.name(), is_resumed = welcome.is_resumed, "connected");
                 self.event(Event::Connected(welcome, hello_sent));
@@ -307,9 +314,9 @@ impl Driver {
 
     fn act(&mut self, action: Action) {
         match action {
-            Action::Connect { address, after, hello } => {
+            Action::Connect { addresses, after, hello } => {
                 let (transport, guard) = (self.transport.clone(), self.guard.clone());
-                let attempt = attempt(transport, guard, address, after, hello);
+                let attempt = attempt(transport, guard, addresses, after, hello);
                 self.line = Line::Connecting(Box::pin(attempt));
             }
             Action::Send(frame) => {
@@ -436,19 +443,19 @@ async fn rule_changed(guard: &Guard, terms: &Terms) {
 async fn attempt(
     transport: Arc<dyn Transport>,
     guard: Arc<Guard>,
-    address: String,
+    addresses: Vec<String>,
     after: Duration,
     hello: Hello,
 ) -> Attempt {
     tokio::time::sleep(after).await;
     let greeting = async {
-        let first = greet(&*transport, &guard, &address, &hello).await;
+        let first = greet(&transport, &guard, &addresses, &hello).await;
         // Some servers tell only by refusing that they want a proof.
         match &first {
             Ok(Attempt::Refused(refusal))
                 if refusal.kind == ErrorKind::Unauthenticated && guard.ask() =>
             {
-                greet(&*transport, &guard, &address, &hello).await
+                greet(&transport, &guard, &addresses, &hello).await
             }
             _ => first,
         }
@@ -461,13 +468,14 @@ async fn attempt(
 }
 
 async fn greet(
-    transport: &dyn Transport,
+    transport: &Arc<dyn Transport>,
     guard: &Guard,
-    address: &str,
+    addresses: &[String],
     hello: &Hello,
 ) -> Result<Attempt, Failed> {
-    let connected = transport.connect(address, CONNECT_PATIENCE).await;
-    let connection = connected.map_err(Failed::Connect)?;
+    let reached = reach(transport, addresses, REACH_PATIENCE).await;
+    let (address, connection) = reached.map_err(Failed::Connect)?;
+    let address = address.as_str();
     let own = tieline_auth::address_of(&connection.local);
     let mut reader = FrameReader::new(connection.reader, Budget::unlimited());
     let mut writer = FrameWriter::new(connection.writer);

@@ -110,12 +110,12 @@ async fn a_server_that_takes_and_never_answers_is_left() {
     talking.abort();
 }
 
-/// Four megabytes in each direction at 50 kB/s, with pings every five seconds.
+/// Four megabytes in each direction at 100 kB/s, with pings every five seconds.
 #[tokio::test(start_paused = true)]
 async fn a_slow_transfer_is_not_silence() {
     let house = House::new().await;
     ask(&*house.session, 2).await.unwrap();
-    house.transport.slow(ADDRESS, Some(50_000));
+    house.transport.slow(ADDRESS, Some(100_000));
     let patience = Some(Duration::from_secs(300));
     let bulk = Bulk::from(bytes::Bytes::from(vec![1; 4 << 20]));
     exchange_within(&*house.session, put(1), bulk, patience).await.unwrap();

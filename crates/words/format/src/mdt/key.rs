@@ -18,6 +18,8 @@
 //! | `q` usage | 2, kind of payer, id, pool or nothing | [`super::UsageTotal`] |
 //! | `q` limits | 3, kind of payer, id, pool or nothing | [`super::QuotaLimits`] |
 //! | `q` grace | 4, kind of payer | [`super::QuotaGrace`] |
+//! | `q` share | 5, MDT, kind of payer, id, pool or nothing | [`super::QuotaShare`] |
+//! | `r` trail | directory | [`super::Trail`] |
 //! | `s` session | session | [`super::Session`] |
 //! | `t` extent | file, offset | [`super::StoredExtent`] |
 //! | `u` deleted file | directory, file | [`super::Deleted`] |
@@ -45,6 +47,7 @@ const USAGE_CHANGE: u8 = 1;
 const USAGE: u8 = 2;
 const LIMITS: u8 = 3;
 const GRACE: u8 = 4;
+const SHARE: u8 = 5;
 
 /// A key's bytes.
 pub type Key = Vec<u8>;
@@ -224,6 +227,11 @@ pub fn deletions_from(at_ms: u64) -> Key {
     KeyWriter::new(b'd').u64(at_ms).0
 }
 
+/// How programs went through a directory.
+pub fn trail(directory: FileId) -> Key {
+    KeyWriter::new(b'r').u64(directory.0).0
+}
+
 /// What the `number`th change since start `boot` did to usage.
 pub fn usage_change(boot: u64, number: u64) -> Key {
     KeyWriter::new(b'q').raw(&[USAGE_CHANGE]).u64(boot).u64(number).0
@@ -262,11 +270,33 @@ pub fn grace(kind: PayerKind) -> Key {
     KeyWriter::new(b'q').raw(&[GRACE, kind.number()]).0
 }
 
+/// What an MDT may use of a payer's limits.
+pub fn share(mdt: MdtIndex, payer: &Payer) -> Key {
+    let key = KeyWriter::new(b'q').raw(&[SHARE]).u16(mdt.0);
+    let pool = payer.pool.as_ref().map_or("", |pool| pool.as_str());
+    key.raw(&[payer.kind.number()]).u32(payer.id).raw(pool.as_bytes()).0
+}
+
+/// Precedes all shares.
+pub fn shares() -> Key {
+    KeyWriter::new(b'q').raw(&[SHARE]).0
+}
+
+/// Whose share it is, and in whose limits.
+pub fn share_parts(key: &[u8]) -> Option<(MdtIndex, Payer)> {
+    let mdt = u16::from_be_bytes(*key.get(2..)?.first_chunk()?);
+    Some((MdtIndex(mdt), payer_at(key, 4)?))
+}
+
 /// The payer in a key of usage or limits.
 pub fn payer(key: &[u8]) -> Option<Payer> {
-    let kind = PayerKind::from_number(*key.get(2)?)?;
-    let id = u32::from_be_bytes(key.get(3..7)?.try_into().ok()?);
-    let pool = match key.get(7..)? {
+    payer_at(key, 2)
+}
+
+fn payer_at(key: &[u8], at: usize) -> Option<Payer> {
+    let kind = PayerKind::from_number(*key.get(at)?)?;
+    let id = u32::from_be_bytes(*key.get(at + 1..)?.first_chunk()?);
+    let pool = match key.get(at + 5..)? {
         [] => None,
         name => Some(std::str::from_utf8(name).ok()?.parse().ok()?),
     };
@@ -390,6 +420,11 @@ mod tests {
         let name: Name = "x".parse().unwrap();
         assert_eq!(entry_name(&entry(FileId(1), &name)), Some(name));
         assert_eq!(entry_name(b"e"), None);
+        let pool = Some("uf".parse().unwrap());
+        let whose = Payer { kind: PayerKind::Group, id: 8, pool };
+        assert_eq!(payer(&limits(&whose)), Some(whose.clone()));
+        assert_eq!(share_parts(&share(MdtIndex(3), &whose)), Some((MdtIndex(3), whose)));
+        assert_eq!(share_parts(&shares()), None);
         assert_eq!(chunk_id(&chunk(shared)), Some(shared));
         assert_eq!(deleted_parts(&deleted(FileId(1), FileId(2))), Some((FileId(1), FileId(2))));
         assert_eq!(deletion_parts(&deletion(5, FileId(2))), Some((5, FileId(2))));

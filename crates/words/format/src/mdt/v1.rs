@@ -2,7 +2,7 @@
 
 use crate::Record;
 use minicbor::{Decode, Encode};
-use tieline_types::quota::{Grace, Limits, Payer};
+use tieline_types::quota::{Grace, Limits, Payer, Share, Used};
 use tieline_types::{
     Acls, ChunkId, ClientId, Digest, FileId, FileKind, FsName, Gid, Grant, Layout, MdtIndex, Mode,
     Name, OstIndex, Place, SessionId, Time, Uid, Version,
@@ -376,6 +376,21 @@ impl Record for MappedTo {
 /// The session that keeps an orphan nobody was known to hold: it goes when the MDT next starts.
 pub const NO_SESSION: SessionId = SessionId(0);
 
+/// Which files of a directory programs opened, in this order, and where they went next. A hint:
+/// nothing rests on it, and it may name files that are gone.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Encode, Decode)]
+pub struct Trail {
+    #[n(0)]
+    pub files: Vec<FileId>,
+    #[n(1)]
+    pub next: Option<FileId>,
+}
+
+impl Record for Trail {
+    const VERSION: u8 = 1;
+    const NAME: &'static str = "trail";
+}
+
 /// What one transaction changed of who uses how much. Added up in the background, so that
 /// transactions of one payer do not meet in one record.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Encode, Decode)]
@@ -423,11 +438,31 @@ pub struct QuotaLimits {
     pub bytes_over: Option<Time>,
     #[n(2)]
     pub inodes_over: Option<Time>,
+    /// What this MDT may use by itself, if it is not the one that keeps the limits.
+    #[n(3)]
+    pub share: Option<Share>,
 }
 
 impl Record for QuotaLimits {
     const VERSION: u8 = 1;
     const NAME: &'static str = "quota limits";
+}
+
+/// What another MDT may use by itself; which and whose is in the key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct QuotaShare {
+    #[n(0)]
+    pub share: Share,
+    /// What it said when that was noted.
+    #[n(1)]
+    pub used: Used,
+    #[n(2)]
+    pub promised: u64,
+}
+
+impl Record for QuotaShare {
+    const VERSION: u8 = 1;
+    const NAME: &'static str = "quota share";
 }
 
 /// For how long soft limits may be passed; the kind of payer is in the key.

@@ -10,7 +10,7 @@ use tieline_format::mdt::{self, StoredContent, key};
 use tieline_format::object::{ObjectError, ObjectFooter, ObjectTrailer};
 use tieline_format::{Record, RecordError};
 use tieline_types::acl::{AccessList, DefaultList, Named, Who};
-use tieline_types::quota::{Grace, Limits, Payer, PayerKind};
+use tieline_types::quota::{Grace, Limits, Payer, PayerKind, Share, Used};
 use tieline_types::*;
 
 pub fn all() -> Vec<Sample> {
@@ -248,11 +248,14 @@ fn quota_records() -> Vec<Sample> {
         Limits { bytes_soft: 4 << 30, bytes_hard: 6 << 30, inodes_soft: 9, inodes_hard: 10 };
     let (bytes_over, inodes_over) = (Some(time(3)), None);
     let grace = Grace { bytes_seconds: 604_800, inodes_seconds: 3600 };
+    let (share, used) = (Share { bytes: 8 << 20, inodes: 9 }, Used { bytes: 1 << 20, inodes: 3 });
     vec![
+        record("", mdt::Trail { files: vec![FileId(4711), FileId(4712)], next: Some(FileId(9)) }),
         record("", mdt::UsageChange { changes }),
         record("", mdt::UsageTotal { bytes: 5 << 30, inodes: 1234 }),
-        record("", mdt::QuotaLimits { limits, bytes_over, inodes_over }),
+        record("", mdt::QuotaLimits { limits, bytes_over, inodes_over, share: Some(share) }),
         record("", mdt::QuotaGrace { grace }),
+        record("", mdt::QuotaShare { share, used, promised: 4096 }),
     ]
 }
 
@@ -327,6 +330,7 @@ pub fn keys() -> Vec<Sample> {
         ("usage", key::usage(&payer())),
         ("limits", key::limits(&payer())),
         ("grace", key::grace(PayerKind::Group)),
+        ("share", key::share(MdtIndex(1), &payer())),
         ("superblock", key::superblock()),
         ("orphan", key::orphan(file, session)),
         ("session", key::session(session)),

@@ -4,13 +4,14 @@ mod capabilities;
 mod chunks;
 mod limits;
 mod people;
+mod trees;
 
 use self::chunks::{adopted_calls, chunk_calls, copy_calls, mirror_calls};
 use crate::golden::Sample;
 use std::fmt::Debug;
 use std::panic::RefUnwindSafe;
 use tieline_types::acl::{AccessList, DefaultList, Named, Who};
-use tieline_types::quota::{Grace, Limits, Payer, PayerKind, Used};
+use tieline_types::quota::{Grace, Limits, Payer, PayerKind, Share, Used};
 use tieline_types::*;
 use tieline_wire::capability::Holder;
 use tieline_wire::data::{self, ObjectOwner, OstState};
@@ -102,15 +103,23 @@ fn call(op: Op) -> Vec<Sample> {
         Op::ReportPlace | Op::ExtendMirrors | Op::ResyncFile => mirror_calls(op),
         Op::FetchChunk | Op::VerifyObject => copy_calls(op),
         Op::ListDeleted | Op::Undelete | Op::DumpMdt | Op::CheckMdt => ledger_calls(op),
+        Op::ReadTree | Op::ReportTrails | Op::ReadFiles => trees::calls(op),
         Op::Batch | Op::Reserve => batch_calls(op),
         Op::Lock | Op::TestLock | Op::CancelLock | Op::AssertLocks => lock_calls(op),
         Op::CopyRange | Op::Compact => range_calls(op),
         Op::GetMap | Op::EditMap => map_calls(op),
+        Op::Drain => {
+            pair(federation::Drain { for_ms: 900_000 }, federation::DrainReply { told: 3 })
+        }
         Op::EditIdentities | Op::ListIdentities | Op::Prove => people::calls(op),
         Op::GetCapability | Op::CapabilityNews => capabilities::calls(op),
-        Op::GetQuota | Op::SetQuota | Op::ListQuotas | Op::SetProject | Op::Promise => {
-            limits::calls(op)
-        }
+        Op::GetQuota
+        | Op::SetQuota
+        | Op::ListQuotas
+        | Op::SetProject
+        | Op::Promise
+        | Op::QuotaShares
+        | Op::QuotaNews => limits::calls(op),
         Op::PutChunk
         | Op::ReadObject
         | Op::SyncFile
@@ -573,6 +582,7 @@ pub fn others() -> Vec<Sample> {
         message("failure", Failure::new(ErrorKind::NotFound, "no `run9.root` in 0x1")),
         message("notice-recall", Notice::Recall(recall)),
         message("notice-map-changed", Notice::MapChanged(Version(9))),
+        message("notice-hold", Notice::Hold(900_000)),
         message("notice-answer", NoticeAnswer { is_contended: true, open: vec![file()] }),
     ]
 }

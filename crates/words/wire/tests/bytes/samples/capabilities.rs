@@ -54,5 +54,10 @@ pub fn alone() -> Vec<Sample> {
         let bytes = tieline_wire::encode(&value);
         Sample::new(name, value, bytes, |bytes| tieline_wire::decode::<Capability>(bytes))
     };
-    vec![sample("capability-file", file), sample("capability-own", own())]
+    let files = Scope::Files { runs: vec![FileRun { first: 4711, count: 3 }] };
+    vec![
+        sample("capability-file", file),
+        sample("capability-files", files),
+        sample("capability-own", own()),
+    ]
 }

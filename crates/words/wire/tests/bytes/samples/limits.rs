@@ -21,6 +21,39 @@ fn quota() -> quotas::Quota {
         inodes_over: None,
         grace: Grace { bytes_seconds: 604_800, inodes_seconds: 3600 },
         now: time(9),
+        elsewhere: Some(vec![quotas::UsedElsewhere {
+            mdt: MdtIndex(1),
+            used: used(),
+            promised: 4096,
+            share: share(8 << 20),
+        }]),
+    }
+}
+
+fn used() -> Used {
+    Used { bytes: 1 << 20, inodes: 3 }
+}
+
+fn share(bytes: u64) -> Share {
+    Share { bytes, inodes: 1000 }
+}
+
+fn news() -> quotas::QuotaNewsReply {
+    let quota = quota();
+    let limits = quotas::LimitsNews {
+        payer: payer(),
+        limits: quota.limits,
+        bytes_over: quota.bytes_over,
+        inodes_over: None,
+        is_short: true,
+    };
+    let grace = quotas::KindGrace { kind: PayerKind::Group, grace: quota.grace };
+    quotas::QuotaNewsReply {
+        epoch: 3 << 16,
+        known: 8,
+        limits: vec![limits],
+        is_end: true,
+        graces: vec![grace],
     }
 }
 
@@ -37,7 +70,7 @@ pub fn calls(op: Op) -> Vec<Sample> {
                 bytes_grace: None,
                 inodes_grace: Some(3600),
             };
-            pair(set, quotas::SetQuotaReply { quota: quota() })
+            pair(set, quotas::SetQuotaReply { quota: quota(), absent: Some(vec![MdtIndex(1)]) })
         }
         Op::ListQuotas => {
             let list =
@@ -47,6 +80,26 @@ pub fn calls(op: Op) -> Vec<Sample> {
         Op::SetProject => {
             let set = quotas::SetProject { ids: vec![file(), directory()], project: 7 };
             pair(set, quotas::SetProjectReply { changed: 2 })
+        }
+        Op::QuotaShares => {
+            let held = quotas::ShareHeld {
+                payer: payer(),
+                share: share(2 << 20),
+                used: used(),
+                promised: 4096,
+                needed: share(4 << 20),
+                wanted: share(8 << 20),
+            };
+            let (mdt, boot, number) = (MdtIndex(1), 5, 17);
+            let shares = vec![held];
+            let call = quotas::QuotaShares { mdt, boot, number, known: 8, shares };
+            let given =
+                quotas::ShareGiven { payer: payer(), share: share(6 << 20), is_asked: true };
+            pair(call, quotas::QuotaSharesReply { shares: vec![given] })
+        }
+        Op::QuotaNews => {
+            let (mdt, epoch) = (MdtIndex(1), 3 << 16);
+            pair(quotas::QuotaNews { mdt, epoch, known: 7, wait_ms: 3000 }, news())
         }
         _ => {
             let (wanted, needed, payers) = (1 << 25, 4096, Some(vec![payer()]));
