@@ -1,0 +1,90 @@
+//! Chunks kept in a directory: of one node, and of all nodes of a site.
+//!
+//! * [`NodeCache`]: blocks of chunks on a local disk, in use by one mount. Exact readers keep what
+//!   they read, and no more; a chunk that is whole is compared with its digest.
+//! * [`SiteCache`]: whole chunks on storage that many nodes share, named by their digests. One node
+//!   fetches a chunk, the others wait for it ([`claims`]); one of them cleans up ([`cleaner`]).
+//! * [`Storage`]: what a shared directory can do at least; [`AwkwardStorage`] can less.
+//! * [`survey`]: what operators ask of either directory while it is in use.
+//! * [`pins`]: chunks that stay.
+//!
+//! Knows chunk ids, lengths, digests and paths; no network, no MDS, no client. docs/formats.md says
+//! what a directory looks like.
+//!
+//! Invariants: no byte is handed on that was not compared with its check here, and none from a
+//! shared directory whose chunk was not compared whole with its digest; a cache that fails costs
+//! time and no reader; all of a directory may go at any moment; every wait ends.
+
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)
+)]
+
+mod awkward;
+mod claims;
+mod cleaner;
+mod marker;
+mod node;
+pub mod pins;
+mod site;
+mod storage;
+pub mod survey;
+mod trouble;
+
+pub use awkward::{Awkward, AwkwardStorage};
+pub use marker::Kind;
+pub use node::{NodeCache, NodeSettings};
+pub use site::{Claim, Looked, SiteCache, SiteSettings};
+pub use storage::{LocalStorage, Space, Stat, Storage};
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tieline_types::{ChunkId, ChunkRef, Digest, ErrorKind};
+
+/// What a cache has to know of a chunk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Known {
+    pub chunk: ChunkId,
+    /// Bytes of the whole chunk.
+    pub length: u64,
+    pub digest: Option<Digest>,
+}
+
+impl From<&ChunkRef> for Known {
+    fn from(chunk: &ChunkRef) -> Self {
+        Self { chunk: chunk.chunk, length: chunk.length, digest: chunk.digest }
+    }
+}
+
+/// Why a directory cannot be a cache.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{path} cannot be used as a cache: {reason}")]
+    Unfit { path: PathBuf, reason: String },
+    #[error("another mount uses the cache {path}: give each mount a directory of its own")]
+    InUse { path: PathBuf },
+    #[error("cannot {doing} the cache {path}")]
+    Failed { path: PathBuf, doing: &'static str, source: io::Error },
+}
+
+impl Error {
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Unfit { .. } => ErrorKind::InvalidArgument,
+            Self::InUse { .. } => ErrorKind::Busy,
+            Self::Failed { .. } => ErrorKind::StorageFault,
+        }
+    }
+}
+
+/// Does a whole chunk have its digest?
+pub fn is_whole(bytes: &[u8], digest: &Digest) -> bool {
+    blake3::hash(bytes).as_bytes() == &digest.0
+}
+
+/// Nothing panics while one of these is held; a poisoned lock still holds whole values.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

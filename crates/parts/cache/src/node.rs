@@ -1,0 +1,401 @@
+//! The cache of one node: blocks of chunks on a local disk, for one mount.
+//!
+//! Each chunk has a file ([`entry`]) that holds those of its blocks that were read, with their
+//! checks; a table in memory ([`index`]) says which were used last and how much room all take. The
+//! table is made when the cache is opened, from names and times, in the background; no read looks
+//! through the disk.
+//!
+//! Writing happens behind the reader: what finds no room in the queue is not kept.
+//!
+//! Invariants: every block is compared with its check when it is read, every chunk with its digest
+//! when its last block comes; what differs is dropped; files may vanish at any time; a disk that is
+//! full or fails costs a log line and a counter.
+
+mod entry;
+mod files;
+mod index;
+
+pub(crate) use files::{ChunkFile, chunk_path, files, verify};
+
+use crate::trouble::Trouble;
+use crate::{Error, Kind, Known, LocalStorage, is_whole, lock, marker, pins};
+use bytes::Bytes;
+use entry::{Entry, Run};
+use index::Index;
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tieline_telemetry::metrics::METRICS;
+use tieline_types::ChunkId;
+use tieline_world::Clock;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+const NAME: &str = "node";
+/// Longer chunks are not kept.
+const LENGTH_MAX: u64 = 256 << 20;
+/// Reads of the disk at once.
+const JOBS_MAX: usize = 16;
+/// One read of a local disk: one that takes longer is as good as none.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Bytes that wait to be written, in units of [`GRAIN`].
+const QUEUE_MAX: usize = 64 << 20;
+const GRAIN: usize = 4096;
+/// Where a limit is passed, so much of it is freed at once.
+const FREED_SHARE: u64 = 20;
+/// A cache that is full of pins is looked at again after so long.
+const STUCK: Duration = Duration::from_secs(10);
+/// Times of use are written to the disk at most so often.
+const TOUCH_APART_MS: u64 = 600_000;
+
+/// What an operator says of a node's cache.
+#[derive(Clone, Debug)]
+pub struct NodeSettings {
+    pub path: PathBuf,
+    pub bytes_max: u64,
+    /// Which federation the chunk ids are of: a name for a directory.
+    pub scope: String,
+}
+
+/// A node's cache, as one mount uses it.
+#[derive(Clone)]
+pub struct NodeCache {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    settings: NodeSettings,
+    /// The directory of the federation.
+    root: PathBuf,
+    /// The file system it was on: a directory that another is mounted over, or not mounted any
+    /// more, is not filled.
+    device: u64,
+    clock: Arc<dyn Clock>,
+    trouble: Trouble,
+    index: Mutex<Index>,
+    /// All that is left is pinned: nothing more is kept until then.
+    stuck: Mutex<Option<Instant>>,
+    jobs: Arc<Semaphore>,
+    queue: Arc<Semaphore>,
+    /// Locked for as long as we live.
+    _lock: File,
+}
+
+impl NodeCache {
+    /// Makes the directory a node's cache if it is empty, and takes what an earlier mount left.
+    /// Blocks.
+    pub fn open(settings: NodeSettings, clock: Arc<dyn Clock>) -> Result<Self, Error> {
+        let path = settings.path.clone();
+        let failed = |doing, source| Error::Failed { path: path.clone(), doing, source };
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
+        made.map_err(|source| failed("make", source))?;
+        marker::ensure(&LocalStorage, &path, Kind::Node)?;
+        let root = path.join(&settings.scope);
+        make_folder(&root.join("chunks")).map_err(|source| failed("make", source))?;
+        let lock = File::options().create(true).truncate(false).write(true).open(root.join("lock"));
+        let lock = lock.map_err(|source| failed("open the lock of", source))?;
+        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            // A local disk has locks; where there are none, nobody is kept out.
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOLCK) => {}
+            Err(Errno::WOULDBLOCK) => return Err(Error::InUse { path }),
+            Err(errno) => return Err(failed("lock", errno.into())),
+        }
+        let device = path.metadata().map_err(|source| failed("look at", source))?.dev();
+        let inner = Arc::new(Inner {
+            root,
+            device,
+            clock,
+            trouble: Trouble::default(),
+            index: Mutex::default(),
+            stuck: Mutex::default(),
+            jobs: Arc::new(Semaphore::new(JOBS_MAX)),
+            queue: Arc::new(Semaphore::new(QUEUE_MAX / GRAIN)),
+            _lock: lock,
+            settings,
+        });
+        let limit = i64::try_from(inner.settings.bytes_max).unwrap_or(i64::MAX);
+        METRICS.cache_limit_bytes.with_label_values(&[NAME]).set(limit);
+        let weak = Arc::downgrade(&inner);
+        let scan = move || {
+            if let Some(inner) = weak.upgrade() {
+                inner.scan();
+            }
+        };
+        std::thread::Builder::new()
+            .name("cache-scan".to_owned())
+            .spawn(scan)
+            .map_err(|source| failed("look through", source))?;
+        Ok(Self { inner })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.inner.settings.path
+    }
+
+    /// Those bytes of `range` that are here, verified, in order: runs with their offsets.
+    pub async fn find(&self, known: &Known, range: Range<u64>) -> Vec<Run> {
+        let inner = &self.inner;
+        if inner.trouble.is_now() || !lock(&inner.index).has(known.chunk) {
+            self.missed(range.end - range.start);
+            return Vec::new();
+        }
+        let (inner, known, wanted) = (inner.clone(), *known, range.clone());
+        let job = async {
+            // The semaphore is never closed; if it were, jobs would only lose their bound.
+            let permit = inner.jobs.clone().acquire_owned().await.ok();
+            let inner = inner.clone();
+            let task = tokio::task::spawn_blocking(move || {
+                let _permit = permit;
+                inner.find(&known, wanted)
+            });
+            task.await.unwrap_or_default()
+        };
+        let found = tokio::time::timeout(PATIENCE, job).await;
+        let found = found.unwrap_or_else(|_| {
+            self.inner.trouble.note(self.path(), NAME, &"a read takes too long");
+            Vec::new()
+        });
+        let bytes: u64 = found.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+        METRICS.cache_served_bytes.with_label_values(&[NAME]).inc_by(bytes);
+        self.missed((range.end - range.start).saturating_sub(bytes));
+        found
+    }
+
+    fn missed(&self, bytes: u64) {
+        METRICS.cache_missed_bytes.with_label_values(&[NAME]).inc_by(bytes);
+    }
+
+    /// Keeps verified bytes of a chunk from `offset`: whole blocks of them. Nobody waits for it.
+    pub fn keep(&self, known: &Known, offset: u64, bytes: Bytes) {
+        let inner = &self.inner;
+        let grains = u32::try_from(bytes.len().div_ceil(GRAIN)).unwrap_or(u32::MAX);
+        if known.length > LENGTH_MAX || inner.trouble.is_now() {
+            return;
+        }
+        let Ok(room) = inner.queue.clone().try_acquire_many_owned(grains) else { return };
+        let (inner, known) = (inner.clone(), *known);
+        tokio::task::spawn_blocking(move || {
+            let length = bytes.len() as u64;
+            match inner.keep(&known, offset, &bytes) {
+                Ok(()) => {
+                    inner.trouble.over(&inner.settings.path, NAME);
+                    METRICS.cache_kept_bytes.with_label_values(&[NAME]).inc_by(length);
+                }
+                Err(error) => {
+                    if error.kind() == io::ErrorKind::StorageFull {
+                        inner.evict(inner.settings.bytes_max / FREED_SHARE);
+                    }
+                    inner.trouble.note(&inner.settings.path, NAME, &error);
+                }
+            }
+            drop(room);
+        });
+    }
+}
+
+impl Inner {
+    fn now_ms(&self) -> u64 {
+        self.clock.wall().as_millis() as u64
+    }
+
+    fn path(&self, chunk: ChunkId) -> PathBuf {
+        chunk_path(&self.root, chunk)
+    }
+
+    /// Learns what an earlier mount left.
+    fn scan(&self) {
+        let found = files(&self.root);
+        let mut index = lock(&self.index);
+        for file in found {
+            index.learn(file.chunk, file.space, file.used_ms);
+        }
+        index.scanned();
+        self.show(&index);
+        drop(index);
+        self.evict(0);
+    }
+
+    fn find(&self, known: &Known, range: Range<u64>) -> Vec<Run> {
+        let entry = match self.entry(known) {
+            Ok(Some(entry)) => entry,
+            Ok(None) => return Vec::new(),
+            Err(error) => {
+                self.fault(known.chunk, &error);
+                return Vec::new();
+            }
+        };
+        let found = match entry.read(range) {
+            Ok(found) => found,
+            Err(error) => {
+                self.fault(known.chunk, &error);
+                return Vec::new();
+            }
+        };
+        let now = self.now_ms();
+        let is_due = lock(&self.index).touch(known.chunk, now, TOUCH_APART_MS);
+        if is_due {
+            // It goes a little earlier if this fails.
+            let _ = entry.touch();
+        }
+        found
+    }
+
+    /// Damage costs the entry, other faults the cache for a while.
+    fn fault(&self, chunk: ChunkId, error: &io::Error) {
+        if error.kind() == io::ErrorKind::InvalidData {
+            METRICS.cache_damaged.with_label_values(&[NAME]).inc();
+            tracing::warn!(%chunk, %error, "a chunk in the node cache is damaged: it is dropped");
+            self.drop_entry(chunk);
+        } else {
+            self.trouble.note(&self.settings.path, NAME, error);
+        }
+    }
+
+    fn drop_entry(&self, chunk: ChunkId) -> u64 {
+        let freed = lock(&self.index).forget(chunk);
+        match std::fs::remove_file(self.path(chunk)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                self.trouble.note(&self.settings.path, NAME, &error);
+            }
+            _ => {}
+        }
+        freed
+    }
+
+    /// The file of a chunk, if there is one.
+    fn entry(&self, known: &Known) -> io::Result<Option<Arc<Entry>>> {
+        if let Some(entry) = lock(&self.index).open(known.chunk) {
+            return Ok(Some(entry));
+        }
+        let path = self.path(known.chunk);
+        let entry = match Entry::open(&path, known) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                lock(&self.index).forget(known.chunk);
+                return Ok(None);
+            }
+            entry => Arc::new(entry?),
+        };
+        Ok(Some(lock(&self.index).opened(known.chunk, entry)))
+    }
+
+    fn keep(&self, known: &Known, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        if self.is_stuck() {
+            return Ok(());
+        }
+        let entry = match self.entry(known) {
+            Ok(Some(entry)) if entry.is_linked() => entry,
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                self.fault(known.chunk, &error);
+                self.make(known)?
+            }
+            Err(error) => return Err(error),
+            Ok(_) => {
+                lock(&self.index).forget(known.chunk);
+                self.make(known)?
+            }
+        };
+        let written = entry.write(offset, bytes)?;
+        let now = self.now_ms();
+        {
+            let mut index = lock(&self.index);
+            index.grow(known.chunk, written, now);
+            self.show(&index);
+        }
+        if let (true, Some(digest), true) = (written > 0, known.digest, entry.is_whole()) {
+            let whole = entry.read(0..known.length)?;
+            let bytes: Vec<u8> =
+                whole.iter().flat_map(|(_, bytes)| bytes.iter().copied()).collect();
+            if !is_whole(&bytes, &digest) {
+                let what = "its blocks together do not have its digest";
+                self.fault(known.chunk, &io::Error::new(io::ErrorKind::InvalidData, what));
+            }
+        }
+        self.evict(0);
+        Ok(())
+    }
+
+    fn make(&self, known: &Known) -> io::Result<Arc<Entry>> {
+        let path = self.path(known.chunk);
+        let made = match Entry::create(&path, known) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.restore(&path)?;
+                Entry::create(&path, known)
+            }
+            made => made,
+        };
+        let entry = match made {
+            // Made by an earlier mount, and not found by the scan yet.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                Entry::open(&path, known)?
+            }
+            made => made?,
+        };
+        let mut index = lock(&self.index);
+        index.grow(known.chunk, entry.space_at_least(), self.now_ms());
+        Ok(index.opened(known.chunk, Arc::new(entry)))
+    }
+
+    /// Makes the folders of an entry; also when all was deleted, but on no other file system.
+    fn restore(&self, entry: &Path) -> io::Result<()> {
+        let top = &self.settings.path;
+        if !top.is_dir() {
+            std::fs::DirBuilder::new().mode(0o700).create(top)?;
+        }
+        if top.metadata()?.dev() != self.device {
+            return Err(io::Error::other("it is on another file system than before"));
+        }
+        marker::ensure(&LocalStorage, top, Kind::Node).map_err(io::Error::other)?;
+        entry.parent().map_or(Ok(()), make_folder)
+    }
+
+    /// Evicts what was not used for longest, if the limit is passed or `wanted` bytes are.
+    fn evict(&self, wanted: u64) {
+        let limit = self.settings.bytes_max;
+        let (bytes, is_many) = {
+            let index = lock(&self.index);
+            (index.bytes(), index.is_too_many())
+        };
+        if bytes <= limit && wanted == 0 && !is_many {
+            return;
+        }
+        let room = (limit / FREED_SHARE).max(wanted);
+        let goal = bytes.min(limit).saturating_sub(room);
+        let pinned = pins::names(&LocalStorage, &self.root);
+        let victims = lock(&self.index).oldest(goal, |chunk| pinned.contains(&chunk.to_string()));
+        let mut freed = 0;
+        for chunk in victims {
+            freed += self.drop_entry(chunk);
+        }
+        METRICS.cache_evicted_bytes.with_label_values(&[NAME]).inc_by(freed);
+        let index = lock(&self.index);
+        self.show(&index);
+        if index.bytes() > limit {
+            *lock(&self.stuck) = Some(Instant::now());
+        }
+    }
+
+    /// Is it full of what is pinned?
+    fn is_stuck(&self) -> bool {
+        let since = *lock(&self.stuck);
+        let is_full = lock(&self.index).bytes() > self.settings.bytes_max;
+        is_full && since.is_some_and(|since| since.elapsed() < STUCK)
+    }
+
+    fn show(&self, index: &Index) {
+        let bytes = i64::try_from(index.bytes()).unwrap_or(i64::MAX);
+        METRICS.cache_bytes.with_label_values(&[NAME]).set(bytes);
+    }
+}
+
+fn make_folder(path: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+#[cfg(test)]
+mod tests;

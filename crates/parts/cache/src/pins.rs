@@ -1,0 +1,107 @@
+//! Pins: lists of chunks that no cleaner evicts. One file per pin, named after what was pinned.
+//!
+//! The first line is what an operator typed, the others are names of chunks as the cache has them.
+
+use crate::Error;
+use crate::storage::Storage;
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+
+const FOLDER: &str = "pins";
+/// A pin of five million chunks is 20 TB in chunks of 4 MiB.
+const LENGTH_MAX: u64 = 512 << 20;
+
+/// One pin.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pin {
+    pub what: String,
+    pub chunks: usize,
+}
+
+/// Pins chunks of a cache, in place of what was pinned under the same words.
+pub fn pin(
+    storage: &dyn Storage,
+    root: &Path,
+    what: &str,
+    names: &BTreeSet<String>,
+) -> Result<(), Error> {
+    let failed =
+        |source| Error::Failed { path: root.to_owned(), doing: "write a pin into", source };
+    storage.make_directory(&root.join(FOLDER)).map_err(failed)?;
+    let path = path(root, what);
+    let mut text = format!("{}\n", what.replace('\n', " "));
+    for name in names {
+        text.push_str(name);
+        text.push('\n');
+    }
+    remove(storage, &path).map_err(failed)?;
+    storage.create(&path, text.as_bytes()).map_err(failed)
+}
+
+/// Says whether there was such a pin.
+pub fn unpin(storage: &dyn Storage, root: &Path, what: &str) -> Result<bool, Error> {
+    let failed =
+        |source| Error::Failed { path: root.to_owned(), doing: "remove a pin from", source };
+    remove(storage, &path(root, what)).map_err(failed)
+}
+
+/// All pins.
+pub fn list(storage: &dyn Storage, root: &Path) -> Vec<Pin> {
+    let texts = texts(storage, root);
+    let pins = texts.iter().filter_map(|text| {
+        let mut lines = text.lines();
+        let what = lines.next()?.to_owned();
+        Some(Pin { what, chunks: lines.count() })
+    });
+    pins.collect()
+}
+
+/// The names of all chunks that are pinned.
+pub(crate) fn names(storage: &dyn Storage, root: &Path) -> BTreeSet<String> {
+    let texts = texts(storage, root);
+    texts.iter().flat_map(|text| text.lines().skip(1)).map(str::to_owned).collect()
+}
+
+fn texts(storage: &dyn Storage, root: &Path) -> Vec<String> {
+    let folder = root.join(FOLDER);
+    let mut files = storage.list(&folder).unwrap_or_default();
+    files.sort();
+    let read = |name: &String| storage.read(&folder.join(name), LENGTH_MAX).ok();
+    files.iter().filter_map(read).filter_map(|bytes| String::from_utf8(bytes).ok()).collect()
+}
+
+fn path(root: &Path, what: &str) -> PathBuf {
+    let name = blake3::hash(what.as_bytes()).to_hex();
+    root.join(FOLDER).join(name.get(..32).unwrap_or_default())
+}
+
+fn remove(storage: &dyn Storage, path: &Path) -> io::Result<bool> {
+    match storage.remove(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LocalStorage;
+
+    #[test]
+    fn pins_are_replaced_listed_and_taken_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        let names_of = |list: &[&str]| list.iter().map(|&name| name.to_owned()).collect();
+        pin(&LocalStorage, root, "/extenci/a", &names_of(&["1", "2"])).unwrap();
+        pin(&LocalStorage, root, "/extenci/a", &names_of(&["2", "3"])).unwrap();
+        pin(&LocalStorage, root, "/extenci/b", &names_of(&["9"])).unwrap();
+        assert_eq!(names(&LocalStorage, root), names_of(&["2", "3", "9"]));
+        let pins = list(&LocalStorage, root);
+        assert!(pins.contains(&Pin { what: "/extenci/a".into(), chunks: 2 }), "{pins:?}");
+        assert!(unpin(&LocalStorage, root, "/extenci/a").unwrap());
+        assert!(!unpin(&LocalStorage, root, "/extenci/a").unwrap());
+        assert_eq!(names(&LocalStorage, root), names_of(&["9"]));
+    }
+}

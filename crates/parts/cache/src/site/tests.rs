@@ -1,0 +1,196 @@
+//! Nodes that share a directory, on storages that can less and less.
+
+use super::*;
+use crate::{Awkward, AwkwardStorage, LocalStorage, pins};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tieline_world::SeededDice;
+
+const LIFE: Duration = Duration::from_millis(300);
+
+struct Lab {
+    folder: tempfile::TempDir,
+    awkward: Awkward,
+    nodes: AtomicUsize,
+    life: Duration,
+}
+
+impl Lab {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (awkward, nodes) = (Awkward::default(), AtomicUsize::default());
+        Self { folder, awkward, nodes, life: LIFE }
+    }
+
+    fn node(&self, marks: Option<(u64, u64)>) -> SiteCache {
+        let number = self.nodes.fetch_add(1, Ordering::Relaxed);
+        let settings = SiteSettings {
+            path: self.folder.path().to_owned(),
+            marks,
+            owner: format!("node {number}"),
+            life: self.life,
+        };
+        let storage = AwkwardStorage::new(Arc::new(LocalStorage), self.awkward.clone());
+        let dice = Arc::new(SeededDice::new(number as u64));
+        SiteCache::open(settings, Arc::new(storage), dice).unwrap()
+    }
+
+    fn place(&self, bytes: &[u8]) -> PathBuf {
+        chunk_path(self.folder.path(), &digest(bytes).to_string())
+    }
+}
+
+fn digest(bytes: &[u8]) -> Digest {
+    Digest(*blake3::hash(bytes).as_bytes())
+}
+
+fn bytes(seed: u8, length: usize) -> Bytes {
+    (0..length).map(|at| (at as u8).wrapping_mul(31) ^ seed).collect::<Vec<_>>().into()
+}
+
+/// Gets a chunk as a client does; counts fetches from afar.
+async fn get(node: &SiteCache, wanted: &Bytes, fetches: &AtomicUsize) -> Bytes {
+    match node.look(&digest(wanted), wanted.len() as u64).await {
+        Looked::Here(bytes) => bytes,
+        looked => {
+            fetches.fetch_add(1, Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            if let Looked::Ours(claim) = looked {
+                claim.publish(wanted.clone()).await;
+            }
+            wanted.clone()
+        }
+    }
+}
+
+async fn all_get(lab: &Lab, count: usize, wanted: &Bytes) -> usize {
+    let fetches = Arc::new(AtomicUsize::default());
+    let nodes: Vec<SiteCache> = (0..count).map(|_| lab.node(None)).collect();
+    let asking = nodes.into_iter().map(|node| {
+        let (wanted, fetches) = (wanted.clone(), fetches.clone());
+        tokio::spawn(async move { assert_eq!(get(&node, &wanted, &fetches).await, wanted) })
+    });
+    for asking in asking.collect::<Vec<_>>() {
+        asking.await.unwrap();
+    }
+    fetches.load(Ordering::Relaxed)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_of_many_fetches() {
+    let lab = Lab::new();
+    assert_eq!(all_get(&lab, 16, &bytes(1, 100_000)).await, 1);
+    assert_eq!(all_get(&lab, 4, &bytes(1, 100_000)).await, 0, "it is there");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_of_many_fetches_on_awkward_storage() {
+    let lab = Lab::new();
+    lab.awkward.set_write_once(true);
+    assert_eq!(all_get(&lab, 8, &bytes(1, 50_000)).await, 1, "without overwriting");
+    lab.awkward.stale_reads(3);
+    assert_eq!(all_get(&lab, 8, &bytes(2, 50_000)).await, 1, "with stale handles");
+    // With times that are late, two may fetch; the bytes are right all the same.
+    lab.awkward.keep_attributes(Duration::from_secs(60));
+    lab.awkward.delay(Duration::from_millis(5));
+    assert!(all_get(&lab, 8, &bytes(3, 50_000)).await <= 2);
+    lab.awkward.stale_reads(1000);
+    assert!(all_get(&lab, 8, &bytes(3, 50_000)).await >= 1, "stale for good: no cache");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_dies_while_fetching_is_followed() {
+    let lab = Lab::new();
+    let wanted = bytes(4, 10_000);
+    // A claim of a process that is gone: nobody gives it back, and it gives no sign of life.
+    let dead = lab.node(None);
+    assert!(matches!(
+        dead.inner.claims.take(&digest(&wanted).to_string(), None),
+        Ok(Taken::Ours(0))
+    ));
+    let begun = Instant::now();
+    assert_eq!(all_get(&lab, 6, &wanted).await, 1);
+    assert!(begun.elapsed() >= LIFE && begun.elapsed() < LIFE * 10);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_may_not_fetch_lets_others_try() {
+    let lab = Lab { life: Duration::from_secs(60), ..Lab::new() };
+    let wanted = bytes(5, 10_000);
+    let node = lab.node(None);
+    let Looked::Ours(claim) = node.look(&digest(&wanted), 10_000).await else { panic!() };
+    let begun = Instant::now();
+    drop(claim);
+    assert_eq!(all_get(&lab, 3, &wanted).await, 1);
+    assert!(begun.elapsed() < lab.life, "given back, not waited for");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_poisoned_chunk_is_never_served() {
+    let lab = Lab::new();
+    let wanted = bytes(6, 10_000);
+    assert_eq!(all_get(&lab, 1, &wanted).await, 1);
+    for poison in [bytes(7, 10_000), wanted.slice(..5000), bytes(6, 20_000), Bytes::new()] {
+        let path = lab.place(&wanted);
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, &poison).unwrap();
+        assert_eq!(all_get(&lab, 4, &wanted).await, 1, "fetched again, once");
+        assert_eq!(std::fs::read(&path).unwrap(), wanted);
+    }
+    let note = lab.folder.path().join("poisoned").join(digest(&wanted).to_string());
+    assert!(std::fs::read_to_string(note).unwrap().contains("found by node"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cache_that_fails_or_goes_costs_no_reader() {
+    let lab = Lab::new();
+    let (fetches, node) = (AtomicUsize::default(), lab.node(None));
+    let wanted = bytes(8, 10_000);
+    get(&node, &wanted, &fetches).await;
+    // All of it is deleted under us.
+    for name in ["chunks", "claims", "tmp", "poisoned", "tieline-cache"] {
+        let path = lab.folder.path().join(name);
+        std::fs::remove_dir_all(&path).or_else(|_| std::fs::remove_file(&path)).unwrap();
+    }
+    assert_eq!(get(&node, &wanted, &fetches).await, wanted);
+    lab.awkward.set_full(true);
+    assert_eq!(get(&lab.node(None), &bytes(9, 10_000), &fetches).await, bytes(9, 10_000));
+    lab.awkward.set_full(false);
+    lab.awkward.set_failing(true);
+    assert_eq!(get(&node, &bytes(9, 10_000), &fetches).await, bytes(9, 10_000));
+    let before = fetches.load(Ordering::Relaxed);
+    lab.awkward.set_failing(false);
+    let other = lab.node(None);
+    get(&other, &bytes(9, 10_000), &fetches).await;
+    assert_eq!(get(&other, &bytes(9, 10_000), &fetches).await, bytes(9, 10_000));
+    assert_eq!(fetches.load(Ordering::Relaxed), before + 1, "it works again");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_cleaner_keeps_the_marks_and_pins() {
+    let lab = Lab::new();
+    let fetches = AtomicUsize::default();
+    let marks = Some((50_000, 30_000));
+    let nodes = [lab.node(marks), lab.node(marks)];
+    let chunks: Vec<Bytes> = (0..10).map(|seed| bytes(seed, 10_000)).collect();
+    let first = BTreeSet::from([digest(&chunks[0]).to_string()]);
+    pins::pin(&LocalStorage, lab.folder.path(), "/extenci/first", &first).unwrap();
+    for chunk in &chunks {
+        get(&nodes[0], chunk, &fetches).await;
+        // Used in this order.
+        tokio::time::sleep(Duration::from_millis(15)).await;
+    }
+    let bytes_now = || -> u64 {
+        let found = cleaner::chunks(&LocalStorage, lab.folder.path()).unwrap();
+        found.iter().map(|found| found.stat.length).sum()
+    };
+    let end = Instant::now() + Duration::from_secs(20);
+    while bytes_now() > 50_000 && Instant::now() < end {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(bytes_now() <= 50_000, "below the high mark");
+    assert!(lab.place(&chunks[0]).exists(), "pinned, and the oldest");
+    assert!(lab.place(&chunks[9]).exists() && lab.place(&chunks[8]).exists());
+    let claims = std::fs::read_dir(lab.folder.path().join("claims")).unwrap().count();
+    assert_eq!(claims, 1, "one cleaner, and no claim was left");
+}

@@ -1,0 +1,134 @@
+//! What a shared directory has to do: whole files, written once.
+//!
+//! Nothing here locks, overwrites, appends or maps, so that HDFS by FUSE and dCache by NFS will do.
+//! A file that went away while it is read may answer with ESTALE: it is opened again. All calls
+//! block.
+
+use rustix::fs::{Timespec, Timestamps, UTIME_NOW};
+use rustix::io::Errno;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+/// A file that went stale is opened so often.
+const STALE_MAX: usize = 3;
+
+/// What a listing or a look at one file tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stat {
+    pub length: u64,
+    /// When it was last written, touched or read, as far as the storage knows: milliseconds since
+    /// 1970 by the storage's clock.
+    pub used_ms: u64,
+    pub modified_ms: u64,
+}
+
+/// Room on a storage.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Space {
+    pub bytes_total: u64,
+    pub bytes_free: u64,
+}
+
+/// A directory on storage that many nodes see.
+pub trait Storage: Send + Sync {
+    /// A new file with all its bytes; `AlreadyExists` if there is one of that name.
+    fn create(&self, path: &Path, bytes: &[u8]) -> io::Result<()>;
+    /// All bytes of a file, but not more than `length_max` and one.
+    fn read(&self, path: &Path, length_max: u64) -> io::Result<Vec<u8>>;
+    /// As the storage has it now, not as this node remembers it.
+    fn stat(&self, path: &Path) -> io::Result<Stat>;
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Says that the file is in use now.
+    fn touch(&self, path: &Path) -> io::Result<()>;
+    /// Names in a directory.
+    fn list(&self, path: &Path) -> io::Result<Vec<String>>;
+    /// With all that leads to it.
+    fn make_directory(&self, path: &Path) -> io::Result<()>;
+    fn space(&self, path: &Path) -> io::Result<Space>;
+}
+
+/// A file system that is mounted here.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct LocalStorage;
+
+impl Storage for LocalStorage {
+    fn create(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        // Who may read is for the directory to say.
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(path)?;
+        file.write_all(bytes)
+    }
+
+    fn read(&self, path: &Path, length_max: u64) -> io::Result<Vec<u8>> {
+        unless_stale(|| {
+            let file = File::open(path)?;
+            let length = file.metadata()?.len().min(length_max);
+            let mut bytes = Vec::with_capacity(length as usize + 1);
+            file.take(length_max.saturating_add(1)).read_to_end(&mut bytes)?;
+            Ok(bytes)
+        })
+    }
+
+    fn stat(&self, path: &Path) -> io::Result<Stat> {
+        // Network file systems ask their server when a file is opened, not when it is looked at.
+        unless_stale(|| {
+            let known = File::open(path)?.metadata()?;
+            let modified_ms = milliseconds(known.mtime(), known.mtime_nsec());
+            let used_ms = milliseconds(known.atime(), known.atime_nsec()).max(modified_ms);
+            Ok(Stat { length: known.len(), used_ms, modified_ms })
+        })
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+
+    fn touch(&self, path: &Path) -> io::Result<()> {
+        let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+        let times = Timestamps { last_access: now, last_modification: now };
+        let flags = rustix::fs::AtFlags::empty();
+        Ok(rustix::fs::utimensat(rustix::fs::CWD, path, &times, flags)?)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        let names = std::fs::read_dir(path)?;
+        Ok(names.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect())
+    }
+
+    fn make_directory(&self, path: &Path) -> io::Result<()> {
+        std::fs::create_dir_all(path)
+    }
+
+    fn space(&self, path: &Path) -> io::Result<Space> {
+        let found = rustix::fs::statvfs(path)?;
+        let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+        Ok(Space { bytes_total: bytes(found.f_blocks), bytes_free: bytes(found.f_bavail) })
+    }
+}
+
+/// Does it again where the file was replaced under its handle.
+pub(crate) fn unless_stale<T>(mut work: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let mut outcome = work();
+    for _ in 1..STALE_MAX {
+        match &outcome {
+            Err(error) if is_stale(error) => outcome = work(),
+            _ => break,
+        }
+    }
+    outcome
+}
+
+pub(crate) fn is_stale(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::STALE.raw_os_error())
+}
+
+fn milliseconds(seconds: i64, nanoseconds: i64) -> u64 {
+    let seconds = u64::try_from(seconds).unwrap_or_default();
+    seconds.saturating_mul(1000) + u64::try_from(nanoseconds).unwrap_or_default() / 1_000_000
+}

@@ -1,0 +1,263 @@
+//! What operators ask of a cache's directory, while mounts use it or not: what is there, is it
+//! sound, and away with it.
+//!
+//! Knows no mount: everything is read from the directory, and what is removed is missed by nobody.
+
+use crate::claims::Claims;
+use crate::cleaner;
+use crate::pins::{self, Pin};
+use crate::storage::{LocalStorage, Storage};
+use crate::{Error, Kind, is_whole, marker, node, site};
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use tieline_types::ChunkRef;
+
+/// A cache's directory.
+pub struct Survey {
+    pub path: PathBuf,
+    pub kind: Kind,
+}
+
+/// What is there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Status {
+    pub kind: Kind,
+    pub chunks: u64,
+    pub bytes: u64,
+    pub pins: Vec<Pin>,
+    /// Which process cleans up, if any: of a site's cache.
+    pub cleaner: Option<String>,
+    /// Bad chunks that were found lately, and what was noted of them.
+    pub poisoned: Vec<(String, String)>,
+}
+
+/// What was looked at, and what was wrong.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Scrubbed {
+    pub chunks: u64,
+    pub bytes: u64,
+    pub bad: Vec<(String, String)>,
+}
+
+/// What was taken away, and what stayed because it is pinned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Evicted {
+    pub chunks: u64,
+    pub bytes: u64,
+    pub pinned: u64,
+}
+
+struct ChunkFile {
+    name: String,
+    path: PathBuf,
+    bytes: u64,
+}
+
+impl Survey {
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        Ok(Self { path: path.to_owned(), kind: marker::kind(path)? })
+    }
+
+    /// What a chunk is called here; one without a digest is in no site's cache.
+    pub fn name(&self, chunk: &ChunkRef) -> Option<String> {
+        match self.kind {
+            Kind::Node => Some(chunk.chunk.to_string()),
+            Kind::Site => chunk.digest.map(|digest| digest.to_string()),
+        }
+    }
+
+    /// Where pins and chunks are: for each federation, in a node's cache.
+    fn roots(&self) -> Vec<PathBuf> {
+        match self.kind {
+            Kind::Site => vec![self.path.clone()],
+            Kind::Node => {
+                let names = LocalStorage.list(&self.path).unwrap_or_default();
+                let paths = names.into_iter().map(|name| self.path.join(name));
+                paths.filter(|path| path.join("chunks").is_dir()).collect()
+            }
+        }
+    }
+
+    fn files(&self, root: &Path) -> Result<Vec<ChunkFile>, Error> {
+        let failed = |source| Error::Failed { path: self.path.clone(), doing: "list", source };
+        Ok(match self.kind {
+            Kind::Site => {
+                let found = cleaner::chunks(&LocalStorage, root).map_err(failed)?;
+                let file = |found: cleaner::Found| ChunkFile {
+                    name: found.name,
+                    path: found.path,
+                    bytes: found.stat.length,
+                };
+                found.into_iter().map(file).collect()
+            }
+            Kind::Node => {
+                let file = |found: node::ChunkFile| ChunkFile {
+                    name: found.chunk.to_string(),
+                    path: found.path,
+                    bytes: found.space,
+                };
+                node::files(root).into_iter().map(file).collect()
+            }
+        })
+    }
+
+    pub fn status(&self) -> Result<Status, Error> {
+        let mut status = Status {
+            kind: self.kind,
+            chunks: 0,
+            bytes: 0,
+            pins: Vec::new(),
+            cleaner: Claims::owner_of(&LocalStorage, &self.path.join("claims"), cleaner::CLAIM),
+            poisoned: Vec::new(),
+        };
+        for root in self.roots() {
+            let files = self.files(&root)?;
+            status.chunks += files.len() as u64;
+            status.bytes += files.iter().map(|file| file.bytes).sum::<u64>();
+            status.pins.extend(pins::list(&LocalStorage, &root));
+        }
+        let folder = self.path.join("poisoned");
+        let mut names = LocalStorage.list(&folder).unwrap_or_default();
+        names.sort();
+        for name in names {
+            let note = LocalStorage.read(&folder.join(&name), 4096).unwrap_or_default();
+            status.poisoned.push((name, String::from_utf8_lossy(&note).trim().to_owned()));
+        }
+        Ok(status)
+    }
+
+    /// Which of these chunks have a file here.
+    pub fn holds(&self, names: &BTreeSet<String>) -> Result<BTreeSet<String>, Error> {
+        let mut held = BTreeSet::new();
+        for root in self.roots() {
+            let files = self.files(&root)?;
+            held.extend(
+                files.into_iter().map(|file| file.name).filter(|name| names.contains(name)),
+            );
+        }
+        Ok(held)
+    }
+
+    /// Verifies everything, and takes away what is bad. `seen` hears the bytes of each chunk.
+    pub fn scrub(&self, finder: &str, mut seen: impl FnMut(u64)) -> Result<Scrubbed, Error> {
+        let mut scrubbed = Scrubbed::default();
+        for root in self.roots() {
+            for file in self.files(&root)? {
+                let why = match self.verify(&file) {
+                    Ok(()) => None,
+                    // It went away meanwhile.
+                    Err(error) if site::is_gone(&error) => continue,
+                    Err(error) => Some(error.to_string()),
+                };
+                scrubbed.chunks += 1;
+                scrubbed.bytes += file.bytes;
+                seen(file.bytes);
+                let Some(why) = why else { continue };
+                match self.kind {
+                    Kind::Site => {
+                        site::discard(&LocalStorage, &root, &file.name, &why, finder);
+                    }
+                    Kind::Node => {
+                        let _ = std::fs::remove_file(&file.path);
+                    }
+                }
+                scrubbed.bad.push((file.name, why));
+            }
+        }
+        Ok(scrubbed)
+    }
+
+    fn verify(&self, file: &ChunkFile) -> io::Result<()> {
+        match self.kind {
+            Kind::Node => {
+                let wrong = |_| io::Error::other("its name is no chunk id");
+                node::verify(&file.path, file.name.parse().map_err(wrong)?)
+            }
+            Kind::Site => {
+                let bytes = LocalStorage.read(&file.path, file.bytes)?;
+                let digest = digest(&file.name).ok_or_else(|| io::Error::other("no digest"))?;
+                match is_whole(&bytes, &digest) {
+                    true => Ok(()),
+                    false => Err(io::Error::other("its bytes do not have its digest")),
+                }
+            }
+        }
+    }
+
+    /// Takes chunks away: those named, or all. Pinned ones stay.
+    pub fn evict(&self, names: Option<&BTreeSet<String>>) -> Result<Evicted, Error> {
+        let mut evicted = Evicted::default();
+        for root in self.roots() {
+            let pinned = pins::names(&LocalStorage, &root);
+            for file in self.files(&root)? {
+                if names.is_some_and(|names| !names.contains(&file.name)) {
+                    continue;
+                }
+                if pinned.contains(&file.name) {
+                    evicted.pinned += 1;
+                } else if std::fs::remove_file(&file.path).is_ok() {
+                    evicted.chunks += 1;
+                    evicted.bytes += file.bytes;
+                }
+            }
+        }
+        Ok(evicted)
+    }
+
+    /// Pins chunks under the words of an operator. `scope`: the federation's, in a node's cache.
+    pub fn pin(&self, scope: &str, what: &str, names: &BTreeSet<String>) -> Result<(), Error> {
+        pins::pin(&LocalStorage, &self.root(scope), what, names)
+    }
+
+    pub fn unpin(&self, scope: &str, what: &str) -> Result<bool, Error> {
+        pins::unpin(&LocalStorage, &self.root(scope), what)
+    }
+
+    fn root(&self, scope: &str) -> PathBuf {
+        match self.kind {
+            Kind::Site => self.path.clone(),
+            Kind::Node => self.path.join(scope),
+        }
+    }
+}
+
+fn digest(name: &str) -> Option<tieline_types::Digest> {
+    blake3::Hash::from_hex(name).ok().map(|hash| tieline_types::Digest(*hash.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tieline_types::Digest;
+
+    #[test]
+    fn a_site_cache_is_scrubbed_and_emptied() {
+        let folder = tempfile::tempdir().unwrap();
+        marker::ensure(&LocalStorage, folder.path(), Kind::Site).unwrap();
+        let place = |claimed: &[u8], bytes: &[u8]| {
+            let name = Digest(*blake3::hash(claimed).as_bytes()).to_string();
+            let path = site::chunk_path(folder.path(), &name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, bytes).unwrap();
+            name
+        };
+        std::fs::create_dir(folder.path().join("poisoned")).unwrap();
+        let (good, bad) = (place(b"good", b"good"), place(b"bad", b"baad"));
+        let kept = place(b"kept", b"kept");
+        let survey = Survey::open(folder.path()).unwrap();
+        assert_eq!((survey.status().unwrap().chunks, survey.status().unwrap().bytes), (3, 12));
+        let scrubbed = survey.scrub("a test", |_| ()).unwrap();
+        assert_eq!((scrubbed.chunks, scrubbed.bad.len()), (3, 1));
+        assert_eq!(scrubbed.bad[0].0, bad);
+        let status = survey.status().unwrap();
+        assert_eq!(status.poisoned.len(), 1);
+        assert!(status.poisoned[0].1.contains("found by a test"));
+        survey.pin("", "/extenci/kept", &[kept.clone()].into()).unwrap();
+        let evicted = survey.evict(None).unwrap();
+        assert_eq!(evicted, Evicted { chunks: 1, bytes: 4, pinned: 1 });
+        let all = [good, bad, kept.clone()].into();
+        assert_eq!(survey.holds(&all).unwrap(), [kept].into());
+        assert!(survey.unpin("", "/extenci/kept").unwrap());
+    }
+}
