@@ -130,7 +130,7 @@ impl Mdt {
         Some(self.sign(serial, SessionId(0), holder, scope).signed)
     }
 
-    fn sign(
+    pub(crate) fn sign(
         &self,
         serial: Serial,
         session: SessionId,

@@ -57,7 +57,33 @@ pub async fn page(
     Ok(page)
 }
 
-fn weigh(extent: &Extent) -> usize {
+/// All extents of files that have few, in the order of the files; `None` for one that has more than
+/// `limit`.
+pub async fn whole_pages(
+    view: &mut View<'_>,
+    files: &[(FileId, u64)],
+    limit: usize,
+) -> Result<Vec<Option<ExtentPage>>> {
+    let (mut all, mut chunk_ids) = (Vec::with_capacity(files.len()), BTreeSet::new());
+    for &(id, size) in files {
+        let mut found = Extents::new();
+        let range = Range::new(key::extents(id), key::after(&key::extents(id)));
+        collect(id, view.scan(range, limit + 1).await?, &mut found)?;
+        let found = Some(found).filter(|found| found.len() <= limit);
+        chunk_ids.extend(found.iter().flat_map(Extents::values).filter_map(chunk_of));
+        all.push((found, size));
+    }
+    let chunks = read_chunks(view, chunk_ids).await?;
+    let page = |(found, size): (Option<Extents>, u64)| {
+        let Some(found) = found else { return Ok(None) };
+        let extents = found.into_iter().map(|(at, extent)| told(at, extent, &chunks));
+        Ok(Some(ExtentPage { extents: extents.collect::<Result<_>>()?, covered: size }))
+    };
+    all.into_iter().map(page).collect()
+}
+
+/// What an extent adds to an answer, roughly.
+pub fn weigh(extent: &Extent) -> usize {
     match &extent.content {
         Content::Inline(bytes) => 32 + bytes.len(),
         Content::Chunk(chunk) => {

@@ -90,7 +90,16 @@ pub enum Error {
         "quota exceeded: {payer}: {which} of {most} {}; delete files, or raise it with `tieline \
          setquota`", .resource.name()
     )]
-    Quota { payer: Payer, resource: Resource, which: &'static str, most: u64 },
+    Quota {
+        payer: Payer,
+        resource: Resource,
+        which: &'static str,
+        most: u64,
+        /// What would have to fit at this MDT.
+        needed: u64,
+    },
+    #[error("limits are kept by MDT0000: ask there")]
+    LimitsElsewhere,
     #[error("{what} is of another project: copy instead")]
     OtherProject { what: FileId },
     #[error("chunk {chunk} was freed: fetch the extents again")]
@@ -164,6 +173,7 @@ impl Error {
             | Self::Extent(_)
             | Self::AccessList(AclError::Shape)
             | Self::NoOst { .. }
+            | Self::LimitsElsewhere
             | Self::PoolSmall { .. }
             | Self::ChunkForeign { .. }
             | Self::ChunkLength { .. } => ErrorKind::InvalidArgument,

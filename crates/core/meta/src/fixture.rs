@@ -1,6 +1,6 @@
 //! A whole MDT in memory for tests: two sites with four OSTs, clients that answer recalls as told.
 
-use crate::{Asker, Mdt, ObjectMender, Objects, Parts, Recaller, Settings};
+use crate::{Asker, LimitsKeeper, Mdt, ObjectMender, Objects, Parts, Recaller, Settings};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,6 +21,7 @@ use tieline_wire::data::{
 use tieline_wire::meta::*;
 use tieline_wire::mirrors::{FetchChunk, FetchChunkReply, VerifyObject, VerifyObjectReply};
 use tieline_wire::notice::Recall;
+use tieline_wire::quotas::{QuotaNews, QuotaNewsReply, QuotaShares, QuotaSharesReply};
 use tieline_wire::{Call, Failure, NoticeAnswer, Request};
 use tieline_world::World;
 
@@ -45,6 +46,8 @@ pub enum Manner {
     /// Answers at once, naming what it has open.
     #[default]
     Answers,
+    /// Answers after so long: it is far away.
+    Takes(Duration),
     /// Is connected and never answers.
     Ignores,
     /// Has no connection.
@@ -89,8 +92,11 @@ impl Recaller for Clients {
         let files = recall.files.clone();
         self.recalls.lock().unwrap().push((session, recall));
         let manner = self.manners.lock().unwrap().get(&session).cloned().unwrap_or_default();
+        if let Manner::Takes(time) = manner {
+            tokio::time::sleep(time).await;
+        }
         match manner {
-            Manner::Answers => {
+            Manner::Answers | Manner::Takes(_) => {
                 let open = self.open.lock().unwrap();
                 let is_open = |file: &FileId| open.contains(&(session, *file));
                 let open = files.into_iter().filter(is_open).collect();
@@ -229,6 +235,20 @@ impl ObjectMender for Mender {
     }
 }
 
+/// No other MDT is in reach.
+pub struct Alone;
+
+#[async_trait::async_trait]
+impl LimitsKeeper for Alone {
+    async fn shares(&self, _: QuotaShares, _: Duration) -> Result<QuotaSharesReply, Failure> {
+        Err(Failure::new(ErrorKind::Unreachable, "alone"))
+    }
+
+    async fn news(&self, _: QuotaNews, _: Duration) -> Result<QuotaNewsReply, Failure> {
+        Err(Failure::new(ErrorKind::Unreachable, "alone"))
+    }
+}
+
 /// Of every chunk.
 pub const DIGEST: Digest = Digest([7; 32]);
 
@@ -293,6 +313,15 @@ impl House {
     }
 
     pub async fn with_settings(store: MemoryStore, settings: Settings) -> Self {
+        Self::with_keeper(store, settings, Arc::new(Alone)).await
+    }
+
+    /// One whose limits are kept by another MDT.
+    pub async fn with_keeper(
+        store: MemoryStore,
+        settings: Settings,
+        limits: Arc<dyn LimitsKeeper>,
+    ) -> Self {
         let (world, _) = World::local(7);
         let cell = map_cell();
         let (clients, remover) = (Arc::<Clients>::default(), Arc::<Remover>::default());
@@ -304,6 +333,7 @@ impl House {
             recaller: clients.clone(),
             objects: remover.clone(),
             mender: mender.clone(),
+            limits,
             log: None,
         };
         let mdt = Mdt::start(parts, settings).await.unwrap();

@@ -37,6 +37,8 @@ const CHANGED_MAX: usize = 16_384;
 const WANTED_KEPT: Duration = Duration::from_secs(5);
 /// Such units that are remembered.
 const WANTED_MAX: usize = 4096;
+/// Who changed something so lately in a unit that he holds alone is at work there.
+const AT_WORK: Duration = Duration::from_secs(3);
 /// Stands for all units: held alone by sessions of before the start that may have changed anything.
 pub const EVERYTHING: FileId = FileId(0);
 
@@ -69,12 +71,20 @@ struct Inner {
 
 struct Held {
     units: BTreeSet<FileId>,
-    /// Those that it holds alone, and what it may have done under them is not known here; with the
-    /// version as of which it was last told so.
-    exclusive: BTreeMap<FileId, Version>,
+    /// Those that it holds alone, and what it may have done under them is not known here.
+    exclusive: BTreeMap<FileId, Alone>,
     heard: Instant,
     /// Did not answer a recall in time: what it says later counts no more.
     is_barred: bool,
+}
+
+/// A unit that a session holds alone.
+#[derive(Clone, Copy)]
+struct Alone {
+    /// The version as of which it was last told so.
+    told: Version,
+    /// When it was given, or was last heard to change something there.
+    changed: Instant,
 }
 
 /// Who must be asked before a unit changes.
@@ -109,8 +119,8 @@ impl LeaseTable {
         let kept = inner.sessions.get(&session).map(|held| held.exclusive.clone());
         inner.drop_session(session);
         inner.sessions.insert(session, Held::new());
-        for (unit, told) in kept.into_iter().flatten() {
-            inner.hold_alone(session, unit, told);
+        for (unit, alone) in kept.into_iter().flatten() {
+            inner.hold_alone(session, unit, alone.told);
         }
         drop(inner);
         self.ended.notify_waiters();
@@ -176,6 +186,17 @@ impl LeaseTable {
         holders
     }
 
+    /// Does a session other than `asking` work in the unit alone?
+    pub fn is_at_work(&self, asking: SessionId, unit: FileId) -> bool {
+        let inner = self.lock();
+        let mut others = inner.holders.get(&unit).into_iter().flatten();
+        others.any(|other| {
+            let held = inner.sessions.get(other).filter(|_| *other != asking);
+            let alone = held.and_then(|held| held.exclusive.get(&unit));
+            alone.is_some_and(|alone| alone.changed.elapsed() < AT_WORK)
+        })
+    }
+
     /// How often units have ceased to be held alone: whoever read meanwhile may have read too
     /// little.
     pub fn shared(&self) -> u64 {
@@ -195,7 +216,7 @@ impl LeaseTable {
         inner.note_wanted(holder.unit);
         let held = inner.sessions.get(&holder.session);
         let told = held.and_then(|held| held.exclusive.get(&holder.unit));
-        if told.is_some_and(|&told| told > asked) {
+        if told.is_some_and(|alone| alone.told > asked) {
             return;
         }
         inner.share(holder.session, holder.unit);
@@ -339,8 +360,8 @@ impl Held {
 impl Inner {
     fn hold_alone(&mut self, session: SessionId, unit: FileId, told: Version) {
         let Some(held) = self.sessions.get_mut(&session) else { return };
-        let newest = held.exclusive.entry(unit).or_default();
-        *newest = told.max(*newest);
+        let before = held.exclusive.get(&unit).map_or(Version(0), |before| before.told);
+        held.exclusive.insert(unit, Alone { told: told.max(before), changed: Instant::now() });
         if held.units.insert(unit) {
             self.total += 1;
             self.holders.entry(unit).or_default().insert(session);
@@ -495,6 +516,10 @@ impl Change {
         let mut inner = self.table.lock();
         for &unit in &self.units {
             inner.note_change(unit, version);
+            let held = inner.sessions.get_mut(&self.session);
+            if let Some(alone) = held.and_then(|held| held.exclusive.get_mut(&unit)) {
+                alone.changed = Instant::now();
+            }
         }
     }
 

@@ -12,6 +12,7 @@
 //! * `leases`, `opens`: who may believe what for how long, and who may have what open.
 //! * `locks`: advisory locks, and who waits for them.
 //! * `capabilities`: what clients show to OSSs.
+//! * `trees`: whole directories and trees of them, in bulk.
 //! * `recall`: taking leases back before a change.
 //! * `sessions`: clients, their grants, their stored answers.
 //! * `placement`: which OSTs a file's chunks go round.
@@ -24,8 +25,8 @@
 //! * [`identities`]: who principals are.
 //! * [`federation`]: changes of the federation map, as pure functions.
 //!
-//! Knows no socket and no blob: recalls, questions after objects and copies leave through
-//! [`Recaller`], [`Objects`] and [`ObjectMender`].
+//! Knows no socket and no blob: recalls, questions after objects, copies and limits leave through
+//! [`Recaller`], [`Objects`], [`ObjectMender`] and [`LimitsKeeper`].
 //!
 //! Invariants: an answer is given only after the commit that holds its effects is durable; one
 //! numbered request takes effect once; nobody sees a change before everybody who could believe the
@@ -57,6 +58,7 @@ mod serials;
 mod service;
 mod sessions;
 mod settings;
+mod trees;
 mod view;
 
 pub use error::Error;
@@ -74,6 +76,7 @@ use tieline_wire::data::{
 };
 use tieline_wire::mirrors::{FetchChunk, FetchChunkReply, VerifyObject, VerifyObjectReply};
 use tieline_wire::notice::Recall;
+use tieline_wire::quotas::{QuotaNews, QuotaNewsReply, QuotaShares, QuotaSharesReply};
 use tieline_wire::{Failure, NoticeAnswer};
 use tieline_world::World;
 
@@ -85,6 +88,7 @@ pub struct Parts {
     pub recaller: Arc<dyn Recaller>,
     pub objects: Arc<dyn Objects>,
     pub mender: Arc<dyn ObjectMender>,
+    pub limits: Arc<dyn LimitsKeeper>,
     /// The change log that is the store's journal, if it has one.
     pub log: Option<Arc<ledger::log::Log>>,
 }
@@ -130,6 +134,19 @@ pub trait ObjectMender: Send + Sync {
         message: FetchChunk,
         patience: Duration,
     ) -> Result<FetchChunkReply, Failure>;
+}
+
+/// The MDT that keeps the limits of quotas, as the others reach it.
+#[async_trait::async_trait]
+pub trait LimitsKeeper: Send + Sync {
+    async fn shares(
+        &self,
+        message: QuotaShares,
+        patience: Duration,
+    ) -> Result<QuotaSharesReply, Failure>;
+
+    async fn news(&self, message: QuotaNews, patience: Duration)
+    -> Result<QuotaNewsReply, Failure>;
 }
 
 /// Who asks.

@@ -11,7 +11,7 @@ use crate::names::new_root;
 use crate::opens::OpenTable;
 use crate::pace::Pace;
 use crate::placement::{Placement, wall_time};
-use crate::quotas::{Quotas, Table, count};
+use crate::quotas::{Following, Home, Quotas, Table, count};
 use crate::serials::{Counter, Serials, change_superblock};
 use crate::sessions::SessionTable;
 use crate::settings::Settings;
@@ -41,6 +41,9 @@ pub struct Mdt {
     pub(crate) serials: Serials,
     pub(crate) placement: Placement,
     pub(crate) quotas: Arc<Quotas>,
+    /// Others' shares of limits, if they are kept here; else how ours are asked for.
+    pub(crate) home: Home,
+    pub(crate) following: Following,
     dumps: Dumps,
     pub(crate) checks: Checks,
     /// When the store was restored, if nobody has checked it since.
@@ -111,7 +114,7 @@ impl Mdt {
         let store = parts.store.clone();
         let mut superblock = open_superblock(&parts, &settings).await?;
         let wrong = |error| start_error(store.describe(), error);
-        let quotas = load_usage(&parts, &mut superblock).await.map_err(wrong)?;
+        let quotas = load_usage(&parts, &settings, &mut superblock).await.map_err(wrong)?;
         let sessions = SessionTable::load(store.clone()).await.map_err(wrong)?;
         let old_sessions = sessions.ids();
         tracing::info!(
@@ -129,6 +132,8 @@ impl Mdt {
             serials: Serials::new(store, Counter::File),
             placement: Placement::new(parts.world.clone()),
             quotas: Arc::new(quotas),
+            home: Home::default(),
+            following: Following::default(),
             dumps: Dumps::default(),
             checks: Checks::default(),
             restored: Mutex::new(superblock.restored),
@@ -244,6 +249,11 @@ impl Mdt {
         crate::fsck::ask(self, message).await
     }
 
+    /// How often it was started.
+    pub(crate) fn boot(&self) -> u64 {
+        self.boot
+    }
+
     pub fn index(&self) -> MdtIndex {
         self.settings.mdt
     }
@@ -288,14 +298,19 @@ async fn open_superblock(parts: &Parts, settings: &Settings) -> Result<Superbloc
 }
 
 /// Who uses how much; counted first, if not every change to the store was.
-async fn load_usage(parts: &Parts, superblock: &mut Superblock) -> Result<Quotas, Error> {
+async fn load_usage(
+    parts: &Parts,
+    settings: &Settings,
+    superblock: &mut Superblock,
+) -> Result<Quotas, Error> {
     if superblock.features & FEATURE_USAGE == 0 {
         count::count_anew(&*parts.store).await?;
         change_superblock(&*parts.store, |superblock| superblock.features |= FEATURE_USAGE).await?;
         superblock.features |= FEATURE_USAGE;
     }
     let mut snapshot = parts.store.snapshot().await?;
-    let table = Table::load(&mut *snapshot, wall_time(&parts.world)).await?;
+    let (is_home, now) = (settings.mdt == MdtIndex(0), wall_time(&parts.world));
+    let table = Table::load(&mut *snapshot, is_home, superblock.boot, now).await?;
     Ok(Quotas::new(superblock.boot, table))
 }
 

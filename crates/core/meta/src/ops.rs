@@ -26,12 +26,15 @@ mod make_symlink;
 mod open;
 mod place;
 mod read_directory;
+pub mod read_files;
 mod read_symlink;
+pub mod read_tree;
 mod record_sums;
 mod release;
 mod remove_directory;
 mod remove_xattr;
 mod rename;
+mod report_trails;
 mod reserve;
 mod set_attributes;
 mod set_layout;
@@ -65,6 +68,7 @@ mod messages {
     pub use tieline_wire::meta::*;
     pub use tieline_wire::quotas::SetProjectReply;
     pub use tieline_wire::ranges::{CompactReply, CopyRangeReply};
+    pub use tieline_wire::trees::ReportTrailsReply;
 }
 
 macro_rules! replies {
@@ -115,6 +119,7 @@ replies! {
     CopyRangeReply { lease }
     CompactReply {}
     SetProjectReply {}
+    ReportTrailsReply {}
 }
 
 /// Runs one request of the namespace.
@@ -158,6 +163,7 @@ pub async fn run<'a>(view: &mut View<'a>, request: &'a Request) -> Result<Reply>
         Request::ListDeleted(r) => list_deleted::run(view, r).await?.into(),
         Request::Undelete(r) => undelete::run(view, r).await?.into(),
         Request::SetProject(r) => set_project::run(view, r).await?.into(),
+        Request::ReportTrails(r) => report_trails::run(view, r).await?.into(),
         // Limits stand in memory.
         Request::GetQuota(_)
         | Request::SetQuota(_)
@@ -166,13 +172,17 @@ pub async fn run<'a>(view: &mut View<'a>, request: &'a Request) -> Result<Reply>
             return Err(Error::NotServed { op: request.op().name() });
         }
         Request::RecordSums(r) => record_sums::run(view, r).await?.into(),
-        // Locks are not in the store.
-        Request::Lock(_)
+        // Locks are not in the store; what is told in bulk is signed for OSSs, too.
+        Request::ReadTree(_)
+        | Request::ReadFiles(_)
+        | Request::Lock(_)
         | Request::TestLock(_)
         | Request::CancelLock(_)
         | Request::AssertLocks(_)
         | Request::GetCapability(_)
         | Request::CapabilityNews(_)
+        | Request::QuotaShares(_)
+        | Request::QuotaNews(_)
         | Request::DumpMdt(_)
         | Request::CheckMdt(_)
         | Request::GetMap(_)
@@ -190,7 +200,8 @@ pub async fn run<'a>(view: &mut View<'a>, request: &'a Request) -> Result<Reply>
         | Request::FetchChunk(_)
         | Request::VerifyObject(_)
         | Request::ListAdopted(_)
-        | Request::ChecksumAdopted(_) => return Err(Error::NotServed { op: request.op().name() }),
+        | Request::ChecksumAdopted(_)
+        | Request::Drain(_) => return Err(Error::NotServed { op: request.op().name() }),
     })
 }
 

@@ -11,25 +11,43 @@
 //! ([`Quotas::promise`]): what is promised counts as used, and a commit under a promise is not
 //! refused. Promises are in memory: a restart forgets them, and clients ask anew.
 //!
+//! Limits hold over all MDTs. The MDT of the root keeps them; each other one has a share of each,
+//! which it enforces as if it were the limit, has extended when it is short, and keeps when it is
+//! cut off (`shares`).
+//!
 //! Root as a payer has no limits. What root does to others' files counts for them, and meets their
 //! limits, but for giving files away.
 //!
+//! * `table`: what is known of everybody, and how much room there is.
+//! * `shares`: who may use how much of limits that several MDTs meet.
+//! * `home`: the MDT that keeps the limits; `follow`, `news`: the others.
 //! * `count`: adding up, loading, counting anew.
-//! * `serve`: the calls.
+//! * `serve`: the calls of clients.
 //!
-//! Invariant: for every payer with a hard limit, used, held and promised together stay within it,
-//! but for what root gave away and what was used before the limit was set.
+//! Invariant: for every payer with a hard limit, what is used, held and promised here, and the
+//! shares of other MDTs, together stay within it, but for what root gave away and what was used
+//! before the limit was set.
 
 pub(crate) mod count;
+mod follow;
+mod home;
+mod news;
 mod serve;
+pub(crate) mod shares;
+mod table;
 
-use crate::error::{Error, Result};
+pub(crate) use follow::Following;
+pub(crate) use home::Home;
+pub(crate) use table::{Bound, Table};
+
+use crate::error::Result;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tieline_format::mdt::{Inode, PayerChange, UsageTotal};
-use tieline_types::quota::{Account, Grace, Limits, Payer, PayerKind};
+use tieline_types::quota::{Account, Limits, Payer};
 use tieline_types::{FileId, FileKind, SessionId, Time};
+use tokio::sync::watch;
 
 /// What a file costs its payers.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -117,16 +135,6 @@ impl Resource {
     }
 }
 
-/// What a payer may use, and since when more than the soft limits is used.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Bound {
-    pub limits: Limits,
-    pub bytes_over: Option<Time>,
-    pub inodes_over: Option<Time>,
-    /// The store says otherwise.
-    pub is_changed: bool,
-}
-
 /// Use and limits of everybody. All methods may be called from many tasks.
 pub struct Quotas {
     boot: u64,
@@ -136,17 +144,8 @@ pub struct Quotas {
     settled: AtomicU64,
     has_limits: AtomicBool,
     table: Mutex<Table>,
-}
-
-#[derive(Default)]
-pub(crate) struct Table {
-    pub used: BTreeMap<Payer, Sum>,
-    /// By changes that are under way.
-    held: BTreeMap<Payer, Sum>,
-    pub bounds: BTreeMap<Payer, Bound>,
-    pub grace: BTreeMap<PayerKind, Grace>,
-    /// With those who would pay.
-    promises: BTreeMap<(SessionId, FileId), (Account, u64)>,
+    /// The number of the newest news of limits, where they are kept.
+    news: watch::Sender<u64>,
 }
 
 /// Room that a change holds until it is committed or given up.
@@ -170,12 +169,16 @@ impl Drop for Held {
 }
 
 /// What came of asking for a promise.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Promised {
     /// `None`: no limit concerns it.
     pub bytes: Option<u64>,
     /// The limit that allows no more.
     pub tight: Option<String>,
+    /// Whose it is, and how much would have to fit below it in all.
+    pub lacks: Option<(Payer, u64)>,
+    /// Less than was wanted.
+    pub is_less: bool,
     /// Other sessions that something is promised to under that limit.
     pub others: BTreeSet<SessionId>,
 }
@@ -183,8 +186,10 @@ pub struct Promised {
 impl Quotas {
     pub(crate) fn new(boot: u64, table: Table) -> Self {
         let has_limits = AtomicBool::new(!table.bounds.is_empty());
+        let (news, _) = watch::channel(table.news);
         Self {
             boot,
+            news,
             next: AtomicU64::new(1),
             settled: AtomicU64::new(0),
             has_limits,
@@ -244,6 +249,7 @@ impl Quotas {
             table.used.entry(payer.clone()).or_default().add(*sum);
             table.note_over(payer, now);
         }
+        self.announce(&table);
         for (&file, bytes) in grown {
             let key = (session, file);
             if let Some((_, promised)) = table.promises.get_mut(&key) {
@@ -276,7 +282,7 @@ impl Quotas {
         }
         let (Some(left), Some((payer, label))) = (left, tight) else {
             table.promises.remove(&key);
-            return Promised { bytes: None, tight: None, others: BTreeSet::new() };
+            return Promised::default();
         };
         let bytes = wanted.min((left / 4).max(needed)).min(left);
         match bytes {
@@ -290,7 +296,25 @@ impl Quotas {
             let shared = shared.filter(|(_, (other, _))| other.payers().contains(&payer));
             others.extend(shared.map(|((other, _), _)| *other).filter(|&other| other != session));
         }
-        Promised { bytes: Some(bytes), tight: is_short.then_some(label), others }
+        let in_all = || table.in_use(&payer).bytes.saturating_sub(bytes).saturating_add(needed);
+        let lacks = is_short.then(|| (payer.clone(), in_all()));
+        let (tight, is_less) = (is_short.then_some(label), bytes < wanted);
+        Promised { bytes: Some(bytes), tight, lacks, is_less, others }
+    }
+
+    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
+        self.news.subscribe()
+    }
+
+    /// Wakes those who wait for news of limits.
+    pub(crate) fn announce(&self, table: &Table) {
+        let is_newer = |known: &mut u64| std::mem::replace(known, table.news) != table.news;
+        self.news.send_if_modified(is_newer);
+    }
+
+    /// Limits came or went.
+    pub(crate) fn note_limits(&self, table: &Table) {
+        self.has_limits.store(!table.bounds.is_empty(), Ordering::Release);
     }
 
     /// Does any limit concern these?
@@ -309,122 +333,24 @@ impl Quotas {
         self.table().promises.retain(|(holder, _), _| *holder != session);
     }
 
-    /// Takes what a store says of limits.
+    /// Sets limits, where they are kept.
     pub(crate) fn set(&self, payer: Payer, limits: Limits, now: Time) -> Bound {
         let mut table = self.table();
         let mut bound = table.bounds.get(&payer).copied().unwrap_or_default();
         bound.limits = limits;
         if limits.is_none() {
             table.bounds.remove(&payer);
+            table.tell_gone(payer.clone());
         } else {
             table.bounds.insert(payer.clone(), bound);
             table.note_over(&payer, now);
+            let is_short = table.is_full(&payer, now);
+            table.tell_news(&payer, is_short);
         }
         let bound = table.bounds.get(&payer).copied().unwrap_or_default();
-        self.has_limits.store(!table.bounds.is_empty(), Ordering::Release);
+        self.note_limits(&table);
+        self.announce(&table);
         bound
-    }
-}
-
-impl Table {
-    pub fn used(&self, payer: &Payer) -> Sum {
-        self.used.get(payer).copied().unwrap_or_default()
-    }
-
-    pub fn grace(&self, kind: PayerKind) -> Grace {
-        self.grace.get(&kind).copied().unwrap_or_default()
-    }
-
-    /// Bytes promised to sessions, of which this payer would pay.
-    pub fn promised(&self, payer: &Payer) -> u64 {
-        let of = self.promises.values().filter(|(account, _)| account.payers().contains(payer));
-        of.map(|(_, bytes)| *bytes).sum()
-    }
-
-    /// What may be used of bytes and inodes now: the hard limits, or the soft ones when their
-    /// grace is over.
-    fn most(&self, payer: &Payer, now: Time) -> Option<[(Option<u64>, &'static str); 2]> {
-        if payer.id == 0 {
-            return None;
-        }
-        let Bound { limits, bytes_over, inodes_over, .. } = *self.bounds.get(payer)?;
-        let grace = self.grace(payer.kind);
-        let one = |soft: u64, hard: u64, over: Option<Time>, grace: u64| {
-            let is_late = over.is_some_and(|over| {
-                now.seconds.saturating_sub(over.seconds) >= i64::try_from(grace).unwrap_or(i64::MAX)
-            });
-            match (soft > 0 && is_late, hard) {
-                (true, 0) => (Some(soft), "soft limit, whose grace is over,"),
-                (true, hard) => (Some(soft.min(hard)), "soft limit, whose grace is over,"),
-                (false, 0) => (None, "hard limit"),
-                (false, hard) => (Some(hard), "hard limit"),
-            }
-        };
-        Some([
-            one(limits.bytes_soft, limits.bytes_hard, bytes_over, grace.bytes_seconds),
-            one(limits.inodes_soft, limits.inodes_hard, inodes_over, grace.inodes_seconds),
-        ])
-    }
-
-    /// How many bytes a session may have promised in all under a payer's limit, and what the limit
-    /// is called.
-    fn room(&self, payer: &Payer, own: u64, now: Time) -> Option<(u64, String)> {
-        let [(most, which), _] = self.most(payer, now)?;
-        let used = self.used(payer).bytes + self.held.get(payer).map_or(0, |held| held.bytes);
-        let used = u64::try_from(used).unwrap_or(0);
-        let others = self.promised(payer).saturating_sub(own);
-        // A limit of inodes alone does not concern bytes; a soft one will when its grace is over.
-        let most = match most {
-            Some(most) => most,
-            None if self.bounds.get(payer)?.limits.bytes_soft > 0 => u64::MAX / 2,
-            None => return None,
-        };
-        let left = most.saturating_sub(used).saturating_sub(others);
-        let size = tieline_types::ByteSize(most);
-        Some((left, format!("{payer}: {which} of {size} bytes")))
-    }
-
-    fn check(&self, payer: &Payer, sum: Sum, own: u64, now: Time) -> Result<()> {
-        let Some([(bytes, bytes_which), (inodes, inodes_which)]) = self.most(payer, now) else {
-            return Ok(());
-        };
-        let held = self.held.get(payer).copied().unwrap_or_default();
-        let used = self.used(payer);
-        let over = |resource, which, most: u64| {
-            let payer = payer.clone();
-            Err(Error::Quota { payer, resource, which, most })
-        };
-        if let Some(most) = inodes
-            && sum.inodes > 0
-            && used.inodes + held.inodes + sum.inodes > most as i64
-        {
-            return over(Resource::Inodes, inodes_which, most);
-        }
-        let is_promised = sum.bytes <= own as i64;
-        let others = self.promised(payer).saturating_sub(own) as i64;
-        if let Some(most) = bytes
-            && sum.bytes > 0
-            && !is_promised
-            && used.bytes + held.bytes + others + sum.bytes > most as i64
-        {
-            return over(Resource::Bytes, bytes_which, most);
-        }
-        Ok(())
-    }
-
-    /// Does the payer use more than the soft limits, or not any more?
-    pub fn note_over(&mut self, payer: &Payer, now: Time) {
-        let used = self.used(payer);
-        let Some(bound) = self.bounds.get_mut(payer) else { return };
-        let is_over = |used: i64, soft: u64| soft > 0 && used > soft as i64;
-        let bytes = is_over(used.bytes, bound.limits.bytes_soft);
-        let inodes = is_over(used.inodes, bound.limits.inodes_soft);
-        let after = (
-            bytes.then(|| bound.bytes_over.unwrap_or(now)),
-            inodes.then(|| bound.inodes_over.unwrap_or(now)),
-        );
-        bound.is_changed |= after != (bound.bytes_over, bound.inodes_over);
-        (bound.bytes_over, bound.inodes_over) = after;
     }
 }
 

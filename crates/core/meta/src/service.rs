@@ -23,6 +23,7 @@ use crate::mdt::Mdt;
 use crate::ops::batch::makes_file;
 use crate::ops::{self, Reply};
 use crate::placement::wall_time;
+use crate::quotas::Resource;
 use crate::recall::{Ask, Keepers};
 use crate::view::{Scene, View, decode};
 use std::collections::BTreeSet;
@@ -31,12 +32,15 @@ use tieline_format::map::FederationMap;
 use tieline_format::mdt::{Answer, Inode, SerialRun, key};
 use tieline_kv::{Committed, Transaction};
 use tieline_telemetry::metrics::METRICS;
+use tieline_types::quota::Payer;
 use tieline_types::{Caller, ErrorKind, FileId, Grant, RequestNumber, SessionId, Version};
 use tieline_wire::meta::{Batch, BatchOutcome, ExclusiveUnit, ReserveReply};
 use tieline_wire::{Failure, Op, Request};
 
 /// How often a request is run again because others were in its way.
 const ATTEMPTS: usize = 100;
+/// How often more room is asked for, for one request.
+const EXTENSIONS: usize = 4;
 /// How often an open is run again because its directory changed meanwhile.
 const OPEN_ATTEMPTS: usize = 3;
 
@@ -48,6 +52,8 @@ enum Run {
     Part(Vec<BatchOutcome>),
     /// These must be asked first.
     Ask(Vec<Ask>),
+    /// A limit is in the way: so much would have to fit below it.
+    Short(Payer, Resource, u64),
     Done(Vec<u8>),
 }
 
@@ -93,6 +99,9 @@ impl Mdt {
                 return Ok(tieline_wire::encode(&reply));
             }
             _ => {}
+        }
+        if let Some(answer) = self.bulk_call(asker, grant, request).await {
+            return answer;
         }
         if request.op().is_mutation() {
             self.mutate(asker, grant, request).await
@@ -176,7 +185,7 @@ impl Mdt {
         let mut change = self.leases.change(asker.session);
         let mut keepers = Keepers::new();
         let mut asked = BTreeSet::new();
-        let mut attempts = 0;
+        let (mut attempts, mut extended) = (0, 0);
         // Of a batch, if it is done in parts.
         let mut done = vec![];
         if let Request::Batch(batch) = request {
@@ -184,13 +193,20 @@ impl Mdt {
         }
         while attempts < ATTEMPTS {
             let before = (&mut change, &keepers, &asked, done.as_slice());
-            let outcome = self.attempt(asker, grant, request, before);
+            let refuses = extended >= EXTENSIONS;
+            let outcome = self.attempt(asker, grant, request, refuses, before);
             match outcome.await {
                 Ok(Run::Done(body)) => return Ok(body),
                 Ok(Run::Part(outcomes)) => done = outcomes,
                 Ok(Run::Ask(asks)) => {
                     asked.extend(asks.iter().map(|ask| ask.holder));
                     self.take_back(asks, &mut keepers).await;
+                }
+                Ok(Run::Short(payer, resource, needed)) => {
+                    extended += 1;
+                    if !self.extend(&payer, resource, needed).await {
+                        extended = EXTENSIONS;
+                    }
                 }
                 Err(error) if !error.is_conflict() => return Err(error),
                 Ok(Run::Again) | Err(_) => {
@@ -208,6 +224,7 @@ impl Mdt {
         asker: &Asker,
         grant: Grant,
         request: &Request,
+        refuses: bool,
         (change, keepers, asked, done): (&mut Change, &Keepers, &BTreeSet<Holder>, &[BatchOutcome]),
     ) -> Result<Run> {
         let map = self.parts.map.current();
@@ -219,7 +236,7 @@ impl Mdt {
         }
         let scene = self.scene(asker.session, grant, &asker.caller, &map.map, keepers);
         let shared = self.leases.shared();
-        let mut view = View::new(scene, transaction);
+        let mut view = View::new(Scene { refuses, ..scene }, transaction);
         view.outcomes = done.to_vec();
         let run = ops::run(&mut view, request).await;
         let mut asks = self.alone(asker.session, &view.seen);
@@ -227,6 +244,9 @@ impl Mdt {
             _ if !asks.is_empty() => return self.dated(asks).await.map(Run::Ask),
             Err(error) if error.is_conflict() => return Ok(Run::Again),
             Err(_) if self.leases.shared() != shared => return Ok(Run::Again),
+            Err(Error::Quota { payer, resource, needed, .. }) if !refuses => {
+                return Ok(Run::Short(payer, resource, needed));
+            }
             Err(error) => return Err(fail(view, error).await),
             Ok(reply) => reply,
         };
@@ -392,6 +412,7 @@ impl Mdt {
             inodes: self.inodes.total(),
             first_serial: self.first_serial,
             chosen: None,
+            refuses: true,
             keeps_deleted: self.settings.keeps_deleted,
             keep_ms: self.settings.freed_keep.as_millis() as u64,
         }
@@ -416,7 +437,7 @@ impl Mdt {
 }
 
 /// Ends a failed run. The answer rests on what was read, so it waits until that is durable.
-async fn fail(view: View<'_>, error: Error) -> Error {
+pub(crate) async fn fail(view: View<'_>, error: Error) -> Error {
     if error.kind() == ErrorKind::StorageFault {
         return error;
     }

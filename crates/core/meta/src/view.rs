@@ -43,6 +43,8 @@ pub struct Scene<'a> {
     pub first_serial: u64,
     /// The id of the file that is made, if the client chose it.
     pub chosen: Option<FileId>,
+    /// What a limit does not allow fails; else more room may be had first.
+    pub refuses: bool,
     /// Files that lose their last name are kept for undeleting.
     pub keeps_deleted: bool,
     /// How long.

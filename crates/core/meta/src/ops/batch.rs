@@ -17,11 +17,11 @@ use tieline_wire::meta::{Batch, BatchItem, BatchOutcome, BatchReply, LeaseGrant}
 use tieline_wire::{Op, Request};
 
 /// Items in one batch.
-pub const ITEMS_MAX: usize = 512;
+pub const ITEMS_MAX: usize = 4096;
 
 pub async fn run<'a>(view: &mut View<'a>, request: &'a Batch) -> Result<BatchReply> {
     if request.items.len() > ITEMS_MAX {
-        return Err(Error::Invalid { what: "a batch has more than 512 items" });
+        return Err(Error::Invalid { what: "a batch has more than 4096 items" });
     }
     let own = view.scene;
     let done = view.outcomes.len();
@@ -38,6 +38,8 @@ pub async fn run<'a>(view: &mut View<'a>, request: &'a Batch) -> Result<BatchRep
             Err(error) if error.is_conflict() || error.kind() == ErrorKind::StorageFault => {
                 return Err(error);
             }
+            // More room may be had, and then all of it is done anew.
+            Err(error @ Error::Quota { .. }) if !own.refuses => return Err(error),
             Err(error) => {
                 let failure = Some(error.into_failure(own.mdt));
                 BatchOutcome { failure, ..BatchOutcome::default() }

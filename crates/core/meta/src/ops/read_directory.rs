@@ -34,7 +34,7 @@ pub async fn run(view: &mut View<'_>, request: &ReadDirectory) -> Result<ReadDir
     Ok(reply)
 }
 
-async fn stored(
+pub async fn stored(
     view: &mut View<'_>,
     id: FileId,
     after: Option<&Name>,

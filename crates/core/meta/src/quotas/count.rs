@@ -1,5 +1,6 @@
 //! Adding up what transactions noted, and counting everything anew.
 
+use super::shares::There;
 use super::{Bound, Charge, Sum, Sums, Table, add_change};
 use crate::error::{Error, Result};
 use crate::mdt::Mdt;
@@ -7,10 +8,12 @@ use crate::view::decode;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use tieline_format::Record;
-use tieline_format::mdt::{Inode, QuotaGrace, QuotaLimits, UsageChange, UsageTotal, key};
+use tieline_format::mdt::{
+    Inode, QuotaGrace, QuotaLimits, QuotaShare, UsageChange, UsageTotal, key,
+};
 use tieline_kv::{Key, Range, Snapshot, Store, Value};
 use tieline_types::Time;
-use tieline_types::quota::PayerKind;
+use tieline_types::quota::{PayerKind, Share};
 
 /// Records in one step.
 const STEP: usize = 1024;
@@ -83,14 +86,34 @@ pub(crate) async fn counted(snapshot: &mut dyn Snapshot) -> Result<Sums> {
 }
 
 impl Table {
-    pub(crate) async fn load(snapshot: &mut dyn Snapshot, now: Time) -> Result<Self> {
-        let mut table = Self { used: noted(snapshot).await?, ..Self::default() };
+    /// `is_home`: limits are kept here.
+    pub(crate) async fn load(
+        snapshot: &mut dyn Snapshot,
+        is_home: bool,
+        boot: u64,
+        now: Time,
+    ) -> Result<Self> {
+        // Its lowest bits count how often everybody had to begin anew since the start.
+        let epoch = boot << 16;
+        let used = noted(snapshot).await?;
+        let mut table = Self { used, is_home, epoch, ..Self::default() };
         walk(snapshot, &key::all_limits(), |key, value| {
             let record: QuotaLimits = decode(value, || label(key))?;
             let payer = key::payer(key).ok_or_else(|| damaged(key))?;
-            let QuotaLimits { limits, bytes_over, inodes_over } = record;
-            let bound = Bound { limits, bytes_over, inodes_over, is_changed: false };
-            table.bounds.insert(payer, bound);
+            let QuotaLimits { limits, bytes_over, inodes_over, share } = record;
+            table.news += 1;
+            let (share, news) = (share.unwrap_or_default(), table.news);
+            let bound = Bound { limits, bytes_over, inodes_over, share, news, ..Bound::default() };
+            table.bounds.insert(payer, Bound { noted: share, ..bound });
+            Ok(())
+        })
+        .await?;
+        walk(snapshot, &key::shares(), |key, value| {
+            let record: QuotaShare = decode(value, || label(key))?;
+            let (mdt, payer) = key::share_parts(key).ok_or_else(|| damaged(key))?;
+            let QuotaShare { share, used, promised } = record;
+            let there = There { share, used, promised, known: 0, is_noted: true };
+            table.others.entry(payer).or_default().insert(mdt, there);
             Ok(())
         })
         .await?;
@@ -193,7 +216,8 @@ impl Mdt {
 
 impl Bound {
     pub(crate) fn record(self) -> QuotaLimits {
-        let Self { limits, bytes_over, inodes_over, .. } = self;
-        QuotaLimits { limits, bytes_over, inodes_over }
+        let Self { limits, bytes_over, inodes_over, share, .. } = self;
+        let share = Some(share).filter(|share| *share != Share::default());
+        QuotaLimits { limits, bytes_over, inodes_over, share }
     }
 }

@@ -1,6 +1,7 @@
 //! The calls: telling and setting quotas, and promising bytes.
 
-use super::{Table, account_of};
+use super::shares::There;
+use super::{Resource, Table, account_of};
 use crate::Asker;
 use crate::error::{Error, Result};
 use crate::leases::EVERYTHING;
@@ -18,6 +19,7 @@ use tieline_wire::Request;
 use tieline_wire::notice::Recall;
 use tieline_wire::quotas::{
     GetQuota, ListQuotas, ListQuotasReply, Promise, PromiseReply, Quota, SetQuota, SetQuotaReply,
+    UsedElsewhere,
 };
 use tokio::task::JoinSet;
 
@@ -78,6 +80,9 @@ impl Mdt {
 
     async fn set_quota(&self, asker: &Asker, request: &SetQuota) -> Result<SetQuotaReply> {
         permission::check_root(&asker.caller, "set quotas")?;
+        if !self.quotas.table().is_home {
+            return Err(Error::LimitsElsewhere);
+        }
         let (payer, now) = (&request.payer, wall_time(&self.parts.world));
         let (old, old_grace) = {
             let table = self.quotas.table();
@@ -98,7 +103,11 @@ impl Mdt {
         };
         let mut transaction = self.parts.store.begin().await?;
         if grace != old_grace {
-            self.quotas.table().grace.insert(payer.kind, grace);
+            let mut table = self.quotas.table();
+            table.grace.insert(payer.kind, grace);
+            table.tell_grace();
+            self.quotas.announce(&table);
+            drop(table);
             transaction.put(key::grace(payer.kind), QuotaGrace { grace }.to_bytes());
         }
         if limits != old {
@@ -111,14 +120,19 @@ impl Mdt {
         transaction.commit().await?.durable.await?;
         if limits != old {
             tracing::info!(%payer, ?limits, uid = asker.caller.uid.0, "quota set");
-            // What clients believed of limits ends, and what they did by themselves comes in.
-            self.ask_promises(self.sessions.ids()).await;
         }
-        Ok(SetQuotaReply { quota: self.quotas.table().tell(payer, now) })
+        // What clients believed of limits ends, and what they did by themselves comes in.
+        let own = if limits == old { BTreeSet::new() } else { self.sessions.ids() };
+        let (_, absent) = tokio::join!(self.ask_promises(own), self.limits_told());
+        let absent = Some(absent).filter(|absent| !absent.is_empty());
+        Ok(SetQuotaReply { quota: self.quotas.table().tell(payer, now), absent })
     }
 
     /// Has sessions send what they did alone, and give back what was promised and is not used.
-    async fn ask_promises(&self, sessions: BTreeSet<SessionId>) {
+    pub(super) async fn ask_promises(&self, sessions: BTreeSet<SessionId>) {
+        if sessions.is_empty() {
+            return;
+        }
         let Ok(begun) = self.parts.store.begin().await else { return };
         let (at, unit) = (begun.version(), FileId::new(self.settings.mdt, EVERYTHING.serial()));
         drop(begun);
@@ -155,6 +169,14 @@ impl Mdt {
             self.ask_promises(promised.others).await;
             promised = self.quotas.promise(whom, &account, amounts, now);
         }
+        if let Some((payer, needed)) = promised.lacks.take() {
+            self.extend(&payer, Resource::Bytes, needed).await;
+            // What was written meanwhile has used of it, whether there is more or not.
+            promised = self.quotas.promise(whom, &account, amounts, now);
+        }
+        if promised.is_less {
+            self.following.kick.notify_one();
+        }
         if let Some(reason) = &promised.tight {
             let (file, uid) = (id.to_string(), asker.caller.uid.0);
             tracing::info!(
@@ -190,6 +212,14 @@ impl Table {
         let used = self.used(payer);
         let bound = self.bounds.get(payer).copied().unwrap_or_default();
         let unsigned = |number: i64| u64::try_from(number).unwrap_or(0);
+        let others = self.others.get(payer).into_iter().flatten();
+        let others = others.map(|(&mdt, &There { used, promised, share, .. })| UsedElsewhere {
+            mdt,
+            used,
+            promised,
+            share,
+        });
+        let elsewhere: Vec<_> = others.collect();
         Quota {
             payer: payer.clone(),
             used: Used { bytes: unsigned(used.bytes), inodes: unsigned(used.inodes) },
@@ -199,6 +229,7 @@ impl Table {
             inodes_over: bound.inodes_over,
             grace: self.grace(payer.kind),
             now,
+            elsewhere: Some(elsewhere).filter(|others| !others.is_empty()),
         }
     }
 }

@@ -4,6 +4,7 @@ use super::*;
 use crate::fixture::*;
 use proptest::prelude::*;
 use tieline_types::ErrorKind::{CrossDevice, InvalidArgument, NotPermitted, QuotaExceeded};
+use tieline_types::quota::PayerKind;
 use tieline_types::{ErrorKind, Uid};
 use tieline_wire::meta::SetAttributes;
 use tieline_wire::quotas::{GetQuota, ListQuotas, Promise, Quota, SetProject, SetQuota};

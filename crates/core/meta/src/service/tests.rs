@@ -309,3 +309,25 @@ async fn files_of_other_rooms_and_servers_are_refused() {
     let far = client.kind_of(rename((ROOT, "f"), (foreign, "g"))).await;
     assert_eq!(far, Some(ErrorKind::CrossDevice));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_of_many_is_taken_back_from_all_at_once() {
+    const FAR: Duration = Duration::from_millis(50);
+    let house = House::new().await;
+    let writer = house.client().await;
+    let directory = writer.mkdir(ROOT, "d").await;
+    let mut readers = vec![];
+    for _ in 0..100 {
+        let reader = house.client().await;
+        reader.list(directory).await;
+        house.clients.set(reader.session, Manner::Takes(FAR));
+        readers.push(reader);
+    }
+    let begun = Instant::now();
+    writer.create(directory, "f").await;
+    let elapsed = begun.elapsed();
+    assert!(elapsed >= FAR && elapsed < FAR * 2, "{elapsed:?} for a hundred readers");
+    for reader in readers {
+        assert_eq!(house.clients.recalled(reader.session), [directory]);
+    }
+}

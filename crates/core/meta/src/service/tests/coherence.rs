@@ -204,6 +204,7 @@ async fn play(seed: u64) -> usize {
         recaller: caches.clone(),
         objects: Arc::<Remover>::default(),
         mender: Arc::<Mender>::default(),
+        limits: Arc::new(Alone),
         log: None,
     };
     let mdt = Mdt::start(parts, Settings::default()).await.unwrap();
