@@ -1,26 +1,61 @@
-//! Tells sequential readers from others, and says how far ahead of one to fetch.
+//! Tells how a handle is read, and says what to fetch beyond what is asked.
 //!
-//! One pattern per handle. Requests of a sequential reader may overtake each other in the kernel:
-//! an offset near the expected one counts as next. The window doubles while the reader goes on, and
-//! is gone when it jumps.
+//! A handle may carry several sequential streams at once: each is recognised by where it would go
+//! on. Requests of a stream may overtake each other in the kernel, and one long read comes as
+//! several requests at once: only what is asked after an earlier request was answered shows that a
+//! reader goes on. The window ahead of it is twice what it has read, within what the way to the
+//! servers needs: so little is fetched for nothing by those who stop early.
+//!
+//! Leaps from place to place are not for here: they are told to [`crate::past`], which knows what
+//! was read through other handles too.
+//!
+//! [`Mode`]s other than [`Mode::Auto`] are what somebody asked for, as RFIO named them.
+//!
+//! Knows no file, no chunk and no clock.
 
 use crate::fetch::{PIECE, Width};
+use crate::settings::ReadMode as Mode;
+use std::iter;
 use std::ops::Range;
 
-const WINDOW_FIRST: u64 = 512 << 10;
 /// A first read of so much, at the start, is the beginning of a sequential one.
 const BOLD_FROM: u64 = 64 << 10;
 /// How far out of order a request may come.
 const SLACK: u64 = 1 << 20;
+/// Streams told apart on one handle.
+const STREAMS_MAX: usize = 8;
 
+/// What distance makes useful.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Frame {
+    pub window_first: u64,
+    pub window_max: u64,
+    /// The file is read in runs of up to so many bytes; 0: that is not known.
+    pub run: u64,
+}
+
+/// How one handle is read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pattern {
-    /// Where the reader goes on if it is sequential.
+    pub mode: Mode,
+    streams: Vec<Stream>,
+    clock: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Stream {
+    /// Where it goes on.
     next: u64,
-    streak: u32,
+    /// Read before anything of it was answered, and since.
+    burst: u64,
+    later: u64,
+    /// Requests that are not answered.
+    pending: u32,
     window: u64,
     /// Fetched or being fetched up to here.
     ahead: u64,
+    is_bold: bool,
+    used: u64,
 }
 
 /// What to do for one read.
@@ -28,97 +63,167 @@ pub(crate) struct Pattern {
 pub(crate) struct Advice {
     pub width: Width,
     /// To be fetched beyond the read; may be empty.
-    pub ahead: Range<u64>,
+    pub ahead: Vec<Range<u64>>,
+    /// Not where any stream went on.
+    pub is_leap: bool,
 }
 
 impl Pattern {
-    /// A read of `range` came. `window_max` is the most to be fetched ahead.
-    pub fn observe(&mut self, range: Range<u64>, window_max: u64) -> Advice {
-        let slack = SLACK.min(self.window);
-        let is_next = range.start <= self.next + slack && range.start + slack >= self.next;
-        if !is_next {
-            *self = Self { next: range.end, ..Self::default() };
-            return Advice { width: Width::Exact, ahead: range.end..range.end };
+    pub fn new(mode: Mode) -> Self {
+        Self { mode, ..Self::default() }
+    }
+
+    /// A read of `range` came; [`Pattern::answered`] follows.
+    pub fn observe(&mut self, range: Range<u64>, frame: Frame) -> Advice {
+        let index = self.find(&range);
+        let is_leap = index.is_none();
+        let index = index.unwrap_or_else(|| self.begin(&range));
+        if let Some(stream) = self.streams.get_mut(index) {
+            stream.note(&range);
         }
-        self.streak += 1;
-        self.next = self.next.max(range.end);
+        self.merge(index);
+        self.clock += 1;
+        let (mode, clock) = (self.mode, self.clock);
+        let Some(stream) = self.streams.get_mut(index) else {
+            return Advice { width: Width::Exact, ahead: Vec::new(), is_leap };
+        };
+        stream.used = clock;
+        let (width, ahead) = match mode {
+            Mode::Normal => (Width::Exact, Vec::new()),
+            Mode::ReadBuffer(size) => (Width::Exact, buffer_around(&range, size.max(1))),
+            Mode::Auto if !stream.goes_on(frame.run) => (Width::Exact, Vec::new()),
+            Mode::Auto | Mode::ReadAhead => {
+                stream.widen(frame);
+                (Width::Pieces, stream.advance(range.end))
+            }
+            Mode::Stream => {
+                stream.window = frame.window_max;
+                (Width::Pieces, stream.advance(range.end))
+            }
+        };
+        Advice { width, ahead, is_leap }
+    }
+
+    /// A read of this range was answered.
+    pub fn answered(&mut self, range: &Range<u64>) {
+        let is_of = |stream: &&mut Stream| stream.pending > 0 && stream.holds(range);
+        if let Some(stream) = self.streams.iter_mut().find(is_of) {
+            stream.pending -= 1;
+        }
+    }
+
+    /// The stream that the read goes on with.
+    fn find(&self, range: &Range<u64>) -> Option<usize> {
+        let distance = |stream: &Stream| {
+            let slack = SLACK.min(stream.window.max(range.end - range.start));
+            let behind = SLACK.min(stream.window.max(stream.burst));
+            let is_next = range.start <= stream.next + SLACK.min(stream.window)
+                && range.start + behind.max(slack) >= stream.next;
+            is_next.then(|| range.start.abs_diff(stream.next))
+        };
+        let near = self.streams.iter().enumerate();
+        let near = near.filter_map(|(index, stream)| Some((distance(stream)?, index)));
+        near.min().map(|(_, index)| index)
+    }
+
+    fn begin(&mut self, range: &Range<u64>) -> usize {
         // Whoever begins with much at the file's start wants the rest of it too.
         let is_bold = range.start == 0 && range.end >= BOLD_FROM;
-        if self.streak < 2 && !is_bold {
-            return Advice { width: Width::Exact, ahead: range.end..range.end };
+        let stream = Stream { next: range.start, is_bold, ..Stream::default() };
+        if self.streams.len() < STREAMS_MAX {
+            self.streams.push(stream);
+            return self.streams.len() - 1;
         }
-        self.window = (self.window * 2).max(WINDOW_FIRST).min(window_max);
-        let from = self.ahead.max(range.end);
+        let oldest = self.streams.iter().enumerate().min_by_key(|(_, stream)| stream.used);
+        let index = oldest.map_or(0, |(index, _)| index);
+        if let Some(place) = self.streams.get_mut(index) {
+            *place = stream;
+        }
+        index
+    }
+
+    /// Requests that overtook each other began two streams that are one.
+    fn merge(&mut self, index: usize) {
+        let Some(own) = self.streams.get(index).cloned() else { return };
+        let is_next = |other: &Stream| {
+            other.next > own.next && other.next - other.length() <= own.next && other.pending > 0
+        };
+        let Some(other) = self.streams.iter().position(is_next).filter(|&other| other != index)
+        else {
+            return;
+        };
+        let (next, length, pending, ahead) = {
+            let other = &mut self.streams[other];
+            let told = (other.next, other.length(), other.pending, other.ahead);
+            *other = Stream::default();
+            told
+        };
+        if let Some(own) = self.streams.get_mut(index) {
+            own.next = own.next.max(next);
+            own.burst += length;
+            own.pending += pending;
+            own.ahead = own.ahead.max(ahead);
+        }
+    }
+}
+
+impl Stream {
+    fn length(&self) -> u64 {
+        self.burst + self.later
+    }
+
+    fn holds(&self, range: &Range<u64>) -> bool {
+        range.end <= self.next && range.end + self.length().max(SLACK) >= self.next
+    }
+
+    fn note(&mut self, range: &Range<u64>) {
+        // What is read again is no progress.
+        let length = range.end.saturating_sub(self.next.max(range.start));
+        // What is asked while nothing was answered is one read of the program.
+        if self.later == 0 && (self.pending > 0 || self.burst == 0) {
+            self.burst += length;
+        } else {
+            self.later += length;
+        }
+        self.pending += 1;
+        self.next = self.next.max(range.end);
+    }
+
+    /// Does it look as if more would follow? The few bytes that some programs read after a large
+    /// block do not.
+    fn goes_on(&self, run: u64) -> bool {
+        let is_long = self.later > 0 && self.later >= self.burst / 4;
+        // Where a file is read in runs, this one must be longer than those.
+        self.is_bold || (is_long && self.length() > run + run / 4)
+    }
+
+    fn widen(&mut self, frame: Frame) {
+        // One read alone shows little, however the kernel divides it.
+        let shown = if self.later == 0 { 0 } else { 2 * self.length() };
+        let wanted = shown.clamp(frame.window_first, frame.window_max);
+        self.window = wanted.max(self.window.min(frame.window_max));
+    }
+
+    /// What to fetch now so that the window is full.
+    fn advance(&mut self, end: u64) -> Vec<Range<u64>> {
+        let from = self.ahead.max(end);
         let to = self.next + self.window;
         // Small steps are not worth a request.
-        let step = (self.window / 4).min(PIECE);
-        if to < from + step {
-            return Advice { width: Width::Pieces, ahead: from..from };
+        if to < from + (self.window / 4).min(PIECE) {
+            return Vec::new();
         }
         self.ahead = to;
-        Advice { width: Width::Pieces, ahead: from..to }
+        iter::once(from..to).collect()
     }
+}
+
+/// What a buffer of `size` bytes holds beside the range.
+fn buffer_around(range: &Range<u64>, size: u64) -> Vec<Range<u64>> {
+    let start = range.start / size * size;
+    let end = range.end.div_ceil(size).saturating_mul(size);
+    let around = [start..range.start, range.end..end];
+    around.into_iter().filter(|part| !part.is_empty()).collect()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MAX: u64 = 8 << 20;
-
-    #[test]
-    fn the_window_doubles_up_to_its_limit() {
-        let mut pattern = Pattern::default();
-        let step = 128 << 10;
-        let mut reached = 0;
-        for index in 0..200u64 {
-            let range = index * step..(index + 1) * step;
-            let advice = pattern.observe(range.clone(), MAX);
-            assert!(advice.ahead.start >= reached, "nothing is fetched twice");
-            assert!(advice.ahead.end <= range.end + MAX);
-            reached = reached.max(advice.ahead.end);
-        }
-        assert_eq!(pattern.window, MAX);
-        assert!(reached >= 200 * step + MAX - PIECE);
-    }
-
-    #[test]
-    fn a_jump_ends_it() {
-        let mut pattern = Pattern::default();
-        for index in 0..4u64 {
-            pattern.observe(index << 17..(index + 1) << 17, MAX);
-        }
-        let advice = pattern.observe(1 << 30..(1 << 30) + 4096, MAX);
-        assert_eq!(advice.width, Width::Exact);
-        assert!(advice.ahead.is_empty());
-    }
-
-    #[test]
-    fn requests_may_overtake_each_other() {
-        let mut pattern = Pattern::default();
-        for index in [0u64, 1, 2, 4, 3, 5] {
-            let advice = pattern.observe(index << 17..(index + 1) << 17, MAX);
-            if index > 2 {
-                assert_eq!(advice.width, Width::Pieces);
-            }
-        }
-    }
-
-    #[test]
-    fn much_at_the_start_is_the_beginning_of_all() {
-        let advice = Pattern::default().observe(0..BOLD_FROM, MAX);
-        assert_eq!(advice.width, Width::Pieces);
-        assert!(!advice.ahead.is_empty());
-        let header = Pattern::default().observe(0..4096, MAX);
-        assert!(header.ahead.is_empty() && header.width == Width::Exact);
-    }
-
-    #[test]
-    fn random_reads_are_exact() {
-        let mut pattern = Pattern::default();
-        for offset in [900u64 << 20, 5 << 20, 700 << 20, 30 << 20] {
-            let advice = pattern.observe(offset..offset + 4096, MAX);
-            assert_eq!(advice, Advice { width: Width::Exact, ahead: offset + 4096..offset + 4096 });
-        }
-    }
-}
+mod tests;

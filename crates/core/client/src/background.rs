@@ -79,6 +79,9 @@ fn due(state: &mut State, is_short: bool, is_full: bool) -> Option<How> {
         return None;
     }
     state.pause_until = None;
+    if state.is_deferral_over() || (state.deferred.is_some() && (is_short || is_full)) {
+        return Some(How::Flush);
+    }
     let (first, last) = (state.first_written?, state.last_written?);
     let arrived = state.overlay.arrived_bytes();
     let fresh = state.overlay.bytes().saturating_sub(arrived);

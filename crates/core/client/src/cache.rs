@@ -13,8 +13,12 @@
 //! the higher `as_of` stays. A mutation of our own is not recalled from us: its reply raises the
 //! same bar.
 //!
-//! Invariants: nothing is answered from here without a lease that has not run out; what a door was
-//! told to believe is remembered until it was told to forget it; the number of files is bounded.
+//! A server that cannot be reached ([`Cache::away`]) is believed as of its last word, beyond the
+//! lease, where the settings say so; its first word ends that, before anything else is answered.
+//!
+//! Invariants: else nothing is answered from here without a lease that has not run out; what a
+//! door was told to believe is remembered until it was told to forget it; the number of files is
+//! bounded.
 
 pub(crate) mod tables;
 pub(crate) mod units;
@@ -31,17 +35,46 @@ use std::time::Duration;
 use tieline_types::FileId;
 use tieline_wire::Welcome;
 use tieline_wire::notice::Recall;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 pub(crate) struct Cache {
     tables: Mutex<Tables>,
     /// Orders what doors write with what listeners are told: doors read, recalls write.
     settling: RwLock<()>,
+    /// Woken when a server is found to be away.
+    went_away: Notify,
 }
 
 impl Cache {
     pub fn new(inodes_max: usize) -> Self {
-        Self { tables: Mutex::new(Tables::new(inodes_max)), settling: RwLock::new(()) }
+        Self {
+            tables: Mutex::new(Tables::new(inodes_max)),
+            settling: RwLock::new(()),
+            went_away: Notify::new(),
+        }
+    }
+
+    /// Nothing was heard of the server since loss number `lost`: from now on what it told last
+    /// counts.
+    pub fn away(&self, server: ServerNumber, lost: u64) {
+        if self.lock().units.away(server, lost) {
+            self.went_away.notify_waiters();
+        }
+    }
+
+    /// Waits until the server is away.
+    pub async fn goes_away(&self, server: ServerNumber) {
+        loop {
+            let went = self.went_away.notified();
+            tokio::pin!(went);
+            // Heard from here on, also while we look.
+            went.as_mut().enable();
+            if self.lock().units.is_away(server) {
+                return;
+            }
+            went.await;
+        }
     }
 
     /// Held briefly, never across an await.

@@ -1,18 +1,21 @@
 //! Capabilities that this client holds, to be shown to OSSs.
 //!
-//! Most come with an open. What a session writes itself needs one for all of it; other files are
-//! asked for, one at a time. A capability is renewed in the background when two thirds of its life
-//! are over, so that nobody waits for the next. An OSS that refuses one makes us ask the MDS once,
-//! which knows better: then it is for the file, and names the object.
+//! Most come with an open, or for many files with what is told in bulk. What a session writes
+//! itself needs one for all of it; other files are asked for, one at a time. A capability is
+//! renewed in the background when two thirds of its life are over, so that nobody waits for the
+//! next. An OSS that refuses one makes us ask the MDS once, which knows better: then it is for the
+//! file, and names the object.
 //!
-//! Invariants: a federation that proves nothing costs nothing; at most [`HELD_MAX`] are held;
-//! one question per file is under way.
+//! Invariants: a federation that proves nothing costs nothing; at most [`HELD_MAX`] for one file
+//! are held, and for [`RUNS_HELD_MAX`] runs; one question per file is under way.
 
 use crate::file::File;
 use crate::servers::Server;
+use crate::servers::turns::Reader;
 use crate::volume::{Shared, lock};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tieline_types::{Caller, ChunkId, ErrorKind, FileId, MdtIndex, ObjectName};
@@ -22,6 +25,8 @@ use tieline_wire::capability::{
 use tokio::time::Instant;
 
 const HELD_MAX: usize = 16_384;
+/// Runs of files that capabilities for several are for.
+const RUNS_HELD_MAX: usize = 65_536;
 /// Questions under way at once: files share turns.
 const TURNS: usize = 64;
 /// Files of a run that is newer than what we hold make us ask this often.
@@ -34,6 +39,10 @@ pub(crate) struct Whose {
     pub caller: Caller,
     /// Where in the file the extent begins.
     pub offset: u64,
+    /// Who reads, for taking turns.
+    pub reader: Reader,
+    /// Is set when somebody waits for these bytes.
+    pub is_wanted: Arc<AtomicBool>,
 }
 
 /// What a capability is to be good for.
@@ -58,6 +67,8 @@ struct Held {
 struct State {
     own: BTreeMap<MdtIndex, Held>,
     files: BTreeMap<(FileId, Use), Held>,
+    /// For reading several files, by the first of each run; with its end.
+    runs: BTreeMap<FileId, (FileId, Held)>,
 }
 
 pub(crate) struct Capabilities {
@@ -74,16 +85,23 @@ impl Default for Capabilities {
 
 impl Held {
     fn new(grant: &CapabilityGrant, asked: Instant) -> Option<Self> {
+        Some(Self::of(grant, asked)?.0)
+    }
+
+    /// With the MDT that gave it.
+    fn of(grant: &CapabilityGrant, asked: Instant) -> Option<(Self, MdtIndex)> {
         let signed: SignedCapability = tieline_wire::decode(&grant.signed).ok()?;
         let capability: Capability = tieline_wire::decode(&signed.capability).ok()?;
         let life = Duration::from_millis(grant.life_ms.into());
-        Some(Self {
+        let mdt = capability.mdt;
+        let held = Self {
             signed: grant.signed.as_slice().into(),
             expires: asked + life.mul_f64(0.95),
             renew: asked + life.mul_f64(0.66),
             asked,
             scope: Arc::new(capability.scope),
-        })
+        };
+        Some((held, mdt))
     }
 
     fn names(&self, object: &ObjectName) -> bool {
@@ -93,15 +111,25 @@ impl Held {
     fn runs(&self) -> &[FileRun] {
         match &*self.scope {
             Scope::Own { runs } => runs,
-            Scope::File { .. } => &[],
+            Scope::File { .. } | Scope::Files { .. } => &[],
         }
     }
 }
 
 impl Capabilities {
-    /// Takes what came with an open.
+    /// Takes what came with an open, or with what was told in bulk.
     pub fn learn(&self, grant: &CapabilityGrant, asked: Instant) {
-        let Some(held) = Held::new(grant, asked) else { return };
+        let Some((held, mdt)) = Held::of(grant, asked) else { return };
+        if let Scope::Files { runs } = &*held.scope {
+            let mut state = lock(&self.state);
+            state.make_room();
+            for run in runs {
+                let id = |serial| FileId::new(mdt, serial);
+                let end = id(run.first.saturating_add(run.count.into()));
+                state.runs.insert(id(run.first), (end, held.clone()));
+            }
+            return;
+        }
         let Scope::File { file, is_read, is_write, .. } = &*held.scope else { return };
         let (file, is_read, is_write) = (*file, *is_read, *is_write);
         let mut state = lock(&self.state);
@@ -115,7 +143,15 @@ impl Capabilities {
 
     /// One that is good still; and whether it is time for the next.
     fn file(&self, file: FileId, used: Use) -> Option<(Held, bool)> {
-        lock(&self.state).files.get_mut(&(file, used)).and_then(Held::take)
+        let mut state = lock(&self.state);
+        if let Some(held) = state.files.get_mut(&(file, used)).and_then(Held::take) {
+            return Some(held);
+        }
+        if used != Use::Read {
+            return None;
+        }
+        let (_, (end, held)) = state.runs.range_mut(..=file).next_back()?;
+        if file < *end { held.take() } else { None }
     }
 
     fn own(&self, mdt: MdtIndex) -> Option<(Held, bool)> {
@@ -160,6 +196,13 @@ impl State {
         if self.files.len() >= HELD_MAX {
             self.files.clear();
         }
+        if self.runs.len() >= RUNS_HELD_MAX {
+            let now = Instant::now();
+            self.runs.retain(|_, (_, held)| held.expires > now);
+        }
+        if self.runs.len() >= RUNS_HELD_MAX {
+            self.runs.clear();
+        }
     }
 }
 
@@ -185,7 +228,9 @@ impl Shared {
         if !self.is_capability_needed() {
             return Ok(None);
         }
-        let whose = Whose { file, caller: caller.clone(), offset: 0 };
+        let reader = Reader::default();
+        let whose =
+            Whose { file, caller: caller.clone(), offset: 0, reader, is_wanted: Arc::default() };
         if !is_refused && self.servers.mds(file.mdt()).is_ok_and(|mds| mds.grant().is_some()) {
             let known = lock(&self.capabilities.state).own.get(&file.mdt()).cloned();
             let is_news = known.as_ref().is_none_or(|held| is_newer_run(held, file));
@@ -211,7 +256,8 @@ impl Shared {
         if is_written || !self.is_capability_needed() {
             return self.capability_to_write(file.id, &caller, is_refused).await;
         }
-        let whose = Whose { file: file.id, caller, offset: 0 };
+        let reader = Reader::default();
+        let whose = Whose { file: file.id, caller, offset: 0, reader, is_wanted: Arc::default() };
         let held = self.held(Key::File(file.id, Use::Read), &whose, is_refused).await?;
         Ok(held.map(|held| held.signed.to_vec()))
     }
@@ -302,7 +348,7 @@ impl Shared {
                 (file.mdt(), self.wish(Some(file), (true, false), Some(whose.offset)))
             }
         };
-        let patience = self.settings.wait;
+        let patience = self.servers.wait();
         let told = self.servers.ask_mdt(&whose.caller, mdt, message, patience).await;
         let told = told.inspect_err(|_| {
             if let Key::File(file, used) = key {

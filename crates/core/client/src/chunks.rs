@@ -13,17 +13,22 @@
 use crate::Error;
 use crate::volume::lock;
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
+use tieline_telemetry::metrics::METRICS;
 use tieline_types::{ChunkId, ErrorKind};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
 /// What lies here for so long without being asked for is dropped.
 const IDLE: Duration = Duration::from_secs(4);
+
+/// The same of small files that were fetched before somebody opened them.
+const IDLE_SMALL: Duration = Duration::from_secs(60);
+const LINGERING_MAX: usize = 64 << 10;
 
 /// Why bytes did not come: what all who wait for them are told.
 #[derive(Clone, Debug)]
@@ -57,6 +62,8 @@ pub(crate) struct Flight {
 struct Landing {
     outcome: Mutex<Option<Outcome>>,
     landed: Notify,
+    /// Somebody waits for bytes of it.
+    is_wanted: Arc<AtomicBool>,
     /// Somebody waits for its last byte.
     is_read: AtomicBool,
 }
@@ -88,7 +95,7 @@ impl Landing {
     }
 }
 
-fn lost() -> Fault {
+pub(crate) fn lost() -> Fault {
     Fault { kind: ErrorKind::Cancelled, what: "fetch of a chunk".to_owned() }
 }
 
@@ -104,6 +111,13 @@ pub(crate) struct Task {
     landing: Arc<Landing>,
 }
 
+impl Task {
+    /// Is set when somebody waits for bytes of it.
+    pub fn is_wanted(&self) -> &Arc<AtomicBool> {
+        &self.landing.is_wanted
+    }
+}
+
 impl Drop for Task {
     /// Nobody waits for a task that is gone.
     fn drop(&mut self) {
@@ -116,6 +130,8 @@ struct Kept {
     used: u64,
     used_at: Instant,
     is_spent: bool,
+    /// Nobody has asked for any of it, nor was it written here.
+    is_unasked: bool,
 }
 
 #[derive(Default)]
@@ -128,6 +144,8 @@ struct State {
     clock: u64,
     bytes: usize,
     spent_bytes: usize,
+    /// Chunks of small files, fetched for whoever opens them.
+    lingering: BTreeSet<ChunkId>,
     flights: BTreeMap<ChunkId, Vec<Flight>>,
     flying: usize,
 }
@@ -205,6 +223,9 @@ impl Chunks {
             }
             if let Some(flight) = state.flight(chunk, at) {
                 let end = flight.range.end.min(range.end);
+                if is_read {
+                    flight.landing.is_wanted.store(true, Ordering::Relaxed);
+                }
                 if end == flight.range.end && is_read {
                     flight.landing.is_read.store(true, Ordering::Relaxed);
                 }
@@ -224,6 +245,20 @@ impl Chunks {
         (segments, tasks)
     }
 
+    /// What is fetched of the chunk may wait longer for its reader.
+    pub fn linger(&self, chunk: ChunkId) {
+        let mut state = self.lock();
+        if state.lingering.len() >= LINGERING_MAX {
+            state.lingering.clear();
+        }
+        state.lingering.insert(chunk);
+    }
+
+    /// How many bytes more may come for readers. What has waited longest for them goes for it.
+    pub fn room_ahead(&self) -> usize {
+        (self.room.bytes_max / 2).saturating_sub(self.lock().flying)
+    }
+
     /// Bytes on their way.
     pub fn flying(&self) -> usize {
         self.lock().flying
@@ -235,7 +270,9 @@ impl Chunks {
             let mut state = self.lock();
             if let Ok((offset, bytes)) = &outcome {
                 let is_spent = task.landing.is_read.load(Ordering::Relaxed);
-                state.keep(chunk, *offset, bytes.clone(), is_spent, self.room);
+                let is_unasked = !task.landing.is_wanted.load(Ordering::Relaxed);
+                let kept = Kept::new(bytes.clone(), is_spent, is_unasked);
+                state.keep(chunk, *offset, kept, self.room);
             }
             if let Some(flights) = state.flights.get_mut(&chunk) {
                 flights.retain(|flight| flight.range != task.range);
@@ -255,7 +292,8 @@ impl Chunks {
             let mut state = self.lock();
             let mut offset = 0;
             for bytes in parts {
-                state.keep(chunk, offset, bytes.clone(), true, self.room);
+                let kept = Kept::new(bytes.clone(), true, false);
+                state.keep(chunk, offset, kept, self.room);
                 offset += bytes.len() as u64;
             }
         }
@@ -294,6 +332,7 @@ impl State {
         let is_over = end >= offset + length as u64;
         self.spent_bytes += if is_over && !kept.is_spent { length } else { 0 };
         kept.is_spent |= is_over;
+        kept.is_unasked = false;
         let after = kept.place();
         self.order(before.0).remove(&before.1);
         self.order(after.0).insert(after.1, (chunk, offset));
@@ -317,8 +356,12 @@ impl State {
         let removed = pieces.remove(&offset);
         if pieces.is_empty() {
             self.chunks.remove(&chunk);
+            self.lingering.remove(&chunk);
         }
         let Some(kept) = removed else { return };
+        if kept.is_unasked {
+            METRICS.client_unread_bytes.inc_by(kept.bytes.len() as u64);
+        }
         self.bytes -= kept.bytes.len();
         self.spent_bytes -= if kept.is_spent { kept.bytes.len() } else { 0 };
         let (is_spent, used) = kept.place();
@@ -327,12 +370,14 @@ impl State {
 
     /// A piece that nobody has asked for in a while.
     fn idlest(&self) -> Option<(ChunkId, u64)> {
-        let first = [self.spent.values().next(), self.unread.values().next()];
         let is_idle = |&(chunk, offset): &(ChunkId, u64)| {
             let kept = self.chunks.get(&chunk).and_then(|pieces| pieces.get(&offset));
-            kept.is_none_or(|kept| kept.used_at.elapsed() >= IDLE)
+            let lingers = self.lingering.contains(&chunk);
+            let limit = if lingers { IDLE_SMALL } else { IDLE };
+            kept.is_none_or(|kept| kept.used_at.elapsed() >= limit)
         };
-        first.into_iter().flatten().copied().find(is_idle)
+        let first = self.spent.values().next().copied().filter(is_idle);
+        first.or_else(|| self.unread.values().copied().find(is_idle))
     }
 
     fn flight(&self, chunk: ChunkId, offset: u64) -> Option<Flight> {
@@ -357,17 +402,17 @@ impl State {
         Task { range, landing }
     }
 
-    fn keep(&mut self, chunk: ChunkId, offset: u64, bytes: Bytes, is_spent: bool, room: Room) {
-        let length = bytes.len();
+    fn keep(&mut self, chunk: ChunkId, offset: u64, kept: Kept, room: Room) {
+        let length = kept.bytes.len();
         let known = self.chunks.get(&chunk).and_then(|pieces| pieces.get(&offset));
         if length == 0 || known.is_some_and(|known| known.bytes.len() >= length) {
             return;
         }
         self.remove(chunk, offset);
         self.clock += 1;
-        let kept = Kept { bytes, used: self.clock, used_at: Instant::now(), is_spent };
+        let kept = Kept { used: self.clock, ..kept };
         self.bytes += length;
-        self.spent_bytes += if is_spent { length } else { 0 };
+        self.spent_bytes += if kept.is_spent { length } else { 0 };
         let (is_spent, used) = kept.place();
         self.order(is_spent).insert(used, (chunk, offset));
         self.chunks.entry(chunk).or_default().insert(offset, kept);
@@ -376,6 +421,10 @@ impl State {
 }
 
 impl Kept {
+    fn new(bytes: Bytes, is_spent: bool, is_unasked: bool) -> Self {
+        Self { bytes, used: 0, used_at: Instant::now(), is_spent, is_unasked }
+    }
+
     /// In which order it stands, and where.
     fn place(&self) -> (bool, u64) {
         (self.is_spent, self.used)

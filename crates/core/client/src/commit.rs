@@ -21,7 +21,7 @@ use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tieline_keep::Keep;
-use tieline_types::{Caller, Content, ErrorKind, Extent, FileId, OstIndex, Retry};
+use tieline_types::{Caller, Content, ErrorKind, Extent, FileId, OstIndex, Retry, SetTime};
 use tieline_wire::data::{SyncFile, SyncFileReply};
 use tieline_wire::meta::{Commit, GetAttributes};
 use tokio::time::Instant;
@@ -76,6 +76,7 @@ impl Shared {
         let is_clean = file.with(State::rest);
         if is_clean {
             lock(&self.dirty).remove(&file.id);
+            self.deferred.forget(file.id);
             // A write may have come in between.
             if file.is_dirty() {
                 self.mark_dirty(file);
@@ -194,7 +195,7 @@ impl Shared {
             let capability = self.capability_to_sync(file, is_refused).await?;
             let may_ask_again = capability.is_some() && !is_refused;
             let message = SyncFile { ost, file: file.id, capability };
-            let patience = self.settings.wait;
+            let patience = self.servers.wait();
             match self.servers.ask_oss(ost, message, Bytes::new(), patience).await {
                 Err(error) if error.kind() == ErrorKind::PermissionDenied && may_ask_again => {
                     is_refused = true;
@@ -282,7 +283,7 @@ impl Shared {
             id: file.id,
             extents: change.extents.clone(),
             size_min: change.reaches(),
-            mtime: tieline_types::SetTime::Now,
+            mtime: file.with(|state| state.mtime_to_commit()),
             clears_setid: change.clears_setid,
             append_from: change.append_from,
         };
@@ -437,12 +438,18 @@ impl State {
         arrivals
     }
 
+    /// Now, unless somebody has set it since the bytes were written.
+    fn mtime_to_commit(&self) -> SetTime {
+        let kept = self.mtime.filter(|_| self.keeps_mtime);
+        kept.map_or(SetTime::Now, SetTime::At)
+    }
+
     /// Says whether nothing waits any more, and forgets since when.
     pub(crate) fn rest(&mut self) -> bool {
         let is_clean = !self.is_dirty();
         if is_clean {
             (self.first_written, self.last_written, self.mtime) = (None, None, None);
-            self.clears_setid = false;
+            (self.clears_setid, self.keeps_mtime, self.deferred) = (false, false, None);
             self.promise.rest();
             self.kept.clear();
         }

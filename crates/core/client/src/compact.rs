@@ -19,6 +19,7 @@ use crate::fetch::Width;
 use crate::file::File;
 use crate::overlay::Sealed;
 use crate::reader::EXTENTS_PAGE;
+use crate::servers::turns::Reader;
 use crate::volume::{Shared, lock};
 use crate::writer::width;
 use crate::{Error, Result};
@@ -169,7 +170,8 @@ impl Shared {
                 Content::Chunk(chunk) => {
                     let range = chunk.skip..chunk.skip + extent.length;
                     let (caller, offset) = (caller.clone(), extent.offset);
-                    let whose = Whose { file, caller, offset };
+                    let reader = Reader::default();
+                    let whose = Whose { file, caller, offset, reader, is_wanted: Arc::default() };
                     for segment in self.start_chunk(chunk, range, Width::Exact, &whose) {
                         match segment {
                             Segment::Here(here) => all.extend_from_slice(&here),

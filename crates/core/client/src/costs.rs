@@ -1,4 +1,5 @@
-//! What it costs to read from each OST, as measured: the time from asking to the last byte.
+//! What it costs to read from each OST, as measured: the time from asking to the last byte, or the
+//! round trip and what is under way at the rate at which it comes.
 //!
 //! Only what lies within a factor of two is told apart, so that places that are about equally near
 //! share the load. A measure is forgotten after a minute; then one reader tries the place again.
@@ -36,12 +37,16 @@ impl Cost {
 }
 
 impl Costs {
-    /// For comparing: the less the nearer.
-    pub fn of(&self, ost: OstIndex) -> u32 {
+    /// For comparing: the less the nearer. `estimate` is what a request would take now, where both
+    /// the way and its rate are known; else it is taken from the requests of late.
+    pub fn of(&self, ost: OstIndex, estimate: Option<Duration>) -> u32 {
         match lock(&self.0).get(&ost) {
             None => 0,
             Some(cost) => match cost.known() {
-                Some(mean) => (mean.as_micros() / GRAIN.as_micros() + 1).ilog2(),
+                Some(mean) => {
+                    let time = estimate.unwrap_or(mean);
+                    (time.as_micros() / GRAIN.as_micros() + 1).ilog2()
+                }
                 None if cost.mean.is_none() && cost.at.elapsed() < TRYING => u32::MAX,
                 None => 0,
             },
@@ -85,15 +90,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_nearer_is_known_by_its_measure_for_a_minute() {
         let costs = Costs::default();
-        assert_eq!(costs.of(NEAR), costs.of(FAR));
+        assert_eq!(costs.of(NEAR, None), costs.of(FAR, None));
         costs.learn(NEAR, Duration::from_millis(2));
         costs.learn(FAR, Duration::from_millis(50));
-        assert!(costs.of(NEAR) < costs.of(FAR));
+        assert!(costs.of(NEAR, None) < costs.of(FAR, None));
         assert!(costs.patience(NEAR) < costs.patience(FAR));
         costs.learn(FAR, Duration::from_millis(40));
-        assert!(costs.of(NEAR) < costs.of(FAR));
+        assert!(costs.of(NEAR, None) < costs.of(FAR, None));
         tokio::time::advance(KEPT).await;
-        assert_eq!(costs.of(FAR), 0, "it is tried again");
+        assert_eq!(costs.of(FAR, None), 0, "it is tried again");
     }
 
     #[tokio::test(start_paused = true)]
@@ -101,8 +106,8 @@ mod tests {
         let costs = Costs::default();
         costs.learn(NEAR, Duration::from_millis(2));
         costs.chosen(FAR);
-        assert!(costs.of(NEAR) < costs.of(FAR));
+        assert!(costs.of(NEAR, None) < costs.of(FAR, None));
         tokio::time::advance(TRYING).await;
-        assert_eq!(costs.of(FAR), 0);
+        assert_eq!(costs.of(FAR, None), 0);
     }
 }

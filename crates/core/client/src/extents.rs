@@ -117,10 +117,10 @@ impl Extents {
         is_known.then(|| self.map.values().map(|extent| extent.length).sum())
     }
 
-    /// The extent that holds all `size` bytes of the file, if one does, with its bytes in it.
-    pub fn only_inline(&self, size: u64) -> Option<&Extent> {
-        let extent = self.map.get(&0).filter(|extent| extent.length == size)?;
-        (self.map.len() == 1 && matches!(extent.content, Content::Inline(_))).then_some(extent)
+    /// All of them, if they are known up to `size` and not more than `max`.
+    pub fn whole(&self, size: u64, max: usize) -> Option<Vec<Extent>> {
+        let is_known = self.map.len() <= max && self.unknown(0..size).is_none();
+        is_known.then(|| self.map.values().cloned().collect())
     }
 
     /// Does any known extent lie in a chunk?

@@ -1,13 +1,15 @@
 //! Fetches ranges of chunks from OSSs, verified, from whichever place has them.
 //!
 //! Of several places the nearest is asked, as measured ([`crate::costs`]); one that is slow gets
-//! company, one that fails is replaced at once.
+//! company, one that fails is replaced at once. Who asks a server next is decided by its
+//! [`crate::servers::turns`]. Over distance a range is several requests, so that it comes by
+//! several connections at once.
 //!
 //! Invariant: bytes that do not match their checks are never handed on; they are counted, named in
 //! the log, reported to the MDS, and the next place is asked.
 
 use crate::capabilities::Whose;
-use crate::chunks::{Fault, Outcome, Segment, Task};
+use crate::chunks::{Fault, Outcome, Segment};
 use crate::race::Race;
 use crate::volume::Shared;
 use crate::{Error, Result};
@@ -20,6 +22,7 @@ use tieline_types::checksum::{BLOCK, crc32c, first_mismatch};
 use tieline_types::{Caller, ChunkId, ChunkRef, ErrorKind, OstIndex, Place};
 use tieline_wire::data::{ReadObject, ReadObjectReply};
 use tieline_wire::mirrors::ReportPlace;
+use tieline_world::Bulk;
 use tokio::time::Instant;
 
 /// Sequential readers fetch pieces of this size, aligned in the chunk: several are on their way at
@@ -27,6 +30,9 @@ use tokio::time::Instant;
 pub(crate) const PIECE: u64 = 1 << 20;
 /// One request for an exact range; larger ranges are several.
 const REQUEST_MAX: u64 = 4 << 20;
+/// One request to a far server: a connection that was idle takes six round trips for 1 MiB, eight
+/// take three for an eighth each.
+const REQUEST_FAR: u64 = 256 << 10;
 /// A bad place is reported again only after so long.
 const REPORTED_KEPT: Duration = Duration::from_secs(30);
 const REPORTED_MAX: usize = 1024;
@@ -41,6 +47,8 @@ pub(crate) enum Width {
     Pieces,
     /// Pieces that nobody waits for yet.
     Ahead,
+    /// Exactly what somebody is expected to want, and nobody waits for yet.
+    Guess,
 }
 
 impl Shared {
@@ -53,38 +61,42 @@ impl Shared {
         whose: &Whose,
     ) -> Vec<Segment> {
         let length = chunk.length;
+        let request = if self.is_far(chunk) { REQUEST_FAR } else { REQUEST_MAX };
         let widen = |missing: Range<u64>| match width {
-            Width::Exact => steps(missing),
-            Width::Pieces | Width::Ahead => pieces(missing, length),
+            Width::Exact | Width::Guess => steps(missing, request),
+            Width::Pieces | Width::Ahead => pieces(missing, length, request.min(PIECE)),
         };
-        let (segments, tasks) = self.chunks.find(chunk.chunk, range, width != Width::Ahead, widen);
+        let is_read = matches!(width, Width::Exact | Width::Pieces);
+        let (segments, tasks) = self.chunks.find(chunk.chunk, range, is_read, widen);
         for task in tasks {
             let (shared, chunk, whose) = (self.clone(), chunk.clone(), whose.clone());
             tokio::spawn(async move {
-                let outcome = shared.fetch(&chunk, task.range.clone(), &whose).await;
-                shared.land(&chunk, task, outcome);
+                let whose = Whose { is_wanted: task.is_wanted().clone(), ..whose };
+                let outcome = shared.fetch_near(&chunk, task.range.clone(), &whose).await;
+                shared.chunks.land(chunk.chunk, task, outcome);
             });
         }
         segments
     }
 
-    fn land(&self, chunk: &ChunkRef, task: Task, outcome: Outcome) {
-        if let Ok((_, bytes)) = &outcome {
-            METRICS.client_fetched_bytes.inc_by(bytes.len() as u64);
-        }
-        self.chunks.land(chunk.chunk, task, outcome);
-    }
-
     /// Asks the places of a chunk: the best first, the next at once when that fails, and beside it
     /// when that is slow. Who gave damage, or has lost what others have, is reported.
-    async fn fetch(
+    pub(crate) async fn fetch(
         self: &Arc<Self>,
         chunk: &ChunkRef,
         range: Range<u64>,
         whose: &Whose,
     ) -> Outcome {
-        let places = self.places_in_order(chunk);
-        let wait = self.settings.wait;
+        let wait = self.servers.wait();
+        let bytes = range.end - range.start;
+        let places = self.places_in_order(chunk, bytes);
+        // Whoever else is asked is asked because this one is slow.
+        let first = places.first().and_then(|place| self.servers.oss(place.ost).ok());
+        let mut turn = None;
+        if let Some(server) = first {
+            let waited = server.turn(whose.reader, bytes, &whose.is_wanted).await;
+            turn = Some((waited.ok_or_else(unwanted)?, server));
+        }
         let ask = |place: &Place| {
             let (place, range) = (place.clone(), range.clone());
             async move {
@@ -109,6 +121,10 @@ impl Shared {
                 };
                 match tokio::time::timeout(patience, race.next()).await {
                     Ok(Some((_, Ok(found)))) => {
+                        if let Some((turn, server)) = turn.take() {
+                            drop(turn);
+                            server.pace.came(bytes, server.turns.under_way() == 0);
+                        }
                         self.report_faults(chunk, &faults);
                         return Ok(found);
                     }
@@ -146,18 +162,33 @@ impl Shared {
 
     /// Places that are up to date: those in trouble last, the nearest first, and among equals each
     /// chunk another.
-    fn places_in_order(&self, chunk: &ChunkRef) -> Vec<Place> {
+    pub(crate) fn places_in_order(&self, chunk: &ChunkRef, bytes: u64) -> Vec<Place> {
         let mut places: Vec<_> =
             chunk.places.iter().filter(|place| !place.is_stale).cloned().collect();
         if places.len() > 1 {
             let turn = (chunk.chunk.serial % places.len() as u64) as usize;
             places.rotate_left(turn);
-            places.sort_by_key(|place| (self.is_in_trouble(place.ost), self.costs.of(place.ost)));
+            let cost = |place: &Place| (self.is_in_trouble(place.ost), self.cost(place.ost, bytes));
+            places.sort_by_cached_key(cost);
             if let Some(first) = places.first() {
                 self.costs.chosen(first.ost);
             }
         }
         places
+    }
+
+    /// What it costs to have so many bytes from there now, for comparing.
+    pub(crate) fn cost(&self, ost: OstIndex, bytes: u64) -> u32 {
+        let measured = self.servers.oss(ost).ok().and_then(|server| server.estimate(bytes));
+        self.costs.of(ost, measured)
+    }
+
+    /// Is the nearest place of the chunk far?
+    fn is_far(&self, chunk: &ChunkRef) -> bool {
+        let is_near = |place: &Place| {
+            !place.is_stale && self.servers.oss(place.ost).is_ok_and(|oss| !oss.ways.is_far())
+        };
+        !chunk.places.iter().any(is_near)
     }
 
     fn place_failed(&self, chunk: &ChunkRef, place: &Place, error: &Error) -> Fault {
@@ -227,8 +258,14 @@ impl Shared {
                 length: u32::try_from(range.end - range.start).unwrap_or(u32::MAX),
                 capability,
             };
-            let patience = self.settings.wait;
-            match self.servers.ask_oss(place.ost, message, Bytes::new(), patience).await {
+            let (patience, none) = (self.servers.wait(), Bulk::Empty);
+            let asked = self.servers.ask_oss_for(
+                place.ost,
+                message,
+                (none, range.end - range.start),
+                patience,
+            );
+            match asked.await {
                 Err(error) if error.kind() == ErrorKind::PermissionDenied && may_ask_again => {
                     is_refused = true;
                 }
@@ -237,7 +274,7 @@ impl Shared {
         }
     }
 
-    async fn fetch_from(
+    pub(crate) async fn fetch_from(
         self: &Arc<Self>,
         chunk: &ChunkRef,
         place: &Place,
@@ -245,6 +282,7 @@ impl Shared {
         whose: &Whose,
     ) -> Result<(u64, Bytes)> {
         let (reply, bulk) = self.ask_place(chunk, place, &range, whose).await?;
+        METRICS.client_fetched_bytes.inc_by(bulk.len() as u64);
         let is_aligned = reply.offset.is_multiple_of(BLOCK as u64);
         if !is_aligned || first_mismatch(&bulk, &reply.checks).is_some() {
             METRICS.corrupt_blocks.with_label_values(&["client"]).inc();
@@ -271,6 +309,11 @@ impl Shared {
     }
 }
 
+/// Of what was to be fetched ahead.
+fn unwanted() -> Fault {
+    Fault { kind: ErrorKind::Cancelled, what: "fetch of what nobody waits for".to_owned() }
+}
+
 fn corrupt(chunk: &ChunkRef, ost: OstIndex) -> Error {
     Error::Corrupt { what: format!("chunk {} at {}", chunk.chunk, ost.label()) }
 }
@@ -278,20 +321,20 @@ fn corrupt(chunk: &ChunkRef, ost: OstIndex) -> Error {
 /// `missing` in aligned pieces that cover it, within a chunk of `length` bytes.
 ///
 /// Only the ends are widened; a neighbour that is here already may be fetched twice, never thrice.
-fn pieces(missing: Range<u64>, length: u64) -> Vec<Range<u64>> {
+fn pieces(missing: Range<u64>, length: u64, piece: u64) -> Vec<Range<u64>> {
     let mut all = Vec::new();
-    let mut at = missing.start / PIECE * PIECE;
+    let mut at = missing.start / piece * piece;
     while at < missing.end {
-        all.push(at..(at + PIECE).min(length.max(missing.end)));
-        at += PIECE;
+        all.push(at..(at + piece).min(length.max(missing.end)));
+        at += piece;
     }
     all
 }
 
 /// `missing` in requests that no OSS refuses for their size.
-fn steps(missing: Range<u64>) -> Vec<Range<u64>> {
-    let starts = (missing.start..missing.end).step_by(REQUEST_MAX as usize);
-    starts.map(|at| at..(at + REQUEST_MAX).min(missing.end)).collect()
+fn steps(missing: Range<u64>, request: u64) -> Vec<Range<u64>> {
+    let starts = (missing.start..missing.end).step_by(request as usize);
+    starts.map(|at| at..(at + request).min(missing.end)).collect()
 }
 
 /// The part of found bytes that lies in `own`, counted from its start.

@@ -67,6 +67,10 @@ pub(crate) struct State {
     /// Who writes, for calls that no handle makes.
     pub writer: Caller,
     pub clears_setid: bool,
+    /// It was set since: the commit of what is written leaves it.
+    pub keeps_mtime: bool,
+    /// Closed then, and left to the background.
+    pub deferred: Option<Instant>,
     pub first_written: Option<Instant>,
     pub last_written: Option<Instant>,
     pub last_committed: Option<Instant>,

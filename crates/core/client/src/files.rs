@@ -2,7 +2,8 @@
 //!
 //! Files that are in use are kept whole, and so are those that were used last. Of others only what
 //! an open needs is remembered ([`Closed`]), and their bytes if they are few, so that a program
-//! that goes through many small files again opens and reads each without asking a server.
+//! that goes through many small files again opens and reads each without asking a server; and so
+//! of files that were told in bulk before anybody opens them ([`crate::bulk`]).
 //!
 //! Invariant: a file is in one of the two tables at most.
 
@@ -10,13 +11,18 @@ use crate::cache::tables::is_provisional;
 use crate::file::{Budget, File, State};
 use crate::volume::lock;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::{Arc, Mutex};
-use tieline_types::{Extent, FileId, Layout, OstIndex, Version};
+use tieline_types::{Attributes, Content, Extent, FileId, Layout, OstIndex, Version};
+use tieline_wire::meta::ExtentPage;
 
 /// Files that nobody has open and that are kept whole, with their extents.
 const WHOLE_MAX: usize = 4096;
-/// Bytes of small files among those that are not kept whole.
-const BYTES_MAX: usize = 16 << 20;
+/// Bytes of small files, and of what says where their bytes are, among those that are not kept
+/// whole.
+const BYTES_MAX: usize = 64 << 20;
+/// Of files in more pieces only what is in use is remembered.
+const EXTENTS_MAX: usize = 16;
 
 pub(crate) struct Files {
     tables: Mutex<Tables>,
@@ -34,6 +40,8 @@ struct Tables {
     sweep_at: usize,
     /// Of `closed`.
     bytes: usize,
+    /// Where among `closed` room was made last.
+    hand: FileId,
 }
 
 /// How the bytes of a file are laid out.
@@ -50,8 +58,17 @@ struct Closed {
     as_of: Version,
     size: u64,
     door_version: Option<Version>,
-    /// The bytes of a small file, if they are in the metadata and there is room for them.
-    whole: Option<Arc<Extent>>,
+    /// All its extents, if they are few and there is room for them.
+    extents: Option<Arc<[Extent]>>,
+}
+
+/// What an MDS told of a file that nobody opened yet.
+pub(crate) struct Told<'a> {
+    pub attributes: &'a Attributes,
+    pub as_of: Version,
+    pub layout: &'a Layout,
+    pub stripe: Vec<OstIndex>,
+    pub extents: ExtentPage,
 }
 
 impl Files {
@@ -82,6 +99,45 @@ impl Files {
         }
         let closed = tables.forget(id)?;
         Some(self.enter(&mut tables, id, Some(closed)))
+    }
+
+    /// Takes what was told of a file, for whoever opens it.
+    pub fn learn(&self, told: Told<'_>) {
+        let id = told.attributes.id;
+        let mut tables = lock(&self.tables);
+        if let Some(file) = tables.whole.get(&id).cloned() {
+            drop(tables);
+            file.with(|state| {
+                state.layout.get_or_insert_with(|| told.layout.clone());
+                if state.stripe.is_empty() {
+                    state.stripe = told.stripe;
+                }
+                state.learn_page(told.as_of, told.attributes, 0, &told.extents);
+            });
+            return;
+        }
+        let before = tables.closed.get(&id);
+        if before.is_some_and(|before| before.as_of > told.as_of) {
+            return;
+        }
+        let version = told.attributes.version;
+        let door_version = tables.forget(id).and_then(|before| before.door_version);
+        let plan = tables.plan(told.layout, told.stripe);
+        let is_good = told.extents.extents.iter().all(|extent| extent.validate().is_ok())
+            && told.extents.covered >= told.attributes.size;
+        let one = Closed {
+            plan,
+            version,
+            as_of: told.as_of,
+            size: told.attributes.size,
+            door_version,
+            extents: is_good.then(|| told.extents.extents.into()),
+        };
+        if tables.closed.len() >= self.closed_max {
+            tables.closed.clear();
+            tables.bytes = 0;
+        }
+        tables.keep_closed(id, one);
     }
 
     pub fn remove(&self, id: FileId) {
@@ -128,24 +184,49 @@ impl Tables {
             closed.clear();
             *bytes = 0;
         }
+        let mut swept = Vec::new();
         whole.retain(|&id, file| {
             if Arc::strong_count(file) > 1 {
                 return true;
             }
             file.with(|state| {
                 let is_kept = is_provisional(state.version);
-                if !is_kept && let Some(mut one) = Closed::new(state, plan) {
-                    if *bytes + one.bytes() > BYTES_MAX {
-                        one.whole = None;
-                    }
-                    *bytes += one.bytes();
-                    closed.insert(id, one);
+                if !is_kept && let Some(one) = Closed::new(state, plan) {
+                    swept.push((id, one));
                 }
                 is_kept
             })
         });
+        swept.into_iter().for_each(|(id, one)| self.keep_closed(id, one));
         // A sweep looks at all: the next comes when there are twice as many.
         self.sweep_at = self.whole.len() * 2;
+    }
+
+    /// Remembers a file that is not in use. Extents of others go for it, in turn.
+    fn keep_closed(&mut self, id: FileId, one: Closed) {
+        self.bytes += one.bytes();
+        self.closed.insert(id, one);
+        while self.bytes > BYTES_MAX {
+            let mut behind = self.closed.range_mut((Bound::Excluded(self.hand), Bound::Unbounded));
+            let Some((&next, other)) = behind.find(|(_, other)| other.extents.is_some()) else {
+                if self.hand == FileId(0) {
+                    return;
+                }
+                self.hand = FileId(0);
+                continue;
+            };
+            self.hand = next;
+            self.bytes -= other.bytes();
+            other.extents = None;
+        }
+    }
+
+    /// Most files are laid out as the one before.
+    fn plan(&mut self, layout: &Layout, stripe: Vec<OstIndex>) -> Arc<Plan> {
+        match &self.plan {
+            Some(same) if same.layout == *layout && same.stripe == stripe => same.clone(),
+            _ => self.plan.insert(Arc::new(Plan { layout: layout.clone(), stripe })).clone(),
+        }
     }
 
     fn forget(&mut self, id: FileId) -> Option<Closed> {
@@ -167,13 +248,13 @@ impl Closed {
             Some(same) if **same == plan => same.clone(),
             _ => last.insert(Arc::new(plan)).clone(),
         };
-        let whole = state.extents.only_inline(state.size).map(|extent| Arc::new(extent.clone()));
+        let extents = state.extents.whole(state.size, EXTENTS_MAX).map(Arc::from);
         let State { version, as_of, size, door_version, .. } = *state;
-        Some(Self { plan, version, as_of, size, door_version, whole })
+        Some(Self { plan, version, as_of, size, door_version, extents })
     }
 
     fn bytes(&self) -> usize {
-        self.whole.as_ref().map_or(0, |extent| extent.length as usize)
+        self.extents.iter().flat_map(|extents| extents.iter()).map(weigh).sum()
     }
 
     fn open(self, state: &mut State) {
@@ -181,16 +262,26 @@ impl Closed {
         state.stripe.clone_from(&self.plan.stripe);
         (state.version, state.as_of) = (self.version, self.as_of);
         (state.size, state.door_version) = (self.size, self.door_version);
-        if let Some(extent) = self.whole {
-            state.extents.commit(&extent);
+        if let Some(extents) = self.extents {
+            let page = ExtentPage { extents: extents.to_vec(), covered: u64::MAX };
+            state.extents.learn(0, &page);
         }
+    }
+}
+
+/// Memory that an extent takes, roughly.
+fn weigh(extent: &Extent) -> usize {
+    match &extent.content {
+        Content::Inline(bytes) => bytes.len() + 64,
+        Content::Chunk(chunk) => 160 + 96 * chunk.places.len(),
+        Content::Hole => 0,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tieline_types::{Content, MdtIndex};
+    use tieline_types::MdtIndex;
 
     fn id(serial: u64) -> FileId {
         FileId::new(MdtIndex(0), serial)
@@ -222,7 +313,7 @@ mod tests {
             let known = file.with(|state| (state.version, state.door_version, state.size));
             assert_eq!(known, (Version(7), Some(Version(7)), 3));
             assert!(file.with(|state| state.layout.is_some()));
-            let bytes = file.with(|state| state.extents.only_inline(3).cloned()).unwrap().content;
+            let bytes = file.with(|state| state.extents.whole(3, 1)).unwrap().remove(0).content;
             assert_eq!(bytes, Content::Inline(format!("{serial:03}").into_bytes()[..3].to_vec()));
         }
         files.remove(id(2));

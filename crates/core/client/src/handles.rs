@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tieline_keep::{Keep, Kept};
-use tieline_types::{Caller, ErrorKind};
+use tieline_types::{Caller, ErrorKind, FileId};
 
 /// An open file: rights were found at open and belong to it.
 pub(crate) struct FileHandle {
@@ -19,6 +19,10 @@ pub(crate) struct FileHandle {
     pub caller: Caller,
     pub access: Access,
     pub pattern: Mutex<Pattern>,
+    /// One looks at a time what lies ahead.
+    pub looking: tokio::sync::Mutex<()>,
+    /// The directory that it was opened in, if that is known.
+    pub directory: Option<FileId>,
     /// Losses of the file that it need not be told of.
     pub seen: Seen,
 }

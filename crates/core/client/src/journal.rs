@@ -41,16 +41,18 @@ pub(crate) use ask::Busy;
 /// What is done is sent after so long at the latest: with the time of sending, well within a
 /// second.
 const AGE: Duration = Duration::from_millis(300);
-/// Operations that are sent without waiting for more, and at most at once.
+/// Operations, and bytes of them, that are sent without waiting for more.
 const BATCH: usize = 256;
-/// Bytes of one batch.
 const BATCH_BYTES: usize = 1 << 20;
+/// What is sent at once at most: over a distance much gathers while one batch is on its way.
+const BATCH_MAX: usize = 2048;
+const BATCH_BYTES_MAX: usize = 4 << 20;
 /// Operations that may wait; whoever has more waits.
-const WAITING_MAX: usize = 8192;
-const WAITING_BYTES_MAX: usize = 16 << 20;
+const WAITING_MAX: usize = 16_384;
+const WAITING_BYTES_MAX: usize = 32 << 20;
 /// Serials that are reserved at once, and how few are left when more are.
-const SERIALS: u32 = 8192;
-const SERIALS_LOW: u64 = 4096;
+const SERIALS: u32 = 16_384;
+const SERIALS_LOW: u64 = 8192;
 /// Pause after a batch that could not be sent.
 const AGAIN: Duration = Duration::from_millis(500);
 
@@ -283,9 +285,9 @@ impl State {
         let mut bytes = 0;
         let fits = |entry: &&Entry| {
             bytes += entry.act.bytes();
-            bytes <= BATCH_BYTES || entry.number == first.number
+            bytes <= BATCH_BYTES_MAX || entry.number == first.number
         };
-        Ok(self.waiting.iter().take(BATCH).take_while(fits).cloned().collect())
+        Ok(self.waiting.iter().take(BATCH_MAX).take_while(fits).cloned().collect())
     }
 
     fn serials_left(&self) -> u64 {
@@ -559,7 +561,7 @@ impl Shared {
     pub(crate) async fn drain_file(&self, id: FileId) -> Result<()> {
         let Some(queue) = self.journal.of(id.mdt()) else { return Ok(()) };
         let number = queue.last_on(id);
-        queue.drain(number, self.settings.wait).await
+        queue.drain(number, self.servers.wait()).await
     }
 
     /// Sends everything that was done here.

@@ -12,11 +12,15 @@
 //!   we know; [`access_times`]: when files were read.
 //! * [`file`], [`files`], [`open`], [`handles`]: files in use; [`extents`] committed, [`overlay`]
 //!   not yet.
+//! * [`bulk`], [`walks`]: whole directories and trees, and small files, before they are asked for.
 //! * [`own`], [`journal`]: what is decided here under exclusive leases, and how MDSs come to know.
-//! * [`send`], [`commit`], [`background`]: how written bytes leave; [`late`]: what was lost then.
+//! * [`send`], [`commit`], [`background`]: how written bytes leave; [`deferred`]: when a close does
+//!   not wait for it; [`late`]: what was lost then.
 //! * [`compact`]: what makes many small extents few. [`locks`]: advisory locks.
-//! * [`ahead`], [`chunks`], [`fetch`], [`costs`]: how bytes come.
+//! * [`ahead`], [`past`], [`read_mode`]: what will be read next; [`chunks`], [`fetch`], [`costs`]:
+//!   how bytes come; [`near`]: from nearer than an OSS.
 //! * [`cause`], [`kept`]: what outlives this process, and how the next one goes on.
+//! * [`paths`]: what ways cost, for people who ask.
 //! * [`mirrors`]: copies made, checked and repaired, for operators.
 //! * [`ranges`], [`adler`], [`space`]: holes and copies, checksums, what operators ask; [`adopt`]:
 //!   files that were there before us.
@@ -32,7 +36,9 @@ mod access_times;
 mod adler;
 pub mod adopt;
 mod ahead;
+mod away;
 mod background;
+mod bulk;
 mod cache;
 mod capabilities;
 pub mod cause;
@@ -40,6 +46,7 @@ mod chunks;
 mod commit;
 mod compact;
 mod costs;
+mod deferred;
 pub mod error;
 mod extents;
 mod fetch;
@@ -54,12 +61,17 @@ mod listing;
 mod locks;
 mod mirrors;
 mod names;
+mod near;
 mod open;
 mod overlay;
 mod own;
+mod past;
+mod paths;
+mod pins;
 mod promises;
 mod race;
 mod ranges;
+mod read_mode;
 mod reader;
 mod recall;
 mod send;
@@ -69,12 +81,15 @@ mod space;
 #[cfg(test)]
 mod tests;
 mod volume;
+mod walks;
 mod writer;
 mod xattrs;
 
 pub use error::Error;
+pub use near::{DirectAccess, Near, NodeCache, SiteCache, SiteClaim, SiteLook};
+pub use paths::PathCost;
 pub use servers::Credentials;
-pub use settings::{AccessTimes, Parts, Settings};
+pub use settings::{AccessTimes, Offline, Parts, ReadMode, Settings};
 pub use volume::Volume;
 
 use bytes::Bytes;
@@ -345,6 +360,9 @@ pub struct Opened {
     pub attributes: Attributes,
     /// What the door cached of the bytes before is still right.
     pub keeps_cache: bool,
+    /// The door's own cache would ask for more than its readers want: reads are to come as they
+    /// are.
+    pub is_direct: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

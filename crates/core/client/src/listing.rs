@@ -109,7 +109,7 @@ impl Shared {
             return Err(Error::local(ErrorKind::NotDirectory, format!("file {id}")));
         }
         let listing = Listing::new(id, caller.clone());
-        if !self.cache.lock().allows(caller, id, access::READ) {
+        if !self.cache.lock().allows(caller, id, access::READ) && self.made_up(id).is_none() {
             // The MDS decides, and its answer is the first page.
             let mut cursor = listing.cursor.lock().await;
             self.turn(&listing, &mut cursor, false).await?;
@@ -267,9 +267,19 @@ impl Shared {
             return Ok(self.take_page(listing, cursor, after, ahead.page.await.map_err(stopped)??));
         }
         let limit = if after.is_none() { PAGE_FIRST } else { PAGE };
-        if let Some(page) = self.page_cached(listing, after, limit as usize) {
+        let mut cached = self.page_cached(listing, after, limit as usize);
+        if cached.is_some() {
+            self.walked(listing.id);
+        } else if after.is_none() && self.come_to(&listing.caller, listing.id, true).await {
+            cached = self.page_cached(listing, after, limit as usize);
+        }
+        if let Some(page) = cached {
             cursor.mark = None;
             return Ok(page);
+        }
+        if let Some(names) = self.made_up_names(listing.id) {
+            cursor.mark = None;
+            return Ok(page_made_up(names, after));
         }
         let message = ReadDirectory { id: listing.id, after: after.cloned(), limit, is_plus };
         let asked = self.page_asked(&listing.caller, message).await?;
@@ -392,4 +402,15 @@ impl Cursor {
         let last = self.entries.iter().rposition(|entry| is_before(entry.place));
         last.map_or(0, |index| index + 1)
     }
+}
+
+/// Roots of other MDTs, in a directory of which nothing else is known.
+fn page_made_up(names: Vec<(Name, FileId)>, after: Option<&Name>) -> Page {
+    let is_wanted = |name: &Name| after.is_none_or(|after| name > after);
+    let entry = |(name, id)| {
+        let (kind, entry) = (FileKind::Directory, Belief::default());
+        Entry { name, id, kind, entry, known: None, place: 0 }
+    };
+    let entries = names.into_iter().filter(|(name, _)| is_wanted(name)).map(entry).collect();
+    Page { entries, is_end: true }
 }

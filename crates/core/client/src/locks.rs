@@ -494,7 +494,7 @@ impl Shared {
         let count = parts.len();
         for (index, part) in parts.into_iter().enumerate() {
             let request = AssertLocks { locks: part.clone(), is_last: index + 1 == count };
-            let wait = self.settings.wait;
+            let wait = self.servers.wait();
             let told = self.servers.ask_mdt(&Caller::root(), mdt, request, wait).await;
             match told {
                 Ok(told) => {

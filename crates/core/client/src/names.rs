@@ -50,9 +50,21 @@ impl Shared {
         name: &Name,
     ) -> Result<Found> {
         match self.lookup_cached(caller, parent, name) {
-            Some(Cached::Found(found)) => return Ok(found),
+            Some(Cached::Found(found)) => {
+                self.walked(parent);
+                return Ok(found);
+            }
             Some(Cached::Junction(id, entry)) => return self.lookup_root(caller, id, entry).await,
             None => {}
+        }
+        if let Some(root) = self.made_up_junction(parent, name) {
+            return self.lookup_root(caller, root, Belief::default()).await;
+        }
+        if !self.cache.lock().is_complete(parent)
+            && self.come_to(caller, parent, false).await
+            && let Some(Cached::Found(found)) = self.lookup_cached(caller, parent, name)
+        {
+            return Ok(found);
         }
         if let Some(found) = self.lookup_with_others(caller, parent, name).await {
             return Ok(found);
@@ -152,6 +164,10 @@ impl Shared {
             let believed = self.servers.map.current();
             let junction = believed.map.junction_of(directory.mdt());
             return Ok(junction.map_or(directory, |junction| junction.parent));
+        }
+        // Every listing asks for it.
+        if let Some(parent) = self.cache.lock().parent(directory) {
+            return Ok(parent);
         }
         let told = self.servers.ask(caller, directory, LookupParent { id: directory }).await?;
         Ok(told.reply.parent)
@@ -276,6 +292,7 @@ impl Shared {
         if id.mdt() != at.parent.mdt() {
             return Err(Error::local(ErrorKind::CrossDevice, format!("link to {}", at.name)));
         }
+        self.launder_one(id).await;
         let message = Link { id, parent: at.parent, name: at.name.clone() };
         let mut known = self.make(caller, at, message).await?;
         if let Some(file) = self.file_known(id) {

@@ -7,6 +7,9 @@ use crate::ahead::Pattern;
 use crate::cache::Under;
 use crate::file::File;
 use crate::handles::FileHandle;
+use crate::past::Manner;
+use crate::servers::turns::Reader;
+use crate::settings::ReadMode;
 use crate::volume::{Shared, lock};
 use crate::writer::How;
 use crate::{Access, AttributeChange, HandleId, Opened, Result, access};
@@ -22,7 +25,11 @@ impl Shared {
         id: FileId,
         access: Access,
     ) -> Result<Opened> {
-        let known = self.open_cached(caller, id, access);
+        let mut known = self.open_cached(caller, id, access);
+        if access.read && !access.write && !access.truncate {
+            self.come_to_file(caller, id, known.is_some()).await;
+            known = known.or_else(|| self.open_cached(caller, id, access));
+        }
         let is_known = known.is_some();
         let mut attributes = match known {
             Some(attributes) => attributes,
@@ -32,7 +39,9 @@ impl Shared {
             attributes = self.truncate_opened(caller, id).await?;
         }
         self.patch(&mut attributes);
-        let opened = self.add_handle(caller, attributes, access);
+        let mode = self.read_mode(caller, &attributes).await;
+        self.warm(id);
+        let opened = self.add_handle_as(caller, attributes, access, mode);
         // A recall that comes from now on names the file as open. One that came before has not, and
         // the MDS does not know of this handle: then it is told.
         if is_known && self.open_cached(caller, id, access).is_none() {
@@ -44,6 +53,10 @@ impl Shared {
     }
 
     fn open_cached(&self, caller: &Caller, id: FileId, access: Access) -> Option<Attributes> {
+        // What is written needs a server that says yes today.
+        if (access.write || access.truncate) && self.is_stale(id.mdt()) {
+            return None;
+        }
         let file = self.files.known(id)?;
         let version = file.with(|state| state.layout.is_some().then_some(state.version))?;
         let mut tables = self.cache.lock();
@@ -98,6 +111,14 @@ impl Shared {
         Ok(self.set_attributes(caller, id, None, change).await?.attributes)
     }
 
+    /// Its bytes may be asked for soon.
+    fn warm(&self, id: FileId) {
+        if let Some(file) = self.file_known(id) {
+            let stripe = file.with(|state| state.stripe.clone());
+            self.servers.warm(&stripe);
+        }
+    }
+
     /// A handle for a file whose rights were found.
     pub(crate) fn add_handle(
         &self,
@@ -105,6 +126,26 @@ impl Shared {
         attributes: Attributes,
         access: Access,
     ) -> Opened {
+        self.add_handle_as(caller, attributes, access, self.settings.read_mode)
+    }
+
+    fn add_handle_as(
+        &self,
+        caller: &Caller,
+        attributes: Attributes,
+        access: Access,
+        mode: ReadMode,
+    ) -> Opened {
+        let directory = self.cache.lock().parent_of(attributes.id);
+        let is_direct = access.read
+            && !access.write
+            && match mode {
+                ReadMode::Normal => true,
+                ReadMode::Auto => {
+                    lock(&self.past).manner(attributes.id, directory) == Manner::Scattered
+                }
+                ReadMode::ReadBuffer(_) | ReadMode::ReadAhead | ReadMode::Stream => false,
+            };
         let file = self.file(attributes.id);
         let is_due = self.is_access_due(&attributes);
         let keeps_cache = file.with(|state| {
@@ -118,18 +159,23 @@ impl Shared {
             state.door_version = Some(attributes.version);
             keeps
         });
-        let (caller, pattern) = (caller.clone(), Mutex::new(Pattern::default()));
+        let (caller, pattern) = (caller.clone(), Mutex::new(Pattern::new(mode)));
         let seen = file.with(|state| state.late.seen());
-        let handle = self.handles.add_file(FileHandle { file, caller, access, pattern, seen });
-        Opened { handle, attributes, keeps_cache }
+        let looking = tokio::sync::Mutex::default();
+        let open = FileHandle { file, caller, access, pattern, looking, directory, seen };
+        let handle = self.handles.add_file(open);
+        Opened { handle, attributes, keeps_cache, is_direct }
     }
 
     /// The last close of a handle. What is dirty is committed by a task of its own.
     pub(crate) fn release(self: &Arc<Self>, handle: HandleId) {
         let Some(open) = self.handles.remove(handle) else { return };
+        self.servers.forget(Reader::Handle(handle));
         let (is_last, is_orphan, is_dirty, is_promised) = open.file.with(|state| {
             state.handles = state.handles.saturating_sub(1);
-            (state.handles == 0, state.is_orphan, state.is_dirty(), state.promise.is_some())
+            // What is deferred has its own time.
+            let is_dirty = state.is_dirty() && state.deferred.is_none();
+            (state.handles == 0, state.is_orphan, is_dirty, state.promise.is_some())
         });
         if !is_last || !(is_orphan || is_dirty || is_promised) {
             return;

@@ -58,7 +58,7 @@ impl Shared {
             && !queue.lock().has_room()
         {
             // Late or not: who is asked next says what is wrong.
-            let _ = queue.room(self.settings.wait).await;
+            let _ = queue.room(self.servers.wait()).await;
         }
     }
 
@@ -319,6 +319,7 @@ impl Shared {
             journal.push(act.names(names).also(target));
             tables.put_name(number, from.parent, from.name, None);
             tables.put_name(number, to.parent, to.name, Some(id));
+            self.deferred.moved(id, to.parent);
             let links = source.links;
             tables.put_attributes(number, from.parent, changed(source, links, now));
             if to.parent != from.parent {
@@ -340,8 +341,10 @@ impl Shared {
 
     /// Do programs have it open, or does something of it wait?
     fn is_in_use(&self, id: FileId) -> bool {
-        self.file_known(id)
-            .is_some_and(|file| file.with(|state| state.handles > 0) || file.is_dirty())
+        self.file_known(id).is_some_and(|file| {
+            let is_open = file.with(|state| state.handles > 0);
+            is_open || file.is_dirty()
+        })
     }
 
     fn has_junction(&self, id: FileId) -> bool {

@@ -26,6 +26,8 @@ use tieline_wire::quotas::{Promise, PromiseReply};
 const STEP: u64 = 32 << 20;
 /// Accounts that are remembered as free.
 const FREE_MAX: usize = 4096;
+/// Files that may ask for promises at once.
+const TURNS: usize = 32;
 
 /// Does any MDT have limits?
 #[derive(Clone, Debug, Default)]
@@ -55,6 +57,8 @@ pub(crate) struct Promises {
     epoch: AtomicU64,
     /// Accounts that no limit concerns.
     free: Mutex<BTreeSet<Account>>,
+    /// One question about a file at a time; files share turns.
+    turns: [tokio::sync::Mutex<()>; TURNS],
 }
 
 impl Promises {
@@ -68,6 +72,10 @@ impl Promises {
 
     pub fn has_limits(&self) -> bool {
         self.limits.may_be()
+    }
+
+    fn turn(&self, file: FileId) -> &tokio::sync::Mutex<()> {
+        &self.turns[file.serial() as usize % TURNS]
     }
 
     fn epoch(&self) -> u64 {
@@ -84,6 +92,8 @@ pub(crate) struct FilePromise {
     granted: u64,
     /// Of that: what written bytes that wait here may take.
     drawn: u64,
+    /// By commits so far.
+    used: u64,
 }
 
 impl FilePromise {
@@ -98,6 +108,20 @@ impl FilePromise {
         let used = grown.unwrap_or(most).min(most);
         self.granted = self.granted.saturating_sub(used);
         self.drawn = self.drawn.saturating_sub(used);
+        self.used += used;
+    }
+
+    /// So much is asked for: nothing beyond it may be drawn until it is answered. Says how much had
+    /// been used by then.
+    fn ask(&mut self, wanted: u64) -> u64 {
+        self.granted = self.granted.min(wanted);
+        self.used
+    }
+
+    /// The answer. What was used since the question may be of it already.
+    fn answered(&mut self, granted: u64, used_before: u64) {
+        self.free_in = None;
+        self.granted = granted.saturating_sub(self.used.saturating_sub(used_before));
     }
 
     /// Nothing waits any more.
@@ -181,17 +205,31 @@ impl Shared {
         file: &File,
         (bytes, more): (u64, u64),
     ) -> Result<Option<Option<String>>> {
+        // The last question that the MDS heard is the one that counts.
+        let _one = self.promises.turn(file.id).lock().await;
+        self.ask_promise_now(caller, file, (bytes, more)).await
+    }
+
+    /// The same, for whoever asks alone about the file.
+    async fn ask_promise_now(
+        &self,
+        caller: &Caller,
+        file: &File,
+        (bytes, more): (u64, u64),
+    ) -> Result<Option<Option<String>>> {
         let epoch = self.promises.epoch();
-        let drawn = file.with(|state| state.promise.drawn);
-        let needed = drawn + bytes;
+        let (needed, used) = file.with(|state| {
+            let needed = state.promise.drawn + bytes;
+            (needed, state.promise.ask(needed + more))
+        });
         let message = Promise { id: file.id, wanted: needed + more, needed, payers: None };
         let reply = self.servers.ask(caller, file.id, message).await?.reply;
         let PromiseReply { promised, reason } = reply;
         file.with(|state| match promised {
-            None => state.promise = FilePromise { free_in: Some(epoch), granted: 0, drawn: 0 },
-            Some(granted) => {
-                (state.promise.free_in, state.promise.granted) = (None, granted);
+            None => {
+                state.promise = FilePromise { free_in: Some(epoch), ..FilePromise::default() };
             }
+            Some(granted) => state.promise.answered(granted, used),
         });
         Ok(promised.map(|_| reason))
     }
@@ -245,7 +283,10 @@ impl Shared {
             if is_needed {
                 let shared = self.clone();
                 tasks.spawn(async move {
-                    if let Err(error) = shared.ask_promise(&writer, &file, (0, 0)).await {
+                    // Who asks now is waited for by others, perhaps by the one who made us ask:
+                    // his answer leaves him no more than he needs.
+                    let Ok(_one) = shared.promises.turn(file.id).try_lock() else { return };
+                    if let Err(error) = shared.ask_promise_now(&writer, &file, (0, 0)).await {
                         tracing::info!(file = %file.id, %error, "nothing is promised for it yet");
                     }
                 });

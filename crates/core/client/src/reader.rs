@@ -1,31 +1,50 @@
 //! Reads: what a range is made of, and its bytes.
 //!
 //! A range is pieces of what was written here, inline bytes, holes and ranges of chunks. Chunk
-//! ranges that are not in memory are fetched all at once ([`crate::fetch`]), those ahead of a
-//! sequential reader as well.
+//! ranges that are not in memory are fetched all at once ([`crate::fetch`]), and with them what the
+//! reader is expected to want next ([`crate::ahead`], [`crate::past`]).
 //!
 //! Invariants: what was written here is read here; extents are used only while the file's version
 //! is believed, or just fetched; a chunk that is gone makes the extents be fetched anew, once.
 
+use crate::ahead::{Advice, Frame};
 use crate::capabilities::Whose;
 use crate::chunks::Segment;
 use crate::extents::Piece;
 use crate::fetch::Width;
 use crate::file::{File, State};
 use crate::handles::FileHandle;
+use crate::past::{Foretold, Step};
+use crate::servers::turns::Reader;
+use crate::settings::ReadMode;
 use crate::volume::{Shared, lock};
 use crate::{Error, HandleId, Result, cache};
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{Caller, Content, ErrorKind, Extent, Version};
 use tieline_wire::meta::GetExtents;
 
 /// What one page of extents holds at most.
 pub(crate) const EXTENTS_PAGE: u32 = 1024;
+/// Fetches in a row that others may give up under a reader.
+const LEFT_MAX: usize = 64;
+/// Wider fetches with damage in them that may be on their way over a range.
+const DAMAGED_MAX: usize = 2;
+/// Until those who were told so are gone, too.
+const LEFT_PAUSE: Duration = Duration::from_millis(1);
 /// Pages for one read: far more than the largest read can need.
 const PAGES_MAX: usize = 4096;
+/// OSTs whose ways are counted for one file.
+const STRIPE_MAX: usize = 16;
+/// The first window ahead of a reader; over distance it must last for a round trip.
+const WINDOW_FIRST: u64 = 512 << 10;
+const WINDOW_FIRST_FAR: u64 = 1 << 20;
+/// At least so much for those who read on and on.
+const WINDOW_LEAST: u64 = 8 << 20;
 static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 
 /// A part of a read.
@@ -48,15 +67,94 @@ impl Shared {
         }
         self.accessed(&open.caller, open.file.id, true);
         let range = offset..offset.saturating_add(length.into());
-        let advice = {
-            let window = self.settings.window_max.min(self.settings.read_bytes_max as u64 / 4);
-            lock(&open.pattern).observe(range.clone(), window)
+        let frame = self.frame(&open.file);
+        let is_adaptive = lock(&open.pattern).mode == ReadMode::Auto;
+        let foretold =
+            if is_adaptive { self.foretell(&open, &range, frame) } else { Foretold::default() };
+        let frame = Frame { run: foretold.run, ..frame };
+        let advice = lock(&open.pattern).observe(range.clone(), frame);
+        let _observed = Observed { open: &open, range: range.clone() };
+        let reading = Reading { open: &open, handle, advice, foretold };
+        let bytes = match self.read_for(&reading, range.clone()).await {
+            Err(error) if matches!(error.kind(), ErrorKind::Gone | ErrorKind::Cancelled) => {
+                // As for a reader of whom nothing is known.
+                let width = reading.advice.width;
+                self.read_file(&open.caller, &open.file, range, width).await?
+            }
+            // What is damaged may lie beside what is asked for.
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                self.read_exactly(&open, range).await?
+            }
+            other => other?,
         };
-        let bytes = self.read_file(&open.caller, &open.file, range, advice.width).await?;
-        self.read_ahead(&open, advice.ahead);
         let total: usize = bytes.iter().map(Bytes::len).sum();
         METRICS.client_read_bytes.inc_by(total as u64);
         Ok(bytes)
+    }
+
+    /// Nothing but the range, past what is on its way with damage in it.
+    async fn read_exactly(
+        self: &Arc<Self>,
+        open: &FileHandle,
+        range: Range<u64>,
+    ) -> Result<Vec<Bytes>> {
+        let mut exact = self.read_file(&open.caller, &open.file, range.clone(), Width::Exact).await;
+        for _ in 0..DAMAGED_MAX {
+            if !exact.as_ref().is_err_and(|error| error.kind() == ErrorKind::Corrupt) {
+                break;
+            }
+            exact = self.read_file(&open.caller, &open.file, range.clone(), Width::Exact).await;
+        }
+        exact
+    }
+
+    /// What is asked for, and what is expected to be: all of it is on its way before anything is
+    /// waited for.
+    async fn read_for(
+        self: &Arc<Self>,
+        reading: &Reading<'_>,
+        range: Range<u64>,
+    ) -> Result<Vec<Bytes>> {
+        let Reading { open, handle, advice, foretold } = reading;
+        let reader = Reader::Handle(*handle);
+        let parts = self.begin(&open.caller, &open.file, range, (advice.width, reader)).await?;
+        for ahead in &advice.ahead {
+            self.read_ahead(open, ahead.clone(), (Width::Ahead, reader));
+        }
+        for run in &foretold.ranges {
+            self.read_ahead(open, run.clone(), (Width::Guess, Reader::File(open.file.id)));
+        }
+        collect(parts).await
+    }
+
+    /// What will be read after this, by what was read before.
+    fn foretell(&self, open: &FileHandle, range: &Range<u64>, frame: Frame) -> Foretold {
+        let (version, size) = open.file.with(|state| (state.version, state.size));
+        let range = range.start..range.end.min(size);
+        if range.is_empty() || open.access.write {
+            return Foretold::default();
+        }
+        let (file, directory) = (open.file.id, open.directory);
+        let step = Step { file, version, directory, range, window: frame.window_max };
+        lock(&self.past).note(&step)
+    }
+
+    /// How far ahead of a reader of this file to fetch: what the ways to its OSTs hold, twice, so
+    /// that a reader who halts a moment does not halt them.
+    fn frame(&self, file: &File) -> Frame {
+        let stripe = file.with(|state| state.stripe.clone());
+        let mut servers = BTreeMap::new();
+        for ost in stripe.into_iter().take(STRIPE_MAX) {
+            if let Ok(server) = self.servers.oss(ost) {
+                servers.insert(server.number, server);
+            }
+        }
+        let is_far = servers.values().any(|server| server.ways.is_far());
+        let room: u64 = servers.values().map(|server| server.room()).sum();
+        let most = self.settings.window_max.min(self.settings.read_bytes_max as u64 / 4);
+        let window_max = (2 * room).clamp(WINDOW_LEAST.min(most), most);
+        let window_first = if is_far { WINDOW_FIRST_FAR } else { WINDOW_FIRST };
+        Frame { window_first: window_first.min(window_max), window_max, run: 0 }
     }
 
     pub(crate) async fn read_file(
@@ -66,7 +164,16 @@ impl Shared {
         range: Range<u64>,
         width: Width,
     ) -> Result<Vec<Bytes>> {
-        match self.read_once(caller, file, range.clone(), width).await {
+        let mut once = self.read_once(caller, file, range.clone(), width).await;
+        for _ in 0..LEFT_MAX {
+            if !once.as_ref().is_err_and(|error| error.kind() == ErrorKind::Cancelled) {
+                break;
+            }
+            // It was fetched ahead for somebody who left just now, and so may what is behind it.
+            tokio::time::sleep(LEFT_PAUSE).await;
+            once = self.read_once(caller, file, range.clone(), width).await;
+        }
+        match once {
             Err(error) if error.kind() == ErrorKind::Gone => {
                 // Our extents are older than the chunk's end.
                 file.with(|state| state.version = Version(0));
@@ -83,6 +190,18 @@ impl Shared {
         range: Range<u64>,
         width: Width,
     ) -> Result<Vec<Bytes>> {
+        let how = (width, Reader::Own);
+        collect(self.begin(caller, file, range, how).await?).await
+    }
+
+    /// Starts whatever is missing of a range.
+    async fn begin(
+        self: &Arc<Self>,
+        caller: &Caller,
+        file: &Arc<File>,
+        range: Range<u64>,
+        (width, reader): (Width, Reader),
+    ) -> Result<Vec<Part>> {
         self.view(caller, file, range.clone()).await?;
         let (plan, unsure) = file.with(|state| {
             let known = self.cache.lock().attributes(file.id);
@@ -92,26 +211,14 @@ impl Shared {
         if let Some(version) = unsure {
             self.confirm_later(caller, file, version);
         }
-        // Everything that is missing starts before anything is waited for.
-        let whose = Whose { file: file.id, caller: caller.clone(), offset: 0 };
-        let start = |piece| self.start(piece, width, &whose);
-        let parts: Vec<Part> = plan.into_iter().map(start).collect();
-        let mut bytes = Vec::with_capacity(parts.len());
-        for part in parts {
-            match part {
-                Part::Bytes(own) => bytes.push(own),
-                Part::Zeroes(length) => push_zeroes(&mut bytes, length),
-                Part::Chunk(segments) => {
-                    for segment in segments {
-                        bytes.push(match segment {
-                            Segment::Here(here) => here,
-                            Segment::Coming(flight, range) => flight.bytes(range).await?,
-                        });
-                    }
-                }
-            }
-        }
-        Ok(bytes)
+        let whose = Whose {
+            file: file.id,
+            caller: caller.clone(),
+            offset: 0,
+            reader,
+            is_wanted: Arc::default(),
+        };
+        Ok(plan.into_iter().map(|piece| self.start(piece, width, &whose)).collect())
     }
 
     fn start(self: &Arc<Self>, piece: Planned, width: Width, whose: &Whose) -> Part {
@@ -191,26 +298,100 @@ impl Shared {
         Ok(is_news)
     }
 
-    /// Starts what a sequential reader will want, unless too much is on its way.
-    fn read_ahead(self: &Arc<Self>, open: &FileHandle, range: Range<u64>) {
+    /// Starts what a reader is expected to want, unless too much is on its way.
+    fn read_ahead(
+        self: &Arc<Self>,
+        open: &Arc<FileHandle>,
+        range: Range<u64>,
+        (width, reader): (Width, Reader),
+    ) {
         if range.is_empty() || self.chunks.flying() > self.settings.read_bytes_max / 2 {
             return;
         }
-        let pieces = open.file.with(|state| {
+        let (pieces, unknown) = open.file.with(|state| {
             let range = range.start.min(state.size)..range.end.min(state.size);
             match state.extents.unknown(range.clone()) {
-                Some(end) => state.extents.plan(range.start..end.max(range.start)),
-                None => state.extents.plan(range),
+                Some(end) => {
+                    let end = end.max(range.start);
+                    (state.extents.plan(range.start..end), end..range.end)
+                }
+                None => (state.extents.plan(range), 0..0),
             }
         });
+        if !unknown.is_empty() {
+            self.read_ahead_later(open, unknown, (width, reader));
+        }
         for extent in pieces.into_iter().filter_map(|piece| piece.extent) {
             if let Extent { length, content: Content::Chunk(chunk), offset } = extent {
                 let (file, caller) = (open.file.id, open.caller.clone());
-                let whose = Whose { file, caller, offset };
-                self.start_chunk(&chunk, chunk.skip..chunk.skip + length, Width::Ahead, &whose);
+                let whose = Whose { file, caller, offset, reader, is_wanted: Arc::default() };
+                self.start_chunk(&chunk, chunk.skip..chunk.skip + length, width, &whose);
             }
         }
     }
+}
+
+impl Shared {
+    /// The same, where it is not known yet what the range is made of.
+    fn read_ahead_later(
+        self: &Arc<Self>,
+        open: &Arc<FileHandle>,
+        range: Range<u64>,
+        how: (Width, Reader),
+    ) {
+        let (shared, open) = (self.clone(), open.clone());
+        tokio::spawn(async move {
+            let _one = open.looking.lock().await;
+            if shared.view(&open.caller, &open.file, range.clone()).await.is_err() {
+                // Whoever reads it will hear why.
+                return;
+            }
+            let is_known = open.file.with(|state| state.extents.unknown(range.clone()).is_none());
+            if is_known {
+                shared.read_ahead(&open, range, how);
+            }
+        });
+    }
+}
+
+/// A read, and what goes with it.
+struct Reading<'a> {
+    open: &'a Arc<FileHandle>,
+    handle: HandleId,
+    advice: Advice,
+    foretold: Foretold,
+}
+
+/// A read that is under way: however it ends, its pattern hears.
+struct Observed<'a> {
+    open: &'a FileHandle,
+    range: Range<u64>,
+}
+
+impl Drop for Observed<'_> {
+    fn drop(&mut self) {
+        lock(&self.open.pattern).answered(&self.range);
+    }
+}
+
+/// Waits for all parts.
+async fn collect(parts: Vec<Part>) -> Result<Vec<Bytes>> {
+    let mut bytes = Vec::with_capacity(parts.len());
+    for part in parts {
+        match part {
+            Part::Bytes(own) => bytes.push(own),
+            Part::Zeroes(length) => push_zeroes(&mut bytes, length),
+            Part::Chunk(segments) => {
+                for segment in segments {
+                    bytes.push(match segment {
+                        Segment::Here(here) => here,
+                        Segment::Coming(flight, range) => flight.bytes(range).await?,
+                    });
+                }
+            }
+        }
+    }
+    Ok(bytes)
 }
 
 /// A piece of a read as it was planned.

@@ -85,19 +85,20 @@ impl Shared {
     }
 
     /// Nothing more is decided here about the unit; what was is sent.
-    async fn hand_over(&self, recall: &Recall) -> Result<()> {
+    async fn hand_over(self: &Arc<Self>, recall: &Recall) -> Result<()> {
         let (unit, mdt) = (recall.unit, recall.unit.mdt());
         let Some(queue) = self.journal.of(mdt) else { return Ok(()) };
-        let number = {
+        {
             let mut tables = self.cache.lock();
             if unit.serial() == 0 {
                 tables.units.share_all(mdt, recall.at);
             } else {
                 tables.units.share(unit, recall.at);
             }
-            queue.last()
-        };
-        queue.drain(number, self.settings.wait).await
+        }
+        self.launder_deferred(unit).await?;
+        let number = queue.last();
+        queue.drain(number, self.servers.wait()).await
     }
 
     /// Believes nothing under a unit any more.
@@ -110,10 +111,12 @@ impl Shared {
         if !welcome.is_resumed {
             self.journal.session_changed();
         }
+        self.bulk.welcomed(server, welcome);
         let told = self.cache.welcomed(server, welcome);
         self.tell(told);
         self.locks_welcomed(server, welcome);
         self.promises_welcomed();
+        self.pins.renew();
     }
 
     pub(crate) fn renewed(&self, server: ServerNumber, sent: Instant) {

@@ -11,6 +11,7 @@
 
 use crate::file::File;
 use crate::overlay::{Run, Sealed};
+use crate::servers::{PUT_GRAIN, PUT_GRAINS_MAX, PUT_GRAINS_MIN};
 use crate::volume::Shared;
 use crate::{Error, Result};
 use std::collections::BTreeSet;
@@ -84,7 +85,7 @@ impl Shared {
     }
 
     async fn put_somewhere(self: &Arc<Self>, file: &Arc<File>, sealed: &Sealed) -> Result<Copies> {
-        let deadline = Instant::now() + self.settings.wait;
+        let deadline = Instant::now() + self.servers.wait();
         let whole = Arc::new(Whole::new(&sealed.run));
         let mut exclude: BTreeSet<OstIndex> = BTreeSet::new();
         let mut last: Option<Error> = None;
@@ -270,8 +271,10 @@ impl Shared {
     ) -> Result<()> {
         let server = self.servers.oss(ost)?;
         let closed = |_| Error::local(ErrorKind::Internal, "queue of chunks");
-        let _turn = server.puts.acquire().await.map_err(closed)?;
         let length = run.length() as u64;
+        // One larger than all the room goes alone.
+        let grains = run.length().div_ceil(PUT_GRAIN).clamp(PUT_GRAINS_MIN, PUT_GRAINS_MAX);
+        let _turn = server.puts.acquire_many(grains as u32).await.map_err(closed)?;
         let mut is_refused = false;
         loop {
             let capability = self.capability_to_write(owner.file, &writer, is_refused).await?;

@@ -19,7 +19,7 @@ use crate::volume::Shared;
 use crate::{Error, Parts, Result, Settings};
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 use tieline_auth::{MapCell, Rule};
@@ -42,20 +42,34 @@ use tieline_world::{Bulk, World};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+mod pace;
 mod proofs;
 mod sink;
+pub(crate) mod turns;
+pub(crate) mod ways;
+use pace::Pace;
 use sink::ServerSink;
+use turns::{Reader, Turn, Turns};
+use ways::{Chosen, FAR, Ways};
 
 pub use proofs::Credentials;
 
-/// Bulk data of one stream is limited by its window: two fill a long way better than one.
-const CHANNELS_PER_OSS: usize = 2;
-/// Chunks on their way to one OSS: 32 MiB of the default size, enough for 1 Gbit/s over 250 ms.
-const PUTS_PER_OSS: usize = 8;
+/// Servers of OSTs that are dialled before anything is asked of them. Of more, those whose files
+/// are opened.
+const WARM_MAX: usize = 16;
+/// Bytes of chunks on their way to one OSS: enough for 1 Gbit/s over 250 ms.
+const PUT_BYTES_PER_OSS: usize = 32 << 20;
+/// They are counted in units of so many, and a small chunk as so many of these.
+pub(crate) const PUT_GRAIN: usize = 4 << 10;
+pub(crate) const PUT_GRAINS_MIN: usize = 16;
+pub(crate) const PUT_GRAINS_MAX: usize = PUT_BYTES_PER_OSS / PUT_GRAIN;
 /// A map comes from any server; one that is slow to give it is not worth waiting for.
 const MAP_PATIENCE: Duration = Duration::from_secs(10);
 /// Refusals that ask for the same request again, in a row.
 const REPEATS_MAX: u32 = 6;
+/// The longest absence that is waited for, and how much longer than announced.
+const HOLD_MAX: Duration = Duration::from_secs(24 * 3600);
+const HOLD_GRACE: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum ServerKind {
@@ -76,8 +90,9 @@ impl ServerKind {
 pub(crate) struct Server {
     pub number: ServerNumber,
     kind: ServerKind,
-    channels: Vec<Arc<dyn Channel>>,
-    turn: AtomicUsize,
+    pub ways: Ways,
+    pub turns: Turns,
+    pub pace: Pace,
     /// The grant that chunk ids are counted under, and the last serial.
     serial: Mutex<(Grant, u64)>,
     serial_first: u64,
@@ -87,16 +102,37 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    fn channel(&self) -> Result<&dyn Channel> {
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let channel = self.channels.get(turn % self.channels.len().max(1));
+    /// A connection for a request that moves about `weight` bytes.
+    fn channel(&self, weight: u64) -> Result<Chosen> {
         let none = || Error::local(ErrorKind::Unreachable, "server without a channel");
-        Ok(channel.ok_or_else(none)?.as_ref())
+        self.ways.choose(weight).ok_or_else(none)
+    }
+
+    /// How many bytes are to be under way from it.
+    pub fn room(&self) -> u64 {
+        self.pace.room(self.ways.round_trip(), self.ways.is_far())
+    }
+
+    /// How long so many bytes more would take now, behind what is under way.
+    pub fn estimate(&self, bytes: u64) -> Option<Duration> {
+        let (trip, rate) = (self.ways.round_trip()?, self.pace.rate()?);
+        let queued = self.turns.under_way() + bytes;
+        Some(trip + Duration::from_secs_f64(queued as f64 / rate.max(1) as f64))
+    }
+
+    /// Waits until so many bytes may be asked for.
+    pub async fn turn(
+        &self,
+        reader: Reader,
+        weight: u64,
+        is_wanted: &Arc<AtomicBool>,
+    ) -> Option<Turn> {
+        self.turns.wait(reader, weight, is_wanted, self.room()).await
     }
 
     /// What chunk ids carry now; `None` before the first welcome.
     pub fn grant(&self) -> Option<Grant> {
-        Some(self.channels.first()?.standing()?.grant)
+        Some(self.ways.first()?.standing()?.grant)
     }
 
     /// A chunk id that was never used. Serials count from 1 under each grant, and from a larger
@@ -133,6 +169,8 @@ pub(crate) struct Servers {
     client: ClientId,
     description: String,
     wait: Duration,
+    /// When the last of the announced absences is over.
+    held_until: Mutex<Option<Instant>>,
     table: Mutex<BTreeMap<Key, Arc<Server>>>,
     next: AtomicU64,
     is_closed: AtomicBool,
@@ -176,6 +214,7 @@ impl Servers {
             client: ClientId(client),
             description: settings.description.clone(),
             wait: settings.wait,
+            held_until: Mutex::default(),
             table: Mutex::default(),
             next: AtomicU64::new(1),
             is_closed: AtomicBool::new(false),
@@ -218,7 +257,7 @@ impl Servers {
         file: FileId,
         message: C,
     ) -> Result<Told<C::Reply>> {
-        self.ask_mdt(caller, file.mdt(), message, self.wait).await
+        self.ask_mdt(caller, file.mdt(), message, self.wait()).await
     }
 
     /// What was done here and the message may rest on comes before it.
@@ -252,7 +291,7 @@ impl Servers {
         mdt: MdtIndex,
         message: C,
     ) -> Result<Told<C::Reply>> {
-        self.ask_until(caller, mdt, message, Instant::now() + self.wait).await
+        self.ask_until(caller, mdt, message, Instant::now() + self.wait()).await
     }
 
     async fn ask_until<C: Call + Clone>(
@@ -296,12 +335,24 @@ impl Servers {
         bulk: impl Into<Bulk>,
         patience: Duration,
     ) -> Result<(C::Reply, Bytes)> {
-        let (bulk, deadline) = (bulk.into(), Instant::now() + patience);
+        self.ask_oss_for(ost, message, (bulk.into(), 0), patience).await
+    }
+
+    /// The same, for an answer that brings about `expected` bytes.
+    pub async fn ask_oss_for<C: Call + Clone>(
+        &self,
+        ost: OstIndex,
+        message: C,
+        (bulk, expected): (Bulk, u64),
+        patience: Duration,
+    ) -> Result<(C::Reply, Bytes)> {
+        let deadline = Instant::now() + patience;
         let mut attempts = Attempts::default();
         loop {
             let server = self.oss(ost)?;
-            let bulk = bulk.clone();
-            match self.once(&server, &Caller::root(), message.clone(), bulk, deadline).await {
+            let bulk = (bulk.clone(), expected);
+            let caller = Caller::root();
+            match self.once_for(&server, &caller, message.clone(), bulk, deadline).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => attempts.judge(self, &server, C::OP, error, deadline).await?,
             }
@@ -316,14 +367,25 @@ impl Servers {
         bulk: Bulk,
         deadline: Instant,
     ) -> Result<(C::Reply, Bytes)> {
+        self.once_for(server, caller, message, (bulk, 0), deadline).await
+    }
+
+    async fn once_for<C: Call>(
+        &self,
+        server: &Server,
+        caller: &Caller,
+        message: C,
+        (bulk, expected): (Bulk, u64),
+        deadline: Instant,
+    ) -> Result<(C::Reply, Bytes)> {
         let patience = Some(deadline.saturating_duration_since(Instant::now()));
         let note =
             if C::OP.is_mutation() && self.keep.is_on() { kept::note(C::OP) } else { vec![] };
         let (caller, request) = (caller.clone(), message.into());
+        let chosen = server.channel(bulk.len() as u64 + expected)?;
         let outgoing = Outgoing { caller, request, bulk, patience, note };
-        let channel = server.channel()?;
-        let result = channel.exchange(outgoing).await;
-        let result = result.and_then(|incoming| read_held::<C>(channel, incoming));
+        let result = chosen.channel.exchange(outgoing).await;
+        let result = result.and_then(|incoming| read_held::<C>(&*chosen.channel, incoming));
         match &result {
             Ok(_) | Err(CallError::Refused(_)) => {
                 METRICS.round_trips.with_label_values(&[server.kind.label()]).inc();
@@ -382,7 +444,7 @@ impl Servers {
             return Err(Error::local(ErrorKind::Disconnected, "file system is closed"));
         }
         let number = ServerNumber(self.next.fetch_add(1, Ordering::Relaxed));
-        let count = if kind == ServerKind::Oss { CHANNELS_PER_OSS } else { 1 };
+        let count = if kind == ServerKind::Oss { FAR } else { 1 };
         let dial = |_| {
             let sink = Arc::new(ServerSink { shared: self.shared.clone(), number, kind });
             if kind == ServerKind::Mds && self.keep.is_on() {
@@ -396,10 +458,11 @@ impl Servers {
             addresses: addresses.to_vec(),
             serial_first: kept::first_number(&self.keep),
             session: Mutex::default(),
-            channels: (0..count).map(dial).collect(),
-            turn: AtomicUsize::new(0),
+            ways: Ways::new((0..count).map(dial).collect()),
+            turns: Turns::default(),
+            pace: Pace::default(),
             serial: Mutex::new((Grant(0), 0)),
-            puts: Arc::new(Semaphore::new(PUTS_PER_OSS)),
+            puts: Arc::new(Semaphore::new(PUT_BYTES_PER_OSS / PUT_GRAIN)),
         });
         table.insert(key, server.clone());
         Ok(server)
@@ -451,9 +514,47 @@ impl Servers {
         (servers, std::mem::take(&mut crate::volume::lock(&self.answers)))
     }
 
+    /// Makes connections to OSSs before anything is asked of them, unless there are many.
+    pub fn warm_all(&self) {
+        let believed = self.map.current();
+        let mut servers = BTreeMap::new();
+        for entry in &believed.map.osts {
+            if let Ok(server) = self.oss(entry.ost) {
+                servers.insert(server.number, server);
+            }
+            if servers.len() > WARM_MAX {
+                return;
+            }
+        }
+        servers.values().for_each(|server| server.ways.warm());
+    }
+
+    /// The same for those whose bytes are about to be read.
+    pub fn warm(&self, osts: &[OstIndex]) {
+        for &ost in osts.iter().take(WARM_MAX) {
+            if let Ok(server) = self.oss(ost) {
+                server.ways.warm();
+            }
+        }
+    }
+
+    /// What is fetched ahead of this reader is not worth its turn any more.
+    pub fn forget(&self, reader: Reader) {
+        let servers: Vec<_> = self.lock().values().cloned().collect();
+        servers.iter().for_each(|server| server.turns.forget(reader));
+    }
+
+    /// A server has welcomed us: its other connections follow if it is far.
+    fn welcomed(&self, number: ServerNumber) {
+        let server = self.lock().values().find(|server| server.number == number).cloned();
+        if let Some(server) = server.filter(|server| server.kind == ServerKind::Oss) {
+            server.ways.warm();
+        }
+    }
+
     /// Any answer proves that there is a session.
     pub async fn greet(&self, server: &Server) -> Result<()> {
-        let deadline = Instant::now() + self.wait;
+        let deadline = Instant::now() + self.wait();
         self.once(server, &Caller::root(), GetMap {}, Bulk::Empty, deadline).await.map(drop)
     }
 
@@ -487,11 +588,33 @@ impl Servers {
         }
     }
 
+    /// A server announced an absence.
+    pub fn hold(&self, span: Duration) {
+        let span = span.min(HOLD_MAX);
+        tracing::info!(seconds = span.as_secs(), "a server will be away, and is waited for");
+        let mut held = crate::volume::lock(&self.held_until);
+        *held = (*held).max(Some(Instant::now() + span + HOLD_GRACE));
+    }
+
+    /// The longest wait for a server: longer than the mount says while one announced its absence.
+    pub fn wait(&self) -> Duration {
+        let held = *crate::volume::lock(&self.held_until);
+        let left = held.map(|until| until.saturating_duration_since(Instant::now()));
+        self.wait.max(left.unwrap_or_default())
+    }
+
+    /// Connections may be dead without a word: they are tried now.
+    pub fn doubt(&self) {
+        for server in self.lock().values() {
+            server.ways.channels().for_each(|channel| channel.doubt());
+        }
+    }
+
     /// As whom OSSs know us, if one has said so.
     pub fn holder(&self) -> Option<Holder> {
         let table = self.lock();
         let osss = table.values().filter(|server| server.kind == ServerKind::Oss);
-        let mut channels = osss.flat_map(|server| &server.channels);
+        let mut channels = osss.flat_map(|server| server.ways.channels());
         channels.find_map(|channel| channel.standing()?.holder)
     }
 
@@ -500,7 +623,7 @@ impl Servers {
         self.is_closed.store(true, Ordering::Relaxed);
         let servers = std::mem::take(&mut *self.lock());
         let mut tasks = tokio::task::JoinSet::new();
-        for channel in servers.into_values().flat_map(|server| server.channels.clone()) {
+        for channel in servers.values().flat_map(|server| server.ways.channels().cloned()) {
             tasks.spawn(async move { channel.close(patience).await });
         }
         while tasks.join_next().await.is_some() {}
@@ -527,10 +650,10 @@ fn answered_before<C: Call>(server: &Server) -> Option<Result<C::Reply>> {
     }
     let cause = cause::current()?;
     let (_, answer) = cause.take_answer(|request| request.op() == C::OP)?;
-    let channel = server.channel().ok()?;
+    let chosen = server.channel(0).ok()?;
     Some(
         answer
-            .and_then(|incoming| read_held::<C>(channel, incoming))
+            .and_then(|incoming| read_held::<C>(&*chosen.channel, incoming))
             .map(|one| one.0)
             .map_err(Into::into),
     )

@@ -21,6 +21,8 @@ use tokio::time::Instant;
 const SPACE_KEPT: Duration = Duration::from_secs(2);
 /// After so long `df` answers with what it knew last.
 const SPACE_PATIENCE: Duration = Duration::from_secs(1);
+/// The same where it knows something.
+const SPACE_PATIENCE_KNOWN: Duration = Duration::from_millis(400);
 /// Files are limited by the MDT's disk alone; programs want to see a number.
 const INODES_FREE: u64 = 1 << 32;
 
@@ -32,7 +34,10 @@ impl Shared {
     /// In a project's tree: its quota, as far as it is less than there is.
     pub(crate) async fn statfs(self: &Arc<Self>, id: FileId) -> Result<FsSpace> {
         let space = self.space_of_all().await?;
-        let within = tokio::time::timeout(SPACE_PATIENCE, self.project_quota(id)).await;
+        if self.is_away(id.mdt()) {
+            return Ok(space);
+        }
+        let within = tokio::time::timeout(SPACE_PATIENCE_KNOWN, self.project_quota(id)).await;
         Ok(match within {
             Ok(Some(quota)) => space_within(space, &quota),
             _ => space,
@@ -43,6 +48,12 @@ impl Shared {
         let caller = Caller::root();
         let project = self.attributes(&caller, id).await.ok()?.attributes.project?;
         let payer = Payer { kind: PayerKind::Project, id: project, pool: None };
+        // The MDT of the root knows of all; its own does while that one is away.
+        let home = FileId::root_of(MdtIndex(0));
+        let asked = self.servers.ask(&caller, home, GetQuota { payer: payer.clone() });
+        if let Ok(Ok(told)) = tokio::time::timeout(SPACE_PATIENCE / 2, asked).await {
+            return Some(told.reply);
+        }
         Some(self.servers.ask(&caller, id, GetQuota { payer }).await.ok()?.reply)
     }
 
@@ -54,9 +65,13 @@ impl Shared {
             return Ok(space);
         }
         let (caller, mdt) = (Caller::root(), self.root.mdt());
-        let asked = self.servers.ask_mdt(&caller, mdt, Usage {}, SPACE_PATIENCE);
+        if let Some((space, _)) = seen.filter(|_| self.is_away(mdt)) {
+            return Ok(space);
+        }
+        let patience = if seen.is_some() { SPACE_PATIENCE_KNOWN } else { SPACE_PATIENCE };
+        let asked = self.servers.ask_mdt(&caller, mdt, Usage {}, patience);
         // Whatever happens, `df` answers.
-        let space = match tokio::time::timeout(SPACE_PATIENCE, asked).await {
+        let space = match tokio::time::timeout(patience, asked).await {
             Ok(Ok(told)) => space_of(&told.reply),
             _ => seen.map_or(NO_SPACE, |(space, _)| space),
         };
@@ -112,7 +127,7 @@ impl Shared {
 
     pub(crate) async fn edit_map(&self, caller: &Caller, edit: MapEdit) -> Result<()> {
         let mdt = MdtIndex(0);
-        self.servers.ask_mdt(caller, mdt, EditMap { edit }, self.settings.wait).await?;
+        self.servers.ask_mdt(caller, mdt, EditMap { edit }, self.servers.wait()).await?;
         // Ours follows with the notice; who edits wants to see it at once.
         self.servers.refresh(mdt).await
     }
@@ -158,16 +173,22 @@ impl Volume {
 /// The limits of a tree take the place of the file system's size, where they are smaller.
 fn space_within(mut space: FsSpace, quota: &Quota) -> FsSpace {
     let limits = quota.limits;
+    let elsewhere = quota.elsewhere.iter().flatten();
+    let (mut bytes, mut inodes) = (quota.used.bytes, quota.used.inodes);
+    bytes = bytes.saturating_add(quota.promised);
+    for there in elsewhere {
+        bytes = bytes.saturating_add(there.used.bytes).saturating_add(there.promised);
+        inodes = inodes.saturating_add(there.used.inodes);
+    }
     let first = |soft: u64, hard: u64| [soft, hard].into_iter().find(|&limit| limit > 0);
     if let Some(limit) = first(limits.bytes_soft, limits.bytes_hard) {
-        let used = quota.used.bytes.saturating_add(quota.promised);
-        let free = limit.saturating_sub(used).min(space.bytes_free);
+        let free = limit.saturating_sub(bytes).min(space.bytes_free);
         space.bytes_total = limit.min(space.bytes_total);
         space.bytes_free = free.min(space.bytes_total);
     }
     if let Some(limit) = first(limits.inodes_soft, limits.inodes_hard) {
         space.inodes_total = limit;
-        space.inodes_free = limit.saturating_sub(quota.used.inodes);
+        space.inodes_free = limit.saturating_sub(inodes);
     }
     space
 }

@@ -1,10 +1,13 @@
 //! The volume against a small world in memory: one MDS, two OSTs, simple and honest.
 
 mod data;
+mod deferred;
 mod fake;
 mod journal;
 mod kept;
 mod leases;
 mod model;
 mod names;
+mod near;
 mod shared;
+mod trees;

@@ -7,17 +7,22 @@
 //! Lock order: a file's state, the cache, the journal. No lock is held across an await but
 //! [`crate::file::File::gate`].
 
+use crate::bulk::Bulk;
 use crate::cache::Cache;
 use crate::capabilities::Capabilities;
 use crate::cause::{self, Before, Cause};
 use crate::chunks::{Chunks, Room};
 use crate::costs::Costs;
+use crate::deferred::Deferred;
 use crate::file::{Budget, File};
 use crate::files::Files;
 use crate::handles::Handles;
 use crate::journal::Journal;
 use crate::kept::Left;
 use crate::locks::Locks;
+use crate::near::{Bringing, Near};
+use crate::past::Past;
+use crate::pins::Pins;
 use crate::promises::Promises;
 use crate::send::{LATE_GRAIN, LATE_MAX};
 use crate::servers::Servers;
@@ -40,7 +45,7 @@ use tieline_types::{
 use tieline_wire::federation::MapEdit;
 use tieline_wire::ledger::ListDeletedReply;
 use tieline_wire::meta::{ExtentPage, LayoutChange, OstUsage, RenameMode, XattrMode};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::Instant;
 
 /// A mounted file system.
@@ -54,15 +59,22 @@ pub(crate) struct Shared {
     pub settings: Settings,
     pub servers: Servers,
     pub cache: Arc<Cache>,
+    /// What is brought before it is asked for.
+    pub bulk: Bulk,
     /// What was done here and the MDSs do not know yet.
     pub journal: Journal,
     pub chunks: Arc<Chunks>,
+    pub near: Near,
+    pub bringing: Bringing,
     pub budget: Arc<Budget>,
     pub files: Files,
     pub handles: Handles,
     /// Files with bytes that are not committed, for the background.
     pub dirty: Mutex<BTreeMap<FileId, Arc<File>>>,
     pub dirtied: Arc<Notify>,
+    pub deferred: Deferred,
+    /// What an earlier process had written is here again.
+    pub recovered: watch::Sender<bool>,
     /// Files with many small extents, to be compacted.
     pub worn: Mutex<BTreeMap<FileId, Arc<File>>>,
     pub compacting: Arc<tokio::sync::Semaphore>,
@@ -73,6 +85,8 @@ pub(crate) struct Shared {
     /// OSTs that did not answer a put, and when.
     pub away: Mutex<BTreeMap<OstIndex, Instant>>,
     pub costs: Costs,
+    /// How files were read.
+    pub past: Mutex<Past>,
     /// What to show to OSSs.
     pub capabilities: Capabilities,
     /// Bad places that the MDS was told of.
@@ -81,6 +95,8 @@ pub(crate) struct Shared {
     pub late: Arc<Semaphore>,
     pub space: Mutex<SpaceSeen>,
     pub promises: Promises,
+    /// Trees that are kept for times without servers.
+    pub pins: Pins,
     /// For tasks that calls without it start.
     pub weak: Weak<Shared>,
     /// What outlives this process, and what an earlier one left of it.
@@ -127,16 +143,21 @@ impl Volume {
                     (&keep, &left),
                 ),
                 cache,
+                bulk: Bulk::default(),
                 journal: Journal::new(settings.journal, weak.clone(), keep.clone()),
                 chunks: Arc::new(Chunks::new(Room {
                     bytes_max: settings.read_bytes_max,
                     spent_max: settings.spent_bytes_max.min(settings.read_bytes_max),
                 })),
+                near: parts.near.clone(),
+                bringing: Bringing::default(),
                 files: Files::new(budget.clone(), settings.inodes_max),
                 budget,
                 handles: Handles::new(keep.clone()),
                 dirty: Mutex::default(),
                 dirtied: Arc::default(),
+                deferred: Deferred::default(),
+                recovered: watch::Sender::new(left.writes.is_empty()),
                 worn: Mutex::default(),
                 compacting: Arc::new(tokio::sync::Semaphore::new(1)),
                 locks: Locks::new(keep.clone()),
@@ -144,10 +165,12 @@ impl Volume {
                 troubles: Mutex::default(),
                 away: Mutex::default(),
                 costs: Costs::default(),
+                past: Mutex::default(),
                 capabilities: Capabilities::default(),
                 reported: Mutex::default(),
                 late: Arc::new(Semaphore::new(LATE_MAX / LATE_GRAIN)),
                 promises: Promises::new(limits),
+                pins: Pins::default(),
                 weak: weak.clone(),
                 space: Mutex::default(),
                 accesses: Mutex::default(),
@@ -159,7 +182,12 @@ impl Volume {
         });
         shared.restore();
         tokio::spawn(crate::background::run(Arc::downgrade(&shared)));
+        tokio::spawn(crate::away::watch(Arc::downgrade(&shared)));
+        tokio::spawn(crate::pins::run(Arc::downgrade(&shared)));
         tokio::spawn(crate::chunks::sweep(Arc::downgrade(&shared.chunks)));
+        if shared.settings.warms {
+            shared.servers.warm_all();
+        }
         Arc::new(Self { shared })
     }
 
@@ -224,15 +252,15 @@ impl FileSystem for Volume {
     }
 
     async fn lookup(&self, caller: &Caller, parent: FileId, name: &Name) -> Result<Found> {
-        self.shared.lookup(caller, parent, name).await
+        self.shared.as_known(parent, || self.shared.lookup(caller, parent, name)).await
     }
 
     async fn parent(&self, caller: &Caller, directory: FileId) -> Result<FileId> {
-        self.shared.parent(caller, directory).await
+        self.shared.as_known(directory, || self.shared.parent(caller, directory)).await
     }
 
     async fn attributes(&self, caller: &Caller, id: FileId) -> Result<Known> {
-        self.shared.attributes(caller, id).await
+        self.shared.as_known(id, || self.shared.attributes(caller, id)).await
     }
 
     async fn set_attributes(
@@ -299,15 +327,21 @@ impl FileSystem for Volume {
     }
 
     async fn read_symlink(&self, caller: &Caller, id: FileId) -> Result<Vec<u8>> {
-        self.shared.read_symlink(caller, id).await
+        self.shared.as_known(id, || self.shared.read_symlink(caller, id)).await
     }
 
     async fn open(&self, caller: &Caller, id: FileId, access: Access) -> Result<Opened> {
-        self.shared.open(caller, id, access).await
+        if access.truncate {
+            return self.shared.open(caller, id, access).await;
+        }
+        self.shared.as_known(id, || self.shared.open(caller, id, access)).await
     }
 
     async fn read(&self, handle: HandleId, offset: u64, length: u32) -> Result<Vec<Bytes>> {
-        self.shared.read(handle, offset, length).await
+        let Some(id) = self.shared.handles.file(handle).ok().map(|open| open.file.id) else {
+            return self.shared.read(handle, offset, length).await;
+        };
+        self.shared.as_known(id, || self.shared.read(handle, offset, length)).await
     }
 
     async fn write(&self, handle: HandleId, offset: u64, data: Bytes) -> Result<()> {
@@ -355,7 +389,7 @@ impl FileSystem for Volume {
     }
 
     async fn open_directory(&self, caller: &Caller, id: FileId) -> Result<HandleId> {
-        self.shared.open_directory(caller, id).await
+        self.shared.as_known(id, || self.shared.open_directory(caller, id)).await
     }
 
     async fn read_directory(
@@ -365,7 +399,9 @@ impl FileSystem for Volume {
         limit: usize,
         is_plus: bool,
     ) -> Result<Vec<Listed>> {
-        self.shared.read_directory(handle, from, limit, is_plus).await
+        let id = self.shared.handles.directory(handle)?.id();
+        let page = || self.shared.read_directory(handle, from, limit, is_plus);
+        self.shared.as_known(id, page).await
     }
 
     async fn sync_directory(&self, handle: HandleId) -> Result<()> {
@@ -377,11 +413,11 @@ impl FileSystem for Volume {
     }
 
     async fn xattr(&self, caller: &Caller, id: FileId, name: &XattrName) -> Result<Vec<u8>> {
-        self.shared.xattr(caller, id, name).await
+        self.shared.as_known(id, || self.shared.xattr(caller, id, name)).await
     }
 
     async fn xattrs(&self, caller: &Caller, id: FileId) -> Result<Vec<XattrName>> {
-        self.shared.xattrs(caller, id).await
+        self.shared.as_known(id, || self.shared.xattrs(caller, id)).await
     }
 
     async fn set_xattr(

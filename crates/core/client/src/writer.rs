@@ -118,7 +118,7 @@ impl Shared {
         }
         self.dirtied.notify_one();
         let slow = |_| Error::local(ErrorKind::Timeout, "written bytes cannot be sent");
-        timeout(self.settings.wait, self.budget.room(bytes)).await.map_err(slow)
+        timeout(self.servers.wait(), self.budget.room(bytes)).await.map_err(slow)
     }
 
     pub(crate) fn mark_dirty(&self, file: &Arc<File>) {
@@ -145,7 +145,8 @@ impl Shared {
             self.sync_all().await?;
         }
         let Some(queue) = self.journal.of(id.mdt()) else { return Ok(()) };
-        queue.drain(queue.last(), self.settings.wait).await?;
+        self.launder_deferred(id).await?;
+        queue.drain(queue.last(), self.servers.wait()).await?;
         queue.late((id != self.root).then_some(id))
     }
 
@@ -161,7 +162,7 @@ impl Shared {
             let stopped = |_| Error::local(ErrorKind::Internal, "task of the client");
             outcome = outcome.and(joined.map_err(stopped).and_then(|one| one));
         }
-        self.drain_all(self.settings.wait).await?;
+        self.drain_all(self.servers.wait()).await?;
         outcome
     }
 
@@ -173,7 +174,8 @@ impl Shared {
             // Where it is not ours alone, that is for the commit below to find out.
             let _ = self.launder_own(file);
         }
-        let needs = file.with(|state| state.is_dirty() || how == How::Sync);
+        let is_left = how == How::Flush && file.is_dirty() && self.defer(file);
+        let needs = !is_left && file.with(|state| state.is_dirty() || how == How::Sync);
         let mut laundered = if needs { self.launder_detached(file, how).await } else { Ok(()) };
         if how == How::Sync && laundered.is_ok() {
             laundered = self.drain_file(file.id).await;
@@ -225,6 +227,7 @@ fn lay(
         offset
     };
     state.mtime = Some(now);
+    state.keeps_mtime = false;
     state.writer = open.caller.clone();
     state.clears_setid |= !open.caller.is_root();
     state.last_written = Some(Instant::now());

@@ -4,15 +4,18 @@
 //! Programs ask for `security.capability` and others at every turn: the list that is cached under
 //! the file's lease, or its attributes that say that there are none, answer without a round trip.
 //!
+//! `user.tieline.readmode` is real, and holds one of [`ReadMode`]'s words ([`crate::read_mode`]).
 //! Virtual, readable and not listed: `user.tieline.adler32` (eight hexadecimal digits),
-//! `user.XrdCks.adler32` (the structure that XRootD's servers keep, if no real one is set) and
-//! `user.tieline.layout` (JSON).
+//! `user.XrdCks.adler32` (the structure that XRootD's servers keep, if no real one is set),
+//! `user.tieline.layout` and, where the mount has caches, `user.tieline.cache` (JSON), and
+//! `user.tieline.pin` (set and removed, too: [`crate::pins`]).
 
 use crate::cache::tables::XattrsKnown;
 use crate::cache::{Reply, Under};
+use crate::read_mode::{READ_MODE, check_read_mode};
 use crate::servers::Told;
 use crate::volume::Shared;
-use crate::{Error, LayoutInForce, Result, access};
+use crate::{Error, LayoutInForce, Result, access, pins};
 use std::sync::Arc;
 use tieline_types::acl::{ACCESS_NAME, DEFAULT_NAME};
 use tieline_types::{Attributes, Caller, ErrorKind, FileId, FileKind, StripeCount, XattrName};
@@ -21,6 +24,8 @@ use tieline_wire::meta::{
 };
 
 const ADLER32: &[u8] = b"user.tieline.adler32";
+/// What the mount's caches did.
+const CACHE: &[u8] = b"user.tieline.cache";
 const LAYOUT: &[u8] = b"user.tieline.layout";
 const XRD_ADLER32: &[u8] = b"user.XrdCks.adler32";
 /// Ends with any write, which may not be committed yet.
@@ -42,7 +47,15 @@ impl Shared {
                 self.check_readable(caller, id).await?;
                 return Ok(format!("{:08x}", self.adler32(caller, id).await?).into_bytes());
             }
+            CACHE => {
+                let report = self.near.report.as_ref().ok_or_else(|| none(name))?;
+                return Ok(report().into_bytes());
+            }
             LAYOUT => return Ok(layout_text(&self.layout(caller, id).await?).into_bytes()),
+            pins::NAME => {
+                return self.pinned(id).map(String::into_bytes).ok_or_else(|| none(name));
+            }
+            READ_MODE => {}
             own if own.starts_with(OWN_PREFIX) => return Err(none(name)),
             ACCESS_NAME | DEFAULT_NAME => return self.access_list(caller, id, name).await,
             system if system.starts_with(SYSTEM_PREFIX) => return Err(not_kept(name)),
@@ -119,7 +132,7 @@ impl Shared {
         Ok(lists.filter_map(|name| XattrName::new(name).ok()).chain(names).collect())
     }
 
-    async fn fetch_xattrs(&self, caller: &Caller, id: FileId) -> Result<Vec<Xattr>> {
+    pub(crate) async fn fetch_xattrs(&self, caller: &Caller, id: FileId) -> Result<Vec<Xattr>> {
         let told = self.servers.ask(caller, id, ListXattrs { id }).await?;
         let ListXattrsReply { xattrs, lease } = told.reply;
         let mut tables = self.cache.lock();
@@ -137,7 +150,13 @@ impl Shared {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
+        if name.as_bytes() == pins::NAME {
+            return self.pin(caller, id).await;
+        }
         refuse_virtual(name)?;
+        if name.as_bytes() == READ_MODE {
+            check_read_mode(value)?;
+        }
         let message = SetXattr { id, name: name.clone(), value: value.to_vec(), mode };
         let (shared, caller) = (self.clone(), caller.clone());
         self.detached(async move {
@@ -153,6 +172,9 @@ impl Shared {
         id: FileId,
         name: &XattrName,
     ) -> Result<()> {
+        if name.as_bytes() == pins::NAME {
+            return if self.unpin(id) { Ok(()) } else { Err(none(name)) };
+        }
         refuse_virtual(name)?;
         let message = RemoveXattr { id, name: name.clone() };
         let (shared, caller) = (self.clone(), caller.clone());
@@ -218,7 +240,7 @@ fn not_kept(name: &XattrName) -> Error {
 }
 
 fn refuse_virtual(name: &XattrName) -> Result<()> {
-    let is_virtual = name.as_bytes().starts_with(OWN_PREFIX);
+    let is_virtual = name.as_bytes().starts_with(OWN_PREFIX) && name.as_bytes() != READ_MODE;
     let refusal = || Error::local(ErrorKind::NotSupported, format!("setting {name}"));
     if is_virtual { Err(refusal()) } else { Ok(()) }
 }

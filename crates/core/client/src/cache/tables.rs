@@ -1,6 +1,6 @@
 //! What was learned, and under which lease it is good.
 //!
-//! * [`drops`]: letting go of it.
+//! * [`drops`]: letting go of it. * [`bulk`]: whole directories.
 //!
 //! Invariant: what is here is newer than anything that may still be refused by a unit's bar; only
 //! [`Units`] decides whether it may be believed.
@@ -15,6 +15,7 @@ use tieline_telemetry::metrics::METRICS;
 use tieline_types::{Attributes, Caller, FileId, FileKind, Name, Version};
 use tieline_wire::meta::{LeaseGrant, Xattr};
 
+mod bulk;
 mod drops;
 mod own;
 
@@ -169,14 +170,17 @@ impl Tables {
             inode.floor = inode.floor.max(reply.as_of);
             return Known { attributes, belief: Belief::default() };
         };
-        let basis = Basis { as_of: reply.as_of, unit, generation };
-        let inode = self.inodes.entry(id).or_default();
-        inode.kind = Some(attributes.kind);
-        inode.attributes = Some((attributes.clone(), basis));
-        inode.is_partial = false;
+        self.put_learned(Basis { as_of: reply.as_of, unit, generation }, attributes.clone());
         METRICS.client_inodes.set(self.inodes.len() as i64);
         self.tell_file(unit, generation, id);
         Known { attributes, belief: Belief { units: vec![(unit, generation)] } }
+    }
+
+    fn put_learned(&mut self, basis: Basis, attributes: Attributes) {
+        let inode = self.inodes.entry(attributes.id).or_default();
+        inode.kind = Some(attributes.kind);
+        inode.attributes = Some((attributes, basis));
+        inode.is_partial = false;
     }
 
     fn attributes_newer(&mut self, id: FileId, as_of: Version) -> Option<Known> {
@@ -273,6 +277,23 @@ impl Tables {
         name: &Name,
         id: Option<FileId>,
     ) -> Belief {
+        let belief = self.learn_name_untold(reply, parent, name, id);
+        if !belief.units.is_empty()
+            && let Some(directory) = self.directories.get_mut(&parent)
+        {
+            directory.told_names.insert(name.clone());
+        }
+        belief
+    }
+
+    /// The same of a name that no door was told.
+    fn learn_name_untold(
+        &mut self,
+        reply: Reply,
+        parent: FileId,
+        name: &Name,
+        id: Option<FileId>,
+    ) -> Belief {
         if self.is_own_name(parent, name) {
             return Belief::default();
         }
@@ -294,7 +315,6 @@ impl Tables {
             return Belief::default();
         }
         directory.names.insert(name.clone(), Entry { id, as_of: reply.as_of, own: None });
-        directory.told_names.insert(name.clone());
         if let Some(id) = id {
             self.inodes.entry(id).or_default().seen_at = Some((parent, name.clone()));
         }
@@ -316,6 +336,13 @@ impl Tables {
         directory.told_names.insert(name.clone());
         self.units.touch(parent);
         Some((id, Belief { units: vec![(parent, generation)] }))
+    }
+
+    /// Where a directory stands, if a name there surely leads to it.
+    pub fn parent(&mut self, id: FileId) -> Option<FileId> {
+        let (parent, name) = self.inodes.get(&id)?.seen_at.clone()?;
+        let (found, _) = self.name(parent, &name)?;
+        (found == Some(id)).then_some(parent)
     }
 
     /// A name that is known, by a listing without attributes, is looked up. If it is not the first,

@@ -44,6 +44,10 @@ struct Tenure {
     epoch: u64,
     lease: Duration,
     ends: Option<Instant>,
+    /// Counts lost connections, so that one that was made again meanwhile is known.
+    lost: u64,
+    /// Nobody can reach it: what it told last counts beyond the lease, until it is heard again.
+    is_away: bool,
 }
 
 #[derive(Default)]
@@ -88,6 +92,41 @@ impl Units {
         tenure.lease = Duration::from_millis(welcome.lease_ms.into());
         tenure.ends = None;
         tenure.epoch += 1;
+        tenure.lost += 1;
+        tenure.is_away = false;
+    }
+
+    /// The connection is gone; returns which loss it is.
+    pub fn lost(&mut self, server: ServerNumber) -> u64 {
+        let tenure = self.tenures.entry(server).or_default();
+        tenure.lost += 1;
+        tenure.lost
+    }
+
+    /// Nothing was heard since loss number `lost`: the server is away. Says whether that is so.
+    pub fn away(&mut self, server: ServerNumber, lost: u64) -> bool {
+        let tenure = self.tenures.entry(server).or_default();
+        tenure.is_away |= tenure.lost == lost;
+        tenure.is_away
+    }
+
+    /// How often its connection was lost or made.
+    pub fn losses(&self, server: ServerNumber) -> u64 {
+        self.tenures.get(&server).map_or(0, |tenure| tenure.lost)
+    }
+
+    pub fn is_away(&self, server: ServerNumber) -> bool {
+        self.tenures.get(&server).is_some_and(|tenure| tenure.is_away)
+    }
+
+    /// Intervals were not counted for a while: no lease can be relied on.
+    pub fn slept(&mut self) {
+        let now = Instant::now();
+        for tenure in self.tenures.values_mut() {
+            // Just past: the next word of the server finds it lapsed.
+            let past = now.checked_sub(Duration::from_millis(1)).unwrap_or(now);
+            tenure.ends = tenure.ends.map(|ends| ends.min(past));
+        }
     }
 
     pub fn has_lapsed(&self, server: ServerNumber) -> bool {
@@ -99,6 +138,7 @@ impl Units {
     pub fn renewed(&mut self, server: ServerNumber, sent: Instant) {
         let has_lapsed = self.has_lapsed(server);
         let tenure = self.tenures.entry(server).or_default();
+        tenure.is_away = false;
         let ends = sent + tenure.lease.mul_f64(LEASE_USED);
         if has_lapsed {
             tenure.epoch += 1;
@@ -155,8 +195,8 @@ impl Units {
 
     /// What new files in `unit` inherit, if it is surely held alone.
     pub fn alone(&self, unit: FileId) -> Option<&Layout> {
-        self.generation(unit)?;
-        self.units.get(&unit)?.alone.as_ref()
+        let entry = self.units.get(&unit).filter(|entry| self.is_leased(entry))?;
+        entry.alone.as_ref()
     }
 
     /// Others hold it too from now on, whatever was said as of `at` or before.
@@ -184,8 +224,18 @@ impl Units {
     /// The generation of a unit that is held; `None`: believe nothing under it.
     pub fn generation(&self, unit: FileId) -> Option<u64> {
         let entry = self.units.get(&unit)?;
-        let is_good = self.is_held(entry) && self.remaining(entry) > Duration::ZERO;
+        let is_good = self.is_leased(entry) || (self.is_held(entry) && self.is_left_alone(entry));
         is_good.then_some(entry.generation)
+    }
+
+    /// Held, and not run out.
+    fn is_leased(&self, entry: &Unit) -> bool {
+        self.is_held(entry) && self.remaining(entry) > Duration::ZERO
+    }
+
+    /// Its server is away: what it told last is all there is.
+    fn is_left_alone(&self, entry: &Unit) -> bool {
+        entry.held.is_some_and(|held| self.is_away(held.server))
     }
 
     pub fn belief(&self, unit: FileId) -> Belief {

@@ -136,6 +136,7 @@ impl Rests {
             | Request::EditIdentities(_)
             | Request::ListIdentities(_)
             | Request::Prove(_)
+            | Request::ReportTrails(_)
             | Request::Batch(_)
             | Request::Reserve(_) => Self::Nothing,
             // Whatever it is about: everything that was done comes before it.

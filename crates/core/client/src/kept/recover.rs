@@ -10,6 +10,7 @@
 
 use super::writes::{Cut, Laid, Space};
 use super::{CUT, KeptHandle, LeftWrites, MARK_WRITE, Note, put, read};
+use crate::ahead::Pattern;
 use crate::cause::{Before, Cause};
 use crate::file::State;
 use crate::handles::FileHandle;
@@ -112,8 +113,10 @@ impl Shared {
             state.handles += 1;
             state.late.seen()
         });
-        let (access, pattern) = (Access::from_bits(access), Mutex::default());
-        let open = FileHandle { file, caller, access, pattern, seen };
+        let access = Access::from_bits(access);
+        let pattern = Mutex::new(Pattern::new(self.settings.read_mode));
+        let (looking, directory) = (tokio::sync::Mutex::default(), None);
+        let open = FileHandle { file, caller, access, pattern, looking, directory, seen };
         self.handles.restore_file(handle, open, kept);
     }
 
@@ -122,6 +125,7 @@ impl Shared {
         let sessions: Vec<_> =
             lock(&self.left).sessions.values().map(|(session, _)| session.clone()).collect();
         if sessions.is_empty() && lock(&self.left).writes.is_empty() {
+            self.recovered.send_replace(true);
             return self.journal.open();
         }
         let started = Instant::now();
@@ -143,11 +147,12 @@ impl Shared {
         // The records of these sessions were replaced when they were resumed.
         lock(&self.left).sessions.clear();
         self.journal.open();
-        if let Err(error) = self.drain_all(self.settings.wait).await {
+        if let Err(error) = self.drain_all(self.servers.wait()).await {
             tracing::warn!(%error, "what an earlier process did waits for a server");
         }
         self.recover_wishes().await;
         let files = self.recover_files().await;
+        self.recovered.send_replace(true);
         self.forget_answered();
         let elapsed_ms = started.elapsed().as_millis();
         tracing::info!(calls, files, elapsed_ms, "goes on where the process before was killed");
@@ -169,7 +174,7 @@ impl Shared {
     async fn recover_answer(self: &Arc<Self>, left: LeftAnswer) {
         let LeftAnswer { request, note, answer } = left;
         let note: Note = read(&note).unwrap_or_default();
-        let outcome = match timeout(self.settings.wait, answer).await {
+        let outcome = match timeout(self.servers.wait(), answer).await {
             Ok(Ok(outcome)) => outcome,
             _ => return tracing::warn!(op = ?request.op(), "no server says what became of a call"),
         };
@@ -280,6 +285,7 @@ impl Shared {
         });
         drop(in_hand);
         if is_dirty {
+            self.deferred.restore(&file);
             self.mark_dirty(&file);
         }
     }

@@ -25,6 +25,7 @@ impl Shared {
         if before.is_none() && self.unlink_own(caller, at).is_some() {
             return Ok(());
         }
+        self.launder_names(&[at]).await;
         let keep = match before {
             Some(Request::Unlink(before)) => before.keep,
             _ => self.kept_open(caller, at).await?,
@@ -98,6 +99,7 @@ impl Shared {
         if before.is_none() && self.rename_own(caller, (from, to), mode).is_some() {
             return Ok(());
         }
+        self.launder_names(&[from, to]).await;
         let keep = match before {
             Some(Request::Rename(before)) => before.keep,
             _ if mode == RenameMode::Replace => self.kept_open(caller, to).await?,

@@ -31,16 +31,23 @@ impl Shared {
             None if change.size.is_some() => None,
             None => self.change_own(caller, (id, None), is_handle, change),
             Some(file) => {
-                if file.is_dirty() {
+                let is_ahead = file.with(|state| state.sets_before_bytes(change));
+                if file.is_dirty() && !is_ahead {
                     self.launder_own(&file)?;
                 }
                 let _gate = file.gate.try_lock().ok()?;
                 file.with(|state| {
-                    if !state.overlay.is_empty() || (change.size.is_some() && !can_cut(state)) {
+                    let is_clean = state.overlay.is_empty();
+                    let is_ahead = !is_clean && state.sets_before_bytes(change);
+                    let may_cut = change.size.is_none() || can_cut(state);
+                    if !(is_clean || is_ahead) || !may_cut {
                         return None;
                     }
                     let before = state.version;
                     let known = self.change_own(caller, (id, Some(before)), is_handle, change)?;
+                    if is_ahead {
+                        state.was_set_before_bytes(change);
+                    }
                     if let Some(size) = change.size {
                         state.extents.truncate(size);
                     }

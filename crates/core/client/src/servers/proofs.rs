@@ -84,13 +84,13 @@ impl Servers {
     async fn show(&self, server: &Server, proof: u64) -> Result<ProveReply> {
         let nobody = || Error::local(ErrorKind::PermissionDenied, "a ticket");
         let credentials = self.credentials.get().ok_or_else(nobody)?;
-        if server.channel()?.standing().is_none() {
+        if server.channel(0)?.channel.standing().is_none() {
             self.greet(server).await?;
         }
-        let standing = server.channel()?.standing().ok_or_else(nobody)?;
+        let standing = server.channel(0)?.channel.standing().ok_or_else(nobody)?;
         let token = credentials.token(proof, standing.session, &server.addresses).await;
         let message = Prove { proof, token: Some(token.ok_or_else(nobody)?) };
-        let deadline = Instant::now() + self.wait;
+        let deadline = Instant::now() + self.wait();
         Ok(self.once(server, &Caller::root(), message, Bulk::Empty, deadline).await?.0)
     }
 }

@@ -4,6 +4,7 @@ use super::ServerKind;
 use crate::cache::ServerNumber;
 use crate::volume::Shared;
 use std::sync::Weak;
+use std::time::Duration;
 use tieline_net::NoticeSink;
 use tieline_types::Version;
 use tieline_wire::{Notice, NoticeAnswer, Welcome};
@@ -52,10 +53,21 @@ impl NoticeSink for ServerSink {
                 self.consider(version);
                 NoticeAnswer::default()
             }
+            Notice::Hold(millis) => {
+                if let Some(shared) = self.shared.upgrade() {
+                    shared.servers.hold(Duration::from_millis(millis));
+                }
+                NoticeAnswer::default()
+            }
         }
     }
 
     fn connected(&self, welcome: &Welcome) {
+        if self.kind == ServerKind::Oss
+            && let Some(shared) = self.shared.upgrade()
+        {
+            shared.servers.welcomed(self.number);
+        }
         if self.kind == ServerKind::Mds
             && let Some(shared) = self.shared.upgrade()
         {
@@ -65,7 +77,13 @@ impl NoticeSink for ServerSink {
         self.consider(welcome.map);
     }
 
-    fn disconnected(&self) {}
+    fn disconnected(&self) {
+        if self.kind == ServerKind::Mds
+            && let Some(shared) = self.shared.upgrade()
+        {
+            shared.disconnected(self.number);
+        }
+    }
 
     fn renewed(&self, sent: Instant) {
         if self.kind == ServerKind::Mds

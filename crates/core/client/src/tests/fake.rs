@@ -5,10 +5,11 @@
 
 mod channel;
 mod map;
+mod trees;
 
 use self::channel::{FakeDialer, done};
 use crate::extents::slice;
-use crate::{Parts, Settings, Volume};
+use crate::{Near, Parts, Settings, Volume};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -82,6 +83,14 @@ pub struct State {
     pub locks: BTreeMap<(FileId, LockKind), LockSet<(u64, u64)>>,
     cancelled: BTreeSet<u64>,
     pub boot: u64,
+    /// Its welcome says that it tells metadata in bulk.
+    pub tells_in_bulk: bool,
+    /// As clients reported them.
+    pub trails: BTreeMap<FileId, tieline_wire::trees::Trail>,
+    /// How long each round trip takes.
+    pub delay: Duration,
+    /// Directories that are not told in bulk.
+    pub closed: BTreeSet<FileId>,
     held: BTreeMap<u16, watch::Receiver<bool>>,
     sinks: Vec<(bool, Arc<dyn NoticeSink>)>,
 }
@@ -132,6 +141,10 @@ impl Fake {
             locks: BTreeMap::new(),
             cancelled: BTreeSet::new(),
             boot: 1,
+            tells_in_bulk: false,
+            trails: BTreeMap::new(),
+            delay: Duration::ZERO,
+            closed: BTreeSet::new(),
             held: BTreeMap::new(),
             sinks: Vec::new(),
         };
@@ -156,12 +169,7 @@ impl Fake {
         keep: Keep,
         records: Vec<tieline_keep::Record>,
     ) -> Arc<Volume> {
-        let signer = MapSigner::new([7; 32]);
-        let map = MapCell::new(signer.verifier(), signer.sign(&map::map(1, "mds:1"))).unwrap();
-        let dialer = Arc::new(FakeDialer(self.clone()));
-        let rule = Rule { flavor: Flavor::Null };
-        let parts = Parts { world: World::real(), dialer, map, root: ROOT, rule };
-        Volume::new_kept(parts, settings, keep, records)
+        Volume::new_kept(self.parts(), settings, keep, records)
     }
 
     /// How many requests of that kind came.
@@ -273,7 +281,7 @@ impl Fake {
             boot: state.boot,
             lease_ms: LEASE.as_millis() as u32,
             flavor: Flavor::Null,
-            features: 0,
+            features: if state.tells_in_bulk { Welcome::TREES } else { 0 },
             server: String::new(),
             map: Version(1),
             holder: None,
@@ -515,6 +523,9 @@ impl State {
                     lease: self.lease(&[page.id]),
                 })
             }
+            Request::ReadTree(tree) => self.read_tree(&tree),
+            Request::ReadFiles(files) => self.read_files(&files),
+            Request::ReportTrails(report) => self.report_trails(report),
             Request::Create(new) => {
                 let known = self.find(new.parent)?.names.get(&new.name).copied();
                 if known.is_some() && new.is_exclusive {
@@ -612,7 +623,8 @@ impl State {
                     self.grow(commit.id, commit.size_min);
                 }
                 let now = Time { seconds: 2000 + self.version as i64, nanos: 0 };
-                self.nodes.get_mut(&commit.id).unwrap().attributes.mtime = now;
+                let mtime = if let SetTime::At(time) = commit.mtime { time } else { now };
+                self.nodes.get_mut(&commit.id).unwrap().attributes.mtime = mtime;
                 done::<Commit>(&self.attributes(commit.id))
             }
             Request::CopyRange(copy) => {

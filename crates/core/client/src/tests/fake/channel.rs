@@ -35,6 +35,10 @@ impl Channel for FakeChannel {
         }
         // A real server is elsewhere.
         tokio::task::yield_now().await;
+        let delay = self.fake.lock().delay;
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
         let op = outgoing.request.op();
         let bulk = outgoing.bulk.to_bytes().unwrap();
         if op == Op::Commit && std::mem::take(&mut self.fake.lock().loses_session) {

@@ -1,4 +1,4 @@
-//! The map of a federation with one MDT and two OSTs.
+//! The map of a federation with one MDT and two OSTs, and what its clients are plugged into.
 
 use super::*;
 
@@ -22,5 +22,21 @@ pub fn map(version: u64, mds: &str) -> FederationMap {
         pools: vec![],
         security: None,
         invitations: None,
+    }
+}
+
+impl Fake {
+    /// With caches.
+    pub fn mount_near(self: &Arc<Self>, near: Near) -> Arc<Volume> {
+        let parts = Parts { near, ..self.parts() };
+        Volume::new(parts, Settings::default())
+    }
+
+    pub fn parts(self: &Arc<Self>) -> Parts {
+        let signer = MapSigner::new([7; 32]);
+        let map = MapCell::new(signer.verifier(), signer.sign(&map(1, "mds:1"))).unwrap();
+        let dialer = Arc::new(FakeDialer(self.clone()));
+        let (rule, near) = (Rule { flavor: Flavor::Null }, Near::default());
+        Parts { world: World::real(), dialer, map, root: ROOT, rule, near }
     }
 }

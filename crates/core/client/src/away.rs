@@ -1,0 +1,161 @@
+//! Servers that are out of reach: what was known last counts, and the directories above junctions
+//! are made up from the map.
+//!
+//! A server is *away* when its connection is gone and was not made again within
+//! [`AWAY_AFTER`], or when it never answered at all. Reads that wait for it then look once more,
+//! and find what the cache kept ([`Shared::as_known`]); what was never known here waits on, as long
+//! as the mount's patience says. Changes always wait for the server.
+//!
+//! Invariants: the first word of a server ends its absence and with it all that was believed
+//! without a lease; made-up directories are never remembered, and answer for names that lead to
+//! other MDTs only.
+
+use crate::cache::ServerNumber;
+use crate::volume::Shared;
+use crate::{Belief, Known, Offline, Result};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tieline_types::{Attributes, FileId, FileKind, Gid, MdtIndex, Mode, Name, Time, Uid, Version};
+use tieline_world::Unsettled;
+
+/// A server that restarts quickly was never away.
+const AWAY_AFTER: Duration = Duration::from_secs(1);
+/// A server that was never reached is given longer: the first contact is the slowest.
+const UNMET_AFTER: Duration = Duration::from_secs(4);
+
+/// Has connections looked at when the machine slept or its networks changed.
+pub(crate) async fn watch(shared: std::sync::Weak<Shared>) {
+    loop {
+        let Some(strong) = shared.upgrade() else { return };
+        let transport = strong.servers.world().transport.clone();
+        drop(strong);
+        let what = transport.unsettled().await;
+        let Some(shared) = shared.upgrade() else { return };
+        tracing::info!(?what, "looking whether servers still hear us");
+        if what == Unsettled::Slept {
+            shared.cache.lock().units.slept();
+        }
+        shared.servers.doubt();
+    }
+}
+
+impl Shared {
+    /// The connection to an MDS is gone.
+    pub(crate) fn disconnected(self: &Arc<Self>, server: ServerNumber) {
+        if self.settings.offline == Offline::Error {
+            return;
+        }
+        let lost = self.cache.lock().units.lost(server);
+        let shared = Arc::downgrade(self);
+        tokio::spawn(async move {
+            tokio::time::sleep(AWAY_AFTER).await;
+            if let Some(shared) = shared.upgrade() {
+                shared.cache.away(server, lost);
+            }
+        });
+    }
+
+    /// Is the MDS of an MDT out of reach, as far as we know?
+    pub(crate) fn is_away(&self, mdt: MdtIndex) -> bool {
+        let server = self.servers.mds(mdt);
+        server.is_ok_and(|server| self.cache.lock().units.is_away(server.number))
+    }
+
+    /// Do answers about what that MDT holds rest on its last word, and on no lease?
+    pub(crate) fn is_stale(&self, mdt: MdtIndex) -> bool {
+        let server = self.servers.mds(mdt);
+        server.is_ok_and(|server| {
+            let tables = self.cache.lock();
+            tables.units.is_away(server.number) && tables.units.has_lapsed(server.number)
+        })
+    }
+
+    /// Runs `ask`, and once more if the MDS of `id` turns out to be away meanwhile: then what is
+    /// known counts.
+    pub(crate) async fn as_known<T, F>(&self, id: FileId, ask: impl Fn() -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        if self.settings.offline == Offline::Error {
+            return ask().await;
+        }
+        tokio::select! {
+            biased;
+            done = ask() => return done,
+            () = self.goes_away(id.mdt()) => {}
+        }
+        ask().await
+    }
+
+    /// Waits until the MDS is away, also if it was never met.
+    async fn goes_away(&self, mdt: MdtIndex) {
+        let Ok(server) = self.servers.mds(mdt) else { return std::future::pending().await };
+        let unmet = async {
+            tokio::time::sleep(UNMET_AFTER).await;
+            if server.grant().is_none() {
+                let losses = self.cache.lock().units.losses(server.number);
+                self.cache.away(server.number, losses);
+            }
+            std::future::pending::<()>().await
+        };
+        tokio::select! {
+            biased;
+            () = self.cache.goes_away(server.number) => {}
+            () = unmet => {}
+        }
+    }
+
+    /// A directory with junctions in it whose MDS is away and was never met: what the map says of
+    /// it.
+    pub(crate) fn made_up(&self, id: FileId) -> Option<Known> {
+        let believed = self.servers.map.current();
+        let junctions = believed.map.junctions_in(id).count();
+        let is_unmet = || self.servers.mds(id.mdt()).is_ok_and(|server| server.grant().is_none());
+        (junctions > 0 && self.is_away(id.mdt()) && is_unmet()).then(|| {
+            let attributes = directory(id, 2 + junctions as u32);
+            Known { attributes, belief: Belief::default() }
+        })
+    }
+
+    /// The names in such a directory, in their order.
+    pub(crate) fn made_up_names(&self, id: FileId) -> Option<Vec<(Name, FileId)>> {
+        self.made_up(id)?;
+        let believed = self.servers.map.current();
+        let junctions = believed.map.junctions_in(id);
+        let mut names: Vec<_> =
+            junctions.map(|one| (one.name.clone(), FileId::root_of(one.mdt))).collect();
+        names.sort();
+        Some(names)
+    }
+
+    /// A name in such a directory: another MDT's root, or nothing that can be known now.
+    pub(crate) fn made_up_junction(&self, parent: FileId, name: &Name) -> Option<FileId> {
+        let names = self.made_up_names(parent)?;
+        names.into_iter().find(|(other, _)| other == name).map(|(_, root)| root)
+    }
+}
+
+/// A directory of which nothing is known but that it is one: everybody may pass, nobody may write.
+fn directory(id: FileId, links: u32) -> Attributes {
+    let long_ago = Time { seconds: 0, nanos: 0 };
+    Attributes {
+        id,
+        kind: FileKind::Directory,
+        mode: Mode::new(0o555),
+        links,
+        uid: Uid(0),
+        gid: Gid(0),
+        size: 0,
+        stored: 0,
+        device: 0,
+        atime: long_ago,
+        mtime: long_ago,
+        ctime: long_ago,
+        btime: long_ago,
+        version: Version(0),
+        has_xattrs: Some(false),
+        acls: None,
+        project: None,
+    }
+}

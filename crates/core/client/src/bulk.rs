@@ -1,0 +1,440 @@
+//! Metadata in bulk: asks for directories, trees and the bytes of many small files before anybody
+//! waits for them, and learns what comes. [`crate::walks`] says what and how much.
+//!
+//! Whoever comes to an unknown directory asks for his name alone as ever, and beside that the
+//! directory is asked for: he waits for no more than he needs. Whoever comes while it is on its way
+//! waits for it.
+//!
+//! Invariants: what comes is believed as any answer is, under leases; what a server may not tell
+//! somebody is not asked of it in another's name; a server that cannot do this is not asked.
+
+use crate::cache::ServerNumber;
+use crate::capabilities::Whose;
+use crate::fetch::Width;
+use crate::files::Told;
+use crate::servers::turns::Reader;
+use crate::volume::{Shared, lock};
+use crate::walks::{FilesJob, Flight, Job, Under, VISIT_ENTRIES, Visit, Walk};
+use crate::{Error, Result};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tieline_telemetry::metrics::METRICS;
+use tieline_types::{Caller, Content, ErrorKind, FileId, Layout, MdtIndex, Version};
+use tieline_wire::Welcome;
+use tieline_wire::trees::{
+    FileBytes, FilesPage, ReadFiles, ReadTree, ReadTreeReply, ReportTrails, TreePage,
+};
+use tokio::time::Instant;
+
+/// Bytes that come with the first visit to a directory: a moment of any link.
+const VISIT_BYTES: u32 = 256 << 10;
+/// Bytes of a page of a walk.
+const PAGE_BYTES: u32 = 1 << 20;
+/// Levels below.
+const DEPTH: u32 = 64;
+/// Files up to this size are small: they travel together.
+pub(crate) const SMALL_MAX: u64 = 256 << 10;
+/// Directories in one that a walk looks at.
+const NEIGHBOURS_MAX: usize = 16 << 10;
+/// Bytes of small files that may be on their way, or here and not read yet.
+const FLYING_MAX: usize = 16 << 20;
+/// The order of opens is reported so long after the first of them.
+const REPORT_AGE: Duration = Duration::from_secs(2);
+const REPORT_PATIENCE: Duration = Duration::from_secs(30);
+
+/// What is brought, by MDT.
+#[derive(Default)]
+pub(crate) struct Bulk {
+    walks: Mutex<BTreeMap<MdtIndex, Walk>>,
+    /// Servers that tell metadata in bulk.
+    able: Mutex<BTreeSet<ServerNumber>>,
+}
+
+impl Bulk {
+    fn with<R>(&self, mdt: MdtIndex, look: impl FnOnce(&mut Walk) -> R) -> R {
+        look(lock(&self.walks).entry(mdt).or_default())
+    }
+
+    /// A server welcomed us: what it can do, and that it remembers no leases of before.
+    pub fn welcomed(&self, server: ServerNumber, welcome: &Welcome) {
+        if welcome.features & Welcome::TREES != 0 {
+            lock(&self.able).insert(server);
+        } else {
+            lock(&self.able).remove(&server);
+        }
+        lock(&self.walks).values_mut().for_each(Walk::forget);
+    }
+}
+
+async fn landed(mut flight: Flight) {
+    // The sender goes when it has landed: nothing is ever sent.
+    let _ = flight.changed().await;
+}
+
+impl Shared {
+    fn may_ask_in_bulk(&self, mdt: MdtIndex) -> bool {
+        let Ok(server) = self.servers.mds(mdt) else { return false };
+        let is_able = lock(&self.bulk.able).contains(&server.number);
+        // Whoever is away answers nothing; what is known is told without it.
+        is_able && !self.cache.lock().units.is_away(server.number)
+    }
+
+    /// Somebody looks for a name in a directory and the answer is here.
+    pub(crate) fn walked(self: &Arc<Self>, directory: FileId) {
+        let mdt = directory.mdt();
+        if self.bulk.with(mdt, |walk| walk.revisit(directory)) {
+            self.go_on(mdt);
+        }
+    }
+
+    /// Somebody comes to a directory and finds that its names are not known. `true`: it has come
+    /// meanwhile, perhaps.
+    pub(crate) async fn come_to(
+        self: &Arc<Self>,
+        caller: &Caller,
+        directory: FileId,
+        waits: bool,
+    ) -> bool {
+        let mdt = directory.mdt();
+        if !self.may_ask_in_bulk(mdt) {
+            return false;
+        }
+        let parent = self.cache.lock().parent_of(directory);
+        match self.bulk.with(mdt, |walk| walk.visit(caller, directory, parent)) {
+            Visit::Alone => false,
+            Visit::Wait(flight) => {
+                landed(flight).await;
+                true
+            }
+            Visit::Ask { under, flight, is_walk } => {
+                let (shared, caller) = (self.clone(), caller.clone());
+                tokio::spawn(async move {
+                    shared.visit(&caller, (directory, parent), is_walk, under).await;
+                });
+                if waits {
+                    landed(flight).await;
+                }
+                waits
+            }
+        }
+    }
+
+    /// Brings a directory; in a walk, what is below it and beside it, too.
+    async fn visit(
+        self: &Arc<Self>,
+        caller: &Caller,
+        (directory, parent): (FileId, Option<FileId>),
+        is_walk: bool,
+        under: Under,
+    ) {
+        let mdt = directory.mdt();
+        let message = ReadTree {
+            roots: vec![directory],
+            depth: 0,
+            entries: VISIT_ENTRIES,
+            bytes: VISIT_BYTES,
+            contents_max: SMALL_MAX,
+            after: None,
+            holder: self.servers.holder(),
+        };
+        if is_walk {
+            let tables = self.cache.lock();
+            let known = |parent| {
+                tables.unknown_directories(caller, parent, Some(directory), NEIGHBOURS_MAX)
+            };
+            let neighbours = parent.map_or_else(Vec::new, known);
+            drop(tables);
+            self.bulk.with(mdt, |walk| walk.enqueue(neighbours, true));
+            self.go_on(mdt);
+        }
+        let outcome = self.ask_tree(caller, message).await;
+        let is_here = outcome.as_ref().is_ok_and(|told| !told.directories.is_empty());
+        if let Err(error) = &outcome {
+            tracing::debug!(%directory, %error, "a directory does not come whole");
+        }
+        self.bulk.with(mdt, |walk| walk.arrived(directory, is_here));
+        if is_walk && is_here {
+            let below = self.below(caller, &[directory]);
+            self.bulk.with(mdt, |walk| walk.enqueue(below, true));
+        }
+        drop(under);
+        self.expect_files(caller, mdt);
+        self.go_on(mdt);
+    }
+
+    /// Directories in these whose names are not known.
+    fn below(&self, caller: &Caller, directories: &[FileId]) -> Vec<FileId> {
+        let tables = self.cache.lock();
+        let of = |&id: &FileId| tables.unknown_directories(caller, id, None, NEIGHBOURS_MAX);
+        directories.iter().flat_map(of).collect()
+    }
+
+    /// Puts files into the queue that others opened after those which are opened here.
+    fn expect_files(self: &Arc<Self>, caller: &Caller, mdt: MdtIndex) {
+        while let Some((directory, files)) = self.bulk.with(mdt, Walk::expect) {
+            let sizes: BTreeMap<FileId, u64> = {
+                let tables = self.cache.lock();
+                tables.small_files(caller, directory, None, SMALL_MAX).into_iter().collect()
+            };
+            let sized = |id| Some((id, *sizes.get(&id)?));
+            let files = files.into_iter().filter_map(sized).collect();
+            self.bulk.with(mdt, |walk| walk.enqueue_files(files, false));
+        }
+    }
+
+    /// Tells the MDS how programs go through directories, when they have gone on for a while.
+    async fn report_trails(self: Arc<Self>, caller: Caller, mdt: MdtIndex) {
+        tokio::time::sleep(REPORT_AGE).await;
+        for trails in self.bulk.with(mdt, Walk::report) {
+            let message = ReportTrails { trails };
+            let patience = self.settings.wait.min(REPORT_PATIENCE);
+            if let Err(error) = self.servers.ask_mdt(&caller, mdt, message, patience).await {
+                // It was worth saying, no more.
+                tracing::debug!(%error, "the order of opens is not reported");
+            }
+        }
+    }
+
+    /// Asks for what walks come to next, as much as may be on its way.
+    fn go_on(self: &Arc<Self>, mdt: MdtIndex) {
+        while self.cache.lock().has_room_ahead()
+            && let Some(job) = self.bulk.with(mdt, Walk::next_job)
+        {
+            let shared = self.clone();
+            tokio::spawn(async move { shared.bring_ahead(mdt, job).await });
+        }
+        self.go_on_with_files(mdt);
+    }
+
+    async fn bring_ahead(self: &Arc<Self>, mdt: MdtIndex, job: Job) {
+        let Job { roots, entries, caller, under } = job;
+        // What came by another way needs not come again.
+        let wanted: Vec<FileId> = {
+            let tables = self.cache.lock();
+            roots.iter().copied().filter(|&id| !tables.is_complete(id)).collect()
+        };
+        let message = ReadTree {
+            roots: wanted.clone(),
+            depth: DEPTH,
+            entries,
+            bytes: PAGE_BYTES,
+            contents_max: 0,
+            after: None,
+            holder: self.servers.holder(),
+        };
+        let outcome = match wanted.is_empty() {
+            true => Ok(Brought::default()),
+            false => self.ask_tree(&caller, message).await,
+        };
+        let (told, unreached, below) = match outcome {
+            Ok(Brought { directories, is_cut }) => {
+                let is_told = |id: &FileId| directories.iter().any(|(told, _)| told == id);
+                let last = wanted.iter().rposition(is_told);
+                let behind = wanted.iter().skip(last.map_or(0, |last| last + 1)).copied();
+                let unreached: Vec<FileId> = if is_cut { behind.collect() } else { vec![] };
+                let ids: Vec<FileId> = directories.iter().map(|(id, _)| *id).collect();
+                let below = if is_cut { self.below(&caller, &ids) } else { vec![] };
+                (directories, unreached, below)
+            }
+            Err(error) => {
+                tracing::debug!(%error, "directories ahead of a walk do not come");
+                // It is about the first; the others may do better.
+                let rest = wanted.get(1..).unwrap_or_default().to_vec();
+                let is_about_one = matches!(
+                    error.kind(),
+                    ErrorKind::PermissionDenied | ErrorKind::Stale | ErrorKind::NotDirectory
+                );
+                (vec![], if is_about_one { rest } else { vec![] }, vec![])
+            }
+        };
+        METRICS.client_ahead.with_label_values(&["directories"]).inc_by(told.len() as u64);
+        self.bulk.with(mdt, |walk| {
+            walk.landed((&roots, entries), &told, unreached);
+            walk.enqueue(below, true);
+        });
+        drop(under);
+        self.expect_files(&caller, mdt);
+        self.go_on(mdt);
+    }
+
+    /// Asks for directories and learns them.
+    async fn ask_tree(self: &Arc<Self>, caller: &Caller, message: ReadTree) -> Result<Brought> {
+        let first = message.roots.first().copied().unwrap_or_default();
+        let is_begun = message.after.is_none();
+        let asked = Instant::now();
+        let told = self.servers.ask(caller, first, message).await?;
+        let ReadTreeReply { lease, page, capabilities, has_limits } = told.reply;
+        let page: TreePage = open_page(&page)?;
+        for grant in capabilities.iter().flatten() {
+            self.capabilities.learn(grant, asked);
+        }
+        self.promises.told(has_limits == Some(true));
+        let mut brought = Brought { directories: vec![], is_cut: page.is_cut };
+        let reply = self.cache.lock().admit(told.stamp, &lease);
+        let layouts = page.layouts;
+        for mut directory in page.directories {
+            let id = directory.attributes.id;
+            if let Some(trail) = directory.trail.take() {
+                self.bulk.with(id.mdt(), |walk| walk.learn_trail(id, trail));
+            }
+            let is_known = {
+                let begun = is_begun || id != first;
+                let mut tables = self.cache.lock();
+                tables.learn_directory((reply, &lease), &directory, begun, caller.is_root())
+            };
+            if is_known {
+                brought.directories.push((id, directory.entries.len() as u32));
+            }
+            for one in directory.entries {
+                if let (Some(file), Some(attributes)) = (one.file, &one.entry.attributes) {
+                    self.learn_bytes(lease.as_of, attributes, file, &layouts);
+                }
+            }
+        }
+        self.shrink();
+        Ok(brought)
+    }
+
+    fn learn_bytes(
+        &self,
+        as_of: Version,
+        attributes: &tieline_types::Attributes,
+        file: FileBytes,
+        layouts: &[Layout],
+    ) {
+        let Some(layout) = layouts.get(file.layout as usize) else { return };
+        let FileBytes { stripe, extents, .. } = file;
+        self.files.learn(Told { attributes, as_of, layout, stripe, extents });
+    }
+
+    /// A file is opened for reading. If its bytes are not known and on their way, waits for them.
+    pub(crate) async fn come_to_file(self: &Arc<Self>, caller: &Caller, id: FileId, known: bool) {
+        let mdt = id.mdt();
+        if !self.may_ask_in_bulk(mdt) {
+            return;
+        }
+        let (parent, size) = {
+            let mut tables = self.cache.lock();
+            let size = tables.attributes(id).map_or(0, |known| known.attributes.size);
+            (tables.parent_of(id), size)
+        };
+        let Some(parent) = parent.filter(|_| size <= SMALL_MAX) else { return };
+        let (used, flight) = self.bulk.with(mdt, |walk| {
+            let flight = walk.flight(id).filter(|_| !known);
+            (walk.opened(caller, id, parent, known || flight.is_some()), flight)
+        });
+        METRICS.client_ahead_bytes.with_label_values(&["used"]).inc_by(used);
+        if self.bulk.with(mdt, |walk| walk.gather(parent, id)) {
+            tokio::spawn(self.clone().report_trails(caller.clone(), mdt));
+        }
+        self.expect_files(caller, mdt);
+        self.file_next(caller, parent, id);
+        if let Some(flight) = flight {
+            landed(flight).await;
+        }
+    }
+
+    /// Puts files of directories where files are opened into the queue, and asks for some.
+    fn file_next(self: &Arc<Self>, caller: &Caller, parent: FileId, opened: FileId) {
+        let mdt = parent.mdt();
+        while let Some(next) = self.bulk.with(mdt, |walk| walk.next_to_file(parent)) {
+            let after = Some(opened).filter(|_| next == parent);
+            let files = self.cache.lock().small_files(caller, next, after, SMALL_MAX);
+            self.bulk.with(mdt, |walk| walk.enqueue_files(files, next == parent));
+        }
+        self.go_on_with_files(mdt);
+    }
+
+    fn go_on_with_files(self: &Arc<Self>, mdt: MdtIndex) {
+        loop {
+            let room = FLYING_MAX.saturating_sub(self.chunks.flying()) as u64;
+            let room = room.min(self.chunks.room_ahead() as u64);
+            let Some(job) = self.bulk.with(mdt, |walk| walk.next_files(room)) else { return };
+            let shared = self.clone();
+            tokio::spawn(async move { shared.bring_files(mdt, job).await });
+        }
+    }
+
+    async fn bring_files(self: &Arc<Self>, mdt: MdtIndex, job: FilesJob) {
+        let FilesJob { files, caller, under } = job;
+        let message = ReadFiles {
+            ids: files.iter().map(|(id, _)| *id).collect(),
+            bytes: PAGE_BYTES,
+            contents_max: SMALL_MAX,
+            holder: self.servers.holder(),
+        };
+        let outcome = self.ask_files(&caller, message).await;
+        let (told, count) = outcome.unwrap_or_else(|error| {
+            tracing::debug!(%error, "bytes of small files do not come ahead");
+            (BTreeSet::new(), files.len())
+        });
+        let unreached = files.get(count..).unwrap_or_default();
+        let bytes = files.iter().filter(|(id, _)| told.contains(id)).map(|(_, size)| size);
+        METRICS.client_ahead_bytes.with_label_values(&["brought"]).inc_by(bytes.sum());
+        self.bulk.with(mdt, |walk| walk.files_landed(&files, &told, unreached));
+        drop(under);
+        self.go_on_with_files(mdt);
+    }
+
+    /// Asks where the bytes of files are, learns it, and has chunks fetched. Gives those that were
+    /// told, and how many were looked at.
+    async fn ask_files(
+        self: &Arc<Self>,
+        caller: &Caller,
+        message: ReadFiles,
+    ) -> Result<(BTreeSet<FileId>, usize)> {
+        let first = message.ids.first().copied().unwrap_or_default();
+        let asked = Instant::now();
+        let told = self.servers.ask(caller, first, message).await?;
+        let (reply, stamp) = (told.reply, told.stamp);
+        let page: FilesPage = open_page(&reply.page)?;
+        for grant in reply.capabilities.iter().flatten() {
+            self.capabilities.learn(grant, asked);
+        }
+        self.promises.told(reply.has_limits == Some(true));
+        let lease = reply.lease;
+        let basis = self.cache.lock().admit(stamp, &lease);
+        let mut ids = BTreeSet::new();
+        for file in page.files {
+            let id = file.attributes.id;
+            self.cache.lock().learn_told((basis, &lease), &file);
+            self.fetch_small(caller, id, &file.bytes);
+            self.learn_bytes(lease.as_of, &file.attributes, file.bytes, &page.layouts);
+            ids.insert(id);
+        }
+        self.shrink();
+        Ok((ids, page.count as usize))
+    }
+
+    /// Has the chunks of a small file fetched, for whoever opens it soon.
+    fn fetch_small(self: &Arc<Self>, caller: &Caller, file: FileId, bytes: &FileBytes) {
+        for extent in &bytes.extents.extents {
+            if let Content::Chunk(chunk) = &extent.content
+                && extent.validate().is_ok()
+            {
+                let (caller, offset, reader) = (caller.clone(), extent.offset, Reader::Own);
+                let is_wanted = Arc::default();
+                let whose = Whose { file, caller, offset, reader, is_wanted };
+                let range = chunk.skip..chunk.skip + extent.length;
+                self.chunks.linger(chunk.chunk);
+                self.start_chunk(chunk, range, Width::Ahead, &whose);
+            }
+        }
+    }
+}
+
+/// Directories that came whole, with the number of their entries.
+#[derive(Default)]
+struct Brought {
+    directories: Vec<(FileId, u32)>,
+    is_cut: bool,
+}
+
+fn open_page<T>(packed: &tieline_wire::trees::Packed) -> Result<T>
+where
+    T: for<'b> minicbor::Decode<'b, ()>,
+{
+    let unreadable = |_| Error::local(ErrorKind::Protocol, "what an MDS tells in bulk");
+    packed.open().map_err(unreadable)
+}

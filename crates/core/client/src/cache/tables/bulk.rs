@@ -1,0 +1,153 @@
+//! Directories that come whole, and what walks are to know of them ([`crate::walks`]).
+//!
+//! Invariant: what no door was told need not be taken back from one.
+
+use super::{Basis, Reply, Tables, Under, XattrsKnown};
+use crate::access::{self, READ, SEARCH};
+use tieline_telemetry::metrics::METRICS;
+use tieline_types::{Attributes, Caller, FileId, FileKind, Name};
+use tieline_wire::meta::LeaseGrant;
+use tieline_wire::trees::{ToldFile, TreeDirectory};
+
+impl Tables {
+    /// Takes a directory; says whether all its names are known now. `is_begun`: it is told from its
+    /// first name on.
+    pub fn learn_directory(
+        &mut self,
+        (reply, lease): (Reply, &LeaseGrant),
+        told: &TreeDirectory,
+        is_begun: bool,
+        has_trusted: bool,
+    ) -> bool {
+        let id = told.attributes.id;
+        self.learn_untold((reply, lease), Under::Granted, &told.attributes);
+        for one in &told.entries {
+            let entry = &one.entry;
+            self.learn_name_untold(reply, id, &entry.name, Some(entry.id));
+            self.learn_kind(entry.id, entry.kind);
+            if let Some(target) = &entry.target {
+                self.learn_target(entry.id, target.clone());
+            }
+            let Some(attributes) = &entry.attributes else { continue };
+            self.learn_untold((reply, lease), Under::Parent(id), attributes);
+            if let Some(list) = &one.xattrs {
+                let known = XattrsKnown { list: list.clone(), has_trusted };
+                self.learn_xattrs(reply, entry.id, known);
+            }
+        }
+        METRICS.client_inodes.set(self.inodes.len() as i64);
+        let is_admitted = self.units.admits(id, reply.stamp, reply.as_of);
+        let generation = self.units.generation(id).filter(|_| is_admitted);
+        let Some(generation) = generation.filter(|_| is_begun && told.is_end) else { return false };
+        let directory = self.directories.entry(id).or_default();
+        directory.renew(generation);
+        directory.is_complete = true;
+        true
+    }
+
+    /// Takes attributes that no door was told.
+    pub fn learn_untold(
+        &mut self,
+        (reply, lease): (Reply, &LeaseGrant),
+        under: Under,
+        attributes: &Attributes,
+    ) {
+        let known = self.inodes.get(&attributes.id);
+        let is_newer = known.is_some_and(|inode| {
+            let basis = inode.basis();
+            inode.own.is_some() || basis.is_some_and(|basis| basis.as_of > reply.as_of)
+        });
+        if is_newer {
+            return;
+        }
+        // What is known under a lease stays so, if this one does not cover it.
+        let Some((unit, generation)) = self.unit_for(reply, lease, under, attributes) else {
+            return;
+        };
+        let basis = Basis { as_of: reply.as_of, unit, generation };
+        self.put_learned(basis, attributes.clone());
+    }
+
+    /// Takes attributes of a file whose bytes are told.
+    pub fn learn_told(&mut self, told: (Reply, &LeaseGrant), file: &ToldFile) {
+        self.learn_untold(told, Under::Parent(file.unit), &file.attributes);
+    }
+
+    /// May more come that nobody asked for?
+    pub fn has_room_ahead(&self) -> bool {
+        self.inodes.len() < self.inodes_max - self.inodes_max / 8
+    }
+
+    /// Are all names of a directory known?
+    pub fn is_complete(&self, id: FileId) -> bool {
+        let generation = self.units.generation(id);
+        let directory = self.directories.get(&id);
+        directory.is_some_and(|one| one.is_complete && Some(one.generation) == generation)
+    }
+
+    /// The directory that a file was last seen in.
+    pub fn parent_of(&self, id: FileId) -> Option<FileId> {
+        self.inodes.get(&id)?.seen_at.as_ref().map(|(parent, _)| *parent)
+    }
+
+    /// Directories in `parent` that `caller` may walk and whose names are not known: those behind
+    /// `after` first.
+    pub fn unknown_directories(
+        &self,
+        caller: &Caller,
+        parent: FileId,
+        after: Option<FileId>,
+        limit: usize,
+    ) -> Vec<FileId> {
+        let Some(directory) = self.directories.get(&parent) else { return vec![] };
+        let place = after.and_then(|id| self.inodes.get(&id)?.seen_at.as_ref());
+        let place = place.filter(|(within, _)| *within == parent).map(|(_, name)| name);
+        let is_behind = |name: &Name| place.is_none_or(|place| name > place);
+        let ids = |behind: bool| {
+            let names = directory.names.iter().filter(move |(name, _)| is_behind(name) == behind);
+            names.filter_map(|(_, entry)| entry.id)
+        };
+        let is_wanted = |id: &FileId| {
+            id.mdt() == parent.mdt()
+                && self.kind(*id) == Some(FileKind::Directory)
+                && !self.is_complete(*id)
+                && self.may_be_walked(caller, *id)
+        };
+        ids(true).chain(ids(false)).filter(is_wanted).take(limit).collect()
+    }
+
+    /// Whoever surely may not need not ask; and directories whose attributes were not told are
+    /// somebody's alone who works there.
+    fn may_be_walked(&self, caller: &Caller, id: FileId) -> bool {
+        let known = self.inodes.get(&id).and_then(|inode| inode.attributes.as_ref());
+        known.is_some_and(|(attributes, _)| access::allows(caller, attributes, READ | SEARCH))
+    }
+
+    /// Regular files in a directory that `caller` may read, up to a size: those behind `after`
+    /// first.
+    pub fn small_files(
+        &self,
+        caller: &Caller,
+        parent: FileId,
+        after: Option<FileId>,
+        size_max: u64,
+    ) -> Vec<(FileId, u64)> {
+        let Some(directory) = self.directories.get(&parent) else { return vec![] };
+        let place = after.and_then(|id| self.inodes.get(&id)?.seen_at.as_ref());
+        let place = place.filter(|(within, _)| *within == parent).map(|(_, name)| name);
+        let is_behind = |name: &Name| place.is_none_or(|place| name > place);
+        let small = |id: FileId| {
+            let (attributes, basis) = self.inodes.get(&id)?.attributes.as_ref()?;
+            let is_small = attributes.kind == FileKind::Regular
+                && (1..=size_max).contains(&attributes.size)
+                && self.is_good(basis)
+                && access::allows(caller, attributes, READ);
+            is_small.then_some((id, attributes.size))
+        };
+        let ids = |behind: bool| {
+            let names = directory.names.iter().filter(move |(name, _)| is_behind(name) == behind);
+            names.filter_map(|(_, entry)| small(entry.id?))
+        };
+        ids(true).chain(ids(false)).filter(|(id, _)| Some(*id) != after).collect()
+    }
+}

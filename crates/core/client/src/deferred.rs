@@ -1,0 +1,159 @@
+//! Closes that do not wait: bytes of files in directories that are held alone, on their way to OSTs
+//! when their program has closed them.
+//!
+//! Small files go into the journal with their commits ([`crate::own`]). Larger ones need a place, a
+//! chunk and a commit, which are three round trips: where nobody else can look before he has asked
+//! us, close leaves them to the background, many at once. Whoever is recalled for such a directory
+//! sends them first; so does fsync of the directory.
+//!
+//! What a program sets of a file that waits so comes to the MDS before its bytes: their commit
+//! then leaves its times alone.
+//!
+//! Invariants: what is deferred is dirty, counted in the budget, and kept for the next process like
+//! all that is written; it is decided under the cache's lock, so that a recall sees it or it sees
+//! the recall.
+
+use crate::file::{File, State};
+use crate::volume::{Shared, lock};
+use crate::writer::How;
+use crate::{At, AttributeChange, Result};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tieline_types::{FileId, SetTime};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// What is closed waits so long for its times and mode to be set.
+pub(crate) const DELAY: Duration = Duration::from_millis(150);
+/// How long whoever looks waits for what an earlier process wrote: less than a lease.
+const RECOVERY_PATIENCE: Duration = Duration::from_secs(15);
+/// Files that may wait at once.
+const DEFERRED_MAX: usize = 4096;
+
+/// Files that were closed and wait, with their directories.
+#[derive(Default)]
+pub(crate) struct Deferred(Mutex<BTreeMap<FileId, (FileId, Arc<File>)>>);
+
+impl Deferred {
+    pub fn forget(&self, file: FileId) {
+        lock(&self.0).remove(&file);
+    }
+
+    /// A file lies in another directory now. To be called under the cache's lock.
+    pub fn moved(&self, file: FileId, unit: FileId) {
+        if let Some((at, _)) = lock(&self.0).get_mut(&file) {
+            *at = unit;
+        }
+    }
+
+    /// What an earlier process wrote and had closed, perhaps: whoever looks anywhere has it sent.
+    pub fn restore(&self, file: &Arc<File>) {
+        let anywhere = FileId::new(file.id.mdt(), 0);
+        lock(&self.0).insert(file.id, (anywhere, file.clone()));
+    }
+
+    fn get(&self, file: FileId) -> Option<Arc<File>> {
+        lock(&self.0).get(&file).map(|(_, file)| file.clone())
+    }
+
+    /// Those of a directory; of an MDT if its serial is 0.
+    fn of(&self, unit: FileId) -> Vec<Arc<File>> {
+        let deferred = lock(&self.0);
+        let is_of = |at: FileId| match unit.serial() {
+            0 => at.mdt() == unit.mdt(),
+            _ => at == unit || at == FileId::new(unit.mdt(), 0),
+        };
+        deferred.values().filter(|(at, _)| is_of(*at)).map(|(_, file)| file.clone()).collect()
+    }
+}
+
+impl Shared {
+    /// Leaves what was written to a file to the background, if nobody else can look first.
+    pub(crate) fn defer(&self, file: &Arc<File>) -> bool {
+        if self.journal.of(file.id.mdt()).is_none() || self.budget.is_short() {
+            return false;
+        }
+        // It is among the dirty ones since it was written, and its turn comes by itself.
+        file.with(|state| {
+            let is_plain = state.appended_from().is_none()
+                && !state.is_shared()
+                && !state.promise.is_some()
+                && state.stuck.is_none()
+                && !state.is_orphan;
+            if !is_plain {
+                return false;
+            }
+            let mut tables = self.cache.lock();
+            let Some((known, unit)) = tables.own_file(file.id) else { return false };
+            let mut deferred = lock(&self.deferred.0);
+            if known.version != state.version || deferred.len() >= DEFERRED_MAX {
+                return false;
+            }
+            deferred.insert(file.id, (unit, file.clone()));
+            state.deferred.get_or_insert_with(Instant::now);
+            true
+        })
+    }
+
+    /// Sends what waits of the files of these names: the MDS is about to change where they are.
+    pub(crate) async fn launder_names(self: &Arc<Self>, names: &[At<'_>]) {
+        for at in names {
+            let known = self.cache.lock().name(at.parent, at.name);
+            if let Some(id) = known.and_then(|(id, _)| id) {
+                self.launder_one(id).await;
+            }
+        }
+    }
+
+    /// The same of one file. If it fails the file stays dirty, and says so later.
+    pub(crate) async fn launder_one(self: &Arc<Self>, id: FileId) {
+        let Some(file) = self.deferred.get(id) else { return };
+        if let Err(error) = self.launder(&file, How::Flush).await {
+            tracing::warn!(file = %id, %error, "closed file is not committed yet");
+        }
+    }
+
+    /// Sends what waits of a directory's files, what an earlier process left of them among it.
+    pub(crate) async fn launder_deferred(self: &Arc<Self>, unit: FileId) -> Result<()> {
+        let mut recovered = self.recovered.subscribe();
+        let patience = self.settings.wait.min(RECOVERY_PATIENCE);
+        if tokio::time::timeout(patience, recovered.wait_for(|is_over| *is_over)).await.is_err() {
+            tracing::warn!(%unit, "what was written before a restart is not here yet");
+        }
+        let mut tasks = JoinSet::new();
+        for file in self.deferred.of(unit) {
+            let shared = self.clone();
+            tasks.spawn(async move { shared.launder(&file, How::Flush).await });
+        }
+        let mut outcome = Ok(());
+        while let Some(joined) = tasks.join_next().await {
+            outcome = outcome.and(joined.unwrap_or(Ok(())));
+        }
+        outcome
+    }
+}
+
+impl State {
+    /// Is the file's turn come?
+    pub(crate) fn is_deferral_over(&self) -> bool {
+        self.deferred.is_some_and(|since| since.elapsed() >= DELAY)
+    }
+
+    /// May this be set before the bytes come that wait? Then they will leave it alone.
+    pub(crate) fn sets_before_bytes(&self, change: &AttributeChange) -> bool {
+        self.deferred.is_some() && change.size.is_none()
+    }
+
+    /// It was set.
+    pub(crate) fn was_set_before_bytes(&mut self, change: &AttributeChange) {
+        if let Some(SetTime::At(time)) = change.mtime {
+            self.mtime = Some(time);
+            self.keeps_mtime = true;
+        }
+        if change.mode.is_some() {
+            // Whoever sets it now means what he says.
+            self.clears_setid = false;
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! How files were read, and what that says of what will be read next.
+//!
+//! A *walk* is what is read of a file until it rests for a while: runs of bytes, in the order in
+//! which they were begun, whichever handles they were read through (many programs open a file anew
+//! for each block they want). From it two things follow:
+//!
+//! * runs that lie equally far from each other go on so ([`stride`]);
+//! * who reads as was read before goes on as was read before ([`walk`]): on the same file, and on
+//!   other files of its directory, once more than their beginnings agree.
+//!
+//! What is foretold is what was read, not what lies between. It grows with what came true: twice as
+//! many bytes are fetched ahead as were foretold rightly, so a past that does not repeat itself
+//! costs little.
+//!
+//! Knows no chunk, no server. Nothing of it outlives the process.
+//!
+//! Invariants: at most [`FILES_MAX`] files of [`RUNS_MAX`] runs are remembered; a changed file has
+//! no past.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+use tieline_types::{FileId, Version};
+use tokio::time::Instant;
+
+mod stride;
+mod walk;
+
+use stride::Stride;
+use walk::{Told, Walk};
+
+const FILES_MAX: usize = 512;
+const RUNS_MAX: usize = 1024;
+/// A file that rests so long is read anew.
+const REST: Duration = Duration::from_secs(1);
+/// Kernels read whole pages.
+const PAGE: u64 = 4096;
+/// What is fetched ahead before anything came true: a header and an index.
+const TRUST: u64 = 1 << 20;
+/// A file is read in scattered small pieces if it has so many runs, half of them at most so long.
+const SCATTERED_FROM: usize = 64;
+const SCATTERED_RUN: u64 = 16 << 10;
+
+#[derive(Default)]
+pub(crate) struct Past {
+    files: BTreeMap<FileId, Story>,
+    /// The file of a directory that was last read to some length.
+    latest: BTreeMap<FileId, FileId>,
+    clock: u64,
+}
+
+struct Story {
+    version: Version,
+    /// The walk that is under way.
+    walk: Walk,
+    at: Instant,
+    stride: Stride,
+    /// The walk before, or one through another file of the directory.
+    told: Option<Told>,
+    used: u64,
+}
+
+/// A read that came.
+#[derive(Clone, Debug)]
+pub(crate) struct Step {
+    pub file: FileId,
+    pub version: Version,
+    pub directory: Option<FileId>,
+    pub range: Range<u64>,
+    /// The most to be fetched ahead of it.
+    pub window: u64,
+}
+
+/// What comes after a read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Foretold {
+    pub ranges: Vec<Range<u64>>,
+    /// The longest run of late, where the file is read in runs; else 0.
+    pub run: u64,
+}
+
+/// What a file's past says of how it should be opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Manner {
+    Unknown,
+    /// From place to place, in pieces that are smaller than what the kernel would add.
+    Scattered,
+}
+
+impl Past {
+    /// Takes note of a read, and says what will be read after it.
+    pub fn note(&mut self, step: &Step) -> Foretold {
+        self.clock += 1;
+        self.admit(step);
+        let now = Instant::now();
+        let Some(story) = self.files.get_mut(&step.file) else { return Foretold::default() };
+        story.used = self.clock;
+        if now - story.at >= REST {
+            story.rest();
+        }
+        story.at = now;
+        let begun = story.walk.note(&step.range);
+        let run = story.walk.longest_but(&step.range);
+        let ranges = match &mut story.told {
+            Some(told) => told.next(&step.range, step.window),
+            None => Vec::new(),
+        };
+        if let Some(directory) = step.directory.filter(|_| story.walk.is_telling()) {
+            self.latest.insert(directory, step.file);
+        }
+        if !ranges.is_empty() || !begun {
+            return Foretold { ranges, run };
+        }
+        Foretold { ranges: story.stride.next(&story.walk, step.window), run }
+    }
+
+    /// How a file is read, or others in its directory.
+    pub fn manner(&self, file: FileId, directory: Option<FileId>) -> Manner {
+        let own = self.files.get(&file);
+        let kin = || self.files.get(self.latest.get(&directory?)?);
+        match own.or_else(kin) {
+            Some(story) if story.is_scattered() => Manner::Scattered,
+            _ => Manner::Unknown,
+        }
+    }
+
+    /// Makes place for a file, with what others of its directory tell.
+    fn admit(&mut self, step: &Step) {
+        let known = self.files.get(&step.file);
+        if known.is_some_and(|story| story.version == step.version) {
+            return;
+        }
+        let kin = step.directory.and_then(|directory| self.latest.get(&directory));
+        let kin = kin.filter(|&&kin| kin != step.file).and_then(|kin| self.files.get(kin));
+        let told = kin.and_then(|story| story.best()).map(|walk| Told::of_kin(walk.clone()));
+        let (version, used, at) = (step.version, self.clock, Instant::now());
+        let (walk, stride) = (Walk::default(), Stride::default());
+        self.files.insert(step.file, Story { version, walk, at, stride, told, used });
+        if self.files.len() > FILES_MAX {
+            let oldest = self.files.iter().min_by_key(|(_, story)| story.used);
+            if let Some(oldest) = oldest.map(|(&id, _)| id) {
+                self.files.remove(&oldest);
+                self.latest.retain(|_, file| *file != oldest);
+            }
+        }
+    }
+}
+
+impl Story {
+    /// The file was not read for a while: what comes now begins anew.
+    fn rest(&mut self) {
+        let walk = std::mem::take(&mut self.walk);
+        let before = self.told.take().map(Told::into_walk);
+        // What the kernel has is not asked for again: a walk that is part of the one before says
+        // less than that.
+        let kept = match before {
+            Some(before) if walk.bytes() < before.bytes() / 2 => before,
+            _ => walk,
+        };
+        self.told = kept.is_telling().then(|| Told::own(kept));
+        self.stride = Stride::default();
+    }
+
+    /// The walk that says most.
+    fn best(&self) -> Option<&Walk> {
+        let told = self.told.as_ref().map(Told::walk);
+        told.into_iter().chain([&self.walk]).max_by_key(|walk| walk.bytes())
+    }
+
+    fn is_scattered(&self) -> bool {
+        self.best().is_some_and(|walk| walk.is_scattered(SCATTERED_FROM, SCATTERED_RUN))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+//! What is remembered of readings, and what is foretold from it.
+
+use super::*;
+use tieline_types::Version;
+
+const MIB: u64 = 1 << 20;
+const DIRECTORY: FileId = FileId(2);
+
+struct Reader {
+    past: Past,
+    file: FileId,
+    /// Fetched ahead, by first bytes.
+    fetched: BTreeMap<u64, u64>,
+    bytes: u64,
+}
+
+impl Reader {
+    fn new() -> Self {
+        Self { past: Past::default(), file: FileId(3), fetched: BTreeMap::new(), bytes: 0 }
+    }
+
+    /// Reads one range after the other; says how many of them were there already.
+    fn read(&mut self, ranges: &[Range<u64>]) -> usize {
+        let mut found = 0;
+        for range in ranges {
+            let (file, version) = (self.file, Version(1));
+            let is_here = |(&start, &end): (&u64, &u64)| start <= range.start && end >= range.end;
+            found += usize::from(self.fetched.iter().any(is_here));
+            let (directory, range) = (Some(DIRECTORY), range.clone());
+            let step = Step { file, version, directory, range, window: 32 * MIB };
+            for ahead in self.past.note(&step).ranges {
+                self.bytes += ahead.end - ahead.start;
+                self.fetched.insert(ahead.start, ahead.end);
+            }
+        }
+        found
+    }
+
+    async fn rest(&mut self) {
+        tokio::time::advance(REST).await;
+        self.fetched.clear();
+        self.bytes = 0;
+    }
+}
+
+fn steps(from: u64, step: u64, length: u64, count: u64) -> Vec<Range<u64>> {
+    (0..count).map(|index| from + index * step..from + index * step + length).collect()
+}
+
+fn total(ranges: &[Range<u64>]) -> u64 {
+    ranges.iter().map(|range| range.end - range.start).sum()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_strided_reader_is_met_from_the_third_piece_on() {
+    let mut reader = Reader::new();
+    let skip = steps(0, 10 * MIB, MIB, 103);
+    assert_eq!(reader.read(&skip), 100);
+    // The last ones were foretold beyond the file's end, where nothing is fetched.
+    assert!(reader.bytes <= total(&skip) + 32 * MIB);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rows_may_be_read_side_by_side_and_rounded_to_pages() {
+    let mut reader = Reader::new();
+    let row = |from: u64, count| steps(from, 25_601_340, 2_560_000, count);
+    let to_pages = |range: &Range<u64>| range.start / PAGE * PAGE..range.end.div_ceil(PAGE) * PAGE;
+    let (one, other) = (row(31_545, 8), row(1_128_038_245, 8));
+    let mixed: Vec<_> =
+        one.iter().zip(&other).flat_map(|(a, b)| [to_pages(a), to_pages(b)]).collect();
+    let found = reader.read(&mixed);
+    assert!(found >= 6, "{found} of {mixed:?}: {:?}", reader.fetched);
+}
+
+#[tokio::test(start_paused = true)]
+async fn random_reads_foretell_nothing() {
+    let mut reader = Reader::new();
+    let mut seed = 7u64;
+    let mut random = || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % 100_000 * 4096
+    };
+    let reads: Vec<_> = (0..500).map(|_| random()).map(|at| at..at + 4096).collect();
+    reader.read(&reads);
+    assert!(reader.bytes <= total(&reads) / 20, "{}", reader.bytes);
+    assert_eq!(reader.past.manner(reader.file, None), Manner::Scattered);
+    assert_eq!(reader.past.manner(FileId(99), Some(DIRECTORY)), Manner::Scattered);
+    assert_eq!(reader.past.manner(FileId(99), None), Manner::Unknown);
+}
+
+/// A header, an index, and blocks that lie anywhere.
+fn blocks(seed: u64) -> Vec<Range<u64>> {
+    let (mut at, mut dice) = (0, seed);
+    let mut ranges = vec![0..16_384, 230 * MIB..230 * MIB + 49_152];
+    for _ in 0..20 {
+        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        at += 5 * MIB + (dice >> 33) % (3 * MIB);
+        ranges.push(at / PAGE * PAGE..at / PAGE * PAGE + MIB);
+    }
+    ranges
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_read_before_is_there_the_second_time() {
+    let mut reader = Reader::new();
+    let ranges = blocks(1);
+    assert_eq!(reader.read(&ranges), 0, "nothing is known yet");
+    reader.rest().await;
+    let found = reader.read(&ranges);
+    assert!(found >= ranges.len() - 2, "{found} of {}", ranges.len());
+    assert!(reader.bytes <= total(&ranges));
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_file_of_the_directory_is_read_alike_or_not() {
+    let mut reader = Reader::new();
+    let ranges = blocks(1);
+    reader.read(&ranges);
+    reader.file = FileId(4);
+    reader.rest().await;
+    let found = reader.read(&ranges);
+    assert!(found >= ranges.len() - 4, "{found} of {}", ranges.len());
+    reader.file = FileId(5);
+    reader.rest().await;
+    // The header alone is not enough.
+    reader.read(&ranges[..1]);
+    assert_eq!(reader.bytes, 0);
+    let other = blocks(2);
+    reader.read(&other[2..]);
+    assert_eq!(reader.bytes, 0, "they lie elsewhere");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_reads_otherwise_costs_little() {
+    let mut reader = Reader::new();
+    let ranges = blocks(1);
+    reader.read(&ranges);
+    reader.rest().await;
+    let other = [&ranges[..2], &blocks(5)[2..]].concat();
+    reader.read(&other);
+    assert!(reader.bytes <= 3 * MIB, "{}", reader.bytes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_file_has_no_past() {
+    let mut reader = Reader::new();
+    let ranges = blocks(1);
+    reader.read(&ranges);
+    reader.rest().await;
+    let step = Step {
+        file: reader.file,
+        version: Version(2),
+        directory: None,
+        range: ranges[0].clone(),
+        window: 32 * MIB,
+    };
+    assert!(reader.past.note(&step).ranges.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_is_remembered_than_there_is_room_for() {
+    let mut reader = Reader::new();
+    for file in 0..2 * FILES_MAX as u64 {
+        reader.file = FileId(100 + file);
+        reader.read(&steps(0, 10 * MIB, MIB, 4));
+    }
+    assert!(reader.past.files.len() <= FILES_MAX && reader.past.latest.len() <= 1);
+    reader.read(&steps(0, 8192, 4096, 2 * RUNS_MAX as u64));
+    let story = &reader.past.files[&reader.file];
+    assert!(story.walk.runs().len() <= RUNS_MAX);
+}

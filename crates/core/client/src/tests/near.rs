@@ -1,0 +1,173 @@
+//! Caches that are plugged in: what they have is not fetched, what they spoil is not served.
+
+use super::fake::{Fake, ROOT};
+use crate::*;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use tieline_types::{ChunkId, ChunkRef, Digest, Place};
+use tieline_wire::Op;
+
+const CHUNK: usize = 64 << 10;
+
+/// Everything that was ever kept, in pieces as they came.
+#[derive(Default)]
+struct Memory(Mutex<BTreeMap<(ChunkId, u64), Bytes>>);
+
+#[async_trait::async_trait]
+impl NodeCache for Memory {
+    async fn find(&self, chunk: &ChunkRef, range: Range<u64>) -> Vec<(u64, Bytes)> {
+        let pieces = self.0.lock().unwrap();
+        let mut found = Vec::new();
+        let mut at = range.start;
+        for ((_, offset), bytes) in pieces.iter().filter(|((id, _), _)| *id == chunk.chunk) {
+            let (from, to) = ((*offset).max(at), (offset + bytes.len() as u64).min(range.end));
+            if from < to {
+                found.push((from, bytes.slice((from - offset) as usize..(to - offset) as usize)));
+                at = to;
+            }
+        }
+        found
+    }
+
+    fn keep(&self, chunk: &ChunkRef, offset: u64, bytes: Bytes) {
+        self.0.lock().unwrap().insert((chunk.chunk, offset), bytes);
+    }
+}
+
+/// A site's cache of one node.
+#[derive(Default)]
+struct Shelf {
+    chunks: Arc<Mutex<BTreeMap<[u8; 32], Bytes>>>,
+    looks: AtomicUsize,
+    is_aside: AtomicBool,
+}
+
+struct ShelfClaim(Arc<Mutex<BTreeMap<[u8; 32], Bytes>>>, Digest);
+
+#[async_trait::async_trait]
+impl SiteCache for Shelf {
+    async fn look(&self, digest: &Digest, _length: u64) -> SiteLook {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        if self.is_aside.load(Ordering::Relaxed) {
+            return SiteLook::Aside;
+        }
+        match self.chunks.lock().unwrap().get(&digest.0) {
+            Some(bytes) => SiteLook::Here(bytes.clone()),
+            None => SiteLook::Ours(Box::new(ShelfClaim(self.chunks.clone(), *digest))),
+        }
+    }
+}
+
+#[async_trait::async_trait]
+impl SiteClaim for ShelfClaim {
+    async fn publish(self: Box<Self>, bytes: Bytes) {
+        self.0.lock().unwrap().insert(self.1.0, bytes);
+    }
+}
+
+/// Storage that gives what it is told.
+struct Mounted(Option<Bytes>);
+
+#[async_trait::async_trait]
+impl DirectAccess for Mounted {
+    fn has(&self, _: OstIndex) -> bool {
+        true
+    }
+
+    async fn read(&self, _: &ChunkRef, _: &Place) -> Option<Bytes> {
+        self.0.clone()
+    }
+}
+
+fn noise(length: usize) -> Bytes {
+    (0..length).map(|index| (index * 31 + index / 257) as u8).collect::<Vec<u8>>().into()
+}
+
+/// A file of three chunks, written by another client.
+async fn file(fake: &Arc<Fake>) -> (FileId, Bytes) {
+    let volume = fake.mount();
+    let name: Name = "a".parse().unwrap();
+    let access = Access { write: true, ..Access::default() };
+    let (mode, umask) = (Mode::new(0o644), Mode::default());
+    let new = NewFile { mode, umask, is_exclusive: true, access, layout: None };
+    let at = At { parent: ROOT, name: &name };
+    let (known, opened) = volume.create(&Caller::root(), at, new).await.unwrap();
+    let bytes = noise(3 * CHUNK);
+    volume.write(opened.handle, 0, bytes.clone()).await.unwrap();
+    volume.flush(opened.handle).await.unwrap();
+    volume.release(opened.handle).await;
+    (known.attributes.id, bytes)
+}
+
+async fn read(volume: &Volume, id: FileId, range: Range<usize>) -> Vec<u8> {
+    let access = Access { read: true, ..Access::default() };
+    let opened = volume.open(&Caller::root(), id, access).await.unwrap();
+    let length = (range.end - range.start) as u32;
+    volume.read(opened.handle, range.start as u64, length).await.unwrap().concat()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_node_has_is_not_fetched_again() {
+    let fake = Fake::new();
+    let (id, bytes) = file(&fake).await;
+    let near = Near { node: Some(Arc::new(Memory::default())), ..Near::default() };
+    let first = fake.mount_near(near.clone());
+    assert_eq!(read(&first, id, 8192..20_000).await, bytes[8192..20_000]);
+    let exact = fake.count(Op::ReadObject);
+    assert_eq!(exact, 1);
+    // Another start of the same mount.
+    let second = fake.mount_near(near.clone());
+    assert_eq!(read(&second, id, 9000..15_000).await, bytes[9000..15_000]);
+    assert_eq!(fake.count(Op::ReadObject), exact, "it was there");
+    assert_eq!(read(&second, id, 0..3 * CHUNK).await, bytes);
+    let all = fake.count(Op::ReadObject);
+    let third = fake.mount_near(near);
+    assert_eq!(read(&third, id, 0..3 * CHUNK).await, bytes);
+    assert_eq!(fake.count(Op::ReadObject), all, "all of it was there");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_site_fetches_a_chunk_once() {
+    let fake = Fake::new();
+    let (id, bytes) = file(&fake).await;
+    let shelf = Arc::new(Shelf::default());
+    let near = Near { site: Some(shelf.clone()), ..Near::default() };
+    let mounts: Vec<_> = (0..3).map(|_| fake.mount_near(near.clone())).collect();
+    for mount in &mounts {
+        assert_eq!(read(mount, id, 100..200).await, bytes[100..200]);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(read(mount, id, 0..3 * CHUNK).await, bytes);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(fake.count(Op::ReadObject), 3, "three chunks, whole");
+    // A cache that does not help costs nothing but the fetch.
+    shelf.is_aside.store(true, Ordering::Relaxed);
+    assert_eq!(read(&fake.mount_near(near.clone()), id, 0..3 * CHUNK).await, bytes);
+    assert!(fake.count(Op::ReadObject) >= 6);
+    // Ruled private, it is not even asked.
+    let looks = shelf.looks.load(Ordering::Relaxed);
+    let is_private: Arc<dyn Fn(OstIndex) -> bool + Send + Sync> = Arc::new(|_| true);
+    let private = fake.mount_near(Near { is_private: Some(is_private), ..near });
+    assert_eq!(read(&private, id, 0..3 * CHUNK).await, bytes);
+    assert_eq!(shelf.looks.load(Ordering::Relaxed), looks);
+}
+
+#[tokio::test(start_paused = true)]
+async fn storage_that_is_mounted_is_read_past_its_server_if_it_is_right() {
+    let fake = Fake::new();
+    let (id, bytes) = file(&fake).await;
+    let direct = |bytes| Near { direct: Some(Arc::new(Mounted(bytes))), ..Near::default() };
+    let before = fake.count(Op::ReadObject);
+    let right = fake.mount_near(direct(Some(bytes.slice(..CHUNK))));
+    assert_eq!(read(&right, id, 10..5000).await, bytes[10..5000]);
+    assert_eq!(fake.count(Op::ReadObject), before);
+    let mut wrong = bytes[..CHUNK].to_vec();
+    wrong[7] ^= 1;
+    for (given, number) in [(Some(wrong.into()), 1), (None, 2)] {
+        let mount = fake.mount_near(direct(given));
+        assert_eq!(read(&mount, id, 10..5000).await, bytes[10..5000]);
+        assert_eq!(fake.count(Op::ReadObject), before + number, "from its server");
+    }
+}

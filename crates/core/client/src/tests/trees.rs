@@ -1,0 +1,254 @@
+//! Metadata in bulk: how often a walk waits for a server, and that it is never told what is not so.
+
+use super::fake::{Fake, ROOT};
+use crate::*;
+use std::collections::BTreeSet;
+use tieline_types::{ChunkRef, Content, Extent, MdtIndex, ObjectName, Place};
+use tieline_wire::Op;
+use tokio::time::Instant;
+
+const FAR: Duration = Duration::from_millis(50);
+
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+/// A fake that is far away and tells in bulk, with `count` packages of `below` directories each
+/// that hold `files` files of `size` bytes.
+fn far(count: usize, below: usize, files: usize, size: usize) -> Arc<Fake> {
+    let fake = Fake::new();
+    let mut state = fake.lock();
+    (state.tells_in_bulk, state.delay) = (true, FAR);
+    for package in 0..count {
+        let package = state.add(ROOT, &name(&format!("p{package:03}")), FileKind::Directory);
+        for directory in 0..below {
+            let directory = format!("d{directory:02}");
+            let directory = state.add(package, &name(&directory), FileKind::Directory);
+            for file in 0..files {
+                let file = state.add(directory, &name(&format!("f{file:02}")), FileKind::Regular);
+                put(&mut state, file, size);
+            }
+        }
+    }
+    drop(state);
+    fake
+}
+
+/// Gives a file bytes: small ones in the metadata, others in a chunk.
+fn put(state: &mut super::fake::State, file: FileId, size: usize) {
+    let bytes = vec![file.0 as u8; size];
+    let length = size as u64;
+    let content = if size <= 16 << 10 {
+        Content::Inline(bytes)
+    } else {
+        let (mdt, grant) = (MdtIndex(0), tieline_types::Grant(3));
+        let chunk = tieline_types::ChunkId { mdt, grant, serial: file.0 };
+        let (ost, object) = (OstIndex(0), ObjectName::Chunk(chunk));
+        state.chunks.insert((ost, chunk), bytes.into());
+        let places = vec![Place { ost, object, offset: 0, length, is_stale: false }];
+        let (digest, adler32, checks) = (None, None, None);
+        Content::Chunk(ChunkRef { chunk, length, skip: 0, places, digest, adler32, checks })
+    };
+    state.replace(file, &Extent { offset: 0, length, content });
+}
+
+/// How many round trips long something takes.
+async fn trips<T>(work: impl Future<Output = T>) -> (f64, T) {
+    let begun = Instant::now();
+    let done = work.await;
+    (begun.elapsed().as_secs_f64() / FAR.as_secs_f64(), done)
+}
+
+async fn find(volume: &Volume, path: &str) -> FileId {
+    let mut at = ROOT;
+    for part in path.split('/') {
+        let found = volume.lookup(&Caller::root(), at, &name(part)).await.unwrap();
+        at = found.attributes.unwrap().id;
+    }
+    at
+}
+
+/// Every name of the tree, one after the other; opens and reads some files if `reads`.
+async fn walk(volume: &Volume, shape: (usize, usize, usize), reads: bool) -> usize {
+    let mut seen = 0;
+    for package in 0..shape.0 {
+        for directory in 0..shape.1 {
+            for file in 0..shape.2 {
+                let path = format!("p{package:03}/d{directory:02}/f{file:02}");
+                let id = find(volume, &path).await;
+                volume.attributes(&Caller::root(), id).await.unwrap();
+                seen += 1;
+                if reads {
+                    read(volume, id).await;
+                }
+            }
+        }
+    }
+    seen
+}
+
+async fn read(volume: &Volume, id: FileId) -> usize {
+    let access = Access { read: true, ..Access::default() };
+    let opened = volume.open(&Caller::root(), id, access).await.unwrap();
+    let mut bytes = 0;
+    loop {
+        let parts = volume.read(opened.handle, bytes as u64, 128 << 10).await.unwrap();
+        assert!(parts.iter().flatten().all(|&byte| byte == id.0 as u8));
+        let count: usize = parts.iter().map(bytes::Bytes::len).sum();
+        bytes += count;
+        if count == 0 {
+            break;
+        }
+    }
+    volume.release(opened.handle).await;
+    assert_eq!(bytes as u64, opened.attributes.size);
+    bytes
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_walk_over_a_thousand_directories_waits_a_few_times() {
+    let fake = far(100, 10, 9, 0);
+    let volume = fake.mount();
+    volume.attributes(&Caller::root(), ROOT).await.unwrap();
+    let (trips, seen) = trips(walk(&volume, (100, 10, 9), false)).await;
+    assert_eq!(seen, 9000);
+    assert!(trips < 16.0, "{trips} round trips");
+    assert!(fake.requests() < 60, "{} requests", fake.requests());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_walked_is_walked_again_without_a_server() {
+    let fake = far(10, 5, 9, 100);
+    let volume = fake.mount();
+    volume.attributes(&Caller::root(), ROOT).await.unwrap();
+    walk(&volume, (10, 5, 9), true).await;
+    // What is on its way lands.
+    tokio::time::sleep(FAR * 4).await;
+    let before = fake.requests();
+    let (trips, _) = trips(walk(&volume, (10, 5, 9), true)).await;
+    assert_eq!((trips, fake.requests() - before), (0.0, 0));
+    // Names that are not there, and listings, too.
+    let dir = find(&volume, "p003/d02").await;
+    let found = volume.lookup(&Caller::root(), dir, &name("absent")).await.unwrap();
+    assert!(found.attributes.is_none() && !found.entry.units.is_empty());
+    let handle = volume.open_directory(&Caller::root(), dir).await.unwrap();
+    let listed = volume.read_directory(handle, 0, 100, true).await.unwrap();
+    assert!(listed.len() == 9 && listed.iter().all(|one| one.known.is_some()));
+    assert_eq!(fake.requests(), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn small_files_that_are_read_come_ahead_in_the_metadata_or_beside_it() {
+    for size in [1000, 30_000] {
+        let fake = far(20, 5, 9, size);
+        let volume = fake.mount();
+        volume.attributes(&Caller::root(), ROOT).await.unwrap();
+        let (trips, _) = trips(walk(&volume, (20, 5, 9), true)).await;
+        assert!(trips < 60.0, "{trips} round trips for 900 files of {size} bytes");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_one_client_opened_comes_ahead_for_the_next() {
+    // Some files here and there, in an order of their own.
+    let fake = far(20, 5, 20, 30_000);
+    let some: Vec<String> = (0..120)
+        .map(|number| {
+            let number = number * 37 % 2000;
+            format!("p{:03}/d{:02}/f{:02}", number / 100, number / 20 % 5, number % 20)
+        })
+        .collect();
+    let replay = async |volume: &Volume| {
+        for path in &some {
+            let id = find(volume, path).await;
+            read(volume, id).await;
+        }
+    };
+    let first = fake.mount();
+    first.attributes(&Caller::root(), ROOT).await.unwrap();
+    let (unknown, ()) = trips(replay(&first)).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(fake.count(Op::ReportTrails) > 0);
+    let second = fake.mount();
+    second.attributes(&Caller::root(), ROOT).await.unwrap();
+    let (known, ()) = trips(replay(&second)).await;
+    assert!(known < 25.0, "{known} round trips for 120 files, and {unknown} before");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let reports = fake.count(Op::ReportTrails);
+    replay(&second).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(fake.count(Op::ReportTrails), reports, "nothing of it is news");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_look_does_not_bring_a_tree() {
+    let fake = far(50, 20, 20, 1000);
+    let volume = fake.mount();
+    volume.attributes(&Caller::root(), ROOT).await.unwrap();
+    let (trips, id) = trips(find(&volume, "p007/d03/f04")).await;
+    assert!((2.9..3.1).contains(&trips), "{trips} round trips");
+    read(&volume, id).await;
+    tokio::time::sleep(FAR * 10).await;
+    assert!(volume.shared().cache.lock().is_complete(ROOT));
+    // Three directories and what is in them.
+    assert_eq!((fake.count(Op::ReadTree), fake.count(Op::Lookup)), (3, 3));
+    assert!(fake.count(Op::ReadFiles) <= 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_changes_elsewhere_after_a_bulk_answer_is_seen() {
+    let fake = far(4, 3, 3, 100);
+    let volume = fake.mount();
+    walk(&volume, (4, 3, 3), true).await;
+    tokio::time::sleep(FAR * 4).await;
+    let dir = find(&volume, "p002/d01").await;
+    let file = find(&volume, "p002/d01/f00").await;
+    fake.elsewhere(dir, &["f00", "new"], &[file], |state| {
+        let new = state.add(dir, &name("new"), FileKind::Regular);
+        put(state, new, 10);
+        put(state, file, 200);
+    })
+    .await;
+    assert_eq!(read(&volume, find(&volume, "p002/d01/new").await).await, 10);
+    assert_eq!(read(&volume, file).await, 200);
+    // Nothing else was lost with it.
+    let before = fake.requests();
+    find(&volume, "p002/d02/f02").await;
+    assert_eq!(fake.requests(), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_closed_stays_closed_and_stops_no_walk() {
+    let fake = far(30, 2, 2, 0);
+    let shut: Vec<FileId> = {
+        let mut state = fake.lock();
+        let some: Vec<FileId> = state.nodes[&ROOT].names.values().copied().step_by(3).collect();
+        state.closed = some.iter().copied().collect::<BTreeSet<_>>();
+        for id in &some {
+            state.nodes.get_mut(id).unwrap().attributes.mode = Mode::new(0o700);
+        }
+        some
+    };
+    let volume = fake.mount();
+    let user = Caller { uid: Uid(7), gid: Gid(7), groups: vec![], proof: None };
+    volume.attributes(&user, ROOT).await.unwrap();
+    let names: Vec<Name> = fake.lock().nodes[&ROOT].names.keys().cloned().collect();
+    for one in &names {
+        let found = volume.lookup(&user, ROOT, one).await.unwrap().attributes.unwrap();
+        let below = volume.lookup(&user, found.id, &name("d01")).await;
+        assert!(below.is_ok(), "the fake lets everybody look");
+    }
+    for id in shut {
+        assert!(!volume.shared().cache.lock().is_complete(id), "nobody was told of {id}");
+    }
+    assert!(fake.count(Op::ReadTree) < 30, "{} questions", fake.count(Op::ReadTree));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_does_not_tell_in_bulk_is_not_asked() {
+    let fake = far(3, 2, 2, 10);
+    fake.lock().tells_in_bulk = false;
+    let volume = fake.mount();
+    walk(&volume, (3, 2, 2), true).await;
+    assert_eq!(fake.count(Op::ReadTree) + fake.count(Op::ReadFiles), 0);
+}

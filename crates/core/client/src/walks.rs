@@ -1,0 +1,391 @@
+//! How far ahead of who walks through directories to ask: what is to be brought next, and how much.
+//!
+//! The first visit to a directory that is not known brings it. The second to one whose neighbour
+//! was visited brings all of them, and what is below: directories stand in a queue, in the order in
+//! which a walk comes to them, and leave it as long as there is *credit*. Every visit to what was
+//! not known raises it, by twice as much each time; every visit to what was brought ahead by a
+//! multiple of that. So one look into a large tree costs little, and a walk that uses a fourth of
+//! what comes is never kept waiting.
+//!
+//! The same holds for the bytes of small files: the first that is opened brings its neighbours'.
+//!
+//! * [`trails`]: in which order files are opened, here and by others before.
+//!
+//! Knows neither servers nor caches ([`crate::bulk`] asks and learns). Invariants: all tables are
+//! bounded; a directory is on its way once; what came to nothing is not asked again at once.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+use tieline_types::{Caller, FileId};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use trails::Trails;
+
+mod trails;
+
+/// Entries that come with the first visit to a directory: what most have.
+pub(crate) const VISIT_ENTRIES: u32 = 1024;
+/// Entries of a page of a walk.
+const PAGE_ENTRIES: u32 = 4096;
+/// Pages on their way at once.
+const PAGES_MAX: usize = 4;
+/// Less credit is not worth a question.
+const CREDIT_MIN: u64 = 64;
+const RAISE_FIRST: u64 = 1024;
+const RAISE_MAX: u64 = 128 << 10;
+const CREDIT_MAX: u64 = 512 << 10;
+/// A visit to a directory that was brought ahead is good for so many times its entries.
+const USED_GAIN: u64 = 4;
+/// Directories of one question.
+const ROOTS_MAX: usize = 256;
+const QUEUE_MAX: usize = 64 << 10;
+/// Files and directories that are remembered as asked for, or as brought ahead.
+const NOTED_MAX: usize = 256 << 10;
+/// What was asked for is asked again, if it is not known, only after so long.
+const ASKED_KEPT: Duration = Duration::from_secs(20);
+
+/// Bytes of files: as entries of directories.
+const BYTES_RAISE_FIRST: u64 = 256 << 10;
+const BYTES_RAISE_MAX: u64 = 32 << 20;
+const BYTES_CREDIT_MAX: u64 = 256 << 20;
+const BYTES_CREDIT_MIN: u64 = 16 << 10;
+const BYTES_USED_GAIN: u64 = 4;
+/// Of what was brought ahead a tenth must be used in the long run: over 50 ms a file that is here
+/// already saves a round trip, in which a link of 1 Gbit/s carries 6 MB.
+const WASTE_MAX: u64 = 10;
+/// What is brought before that is looked at.
+const WASTE_FREE: u64 = 64 << 20;
+/// Older history counts half, again and again.
+const HISTORY: u64 = 1 << 30;
+/// Files of one question.
+const FILES_MAX: usize = 512;
+const FILES_BYTES: u64 = 1 << 20;
+const FILE_PAGES_MAX: usize = 4;
+
+/// Lands when the question is answered and what came is learned, or came to nothing.
+pub(crate) type Flight = watch::Receiver<()>;
+/// Held while a question is under way.
+pub(crate) type Under = watch::Sender<()>;
+
+/// What a visit to something unknown is to do.
+pub(crate) enum Visit {
+    /// It is on its way.
+    Wait(Flight),
+    /// It is asked for: with what is below it, if somebody walks there.
+    Ask { under: Under, flight: Flight, is_walk: bool },
+    /// Asking in bulk came to nothing lately.
+    Alone,
+}
+
+/// Directories to be asked for.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub roots: Vec<FileId>,
+    pub entries: u32,
+    pub caller: Caller,
+    pub under: Under,
+}
+
+/// Files whose bytes are to be asked for.
+pub(crate) struct FilesJob {
+    pub files: Vec<(FileId, u64)>,
+    pub caller: Caller,
+    pub under: Under,
+}
+
+/// What is brought of one MDT.
+#[derive(Default)]
+pub(crate) struct Walk {
+    flights: BTreeMap<FileId, Flight>,
+    /// Visits to unknown directories, by the directory they are in.
+    visits: BTreeMap<FileId, u32>,
+    queue: VecDeque<FileId>,
+    asked: BTreeMap<FileId, Instant>,
+    /// Brought and not visited yet, with the number of entries.
+    ahead: BTreeMap<FileId, u32>,
+    credit: u64,
+    raise: u64,
+    pages: usize,
+    caller: Caller,
+    /// Files: to be brought, and brought and not opened yet, with their bytes.
+    files: VecDeque<(FileId, u64)>,
+    files_ahead: BTreeMap<FileId, u64>,
+    file_credit: u64,
+    file_raise: u64,
+    file_pages: usize,
+    /// Bytes that were brought ahead, and those of them that were used.
+    brought: u64,
+    used: u64,
+    /// Directories as they came, and where each stands among them.
+    order: Vec<FileId>,
+    places: BTreeMap<FileId, usize>,
+    /// Those whose files stand in the queue or did.
+    is_filed: BTreeSet<FileId>,
+    /// Where in the order files are opened, and in how many directories they were.
+    at: usize,
+    opened_in: BTreeSet<FileId>,
+    trails: Trails,
+}
+
+impl Walk {
+    /// Somebody comes to a directory whose names are not known. `parent`: it is seen there.
+    pub fn visit(&mut self, caller: &Caller, id: FileId, parent: Option<FileId>) -> Visit {
+        if let Some(flight) = self.flights.get(&id) {
+            return Visit::Wait(flight.clone());
+        }
+        if !self.note_asked(id) {
+            return Visit::Alone;
+        }
+        self.caller = caller.clone();
+        let visits = parent.map_or(0, |parent| {
+            if self.visits.len() >= QUEUE_MAX {
+                self.visits.clear();
+            }
+            let visits = self.visits.entry(parent).or_default();
+            *visits += 1;
+            *visits
+        });
+        let is_walk = visits >= 2;
+        if is_walk {
+            self.raise = (self.raise * 2).clamp(RAISE_FIRST, RAISE_MAX);
+            self.credit = (self.credit + self.raise).min(CREDIT_MAX);
+        }
+        let (under, flight) = self.fly(&[id]);
+        Visit::Ask { under, flight, is_walk }
+    }
+
+    /// Somebody comes to a directory that is known. Says whether there may be more to bring.
+    pub fn revisit(&mut self, id: FileId) -> bool {
+        let Some(entries) = self.ahead.remove(&id) else { return false };
+        let gain = USED_GAIN * (u64::from(entries) + CREDIT_MIN);
+        self.credit = (self.credit + gain).min(CREDIT_MAX);
+        !self.queue.is_empty()
+    }
+
+    /// Is it on its way?
+    pub fn flight(&self, id: FileId) -> Option<Flight> {
+        self.flights.get(&id).cloned()
+    }
+
+    fn fly(&mut self, ids: &[FileId]) -> (Under, Flight) {
+        let (under, flight) = watch::channel(());
+        self.flights.extend(ids.iter().map(|&id| (id, flight.clone())));
+        (under, flight)
+    }
+
+    /// Says whether it was not asked for lately.
+    fn note_asked(&mut self, id: FileId) -> bool {
+        let now = Instant::now();
+        if self.asked.len() >= NOTED_MAX {
+            self.asked.clear();
+        }
+        let before = self.asked.insert(id, now);
+        before.is_none_or(|at| now.duration_since(at) >= ASKED_KEPT)
+    }
+
+    /// What a walk comes to next: before all else, or after. Says how many are new.
+    pub fn enqueue(&mut self, ids: Vec<FileId>, is_next: bool) -> usize {
+        let room = QUEUE_MAX.saturating_sub(self.queue.len());
+        let mut new: Vec<FileId> = vec![];
+        for id in ids.into_iter().take(room) {
+            if !self.flights.contains_key(&id) && self.note_asked(id) {
+                new.push(id);
+            }
+        }
+        let count = new.len();
+        if is_next {
+            new.into_iter().rev().for_each(|id| self.queue.push_front(id));
+        } else {
+            self.queue.extend(new);
+        }
+        count
+    }
+
+    /// The next question, if it may be asked now.
+    pub fn next_job(&mut self) -> Option<Job> {
+        if self.pages >= PAGES_MAX || self.credit < CREDIT_MIN || self.queue.is_empty() {
+            return None;
+        }
+        // Several questions at once share what stands there.
+        let count = self.queue.len().div_ceil(PAGES_MAX).clamp(1, ROOTS_MAX);
+        let roots: Vec<FileId> = self.queue.drain(..count.min(self.queue.len())).collect();
+        let entries = self.credit.min(PAGE_ENTRIES.into()) as u32;
+        self.credit -= u64::from(entries);
+        self.pages += 1;
+        let (under, _) = self.fly(&roots);
+        Some(Job { roots, entries, caller: self.caller.clone(), under })
+    }
+
+    /// A question about `roots` has been answered with so many entries of these directories.
+    /// `unreached`: roots that the answer did not come to.
+    pub fn landed(
+        &mut self,
+        (roots, entries): (&[FileId], u32),
+        told: &[(FileId, u32)],
+        unreached: Vec<FileId>,
+    ) {
+        self.pages = self.pages.saturating_sub(1);
+        let spent: u32 = told.iter().map(|(_, count)| count + 1).sum();
+        self.credit = (self.credit + u64::from(entries.saturating_sub(spent))).min(CREDIT_MAX);
+        roots.iter().for_each(|id| drop(self.flights.remove(id)));
+        for &(id, count) in told {
+            self.brought(id);
+            if self.ahead.len() < NOTED_MAX {
+                self.ahead.insert(id, count);
+            }
+        }
+        unreached.into_iter().rev().for_each(|id| self.queue.push_front(id));
+    }
+
+    /// A visited directory has come, or has not.
+    pub fn arrived(&mut self, id: FileId, is_here: bool) {
+        self.flights.remove(&id);
+        if is_here {
+            self.brought(id);
+        }
+    }
+
+    fn brought(&mut self, id: FileId) {
+        // It may be lost and visited again at any time.
+        self.asked.remove(&id);
+        if self.order.len() >= NOTED_MAX {
+            self.order.clear();
+            self.places.clear();
+            self.is_filed.clear();
+            self.at = 0;
+        }
+        if !self.places.contains_key(&id) {
+            self.places.insert(id, self.order.len());
+            self.order.push(id);
+        }
+        self.is_filed.remove(&id);
+    }
+
+    /// Nothing of before counts: leases are gone.
+    pub fn forget(&mut self) {
+        self.asked.clear();
+        self.queue.clear();
+        self.files.clear();
+        self.ahead.clear();
+        self.files_ahead.clear();
+        self.is_filed.clear();
+        self.trails.forget();
+    }
+
+    // Bytes of files.
+
+    /// A file is opened for reading. `is_known`: no server need be asked. Gives the bytes that were
+    /// brought ahead for it.
+    pub fn opened(&mut self, caller: &Caller, id: FileId, parent: FileId, is_known: bool) -> u64 {
+        self.caller = caller.clone();
+        if let Some(&place) = self.places.get(&parent) {
+            self.at = place;
+        }
+        if self.opened_in.len() < 16 {
+            self.opened_in.insert(parent);
+        }
+        let used = self.files_ahead.remove(&id).unwrap_or(0);
+        if used > 0 {
+            self.used += used;
+            let gain = BYTES_USED_GAIN * used.max(BYTES_CREDIT_MIN);
+            self.file_credit = (self.file_credit + gain).min(BYTES_CREDIT_MAX);
+        } else if !is_known {
+            self.file_raise = (self.file_raise * 2).clamp(BYTES_RAISE_FIRST, BYTES_RAISE_MAX);
+            self.file_credit = (self.file_credit + self.file_raise).min(BYTES_CREDIT_MAX);
+        }
+        used
+    }
+
+    /// A directory whose files are not in the queue yet: the one where files are opened, and those
+    /// that come behind it, if files are opened in several.
+    pub fn next_to_file(&mut self, parent: FileId) -> Option<FileId> {
+        let is_new = self.places.contains_key(&parent) && self.is_filed.insert(parent);
+        // Who knows what others opened there need not guess.
+        if is_new && !self.trails.knows(parent) {
+            return Some(parent);
+        }
+        let is_walk = self.opened_in.len() >= 2;
+        if !is_walk || self.files.len() > FILES_MAX || self.file_credit < BYTES_CREDIT_MIN {
+            return None;
+        }
+        let (before, behind) = self.order.split_at(self.at.min(self.order.len()));
+        let mut all = behind.iter().chain(before);
+        let is_open = |id: &&FileId| !self.is_filed.contains(id) && !self.trails.knows(**id);
+        let next = *all.find(is_open)?;
+        self.is_filed.insert(next);
+        Some(next)
+    }
+
+    /// Files to be brought: before all else, or after.
+    pub fn enqueue_files(&mut self, files: Vec<(FileId, u64)>, is_next: bool) {
+        let room = QUEUE_MAX.saturating_sub(self.files.len());
+        let mut new = vec![];
+        for (id, size) in files.into_iter().take(room) {
+            if !self.files_ahead.contains_key(&id) && self.note_asked(id) {
+                new.push((id, size));
+            }
+        }
+        if is_next {
+            new.into_iter().rev().for_each(|one| self.files.push_front(one));
+        } else {
+            self.files.extend(new);
+        }
+    }
+
+    /// The next files to be asked for. `room`: how many bytes may come.
+    pub fn next_files(&mut self, room: u64) -> Option<FilesJob> {
+        if self.brought > WASTE_FREE + WASTE_MAX * self.used {
+            return None;
+        }
+        let may = room.min(self.file_credit);
+        if self.file_pages >= FILE_PAGES_MAX || may < BYTES_CREDIT_MIN || self.files.is_empty() {
+            return None;
+        }
+        let (mut files, mut bytes) = (vec![], 0);
+        while let Some(&(id, size)) = self.files.front()
+            && files.len() < FILES_MAX
+            && bytes < may.min(FILES_BYTES)
+        {
+            self.files.pop_front();
+            bytes += size;
+            files.push((id, size));
+        }
+        self.file_credit = self.file_credit.saturating_sub(bytes);
+        self.file_pages += 1;
+        let ids: Vec<FileId> = files.iter().map(|(id, _)| *id).collect();
+        let (under, _) = self.fly(&ids);
+        Some(FilesJob { files, caller: self.caller.clone(), under })
+    }
+
+    /// A question about files has been answered. `unreached`: those that the answer did not come
+    /// to.
+    pub fn files_landed(
+        &mut self,
+        asked: &[(FileId, u64)],
+        told: &BTreeSet<FileId>,
+        unreached: &[(FileId, u64)],
+    ) {
+        self.file_pages = self.file_pages.saturating_sub(1);
+        for (id, size) in asked {
+            self.flights.remove(id);
+            if told.contains(id) && self.files_ahead.len() < NOTED_MAX {
+                self.files_ahead.insert(*id, *size);
+                self.brought += size;
+            } else {
+                self.file_credit += size;
+            }
+        }
+        if self.brought > HISTORY {
+            (self.brought, self.used) = (self.brought / 2, self.used / 2);
+        }
+        unreached.iter().rev().for_each(|one| self.files.push_front(*one));
+    }
+
+    #[cfg(test)]
+    pub fn credit(&self) -> (u64, u64) {
+        (self.credit, self.file_credit)
+    }
+}
+
+#[cfg(test)]
+mod tests;

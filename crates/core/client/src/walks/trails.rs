@@ -1,0 +1,142 @@
+//! In which order files are opened: what programs here do, to be told to the MDS; and what others
+//! did before, as the MDS tells it.
+//!
+//! Files of a trail are expected as soon as one is opened there: the rest of its directory's, then
+//! those of the directory where others went next, and so on, as long as enough of what was expected
+//! comes to be used.
+//!
+//! Invariants: trails are bounded in number and length; only what is news is reported.
+
+use super::Walk;
+use std::collections::{BTreeMap, BTreeSet};
+use tieline_types::FileId;
+use tieline_wire::trees::{TRAIL_MAX, Trail, TrailOf};
+
+/// Directories whose trails are remembered, and those of one report.
+const KNOWN_MAX: usize = 32 << 10;
+const GATHERED_MAX: usize = 8 << 10;
+/// Bytes that the word of others is good for, before any of them is used.
+const TRUST: u64 = 64 << 20;
+/// Files that are expected ahead of the one that is opened.
+const EXPECTED_MAX: usize = 2048;
+
+#[derive(Default)]
+pub(super) struct Trails {
+    /// As the MDS told them.
+    known: BTreeMap<FileId, Trail>,
+    /// What happens here, since the last report.
+    gathered: BTreeMap<FileId, Trail>,
+    /// Where the last file was opened.
+    last: Option<FileId>,
+    /// Whose trails were expected, and whose is next.
+    followed: BTreeSet<FileId>,
+    next: Option<FileId>,
+    is_trusted: bool,
+}
+
+impl Trails {
+    pub fn knows(&self, directory: FileId) -> bool {
+        self.known.contains_key(&directory)
+    }
+
+    pub fn forget(&mut self) {
+        self.followed.clear();
+        self.next = None;
+    }
+
+    /// Says whether this is the first since the last report.
+    fn gather(&mut self, directory: FileId, file: FileId) -> bool {
+        let is_first = self.gathered.is_empty();
+        if let Some(last) = self.last.replace(directory)
+            && last != directory
+            && let Some(trail) = self.gathered.get_mut(&last)
+        {
+            trail.next.get_or_insert(directory);
+        }
+        if self.gathered.len() < GATHERED_MAX {
+            let files = &mut self.gathered.entry(directory).or_default().files;
+            if files.len() < TRAIL_MAX && !files.contains(&file) {
+                files.push(file);
+            }
+        }
+        is_first
+    }
+
+    fn is_news(&self, directory: FileId, trail: &Trail) -> bool {
+        let known = self.known.get(&directory);
+        known.is_none_or(|known| trail.files.iter().any(|file| !known.files.contains(file)))
+    }
+}
+
+impl Walk {
+    /// A file was opened there. Says whether somebody has to see to a report.
+    pub fn gather(&mut self, directory: FileId, file: FileId) -> bool {
+        let trails = &mut self.trails;
+        if !trails.followed.contains(&directory) && trails.next.is_none() {
+            trails.next = Some(directory);
+        }
+        trails.gather(directory, file)
+    }
+
+    /// What is to be reported now, in parts; nothing of it is news any more.
+    pub fn report(&mut self) -> Vec<Vec<TrailOf>> {
+        let gathered = std::mem::take(&mut self.trails.gathered);
+        let of = |(directory, trail)| TrailOf { directory, trail };
+        let news: Vec<TrailOf> = gathered
+            .into_iter()
+            .filter(|(directory, trail)| self.trails.is_news(*directory, trail))
+            .map(of)
+            .collect();
+        for one in &news {
+            self.learn_trail(one.directory, one.trail.clone());
+        }
+        news.chunks(TRAIL_MAX).map(<[TrailOf]>::to_vec).collect()
+    }
+
+    /// The MDS tells how others went through a directory.
+    pub fn learn_trail(&mut self, directory: FileId, trail: Trail) {
+        let known = &mut self.trails.known;
+        if known.len() < KNOWN_MAX || known.contains_key(&directory) {
+            known.insert(directory, trail);
+        }
+    }
+
+    /// The next directory whose files are expected, with them. Directories that are not known yet
+    /// are asked for.
+    pub fn expect(&mut self) -> Option<(FileId, Vec<FileId>)> {
+        if self.files.len() >= EXPECTED_MAX {
+            return None;
+        }
+        let next = match self.trails.next {
+            Some(next) => next,
+            // The trail goes round: others of it were not expected yet.
+            None if self.trails.followed.is_empty() => return None,
+            None => self.unfollowed()?,
+        };
+        let Some(trail) = self.trails.known.get(&next).cloned() else {
+            self.trails.next = Some(next);
+            if !self.places.contains_key(&next) {
+                let new = self.enqueue(vec![next], true);
+                self.credit += new as u64 * super::CREDIT_MIN;
+            } else {
+                // It has none.
+                self.trails.followed.insert(next);
+                self.trails.next = None;
+            }
+            return None;
+        };
+        let trails = &mut self.trails;
+        trails.followed.insert(next);
+        trails.next = trail.next.filter(|after| !trails.followed.contains(after));
+        if !std::mem::replace(&mut trails.is_trusted, true) {
+            self.file_credit += TRUST;
+        }
+        Some((next, trail.files))
+    }
+
+    fn unfollowed(&self) -> Option<FileId> {
+        let (before, behind) = self.order.split_at(self.at.min(self.order.len()));
+        let is_it = |id: &&FileId| self.trails.knows(**id) && !self.trails.followed.contains(*id);
+        behind.iter().chain(before).find(is_it).copied()
+    }
+}
