@@ -56,21 +56,26 @@ pub struct Features {
     pub has_epoch: bool,
     /// What was read and not answered can be read again (7.40).
     pub resends: bool,
+    /// Files may be mapped that are not cached otherwise (7.39).
+    pub maps_direct: bool,
 }
 
 impl Features {
     /// For the process that goes on with the session.
     pub fn to_bytes(self) -> Vec<u8> {
-        let Self { minor, expires, has_epoch, resends } = self;
-        let flags = [expires, has_epoch, resends].map(u8::from);
+        let Self { minor, expires, has_epoch, resends, maps_direct } = self;
+        let flags = [expires, has_epoch, resends, maps_direct].map(u8::from);
         [&minor.to_le_bytes()[..], &flags].concat()
     }
 
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Malformed> {
         let (minor, flags) = bytes.split_first_chunk().ok_or(Malformed)?;
-        let &[expires, has_epoch, resends] = flags else { return Err(Malformed) };
-        let [expires, has_epoch, resends] = [expires, has_epoch, resends].map(|flag| flag != 0);
-        Ok(Self { minor: u32::from_le_bytes(*minor), expires, has_epoch, resends })
+        // Earlier programs did not say the last.
+        let (flags, rest) = flags.split_first_chunk().ok_or(Malformed)?;
+        let [expires, has_epoch, resends] = flags.map(|flag| flag != 0);
+        // Earlier programs did not say this.
+        let maps_direct = rest.first().is_some_and(|&flag| flag != 0);
+        Ok(Self { minor: u32::from_le_bytes(*minor), expires, has_epoch, resends, maps_direct })
     }
 }
 
@@ -132,6 +137,7 @@ impl Offer {
             expires: minor >= 38 && has(bits::HAS_EXPIRE_ONLY),
             has_epoch: minor >= 44,
             resends: minor >= 40 && has(bits::HAS_RESEND),
+            maps_direct: minor >= 39 && has(bits::DIRECT_IO_ALLOW_MMAP),
         };
         let out = InitOut {
             minor: minor.min(MINOR_NEWEST),

@@ -212,6 +212,31 @@ pub fn standing(keys: &Keys) -> Result<(String, Option<Duration>), Trouble> {
     Ok((name.text()?, left))
 }
 
+/// Copies tickets from whatever cache they are in (`DIR:`, `KEYRING:` and `KCM:` too) into another.
+pub fn copy_tickets(from: &Keys, to: &str) -> Result<(), Trouble> {
+    let library = opened()?;
+    let credential = Credential::acquire(library, from, INITIATE)?;
+    let (key, value) = (word("ccache")?, word(to)?);
+    let element = KeyValue { key: key.as_ptr(), value: value.as_ptr() };
+    let store = KeyValueSet { count: 1, elements: &element };
+    let (kerberos, mut minor) = (oid(&KERBEROS), 0);
+    // SAFETY: all pointers are to values that live through the call.
+    let major = unsafe {
+        (library.store_cred_into)(
+            &mut minor,
+            credential.handle,
+            INITIATE,
+            &kerberos,
+            1,
+            0,
+            &store,
+            null_mut(),
+            null_mut(),
+        )
+    };
+    check(library, major, minor)
+}
+
 /// Gets a ticket for a server, and no further.
 pub fn try_ticket(keys: &Keys, target: &str) -> Result<(), Trouble> {
     let mut initiator = GssInitiator::new(keys.clone(), target.to_owned());

@@ -220,6 +220,7 @@ impl ScratchKdc {
              kdc_tcp_listen = 127.0.0.1:{port}\n\n\
              [realms]\n  {realm} = {{\n    database_name = {dir}/principal\n    \
              key_stash_file = {dir}/stash\n    acl_file = {dir}/acl\n    max_life = 24h\n    \
+             max_renewable_life = 7d\n    \
              supported_enctypes = aes256-cts-hmac-sha384-192:normal \
              aes256-cts-hmac-sha1-96:normal\n    \
              master_key_type = aes256-cts-hmac-sha1-96\n  }}\n\n\

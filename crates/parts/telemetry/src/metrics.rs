@@ -74,13 +74,38 @@ missing, malformed, unknown_key, forged, expired, foreign, revoked, other_file, 
         "Bytes taken from programs by this client.";
     client_fetched_bytes: IntCounter = "tieline_client_fetched_bytes_total" []
         "Bytes of chunks this client fetched from OSSs.";
+    client_unread_bytes: IntCounter = "tieline_client_unread_bytes_total" []
+        "Bytes of chunks this client fetched ahead and nobody read.";
     client_sent_bytes: IntCounter = "tieline_client_sent_bytes_total" []
         "Bytes of chunks this client sent to OSSs.";
+    client_ahead: IntCounterVec = "tieline_client_ahead_total" ["what"]
+        "What this client brought before somebody asked for it: directories.";
+    client_ahead_bytes: IntCounterVec = "tieline_client_ahead_bytes_total" ["outcome"]
+        "Bytes of small files that this client brought before somebody opened them: brought, and \
+those of them that were used.";
     client_inodes: IntGauge = "tieline_client_inodes" [] "Files this client remembers.";
     client_dirty_bytes: IntGauge = "tieline_client_dirty_bytes" []
         "Bytes taken from programs and not yet at an OSS.";
     client_timeouts: IntCounter = "tieline_client_timeouts_total" []
         "Calls that ended with an errno because a server did not answer in time.";
+    cache_served_bytes: IntCounterVec = "tieline_cache_served_bytes_total" ["cache"]
+        "Bytes of chunks that came from a cache or directly from storage: node, site, direct.";
+    cache_missed_bytes: IntCounterVec = "tieline_cache_missed_bytes_total" ["cache"]
+        "Bytes of chunks that were looked for in a cache and were not there.";
+    cache_kept_bytes: IntCounterVec = "tieline_cache_kept_bytes_total" ["cache"]
+        "Bytes of chunks put into a cache by this process.";
+    cache_evicted_bytes: IntCounterVec = "tieline_cache_evicted_bytes_total" ["cache"]
+        "Bytes of chunks evicted from a cache by this process to make room.";
+    cache_poisoned: IntCounterVec = "tieline_cache_poisoned_total" ["cache"]
+        "Chunks found here whose bytes did not have their digest; none was served.";
+    cache_damaged: IntCounterVec = "tieline_cache_damaged_total" ["cache"]
+        "Chunks found here with a block that did not match its check; none was served.";
+    cache_errors: IntCounterVec = "tieline_cache_errors_total" ["cache"]
+        "Failures of a cache's storage: full, faulty, hanging.";
+    cache_bytes: IntGaugeVec = "tieline_cache_bytes" ["cache"]
+        "Bytes in a cache, as of the last look: node; site, where this process cleans it.";
+    cache_limit_bytes: IntGaugeVec = "tieline_cache_limit_bytes" ["cache"]
+        "Bytes that a cache may hold.";
     fuse_requests: IntCounterVec = "tieline_fuse_requests_total" ["op"]
         "Requests from the kernel.";
     fuse_interrupts: IntCounter = "tieline_fuse_interrupts_total" []

@@ -26,11 +26,14 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 enum Verb {
     /// Serve an MDT, OSTs, or both
-    #[command(after_help = examples::SERVER)]
+    #[command(after_help = examples::SERVER, subcommand_negates_reqs = true)]
+    #[command(args_conflicts_with_subcommands = true)]
     Server {
+        #[command(subcommand)]
+        verb: Option<ServerVerb>,
         /// The server's settings, as TOML
-        #[arg(long, value_name = "FILE")]
-        settings: PathBuf,
+        #[arg(long, value_name = "FILE", required = true)]
+        settings: Option<PathBuf>,
         /// Check the settings and do nothing
         #[arg(long)]
         check: bool,
@@ -51,6 +54,10 @@ enum Verb {
     /// Copy files into the file system
     #[command(after_help = examples::PUT)]
     Put(verbs::put::Args),
+    /// Keep directory trees here, for times without servers
+    Pin(verbs::pin::Args),
+    /// Let pinned trees go
+    Unpin(verbs::pin::UnpinArgs),
     /// Show what is known of files
     Stat(verbs::stat::Args),
     /// Find files below a directory
@@ -61,9 +68,14 @@ enum Verb {
     Setstripe(verbs::setstripe::Args),
     /// Show the layout of files, and where their bytes are
     Getstripe(verbs::getstripe::Args),
+    /// Show what the ways to files' chunks cost now, and which would be taken
+    Cost(verbs::cost::Args),
     /// Give files more copies, have missing ones made, check them all
     #[command(subcommand, after_help = examples::MIRROR)]
     Mirror(verbs::mirror::Mirror),
+    /// Look at, fill, pin, verify and empty the caches of mounts
+    #[command(subcommand, after_help = examples::CACHE)]
+    Cache(verbs::cache::Cache),
     /// Show space per OST and pool
     Df(verbs::df::Args),
     /// Show what somebody uses and may use
@@ -130,6 +142,12 @@ enum Verb {
     Version,
 }
 
+#[derive(Subcommand, Debug)]
+enum ServerVerb {
+    /// Tell clients that servers will be away, so that they wait without errors
+    Drain(verbs::drain::Args),
+}
+
 /// Runs the program, under whatever name it was called.
 pub fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
@@ -151,12 +169,16 @@ pub fn main() -> ExitCode {
 fn run(cli: Cli) -> anyhow::Result<()> {
     let is_json = cli.log_json;
     match cli.verb {
-        Verb::Server { settings, check: true } => {
+        Verb::Server { verb: Some(ServerVerb::Drain(args)), .. } => verbs::drain::run(&args),
+        Verb::Server { verb: None, settings, check } => {
+            let settings = settings.unwrap_or_default();
+            if !check {
+                return server::run::run(&settings, is_json);
+            }
             server::settings::Settings::load(&settings)?;
             println!("{}: in order", settings.display());
             Ok(())
         }
-        Verb::Server { settings, check: false } => server::run::run(&settings, is_json),
         Verb::Mount(args) => mount::run(args, is_json),
         Verb::Umount(args) => mount::umount(&args),
         Verb::Sync(args) => verbs::sync::run(&args),
@@ -164,11 +186,15 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Verb::Cat(args) => verbs::fetch::cat(args),
         Verb::Get(args) => verbs::fetch::get(args),
         Verb::Put(args) => verbs::put::run(args),
+        Verb::Pin(args) => verbs::pin::pin(&args),
+        Verb::Unpin(args) => verbs::pin::unpin(&args),
         Verb::Stat(args) => verbs::stat::run(args),
         Verb::Find(args) => verbs::find::run(args),
         Verb::Setstripe(args) => verbs::setstripe::run(args),
         Verb::Getstripe(args) => verbs::getstripe::run(args),
+        Verb::Cost(args) => verbs::cost::run(args),
         Verb::Mirror(verb) => verbs::mirror::run(verb),
+        Verb::Cache(verb) => verbs::cache::run(verb),
         Verb::Df(args) => verbs::df::run(args),
         Verb::Quota(args) => verbs::quota::run(args),
         Verb::Setquota(args) => verbs::quota::set(args),
@@ -250,6 +276,14 @@ mod tests {
             "tieline mirror extend -N 1 -p fnal /extenci/f",
             "tieline mirror resync --json /extenci/f /extenci/g",
             "tieline mirror verify /extenci/f",
+            "tieline cache status",
+            "tieline cache status /extenci /gluster/cache --json",
+            "tieline cache pin /extenci/aux --json",
+            "tieline cache unpin tieline://h/extenci/aux --cache /gluster/cache",
+            "tieline cache evict /extenci/old",
+            "tieline cache evict --all --cache /gluster/cache",
+            "tieline cache warm /extenci/aux",
+            "tieline cache scrub /gluster/cache",
             "tieline df -h",
             "tieline quota -u ann -h /extenci",
             "tieline quota -p 7 --json /extenci",
@@ -291,10 +325,24 @@ mod tests {
             "tieline mount a,b:7640:/extenci /mnt -o ro,wait=30s --foreground",
             "tieline dev up --dir /tmp/d --mount /extenci --sites uf,fnal --engine memory --json",
             "tieline dev kill --random --restart",
+            "tieline server --settings /etc/tieline/server.toml --check",
+            "tieline server drain --for 15m",
+            "tieline pin /extenci/thesis --json",
+            "tieline unpin /extenci/thesis",
+            "tieline server drain --for 15m uf 10.0.0.1:7640 --fs tieline://h/extenci",
+            "tieline dev up --netns --rtt 50ms --rate 1gbit --loss 1e-4 --ip 6",
+            "tieline dev up --netns --rtt 0.2ms --between-sites 20ms --queue 1MiB --seed 7",
+            "tieline dev mount /m --site fnal -o wait=5s",
+            "tieline dev wan rtt 100ms --link clients",
+            "tieline dev wan cut --one-way to-clients --dir /tmp/d",
+            "tieline dev wan script cut@5s;heal@15s",
+            "tieline dev wan run --rtt 12ms --script cut@1s -- iperf3 -c h",
         ] {
             assert!(parses(line), "{line}");
         }
-        for line in ["tieline", "tieline fly", "tieline setstripe", "tieline pool new"] {
+        for line in
+            ["tieline", "tieline fly", "tieline server", "tieline setstripe", "tieline pool new"]
+        {
             assert!(!parses(line), "{line}");
         }
     }

@@ -4,7 +4,8 @@
 //! `dev up` generates keys, a signed map and settings ([`plan`]), starts every process and waits
 //! until it says that it is ready ([`processes`]), and writes down what it started ([`state`]);
 //! `dev kill`, `start` and `restart` play with it ([`control`]), `dev down` takes all of it away.
-//! With `--netns` each site is a network namespace behind a router ([`netns`]).
+//! With `--netns` each site is a network namespace behind a router ([`netns`]), and clients and
+//! sites may be far from it ([`wan`]).
 //!
 //! Invariants: only processes, mounts, namespaces and files that were made here are ended or
 //! removed; a process is known by pid and start time; every wait has an end.
@@ -18,6 +19,7 @@ pub mod plan;
 pub mod processes;
 pub mod state;
 pub mod up;
+pub mod wan;
 
 use anyhow::Context;
 use std::path::PathBuf;
@@ -31,6 +33,12 @@ pub enum Dev {
     Mount {
         /// Where
         mountpoint: PathBuf,
+        /// With --netns: a client at this site, and not far from all of them
+        #[arg(long)]
+        site: Option<SiteName>,
+        /// More options of the mount
+        #[arg(short = 'o', value_name = "OPTIONS")]
+        options: Option<String>,
         #[command(flatten)]
         dir: Dir,
     },
@@ -70,6 +78,9 @@ pub enum Dev {
         #[command(flatten)]
         dir: Dir,
     },
+    /// Change the emulated line of a federation, or run a command at one end of such a line
+    #[command(subcommand)]
+    Wan(wan::Wan),
     /// End the federation and remove all of it
     Down {
         #[command(flatten)]
@@ -96,6 +107,14 @@ pub struct Up {
     /// Each site in a network namespace of its own (root only)
     #[arg(long)]
     pub netns: bool,
+    /// With --netns: IP versions that servers announce, in their order: 4, 6, 46 or 64
+    #[arg(long, default_value = "4", value_parser = ["4", "6", "46", "64"])]
+    pub ip: String,
+    #[command(flatten)]
+    pub line: wan::line::Asked,
+    /// Round-trip time between two sites; the clients stay as far from each as --rtt says
+    #[arg(long)]
+    pub between_sites: Option<tieline_wan::Distance>,
     /// The MDTs' engine: `embedded`, `memory`, or `postgres=CONNECTION` (libpq's words or a URL)
     #[arg(long, default_value = "embedded")]
     pub engine: String,
@@ -137,13 +156,17 @@ impl Dir {
 pub fn run(verb: Dev) -> anyhow::Result<()> {
     match verb {
         Dev::Up(up) => up::run(&up),
-        Dev::Mount { mountpoint, dir } => up::mount_again(&dir.path()?, &mountpoint),
+        Dev::Mount { mountpoint, site, options, dir } => {
+            let more = up::MountMore { site, options };
+            up::mount_again(&dir.path()?, &mountpoint, &more)
+        }
         Dev::Status { json, dir } => control::status(&dir.path()?, json),
         Dev::Kill { name, restart, signal, dir, .. } => {
             control::kill(&dir.path()?, name.as_deref(), &signal, restart)
         }
         Dev::Start { name, dir } => control::start(&dir.path()?, &name),
         Dev::Restart { name, dir } => control::restart(&dir.path()?, &name),
+        Dev::Wan(verb) => wan::run(verb),
         Dev::Down { dir } => down::run(&dir.path()?),
     }
 }

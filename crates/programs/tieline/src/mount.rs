@@ -6,9 +6,11 @@
 //! [`registry`] of mounts for as long as it lives. Unmounting takes the mount out of the tree and
 //! waits until the daemon has committed everything and is gone.
 //!
-//! * [`options`]: what stands behind `-o`. * [`table`]: the kernel's table of mounts.
+//! * [`options`]: what stands behind `-o`; [`caches`]: those about caches.
+//! * [`table`]: the kernel's table of mounts.
 //! * [`helper`]: the same by the words of mount(8) and umount(8).
 
+pub mod caches;
 pub mod daemon;
 mod held;
 pub mod helper;
@@ -42,8 +44,10 @@ pub struct Args {
     #[arg(required_unless_present = "restart")]
     pub mountpoint: Option<PathBuf>,
     /// ro, wait=SPAN, interactive, relatime, journal=off, hold=off, watchdog=SPAN, fuse=7.N,
+    /// readmode=auto|normal|readbuf|readahead|stream, readbuf=SIZE, congestion=auto|system,
     /// sec=FLAVOR, keytab=FILE, principal=NAME, krb5conf=FILE, mapkey=KEY, admin=HOST:PORT,
-    /// log=FILE, pidfile=FILE, netns=NAME, and what fstab carries
+    /// cache=DIR, cache-size=SIZE, sitecache=DIR, sitecache-size=HIGH[:LOW], direct=OST0000=DIR,
+    /// at-rest=trusted, log=FILE, pidfile=FILE, netns=NAME, and what fstab carries
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
     /// Stay in the foreground, and log to standard error

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 /// Where ip(8) keeps named network namespaces.
-const NAMED: &str = "/run/netns";
+pub const NAMED: &str = "/run/netns";
 
 /// A namespace given by name, as ip(8) knows it, or by path.
 pub fn path(name_or_path: &str) -> PathBuf {

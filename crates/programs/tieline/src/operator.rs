@@ -63,6 +63,11 @@ impl Operator {
         Ok(cell.current())
     }
 
+    pub fn dial_at(&self, address: &str) -> Line {
+        let contact = Contact { addresses: vec![address.to_owned()], ..self.contact.clone() };
+        Line { channel: contact.channel(), caller: self.caller.clone() }
+    }
+
     pub fn dial(&self, mdt: MdtIndex) -> anyhow::Result<Line> {
         let known = self.map.mdt(mdt);
         let known = known.with_context(|| format!("{} is not in the map", mdt.label()))?;

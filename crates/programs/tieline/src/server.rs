@@ -130,6 +130,7 @@ pub async fn start(
                 recaller: connections.clone(),
                 objects: peers.clone(),
                 mender: peers.clone(),
+                limits: peers.clone(),
                 log,
             };
             Some(Mdt::start(parts, settings).await?)
@@ -176,6 +177,7 @@ pub async fn start(
     }
     if let Some(mdt) = mdt.clone() {
         tasks.push(tokio::spawn(mdt.clone().run()));
+        tasks.push(tokio::spawn(mdt.clone().run_quotas()));
         tasks.push(tokio::spawn(mdt.run_mirrors()));
     }
     if !parts.map.is_signer() {

@@ -13,12 +13,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_auth::{Guard, MapCell, MapVerifier, Rule};
-use tieline_client::{Error, FileSystem, Parts, Settings, Volume};
+use tieline_client::{Error, FileSystem, Near, Parts, Settings, Volume};
 use tieline_net::session::SessionDialer;
 use tieline_net::{Dialer, SessionSettings};
 use tieline_types::{Attributes, Caller, FileId, FileKind, Gid, MdtIndex, Name, Uid};
 use tieline_wire::Flavor;
-use tieline_world::World;
+use tieline_world::{Congestion, World};
 
 /// As the kernel: more is a loop.
 const LINKS_MAX: usize = 40;
@@ -66,7 +66,12 @@ pub fn run<T, F: Future<Output = anyhow::Result<T>>>(
 
 /// What volumes are plugged into on a real machine.
 pub fn real_world(guard: &Arc<Guard>) -> (World, Arc<dyn Dialer>, Rule) {
-    let world = World::real();
+    world_with(guard, Congestion::default())
+}
+
+/// The same, with a wish for how connections send.
+pub fn world_with(guard: &Arc<Guard>, congestion: Congestion) -> (World, Arc<dyn Dialer>, Rule) {
+    let world = World::real_with(congestion);
     let (settings, guard) = (SessionSettings::default(), guard.clone());
     let dialer = SessionDialer { world: world.clone(), settings, guard };
     (world, Arc::new(dialer), Rule { flavor: Flavor::Null })
@@ -116,7 +121,8 @@ impl Shell {
         guard.follow(&map);
         let root = FileId::root_of(MdtIndex(0));
         let settings = Settings { wait: PATIENCE, description, ..Settings::default() };
-        let parts = Parts { world, dialer, map: map.clone(), root, rule };
+        let near = Near::default();
+        let parts = Parts { world, dialer, map: map.clone(), root, rule, near };
         let volume = Volume::new(parts, settings);
         let files = volume.clone();
         Ok(Self { files, volume, caller: own_caller(), key, map, location })

@@ -5,9 +5,12 @@
 //! people.
 
 pub mod auth;
+pub mod cache;
 pub mod checksum;
+pub mod cost;
 pub mod df;
 pub mod doctor;
+pub mod drain;
 pub mod explain;
 pub mod export;
 pub mod fetch;
@@ -24,6 +27,7 @@ pub mod mdt;
 pub mod mirror;
 pub mod ost;
 pub mod owners;
+pub mod pin;
 pub mod pool;
 pub mod progress;
 pub mod project;

@@ -28,7 +28,7 @@ pub async fn open(call: &Call) -> Outcome {
     if access.append {
         call.session.appenders.enter(opened.handle, call.id(), call.caller());
     }
-    let body = Body::Bytes(outgoing::open(opened.handle.0, reply_flags(flags, &opened)));
+    let body = Body::Bytes(outgoing::open(opened.handle.0, reply_flags(call, flags, &opened)));
     Ok(Answer { body, undo: Undo { file: Some(opened.handle), ..Undo::default() } })
 }
 
@@ -65,7 +65,7 @@ fn created(call: &Call, flags: i32, known: Known, opened: Opened) -> Outcome {
     if access_of(flags).append {
         call.session.appenders.enter(opened.handle, known.attributes.id, call.caller());
     }
-    let handle = (opened.handle, reply_flags(flags, &opened));
+    let handle = (opened.handle, reply_flags(call, flags, &opened));
     let entry = names::made_entry(call, known);
     Ok(Answer::entry(&call.session.kernel.nodes, entry, Some(handle)))
 }
@@ -81,10 +81,13 @@ fn access_of(flags: i32) -> Access {
 }
 
 /// How the kernel is to treat the file.
-fn reply_flags(flags: i32, opened: &Opened) -> u32 {
+fn reply_flags(call: &Call, flags: i32, opened: &Opened) -> u32 {
     // Appended bytes may land elsewhere than the kernel thinks, so they must not enter its page
     // cache. Each write(2) is one request either way.
-    let is_direct = flags & (libc::O_DIRECT | libc::O_APPEND) != 0;
+    let is_past_cache = flags & (libc::O_DIRECT | libc::O_APPEND) != 0;
+    // Where that would forbid mmap, the cache costs less than programs that fail.
+    let is_exact = opened.is_direct && call.session.kernel.features.maps_direct;
+    let is_direct = is_past_cache || is_exact;
     let keeps = if opened.keeps_cache { opened::KEEP_CACHE } else { 0 };
     keeps | if is_direct { opened::DIRECT_IO } else { 0 }
 }

@@ -190,7 +190,7 @@ impl Memory {
         state
             .handles
             .insert(handle, Handle { id, access, by_root: caller.is_root(), listing: Vec::new() });
-        Ok(Opened { handle, attributes, keeps_cache: self.keeps_cache })
+        Ok(Opened { handle, attributes, keeps_cache: self.keeps_cache, is_direct: false })
     }
 
     fn made(&self, caller: &Caller, at: At<'_>, kind: FileKind, mode: Mode) -> Result<FileId> {

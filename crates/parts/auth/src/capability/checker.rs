@@ -8,7 +8,7 @@
 
 use super::{LIFE_MAX, signed_bytes};
 use ed25519_dalek::{Signature, VerifyingKey};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tieline_types::{ChunkId, FileId, MdtIndex, ObjectName, SessionId};
 use tieline_wire::capability::{Capability, CapabilityNewsReply, Holder, Scope, SignedCapability};
@@ -105,6 +105,8 @@ struct Known {
 #[derive(Clone, Debug)]
 pub struct Admitted {
     capability: Arc<Capability>,
+    /// Of the files that it names: those for which it was taken back.
+    revoked: BTreeSet<FileId>,
 }
 
 impl Checker {
@@ -166,7 +168,18 @@ impl Checker {
         {
             return Err(Refused::Revoked);
         }
-        Ok(Admitted { capability: capability.clone() })
+        let mut revoked = BTreeSet::new();
+        if let Scope::Files { runs } = &capability.scope {
+            let is_named = |file: FileId| {
+                file.mdt() == capability.mdt && runs.iter().any(|run| run.holds(file.serial()))
+            };
+            let taken = known
+                .files
+                .iter()
+                .filter(|(file, below)| capability.serial < **below && is_named(**file));
+            revoked.extend(taken.map(|(file, _)| *file));
+        }
+        Ok(Admitted { capability: capability.clone(), revoked })
     }
 
     fn verified(&self, shown: &[u8]) -> Result<Arc<Capability>, Refused> {
@@ -235,14 +248,32 @@ impl Admitted {
     }
 
     fn is_for(&self, wanted: FileId) -> bool {
-        matches!(&self.capability.scope, Scope::File { file, .. } if *file == wanted)
+        match &self.capability.scope {
+            Scope::File { file, .. } => *file == wanted,
+            Scope::Files { .. } => self.check_named(wanted).is_ok(),
+            Scope::Own { .. } => false,
+        }
+    }
+
+    /// Is the file among several?
+    fn check_named(&self, wanted: FileId) -> Result<(), Refused> {
+        let Scope::Files { runs } = &self.capability.scope else { return Err(Refused::OtherFile) };
+        let is_named = wanted.mdt() == self.capability.mdt
+            && runs.iter().any(|run| run.holds(wanted.serial()));
+        match (is_named, self.revoked.contains(&wanted)) {
+            (true, false) => Ok(()),
+            (true, true) => Err(Refused::Revoked),
+            (false, _) => Err(Refused::OtherFile),
+        }
     }
 
     fn writes(&self, wanted: FileId) -> Result<(), Refused> {
         match &self.capability.scope {
             Scope::File { file, .. } if *file != wanted => Err(Refused::OtherFile),
             Scope::File { is_write: true, .. } => Ok(()),
-            Scope::File { .. } => Err(Refused::NotGranted("the file may be written")),
+            Scope::File { .. } | Scope::Files { .. } => {
+                Err(Refused::NotGranted("the file may be written"))
+            }
             Scope::Own { runs } => {
                 let is_made = wanted.mdt() == self.capability.mdt
                     && runs.iter().any(|run| run.holds(wanted.serial()));
@@ -260,6 +291,10 @@ impl Admitted {
             Scope::File { is_read: false, .. } => Err(Refused::NotGranted("the file may be read")),
             Scope::File { file, .. } if of == Some(*file) => Ok(()),
             Scope::File { objects, .. } if objects.contains(wanted) => Ok(()),
+            Scope::Files { .. } => match of {
+                Some(file) => self.check_named(file),
+                None => Err(Refused::OtherFile),
+            },
             Scope::File { .. } | Scope::Own { .. } => Err(Refused::OtherFile),
         }
     }

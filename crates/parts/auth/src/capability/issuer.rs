@@ -89,6 +89,16 @@ impl Issuer {
         Serial(state.serial)
     }
 
+    /// The same for many files whose rights were looked at before: it does only for those that were
+    /// surely not changed between then and now.
+    pub fn serial_of_many(&self, files: impl IntoIterator<Item = FileId>) -> Serial {
+        let mut last = self.serial(None);
+        for file in files {
+            last = self.serial(Some(file));
+        }
+        last
+    }
+
     /// Signs what was found to be right. `now_ms` is the wall's clock.
     pub fn issue(
         &self,

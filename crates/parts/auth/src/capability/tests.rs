@@ -175,6 +175,31 @@ async fn what_is_taken_back_holds_no_more_and_what_comes_after_does() {
     assert_eq!(bench.read(&of_other, ANN, FileId(43)), Err(Refused::Revoked));
 }
 
+#[tokio::test(start_paused = true)]
+async fn one_for_several_files_is_for_each_until_that_is_taken_back() {
+    let bench = bench();
+    let files = [FILE, FileId(FILE.0 + 1), FileId(FILE.0 + 2)];
+    let runs = vec![FileRun { first: FILE.serial(), count: 3 }];
+    let serial = bench.issuer.serial_of_many(files);
+    let scope = Scope::Files { runs };
+    let shown = bench.issuer.issue(serial, NOW, (SESSION, ANN), scope).signed;
+    assert_eq!(bench.read(&shown, ANN, FileId(FILE.0 + 3)), Err(Refused::OtherFile));
+    assert!(bench.read(&shown, Holder([9; 16]), FILE).is_err());
+    for file in files {
+        assert_eq!(bench.read(&shown, ANN, file), Ok(()));
+    }
+    let admitted = bench.checker.admit(Some(&shown), ANN).unwrap();
+    let put = Wish::Put { chunk: chunk(SESSION.0, 1), file: FILE };
+    assert!(matches!(admitted.allows(put), Err(Refused::NotGranted(_))));
+    let object = ObjectName::Chunk(chunk(99, 1));
+    let nobodys = admitted.allows(Wish::Read { object: &object, file: None });
+    assert_eq!(nobodys, Err(Refused::OtherFile));
+    bench.issuer.revoke_file(files[1]);
+    bench.tell();
+    assert_eq!(bench.read(&shown, ANN, files[1]), Err(Refused::Revoked));
+    assert_eq!(bench.read(&shown, ANN, files[2]), Ok(()));
+}
+
 fn other_file() -> Scope {
     Scope::File { file: FileId(43), is_read: true, is_write: false, objects: vec![] }
 }

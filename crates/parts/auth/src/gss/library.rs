@@ -107,6 +107,10 @@ library! {
         *mut Status, Handle, u32, *const OidSet, c_int, *const KeyValueSet, *mut Handle,
         *mut *mut OidSet, *mut u32
     ) -> Status;
+    fn store_cred_into = c"gss_store_cred_into" (
+        *mut Status, Handle, c_int, *const Oid, u32, u32, *const KeyValueSet, *mut *mut OidSet,
+        *mut c_int
+    ) -> Status;
     fn release_cred = c"gss_release_cred" (*mut Status, *mut Handle) -> Status;
     fn inquire_cred = c"gss_inquire_cred" (
         *mut Status, Handle, *mut Handle, *mut u32, *mut c_int, *mut *mut OidSet

@@ -63,6 +63,18 @@ Examples:
 New files get their copies by `tieline setstripe -N COUNT` on a directory. Copies that are missing
 or damaged are made in the background too; `tieline getstripe` shows which are stale.";
 
+pub const CACHE: &str = "\
+Examples:
+  tieline mount mds.uf.example:/extenci /extenci -o cache=/var/cache/tieline,cache-size=50G
+  tieline mount mds.uf.example:/extenci /extenci -o sitecache=/gluster/cache,sitecache-size=2T
+  tieline cache status                              the caches of all mounts here
+  tieline cache warm /extenci/aux                   bring a tree before the jobs start
+  tieline cache pin /extenci/aux                    keep it, whatever else is read
+  tieline cache evict --all --cache /gluster/cache  all that is not pinned
+  tieline cache scrub /gluster/cache                verify every chunk, discard bad ones
+
+All of a cache's directory may be deleted at any time: what is missing is fetched again.";
+
 pub const POOL: &str = "\
 Examples:
   tieline pool new extenci.fast
@@ -98,6 +110,9 @@ Examples:
   tieline dev status --dir /tmp/d
   tieline dev kill oss-fnal --restart --dir /tmp/d
   tieline dev mount /tmp/m2 --dir /tmp/d
+  tieline dev up --netns --rtt 50ms --rate 1gbit --dir /tmp/d
+  tieline dev wan cut --dir /tmp/d
+  tieline dev wan run --rtt 50ms --rate 1gbit -- COMMAND
   tieline dev down --dir /tmp/d";
 
 pub const UNDELETE: &str = "\

@@ -13,7 +13,7 @@ use crate::mount::tickets::Tickets;
 use crate::mount::{READY, table};
 use crate::process::ProcessId;
 use crate::server::settings::key_open;
-use crate::shell::real_world;
+use crate::shell::world_with;
 use crate::source::Source;
 use anyhow::{Context, anyhow, bail};
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tieline_admin::Subject;
 use tieline_auth::{Guard, MapCell, MapVerifier};
-use tieline_client::{AccessTimes, FileSystem, Parts, Settings, Volume};
+use tieline_client::{AccessTimes, FileSystem, Near, Parts, Settings, Volume};
 use tieline_format::Record as _;
 use tieline_format::map::SignedMap;
 use tieline_fuse::{Beginning, Mount, MountOptions, People};
@@ -57,9 +57,16 @@ impl Task {
         let options = &self.options;
         let is_noting = options.notes_access && !options.is_read_only;
         let access_times = if is_noting { AccessTimes::Relative } else { AccessTimes::Never };
-        let (wait, journal) = (options.wait, options.has_journal);
-        let description = self.description();
-        Settings { wait, journal, access_times, description, ..Settings::default() }
+        let (wait, offline, journal) = (options.wait, options.offline, options.has_journal);
+        let (description, read_mode) = (self.description(), options.read_mode);
+        let more = Settings { warms: true, read_mode, offline, ..Settings::default() };
+        Settings { wait, journal, access_times, description, ..more }
+    }
+
+    /// Caches, and storage that is read directly.
+    async fn near(&self, world: &World, map: &MapCell, key: &MapVerifier) -> anyhow::Result<Near> {
+        let sec = self.options.proving.sec.as_deref();
+        self.options.near.open(world, map, &self.source.fs, key, sec).await
     }
 
     /// For servers' logs.
@@ -222,13 +229,21 @@ impl Mounted {
         let known = own.last().context("an earlier daemon knew nothing")?;
         let known = Known::read(known)?;
         let guard = task.options.proving.guard();
-        let (world, dialer, rule) = real_world(&guard);
+        let (world, dialer, rule) = world_with(&guard, task.options.congestion);
         guard.follow(&known.map);
         let settings = task.settings();
         let transport = world.transport.clone();
         let (map, root) = (known.map.clone(), known.root);
         let outside = (world.clone(), guard.clone(), map.clone());
-        let parts = Parts { world, dialer, map, root, rule };
+        let near = match task.near(&world, &map, &known.key).await {
+            Ok(near) => near,
+            Err(error) => {
+                let error = crate::report::chain(error.as_ref());
+                tracing::error!(%error, "the mount goes on without its caches");
+                Near::default()
+            }
+        };
+        let parts = Parts { world, dialer, map, root, rule, near };
         let files = Volume::new_kept(parts, settings, held.keep.clone(), records);
         files.recover().await;
         let kept = known.put(&held.keep);
@@ -243,7 +258,7 @@ impl Mounted {
     async fn begin(task: Task, held: Option<&mut Held>) -> anyhow::Result<Self> {
         let (source, options) = (&task.source, &task.options);
         let guard = options.proving.guard();
-        let (world, dialer, rule) = real_world(&guard);
+        let (world, dialer, rule) = world_with(&guard, options.congestion);
         let mapkey = options.mapkey.clone().or_else(|| crate::location::site_key(&source.fs));
         let key = mapkey.as_deref().map(key_open).transpose();
         let contact = Contact {
@@ -260,23 +275,25 @@ impl Mounted {
         let settings = task.settings();
         let keep = held.as_ref().map_or_else(Keep::none, |held| held.keep.clone());
         let top = FileId::root_of(MdtIndex(0));
-        let parts = |root| Parts {
+        let near = task.near(&world, &map, &key).await?;
+        let parts = |root, near| Parts {
             world: world.clone(),
             dialer: dialer.clone(),
             map: map.clone(),
             root,
             rule,
+            near,
         };
         let root = match source.directory.as_str() {
             "" => top,
             directory => {
-                let files = Volume::new(parts(top), settings.clone());
+                let files = Volume::new(parts(top, Near::default()), settings.clone());
                 let root = descend(&files, top, directory).await;
                 files.close(Duration::from_secs(1)).await;
                 root?
             }
         };
-        let files = Volume::new_kept(parts(root), settings, keep.clone(), Vec::new());
+        let files = Volume::new_kept(parts(root, near), settings, keep.clone(), Vec::new());
         // Asked once before anybody else does: an unreachable server is an error here, not a mount
         // that hangs.
         let caller = Caller::root();
@@ -334,9 +351,10 @@ impl Mounted {
             process: if kept.is_some() { ProcessId::parent() } else { ProcessId::own() },
             daemon: Some(ProcessId::own()),
             netns: options.netns.clone(),
-            mapkey,
+            mapkey: mapkey.clone(),
             admin: admin.as_ref().map(|admin| admin.address().to_string()),
             proving: options.proving.clone(),
+            caches: options.near.places(&task.source.fs, &MapVerifier::from_hex(&mapkey)?),
         };
         let registered = entry.register()?;
         if let Some(pidfile) = &options.pidfile {

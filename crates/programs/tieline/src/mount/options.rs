@@ -1,11 +1,14 @@
 //! What stands behind `-o`: our own options, and those of mount(8) that fstab may carry.
 
+use crate::mount::caches::NearOptions;
 use crate::mount::idmap::Means;
 use crate::proving::{Proving, flavor_check};
 use crate::report::Usage;
 use std::path::PathBuf;
 use std::time::Duration;
+use tieline_client::{Offline, ReadMode};
 use tieline_types::Span;
+use tieline_world::Congestion;
 
 /// The wait for a server that does not answer, unless told otherwise; with `interactive`.
 const WAIT_DEFAULT: Duration = Duration::from_secs(15 * 60);
@@ -26,6 +29,8 @@ pub struct Options {
     /// Reading is noted in files' times of access, as `relatime` means it.
     pub notes_access: bool,
     pub wait: Duration,
+    /// What is answered while a server is out of reach for longer than a lease.
+    pub offline: Offline,
     /// Small changes are answered here where a directory is held alone, and sent within a second.
     pub has_journal: bool,
     /// A holder goes on when the daemon dies.
@@ -34,6 +39,10 @@ pub struct Options {
     pub watchdog: Option<Duration>,
     /// Treats the kernel as one that speaks no newer FUSE than 7.this.
     pub fuse_minor_max: Option<u32>,
+    /// How files are read that say nothing else themselves.
+    pub read_mode: ReadMode,
+    /// Which congestion control connections get.
+    pub congestion: Congestion,
     pub admin: Option<String>,
     pub log: Option<PathBuf>,
     pub pidfile: Option<PathBuf>,
@@ -44,6 +53,8 @@ pub struct Options {
     pub idmap: Means,
     /// `sec=`, `keytab=`, `principal=`, `krb5conf=`.
     pub proving: Proving,
+    /// Caches, and storage that is read directly.
+    pub near: NearOptions,
 }
 
 impl Default for Options {
@@ -58,10 +69,13 @@ impl Default for Options {
             // Reading shall cost no change.
             notes_access: false,
             wait: WAIT_DEFAULT,
+            offline: Offline::Stale,
             has_journal: true,
             is_held: true,
             watchdog: Some(WATCHDOG_DEFAULT),
             fuse_minor_max: None,
+            read_mode: ReadMode::Auto,
+            congestion: Congestion::Auto,
             admin: None,
             log: None,
             pidfile: None,
@@ -69,6 +83,7 @@ impl Default for Options {
             mapkey: None,
             idmap: Means::Auto,
             proving: Proving::default(),
+            near: NearOptions::default(),
         }
     }
 }
@@ -105,6 +120,8 @@ impl Options {
                 let span: Span = value.parse().map_err(|e| Usage(format!("-o {word}: {e}")))?;
                 self.wait = span.0;
             }
+            ("offline", Some("stale")) => self.offline = Offline::Stale,
+            ("offline", Some("error")) => self.offline = Offline::Error,
             ("journal", Some("on")) => self.has_journal = true,
             // What mount(8) calls so: nothing is answered before it is done.
             ("journal", Some("off")) | ("sync" | "dirsync", None) => self.has_journal = false,
@@ -122,6 +139,21 @@ impl Options {
                 let wrong = || Usage(format!("-o {word}: a version of FUSE, as 7.39"));
                 self.fuse_minor_max = Some(minor.ok_or_else(wrong)?);
             }
+            ("readmode", Some(value)) => {
+                let mode = value.parse().map_err(|e| Usage(format!("-o {word}: {e}")))?;
+                // `readbuf=SIZE` may stand before it.
+                let is_sized = matches!(self.read_mode, ReadMode::ReadBuffer(_));
+                if !(is_sized && value == "readbuf") {
+                    self.read_mode = mode;
+                }
+            }
+            ("readbuf", Some(value)) => {
+                let mode = ReadMode::buffer(value).map_err(|e| Usage(format!("-o {word}: {e}")))?;
+                self.read_mode = mode;
+            }
+            ("congestion", Some(value)) => {
+                self.congestion = value.parse().map_err(|e| Usage(format!("-o {word}: {e}")))?;
+            }
             ("sec", Some(value)) => {
                 self.proving.sec = Some(flavor_check(value)?.name().to_owned());
             }
@@ -134,6 +166,7 @@ impl Options {
             ("netns", Some(value)) => self.netns = Some(crate::namespace::path(value)),
             ("idmap", Some(value)) => self.idmap = Means::parse(value),
             ("mapkey", Some(value)) => self.mapkey = Some(value.to_owned()),
+            _ if self.near.set(word, key, value)? => (),
             _ if is_of_mount(key) => (),
             _ => return Err(Usage(format!("mount option `{word}` is not known"))),
         }
@@ -189,6 +222,14 @@ mod tests {
         let held = Options::parse(["hold=on,watchdog=2 s"]).unwrap();
         assert_eq!((held.is_held, held.watchdog), (true, Some(Duration::from_secs(2))));
         assert_eq!(Options::parse(["fuse=7.39"]).unwrap().fuse_minor_max, Some(39));
+        let read_mode = |list| Options::parse([list]).unwrap().read_mode;
+        assert_eq!(read_mode("readmode=stream"), ReadMode::Stream);
+        let buffer = ReadMode::ReadBuffer(1 << 20);
+        assert_eq!(read_mode("readmode=readbuf,readbuf=1M"), buffer);
+        assert_eq!(read_mode("readbuf=1M,readmode=readbuf"), buffer);
+        let congestion = |list| Options::parse([list]).unwrap().congestion;
+        assert_eq!(congestion("congestion=system"), Congestion::System);
+        assert_eq!(congestion("ro"), Congestion::Auto);
         let alone = Options::parse(["hold=off,watchdog=off"]).unwrap();
         assert_eq!((alone.is_held, alone.watchdog), (false, None));
         assert!(Options::parse(["watchdog=3 ms"]).is_err());
@@ -207,6 +248,9 @@ mod tests {
         assert!(error("rdonly").contains("`rdonly`"));
         assert!(error("sec=rot13").contains("rot13"));
         assert!(error("fuse=8").contains("7.39"));
+        assert!(error("readmode=fast").contains("readahead"));
+        assert!(error("readbuf=1").contains("4 KiB"));
+        assert!(error("congestion=vegas").contains("system"));
         assert!(error("wait=soon").contains("wait=soon"));
     }
 }

@@ -6,6 +6,7 @@
 //! Invariants: an entry counts only while its process lives; the daemon removes its entry when it
 //! ends.
 
+use crate::mount::caches::CachesAt;
 use crate::process::ProcessId;
 use crate::proving::Proving;
 use anyhow::Context;
@@ -32,6 +33,8 @@ pub struct Entry {
     /// How the mount proves itself.
     #[serde(default)]
     pub proving: Proving,
+    #[serde(default)]
+    pub caches: CachesAt,
 }
 
 /// An entry on disk; dropping it removes it.

@@ -72,6 +72,7 @@ pub struct Tickets {
 
 impl Tickets {
     pub fn new(guard: Arc<Guard>) -> Self {
+        crate::verbs::auth::make_place_for_jobs();
         Self { guard, owners: Mutex::default(), helpers: Semaphore::new(HELPERS_MAX) }
     }
 

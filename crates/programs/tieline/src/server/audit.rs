@@ -1,7 +1,7 @@
 //! Who came, who was turned away, and who changed what is everybody's: a file of JSON lines.
 //!
-//! Each line has `time` (UTC), `server` and `event`: `authentication`, `proof`, `denial` or
-//! `administration`. A denial's `id` is in the answer and in the server's log, too.
+//! Each line has `time` (UTC), `server` and `event`: `authentication`, `refusal`, `proof`, `denial`
+//! or `administration`. A denial's `id` is in the answer and in the server's log, too.
 //!
 //! Lines are written by a thread of their own: a full disk holds nobody up. What cannot be written
 //! is counted and said in the log.
@@ -15,7 +15,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use tieline_types::{ErrorKind, SessionId};
-use tieline_wire::Hello;
+use tieline_wire::{Hello, Refusal};
 use tieline_world::World;
 
 const WAITING_MAX: usize = 10_000;
@@ -54,6 +54,12 @@ impl Audit {
                 "description": hello.description,
             }),
         );
+    }
+
+    /// Somebody could not prove to be anybody who is let in.
+    pub fn turned_away(&self, address: &str, refusal: &Refusal) {
+        let (kind, why) = (format!("{:?}", refusal.kind), &refusal.detail);
+        self.write("refusal", json!({ "address": address, "kind": kind, "why": why }));
     }
 
     /// A user showed a ticket over a machine's connection.

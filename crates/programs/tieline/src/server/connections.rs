@@ -30,13 +30,15 @@ impl Connections {
         self.lock().remove(&session);
     }
 
-    /// Sends a notice to everybody, and waits for nobody.
-    pub fn tell_all(&self, notice: Notice) {
+    /// Sends a notice to everybody, and waits for nobody. How many there are.
+    pub fn tell_all(&self, notice: Notice) -> usize {
         let all: Vec<Notifier> = self.lock().values().cloned().collect();
+        let count = all.len();
         for notifier in all {
             let notice = notice.clone();
             tokio::spawn(async move { notifier.notify(notice, TELL_PATIENCE).await });
         }
+        count
     }
 
     fn newest(&self, session: SessionId) -> Option<Notifier> {

@@ -30,12 +30,13 @@ use tieline_types::{
 };
 use tieline_wire::capability::CapabilityNews;
 use tieline_wire::data::ReadObject;
-use tieline_wire::federation::{EditMap, EditMapReply, GetMap, MapEdit};
+use tieline_wire::federation::{Drain, DrainReply, EditMap, EditMapReply, GetMap, MapEdit};
 use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
 use tieline_wire::identity::{EditIdentities, ListIdentities, Prove};
 use tieline_wire::ledger::{CheckMdt, DumpMdt};
 use tieline_wire::mirrors::{FetchChunk, VerifyObject};
-use tieline_wire::{Failure, Hello, PeerRole, Refusal, Request, Welcome};
+use tieline_wire::quotas::{QuotaNews, QuotaShares};
+use tieline_wire::{Failure, Hello, Notice, PeerRole, Refusal, Request, Welcome};
 use tieline_world::{Bulk, World};
 
 /// Set in the session numbers of visitors.
@@ -98,11 +99,15 @@ impl Service for Node {
             boot: greeting.boot,
             lease_ms: u32::try_from(greeting.lease.as_millis()).unwrap_or(u32::MAX),
             flavor: peer.flavor,
-            features: 0,
+            features: if self.mdt.is_some() { Welcome::TREES } else { 0 },
             server: self.name.clone(),
             map: self.map.cell().current().map.version,
             holder: holder_of(hello.client, peer.principal.as_deref()),
         })
+    }
+
+    fn turned_away(&self, address: &str, refusal: &Refusal) {
+        self.audit.turned_away(address, refusal);
     }
 
     fn connected(&self, session: SessionId, notifier: Notifier) {
@@ -132,6 +137,7 @@ impl Service for Node {
             Request::EditMap(message) => self.edit_map(&who, message).await,
             Request::DumpMdt(message) => self.dump(&who, message).await,
             Request::CheckMdt(message) => self.check(&who, message).await,
+            Request::Drain(message) => self.drain(&who, &message),
             Request::EditIdentities(message) => self.edit_identities(&who, &message).await,
             Request::ListIdentities(message) => {
                 Ok(Reply::new::<ListIdentities>(&self.identities.list(&who, &message)))
@@ -140,6 +146,14 @@ impl Service for Node {
                 self.call_chunks(context, request, bulk).await
             }
             Request::CapabilityNews(message) => self.capability_news(context.session, &message),
+            Request::QuotaShares(message) => {
+                let mdt = self.kept_limits(&context, message.mdt)?;
+                Ok(Reply::new::<QuotaShares>(&mdt.quota_shares(&message).await?))
+            }
+            Request::QuotaNews(message) => {
+                let mdt = self.kept_limits(&context, message.mdt)?;
+                Ok(Reply::new::<QuotaNews>(&mdt.quota_news(&message).await?))
+            }
             request => self.call_mdt(context, &who, request).await,
         }
     }
@@ -235,6 +249,15 @@ impl Node {
         Ok(Reply::new::<EditIdentities>(&self.identities.edit(message).await?))
     }
 
+    /// Tells everybody that this server will be away.
+    fn drain(&self, who: &Who, message: &Drain) -> Response {
+        self.identities.check_role(who, self.operator, "drain this server", &[])?;
+        let told = self.connections.tell_all(Notice::Hold(message.for_ms));
+        tracing::info!(told, seconds = message.for_ms / 1000, "clients are told to hold");
+        let told = u32::try_from(told).unwrap_or(u32::MAX);
+        Ok(Reply::new::<Drain>(&DrainReply { told }))
+    }
+
     /// What only operators may ask of the MDT, over any connection.
     fn operated(&self, who: &Who, what: &str) -> Result<&Arc<Mdt>, Failure> {
         let Some(mdt) = &self.mdt else {
@@ -304,6 +327,20 @@ impl Node {
                 Err(Failure::new(ErrorKind::WrongServer, detail))
             }
         }
+    }
+
+    /// The MDT here, for a server that asks on behalf of another one after its shares of limits.
+    fn kept_limits(&self, context: &CallContext, of: MdtIndex) -> Result<&Arc<Mdt>, Failure> {
+        // Where nothing is proven, its word is all there is.
+        let is_its = |server: &Arc<str>| self.guard.mdts_of(server).contains(&of);
+        if !is_server(context.session) || !context.principal.as_ref().is_none_or(is_its) {
+            let detail = format!("only the server of {} asks after its shares", of.label());
+            return Err(Failure::new(ErrorKind::NotPermitted, detail));
+        }
+        self.mdt.as_ref().ok_or_else(|| {
+            let detail = format!("{} holds no MDT", self.name);
+            Failure::new(ErrorKind::WrongServer, detail)
+        })
     }
 
     /// Is a request for this server of the federation to make? An MDS cares for the chunks of its

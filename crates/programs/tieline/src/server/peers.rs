@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tieline_auth::{MapCell, Rule};
 use tieline_data::{ChunkService, ObjectSource, Rights};
-use tieline_meta::{ObjectMender, Objects};
+use tieline_meta::{LimitsKeeper, ObjectMender, Objects};
 use tieline_net::{CallError, Channel, Dialer, NoticeSink};
 use tieline_types::{Caller, ChunkId, ClientId, ErrorKind, FsName, MdtIndex, OstIndex};
 use tieline_wire::capability::{CapabilityNews, CapabilityNewsReply};
@@ -20,6 +20,7 @@ use tieline_wire::data::{
 };
 use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
 use tieline_wire::mirrors::{FetchChunk, FetchChunkReply, VerifyObject, VerifyObjectReply};
+use tieline_wire::quotas::{QuotaNews, QuotaNewsReply, QuotaShares, QuotaSharesReply};
 use tieline_wire::{Call, CredentialKind, Failure, Hello, Notice, NoticeAnswer, PeerRole, Welcome};
 use tieline_world::{Bulk, World};
 use tokio::task::JoinSet;
@@ -31,6 +32,8 @@ const REMOVE_PATIENCE: Duration = Duration::from_secs(30);
 /// One piece of a chunk from another OST, on a slow line.
 const SOURCE_PATIENCE: Duration = Duration::from_secs(30);
 const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
+/// The MDT of the root, which keeps what holds for all.
+const ROOT_MDT: MdtIndex = MdtIndex(0);
 
 /// What [`Peers`] is made of.
 pub struct Parts {
@@ -119,15 +122,23 @@ impl Peers {
 
     /// What an OSS must know of an MDT's capabilities.
     pub async fn capability_news(&self, mdt: MdtIndex) -> Result<CapabilityNewsReply, Failure> {
+        self.ask_mdt(mdt, CapabilityNews { mdt }, ASK_PATIENCE).await
+    }
+
+    /// Asks whoever serves an MDT.
+    async fn ask_mdt<C: Call>(
+        &self,
+        mdt: MdtIndex,
+        message: C,
+        patience: Duration,
+    ) -> Result<C::Reply, Failure> {
         let map = self.parts.map.current();
         let Some(place) = map.map.mdt(mdt) else {
             let detail = format!("{} is not in the federation map", mdt.label());
             return Err(Failure::new(ErrorKind::NotFound, detail));
         };
-        let (channel, patience) = (self.channel(&place.addresses), Some(ASK_PATIENCE));
-        let message = CapabilityNews { mdt };
-        let caller = Caller::root();
-        let asked = tieline_net::call(&*channel, &caller, message, Bulk::Empty, patience);
+        let (channel, caller) = (self.channel(&place.addresses), Caller::root());
+        let asked = tieline_net::call(&*channel, &caller, message, Bulk::Empty, Some(patience));
         Ok(asked.await.map_err(failure)?.0)
     }
 
@@ -229,6 +240,25 @@ impl ObjectMender for Peers {
                 Ok(self.ask_ost(message.ost, message, patience).await?.0)
             }
         }
+    }
+}
+
+#[async_trait::async_trait]
+impl LimitsKeeper for Peers {
+    async fn shares(
+        &self,
+        message: QuotaShares,
+        patience: Duration,
+    ) -> Result<QuotaSharesReply, Failure> {
+        self.ask_mdt(ROOT_MDT, message, patience).await
+    }
+
+    async fn news(
+        &self,
+        message: QuotaNews,
+        patience: Duration,
+    ) -> Result<QuotaNewsReply, Failure> {
+        self.ask_mdt(ROOT_MDT, message, patience).await
     }
 }
 

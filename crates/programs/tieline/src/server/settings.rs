@@ -18,6 +18,7 @@ use tieline_auth::{MapSigner, MapVerifier};
 use tieline_kv::PostgresServer;
 use tieline_meta::ledger::log::LogSettings;
 use tieline_types::{ByteSize, FsName, MdtIndex, OstIndex, SiteName, Span};
+use tieline_world::Congestion;
 
 /// The port that servers listen on unless told otherwise.
 pub const PORT_DEFAULT: u16 = 7640;
@@ -41,6 +42,9 @@ pub struct Settings {
     /// `text` or `json`.
     #[serde(default = "log_default")]
     pub log: String,
+    /// How connections to far peers send: `auto` (BBR, where the kernel has it) or `system`.
+    #[serde(default = "congestion_default", skip_serializing_if = "is_congestion_default")]
+    pub congestion: String,
     /// File for a line of JSON about whoever comes, is denied, or administers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit: Option<PathBuf>,
@@ -135,6 +139,14 @@ fn admin_default() -> String {
     "127.0.0.1:0".to_owned()
 }
 
+fn congestion_default() -> String {
+    "auto".to_owned()
+}
+
+fn is_congestion_default(word: &str) -> bool {
+    word == congestion_default()
+}
+
 fn log_default() -> String {
     "text".to_owned()
 }
@@ -195,6 +207,7 @@ pub struct Plan {
     pub listen: String,
     pub admin: String,
     pub is_log_json: bool,
+    pub congestion: Congestion,
     pub audit: Option<PathBuf>,
     pub verifier: MapVerifier,
     pub signer: Option<MapSigner>,
@@ -337,6 +350,8 @@ impl Settings {
             wrongs.into_iter().for_each(|(key, wrong)| check.complain(&key, wrong));
             KerberosPlan::default()
         });
+        let congestion: Option<Congestion> = self.congestion.parse().ok();
+        check.holds(congestion.is_some(), "congestion", || "`auto` or `system`".into());
         check.end()?;
         // Each of these is `None` only after a complaint, and complaints ended this above.
         let (Some(fs), Some(site), Some(verifier)) = (fs, site, verifier) else {
@@ -349,6 +364,7 @@ impl Settings {
             listen: self.listen.clone(),
             admin: self.admin.clone(),
             is_log_json: self.log == "json",
+            congestion: congestion.unwrap_or_default(),
             audit: self.audit.clone(),
             verifier,
             signer,

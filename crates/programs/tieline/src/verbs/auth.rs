@@ -16,7 +16,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
-use tieline_auth::gss::{GssInitiator, Keys, standing};
+use tieline_auth::gss::{GssInitiator, Keys, copy_tickets, standing};
 use tieline_auth::{BINDING, Mechanism};
 
 /// Tickets are renewed when half of their time is over, or so often.
@@ -25,7 +25,9 @@ const RENEW_LEAST: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Who has a job in which control group; anybody may enter his own.
 const JOBS: &str = "/run/tieline/jobs";
-const CGROUPS: &str = "/sys/fs/cgroup";
+/// Where control groups of version 2 are, alone or beside the first version's.
+const CGROUPS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
+const PROCESSES: &str = "cgroup.procs";
 
 #[derive(clap::Subcommand, Debug)]
 pub enum Auth {
@@ -97,7 +99,7 @@ fn run_job(
                 bail!("kinit did not work with {}", keytab.display());
             }
         }
-        None => copy_cache(&home.0.join("tickets"))?,
+        None => take_tickets(&cache)?,
     }
     let (program, words) = command.split_first().context("name a command")?;
     let mut job = Command::new(program);
@@ -146,20 +148,13 @@ fn renew(cache: &str) -> anyhow::Result<ExitStatus> {
     kinit.status().context("kinit cannot be run: install krb5-user")
 }
 
-/// The caller's tickets, as they are now.
-fn copy_cache(to: &Path) -> anyhow::Result<()> {
-    let uid = rustix::process::getuid().as_raw();
-    let named = std::env::var("KRB5CCNAME").unwrap_or_else(|_| format!("/tmp/krb5cc_{uid}"));
-    let from = Path::new(named.strip_prefix("FILE:").unwrap_or(&named));
-    if !from.is_absolute() {
-        bail!("only a cache in a file can be copied, not {named}: give --keytab, or kinit -c FILE");
-    }
-    let tickets = std::fs::read(from).with_context(|| {
-        format!("there are no tickets at {}: run kinit, or give --keytab", from.display())
-    })?;
-    let mut options = File::options();
-    let file = options.write(true).create_new(true).mode(0o600).open(to);
-    Ok(file?.write_all(&tickets)?)
+/// The caller's tickets, as they are now, from whatever cache he has.
+fn take_tickets(to: &str) -> anyhow::Result<()> {
+    let cache = std::env::var("KRB5CCNAME").ok();
+    let shown = cache.clone().unwrap_or_else(|| "your default cache".to_owned());
+    let keys = Keys { cache, ..Keys::default() };
+    copy_tickets(&keys, to)
+        .with_context(|| format!("there are no tickets in {shown}: run kinit, or give --keytab"))
 }
 
 /// A folder of our own, which goes with us.
@@ -199,17 +194,13 @@ impl Group {
         let own = group_of(std::process::id())?;
         let name = format!("tieline-job-{}", std::process::id());
         let group = format!("{}/{name}", own.trim_end_matches('/'));
-        let directory = Path::new(CGROUPS).join(group.trim_start_matches('/'));
+        let mut bases = CGROUPS.iter().map(Path::new);
+        let base = bases.find(|base| base.join(PROCESSES).exists())?;
+        let directory = base.join(group.trim_start_matches('/'));
         std::fs::create_dir(&directory).ok()?;
         let made = Self { note: note_of(&group), directory };
-        std::fs::write(made.directory.join("cgroup.procs"), child.to_string()).ok()?;
-        let mut builder = DirBuilder::new();
-        // As /tmp: everybody makes notes, and nobody removes another's.
-        let _ = builder.recursive(true).create(JOBS);
-        if rustix::process::geteuid().is_root() {
-            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
-            let _ = std::fs::set_permissions(JOBS, mode);
-        }
+        std::fs::write(made.directory.join(PROCESSES), child.to_string()).ok()?;
+        make_place_for_jobs();
         let mut options = File::options();
         let note = options.write(true).create_new(true).mode(0o600).open(&made.note);
         note.ok()?.write_all(cache.as_bytes()).ok()?;
@@ -221,6 +212,16 @@ impl Drop for Group {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.note);
         let _ = std::fs::remove_dir(&self.directory);
+    }
+}
+
+/// Users' jobs are noted where root's mounts made a place for that. As in /tmp, everybody makes
+/// notes there, and nobody removes another's.
+pub fn make_place_for_jobs() {
+    if rustix::process::geteuid().is_root() {
+        let _ = DirBuilder::new().recursive(true).mode(0o755).create(JOBS);
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
+        let _ = std::fs::set_permissions(JOBS, mode);
     }
 }
 

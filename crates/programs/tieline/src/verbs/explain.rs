@@ -216,9 +216,12 @@ fn judge(by: &'static str, step: &Step, caller: &Caller) -> Verdict {
     let is_stuck =
         step.stuck_to.as_ref().is_some_and(|file| rights.is_stuck(Rights::of(file), caller));
     let is_allowed = rights.allow(caller, step.wish) && !is_stuck;
+    let list = step.attributes.acls.as_ref().and_then(|acls| acls.access.as_ref());
+    let about = list.map(|list| list.about(rights.mode, rights.gid, caller)).unwrap_or_default();
     let class = match () {
         () if caller.is_root() => "root".to_owned(),
         () if caller.uid == rights.uid => format!("its owner ({})", rights.uid),
+        () if !about.is_empty() => format!("by its access list ({})", about.join(", ")),
         () if caller.is_member(rights.gid) => format!("in its group ({})", rights.gid),
         () => format!("neither its owner ({}) nor in its group ({})", rights.uid, rights.gid),
     };

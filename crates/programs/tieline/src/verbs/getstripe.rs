@@ -112,7 +112,8 @@ async fn describe(
     Ok(None)
 }
 
-async fn extents(shell: &Shell, attributes: &Attributes) -> anyhow::Result<Vec<Extent>> {
+/// Every extent of a file.
+pub async fn extents(shell: &Shell, attributes: &Attributes) -> anyhow::Result<Vec<Extent>> {
     let mut all = Vec::new();
     let mut offset = 0;
     while offset < attributes.size {

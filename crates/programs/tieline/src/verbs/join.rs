@@ -256,6 +256,7 @@ impl Args {
         let root = map.mdt(MdtIndex(0)).map(|root| root.addresses.clone());
         Ok(Settings {
             audit: None,
+            congestion: "auto".to_owned(),
             fs: self.invitation.fs.to_string(),
             site: self.invitation.site.to_string(),
             state: self.dir.join("state"),

@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use tieline_client::Listed;
-use tieline_types::{Attributes, FileKind};
+use tieline_types::{Attributes, ErrorKind, FileKind};
 
 /// Entries that are asked for at once.
 const PAGE: usize = 1024;
@@ -154,6 +154,18 @@ pub async fn listed(shell: &Shell, directory: &Attributes) -> anyhow::Result<Vec
     };
     shell.files.release_directory(handle).await;
     end?;
+    // Of directories in which another client works alone only names are told.
+    for one in all.iter_mut().filter(|one| one.known.is_none()) {
+        if one.id.mdt() == directory.id.mdt() {
+            match shell.files.attributes(&shell.caller, one.id).await {
+                Ok(known) => one.known = Some(known),
+                // Gone meanwhile.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) if error.kind() == ErrorKind::Stale => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
     all.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(all)
 }

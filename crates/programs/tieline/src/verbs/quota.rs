@@ -1,7 +1,9 @@
 //! `tieline quota`, `setquota` and `repquota`, with the words of `lfs`.
 //!
-//! Quotas are kept by the MDT that the path lies in. What is promised to clients that are writing
-//! counts as used, and is shown beside it.
+//! Limits hold over all MDTs, and what is shown is what all use (`whole`), whatever path is given.
+//! What is promised to clients that are writing counts as used, and is shown beside it.
+
+mod whole;
 
 use crate::location::Location;
 use crate::report::Usage;
@@ -11,12 +13,11 @@ use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::Command;
+use std::sync::Arc;
 use tieline_types::quota::{Payer, PayerKind};
-use tieline_types::{ByteSize, FileId, PoolName, Span};
-use tieline_wire::quotas::{GetQuota, ListQuotas, Quota, SetQuota};
-
-/// Quotas that are fetched at once.
-const PAGE: u32 = 512;
+use tieline_types::{ByteSize, PoolName, Span};
+use tieline_wire::quotas::SetQuota;
+use whole::Whole;
 
 /// Whose.
 #[derive(clap::Args, Debug)]
@@ -113,7 +114,7 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<()> {
     let (whom, pool) = (args.whom.kind()?, args.whom.pool()?);
     let (is_human, is_json) = (args.human, args.json);
-    at(&args.path, |shell, id, project| async move {
+    at(&args.path, |shell, project| async move {
         let caller = &shell.caller;
         let payers: Vec<(PayerKind, u32)> = match whom {
             Some((kind, Some(id))) => vec![(kind, id)],
@@ -130,11 +131,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
                 [(PayerKind::User, caller.uid.0)].into_iter().chain(groups).chain(tree).collect()
             }
         };
-        let mut quotas = Vec::new();
-        for (kind, number) in payers {
-            let payer = Payer { kind, id: number, pool: pool.clone() };
-            quotas.push(shell.volume.ask_of_mdt(caller, id, GetQuota { payer }).await?);
-        }
+        let payer = |(kind, id)| Payer { kind, id, pool: pool.clone() };
+        let payers: Vec<Payer> = payers.into_iter().map(payer).collect();
+        let quotas = whole::of(&shell, payers).await?;
         print(&quotas, is_human, is_json)
     })
 }
@@ -176,20 +175,10 @@ pub fn report(args: ReportArgs) -> anyhow::Result<()> {
     ];
     let pool = args.pool.as_deref().map(super::setstripe::pool).transpose()?.flatten();
     let (is_human, is_json) = (args.human, args.json);
-    at(&args.path, |shell, id, _| async move {
-        let mut quotas: Vec<Quota> = Vec::new();
-        for (kind, _) in wanted.into_iter().filter(|(_, is_wanted)| *is_wanted) {
-            let mut after = None;
-            loop {
-                let message = ListQuotas { kind, after, limit: PAGE };
-                let page = shell.volume.ask_of_mdt(&shell.caller, id, message).await?;
-                after = page.quotas.last().map(|quota| quota.payer.clone());
-                quotas.extend(page.quotas.into_iter().filter(|quota| quota.payer.pool == pool));
-                if page.is_end || after.is_none() {
-                    break;
-                }
-            }
-        }
+    at(&args.path, |shell, _| async move {
+        let kinds = wanted.into_iter().filter(|(_, is_wanted)| *is_wanted);
+        let mut quotas = whole::of_everybody(&shell, kinds.map(|(kind, _)| kind).collect()).await?;
+        quotas.retain(|whole| whole.quota.payer.pool == pool);
         print(&quotas, is_human, is_json)
     })
 }
@@ -220,8 +209,12 @@ pub struct SetArgs {
 /// `tieline setquota`.
 pub fn set(args: SetArgs) -> anyhow::Result<()> {
     let message = args.message()?;
-    at(&args.path, |shell, id, _| async move {
-        shell.volume.ask_of_mdt(&shell.caller, id, message).await?;
+    at(&args.path, |shell, _| async move {
+        let reply = shell.volume.ask_of_mdt(&shell.caller, whole::home(), message).await?;
+        for mdt in reply.absent.into_iter().flatten() {
+            let shown = whole::name_of(&shell, mdt);
+            eprintln!("{shown} does not answer: the new limits hold there once it does");
+        }
         Ok(())
     })
 }
@@ -319,7 +312,7 @@ fn seconds(option: &str, text: &str) -> Result<u64, Usage> {
 /// Runs a command where a path lies, with the path's project.
 fn at<F: Future<Output = anyhow::Result<()>>>(
     path: &OsString,
-    command: impl FnOnce(std::sync::Arc<Shell>, FileId, u32) -> F,
+    command: impl FnOnce(Arc<Shell>, u32) -> F,
 ) -> anyhow::Result<()> {
     crate::verbs::log_start();
     let location = Location::find(path)?;
@@ -327,7 +320,7 @@ fn at<F: Future<Output = anyhow::Result<()>>>(
     shell::run(&location, |shell| async move {
         let attributes = shell.resolve(&inner, true).await?.attributes;
         let project = attributes.project.unwrap_or(0);
-        command(shell, attributes.id, project).await.with_context(|| format!("quota at {shown}"))
+        command(shell, project).await.with_context(|| format!("quota at {shown}"))
     })
 }
 
@@ -340,7 +333,8 @@ struct Row {
     left: Option<u64>,
 }
 
-fn rows(quota: &Quota) -> [Row; 2] {
+fn rows(whole: &Whole) -> [Row; 2] {
+    let quota = &whole.quota;
     let left = |over: Option<tieline_types::Time>, grace: u64| {
         let over = over?;
         let passed = quota.now.seconds.saturating_sub(over.seconds).max(0) as u64;
@@ -349,13 +343,13 @@ fn rows(quota: &Quota) -> [Row; 2] {
     let limits = quota.limits;
     [
         Row {
-            used: quota.used.bytes.saturating_add(quota.promised),
+            used: whole.used().bytes.saturating_add(whole.promised()),
             soft: limits.bytes_soft,
             hard: limits.bytes_hard,
             left: left(quota.bytes_over, quota.grace.bytes_seconds),
         },
         Row {
-            used: quota.used.inodes,
+            used: whole.used().inodes,
             soft: limits.inodes_soft,
             hard: limits.inodes_hard,
             left: left(quota.inodes_over, quota.grace.inodes_seconds),
@@ -363,7 +357,7 @@ fn rows(quota: &Quota) -> [Row; 2] {
     ]
 }
 
-fn print(quotas: &[Quota], is_human: bool, is_json: bool) -> anyhow::Result<()> {
+fn print(quotas: &[Whole], is_human: bool, is_json: bool) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     if is_json {
         let all: Vec<Value> = quotas.iter().map(quota_json).collect();
@@ -380,8 +374,8 @@ fn print(quotas: &[Quota], is_human: bool, is_json: bool) -> anyhow::Result<()> 
         "{:<20} {unit:>12} {:>12} {:>12} {:>8} {:>9} {:>9} {:>9} {:>8}",
         "whose", "soft", "hard", "grace", "files", "soft", "hard", "grace"
     )?;
-    for quota in quotas {
-        let [bytes, files] = rows(quota);
+    for whole in quotas {
+        let ([bytes, files], quota) = (rows(whole), &whole.quota);
         let grace = |row: &Row| match row.left {
             None => "-".to_owned(),
             Some(0) => "over".to_owned(),
@@ -410,15 +404,21 @@ fn print(quotas: &[Quota], is_human: bool, is_json: bool) -> anyhow::Result<()> 
     Ok(())
 }
 
-fn quota_json(quota: &Quota) -> Value {
-    let [bytes, files] = rows(quota);
+fn quota_json(whole: &Whole) -> Value {
+    let ([bytes, files], quota) = (rows(whole), &whole.quota);
+    let parts = whole.parts.iter().map(|part| {
+        json!({
+            "mdt": part.mdt.label(), "bytes": part.used.bytes, "promised": part.promised,
+            "inodes": part.used.inodes, "answers": part.is_current,
+        })
+    });
     json!({
         "kind": quota.payer.kind.name(),
         "id": quota.payer.id,
         "name": name(&quota.payer),
         "pool": quota.payer.pool.as_ref().map(|pool| pool.as_str()),
         "bytes": {
-            "used": quota.used.bytes, "promised": quota.promised,
+            "used": whole.used().bytes, "promised": whole.promised(),
             "soft": bytes.soft, "hard": bytes.hard,
             "grace_left": bytes.left, "grace": quota.grace.bytes_seconds,
         },
@@ -426,6 +426,7 @@ fn quota_json(quota: &Quota) -> Value {
             "used": files.used, "soft": files.soft, "hard": files.hard,
             "grace_left": files.left, "grace": quota.grace.inodes_seconds,
         },
+        "mdts": parts.collect::<Vec<_>>(),
     })
 }
 

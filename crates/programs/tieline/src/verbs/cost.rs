@@ -1,0 +1,194 @@
+//! `tieline cost`: where a file's chunks lie, what each way to them costs now, and which would be
+//! taken.
+//!
+//! It measures itself, from where it is run: a few round trips to each OST, and some of the file's
+//! own bytes from there.
+
+use crate::shell::{self, Shell};
+use crate::verbs::getstripe::extents;
+use anyhow::{Context, bail};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use tieline_client::PathCost;
+use tieline_types::{Attributes, ChunkRef, Content, Extent, FileKind, OstIndex, Place};
+
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// One JSON list, with every chunk and place
+    #[arg(long)]
+    json: bool,
+    /// Files below a mount, or tieline://HOST[:PORT]/FS/path
+    #[arg(required = true)]
+    paths: Vec<OsString>,
+}
+
+/// What was found of the ways to OSTs: the cost, or why there is none.
+type Ways = BTreeMap<OstIndex, Result<PathCost, String>>;
+
+pub fn run(args: Args) -> anyhow::Result<()> {
+    crate::verbs::log_start();
+    let (first, all) = crate::verbs::locations(&args.paths)?;
+    shell::run(&first, |shell| async move {
+        let mut out = io::stdout().lock();
+        let mut values = Vec::new();
+        for location in &all {
+            let entry = shell.resolve(&location.path, true).await?;
+            let path = location.text.trim_end_matches('/').to_owned();
+            if entry.attributes.kind != FileKind::Regular {
+                bail!("{path} is no regular file: chunks belong to files");
+            }
+            let costs = Costs::of(&shell, &path, &entry.attributes).await;
+            let costs = costs.with_context(|| format!("cannot tell what {path} costs"))?;
+            if args.json {
+                values.push(costs.json(&shell));
+            } else {
+                costs.text(&shell, &mut out)?;
+            }
+        }
+        if args.json {
+            writeln!(out, "{}", Value::Array(values))?;
+        }
+        Ok(())
+    })
+}
+
+/// A file's chunks, and the ways to them.
+struct Costs {
+    path: String,
+    size: u64,
+    chunks: Vec<(Extent, ChunkRef)>,
+    ways: Ways,
+}
+
+impl Costs {
+    async fn of(shell: &Shell, path: &str, attributes: &Attributes) -> anyhow::Result<Self> {
+        let all = extents(shell, attributes).await?;
+        let chunks: Vec<(Extent, ChunkRef)> = all
+            .into_iter()
+            .filter_map(|extent| match &extent.content {
+                Content::Chunk(chunk) => Some((extent.clone(), chunk.clone())),
+                Content::Inline(_) | Content::Hole => None,
+            })
+            .collect();
+        let mut ways = Ways::new();
+        // The largest chunk of each OST says most of its rate.
+        let mut largest: Vec<&(Extent, ChunkRef)> = chunks.iter().collect();
+        largest.sort_by_key(|(_, chunk)| std::cmp::Reverse(chunk.length));
+        for (extent, chunk) in largest {
+            for place in chunk.places.iter().filter(|place| !place.is_stale) {
+                if ways.contains_key(&place.ost) {
+                    continue;
+                }
+                let (volume, id) = (&shell.volume, attributes.id);
+                let found = volume.path_cost(&shell.caller, id, (extent, chunk), place).await;
+                let found = found.map_err(|error| crate::report::chain(&error));
+                ways.insert(place.ost, found);
+            }
+        }
+        Ok(Self { path: path.to_owned(), size: attributes.size, chunks, ways })
+    }
+
+    /// Where a chunk would be read now.
+    fn taken(&self, shell: &Shell, chunk: &ChunkRef) -> Option<Place> {
+        let order = shell.volume.places_in_order(chunk);
+        order.into_iter().find(|place| matches!(self.ways.get(&place.ost), Some(Ok(_))))
+    }
+
+    fn json(&self, shell: &Shell) -> Value {
+        let map = shell.files.map();
+        let way = |(ost, found): (&OstIndex, &Result<PathCost, String>)| {
+            let site = map.ost(*ost).map(|entry| entry.site.to_string());
+            match found {
+                Ok(cost) => json!({
+                    "ost": ost.0, "site": site, "server": cost.server,
+                    "ms": millis(cost), "mb_per_s": megabytes(cost),
+                }),
+                Err(why) => json!({ "ost": ost.0, "site": site, "failure": why }),
+            }
+        };
+        let chunk = |(extent, chunk): &(Extent, ChunkRef)| {
+            let places: Vec<_> = chunk.places.iter().map(|place| self.place_json(place)).collect();
+            json!({
+                "offset": extent.offset,
+                "length": extent.length,
+                "id": chunk.chunk.to_string(),
+                "places": places,
+                "taken": self.taken(shell, chunk).map(|place| place.ost.0),
+            })
+        };
+        json!({
+            "path": self.path,
+            "size": self.size,
+            "paths": self.ways.iter().map(way).collect::<Vec<_>>(),
+            "chunks": self.chunks.iter().map(chunk).collect::<Vec<_>>(),
+        })
+    }
+
+    fn place_json(&self, place: &Place) -> Value {
+        let cost = self.ways.get(&place.ost).and_then(|found| found.as_ref().ok());
+        json!({
+            "ost": place.ost.0,
+            "stale": place.is_stale,
+            "ms": cost.map(millis),
+            "mb_per_s": cost.map(megabytes),
+        })
+    }
+
+    fn text(&self, shell: &Shell, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "{}", self.path)?;
+        if self.chunks.is_empty() {
+            return writeln!(out, "  no chunks: its bytes are in the metadata");
+        }
+        let mut taken: BTreeMap<OstIndex, (u64, u64)> = BTreeMap::new();
+        let mut held = taken.clone();
+        for (extent, chunk) in &self.chunks {
+            let count = |rows: &mut BTreeMap<_, (u64, u64)>, ost| {
+                let row = rows.entry(ost).or_insert((0, 0));
+                *row = (row.0 + 1, row.1 + extent.length);
+            };
+            for place in chunk.places.iter().filter(|place| !place.is_stale) {
+                count(&mut held, place.ost);
+            }
+            if let Some(place) = self.taken(shell, chunk) {
+                count(&mut taken, place.ost);
+            }
+        }
+        let map = shell.files.map();
+        writeln!(
+            out,
+            "  {:>5}  {:<12} {:>9} {:>9}  {:>14}  {:>14}  server",
+            "ost", "site", "ms", "MB/s", "chunks there", "taken there"
+        )?;
+        for (ost, found) in &self.ways {
+            let site = map.ost(*ost).map_or_else(String::new, |entry| entry.site.to_string());
+            let (there, here) = (held.get(ost).map_or(0, |row| row.0), taken.get(ost));
+            let here = here.map_or(0, |row| row.0);
+            match found {
+                Ok(cost) => writeln!(
+                    out,
+                    "  {:>5}  {site:<12} {:>9.1} {:>9.1}  {there:>14}  {here:>14}  {}",
+                    ost.0,
+                    millis(cost),
+                    megabytes(cost),
+                    cost.server
+                )?,
+                Err(why) => writeln!(
+                    out,
+                    "  {:>5}  {site:<12} {:>9} {:>9}  {there:>14}  {here:>14}  {why}",
+                    ost.0, "-", "-"
+                )?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn millis(cost: &PathCost) -> f64 {
+    (cost.round_trip.as_secs_f64() * 1e5).round() / 100.0
+}
+
+fn megabytes(cost: &PathCost) -> f64 {
+    (cost.rate as f64 / 1e5).round() / 10.0
+}
