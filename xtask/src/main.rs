@@ -10,6 +10,7 @@ mod fuzz;
 mod steps;
 mod test;
 mod tidy;
+mod wan;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -62,6 +63,9 @@ enum Command {
     /// Benchmarks, in a release build
     #[command(trailing_var_arg = true, allow_hyphen_values = true)]
     Bench { arguments: Vec<String> },
+    /// A command at one end of an emulated line: `--rtt 50ms --rate 1gbit -- COMMAND`
+    #[command(trailing_var_arg = true, allow_hyphen_values = true)]
+    Wan { arguments: Vec<String> },
     /// The program itself, in a debug build
     #[command(trailing_var_arg = true, allow_hyphen_values = true)]
     Run { arguments: Vec<String> },
@@ -90,6 +94,7 @@ fn run(command: Command) -> Result<()> {
         Command::Docs { check } => docs::run(check),
         Command::Tidy => tidy::run(),
         Command::Bench { arguments } => bench::run(&arguments),
+        Command::Wan { arguments } => wan::run(&arguments),
         Command::Run { arguments } => {
             steps::cargo(&["run", "--package", "tieline", "--"], &arguments)
         }

@@ -1,5 +1,6 @@
 //! A figure: what was measured, in turns with its references.
 
+use crate::chart::Point;
 use anyhow::Result;
 use serde::Serialize;
 use std::fmt::Write;
@@ -21,6 +22,9 @@ pub enum Unit {
     /// Of one core.
     #[serde(rename = "%")]
     Percent,
+    /// One amount of another.
+    #[serde(rename = "x")]
+    Times,
 }
 
 impl Unit {
@@ -32,6 +36,7 @@ impl Unit {
             Self::Milliseconds => "ms",
             Self::Mebibytes => "MiB",
             Self::Percent => "%",
+            Self::Times => "x",
         }
     }
 
@@ -74,17 +79,36 @@ pub struct Figure {
     pub value: Samples,
     pub references: Vec<Reference>,
     pub goal: Option<Goal>,
+    /// Where it stands in a chart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub point: Option<Point>,
 }
 
 impl Figure {
     /// One measurement that stands for itself.
     pub fn single(name: impl Into<String>, unit: Unit, value: f64) -> Self {
         let (value, references) = (Samples::of(vec![value]), Vec::new());
-        Self { name: name.into(), unit, value, references, goal: None }
+        Self { name: name.into(), unit, value, references, goal: None, point: None }
+    }
+
+    /// One measurement, and one of what it is compared to.
+    pub fn beside(
+        name: impl Into<String>,
+        unit: Unit,
+        value: f64,
+        (reference, other): (&'static str, f64),
+    ) -> Self {
+        let (ratio, value_other) = (value / other, Samples::of(vec![other]));
+        let reference = Reference { name: reference, value: value_other, ratio };
+        Self { references: vec![reference], ..Self::single(name, unit, value) }
     }
 
     pub fn with_goal(self, goal: Goal) -> Self {
         Self { goal: Some(goal), ..self }
+    }
+
+    pub fn at(self, point: Point) -> Self {
+        Self { point: Some(point), ..self }
     }
 
     /// Its ratio to the first reference.
@@ -144,7 +168,8 @@ pub fn take_turns(
         Reference { name, value: Samples::of(samples), ratio: Samples::of(ratios).median }
     });
     let references = references.collect();
-    Ok(Figure { name: name.into(), unit, value: Samples::of(own), references, goal: None })
+    let value = Samples::of(own);
+    Ok(Figure { name: name.into(), unit, value, references, goal: None, point: None })
 }
 
 impl Samples {

@@ -4,17 +4,21 @@
 //! each workload runs in turns with what it is compared to (a plain file, raw TCP, the local file
 //! system), several times, and the ratio is the median of the ratios of the turns.
 //!
-//! * [`figure`]: takes turns, keeps the samples, prints them; [`plot`]: draws them.
+//! * [`figure`]: takes turns, keeps the samples, prints them; [`plot`]: draws their ratios;
+//!   [`chart`]: draws them over what was varied.
 //! * [`store`]: the directory backend against plain files.
 //! * [`metadata`]: the metadata engines against each other and against plain synced writes.
 //! * [`wire`]: raw loopback TCP, the ceiling of this machine's network.
 //! * [`mount`]: a mounted federation against the local file system and raw TCP, with [`files`]
 //!   (large ones), [`small`] ones, two clients that share one ([`sharing`]), other people's
 //!   [`programs`], and what processes [`cost`]; [`scale`]: a server with millions of files.
-//! * [`flavors`]: what protection costs.
+//! * [`flavors`]: what protection costs; [`caches`]: what a site's cache saves; [`scram`]: a
+//!   build's walk over a distance; [`reads`]: bulk data over one.
 //!
 //! Nothing here asserts a speed: figures are for people, who know the machine.
 
+pub mod caches;
+pub mod chart;
 pub mod cost;
 pub mod figure;
 pub mod files;
@@ -23,7 +27,9 @@ pub mod metadata;
 pub mod mount;
 pub mod plot;
 pub mod programs;
+pub mod reads;
 pub mod scale;
+pub mod scram;
 pub mod sharing;
 pub mod small;
 pub mod store;
@@ -52,6 +58,10 @@ pub struct Settings {
     /// Random reads, and writes, per turn.
     pub reads: usize,
     pub turns: usize,
+    /// Twentieths of the paper's unit, for a build's walk.
+    pub parts: usize,
+    /// The flavor of that; `None`: null.
+    pub sec: Option<String>,
 }
 
 impl Settings {
@@ -75,8 +85,17 @@ pub fn run(settings: &Settings) -> anyhow::Result<Vec<figure::Figure>> {
     if settings.only.iter().any(|part| part == "scale") {
         figures.extend(scale::measure(settings.scale)?);
     }
+    if settings.only.iter().any(|part| part == "reads") {
+        figures.extend(reads::measure(settings)?);
+    }
     if settings.only.iter().any(|part| part == "flavors") {
         figures.extend(flavors::measure(settings)?);
+    }
+    if settings.only.iter().any(|part| part == "scram") {
+        figures.extend(scram::measure(settings)?);
+    }
+    if settings.only.iter().any(|part| part == "caches") {
+        figures.extend(caches::measure(settings)?);
     }
     if !mount::is_wanted(settings) {
         return Ok(figures);

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Parser;
 use std::path::PathBuf;
-use tieline_bench::{Settings, figure, plot, small};
+use tieline_bench::{Settings, chart, figure, plot, small};
 use tieline_types::ByteSize;
 
 /// Measures Tieline beside references in the same run
@@ -17,7 +17,7 @@ struct Arguments {
     #[arg(long)]
     local: Option<PathBuf>,
     /// Parts: wire, store, metadata, large, random, small, listing, sharing, programs, cost
-    /// [default: all of these], scale, flavors
+    /// [default: all of these], scale, flavors, scram, caches, reads
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Size of the large file
@@ -35,12 +35,21 @@ struct Arguments {
     /// Turns that each workload takes with its references
     #[arg(long, default_value_t = 3)]
     turns: usize,
+    /// Twentieths of the paper's unit of a build's walk
+    #[arg(long, default_value_t = 1)]
+    parts: usize,
+    /// Flavor of the connections of the part `scram` [default: null]
+    #[arg(long)]
+    sec: Option<String>,
     /// JSON instead of a table
     #[arg(long)]
     json: bool,
     /// Draw the ratios, as SVG
     #[arg(long)]
     plot: Option<PathBuf>,
+    /// Draw what was varied, one picture and one file of numbers per chart, into this folder
+    #[arg(long)]
+    charts: Option<PathBuf>,
     #[command(subcommand)]
     part: Option<Part>,
 }
@@ -67,9 +76,14 @@ fn main() -> Result<()> {
         scale: arguments.scale,
         reads: arguments.reads,
         turns: arguments.turns,
+        parts: arguments.parts,
+        sec: arguments.sec,
     })?;
     if let Some(path) = arguments.plot {
         std::fs::write(path, plot::svg(&figures))?;
+    }
+    if let Some(folder) = arguments.charts {
+        chart::write(&figures, &folder)?;
     }
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&figures)?);

@@ -35,6 +35,15 @@ pub fn can_mount() -> bool {
     is_possible
 }
 
+/// Can lines be emulated here? They join network namespaces by TUN devices.
+pub fn can_emulate_lines() -> bool {
+    let is_possible = is_root() && std::path::Path::new("/dev/net/tun").exists();
+    if !is_possible {
+        eprintln!("SKIPPED: emulated lines need root and /dev/net/tun");
+    }
+    is_possible
+}
+
 /// The Python with uproot that `make test` has made; `None` says so.
 pub fn python() -> Option<std::path::PathBuf> {
     let python = std::env::var_os("TIELINE_PYTHON").map(std::path::PathBuf::from);

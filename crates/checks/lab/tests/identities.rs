@@ -82,6 +82,10 @@ fn principals_are_identities_and_files_carry_their_numbers() -> Result<()> {
         ensure!(may["flavors"]["MDT0000"] == "krb5p" && may["flavors"]["OST0000"] == "krb5i");
         let denied = explain("own/f", "create")?;
         ensure!(denied["allowed"] == false && denied.to_string().contains("0700"), "{denied}");
+        federation.shell("touch listed; chmod 600 listed; setfacl -m u:5001:rw,m::r listed")?;
+        ensure!(explain("listed", "read")?["allowed"] == true);
+        let denied = explain("listed", "write")?.to_string();
+        ensure!(denied.contains("user:5001:rw-, mask::r--"), "{denied}");
         let listed: Value = serde_json::from_str(&id(federation, &["list", "--json"])?)?;
         ensure!(listed["users"][0]["number"] == 5001, "{listed}");
         Ok(())
@@ -277,4 +281,124 @@ fn a_destroyed_ticket_stops_what_is_new_and_a_renewed_one_works_at_once() -> Res
         machine.by(ANN, &again, &job)?;
         Ok(())
     })
+}
+
+impl Machine<'_> {
+    /// Tickets of ann, got by her own hands into a cache of any kind (`None`: her default).
+    fn kinit_as(&self, cache: Option<&str>, words: &str) -> Result<()> {
+        let cache = cache.map(|cache| format!("-c {cache}")).unwrap_or_default();
+        self.by(ANN, "", &format!("unset KRB5CCNAME; echo ann | kinit {words} {cache} ann"))
+            .map(drop)
+    }
+}
+
+/// Caches that are no files: by KRB5CCNAME, and as the default of a uid.
+#[test]
+fn tickets_are_found_in_caches_of_every_kind() -> Result<()> {
+    if !tieline_lab::is_root() {
+        return Ok(());
+    }
+    with_kdc(|federation| {
+        people(federation)?;
+        let machine = Machine::new(federation)?;
+        let home = federation.local(&format!("home-{ANN}"));
+        std::fs::create_dir_all(&home)?;
+        std::os::unix::fs::chown(&home, Some(ANN), Some(CMS))?;
+        let home = home.display();
+        federation.shell("echo hello > hers/f && chown 5001 hers/f && chmod 600 hers/f")?;
+        let read = "unset KRB5CCNAME; cat $MOUNT/hers/f";
+        let unset = |script: &str| script.replacen("unset KRB5CCNAME; ", "", 1);
+        // Keyrings need the kernel's leave, KCM its daemon: what is not here is left out.
+        let keyring = format!("KEYRING:persistent:{ANN}");
+        let mut kinds = vec![format!("DIR:{home}/several"), format!("FILE:{home}/one")];
+        match machine.kinit_as(Some(&keyring), "") {
+            Ok(()) => kinds.push(keyring),
+            Err(_) => eprintln!("SKIPPED: keyrings cannot be used here"),
+        }
+        if std::path::Path::new("/run/.heim_org.h5l.kcm-socket").exists() {
+            kinds.push("KCM:".to_owned());
+        }
+        let config = config(federation);
+        let honest = std::fs::read_to_string(&config)?;
+        let default = honest.lines().find(|line| line.contains("default_ccache_name"));
+        let default = default.context("a default cache")?.to_owned();
+        for kind in kinds {
+            machine.by(ANN, &kind, "kdestroy -q || true")?;
+            machine.denied(ANN, &kind, &unset(read))?;
+            machine.kinit_as(Some(&kind), "").context(kind.clone())?;
+            ensure!(machine.by(ANN, &kind, &unset(read))? == "hello\n", "{kind} by its name");
+            // Nobody else finds them there.
+            machine.denied(BOB, &kind, "ls $MOUNT/all")?;
+            machine.denied(ANN, "", read)?;
+            let changed = honest.replace(&default, &format!("default_ccache_name = {kind}"));
+            std::fs::write(&config, changed)?;
+            std::thread::sleep(std::time::Duration::from_secs(6));
+            ensure!(machine.by(ANN, "", read)? == "hello\n", "{kind} as the default");
+            // A job takes what it finds there along.
+            let program = tieline_lab::program::tieline()?.display().to_string();
+            let job = format!("unset KRB5CCNAME; {program} auth run -- {}", "cat $MOUNT/hers/f");
+            ensure!(machine.by(ANN, "", &job)? == "hello\n", "{kind} of a job");
+            machine.by(ANN, "", "unset KRB5CCNAME; kdestroy -q")?;
+            std::thread::sleep(std::time::Duration::from_millis(1500));
+            machine.denied(ANN, "", read)?;
+            std::fs::write(&config, &honest)?;
+            std::thread::sleep(std::time::Duration::from_secs(6));
+        }
+        Ok(())
+    })
+}
+
+/// A job's tickets are renewed while it runs, and found when it loses its environment.
+#[test]
+fn a_job_keeps_its_tickets_and_is_known_by_its_control_group() -> Result<()> {
+    if !tieline_lab::is_root() {
+        return Ok(());
+    }
+    with_kdc(|federation| {
+        people(federation)?;
+        let machine = Machine::new(federation)?;
+        federation.shell("echo hello > hers/f && chown 5001 hers/f && chmod 600 hers/f")?;
+        let cache = federation.local("short");
+        std::fs::create_dir(&cache)?;
+        std::os::unix::fs::chown(&cache, Some(ANN), Some(CMS))?;
+        let cache = format!("FILE:{}/cache", cache.display());
+        machine.kinit_as(Some(&cache), "-l 8s -r 5m")?;
+        let program = tieline_lab::program::tieline()?.display().to_string();
+        let long = format!("{program} auth run -- sh -ec 'sleep 20; cat $MOUNT/hers/f'");
+        ensure!(machine.by(ANN, &cache, &long)? == "hello\n", "the job's tickets were not renewed");
+        machine.denied(ANN, &cache, "cat $MOUNT/hers/f")?;
+
+        let bases = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
+        let base = bases
+            .into_iter()
+            .find(|base| std::fs::exists(format!("{base}/cgroup.procs")).unwrap_or(false));
+        let group = base.map(|base| format!("{base}/tieline-lab-{}", std::process::id()));
+        let Some(group) = group.filter(|group| std::fs::create_dir(group).is_ok()) else {
+            eprintln!("SKIPPED: no control groups can be made here");
+            return Ok(());
+        };
+        let outcome = in_group(&machine, &group, &cache, &program);
+        std::fs::remove_dir(&group)?;
+        outcome
+    })
+}
+
+/// A batch system gave ann a group; her job forgets its environment.
+fn in_group(machine: &Machine<'_>, group: &str, cache: &str, program: &str) -> Result<()> {
+    for file in ["", "cgroup.procs"] {
+        std::os::unix::fs::chown(format!("{group}/{file}"), Some(ANN), Some(CMS))?;
+    }
+    machine.kinit_as(Some(cache), "")?;
+    let job = "env -u KRB5CCNAME sh -ec 'cat $MOUNT/hers/f'";
+    machine.denied(ANN, cache, job)?;
+    let script = format!(
+        "echo $$ > {group}/cgroup.procs; exec setpriv --reuid={ANN} --regid={CMS} --clear-groups \
+         {program} auth run -- {job}"
+    );
+    let mut command = Command::new("sh");
+    command.args(["-ec", &script]).current_dir("/").env("KRB5CCNAME", cache);
+    command.env("MOUNT", &machine.mount).env("KRB5_CONFIG", config(machine.federation));
+    let said = finish(&mut command, DEADLINE)?.succeed("a job in a group")?;
+    ensure!(said == "hello\n", "{said}");
+    Ok(())
 }

@@ -1,9 +1,10 @@
 //! Quotas as users and operators meet them: a write that crosses a limit fails itself, counts are
-//! those of the files that are there, and `df` in a project's tree shows its quota.
+//! those of the files that are there, `df` in a project's tree shows its quota, and two sites let
+//! in no more than one would.
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
-use tieline_lab::{Federation, with_federation};
+use tieline_lab::{Federation, program, with_federation};
 
 /// Writes as another user: `write(path, blocks)` says how many blocks of 256 KiB went in and which
 /// error came then.
@@ -71,6 +72,12 @@ fn set(lab: &Federation, words: &[&str]) -> Result<()> {
     all.extend(words);
     all.push(&mount);
     lab.tieline(&all).map(drop)
+}
+
+/// Opens the roots of both sites to everybody.
+fn open_both(lab: &Federation) -> Result<()> {
+    let mount = lab.mount().display();
+    lab.shell(&format!("chmod 1777 '{mount}' '{mount}/fnal'")).map(drop)
 }
 
 /// What one payer uses and may use.
@@ -242,5 +249,151 @@ for turn in range(40):
         ensure!(told["bytes"]["used"].as_u64() == bytes.trim().parse().ok(), "{told} {bytes}");
         ensure!(told["inodes"]["used"].as_u64() == files.trim().parse().ok(), "{told} {files}");
         check_counts(lab)
+    })
+}
+
+/// Promise 45: Clients at several sites together never pass a hard limit, and a site that is cut
+/// off may use what was shared out to it.
+#[test]
+fn two_sites_never_pass_a_limit_together() -> Result<()> {
+    with_federation(|lab| {
+        if !is_root() {
+            return Ok(());
+        }
+        open_both(lab)?;
+        let other = lab.mount_again()?;
+        // What was there before is counted, wherever it is.
+        python(lab, "assert by(1001, 1001, lambda: write('fnal/old', 8)) == '(8, None)'")?;
+        set(lab, &["-u", "1001", "-B", "16M", "-I", "20"])?;
+        let script = format!(
+            r#"
+import threading, time
+told = {{}}
+def run(name, path):
+    told[name] = by(1001, 1001, lambda: write(path, 80))
+pairs = [("uf", "a"), ("fnal", "{0}/fnal/b"), ("again", "fnal/c")]
+os.listdir("{0}/fnal")
+threads = [threading.Thread(target=run, args=pair) for pair in pairs]
+[one.start() for one in threads]; [one.join() for one in threads]
+assert all(text.endswith("'EDQUOT')") for text in told.values()), told
+def total():
+    return sum(os.stat(path).st_size for path in ["fnal/old"] + [path for _, path in pairs])
+assert total() <= 64 * BLOCK, (total() // BLOCK, told)
+# What is left can be used at either.
+rest = []
+for path in ("fnal/rest", "rest"):
+    time.sleep(1.5)
+    rest.append(by(1001, 1001, lambda: write(path, 80)))
+pairs += [("", "fnal/rest"), ("", "rest")]
+assert total() == 64 * BLOCK, (total() // BLOCK, told, rest)
+# What goes at one makes room at the other.
+old = os.open("fnal/old", os.O_WRONLY | os.O_TRUNC)
+os.fsync(old)
+os.close(old)
+more, late = 0, time.monotonic() + 30
+# Who was refused just now is not asked for at the other site again for a second.
+while more < 8 and time.monotonic() < late:
+    more += eval(by(1001, 1001, lambda: write("more", 8 - more, os.O_APPEND)))[0]
+    time.sleep(0.3)
+assert more == 8, more
+assert by(1001, 1001, lambda: write("more", 1, os.O_APPEND)) == "(0, 'EDQUOT')"
+# Files are counted the same way: 7 are there.
+made, late = 0, time.monotonic() + 30
+while made < 13 and time.monotonic() < late:
+    at = ("", "fnal/")[made % 2]
+    told = by(1001, 1001, lambda: attempt(lambda: os.mkdir(f"{{at}}d{{made}}")))
+    made += told == "None"
+    time.sleep(0.3 if told != "None" else 0)
+assert made == 13, made
+for at in ("", "fnal/"):
+    assert by(1001, 1001, lambda: attempt(lambda: os.mkdir(f"{{at}}over"))) == "'EDQUOT'"
+"#,
+            other.display()
+        );
+        python(lab, &script)?;
+        lab.tieline(&["sync", &other.display().to_string()])?;
+        let told = quota(lab, &["-u", "1001"])?;
+        ensure!(told["bytes"]["used"].as_u64().is_some_and(|used| used <= 16 << 20), "{told}");
+        ensure!(told["inodes"]["used"] == 20, "{told}");
+        ensure!(told["mdts"].as_array().is_some_and(|mdts| mdts.len() == 2), "{told}");
+        let fnal = format!("{}/fnal", lab.mount().display());
+        let there = lab.json(&["quota", "-u", "1001", &fnal])?;
+        ensure!(there[0]["bytes"] == told["bytes"], "{there} {told}");
+        let all = lab.json(&["repquota", &fnal])?;
+        let listed = all.as_array().and_then(|all| all.iter().find(|one| one["id"] == 1001));
+        ensure!(listed.is_some_and(|one| one["bytes"] == told["bytes"]), "{all}");
+        check_counts(lab)
+    })
+}
+
+/// The other half of promise 45.
+#[test]
+fn a_site_that_is_cut_off_keeps_its_share() -> Result<()> {
+    with_federation(|lab| {
+        if !is_root() {
+            return Ok(());
+        }
+        open_both(lab)?;
+        set(lab, &["-u", "1001", "-B", "64M"])?;
+        // The file is open when the root's server goes: names below it need that one.
+        let mount = lab.mount().display().to_string();
+        let script = r#"
+import time
+def job():
+    file = os.open("fnal/f", os.O_CREAT | os.O_WRONLY, 0o644)
+    def put(blocks):
+        for done in range(blocks):
+            try:
+                os.write(file, b"x" * BLOCK)
+            except OSError as error:
+                return done, errno.errorcode[error.errno]
+        return blocks, None
+    first = put(32)
+    os.fsync(file)
+    open(os.environ["READY"], "w").close()
+    while os.path.exists(os.environ["READY"]):
+        time.sleep(0.05)
+    second = put(400)
+    os.fsync(file)
+    os.close(file)
+    return first, second
+print(by(1001, 1001, job))
+"#;
+        let ready = lab.local("ready");
+        std::fs::create_dir(&ready)?;
+        std::fs::set_permissions(&ready, std::os::unix::fs::PermissionsExt::from_mode(0o777))?;
+        let (flag, dir) = (ready.join("flag"), lab.dir().display().to_string());
+        let script_file = lab.local("cut.py");
+        std::fs::write(&script_file, format!("{PRELUDE}\n{script}"))?;
+        let job = format!(
+            "cd '{mount}' && READY='{}' timeout 120 python3 '{}'",
+            flag.display(),
+            script_file.display()
+        );
+        let said = std::thread::scope(|scope| {
+            let writing = scope.spawn(|| lab.shell(&job));
+            program::until("the first part is written", program::DEADLINE, || flag.exists())?;
+            // What is in use there is known, and the slack is what it will be.
+            std::thread::sleep(std::time::Duration::from_secs(5));
+            lab.tieline(&["dev", "kill", "mds-uf", "--dir", &dir])?;
+            std::fs::remove_file(&flag)?;
+            let said = writing.join().map_err(|_| anyhow::anyhow!("the writer panicked"))?;
+            lab.tieline(&["dev", "start", "mds-uf", "--dir", &dir])?;
+            said
+        })?;
+        // 8 MiB, and then an eighth of 64 MiB, or two, in blocks of 256 KiB.
+        let numbers: Vec<u64> = said
+            .split(|c: char| !c.is_ascii_digit())
+            .filter_map(|part| part.parse().ok())
+            .collect();
+        ensure!(said.contains("((32, None), (") && said.contains("'EDQUOT'"), "{said}");
+        ensure!(numbers.get(1).is_some_and(|more| (8..=128).contains(more)), "{said}");
+        let told = quota(lab, &["-u", "1001"])?;
+        let blocks = numbers.iter().sum::<u64>();
+        ensure!(told["bytes"]["used"] == blocks * (256 << 10), "{told} {said}");
+        python(lab, "assert by(1001, 1001, lambda: write('f', 300)).endswith(\"'EDQUOT')\")")?;
+        let told = quota(lab, &["-u", "1001"])?;
+        ensure!(told["bytes"]["used"] == 64 << 20, "{told}");
+        Ok(())
     })
 }

@@ -94,6 +94,7 @@ impl Federation {
             map: self.cell(),
             root: FileId::root_of(MdtIndex(0)),
             rule: RULE,
+            near: tieline_client::Near::default(),
         };
         Volume::new(parts, settings)
     }

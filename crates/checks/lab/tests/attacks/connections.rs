@@ -27,6 +27,11 @@ async fn no_ticket(scene: &Scene<'_>) -> Result<()> {
         let line = scene.dial(address, &guise);
         refused("no ticket", line.knock().await)?;
     }
+    let logs = scene.federation.dir().join("logs");
+    for role in ["mds", "oss"] {
+        let records = std::fs::read_to_string(logs.join(format!("audit-{role}-uf.jsonl")))?;
+        ensure!(records.contains(r#""event":"refusal""#), "{role} kept no record: {records}");
+    }
     Ok(())
 }
 

@@ -10,6 +10,7 @@ mod frames;
 mod hostile;
 mod relay;
 mod renewal;
+mod spoofed;
 mod stolen;
 mod weak;
 
@@ -55,6 +56,7 @@ fn table(sec: &str) -> Result<()> {
         frames::attack(scene).await.context("frames")?;
         capabilities::attack(scene).await.context("capabilities")?;
         stolen::attack(scene).await.context("stolen keys")?;
+        spoofed::attack(scene).await.context("users who are said to ask")?;
         // Honest work goes on as before, also that of servers for each other.
         scene.federation.shell("cat open > again && cmp open again && sync again")?;
         let again = scene.federation.mount().join("again");

@@ -4,13 +4,14 @@ use crate::capabilities::{Opened, oss_of, read};
 use crate::hostile::{Guise, Line, REALM, Scene, refused, user};
 use anyhow::{Context, Result, bail, ensure};
 use tieline_auth::gss::Keys;
-use tieline_types::{Caller, FileId, ObjectName, OstIndex, Version};
+use tieline_types::{Caller, FileId, MdtIndex, ObjectName, OstIndex, Version};
 use tieline_wire::PeerRole;
 use tieline_wire::capability::CapabilityNews;
 use tieline_wire::data::{DeleteChunks, ObjectOwner, OstStatus, PutChunk, StatObject};
 use tieline_wire::federation::{EditMap, MapEdit};
 use tieline_wire::meta::{GetAttributes, Open};
 use tieline_wire::mirrors::FetchChunk;
+use tieline_wire::quotas::{QuotaNews, QuotaShares};
 
 /// The keys of the servers at the other site.
 fn keys(scene: &Scene<'_>, role: &str) -> Keys {
@@ -62,6 +63,7 @@ async fn oss_key(scene: &Scene<'_>, private: &Opened) -> Result<()> {
     let news = mds.ask(&caller, CapabilityNews { mdt: private.file.mdt() }).await?;
     ensure!(!news.keys.is_empty());
     refused("names", mds.ask(&caller, GetAttributes { id: FileId(1) }).await)?;
+    shares(&mds, &[0, 1]).await?;
     let edit = MapEdit::OstDeactivate(OstIndex(0));
     refused("the map", mds.ask(&user(7), EditMap { edit }).await)?;
     Ok(())
@@ -93,7 +95,21 @@ async fn mds_key(scene: &Scene<'_>, private: &Opened) -> Result<()> {
     let guise = Guise { role: PeerRole::Mds, ..Guise::of(&keys(scene, "mds"), 42) };
     let line = scene.dial(&oss_of(scene, private.place.ost)?, &guise);
     refused("reading", read(&line, &private.place, None).await)?;
-    server_calls(&line, private, private.place.ost).await
+    server_calls(&line, private, private.place.ost).await?;
+    let mds = scene.dial(&scene.mds, &guise);
+    shares(&mds, &[0, 2, 7]).await
+}
+
+/// What an MDT may use of limits is between it and the one that keeps them.
+async fn shares(line: &Line, of: &[u16]) -> Result<()> {
+    for mdt in of.iter().copied().map(MdtIndex) {
+        let news = QuotaNews { mdt, epoch: 0, known: 0, wait_ms: 0 };
+        refused("limits", line.ask(&Caller::root(), news).await)?;
+        let (boot, number, known, shares) = (u64::MAX, 1, 0, vec![]);
+        let held = QuotaShares { mdt, boot, number, known, shares };
+        refused("shares of limits", line.ask(&Caller::root(), held).await)?;
+    }
+    Ok(())
 }
 
 /// A machine is believed about its users: its root reads what it likes, but changes no map that is
@@ -105,5 +121,6 @@ async fn machine_root(scene: &Scene<'_>, mds: &Line, private: &Opened) -> Result
     server_calls(&line, private, private.place.ost).await?;
     let open = Open { id: private.file, is_read: true, is_write: false };
     refused("another user", mds.ask(&user(3), open).await)?;
+    shares(mds, &[0, 1]).await?;
     Ok(())
 }

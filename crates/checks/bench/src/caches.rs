@@ -1,0 +1,252 @@
+//! The GENIE job at 1/8 through a site's cache: 32 jobs on four nodes, each reads a random eighth
+//! of a data set, twice, over a long link.
+//!
+//! What crosses the link stands beside the distinct bytes that the jobs read, the second pass
+//! beside plain reads of the shared storage by as many readers.
+
+use crate::Settings;
+use crate::figure::{Figure, Goal, Unit};
+use anyhow::{Context, Result, ensure};
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Instant;
+use tieline_lab::{Federation, Plan};
+
+const NODES: usize = 4;
+const JOBS: usize = 32;
+/// The set is 2 GB in files of 140 MB; each job reads 250 MB of it.
+const FILES: u64 = 14;
+const SHARE: u64 = 8;
+const PIECE: usize = 1 << 20;
+const CHUNK: u64 = 4 << 20;
+/// The link that the design speaks of.
+const LINE: [&str; 5] = ["--netns", "--rtt", "50ms", "--rate", "1gbit"];
+
+/// A part of the set: which file, from where, how much.
+type Part = (u64, u64, u64);
+
+/// Measures with `settings.size` bytes of data. Needs root, for network namespaces.
+pub fn measure(settings: &Settings) -> Result<Vec<Figure>> {
+    ensure!(tieline_lab::is_root(), "caches: network namespaces need root");
+    let arguments = LINE.map(str::to_owned).to_vec();
+    let federation = Federation::start(&Plan { arguments, ..Plan::default() })?;
+    let measured = run(settings, &federation);
+    federation.down()?;
+    measured
+}
+
+fn run(settings: &Settings, federation: &Federation) -> Result<Vec<Figure>> {
+    let shared = tempfile::Builder::new().prefix("shared-").tempdir_in(&settings.local)?;
+    let file_size = settings.size / FILES / 4096 * 4096;
+    fill(&federation.mount().join("fnal/set"), file_size)?;
+    let nodes = mount_nodes(federation, shared.path())?;
+    let jobs: Vec<Vec<Part>> = (0..JOBS as u64).map(|job| parts(job, file_size)).collect();
+    let asked: u64 = jobs.iter().flatten().map(|(_, _, length)| length).sum();
+    let first = pass(&nodes, &jobs)?;
+    let fetched = fetched(&nodes)?;
+    let distinct = distinct(&jobs, file_size);
+    // As when other jobs ran in between: nothing is in the memory of a node any more.
+    forget(&nodes, shared.path());
+    let second = pass(&nodes, &jobs)?;
+    forget(&nodes, shared.path());
+    let plain = read_plainly(shared.path(), asked)?;
+    let rate = |seconds: f64| asked as f64 / 1e6 / seconds;
+    let ratio = fetched as f64 / distinct as f64;
+    let again = crate::caches::fetched(&nodes)? - fetched;
+    Ok(vec![
+        Figure::single("GENIE 1/8: bytes over the link / distinct bytes", Unit::Times, ratio)
+            .with_goal(Goal::Value(1.02)),
+        Figure::single(
+            "GENIE 1/8: bytes over the link, second pass",
+            Unit::Mebibytes,
+            mebibytes(again),
+        ),
+        Figure::single("GENIE 1/8: first pass, all jobs", Unit::MegabytesPerSecond, rate(first)),
+        Figure::beside(
+            "GENIE 1/8: second pass, all jobs",
+            Unit::MegabytesPerSecond,
+            rate(second),
+            ("plain reads of the shared storage", rate(plain)),
+        ),
+    ])
+}
+
+fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+/// Files of bytes that repeat nowhere.
+fn fill(folder: &Path, file_size: u64) -> Result<()> {
+    std::fs::create_dir_all(folder)?;
+    let mut piece = vec![0; PIECE];
+    let mut state = 7_u64;
+    for number in 0..FILES {
+        let file = File::create(folder.join(number.to_string()))?;
+        let mut at = 0;
+        while at < file_size {
+            for word in piece.chunks_exact_mut(8) {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(number | 1);
+                word.copy_from_slice(&state.to_le_bytes());
+            }
+            let length = (file_size - at).min(PIECE as u64) as usize;
+            file.write_all_at(&piece[..length], at)?;
+            at += length as u64;
+        }
+        file.sync_all()?;
+    }
+    Ok(())
+}
+
+/// Clients at the near end of the line, each with its own memory and all with one cache.
+fn mount_nodes(federation: &Federation, shared: &Path) -> Result<Vec<PathBuf>> {
+    let options = format!("sitecache={}", shared.display());
+    let mount = |number: usize| {
+        let mount = federation.local(&format!("node-{number}"));
+        std::fs::create_dir(&mount)?;
+        let dir = federation.dir();
+        let words = ["dev", "mount"].map(OsStr::new);
+        let more = [OsStr::new("-o"), OsStr::new(&options), OsStr::new("--dir"), dir.as_os_str()];
+        federation.tieline(&[&words[..], &[mount.as_os_str()], &more[..]].concat())?;
+        Ok(mount)
+    };
+    (0..NODES).map(mount).collect()
+}
+
+/// What a job reads: an eighth of the set from somewhere, over the ends of files.
+fn parts(job: u64, file_size: u64) -> Vec<Part> {
+    let total = file_size * FILES;
+    let start = job.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) % total;
+    let (mut at, mut left) = (start, total / SHARE);
+    let mut parts = Vec::new();
+    while left > 0 {
+        let (file, offset) = (at / file_size % FILES, at % file_size);
+        let length = left.min(file_size - offset);
+        parts.push((file, offset, length));
+        (at, left) = (at + length, left - length);
+    }
+    parts
+}
+
+/// Bytes of all chunks that any job touches.
+fn distinct(jobs: &[Vec<Part>], file_size: u64) -> u64 {
+    let mut chunks = BTreeSet::new();
+    for &(file, offset, length) in jobs.iter().flatten() {
+        chunks.extend((offset / CHUNK..(offset + length).div_ceil(CHUNK)).map(|at| (file, at)));
+    }
+    chunks.iter().map(|(_, at)| CHUNK.min(file_size - at * CHUNK)).sum()
+}
+
+/// All jobs at once; seconds.
+fn pass(nodes: &[PathBuf], jobs: &[Vec<Part>]) -> Result<f64> {
+    let start = Instant::now();
+    thread::scope(|scope| {
+        let running = jobs.iter().zip(nodes.iter().cycle()).map(|(parts, node)| {
+            scope.spawn(move || parts.iter().try_for_each(|part| read(node, part)))
+        });
+        let running: Vec<_> = running.collect();
+        for job in running {
+            job.join().map_err(|_| anyhow::anyhow!("a job panicked"))??;
+        }
+        Ok(start.elapsed().as_secs_f64())
+    })
+}
+
+fn read(node: &Path, &(file, offset, length): &Part) -> Result<()> {
+    let file = File::open(node.join("fnal/set").join(file.to_string()))?;
+    let mut piece = vec![0; PIECE];
+    let mut at = offset;
+    while at < offset + length {
+        let want = (offset + length - at).min(PIECE as u64) as usize;
+        let got = file.read_at(&mut piece[..want], at)?;
+        ensure!(got > 0, "a file ended early");
+        at += got as u64;
+    }
+    Ok(())
+}
+
+/// As many readers on the cache's own files; seconds for `asked` bytes.
+fn read_plainly(shared: &Path, asked: u64) -> Result<f64> {
+    let mut files = Vec::new();
+    for folder in std::fs::read_dir(shared.join("chunks"))?.flatten() {
+        files.extend(std::fs::read_dir(folder.path())?.flatten().map(|entry| entry.path()));
+    }
+    ensure!(!files.is_empty(), "the site's cache is empty");
+    let start = Instant::now();
+    thread::scope(|scope| {
+        let files = &files;
+        let running = (0..JOBS).map(|job| {
+            scope.spawn(move || -> Result<()> {
+                let mut left = asked / JOBS as u64;
+                let mut piece = Vec::with_capacity(CHUNK as usize);
+                for path in files.iter().cycle().skip(job * files.len() / JOBS) {
+                    piece.clear();
+                    File::open(path)?.read_to_end(&mut piece)?;
+                    left = left.saturating_sub(piece.len() as u64);
+                    if left == 0 {
+                        break;
+                    }
+                }
+                Ok(())
+            })
+        });
+        let running: Vec<_> = running.collect();
+        for reader in running {
+            reader.join().map_err(|_| anyhow::anyhow!("a reader panicked"))??;
+        }
+        Ok(start.elapsed().as_secs_f64())
+    })
+}
+
+/// Has the kernel forget what it keeps of these files.
+fn forget(nodes: &[PathBuf], shared: &Path) {
+    let mut todo: Vec<PathBuf> = nodes.iter().map(|node| node.join("fnal/set")).collect();
+    todo.push(shared.join("chunks"));
+    while let Some(folder) = todo.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            if entry.path().is_dir() {
+                todo.push(entry.path());
+            } else if let Ok(file) = File::open(entry.path()) {
+                // What is dirty stays, and is read from memory by both sides.
+                let _ = file.sync_data();
+                let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+            }
+        }
+    }
+}
+
+/// Bytes that the nodes had from data servers, as their mounts tell.
+fn fetched(nodes: &[PathBuf]) -> Result<u64> {
+    nodes
+        .iter()
+        .map(|node| {
+            let mut buffer = vec![0; 64 << 10];
+            let length = rustix::fs::getxattr(node, "user.tieline.cache", &mut buffer[..])?;
+            let told: serde_json::Value = serde_json::from_slice(&buffer[..length])?;
+            told["fetched_bytes"].as_u64().context("a mount does not say what it fetched")
+        })
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_read_an_eighth_each_and_all_of_the_set_together() {
+        let size = 140_000_000 / 4096 * 4096;
+        let jobs: Vec<_> = (0..JOBS as u64).map(|job| parts(job, size)).collect();
+        for job in &jobs {
+            assert_eq!(job.iter().map(|part| part.2).sum::<u64>(), size * FILES / SHARE);
+            assert!(
+                job.iter().all(|(file, offset, length)| *file < FILES && offset + length <= size)
+            );
+        }
+        let distinct = distinct(&jobs, size);
+        assert!(distinct <= size * FILES && distinct > size * FILES / 2);
+    }
+}

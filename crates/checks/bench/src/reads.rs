@@ -1,0 +1,257 @@
+//! Reads and writes of bulk data over an emulated line, beside iperf3 over the same line.
+//!
+//! One federation stands at the other end of a line of 1 Gbit/s, whose round trip changes while it
+//! stands. Each workload runs in a mount of its own, so that nothing is warm but the servers; what
+//! went over the line is counted by the line.
+
+use crate::Settings;
+use crate::figure::{Figure, Goal, Unit, take_turns};
+use anyhow::{Context, Result, ensure};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use tieline_lab::{Federation, Plan, can_emulate_lines};
+
+const RATE: &str = "1gbit";
+/// Round trips, near to far.
+const DISTANCES: [&str; 3] = ["200us", "12ms", "50ms"];
+/// As many seconds as a gibibyte takes, about.
+const IPERF_SECONDS: &str = "8";
+/// Files of the storm, and what each holds.
+const STORM: usize = 64;
+const STORM_FILE: usize = 16 << 20;
+/// How a directory is read: left alone, and pinned.
+const MODES: [&str; 4] = ["auto", "normal", "readahead", "stream"];
+
+/// Each prints the seconds that it took.
+const SEQUENTIAL: &str = include_str!("reads/sequential.py");
+const SKIP: &str = include_str!("reads/skip.py");
+const BRANCHES: &str = include_str!("reads/branches.py");
+const STORMS: &str = include_str!("reads/storm.py");
+const TREE: &str = include_str!("reads/tree.py");
+
+/// Measures all of it; nothing where lines cannot be emulated.
+pub fn measure(settings: &Settings) -> Result<Vec<Figure>> {
+    if !can_emulate_lines() {
+        return Ok(Vec::new());
+    }
+    let words = ["--netns", "--sites", "uf", "--rtt", DISTANCES[0], "--rate", RATE];
+    let arguments = words.map(str::to_owned).to_vec();
+    let federation = Federation::start(&Plan { arguments, ..Plan::default() })?;
+    let measured = Field::new(settings, &federation).and_then(|field| field.measure());
+    federation.down()?;
+    measured
+}
+
+struct Field<'f> {
+    settings: &'f Settings,
+    federation: &'f Federation,
+    python: PathBuf,
+    /// Network namespaces: of the servers, and of clients.
+    servers: String,
+    clients: String,
+}
+
+/// What a workload took, and what went over the line for it.
+struct Taken {
+    numbers: Vec<f64>,
+    bytes: f64,
+}
+
+impl<'f> Field<'f> {
+    fn new(settings: &'f Settings, federation: &'f Federation) -> Result<Self> {
+        let python = std::env::var_os("TIELINE_PYTHON").unwrap_or_else(|| "python3".into());
+        let state = std::fs::read_to_string(federation.dir().join("dev.json"))?;
+        let state: serde_json::Value = serde_json::from_str(&state)?;
+        let made = state["network"]["made"].as_array().context("namespaces were made")?.clone();
+        let ending = |end: &str| -> Result<String> {
+            let mut names = made.iter().filter_map(|name| name.as_str());
+            let found = names.find(|name| name.ends_with(end)).map(str::to_owned);
+            found.with_context(|| format!("no namespace ends with {end}"))
+        };
+        let (servers, clients) = (ending("-uf")?, ending("-cl")?);
+        let field = Self { settings, federation, python: python.into(), servers, clients };
+        field.fill()?;
+        Ok(field)
+    }
+
+    /// What is read: written while the servers are near.
+    fn fill(&self) -> Result<()> {
+        let mount = self.federation.mount();
+        let size = self.settings.size;
+        for mode in MODES {
+            let folder = mount.join(mode);
+            std::fs::create_dir(&folder)?;
+            if mode != "auto" {
+                let value = format!("setfattr -n user.tieline.readmode -v {mode} {mode}");
+                self.federation.shell(&value)?;
+            }
+        }
+        let noise = format!("head -c {size} /dev/urandom > large; sync large");
+        self.federation.shell(&noise)?;
+        for mode in MODES {
+            self.federation.shell(&format!("cp large {mode}/large"))?;
+        }
+        self.run(TREE, &mount.join("auto/tree.root"), &[])?;
+        self.federation.shell("for m in normal readahead stream; do cp auto/tree.root $m; done")?;
+        let script = format!(
+            "mkdir storm; for i in $(seq 0 {}); do head -c {STORM_FILE} large > storm/f$i; done",
+            STORM - 1
+        );
+        self.federation.shell(&format!("{script}; sync -f ."))?;
+        Ok(())
+    }
+
+    fn measure(&self) -> Result<Vec<Figure>> {
+        let mut figures = Vec::new();
+        for distance in DISTANCES {
+            eprintln!("measuring: reads at {distance}");
+            self.wan(&["rtt", distance])?;
+            figures.push(self.sequential(distance)?);
+        }
+        figures.push(self.write()?);
+        for mode in MODES {
+            eprintln!("measuring: reads, mode {mode}");
+            figures.extend(self.skip(mode)?);
+            figures.extend(self.branches(mode, "2", 25.6)?);
+            figures.extend(self.branches(mode, "20", 256.0)?);
+        }
+        figures.extend(self.storm()?);
+        self.wan(&["loss", "1e-4"])?;
+        figures.push(self.sequential("50ms, loss 1e-4")?);
+        Ok(figures)
+    }
+
+    fn sequential(&self, distance: &str) -> Result<Figure> {
+        let size = self.settings.size as f64 / 1e6;
+        let read =
+            || -> Result<f64> { Ok(size / self.cold(SEQUENTIAL, "auto/large", &[])?.numbers[0]) };
+        let figure = take_turns(
+            format!("sequential read, cold, {distance}"),
+            Unit::MegabytesPerSecond,
+            self.settings.turns,
+            Box::new(read),
+            vec![("iperf3", Box::new(|| self.iperf(true)))],
+        )?;
+        Ok(figure.with_goal(Goal::Ratio(if distance.contains("loss") { 0.85 } else { 0.95 })))
+    }
+
+    fn write(&self) -> Result<Figure> {
+        let size = self.settings.size;
+        let from = self.federation.local("noise");
+        self.federation.shell(&format!("head -c {size} /dev/urandom > {}", from.display()))?;
+        let work = || -> Result<f64> {
+            let mount = self.federation.mount_again()?;
+            let to = mount.join("written");
+            let start = std::time::Instant::now();
+            let script = format!("dd if={} of={} bs=1M conv=fsync", from.display(), to.display());
+            self.federation.shell(&script)?;
+            let seconds = start.elapsed().as_secs_f64();
+            std::fs::remove_file(to)?;
+            self.federation.unmount(&mount)?;
+            Ok(size as f64 / 1e6 / seconds)
+        };
+        let figure = take_turns(
+            "sequential write, fsync, 50ms",
+            Unit::MegabytesPerSecond,
+            self.settings.turns,
+            Box::new(work),
+            vec![("iperf3", Box::new(|| self.iperf(false)))],
+        )?;
+        Ok(figure.with_goal(Goal::Ratio(0.9)))
+    }
+
+    fn skip(&self, mode: &str) -> Result<Vec<Figure>> {
+        let taken = self.cold(SKIP, &format!("{mode}/large"), &[])?;
+        let asked = self.settings.size as f64 / 10.0 / 1e6;
+        Ok(vec![
+            seconds(format!("1 MiB of every 10, 50ms, {mode}"), taken.numbers[0], 1.8),
+            ratio(
+                format!("1 MiB of every 10, bytes on the line, {mode}"),
+                taken.bytes / asked,
+                1.5,
+            ),
+        ])
+    }
+
+    /// In one process: the first reads on cold connections, the second another file on warm ones.
+    fn branches(&self, mode: &str, count: &str, asked: f64) -> Result<Vec<Figure>> {
+        let taken = self.cold(BRANCHES, &format!("{mode}/tree.root"), &[count])?;
+        let goal = if count == "2" { 0.9 } else { 1.3 * asked / 117.7 };
+        Ok(vec![
+            seconds(format!("uproot, {count} of 20, 50ms, {mode}"), taken.numbers[0], goal),
+            ratio(format!("uproot, {count} of 20, bytes, {mode}"), taken.bytes / asked, 1.5),
+        ])
+    }
+
+    fn storm(&self) -> Result<Vec<Figure>> {
+        let taken = self.cold(STORMS, "storm", &[&STORM.to_string()])?;
+        ensure!(taken.numbers.len() == 2, "the storm prints two numbers");
+        let figure = |name: &str, value, goal| seconds(name.to_owned(), value, goal);
+        Ok(vec![
+            figure("open storm, 50ms, open p99", taken.numbers[0], 0.12),
+            figure("open storm, 50ms, 1 MiB p90", taken.numbers[1], 0.35),
+        ])
+    }
+
+    /// Runs a program in a mount of its own.
+    fn cold(&self, script: &str, below: &str, arguments: &[&str]) -> Result<Taken> {
+        let mount = self.federation.mount_again()?;
+        let before = self.bytes()?;
+        let numbers = self.run(script, &mount.join(below), arguments)?;
+        let bytes = (self.bytes()? - before) / 1e6;
+        self.federation.unmount(&mount)?;
+        Ok(Taken { numbers, bytes })
+    }
+
+    fn run(&self, script: &str, path: &Path, arguments: &[&str]) -> Result<Vec<f64>> {
+        let mut command = Command::new(&self.python);
+        let output = command.arg("-c").arg(script).arg(path).args(arguments).output()?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let said = String::from_utf8(output.stdout)?;
+        said.split_whitespace().map(|word| word.parse().context("a number")).collect()
+    }
+
+    fn wan(&self, words: &[&str]) -> Result<String> {
+        let dir = self.federation.dir();
+        let words = ["dev", "wan"].iter().chain(words).map(|word| std::ffi::OsString::from(*word));
+        let all: Vec<_> = words.chain(["--dir".into(), dir.into_os_string()]).collect();
+        self.federation.tieline(&all)
+    }
+
+    /// What the line has brought to clients so far.
+    fn bytes(&self) -> Result<f64> {
+        let told: serde_json::Value = serde_json::from_str(&self.wan(&["show", "--json"])?)?;
+        told[0]["to_clients"]["bytes"].as_f64().context("bytes are counted")
+    }
+
+    /// MB/s of one stream, to the clients or from them.
+    fn iperf(&self, to_clients: bool) -> Result<f64> {
+        let within = |netns: &str| {
+            let mut command = Command::new("ip");
+            command.args(["netns", "exec", netns, "iperf3"]);
+            command
+        };
+        let mut server = within(&self.servers);
+        let server = server.args(["-s", "-1"]).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut server = server.spawn().context("iperf3 is needed")?;
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        let mut client = within(&self.clients);
+        client.args(["-c", "10.77.1.2", "-t", IPERF_SECONDS, "-J"]);
+        if to_clients {
+            client.arg("-R");
+        }
+        let output = client.output()?;
+        let _ = server.wait();
+        let told: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+        let bits = told["end"]["sum_received"]["bits_per_second"].as_f64();
+        Ok(bits.context("iperf3 tells a rate")? / 8e6)
+    }
+}
+
+fn seconds(name: String, value: f64, goal: f64) -> Figure {
+    Figure::single(name, Unit::Seconds, value).with_goal(Goal::Value(goal))
+}
+
+fn ratio(name: String, value: f64, goal: f64) -> Figure {
+    Figure::single(name, Unit::Times, value).with_goal(Goal::Value(goal))
+}

@@ -1,0 +1,81 @@
+//! Root of a machine says to be its users: without their tickets he is nobody.
+
+use crate::hostile::{Guise, Line, REALM, Scene, refused, user};
+use anyhow::{Context, Result, ensure};
+use tieline_auth::ScratchKdc;
+use tieline_auth::gss::Keys;
+use tieline_types::{Caller, FileId, Time};
+use tieline_wire::Call;
+use tieline_wire::meta::{Batch, BatchItem, GetAttributes, Lookup, Open, SetAttributes};
+
+/// By what the user database here knows `daemon`.
+const DAEMON: u32 = 1;
+
+/// A machine of the realm that no rule names, as any site may bring.
+fn machine(scene: &Scene<'_>) -> Result<Keys> {
+    let name = format!("host/evil.extenci.org@{REALM}");
+    let kdc = ScratchKdc::again(&scene.kdc(), REALM, 0);
+    let keytab = kdc.keytab("evil.keytab", std::slice::from_ref(&name))?;
+    let cache = Some(format!("FILE:{}", scene.federation.local("tickets-evil").display()));
+    Ok(Keys { keytab: Some(keytab), cache, principal: Some(name) })
+}
+
+pub async fn attack(scene: &Scene<'_>) -> Result<()> {
+    let script = "echo secret > hers && chown 1 hers && chmod 600 hers && chmod 755 . && sync hers";
+    scene.federation.shell(script)?;
+    let honest = scene.dial(&scene.mds, &Guise::of(&scene.user("daemon")?, 50));
+    let lookup = Lookup { parent: FileId(1), name: "hers".parse()? };
+    let found = honest.ask(&Caller::root(), lookup.clone()).await?;
+    let id = found.attributes.context("it is there")?.id;
+    let open = Open { id, is_read: true, is_write: false };
+    honest.ask(&user(DAEMON), open.clone()).await.context("with her ticket")?;
+
+    let evil = scene.dial(&scene.mds, &Guise::of(&machine(scene)?, 51));
+    evil.knock().await?;
+    // Her number, that of others, and hers with the number of a proof that somebody else made.
+    for proof in [None, Some(1), Some(u64::MAX)] {
+        for uid in [DAEMON, 2, 1001] {
+            let caller = Caller { proof, ..user(uid) };
+            let why = refused("a user without a ticket", evil.ask(&caller, open.clone()).await)?;
+            ensure!(proof.is_some() || why.contains("shown no ticket"), "{why}");
+            let look = GetAttributes { id: FileId(1) };
+            refused("even to look", evil.ask(&caller, look).await)?;
+        }
+    }
+    // Its own root is nobody, and may what everybody may.
+    evil.ask(&Caller::root(), lookup).await.context("what everybody sees")?;
+    refused("root", evil.ask(&Caller::root(), open).await)?;
+    refused("root, to take it", evil.ask(&Caller::root(), taking(id)).await)?;
+    batched(&evil, id).await
+}
+
+fn taking(id: FileId) -> SetAttributes {
+    SetAttributes {
+        id,
+        mode: Some(tieline_types::Mode::new(0o666)),
+        uid: None,
+        gid: None,
+        size: None,
+        atime: None,
+        mtime: None,
+        is_handle: false,
+        is_access: None,
+    }
+}
+
+/// What is told later has a caller of its own in each item.
+async fn batched(evil: &Line, id: FileId) -> Result<()> {
+    for caller in [user(DAEMON), Caller::root()] {
+        let at = Time { seconds: 1_700_000_000, nanos: 0 };
+        let (op, message) = (SetAttributes::OP.number(), tieline_wire::encode(&taking(id)));
+        let batch = Batch { items: vec![BatchItem { caller, at, id, op, message }] };
+        match evil.ask(&Caller::root(), batch).await {
+            Err(_) => {}
+            Ok(reply) => {
+                let outcome = reply.outcomes.first().context("an outcome")?;
+                ensure!(outcome.failure.is_some(), "an item passes for somebody else's");
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,167 @@
+//! Metadata in bulk on real mounts: how many round trips a walk takes, that what changes elsewhere
+//! is seen, and that what is closed stays closed.
+
+use anyhow::{Context, Result, ensure};
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::time::Duration;
+use tieline_lab::program::shell;
+use tieline_lab::tickets::with_kdc;
+use tieline_lab::{Federation, with_federation};
+
+const PACKAGES: usize = 12;
+const DIRECTORIES: usize = 5;
+const FILES: usize = 8;
+
+/// Some go into the metadata, others are chunks.
+fn content(number: usize) -> Vec<u8> {
+    let line = format!("file {number}\n");
+    line.repeat(if number.is_multiple_of(3) { 3000 } else { 100 }).into_bytes()
+}
+
+fn make(tree: &Path) -> Result<()> {
+    for package in 0..PACKAGES {
+        for directory in 0..DIRECTORIES {
+            let here = tree.join(format!("p{package}/d{directory}"));
+            fs::create_dir_all(&here)?;
+            for number in 0..FILES {
+                fs::write(here.join(format!("f{number}")), content(number))?;
+            }
+            symlink("f0", here.join("latest"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Goes through all of it, one call after the other; reads every file of every second directory.
+fn replay(tree: &Path) -> Result<()> {
+    for package in 0..PACKAGES {
+        for directory in 0..DIRECTORIES {
+            let here = tree.join(format!("p{package}/d{directory}"));
+            for number in 0..FILES {
+                let path = here.join(format!("f{number}"));
+                let attributes = fs::symlink_metadata(&path)?;
+                ensure!(attributes.len() == content(number).len() as u64, "size of {path:?}");
+                if directory % 2 == 0 {
+                    ensure!(fs::read(&path)? == content(number), "bytes of {path:?}");
+                }
+            }
+            ensure!(fs::read_link(here.join("latest"))? == Path::new("f0"));
+            ensure!(!here.join("absent").exists());
+            ensure!(fs::read_dir(&here)?.count() == FILES + 1, "names in {here:?}");
+        }
+    }
+    Ok(())
+}
+
+/// Questions that clients wait for.
+const QUESTIONS: [&str; 11] = [
+    "Lookup",
+    "GetAttributes",
+    "ReadDirectory",
+    "ReadSymlink",
+    "Open",
+    "GetExtents",
+    "GetXattr",
+    "ListXattrs",
+    "GetCapability",
+    "ReadTree",
+    "ReadFiles",
+];
+
+/// How many of them the MDS has answered so far.
+fn asked(lab: &Federation) -> Result<u64> {
+    let admin = lab.process("mds-uf")?["admin"].as_str().context("admin")?.to_owned();
+    let metrics = shell(Path::new("/"), &format!("curl -s http://{admin}/metrics"))?;
+    let mut sum = 0;
+    for line in metrics.lines().filter(|line| line.starts_with("tieline_requests_total{")) {
+        if QUESTIONS.iter().any(|op| line.contains(&format!("op=\"{op}\""))) {
+            sum += line.split_whitespace().last().context("a count")?.parse::<u64>()?;
+        }
+    }
+    Ok(sum)
+}
+
+fn prepare(lab: &Federation) -> Result<()> {
+    let tree = lab.mount().join("tree");
+    make(&tree)?;
+    lab.tieline(&[OsStr::new("sync"), tree.as_os_str()])?;
+    // Who made it has gone on to other things.
+    std::thread::sleep(Duration::from_secs(4));
+    Ok(())
+}
+
+fn check_walk(lab: &Federation) -> Result<()> {
+    prepare(lab)?;
+    let other = lab.mount_again()?.join("tree");
+    let start = asked(lab)?;
+    replay(&other)?;
+    let cold = asked(lab)? - start;
+    // 780 names in 73 directories, and 288 files were read.
+    ensure!(cold < 200, "{cold} questions for a cold walk");
+    std::thread::sleep(Duration::from_secs(3));
+    let before = asked(lab)?;
+    replay(&other)?;
+    let warm = asked(lab)? - before;
+    ensure!(warm <= 2, "{warm} questions for a warm walk");
+    Ok(())
+}
+
+#[test]
+fn a_walk_takes_few_questions() -> Result<()> {
+    with_federation(check_walk)
+}
+
+#[test]
+fn a_walk_takes_as_few_where_data_servers_obey_capabilities() -> Result<()> {
+    with_kdc(check_walk)
+}
+
+#[test]
+fn what_changes_elsewhere_after_a_walk_is_seen() -> Result<()> {
+    with_federation(|lab| {
+        prepare(lab)?;
+        let other = lab.mount_again()?;
+        replay(&other.join("tree"))?;
+        let (here, there) = (lab.mount().join("tree/p3/d2"), other.join("tree/p3/d2"));
+        for turn in 0..20 {
+            fs::write(here.join("f1"), format!("turn {turn}"))?;
+            ensure!(fs::read_to_string(there.join("f1"))? == format!("turn {turn}"));
+            fs::write(here.join("new"), "new")?;
+            ensure!(there.join("new").exists(), "a new name in turn {turn}");
+            fs::remove_file(here.join("new"))?;
+            ensure!(!there.join("new").exists(), "a name that went in turn {turn}");
+            fs::set_permissions(&here, fs::Permissions::from_mode(0o700 + turn % 2))?;
+            let mode = fs::metadata(&there)?.permissions().mode();
+            ensure!(mode & 0o777 == 0o700 + turn % 2, "mode {mode:o} in turn {turn}");
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn directories_that_are_closed_stay_closed() -> Result<()> {
+    with_federation(|lab| {
+        let tree = lab.mount().join("tree");
+        make(&tree)?;
+        for package in (0..PACKAGES).step_by(2) {
+            let closed = tree.join(format!("p{package}"));
+            fs::set_permissions(&closed, fs::Permissions::from_mode(0o700))?;
+        }
+        fs::set_permissions(tree.join("p1/d0/f1"), fs::Permissions::from_mode(0o600))?;
+        lab.tieline(&[OsStr::new("sync"), tree.as_os_str()])?;
+        std::thread::sleep(Duration::from_secs(4));
+        let other = lab.mount_again()?.join("tree");
+        // Root sees everything first: what is known here is not everybody's to know.
+        replay(&other)?;
+        let nobody = "setpriv --reuid 4711 --regid 4711 --clear-groups";
+        let script = format!(
+            "{nobody} sh -c 'ls p1/d1 p3/d0 > /dev/null && cat p1/d0/f2 > /dev/null' && \
+             ! {nobody} ls p0/d0 2>/dev/null && ! {nobody} cat p2/d0/f1 2>/dev/null && \
+             ! {nobody} cat p1/d0/f1 2>/dev/null && ! {nobody} stat p4/d1/f1 2>/dev/null"
+        );
+        shell(&other, &script).map(drop)
+    })
+}

@@ -1,0 +1,174 @@
+//! Clients write and read while the line of some of them is cut and healed: no acknowledged write
+//! is lost, and nothing stale is read once they are back, as the simulation's checker of histories
+//! sees it.
+//!
+//! What a client reads while it is cut off may be old; that is left out, until shortly after the
+//! line is whole.
+
+use anyhow::{Context, Result, ensure};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Write;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tieline_lab::federation::with_plan;
+use tieline_lab::{Federation, Plan, can_emulate_lines};
+
+#[allow(dead_code, reason = "shared with the simulation")]
+#[path = "../../sim/src/history.rs"]
+mod history;
+
+use history::{Event, History, What};
+
+/// From the healing of a line to the first contact of whoever was cut off.
+const BACK: Duration = Duration::from_secs(6);
+const REGISTERS: [(&str, usize); 3] = [("r0", 4), ("r1", 300), ("r2", 4000)];
+
+struct Worker<'a> {
+    mount: PathBuf,
+    number: usize,
+    start: Instant,
+    events: &'a Mutex<Vec<Event>>,
+    is_over: &'a AtomicBool,
+}
+
+impl Worker<'_> {
+    fn work(&self) -> Result<()> {
+        let mut dice = 0x9e37_79b9_7f4a_7c15 ^ self.number as u64;
+        let mut count = 0;
+        while !self.is_over.load(Ordering::Relaxed) {
+            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let (register, words) = REGISTERS[(dice >> 40) as usize % REGISTERS.len()];
+            if (dice >> 50).is_multiple_of(3) {
+                count += 1;
+                self.write(register, words, self.number as u64 * 1_000_000 + count);
+            } else {
+                self.read(register)?;
+            }
+            std::thread::sleep(Duration::from_millis(15));
+        }
+        Ok(())
+    }
+
+    fn note(&self, register: &str, from: Duration, what: What) {
+        let (to, register) = (self.start.elapsed(), register.to_owned());
+        let event = Event { client: self.number, register, from, to, what };
+        self.events.lock().expect("no worker panics with this lock").push(event);
+    }
+
+    fn write(&self, register: &str, words: usize, value: u64) {
+        let from = self.start.elapsed();
+        let written = || -> std::io::Result<()> {
+            let mut file = File::options().write(true).open(self.mount.join(register))?;
+            file.write_all(format!("{value:015}\n").repeat(words).as_bytes())?;
+            file.sync_all()
+        };
+        let is_known = written().is_ok();
+        self.note(register, from, What::Write { value, is_known });
+    }
+
+    fn read(&self, register: &str) -> Result<()> {
+        let from = self.start.elapsed();
+        // What fails in a cut is no read.
+        let Ok(text) = std::fs::read_to_string(self.mount.join(register)) else { return Ok(()) };
+        let first = text.lines().next().context("an empty register")?;
+        ensure!(text.lines().all(|line| line == first), "{register} is torn");
+        self.note(register, from, What::Read { value: first.parse()? });
+        Ok(())
+    }
+}
+
+fn wan(federation: &Federation, words: &[&str]) -> Result<()> {
+    let dir = federation.dir();
+    let mut all = vec![OsStr::new("dev"), OsStr::new("wan")];
+    all.extend(words.iter().map(OsStr::new));
+    all.extend([OsStr::new("--link"), OsStr::new("clients")]);
+    all.extend([OsStr::new("--dir"), dir.as_os_str()]);
+    federation.tieline(&all).map(drop)
+}
+
+fn near(federation: &Federation) -> Result<PathBuf> {
+    let (dir, mount) = (federation.dir(), federation.local("near"));
+    std::fs::create_dir_all(&mount)?;
+    let words = ["dev", "mount", "--site", "uf", "--dir"].map(OsStr::new);
+    federation.tieline(&[&words[..], &[dir.as_os_str(), mount.as_os_str()]].concat())?;
+    Ok(mount)
+}
+
+fn make_registers(mount: &Path) -> Result<()> {
+    for (register, words) in REGISTERS {
+        let mut file = File::create(mount.join(register))?;
+        file.write_all(format!("{:015}\n", 0).repeat(words).as_bytes())?;
+        file.sync_all()?;
+    }
+    Ok(())
+}
+
+/// Works while the line is cut in both ways, and then in one; when it was cut off.
+fn with_cuts(federation: &Federation, start: Instant) -> Result<Vec<Range<Duration>>> {
+    let mut cuts = Vec::new();
+    // Longer than a client needs to see it and than leases; shorter than both.
+    let ways: [(&[&str], u64); 2] = [(&["cut"], 14), (&["cut", "--one-way", "to-servers"], 4)];
+    for (cut, seconds) in ways {
+        std::thread::sleep(Duration::from_secs(5));
+        let from = start.elapsed();
+        wan(federation, cut)?;
+        std::thread::sleep(Duration::from_secs(seconds));
+        wan(federation, &["heal"])?;
+        cuts.push(from..start.elapsed() + BACK);
+    }
+    std::thread::sleep(BACK + Duration::from_secs(4));
+    Ok(cuts)
+}
+
+#[test]
+fn nothing_is_lost_and_nothing_stale_is_read_after_a_cut() -> Result<()> {
+    if !can_emulate_lines() {
+        return Ok(());
+    }
+    let arguments = ["--netns", "--rtt", "10ms", "--lease", "5s"].map(str::to_owned).to_vec();
+    with_plan(&Plan { arguments, ..Plan::default() }, |federation| {
+        // Who is cut off for longer than a lease may be told that his write came too late.
+        federation.expect_log("");
+        make_registers(federation.mount())?;
+        let mounts = [federation.mount().to_owned(), federation.mount_again()?, near(federation)?];
+        let (start, events, is_over) = (Instant::now(), Mutex::default(), AtomicBool::new(false));
+        let worker = |(number, mount): (usize, &PathBuf)| {
+            let (events, is_over) = (&events, &is_over);
+            Worker { mount: mount.clone(), number: number + 1, start, events, is_over }
+        };
+        let cuts = std::thread::scope(|scope| {
+            let workers: Vec<_> = mounts.iter().enumerate().map(worker).collect();
+            let all: Vec<_> =
+                workers.into_iter().map(|one| scope.spawn(move || one.work())).collect();
+            let cuts = with_cuts(federation, start);
+            is_over.store(true, Ordering::Relaxed);
+            for one in all {
+                one.join().map_err(|_| anyhow::anyhow!("a worker panicked"))??;
+            }
+            cuts
+        })?;
+        for one in mounts.iter().enumerate().map(worker) {
+            REGISTERS.iter().try_for_each(|(register, _)| one.read(register))?;
+        }
+        let mut events = std::mem::take(&mut *events.lock().expect("nobody panicked"));
+        let total = events.len();
+        let is_far = |event: &Event| event.client <= 2;
+        let is_read = |event: &Event| matches!(event.what, What::Read { .. });
+        events.retain(|event| {
+            let was_cut_off = cuts.iter().any(|cut| cut.contains(&event.from));
+            !(is_far(event) && is_read(event) && was_cut_off)
+        });
+        events.sort_by_key(|event| event.to);
+        let writes = events.iter().filter(|event| !is_read(event)).count();
+        eprintln!("{total} events, {} checked, {writes} of them writes", events.len());
+        ensure!(writes > 50 && events.len() > 200, "{writes} writes, {} events", events.len());
+        let violations = History { events }.check();
+        let shown: Vec<_> = violations.iter().take(5).map(ToString::to_string).collect();
+        ensure!(violations.is_empty(), "{} violations:\n{}", violations.len(), shown.join("\n"));
+        Ok(())
+    })
+}
