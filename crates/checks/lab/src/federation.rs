@@ -64,12 +64,13 @@ impl Watchdog {
 
     fn start(federation: &Federation) -> Self {
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
-        let pids = federation.pids().unwrap_or_default();
+        let dir = federation.dir();
         std::thread::spawn(move || {
             use std::sync::mpsc::RecvTimeoutError;
             if stopped.recv_timeout(Self::PATIENCE) == Err(RecvTimeoutError::Timeout) {
                 eprintln!("the test hangs: killing its federation");
-                kill_all(&pids);
+                // Looked up now: mounts come while a test runs.
+                kill_all(&status(&dir).and_then(|all| pids(&all)).unwrap_or_default());
             }
         });
         Self { _stop: stop }
@@ -179,12 +180,7 @@ impl Federation {
 
     /// `dev status`.
     pub fn status(&self) -> Result<Value> {
-        self.json(&[
-            OsStr::new("dev"),
-            OsStr::new("status"),
-            OsStr::new("--dir"),
-            self.dir().as_os_str(),
-        ])
+        status(&self.dir())
     }
 
     /// The process with that name, as `dev status` tells it.
@@ -248,7 +244,7 @@ impl Federation {
     fn finish(self) -> Result<()> {
         // `dev down` may take the folder and the logs with it, so they are read first.
         let logs = self.logs()?;
-        let pids = self.pids().unwrap_or_default();
+        let pids = self.status().and_then(|all| pids(&all)).unwrap_or_default();
         self.down()?;
         let expected = self.expected.lock().expect("no test panics with this lock").clone();
         let surprises: Vec<_> = logs
@@ -266,12 +262,6 @@ impl Federation {
         ensure!(!mounts.contains(&folder), "still mounted:\n{mounts}");
         ensure!(tree::describe(&self.mount)?.is_empty(), "files were written below the mount");
         Ok(())
-    }
-
-    fn pids(&self) -> Result<Vec<i64>> {
-        let status = self.status()?;
-        let processes = status["processes"].as_array().context("status lists processes")?;
-        Ok(processes.iter().filter_map(|process| process["pid"].as_i64()).collect())
     }
 
     /// All logs, each line with the name of its file in front.
@@ -302,7 +292,7 @@ impl Drop for Federation {
 impl Federation {
     /// When `dev down` does not work: nothing may outlive the test all the same.
     fn down_by_force(&self) {
-        kill_all(&self.pids().unwrap_or_default());
+        kill_all(&self.status().and_then(|all| pids(&all)).unwrap_or_default());
         let mounts = self.mounts_more.lock().map(|mounts| mounts.clone()).unwrap_or_default();
         for mount in mounts.iter().chain([&self.mount]) {
             let program = if crate::is_root() { "umount" } else { "fusermount3" };
@@ -311,6 +301,19 @@ impl Federation {
             let _ = program::finish(command.arg(flag).arg(mount), Duration::from_secs(10));
         }
     }
+}
+
+/// `dev status` of a folder.
+fn status(dir: &Path) -> Result<Value> {
+    let mut command = Command::new(program::tieline()?);
+    command.args(["dev", "status", "--json", "--dir"]).arg(dir);
+    let said = program::finish(&mut command, DEADLINE)?.succeed("tieline dev status")?;
+    Ok(serde_json::from_str(&said)?)
+}
+
+fn pids(status: &Value) -> Result<Vec<i64>> {
+    let processes = status["processes"].as_array().context("status lists processes")?;
+    Ok(processes.iter().filter_map(|process| process["pid"].as_i64()).collect())
 }
 
 fn kill_all(pids: &[i64]) {

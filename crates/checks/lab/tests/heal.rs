@@ -81,15 +81,6 @@ impl Worker<'_> {
     }
 }
 
-fn wan(federation: &Federation, words: &[&str]) -> Result<()> {
-    let dir = federation.dir();
-    let mut all = vec![OsStr::new("dev"), OsStr::new("wan")];
-    all.extend(words.iter().map(OsStr::new));
-    all.extend([OsStr::new("--link"), OsStr::new("clients")]);
-    all.extend([OsStr::new("--dir"), dir.as_os_str()]);
-    federation.tieline(&all).map(drop)
-}
-
 fn near(federation: &Federation) -> Result<PathBuf> {
     let (dir, mount) = (federation.dir(), federation.local("near"));
     std::fs::create_dir_all(&mount)?;
@@ -107,21 +98,20 @@ fn make_registers(mount: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Works while the line is cut in both ways, and then in one; when it was cut off.
-fn with_cuts(federation: &Federation, start: Instant) -> Result<Vec<Range<Duration>>> {
-    let mut cuts = Vec::new();
-    // Longer than a client needs to see it and than leases; shorter than both.
-    let ways: [(&[&str], u64); 2] = [(&["cut"], 14), (&["cut", "--one-way", "to-servers"], 4)];
-    for (cut, seconds) in ways {
-        std::thread::sleep(Duration::from_secs(5));
-        let from = start.elapsed();
-        wan(federation, cut)?;
-        std::thread::sleep(Duration::from_secs(seconds));
-        wan(federation, &["heal"])?;
-        cuts.push(from..start.elapsed() + BACK);
-    }
-    std::thread::sleep(BACK + Duration::from_secs(4));
-    Ok(cuts)
+/// Has the line cut in both ways for longer than a client needs to see it and than leases, and
+/// then in one way for shorter than both; when it is cut off.
+///
+/// One script for all: a program that is started while workers have files open waits for these to
+/// be written, and so would whoever heals the line.
+fn cut(federation: &Federation, start: Instant) -> Result<Vec<Range<Duration>>> {
+    let dir = federation.dir();
+    let steps = "cut@5s heal@19s cut=to-servers@24s heal@28s";
+    let words = ["dev", "wan", "script", steps, "--link", "clients", "--dir"].map(OsStr::new);
+    let from = start.elapsed();
+    federation.tieline(&[&words[..], &[dir.as_os_str()]].concat())?;
+    let late = start.elapsed();
+    let cut = |begin, end| from + Duration::from_secs(begin)..late + Duration::from_secs(end) + BACK;
+    Ok(vec![cut(5, 19), cut(24, 28)])
 }
 
 #[test]
@@ -140,16 +130,17 @@ fn nothing_is_lost_and_nothing_stale_is_read_after_a_cut() -> Result<()> {
             let (events, is_over) = (&events, &is_over);
             Worker { mount: mount.clone(), number: number + 1, start, events, is_over }
         };
-        let cuts = std::thread::scope(|scope| {
+        let cuts = cut(federation, start)?;
+        std::thread::scope(|scope| {
             let workers: Vec<_> = mounts.iter().enumerate().map(worker).collect();
             let all: Vec<_> =
                 workers.into_iter().map(|one| scope.spawn(move || one.work())).collect();
-            let cuts = with_cuts(federation, start);
+            std::thread::sleep(Duration::from_secs(28 + 4) + BACK);
             is_over.store(true, Ordering::Relaxed);
             for one in all {
                 one.join().map_err(|_| anyhow::anyhow!("a worker panicked"))??;
             }
-            cuts
+            Ok::<_, anyhow::Error>(())
         })?;
         for one in mounts.iter().enumerate().map(worker) {
             REGISTERS.iter().try_for_each(|(register, _)| one.read(register))?;

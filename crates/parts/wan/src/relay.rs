@@ -1,11 +1,10 @@
 //! The loop that moves packets between the devices of all links.
 //!
-//! One thread: it waits until a device has a packet, a packet has arrived, or somebody changed a
-//! link; then it takes in what came and hands out what is due. Orders come from other threads,
-//! which hold the links meanwhile.
+//! One thread: it waits until a device has a packet, a packet has arrived, or somebody ordered
+//! something; then it takes in what came and hands out what is due. Other threads leave their
+//! orders at its [`Desk`].
 //!
-//! Invariant: the links are held for a bounded number of packets at a time, and never while
-//! waiting.
+//! Invariant: an order waits for a bounded number of packets at most, however many there are.
 
 use crate::lane::{Counts, Lane};
 use crate::nat::Nat;
@@ -19,8 +18,9 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use serde::Serialize;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
 /// Packets that are taken from a device before others have their turn.
@@ -144,39 +144,54 @@ fn carry(
 
 /// All links of this process.
 pub struct Relay {
-    links: Mutex<Vec<Link>>,
-    /// Their devices once more, to wait for while others hold the links.
-    devices: Vec<OwnedFd>,
-    /// Written to when a link was changed.
-    wake: OwnedFd,
+    links: Vec<Link>,
+    asked: Receiver<Asked>,
+    desk: Desk,
+}
+
+/// Where other threads leave orders for the relay.
+#[derive(Clone)]
+pub(crate) struct Desk {
+    orders: Sender<Asked>,
+    /// Written to when there is an order.
+    wake: Arc<OwnedFd>,
+    names: Arc<[String]>,
     /// Of the newest script: an older one ends.
-    script: AtomicU64,
+    script: Arc<AtomicU64>,
+}
+
+/// An order, and where its answer goes.
+struct Asked {
+    order: Order,
+    answer: Sender<String>,
 }
 
 impl Relay {
-    pub fn new(links: Vec<Link>) -> Result<Arc<Self>, Error> {
+    pub fn new(links: Vec<Link>) -> Result<Self, Error> {
         let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC);
-        let wake = wake.map_err(|error| Error::Poll(error.into()))?;
-        let mut devices = Vec::new();
-        for tun in links.iter().flat_map(|link| [&link.clients.tun, &link.servers.tun]) {
-            devices.push(tun.as_fd().try_clone_to_owned().map_err(Error::Poll)?);
-        }
-        let (links, script) = (Mutex::new(links), AtomicU64::new(0));
-        Ok(Arc::new(Self { links, devices, wake, script }))
+        let wake = Arc::new(wake.map_err(|error| Error::Poll(error.into()))?);
+        let (orders, asked) = mpsc::channel();
+        let names = links.iter().map(|link| link.name.clone()).collect();
+        let desk = Desk { orders, wake, names, script: Arc::default() };
+        Ok(Self { links, asked, desk })
     }
 
     /// Moves packets until the process ends; orders come on a socket at `path`.
-    pub fn run(self: &Arc<Self>, path: &Path) -> Result<(), Error> {
-        control::listen(self.clone(), path)?;
+    pub fn run(mut self, path: &Path) -> Result<(), Error> {
+        control::listen(self.desk.clone(), path)?;
         loop {
             self.turn()?;
         }
     }
 
-    /// One look at all devices, and the wait for the next.
-    fn turn(&self) -> Result<(), Error> {
+    /// One look at all orders and devices, and the wait for the next.
+    fn turn(&mut self) -> Result<(), Error> {
+        while let Ok(Asked { order, answer }) = self.asked.try_recv() {
+            // Who asked may have left.
+            let _ = answer.send(self.obey(&order));
+        }
         let now = Instant::now();
-        let due = self.links().iter_mut().filter_map(|link| link.work(now)).min();
+        let due = self.links.iter_mut().filter_map(|link| link.work(now)).min();
         let wait = due.map(|due| due.saturating_duration_since(Instant::now()));
         if wait == Some(Duration::ZERO) {
             return Ok(());
@@ -189,8 +204,10 @@ impl Relay {
             tv_sec: wait.as_secs() as i64,
             tv_nsec: i64::from(wait.subsec_nanos()),
         });
-        let all = std::iter::once(&self.wake).chain(&self.devices);
-        let mut waited: Vec<_> = all.map(|device| PollFd::new(device, PollFlags::IN)).collect();
+        let devices = self.links.iter().flat_map(|link| [&link.clients.tun, &link.servers.tun]);
+        let all = std::iter::once(self.desk.wake.as_fd()).chain(devices.map(AsFd::as_fd));
+        let mut waited: Vec<_> =
+            all.map(|device| PollFd::from_borrowed_fd(device, PollFlags::IN)).collect();
         match poll(&mut waited, wait.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(Error::Poll(error.into())),
@@ -199,57 +216,57 @@ impl Relay {
         if waited.iter().any(|device| device.revents().contains(PollFlags::ERR)) {
             return Err(Error::Gone);
         }
-        let _ = rustix::io::read(&self.wake, &mut [0u8; 8]);
+        let _ = rustix::io::read(&self.desk.wake, &mut [0u8; 8]);
         Ok(())
-    }
-
-    fn links(&self) -> MutexGuard<'_, Vec<Link>> {
-        self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Carries an order out, and tells how the links that it meant are, as JSON.
-    pub fn obey(&self, order: &Order) -> Result<String, WordError> {
-        let mut links = self.links();
+    fn obey(&mut self, order: &Order) -> String {
         let now = Instant::now();
         let is_meant = |link: &Link| order.link.as_ref().is_none_or(|name| *name == link.name);
         let mut shown = Vec::new();
-        for link in links.iter_mut().filter(|link| is_meant(link)) {
+        for link in self.links.iter_mut().filter(|link| is_meant(link)) {
             link.change(order.change, now);
             shown.push(serde_json::to_value(link.shown()).unwrap_or_default());
         }
-        drop(links);
-        let _ = rustix::io::write(self.wake.as_fd(), &1u64.to_ne_bytes());
-        match &order.link {
-            Some(name) if shown.is_empty() => Err(WordError::Link(name.clone())),
-            _ => Ok(serde_json::Value::from(shown).to_string()),
-        }
+        serde_json::Value::from(shown).to_string()
+    }
+}
+
+impl Desk {
+    /// Has an order carried out; how the links that it meant are then, as JSON.
+    pub fn ask(&self, order: Order) -> Result<String, WordError> {
+        self.check(&order)?;
+        let (answer, answered) = mpsc::channel();
+        // A relay that ended takes the process along: nobody is left to wait.
+        let _ = self.orders.send(Asked { order, answer });
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        Ok(answered.recv().unwrap_or_default())
     }
 
     /// Plays a script, in the place of one that is played.
-    pub fn play(self: &Arc<Self>, script: Script) {
+    pub fn play(&self, script: Script) -> Result<(), WordError> {
+        script.steps.iter().try_for_each(|(_, order)| self.check(order))?;
         let own = self.script.fetch_add(1, Ordering::Relaxed) + 1;
-        let (relay, start) = (self.clone(), Instant::now());
+        let (desk, start) = (self.clone(), Instant::now());
         std::thread::spawn(move || {
             for (time, order) in script.steps {
                 std::thread::sleep((start + time).saturating_duration_since(Instant::now()));
-                if relay.script.load(Ordering::Relaxed) != own {
+                if desk.script.load(Ordering::Relaxed) != own {
                     return;
                 }
                 // Its links were looked for when it was taken.
-                let _ = relay.obey(&order);
+                let _ = desk.ask(order);
             }
         });
+        Ok(())
     }
 
-    /// Are all links that a script means here?
-    pub fn check(&self, script: &Script) -> Result<(), WordError> {
-        let links = self.links();
-        for (_, order) in &script.steps {
-            let is_here = |name: &String| links.iter().any(|link| link.name == *name);
-            if let Some(name) = order.link.as_ref().filter(|name| !is_here(name)) {
-                return Err(WordError::Link(name.clone()));
-            }
+    /// Is the link that an order means here?
+    fn check(&self, order: &Order) -> Result<(), WordError> {
+        match &order.link {
+            Some(name) if !self.names.contains(name) => Err(WordError::Link(name.clone())),
+            _ => Ok(()),
         }
-        Ok(())
     }
 }

@@ -109,11 +109,7 @@ pub fn run(verb: Wan) -> anyhow::Result<()> {
         }
         Wan::Nat { what, which } => order(&which, &format!("nat {what}")).map(drop),
         Wan::Heal { which } => order(&which, "heal").map(drop),
-        Wan::Script { steps, which } => {
-            let path = socket(&which.dir.path()?);
-            tieline_wan::ask(&path, &format!("script {steps}"))?;
-            Ok(())
-        }
+        Wan::Script { steps, which } => order(&which, &format!("script {steps}")).map(drop),
         Wan::Run(args) => run::run(&args),
         Wan::Relay(args) => relay::run(&args),
     }

@@ -102,11 +102,12 @@ fn run_job(
         None => take_tickets(&cache)?,
     }
     let (program, words) = command.split_first().context("name a command")?;
+    // Before the job is there: its first call already has the tickets.
+    let group = Group::enter(&cache);
     let mut job = Command::new(program);
     job.args(words).env("KRB5CCNAME", &cache);
     let mut child =
         job.spawn().with_context(|| format!("cannot run `{}`", program.to_string_lossy()))?;
-    let group = Group::make(child.id(), &cache);
     let mut next = Instant::now() + pause(&cache);
     let status = loop {
         if let Some(status) = child.try_wait()? {
@@ -182,35 +183,45 @@ impl Drop for Home {
     }
 }
 
-/// A control group for the job, and the note that says whose tickets it has.
+/// A control group for the job and for us, and the note that says whose tickets it has.
 struct Group {
+    /// Where we came from.
+    above: PathBuf,
     directory: PathBuf,
     note: PathBuf,
 }
 
 impl Group {
     /// `None` where we may not: then the environment must do.
-    fn make(child: u32, cache: &str) -> Option<Self> {
+    fn enter(cache: &str) -> Option<Self> {
         let own = group_of(std::process::id())?;
         let name = format!("tieline-job-{}", std::process::id());
         let group = format!("{}/{name}", own.trim_end_matches('/'));
         let mut bases = CGROUPS.iter().map(Path::new);
         let base = bases.find(|base| base.join(PROCESSES).exists())?;
+        let above = base.join(own.trim_start_matches('/'));
         let directory = base.join(group.trim_start_matches('/'));
         std::fs::create_dir(&directory).ok()?;
-        let made = Self { note: note_of(&group), directory };
-        std::fs::write(made.directory.join(PROCESSES), child.to_string()).ok()?;
+        let made = Self { above, note: note_of(&group), directory };
         make_place_for_jobs();
         let mut options = File::options();
         let note = options.write(true).create_new(true).mode(0o600).open(&made.note);
         note.ok()?.write_all(cache.as_bytes()).ok()?;
+        // What is started from here on is born in it.
+        move_to(&made.directory).ok()?;
         Some(made)
     }
+}
+
+/// Moves this process to a control group.
+fn move_to(group: &Path) -> std::io::Result<()> {
+    std::fs::write(group.join(PROCESSES), std::process::id().to_string())
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.note);
+        let _ = move_to(&self.above);
         let _ = std::fs::remove_dir(&self.directory);
     }
 }
