@@ -110,7 +110,8 @@ fn cut(federation: &Federation, start: Instant) -> Result<Vec<Range<Duration>>> 
     let from = start.elapsed();
     federation.tieline(&[&words[..], &[dir.as_os_str()]].concat())?;
     let late = start.elapsed();
-    let cut = |begin, end| from + Duration::from_secs(begin)..late + Duration::from_secs(end) + BACK;
+    let cut =
+        |begin, end| from + Duration::from_secs(begin)..late + Duration::from_secs(end) + BACK;
     Ok(vec![cut(5, 19), cut(24, 28)])
 }
 

@@ -45,7 +45,7 @@ impl Home<'_> {
     fn restart(&mut self) -> Result<()> {
         let state = std::fs::read_to_string(self.federation.dir().join("dev.json"))?;
         let state: serde_json::Value = serde_json::from_str(&state)?;
-        let pid = state["kdc"]["process"]["pid"].as_i64().context("dev knows its KDC")?;
+        let pid = state["kdc"]["processes"][0]["pid"].as_i64().context("dev knows its KDC")?;
         let pid = rustix::process::Pid::from_raw(i32::try_from(pid)?).context("a pid is not 0")?;
         rustix::process::kill_process(pid, rustix::process::Signal::TERM)?;
         let is_gone = || std::net::TcpStream::connect(("127.0.0.1", self.kdc.port())).is_err();

@@ -1,4 +1,4 @@
-//! A real KDC in a folder of its own: MIT's `krb5kdc` on a free port of loopback.
+//! A real KDC in a folder of its own: MIT's `krb5kdc` on a free port of loopback, or of given hosts.
 //!
 //! For tests and for `tieline dev`. Everything it has lies in its folder: database, keytabs, and
 //! the `krb5.conf` that clients and servers of it are pointed at with `KRB5_CONFIG`. Nothing
@@ -10,7 +10,7 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
-use std::net::{TcpListener, UdpSocket};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -19,6 +19,7 @@ const READY_PATIENCE: Duration = Duration::from_secs(20);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Debian and RHEL have the KDC's programs where only root looks for programs.
 const SBIN: &str = "/usr/sbin";
+const LOOPBACK: &str = "127.0.0.1";
 const PORTS: std::ops::Range<u16> = 10_000..32_768;
 
 #[derive(Debug, thiserror::Error)]
@@ -38,27 +39,37 @@ pub struct ScratchKdc {
     dir: PathBuf,
     realm: String,
     port: u16,
-    daemon: Option<Child>,
+    /// Where clients look for it, in this order.
+    hosts: Vec<String>,
+    daemons: Vec<Child>,
 }
 
 impl ScratchKdc {
     /// Makes a realm in `dir` and starts its KDC.
     pub fn start(dir: &Path, realm: &str) -> Result<Self, ScratchError> {
+        let mut kdc = Self::make(dir, realm, &[LOOPBACK.to_owned()])?;
+        kdc.serve()?;
+        Ok(kdc)
+    }
+
+    /// Makes a realm whose clients look for a KDC at `hosts`; [`ScratchKdc::serve`] starts one
+    /// where the caller is.
+    pub fn make(dir: &Path, realm: &str, hosts: &[String]) -> Result<Self, ScratchError> {
         let port = free_port().ok_or(ScratchError::Port)?;
-        let mut kdc = Self { dir: dir.to_owned(), realm: realm.to_owned(), port, daemon: None };
+        let kdc = Self { hosts: hosts.to_vec(), ..Self::again(dir, realm, port) };
         fs::create_dir_all(dir)
             .map_err(|source| ScratchError::Write { path: dir.into(), source })?;
         kdc.write("krb5.conf", &kdc.client_conf())?;
         kdc.write("kdc.conf", &kdc.server_conf())?;
         kdc.write("acl", "")?;
         kdc.run("kdb5_util", &["create", "-s", "-r", realm, "-P", "scratch"])?;
-        kdc.serve()?;
         Ok(kdc)
     }
 
     /// The same realm again, after [`ScratchKdc::leave`] or [`ScratchKdc::stop`].
     pub fn again(dir: &Path, realm: &str, port: u16) -> Self {
-        Self { dir: dir.to_owned(), realm: realm.to_owned(), port, daemon: None }
+        let (dir, realm) = (dir.to_owned(), realm.to_owned());
+        Self { dir, realm, port, hosts: vec![LOOPBACK.to_owned()], daemons: Vec::new() }
     }
 
     /// A second KDC of this realm in another folder, with all that is known now; not started.
@@ -92,12 +103,12 @@ impl ScratchKdc {
         self.dir.join("krb5.conf")
     }
 
-    /// The daemon's process, while it is ours.
-    pub fn pid(&self) -> Option<u32> {
-        self.daemon.as_ref().map(Child::id)
+    /// The daemons' processes, while they are ours.
+    pub fn pids(&self) -> impl Iterator<Item = u32> {
+        self.daemons.iter().map(Child::id)
     }
 
-    /// Starts the daemon and waits until it answers.
+    /// Starts a daemon and waits until it answers.
     pub fn serve(&mut self) -> Result<(), ScratchError> {
         let log = self.dir.join("krb5kdc.out");
         let out = fs::File::options().create(true).append(true).open(&log);
@@ -110,7 +121,7 @@ impl ScratchKdc {
         let mut daemon = daemon
             .map_err(|source| ScratchError::Program { program: "krb5kdc".to_owned(), source })?;
         let deadline = Instant::now() + READY_PATIENCE;
-        while std::net::TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+        while TcpStream::connect((LOOPBACK, self.port)).is_err() {
             if let Ok(Some(_)) = daemon.try_wait() {
                 return Err(self.silent());
             }
@@ -121,7 +132,7 @@ impl ScratchKdc {
             }
             std::thread::sleep(LOOK_AGAIN);
         }
-        self.daemon = Some(daemon);
+        self.daemons.push(daemon);
         Ok(())
     }
 
@@ -131,17 +142,17 @@ impl ScratchKdc {
         ScratchError::Failed { what: "krb5kdc".to_owned(), said }
     }
 
-    /// Ends the daemon; nobody answers until [`ScratchKdc::serve`].
+    /// Ends the daemons; nobody answers until [`ScratchKdc::serve`].
     pub fn stop(&mut self) {
-        if let Some(mut daemon) = self.daemon.take() {
+        for mut daemon in self.daemons.drain(..) {
             let _ = daemon.kill();
             let _ = daemon.wait();
         }
     }
 
-    /// Lets the daemon live on.
+    /// Lets the daemons live on.
     pub fn leave(mut self) {
-        self.daemon = None;
+        self.daemons.clear();
     }
 
     /// Adds principals with random keys, and writes those of all into one keytab.
@@ -201,13 +212,15 @@ impl ScratchKdc {
 
     fn client_conf(&self) -> String {
         let Self { realm, port, dir, .. } = self;
+        let kdc = |host: &String| format!("    kdc = {host}:{port}\n");
+        let kdcs: String = self.hosts.iter().map(kdc).collect();
         format!(
             "[libdefaults]\n  default_realm = {realm}\n  rdns = false\n  \
              dns_canonicalize_hostname = false\n  dns_lookup_kdc = false\n  \
              dns_lookup_realm = false\n  udp_preference_limit = 1\n  \
              default_ccache_name = FILE:{dir}/cache-%{{uid}}\n  \
              permitted_enctypes = aes256-cts-hmac-sha384-192 aes256-cts-hmac-sha1-96\n\n\
-             [realms]\n  {realm} = {{\n    kdc = 127.0.0.1:{port}\n  }}\n",
+             [realms]\n  {realm} = {{\n{kdcs}  }}\n",
             dir = dir.display()
         )
     }
@@ -215,9 +228,14 @@ impl ScratchKdc {
     fn server_conf(&self) -> String {
         let Self { realm, port, dir, .. } = self;
         let dir = dir.display();
+        // Other hosts are namespaces, where nobody else is.
+        let listen = match self.hosts.iter().all(|host| host == LOOPBACK) {
+            true => format!("{LOOPBACK}:{port}"),
+            false => format!("0.0.0.0:{port}"),
+        };
         format!(
-            "[kdcdefaults]\n  kdc_listen = 127.0.0.1:{port}\n  \
-             kdc_tcp_listen = 127.0.0.1:{port}\n\n\
+            "[kdcdefaults]\n  kdc_listen = {listen}\n  \
+             kdc_tcp_listen = {listen}\n\n\
              [realms]\n  {realm} = {{\n    database_name = {dir}/principal\n    \
              key_stash_file = {dir}/stash\n    acl_file = {dir}/acl\n    max_life = 24h\n    \
              max_renewable_life = 7d\n    \
@@ -261,8 +279,8 @@ fn free_port() -> Option<u16> {
             PORTS.start + start.wrapping_add(step.wrapping_mul(37)) % (PORTS.end - PORTS.start)
         })
         .find(|&port| {
-            TcpListener::bind(("127.0.0.1", port)).is_ok()
-                && UdpSocket::bind(("127.0.0.1", port)).is_ok()
+            TcpListener::bind((LOOPBACK, port)).is_ok()
+                && UdpSocket::bind((LOOPBACK, port)).is_ok()
         })
 }
 

@@ -1,4 +1,5 @@
-//! The KDC of a development federation: a realm of its own, in the federation's folder.
+//! The KDC of a development federation: a realm of its own, in the federation's folder. Where sites
+//! are namespaces, each has a daemon of its own.
 //!
 //! Each site's servers have the names `tieline_mds/SITE.extenci.org` and
 //! `tieline_oss/SITE.extenci.org`, and those of their address for whoever comes without a map; the
@@ -6,8 +7,9 @@
 //! `daemon` have their names for passwords; only who is a user of the servers' machine is none of
 //! their strangers.
 //!
-//! Invariant: the daemon is known by pid and start time, and ended by `dev down`.
+//! Invariant: the daemons are known by pid and start time, and ended by `dev down`.
 
+use crate::dev::netns::Network;
 use crate::dev::plan::SitePlan;
 use crate::process::ProcessId;
 use anyhow::Context;
@@ -29,13 +31,21 @@ pub struct Kdc {
     pub config: PathBuf,
     pub keytab: PathBuf,
     pub principal: String,
-    pub process: Option<ProcessId>,
+    pub processes: Vec<ProcessId>,
 }
 
 impl Kdc {
     /// Makes the realm with keys for all sites.
-    pub fn start(dir: &Path, sites: &[SitePlan]) -> anyhow::Result<Self> {
-        let kdc = ScratchKdc::start(dir, REALM)?;
+    pub fn start(
+        dir: &Path,
+        sites: &[SitePlan],
+        network: Option<&Network>,
+    ) -> anyhow::Result<Self> {
+        let hosts: Vec<String> = match network {
+            Some(_) => sites.iter().map(|site| host_of(&site.mds.address).to_owned()).collect(),
+            None => vec!["127.0.0.1".to_owned()],
+        };
+        let mut kdc = ScratchKdc::make(dir, REALM, &hosts)?;
         for site in sites {
             let host = host_of(&site.mds.address);
             let mds = [service(SERVICE_MDS, site), format!("{SERVICE_MDS}/{host}@{REALM}")];
@@ -48,21 +58,38 @@ impl Kdc {
         for user in USERS {
             kdc.user(user, user)?;
         }
-        let process = kdc.pid().and_then(ProcessId::of).context("the KDC ended at once")?;
+        match network {
+            Some(network) => sites
+                .iter()
+                .try_for_each(|site| serve_within(&mut kdc, &network.site(&site.site)))?,
+            None => kdc.serve()?,
+        }
+        let processes = kdc.pids().filter_map(ProcessId::of).collect();
         let config = kdc.config();
         kdc.leave();
         let realm = REALM.to_owned();
-        Ok(Self { realm, config, keytab, principal, process: Some(process) })
+        Ok(Self { realm, config, keytab, principal, processes })
     }
 
     pub fn end(&self) {
-        if let Some(process) = self.process.filter(|process| process.is_alive()) {
+        for process in self.processes.iter().filter(|process| process.is_alive()) {
             process.signal(Signal::TERM);
             if !process.wait_end(END_PATIENCE) {
                 process.signal(Signal::KILL);
             }
         }
     }
+}
+
+/// A daemon in a namespace.
+fn serve_within(kdc: &mut ScratchKdc, netns: &Path) -> anyhow::Result<()> {
+    let serve = || {
+        crate::namespace::enter(netns)?;
+        Ok(kdc.serve()?)
+    };
+    // A thread of its own: it, and the process it starts, stay in the namespace.
+    let served = std::thread::scope(|scope| scope.spawn(serve).join());
+    served.map_err(|_| anyhow::anyhow!("thread panicked"))?
 }
 
 /// Who the mounts are.
@@ -81,5 +108,6 @@ pub fn service(service: &str, site: &SitePlan) -> String {
 }
 
 fn host_of(address: &str) -> &str {
-    address.rsplit_once(':').map_or(address, |(host, _)| host)
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    host.trim_start_matches('[').trim_end_matches(']')
 }

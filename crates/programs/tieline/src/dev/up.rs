@@ -32,11 +32,8 @@ const SPACE_PATIENCE: Duration = Duration::from_secs(10);
 pub fn run(up: &Up) -> anyhow::Result<()> {
     let sec = up.sec.as_deref().map(flavor_check).transpose()?;
     let has_kerberos = up.kerberos || sec.is_some_and(|sec| sec > Flavor::Null);
-    if has_kerberos && up.netns {
-        return Err(Usage(
-            "--kerberos: its KDC is on loopback, where --netns does not reach".into(),
-        )
-        .into());
+    if has_kerberos && up.netns && !up.ip.starts_with('4') {
+        return Err(Usage("--kerberos: the KDCs of --netns need --ip 4 or 46".into()).into());
     }
     plan::check_sites(&up.sites)?;
     check_engine(&up.engine)?;
@@ -163,7 +160,7 @@ fn make_realm(held: &mut Held, plan: &Plan, up: &Up) -> anyhow::Result<KerberosP
     let dir = held.dir().join("kdc");
     std::fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
     held.state.made.insert(0, dir.clone());
-    let kdc = Kdc::start(&dir, &plan.sites)?;
+    let kdc = Kdc::start(&dir, &plan.sites, held.state.network.as_ref())?;
     let config = kdc.config.clone();
     held.state.kdc = Some(kdc);
     held.save()?;
