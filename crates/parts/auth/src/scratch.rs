@@ -56,7 +56,8 @@ impl ScratchKdc {
     /// where the caller is.
     pub fn make(dir: &Path, realm: &str, hosts: &[String]) -> Result<Self, ScratchError> {
         let port = free_port().ok_or(ScratchError::Port)?;
-        let kdc = Self { hosts: hosts.to_vec(), ..Self::again(dir, realm, port) };
+        let mut kdc = Self::again(dir, realm, port);
+        kdc.hosts = hosts.to_vec();
         fs::create_dir_all(dir)
             .map_err(|source| ScratchError::Write { path: dir.into(), source })?;
         kdc.write("krb5.conf", &kdc.client_conf())?;

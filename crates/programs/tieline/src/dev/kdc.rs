@@ -12,7 +12,6 @@
 use crate::dev::netns::Network;
 use crate::dev::plan::SitePlan;
 use crate::process::ProcessId;
-use anyhow::Context;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
