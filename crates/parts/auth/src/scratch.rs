@@ -280,8 +280,7 @@ fn free_port() -> Option<u16> {
             PORTS.start + start.wrapping_add(step.wrapping_mul(37)) % (PORTS.end - PORTS.start)
         })
         .find(|&port| {
-            TcpListener::bind((LOOPBACK, port)).is_ok()
-                && UdpSocket::bind((LOOPBACK, port)).is_ok()
+            TcpListener::bind((LOOPBACK, port)).is_ok() && UdpSocket::bind((LOOPBACK, port)).is_ok()
         })
 }
 
