@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Instant;
-use tieline_lab::{Federation, Plan};
+use tieline_lab::Federation;
 
 const NODES: usize = 4;
 const JOBS: usize = 32;
@@ -25,7 +25,7 @@ const SHARE: u64 = 8;
 const PIECE: usize = 1 << 20;
 const CHUNK: u64 = 4 << 20;
 /// The link that the design speaks of.
-const LINE: [&str; 5] = ["--netns", "--rtt", "50ms", "--rate", "1gbit"];
+const LINE: [&str; 4] = ["--rtt", "50ms", "--rate", "1gbit"];
 
 /// A part of the set: which file, from where, how much.
 type Part = (u64, u64, u64);
@@ -33,8 +33,7 @@ type Part = (u64, u64, u64);
 /// Measures with `settings.size` bytes of data. Needs root, for network namespaces.
 pub fn measure(settings: &Settings) -> Result<Vec<Figure>> {
     ensure!(tieline_lab::is_root(), "caches: network namespaces need root");
-    let arguments = LINE.map(str::to_owned).to_vec();
-    let federation = Federation::start(&Plan { arguments, ..Plan::default() })?;
+    let federation = Federation::start(&settings.over_a_line(&LINE))?;
     let measured = run(settings, &federation);
     federation.down()?;
     measured

@@ -3,7 +3,7 @@
 //! A figure says which chart it is a point of ([`Point`]). For each chart there is a picture and,
 //! beside it, the numbers with a description of the machine: a picture without these says nothing.
 
-use crate::figure::{Figure, number};
+use crate::figure::{Figure, Samples, number};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -30,10 +30,13 @@ pub struct Point {
     /// What was varied, with its unit: `RTT (ms)`.
     pub over: &'static str,
     pub at: f64,
+    /// Its word, where what was varied has no numbers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label: Option<&'static str>,
 }
 
-/// The points of one chart, by line.
-type Lines<'f> = BTreeMap<&'f str, Vec<(f64, &'f Figure)>>;
+/// The points of one chart, by line; references have lines of their own.
+type Lines<'f> = BTreeMap<&'f str, Vec<(f64, Samples)>>;
 
 /// Writes a picture and the data of every chart that has points.
 pub fn write(figures: &[Figure], folder: &Path) -> Result<()> {
@@ -76,13 +79,16 @@ fn svg(name: &str, figures: &[&Figure]) -> String {
     let mut lines = Lines::new();
     for figure in figures {
         if let Some(point) = &figure.point {
-            lines.entry(&point.series).or_default().push((point.at, figure));
+            lines.entry(&point.series).or_default().push((point.at, figure.value));
+            for reference in &figure.references {
+                lines.entry(reference.name).or_default().push((point.at, reference.value));
+            }
         }
     }
     lines.values_mut().for_each(|line| line.sort_by(|a, b| a.0.total_cmp(&b.0)));
     let all = || lines.values().flatten();
     let x_max = all().map(|(x, _)| *x).fold(1e-9, f64::max);
-    let y_max = all().map(|(_, figure)| figure.value.max).fold(1e-9, f64::max) * 1.05;
+    let y_max = all().map(|(_, value)| value.max).fold(1e-9, f64::max) * 1.05;
     let right = WIDTH - RIGHT;
     let x = |at: f64| LEFT + (right - LEFT) * at / x_max;
     let y = |value: f64| HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * value / y_max;
@@ -114,31 +120,33 @@ fn svg(name: &str, figures: &[&Figure]) -> String {
             number(value)
         );
     }
-    let mut ticks: Vec<f64> = all().map(|(x, _)| *x).collect();
-    ticks.sort_by(f64::total_cmp);
+    let points = figures.iter().filter_map(|figure| figure.point.as_ref());
+    let mut ticks: Vec<(f64, String)> = points
+        .map(|point| (point.at, point.label.map_or_else(|| number(point.at), str::to_owned)))
+        .collect();
+    ticks.sort_by(|a, b| a.0.total_cmp(&b.0));
     ticks.dedup();
-    for tick in ticks {
+    for (tick, word) in ticks {
         let (at, foot) = (x(tick), HEIGHT - BOTTOM + 16.0);
         let _ = writeln!(
             text,
-            "<text x=\"{at:.1}\" y=\"{foot:.0}\" text-anchor=\"middle\">{}</text>",
-            number(tick)
+            "<text x=\"{at:.1}\" y=\"{foot:.0}\" text-anchor=\"middle\">{word}</text>"
         );
     }
     for (place, (series, line)) in lines.iter().enumerate() {
         let color = COLORS[place % COLORS.len()];
         let points: Vec<String> = line
             .iter()
-            .map(|(at, figure)| format!("{:.1},{:.1}", x(*at), y(figure.value.median)))
+            .map(|(at, value)| format!("{:.1},{:.1}", x(*at), y(value.median)))
             .collect();
         let _ = writeln!(
             text,
             "<polyline points=\"{}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"2\"/>",
             points.join(" ")
         );
-        for (at, figure) in line {
-            let (at, low, high) = (x(*at), y(figure.value.min), y(figure.value.max));
-            let middle = y(figure.value.median);
+        for (at, value) in line {
+            let (at, low, high) = (x(*at), y(value.min), y(value.max));
+            let middle = y(value.median);
             let _ = writeln!(
                 text,
                 "<line x1=\"{at:.1}\" y1=\"{low:.1}\" x2=\"{at:.1}\" y2=\"{high:.1}\" \
@@ -171,6 +179,7 @@ mod tests {
             series: series.to_owned(),
             over: "RTT (ms)",
             at,
+            label: None,
         };
         let figure = |series, at, value| {
             Figure::single("a", Unit::MegabytesPerSecond, value).at(point(series, at))

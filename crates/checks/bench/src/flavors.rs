@@ -1,15 +1,18 @@
 //! What protection costs: the same work under each flavor, in turns with flavor null.
 //!
 //! Two federations stand side by side, one without a realm and one with; the rules of the second
-//! change from turn to turn. Near clients only: everything is on this machine.
+//! change from turn to turn. First both are near, then both are over a long line. Beside them stands
+//! what GSSAPI's own message functions do on one core. The chart is the paper's figure 4.
 
+use crate::chart::Point;
 use crate::figure::{Figure, Goal, Unit, take_turns};
 use crate::files::{Playground, read_file};
 use crate::{Settings, cost, sharing};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
-use tieline_lab::{Federation, Plan};
+use tieline_lab::{Federation, Plan, can_emulate_lines};
 
 /// A flavor, and what of null's rate it is to keep: in bytes per second, per second of processor
 /// time, and in metadata operations.
@@ -31,14 +34,46 @@ const SETTLE: Duration = Duration::from_secs(1);
 const HAND_OVERS: u64 = 100;
 const SERVERS: [&str; 4] = ["mds-uf", "oss-uf", "mds-fnal", "oss-fnal"];
 
+/// The far client's line.
+const LINE: [&str; 4] = ["--rtt", "50ms", "--rate", "1gbit"];
+const WRAP: &str = include_str!("flavors/wrap.py");
+
 pub fn measure(settings: &Settings) -> Result<Vec<Figure>> {
-    let plain = Federation::start(&Plan::default())?;
-    let arguments = vec!["--sec".to_owned(), "krb5n".to_owned()];
-    let secured = Federation::start(&Plan { arguments, ..Plan::default() })?;
-    let measured = measure_in(settings, &Ground::new(&plain)?, &Ground::new(&secured)?);
+    let sec = |sec: &str| ["--sec", sec].map(str::to_owned).to_vec();
+    let near = |name| Plan { arguments: sec(name), ..Plan::default() };
+    let mut figures = side_by_side(&near("null"), &near("krb5n"), |plain, secured| {
+        measure_near(settings, plain, secured)
+    })?;
+    if can_emulate_lines() {
+        let far = |sec: &str| {
+            Settings { sec: Some(sec.to_owned()), ..settings.clone() }.over_a_line(&LINE)
+        };
+        figures.extend(side_by_side(&far("null"), &far("krb5n"), |plain, secured| {
+            measure_far(settings, plain, secured)
+        })?);
+    }
+    Ok(figures)
+}
+
+/// Two federations, of which the second has a realm.
+fn side_by_side(
+    plain: &Plan,
+    secured: &Plan,
+    work: impl FnOnce(&Ground, &Ground) -> Result<Vec<Figure>>,
+) -> Result<Vec<Figure>> {
+    let plain = Federation::start(plain)?;
+    let secured = Federation::start(secured)?;
+    let measured = work(&Ground::new(&plain)?, &Ground::new(&secured)?);
     secured.down()?;
     plain.down()?;
     measured
+}
+
+/// Where a flavor stands in the chart; null is the first.
+fn point(flavor: &'static str, series: &str) -> Point {
+    let place = AIMS.iter().position(|aim| aim.flavor == flavor).map_or(0, |place| place + 1);
+    let (chart, series, over) = ("rate-by-flavor", series.to_owned(), "flavor");
+    Point { chart, series, over, at: place as f64, label: Some(flavor) }
 }
 
 /// Where measuring is done.
@@ -108,35 +143,78 @@ impl<'f> Ground<'f> {
     }
 }
 
-fn measure_in(settings: &Settings, plain: &Ground, secured: &Ground) -> Result<Vec<Figure>> {
+/// Each flavor by turns with null: bytes, and what they and metadata cost.
+fn measure_near(settings: &Settings, plain: &Ground, secured: &Ground) -> Result<Vec<Figure>> {
     let (size, turns) = (settings.size, settings.turns);
-    let mut figures = Vec::new();
+    let mut figures = vec![wrapped(secured.federation)?];
     for Aim { flavor, rate, per_cpu, metadata } in AIMS {
         eprintln!("measuring: {flavor}");
         secured.rule(flavor)?;
-        let mut compare = |what: &str, unit, goal, work: &dyn Fn(&Ground) -> Result<f64>| {
-            // What is needed once was done before it counts.
-            work(plain)?;
-            work(secured)?;
-            let figure = take_turns(
-                format!("{flavor}: {what}"),
-                unit,
-                turns,
-                Box::new(|| work(secured)),
-                vec![("null", Box::new(|| work(plain)))],
-            )?;
-            figures.push(match goal {
-                Some(goal) => figure.with_goal(Goal::Ratio(goal)),
-                None => figure,
-            });
-            anyhow::Ok(())
-        };
+        let compare =
+            |what: &str, unit, goal: Option<f64>, work: &dyn Fn(&Ground) -> Result<f64>| {
+                // What is needed once was done before it counts.
+                work(plain)?;
+                work(secured)?;
+                let figure = take_turns(
+                    format!("{flavor}: {what}"),
+                    unit,
+                    turns,
+                    Box::new(|| work(secured)),
+                    vec![("null", Box::new(|| work(plain)))],
+                )?;
+                anyhow::Ok(match goal {
+                    Some(goal) => figure.with_goal(Goal::Ratio(goal)),
+                    None => figure,
+                })
+            };
         let megabytes = Unit::MegabytesPerSecond;
-        compare("sequential write, fsync", megabytes, Some(rate), &|on| on.write(size))?;
-        compare("sequential read, cold", megabytes, Some(rate), &|on| on.read())?;
+        let (writes, reads) = ("sequential write, fsync", "sequential read, cold");
+        let wrote = compare(writes, megabytes, Some(rate), &|on| on.write(size))?;
+        figures.push(wrote.at(point(flavor, "write, near")));
+        let read = compare(reads, megabytes, Some(rate), &|on| on.read())?;
+        figures.push(read.at(point(flavor, "read, near")));
         let what = "MB written and read per second of processor";
-        compare(what, megabytes, Some(per_cpu), &|on| on.per_cpu(size))?;
-        compare("hand-overs between clients", Unit::PerSecond, metadata, &|on| on.hand_overs())?;
+        figures.push(compare(what, megabytes, Some(per_cpu), &|on| on.per_cpu(size))?);
+        let what = "hand-overs between clients";
+        figures.push(compare(what, Unit::PerSecond, metadata, &|on| on.hand_overs())?);
     }
     Ok(figures)
+}
+
+/// The rates alone, once each.
+fn measure_far(settings: &Settings, plain: &Ground, secured: &Ground) -> Result<Vec<Figure>> {
+    let flavors = AIMS.iter().map(|aim| aim.flavor);
+    let mut figures = Vec::new();
+    for flavor in ["null"].into_iter().chain(flavors) {
+        eprintln!("measuring: {flavor}, far");
+        let ground = if flavor == "null" { plain } else { secured };
+        if flavor != "null" {
+            ground.rule(flavor)?;
+        }
+        let mut add = |what: &str, series: &str, rate| {
+            let figure =
+                Figure::single(format!("{flavor}: {what}"), Unit::MegabytesPerSecond, rate);
+            figures.push(figure.at(point(flavor, series)));
+        };
+        add("sequential write, far", "write, far", ground.write(settings.size)?);
+        add("sequential read, far", "read, far", ground.read()?);
+    }
+    Ok(figures)
+}
+
+/// What `gss_wrap` and `gss_unwrap` pass on one core, with privacy.
+fn wrapped(federation: &Federation) -> Result<Figure> {
+    let kdc = federation.dir().join("kdc");
+    let cache = tempfile::NamedTempFile::new()?;
+    let mut command = Command::new("python3");
+    command.args(["-c", WRAP, "tieline_mds/uf.extenci.org@EXTENCI.ORG"]);
+    command.env("KRB5_CONFIG", kdc.join("krb5.conf"));
+    command.env("KRB5_CLIENT_KTNAME", kdc.join("client.keytab"));
+    command.env("KRB5_KTNAME", kdc.join("mds-uf.keytab"));
+    command.env("KRB5CCNAME", format!("FILE:{}", cache.path().display()));
+    let output = command.output().context("python3 cannot be run")?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let rate = String::from_utf8(output.stdout)?.trim().parse().context("a rate")?;
+    let figure = Figure::single("gss_wrap and gss_unwrap", Unit::MegabytesPerSecond, rate);
+    Ok(figure.at(point("krb5p", "gss_wrap and gss_unwrap")))
 }

@@ -60,13 +60,23 @@ pub struct Settings {
     pub turns: usize,
     /// Twentieths of the paper's unit, for a build's walk.
     pub parts: usize,
-    /// The flavor of that; `None`: null.
+    /// The flavor of what goes over a line; `None`: the default ones.
     pub sec: Option<String>,
 }
 
 impl Settings {
     pub(crate) fn wants(&self, part: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| only == part)
+    }
+
+    /// A federation in namespaces, with the flavor that is asked for.
+    pub(crate) fn over_a_line(&self, words: &[&str]) -> Plan {
+        let flavor = match self.sec.as_deref() {
+            Some(sec) => vec!["--sec", sec],
+            None => vec!["--kerberos"],
+        };
+        let words = ["--netns"].iter().chain(words).chain(&flavor);
+        Plan { arguments: words.map(|word| (*word).to_owned()).collect(), ..Plan::default() }
     }
 }
 

@@ -38,7 +38,7 @@ struct Arguments {
     /// Twentieths of the paper's unit of a build's walk
     #[arg(long, default_value_t = 1)]
     parts: usize,
-    /// Flavor of the connections of the part `scram` [default: null]
+    /// Flavor of connections over a line [default: as a federation with Kerberos has them]
     #[arg(long)]
     sec: Option<String>,
     /// JSON instead of a table

@@ -5,15 +5,16 @@
 //! went over the line is counted by the line.
 
 use crate::Settings;
+use crate::chart::Point;
 use crate::figure::{Figure, Goal, Unit, take_turns};
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use tieline_lab::{Federation, Plan, can_emulate_lines};
+use tieline_lab::{Federation, can_emulate_lines};
 
 const RATE: &str = "1gbit";
-/// Round trips, near to far.
-const DISTANCES: [&str; 3] = ["200us", "12ms", "50ms"];
+/// Round trips, near to far, and the same in milliseconds.
+const DISTANCES: [(&str, f64); 3] = [("200us", 0.2), ("12ms", 12.0), ("50ms", 50.0)];
 /// As many seconds as a gibibyte takes, about.
 const IPERF_SECONDS: &str = "8";
 /// Files of the storm, and what each holds.
@@ -34,9 +35,8 @@ pub fn measure(settings: &Settings) -> Result<Vec<Figure>> {
     if !can_emulate_lines() {
         return Ok(Vec::new());
     }
-    let words = ["--netns", "--sites", "uf", "--rtt", DISTANCES[0], "--rate", RATE];
-    let arguments = words.map(str::to_owned).to_vec();
-    let federation = Federation::start(&Plan { arguments, ..Plan::default() })?;
+    let words = ["--sites", "uf", "--rtt", DISTANCES[0].0, "--rate", RATE];
+    let federation = Federation::start(&settings.over_a_line(&words))?;
     let measured = Field::new(settings, &federation).and_then(|field| field.measure());
     federation.down()?;
     measured
@@ -103,10 +103,12 @@ impl<'f> Field<'f> {
 
     fn measure(&self) -> Result<Vec<Figure>> {
         let mut figures = Vec::new();
-        for distance in DISTANCES {
+        for (distance, at) in DISTANCES {
             eprintln!("measuring: reads at {distance}");
             self.wan(&["rtt", distance])?;
-            figures.push(self.sequential(distance)?);
+            let (chart, over) = ("sequential-read-by-distance", "RTT (ms)");
+            let point = Point { chart, series: "mount, cold".to_owned(), over, at, label: None };
+            figures.push(self.sequential(distance)?.at(point));
         }
         figures.push(self.write()?);
         for mode in MODES {
@@ -160,11 +162,12 @@ impl<'f> Field<'f> {
         Ok(figure.with_goal(Goal::Ratio(0.9)))
     }
 
-    fn skip(&self, mode: &str) -> Result<Vec<Figure>> {
+    fn skip(&self, mode: &'static str) -> Result<Vec<Figure>> {
         let taken = self.cold(SKIP, &format!("{mode}/large"), &[])?;
         let asked = self.settings.size as f64 / 10.0 / 1e6;
         Ok(vec![
-            seconds(format!("1 MiB of every 10, 50ms, {mode}"), taken.numbers[0], 1.8),
+            seconds(format!("1 MiB of every 10, 50ms, {mode}"), taken.numbers[0], 1.8)
+                .at(by_mode(mode, "1 MiB of every 10")),
             ratio(
                 format!("1 MiB of every 10, bytes on the line, {mode}"),
                 taken.bytes / asked,
@@ -174,11 +177,12 @@ impl<'f> Field<'f> {
     }
 
     /// In one process: the first reads on cold connections, the second another file on warm ones.
-    fn branches(&self, mode: &str, count: &str, asked: f64) -> Result<Vec<Figure>> {
+    fn branches(&self, mode: &'static str, count: &str, asked: f64) -> Result<Vec<Figure>> {
         let taken = self.cold(BRANCHES, &format!("{mode}/tree.root"), &[count])?;
         let goal = if count == "2" { 0.9 } else { 1.3 * asked / 117.7 };
         Ok(vec![
-            seconds(format!("uproot, {count} of 20, 50ms, {mode}"), taken.numbers[0], goal),
+            seconds(format!("uproot, {count} of 20, 50ms, {mode}"), taken.numbers[0], goal)
+                .at(by_mode(mode, &format!("uproot, {count} of 20 branches"))),
             ratio(format!("uproot, {count} of 20, bytes, {mode}"), taken.bytes / asked, 1.5),
         ])
     }
@@ -246,6 +250,12 @@ impl<'f> Field<'f> {
         let bits = told["end"]["sum_received"]["bits_per_second"].as_f64();
         Ok(bits.context("iperf3 tells a rate")? / 8e6)
     }
+}
+
+fn by_mode(mode: &'static str, series: &str) -> Point {
+    let at = MODES.iter().position(|known| *known == mode).unwrap_or(0) as f64;
+    let (chart, series) = ("time-by-read-mode", series.to_owned());
+    Point { chart, series, over: "read mode, at 50 ms", at, label: Some(mode) }
 }
 
 fn seconds(name: String, value: f64, goal: f64) -> Figure {

@@ -15,7 +15,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use tieline_lab::{Federation, Plan};
+use tieline_lab::Federation;
 
 /// Directories of one twentieth, and what is asked there.
 const DIRECTORIES: usize = 1000;
@@ -183,10 +183,8 @@ fn timed(root: &Path, steps: &[Step], bytes: usize) -> Result<Duration> {
 /// The replay over a distance: never used before, used once by another client, and again by the
 /// same one; beside the local file system.
 pub fn measure(settings: &Settings) -> Result<Vec<Figure>> {
-    let words = ["--netns", "--rtt", "50ms", "--rate", "1gbit"];
-    let mut arguments: Vec<String> = words.map(str::to_owned).to_vec();
-    arguments.extend(settings.sec.iter().flat_map(|sec| ["--sec".to_owned(), sec.clone()]));
-    let federation = Federation::start(&Plan { arguments, ..Plan::default() })?;
+    let plan = settings.over_a_line(&["--rtt", "50ms", "--rate", "1gbit"]);
+    let federation = Federation::start(&plan)?;
     let measured = measure_in(settings, &federation);
     federation.down()?;
     measured
