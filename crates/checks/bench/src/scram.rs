@@ -31,6 +31,8 @@ const PACKAGE: usize = 5;
 /// Packages of a subsystem.
 const SUBSYSTEM: usize = 20;
 const SEED: u64 = 0x5c4a_4d20;
+/// A call that took longer waited for the line; with `TIELINE_BENCH_WAITS` set each is told.
+const A_WAIT: Duration = Duration::from_millis(20);
 
 /// One call.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -156,10 +158,11 @@ pub fn trace(parts: usize) -> Vec<Step> {
     steps
 }
 
-/// Asks all of it, one after the other; gives the bytes that were read.
-pub fn replay(root: &Path, steps: &[Step]) -> Result<usize> {
-    let mut bytes = 0;
-    for step in steps {
+/// Asks all of it, one after the other; gives the bytes that were read, and the calls that waited.
+pub fn replay(root: &Path, steps: &[Step]) -> Result<(usize, Vec<(usize, Duration)>)> {
+    let (mut bytes, mut waits) = (0, Vec::new());
+    for (place, step) in steps.iter().enumerate() {
+        let begun = Instant::now();
         match step {
             Step::Read(path) => {
                 let path = root.join(path);
@@ -169,15 +172,24 @@ pub fn replay(root: &Path, steps: &[Step]) -> Result<usize> {
             Step::Lstat(path) => fs::symlink_metadata(root.join(path)).map(|_| ())?,
             Step::Readlink(path) => fs::read_link(root.join(path)).map(|_| ())?,
         }
+        let took = begun.elapsed();
+        if took > A_WAIT {
+            waits.push((place, took));
+        }
     }
-    Ok(bytes)
+    Ok((bytes, waits))
 }
 
 fn timed(root: &Path, steps: &[Step], bytes: usize) -> Result<Duration> {
     let begun = Instant::now();
-    let read = replay(root, steps)?;
+    let (read, waits) = replay(root, steps)?;
     ensure!(read == bytes, "{read} bytes were read, and not {bytes}");
-    Ok(begun.elapsed())
+    let took = begun.elapsed();
+    eprintln!("{:.2} s; {} calls waited longer than {A_WAIT:?}", took.as_secs_f64(), waits.len());
+    if std::env::var_os("TIELINE_BENCH_WAITS").is_some() {
+        waits.iter().for_each(|(place, took)| eprintln!("{place} {took:?} {:?}", steps[*place]));
+    }
+    Ok(took)
 }
 
 /// The replay over a distance: never used before, used once by another client, and again by the
@@ -195,7 +207,7 @@ fn measure_in(settings: &Settings, federation: &Federation) -> Result<Vec<Figure
     let steps = trace(parts);
     let local = tempfile::tempdir_in(&settings.local)?;
     make(local.path(), parts)?;
-    let bytes = replay(local.path(), &steps)?;
+    let (bytes, _) = replay(local.path(), &steps)?;
     let tree = federation.mount().join("scram");
     let begun = Instant::now();
     make(&tree, parts)?;
