@@ -198,9 +198,13 @@ impl Stream {
     }
 
     fn widen(&mut self, frame: Frame) {
-        // One read alone shows little, however the kernel divides it.
-        let shown = if self.later == 0 { 0 } else { 2 * self.length() };
-        let wanted = shown.clamp(frame.window_first, frame.window_max);
+        // One read alone shows little, however the kernel divides it, and it adds to one of its own
+        // what comes behind it: both count as the first window.
+        let wanted = match self.later {
+            0 if self.is_bold => frame.window_first.saturating_sub(self.burst),
+            0 => frame.window_first,
+            _ => (2 * self.length()).clamp(frame.window_first, frame.window_max),
+        };
         self.window = wanted.max(self.window.min(frame.window_max));
     }
 
@@ -209,7 +213,7 @@ impl Stream {
         let from = self.ahead.max(end);
         let to = self.next + self.window;
         // Small steps are not worth a request.
-        if to < from + (self.window / 4).min(PIECE) {
+        if to <= from || to < from + (self.window / 4).min(PIECE) {
             return Vec::new();
         }
         self.ahead = to;

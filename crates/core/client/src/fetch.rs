@@ -31,8 +31,8 @@ pub(crate) const PIECE: u64 = 1 << 20;
 /// One request for an exact range; larger ranges are several.
 const REQUEST_MAX: u64 = 4 << 20;
 /// One request to a far server: a connection that was idle takes six round trips for 1 MiB, eight
-/// take three for an eighth each.
-const REQUEST_FAR: u64 = 256 << 10;
+/// take four for an eighth each.
+const REQUEST_FAR: u64 = 128 << 10;
 /// A bad place is reported again only after so long.
 const REPORTED_KEPT: Duration = Duration::from_secs(30);
 const REPORTED_MAX: usize = 1024;

@@ -31,15 +31,23 @@ impl Shared {
             known = known.or_else(|| self.open_cached(caller, id, access));
         }
         let is_known = known.is_some();
-        let mut attributes = match known {
-            Some(attributes) => attributes,
-            None => self.open_at_server(caller, id, access).await?,
+        let (mut attributes, mode_above) = match known {
+            Some(attributes) => (attributes, None),
+            None => {
+                // Neither waits for the other.
+                let opened = self.open_at_server(caller, id, access);
+                let (opened, mode) = tokio::join!(opened, self.read_mode_above(caller, id));
+                (opened?, Some(mode))
+            }
         };
         if access.truncate {
             attributes = self.truncate_opened(caller, id).await?;
         }
         self.patch(&mut attributes);
-        let mode = self.read_mode(caller, &attributes).await;
+        let mode = match mode_above.filter(|_| attributes.has_xattrs != Some(true)) {
+            Some(mode) => mode,
+            None => self.read_mode(caller, &attributes).await,
+        };
         self.warm(id);
         let opened = self.add_handle_as(caller, attributes, access, mode);
         // A recall that comes from now on names the file as open. One that came before has not, and

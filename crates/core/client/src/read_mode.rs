@@ -30,7 +30,17 @@ fn parse(value: &[u8]) -> Result<ReadMode> {
 impl Shared {
     /// How a file that is being opened is to be read.
     pub(crate) async fn read_mode(&self, caller: &Caller, file: &Attributes) -> ReadMode {
-        let mut next = Some((file.id, file.has_xattrs));
+        if file.has_xattrs == Some(true)
+            && let Some(mode) = self.own_read_mode(caller, file.id).await
+        {
+            return mode;
+        }
+        self.read_mode_above(caller, file.id).await
+    }
+
+    /// How it is to be read unless it says so itself.
+    pub(crate) async fn read_mode_above(&self, caller: &Caller, file: FileId) -> ReadMode {
+        let mut next = self.above(file);
         for _ in 0..DEPTH_MAX {
             let Some((id, has_xattrs)) = next else { break };
             if has_xattrs == Some(true)

@@ -22,18 +22,26 @@ const CONFIRM_FIRST: Duration = Duration::from_millis(1);
 const CONFIRM_MAX: Duration = Duration::from_secs(1);
 
 /// Looks for a lease on a file until there is one, and whether the version is still the same.
+///
+/// Once the file is closed no lease is needed: whoever opens it next is told its version, and the
+/// door's bytes are kept if they are all of that one.
 async fn confirm(shared: Weak<Shared>, caller: Caller, file: Arc<File>) {
     let mut pause = CONFIRM_FIRST;
     loop {
         let Some(shared) = shared.upgrade() else { return };
         let is_seen = shared.view(&caller, &file, 0..0).await.is_ok();
-        let is_over = file.with(|state| state.handles == 0);
-        if is_over || (is_seen && shared.is_believed(&file)) {
-            let is_same = file.with(|state| state.door_unsure.take() == Some(state.version));
-            if is_over || !is_same {
-                file.with(|state| state.door_version = None);
-                shared.forget_at_door(file.id).await;
-            }
+        let is_believed = is_seen && shared.is_believed(&file);
+        let is_same = file.with(|state| {
+            let version = if is_believed { Some(state.version) } else { state.door_version };
+            let is_over = is_believed || state.handles == 0;
+            let is_same = is_over.then(|| state.door_unsure.take() == version)?;
+            state.door_version = state.door_version.filter(|_| is_same);
+            Some(is_same)
+        });
+        if is_same == Some(false) {
+            shared.forget_at_door(file.id).await;
+        }
+        if is_same.is_some() {
             return;
         }
         drop(shared);
@@ -117,6 +125,18 @@ impl Shared {
         self.locks_welcomed(server, welcome);
         self.promises_welcomed();
         self.pins.renew();
+        if self.settings.warms && !welcome.is_resumed {
+            let shared = self.clone();
+            tokio::spawn(async move { shared.come_to_root(server).await });
+        }
+    }
+
+    /// Whoever comes first, he comes by the root.
+    async fn come_to_root(self: &Arc<Self>, server: ServerNumber) {
+        let is_there = self.servers.mds(self.root.mdt()).is_ok_and(|mds| mds.number == server);
+        if is_there && !self.cache.lock().is_complete(self.root) {
+            self.come_to(&Caller::root(), self.root, false).await;
+        }
     }
 
     pub(crate) fn renewed(&self, server: ServerNumber, sent: Instant) {
