@@ -205,13 +205,13 @@ fn measure_far(settings: &Settings, plain: &Ground, secured: &Ground) -> Result<
 /// What `gss_wrap` and `gss_unwrap` pass on one core, with privacy.
 fn wrapped(federation: &Federation) -> Result<Figure> {
     let kdc = federation.dir().join("kdc");
-    let cache = tempfile::NamedTempFile::new()?;
+    let folder = tempfile::tempdir()?;
     let mut command = Command::new("python3");
     command.args(["-c", WRAP, "tieline_mds/uf.extenci.org@EXTENCI.ORG"]);
     command.env("KRB5_CONFIG", kdc.join("krb5.conf"));
     command.env("KRB5_CLIENT_KTNAME", kdc.join("client.keytab"));
     command.env("KRB5_KTNAME", kdc.join("mds-uf.keytab"));
-    command.env("KRB5CCNAME", format!("FILE:{}", cache.path().display()));
+    command.env("KRB5CCNAME", format!("FILE:{}", folder.path().join("tickets").display()));
     let output = command.output().context("python3 cannot be run")?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let rate = String::from_utf8(output.stdout)?.trim().parse().context("a rate")?;
