@@ -293,7 +293,13 @@ impl Mdt {
     /// Are the ids of what a batch makes the session's to give?
     fn check_ids(&self, session: SessionId, batch: &Batch) -> Result<()> {
         let mut made = batch.items.iter().filter(|item| makes_file(item));
-        match made.find(|item| !self.sessions.may_give(session, item.id.serial())) {
+        // One that is barred is not ended yet, and its client sends again what it had not sent.
+        let may_give = |serial| {
+            let is_barred = |giver| self.leases.is_barred(giver);
+            self.sessions.may_give(session, serial)
+                || self.sessions.giver_before(session, serial).is_some_and(is_barred)
+        };
+        match made.find(|item| !may_give(item.id.serial())) {
             Some(_) => Err(Error::Invalid { what: "a batch makes a file with an id of others" }),
             None => Ok(()),
         }

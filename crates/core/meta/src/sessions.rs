@@ -99,6 +99,18 @@ impl SessionTable {
         own.iter().chain(&*retired).any(|run| run.holds(serial))
     }
 
+    /// The session of the same client that was given this serial, if that is another one.
+    pub fn giver_before(&self, session: SessionId, serial: u64) -> Option<SessionId> {
+        let inner = self.lock();
+        let client = inner.get(&session)?.client;
+        let is_giver = |(id, known): &(&SessionId, &Known)| {
+            **id != session
+                && known.client == client
+                && known.runs.iter().any(|run| run.holds(serial))
+        };
+        inner.iter().find(is_giver).map(|(&id, _)| id)
+    }
+
     /// The session goes on if it is known and the client's.
     pub fn resume(&self, session: SessionId, client: ClientId) -> Option<Grant> {
         let inner = self.lock();
