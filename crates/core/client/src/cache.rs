@@ -100,19 +100,19 @@ impl Cache {
     }
 
     /// What was sent at `sent` was received: leases last from then. If they had lapsed before, they
-    /// are gone.
-    pub fn renewed(&self, server: ServerNumber, sent: Instant) -> Invalidation {
+    /// are gone, and the door must forget.
+    pub fn renewed(&self, server: ServerNumber, sent: Instant) -> Option<Invalidation> {
         {
             let mut tables = self.lock();
             if !tables.units.has_lapsed(server) {
                 tables.units.renewed(server, sent);
-                return Invalidation::default();
+                return None;
             }
         }
         let _settling = self.settling.write().unwrap_or_else(PoisonError::into_inner);
         let mut tables = self.lock();
         tables.units.renewed(server, sent);
-        tables.drop_server(server)
+        Some(tables.drop_server(server))
     }
 
     /// Gives a unit back. Says what the door must forget.

@@ -15,11 +15,12 @@
 //! * [`bulk`], [`walks`]: whole directories and trees, and small files, before they are asked for.
 //! * [`own`], [`journal`]: what is decided here under exclusive leases, and how MDSs come to know.
 //! * [`send`], [`commit`], [`background`]: how written bytes leave; [`deferred`]: when a close does
-//!   not wait for it; [`late`]: what was lost then.
+//!   not wait for it; [`late`]: what was lost then; [`unsynced`]: what no OST made durable yet.
 //! * [`compact`]: what makes many small extents few. [`locks`]: advisory locks.
 //! * [`ahead`], [`past`], [`read_mode`]: what will be read next; [`chunks`], [`fetch`], [`costs`]:
 //!   how bytes come; [`near`]: from nearer than an OSS.
 //! * [`cause`], [`kept`]: what outlives this process, and how the next one goes on.
+//! * [`by_key`]: one question at a time.
 //! * [`paths`]: what ways cost, for people who ask.
 //! * [`mirrors`]: copies made, checked and repaired, for operators.
 //! * [`ranges`], [`adler`], [`space`]: holes and copies, checksums, what operators ask; [`adopt`]:
@@ -39,6 +40,7 @@ mod ahead;
 mod away;
 mod background;
 mod bulk;
+mod by_key;
 mod cache;
 mod capabilities;
 pub mod cause;
@@ -80,6 +82,7 @@ pub mod settings;
 mod space;
 #[cfg(test)]
 mod tests;
+mod unsynced;
 mod volume;
 mod walks;
 mod writer;

@@ -27,6 +27,7 @@ use crate::promises::Promises;
 use crate::send::{LATE_GRAIN, LATE_MAX};
 use crate::servers::Servers;
 use crate::space::SpaceSeen;
+use crate::unsynced::UnsyncedFiles;
 use crate::{
     Access, Allocation, At, AttributeChange, Belief, CacheListener, CopyEnd, Error, FileSystem,
     Found, FsSpace, HandleId, Known, LayoutInForce, Listed, LockFound, LockWish, NewFile, NewNode,
@@ -73,6 +74,7 @@ pub(crate) struct Shared {
     pub dirty: Mutex<BTreeMap<FileId, Arc<File>>>,
     pub dirtied: Arc<Notify>,
     pub deferred: Deferred,
+    pub unsynced: UnsyncedFiles,
     /// What an earlier process had written is here again.
     pub recovered: watch::Sender<bool>,
     /// Files with many small extents, to be compacted.
@@ -157,6 +159,7 @@ impl Volume {
                 dirty: Mutex::default(),
                 dirtied: Arc::default(),
                 deferred: Deferred::default(),
+                unsynced: UnsyncedFiles::default(),
                 recovered: watch::Sender::new(left.writes.is_empty()),
                 worn: Mutex::default(),
                 compacting: Arc::new(tokio::sync::Semaphore::new(1)),

@@ -96,6 +96,12 @@ impl Units {
         tenure.is_away = false;
     }
 
+    /// How long its leases last, if it has welcomed us.
+    pub fn lease(&self, server: ServerNumber) -> Option<Duration> {
+        let tenure = self.tenures.get(&server)?;
+        Some(tenure.lease).filter(|lease| !lease.is_zero())
+    }
+
     /// The connection is gone; returns which loss it is.
     pub fn lost(&mut self, server: ServerNumber) -> u64 {
         let tenure = self.tenures.entry(server).or_default();

@@ -13,7 +13,8 @@ use super::{Server, Servers};
 use crate::{Error, Result, Volume};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tieline_types::{Caller, ErrorKind, MdtIndex, SessionId};
+use tieline_net::CallError;
+use tieline_types::{Caller, ErrorKind, MdtIndex, Retry, SessionId};
 use tieline_wire::Request;
 use tieline_wire::identity::{ListIdentities, ListIdentitiesReply, Prove, ProveReply};
 use tieline_world::Bulk;
@@ -72,13 +73,30 @@ impl Servers {
         if proofs.is_empty() {
             return false;
         }
+        // One that cannot be shown keeps nobody else's from being known.
+        let mut are_known = true;
         for proof in proofs {
             if let Err(error) = self.show(server, proof).await {
                 tracing::info!(%error, proof, "a user's ticket is not shown again");
-                return false;
+                are_known = false;
             }
         }
-        true
+        are_known
+    }
+
+    /// Those of these proofs that an MDT's server does not take, or that nobody can show. Of a
+    /// server that cannot be asked nothing is said.
+    pub async fn unshown(&self, mdt: MdtIndex, proofs: &BTreeSet<u64>) -> BTreeSet<u64> {
+        let Ok(server) = self.mds(mdt) else { return BTreeSet::new() };
+        let mut unshown = BTreeSet::new();
+        for &proof in proofs {
+            if let Err(error) = self.show(&server, proof).await
+                && is_about_ticket(&error)
+            {
+                unshown.insert(proof);
+            }
+        }
+        unshown
     }
 
     async fn show(&self, server: &Server, proof: u64) -> Result<ProveReply> {
@@ -93,4 +111,10 @@ impl Servers {
         let deadline = Instant::now() + self.wait();
         Ok(self.once(server, &Caller::root(), message, Bulk::Empty, deadline).await?.0)
     }
+}
+
+/// Is it this ticket that is not taken, rather than this machine or its connection?
+fn is_about_ticket(error: &Error) -> bool {
+    let is_answer = matches!(error, Error::Local { .. } | Error::Call(CallError::Refused(_)));
+    is_answer && error.kind().retry() == Retry::Never
 }

@@ -23,6 +23,7 @@ use tieline_types::locks::LockSet;
 use tieline_types::*;
 use tieline_wire::data::*;
 use tieline_wire::federation::{GetMap, MapReply};
+use tieline_wire::identity::{Prove, ProveReply};
 use tieline_wire::locks::*;
 use tieline_wire::meta::{self, *};
 use tieline_wire::mirrors::{ReportPlace, ReportPlaceReply};
@@ -65,6 +66,10 @@ pub struct State {
     pub flips: BTreeSet<OstIndex>,
     /// OSTs that do not answer.
     pub silent: BTreeSet<OstIndex>,
+    /// Addresses at which nobody answers.
+    pub absent: BTreeSet<String>,
+    /// Proofs that are not known here, until they are shown.
+    pub unproven: BTreeSet<u64>,
     /// Bad places that clients told of.
     pub reports: Vec<ReportPlace>,
     pub grants: bool,
@@ -129,6 +134,8 @@ impl Fake {
             loses_session: false,
             flips: BTreeSet::new(),
             silent: BTreeSet::new(),
+            absent: BTreeSet::new(),
+            unproven: BTreeSet::new(),
             reports: Vec::new(),
             grants: true,
             gives_alone: true,
@@ -759,6 +766,17 @@ impl State {
             Request::ReportPlace(report) => {
                 self.reports.push(report);
                 done::<ReportPlace>(&ReportPlaceReply {})
+            }
+            Request::Prove(shown) => {
+                self.unproven.remove(&shown.proof);
+                let (caller, how) = (Caller::root(), String::new());
+                done::<Prove>(&ProveReply {
+                    caller,
+                    principal: None,
+                    how,
+                    seconds: None,
+                    is_believed: false,
+                })
             }
             Request::GetMap(_) if self.has_moved => {
                 let signed = MapSigner::new([7; 32]).sign(&map::map(2, "mds:2"));
