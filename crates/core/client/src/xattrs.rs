@@ -105,12 +105,19 @@ impl Shared {
         if is_trusted && !caller.is_root() {
             return Err(none(name));
         }
-        let known = match known.filter(|known| known.has_trusted || !is_trusted) {
+        let known = known.filter(|known| known.has_trusted || !is_trusted);
+        let is_known = known.is_some();
+        let list = match known {
             Some(known) => known.list,
             None => self.fetch_xattrs(caller, id).await?,
         };
-        let found = known.into_iter().find(|xattr| xattr.name == *name);
-        found.map(|xattr| xattr.value).ok_or_else(|| none(name))
+        let found = list.into_iter().find(|xattr| xattr.name == *name).ok_or_else(|| none(name))?;
+        if is_user && !is_known && found.value.is_empty() {
+            // Empty, or not to be read by this caller, as the MDS sees it.
+            let message = GetXattr { id, name: name.clone() };
+            return Ok(self.servers.ask(caller, id, message).await?.reply.value);
+        }
+        Ok(found.value)
     }
 
     pub(crate) async fn xattrs(
@@ -137,6 +144,12 @@ impl Shared {
         let ListXattrsReply { xattrs, lease } = told.reply;
         let mut tables = self.cache.lock();
         let reply = tables.admit(told.stamp, &lease);
+        // Who may not read the file is told no values: they would be wrong for others.
+        let is_blank =
+            |one: &Xattr| one.value.is_empty() && one.name.as_bytes().starts_with(b"user.");
+        if xattrs.iter().any(is_blank) {
+            return Ok(xattrs);
+        }
         let known = XattrsKnown { list: xattrs.clone(), has_trusted: caller.is_root() };
         tables.learn_xattrs(reply, id, known);
         Ok(xattrs)

@@ -12,6 +12,7 @@ mod relay;
 mod renewal;
 mod spoofed;
 mod stolen;
+mod users;
 mod weak;
 
 use anyhow::{Context, Result};
@@ -56,6 +57,7 @@ fn table(sec: &str) -> Result<()> {
         frames::attack(scene).await.context("frames")?;
         capabilities::attack(scene).await.context("capabilities")?;
         stolen::attack(scene).await.context("stolen keys")?;
+        users::attack(scene).await.context("clients that lie")?;
         spoofed::attack(scene).await.context("users who are said to ask")?;
         // Honest work goes on as before, also that of servers for each other.
         scene.federation.shell("cat open > again && cmp open again && sync again")?;

@@ -4,12 +4,16 @@ use crate::capabilities::{Opened, oss_of, read};
 use crate::hostile::{Guise, Line, REALM, Scene, refused, user};
 use anyhow::{Context, Result, bail, ensure};
 use tieline_auth::gss::Keys;
-use tieline_types::{Caller, FileId, MdtIndex, ObjectName, OstIndex, Version};
+use tieline_types::{
+    Caller, ChunkId, FileId, Grant, IdentityKind, MdtIndex, ObjectName, OstIndex, Version,
+};
 use tieline_wire::PeerRole;
 use tieline_wire::capability::CapabilityNews;
 use tieline_wire::data::{DeleteChunks, ObjectOwner, OstStatus, PutChunk, StatObject};
-use tieline_wire::federation::{EditMap, MapEdit};
-use tieline_wire::meta::{GetAttributes, Open};
+use tieline_wire::federation::{Drain, EditMap, MapEdit};
+use tieline_wire::identity::{EditIdentities, IdentityEdit, NewIdentity};
+use tieline_wire::ledger::{CheckMdt, DumpMdt};
+use tieline_wire::meta::{GetAttributes, Open, SetAttributes};
 use tieline_wire::mirrors::FetchChunk;
 use tieline_wire::quotas::{QuotaNews, QuotaShares};
 
@@ -64,9 +68,59 @@ async fn oss_key(scene: &Scene<'_>, private: &Opened) -> Result<()> {
     ensure!(!news.keys.is_empty());
     refused("names", mds.ask(&caller, GetAttributes { id: FileId(1) }).await)?;
     shares(&mds, &[0, 1]).await?;
-    let edit = MapEdit::OstDeactivate(OstIndex(0));
-    refused("the map", mds.ask(&user(7), EditMap { edit }).await)?;
+    administers(&mds).await?;
+    as_client(scene, "oss", private).await
+}
+
+/// What only administrators do is not for servers, whomever they say to ask for.
+async fn administers(mds: &Line) -> Result<()> {
+    for caller in [Caller::root(), user(7)] {
+        let edit = || MapEdit::OstDeactivate(OstIndex(0));
+        refused("the map", mds.ask(&caller, EditMap { edit: edit() }).await)?;
+        let (kind, name) = (IdentityKind::User, "mallory".parse()?);
+        let mallory = NewIdentity { kind, name, number: Some(7001), groups: None };
+        let edits = vec![IdentityEdit::Put(mallory)];
+        refused("identities", mds.ask(&caller, EditIdentities { edits }).await)?;
+        let dump = DumpMdt { cursor: None, since: None };
+        refused("a dump", mds.ask(&caller, dump).await)?;
+        let check = CheckMdt { job: None, received: 0, is_repair: true, reads_bytes: false };
+        refused("a repair", mds.ask(&caller, check).await)?;
+        refused("an absence", mds.ask(&caller, Drain { for_ms: 1000 }).await)?;
+    }
     Ok(())
+}
+
+/// Nor is its key a client's: it is a stranger then, and no root.
+async fn as_client(scene: &Scene<'_>, role: &str, private: &Opened) -> Result<()> {
+    let client = if role == "oss" { 43 } else { 44 };
+    let mds = scene.dial(&scene.mds, &Guise::of(&keys(scene, role), client));
+    administers(&mds).await?;
+    for caller in [Caller::root(), user(7)] {
+        let open = Open { id: private.file, is_read: true, is_write: false };
+        refused("opening", mds.ask(&caller, open).await)?;
+        let give =
+            SetAttributes { mode: Some(tieline_types::Mode::new(0o666)), ..nothing(private) };
+        refused("taking", mds.ask(&caller, give).await)?;
+        refused("names", mds.ask(&caller, GetAttributes { id: FileId(1) }).await)?;
+    }
+    let oss =
+        scene.dial(&oss_of(scene, private.place.ost)?, &Guise::of(&keys(scene, role), client));
+    refused("reading", read(&oss, &private.place, None).await)?;
+    Ok(())
+}
+
+fn nothing(private: &Opened) -> SetAttributes {
+    SetAttributes {
+        id: private.file,
+        mode: None,
+        uid: None,
+        gid: None,
+        size: None,
+        atime: None,
+        mtime: None,
+        is_handle: false,
+        is_access: None,
+    }
 }
 
 async fn server_calls(line: &Line, private: &Opened, ost: OstIndex) -> Result<()> {
@@ -96,8 +150,29 @@ async fn mds_key(scene: &Scene<'_>, private: &Opened) -> Result<()> {
     let line = scene.dial(&oss_of(scene, private.place.ost)?, &guise);
     refused("reading", read(&line, &private.place, None).await)?;
     server_calls(&line, private, private.place.ost).await?;
+    copies_through(&line, private).await?;
     let mds = scene.dial(&scene.mds, &guise);
+    administers(&mds).await?;
+    as_client(scene, "mds", private).await?;
     shares(&mds, &[0, 2, 7]).await
+}
+
+/// A chunk of its own MDT, to be made of another's: the data server would read it for itself.
+async fn copies_through(line: &Line, private: &Opened) -> Result<()> {
+    let chunk = ChunkId { mdt: MdtIndex(1), grant: Grant(1), serial: 1 << 41 };
+    let file = FileId::new(MdtIndex(1), 1 << 41);
+    let fetch = FetchChunk {
+        ost: private.place.ost,
+        chunk,
+        length: private.place.length,
+        digest: None,
+        from: vec![private.place.clone()],
+        owner: ObjectOwner { file, offset: 0, version: Version(1), path: vec![] },
+        capability: None,
+    };
+    let why = refused("copying another's", line.ask(&Caller::root(), fetch).await)?;
+    ensure!(why.contains("only the MDS of a chunk"), "{why}");
+    Ok(())
 }
 
 /// What an MDT may use of limits is between it and the one that keeps them.

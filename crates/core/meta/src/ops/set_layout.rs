@@ -40,7 +40,7 @@ pub async fn run(view: &mut View<'_>, request: &SetLayout) -> Result<AttributesR
     };
     inode.layout = layout;
     inode.stripe.clear();
-    inode.ctime = view.scene.now;
+    inode.ctime = view.scene.at;
     view.put_inode(id, &inode);
     view.touch_file(id, &inode);
     Ok(AttributesReply {

@@ -350,7 +350,15 @@ impl Node {
         match request {
             Request::OstStatus(_) | Request::ListObjects(_) | Request::StatObject(_) => true,
             Request::DeleteChunks(delete) => delete.chunks.iter().all(|c| own.contains(&c.mdt)),
-            Request::FetchChunk(fetch) => own.contains(&fetch.chunk.mdt),
+            Request::FetchChunk(fetch) => {
+                // Nor from where it would be read on behalf of another MDS.
+                let is_own = |object: &ObjectName| match object {
+                    ObjectName::Chunk(chunk) => own.contains(&chunk.mdt),
+                    ObjectName::External { .. } => true,
+                };
+                own.contains(&fetch.chunk.mdt)
+                    && fetch.from.iter().all(|place| is_own(&place.object))
+            }
             Request::ReadObject(ReadObject { object, .. })
             | Request::VerifyObject(VerifyObject { object, .. }) => match object {
                 ObjectName::Chunk(chunk) => own.contains(&chunk.mdt),
@@ -397,7 +405,7 @@ impl Node {
 }
 
 /// Did another server open this session? Its role was proven, where anything is.
-fn is_server(session: SessionId) -> bool {
+pub fn is_server(session: SessionId) -> bool {
     session.0 & VISITOR != 0 && session.0 & 1 == 1
 }
 
