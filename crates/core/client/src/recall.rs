@@ -116,6 +116,7 @@ impl Shared {
         self.tell(told);
         self.locks_welcomed(server, welcome);
         self.promises_welcomed();
+        drop(self.take_recalled(server));
         self.pins.renew();
     }
 
