@@ -63,6 +63,16 @@ impl Cache {
         }
     }
 
+    /// The same of a server that was never met; `recall` brings what is known of it all the same.
+    pub fn away_unmet(&self, server: ServerNumber, lost: u64, recall: impl FnOnce(&mut Tables)) {
+        let mut tables = self.lock();
+        if tables.units.away(server, lost) {
+            recall(&mut tables);
+            drop(tables);
+            self.went_away.notify_waiters();
+        }
+    }
+
     /// Waits until the server is away.
     pub async fn goes_away(&self, server: ServerNumber) {
         loop {

@@ -344,6 +344,11 @@ impl Queue {
         Some(FileId::new(self.mdt, serial))
     }
 
+    /// How many operations the MDS does not know.
+    pub fn waiting(&self) -> u64 {
+        self.lock().waiting.len() as u64
+    }
+
     /// To be called after something was pushed, without locks.
     pub fn pushed(&self) {
         let state = self.lock();

@@ -15,7 +15,8 @@
 //! * [`bulk`], [`walks`]: whole directories and trees, and small files, before they are asked for.
 //! * [`own`], [`journal`]: what is decided here under exclusive leases, and how MDSs come to know.
 //! * [`send`], [`commit`], [`background`]: how written bytes leave; [`deferred`]: when a close does
-//!   not wait for it; [`late`]: what was lost then; [`unsynced`]: what no OST made durable yet.
+//!   not wait for it; [`late`]: what was lost then; [`unsent`]: what is still here; [`unsynced`]:
+//!   what no OST made durable yet.
 //! * [`compact`]: what makes many small extents few. [`locks`]: advisory locks.
 //! * [`ahead`], [`past`], [`read_mode`]: what will be read next; [`chunks`], [`fetch`], [`costs`]:
 //!   how bytes come; [`near`]: from nearer than an OSS.
@@ -82,6 +83,7 @@ pub mod settings;
 mod space;
 #[cfg(test)]
 mod tests;
+mod unsent;
 mod unsynced;
 mod volume;
 mod walks;
@@ -93,6 +95,7 @@ pub use near::{DirectAccess, Near, NodeCache, SiteCache, SiteClaim, SiteLook};
 pub use paths::PathCost;
 pub use servers::Credentials;
 pub use settings::{AccessTimes, Offline, Parts, ReadMode, Settings};
+pub use unsent::Unsent;
 pub use volume::Volume;
 
 use bytes::Bytes;
@@ -271,8 +274,13 @@ pub trait FileSystem: Send + Sync {
         Vec::new()
     }
 
+    /// What programs were promised and no server has yet.
+    fn unsent(&self) -> Unsent {
+        Unsent::default()
+    }
+
     /// Commits everything dirty, gives all leases back, ends the sessions. Waits at most
-    /// `patience`.
+    /// `patience`, and for nobody who is owed nothing.
     async fn close(&self, patience: Duration);
 }
 

@@ -149,6 +149,7 @@ impl Shared {
         self.confirm_open_files(server);
         self.locks_welcomed(server, welcome);
         self.promises_welcomed();
+        drop(self.take_recalled(server));
         self.pins.renew();
         if self.settings.warms && !welcome.is_resumed {
             let shared = self.clone();

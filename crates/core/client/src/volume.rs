@@ -31,7 +31,7 @@ use crate::unsynced::UnsyncedFiles;
 use crate::{
     Access, Allocation, At, AttributeChange, Belief, CacheListener, CopyEnd, Error, FileSystem,
     Found, FsSpace, HandleId, Known, LayoutInForce, Listed, LockFound, LockWish, NewFile, NewNode,
-    OpenFile, Opened, Parts, Result, SeekTarget, Settings,
+    OpenFile, Opened, Parts, Result, SeekTarget, Settings, Unsent,
 };
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -508,6 +508,10 @@ impl FileSystem for Volume {
 
     fn open_files(&self) -> Vec<OpenFile> {
         self.shared.handles.open_files()
+    }
+
+    fn unsent(&self) -> Unsent {
+        self.shared.unsent()
     }
 
     async fn close(&self, patience: Duration) {

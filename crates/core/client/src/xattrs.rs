@@ -8,7 +8,7 @@
 //! Virtual, readable and not listed: `user.tieline.adler32` (eight hexadecimal digits),
 //! `user.XrdCks.adler32` (the structure that XRootD's servers keep, if no real one is set),
 //! `user.tieline.layout` and, where the mount has caches, `user.tieline.cache` (JSON), and
-//! `user.tieline.pin` (set and removed, too: [`crate::pins`]).
+//! `user.tieline.pin` with the two that change it by being read ([`crate::pins`]).
 
 use crate::cache::tables::XattrsKnown;
 use crate::cache::{Reply, Under};
@@ -54,6 +54,14 @@ impl Shared {
             LAYOUT => return Ok(layout_text(&self.layout(caller, id).await?).into_bytes()),
             pins::NAME => {
                 return self.pinned(id).map(String::into_bytes).ok_or_else(|| none(name));
+            }
+            pins::SET => {
+                self.pin(caller, id).await?;
+                return Ok(b"1".to_vec());
+            }
+            pins::DROP => {
+                self.unpin(caller, id).await?;
+                return Ok(b"1".to_vec());
             }
             READ_MODE => {}
             own if own.starts_with(OWN_PREFIX) => return Err(none(name)),
@@ -186,7 +194,7 @@ impl Shared {
         name: &XattrName,
     ) -> Result<()> {
         if name.as_bytes() == pins::NAME {
-            return if self.unpin(id) { Ok(()) } else { Err(none(name)) };
+            return self.unpin(caller, id).await;
         }
         refuse_virtual(name)?;
         let message = RemoveXattr { id, name: name.clone() };

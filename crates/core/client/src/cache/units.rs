@@ -125,6 +125,11 @@ impl Units {
         self.tenures.get(&server).is_some_and(|tenure| tenure.is_away)
     }
 
+    /// Was it never heard?
+    pub fn is_unmet(&self, server: ServerNumber) -> bool {
+        self.tenures.get(&server).is_none_or(|tenure| tenure.epoch == 0)
+    }
+
     /// Intervals were not counted for a while: no lease can be relied on.
     pub fn slept(&mut self) {
         let now = Instant::now();

@@ -35,7 +35,7 @@ pub struct Ports {
 }
 
 impl Ports {
-    fn announced(&self) -> Vec<String> {
+    pub fn announced(&self) -> Vec<String> {
         std::iter::once(&self.address).chain(&self.more).cloned().collect()
     }
 }
@@ -132,8 +132,11 @@ impl Plan {
 
     fn security(&self, kerberos: &KerberosPlan) -> SecurityText {
         let services = self.sites.iter().flat_map(|site| {
-            [(&site.mds, SERVICE_MDS), (&site.oss, SERVICE_OSS)]
-                .map(|(ports, name)| (ports.address.clone(), kdc::service(name, site)))
+            let servers = [(&site.mds, SERVICE_MDS), (&site.oss, SERVICE_OSS)];
+            servers.into_iter().flat_map(move |(ports, name)| {
+                let announced = ports.announced().into_iter();
+                announced.map(move |address| (address, kdc::service(name, site)))
+            })
         });
         SecurityText {
             realm: kdc::REALM.to_owned(),

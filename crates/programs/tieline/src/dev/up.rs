@@ -32,9 +32,6 @@ const SPACE_PATIENCE: Duration = Duration::from_secs(10);
 pub fn run(up: &Up) -> anyhow::Result<()> {
     let sec = up.sec.as_deref().map(flavor_check).transpose()?;
     let has_kerberos = up.kerberos || sec.is_some_and(|sec| sec > Flavor::Null);
-    if has_kerberos && up.netns && !up.ip.starts_with('4') {
-        return Err(Usage("--kerberos: the KDCs of --netns need --ip 4 or 46".into()).into());
-    }
     plan::check_sites(&up.sites)?;
     check_engine(&up.engine)?;
     let distances = distances(up)?;

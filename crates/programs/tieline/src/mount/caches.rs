@@ -21,7 +21,8 @@ use tieline_cache::{Known, LocalStorage, Looked, NodeSettings, SiteSettings, Sto
 use tieline_client::{DirectAccess, Near, NodeCache, SiteCache, SiteClaim, SiteLook};
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{
-    ByteSize, ChunkRef, Digest, ErrorKind, Flavor, FsName, ObjectName, OstIndex, Pair, Place,
+    ByteSize, ChunkId, ChunkRef, Digest, ErrorKind, Flavor, FsName, ObjectName, OstIndex, Pair,
+    Place,
 };
 use tieline_world::World;
 use tokio::sync::Semaphore;
@@ -243,6 +244,32 @@ impl NodeCache for NodePlug {
 
     fn keep(&self, chunk: &ChunkRef, offset: u64, bytes: Bytes) {
         self.0.keep(&Known::from(chunk), offset, bytes);
+    }
+
+    async fn store(&self, chunk: &ChunkRef, offset: u64, bytes: Bytes) -> Result<(), String> {
+        let stored = self.0.store(&Known::from(chunk), offset, bytes).await;
+        stored.map_err(|error| error.to_string())
+    }
+
+    async fn holds(&self, chunk: &ChunkRef) -> bool {
+        self.0.holds(&Known::from(chunk)).await
+    }
+
+    async fn pin(&self, words: &str, chunks: Option<Vec<ChunkId>>) -> Result<(), String> {
+        let pinned = self.0.pin(words, chunks.as_deref()).await;
+        pinned.map_err(|error| crate::report::chain(&error))
+    }
+
+    async fn pinned(&self) -> Vec<String> {
+        self.0.pinned().await
+    }
+
+    async fn save(&self, words: &str, bytes: Vec<u8>) -> Result<(), String> {
+        self.0.save(words, bytes).await.map_err(|error| crate::report::chain(&error))
+    }
+
+    async fn saved(&self, words: &str) -> Option<Vec<u8>> {
+        self.0.saved(words).await
     }
 }
 
