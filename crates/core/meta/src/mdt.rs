@@ -12,6 +12,7 @@ use crate::opens::OpenTable;
 use crate::pace::Pace;
 use crate::placement::{Placement, wall_time};
 use crate::quotas::{Following, Home, Quotas, Table, count};
+use crate::room::Room;
 use crate::serials::{Counter, Serials, change_superblock};
 use crate::sessions::SessionTable;
 use crate::settings::Settings;
@@ -52,6 +53,7 @@ pub struct Mdt {
     /// Signs capabilities.
     pub(crate) issuer: Issuer,
     pub(crate) turns: Turns,
+    pub(crate) room: Room,
     /// Of background deletions.
     pub(crate) pace: Pace,
     pub(crate) inodes: InodeCount,
@@ -140,6 +142,7 @@ impl Mdt {
             mirrors: Mirrors::default(),
             issuer: issuer(&parts.world, &settings),
             turns: Turns::new(),
+            room: Room::default(),
             pace: Pace::new(settings.collect_rate),
             inodes: InodeCount::new(superblock.inodes),
             first_serial: superblock.file_serial,
@@ -166,7 +169,11 @@ impl Mdt {
             Some(resumed) => resumed,
             None => {
                 let now = wall_time(&self.parts.world);
-                self.sessions.open(client, description, now).await.map_err(|error| {
+                let opened = match self.room.check_any() {
+                    Ok(()) => self.sessions.open(client, description, now).await,
+                    Err(error) => Err(error),
+                };
+                opened.map_err(|error| {
                     self.note(&error);
                     error.into_failure(self.settings.mdt)
                 })?

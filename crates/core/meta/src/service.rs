@@ -236,6 +236,7 @@ impl Mdt {
             transaction.commit().await?.durable.await?;
             return Ok(Run::Done(body));
         }
+        self.room.check(request)?;
         let scene = self.scene(asker.session, grant, &asker.caller, &map.map, keepers);
         let shared = self.leases.shared();
         let mut view = View::new(Scene { refuses, unused_from, ..scene }, transaction);
@@ -316,7 +317,7 @@ impl Mdt {
             made.for_each(|&directory| self.leases.made_alone(session, directory));
             return vec![];
         }
-        if !self.sessions.is_exclusive(session) {
+        if !self.sessions.is_exclusive(session) || self.room.is_short() {
             return vec![];
         }
         let unit = |(&id, inode): (&FileId, &Inode)| ExclusiveUnit {

@@ -124,7 +124,7 @@ pub struct Up {
     /// How long clients may believe what they were told
     #[arg(long, default_value = "20 s")]
     pub lease: tieline_types::Span,
-    /// Each MDT keeps a change log
+    /// Each MDT keeps a change log; not by default: on one disk with the store it is flushed twice
     #[arg(long)]
     pub log: bool,
     /// Say what was started as JSON

@@ -59,7 +59,7 @@ impl Place {
         let settings = LogSettings { directory: self.logs(), waits: self.waits };
         let log = Log::open(identity(), settings, Box::new(Time::default)).unwrap();
         let journal = Some(log.writer());
-        let opening = Opening { cache: ByteSize(1 << 20), check: None, journal };
+        let opening = Opening { cache: ByteSize(1 << 20), journal, ..Opening::default() };
         let store = EmbeddedStore::open_with(&self.path(), opening).unwrap();
         (store, log)
     }

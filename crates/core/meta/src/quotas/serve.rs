@@ -129,7 +129,7 @@ impl Mdt {
     }
 
     /// Has sessions send what they did alone, and give back what was promised and is not used.
-    pub(super) async fn ask_promises(&self, sessions: BTreeSet<SessionId>) {
+    pub(crate) async fn ask_promises(&self, sessions: BTreeSet<SessionId>) {
         if sessions.is_empty() {
             return;
         }

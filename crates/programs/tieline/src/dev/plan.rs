@@ -7,6 +7,7 @@ use crate::dev::kdc;
 use crate::federation::{MapText, MdtText, OstText, PoolText, SecurityText};
 use crate::proving::KerberosSettings;
 use crate::server::settings::{MdtSettings, OstSettings, Settings};
+use crate::server::user::ROOT;
 use std::path::{Path, PathBuf};
 use tieline_auth::{SERVICE_MDS, SERVICE_OSS};
 use tieline_types::{FsName, MdtIndex, PoolName, SiteName, Span};
@@ -182,8 +183,9 @@ impl Plan {
             engine: self.engine.clone(),
             store: self.schema(place).map(PathBuf::from),
             password: None,
+            reserve: "64 MiB".to_owned(),
             lease: self.lease.to_string(),
-            freed_keep: "60 s".to_owned(),
+            freed_keep: MdtSettings::of(0).freed_keep,
             log_to: self
                 .has_log
                 .then(|| self.dir.join("logs").join(format!("changes-{}", site.site))),
@@ -229,6 +231,8 @@ impl Plan {
         Settings {
             fs: FS.to_owned(),
             site: site.to_string(),
+            // On purpose: whoever plays here is whoever he is.
+            user: rustix::process::geteuid().is_root().then(|| ROOT.to_owned()),
             state: self.site_dir(site).join(role),
             listen: ports.listen.as_ref().unwrap_or(&ports.address).clone(),
             admin: ports.admin.clone(),

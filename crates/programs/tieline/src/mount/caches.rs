@@ -60,6 +60,9 @@ pub struct CachesAt {
     pub node: Option<PathBuf>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub site: Option<PathBuf>,
+    /// Storage of OSTs that is read directly, by their numbers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub direct: Vec<(u16, PathBuf)>,
     /// The federation's directory in a node's cache.
     #[serde(default)]
     pub scope: String,
@@ -114,7 +117,8 @@ impl NearOptions {
 
     pub fn places(&self, fs: &FsName, key: &MapVerifier) -> CachesAt {
         let (node, site) = (self.node.clone(), self.site.clone());
-        CachesAt { node, site, scope: scope(fs, key) }
+        let direct = self.direct.iter().map(|(ost, path)| (ost.0, path.clone())).collect();
+        CachesAt { node, site, direct, scope: scope(fs, key) }
     }
 
     /// Opens what was asked for.

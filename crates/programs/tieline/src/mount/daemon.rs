@@ -349,6 +349,7 @@ impl Mounted {
             allows_others: rustix::process::geteuid().is_root(),
             allows_suid: !options.no_suid,
             allows_devices: !options.no_dev,
+            allows_exec: !options.no_exec,
             is_noatime: !options.notes_access,
             minor_max: options.fuse_minor_max.unwrap_or(u32::MAX),
             people,

@@ -259,6 +259,7 @@ impl Args {
             congestion: "auto".to_owned(),
             fs: self.invitation.fs.to_string(),
             site: self.invitation.site.to_string(),
+            user: None,
             state: self.dir.join("state"),
             listen: self.listen()?,
             admin: "127.0.0.1:0".to_owned(),
@@ -275,7 +276,8 @@ impl Args {
     /// Leaves everything that the server starts from; the settings last, since they say that all
     /// is there.
     fn write(&self, joined: &BelievedMap, owner: Owner) -> anyhow::Result<PathBuf> {
-        let settings = self.settings(&joined.map)?;
+        let user = owner.map(|_| self.user.clone());
+        let settings = Settings { user, ..self.settings(&joined.map)? };
         settings.validate()?;
         directory_make(&settings.state, owner)?;
         let map = settings.state.join(MAP_FILE);

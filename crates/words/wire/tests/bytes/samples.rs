@@ -441,6 +441,7 @@ fn layout_calls(op: Op) -> Vec<Sample> {
         inline_limit: Some(0),
         chunk_size: Some(64 << 10),
         mirror_pools: None,
+        osts: None,
     };
     let each = meta::LayoutChange {
         mirrors: Some(2),
@@ -449,6 +450,9 @@ fn layout_calls(op: Op) -> Vec<Sample> {
     };
     let any = meta::LayoutChange { pool: Some(PoolChoice::Any), ..Default::default() };
     let mut samples = pair(meta::SetLayout { id, layout: Some(change) }, attributes_reply());
+    let osts = Some(vec![OstIndex(3), OstIndex(1)]);
+    let listed = meta::LayoutChange { osts, ..Default::default() };
+    samples.push(request("-osts", meta::SetLayout { id, layout: Some(listed) }));
     samples.push(request("-any-pool", meta::SetLayout { id, layout: Some(any) }));
     samples.push(request("-mirror-pools", meta::SetLayout { id, layout: Some(each) }));
     samples.push(request("-inherit", meta::SetLayout { id, layout: None }));
