@@ -16,7 +16,8 @@ use crate::server::settings::key_open;
 use crate::shell::world_with;
 use crate::source::Source;
 use anyhow::{Context, anyhow, bail};
-use std::path::PathBuf;
+use rustix::fs::{AtFlags, StatxFlags};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_admin::Subject;
@@ -33,6 +34,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// First contact: a person, or the start of a machine, waits.
 const CONTACT_PATIENCE: Duration = Duration::from_secs(30);
+/// How long, and how often, the kernel is told of the root.
+const ROOT_PATIENCE: Duration = Duration::from_secs(5);
+const ROOT_TRIES: usize = 5;
 /// How long the last commits may take. `umount` waits as long.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(290);
 
@@ -314,7 +318,7 @@ impl Mounted {
         files: Arc<Volume>,
         transport: Arc<dyn Transport>,
         (mapkey, kept): (String, Option<Kept>),
-        (beginning, people): (Beginning, Option<Arc<dyn People>>),
+        (beginning, (people, idmap)): (Beginning, Shown),
     ) -> anyhow::Result<Self> {
         let options = &task.options;
         let health = Health::default();
@@ -345,6 +349,9 @@ impl Mounted {
         let is_taken = matches!(beginning, Beginning::Taken(_));
         let mount = Mount::start_as(files.clone(), &mount_options, runtime, beginning)
             .with_context(|| format!("cannot mount at {}", task.mountpoint.display()))?;
+        if !is_taken {
+            tell_root(&task.mountpoint).await;
+        }
         let entry = Entry {
             mountpoint: task.mountpoint.clone(),
             source: task.source.to_string(),
@@ -355,6 +362,7 @@ impl Mounted {
             admin: admin.as_ref().map(|admin| admin.address().to_string()),
             proving: options.proving.clone(),
             caches: options.near.places(&task.source.fs, &MapVerifier::from_hex(&mapkey)?),
+            idmap: Some(idmap.text()),
         };
         let registered = entry.register()?;
         if let Some(pidfile) = &options.pidfile {
@@ -396,15 +404,42 @@ impl Mounted {
     }
 }
 
-/// Who callers are, where that is another question than what their numbers are.
+/// Has the kernel ask for the root's attributes before anybody uses the mount. Until it heard them
+/// once it takes the root for a directory that nobody may enter, and drops an answer that crosses a
+/// notification: somebody's first step would be denied.
+async fn tell_root(mountpoint: &Path) {
+    let (path, (told, heard)) = (mountpoint.to_owned(), tokio::sync::oneshot::channel());
+    // A thread of its own: it waits for an answer of this very process, and may be left waiting.
+    std::thread::spawn(move || {
+        for _ in 0..ROOT_TRIES {
+            // Whether the answer was kept, only what the kernel says without asking tells.
+            let (flags, wanted) = (AtFlags::STATX_DONT_SYNC, StatxFlags::MODE);
+            let _ = std::fs::symlink_metadata(&path);
+            let kept = rustix::fs::statx(rustix::fs::CWD, &path, flags, wanted);
+            if kept.is_ok_and(|kept| kept.stx_mode & 0o7777 != 0) {
+                break;
+            }
+        }
+        // Nobody may wait for it any more.
+        let _ = told.send(());
+    });
+    if tokio::time::timeout(ROOT_PATIENCE, heard).await.is_err() {
+        tracing::warn!("the kernel does not get the root's attributes in time");
+    }
+}
+
+/// Who callers are, where that is another question than what their numbers are; and how owners are
+/// shown.
+type Shown = (Option<Arc<dyn People>>, Means);
+
 async fn people_of(
     options: &Options,
     files: &Arc<Volume>,
     (world, guard, map): (World, Arc<Guard>, MapCell),
-) -> anyhow::Result<Option<Arc<dyn People>>> {
+) -> anyhow::Result<Shown> {
     let is_proven = files.map().security.is_some();
     if !is_proven && matches!(options.idmap, Means::Auto | Means::Same) {
-        return Ok(None);
+        return Ok((None, Means::Same));
     }
     let source = match &options.idmap {
         // Whom the servers believe, they take as he is.
@@ -412,9 +447,10 @@ async fn people_of(
         source => source.clone(),
     };
     let own = Users::owner(files).await;
-    let idmap = Idmap::start(source, files, own).await?;
+    let idmap = Idmap::start(source.clone(), files, own).await?;
     let tickets = Arc::new(Tickets::new(guard));
-    Ok(Some(Arc::new(Users::new(files.clone(), (world, map), idmap, tickets))))
+    let users = Users::new(files.clone(), (world, map), idmap, tickets);
+    Ok((Some(Arc::new(users)), source))
 }
 
 /// The directory below the root that is mounted.

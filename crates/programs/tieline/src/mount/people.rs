@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tieline_auth::MapCell;
 use tieline_client::{FileSystem, Volume};
-use tieline_fuse::{Asking, People};
+use tieline_fuse::{Asking, People, Unknown};
 use tieline_types::{Caller, ErrorKind, Gid, MdtIndex, Uid, Version};
 use tieline_wire::identity::ProveReply;
 use tieline_world::World;
@@ -29,7 +29,7 @@ const BELIEVED: Duration = Duration::from_secs(5);
 const MARGIN: Duration = Duration::from_secs(2);
 
 /// Who somebody was found to be, and when.
-type Taken = (Instant, Result<Caller, ErrorKind>);
+type Taken = (Instant, Result<Caller, Unknown>);
 
 /// See the module.
 pub struct Users {
@@ -89,7 +89,7 @@ impl Users {
     }
 
     /// Must users show tickets? Asked again when the federation map changed, and now and then.
-    async fn look_at_rules(&self) -> Result<bool, ErrorKind> {
+    async fn look_at_rules(&self) -> Result<bool, Unknown> {
         let current = self.map.current();
         let map = &current.map;
         if map.security.is_none() {
@@ -106,7 +106,7 @@ impl Users {
         let is_personal = match told {
             Ok(told) => !told.is_believed,
             Err(error) if error.kind() == ErrorKind::PermissionDenied => true,
-            Err(error) => return Err(error.kind()),
+            Err(error) => return Err(error.into()),
         };
         self.is_personal.store(is_personal, Ordering::Relaxed);
         *lock(&self.rules) = Some((map.version, Instant::now()));
@@ -115,7 +115,7 @@ impl Users {
     }
 
     /// Whoever shows nothing.
-    async fn taken_for(&self, stated: &Caller) -> Result<Caller, ErrorKind> {
+    async fn taken_for(&self, stated: &Caller) -> Result<Caller, Unknown> {
         // Some machines are believed about their users, who have identities, too.
         let stated = &self.idmap.caller(stated.clone());
         let key = (stated.uid, stated.gid, stated.groups.clone());
@@ -126,9 +126,10 @@ impl Users {
         let told = self.volume.taken_for(self.mdt, stated).await;
         let told = told.map(|told: ProveReply| told.caller).map_err(|error| {
             tracing::info!(uid = stated.uid.0, %error, "a user without a ticket is refused");
-            error.kind()
+            Unknown::from(error)
         });
-        let is_final = matches!(told, Ok(_) | Err(ErrorKind::PermissionDenied));
+        let is_denial = |unknown: &Unknown| unknown.kind == ErrorKind::PermissionDenied;
+        let is_final = told.as_ref().map_or_else(is_denial, |_| true);
         let mut taken = lock(&self.taken);
         if taken.len() >= KNOWN_MAX {
             taken.clear();
@@ -139,7 +140,7 @@ impl Users {
         told
     }
 
-    async fn by_ticket(&self, process: u32, stated: &Caller) -> Result<Caller, ErrorKind> {
+    async fn by_ticket(&self, process: u32, stated: &Caller) -> Result<Caller, Unknown> {
         let purse = self.tickets.purse(process, stated.uid.0).await;
         let known = lock(&self.known).get(&purse).cloned();
         let is_good = |known: &Known| {
@@ -163,7 +164,7 @@ impl Users {
             }
             Err(error) => {
                 tracing::info!(uid = stated.uid.0, %error, "a user's ticket is refused");
-                return Err(error.kind());
+                return Err(error.into());
             }
         };
         // The library itself writes new tickets into the cache, beside what was there.
@@ -193,7 +194,7 @@ fn is_same_file(before: Seen, after: Seen) -> bool {
 
 #[async_trait::async_trait]
 impl People for Users {
-    async fn caller(&self, asking: Asking) -> Result<Caller, ErrorKind> {
+    async fn caller(&self, asking: Asking) -> Result<Caller, Unknown> {
         let Asking { process, stated } = asking;
         if !self.look_at_rules().await? {
             return Ok(self.idmap.caller(stated));

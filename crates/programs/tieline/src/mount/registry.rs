@@ -35,6 +35,9 @@ pub struct Entry {
     pub proving: Proving,
     #[serde(default)]
     pub caches: CachesAt,
+    /// How owners are shown, as `-o idmap=` says it.
+    #[serde(default)]
+    pub idmap: Option<String>,
 }
 
 /// An entry on disk; dropping it removes it.
