@@ -128,9 +128,7 @@ impl Service for Node {
                 return Ok(Reply::new::<Prove>(&reply));
             }
             // Who joins has nothing but the invitation.
-            _ if is_joining(&request) => {
-                Who { principal: context.principal.clone(), ..Who::nobody() }
-            }
+            _ if is_joining(&request) => Who::nobody_by(context.principal.clone()),
             _ => self.identities.who(&context, stated, request.op()).await?,
         };
         context.envelope.caller = who.caller.clone();
