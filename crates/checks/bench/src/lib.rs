@@ -75,8 +75,8 @@ impl Settings {
             Some(sec) => vec!["--sec", sec],
             None => vec!["--kerberos"],
         };
-        let words = ["--netns"].iter().chain(words).chain(&flavor);
-        Plan { arguments: words.map(|word| (*word).to_owned()).collect(), ..Plan::default() }
+        let words: Vec<&str> = ["--netns"].iter().chain(words).chain(&flavor).copied().collect();
+        Plan::proven(&words)
     }
 }
 

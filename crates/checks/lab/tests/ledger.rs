@@ -64,6 +64,13 @@ fn a_store_deleted_under_load_is_restored_whole() -> Result<()> {
     with_log(|lab| {
         let folder = lab.mount().join("load");
         fs::create_dir(&folder)?;
+        let lists = "getfacl -cn listed listed/f";
+        lab.shell(
+            "mkdir listed && setfacl -m u:5001:rwx,m::rx,d:g:6001:rx listed && echo > listed/f",
+        )?;
+        lab.shell("sync listed/f && setfacl -m u:5002:r listed/f && sync listed")?;
+        let listed = lab.shell(lists)?;
+        ensure!(listed.contains("5001") && listed.contains("default:group:6001:r-x"), "{listed}");
         let settings = settings(lab, "mds-uf")?;
         let store = PathBuf::from(setting(&settings, "state")?).join("mdt0000.redb");
         let log = setting(&settings, "log_to")?;
@@ -113,7 +120,9 @@ fn a_store_deleted_under_load_is_restored_whole() -> Result<()> {
             program::wait(writer, Duration::from_secs(30))?;
         }
         disaster?;
-        let far = lab.mount_again()?.join("load");
+        let again = lab.mount_again()?;
+        ensure!(program::shell(&again, lists)? == listed, "access lists changed");
+        let far = again.join("load");
         let acknowledged = acknowledged()?;
         for number in &acknowledged {
             let read = fs::read(far.join(number.to_string()));

@@ -387,6 +387,7 @@ fn is_refusal(kind: ErrorKind) -> bool {
         kind,
         ErrorKind::NoSpace
             | ErrorKind::ReadOnly
+            | ErrorKind::NotPermitted
             | ErrorKind::StorageFault
             | ErrorKind::OstInactive
             | ErrorKind::WrongServer
@@ -398,12 +399,13 @@ fn is_passing(error: &Error) -> bool {
     error.kind().retry() != Retry::Never
 }
 
-/// Would another OST do better?
+/// Would another OST do better? One that does not permit it is kept from us by its site.
 fn is_the_osts_fault(kind: ErrorKind) -> bool {
     matches!(
         kind,
         ErrorKind::NoSpace
             | ErrorKind::ReadOnly
+            | ErrorKind::NotPermitted
             | ErrorKind::StorageFault
             | ErrorKind::OstInactive
             | ErrorKind::Unreachable

@@ -183,6 +183,7 @@ pub async fn run<'a>(view: &mut View<'a>, request: &'a Request) -> Result<Reply>
         | Request::CapabilityNews(_)
         | Request::QuotaShares(_)
         | Request::QuotaNews(_)
+        | Request::ReclaimShares(_)
         | Request::DumpMdt(_)
         | Request::CheckMdt(_)
         | Request::GetMap(_)

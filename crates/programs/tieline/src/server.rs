@@ -180,8 +180,9 @@ pub async fn start(
         tokio::spawn(identities.follow()),
         tokio::spawn(spread_map(parts.map.clone(), connections, peers.clone())),
     ];
-    if node.chunks.is_some() {
+    if let Some(chunks) = node.chunks.clone() {
         tasks.push(tokio::spawn(capabilities.follow()));
+        tasks.push(tokio::spawn(async move { chunks.keep_counted().await }));
     }
     if let Some(mdt) = mdt.clone() {
         tasks.push(tokio::spawn(mdt.clone().run()));
@@ -229,7 +230,7 @@ impl Drop for Running {
 /// Asks all OSSs how their OSTs are, and tells the MDT and `/health`.
 async fn watch_osts(peers: Arc<Peers>, mdt: Option<Arc<Mdt>>, health: Health) {
     loop {
-        let mut states = peers.ask_own().await;
+        let mut states = peers.ask_own(mdt.as_ref().map(|mdt| mdt.index())).await;
         for own in &states {
             match &own.trouble {
                 Some(trouble) => health.degrade(&own.ost.label(), trouble),

@@ -1,11 +1,14 @@
-//! What a stolen server's key can do elsewhere, and what it cannot (docs/security.md, section 8).
+//! What a stolen server's key, and a site admin, can do elsewhere, and what they cannot
+//! (docs/security.md, section 8).
 
 use crate::capabilities::{Opened, oss_of, read};
 use crate::hostile::{Guise, Line, REALM, Scene, refused, user};
 use anyhow::{Context, Result, bail, ensure};
 use tieline_auth::gss::Keys;
+use tieline_types::quota::{Payer, PayerKind};
 use tieline_types::{
-    Caller, ChunkId, FileId, Grant, IdentityKind, MdtIndex, ObjectName, OstIndex, Version,
+    Caller, ChunkId, FileId, FlavorRule, Grant, IdentityKind, MdtIndex, ObjectName, OstIndex, Role,
+    Strangers, Version,
 };
 use tieline_wire::PeerRole;
 use tieline_wire::capability::CapabilityNews;
@@ -15,7 +18,7 @@ use tieline_wire::identity::{EditIdentities, IdentityEdit, NewIdentity};
 use tieline_wire::ledger::{CheckMdt, DumpMdt};
 use tieline_wire::meta::{GetAttributes, Open, SetAttributes};
 use tieline_wire::mirrors::FetchChunk;
-use tieline_wire::quotas::{QuotaNews, QuotaShares};
+use tieline_wire::quotas::{QuotaNews, QuotaShares, SetProject, SetQuota};
 
 /// The keys of the servers at the other site.
 fn keys(scene: &Scene<'_>, role: &str) -> Keys {
@@ -38,6 +41,88 @@ pub async fn attack(scene: &Scene<'_>) -> Result<()> {
     oss_key(scene, &private).await.context("a data server's key")?;
     mds_key(scene, &private).await.context("a metadata server's key")?;
     machine_root(scene, &mds, &private).await.context("root of a machine")
+}
+
+/// A site admin's tickets: his site's MDT and OSTs are his to look after, others' are not, nor are
+/// users, keys and limits. Run last: from the first identity on only the table counts.
+pub async fn site_admin(scene: &Scene<'_>) -> Result<()> {
+    let federation = scene.federation;
+    federation.shell("echo far > fnal/private && chmod 600 fnal/private && sync fnal/private")?;
+    let mount = federation.mount().to_string_lossy().into_owned();
+    let id = |words: &[&str]| federation.tieline(&[&["id", "--fs", &mount], words].concat());
+    id(&["add", "ann", "--number", "5001"])?;
+    id(&["role", "ann", "site-admin:fnal"])?;
+    // Other servers have it within five seconds.
+    tokio::time::sleep(std::time::Duration::from_secs(6)).await;
+    let guise = Guise::of(&scene.user("ann")?, 44);
+    let far = federation.process("mds-fnal")?["address"].as_str().context("an address")?.to_owned();
+    let (own, root) = (scene.dial(&far, &guise), scene.dial(&scene.mds, &guise));
+    at_his_site(scene, &own, &root).await.context("at his site")?;
+    elsewhere(&root).await.context("elsewhere")?;
+    id(&["remove", "ann"]).map(drop)
+}
+
+async fn at_his_site(scene: &Scene<'_>, own: &Line, root: &Line) -> Result<()> {
+    let her = user(5001);
+    own.ask(&her, DumpMdt { cursor: None, since: None }).await.context("dump")?;
+    let check = CheckMdt { job: None, received: 0, is_repair: false, reads_bytes: false };
+    own.ask(&her, check).await.context("check")?;
+    let map = scene.map();
+    let is_far = |ost: &&tieline_format::map::Ost| ost.site.as_str() == "fnal";
+    let ost = map.osts.iter().find(is_far).context("an OST there")?.ost;
+    for edit in [MapEdit::OstDeactivate(ost), MapEdit::OstActivate(ost)] {
+        root.ask(&her, EditMap { edit }).await.context("switch an OST")?;
+    }
+    let parent = FileId::root_of(MdtIndex(1));
+    let lookup = tieline_wire::meta::Lookup { parent, name: "private".parse()? };
+    let id = own.ask(&her, lookup).await?.attributes.context("it is there")?.id;
+    own.ask(&her, SetProject { ids: vec![id], project: 3 }).await.context("set a project")?;
+    // What its mode keeps from her, the MDS does not open for her.
+    let why = refused("a file", own.ask(&her, open(id)).await)?;
+    ensure!(why.contains("(denial "), "{why}");
+    let oss = scene.dial(&oss_of(scene, ost)?, &Guise::of(&scene.user("ann")?, 45));
+    let chunks = vec![ChunkId { mdt: MdtIndex(1), grant: Grant(1), serial: 1 }];
+    refused("deleting", oss.ask(&her, DeleteChunks { ost, chunks }).await)?;
+    Ok(())
+}
+
+async fn elsewhere(root: &Line) -> Result<()> {
+    let her = user(5001);
+    refused("dump", root.ask(&her, DumpMdt { cursor: None, since: None }).await)?;
+    let check = CheckMdt { job: None, received: 0, is_repair: true, reads_bytes: false };
+    refused("repair", root.ask(&her, check).await)?;
+    let ids = vec![FileId::root_of(MdtIndex(0))];
+    refused("a project", root.ask(&her, SetProject { ids, project: 3 }).await)?;
+    let payer = Payer { kind: PayerKind::User, id: 5001, pool: None };
+    let limits = SetQuota {
+        payer,
+        bytes_soft: None,
+        bytes_hard: Some(1 << 50),
+        inodes_soft: None,
+        inodes_hard: None,
+        bytes_grace: None,
+        inodes_grace: None,
+    };
+    refused("limits", root.ask(&her, limits).await)?;
+    let role = IdentityEdit::Role { user: "ann".parse()?, role: Role::FsAdmin, is_given: true };
+    refused("a role", root.ask(&her, EditIdentities { edits: vec![role] }).await)?;
+    let rule = FlavorRule::parse("extenci.srpc.flavor.default=null")?.1;
+    let principal = format!("host/client.extenci.org@{REALM}");
+    for edit in [
+        MapEdit::OstDeactivate(OstIndex(0)),
+        MapEdit::PoolNew("hers".parse()?),
+        MapEdit::FlavorSet(rule),
+        MapEdit::MachineSet { principal, trust: None },
+        MapEdit::StrangersSet(Strangers::Squash),
+    ] {
+        let why = refused("the map", root.ask(&her, EditMap { edit }).await)?;
+        ensure!(why.contains("(denial "), "{why}");
+    }
+    Ok(())
+}
+
+fn open(id: FileId) -> Open {
+    Open { id, is_read: true, is_write: false }
 }
 
 async fn open_in(mds: &Line, parent: FileId, name: &str) -> Result<Opened> {

@@ -44,6 +44,9 @@ impl Mdt {
                 self.set_quota(asker, r).await.map(|r| tieline_wire::encode(&r))
             }
             Request::ListQuotas(r) => self.list_quotas(asker, r).map(|r| tieline_wire::encode(&r)),
+            Request::ReclaimShares(r) => {
+                self.reclaim_shares(asker, r).await.map(|r| tieline_wire::encode(&r))
+            }
             Request::Promise(r) => self.promise(asker, r).await.map(|r| tieline_wire::encode(&r)),
             _ => return None,
         })

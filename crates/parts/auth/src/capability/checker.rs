@@ -230,6 +230,11 @@ fn read(shown: &[u8]) -> Result<(Capability, SignedCapability), Refused> {
 }
 
 impl Admitted {
+    /// The MDT that signed it.
+    pub fn mdt(&self) -> MdtIndex {
+        self.capability.mdt
+    }
+
     /// Is it good for this?
     pub fn allows(&self, wish: Wish<'_>) -> Result<(), Refused> {
         match wish {

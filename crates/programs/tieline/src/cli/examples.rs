@@ -177,6 +177,7 @@ pub const FLAVOR: &str = "\
 Examples:
   tieline flavor set extenci.srpc.flavor.default=krb5i
   tieline flavor set extenci.srpc.flavor.10.0.0.0/8.cli2ost=krb5p
+  tieline flavor unset extenci.srpc.flavor.10.0.0.0/8.cli2ost
   tieline flavor list extenci
 
 Flavors: null, krb5n (proof), krb5a (and integrity of messages), krb5i (of data too), krb5p

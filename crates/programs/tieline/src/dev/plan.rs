@@ -10,7 +10,7 @@ use crate::server::settings::{MdtSettings, OstSettings, Settings};
 use crate::server::user::ROOT;
 use std::path::{Path, PathBuf};
 use tieline_auth::{SERVICE_MDS, SERVICE_OSS};
-use tieline_types::{FsName, MdtIndex, PoolName, SiteName, Span};
+use tieline_types::{FsName, MachineTrust, MdtIndex, PoolName, SiteName, Span};
 
 /// The file system's name.
 pub const FS: &str = "extenci";
@@ -65,6 +65,8 @@ pub struct KerberosPlan {
     pub dir: PathBuf,
     pub config: PathBuf,
     pub flavors: Vec<String>,
+    /// What is believed of the machine whose mounts these are.
+    pub machine: MachineTrust,
 }
 
 /// A server to be started.
@@ -143,8 +145,7 @@ impl Plan {
             realm: kdc::REALM.to_owned(),
             flavors: kerberos.flavors.clone(),
             services: services.collect(),
-            // Whatever users it has: tests of this machine run as all of them.
-            machines: [(kdc::client(), "all".to_owned())].into(),
+            machines: [(kdc::client(), kerberos.machine.name().to_owned())].into(),
             strangers: None,
         }
     }
@@ -215,7 +216,10 @@ impl Plan {
                 index,
                 path: self.site_dir(&site.site).join(format!("ost{index:04x}")),
                 reserve: "64 MiB".to_owned(),
+                limit: None,
                 read_only: false,
+                realms: None,
+                mdts: None,
                 adopt: self.adopt.clone().filter(|_| index == 0),
             })
             .collect();

@@ -16,7 +16,8 @@ use crate::server::settings::key_open;
 use crate::shell::world_with;
 use crate::source::Source;
 use anyhow::{Context, anyhow, bail};
-use std::path::PathBuf;
+use rustix::fs::{AtFlags, StatxFlags};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_admin::Subject;
@@ -34,6 +35,9 @@ use tokio::time::timeout;
 
 /// First contact: a person, or the start of a machine, waits.
 const CONTACT_PATIENCE: Duration = Duration::from_secs(30);
+/// How long, and how often, the kernel is told of the root.
+const ROOT_PATIENCE: Duration = Duration::from_secs(5);
+const ROOT_TRIES: usize = 5;
 /// How long the last commits may take, at least.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(290);
 /// Whoever waits for them is told so often how far they are.
@@ -328,7 +332,7 @@ impl Mounted {
         files: Arc<Volume>,
         transport: Arc<dyn Transport>,
         (mapkey, kept): (String, Vec<Kept>),
-        (beginning, people): (Beginning, Option<Arc<dyn People>>),
+        (beginning, (people, idmap)): (Beginning, Shown),
     ) -> anyhow::Result<Self> {
         let options = &task.options;
         let health = Health::default();
@@ -360,6 +364,9 @@ impl Mounted {
         let is_taken = matches!(beginning, Beginning::Taken(_));
         let mount = Mount::start_as(files.clone(), &mount_options, runtime, beginning)
             .with_context(|| format!("cannot mount at {}", task.mountpoint.display()))?;
+        if !is_taken {
+            tell_root(&task.mountpoint).await;
+        }
         let entry = Entry {
             mountpoint: task.mountpoint.clone(),
             source: task.source.to_string(),
@@ -370,6 +377,7 @@ impl Mounted {
             admin: admin.as_ref().map(|admin| admin.address().to_string()),
             proving: options.proving.clone(),
             caches: options.near.places(&task.source.fs, &MapVerifier::from_hex(&mapkey)?),
+            idmap: Some(idmap.text()),
             ending: None,
         };
         let registered = entry.register()?;
@@ -453,18 +461,45 @@ fn put_believed(keep: &Keep, is_believed: bool) -> Option<Kept> {
     keep.put(BELIEVED, 0, &[&[u8::from(is_believed)]])
 }
 
-/// Who callers are, where that is another question than what their numbers are; and whether the
-/// servers believe this machine about its users, as an earlier daemon knew `before`, if there was
-/// one.
+/// Has the kernel ask for the root's attributes before anybody uses the mount. Until it heard them
+/// once it takes the root for a directory that nobody may enter, and drops an answer that crosses a
+/// notification: somebody's first step would be denied.
+async fn tell_root(mountpoint: &Path) {
+    let (path, (told, heard)) = (mountpoint.to_owned(), tokio::sync::oneshot::channel());
+    // A thread of its own: it waits for an answer of this very process, and may be left waiting.
+    std::thread::spawn(move || {
+        for _ in 0..ROOT_TRIES {
+            // Whether the answer was kept, only what the kernel says without asking tells.
+            let (flags, wanted) = (AtFlags::STATX_DONT_SYNC, StatxFlags::MODE);
+            let _ = std::fs::symlink_metadata(&path);
+            let kept = rustix::fs::statx(rustix::fs::CWD, &path, flags, wanted);
+            if kept.is_ok_and(|kept| kept.stx_mode & 0o7777 != 0) {
+                break;
+            }
+        }
+        // Nobody may wait for it any more.
+        let _ = told.send(());
+    });
+    if tokio::time::timeout(ROOT_PATIENCE, heard).await.is_err() {
+        tracing::warn!("the kernel does not get the root's attributes in time");
+    }
+}
+
+/// Who callers are, where that is another question than what their numbers are; and how owners are
+/// shown.
+type Shown = (Option<Arc<dyn People>>, Means);
+
+/// These, and whether the servers believe this machine about its users, as an earlier daemon knew
+/// `before`, if there was one.
 async fn people_of(
     options: &Options,
     files: &Arc<Volume>,
     (world, guard, map): (World, Arc<Guard>, MapCell),
     before: Option<Option<bool>>,
-) -> anyhow::Result<(Option<Arc<dyn People>>, bool)> {
+) -> anyhow::Result<(Shown, bool)> {
     let is_proven = files.map().security.is_some();
     if !is_proven && matches!(options.idmap, Means::Auto | Means::Same) {
-        return Ok((None, true));
+        return Ok(((None, Means::Same), true));
     }
     let is_new = before.is_none();
     let believed = match before.flatten() {
@@ -483,13 +518,13 @@ async fn people_of(
     // Of a mount that goes on all is known again with the first contact.
     let own = Users::owner(files);
     let own = if is_new { own.await } else { timeout(MOMENT, own).await.ok().flatten() };
-    let idmap = Idmap::start(source, files, own, is_new).await?;
+    let idmap = Idmap::start(source.clone(), files, own, is_new).await?;
     let tickets = Arc::new(Tickets::new(guard));
     let users = Users::new(files.clone(), (world, map), idmap, tickets);
     if !is_new && believed {
         users.was_believed();
     }
-    Ok((Some(Arc::new(users)), believed))
+    Ok(((Some(Arc::new(users)), source), believed))
 }
 
 /// The directory below the root that is mounted.

@@ -54,6 +54,16 @@ impl Means {
             path => Self::File(path.into()),
         }
     }
+
+    /// As it is parsed.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Auto => "auto".to_owned(),
+            Self::Same => "same".to_owned(),
+            Self::Names => "names".to_owned(),
+            Self::File(path) => path.display().to_string(),
+        }
+    }
 }
 
 /// Numbers to uids or gids, and back.

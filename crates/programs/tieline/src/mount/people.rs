@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tieline_auth::MapCell;
 use tieline_client::{FileSystem, Volume};
-use tieline_fuse::{Asking, People};
+use tieline_fuse::{Asking, People, Unknown};
 use tieline_types::{Caller, ErrorKind, Gid, MdtIndex, Uid};
 use tieline_world::World;
 use tokio::time::Instant;
@@ -99,14 +99,14 @@ impl Users {
     }
 
     /// Must users show tickets? Asked again when the federation map changed, and now and then.
-    async fn look_at_rules(&self) -> Result<bool, ErrorKind> {
+    async fn look_at_rules(&self) -> Result<bool, Unknown> {
         let is_proven = self.map.current().map.security.is_some();
         let is_personal = match is_proven {
             false => false,
             true => match self.word.told(&Caller::root(), RULES_BELIEVED).await {
                 Ok(told) => !told.is_believed,
-                Err(ErrorKind::PermissionDenied) => true,
-                Err(kind) => return Err(kind),
+                Err(unknown) if unknown.kind == ErrorKind::PermissionDenied => true,
+                Err(unknown) => return Err(unknown),
             },
         };
         self.is_personal.store(is_personal, Ordering::Relaxed);
@@ -114,13 +114,13 @@ impl Users {
     }
 
     /// Whoever shows nothing.
-    async fn taken_for(&self, stated: &Caller) -> Result<Caller, ErrorKind> {
+    async fn taken_for(&self, stated: &Caller) -> Result<Caller, Unknown> {
         // Some machines are believed about their users, who have identities, too.
         let stated = self.idmap.caller(stated.clone());
         Ok(self.word.told(&stated, BELIEVED).await?.caller)
     }
 
-    async fn by_ticket(&self, process: u32, stated: &Caller) -> Result<Caller, ErrorKind> {
+    async fn by_ticket(&self, process: u32, stated: &Caller) -> Result<Caller, Unknown> {
         let purse = self.tickets.purse(process, stated.uid.0).await;
         let known = lock(&self.known).get(&purse).cloned();
         let is_good = |known: &Known| {
@@ -146,7 +146,7 @@ impl Users {
             }
             Err(error) => {
                 tracing::info!(uid = stated.uid.0, %error, "a user's ticket is refused");
-                return Err(error.kind());
+                return Err(error.into());
             }
         };
         // The library itself writes new tickets into the cache, beside what was there.
@@ -176,7 +176,7 @@ fn is_same_file(before: Seen, after: Seen) -> bool {
 
 #[async_trait::async_trait]
 impl People for Users {
-    async fn caller(&self, asking: Asking) -> Result<Caller, ErrorKind> {
+    async fn caller(&self, asking: Asking) -> Result<Caller, Unknown> {
         let Asking { process, stated } = asking;
         if !self.look_at_rules().await? {
             return Ok(self.idmap.caller(stated));

@@ -38,6 +38,9 @@ pub struct Entry {
     pub proving: Proving,
     #[serde(default)]
     pub caches: CachesAt,
+    /// How owners are shown, as `-o idmap=` says it.
+    #[serde(default)]
+    pub idmap: Option<String>,
     /// It is not mounted any more, and its daemon sends what is left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ending: Option<Ending>,

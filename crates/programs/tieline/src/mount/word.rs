@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tieline_auth::MapCell;
 use tieline_client::{FileSystem, Volume};
+use tieline_fuse::Unknown;
 use tieline_types::{Caller, ErrorKind, Gid, Uid, Version};
 use tieline_wire::identity::ProveReply;
 use tokio::time::{Instant, timeout};
@@ -23,7 +24,7 @@ const KNOWN_MAX: usize = 4096;
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// An answer: whom servers take somebody for, or that they refuse him.
-pub type Told = Result<ProveReply, ErrorKind>;
+pub type Told = Result<ProveReply, Unknown>;
 
 /// What somebody says who shows nothing.
 type Stated = (Uid, Gid, Vec<Gid>);
@@ -102,7 +103,7 @@ impl Word {
         let told = self.volume.taken_anywhere(self.volume.root().mdt(), &caller).await;
         let told = told.map_err(|error| {
             tracing::info!(uid = uid.0, %error, "whom servers take a user for is not known");
-            error.kind()
+            Unknown::from(error)
         });
         if is_answer(&told) {
             let mut state = self.lock();
@@ -122,5 +123,5 @@ impl Word {
 
 /// Others say that nobody answered.
 fn is_answer(told: &Told) -> bool {
-    matches!(told, Ok(_) | Err(ErrorKind::PermissionDenied))
+    told.as_ref().map_or_else(|unknown| unknown.kind == ErrorKind::PermissionDenied, |_| true)
 }

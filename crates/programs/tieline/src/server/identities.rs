@@ -114,8 +114,8 @@ pub struct Who {
 
 impl Who {
     /// Somebody of whom nothing is known, and who may nothing.
-    pub fn nobody() -> Self {
-        Self { caller: nobody(), ..Self::default() }
+    pub fn nobody_by(principal: Option<Arc<str>>) -> Self {
+        Self { caller: nobody(), principal, ..Self::default() }
     }
 }
 

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use tieline_admin::Subject;
 use tieline_auth::{Guard, MapCell, Rule, Serves};
 use tieline_blob::{AdoptedTree, ChunkStore, DirChunks, LateChunks};
-use tieline_data::{Limits, TargetParts};
+use tieline_data::TargetParts;
 use tieline_format::Record;
 use tieline_format::map::SignedMap;
 use tieline_kv::{
@@ -399,8 +399,7 @@ fn open_osts(
             let root = root.display();
             tracing::warn!(ost, %root, "the adopted tree is not there: is it mounted?");
         }
-        let limits = Limits { reserve: plan.reserve, is_read_only: plan.is_read_only };
-        osts.insert(plan.index, TargetParts { store, limits, adopted });
+        osts.insert(plan.index, TargetParts { store, limits: plan.limits, adopted });
     }
     Ok(osts)
 }

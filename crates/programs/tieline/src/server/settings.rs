@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tieline_auth::capability::LIFE_MAX;
 use tieline_auth::{MapSigner, MapVerifier};
+use tieline_data::Limits;
 use tieline_kv::PostgresServer;
 use tieline_meta::ledger::log::LogSettings;
 use tieline_types::{ByteSize, FsName, MdtIndex, OstIndex, SiteName, Span};
@@ -131,9 +132,18 @@ pub struct OstSettings {
     /// Space of the underlying file system that is never filled, such as `100 GiB`.
     #[serde(default = "reserve_default")]
     pub reserve: String,
-    /// Takes no chunks and deletes none, whatever any MDS wishes.
+    /// What objects may use in all, such as `10 TiB`. Without, all but the reserve.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<String>,
+    /// Takes no chunks, whatever any MDS wishes.
     #[serde(default)]
     pub read_only: bool,
+    /// Realms whose clients (machines and users) are served. Without, all that the map lets in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub realms: Option<Vec<String>>,
+    /// Indices of the MDTs whose chunks are kept, and whose MDSs are obeyed. Without, all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mdts: Option<Vec<u16>>,
     /// A directory whose files may be adopted where they are: `tieline import --in-place`. Nothing
     /// is ever written there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -257,8 +267,7 @@ pub enum Engine {
 pub struct OstPlan {
     pub index: OstIndex,
     pub path: PathBuf,
-    pub reserve: u64,
-    pub is_read_only: bool,
+    pub limits: Limits,
     pub adopt: Option<PathBuf>,
 }
 
@@ -524,11 +533,25 @@ fn osts_validate(osts: &[OstSettings], check: &mut Check) -> Vec<OstPlan> {
             });
         }
         let reserve = check.parse(&key("reserve"), &ost.reserve, "write a size such as \"1 GiB\"");
+        let limit = ost.limit.as_ref().and_then(|limit| {
+            check.parse::<ByteSize>(&key("limit"), limit, "write a size such as \"10 TiB\"")
+        });
+        for realm in ost.realms.iter().flatten() {
+            check.holds(!realm.is_empty() && !realm.contains(['@', '/']), &key("realms"), || {
+                format!("`{realm}` is no realm: write such as \"EXTENCI.ORG\"")
+            });
+        }
+        let limits = Limits {
+            reserve: reserve.map_or(0, |size: ByteSize| size.0),
+            is_read_only: ost.read_only,
+            bytes_max: limit.map(|size| size.0),
+            realms: ost.realms.as_ref().map(|realms| realms.iter().cloned().collect()),
+            mdts: ost.mdts.as_ref().map(|mdts| mdts.iter().copied().map(MdtIndex).collect()),
+        };
         plans.push(OstPlan {
             index: OstIndex(ost.index),
             path: ost.path.clone(),
-            reserve: reserve.map_or(0, |size: ByteSize| size.0),
-            is_read_only: ost.read_only,
+            limits,
             adopt: ost.adopt.clone(),
         });
     }

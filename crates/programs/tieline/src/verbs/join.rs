@@ -164,6 +164,7 @@ impl Args {
             netns: None,
             mapkey: Some(self.invitation.key.clone()),
             mountpoint: None,
+            idmap: None,
             proving: Proving {
                 sec: None,
                 keytab: self.keytab.clone(),
@@ -242,7 +243,10 @@ impl Args {
             index,
             path: path.clone(),
             reserve: self.reserve.clone(),
+            limit: None,
             read_only: false,
+            realms: None,
+            mdts: None,
             adopt: None,
         };
         let kerberos = self.keytab.clone().map(|keytab| KerberosSettings {

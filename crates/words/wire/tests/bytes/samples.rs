@@ -119,7 +119,8 @@ fn call(op: Op) -> Vec<Sample> {
         | Op::SetProject
         | Op::Promise
         | Op::QuotaShares
-        | Op::QuotaNews => limits::calls(op),
+        | Op::QuotaNews
+        | Op::ReclaimShares => limits::calls(op),
         Op::PutChunk
         | Op::ReadObject
         | Op::SyncFile
@@ -483,6 +484,7 @@ fn map_calls(op: Op) -> Vec<Sample> {
     samples.push(request("-deactivate", edit(MapEdit::OstDeactivate(OstIndex(3)))));
     let (_, rule) = FlavorRule::parse("extenci.srpc.flavor.10.0.0.0/8.cli2ost=krb5p").unwrap();
     samples.push(request("-flavor-set", edit(MapEdit::FlavorSet(rule))));
+    samples.push(request("-flavor-unset", edit(MapEdit::FlavorUnset(rule))));
     let (principal, trust) = ("host/wn17.uf.example@UFL.EDU".to_owned(), Some(MachineTrust::Root));
     samples.push(request("-machine-set", edit(MapEdit::MachineSet { principal, trust })));
     let (site, digest) = ("fnal".parse().unwrap(), [0xd1; 32]);
