@@ -1,7 +1,7 @@
 //! What a site says of its OSTs, whatever any MDS wishes: how much is filled, and for whom.
 //!
-//! [`Budget`] keeps count of the bytes that objects use, where the site limits them: what lies there
-//! is counted once, when the server starts; from then on each put and deletion is.
+//! [`Budget`] keeps count of the bytes that objects use, where the site limits them: what lies
+//! there is counted once, when the server starts; from then on each put and deletion is.
 //!
 //! Invariants: the count is never below what lies there; a put that is repeated counts once.
 

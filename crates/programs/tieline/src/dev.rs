@@ -104,9 +104,9 @@ pub struct Up {
     /// Protection of all connections: null, krb5n, krb5a, krb5i or krb5p
     #[arg(long)]
     pub sec: Option<String>,
-    /// With a KDC, what the servers believe of the machine whose mounts these are: squash, root, users
-    /// or all (see `tieline id machine`). By default `root`, so that users show tickets; `all` if
-    /// it is not root who runs this
+    /// With a KDC, what the servers believe of the machine whose mounts these are: squash, root,
+    /// users or all (see `tieline id machine`). By default `root`, so that users show tickets;
+    /// `all` if it is not root who runs this
     #[arg(long, value_name = "RULE")]
     pub machine: Option<tieline_types::MachineTrust>,
     /// Each site in a network namespace of its own (root only)
