@@ -75,8 +75,7 @@ impl Settings {
             Some(sec) => vec!["--sec", sec],
             None => vec!["--kerberos"],
         };
-        let words: Vec<&str> = ["--netns"].iter().chain(words).chain(&flavor).copied().collect();
-        Plan::proven(&words)
+        Plan::proven(&[&["--netns"], words, &flavor].concat())
     }
 }
 

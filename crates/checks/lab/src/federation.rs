@@ -21,12 +21,16 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// With these words for `dev up`.
+    pub fn of(words: &[&str]) -> Self {
+        Self { arguments: words.iter().map(|word| (*word).to_owned()).collect(), ..Self::default() }
+    }
+
     /// With a KDC. The servers believe this machine about its users: tests run as all of them.
     pub fn proven(words: &[&str]) -> Self {
         // Under flavor null there is no realm, and nobody else but the machine to believe.
         let believed: &[&str] = if words.contains(&"null") { &[] } else { &["--machine", "all"] };
-        let all = words.iter().chain(believed);
-        Self { arguments: all.map(|word| (*word).to_owned()).collect(), ..Self::default() }
+        Self::of(&[words, believed].concat())
     }
 }
 

@@ -26,8 +26,9 @@ fn far_with(more: &[&str], test: impl FnOnce(&Federation) -> Result<()>) -> Resu
         return Ok(());
     }
     let arguments = ["--netns", "--rtt", "10ms", "--between-sites", "10ms", "--lease", "5s"];
-    let arguments = arguments.iter().chain(more).map(|word| (*word).to_owned()).collect();
-    with_plan(&Plan { arguments, ..Plan::default() }, test)
+    let words = [&arguments[..], more].concat();
+    let plan = if needs_kdc { Plan::proven(&words) } else { Plan::of(&words) };
+    with_plan(&plan, test)
 }
 
 /// The KDC of a site that is gone, as `dev` counts sites.
