@@ -113,6 +113,7 @@ fn location_here() -> Option<Location> {
         mapkey: Some(first.verifier.to_hex()),
         mountpoint: None,
         proving: first.kerberos.proving(),
+        idmap: None,
     })
 }
 
