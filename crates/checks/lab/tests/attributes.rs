@@ -482,7 +482,7 @@ fn what_fstab_says_of_programs_and_devices_is_kept() -> Result<()> {
             ensure!(refused.kind() == std::io::ErrorKind::PermissionDenied, "{refused}");
             let mounts = std::fs::read_to_string("/proc/mounts")?;
             let shown = mount.to_string_lossy().into_owned();
-            let line = mounts.lines().find(|line| line.split(' ').nth(1) == Some(&shown));
+            let line = mounts.lines().find(|line| line.split(' ').nth(1) == Some(shown.as_str()));
             let line = line.context("mounted")?;
             ensure!(["nosuid", "nodev", "noexec"].iter().all(|word| line.contains(word)), "{line}");
             Ok(())

@@ -196,9 +196,9 @@ Examples:
   tieline id machine host/wn17.uf.example@UFL.EDU root
 
 A principal is looked for as it stands, then (ann/admin) under `ann/*@REALM` and `*/admin@REALM`,
-then under `*@REALM`, then (in the file system's realm) as a user of its name. While there is no identity at all, the users of the MDS's machine count. A
-machine's users prove themselves; `users` and `all` believe what it says of them, `root` and `all`
-that its root is root.";
+then under `*@REALM`, then (in the file system's realm) as a user of its name. While there is no
+identity at all, the users of the MDS's machine count. A machine's users prove themselves; `users`
+and `all` believe what it says of them, `root` and `all` that its root is root.";
 
 pub const AUTH: &str = "\
 Examples:
@@ -227,6 +227,6 @@ Examples:
   tieline repquota -g --json /extenci
   tieline project set /extenci/cms 7                    the tree is of project 7
 
-Sizes: 10G, 512M; a plain number is KiB, as with lfs; 0 is no limit. Limits hold over all MDTs of the
-file system, whichever path names it. Root has no limits; what root writes for others counts for
-them.";
+Sizes: 10G, 512M; a plain number is KiB, as with lfs; 0 is no limit. Limits hold over all MDTs of
+the file system, whichever path names it. Root has no limits; what root writes for others counts
+for them.";

@@ -44,7 +44,8 @@ pub fn become_user(plan: &Plan) -> anyhow::Result<()> {
         let error = io::Error::last_os_error();
         return Err(error).with_context(|| format!("cannot become user `{user}`"));
     }
-    let osts = plan.osts.iter().filter(|ost| !ost.is_read_only).map(|ost| ost.path.as_path());
+    let osts =
+        plan.osts.iter().filter(|ost| !ost.limits.is_read_only).map(|ost| ost.path.as_path());
     osts.chain([plan.state.as_path()]).try_for_each(|path| check_own(path, user))?;
     tracing::info!(user, uid, "runs as");
     Ok(())

@@ -148,7 +148,7 @@ async fn here(shell: &Shell, location: &Location, subject: &Subject) -> Option<C
         return Some(shell.caller.clone());
     }
     let shows = Means::parse(location.idmap.as_deref()?);
-    let idmap = Idmap::start(shows, &shell.volume, None).await.ok()?;
+    let idmap = Idmap::start(shows, &shell.volume, None, true).await.ok()?;
     let Caller { uid, gid, groups, .. } = &subject.caller;
     let (uid, gid) = idmap.shown(*uid, *gid);
     let groups = groups.iter().map(|group| idmap.shown(Uid(0), *group).1).collect();
