@@ -1,8 +1,8 @@
 //! Leases that are taken away: by a recall, by a server that forgot them, by time, or for want of
 //! room.
 //!
-//! Invariants: a recall is answered within the lease, whatever waits to be sent; the door's bytes of
-//! open files are looked at again wherever a recall may have been missed.
+//! Invariants: a recall is answered within the lease, whatever waits to be sent; what the door has
+//! of open files is looked at again wherever a recall may have been missed.
 
 use crate::cache::ServerNumber;
 use crate::file::File;
