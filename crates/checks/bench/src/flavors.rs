@@ -1,7 +1,7 @@
 //! What protection costs: the same work under each flavor, in turns with flavor null.
 //!
 //! Two federations stand side by side, one without a realm and one with; the rules of the second
-//! change from turn to turn. First both are near, then both are over a long line. Beside them stands
+//! change from turn to turn. First both are near, then both are over a long line. Beside them is
 //! what GSSAPI's own message functions do on one core. The chart is the paper's figure 4.
 
 use crate::chart::Point;

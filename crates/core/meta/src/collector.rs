@@ -273,8 +273,8 @@ impl Mdt {
         }
     }
 
-    /// Until when what was deleted or freed is not kept any more. When an OST or the store is full it is kept
-    /// only as long as readers need.
+    /// Until when what was deleted or freed is not kept any more. When an OST or the store is full
+    /// it is kept only as long as readers need.
     fn kept_until_ms(&self) -> u64 {
         let now_ms = chunks::millis(wall_time(&self.parts.world));
         let keep = match self.placement.is_tight() || self.room.is_short() {

@@ -362,8 +362,8 @@ impl IdentityTable {
     }
 }
 
-/// `NAME@REALM`, a pattern of such, or the subject of a certificate (`/DC=org/CN=Ann Smith`), which no
-/// ticket carries.
+/// `NAME@REALM`, a pattern of such, or the subject of a certificate (`/DC=org/CN=Ann Smith`), which
+/// no ticket carries.
 fn is_principal(text: &str) -> bool {
     if text.is_empty() || text.len() > PRINCIPAL_MAX || text.contains(char::is_control) {
         return false;

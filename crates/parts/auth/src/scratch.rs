@@ -1,4 +1,4 @@
-//! A real KDC in a folder of its own: MIT's `krb5kdc` on a free port of loopback, or of given hosts.
+//! A real KDC in a folder of its own: MIT's `krb5kdc` on a free port of loopback or of given hosts.
 //!
 //! For tests and for `tieline dev`. Everything it has lies in its folder: database, keytabs, and
 //! the `krb5.conf` that clients and servers of it are pointed at with `KRB5_CONFIG`. Nothing

@@ -1,6 +1,7 @@
 //! The socket on which orders come: one line in, one line out.
 //!
-//! A line is an [`Order`], or `script STEP…`; in front of both may stand which link is meant. The answer is JSON, or `error: ` and why not.
+//! A line is an [`Order`], or `script STEP…`; in front of both may stand which link is meant. The
+//! answer is JSON, or `error: ` and why not.
 //!
 //! Invariant: whoever connects and says nothing is left after [`PATIENCE`].
 

@@ -2,8 +2,8 @@
 //! taken.
 //!
 //! It measures itself, from where it is run: a few round trips to each OST, and some of the file's
-//! own bytes from there. Where the mount has caches or reads an OST's storage directly, it looks what
-//! of the file is there ([`Nearer`]): that is taken before any OST is asked.
+//! own bytes from there. Where the mount has caches or reads an OST's storage directly, it looks
+//! what of the file is there ([`Nearer`]): that is taken before any OST is asked.
 
 use crate::mount::registry;
 use crate::shell::{self, Shell};
@@ -169,7 +169,10 @@ impl Costs {
                 "nearer": self.near(number).map(|nearer| nearer.kind),
             })
         };
-        let nearer = |nearer: &Nearer| json!({ "kind": nearer.kind, "path": nearer.path, "chunks": nearer.chunks.len() });
+        let nearer = |nearer: &Nearer| {
+            let Nearer { kind, path, chunks } = nearer;
+            json!({ "kind": kind, "path": path, "chunks": chunks.len() })
+        };
         json!({
             "path": self.path,
             "size": self.size,
