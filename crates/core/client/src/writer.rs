@@ -156,8 +156,9 @@ impl Shared {
         if id != self.root {
             return self.journal.of(id.mdt()).map_or(Ok(()), |queue| queue.late(Some(id)));
         }
-        let told = self.journal.all().into_iter().map(|queue| queue.late(None));
-        told.fold(Ok(()), |told, next| told.and(next))
+        // Each is told once: all are heard, whatever the first says.
+        let told: Vec<_> = self.journal.all().iter().map(|queue| queue.late(None)).collect();
+        told.into_iter().collect()
     }
 
     async fn sync_all(self: &Arc<Self>) -> Result<()> {
