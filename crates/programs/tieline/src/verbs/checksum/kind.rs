@@ -43,7 +43,7 @@ impl Kind {
 
 enum State {
     Md5(Md5),
-    Crc(crc_fast::Digest),
+    Crc(Box<crc_fast::Digest>),
 }
 
 /// Several checksums of the bytes that are written to it.
@@ -51,10 +51,11 @@ pub struct Summing(Vec<(Kind, State)>);
 
 impl Summing {
     pub fn new(kinds: &[Kind]) -> Self {
+        let crc = |algorithm| State::Crc(Box::new(crc_fast::Digest::new(algorithm)));
         let state = |kind| match kind {
             Kind::Md5 => State::Md5(Md5::new()),
-            Kind::Crc32c => State::Crc(crc_fast::Digest::new(CrcAlgorithm::Crc32Iscsi)),
-            Kind::Zcrc32 => State::Crc(crc_fast::Digest::new(CrcAlgorithm::Crc32IsoHdlc)),
+            Kind::Crc32c => crc(CrcAlgorithm::Crc32Iscsi),
+            Kind::Zcrc32 => crc(CrcAlgorithm::Crc32IsoHdlc),
         };
         Self(kinds.iter().map(|&kind| (kind, state(kind))).collect())
     }
