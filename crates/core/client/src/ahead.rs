@@ -146,21 +146,24 @@ impl Pattern {
     fn merge(&mut self, index: usize) {
         let Some(own) = self.streams.get(index).cloned() else { return };
         let is_next = |other: &Stream| {
-            other.next > own.next && other.next - other.length() <= own.next && other.pending > 0
+            other.next > own.next
+                && other.next.saturating_sub(other.length()) <= own.next
+                && other.pending > 0
         };
         let Some(other) = self.streams.iter().position(is_next).filter(|&other| other != index)
         else {
             return;
         };
-        let (next, length, pending, ahead) = {
+        let (next, pending, ahead) = {
             let other = &mut self.streams[other];
-            let told = (other.next, other.length(), other.pending, other.ahead);
+            let told = (other.next, other.pending, other.ahead);
             *other = Stream::default();
             told
         };
         if let Some(own) = self.streams.get_mut(index) {
+            // What both have read counts once: a stream is never longer than it reaches.
+            own.burst += next.saturating_sub(own.next);
             own.next = own.next.max(next);
-            own.burst += length;
             own.pending += pending;
             own.ahead = own.ahead.max(ahead);
         }

@@ -108,6 +108,17 @@ fn requests_may_overtake_each_other() {
 }
 
 #[test]
+fn what_two_streams_have_read_counts_once() {
+    let mut pattern = Pattern::default();
+    // Three readers of one handle begin at the start, one after the other, before any is answered.
+    for range in [0..MIB, MIB..2 * MIB, 2 * MIB..3 * MIB, MIB..2 * MIB, 0..4096] {
+        pattern.observe(range, FRAME);
+    }
+    let is_sound = |stream: &Stream| stream.length() <= stream.next;
+    assert!(pattern.streams.iter().all(is_sound), "{:?}", pattern.streams);
+}
+
+#[test]
 fn much_at_the_start_is_the_beginning_of_all() {
     let advice = Pattern::default().observe(0..BOLD_FROM, FRAME);
     assert_eq!(advice.width, Width::Pieces);
