@@ -151,7 +151,7 @@ fn deleted_files_come_back() -> Result<()> {
         let parent = lab.mount().to_string_lossy().into_owned();
         let listed = lab.json(&["undelete", "--list", &parent])?;
         ensure!(listed[0]["name"] == "data" && listed[0]["deleted_by"].is_u64(), "{listed:#}");
-        ensure!(listed[0]["remaining_seconds"].as_u64().is_some_and(|left| left <= 60));
+        ensure!(listed[0]["remaining_seconds"].as_u64().is_some_and(|left| left <= 3600));
         lab.tieline(&["undelete", "-r", &at("")])?;
         ensure!(fs::read(folder.join("f"))? == bytes_of(0));
         ensure!(fs::read(folder.join("deep/g"))? == bytes_of(1));

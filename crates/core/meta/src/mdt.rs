@@ -22,10 +22,11 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tieline_auth::capability::Issuer;
-use tieline_format::mdt::{FEATURE_USAGE, Superblock, key};
+use tieline_format::map::FederationMap;
+use tieline_format::mdt::{FEATURE_USAGE, Inode, Superblock, key};
 use tieline_format::{Record, RecordError};
 use tieline_kv::Transaction;
-use tieline_types::{ClientId, ErrorKind, FileId, FsName, MdtIndex, SessionId, Time};
+use tieline_types::{ClientId, ErrorKind, FileId, FsName, Layout, MdtIndex, SessionId, Time};
 use tieline_wire::Failure;
 use tieline_wire::data::OstState;
 use tieline_wire::ledger::{CheckMdt, CheckMdtReply, DumpMdt, DumpMdtReply};
@@ -352,7 +353,8 @@ fn check_superblock(
     Ok(())
 }
 
-/// A new MDT: a root directory, and counters that start behind it.
+/// A new MDT: a root directory, and counters that start behind it. Files of a site's own tree lie
+/// in the pool of the site's name, where there is one.
 fn make_mdt(
     transaction: &mut dyn Transaction,
     parts: &Parts,
@@ -360,9 +362,11 @@ fn make_mdt(
     now: Time,
 ) -> Superblock {
     let root = FileId::root_of(settings.mdt);
-    transaction.put(key::inode(root), new_root(now).to_bytes());
+    let map = parts.map.current().map.clone();
+    let inode = Inode { layout: home_layout(&map, settings.mdt), ..new_root(now) };
+    transaction.put(key::inode(root), inode.to_bytes());
     Superblock {
-        fs: parts.map.current().map.fs.clone(),
+        fs: map.fs,
         mdt: settings.mdt,
         file_serial: FileId::ROOT_SERIAL + 1,
         session_serial: 1,
@@ -372,6 +376,13 @@ fn make_mdt(
         inodes: 1,
         restored: None,
     }
+}
+
+fn home_layout(map: &FederationMap, mdt: MdtIndex) -> Option<Layout> {
+    // The root MDT's tree is everybody's.
+    let home = map.mdt(mdt).filter(|known| known.mdt != MdtIndex(0))?.home.as_str().parse().ok()?;
+    map.pool(&home).filter(|pool| !pool.osts.is_empty())?;
+    Some(Layout { pool: Some(home), ..Layout::default() })
 }
 
 fn issuer(world: &World, settings: &Settings) -> Issuer {

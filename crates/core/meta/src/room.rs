@@ -105,7 +105,7 @@ mod tests {
         assert!(refused.detail.contains("no disk"), "{}", refused.detail);
         // What was done before was done.
         client.call_numbered(number, mkdir(ROOT, "d", 0o755)).await.unwrap();
-        assert_eq!(client.list(ROOT).await.len(), 2);
+        assert_eq!(client.list(ROOT).await.len(), 3);
         client.call(truncate(file, 0)).await.unwrap();
         client.call(rmdir(ROOT, "d")).await.unwrap();
         let other = house.client().await;

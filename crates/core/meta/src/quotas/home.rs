@@ -229,8 +229,11 @@ impl Mdt {
     ) -> Result<ReclaimSharesReply> {
         permission::check_root(&asker.caller, "take shares of limits back")?;
         let mdt = request.mdt;
-        if !self.is_home() || mdt == self.settings.mdt {
+        if !self.is_home() {
             return Err(Error::LimitsElsewhere);
+        }
+        if mdt == self.settings.mdt {
+            return Err(Error::Invalid { what: "taking back from the MDT that keeps all limits" });
         }
         if self.home.is_in_touch(mdt) {
             let what = "taking back from an MDT that was there within the last 10 s";

@@ -12,9 +12,14 @@ use crate::proving::Proving;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use tieline_client::Unsent;
 use tieline_types::ByteSize;
+
+/// Nothing of an entry is secret, and users of the machine ask about its mounts.
+const READABLE: u32 = 0o644;
 
 /// One mount.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -87,9 +92,12 @@ impl Entry {
         let directory = own_directory();
         std::fs::create_dir_all(&directory)
             .with_context(|| format!("cannot make {}", directory.display()))?;
-        let path = directory.join(format!("{}.json", self.process.pid));
+        // Whoever buries a mount of the same pid must not take this one for it.
+        let ProcessId { pid, started } = self.process;
+        let path = directory.join(format!("{pid}-{started}.json"));
         let text = serde_json::to_vec_pretty(self)?;
         crate::server::maps::write_whole(&path, &text)
+            .and_then(|()| std::fs::set_permissions(&path, Permissions::from_mode(READABLE)))
             .with_context(|| format!("cannot write {}", path.display()))?;
         Ok(Registered(path))
     }
