@@ -435,14 +435,14 @@ fn pinned_bytes_are_there_without_servers() -> Result<()> {
             Ok(())
         };
         all_there("during a cut")?;
+        // It may die while it writes other chunks to the cache.
+        federation.expect_log("in the node cache is damaged: it is dropped");
         kill_daemon(federation, name)?;
         program::until("the pin is taken up", DEADLINE, || {
             let state = program::shell(&reader, "getfattr --only-values -n user.tieline.pin t");
             state.is_ok_and(|state| state.contains("\"is_done\":true"))
         })?;
         all_there("after the daemon was killed")?;
-        program::until("the pin lets go", DEADLINE, || {
-            federation.tieline(&["unpin", &tree]).is_ok()
-        })
+        federation.tieline(&["unpin", &tree]).map(drop)
     })
 }

@@ -193,6 +193,9 @@ fn quotas_are_those_of_identities_and_roles_count_for_them() -> Result<()> {
         as_bob(acts[2])?.succeed("project")?;
         id(federation, &["role", "bob", "site-admin:uf", "--take"])?;
         id(federation, &["role", "bob", "fs-admin"])?;
+        // Here as well.
+        let is_admin = || as_bob(acts[1]).is_ok_and(|run| run.status.success());
+        program::until("all MDTs know of his role", DEADLINE, is_admin)?;
         for act in acts {
             as_bob(act)?.succeed(&act.join(" "))?;
         }

@@ -27,7 +27,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
-use tieline_types::{Caller, ChunkId, ChunkRef, Content, ErrorKind, FileId, FileKind, Gid, Uid};
+use tieline_types::{
+    Caller, ChunkId, ChunkRef, Content, ErrorKind, FileId, FileKind, Gid, Uid, XattrName,
+};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 
@@ -47,6 +49,11 @@ const SWARM: Duration = Duration::from_millis(500);
 const AGAIN: Duration = Duration::from_secs(15);
 /// What words of pins of ours begin with, in the cache.
 const WORDS: &str = "tree ";
+
+/// Names whose reading does something: once.
+pub(crate) fn is_order(name: &XattrName) -> bool {
+    [SET, DROP].contains(&name.as_bytes())
+}
 
 /// All pins of a mount.
 #[derive(Default)]
@@ -141,6 +148,10 @@ impl Pins {
         if is_news {
             self.due.notify_one();
         }
+    }
+
+    fn has(&self, words: &str) -> bool {
+        lock(&self.trees).values().any(|pin| pin.words == words)
     }
 
     fn add(&self, id: FileId, pin: Arc<Pin>) {
@@ -251,6 +262,7 @@ impl Shared {
         }
         self.store_all(wanted, &mut progress).await;
         if progress.failed == 0
+            && self.pins.has(&pin.words)
             && let Err(why) = self.save_seen(&pin.words, self.see(top, &listed)).await
         {
             progress.fail(why);
@@ -277,6 +289,10 @@ impl Shared {
         }
         node.pin(&pin.words, Some(chunks.iter().copied().collect())).await?;
         *lock(&pin.chunks) = chunks;
+        if !self.pins.has(&pin.words) {
+            // It was let go during the walk.
+            node.pin(&pin.words, None).await?;
+        }
         Ok(())
     }
 

@@ -416,6 +416,9 @@ impl FileSystem for Volume {
     }
 
     async fn xattr(&self, caller: &Caller, id: FileId, name: &XattrName) -> Result<Vec<u8>> {
+        if crate::pins::is_order(name) {
+            return self.shared.xattr(caller, id, name).await;
+        }
         self.shared.as_known(id, || self.shared.xattr(caller, id, name)).await
     }
 

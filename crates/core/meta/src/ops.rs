@@ -237,7 +237,7 @@ pub fn primary(request: &Request) -> FileId {
 
 /// Is it a request this room answers?
 pub fn is_served(op: Op) -> bool {
-    let is_quota = (Op::GetQuota..=Op::Promise).contains(&op);
+    let is_quota = (Op::GetQuota..=Op::Promise).contains(&op) || op == Op::ReclaimShares;
     op.number() < Op::GetMap.number() || op == Op::GetCapability || is_quota
 }
 
