@@ -84,6 +84,8 @@ struct Inner {
     stuck: Mutex<Option<Instant>>,
     jobs: Arc<Semaphore>,
     queue: Arc<Semaphore>,
+    /// Held while a file is opened or made.
+    making: Mutex<()>,
     /// Locked for as long as we live.
     _lock: File,
 }
@@ -117,6 +119,7 @@ impl NodeCache {
             stuck: Mutex::default(),
             jobs: Arc::new(Semaphore::new(JOBS_MAX)),
             queue: Arc::new(Semaphore::new(QUEUE_MAX / GRAIN)),
+            making: Mutex::default(),
             _lock: lock,
             settings,
         });
@@ -365,6 +368,15 @@ impl Inner {
         if let Some(entry) = lock(&self.index).open(known.chunk) {
             return Ok(Some(entry));
         }
+        let _making = lock(&self.making);
+        self.open(known)
+    }
+
+    /// The same, while nobody makes one.
+    fn open(&self, known: &Known) -> io::Result<Option<Arc<Entry>>> {
+        if let Some(entry) = lock(&self.index).open(known.chunk) {
+            return Ok(Some(entry));
+        }
         let path = self.path(known.chunk);
         let entry = match Entry::open(&path, known) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -380,18 +392,7 @@ impl Inner {
         if self.is_stuck() {
             return Ok(());
         }
-        let entry = match self.entry(known) {
-            Ok(Some(entry)) if entry.is_linked() => entry,
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                self.fault(known.chunk, &error);
-                self.make(known)?
-            }
-            Err(error) => return Err(error),
-            Ok(_) => {
-                lock(&self.index).forget(known.chunk);
-                self.make(known)?
-            }
-        };
+        let entry = self.entry_or_new(known)?;
         let written = entry.write(offset, bytes)?;
         let now = self.now_ms();
         {
@@ -410,6 +411,21 @@ impl Inner {
         }
         self.evict(0);
         Ok(())
+    }
+
+    /// The file of a chunk, which is made if there is none: by one thread, and whole before another
+    /// looks at it.
+    fn entry_or_new(&self, known: &Known) -> io::Result<Arc<Entry>> {
+        let _making = lock(&self.making);
+        match self.open(known) {
+            Ok(Some(entry)) if entry.is_linked() => return Ok(entry),
+            Ok(_) => drop(lock(&self.index).forget(known.chunk)),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                self.fault(known.chunk, &error);
+            }
+            Err(error) => return Err(error),
+        }
+        self.make(known)
     }
 
     fn make(&self, known: &Known) -> io::Result<Arc<Entry>> {
