@@ -39,8 +39,7 @@ const LINE: [&str; 4] = ["--rtt", "50ms", "--rate", "1gbit"];
 const WRAP: &str = include_str!("flavors/wrap.py");
 
 pub fn measure(settings: &Settings) -> Result<Vec<Figure>> {
-    let sec = |sec: &str| ["--sec", sec].map(str::to_owned).to_vec();
-    let near = |name| Plan { arguments: sec(name), ..Plan::default() };
+    let near = |sec| Plan::proven(&["--sec", sec]);
     let mut figures = side_by_side(&near("null"), &near("krb5n"), |plain, secured| {
         measure_near(settings, plain, secured)
     })?;

@@ -75,8 +75,7 @@ impl Settings {
             Some(sec) => vec!["--sec", sec],
             None => vec!["--kerberos"],
         };
-        let words = ["--netns"].iter().chain(words).chain(&flavor);
-        Plan { arguments: words.map(|word| (*word).to_owned()).collect(), ..Plan::default() }
+        Plan::proven(&[&["--netns"], words, &flavor].concat())
     }
 }
 

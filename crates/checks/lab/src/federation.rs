@@ -20,6 +20,20 @@ pub struct Plan {
     pub mount: Option<PathBuf>,
 }
 
+impl Plan {
+    /// With these words for `dev up`.
+    pub fn of(words: &[&str]) -> Self {
+        Self { arguments: words.iter().map(|word| (*word).to_owned()).collect(), ..Self::default() }
+    }
+
+    /// With a KDC. The servers believe this machine about its users: tests run as all of them.
+    pub fn proven(words: &[&str]) -> Self {
+        // Under flavor null there is no realm, and nobody else but the machine to believe.
+        let believed: &[&str] = if words.contains(&"null") { &[] } else { &["--machine", "all"] };
+        Self::of(&[words, believed].concat())
+    }
+}
+
 /// A running federation. Dropped, it is taken down, whatever happened.
 pub struct Federation {
     /// Holds the federation's folder, its mounts and what the test puts beside them.

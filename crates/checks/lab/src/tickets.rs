@@ -12,7 +12,7 @@ pub fn with_kdc(test: impl FnOnce(&Federation) -> Result<()>) -> Result<()> {
         eprintln!("skipped: krb5-kdc is not installed");
         return Ok(());
     }
-    with_plan(&Plan { arguments: vec!["--kerberos".to_owned()], ..Plan::default() }, test)
+    with_plan(&Plan::proven(&["--kerberos"]), test)
 }
 
 pub fn config(federation: &Federation) -> PathBuf {

@@ -2,7 +2,7 @@
 //! fails as the mount says, and all is well again by itself.
 
 use anyhow::{Context, Result, ensure};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -17,12 +17,37 @@ const NOTICED: Duration = Duration::from_secs(15);
 const AT_ONCE: Duration = Duration::from_secs(2);
 
 fn far(test: impl FnOnce(&Federation) -> Result<()>) -> Result<()> {
-    if !can_emulate_lines() {
+    far_with(&[], test)
+}
+
+fn far_with(more: &[&str], test: impl FnOnce(&Federation) -> Result<()>) -> Result<()> {
+    let needs_kdc = more.contains(&"--kerberos");
+    if !can_emulate_lines() || (needs_kdc && !Path::new("/usr/sbin/krb5kdc").exists()) {
         return Ok(());
     }
     let arguments = ["--netns", "--rtt", "10ms", "--between-sites", "10ms", "--lease", "5s"];
-    let arguments = arguments.map(str::to_owned).to_vec();
-    with_plan(&Plan { arguments, ..Plan::default() }, test)
+    let words = [&arguments[..], more].concat();
+    let plan = if needs_kdc { Plan::proven(&words) } else { Plan::of(&words) };
+    with_plan(&plan, test)
+}
+
+/// The KDC of a site that is gone, as `dev` counts sites.
+fn kill_kdc(federation: &Federation, place: usize) -> Result<()> {
+    let state = std::fs::read_to_string(federation.dir().join("dev.json"))?;
+    let state: serde_json::Value = serde_json::from_str(&state)?;
+    let pid = state["kdc"]["processes"][place]["pid"].as_i64().context("a KDC has a pid")?;
+    kill_process(Pid::from_raw(i32::try_from(pid)?).context("a pid is not 0")?, Signal::KILL)?;
+    Ok(())
+}
+
+/// A daemon that is killed, and the next one that serves.
+fn kill_daemon(federation: &Federation, name: &str) -> Result<()> {
+    federation.expect_log("daemon died");
+    let daemon = federation.daemon(name)?;
+    kill_process(daemon, Signal::KILL)?;
+    program::until("another daemon serves", Duration::from_secs(20), || {
+        federation.daemon(name).is_ok_and(|now| now != daemon)
+    })
 }
 
 fn dev(federation: &Federation, words: &[&str]) -> Result<String> {
@@ -98,6 +123,78 @@ fn what_is_known_is_told_during_a_cut() -> Result<()> {
     })
 }
 
+/// Where users show tickets, servers say every few seconds whom they take others for: while they
+/// are silent their last word counts.
+#[test]
+fn who_is_known_stays_known_during_a_cut() -> Result<()> {
+    far_with(&["--kerberos"], |federation| {
+        let mount = federation.mount();
+        federation.shell("mkdir d; echo one > d/a; ln -s a d/l; sync d/a")?;
+        let shown = mount.to_string_lossy().into_owned();
+        let machine = "host/client.extenci.org@EXTENCI.ORG";
+        federation.tieline(&["id", "--fs", &shown, "machine", machine, "root"])?;
+        let known = ["ls -l d > /dev/null", "grep -q one d/a", "df . > /dev/null", "readlink d/l"];
+        // The mount hears of the rule, and asks.
+        std::thread::sleep(Duration::from_secs(3));
+        known.iter().try_for_each(|script| timed(mount, script).map(drop))?;
+        dev(federation, &["wan", "cut"])?;
+        std::thread::sleep(NOTICED);
+        for script in known {
+            let took = timed(mount, script)?;
+            ensure!(took < AT_ONCE, "`{script}` took {took:?} while the line was cut");
+        }
+        dev(federation, &["wan", "heal"])?;
+        // What was believed meanwhile is asked again.
+        federation.tieline(&["id", "--fs", &shown, "machine", machine, "all"])?;
+        program::until("the new rule holds", Duration::from_secs(20), || {
+            federation.shell("echo two > d/b && sync d/b && stat -c %u d/b | grep -qx 0").is_ok()
+        })
+    })
+}
+
+#[test]
+fn what_is_not_sent_is_said_and_sent_later() -> Result<()> {
+    far(|federation| {
+        let other = federation.local("other");
+        let log = federation.local("other.log");
+        std::fs::create_dir_all(&other)?;
+        let (status, path) = (federation.status()?, other.to_string_lossy().into_owned());
+        let (source, clients) = (status["source"].as_str(), namespace(federation, "cl")?);
+        let mount_by = |options: &str| {
+            let own = format!("netns={clients},log={}{options}", log.display());
+            federation.tieline(&["mount", source.context("a source")?, &path, "-o", &own])
+        };
+        mount_by("")?;
+        program::shell(&other, "mkdir d; echo x > d/a; sync d/a")?;
+        dev(federation, &["wan", "cut"])?;
+        program::shell(&other, "echo late > d/b")?;
+        std::thread::sleep(NOTICED);
+        let start = Instant::now();
+        let run = federation.try_tieline(&["umount", &path])?;
+        let took = start.elapsed();
+        ensure!(run.status.success(), "{}", run.stderr);
+        ensure!(took < Duration::from_secs(5), "umount took {took:?} while the line was cut");
+        ensure!(run.stderr.contains("not at their servers yet"), "{}", run.stderr);
+        ensure!(run.stderr.contains("--wait"), "{}", run.stderr);
+        dev(federation, &["wan", "heal"])?;
+        program::until("it is there", DEADLINE, || federation.shell("grep -q late d/b").is_ok())?;
+        // Dropped, if somebody says so.
+        mount_by("")?;
+        program::shell(&other, "mkdir g; echo x > g/c; sync g/c")?;
+        dev(federation, &["wan", "cut"])?;
+        program::shell(&other, "echo never > g/e")?;
+        std::thread::sleep(NOTICED);
+        let start = Instant::now();
+        let run = federation.try_tieline(&["umount", "--force", &path])?;
+        ensure!(run.status.success() && run.stderr.contains("dropped"), "{}", run.stderr);
+        ensure!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+        dev(federation, &["wan", "heal"])?;
+        program::until("the line is back", DEADLINE, || federation.shell("ls g").is_ok())?;
+        ensure!(federation.shell("test -e g/e").is_err(), "what was dropped is there");
+        Ok(())
+    })
+}
+
 #[test]
 fn umount_does_not_wait_for_a_cut_line() -> Result<()> {
     far(|federation| {
@@ -108,7 +205,11 @@ fn umount_does_not_wait_for_a_cut_line() -> Result<()> {
         let start = Instant::now();
         program::call("umount", &[&other])?;
         let took = start.elapsed();
+        let gone = program::until("its daemon is gone", Duration::from_secs(10), || {
+            federation.process("mount-1").is_ok_and(|process| process["state"] == "down")
+        });
         dev(federation, &["wan", "heal"])?;
+        gone?;
         ensure!(took < AT_ONCE, "umount took {took:?} while the line was cut");
         Ok(())
     })
@@ -139,24 +240,51 @@ fn a_cut_longer_than_the_wait_is_an_error() -> Result<()> {
 /// mount that is made there meanwhile.
 #[test]
 fn a_site_stands_alone() -> Result<()> {
-    far(|federation| {
+    far(|federation| stands_alone(federation, &[]))
+}
+
+/// The same where all is proven, and the other site is down as well.
+#[test]
+fn a_site_stands_alone_without_the_servers_and_the_kdc_of_the_other() -> Result<()> {
+    far_with(&["--kerberos"], |federation| {
+        let dead = ["mds-uf", "oss-uf"];
+        for name in dead {
+            federation.signal(name, Signal::KILL)?;
+        }
+        kill_kdc(federation, 0)?;
+        stands_alone(federation, &dead)
+    })
+}
+
+/// `dead`: servers of the other site, which come back with the line.
+fn stands_alone(federation: &Federation, dead: &[&str]) -> Result<()> {
+    if dead.is_empty() {
         federation.shell("echo at-home > fnal/a; sync fnal/a")?;
-        dev(federation, &["wan", "cut", "--link", "fnal"])?;
-        // A fresh mount at the site that is cut off.
-        let fresh = mount_at(federation, "fresh", &["--site", "fnal"])?;
-        program::shell(&fresh, "ls | grep -q fnal; grep -q at-home fnal/a")?;
-        program::shell(
-            &fresh,
-            "mkdir fnal/d; echo new > fnal/d/b; sync fnal/d/b; mv fnal/d/b fnal/c",
-        )?;
-        dev(federation, &["wan", "heal"])?;
-        program::until("the rest is there again", Duration::from_secs(15), || {
-            program::shell(&fresh, "echo x > top && rm top").is_ok()
-        })?;
-        // Who was cut off from it tells what he knew until he is in contact again.
-        program::until("others see it", Duration::from_secs(8), || {
-            federation.shell("grep -q new fnal/c").is_ok()
-        })
+    }
+    dev(federation, &["wan", "cut", "--link", "fnal"])?;
+    // A fresh mount at the site that is cut off.
+    let start = Instant::now();
+    let fresh = mount_at(federation, "fresh", &["--site", "fnal"])?;
+    let took = start.elapsed();
+    ensure!(took < Duration::from_secs(25), "a mount of a site that is cut off took {took:?}");
+    let took = timed(&fresh, "ls | grep -q fnal")?;
+    ensure!(took < Duration::from_secs(5), "listing the root took {took:?}");
+    let script = "mkdir fnal/d; echo new > fnal/d/b; sync fnal/d/b; mv fnal/d/b fnal/c";
+    program::shell(&fresh, script)?;
+    program::shell(&fresh, "grep -q new fnal/c; ls -l fnal > /dev/null")?;
+    if dead.is_empty() {
+        program::shell(&fresh, "grep -q at-home fnal/a")?;
+    }
+    for name in dead {
+        dev(federation, &["start", name])?;
+    }
+    dev(federation, &["wan", "heal"])?;
+    program::until("the rest is there again", Duration::from_secs(15), || {
+        program::shell(&fresh, "echo x > top && rm top").is_ok()
+    })?;
+    // Who was cut off from it tells what he knew until he is in contact again.
+    program::until("others see it", Duration::from_secs(8), || {
+        federation.shell("grep -q new fnal/c").is_ok()
     })
 }
 
@@ -195,6 +323,9 @@ fn a_drained_server_is_waited_for() -> Result<()> {
         ensure!(reader.try_wait()?.is_none(), "nobody waited for a server that is away");
         dev(federation, &["start", "mds-uf"])?;
         ensure!(program::wait(&mut reader, DEADLINE)?.success(), "an error for a drained server");
+        // Without words: all that run here.
+        let told = federation.tieline(&["server", "drain", "--for", "1s", "--fs", &path])?;
+        ensure!(told.lines().count() == 4, "{told}");
         Ok(())
     })
 }
@@ -233,6 +364,19 @@ fn of_two_networks_the_one_that_works_is_used() -> Result<()> {
 }
 
 #[test]
+fn one_family_of_addresses_is_enough_for_all_that_is_proven() -> Result<()> {
+    for family in ["6", "64"] {
+        far_with(&["--kerberos", "--ip", family], |federation| {
+            federation
+                .shell("mkdir fnal/d; echo x > fnal/d/a; sync fnal/d/a; echo y > b; cat b")?;
+            let other = mount_at(federation, "other", &["--site", "fnal"])?;
+            program::shell(&other, "grep -q x fnal/d/a; grep -q y b").map(drop)
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
 fn a_pinned_tree_is_there_without_servers() -> Result<()> {
     far(|federation| {
         let near = mount_at(federation, "near", &["--site", "uf"])?;
@@ -247,6 +391,58 @@ fn a_pinned_tree_is_there_without_servers() -> Result<()> {
         let took = timed(federation.mount(), script)?;
         dev(federation, &["wan", "heal"])?;
         ensure!(took < Duration::from_secs(4), "a pinned tree took {took:?}");
+        federation.tieline(&["unpin", &tree]).map(drop)
+    })
+}
+
+/// Larger files are kept by a cache, through cuts and deaths of the daemon, and whoever may read
+/// them may pin them; without a cache that is refused.
+#[test]
+fn pinned_bytes_are_there_without_servers() -> Result<()> {
+    far(|federation| {
+        let near = mount_at(federation, "near", &["--site", "uf"])?;
+        program::shell(&near, "mkdir -p t/u; head -c 9000000 /dev/urandom > t/a; chmod 755 t")?;
+        program::shell(
+            &near,
+            "head -c 5000000 /dev/urandom > t/u/b; echo s > t/c; sync t/a t/u/b",
+        )?;
+        program::shell(&near, "head -c 60000000 /dev/urandom > other; sync other")?;
+        let tree = federation.mount().join("t").to_string_lossy().into_owned();
+        let refused = federation.try_tieline(&["pin", &tree])?;
+        ensure!(!refused.status.success(), "pinned without a cache: {}", refused.stdout);
+        ensure!(refused.stderr.contains("cache=DIR"), "{}", refused.stderr);
+
+        let cache = federation.local("cache");
+        let options = format!("ro,cache={},cache-size=40M", cache.display());
+        let reader = mount_at(federation, "reader", &["-o", &options])?;
+        let name = "mount-2";
+        let tree = reader.join("t").to_string_lossy().into_owned();
+        let told = federation.tieline(&["pin", &tree])?;
+        ensure!(told.contains("4 files") && told.contains("14000002 bytes"), "{told}");
+        // What else is read does not drive it out.
+        program::shell(&reader, "cat other > /dev/null")?;
+        let sums = program::shell(&near, "md5sum t/a t/u/b t/c")?;
+        let all_there = |what: &str| -> Result<()> {
+            dev(federation, &["wan", "cut"])?;
+            std::thread::sleep(NOTICED);
+            std::fs::write("/proc/sys/vm/drop_caches", "1").ok();
+            let start = Instant::now();
+            let read = program::shell(&reader, "md5sum t/a t/u/b t/c");
+            let took = start.elapsed();
+            dev(federation, &["wan", "heal"])?;
+            ensure!(read.with_context(|| what.to_owned())? == sums, "{what}: other bytes");
+            ensure!(took < Duration::from_secs(4), "{what}: took {took:?}");
+            Ok(())
+        };
+        all_there("during a cut")?;
+        // It may die while it writes other chunks to the cache.
+        federation.expect_log("in the node cache is damaged: it is dropped");
+        kill_daemon(federation, name)?;
+        program::until("the pin is taken up", DEADLINE, || {
+            let state = program::shell(&reader, "getfattr --only-values -n user.tieline.pin t");
+            state.is_ok_and(|state| state.contains("\"is_done\":true"))
+        })?;
+        all_there("after the daemon was killed")?;
         federation.tieline(&["unpin", &tree]).map(drop)
     })
 }

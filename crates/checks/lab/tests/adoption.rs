@@ -101,14 +101,19 @@ fn checksums_are_taken_over_or_computed_and_watched() -> Result<()> {
     kept[31] = 4;
     kept[32..36].copy_from_slice(&0x0881_0230_u32.to_be_bytes());
     let hex: String = kept.iter().map(|byte| format!("{byte:02x}")).collect();
+    // Another one, as wrong.
+    kept[..8].copy_from_slice(b"crc32c\0\0");
+    let other: String = kept.iter().map(|byte| format!("{byte:02x}")).collect();
     let set = format!(
-        "setfattr -n user.XrdCks.adler32 -v 0x{hex} run/small && touch -r run/none run/none"
+        "setfattr -n user.XrdCks.adler32 -v 0x{hex} run/small && \
+         setfattr -n user.XrdCks.crc32c -v 0x{other} run/small && touch -r run/none run/none"
     );
     program::shell(&source.path(""), &set)?;
     with_plan(&source.plan(), |lab| {
         let wrong = import(lab, &source.path("run"), &["--wait"]).err();
         let wrong = wrong.context("the kept checksum was wrong on purpose, and nobody said so")?;
         ensure!(format!("{wrong:#}").contains("08810230 kept"), "{wrong:#}");
+        ensure!(format!("{wrong:#}").contains("user.XrdCks.crc32c"), "{wrong:#}");
         lab.expect_log("the checksum that was kept with an adopted file is not that of its bytes");
         let chunk = |name: &str| -> Result<Value> {
             let path = lab.mount().join("in").join(name);
@@ -296,6 +301,13 @@ fn the_doctor_finds_a_federation_well() -> Result<()> {
         let uf = lab.dir().join("sites/uf/mds.toml").display().to_string();
         let all = lab.json(&["doctor", "--settings", &uf])?;
         ensure!(all.to_string().contains("in use by the running server"), "{all:#}");
+        // Without being told: the mounts of this machine (those of other tests among them).
+        let run = lab.try_tieline(&["doctor", "--json"])?;
+        let all: Value = serde_json::from_str(&run.stdout)?;
+        let mount = format!("{} ", lab.mount().display());
+        let of_ours = |f: &&Value| f["check"].as_str().is_some_and(|c| c.starts_with(&mount));
+        let ours: Vec<_> = all.as_array().context("a list")?.iter().filter(of_ours).collect();
+        ensure!(ours.len() > 4 && ours.iter().all(|f| f["state"] != "fail"), "{all:#}");
         Ok(())
     })
 }

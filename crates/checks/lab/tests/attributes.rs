@@ -2,6 +2,7 @@
 //! users, ask for system calls that Rust's library hides, and say with an assertion what they miss.
 
 use anyhow::{Context, Result, ensure};
+use std::os::unix::fs::PermissionsExt;
 use tieline_lab::{Federation, with_federation};
 
 /// What every program may use: the mount is its folder.
@@ -462,6 +463,31 @@ fails(errno.ENOENT, link, file, "d/again")
 os.close(file); os.rmdir("d")
 "#,
         )
+    })
+}
+
+#[test]
+fn what_fstab_says_of_programs_and_devices_is_kept() -> Result<()> {
+    if !needs_root() {
+        return Ok(());
+    }
+    with_federation(|lab| {
+        let script = lab.mount().join("script");
+        std::fs::write(&script, "#!/bin/sh\necho ran\n")?;
+        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755))?;
+        ensure!(std::process::Command::new(&script).output()?.stdout == b"ran\n");
+        lab.with_mount("noexec,acl,user_xattr,flock,hard,nofail", |mount| {
+            let refused = std::process::Command::new(mount.join("script")).output().err();
+            let refused = refused.context("noexec is not kept")?;
+            ensure!(refused.kind() == std::io::ErrorKind::PermissionDenied, "{refused}");
+            let mounts = std::fs::read_to_string("/proc/mounts")?;
+            let shown = mount.to_string_lossy().into_owned();
+            let line = mounts.lines().find(|line| line.split(' ').nth(1) == Some(shown.as_str()));
+            let line = line.context("mounted")?;
+            ensure!(["nosuid", "nodev", "noexec"].iter().all(|word| line.contains(word)), "{line}");
+            Ok(())
+        })?;
+        Ok(())
     })
 }
 

@@ -231,3 +231,104 @@ fn a_disk_that_fails_costs_what_only_it_has() -> Result<()> {
         control(lab, "kill")
     })
 }
+
+#[test]
+fn an_ost_that_is_not_there_keeps_nobody_from_the_others() -> Result<()> {
+    with_federation(|lab| {
+        for part in ["OST0001", "is not there", "chunk goes to another OST", "connection lost"] {
+            lab.expect_log(part);
+        }
+        let mount = lab.mount().to_str().context("path")?;
+        lab.tieline(&["setstripe", "-c", "1", "-p", "uf", mount])?;
+        let mut lies = [None, None];
+        for number in 0..8 {
+            let path = lab.mount().join(format!("f{number}"));
+            write(&path, 1)?;
+            let ost = *osts(lab, &path)?.first().context("a place")?;
+            lies[usize::try_from(ost)?] = Some(format!("f{number}"));
+        }
+        let [Some(there), Some(away)] = lies else { anyhow::bail!("one OST has all: {lies:?}") };
+        control(lab, "kill")?;
+        let site = lab.dir().join("sites/uf");
+        fs::rename(site.join("ost0001"), site.join("elsewhere"))?;
+        control(lab, "start")?;
+        program::until("/health says so", program::DEADLINE, || {
+            lab.process("oss-uf").is_ok_and(|oss| oss["health"].to_string().contains("OST0001"))
+        })?;
+        let other = lab.mount_again()?;
+        ensure!(fs::read(other.join(&there))? == vec![7; 1 << 20]);
+        write(&other.join("new"), 1)?;
+        ensure!(osts(lab, &other.join("new"))? == BTreeSet::from([0]));
+        let refused = fs::read(other.join(&away)).err().context("its OST is away")?;
+        ensure!(refused.raw_os_error() == Some(Errno::IO.raw_os_error()), "{refused}");
+        ensure!(!site.join("ost0001").exists(), "something was made where it should be");
+        fs::rename(site.join("elsewhere"), site.join("ost0001"))?;
+        program::until("the OST is there again", program::DEADLINE, || {
+            fs::read(other.join(&away)).is_ok_and(|bytes| bytes == vec![7; 1 << 20])
+        })
+    })
+}
+
+#[test]
+fn a_store_on_a_full_disk_is_read_and_heals() -> Result<()> {
+    if !is_root() {
+        eprintln!("SKIPPED: only root can mount small disks");
+        return Ok(());
+    }
+    with_federation(|lab| {
+        for part in
+            ["short of room", "disk is full", "what was done here is refused", "connection lost"]
+        {
+            lab.expect_log(part);
+        }
+        let dir = lab.dir();
+        let control = |verb| {
+            let dir = dir.to_str().context("path")?;
+            lab.tieline(&["dev", verb, "mds-uf", "--dir", dir]).map(drop)
+        };
+        control("kill")?;
+        // A development federation wants 64 MiB to stay free.
+        let disk = Disk::under(lab, "mds", 160)?;
+        control("start")?;
+        let pid = lab.process("mds-uf")?["pid"].clone();
+        let path = |name: &str| lab.mount().join(name);
+        fs::create_dir(path("d"))?;
+        for name in ["d/before", "d/goes", "d/stays"] {
+            fs::write(path(name), name)?;
+        }
+        lab.tieline(&["sync", lab.mount().to_str().context("path")?])?;
+        let space = || rustix::fs::statvfs(&disk.0).map(|disk| disk.f_bavail * disk.f_frsize);
+        let fill = |name: &str, leave: u64| -> Result<PathBuf> {
+            let length = usize::try_from(space()?.saturating_sub(leave))?;
+            let filler = disk.0.join(name);
+            fs::write(&filler, vec![0; length])?;
+            Ok(filler)
+        };
+        let refuses = || {
+            let refused = File::create(path("d/refused")).err();
+            let _ = fs::remove_file(path("d/refused"));
+            refused.is_some_and(|error| error.raw_os_error() == Some(Errno::NOSPC.raw_os_error()))
+        };
+        // Short: what grows is refused, the rest goes on, also for who comes now.
+        let first = fill("first", 40 << 20)?;
+        program::until("creates are refused", program::DEADLINE, refuses)?;
+        fs::remove_file(path("d/goes")).context("what frees room is done")?;
+        let other = lab.mount_again()?;
+        ensure!(fs::read(other.join("d/before"))? == b"d/before");
+        ensure!(lab.process("mds-uf")?.to_string().contains("mdt.reserve"), "no word in /health");
+        // Full: what is there is read.
+        let second = fill("second", 1 << 20)?;
+        program::until("still refused", program::DEADLINE, refuses)?;
+        ensure!(fs::read(other.join("d/stays"))? == b"d/stays");
+        ensure!(fs::read_dir(other.join("d"))?.count() == 2);
+        fs::remove_file(first)?;
+        fs::remove_file(second)?;
+        program::until("it goes on by itself", program::DEADLINE, || {
+            fs::write(path("d/after"), "after").is_ok()
+        })?;
+        lab.tieline(&["sync", lab.mount().to_str().context("path")?])?;
+        ensure!(fs::read(other.join("d/after"))? == b"after");
+        ensure!(lab.process("mds-uf")?["pid"] == pid, "the MDS was started again");
+        Ok(())
+    })
+}

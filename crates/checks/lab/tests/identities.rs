@@ -3,10 +3,10 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
-use tieline_lab::federation::Federation;
-use tieline_lab::program::{DEADLINE, Run, finish};
+use tieline_lab::federation::{Federation, Plan, with_plan};
+use tieline_lab::program::{self, DEADLINE, Run, finish};
 use tieline_lab::tickets::{config, kinit, kinit_into, tieline_as, url, with_kdc};
 
 fn id(federation: &Federation, words: &[&str]) -> Result<String> {
@@ -129,6 +129,90 @@ fn administrators_have_roles_and_denials_are_on_record() -> Result<()> {
     })
 }
 
+/// What `dev up --kerberos` brings without more words: root administers, and users show tickets.
+#[test]
+fn users_of_a_new_federation_show_tickets() -> Result<()> {
+    if !tieline_lab::is_root() || !Path::new("/usr/sbin/krb5kdc").exists() {
+        return Ok(());
+    }
+    let arguments = vec!["--kerberos".to_owned()];
+    with_plan(&Plan { arguments, ..Plan::default() }, |federation| {
+        let machine = Machine::of(federation, federation.mount().to_owned())?;
+        federation.shell("mkdir -m 777 all && echo hello > all/f && cp all/f all/g")?;
+        id(federation, &["add", "ann", "--number", "5001"])?;
+        let ann = machine.kinit("ann", ANN)?;
+        machine.denied(ANN, "FILE:/nonexistent", "cat $MOUNT/all/f")?;
+        ensure!(machine.by(ANN, &ann, "cat $MOUNT/all/f; : > $MOUNT/all/hers")? == "hello\n");
+        ensure!(std::fs::metadata(federation.mount().join("all/hers"))?.uid() == (1 << 31) + 5001);
+        Ok(())
+    })
+}
+
+/// Limits are set for identities, by who has the role, and everybody sees his own.
+#[test]
+fn quotas_are_those_of_identities_and_roles_count_for_them() -> Result<()> {
+    with_kdc(|federation| {
+        let url = url(federation)?;
+        // A user of this machine has the name, and another number.
+        id(federation, &["add", "daemon", "--number", "5001"])?;
+        id(federation, &["add", "bob", "--number", "5002"])?;
+        federation.shell("mkdir -m 777 all && echo lost > all/f && rm all/f")?;
+        kinit(federation, "daemon")?;
+        kinit(federation, "bob")?;
+        let mount = federation.mount().to_string_lossy().into_owned();
+        federation.tieline(&["setquota", "-u", "daemon", "-B", "10M", &mount])?;
+        let is_told = || -> Result<bool> {
+            let own = tieline_as(federation, "daemon", &["quota", "--json", &url])?;
+            Ok(own.status.success())
+        };
+        // MDT0001 may still have the table as it was.
+        program::until("all MDTs know daemon", DEADLINE, || is_told().unwrap_or(false))?;
+        let own = tieline_as(federation, "daemon", &["quota", "--json", &url])?;
+        let own: Value = serde_json::from_str(&own.succeed("quota")?)?;
+        let user = own[0].clone();
+        ensure!(user["id"] == 5001 && user["name"] == "daemon", "{own}");
+        ensure!(user["bytes"]["hard"] == 10 << 20, "{own}");
+        let others = ["quota", "-u", "bob", &url];
+        fails(&tieline_as(federation, "daemon", &others)?, "denial")?;
+
+        let as_bob = |words: &[&str]| tieline_as(federation, "bob", words);
+        let all = format!("{url}/all");
+        let acts: [&[&str]; 4] = [
+            &["setquota", "-u", "daemon", "-B", "20M", &url],
+            &["repquota", "-u", &url],
+            &["project", "set", &all, "77"],
+            &["undelete", &format!("{url}/all/f")],
+        ];
+        fails(&as_bob(acts[0])?, "denial")?;
+        fails(&as_bob(acts[1])?, "denial")?;
+        fails(&as_bob(acts[2])?, "denial")?;
+        fails(&as_bob(acts[3])?, "")?;
+        // His site's, but not everybody's.
+        id(federation, &["role", "bob", "site-admin:uf"])?;
+        fails(&as_bob(acts[0])?, "denial")?;
+        as_bob(acts[2])?.succeed("project")?;
+        id(federation, &["role", "bob", "site-admin:uf", "--take"])?;
+        id(federation, &["role", "bob", "fs-admin"])?;
+        // Here as well.
+        let is_admin = || as_bob(acts[1]).is_ok_and(|run| run.status.success());
+        program::until("all MDTs know of his role", DEADLINE, is_admin)?;
+        for act in acts {
+            as_bob(act)?.succeed(&act.join(" "))?;
+        }
+        ensure!(federation.shell("cat all/f")? == "lost\n");
+        let lines = audited(federation)?;
+        for what in ["set quotas", "into project 77", "undelete file"] {
+            let is_it = |line: &&Value| {
+                line["event"] == "administration"
+                    && line["principal"] == "bob@EXTENCI.ORG"
+                    && line["what"].as_str().is_some_and(|told| told.contains(what))
+            };
+            ensure!(lines.iter().any(|line| is_it(&line)), "{what} is on no record: {lines:?}");
+        }
+        Ok(())
+    })
+}
+
 const ANN: u32 = 1501;
 const BOB: u32 = 1502;
 const CMS: u32 = 1500;
@@ -141,15 +225,28 @@ struct Machine<'a> {
 
 impl<'a> Machine<'a> {
     fn new(federation: &'a Federation) -> Result<Self> {
+        let mount = federation.local("machine");
+        std::fs::create_dir(&mount)?;
+        let machine = Self::of(federation, mount)?;
+        machine.mount()?;
+        Ok(machine)
+    }
+
+    /// The machine of a mount, whose users find the KDC.
+    fn of(federation: &'a Federation, mount: PathBuf) -> Result<Self> {
         for (path, mode) in [("..", 0o711), ("", 0o711), ("kdc", 0o755), ("kdc/krb5.conf", 0o644)] {
             let path = federation.dir().join(path);
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
         }
+        Ok(Self { federation, mount })
+    }
+
+    fn mount(&self) -> Result<()> {
+        let Self { federation, mount } = self;
         let passwd = federation.local("people");
         let people = format!("ann:x:{ANN}:{CMS}::/:\nbob:x:{BOB}:{CMS}::/:\ncms:x:{CMS}:\n");
         std::fs::write(&passwd, people)?;
-        let (kdc, mount) = (federation.dir().join("kdc"), federation.local("machine"));
-        std::fs::create_dir(&mount)?;
+        let kdc = federation.dir().join("kdc");
         let options = format!(
             "keytab={kdc}/client.keytab,krb5conf={kdc}/krb5.conf,idmap={passwd}",
             kdc = kdc.display(),
@@ -157,8 +254,7 @@ impl<'a> Machine<'a> {
         );
         let source = url(federation)?.replace("tieline://", "").replacen('/', ":/", 1);
         let mount_text = mount.to_string_lossy().into_owned();
-        federation.tieline(&["mount", &source, &mount_text, "-o", &options])?;
-        Ok(Self { federation, mount })
+        federation.tieline(&["mount", &source, &mount_text, "-o", &options]).map(drop)
     }
 
     /// Tickets of `user` in a cache that belongs to `uid`.
@@ -196,7 +292,9 @@ impl<'a> Machine<'a> {
 
 impl Drop for Machine<'_> {
     fn drop(&mut self) {
-        let _ = self.federation.unmount(&self.mount);
+        if self.mount != self.federation.mount() {
+            let _ = self.federation.unmount(&self.mount);
+        }
     }
 }
 
@@ -242,12 +340,43 @@ fn users_of_a_machine_are_who_their_tickets_say() -> Result<()> {
         machine.denied(BOB, &ann, "ls $MOUNT/all")?;
         let other = machine.kinit("bob", ANN)?;
         machine.denied(ANN, &other, "cat $MOUNT/hers/f")?;
+        why(&machine, &other)?;
         machine.by(ANN, &other, ": > $MOUNT/all/his")?;
         let stored = std::fs::metadata(federation.mount().join("all/his"))?;
         ensure!(stored.uid() == 5002, "{stored:?}");
         machine.by(ANN, &ann, "cat $MOUNT/hers/f")?;
         Ok(())
     })
+}
+
+/// What a program was denied is explained afterwards, with the id that the server's log has.
+fn why(machine: &Machine<'_>, other: &str) -> Result<()> {
+    let program = tieline_lab::program::tieline()?.display().to_string();
+    machine.denied(ANN, other, "mkdir $MOUNT/hers/d")?;
+    let explain = format!("{program} explain --json --op create $MOUNT/hers/d");
+    let said = machine.try_as(ANN, other, &explain)?;
+    let said: Value = serde_json::from_str(&said.stdout).context(said.stderr)?;
+    ensure!(said["who"]["number"] == 5002 && said["allowed"] == false, "{said}");
+    let denials = said["denials"].as_array().context("denials")?;
+    let denial = denials.iter().find(|denial| denial["op"] == "mkdir");
+    let denial = denial.with_context(|| format!("it is not told: {said}"))?;
+    let id = denial["id"].as_str().with_context(|| format!("it has no id: {said}"))?;
+    ensure!(machine.federation.logs()?.contains(id), "{id} is in no log");
+    ensure!(denial["why"].as_str().is_some_and(|why| why.contains("bob")), "{denial}");
+    // Somebody else is told nothing of it.
+    let others = machine.try_as(BOB, other, &explain)?;
+    ensure!(!others.stdout.contains(id), "{}", others.stdout);
+    // An administrator hears what the kernel here makes of her.
+    let path = machine.mount.join("hers/f").to_string_lossy().into_owned();
+    let hers = ["explain", "--as", "ann@EXTENCI.ORG", "--op", "write", "--json", &path];
+    let said: Value = serde_json::from_str(&machine.federation.tieline(&hers)?)?;
+    let verdicts = said["verdicts"].as_array().context("verdicts")?;
+    let is_by_kernel = |verdict: &&Value| {
+        let rule = verdict["rule"].as_str().unwrap_or_default();
+        verdict["by"] == "kernel" && rule.contains(&format!("its owner ({ANN})"))
+    };
+    ensure!(verdicts.iter().any(|verdict| is_by_kernel(&verdict)), "{said}");
+    Ok(())
 }
 
 #[test]

@@ -38,8 +38,7 @@ fn with_sec(words: &[&str], test: impl FnOnce(&Federation) -> Result<()>) -> Res
     if !has_kdc() {
         return Ok(());
     }
-    let arguments = words.iter().map(|word| (*word).to_owned()).collect();
-    with_plan(&Plan { arguments, ..Plan::default() }, test)
+    with_plan(&Plan::proven(words), test)
 }
 
 fn config(federation: &Federation) -> PathBuf {

@@ -203,3 +203,62 @@ fn verbs_work_without_a_mount() -> Result<()> {
         Ok(())
     })
 }
+
+/// Has the OSTs of `uf` begin anew with another setting for each.
+fn limit(lab: &Federation, setting: &str) -> Result<()> {
+    let path = lab.dir().join("sites/uf/oss.toml");
+    let text = fs::read_to_string(&path)?;
+    let kept =
+        text.lines().filter(|line| !line.starts_with("limit =") && !line.starts_with("mdts ="));
+    let lines: Vec<String> = kept
+        .map(|line| match line.starts_with("read_only =") {
+            true => format!("{line}\n{setting}"),
+            false => line.to_owned(),
+        })
+        .collect();
+    fs::write(&path, lines.join("\n"))?;
+    let dir = lab.dir().to_string_lossy().into_owned();
+    lab.tieline(&["dev", "restart", "oss-uf", "--dir", &dir])?;
+    // The MDSs ask every five seconds.
+    std::thread::sleep(std::time::Duration::from_secs(11));
+    Ok(())
+}
+
+fn free(lab: &Federation, site: &str) -> Result<u64> {
+    let mount = lab.mount().to_str().context("path")?.to_owned();
+    let space = lab.json(&["df", mount.as_str()])?;
+    let osts = space["osts"].as_array().with_context(|| format!("osts in {space:#}"))?;
+    let osts = osts.iter().filter(|ost| ost["site"] == site);
+    Ok(osts.map(|ost| ost["bytes"]["free"].as_u64().unwrap_or(0)).sum())
+}
+
+/// A site says how much of its OSTs is used, and by whose MDSs, whatever they wish.
+#[test]
+fn a_site_limits_its_own_osts() -> Result<()> {
+    with_federation(|lab| {
+        for said in ["chunk goes to another OST", "a call failed", "could not be written", "lost"] {
+            lab.expect_log(said);
+        }
+        let here = lab.mount().to_owned();
+        write(&here.join("before"), 6 << 20)?;
+        limit(lab, "limit = \"16 MiB\"")?;
+        let left = free(lab, "uf")?;
+        ensure!(left == (2 * 16 - 6) << 20, "{left} bytes are free");
+        let full = write(&here.join("large"), 40 << 20);
+        let full = full.err().context("more than the site gives was written")?;
+        let code = full.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error);
+        ensure!(code == Some(28), "not ENOSPC: {full:#}");
+        ensure!(fs::read(here.join("before"))?.len() == 6 << 20);
+        // MDT0000's chunks are kept out, MDT0001's are not.
+        limit(lab, "mdts = [1]")?;
+        let again = lab.mount_again()?;
+        ensure!(fs::read(again.join("before")).is_err(), "a chunk of MDT0000 was read");
+        ensure!(write(&here.join("kept-out"), 1 << 20).is_err(), "MDT0000 wrote");
+        let far = here.join("fnal/guest");
+        fs::create_dir(&far)?;
+        lab.tieline(&["setstripe", "-p", "uf", far.to_str().context("path")?])?;
+        write(&far.join("f"), 1 << 20)?;
+        ensure!(chunks(lab, &far.join("f"))?.iter().all(|chunk| chunk.2 == "uf"));
+        Ok(())
+    })
+}

@@ -272,7 +272,6 @@ told = {{}}
 def run(name, path):
     told[name] = by(1001, 1001, lambda: write(path, 80))
 pairs = [("uf", "a"), ("fnal", "{0}/fnal/b"), ("again", "fnal/c")]
-os.listdir("{0}/fnal")
 threads = [threading.Thread(target=run, args=pair) for pair in pairs]
 [one.start() for one in threads]; [one.join() for one in threads]
 assert all(text.endswith("'EDQUOT')") for text in told.values()), told

@@ -2,6 +2,7 @@
 //! waits or tries again: that is the promise.
 
 use anyhow::{Result, ensure};
+use rustix::fs::{AtFlags, StatxFlags};
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -24,6 +25,20 @@ fn names(folder: &Path) -> Result<Vec<String>> {
     }
     names.sort();
     Ok(names)
+}
+
+/// A mount that is ready lets in who may enter, from the first step on: its kernel knows the root's
+/// mode by then, and asks nobody for it here.
+#[test]
+fn a_new_mount_knows_who_may_enter() -> Result<()> {
+    with_federation(|lab| {
+        lab.shell("chmod 1777 .")?;
+        let there = lab.mount_again()?;
+        let (flags, wanted) = (AtFlags::STATX_DONT_SYNC, StatxFlags::MODE);
+        let known = rustix::fs::statx(rustix::fs::CWD, &there, flags, wanted)?;
+        ensure!(known.stx_mode & 0o7777 == 0o1777, "mode {:o}", known.stx_mode);
+        Ok(())
+    })
 }
 
 /// Promise 1: Whoever opens a file after it was closed, on any client, reads what was written.

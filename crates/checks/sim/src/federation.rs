@@ -108,6 +108,7 @@ impl Federation {
         let signer = (role == Role::Mds && index == 0).then(|| MapSigner::new(self.signer));
         let mdt = (role == Role::Mds).then(|| MdtParts {
             log: None,
+            disks: None,
             settings: tieline_meta::Settings {
                 mdt: MdtIndex(index as u16),
                 lease: LEASE,

@@ -67,7 +67,9 @@ impl Shared {
         let server = self.servers.mds(mdt);
         server.is_ok_and(|server| {
             let tables = self.cache.lock();
-            tables.units.is_away(server.number) && tables.units.has_lapsed(server.number)
+            let is_over =
+                tables.units.has_lapsed(server.number) || tables.units.is_unmet(server.number);
+            tables.units.is_away(server.number) && is_over
         })
     }
 
@@ -95,7 +97,9 @@ impl Shared {
             tokio::time::sleep(UNMET_AFTER).await;
             if server.grant().is_none() {
                 let losses = self.cache.lock().units.losses(server.number);
-                self.cache.away(server.number, losses);
+                // Taken out before it is used: who asks again finds it.
+                let recall = self.recalled_of(server.number);
+                self.cache.away_unmet(server.number, losses, recall);
             }
             std::future::pending::<()>().await
         };

@@ -227,15 +227,15 @@ impl Shared {
             true => Ok(Brought::default()),
             false => self.ask_tree(&caller, message).await,
         };
-        let (told, unreached, below) = match outcome {
-            Ok(Brought { directories, is_cut }) => {
-                let is_told = |id: &FileId| directories.iter().any(|(told, _)| told == id);
-                let last = wanted.iter().rposition(is_told);
-                let behind = wanted.iter().skip(last.map_or(0, |last| last + 1)).copied();
+        let (told, spent, unreached, below) = match outcome {
+            Ok(Brought { directories, reached, spent, is_cut }) => {
+                // Of an answer that came to nothing more would: the first is left to its visitor.
+                let last = wanted.iter().rposition(|id| reached.contains(id)).unwrap_or(0);
+                let behind = wanted.iter().skip(last + 1).copied();
                 let unreached: Vec<FileId> = if is_cut { behind.collect() } else { vec![] };
                 let ids: Vec<FileId> = directories.iter().map(|(id, _)| *id).collect();
                 let below = if is_cut { self.below(&caller, &ids) } else { vec![] };
-                (directories, unreached, below)
+                (directories, spent, unreached, below)
             }
             Err(error) => {
                 tracing::debug!(%error, "directories ahead of a walk do not come");
@@ -245,12 +245,12 @@ impl Shared {
                     error.kind(),
                     ErrorKind::PermissionDenied | ErrorKind::Stale | ErrorKind::NotDirectory
                 );
-                (vec![], if is_about_one { rest } else { vec![] }, vec![])
+                (vec![], 0, if is_about_one { rest } else { vec![] }, vec![])
             }
         };
         METRICS.client_ahead.with_label_values(&["directories"]).inc_by(told.len() as u64);
         self.bulk.with(mdt, |walk| {
-            walk.landed((&roots, entries), &told, unreached);
+            walk.landed((&roots, entries.saturating_sub(spent)), &told, unreached);
             walk.enqueue(below, true);
         });
         drop(under);
@@ -270,7 +270,7 @@ impl Shared {
             self.capabilities.learn(grant, asked);
         }
         self.promises.told(has_limits == Some(true));
-        let mut brought = Brought { directories: vec![], is_cut: page.is_cut };
+        let mut brought = Brought { is_cut: page.is_cut, ..Brought::default() };
         let reply = self.cache.lock().admit(told.stamp, &lease);
         let layouts = page.layouts;
         for mut directory in page.directories {
@@ -283,8 +283,11 @@ impl Shared {
                 let mut tables = self.cache.lock();
                 tables.learn_directory((reply, &lease), &directory, begun, caller.is_root())
             };
+            let count = directory.entries.len() as u32;
+            brought.reached.insert(id);
+            brought.spent += count + 1;
             if is_known {
-                brought.directories.push((id, directory.entries.len() as u32));
+                brought.directories.push((id, count));
             }
             for one in directory.entries {
                 if let (Some(file), Some(attributes)) = (one.file, &one.entry.attributes) {
@@ -424,10 +427,15 @@ impl Shared {
     }
 }
 
-/// Directories that came whole, with the number of their entries.
+/// What came with an answer about directories.
 #[derive(Default)]
 struct Brought {
+    /// Those that are known whole now, with the number of their entries.
     directories: Vec<(FileId, u32)>,
+    /// Those and the ones that came in part, or under no lease: asking again brings no more.
+    reached: BTreeSet<FileId>,
+    /// Entries of all of them, and themselves.
+    spent: u32,
     is_cut: bool,
 }
 

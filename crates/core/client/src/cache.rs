@@ -63,6 +63,16 @@ impl Cache {
         }
     }
 
+    /// The same of a server that was never met; `recall` brings what is known of it all the same.
+    pub fn away_unmet(&self, server: ServerNumber, lost: u64, recall: impl FnOnce(&mut Tables)) {
+        let mut tables = self.lock();
+        if tables.units.away(server, lost) {
+            recall(&mut tables);
+            drop(tables);
+            self.went_away.notify_waiters();
+        }
+    }
+
     /// Waits until the server is away.
     pub async fn goes_away(&self, server: ServerNumber) {
         loop {
@@ -100,19 +110,19 @@ impl Cache {
     }
 
     /// What was sent at `sent` was received: leases last from then. If they had lapsed before, they
-    /// are gone.
-    pub fn renewed(&self, server: ServerNumber, sent: Instant) -> Invalidation {
+    /// are gone, and the door must forget.
+    pub fn renewed(&self, server: ServerNumber, sent: Instant) -> Option<Invalidation> {
         {
             let mut tables = self.lock();
             if !tables.units.has_lapsed(server) {
                 tables.units.renewed(server, sent);
-                return Invalidation::default();
+                return None;
             }
         }
         let _settling = self.settling.write().unwrap_or_else(PoisonError::into_inner);
         let mut tables = self.lock();
         tables.units.renewed(server, sent);
-        tables.drop_server(server)
+        Some(tables.drop_server(server))
     }
 
     /// Gives a unit back. Says what the door must forget.

@@ -7,8 +7,10 @@
 //! file, and names the object.
 //!
 //! Invariants: a federation that proves nothing costs nothing; at most [`HELD_MAX`] for one file
-//! are held, and for [`RUNS_HELD_MAX`] runs; one question per file is under way.
+//! are held, and for [`RUNS_HELD_MAX`] runs; one question about each is under way, and nobody waits
+//! for those about others.
 
+use crate::by_key::ByKey;
 use crate::file::File;
 use crate::servers::Server;
 use crate::servers::turns::Reader;
@@ -27,8 +29,6 @@ use tokio::time::Instant;
 const HELD_MAX: usize = 16_384;
 /// Runs of files that capabilities for several are for.
 const RUNS_HELD_MAX: usize = 65_536;
-/// Questions under way at once: files share turns.
-const TURNS: usize = 64;
 /// Files of a run that is newer than what we hold make us ask this often.
 const RUNS_PAUSE: Duration = Duration::from_secs(1);
 
@@ -71,16 +71,10 @@ struct State {
     runs: BTreeMap<FileId, (FileId, Held)>,
 }
 
+#[derive(Default)]
 pub(crate) struct Capabilities {
     state: Mutex<State>,
-    turns: Vec<tokio::sync::Mutex<()>>,
-}
-
-impl Default for Capabilities {
-    fn default() -> Self {
-        let turns = (0..TURNS).map(|_| tokio::sync::Mutex::default()).collect();
-        Self { state: Mutex::default(), turns }
-    }
+    turns: ByKey<Key>,
 }
 
 impl Held {
@@ -207,7 +201,7 @@ impl State {
 }
 
 /// Which capability.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Own(MdtIndex),
     File(FileId, Use),
@@ -315,30 +309,32 @@ impl Shared {
             }
             return Ok(Some(held));
         }
-        let turn = match key {
-            Key::Own(mdt) => usize::from(mdt.0),
-            Key::File(file, _) => file.0 as usize,
-        };
-        let _turn = match self.capabilities.turns.get(turn % TURNS) {
-            Some(turn) => Some(turn.lock().await),
-            None => None,
-        };
+        let until = begun + self.servers.wait();
+        let mut turn = self.capabilities.turns.wait(key, until).await?;
         // Somebody else may have asked while we waited.
         if let Some((held, _)) = find()
             && (!is_fresh || held.asked >= begun)
         {
             return Ok(Some(held));
         }
-        self.ask_capability(key, whose).await
+        let answer = self.ask_capability(key, whose, until).await;
+        turn.note(&answer);
+        answer
     }
 
     async fn renew(self: Arc<Self>, key: Key, whose: Whose) {
-        if let Err(error) = self.ask_capability(key, &whose).await {
+        let until = Instant::now() + self.servers.wait();
+        if let Err(error) = self.ask_capability(key, &whose, until).await {
             tracing::info!(file = %whose.file, %error, "a capability is not renewed yet");
         }
     }
 
-    async fn ask_capability(&self, key: Key, whose: &Whose) -> Result<Option<Held>> {
+    async fn ask_capability(
+        &self,
+        key: Key,
+        whose: &Whose,
+        until: Instant,
+    ) -> Result<Option<Held>> {
         let asked = Instant::now();
         let (mdt, message) = match key {
             Key::Own(mdt) => (mdt, self.wish(None, (true, true), None)),
@@ -348,7 +344,7 @@ impl Shared {
                 (file.mdt(), self.wish(Some(file), (true, false), Some(whose.offset)))
             }
         };
-        let patience = self.servers.wait();
+        let patience = until.saturating_duration_since(asked);
         let told = self.servers.ask_mdt(&whose.caller, mdt, message, patience).await;
         let told = told.inspect_err(|_| {
             if let Key::File(file, used) = key {

@@ -20,6 +20,7 @@ use crate::{Error, Result};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 use tieline_keep::Keep;
 use tieline_types::{Caller, Content, ErrorKind, Extent, FileId, OstIndex, Retry, SetTime};
 use tieline_wire::data::{SyncFile, SyncFileReply};
@@ -128,9 +129,8 @@ impl Shared {
 
     /// Makes the file's chunks durable: of each as many copies as the layout says.
     async fn sync_osts(self: &Arc<Self>, file: &File) -> Result<()> {
-        let (chunks, own, enough, as_of) = file.with(|state| {
-            let own = state.unsynced.clone();
-            let mut chunks = own.clone();
+        let (chunks, begun, enough, as_of) = file.with(|state| {
+            let (mut chunks, begun) = state.unsynced.begin();
             let layout = state.layout.clone().unwrap_or_default();
             if !state.is_synced {
                 chunks.extend(state.extents.copies());
@@ -140,17 +140,11 @@ impl Shared {
                     chunks.extend(columns.map(<[OstIndex]>::to_vec));
                 }
             }
-            (chunks, own, usize::from(layout.sync.max(1)), state.as_of)
+            (chunks, begun, usize::from(layout.sync.max(1)), state.as_of)
         });
         self.sync_copies(file, &chunks, enough).await?;
-        // Chunks that arrived meanwhile are of a later round.
-        file.with(|state| {
-            let is_still_sending = state.overlay.is_sending(state.overlay.last_seal());
-            if !is_still_sending && state.unsynced == own {
-                state.unsynced.clear();
-                state.is_synced = state.as_of == as_of;
-            }
-        });
+        file.with(|state| state.is_synced = state.as_of == as_of);
+        self.synced(file, begun);
         Ok(())
     }
 
@@ -250,16 +244,31 @@ impl Shared {
             let what = format!("session under a commit of {}", file.id);
             return Err(Error::local(ErrorKind::SessionLost, what));
         }
-        if error.kind().retry() != Retry::Never {
-            return Err(error);
-        }
-        file.with(|state| {
+        let is_lost = file.with(|state| {
+            if !state.is_lost_by(&error, self.settings.wait) {
+                return false;
+            }
             for (id, _) in arrivals {
                 state.lose(file.id, *id, &error);
             }
+            true
         });
+        if !is_lost {
+            return Err(error);
+        }
         // Told as late, by whoever asks next.
+        self.note_loss(file.id, &error);
         Ok(())
+    }
+
+    /// Bytes of a file are lost: fsync of its directory tells, too.
+    pub(crate) fn note_loss(&self, id: FileId, error: &Error) {
+        let Some(queue) = self.journal.of(id.mdt()) else { return };
+        let unit = {
+            let tables = self.cache.lock();
+            tables.unit_of(id).or_else(|| tables.parent_of(id))
+        };
+        queue.lock().note_late(unit.unwrap_or(id), error.kind(), &error.to_string());
     }
 
     /// Is one of these chunks named under a grant that is not ours any more?
@@ -310,17 +319,22 @@ impl Shared {
             let reply = tables.admit(told.stamp, &lease);
             // A capability among them is gone.
             tables.forget_xattrs(file.id);
-            tables.learn_attributes(reply, &lease, Under::Granted, attributes)
+            tables.learn_attributes(reply, &lease, Under::Granted, attributes.clone())
         };
-        let size = known.attributes.size;
-        let was_alone = before.is_still(&known);
+        let size = attributes.size;
+        // What is known may be newer than the answer: then others have changed the file since.
+        let is_newest = known.attributes.version == attributes.version;
+        let was_alone = is_newest && before.is_still(&known);
         file.with(|state| {
-            let grown = known.attributes.stored.saturating_sub(stored.unwrap_or(0));
+            let grown = attributes.stored.saturating_sub(stored.unwrap_or(0));
             state.promise.used(stored.filter(|_| was_alone).map(|_| grown), &change.extents);
-            state.learn_change(lease.as_of, &known.attributes, was_alone);
+            state.learn_change(lease.as_of, &attributes, was_alone);
             for extent in change.placed(size) {
                 state.small += usize::from(extent.length < SMALL_BELOW);
                 state.extents.commit(&extent);
+            }
+            if !is_newest {
+                state.forget_extents();
             }
         });
         Ok(size)
@@ -347,7 +361,7 @@ impl Shared {
                 }
                 state.overlay.committed(*id, extent.offset..extent.end());
             }
-            state.is_appending = false;
+            (state.is_appending, state.unproven_since) = (false, None);
             match appended {
                 // What was appended since goes on behind it.
                 Some((from, to)) => {
@@ -400,6 +414,15 @@ impl Change {
 }
 
 impl State {
+    /// Does the error mean that what it is about will never be stored? Somebody whose ticket cannot
+    /// be shown may have another before long: he is waited for like a server that is away.
+    pub(crate) fn is_lost_by(&mut self, error: &Error, wait: Duration) -> bool {
+        if error.kind() != ErrorKind::Unauthenticated {
+            return error.kind().retry() == Retry::Never;
+        }
+        self.unproven_since.get_or_insert_with(Instant::now).elapsed() >= wait
+    }
+
     /// What a sealed run held is lost: said in the log, and at fsync and close.
     pub(crate) fn lose(&mut self, file: FileId, id: SealId, error: &Error) {
         let kind = error.kind();
@@ -450,6 +473,7 @@ impl State {
         if is_clean {
             (self.first_written, self.last_written, self.mtime) = (None, None, None);
             (self.clears_setid, self.keeps_mtime, self.deferred) = (false, false, None);
+            self.unproven_since = None;
             self.promise.rest();
             self.kept.clear();
         }

@@ -106,6 +106,24 @@ impl Shared {
         }
     }
 
+    /// Sends what was written to a file that is about to take the place of another: a crash leaves
+    /// the one or the other, and a server that takes no bytes the old one.
+    pub(crate) async fn launder_replacing(
+        self: &Arc<Self>,
+        from: At<'_>,
+        to: At<'_>,
+    ) -> Result<()> {
+        let id = {
+            let mut tables = self.cache.lock();
+            let target = tables.name(to.parent, to.name).and_then(|(id, _)| id);
+            target.and_then(|_| tables.name(from.parent, from.name)?.0)
+        };
+        match id.and_then(|id| self.file_known(id)).filter(|file| file.is_dirty()) {
+            Some(file) => self.launder_detached(&file, How::Flush).await,
+            None => Ok(()),
+        }
+    }
+
     /// The same of one file. If it fails the file stays dirty, and says so later.
     pub(crate) async fn launder_one(self: &Arc<Self>, id: FileId) {
         let Some(file) = self.deferred.get(id) else { return };
@@ -115,7 +133,7 @@ impl Shared {
     }
 
     /// Sends what waits of a directory's files, what an earlier process left of them among it.
-    pub(crate) async fn launder_deferred(self: &Arc<Self>, unit: FileId) -> Result<()> {
+    pub(crate) async fn launder_deferred(self: &Arc<Self>, unit: FileId, how: How) -> Result<()> {
         let mut recovered = self.recovered.subscribe();
         let patience = self.settings.wait.min(RECOVERY_PATIENCE);
         if tokio::time::timeout(patience, recovered.wait_for(|is_over| *is_over)).await.is_err() {
@@ -124,7 +142,7 @@ impl Shared {
         let mut tasks = JoinSet::new();
         for file in self.deferred.of(unit) {
             let shared = self.clone();
-            tasks.spawn(async move { shared.launder(&file, How::Flush).await });
+            tasks.spawn(async move { shared.launder(&file, how).await });
         }
         let mut outcome = Ok(());
         while let Some(joined) = tasks.join_next().await {

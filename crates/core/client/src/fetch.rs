@@ -90,11 +90,19 @@ impl Shared {
         let wait = self.servers.wait();
         let bytes = range.end - range.start;
         let places = self.places_in_order(chunk, bytes);
+        // Before a turn is taken: an MDS that is away keeps no other reader from the OSS.
+        if let Some(place) = places.first() {
+            let wanted = (chunk.chunk, &place.object);
+            let proof = self.capability_to_read(whose, wanted, false).await;
+            let what = |error| format!("right to read chunk {} ({error})", chunk.chunk);
+            proof.map_err(|error: Error| Fault { kind: error.kind(), what: what(error) })?;
+        }
         // Whoever else is asked is asked because this one is slow.
         let first = places.first().and_then(|place| self.servers.oss(place.ost).ok());
         let mut turn = None;
         if let Some(server) = first {
-            let waited = server.turn(whose.reader, bytes, &whose.is_wanted).await;
+            let waited = server.turn(whose.reader, bytes, &whose.is_wanted);
+            let waited = tokio::time::timeout(wait, waited).await.map_err(|_| slow())?;
             turn = Some((waited.ok_or_else(unwanted)?, server));
         }
         let ask = |place: &Place| {
@@ -312,6 +320,10 @@ impl Shared {
 /// Of what was to be fetched ahead.
 fn unwanted() -> Fault {
     Fault { kind: ErrorKind::Cancelled, what: "fetch of what nobody waits for".to_owned() }
+}
+
+fn slow() -> Fault {
+    Fault { kind: ErrorKind::Timeout, what: "turn to ask for bytes".to_owned() }
 }
 
 fn corrupt(chunk: &ChunkRef, ost: OstIndex) -> Error {

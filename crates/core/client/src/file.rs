@@ -14,8 +14,8 @@ use crate::kept::writes::{Cut, Space, Writes};
 use crate::late::Late;
 use crate::overlay::{Overlay, SealId};
 use crate::promises::FilePromise;
+use crate::unsynced::Unsynced;
 use bytes::Bytes;
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -76,8 +76,8 @@ pub(crate) struct State {
     pub last_committed: Option<Instant>,
     /// After a failed commit in the background.
     pub pause_until: Option<Instant>,
-    /// Where chunks of this file lie that were not synced since: the OSTs of each one's copies.
-    pub unsynced: BTreeSet<Vec<OstIndex>>,
+    /// Where chunks of this file lie that were not synced since.
+    pub unsynced: Unsynced,
     /// All others were synced, whoever wrote there, and nobody else has written since.
     pub is_synced: bool,
     /// Small extents that were committed here since the file was compacted.
@@ -86,6 +86,8 @@ pub(crate) struct State {
     pub late: Late,
     /// The last sealed run that failed for now, and why: who waits for it gives up.
     pub stuck: Option<(ErrorKind, String)>,
+    /// Since when servers do not know for whom it is written.
+    pub unproven_since: Option<Instant>,
     /// It has no name any more and is kept for us.
     pub is_orphan: bool,
     /// The version whose bytes the door's own cache holds.
@@ -293,8 +295,8 @@ impl State {
             self.forget_extents();
         }
         self.as_of = self.as_of.max(as_of);
-        if was_alone && self.door_version == Some(self.version) {
-            self.door_version = Some(attributes.version);
+        if was_alone {
+            self.door_has(self.version, attributes.version);
         }
         self.version = attributes.version;
         self.set_size(attributes.size);
@@ -305,8 +307,15 @@ impl State {
         if self.version == left {
             (self.version, self.as_of) = (version, self.as_of.max(as_of));
         }
-        if self.door_version == Some(left) {
-            self.door_version = Some(version);
+        self.door_has(left, version);
+    }
+
+    /// What the door holds of `before` is now called `after`: it wrote the difference itself.
+    pub fn door_has(&mut self, before: Version, after: Version) {
+        for known in [&mut self.door_version, &mut self.door_unsure] {
+            if *known == Some(before) {
+                *known = Some(after);
+            }
         }
     }
 

@@ -12,7 +12,8 @@
 //! is about: they are *busy*.
 //!
 //! An operation that the MDS refuses is said in the log, and at the next fsync of what it was
-//! about; nothing of that directory is believed any more.
+//! about; nothing of that directory is believed any more. One whose ticket cannot be shown is kept
+//! as if the server were away, and after that refused by itself.
 //!
 //! Lock order: a file's state, the cache, the journal. Invariants: what is in the cache and in the
 //! journal changes together, under both locks; the MDS is told in the order of the journal; what
@@ -23,7 +24,7 @@ use crate::kept::writes::Cut;
 use crate::kept::{ActRecord, KeptAct, Noting, first_number};
 use crate::volume::{Shared, lock};
 use crate::{Error, Result};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -53,6 +54,8 @@ const WAITING_BYTES_MAX: usize = 32 << 20;
 /// Serials that are reserved at once, and how few are left when more are.
 const SERIALS: u32 = 16_384;
 const SERIALS_LOW: u64 = 8192;
+/// Directories in which something was lost, and nobody was told yet.
+const LATE_MAX: usize = 1024;
 /// Pause after a batch that could not be sent.
 const AGAIN: Duration = Duration::from_millis(500);
 
@@ -136,6 +139,8 @@ pub(crate) struct Queue {
     moved: Notify,
     /// Wakes the one who sends.
     work: Notify,
+    /// Tickets that cannot be shown, and since when.
+    unproven: Mutex<BTreeMap<u64, Instant>>,
     /// None were reserved under this session.
     needs_serials: AtomicBool,
     /// One reserves at a time.
@@ -171,6 +176,13 @@ struct Entry {
     act: Act,
     /// Goes when the MDS knows it.
     _record: Arc<ActRecord>,
+}
+
+impl Entry {
+    /// What shows for whom it was done.
+    fn proof(&self) -> Option<u64> {
+        self.act.item.caller.proof
+    }
 }
 
 /// An operation that was decided here.
@@ -290,6 +302,14 @@ impl State {
         Ok(self.waiting.iter().take(BATCH_MAX).take_while(fits).cloned().collect())
     }
 
+    /// Something in a directory is lost: told once, by fsync of it or of all.
+    pub fn note_late(&mut self, unit: FileId, kind: ErrorKind, detail: &str) {
+        self.late.entry(unit).or_insert_with(|| (kind, detail.to_owned()));
+        while self.late.len() > LATE_MAX {
+            self.late.pop_first();
+        }
+    }
+
     fn serials_left(&self) -> u64 {
         self.serials.iter().map(|run| run.end - run.start).sum()
     }
@@ -302,6 +322,7 @@ impl Queue {
             state: Mutex::new(State { keep, ..State::default() }),
             moved: Notify::new(),
             work: Notify::new(),
+            unproven: Mutex::default(),
             needs_serials: AtomicBool::new(true),
             reserving: tokio::sync::Mutex::default(),
         }
@@ -321,6 +342,11 @@ impl Queue {
             state.serials.pop_front();
         }
         Some(FileId::new(self.mdt, serial))
+    }
+
+    /// How many operations the MDS does not know.
+    pub fn waiting(&self) -> u64 {
+        self.lock().waiting.len() as u64
     }
 
     /// To be called after something was pushed, without locks.
@@ -424,6 +450,16 @@ impl Queue {
     }
 
     async fn send(&self, shared: &Arc<Shared>, entries: Vec<Entry>) {
+        let entries = self.proven(shared, entries).await;
+        if !entries.is_empty() {
+            self.send_proven(shared, entries).await;
+        }
+        if self.lock().serials_left() < SERIALS_LOW {
+            self.reserve(shared).await;
+        }
+    }
+
+    async fn send_proven(&self, shared: &Arc<Shared>, entries: Vec<Entry>) {
         let items: Vec<_> = entries.iter().map(|entry| entry.act.item.clone()).collect();
         let count = items.len();
         // The request's record goes after those of what is in it.
@@ -438,6 +474,16 @@ impl Queue {
                 let error = Error::local(ErrorKind::Protocol, "answer to a batch");
                 self.refused(shared, &entries, &error);
             }
+            Err(error) if error.kind() == ErrorKind::Unauthenticated => {
+                tracing::info!(%error, count, "what was done here waits for tickets");
+                let proofs = entries.iter().filter_map(Entry::proof).collect();
+                let unshown = shared.servers.unshown(self.mdt, &proofs).await;
+                if unshown.is_empty() {
+                    tokio::time::sleep(AGAIN).await;
+                }
+                let since = unshown.into_iter().map(|proof| (proof, Instant::now()));
+                lock(&self.unproven).extend(since);
+            }
             Err(error) if error.kind().retry() == Retry::Never => {
                 self.refused(shared, &entries, &error);
             }
@@ -448,9 +494,29 @@ impl Queue {
         }
         drop(entries);
         drop(noting);
-        if self.lock().serials_left() < SERIALS_LOW {
-            self.reserve(shared).await;
+    }
+
+    /// What can be sent now: all before the first thing that was done in the name of a ticket which
+    /// cannot be shown. That waits as for a server that is away, and is refused then, alone.
+    async fn proven(&self, shared: &Arc<Shared>, mut entries: Vec<Entry>) -> Vec<Entry> {
+        let since = |entry: &Entry| lock(&self.unproven).get(&entry.proof()?).copied();
+        let Some(at) = entries.iter().position(|entry| since(entry).is_some()) else {
+            return entries;
+        };
+        entries.truncate(at.max(1));
+        let first = entries.first().and_then(|first| Some((first.proof()?, since(first)?)));
+        let Some((proof, since)) = first.filter(|_| at == 0) else { return entries };
+        if shared.servers.unshown(self.mdt, &BTreeSet::from([proof])).await.is_empty() {
+            lock(&self.unproven).remove(&proof);
+        } else if since.elapsed() >= shared.servers.wait() {
+            let error = Error::local(ErrorKind::Unauthenticated, "a ticket that is not shown");
+            self.refused(shared, &entries, &error);
+            entries.clear();
+        } else {
+            tokio::time::sleep(AGAIN).await;
+            entries.clear();
         }
+        entries
     }
 
     /// All of a batch is refused.
@@ -531,7 +597,7 @@ impl Shared {
     fn settle_failure(&self, queue: &Queue, act: &Act, failure: &tieline_wire::Failure) {
         let id = act.item.id;
         tracing::error!(file = %id, %failure, "what was done here is refused, and lost");
-        let told = || (failure.kind, failure.detail.clone());
+        let unit = self.cache.lock().unit_of(id);
         if let Some(file) = self.file_known(id) {
             file.with(|state| {
                 state.late.lose(failure.kind, failure.detail.clone());
@@ -540,17 +606,12 @@ impl Shared {
         }
         {
             let mut state = queue.lock();
-            for (parent, _) in &act.names {
-                state.late.entry(*parent).or_insert_with(told);
-            }
-            if act.names.is_empty() {
-                state.late.entry(id).or_insert_with(told);
-            }
-            while state.late.len() > 1024 {
-                state.late.pop_first();
+            let parents = act.names.iter().map(|(parent, _)| *parent);
+            let itself = act.names.is_empty().then_some(id).into_iter().chain(unit);
+            for unit in parents.chain(itself) {
+                state.note_late(unit, failure.kind, &failure.detail);
             }
         }
-        let unit = self.cache.lock().unit_of(id);
         let units = act.files.iter().copied().chain(unit);
         for unit in units {
             self.let_go(unit);

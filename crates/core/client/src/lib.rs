@@ -15,11 +15,13 @@
 //! * [`bulk`], [`walks`]: whole directories and trees, and small files, before they are asked for.
 //! * [`own`], [`journal`]: what is decided here under exclusive leases, and how MDSs come to know.
 //! * [`send`], [`commit`], [`background`]: how written bytes leave; [`deferred`]: when a close does
-//!   not wait for it; [`late`]: what was lost then.
+//!   not wait for it; [`late`]: what was lost then; [`unsent`]: what is still here; [`unsynced`]:
+//!   what no OST made durable yet.
 //! * [`compact`]: what makes many small extents few. [`locks`]: advisory locks.
 //! * [`ahead`], [`past`], [`read_mode`]: what will be read next; [`chunks`], [`fetch`], [`costs`]:
 //!   how bytes come; [`near`]: from nearer than an OSS.
 //! * [`cause`], [`kept`]: what outlives this process, and how the next one goes on.
+//! * [`by_key`]: one question at a time.
 //! * [`paths`]: what ways cost, for people who ask.
 //! * [`mirrors`]: copies made, checked and repaired, for operators.
 //! * [`ranges`], [`adler`], [`space`]: holes and copies, checksums, what operators ask; [`adopt`]:
@@ -39,6 +41,7 @@ mod ahead;
 mod away;
 mod background;
 mod bulk;
+mod by_key;
 mod cache;
 mod capabilities;
 pub mod cause;
@@ -80,6 +83,8 @@ pub mod settings;
 mod space;
 #[cfg(test)]
 mod tests;
+mod unsent;
+mod unsynced;
 mod volume;
 mod walks;
 mod writer;
@@ -90,6 +95,7 @@ pub use near::{DirectAccess, Near, NodeCache, SiteCache, SiteClaim, SiteLook};
 pub use paths::PathCost;
 pub use servers::Credentials;
 pub use settings::{AccessTimes, Offline, Parts, ReadMode, Settings};
+pub use unsent::Unsent;
 pub use volume::Volume;
 
 use bytes::Bytes;
@@ -268,8 +274,13 @@ pub trait FileSystem: Send + Sync {
         Vec::new()
     }
 
+    /// What programs were promised and no server has yet.
+    fn unsent(&self) -> Unsent {
+        Unsent::default()
+    }
+
     /// Commits everything dirty, gives all leases back, ends the sessions. Waits at most
-    /// `patience`.
+    /// `patience`, and for nobody who is owed nothing.
     async fn close(&self, patience: Duration);
 }
 

@@ -104,6 +104,7 @@ impl Shared {
         caller: &Caller,
         id: FileId,
     ) -> Result<HandleId> {
+        self.pins.note(caller);
         let known = self.attributes(caller, id).await?;
         if !known.attributes.is_directory() {
             return Err(Error::local(ErrorKind::NotDirectory, format!("file {id}")));

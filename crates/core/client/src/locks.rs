@@ -51,8 +51,8 @@ pub(crate) struct Locks {
     settled: Notify,
     ticket: AtomicU64,
     parked: Semaphore,
-    /// Frees read, assertions write: what is asserted is held.
-    asserting: tokio::sync::RwLock<()>,
+    /// Of each server. Frees read, assertions write: what is asserted is held.
+    asserting: Mutex<BTreeMap<ServerNumber, Arc<tokio::sync::RwLock<()>>>>,
     /// The session and boot that each server last welcomed us in.
     met: Mutex<BTreeMap<ServerNumber, (SessionId, u64)>>,
     keep: Keep,
@@ -66,7 +66,7 @@ impl Locks {
             settled: Notify::new(),
             ticket: AtomicU64::new(first_number(&keep) + 1),
             parked: Semaphore::new(PARKED_MAX),
-            asserting: tokio::sync::RwLock::new(()),
+            asserting: Mutex::default(),
             met: Mutex::default(),
         }
     }
@@ -148,6 +148,10 @@ impl Locks {
     /// The session and the start of a server that an earlier process knew.
     pub fn restore_server(&self, server: ServerNumber, session: SessionId, boot: u64) {
         lock(&self.met).entry(server).or_insert((session, boot));
+    }
+
+    fn asserting(&self, server: ServerNumber) -> Arc<tokio::sync::RwLock<()>> {
+        lock(&self.asserting).entry(server).or_default().clone()
     }
 
     /// A lock of another owner here that is in the way.
@@ -369,7 +373,12 @@ impl Shared {
         let (shared, caller) = (self.clone(), open.caller.clone());
         self.detached(async move {
             shared.commit_before_unlock(&file).await;
-            let _asserting = shared.locks.asserting.read().await;
+            let server = shared.servers.mds(id.mdt()).ok();
+            let asserting = server.map(|server| shared.locks.asserting(server.number));
+            let _asserting = match &asserting {
+                Some(asserting) => Some(asserting.read().await),
+                None => None,
+            };
             let request = message(id, &wish, None, None);
             let freed = shared.servers.ask(&caller, id, request).await.map(drop);
             // If the server cannot be asked, the session will end before long.
@@ -471,7 +480,8 @@ impl Shared {
     }
 
     async fn assert_locks(self: Arc<Self>, server: ServerNumber) {
-        let _asserting = self.locks.asserting.write().await;
+        let asserting = self.locks.asserting(server);
+        let _asserting = asserting.write().await;
         let mut locks = Vec::new();
         for id in self.locked_files(server) {
             for kind in [LockKind::Posix, LockKind::Flock] {

@@ -25,6 +25,8 @@ use tokio::task::JoinSet;
 
 /// A gap smaller than this is not worth a request of its own beside another.
 const GAP_MIN: u64 = 64 << 10;
+/// What is fetched at once of what is pinned: whole blocks.
+const STORED: u64 = 4 << 20;
 /// Requests for one whole chunk.
 const REQUESTS_MAX: u64 = 8;
 
@@ -47,6 +49,20 @@ pub trait NodeCache: Send + Sync {
     async fn find(&self, chunk: &ChunkRef, range: Range<u64>) -> Vec<(u64, Bytes)>;
     /// Keeps verified bytes of a chunk from `offset`, sooner or later.
     fn keep(&self, chunk: &ChunkRef, offset: u64, bytes: Bytes);
+
+    // For trees that are pinned.
+    /// Keeps bytes for certain, before it returns; or says why not.
+    async fn store(&self, chunk: &ChunkRef, offset: u64, bytes: Bytes) -> Result<(), String>;
+    /// Is all of a chunk here?
+    async fn holds(&self, chunk: &ChunkRef) -> bool;
+    /// Has chunks stay, in place of those that were pinned under the same words; `None` lets them
+    /// go. What is pinned stays so beyond this process.
+    async fn pin(&self, words: &str, chunks: Option<Vec<ChunkId>>) -> Result<(), String>;
+    /// The words of all pins.
+    async fn pinned(&self) -> Vec<String>;
+    /// Puts something down beside a pin, in place of what was there; it goes with the pin.
+    async fn save(&self, words: &str, bytes: Vec<u8>) -> Result<(), String>;
+    async fn saved(&self, words: &str) -> Option<Vec<u8>>;
 }
 
 /// Whole chunks for all nodes of a site.
@@ -206,6 +222,31 @@ impl Shared {
             tracing::warn!(%ost, chunk = %id, "chunk read directly does not have its digest");
         }
         None
+    }
+
+    /// Brings all of a chunk into the node's cache, where it is when this returns.
+    pub(crate) async fn store_whole(
+        self: &Arc<Self>,
+        chunk: &ChunkRef,
+        whose: &Whose,
+    ) -> Result<(), String> {
+        let Some(node) = &self.near.node else { return Err("there is no cache".to_owned()) };
+        if node.holds(chunk).await {
+            return Ok(());
+        }
+        if let Some(whole) = self.whole(chunk, whose).await {
+            return node.store(chunk, 0, whole).await;
+        }
+        let here = node.find(chunk, 0..chunk.length).await;
+        for range in missing(&(0..chunk.length), &here) {
+            for start in (range.start..range.end).step_by(STORED as usize) {
+                let step = start..(start + STORED).min(range.end);
+                let fetched = self.fetch(chunk, step, whose).await;
+                let (offset, bytes) = fetched.map_err(|fault| fault.what)?;
+                node.store(chunk, offset, bytes).await?;
+            }
+        }
+        Ok(())
     }
 
     fn keep_whole(&self, chunk: &ChunkRef, bytes: &Bytes) {

@@ -277,6 +277,10 @@ impl Shared {
         if target.is_some_and(|target| target == id || self.is_in_use(target)) {
             return None;
         }
+        if target.is_some() && self.file_known(id).is_some_and(|file| file.is_dirty()) {
+            // What is replaced may go only when the bytes that take its place are there.
+            return None;
+        }
         let now = self.now();
         let files: Vec<FileId> = [from.parent, to.parent, id].into_iter().chain(target).collect();
         self.act(&files, |tables, journal| {

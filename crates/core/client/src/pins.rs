@@ -1,57 +1,127 @@
 //! Trees that are kept here for times without servers: `tieline pin`.
 //!
-//! A pinned tree is walked when it is pinned and whenever an MDS welcomed us anew, since all that
-//! was known under leases of before is gone then: names, attributes, targets of links, extents and
-//! bytes are fetched, so that they are known when the servers are away ([`crate::away`]). How many
-//! bytes stay is the caches' to say.
+//! A pinned tree is walked when it is pinned, when a process takes up the pins of an earlier one,
+//! and whenever an MDS welcomed us anew, since all that was known under leases of before is gone
+//! then: names, attributes, targets of links, extents and small files are fetched, so that they are
+//! known when the servers are away ([`crate::away`]). The chunks of larger files are brought into
+//! the node's cache, whole, and stay there; without such a cache a tree that has any is refused.
 //!
-//! Pinned is by the virtual attribute `user.tieline.pin` of a directory; a pin lasts as long as the
-//! process.
+//! Pinned is by virtual attributes of a directory, which are read: whoever may read it may pin it,
+//! also where nothing may be written. `user.tieline.pin.set` pins, `user.tieline.pin.drop` lets go,
+//! `user.tieline.pin` tells how far it is.
+//!
+//! With a node's cache a pin lasts until it is let go: the words that it has there name the tree
+//! and whoever pinned it. A user who proves himself is known again when he next opens a directory.
+//!
+//! What is known of the tree is put down there, too ([`seen`]): for a process that begins while the
+//! servers are away.
 //!
 //! Invariants: at most [`PINS_MAX`] trees, of at most as many files as the cache remembers; a walk
-//! has at most [`AT_ONCE`] requests under way.
+//! has at most [`AT_ONCE`] requests for names under way, and [`CHUNKS_AT_ONCE`] chunks.
 
-use crate::fetch::Width;
+use crate::capabilities::Whose;
+use crate::servers::turns::Reader;
 use crate::volume::{Shared, lock};
-use crate::{Access, Error, Listed, Result};
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::{Error, Listed, Result};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
-use tieline_types::{Caller, ErrorKind, FileId, FileKind};
+use tieline_types::{
+    Caller, ChunkId, ChunkRef, Content, ErrorKind, FileId, FileKind, Gid, Uid, XattrName,
+};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 
+mod seen;
+use seen::Seen;
+
 pub(crate) const NAME: &[u8] = b"user.tieline.pin";
+pub(crate) const SET: &[u8] = b"user.tieline.pin.set";
+pub(crate) const DROP: &[u8] = b"user.tieline.pin.drop";
 const PINS_MAX: usize = 64;
 const AT_ONCE: usize = 16;
+const CHUNKS_AT_ONCE: usize = 8;
 const ENTRIES: usize = 1024;
-/// Bytes of a file that are read at once.
-const STEP: u32 = 4 << 20;
 /// Welcomes come in swarms, and other work goes first.
 const SWARM: Duration = Duration::from_millis(500);
 /// A walk that did not reach everything is repeated.
 const AGAIN: Duration = Duration::from_secs(15);
+/// What words of pins of ours begin with, in the cache.
+const WORDS: &str = "tree ";
+
+/// Names whose reading does something: once.
+pub(crate) fn is_order(name: &XattrName) -> bool {
+    [SET, DROP].contains(&name.as_bytes())
+}
 
 /// All pins of a mount.
 #[derive(Default)]
 pub(crate) struct Pins {
     trees: Mutex<BTreeMap<FileId, Arc<Pin>>>,
     due: Arc<Notify>,
+    /// There are trees of users who prove themselves.
+    has_provers: AtomicBool,
+    /// What an earlier process knew, until the servers are met or found to be away.
+    recalled: Mutex<Seen>,
 }
 
 struct Pin {
-    caller: Caller,
+    caller: Mutex<Caller>,
+    /// Under which words the cache has it.
+    words: String,
     progress: Mutex<Progress>,
+    /// What the cache keeps for it.
+    chunks: Mutex<BTreeSet<ChunkId>>,
 }
 
 /// What the last walk found.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 struct Progress {
     files: u64,
     bytes: u64,
     failed: u64,
     is_done: bool,
+    /// Without a cache it cannot be kept: it is not walked again.
+    is_refused: bool,
+    /// The first thing that failed.
+    why: Option<String>,
+}
+
+/// A chunk of a file of the tree.
+struct Wanted {
+    chunk: ChunkRef,
+    whose: Whose,
+}
+
+impl Progress {
+    fn fail(&mut self, why: String) {
+        self.failed += 1;
+        self.why.get_or_insert(why);
+    }
+
+    /// As JSON.
+    fn text(&self) -> String {
+        let Self { files, bytes, failed, is_done, is_refused, why } = self;
+        let why = why.as_deref().unwrap_or_default();
+        let is_plain = |letter: &char| !letter.is_control() && !['"', '\\'].contains(letter);
+        let why: String = why.chars().filter(is_plain).collect();
+        format!(
+            "{{\"is_done\":{is_done},\"is_refused\":{is_refused},\"files\":{files},\
+             \"bytes\":{bytes},\"failed\":{failed},\"why\":\"{why}\"}}"
+        )
+    }
+}
+
+impl Pin {
+    fn new(caller: Caller, words: String) -> Arc<Self> {
+        let (progress, chunks) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { caller: Mutex::new(caller), words, progress, chunks })
+    }
+
+    fn caller(&self) -> Caller {
+        lock(&self.caller).clone()
+    }
 }
 
 impl Pins {
@@ -61,11 +131,44 @@ impl Pins {
             self.due.notify_one();
         }
     }
+
+    /// A user is here: with another proof than his pins know him by, perhaps.
+    pub fn note(&self, caller: &Caller) {
+        if caller.proof.is_none() || !self.has_provers.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut is_news = false;
+        for pin in lock(&self.trees).values() {
+            let mut known = lock(&pin.caller);
+            if known.uid == caller.uid && known.proof != caller.proof {
+                *known = caller.clone();
+                is_news = true;
+            }
+        }
+        if is_news {
+            self.due.notify_one();
+        }
+    }
+
+    fn has(&self, words: &str) -> bool {
+        lock(&self.trees).values().any(|pin| pin.words == words)
+    }
+
+    fn add(&self, id: FileId, pin: Arc<Pin>) {
+        if !pin.caller().is_root() {
+            self.has_provers.store(true, Ordering::Relaxed);
+        }
+        lock(&self.trees).insert(id, pin);
+        self.due.notify_one();
+    }
 }
 
 /// Walks pinned trees when there is reason to.
 pub(crate) async fn run(shared: Weak<Shared>) {
     let Some(due) = shared.upgrade().map(|shared| shared.pins.due.clone()) else { return };
+    if let Some(shared) = shared.upgrade() {
+        shared.take_up().await;
+    }
     let mut is_whole = true;
     loop {
         match is_whole {
@@ -78,7 +181,10 @@ pub(crate) async fn run(shared: Weak<Shared>) {
             lock(&shared.pins.trees).iter().map(|(id, pin)| (*id, pin.clone())).collect();
         is_whole = true;
         for (id, pin) in trees {
-            let progress = shared.walk(id, &pin.caller).await;
+            if lock(&pin.progress).is_refused {
+                continue;
+            }
+            let progress = shared.walk(id, &pin).await;
             is_whole &= progress.failed == 0;
             *lock(&pin.progress) = progress;
         }
@@ -90,67 +196,176 @@ impl Shared {
         if !self.attributes(caller, id).await?.attributes.is_directory() {
             return Err(Error::local(ErrorKind::NotDirectory, "only directories are pinned"));
         }
-        let mut trees = lock(&self.pins.trees);
-        if trees.len() >= PINS_MAX && !trees.contains_key(&id) {
+        let known = lock(&self.pins.trees).get(&id).cloned();
+        if known.is_none() && lock(&self.pins.trees).len() >= PINS_MAX {
             let text = format!("{PINS_MAX} trees are pinned already");
             return Err(Error::local(ErrorKind::NoSpace, text));
         }
-        let pin = Pin { caller: caller.clone(), progress: Mutex::default() };
-        trees.insert(id, Arc::new(pin));
-        self.pins.due.notify_one();
+        let words = known.map_or_else(|| words_of(id, caller), |known| known.words.clone());
+        if let Some(node) = &self.near.node {
+            let chunks = Some(Vec::new());
+            let failed = |why| Error::local(ErrorKind::StorageFault, why);
+            let is_there = node.pinned().await.contains(&words);
+            if !is_there {
+                node.pin(&words, chunks).await.map_err(failed)?;
+            }
+        }
+        self.pins.add(id, Pin::new(caller.clone(), words));
         Ok(())
     }
 
-    /// Says whether it was pinned.
-    pub(crate) fn unpin(&self, id: FileId) -> bool {
-        lock(&self.pins.trees).remove(&id).is_some()
+    /// Only who pinned a tree lets it go, or root.
+    pub(crate) async fn unpin(&self, caller: &Caller, id: FileId) -> Result<()> {
+        let none = || Error::local(ErrorKind::NoAttribute, "a pin");
+        let pin = lock(&self.pins.trees).get(&id).cloned().ok_or_else(none)?;
+        if !caller.is_root() && pin.caller().uid != caller.uid {
+            return Err(Error::local(ErrorKind::NotPermitted, "another user's pin"));
+        }
+        lock(&self.pins.trees).remove(&id);
+        if let Some(node) = &self.near.node {
+            let failed = |why| Error::local(ErrorKind::StorageFault, why);
+            node.pin(&pin.words, None).await.map_err(failed)?;
+        }
+        Ok(())
     }
 
     /// How far a pinned tree is here, as JSON.
     pub(crate) fn pinned(&self, id: FileId) -> Option<String> {
         let pin = lock(&self.pins.trees).get(&id).cloned()?;
-        let Progress { files, bytes, failed, is_done } = *lock(&pin.progress);
-        Some(format!(
-            "{{\"is_done\":{is_done},\"files\":{files},\"bytes\":{bytes},\"failed\":{failed}}}"
-        ))
+        let text = lock(&pin.progress).text();
+        Some(text)
+    }
+
+    /// Goes on with the pins of an earlier process.
+    async fn take_up(&self) {
+        let Some(node) = &self.near.node else { return };
+        for words in node.pinned().await {
+            if let Some((id, caller)) = tree_of(&words) {
+                self.load_seen(&words).await;
+                self.pins.add(id, Pin::new(caller, words));
+            }
+        }
     }
 
     /// Fetches a tree.
-    async fn walk(self: &Arc<Self>, top: FileId, caller: &Caller) -> Progress {
-        let counts = Arc::new(Counts::default());
+    async fn walk(self: &Arc<Self>, top: FileId, pin: &Pin) -> Progress {
+        let caller = pin.caller();
+        let (mut progress, wanted, listed) = self.walk_names(top, &caller).await;
+        if self.near.node.is_none() && !wanted.is_empty() {
+            let files: BTreeSet<_> = wanted.iter().map(|wanted| wanted.whose.file).collect();
+            let why = format!("{} files are too large to be kept without a cache", files.len());
+            return Progress { is_refused: true, why: Some(why), ..progress };
+        }
+        let chunks = wanted.iter().map(|one| one.chunk.chunk).collect();
+        if let Err(why) = self.hold(pin, chunks, progress.failed == 0).await {
+            progress.fail(why);
+        }
+        self.store_all(wanted, &mut progress).await;
+        if progress.failed == 0
+            && self.pins.has(&pin.words)
+            && let Err(why) = self.save_seen(&pin.words, self.see(top, &listed)).await
+        {
+            progress.fail(why);
+        }
+        progress
+    }
+
+    /// Has the chunks of a tree stay in the cache, before they are brought.
+    async fn hold(
+        &self,
+        pin: &Pin,
+        mut chunks: BTreeSet<ChunkId>,
+        is_all: bool,
+    ) -> Result<(), String> {
+        let Some(node) = &self.near.node else { return Ok(()) };
+        if !is_all {
+            let before = lock(&pin.chunks).clone();
+            // An earlier process knew more than a walk that failed.
+            if before.is_empty() {
+                return Ok(());
+            }
+            // What was not seen this time may be there still.
+            chunks.extend(before);
+        }
+        node.pin(&pin.words, Some(chunks.iter().copied().collect())).await?;
+        *lock(&pin.chunks) = chunks;
+        if !self.pins.has(&pin.words) {
+            // It was let go during the walk.
+            node.pin(&pin.words, None).await?;
+        }
+        Ok(())
+    }
+
+    /// Fetches names, attributes and extents of a tree; gives back its chunks, and what directories
+    /// hold.
+    async fn walk_names(
+        self: &Arc<Self>,
+        top: FileId,
+        caller: &Caller,
+    ) -> (Progress, Vec<Wanted>, Vec<(FileId, Vec<Listed>)>) {
+        let (mut progress, mut wanted) =
+            (Progress { is_done: true, ..Progress::default() }, vec![]);
         let places = Arc::new(Semaphore::new(AT_ONCE));
         let (mut directories, mut files) = (vec![top], JoinSet::new());
+        let mut listed = Vec::new();
         while let Some(directory) = directories.pop() {
-            let Ok(entries) = self.entries(caller, directory).await else {
-                counts.failed.fetch_add(1, Ordering::Relaxed);
-                continue;
-            };
-            for entry in entries {
-                if counts.files.fetch_add(1, Ordering::Relaxed) >= self.settings.inodes_max as u64 {
-                    counts.failed.fetch_add(1, Ordering::Relaxed);
+            let entries = match self.entries(caller, directory).await {
+                Ok(entries) => entries,
+                Err(error) => {
+                    progress.fail(error.to_string());
                     continue;
                 }
-                if entry.kind == FileKind::Directory {
-                    directories.push(entry.id);
+            };
+            for entry in &entries {
+                let (id, kind) = (entry.id, entry.kind);
+                progress.files += 1;
+                if progress.files > self.settings.inodes_max as u64 {
+                    progress.fail("there are more files than can be remembered".to_owned());
+                    continue;
+                }
+                if kind == FileKind::Directory {
+                    directories.push(id);
                     continue;
                 }
                 let Ok(place) = places.clone().acquire_owned().await else { continue };
-                let (shared, caller, counts) = (self.clone(), caller.clone(), counts.clone());
+                let (shared, caller) = (self.clone(), caller.clone());
                 files.spawn(async move {
-                    match shared.fetch_whole(&caller, entry.id, entry.kind).await {
-                        Ok(bytes) => counts.bytes.fetch_add(bytes, Ordering::Relaxed),
-                        Err(_) => counts.failed.fetch_add(1, Ordering::Relaxed),
-                    };
-                    drop(place);
+                    let _place = place;
+                    shared.fetch_names(&caller, id, kind).await
                 });
-                while files.try_join_next().is_some() {}
+                while let Some(joined) = files.try_join_next() {
+                    progress.take(joined, &mut wanted);
+                }
+            }
+            if self.near.node.is_some() {
+                listed.push((directory, entries));
             }
         }
-        while files.join_next().await.is_some() {}
-        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let (files, bytes, failed) =
-            (count(&counts.files), count(&counts.bytes), count(&counts.failed));
-        Progress { files, bytes, failed, is_done: true }
+        while let Some(joined) = files.join_next().await {
+            progress.take(joined, &mut wanted);
+        }
+        (progress, wanted, listed)
+    }
+
+    /// Brings chunks into the node's cache.
+    async fn store_all(self: &Arc<Self>, wanted: Vec<Wanted>, progress: &mut Progress) {
+        let mut storing = JoinSet::new();
+        let mut stored = |joined: Result<Result<(), String>, tokio::task::JoinError>| {
+            let joined = joined.map_err(|error| error.to_string()).and_then(|stored| stored);
+            joined.unwrap_or_else(|why| progress.fail(why));
+        };
+        for Wanted { chunk, whose } in wanted {
+            if storing.len() >= CHUNKS_AT_ONCE
+                && let Some(joined) = storing.join_next().await
+            {
+                stored(joined);
+            }
+            let shared = self.clone();
+            storing.spawn(async move { shared.store_whole(&chunk, &whose).await });
+        }
+        while let Some(joined) = storing.join_next().await {
+            stored(joined);
+        }
     }
 
     /// All entries of a directory.
@@ -171,33 +386,109 @@ impl Shared {
         outcome.map(|()| entries)
     }
 
-    /// Fetches all of a file; how many bytes it has.
-    async fn fetch_whole(
+    /// Fetches what is known of a file, and its bytes if it is small: how many it has, and chunks.
+    async fn fetch_names(
         self: &Arc<Self>,
         caller: &Caller,
         id: FileId,
         kind: FileKind,
-    ) -> Result<u64> {
+    ) -> Result<(u64, Vec<Wanted>)> {
         match kind {
-            FileKind::Symlink => return self.read_symlink(caller, id).await.map(|_| 0),
+            FileKind::Symlink => {
+                return self.read_symlink(caller, id).await.map(|_| (0, Vec::new()));
+            }
             FileKind::Regular => {}
-            _ => return Ok(0),
+            _ => return Ok((0, Vec::new())),
         }
-        let access = Access { read: true, ..Access::default() };
+        // What was written here is to be there, too.
+        if let Some(file) = self.file_known(id).filter(|file| file.is_dirty()) {
+            self.launder(&file, crate::writer::How::Flush).await?;
+        }
+        let access = crate::Access { read: true, ..crate::Access::default() };
         let opened = self.open_at_server(caller, id, access).await?;
-        let (file, mut at) = (self.file(id), 0);
-        while at < opened.size {
-            let end = opened.size.min(at + u64::from(STEP));
-            self.read_file(caller, &file, at..end, Width::Exact).await?;
-            at = end;
-        }
-        Ok(opened.size)
+        let file = self.file(id);
+        self.view(caller, &file, 0..opened.size).await?;
+        let extents = file.with(|state| state.extents.whole(state.size, usize::MAX));
+        let changed = || Error::local(ErrorKind::Conflict, format!("file {id} changes"));
+        let extents = extents.ok_or_else(changed)?;
+        let chunks = extents.into_iter().filter_map(|extent| match extent.content {
+            Content::Chunk(chunk) => {
+                let whose = Whose {
+                    file: id,
+                    caller: caller.clone(),
+                    offset: extent.offset,
+                    reader: Reader::Own,
+                    is_wanted: Arc::new(AtomicBool::new(true)),
+                };
+                Some(Wanted { chunk, whose })
+            }
+            _ => None,
+        });
+        Ok((opened.size, chunks.collect()))
     }
 }
 
-#[derive(Default)]
-struct Counts {
-    files: AtomicU64,
-    bytes: AtomicU64,
-    failed: AtomicU64,
+impl Progress {
+    /// Counts a file.
+    fn take(
+        &mut self,
+        joined: Result<Result<(u64, Vec<Wanted>)>, tokio::task::JoinError>,
+        wanted: &mut Vec<Wanted>,
+    ) {
+        match joined {
+            Ok(Ok((bytes, chunks))) => {
+                self.bytes += bytes;
+                wanted.extend(chunks);
+            }
+            // It went while we looked.
+            Ok(Err(error)) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Stale) => {}
+            Ok(Err(error)) => self.fail(error.to_string()),
+            Err(error) => self.fail(error.to_string()),
+        }
+    }
+}
+
+/// Which tree is pinned, for whom.
+fn words_of(id: FileId, caller: &Caller) -> String {
+    let groups: Vec<String> = caller.groups.iter().map(|gid| gid.0.to_string()).collect();
+    format!("{WORDS}{:x} for {}:{}:{}", id.0, caller.uid.0, caller.gid.0, groups.join(","))
+}
+
+/// The same, read.
+fn tree_of(words: &str) -> Option<(FileId, Caller)> {
+    let (id, caller) = words.strip_prefix(WORDS)?.split_once(" for ")?;
+    let id = FileId(u64::from_str_radix(id, 16).ok()?);
+    let mut parts = caller.splitn(3, ':');
+    let uid = Uid(parts.next()?.parse().ok()?);
+    let gid = Gid(parts.next()?.parse().ok()?);
+    let groups = parts.next()?.split(',').filter(|gid| !gid.is_empty());
+    let groups = groups.map(|gid| gid.parse().map(Gid)).collect::<Result<_, _>>().ok()?;
+    Some((id, Caller { uid, gid, groups, proof: None }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_name_the_tree_and_whose_it_is() {
+        for groups in [vec![], vec![Gid(4), Gid(24)]] {
+            let caller = Caller { uid: Uid(1000), gid: Gid(100), groups, proof: Some(7) };
+            let id = FileId(0x3_0000_0000_0042);
+            let (read, whose) = tree_of(&words_of(id, &caller)).unwrap();
+            assert_eq!((read, whose), (id, Caller { proof: None, ..caller }));
+        }
+        for other in ["/extenci/aux", "tree x for 1:1:", "tree 1", "tree 1 for 1:x:"] {
+            assert!(tree_of(other).is_none(), "{other}");
+        }
+    }
+
+    #[test]
+    fn progress_is_json_whatever_failed() {
+        let mut progress = Progress { files: 2, ..Progress::default() };
+        progress.fail("a \"quoted\" \\ line\n".to_owned());
+        progress.fail("another".to_owned());
+        let text = progress.text();
+        assert!(text.ends_with("\"failed\":2,\"why\":\"a quoted  line\"}"), "{text}");
+    }
 }

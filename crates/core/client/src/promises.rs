@@ -10,6 +10,7 @@
 //!
 //! Invariant: what was drawn of a promise is at least what the commit of the bytes will add.
 
+use crate::by_key::ByKey;
 use crate::file::{File, State};
 use crate::handles::FileHandle;
 use crate::volume::{Shared, lock};
@@ -21,13 +22,12 @@ use std::sync::{Arc, Mutex};
 use tieline_types::quota::{Account, Payer};
 use tieline_types::{Caller, Content, ErrorKind, Extent, FileId, Gid, Layout, Uid};
 use tieline_wire::quotas::{Promise, PromiseReply};
+use tokio::time::Instant;
 
 /// Asked for beyond what is needed at once.
 const STEP: u64 = 32 << 20;
 /// Accounts that are remembered as free.
 const FREE_MAX: usize = 4096;
-/// Files that may ask for promises at once.
-const TURNS: usize = 32;
 
 /// Does any MDT have limits?
 #[derive(Clone, Debug, Default)]
@@ -57,8 +57,8 @@ pub(crate) struct Promises {
     epoch: AtomicU64,
     /// Accounts that no limit concerns.
     free: Mutex<BTreeSet<Account>>,
-    /// One question about a file at a time; files share turns.
-    turns: [tokio::sync::Mutex<()>; TURNS],
+    /// One question about a file at a time.
+    turns: ByKey<FileId>,
 }
 
 impl Promises {
@@ -72,10 +72,6 @@ impl Promises {
 
     pub fn has_limits(&self) -> bool {
         self.limits.may_be()
-    }
-
-    fn turn(&self, file: FileId) -> &tokio::sync::Mutex<()> {
-        &self.turns[file.serial() as usize % TURNS]
     }
 
     fn epoch(&self) -> u64 {
@@ -206,8 +202,11 @@ impl Shared {
         (bytes, more): (u64, u64),
     ) -> Result<Option<Option<String>>> {
         // The last question that the MDS heard is the one that counts.
-        let _one = self.promises.turn(file.id).lock().await;
-        self.ask_promise_now(caller, file, (bytes, more)).await
+        let until = Instant::now() + self.servers.wait();
+        let mut turn = self.promises.turns.wait(file.id, until).await?;
+        let answer = self.ask_promise_now(caller, file, (bytes, more)).await;
+        turn.note(&answer);
+        answer
     }
 
     /// The same, for whoever asks alone about the file.
@@ -285,7 +284,7 @@ impl Shared {
                 tasks.spawn(async move {
                     // Who asks now is waited for by others, perhaps by the one who made us ask:
                     // his answer leaves him no more than he needs.
-                    let Ok(_one) = shared.promises.turn(file.id).try_lock() else { return };
+                    let Some(_one) = shared.promises.turns.try_wait(file.id) else { return };
                     if let Err(error) = shared.ask_promise_now(&writer, &file, (0, 0)).await {
                         tracing::info!(file = %file.id, %error, "nothing is promised for it yet");
                     }

@@ -36,6 +36,8 @@ const LEFT_MAX: usize = 64;
 const DAMAGED_MAX: usize = 2;
 /// Until those who were told so are gone, too.
 const LEFT_PAUSE: Duration = Duration::from_millis(1);
+/// Views of a range that others may overtake before its read ends.
+const VIEWS_MAX: usize = 64;
 /// Pages for one read: far more than the largest read can need.
 const PAGES_MAX: usize = 4096;
 /// OSTs whose ways are counted for one file.
@@ -202,15 +204,7 @@ impl Shared {
         range: Range<u64>,
         (width, reader): (Width, Reader),
     ) -> Result<Vec<Part>> {
-        self.view(caller, file, range.clone()).await?;
-        let (plan, unsure) = file.with(|state| {
-            let known = self.cache.lock().attributes(file.id);
-            let is_sure = known.is_some_and(|known| known.attributes.version == state.version);
-            (plan(state, range), (!is_sure).then_some(state.version))
-        });
-        if let Some(version) = unsure {
-            self.confirm_later(caller, file, version);
-        }
+        let plan = self.plan(caller, file, range).await?;
         let whose = Whose {
             file: file.id,
             caller: caller.clone(),
@@ -219,6 +213,30 @@ impl Shared {
             is_wanted: Arc::default(),
         };
         Ok(plan.into_iter().map(|piece| self.start(piece, width, &whose)).collect())
+    }
+
+    /// What a range is made of. Whatever is learned between a view and the plan may forget what was
+    /// seen: then the view is taken again.
+    async fn plan(
+        self: &Arc<Self>,
+        caller: &Caller,
+        file: &Arc<File>,
+        range: Range<u64>,
+    ) -> Result<Vec<Planned>> {
+        for _ in 0..VIEWS_MAX {
+            self.view(caller, file, range.clone()).await?;
+            let (plan, unsure) = file.with(|state| {
+                let known = self.cache.lock().attributes(file.id);
+                let is_sure = known.is_some_and(|known| known.attributes.version == state.version);
+                (plan(state, range.clone()), (!is_sure).then_some(state.version))
+            });
+            let Some(plan) = plan else { continue };
+            if let Some(version) = unsure {
+                self.confirm_later(caller, file, version);
+            }
+            return Ok(plan);
+        }
+        Err(Error::local(ErrorKind::Conflict, format!("extents of {} that change", file.id)))
     }
 
     fn start(self: &Arc<Self>, piece: Planned, width: Width, whose: &Whose) -> Part {
@@ -400,25 +418,30 @@ enum Planned {
     Committed(Piece),
 }
 
-/// What `range` is made of, up to the file's end here: own bytes over committed ones.
-fn plan(state: &State, range: Range<u64>) -> Vec<Planned> {
+/// What `range` is made of, up to the file's end here: own bytes over committed ones. `None`: not
+/// all of it is known.
+fn plan(state: &State, range: Range<u64>) -> Option<Vec<Planned>> {
     let end = range.end.min(state.size_here());
     let mut pieces = Vec::new();
     let mut at = range.start;
     for (offset, bytes) in state.overlay.read(range.start..end.max(range.start)) {
-        plan_committed(state, at..offset, &mut pieces);
+        plan_committed(state, at..offset, &mut pieces)?;
         at = offset + bytes.len() as u64;
         pieces.push(Planned::Own(bytes));
     }
-    plan_committed(state, at..end, &mut pieces);
-    pieces
+    plan_committed(state, at..end, &mut pieces)?;
+    Some(pieces)
 }
 
-fn plan_committed(state: &State, range: Range<u64>, pieces: &mut Vec<Planned>) {
+fn plan_committed(state: &State, range: Range<u64>, pieces: &mut Vec<Planned>) -> Option<()> {
     if range.is_empty() {
-        return;
+        return Some(());
     }
     let known_end = range.end.min(state.size).max(range.start);
+    if state.extents.unknown(range.start..known_end).is_some() {
+        // Nothing is not the same as a hole.
+        return None;
+    }
     let known = state.extents.plan(range.start..known_end);
     pieces.extend(known.into_iter().map(Planned::Committed));
     if known_end < range.end {
@@ -426,6 +449,7 @@ fn plan_committed(state: &State, range: Range<u64>, pieces: &mut Vec<Planned>) {
         let hole = Piece { range: known_end..range.end, extent: None };
         pieces.push(Planned::Committed(hole));
     }
+    Some(())
 }
 
 fn push_zeroes(bytes: &mut Vec<Bytes>, length: u64) {
@@ -434,5 +458,29 @@ fn push_zeroes(bytes: &mut Vec<Bytes>, length: u64) {
         let some = left.min(ZEROES.len() as u64);
         bytes.push(Bytes::from_static(&ZEROES).slice(..some as usize));
         left -= some;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tieline_wire::meta::ExtentPage;
+
+    /// Whatever forgets extents between a view and its plan does not make them holes.
+    #[test]
+    fn what_is_not_known_is_no_hole() {
+        let mut state = State::default();
+        state.set_size(10);
+        assert!(plan(&state, 0..10).is_none());
+        let content = Content::Inline(b"abcde".to_vec());
+        let extents = vec![Extent { offset: 0, length: 5, content }];
+        state.extents.learn(0, &ExtentPage { extents, covered: 10 });
+        assert_eq!(plan(&state, 0..20).map(|pieces| pieces.len()), Some(2));
+        // Others have made it longer meanwhile.
+        state.size = 12;
+        assert!(plan(&state, 0..20).is_none());
+        assert!(plan(&state, 0..10).is_some() && plan(&state, 20..30).is_some());
+        state.overlay.write(10, Bytes::from_static(b"zz"));
+        assert_eq!(plan(&state, 0..20).map(|pieces| pieces.len()), Some(3));
     }
 }

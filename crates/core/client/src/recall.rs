@@ -1,14 +1,17 @@
 //! Leases that are taken away: by a recall, by a server that forgot them, by time, or for want of
 //! room.
+//!
+//! Invariants: a recall is answered within the lease, whatever waits to be sent; what the door has
+//! of open files is looked at again wherever a recall may have been missed.
 
 use crate::cache::ServerNumber;
 use crate::file::File;
 use crate::volume::{Shared, lock};
 use crate::writer::How;
-use crate::{CacheListener, Invalidation, Result};
+use crate::{CacheListener, Error, Invalidation, Result};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
-use tieline_types::{Caller, FileId, Version};
+use tieline_types::{Caller, ErrorKind, FileId, MdtIndex, Version};
 use tieline_wire::notice::Recall;
 use tieline_wire::{NoticeAnswer, Welcome};
 use tokio::sync::oneshot;
@@ -16,6 +19,9 @@ use tokio::time::Instant;
 
 /// How long the answer to a recall waits for the door: shorter than an MDS waits for the answer.
 const LISTENER_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Of a lease, what the answer to a recall takes at most.
+const RECALL_USED: f64 = 0.9;
 
 /// Pauses between two looks for a lease.
 const CONFIRM_FIRST: Duration = Duration::from_millis(1);
@@ -104,9 +110,27 @@ impl Shared {
                 tables.units.share(unit, recall.at);
             }
         }
-        self.launder_deferred(unit).await?;
-        let number = queue.last();
-        queue.drain(number, self.servers.wait()).await
+        let shared = self.clone();
+        // Goes on when the answer cannot wait for it any longer: what comes later is carried out as
+        // far as it still can be.
+        let sending = tokio::spawn(async move {
+            let laundered = shared.launder_deferred(unit, How::Flush).await;
+            queue.drain(queue.last(), shared.servers.wait()).await.and(laundered)
+        });
+        let slow = |_| Error::local(ErrorKind::Timeout, "what was done here takes longer");
+        let stopped = |_| Error::local(ErrorKind::Internal, "task of the client");
+        let patience = self.recall_patience(mdt);
+        tokio::time::timeout(patience, sending).await.map_err(slow)?.map_err(stopped)?
+    }
+
+    /// How long the answer to a recall may take before the door forgets: an MDS that hears none
+    /// within a lease ends the session.
+    fn recall_patience(&self, mdt: MdtIndex) -> Duration {
+        let server = self.servers.mds(mdt).ok();
+        let lease = server.and_then(|server| self.cache.lock().units.lease(server.number));
+        lease.map_or(LISTENER_PATIENCE, |lease| {
+            lease.mul_f64(RECALL_USED).saturating_sub(LISTENER_PATIENCE).max(lease / 2)
+        })
     }
 
     /// Believes nothing under a unit any more.
@@ -122,8 +146,10 @@ impl Shared {
         self.bulk.welcomed(server, welcome);
         let told = self.cache.welcomed(server, welcome);
         self.tell(told);
+        self.confirm_open_files(server);
         self.locks_welcomed(server, welcome);
         self.promises_welcomed();
+        drop(self.take_recalled(server));
         self.pins.renew();
         if self.settings.warms && !welcome.is_resumed {
             let shared = self.clone();
@@ -139,9 +165,28 @@ impl Shared {
         }
     }
 
-    pub(crate) fn renewed(&self, server: ServerNumber, sent: Instant) {
-        let told = self.cache.renewed(server, sent);
-        self.tell(told);
+    pub(crate) fn renewed(self: &Arc<Self>, server: ServerNumber, sent: Instant) {
+        if let Some(told) = self.cache.renewed(server, sent) {
+            self.tell(told);
+            self.confirm_open_files(server);
+        }
+    }
+
+    /// A recall may have been missed: are the door's bytes of open files still right?
+    fn confirm_open_files(self: &Arc<Self>, server: ServerNumber) {
+        if lock(&self.listener).is_none() {
+            return;
+        }
+        for open in self.handles.open_files() {
+            let is_there =
+                self.servers.mds(open.id.mdt()).is_ok_and(|holder| holder.number == server);
+            let file = self.file_known(open.id).filter(|_| is_there);
+            if let Some(file) = file
+                && let Some(version) = file.with(|state| state.door_version)
+            {
+                self.confirm_later(&open.caller, &file, version);
+            }
+        }
     }
 
     /// An own mutation in these directories may or may not have happened.

@@ -25,7 +25,7 @@ use tieline_types::{
 use tieline_wire::data::{ObjectOwner, PutChunk};
 use tieline_wire::meta;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 /// How many OSTs may fail in turn before a run is given up for now.
 const OSTS_MAX: usize = 8;
@@ -51,21 +51,26 @@ impl Shared {
         tokio::spawn(async move {
             let outcome = shared.put_somewhere(&file, &sealed).await;
             let outcome = outcome.map(|copies| (copies.chunk, copies.late));
-            let mut late = None;
+            let (mut late, mut lost) = (None, None);
             file.with(|state| match outcome {
                 Ok((chunk, puts)) => {
                     late = Some(puts);
-                    state.unsynced.insert(crate::file::copies(&chunk));
+                    state.unsynced.arrived(crate::file::copies(&chunk));
+                    shared.note_unsynced(&file);
                     state.overlay.arrived(sealed.id, Content::Chunk(chunk));
                 }
-                Err(error) if error.kind().retry() == Retry::Never => {
+                Err(error) if state.is_lost_by(&error, shared.settings.wait) => {
                     state.lose(file.id, sealed.id, &error);
+                    lost = Some(error);
                 }
                 Err(error) => {
                     state.stuck = Some((error.kind(), error.to_string()));
                     state.overlay.unseal(sealed.id);
                 }
             });
+            if let Some(error) = lost {
+                shared.note_loss(file.id, &error);
+            }
             file.moved.notify_waiters();
             if let Some(late) = late {
                 shared.follow(&file, &sealed, late);
@@ -271,13 +276,16 @@ impl Shared {
     ) -> Result<()> {
         let server = self.servers.oss(ost)?;
         let closed = |_| Error::local(ErrorKind::Internal, "queue of chunks");
+        let slow = |_| Error::local(ErrorKind::Timeout, "queue of chunks");
         let length = run.length() as u64;
         // One larger than all the room goes alone.
         let grains = run.length().div_ceil(PUT_GRAIN).clamp(PUT_GRAINS_MIN, PUT_GRAINS_MAX);
-        let _turn = server.puts.acquire_many(grains as u32).await.map_err(closed)?;
         let mut is_refused = false;
         loop {
+            // An MDS that is away keeps nobody from the room.
             let capability = self.capability_to_write(owner.file, &writer, is_refused).await?;
+            let room = timeout_at(deadline, server.puts.acquire_many(grains as u32));
+            let _turn = room.await.map_err(slow)?.map_err(closed)?;
             let may_ask_again = capability.is_some() && !is_refused;
             let (owner, checks) = (owner.clone(), whole.checks.clone());
             let message = PutChunk { ost, chunk, owner, checks, capability };
@@ -379,6 +387,7 @@ fn is_refusal(kind: ErrorKind) -> bool {
         kind,
         ErrorKind::NoSpace
             | ErrorKind::ReadOnly
+            | ErrorKind::NotPermitted
             | ErrorKind::StorageFault
             | ErrorKind::OstInactive
             | ErrorKind::WrongServer
@@ -390,12 +399,13 @@ fn is_passing(error: &Error) -> bool {
     error.kind().retry() != Retry::Never
 }
 
-/// Would another OST do better?
+/// Would another OST do better? One that does not permit it is kept from us by its site.
 fn is_the_osts_fault(kind: ErrorKind) -> bool {
     matches!(
         kind,
         ErrorKind::NoSpace
             | ErrorKind::ReadOnly
+            | ErrorKind::NotPermitted
             | ErrorKind::StorageFault
             | ErrorKind::OstInactive
             | ErrorKind::Unreachable

@@ -135,6 +135,12 @@ impl Server {
         Some(self.ways.first()?.standing()?.grant)
     }
 
+    /// Is any of its connections up, as far as we know?
+    pub fn is_connected(&self) -> bool {
+        let mut standings = self.ways.channels().filter_map(|channel| channel.standing());
+        standings.any(|standing| standing.is_connected)
+    }
+
     /// A chunk id that was never used. Serials count from 1 under each grant, and from a larger
     /// number in a process that goes on with it.
     pub fn chunk_id(&self, mdt: MdtIndex) -> Option<ChunkId> {

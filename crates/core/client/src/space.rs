@@ -8,7 +8,7 @@ use crate::{FsSpace, LayoutInForce, Result};
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_types::quota::{Payer, PayerKind};
-use tieline_types::{Caller, FileId, MdtIndex};
+use tieline_types::{Caller, FileId, MdtIndex, Retry};
 use tieline_wire::Call;
 use tieline_wire::federation::{EditMap, MapEdit};
 use tieline_wire::meta::{
@@ -23,6 +23,8 @@ const SPACE_KEPT: Duration = Duration::from_secs(2);
 const SPACE_PATIENCE: Duration = Duration::from_secs(1);
 /// The same where it knows something.
 const SPACE_PATIENCE_KNOWN: Duration = Duration::from_millis(400);
+/// How long servers may take to let us go.
+const GOODBYE_PATIENCE: Duration = Duration::from_secs(2);
 /// Files are limited by the MDT's disk alone; programs want to see a number.
 const INODES_FREE: u64 = 1 << 32;
 
@@ -57,22 +59,26 @@ impl Shared {
         Some(self.servers.ask(&caller, id, GetQuota { payer }).await.ok()?.reply)
     }
 
-    async fn space_of_all(&self) -> Result<FsSpace> {
+    async fn space_of_all(self: &Arc<Self>) -> Result<FsSpace> {
         let seen = lock(&self.space).0;
         if let Some((space, at)) = seen
             && at.elapsed() < SPACE_KEPT
         {
             return Ok(space);
         }
-        let (caller, mdt) = (Caller::root(), self.root.mdt());
+        let mdt = self.root.mdt();
         if let Some((space, _)) = seen.filter(|_| self.is_away(mdt)) {
             return Ok(space);
         }
         let patience = if seen.is_some() { SPACE_PATIENCE_KNOWN } else { SPACE_PATIENCE };
-        let asked = self.servers.ask_mdt(&caller, mdt, Usage {}, patience);
+        // Each MDS has heard of the space that it reaches.
+        let asked = self.anywhere(mdt, move |shared, mdt| async move {
+            let caller = Caller::root();
+            Ok(shared.servers.ask_mdt(&caller, mdt, Usage {}, patience).await?.reply)
+        });
         // Whatever happens, `df` answers.
         let space = match tokio::time::timeout(patience, asked).await {
-            Ok(Ok(told)) => space_of(&told.reply),
+            Ok(Ok(usage)) => space_of(&usage),
             _ => seen.map_or(NO_SPACE, |(space, _)| space),
         };
         lock(&self.space).0 = Some((space, Instant::now()));
@@ -140,8 +146,12 @@ impl Shared {
         for file in files {
             let shared = self.clone();
             tasks.spawn(async move {
-                if let Err(error) = shared.launder(&file, How::Flush).await {
-                    tracing::error!(file = %file.id, %error, "written bytes are not committed");
+                while let Err(error) = shared.launder(&file, How::Flush).await {
+                    if error.kind().retry() == Retry::Never || Instant::now() >= deadline {
+                        tracing::error!(file = %file.id, %error, "written bytes are not committed");
+                        return;
+                    }
+                    tokio::time::sleep(SPACE_PATIENCE).await;
                 }
             });
         }
@@ -153,8 +163,8 @@ impl Shared {
         if let Err(error) = self.drain_all(left).await {
             tracing::error!(%error, "file system is closed before everything was sent");
         }
-        let left = deadline.saturating_duration_since(Instant::now()).max(SPACE_PATIENCE);
-        self.servers.close(left).await;
+        // Whom we cannot tell finds out when the lease is over.
+        self.servers.close(GOODBYE_PATIENCE).await;
     }
 }
 

@@ -27,10 +27,11 @@ use crate::promises::Promises;
 use crate::send::{LATE_GRAIN, LATE_MAX};
 use crate::servers::Servers;
 use crate::space::SpaceSeen;
+use crate::unsynced::UnsyncedFiles;
 use crate::{
     Access, Allocation, At, AttributeChange, Belief, CacheListener, CopyEnd, Error, FileSystem,
     Found, FsSpace, HandleId, Known, LayoutInForce, Listed, LockFound, LockWish, NewFile, NewNode,
-    OpenFile, Opened, Parts, Result, SeekTarget, Settings,
+    OpenFile, Opened, Parts, Result, SeekTarget, Settings, Unsent,
 };
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -73,6 +74,7 @@ pub(crate) struct Shared {
     pub dirty: Mutex<BTreeMap<FileId, Arc<File>>>,
     pub dirtied: Arc<Notify>,
     pub deferred: Deferred,
+    pub unsynced: UnsyncedFiles,
     /// What an earlier process had written is here again.
     pub recovered: watch::Sender<bool>,
     /// Files with many small extents, to be compacted.
@@ -157,6 +159,7 @@ impl Volume {
                 dirty: Mutex::default(),
                 dirtied: Arc::default(),
                 deferred: Deferred::default(),
+                unsynced: UnsyncedFiles::default(),
                 recovered: watch::Sender::new(left.writes.is_empty()),
                 worn: Mutex::default(),
                 compacting: Arc::new(tokio::sync::Semaphore::new(1)),
@@ -413,6 +416,9 @@ impl FileSystem for Volume {
     }
 
     async fn xattr(&self, caller: &Caller, id: FileId, name: &XattrName) -> Result<Vec<u8>> {
+        if crate::pins::is_order(name) {
+            return self.shared.xattr(caller, id, name).await;
+        }
         self.shared.as_known(id, || self.shared.xattr(caller, id, name)).await
     }
 
@@ -505,6 +511,10 @@ impl FileSystem for Volume {
 
     fn open_files(&self) -> Vec<OpenFile> {
         self.shared.handles.open_files()
+    }
+
+    fn unsent(&self) -> Unsent {
+        self.shared.unsent()
     }
 
     async fn close(&self, patience: Duration) {

@@ -216,17 +216,17 @@ impl Walk {
         Some(Job { roots, entries, caller: self.caller.clone(), under })
     }
 
-    /// A question about `roots` has been answered with so many entries of these directories.
-    /// `unreached`: roots that the answer did not come to.
+    /// A question about `roots` has been answered with so many entries of these directories, and
+    /// so many `left` that it might have brought. `unreached`: roots that the answer did not come
+    /// to.
     pub fn landed(
         &mut self,
-        (roots, entries): (&[FileId], u32),
+        (roots, left): (&[FileId], u32),
         told: &[(FileId, u32)],
         unreached: Vec<FileId>,
     ) {
         self.pages = self.pages.saturating_sub(1);
-        let spent: u32 = told.iter().map(|(_, count)| count + 1).sum();
-        self.credit = (self.credit + u64::from(entries.saturating_sub(spent))).min(CREDIT_MAX);
+        self.credit = (self.credit + u64::from(left)).min(CREDIT_MAX);
         roots.iter().for_each(|id| drop(self.flights.remove(id)));
         for &(id, count) in told {
             self.brought(id);

@@ -107,7 +107,11 @@ impl Shared {
         self.launder_detached(file, How::Flush).await
     }
 
-    async fn launder_detached(self: &Arc<Self>, file: &Arc<File>, how: How) -> Result<()> {
+    pub(crate) async fn launder_detached(
+        self: &Arc<Self>,
+        file: &Arc<File>,
+        how: How,
+    ) -> Result<()> {
         let (shared, file) = (self.clone(), file.clone());
         self.detached(async move { shared.launder(&file, how).await }).await
     }
@@ -144,10 +148,17 @@ impl Shared {
         if id == self.root {
             self.sync_all().await?;
         }
-        let Some(queue) = self.journal.of(id.mdt()) else { return Ok(()) };
-        self.launder_deferred(id).await?;
-        queue.drain(queue.last(), self.servers.wait()).await?;
-        queue.late((id != self.root).then_some(id))
+        if let Some(queue) = self.journal.of(id.mdt()) {
+            self.launder_deferred(id, How::Sync).await?;
+            queue.drain(queue.last(), self.servers.wait()).await?;
+        }
+        self.sync_arrived((id != self.root).then_some(id)).await?;
+        if id != self.root {
+            return self.journal.of(id.mdt()).map_or(Ok(()), |queue| queue.late(Some(id)));
+        }
+        // Each is told once: all are heard, whatever the first says.
+        let told: Vec<_> = self.journal.all().iter().map(|queue| queue.late(None)).collect();
+        told.into_iter().collect()
     }
 
     async fn sync_all(self: &Arc<Self>) -> Result<()> {

@@ -8,7 +8,7 @@
 //! Virtual, readable and not listed: `user.tieline.adler32` (eight hexadecimal digits),
 //! `user.XrdCks.adler32` (the structure that XRootD's servers keep, if no real one is set),
 //! `user.tieline.layout` and, where the mount has caches, `user.tieline.cache` (JSON), and
-//! `user.tieline.pin` (set and removed, too: [`crate::pins`]).
+//! `user.tieline.pin` with the two that change it by being read ([`crate::pins`]).
 
 use crate::cache::tables::XattrsKnown;
 use crate::cache::{Reply, Under};
@@ -54,6 +54,14 @@ impl Shared {
             LAYOUT => return Ok(layout_text(&self.layout(caller, id).await?).into_bytes()),
             pins::NAME => {
                 return self.pinned(id).map(String::into_bytes).ok_or_else(|| none(name));
+            }
+            pins::SET => {
+                self.pin(caller, id).await?;
+                return Ok(b"1".to_vec());
+            }
+            pins::DROP => {
+                self.unpin(caller, id).await?;
+                return Ok(b"1".to_vec());
             }
             READ_MODE => {}
             own if own.starts_with(OWN_PREFIX) => return Err(none(name)),
@@ -105,12 +113,19 @@ impl Shared {
         if is_trusted && !caller.is_root() {
             return Err(none(name));
         }
-        let known = match known.filter(|known| known.has_trusted || !is_trusted) {
+        let known = known.filter(|known| known.has_trusted || !is_trusted);
+        let is_known = known.is_some();
+        let list = match known {
             Some(known) => known.list,
             None => self.fetch_xattrs(caller, id).await?,
         };
-        let found = known.into_iter().find(|xattr| xattr.name == *name);
-        found.map(|xattr| xattr.value).ok_or_else(|| none(name))
+        let found = list.into_iter().find(|xattr| xattr.name == *name).ok_or_else(|| none(name))?;
+        if is_user && !is_known && found.value.is_empty() {
+            // Empty, or not to be read by this caller, as the MDS sees it.
+            let message = GetXattr { id, name: name.clone() };
+            return Ok(self.servers.ask(caller, id, message).await?.reply.value);
+        }
+        Ok(found.value)
     }
 
     pub(crate) async fn xattrs(
@@ -137,6 +152,12 @@ impl Shared {
         let ListXattrsReply { xattrs, lease } = told.reply;
         let mut tables = self.cache.lock();
         let reply = tables.admit(told.stamp, &lease);
+        // Who may not read the file is told no values: they would be wrong for others.
+        let is_blank =
+            |one: &Xattr| one.value.is_empty() && one.name.as_bytes().starts_with(b"user.");
+        if xattrs.iter().any(is_blank) {
+            return Ok(xattrs);
+        }
         let known = XattrsKnown { list: xattrs.clone(), has_trusted: caller.is_root() };
         tables.learn_xattrs(reply, id, known);
         Ok(xattrs)
@@ -173,7 +194,7 @@ impl Shared {
         name: &XattrName,
     ) -> Result<()> {
         if name.as_bytes() == pins::NAME {
-            return if self.unpin(id) { Ok(()) } else { Err(none(name)) };
+            return self.unpin(caller, id).await;
         }
         refuse_virtual(name)?;
         let message = RemoveXattr { id, name: name.clone() };

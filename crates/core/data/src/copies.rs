@@ -5,7 +5,7 @@
 //! site's limits hold for copies as for everything else.
 
 use crate::ChunkService;
-use crate::target::Target;
+use crate::target::{Realm, Target};
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 use tieline_format::object::ObjectTrailer;
@@ -52,6 +52,7 @@ impl ChunkService {
         source: &dyn ObjectSource,
     ) -> Result<FetchChunkReply, Failure> {
         let target = self.target(message.ost)?;
+        target.check_site(&[message.chunk.mdt], Realm::Server)?;
         if message.length > Layout::CHUNK_SIZE_MAX.into() {
             let limit = ByteSize(Layout::CHUNK_SIZE_MAX.into());
             return Err(target.refuse(format!("chunk of {} bytes, over {limit}", message.length)));

@@ -4,6 +4,7 @@
 //! * [`rights`]: who may do what: the capabilities that are shown.
 //! * [`copies`]: objects looked at where they lie, and fetched from other OSTs.
 //! * [`target`]: one OST: its store and its local limits.
+//! * [`site`]: those limits: how much is filled, and for whom.
 //! * [`adopted`]: files that were there before us: listed, read, their checksums told.
 //! * [`volatile`]: which of its objects are not durable yet, and which never became so.
 //!
@@ -17,24 +18,17 @@ mod adopted;
 mod copies;
 mod rights;
 mod service;
+mod site;
 mod target;
 mod volatile;
 
 pub use copies::ObjectSource;
 pub use rights::Rights;
 pub use service::ChunkService;
+pub use site::Limits;
 
 use std::sync::Arc;
 use tieline_blob::{AdoptedTree, ChunkStore};
-
-/// What a site allows, whatever any MDS wishes.
-#[derive(Clone, Debug, Default)]
-pub struct Limits {
-    /// Bytes of the backend that are never filled.
-    pub reserve: u64,
-    /// Takes no new chunks; deletions still give the site its room back.
-    pub is_read_only: bool,
-}
 
 /// One OST to be served.
 pub struct TargetParts {

@@ -4,25 +4,28 @@
 //! shows a capability with whatever touches bytes. Over connections that prove nothing there are no
 //! capabilities, and no rights to tell apart.
 //!
-//! Invariant: whatever is refused is logged and counted here, with its reason.
+//! Invariant: whatever is refused is counted here, with its reason. Who asked gives the refusal to
+//! the log.
 
 use tieline_auth::capability::{Admitted, Checker, Refused, Wish};
 use tieline_telemetry::metrics::METRICS;
-use tieline_types::{ChunkId, ErrorKind, FileId, ObjectName};
+use tieline_types::{ChunkId, ErrorKind, FileId, MdtIndex, ObjectName};
 use tieline_wire::capability::Holder;
 use tieline_wire::{Failure, Request};
 
 /// What whoever asks may do.
 #[derive(Clone, Copy)]
 pub enum Rights<'a> {
-    /// A server of this federation, or anybody where nothing is proven.
+    /// A server of this federation.
     All,
+    /// A client where nothing is proven: it may all that its site lets unknown people.
+    Unproven,
     /// What capabilities say.
     Shown {
         checker: &'a Checker,
         holder: Holder,
-        /// For the log: who it is.
-        principal: &'a str,
+        /// A client's realm; the site's rules for clients are not for servers.
+        realm: Option<&'a str>,
         /// An administrator of machines: may look at adopted trees.
         is_root: bool,
     },
@@ -120,9 +123,6 @@ impl Rights<'_> {
         let reason = refused.reason();
         METRICS.capability_refusals.with_label_values(&[reason]).inc();
         let why = what.unwrap_or_else(|| refused.to_string());
-        if let Self::Shown { principal, .. } = self {
-            tracing::info!(op, principal, reason, why, "denied");
-        }
         Failure::new(ErrorKind::PermissionDenied, format!("{op}: {why}"))
     }
 }
@@ -132,4 +132,14 @@ pub(crate) enum Shown {
     /// It needs to show nothing.
     All,
     Some(Admitted),
+}
+
+impl Shown {
+    /// The MDT whose word it is.
+    pub fn mdt(&self) -> Option<MdtIndex> {
+        match self {
+            Self::All => None,
+            Self::Some(admitted) => Some(admitted.mdt()),
+        }
+    }
 }

@@ -6,12 +6,12 @@
 use crate::TargetParts;
 use crate::copies::WHOLE_AT_ONCE;
 use crate::rights::{Rights, Shown};
-use crate::target::Target;
+use crate::target::{Realm, Target};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tieline_types::{ErrorKind, ObjectName, OstIndex};
+use tieline_types::{ErrorKind, MdtIndex, ObjectName, OstIndex};
 use tieline_wire::data::{
     ChecksumAdopted, DeleteChunks, DeleteChunksReply, ListAdopted, ListObjects, ListObjectsReply,
     OstState, OstStatus, OstStatusReply, PutChunk, PutChunkReply, ReadObject, ReadObjectReply,
@@ -25,6 +25,8 @@ use tokio::task::JoinSet;
 
 /// Nothing stays volatile for much longer than this.
 const SYNC_INTERVAL: Duration = Duration::from_secs(4);
+/// How soon a store is counted that could not be read.
+const COUNT_INTERVAL: Duration = Duration::from_secs(10);
 /// As the messages say: at most so many bytes in one read, so many chunks in one deletion or
 /// listing.
 const READ_BYTES_MAX: u32 = 64 << 20;
@@ -49,6 +51,7 @@ impl ChunkService {
     /// Answers one chunk request: the encoded reply, and the bytes beside it.
     pub async fn call(&self, request: Request, bulk: Bytes, rights: Rights<'_>) -> Answer {
         let shown = rights.check(&request)?;
+        self.check_site(&request, rights, &shown)?;
         match request {
             Request::PutChunk(message) => self.put(message, bulk).await,
             Request::ReadObject(message) => self.read(message, (rights, shown)).await,
@@ -91,6 +94,22 @@ impl ChunkService {
         states
     }
 
+    /// The same for the server of these MDTs: what its site keeps from them is not for them.
+    pub async fn states_for(&self, mdts: &[MdtIndex]) -> Vec<OstState> {
+        let mut states = self.states().await;
+        for state in &mut states {
+            let takes = |target: &Arc<Target>| target.takes_of(mdts);
+            if mdts.is_empty() || self.targets.get(&state.ost).is_none_or(takes) {
+                continue;
+            }
+            let labels: Vec<String> = mdts.iter().map(|mdt| mdt.label()).collect();
+            let kept = format!("its site does not let it be used for {}", labels.join(", "));
+            (state.trouble, state.bytes_free) = (Some(kept), 0);
+            state.is_read_only = Some(true);
+        }
+        states
+    }
+
     /// Syncs everything from time to time. Never ends: the program spawns it, and drops it at the
     /// end.
     pub async fn run(&self) {
@@ -98,6 +117,52 @@ impl ChunkService {
             tokio::time::sleep(SYNC_INTERVAL).await;
             self.sync_all().await;
         }
+    }
+
+    /// What lies here is counted where a site limits it, as soon as its store can be read. Never
+    /// ends, as above.
+    pub async fn keep_counted(&self) {
+        loop {
+            for target in self.targets.values() {
+                target.count().await;
+            }
+            tokio::time::sleep(COUNT_INTERVAL).await;
+        }
+    }
+
+    /// Does the OST's site let it be used for this, and by who asks?
+    fn check_site(
+        &self,
+        request: &Request,
+        rights: Rights<'_>,
+        shown: &Shown,
+    ) -> Result<(), Failure> {
+        let (ost, mut mdts) = match request {
+            Request::PutChunk(put) => (put.ost, vec![put.chunk.mdt, put.owner.file.mdt()]),
+            Request::SyncFile(sync) => (sync.ost, vec![sync.file.mdt()]),
+            Request::ReadObject(ReadObject { ost, object, .. })
+            | Request::VerifyObject(VerifyObject { ost, object, .. })
+            | Request::ChecksumAdopted(ChecksumAdopted { ost, object, .. }) => match object {
+                ObjectName::Chunk(chunk) => (*ost, vec![chunk.mdt]),
+                ObjectName::External { .. } => (*ost, vec![]),
+            },
+            Request::DeleteChunks(delete) => {
+                (delete.ost, delete.chunks.iter().map(|chunk| chunk.mdt).collect())
+            }
+            Request::StatObject(stat) => (stat.ost, vec![stat.chunk.mdt]),
+            Request::ListAdopted(list) => (list.ost, vec![]),
+            _ => return Ok(()),
+        };
+        // One whose word does not count here opens nothing with it, whoever's bytes these are.
+        mdts.extend(shown.mdt());
+        let realm = match rights {
+            Rights::All => Realm::Server,
+            Rights::Unproven => Realm::Client(None),
+            Rights::Shown { realm, .. } => {
+                realm.map_or(Realm::Server, |realm| Realm::Client(Some(realm)))
+            }
+        };
+        self.target(ost)?.check_site(&mdts, realm)
     }
 
     /// Makes everything durable that is not, as before a shutdown. Errors are logged, and kept for

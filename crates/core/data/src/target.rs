@@ -8,6 +8,7 @@
 //! are remembered as lost.
 
 use crate::adopted::Adopted;
+use crate::site::{Budget, Charge};
 use crate::volatile::{Note, Volatile};
 use crate::{Limits, TargetParts};
 use bytes::Bytes;
@@ -18,7 +19,7 @@ use std::time::Duration;
 use tieline_blob::{ChunkStore, Error, Slice, Space};
 use tieline_format::object::ObjectTrailer;
 use tieline_telemetry::metrics::METRICS;
-use tieline_types::{ByteSize, ChunkId, ErrorKind, FileId, Layout, OstIndex, checksum};
+use tieline_types::{ByteSize, ChunkId, ErrorKind, FileId, Layout, MdtIndex, OstIndex, checksum};
 use tieline_wire::Failure;
 use tieline_wire::data::{ObjectOwner, OstState, PutChunk, StatObjectReply};
 use tokio::time::Instant;
@@ -37,11 +38,15 @@ const FAILED_KEPT: Duration = Duration::from_secs(60);
 /// How long an answer about free space serves for putting; what is put meanwhile is counted.
 const SPACE_AGE_MAX: Duration = Duration::from_secs(1);
 
+/// Who asks how an OST is waits so long for the first count.
+const COUNT_PATIENCE: Duration = Duration::from_secs(1);
+
 pub(crate) struct Target {
     ost: OstIndex,
     label: String,
     store: Arc<dyn ChunkStore>,
     limits: Limits,
+    budget: Option<Budget>,
     volatile: Mutex<Volatile>,
     /// Bytes that were put since a sync was begun early, and whether one is under way.
     unsynced: AtomicU64,
@@ -79,6 +84,7 @@ impl Target {
             ost,
             label: ost.label(),
             store: parts.store,
+            budget: parts.limits.bytes_max.map(Budget::new),
             limits: parts.limits,
             volatile: Mutex::default(),
             unsynced: AtomicU64::default(),
@@ -93,10 +99,12 @@ impl Target {
         let PutChunk { chunk, owner, checks, .. } = message;
         let length = data.len() as u64;
         self.put_check_bytes(chunk, &data, &checks)?;
-        let _taken = self.put_check_limits(chunk, data.len() as u64).await?;
+        let _taken = self.put_check_limits(chunk, length).await?;
+        let charge = self.charge(chunk, length).await?;
         let ObjectOwner { file, offset, version, path } = owner;
         let trailer = ObjectTrailer { chunk, file, offset, version, path, checks };
         let stored = self.store.put(&trailer, data).await;
+        settle(charge, stored.is_ok());
         stored.map_err(|error| self.failure(format_args!("put of chunk {chunk}"), &error))?;
         let count = {
             let mut volatile = lock(&self.volatile);
@@ -200,6 +208,51 @@ impl Target {
         Ok(take(&mut room))
     }
 
+    /// Counts a chunk that is about to be put against the bytes that the site gives.
+    async fn charge(&self, chunk: ChunkId, length: u64) -> Result<Option<Charge<'_>>, Failure> {
+        let Some(budget) = &self.budget else { return Ok(None) };
+        let put = format!("put of chunk {chunk}");
+        let charged = budget.charge(&*self.store, (chunk, length)).await;
+        let charge = charged.map_err(|error| self.failure(&put, &error))?;
+        if charge.is_some() {
+            return Ok(charge);
+        }
+        let (label, given) = (&self.label, ByteSize(budget.bytes_max));
+        let detail = format!("{label}: {put}: the {given} that its site gives are used");
+        Err(Failure::new(ErrorKind::NoSpace, detail))
+    }
+
+    /// Counts what is there, if the site limits it and nobody has counted.
+    pub async fn count(&self) {
+        let Some(budget) = &self.budget else { return };
+        if let Err(error) = budget.count(&*self.store).await {
+            tracing::warn!(ost = %self.label, reason = %chain(&error), "objects cannot be counted");
+        }
+    }
+
+    /// Does the site let the OST be used so?
+    pub fn check_site(&self, mdts: &[MdtIndex], realm: Realm<'_>) -> Result<(), Failure> {
+        let label = &self.label;
+        let refused = |why: String| {
+            Err(Failure::new(ErrorKind::NotPermitted, format!("{label}: its site {why}")))
+        };
+        if let Some(mdt) = mdts.iter().find(|mdt| !self.limits.allow_mdt(**mdt)) {
+            return refused(format!("does not let it be used for {}", mdt.label()));
+        }
+        match realm {
+            Realm::Client(realm) if !self.limits.allow_realm(realm) => {
+                let whose = realm.map_or("who proves nothing".to_owned(), |realm| realm.to_owned());
+                refused(format!("does not serve clients of {whose}"))
+            }
+            Realm::Client(_) | Realm::Server => Ok(()),
+        }
+    }
+
+    /// Does it take chunks of one of these MDTs?
+    pub fn takes_of(&self, mdts: &[MdtIndex]) -> bool {
+        mdts.iter().any(|mdt| self.limits.allow_mdt(*mdt))
+    }
+
     pub async fn read(&self, chunk: ChunkId, offset: u64, length: u32) -> Result<Slice, Failure> {
         let slice = self.store.read(chunk, offset, length).await;
         slice.map_err(|error| self.failure(format_args!("read of chunk {chunk}"), &error))
@@ -207,9 +260,11 @@ impl Target {
 
     /// Stores a verified copy over whatever is there.
     pub async fn replace(&self, trailer: ObjectTrailer, data: Bytes) -> Result<(), Failure> {
-        let (chunk, file) = (trailer.chunk, trailer.file);
-        let _taken = self.put_check_limits(chunk, data.len() as u64).await?;
+        let (chunk, file, length) = (trailer.chunk, trailer.file, data.len() as u64);
+        let _taken = self.put_check_limits(chunk, length).await?;
+        let charge = self.charge(chunk, length).await?;
         let stored = self.store.replace(&trailer, data).await;
+        settle(charge, stored.is_ok());
         stored.map_err(|error| self.failure(format_args!("copy of chunk {chunk}"), &error))?;
         let mut volatile = lock(&self.volatile);
         // If it was lost before, it is not any more.
@@ -245,10 +300,12 @@ impl Target {
         for &chunk in chunks {
             // First, so that a sync that meets the gap knows why.
             lock(&self.volatile).forget(chunk);
-            let was_there =
-                self.store.delete(chunk).await.map_err(|error| {
-                    self.failure(format_args!("deletion of chunk {chunk}"), &error)
-                })?;
+            let was_there = match &self.budget {
+                Some(budget) => budget.delete(&*self.store, chunk).await,
+                None => self.store.delete(chunk).await,
+            };
+            let was_there = was_there
+                .map_err(|error| self.failure(format_args!("deletion of chunk {chunk}"), &error))?;
             deleted += u32::from(was_there);
         }
         Ok(deleted)
@@ -321,10 +378,15 @@ impl Target {
 
     /// How it is now, for the MDSs and for `/metrics`.
     pub async fn state(&self) -> OstState {
-        let (space, mut trouble) = match self.store.space().await {
+        let (mut space, mut trouble) = match self.store.space().await {
             Ok(space) => (space, None),
             Err(error) => (Space::default(), Some(chain(&error))),
         };
+        // For as long as nobody waits in vain.
+        let _ = tokio::time::timeout(COUNT_PATIENCE, self.count()).await;
+        if let Some(budget) = &self.budget {
+            space.bytes_total = space.bytes_total.min(budget.bytes_max);
+        }
         let lost = lock(&self.volatile).lost_count();
         if self.limits.is_read_only {
             trouble = Some("its site made it read-only".to_owned());
@@ -337,6 +399,19 @@ impl Target {
                 ByteSize(0) => "full".to_owned(),
                 reserve => format!("full but for the {reserve} its site reserves"),
             });
+        }
+        if let Some(budget) = &self.budget {
+            bytes_free = bytes_free.min(budget.bytes_free().unwrap_or(0));
+            let given = ByteSize(budget.bytes_max);
+            match budget.bytes_free() {
+                Some(1..) => {}
+                Some(0) => {
+                    trouble.get_or_insert(format!("the {given} that its site gives are used"));
+                }
+                None => {
+                    trouble.get_or_insert("counts what is there".to_owned());
+                }
+            }
         }
         if self.limits.is_read_only {
             bytes_free = 0;
@@ -378,6 +453,20 @@ impl Target {
             tracing::warn!("{detail}");
         }
         Failure::new(kind, detail)
+    }
+}
+
+/// Who asks, as a site tells them apart.
+#[derive(Clone, Copy)]
+pub enum Realm<'a> {
+    Server,
+    /// The realm of who proved to be there, if anybody did.
+    Client(Option<&'a str>),
+}
+
+fn settle(charge: Option<Charge<'_>>, is_stored: bool) {
+    if let Some(charge) = charge {
+        charge.settle(is_stored);
     }
 }
 

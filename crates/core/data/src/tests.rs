@@ -8,6 +8,7 @@ use tieline_types::{
     ChunkId, ErrorKind, FileId, Grant, MdtIndex, ObjectName, OstIndex, Version, checksum,
 };
 use tieline_wire::data::*;
+use tieline_wire::mirrors::VerifyObject;
 use tieline_wire::{Call, Failure, decode};
 
 const OST: OstIndex = OstIndex(3);
@@ -126,7 +127,7 @@ async fn other_servers_and_other_calls_are_told_apart() {
 #[tokio::test]
 async fn a_site_keeps_its_reserve_whatever_is_wished() {
     let reserve = (1 << 20) - 10_000;
-    let bench = bench(Limits { reserve, is_read_only: false });
+    let bench = bench(Limits { reserve, ..Limits::default() });
     bench.put(1, 1, 6000).await.unwrap();
     let refusal = bench.put(1, 2, 6000).await.unwrap_err();
     assert_eq!(refusal.kind, ErrorKind::NoSpace);
@@ -140,7 +141,7 @@ async fn a_site_keeps_its_reserve_whatever_is_wished() {
 
 #[tokio::test(start_paused = true)]
 async fn puts_that_are_under_way_count_against_the_reserve() {
-    let bench = bench(Limits { reserve: (1 << 20) - 10_000, is_read_only: false });
+    let bench = bench(Limits { reserve: (1 << 20) - 10_000, ..Limits::default() });
     bench.faults.delay(std::time::Duration::from_secs(3));
     // The second learns of the store's space while the first has not written yet.
     let later = async {
@@ -155,13 +156,100 @@ async fn puts_that_are_under_way_count_against_the_reserve() {
 
 #[tokio::test]
 async fn a_read_only_site_takes_nothing_but_deletions() {
-    let bench = bench(Limits { reserve: 0, is_read_only: true });
+    let bench = bench(Limits { is_read_only: true, ..Limits::default() });
     let refusal = bench.put(1, 1, 10).await.unwrap_err();
     assert_eq!(refusal.kind, ErrorKind::ReadOnly);
     let deletion = DeleteChunks { ost: OST, chunks: vec![chunk(1)] };
     assert_eq!(bench.ask(deletion).await.unwrap().deleted, 0);
     let state = bench.service.states().await.remove(0);
     assert!(state.bytes_free == 0 && state.trouble.unwrap().contains("read-only"));
+}
+
+#[tokio::test]
+async fn objects_use_no_more_than_their_site_gives() {
+    let bench = bench(Limits { bytes_max: Some(10_000), ..Limits::default() });
+    let room = async || bench.service.states().await.remove(0);
+    assert_eq!((room().await.bytes_total, room().await.bytes_free), (10_000, 10_000));
+    bench.put(1, 1, 6000).await.unwrap();
+    bench.put(1, 1, 6000).await.expect("a repeated put takes no room");
+    let refusal = bench.put(1, 2, 4001).await.unwrap_err();
+    assert_eq!(refusal.kind, ErrorKind::NoSpace);
+    assert!(refusal.detail.contains("gives"), "{}", refusal.detail);
+    assert_eq!((room().await.bytes_free, room().await.trouble), (4000, None));
+    bench.faults.fill_puts(1);
+    bench.put(1, 3, 4000).await.unwrap_err();
+    bench.put(1, 3, 4000).await.expect("what was not stored does not count");
+    assert!(room().await.bytes_free == 0 && room().await.trouble.unwrap().contains("gives"));
+    bench.ask(DeleteChunks { ost: OST, chunks: vec![chunk(1), chunk(1)] }).await.unwrap();
+    assert_eq!(room().await.bytes_free, 6000);
+}
+
+#[tokio::test]
+async fn what_was_there_before_a_start_counts() {
+    let first = bench(Limits::default());
+    first.put(1, 1, 6000).await.unwrap();
+    let store = first.memory.clone();
+    let limits = Limits { bytes_max: Some(10_000), ..Limits::default() };
+    let parts = TargetParts { store, limits, adopted: None };
+    let again = Bench { service: ChunkService::new(BTreeMap::from([(OST, parts)])), ..first };
+    assert_eq!(again.put(1, 2, 6000).await.unwrap_err().kind, ErrorKind::NoSpace);
+    again.put(1, 2, 4000).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_mdt_that_a_site_does_not_name_is_not_obeyed() {
+    let mdts = Some([MdtIndex(1)].into());
+    let bench = bench(Limits { mdts, ..Limits::default() });
+    let (theirs, ours) = (chunk(1), ChunkId { mdt: MdtIndex(1), ..chunk(1) });
+    let refusal = bench.put(1, 1, 10).await.unwrap_err();
+    assert_eq!(refusal.kind, ErrorKind::NotPermitted);
+    assert!(refusal.detail.contains("MDT0000"), "{}", refusal.detail);
+    let put_ours = PutChunk { chunk: ours, ..put(1, 1, &data(10)) };
+    bench.call(put_ours, data(10)).await.expect_err("a file of MDT0000");
+    let put_ours = PutChunk {
+        chunk: ours,
+        owner: ObjectOwner { file: FileId::root_of(MdtIndex(1)), ..owner(1) },
+        ..put(1, 1, &data(10))
+    };
+    bench.call(put_ours, data(10)).await.unwrap();
+    for chunks in [vec![theirs], vec![ours, theirs]] {
+        let refusal = bench.ask(DeleteChunks { ost: OST, chunks }).await.unwrap_err();
+        assert_eq!(refusal.kind, ErrorKind::NotPermitted);
+    }
+    let told = bench.service.states_for(&[MdtIndex(0)]).await.remove(0);
+    assert!(told.bytes_free == 0 && told.trouble.unwrap().contains("MDT0000"));
+    assert_eq!(bench.service.states_for(&[MdtIndex(1)]).await.remove(0).trouble, None);
+    bench.ask(DeleteChunks { ost: OST, chunks: vec![ours] }).await.unwrap();
+}
+
+#[tokio::test]
+async fn clients_of_realms_that_a_site_does_not_name_are_not_served() {
+    let realms = Some(["UFL.EDU".to_owned()].into());
+    let bench = bench(Limits { realms, ..Limits::default() });
+    bench.put(1, 1, 10).await.expect("servers are no clients");
+    let checker = tieline_auth::capability::Checker::default();
+    let asked = async |realm: Option<&str>| {
+        let holder = tieline_wire::capability::Holder([0; 16]);
+        let rights = match realm {
+            Some(realm) => {
+                Rights::Shown { checker: &checker, holder, realm: Some(realm), is_root: true }
+            }
+            None => Rights::Unproven,
+        };
+        let look = VerifyObject {
+            ost: OST,
+            object: ObjectName::Chunk(chunk(1)),
+            offset: 0,
+            length: 10,
+            capability: None,
+        };
+        bench.service.call(look.into(), Bytes::new(), rights).await.map(drop)
+    };
+    asked(Some("UFL.EDU")).await.unwrap();
+    for stranger in [Some("PSC.EDU"), Some(""), None] {
+        let refusal = asked(stranger).await.unwrap_err();
+        assert_eq!(refusal.kind, ErrorKind::NotPermitted, "{stranger:?}: {}", refusal.detail);
+    }
 }
 
 #[tokio::test]
@@ -231,7 +319,7 @@ async fn a_chunk_that_vanishes_before_its_sync_is_lost_but_a_deleted_one_is_not(
 
 #[tokio::test]
 async fn a_store_that_is_gone_is_trouble_not_space() {
-    let bench = bench(Limits { reserve: 1, is_read_only: false });
+    let bench = bench(Limits { reserve: 1, ..Limits::default() });
     bench.faults.set_wrong_store(Some("its marker is gone"));
     let state = bench.service.states().await.remove(0);
     assert!(state.bytes_free == 0 && state.trouble.unwrap().contains("its marker is gone"));

@@ -12,7 +12,8 @@ use crate::view::{View, decode};
 use std::collections::{BTreeMap, BTreeSet};
 use tieline_format::mdt::{Chunk, Freed, Inode, StoredContent, StoredExtent, key};
 use tieline_kv::{Key, Range, Value};
-use tieline_types::{ChunkId, ChunkRef, Content, Extent, FileId, ObjectName, Place, Time};
+use tieline_types::checksum::BLOCK;
+use tieline_types::{ChunkId, ChunkRef, Content, Extent, FileId, Layout, ObjectName, Place, Time};
 use tieline_wire::meta::ExtentPage;
 
 /// Extents (or attributes) of a removed file that are deleted with its last name; more are left to
@@ -20,8 +21,23 @@ use tieline_wire::meta::ExtentPage;
 pub const AT_ONCE: usize = 256;
 /// Extents that one transaction replaces or cuts.
 pub const STEP: usize = 4096;
+/// Copies of one chunk.
+const PLACES_MAX: usize = Layout::MIRRORS_MAX as usize;
+/// Chunks whose records are read at once for many files.
+const CHUNKS_AT_ONCE: usize = 128;
 /// Bytes of inline data and checks after which a page ends.
 const PAGE_WEIGHT: usize = 512 << 10;
+
+/// Who says which chunks extents refer to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Naming {
+    /// A client: it may name what its session wrote, and what the file holds there already (it
+    /// sends again what another session of its had committed). Else it could make any chunk its
+    /// own.
+    Client,
+    /// Our own records, of a file that may be read.
+    Records,
+}
 
 /// The extents that end after `offset`, with what their chunks are.
 pub async fn page(
@@ -58,28 +74,51 @@ pub async fn page(
 }
 
 /// All extents of files that have few, in the order of the files; `None` for one that has more than
-/// `limit`.
+/// `limit`. Ends after about `budget` bytes, at the earliest after the first: there are fewer pages
+/// than files then.
 pub async fn whole_pages(
     view: &mut View<'_>,
     files: &[(FileId, u64)],
     limit: usize,
+    budget: usize,
 ) -> Result<Vec<Option<ExtentPage>>> {
-    let (mut all, mut chunk_ids) = (Vec::with_capacity(files.len()), BTreeSet::new());
-    for &(id, size) in files {
-        let mut found = Extents::new();
-        let range = Range::new(key::extents(id), key::after(&key::extents(id)));
-        collect(id, view.scan(range, limit + 1).await?, &mut found)?;
-        let found = Some(found).filter(|found| found.len() <= limit);
-        chunk_ids.extend(found.iter().flat_map(Extents::values).filter_map(chunk_of));
-        all.push((found, size));
+    let (mut all, mut files, mut weight) = (Vec::with_capacity(files.len()), files.iter(), 0);
+    while weight < budget.max(1) && files.len() > 0 {
+        // What is read at once is bounded, too: records of chunks have checksums of all blocks.
+        let (mut group, mut chunk_ids) = (vec![], BTreeSet::new());
+        while chunk_ids.len() < CHUNKS_AT_ONCE
+            && weight < budget.max(1)
+            && let Some(&(id, size)) = files.next()
+        {
+            let mut found = Extents::new();
+            let range = Range::new(key::extents(id), key::after(&key::extents(id)));
+            collect(id, view.scan(range, limit + 1).await?, &mut found)?;
+            let found = Some(found).filter(|found| found.len() <= limit);
+            chunk_ids.extend(found.iter().flat_map(Extents::values).filter_map(chunk_of));
+            weight += found.iter().flat_map(Extents::values).map(inline_bytes).sum::<usize>();
+            group.push((found, size));
+        }
+        let chunks = read_chunks(view, chunk_ids).await?;
+        for (found, size) in group {
+            let Some(found) = found else {
+                all.push(None);
+                continue;
+            };
+            let extents = found.into_iter().map(|(at, extent)| told(at, extent, &chunks));
+            let extents = extents.collect::<Result<Vec<Extent>>>()?;
+            let is_chunk = |extent: &&Extent| matches!(extent.content, Content::Chunk(_));
+            weight += extents.iter().filter(is_chunk).map(weigh).sum::<usize>();
+            all.push(Some(ExtentPage { extents, covered: size }));
+        }
     }
-    let chunks = read_chunks(view, chunk_ids).await?;
-    let page = |(found, size): (Option<Extents>, u64)| {
-        let Some(found) = found else { return Ok(None) };
-        let extents = found.into_iter().map(|(at, extent)| told(at, extent, &chunks));
-        Ok(Some(ExtentPage { extents: extents.collect::<Result<_>>()?, covered: size }))
-    };
-    all.into_iter().map(page).collect()
+    Ok(all)
+}
+
+fn inline_bytes(extent: &StoredExtent) -> usize {
+    match &extent.content {
+        StoredContent::Inline(bytes) => 32 + bytes.len(),
+        StoredContent::Chunk { .. } => 0,
+    }
 }
 
 /// What an extent adds to an answer, roughly.
@@ -121,6 +160,7 @@ pub async fn replace(
     view: &mut View<'_>,
     (id, inode): (FileId, &Inode),
     extents: &[Extent],
+    naming: Naming,
 ) -> Result<Option<i64>> {
     let mut old = Extents::new();
     let clusters = clusters(extents);
@@ -133,8 +173,11 @@ pub async fn replace(
             return cut_part(view, id, old, &clusters).await.map(|()| None);
         }
     }
-    let mut new_chunks = BTreeMap::new();
-    let pieces: Vec<Piece> = extents.iter().map(|extent| piece(extent, &mut new_chunks)).collect();
+    let is_clients = naming == Naming::Client;
+    let held = is_clients.then(|| old.values().filter_map(chunk_of).collect());
+    let mut new_chunks = NewChunks { held, chunks: BTreeMap::new() };
+    let pieces: Vec<Piece> =
+        extents.iter().map(|extent| piece(extent, &mut new_chunks.chunks)).collect();
     let edit = extents::replace(&old, &pieces);
     if edit.stored > 0 {
         view.afford((id, Some(inode)), inode, edit.stored)?;
@@ -161,7 +204,7 @@ async fn cut_part(
     };
     let pieces: Vec<Piece> = old.iter().map(hole).collect();
     let edit = extents::replace(&old, &pieces);
-    write(view, id, &edit, BTreeMap::new()).await?;
+    write(view, id, &edit, NewChunks::default()).await?;
     let mut inode = view.inode(id).await?;
     inode.stored = inode.stored.saturating_add_signed(edit.stored);
     view.put_inode(id, &inode);
@@ -216,7 +259,7 @@ pub async fn truncate(view: &mut View<'_>, id: FileId, size: u64) -> Result<(i64
     let from = reached.unwrap_or(size);
     let pieces = [Piece { offset: from, length: Extent::FILE_SIZE_MAX - from, content: None }];
     let edit = extents::replace(&old, &pieces);
-    write(view, id, &edit, BTreeMap::new()).await?;
+    write(view, id, &edit, NewChunks::default()).await?;
     Ok((edit.stored, reached))
 }
 
@@ -233,7 +276,7 @@ pub async fn clear(view: &mut View<'_>, id: FileId, limit: usize) -> Result<bool
     collect(id, extents.into_iter().take(limit).collect(), &mut old)?;
     let whole = Piece { offset: 0, length: Extent::FILE_SIZE_MAX, content: None };
     let edit = extents::replace(&old, &[whole]);
-    write(view, id, &edit, BTreeMap::new()).await?;
+    write(view, id, &edit, NewChunks::default()).await?;
     for (key, _) in xattrs.into_iter().take(limit) {
         view.delete(key);
     }
@@ -301,17 +344,30 @@ pub async fn read_chunks(
     Ok(chunks)
 }
 
+/// Chunks that extents name which are laid over a file.
+#[derive(Default)]
+struct NewChunks {
+    /// What the file holds there, if only that may be named besides the session's own.
+    held: Option<BTreeSet<ChunkId>>,
+    chunks: BTreeMap<ChunkId, Chunk>,
+}
+
 /// Writes an edit: the extents, and what it means for the chunks. Checks before it writes.
 async fn write(
     view: &mut View<'_>,
     id: FileId,
     edit: &Edit,
-    new_chunks: BTreeMap<ChunkId, Chunk>,
+    NewChunks { held, chunks: new_chunks }: NewChunks,
 ) -> Result<()> {
     let asked = edit.references.keys().copied().chain(new_chunks.keys().copied()).collect();
     let known = read_chunks(view, asked).await?;
     for (chunk, new) in &new_chunks {
         check_chunk(view, *chunk, new, known.get(chunk))?;
+        let is_nameable = |held: &BTreeSet<ChunkId>| held.contains(chunk);
+        let is_own = chunk.grant == view.scene.grant;
+        if !is_own && !held.as_ref().is_none_or(is_nameable) {
+            return Err(Error::ChunkGone { chunk: *chunk });
+        }
     }
     let mut counted = vec![];
     for (&chunk, &change) in &edit.references {
@@ -361,6 +417,7 @@ fn check_chunk(view: &View<'_>, id: ChunkId, new: &Chunk, known: Option<&Chunk>)
             Err(Error::NotRoot { uid, wish: "adopt files" })
         }
         None => {
+            check_new(id, new)?;
             let mut osts = new.places.iter().map(|place| place.ost);
             match osts.find(|&ost| view.scene.map.ost(ost).is_none()) {
                 Some(ost) => Err(Error::NoOst { ost }),
@@ -368,6 +425,28 @@ fn check_chunk(view: &View<'_>, id: ChunkId, new: &Chunk, known: Option<&Chunk>)
             }
         }
     }
+}
+
+/// What is kept of a chunk is told to every reader: it must be what a chunk can be. And an object
+/// of ours has the name of its chunk, else a client could have others' chunks read as its own.
+fn check_new(id: ChunkId, new: &Chunk) -> Result<()> {
+    let blocks = new.length.div_ceil(BLOCK as u64);
+    if new.length > u64::from(Layout::CHUNK_SIZE_MAX) {
+        return Err(Error::Invalid { what: "a new chunk has more than 64 MiB" });
+    }
+    if new.places.len() > PLACES_MAX {
+        return Err(Error::Invalid { what: "a new chunk has more than 16 places" });
+    }
+    if new.checks.as_ref().is_some_and(|checks| checks.len() as u64 != blocks) {
+        return Err(Error::Invalid { what: "a new chunk has not one checksum for each block" });
+    }
+    let is_its = |place: &Place| {
+        is_external(place) || (place.object == ObjectName::Chunk(id) && place.offset == 0)
+    };
+    if !new.places.iter().all(is_its) {
+        return Err(Error::Invalid { what: "a new chunk lies in an object of another name" });
+    }
+    Ok(())
 }
 
 fn is_external(place: &Place) -> bool {

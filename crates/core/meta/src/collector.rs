@@ -170,6 +170,10 @@ impl Mdt {
     }
 
     async fn round(&self, is_counted: &mut bool, checks_kept: bool) -> Result<()> {
+        if self.room.check_any().is_err() {
+            // It would be written; and what it frees, the disk does not see.
+            return Ok(());
+        }
         for session in self.leases.lost(self.settings.session_keep * 10) {
             self.end(session).await?;
         }
@@ -269,11 +273,11 @@ impl Mdt {
         }
     }
 
-    /// Until when what was deleted or freed is not kept any more. When an OST is full it is kept
-    /// only as long as readers need.
+    /// Until when what was deleted or freed is not kept any more. When an OST or the store is full
+    /// it is kept only as long as readers need.
     fn kept_until_ms(&self) -> u64 {
         let now_ms = chunks::millis(wall_time(&self.parts.world));
-        let keep = match self.placement.is_tight() {
+        let keep = match self.placement.is_tight() || self.room.is_short() {
             true => self.settings.freed_keep.min(READERS_KEEP),
             false => self.settings.freed_keep,
         };

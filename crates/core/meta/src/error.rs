@@ -120,6 +120,8 @@ pub enum Error {
     Contended { attempts: usize },
     #[error("{op} is not a request for a metadata server")]
     NotServed { op: &'static str },
+    #[error("the metadata store is short of room: {reason}")]
+    StoreShort { reason: String },
     #[error("the metadata store ended: {reason}; restart the server once the disk is well")]
     Ended { reason: String },
     #[error("{what} {id} cannot be read")]
@@ -181,6 +183,7 @@ impl Error {
             Self::TooLarge { .. } => ErrorKind::FileTooLarge,
             Self::PoolEmpty { .. } | Self::PoolInactive { .. } => ErrorKind::OstInactive,
             Self::PoolFull { .. }
+            | Self::StoreShort { .. }
             | Self::XattrSpace { .. }
             | Self::AccessList(AclError::TooLong) => ErrorKind::NoSpace,
             Self::NoXattr { .. } => ErrorKind::NoAttribute,

@@ -33,6 +33,8 @@ pub enum EditError {
     NotInPool { pool: PoolName, ost: OstIndex },
     #[error("this federation has no realm: no connection can be proven, so none can be protected")]
     NoRealm,
+    #[error("there is no rule `{0}`: `tieline flavor list` shows them")]
+    NoRule(String),
     #[error("`{0}` is no machine's principal: host/NAME@REALM or tieline_role/NAME@REALM is")]
     NoMachine(String),
     #[error("no OST was named")]
@@ -58,7 +60,9 @@ impl EditError {
         match self {
             Self::PoolExists(_) | Self::InPool { .. } => ErrorKind::Exists,
             Self::AddressTaken { .. } | Self::JunctionTaken(_) => ErrorKind::Exists,
-            Self::NoPool(_) | Self::NoOst(_) | Self::NotInPool { .. } => ErrorKind::NotFound,
+            Self::NoPool(_) | Self::NoOst(_) | Self::NotInPool { .. } | Self::NoRule(_) => {
+                ErrorKind::NotFound
+            }
             Self::PoolNotEmpty { .. } => ErrorKind::NotEmpty,
             Self::NoRealm => ErrorKind::NotSupported,
             Self::NothingNamed | Self::NoMachine(_) => ErrorKind::InvalidArgument,
@@ -83,6 +87,11 @@ pub fn apply(map: &FederationMap, edit: &MapEdit, now_ms: u64) -> Result<Federat
             Some(security) => security.flavors.set(*rule),
             None => return Err(EditError::NoRealm),
         },
+        MapEdit::FlavorUnset(rule) => {
+            if !security(&mut map)?.flavors.unset(rule) {
+                return Err(EditError::NoRule(rule.subject()));
+            }
+        }
         MapEdit::MachineSet { principal, trust } => set_machine(&mut map, principal, *trust)?,
         MapEdit::StrangersSet(rule) => security(&mut map)?.strangers = Some(*rule),
         MapEdit::SiteInvite { site, digest, until_ms } => {

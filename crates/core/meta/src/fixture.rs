@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tieline_auth::{MapCell, MapSigner};
-use tieline_format::map::{FederationMap, Junction, Mdt as MdtInMap, Ost, Pool};
+use tieline_format::map::{FederationMap, Junction, Mdt as MdtInMap, Ost, Pool, Security};
 use tieline_kv::{MemoryStore, Store};
 use tieline_types::{
     Attributes, Caller, ChunkId, ChunkRef, ClientId, Content, Digest, ErrorKind, Extent, FileId,
-    Gid, Grant, MdtIndex, Mode, Name, ObjectName, OstIndex, Place, RequestNumber, SessionId,
-    SetTime, Uid, Version,
+    FlavorRules, Gid, Grant, MdtIndex, Mode, Name, ObjectName, OstIndex, Place, RequestNumber,
+    SessionId, SetTime, Uid, Version,
 };
 use tieline_wire::data::{
     ListObjects, ListObjectsReply, ObjectOwner, ReadObject, ReadObjectReply, StatObject,
@@ -281,8 +281,24 @@ pub fn map() -> FederationMap {
 }
 
 pub fn map_cell() -> MapCell {
+    map_cell_of(&map())
+}
+
+fn map_cell_of(map: &FederationMap) -> MapCell {
     let signer = MapSigner::new([7; 32]);
-    MapCell::new(signer.verifier(), signer.sign(&map())).unwrap()
+    MapCell::new(signer.verifier(), signer.sign(map)).unwrap()
+}
+
+/// A federation in which everybody proves who he is.
+fn proven_map() -> FederationMap {
+    let security = Security {
+        realm: "EXTENCI.ORG".to_owned(),
+        flavors: FlavorRules::default(),
+        services: vec![],
+        machines: None,
+        strangers: None,
+    };
+    FederationMap { security: Some(security), ..map() }
 }
 
 /// A running MDT and what it is plugged into.
@@ -322,8 +338,22 @@ impl House {
         settings: Settings,
         limits: Arc<dyn LimitsKeeper>,
     ) -> Self {
+        Self::with_map(store, settings, limits, map_cell()).await
+    }
+
+    /// One that does not believe clients about handles; it keeps deleted files.
+    pub async fn proven() -> Self {
+        let cell = map_cell_of(&proven_map());
+        Self::with_map(MemoryStore::new(), Settings::default(), Arc::new(Alone), cell).await
+    }
+
+    async fn with_map(
+        store: MemoryStore,
+        settings: Settings,
+        limits: Arc<dyn LimitsKeeper>,
+        cell: MapCell,
+    ) -> Self {
         let (world, _) = World::local(7);
-        let cell = map_cell();
         let (clients, remover) = (Arc::<Clients>::default(), Arc::<Remover>::default());
         let mender = Arc::<Mender>::default();
         let parts = Parts {

@@ -3,8 +3,9 @@
 //! [`IdentityTable`] is a value: edits and questions are pure. The MDT of the root keeps it in its
 //! store ([`Mdt::identities`], [`Mdt::edit_identities`]); other servers keep copies.
 //!
-//! A principal is looked for as it stands; then under `*@REALM`, where the name that the mapping
-//! makes must be a user's; then, in the file system's own realm, as a user of that name.
+//! A principal is looked for as it stands; then, as `NAME/INSTANCE@REALM`, under `NAME/*@REALM` and
+//! `*/INSTANCE@REALM`; then under `*@REALM`; then, in the file system's own realm, as a user of
+//! that name. A name that a mapping makes must be a user's.
 //!
 //! Invariants: numbers are unique per kind, below 2^31, and not 0 (root) or nobody's; names are
 //! unique per kind; what is mapped to a user goes with him; edits happen all or none.
@@ -79,7 +80,7 @@ pub enum EditError {
     Number { number: u32 },
     #[error("a group has no groups")]
     Groups,
-    #[error("`{0}` is no principal: NAME@REALM or *@REALM")]
+    #[error("`{0}` is no principal: NAME@REALM, *@REALM, */INSTANCE@REALM or NAME/*@REALM")]
     Principal(String),
     #[error("`{0}` is no user's name")]
     Pattern(String),
@@ -175,9 +176,11 @@ impl IdentityTable {
         let Some((name, realm)) = principal.rsplit_once('@') else {
             return Err(Unknown::NotMapped);
         };
-        let wide = format!("*@{realm}");
-        if let Some(to) = self.principals.get(&wide) {
-            return self.follow(&wide, name, to);
+        for (pattern, rest) in patterns(name) {
+            let wide = format!("{pattern}@{realm}");
+            if let Some(to) = self.principals.get(&wide) {
+                return self.follow(&wide, rest, to);
+            }
         }
         if realm != own_realm {
             return Err(Unknown::NotMapped);
@@ -310,7 +313,7 @@ impl IdentityTable {
     }
 
     fn map(&mut self, principal: &str, to: &NewMapping) -> Result<(), EditError> {
-        let is_wide = principal.starts_with("*@");
+        let is_wide = principal.contains('*') && !principal.starts_with('/');
         if !is_principal(principal) {
             return Err(EditError::Principal(principal.to_owned()));
         }
@@ -359,8 +362,8 @@ impl IdentityTable {
     }
 }
 
-/// `NAME@REALM`, `*@REALM`, or the subject of a certificate (`/DC=org/CN=Ann Smith`), which no
-/// ticket carries.
+/// `NAME@REALM`, a pattern of such, or the subject of a certificate (`/DC=org/CN=Ann Smith`), which
+/// no ticket carries.
 fn is_principal(text: &str) -> bool {
     if text.is_empty() || text.len() > PRINCIPAL_MAX || text.contains(char::is_control) {
         return false;
@@ -368,9 +371,23 @@ fn is_principal(text: &str) -> bool {
     if text.starts_with('/') {
         return true;
     }
-    let is_plain = |name: &str| name == "*" || !name.contains('*');
+    let is_plain = |name: &str| !name.contains('*') || is_pattern(name);
     let parts = text.rsplit_once('@').filter(|_| !text.contains(char::is_whitespace));
     parts.is_some_and(|(name, realm)| !name.is_empty() && !realm.is_empty() && is_plain(name))
+}
+
+/// `*`, `*/INSTANCE` or `NAME/*`.
+fn is_pattern(name: &str) -> bool {
+    let rest = name.strip_prefix("*/").or_else(|| name.strip_suffix("/*"));
+    name == "*" || rest.is_some_and(|rest| !rest.is_empty() && !rest.contains(['*', '/']))
+}
+
+/// The patterns that a principal's name is one of, the narrowest first, each with what its `*`
+/// stands for.
+fn patterns(name: &str) -> Vec<(String, &str)> {
+    let service = name.split_once('/').map(|(first, rest)| (format!("{first}/*"), rest));
+    let instance = name.rsplit_once('/').map(|(rest, last)| (format!("*/{last}"), rest));
+    service.into_iter().chain(instance).chain([("*".to_owned(), name)]).collect()
 }
 
 fn resolved(user: &Identity, how: String) -> Resolved {

@@ -54,6 +54,7 @@ mod permission;
 mod placement;
 mod quotas;
 mod recall;
+mod room;
 mod serials;
 mod service;
 mod sessions;
@@ -63,6 +64,7 @@ mod view;
 
 pub use error::Error;
 pub use mdt::{Mdt, check_store};
+pub use room::StoreRoom;
 pub use settings::Settings;
 
 use bytes::Bytes;

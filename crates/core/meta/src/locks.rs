@@ -29,6 +29,8 @@ use tokio::time::Instant;
 const PLACE_KEPT: Duration = Duration::from_secs(10);
 /// Locks on one file, and files with locks of one session.
 const LOCKS_MAX: usize = 65_536;
+/// Locks of one session on all files.
+const SESSION_LOCKS_MAX: usize = 262_144;
 /// Waits on one file.
 const WAITS_MAX: usize = 4096;
 /// Waits of one session that its connection holds requests for; others are asked again.
@@ -50,6 +52,8 @@ struct Inner {
     files: BTreeMap<FileId, FileLocks>,
     /// Files on which a session holds or waits.
     by_session: BTreeMap<SessionId, BTreeSet<FileId>>,
+    /// Locks that a session holds.
+    counts: BTreeMap<SessionId, usize>,
     /// Files with a queue.
     queued: BTreeSet<FileId>,
     cancelled: BTreeMap<SessionId, VecDeque<u64>>,
@@ -232,6 +236,7 @@ impl LockTable {
     pub fn end(&self, session: SessionId) {
         let mut inner = self.lock();
         inner.cancelled.remove(&session);
+        inner.counts.remove(&session);
         for file in inner.by_session.remove(&session).unwrap_or_default() {
             let Some(locks) = inner.files.get_mut(&file) else { continue };
             let is_gone = |owner: Owner| owner.0 == session;
@@ -316,7 +321,10 @@ impl Inner {
         let is_full = self.files.get(&file).is_some_and(|locks| {
             locks.posix.len() + locks.flock.len() >= LOCKS_MAX || locks.queue.len() >= WAITS_MAX
         });
-        if is_full || (is_new && files.map_or(0, BTreeSet::len) >= LOCKS_MAX) {
+        let held = self.counts.get(&session).copied().unwrap_or_default();
+        let has_many =
+            held >= SESSION_LOCKS_MAX || (is_new && files.map_or(0, BTreeSet::len) >= LOCKS_MAX);
+        if is_full || has_many {
             return Err(Error::LocksFull { file });
         }
         Ok(())
@@ -338,10 +346,29 @@ impl Inner {
         if mode.is_some() {
             self.by_session.entry(owner.0).or_default().insert(file);
         }
-        let locks = self.files.entry(file).or_default();
-        locks.set_mut(kind).set(owner, range, mode);
+        self.change(file, kind, owner, range, mode);
         // Less than before may let others in.
         self.serve(file);
+    }
+
+    /// Changes the set, and counts: a change may cut locks in two, or join them.
+    fn change(
+        &mut self,
+        file: FileId,
+        kind: LockKind,
+        owner: Owner,
+        range: LockRange,
+        mode: Option<LockMode>,
+    ) {
+        let set = self.files.entry(file).or_default().set_mut(kind);
+        let before = set.len();
+        set.set(owner, range, mode);
+        let after = set.len();
+        let count = self.counts.entry(owner.0).or_default();
+        *count = (*count + after).saturating_sub(before);
+        if *count == 0 {
+            self.counts.remove(&owner.0);
+        }
     }
 
     /// A place in the queue, or what came of asking at once.
@@ -425,13 +452,12 @@ impl Inner {
             let wish = wait.wish;
             if !wait.is_granted && self.is_free(file, &wish) && !self.is_behind(file, at, &wish) {
                 self.by_session.entry(wish.owner.0).or_default().insert(file);
-                if let Some(locks) = self.files.get_mut(&file) {
-                    locks.set_mut(wish.kind).set(wish.owner, wish.range, Some(wish.mode));
-                    if let Some(wait) = locks.queue.get_mut(at) {
-                        wait.is_granted = true;
-                        wait.kept_until = Instant::now() + PLACE_KEPT;
-                        wait.turn.notify_one();
-                    }
+                self.change(file, wish.kind, wish.owner, wish.range, Some(wish.mode));
+                let locks = self.files.get_mut(&file);
+                if let Some(wait) = locks.and_then(|locks| locks.queue.get_mut(at)) {
+                    wait.is_granted = true;
+                    wait.kept_until = Instant::now() + PLACE_KEPT;
+                    wait.turn.notify_one();
                 }
             }
             at += 1;
@@ -498,7 +524,7 @@ impl Inner {
             .collect();
         locks.queue.retain(|wait| !is_stale(wait));
         for (wish, _) in stale.into_iter().filter(|(_, is_granted)| *is_granted) {
-            locks.set_mut(wish.kind).set(wish.owner, wish.range, None);
+            self.change(file, wish.kind, wish.owner, wish.range, None);
         }
     }
 

@@ -12,6 +12,7 @@ use crate::opens::OpenTable;
 use crate::pace::Pace;
 use crate::placement::{Placement, wall_time};
 use crate::quotas::{Following, Home, Quotas, Table, count};
+use crate::room::Room;
 use crate::serials::{Counter, Serials, change_superblock};
 use crate::sessions::SessionTable;
 use crate::settings::Settings;
@@ -21,10 +22,11 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tieline_auth::capability::Issuer;
-use tieline_format::mdt::{FEATURE_USAGE, Superblock, key};
+use tieline_format::map::FederationMap;
+use tieline_format::mdt::{FEATURE_USAGE, Inode, Superblock, key};
 use tieline_format::{Record, RecordError};
 use tieline_kv::Transaction;
-use tieline_types::{ClientId, ErrorKind, FileId, FsName, MdtIndex, SessionId, Time};
+use tieline_types::{ClientId, ErrorKind, FileId, FsName, Layout, MdtIndex, SessionId, Time};
 use tieline_wire::Failure;
 use tieline_wire::data::OstState;
 use tieline_wire::ledger::{CheckMdt, CheckMdtReply, DumpMdt, DumpMdtReply};
@@ -52,6 +54,7 @@ pub struct Mdt {
     /// Signs capabilities.
     pub(crate) issuer: Issuer,
     pub(crate) turns: Turns,
+    pub(crate) room: Room,
     /// Of background deletions.
     pub(crate) pace: Pace,
     pub(crate) inodes: InodeCount,
@@ -140,6 +143,7 @@ impl Mdt {
             mirrors: Mirrors::default(),
             issuer: issuer(&parts.world, &settings),
             turns: Turns::new(),
+            room: Room::default(),
             pace: Pace::new(settings.collect_rate),
             inodes: InodeCount::new(superblock.inodes),
             first_serial: superblock.file_serial,
@@ -166,7 +170,11 @@ impl Mdt {
             Some(resumed) => resumed,
             None => {
                 let now = wall_time(&self.parts.world);
-                self.sessions.open(client, description, now).await.map_err(|error| {
+                let opened = match self.room.check_any() {
+                    Ok(()) => self.sessions.open(client, description, now).await,
+                    Err(error) => Err(error),
+                };
+                opened.map_err(|error| {
                     self.note(&error);
                     error.into_failure(self.settings.mdt)
                 })?
@@ -345,7 +353,8 @@ fn check_superblock(
     Ok(())
 }
 
-/// A new MDT: a root directory, and counters that start behind it.
+/// A new MDT: a root directory, and counters that start behind it. Files of a site's own tree lie
+/// in the pool of the site's name, where there is one.
 fn make_mdt(
     transaction: &mut dyn Transaction,
     parts: &Parts,
@@ -353,9 +362,11 @@ fn make_mdt(
     now: Time,
 ) -> Superblock {
     let root = FileId::root_of(settings.mdt);
-    transaction.put(key::inode(root), new_root(now).to_bytes());
+    let map = parts.map.current().map.clone();
+    let inode = Inode { layout: home_layout(&map, settings.mdt), ..new_root(now) };
+    transaction.put(key::inode(root), inode.to_bytes());
     Superblock {
-        fs: parts.map.current().map.fs.clone(),
+        fs: map.fs,
         mdt: settings.mdt,
         file_serial: FileId::ROOT_SERIAL + 1,
         session_serial: 1,
@@ -365,6 +376,13 @@ fn make_mdt(
         inodes: 1,
         restored: None,
     }
+}
+
+fn home_layout(map: &FederationMap, mdt: MdtIndex) -> Option<Layout> {
+    // The root MDT's tree is everybody's.
+    let home = map.mdt(mdt).filter(|known| known.mdt != MdtIndex(0))?.home.as_str().parse().ok()?;
+    map.pool(&home).filter(|pool| !pool.osts.is_empty())?;
+    Some(Layout { pool: Some(home), ..Layout::default() })
 }
 
 fn issuer(world: &World, settings: &Settings) -> Issuer {

@@ -94,7 +94,7 @@ pub async fn add_nameless(
 /// A new file's record, as yet without names.
 async fn new_file(view: &mut View<'_>, parent: &Inode, new: NewFile) -> Result<(FileId, Inode)> {
     let id = view.new_id().await?;
-    let now = view.scene.now;
+    let now = view.scene.at;
     let rights = permission::rights(parent);
     let inherited = rights.inherit(view.scene.caller, new.kind, new.mode, new.umask);
     let Inherited { mode, gid, acls } = inherited;
@@ -162,8 +162,8 @@ pub fn unlink_entry(
 }
 
 pub fn directory_changed(view: &View<'_>, directory: &mut Inode) {
-    directory.mtime = view.scene.now;
-    directory.ctime = view.scene.now;
+    directory.mtime = view.scene.at;
+    directory.ctime = view.scene.at;
     directory.version = view.next_version(directory);
 }
 
@@ -190,7 +190,7 @@ pub async fn drop_name(
     view.touch_file(id, &inode);
     inode.names.retain(|other| other != name);
     inode.links = inode.names.len() as u32;
-    inode.ctime = view.scene.now;
+    inode.ctime = view.scene.at;
     if inode.links > 0 {
         view.put_inode(id, &inode);
         return Ok(Some(inode));

@@ -183,6 +183,7 @@ pub async fn run<'a>(view: &mut View<'a>, request: &'a Request) -> Result<Reply>
         | Request::CapabilityNews(_)
         | Request::QuotaShares(_)
         | Request::QuotaNews(_)
+        | Request::ReclaimShares(_)
         | Request::DumpMdt(_)
         | Request::CheckMdt(_)
         | Request::GetMap(_)
@@ -236,7 +237,7 @@ pub fn primary(request: &Request) -> FileId {
 
 /// Is it a request this room answers?
 pub fn is_served(op: Op) -> bool {
-    let is_quota = (Op::GetQuota..=Op::Promise).contains(&op);
+    let is_quota = (Op::GetQuota..=Op::Promise).contains(&op) || op == Op::ReclaimShares;
     op.number() < Op::GetMap.number() || op == Op::GetCapability || is_quota
 }
 

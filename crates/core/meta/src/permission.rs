@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::view::Scene;
+use tieline_format::map::FederationMap;
 use tieline_format::mdt::Inode;
 use tieline_types::rules::Rights;
 use tieline_types::{Caller, FileId};
@@ -39,7 +40,17 @@ pub fn check_handle(
     (id, inode): (FileId, &Inode),
     wishes: &[u32],
 ) -> Result<()> {
-    let (caller, is_proven) = (scene.caller, scene.map.security.is_some());
+    check_handle_of(scene.caller, scene.map, (id, inode), wishes)
+}
+
+/// The same where there is no scene.
+pub fn check_handle_of(
+    caller: &Caller,
+    map: &FederationMap,
+    (id, inode): (FileId, &Inode),
+    wishes: &[u32],
+) -> Result<()> {
+    let is_proven = map.security.is_some();
     let is_allowed = |&wish: &u32| is_allowed(inode, caller, wish);
     match wishes.first() {
         Some(&first) if is_proven && !is_owner(inode, caller) => {

@@ -22,6 +22,7 @@ use crate::leases::{Change, Holder};
 use crate::mdt::Mdt;
 use crate::ops::batch::makes_file;
 use crate::ops::{self, Reply};
+use crate::permission;
 use crate::placement::wall_time;
 use crate::quotas::Resource;
 use crate::recall::{Ask, Keepers};
@@ -188,13 +189,14 @@ impl Mdt {
         let (mut attempts, mut extended) = (0, 0);
         // Of a batch, if it is done in parts.
         let mut done = vec![];
-        if let Request::Batch(batch) = request {
-            self.check_ids(asker.session, batch)?;
-        }
+        let unused_from = match request {
+            Request::Batch(batch) => self.check_ids(asker.session, batch)?,
+            _ => u64::MAX,
+        };
         while attempts < ATTEMPTS {
             let before = (&mut change, &keepers, &asked, done.as_slice());
             let refuses = extended >= EXTENSIONS;
-            let outcome = self.attempt(asker, grant, request, refuses, before);
+            let outcome = self.attempt(asker, grant, request, (refuses, unused_from), before);
             match outcome.await {
                 Ok(Run::Done(body)) => return Ok(body),
                 Ok(Run::Part(outcomes)) => done = outcomes,
@@ -224,7 +226,7 @@ impl Mdt {
         asker: &Asker,
         grant: Grant,
         request: &Request,
-        refuses: bool,
+        (refuses, unused_from): (bool, u64),
         (change, keepers, asked, done): (&mut Change, &Keepers, &BTreeSet<Holder>, &[BatchOutcome]),
     ) -> Result<Run> {
         let map = self.parts.map.current();
@@ -234,9 +236,10 @@ impl Mdt {
             transaction.commit().await?.durable.await?;
             return Ok(Run::Done(body));
         }
+        self.room.check(request)?;
         let scene = self.scene(asker.session, grant, &asker.caller, &map.map, keepers);
         let shared = self.leases.shared();
-        let mut view = View::new(Scene { refuses, ..scene }, transaction);
+        let mut view = View::new(Scene { refuses, unused_from, ..scene }, transaction);
         view.outcomes = done.to_vec();
         let run = ops::run(&mut view, request).await;
         let mut asks = self.alone(asker.session, &view.seen);
@@ -290,13 +293,15 @@ impl Mdt {
         self.finish(change, committed, &mut reply, alone).await.map(Run::Done)
     }
 
-    /// Are the ids of what a batch makes the session's to give?
-    fn check_ids(&self, session: SessionId, batch: &Batch) -> Result<()> {
-        let mut made = batch.items.iter().filter(|item| makes_file(item));
-        match made.find(|item| !self.sessions.may_give(session, item.id.serial())) {
-            Some(_) => Err(Error::Invalid { what: "a batch makes a file with an id of others" }),
-            None => Ok(()),
-        }
+    /// Are the ids of what a batch makes the session's to give? Says from which serial on none of
+    /// them was given before.
+    fn check_ids(&self, session: SessionId, batch: &Batch) -> Result<u64> {
+        let made = batch.items.iter().filter(|item| makes_file(item));
+        let serials: Vec<u64> = made.map(|item| item.id.serial()).collect();
+        let of_others = Error::Invalid { what: "a batch makes a file with an id of others" };
+        // One that is barred is not ended yet, and its client sends again what it had not sent.
+        let is_over = |before| self.leases.is_barred(before);
+        self.sessions.give(session, &serials, is_over).ok_or(of_others)
     }
 
     /// Directories that the reply may give the session to hold alone. Those that a batch makes it
@@ -312,7 +317,7 @@ impl Mdt {
             made.for_each(|&directory| self.leases.made_alone(session, directory));
             return vec![];
         }
-        if !self.sessions.is_exclusive(session) {
+        if !self.sessions.is_exclusive(session) || self.room.is_short() {
             return vec![];
         }
         let unit = |(&id, inode): (&FileId, &Inode)| ExclusiveUnit {
@@ -398,10 +403,12 @@ impl Mdt {
         map: &'a FederationMap,
         keepers: &'a Keepers,
     ) -> Scene<'a> {
+        let now = wall_time(&self.parts.world);
         Scene {
             mdt: self.settings.mdt,
             map,
-            now: wall_time(&self.parts.world),
+            now,
+            at: now,
             session,
             grant,
             caller,
@@ -412,10 +419,22 @@ impl Mdt {
             inodes: self.inodes.total(),
             first_serial: self.first_serial,
             chosen: None,
+            unused_from: u64::MAX,
             refuses: true,
             keeps_deleted: self.settings.keeps_deleted,
             keep_ms: self.settings.freed_keep.as_millis() as u64,
         }
+    }
+
+    /// May a handle of the asker do one of `wishes`? For calls that are no operations.
+    pub(crate) fn check_handle(
+        &self,
+        asker: &Asker,
+        file: (FileId, &Inode),
+        wishes: &[u32],
+    ) -> Result<()> {
+        let current = self.parts.map.current();
+        permission::check_handle_of(&asker.caller, &current.map, file, wishes)
     }
 
     /// Remembers that the store ended, so that nothing is asked of it any more.

@@ -30,8 +30,8 @@ pub struct SessionTable {
     store: Arc<dyn Store>,
     serials: Serials,
     inner: Mutex<BTreeMap<SessionId, Known>>,
-    /// Runs of file serials that ended sessions had, the latest last.
-    retired: Mutex<Vec<SerialRun>>,
+    /// Runs of file serials that ended sessions had and whose they were, the latest last.
+    retired: Mutex<Vec<(ClientId, SerialRun)>>,
 }
 
 struct Known {
@@ -41,6 +41,8 @@ struct Known {
     answers: BTreeSet<RequestNumber>,
     /// File serials that it gives out itself.
     runs: Vec<SerialRun>,
+    /// Of these, those from here on were never given out.
+    unused_from: u64,
 }
 
 impl SessionTable {
@@ -59,7 +61,9 @@ impl SessionTable {
                 let record: Session = decode(value, || id.to_string())?;
                 let answers = load_answers(&store, id).await?;
                 let Session { client, grant, runs, .. } = record;
-                let known = Known { client, grant, answers, runs: runs.unwrap_or_default() };
+                let runs = runs.unwrap_or_default();
+                // Which of them were given out is not known.
+                let known = Known { client, grant, answers, runs, unused_from: u64::MAX };
                 sessions.insert(id, known);
             }
         }
@@ -85,18 +89,43 @@ impl SessionTable {
     /// The session gives out these serials from now on.
     pub fn reserved(&self, session: SessionId, run: SerialRun) {
         if let Some(known) = self.lock().get_mut(&session) {
+            known.unused_from = known.unused_from.min(run.first);
             known.runs.push(run);
             let extra = known.runs.len().saturating_sub(RUNS_MAX);
             known.runs.drain(..extra);
         }
     }
 
-    /// May the session give out this serial? Those of sessions that are over are given out by the
-    /// ones that came after: they send again what was not answered.
-    pub fn may_give(&self, session: SessionId, serial: u64) -> bool {
-        let own = self.lock().get(&session).map(|known| known.runs.clone()).unwrap_or_default();
+    /// May the session give out these serials? Those of sessions that are over are given out by the
+    /// same client's that came after: it sends again what was not answered. `is_over` says it of
+    /// those that are still here. Says from where on none of them was given out before; `None` if
+    /// one is not the session's to give.
+    pub fn give(
+        &self,
+        session: SessionId,
+        serials: &[u64],
+        is_over: impl Fn(SessionId) -> bool,
+    ) -> Option<u64> {
+        let mut inner = self.lock();
+        let known = inner.get_mut(&session)?;
+        let unused_from = known.unused_from;
+        let is_own = |serial: &u64| known.runs.iter().any(|run| run.holds(*serial));
+        let given = serials.iter().filter(|serial| is_own(serial)).max().map_or(0, |last| last + 1);
+        let is_all_own = serials.iter().all(is_own);
+        known.unused_from = unused_from.max(given);
+        if is_all_own {
+            return Some(unused_from);
+        }
+        let client = known.client;
+        let may_give = |(id, known): &(&SessionId, &Known)| {
+            known.client == client && (**id == session || is_over(**id))
+        };
+        let here = inner.iter().filter(may_give).flat_map(|(_, known)| &known.runs);
         let retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
-        own.iter().chain(&*retired).any(|run| run.holds(serial))
+        let gone = retired.iter().filter(|(whose, _)| *whose == client).map(|(_, run)| run);
+        let runs: Vec<&SerialRun> = here.chain(gone).collect();
+        let is_given = |serial: &u64| runs.iter().any(|run| run.holds(*serial));
+        serials.iter().all(is_given).then_some(u64::MAX)
     }
 
     /// The session goes on if it is known and the client's.
@@ -119,8 +148,8 @@ impl SessionTable {
         let mut transaction = self.store.begin().await?;
         transaction.put(key::session(session), record.to_bytes());
         transaction.commit().await?.durable.await?;
-        self.lock()
-            .insert(session, Known { client, grant, answers: BTreeSet::new(), runs: vec![] });
+        let (answers, runs, unused_from) = (BTreeSet::new(), vec![], u64::MAX);
+        self.lock().insert(session, Known { client, grant, answers, runs, unused_from });
         Ok((session, grant))
     }
 
@@ -176,7 +205,7 @@ impl SessionTable {
     pub fn forget(&self, session: SessionId) -> bool {
         let Some(known) = self.lock().remove(&session) else { return false };
         let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
-        retired.extend(known.runs);
+        retired.extend(known.runs.into_iter().map(|run| (known.client, run)));
         let extra = retired.len().saturating_sub(RETIRED_MAX);
         retired.drain(..extra);
         true

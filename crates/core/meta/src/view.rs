@@ -27,7 +27,10 @@ use tieline_wire::meta::BatchOutcome;
 pub struct Scene<'a> {
     pub mdt: MdtIndex,
     pub map: &'a FederationMap,
+    /// Our own clock: when something is freed, kept or counted.
     pub now: Time,
+    /// What files are told to have been changed at: a client may have done it by itself before.
+    pub at: Time,
     pub session: SessionId,
     pub grant: Grant,
     pub caller: &'a Caller,
@@ -43,6 +46,8 @@ pub struct Scene<'a> {
     pub first_serial: u64,
     /// The id of the file that is made, if the client chose it.
     pub chosen: Option<FileId>,
+    /// Ids that the client chose were never used before from this serial on.
+    pub unused_from: u64,
     /// What a limit does not allow fails; else more room may be had first.
     pub refuses: bool,
     /// Files that lose their last name are kept for undeleting.

@@ -51,6 +51,7 @@ pub struct Flags {
     pub allows_others: bool,
     pub allows_suid: bool,
     pub allows_devices: bool,
+    pub allows_exec: bool,
     pub is_noatime: bool,
 }
 
@@ -85,6 +86,7 @@ fn attach_as_root(path: &Path, flags: &Flags) -> Result<OwnedFd, AttachError> {
     let mut bits = MountFlags::empty();
     bits.set(MountFlags::NOSUID, !flags.allows_suid);
     bits.set(MountFlags::NODEV, !flags.allows_devices);
+    bits.set(MountFlags::NOEXEC, !flags.allows_exec);
     bits.set(MountFlags::RDONLY, flags.is_read_only);
     bits.set(MountFlags::NOATIME, flags.is_noatime);
     rustix::mount::mount(flags.source.as_str(), path, TYPE, bits, data.as_c_str())
@@ -153,6 +155,7 @@ fn helper_options(flags: &Flags) -> String {
     add(flags.allows_others, "allow_other");
     add(flags.is_read_only, "ro");
     add(flags.is_noatime, "noatime");
+    add(!flags.allows_exec, "noexec");
     // The helper gives these to root only; its refusal says so.
     add(flags.allows_suid, "suid");
     add(flags.allows_devices, "dev");
@@ -241,6 +244,7 @@ mod tests {
             allows_others: false,
             allows_suid: false,
             allows_devices: false,
+            allows_exec: true,
             is_noatime: false,
         };
         assert_eq!(
@@ -249,6 +253,8 @@ mod tests {
              max_read=1048576,ro"
         );
         flags.allows_others = true;
-        assert!(helper_options(&flags).contains(",allow_other,"));
+        flags.allows_exec = false;
+        let told = helper_options(&flags);
+        assert!(told.contains(",allow_other,") && told.ends_with(",noexec"), "{told}");
     }
 }

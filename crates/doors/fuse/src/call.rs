@@ -2,8 +2,8 @@
 
 use crate::abi::incoming::{Header, Reader};
 use crate::abi::opcode::Opcode;
-use crate::errno::{self, Refusal};
-use crate::people::{self, Asking};
+use crate::errno::Refusal;
+use crate::people::{self, Asking, Unknown};
 use crate::session::Session;
 use bytes::Bytes;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -128,7 +128,9 @@ impl Call {
         let caller = match found {
             Ok(caller) => caller,
             Err(_) if is_soft => nobody(),
-            Err(kind) => return Err(errno::from_kind(kind).into()),
+            Err(Unknown { kind, why }) => {
+                return Err(tieline_client::Error::local(kind, why).into());
+            }
         };
         *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(caller);
         Ok(())

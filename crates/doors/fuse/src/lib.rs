@@ -26,6 +26,7 @@ mod appenders;
 mod attach;
 mod buffer;
 mod call;
+mod denials;
 mod errno;
 mod init;
 mod kernel;
@@ -44,6 +45,7 @@ mod unwind;
 mod wait;
 
 pub use attach::AttachError;
+pub use denials::NAME as DENIALS;
 pub use mount::{Error, Mount, MountOptions, Unmounted};
-pub use people::{Asking, People};
+pub use people::{Asking, People, Unknown};
 pub use taken::{Beginning, HandOver, Taken};

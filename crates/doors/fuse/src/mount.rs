@@ -45,6 +45,7 @@ pub struct MountOptions {
     pub allows_others: bool,
     pub allows_suid: bool,
     pub allows_devices: bool,
+    pub allows_exec: bool,
     pub is_noatime: bool,
     /// Event threads, each with a descriptor of its own.
     pub threads: usize,
@@ -66,6 +67,7 @@ impl MountOptions {
             allows_others: false,
             allows_suid: false,
             allows_devices: false,
+            allows_exec: true,
             is_noatime: false,
             threads: 4,
             read_ahead: ByteSize(READ_AHEAD),
@@ -81,6 +83,7 @@ impl MountOptions {
             allows_others: self.allows_others,
             allows_suid: self.allows_suid,
             allows_devices: self.allows_devices,
+            allows_exec: self.allows_exec,
             is_noatime: self.is_noatime,
         }
     }

@@ -22,10 +22,22 @@ use rustix::io::Errno;
 type Outcome = Result<Answer, Refusal>;
 
 pub async fn dispatch(call: Call) -> Outcome {
+    // Also whoever is nobody may know why.
+    if let Some(told) = xattrs::denials(&call) {
+        return told;
+    }
+    let outcome = dispatch_as(&call).await;
+    if let Err(refusal) = &outcome {
+        call.session.denials.note(&call, refusal);
+    }
+    outcome
+}
+
+async fn dispatch_as(call: &Call) -> Outcome {
     let mut is_first = true;
     loop {
         call.identify().await?;
-        let outcome = dispatch_once(&call).await;
+        let outcome = dispatch_once(call).await;
         let is_denied = outcome.as_ref().is_err_and(Refusal::is_denial);
         if !is_first || !is_denied || !call.renews_groups() {
             return outcome;

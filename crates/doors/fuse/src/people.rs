@@ -13,11 +13,24 @@ pub struct Asking {
     pub stated: Caller,
 }
 
+/// Why it is not known who somebody is.
+#[derive(Clone, Debug)]
+pub struct Unknown {
+    pub kind: ErrorKind,
+    pub why: String,
+}
+
+impl From<tieline_client::Error> for Unknown {
+    fn from(error: tieline_client::Error) -> Self {
+        Self { kind: error.kind(), why: error.to_string() }
+    }
+}
+
 /// What a mount asks about people.
 #[async_trait::async_trait]
 pub trait People: Send + Sync {
-    /// Who it is to the file system; the kind says why it is nobody.
-    async fn caller(&self, asking: Asking) -> Result<Caller, ErrorKind>;
+    /// Who it is to the file system.
+    async fn caller(&self, asking: Asking) -> Result<Caller, Unknown>;
 
     /// What belongs to an owner here.
     fn shown(&self, uid: Uid, gid: Gid) -> (Uid, Gid);

@@ -15,6 +15,7 @@ use crate::abi::opcode::Opcode;
 use crate::appenders::Appenders;
 use crate::buffer::{Buffer, Pool};
 use crate::call::Call;
+use crate::denials::Denials;
 use crate::kernel::Kernel;
 use crate::pending::Pending;
 use crate::people::People;
@@ -42,6 +43,7 @@ pub struct Session {
     pub callers: Callers,
     pub appenders: Appenders,
     pub people: Option<Arc<dyn People>>,
+    pub denials: Denials,
     pending: Pending,
     buffers: Arc<Pool>,
 }
@@ -61,6 +63,7 @@ impl Session {
             callers: Callers::default(),
             appenders: Appenders::default(),
             people,
+            denials: Denials::default(),
             pending: Pending::default(),
             buffers,
         }

@@ -52,8 +52,8 @@ impl ScratchKdc {
         Ok(kdc)
     }
 
-    /// Makes a realm whose clients look for a KDC at `hosts`; [`ScratchKdc::serve`] starts one
-    /// where the caller is.
+    /// Makes a realm whose clients look for a KDC at `hosts`, names or addresses of either family;
+    /// [`ScratchKdc::serve`] starts one where the caller is.
     pub fn make(dir: &Path, realm: &str, hosts: &[String]) -> Result<Self, ScratchError> {
         let port = free_port().ok_or(ScratchError::Port)?;
         let mut kdc = Self::again(dir, realm, port);
@@ -213,7 +213,10 @@ impl ScratchKdc {
 
     fn client_conf(&self) -> String {
         let Self { realm, port, dir, .. } = self;
-        let kdc = |host: &String| format!("    kdc = {host}:{port}\n");
+        let kdc = |host: &String| match host.contains(':') {
+            true => format!("    kdc = [{host}]:{port}\n"),
+            false => format!("    kdc = {host}:{port}\n"),
+        };
         let kdcs: String = self.hosts.iter().map(kdc).collect();
         format!(
             "[libdefaults]\n  default_realm = {realm}\n  rdns = false\n  \
@@ -232,7 +235,7 @@ impl ScratchKdc {
         // Other hosts are namespaces, where nobody else is.
         let listen = match self.hosts.iter().all(|host| host == LOOPBACK) {
             true => format!("{LOOPBACK}:{port}"),
-            false => format!("0.0.0.0:{port}"),
+            false => format!("0.0.0.0:{port},[::]:{port}"),
         };
         format!(
             "[kdcdefaults]\n  kdc_listen = {listen}\n  \

@@ -234,6 +234,7 @@ fn wrong_store(path: &Path, reason: impl Into<String>) -> Error {
 fn marker_error(path: &Path, error: MarkerError) -> Error {
     match error {
         MarkerError::Wrong(reason) => wrong_store(path, reason),
+        MarkerError::Absent(reason) => Error::Missing { store: describe(path), reason },
         MarkerError::Io(doing, source) => failed(path, doing, source),
     }
 }

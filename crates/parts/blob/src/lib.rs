@@ -6,6 +6,7 @@
 //!
 //! * [`DirChunks`]: a directory on any file system.
 //! * [`DirectReader`]: such a directory, read by who has it mounted too.
+//! * [`LateChunks`]: such a directory that is not there yet.
 //! * [`MemoryChunks`]: for tests and simulated worlds.
 //! * [`FaultyChunks`]: any other, failing as told.
 //! * [`AdoptedTree`]: files that were there before us, read where they are.
@@ -23,6 +24,7 @@ pub mod conformance;
 mod dir;
 mod direct;
 mod faulty;
+mod late;
 mod memory;
 mod range;
 
@@ -33,6 +35,7 @@ pub use adopted::{
 pub use dir::{DirChunks, Identity};
 pub use direct::DirectReader;
 pub use faulty::{Faults, FaultyChunks};
+pub use late::LateChunks;
 pub use memory::MemoryChunks;
 
 use bytes::Bytes;
@@ -125,6 +128,8 @@ pub enum Error {
     ReadOnly { store: String },
     #[error("chunk {chunk} in {store} is damaged: {reason}")]
     Damaged { chunk: ChunkId, store: String, reason: String },
+    #[error("{store} is not there: {reason}")]
+    Missing { store: String, reason: String },
     #[error("{store} is not what it was or should be: {reason}")]
     WrongStore { store: String, reason: String },
     /// The machine may forget these. Syncing them again would find nothing to do and succeed.
@@ -142,9 +147,25 @@ impl Error {
             Self::Full { .. } => ErrorKind::NoSpace,
             Self::ReadOnly { .. } => ErrorKind::ReadOnly,
             Self::Damaged { .. } => ErrorKind::Corrupt,
-            Self::WrongStore { .. } | Self::NotDurable { .. } | Self::Failed { .. } => {
-                ErrorKind::StorageFault
-            }
+            Self::Missing { .. }
+            | Self::WrongStore { .. }
+            | Self::NotDurable { .. }
+            | Self::Failed { .. } => ErrorKind::StorageFault,
+        }
+    }
+
+    /// Which store says so.
+    pub fn store(&self) -> &str {
+        match self {
+            Self::Absent { store, .. }
+            | Self::Different { store, .. }
+            | Self::Full { store }
+            | Self::ReadOnly { store }
+            | Self::Damaged { store, .. }
+            | Self::Missing { store, .. }
+            | Self::WrongStore { store, .. }
+            | Self::NotDurable { store, .. }
+            | Self::Failed { store, .. } => store,
         }
     }
 }

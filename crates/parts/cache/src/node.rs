@@ -5,7 +5,8 @@
 //! table is made when the cache is opened, from names and times, in the background; no read looks
 //! through the disk.
 //!
-//! Writing happens behind the reader: what finds no room in the queue is not kept.
+//! Writing happens behind the reader: what finds no room in the queue is not kept. What is to be
+//! pinned waits for its room, and until it is there ([`NodeCache::store`]).
 //!
 //! Invariants: every block is compared with its check when it is read, every chunk with its digest
 //! when its last block comes; what differs is dropped; files may vanish at any time; a disk that is
@@ -83,6 +84,8 @@ struct Inner {
     stuck: Mutex<Option<Instant>>,
     jobs: Arc<Semaphore>,
     queue: Arc<Semaphore>,
+    /// Held while a file is opened or made.
+    making: Mutex<()>,
     /// Locked for as long as we live.
     _lock: File,
 }
@@ -116,6 +119,7 @@ impl NodeCache {
             stuck: Mutex::default(),
             jobs: Arc::new(Semaphore::new(JOBS_MAX)),
             queue: Arc::new(Semaphore::new(QUEUE_MAX / GRAIN)),
+            making: Mutex::default(),
             _lock: lock,
             settings,
         });
@@ -199,7 +203,98 @@ impl NodeCache {
     }
 }
 
+/// What is pinned, and what is kept so that it can be.
+impl NodeCache {
+    /// Keeps verified bytes of a chunk from `offset`, and says why not.
+    pub async fn store(&self, known: &Known, offset: u64, bytes: Bytes) -> io::Result<()> {
+        let inner = &self.inner;
+        let grains = bytes.len().div_ceil(GRAIN).min(QUEUE_MAX / GRAIN);
+        let room = inner.queue.clone().acquire_many_owned(u32::try_from(grains).unwrap_or(1));
+        let room = room.await.map_err(io::Error::other)?;
+        let (inner, known) = (inner.clone(), *known);
+        let stored = tokio::task::spawn_blocking(move || {
+            let _room = room;
+            inner.store(&known, offset, &bytes)
+        });
+        stored.await.map_err(io::Error::other)?
+    }
+
+    /// Is all of a chunk here?
+    pub async fn holds(&self, known: &Known) -> bool {
+        if !lock(&self.inner.index).has(known.chunk) {
+            return false;
+        }
+        let (inner, known) = (self.inner.clone(), *known);
+        let look = move || matches!(inner.entry(&known), Ok(Some(entry)) if entry.is_whole());
+        tokio::task::spawn_blocking(look).await.unwrap_or(false)
+    }
+
+    /// Has chunks stay, in place of those that were pinned under the same words; `None` lets them
+    /// go.
+    pub async fn pin(&self, words: &str, chunks: Option<&[ChunkId]>) -> Result<(), Error> {
+        let names = chunks.map(|chunks| chunks.iter().map(ChunkId::to_string).collect());
+        let (root, what) = (self.inner.root.clone(), words.to_owned());
+        self.change(move || match names {
+            Some(names) => pins::pin(&LocalStorage, &root, &what, &names),
+            None => pins::unpin(&LocalStorage, &root, &what).map(drop),
+        })
+        .await
+    }
+
+    /// Puts something down beside a pin, in place of what was there; it goes with the pin.
+    pub async fn save(&self, words: &str, bytes: Vec<u8>) -> Result<(), Error> {
+        let (root, what) = (self.inner.root.clone(), words.to_owned());
+        self.change(move || pins::save(&LocalStorage, &root, &what, &bytes)).await
+    }
+
+    /// What was put down beside a pin, if it is as it was.
+    pub async fn saved(&self, words: &str) -> Option<Vec<u8>> {
+        let (root, what) = (self.inner.root.clone(), words.to_owned());
+        let read = move || pins::saved(&LocalStorage, &root, &what);
+        tokio::task::spawn_blocking(read).await.ok().flatten()
+    }
+
+    async fn change(
+        &self,
+        change: impl FnOnce() -> Result<(), Error> + Send + 'static,
+    ) -> Result<(), Error> {
+        let path = self.path().to_owned();
+        let ended = |error| {
+            let source = io::Error::other(error);
+            Error::Failed { path, doing: "write a pin into", source }
+        };
+        tokio::task::spawn_blocking(change).await.map_err(ended)?
+    }
+
+    /// The words of all pins.
+    pub async fn pinned(&self) -> Vec<String> {
+        let root = self.inner.root.clone();
+        let list = move || pins::list(&LocalStorage, &root);
+        let pins = tokio::task::spawn_blocking(list).await.unwrap_or_default();
+        pins.into_iter().map(|pin| pin.what).collect()
+    }
+}
+
 impl Inner {
+    fn store(&self, known: &Known, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        if known.length > LENGTH_MAX {
+            return Err(io::Error::other("a chunk is too long for the cache"));
+        }
+        let (length, limit) = (bytes.len() as u64, self.settings.bytes_max);
+        let has_room = || lock(&self.index).bytes() + length <= limit;
+        if !has_room() {
+            self.evict(length);
+        }
+        if !has_room() {
+            let what = "the cache is full of what is pinned: give it a larger cache-size=";
+            return Err(io::Error::new(io::ErrorKind::StorageFull, what));
+        }
+        *lock(&self.stuck) = None;
+        self.keep(known, offset, bytes)?;
+        METRICS.cache_kept_bytes.with_label_values(&[NAME]).inc_by(length);
+        Ok(())
+    }
+
     fn now_ms(&self) -> u64 {
         self.clock.wall().as_millis() as u64
     }
@@ -273,6 +368,15 @@ impl Inner {
         if let Some(entry) = lock(&self.index).open(known.chunk) {
             return Ok(Some(entry));
         }
+        let _making = lock(&self.making);
+        self.open(known)
+    }
+
+    /// The same, while nobody makes one.
+    fn open(&self, known: &Known) -> io::Result<Option<Arc<Entry>>> {
+        if let Some(entry) = lock(&self.index).open(known.chunk) {
+            return Ok(Some(entry));
+        }
         let path = self.path(known.chunk);
         let entry = match Entry::open(&path, known) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -288,18 +392,7 @@ impl Inner {
         if self.is_stuck() {
             return Ok(());
         }
-        let entry = match self.entry(known) {
-            Ok(Some(entry)) if entry.is_linked() => entry,
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                self.fault(known.chunk, &error);
-                self.make(known)?
-            }
-            Err(error) => return Err(error),
-            Ok(_) => {
-                lock(&self.index).forget(known.chunk);
-                self.make(known)?
-            }
-        };
+        let entry = self.entry_or_new(known)?;
         let written = entry.write(offset, bytes)?;
         let now = self.now_ms();
         {
@@ -318,6 +411,21 @@ impl Inner {
         }
         self.evict(0);
         Ok(())
+    }
+
+    /// The file of a chunk, which is made if there is none: by one thread, and whole before another
+    /// looks at it.
+    fn entry_or_new(&self, known: &Known) -> io::Result<Arc<Entry>> {
+        let _making = lock(&self.making);
+        match self.open(known) {
+            Ok(Some(entry)) if entry.is_linked() => return Ok(entry),
+            Ok(_) => drop(lock(&self.index).forget(known.chunk)),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                self.fault(known.chunk, &error);
+            }
+            Err(error) => return Err(error),
+        }
+        self.make(known)
     }
 
     fn make(&self, known: &Known) -> io::Result<Arc<Entry>> {

@@ -1,6 +1,7 @@
 //! Pins: lists of chunks that no cleaner evicts. One file per pin, named after what was pinned.
 //!
 //! The first line is what an operator typed, the others are names of chunks as the cache has them.
+//! Whoever pins may put something down beside a pin ([`save`]): its BLAKE3 digest, and its bytes.
 
 use crate::Error;
 use crate::storage::Storage;
@@ -9,6 +10,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 const FOLDER: &str = "pins";
+const BESIDE: &str = "beside-pins";
+const DIGEST: usize = 32;
 /// A pin of five million chunks is 20 TB in chunks of 4 MiB.
 const LENGTH_MAX: u64 = 512 << 20;
 
@@ -43,7 +46,26 @@ pub fn pin(
 pub fn unpin(storage: &dyn Storage, root: &Path, what: &str) -> Result<bool, Error> {
     let failed =
         |source| Error::Failed { path: root.to_owned(), doing: "remove a pin from", source };
+    remove(storage, &path_in(root, BESIDE, what)).map_err(failed)?;
     remove(storage, &path(root, what)).map_err(failed)
+}
+
+/// Puts something down beside a pin, in place of what was there.
+pub fn save(storage: &dyn Storage, root: &Path, what: &str, bytes: &[u8]) -> Result<(), Error> {
+    let failed =
+        |source| Error::Failed { path: root.to_owned(), doing: "write beside a pin into", source };
+    storage.make_directory(&root.join(BESIDE)).map_err(failed)?;
+    let path = path_in(root, BESIDE, what);
+    remove(storage, &path).map_err(failed)?;
+    let digest = blake3::hash(bytes);
+    storage.create(&path, &[digest.as_bytes(), bytes].concat()).map_err(failed)
+}
+
+/// What was put down, if it is as it was.
+pub fn saved(storage: &dyn Storage, root: &Path, what: &str) -> Option<Vec<u8>> {
+    let bytes = storage.read(&path_in(root, BESIDE, what), LENGTH_MAX).ok()?;
+    let (digest, bytes) = bytes.split_at_checked(DIGEST)?;
+    (blake3::hash(bytes).as_bytes() == digest).then(|| bytes.to_vec())
 }
 
 /// All pins.
@@ -72,8 +94,12 @@ fn texts(storage: &dyn Storage, root: &Path) -> Vec<String> {
 }
 
 fn path(root: &Path, what: &str) -> PathBuf {
+    path_in(root, FOLDER, what)
+}
+
+fn path_in(root: &Path, folder: &str, what: &str) -> PathBuf {
     let name = blake3::hash(what.as_bytes()).to_hex();
-    root.join(FOLDER).join(name.get(..32).unwrap_or_default())
+    root.join(folder).join(name.get(..32).unwrap_or_default())
 }
 
 fn remove(storage: &dyn Storage, path: &Path) -> io::Result<bool> {
@@ -102,6 +128,11 @@ mod tests {
         assert!(pins.contains(&Pin { what: "/extenci/a".into(), chunks: 2 }), "{pins:?}");
         assert!(unpin(&LocalStorage, root, "/extenci/a").unwrap());
         assert!(!unpin(&LocalStorage, root, "/extenci/a").unwrap());
+        save(&LocalStorage, root, "/extenci/b", b"more").unwrap();
+        save(&LocalStorage, root, "/extenci/b", b"other").unwrap();
+        assert_eq!(saved(&LocalStorage, root, "/extenci/b").unwrap(), b"other");
+        std::fs::write(path_in(root, BESIDE, "/extenci/b"), [7; 40]).unwrap();
+        assert_eq!(saved(&LocalStorage, root, "/extenci/b"), None, "damaged");
         assert_eq!(names(&LocalStorage, root), names_of(&["9"]));
     }
 }

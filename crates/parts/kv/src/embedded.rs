@@ -19,11 +19,13 @@
 //! even one that never became durable.
 
 mod file;
+mod room;
 
 use crate::overlay::{Base, Batch, Limits, Overlay};
 use crate::{Check, Error, Key, Opening, Range, Snapshot, Store, Transaction, Value};
 use redb::backends::FileBackend;
 use redb::{Builder, Database, ReadableDatabase, StorageBackend, TableDefinition, TableError};
+use room::Room;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -96,7 +98,8 @@ impl EmbeddedStore {
             .set_cache_size(cache)
             .create_with_backend(backend)
             .map_err(|error| redb_error(&store, error))?;
-        let base = RedbBase { database, store: store.clone() };
+        let room = Room::new(std::mem::take(&mut opening.disks));
+        let base = RedbBase { database, store: store.clone(), room };
         let limits = Limits::default();
         assert!(limits.pending_commits() < VERSIONS_SKIPPED, "a version could be used again");
         let durable = judge(&base.database, &base.store, opening.check.as_ref())?;
@@ -119,9 +122,10 @@ impl EmbeddedStore {
 }
 
 impl Drop for EmbeddedStore {
-    /// Writes what is still pending: all who wait for it are told.
+    /// Writes what is still pending, if there is room: all who wait for it are told.
     fn drop(&mut self) {
         self.overlay.close();
+        self.overlay.base().room.close();
         if let Some(committer) = self.committer.take()
             && committer.join().is_err()
         {
@@ -199,6 +203,7 @@ fn pair(database: &impl ReadableDatabase, key: &Key) -> Result<Option<Value>, re
 struct RedbBase {
     database: Database,
     store: String,
+    room: Room,
 }
 
 impl RedbBase {
@@ -289,6 +294,10 @@ impl Base for RedbBase {
 
     async fn scan(&self, range: &Range, limit: usize) -> Result<Vec<(Key, Value)>, Error> {
         self.read(|pairs| scan(pairs, range, limit))
+    }
+
+    fn wait_for_room(&self, batch: &Batch) -> bool {
+        self.room.wait(batch)
     }
 
     fn apply(&self, batch: &Batch) -> Result<(), Error> {

@@ -36,6 +36,7 @@ pub use overlay::{Batch, Writes};
 pub use postgres::{PostgresServer, PostgresServerError, PostgresSettings, PostgresStore, scratch};
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::pin::Pin;
 use tieline_types::{ByteSize, ErrorKind, Version};
 
@@ -126,6 +127,8 @@ pub struct Opening {
     /// The value of this key decides whether the store is opened: why not, else.
     pub check: Option<(Key, Check)>,
     pub journal: Option<Box<dyn Journal>>,
+    /// Directories whose file systems commits are written to: without room there, commits wait.
+    pub disks: Vec<PathBuf>,
 }
 
 /// Judges a value, or its absence.

@@ -67,6 +67,11 @@ pub trait Base: Send + Sync + 'static {
         limit: usize,
     ) -> impl Future<Output = Result<Vec<(Key, Value)>, Error>> + Send;
 
+    /// Waits, blocking, until there is room for it. `false`: the store is closed before there is.
+    fn wait_for_room(&self, _batch: &Batch) -> bool {
+        true
+    }
+
     /// Writes all of it, durably, or nothing; blocks. After an error the base is not used again.
     fn apply(&self, batch: &Batch) -> Result<(), Error>;
 
@@ -187,6 +192,9 @@ impl<B: Base> Overlay<B> {
         }
         // A panicking engine must not leave anybody waiting.
         let result = catch_unwind(AssertUnwindSafe(|| {
+            if !self.base.wait_for_room(&batch) {
+                return Err(Error::Full { store: self.store.clone() });
+            }
             if let Some(journal) = &mut *journal {
                 let failed = |source| Error::Journal { store: self.store.clone(), source };
                 journal.append(&batch).map_err(failed)?;

@@ -7,7 +7,8 @@
 //! A connection is made at the first call, or when one is to be expected, and kept from then on. A
 //! call gets its number when it is first sent. After a lost connection the unanswered calls are
 //! sent again: under their numbers if the server kept the session, else under new ones, and
-//! mutations that the old session may have applied end with [`CallError::SessionLost`].
+//! mutations that the old session may have applied end with [`CallError::SessionLost`]. A server
+//! that answers so itself has ended the session: it is given up with its connection.
 //!
 //! Invariants: a call completes exactly once; numbers of a session only grow; `answered_below` in
 //! an envelope is never above a number that may be sent again; nothing is sent outside a connection
@@ -396,21 +397,29 @@ impl State {
     fn reply(&mut self, frame: Frame, now: Instant) {
         // An answer to what was cancelled meanwhile is of no use to anybody.
         let Some((id, pending)) = self.calls.numbered(frame.header.number) else { return };
-        let op = pending.outgoing.request.op();
+        let (op, sent) = (pending.outgoing.request.op(), pending.sent);
         self.round_trips += 1;
-        if let Some(sent) = pending.sent {
-            self.nearness.learn(now.saturating_duration_since(sent), now);
-            self.actions.push_back(Action::Renewed(sent));
-        }
         let mut result = if frame.header.op == op.number() {
             self.outcome(op, frame)
         } else {
             Err(self.unreadable(op, BodyError::UnknownCall(frame.header.op)))
         };
+        let is_over = matches!(&result, Err(error) if error.kind() == ErrorKind::SessionLost);
+        if let Some(sent) = sent {
+            self.nearness.learn(now.saturating_duration_since(sent), now);
+            if !is_over {
+                self.actions.push_back(Action::Renewed(sent));
+            }
+        }
         if let (Ok(incoming), Some(pending)) = (&mut result, self.calls.pending(id)) {
             incoming.held = pending.held.take();
         }
         self.complete(id, result);
+        if is_over {
+            // No request of it will be answered any more: the next connection begins another one.
+            self.hello.session = None;
+            self.give_up("session is over");
+        }
     }
 
     fn outcome(&self, op: Op, frame: Frame) -> Result<Incoming, CallError> {

@@ -104,6 +104,11 @@ pub struct Up {
     /// Protection of all connections: null, krb5n, krb5a, krb5i or krb5p
     #[arg(long)]
     pub sec: Option<String>,
+    /// With a KDC, what the servers believe of the machine whose mounts these are: squash, root,
+    /// users or all (see `tieline id machine`). By default `root`, so that users show tickets;
+    /// `all` if it is not root who runs this
+    #[arg(long, value_name = "RULE")]
+    pub machine: Option<tieline_types::MachineTrust>,
     /// Each site in a network namespace of its own (root only)
     #[arg(long)]
     pub netns: bool,
@@ -124,7 +129,7 @@ pub struct Up {
     /// How long clients may believe what they were told
     #[arg(long, default_value = "20 s")]
     pub lease: tieline_types::Span,
-    /// Each MDT keeps a change log
+    /// Each MDT keeps a change log; not by default: on one disk with the store it is flushed twice
     #[arg(long)]
     pub log: bool,
     /// Say what was started as JSON

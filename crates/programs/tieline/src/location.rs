@@ -25,6 +25,8 @@ pub struct Location {
     pub mapkey: Option<String>,
     /// Where the source is mounted, if it is.
     pub mountpoint: Option<PathBuf>,
+    /// How the mount shows owners, as `-o idmap=` says it.
+    pub idmap: Option<String>,
     /// How we prove ourselves to its servers.
     pub proving: Proving,
     /// As it was typed, for messages.
@@ -97,6 +99,7 @@ impl Location {
             netns: None,
             mapkey: site_key(&source.fs),
             mountpoint: None,
+            idmap: None,
             proving: Proving::default(),
             text: text.to_owned(),
             source: source.whole(),
@@ -110,6 +113,7 @@ impl Location {
             netns: entry.netns.clone(),
             mapkey: Some(entry.mapkey.clone()),
             mountpoint: Some(entry.mountpoint.clone()),
+            idmap: entry.idmap.clone(),
             proving: entry.proving.clone(),
             text,
         })

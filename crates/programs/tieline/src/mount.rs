@@ -4,7 +4,8 @@
 //! mounted, or why not ([`daemon`]). What is started is a holder ([`holder`]), which starts the
 //! daemon proper, and another one if that dies ([`held`]). The daemon keeps an entry in the
 //! [`registry`] of mounts for as long as it lives. Unmounting takes the mount out of the tree and
-//! waits until the daemon has committed everything and is gone.
+//! waits until the daemon has committed everything and is gone; where servers are away, it says
+//! what is left and leaves that to the daemon.
 //!
 //! * [`options`]: what stands behind `-o`; [`caches`]: those about caches.
 //! * [`table`]: the kernel's table of mounts.
@@ -21,17 +22,26 @@ pub mod people;
 pub mod registry;
 pub mod table;
 pub mod tickets;
+mod word;
 
 use crate::mount::options::Options;
 use crate::source::Source;
 use anyhow::{Context, anyhow, bail};
+use rustix::process::Signal;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longest wait for a daemon that has been unmounted and still commits.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(300);
+/// What is left is not waited for if servers are away and nothing became less for so long.
+const STUCK_AFTER: Duration = Duration::from_secs(2);
+/// Whoever waits is told how far it is.
+const TELL_EVERY: Duration = Duration::from_secs(2);
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// A daemon that is told to drop what is left.
+const DROP_PATIENCE: Duration = Duration::from_secs(10);
 /// What the daemon prints when it is mounted.
 pub const READY: &str = "mounted";
 
@@ -43,11 +53,12 @@ pub struct Args {
     /// Where it shall appear
     #[arg(required_unless_present = "restart")]
     pub mountpoint: Option<PathBuf>,
-    /// ro, wait=SPAN, interactive, relatime, journal=off, hold=off, watchdog=SPAN, fuse=7.N,
-    /// readmode=auto|normal|readbuf|readahead|stream, readbuf=SIZE, congestion=auto|system,
-    /// sec=FLAVOR, keytab=FILE, principal=NAME, krb5conf=FILE, mapkey=KEY, admin=HOST:PORT,
-    /// cache=DIR, cache-size=SIZE, sitecache=DIR, sitecache-size=HIGH[:LOW], direct=OST0000=DIR,
-    /// at-rest=trusted, log=FILE, pidfile=FILE, netns=NAME, and what fstab carries
+    /// ro, wait=SPAN, interactive, offline=stale|error, relatime, journal=off, hold=off,
+    /// watchdog=SPAN, fuse=7.N, readmode=auto|normal|readbuf|readahead|stream, readbuf=SIZE,
+    /// congestion=auto|system, sec=FLAVOR, keytab=FILE, principal=NAME, krb5conf=FILE,
+    /// idmap=names|same|FILE, mapkey=KEY, admin=HOST:PORT, cache=DIR, cache-size=SIZE,
+    /// sitecache=DIR, sitecache-size=HIGH[:LOW], direct=OST0000=DIR, at-rest=trusted, log=FILE,
+    /// pidfile=FILE, netns=NAME, and what fstab carries
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
     /// Stay in the foreground, and log to standard error
@@ -72,6 +83,12 @@ pub struct UmountArgs {
     /// Take it out of the tree even if it is in use
     #[arg(short, long)]
     pub lazy: bool,
+    /// Drop what was written and cannot be sent because servers are away
+    #[arg(short, long)]
+    pub force: bool,
+    /// Wait until everything written is at its servers, even if they are away
+    #[arg(short, long, conflicts_with = "force")]
+    pub wait: bool,
     /// Where it is mounted
     #[arg(required = true)]
     pub mountpoints: Vec<PathBuf>,
@@ -171,10 +188,10 @@ fn default_log(mountpoint: &Path) -> PathBuf {
 
 /// `tieline umount`.
 pub fn umount(args: &UmountArgs) -> anyhow::Result<()> {
-    args.mountpoints.iter().try_for_each(|path| umount_one(path, args.lazy))
+    args.mountpoints.iter().try_for_each(|path| umount_one(path, args))
 }
 
-fn umount_one(path: &Path, is_lazy: bool) -> anyhow::Result<()> {
+fn umount_one(path: &Path, args: &UmountArgs) -> anyhow::Result<()> {
     let mountpoint = table::mountpoint(path);
     let entry = registry::at(&mountpoint);
     let shown = mountpoint.display();
@@ -182,7 +199,7 @@ fn umount_one(path: &Path, is_lazy: bool) -> anyhow::Result<()> {
         bail!("nothing is mounted at {shown}");
     }
     if table::is_mounted(&mountpoint) {
-        if is_lazy {
+        if args.lazy {
             table::detach(&mountpoint)?;
         } else {
             table::unmount(&mountpoint)
@@ -191,12 +208,54 @@ fn umount_one(path: &Path, is_lazy: bool) -> anyhow::Result<()> {
     }
     let Some(entry) = entry else { return Ok(()) };
     // A detached mount ends when its last user leaves: nobody should have to wait for that.
-    if !is_lazy && !entry.process.wait_end(DRAIN_PATIENCE) {
-        bail!(
-            "{shown} is unmounted, but what was written is not yet at its servers: \
-             its daemon (pid {}) goes on",
-            entry.process.pid
-        );
+    if args.lazy { Ok(()) } else { wait_for_end(&entry, args) }
+}
+
+/// Waits until a mount that is not in the tree any more has sent everything, or cannot.
+fn wait_for_end(entry: &registry::Entry, args: &UmountArgs) -> anyhow::Result<()> {
+    let (shown, pid) = (entry.mountpoint.display(), entry.process.pid);
+    let begun = Instant::now();
+    let (mut moved, mut spoken, mut last) = (begun, begun, None);
+    while !entry.process.wait_end(LOOK_AGAIN) {
+        let left = registry::again(entry).and_then(|entry| entry.ending);
+        if left != last {
+            (moved, last) = (Instant::now(), left);
+        }
+        let Some(left) = last.as_ref().filter(|left| left.files + left.changes > 0) else {
+            if begun.elapsed() > DRAIN_PATIENCE {
+                bail!("{shown} is unmounted, but its daemon (pid {pid}) does not end");
+            }
+            continue;
+        };
+        let is_stuck = !left.away.is_empty() && moved.elapsed() > STUCK_AFTER;
+        if is_stuck && args.force {
+            eprintln!("{shown}: {left}: dropped");
+            return drop_left(entry);
+        }
+        if is_stuck && !args.wait {
+            eprintln!(
+                "{shown} is unmounted; {left}. Its daemon (pid {pid}) sends them when it can; \
+                 `tieline umount --wait {shown}` waits for it, --force drops them"
+            );
+            return Ok(());
+        }
+        if !args.wait && begun.elapsed() > DRAIN_PATIENCE {
+            bail!("{shown} is unmounted, but {left}: its daemon (pid {pid}) goes on");
+        }
+        if spoken.elapsed() > TELL_EVERY {
+            eprintln!("{shown}: {left}");
+            spoken = Instant::now();
+        }
+    }
+    Ok(())
+}
+
+/// Ends a mount that has something to send still.
+fn drop_left(entry: &registry::Entry) -> anyhow::Result<()> {
+    let daemon = registry::again(entry).and_then(|entry| entry.daemon).unwrap_or(entry.process);
+    daemon.signal(Signal::QUIT);
+    if !entry.process.wait_end(DROP_PATIENCE) {
+        entry.process.kill_whole();
     }
     Ok(())
 }

@@ -24,7 +24,7 @@ const CLOSE_PATIENCE: Duration = Duration::from_millis(500);
 pub struct Operator {
     contact: Contact,
     caller: Caller,
-    key: MapVerifier,
+    pub key: MapVerifier,
     pub map: FederationMap,
 }
 

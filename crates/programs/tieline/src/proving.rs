@@ -165,6 +165,17 @@ impl KerberosPlan {
         Some((Keys { keytab, cache, principal }, answering))
     }
 
+    /// As what a verb goes that is run for the server.
+    pub fn proving(&self) -> Proving {
+        let Some(settings) = &self.settings else { return Proving::default() };
+        Proving {
+            sec: settings.sec.clone(),
+            keytab: Some(settings.keytab.clone()),
+            principal: settings.principal.clone(),
+            config: settings.config.clone(),
+        }
+    }
+
     /// Proves a server, and judges who comes to it.
     pub fn guard(&self, serves: Serves) -> Arc<Guard> {
         let own = [(serves.mdt, SERVICE_MDS), (serves.ost, SERVICE_OSS)];

@@ -12,6 +12,8 @@
 //!   through it.
 //! * [`peers`]: channels to other servers; deletions, copies and questions after OSTs leave through
 //!   it.
+//! * [`room`]: looks after the disks of the MDT's store.
+//! * [`user`]: as whom it runs.
 //! * [`maps`]: the federation map: kept on disk, changed where its key is, followed elsewhere.
 //!
 //! Invariants: nothing is served before the map and the store are open; a server that is cut off
@@ -24,8 +26,10 @@ pub mod identities;
 pub mod maps;
 pub mod node;
 pub mod peers;
+pub mod room;
 pub mod run;
 pub mod settings;
+pub mod user;
 
 use crate::server::audit::Audit;
 use crate::server::capabilities::Capabilities;
@@ -34,6 +38,7 @@ use crate::server::identities::Identities;
 use crate::server::maps::MapKeeper;
 use crate::server::node::Node;
 use crate::server::peers::Peers;
+use crate::server::room::Disks;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -86,6 +91,8 @@ pub struct MdtParts {
     pub store: Arc<dyn Store>,
     /// The store's journal, if it keeps one.
     pub log: Option<Arc<Log>>,
+    /// Where the store is, if its disks are this server's to look after.
+    pub disks: Option<Disks>,
 }
 
 /// A server at work. Dropping it stops it where it stands.
@@ -120,9 +127,10 @@ pub async fn start(
         own,
         chunks: chunks.clone(),
     }));
+    let disks = parts.mdt.as_ref().and_then(|mdt| mdt.disks.clone());
     let mdt_index = parts.mdt.as_ref().map(|mdt| mdt.settings.mdt);
     let mdt = match parts.mdt {
-        Some(MdtParts { settings, store, log }) => {
+        Some(MdtParts { settings, store, log, .. }) => {
             let parts = tieline_meta::Parts {
                 store,
                 world: parts.world.clone(),
@@ -172,13 +180,17 @@ pub async fn start(
         tokio::spawn(identities.follow()),
         tokio::spawn(spread_map(parts.map.clone(), connections, peers.clone())),
     ];
-    if node.chunks.is_some() {
+    if let Some(chunks) = node.chunks.clone() {
         tasks.push(tokio::spawn(capabilities.follow()));
+        tasks.push(tokio::spawn(async move { chunks.keep_counted().await }));
     }
     if let Some(mdt) = mdt.clone() {
         tasks.push(tokio::spawn(mdt.clone().run()));
         tasks.push(tokio::spawn(mdt.clone().run_quotas()));
         tasks.push(tokio::spawn(mdt.run_mirrors()));
+    }
+    if let Some((disks, mdt)) = disks.zip(mdt.clone()) {
+        tasks.push(tokio::spawn(room::watch(disks, mdt, parts.health.clone())));
     }
     if !parts.map.is_signer() {
         tasks.push(tokio::spawn(maps::follow(parts.map, peers.clone())));
@@ -218,7 +230,7 @@ impl Drop for Running {
 /// Asks all OSSs how their OSTs are, and tells the MDT and `/health`.
 async fn watch_osts(peers: Arc<Peers>, mdt: Option<Arc<Mdt>>, health: Health) {
     loop {
-        let mut states = peers.ask_own().await;
+        let mut states = peers.ask_own(mdt.as_ref().map(|mdt| mdt.index())).await;
         for own in &states {
             match &own.trouble {
                 Some(trouble) => health.degrade(&own.ost.label(), trouble),

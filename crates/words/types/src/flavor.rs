@@ -246,6 +246,14 @@ impl FlavorRules {
         self.0.push(rule);
         self.0.sort_by_key(|rule| (rule.network, rule.pair));
     }
+
+    /// Takes away what is said of the same connections, whatever flavor that was. Says whether
+    /// there was anything.
+    pub fn unset(&mut self, rule: &FlavorRule) -> bool {
+        let before = self.0.len();
+        self.0.retain(|other| !other.is_about(rule));
+        self.0.len() < before
+    }
 }
 
 #[cfg(test)]
@@ -296,6 +304,10 @@ mod tests {
         assert_eq!(rules.0[1].subject(), "srpc.flavor.10.0.0.0/8");
         let bytes = minicbor::to_vec(&rules).unwrap();
         assert_eq!(minicbor::decode::<FlavorRules>(&bytes).unwrap(), rules);
+        let mut fewer = rules.clone();
+        let rule = FlavorRule::parse("extenci.srpc.flavor.default=null").unwrap().1;
+        assert!(fewer.unset(&rule) && !fewer.unset(&rule));
+        assert_eq!(fewer.0, rules.0[1..]);
     }
 
     #[test]

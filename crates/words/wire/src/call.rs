@@ -188,6 +188,7 @@ calls! {
     // Shares of limits, between MDSs.
     85 QuotaShares quotas::QuotaShares => quotas::QuotaSharesReply, false;
     86 QuotaNews quotas::QuotaNews => quotas::QuotaNewsReply, false;
+    87 ReclaimShares quotas::ReclaimShares => quotas::ReclaimSharesReply, false;
     // Chunks, at an OSS.
     100 PutChunk data::PutChunk => data::PutChunkReply, false;
     101 ReadObject data::ReadObject => data::ReadObjectReply, false;

@@ -88,6 +88,9 @@ pub enum MapEdit {
     /// What becomes of those whom nobody knows.
     #[n(72)]
     StrangersSet(#[n(0)] Strangers),
+    /// Takes away the rule about the same connections, whatever its flavor.
+    #[n(73)]
+    FlavorUnset(#[n(0)] FlavorRule),
     /// A site may join until then.
     #[n(90)]
     SiteInvite {

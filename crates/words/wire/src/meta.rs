@@ -552,6 +552,9 @@ pub struct LayoutChange {
     /// The pool of each mirror; any OST where it is `None`. Takes the place of `pool`.
     #[n(7)]
     pub mirror_pools: Option<Vec<Option<PoolName>>>,
+    /// Of a file without bytes: the OSTs that its chunks go round first, in this order.
+    #[n(8)]
+    pub osts: Option<Vec<OstIndex>>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]

@@ -267,3 +267,18 @@ pub struct KindGrace {
     #[n(1)]
     pub grace: Grace,
 }
+
+/// Forgets what a lost MDT held of limits, so that others may have it. At the MDT of the root; for
+/// administrators, who know that it does not work on somewhere.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ReclaimShares {
+    #[n(0)]
+    pub mdt: MdtIndex,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ReclaimSharesReply {
+    /// Of how many payers it held something.
+    #[n(0)]
+    pub payers: u32,
+}

@@ -12,6 +12,7 @@ mod relay;
 mod renewal;
 mod spoofed;
 mod stolen;
+mod users;
 mod weak;
 
 use anyhow::{Context, Result};
@@ -34,8 +35,7 @@ fn with_scene(sec: &str, attack: impl AsyncFnOnce(&Scene<'_>) -> Result<()>) -> 
     // Else the servers of the next federation would look for the KDC of the last.
     // SAFETY: the lock keeps other tests waiting, and this one has no other threads yet.
     unsafe { std::env::remove_var("KRB5_CONFIG") };
-    let arguments = vec!["--sec".to_owned(), sec.to_owned()];
-    with_plan(&Plan { arguments, ..Plan::default() }, |federation: &Federation| {
+    with_plan(&Plan::proven(&["--sec", sec]), |federation: &Federation| {
         let config = federation.dir().join("kdc/krb5.conf");
         // SAFETY: the lock keeps other tests waiting, and this one has no other threads yet.
         unsafe { std::env::set_var("KRB5_CONFIG", config) };
@@ -56,7 +56,9 @@ fn table(sec: &str) -> Result<()> {
         frames::attack(scene).await.context("frames")?;
         capabilities::attack(scene).await.context("capabilities")?;
         stolen::attack(scene).await.context("stolen keys")?;
+        users::attack(scene).await.context("clients that lie")?;
         spoofed::attack(scene).await.context("users who are said to ask")?;
+        stolen::site_admin(scene).await.context("a site's admin")?;
         // Honest work goes on as before, also that of servers for each other.
         scene.federation.shell("cat open > again && cmp open again && sync again")?;
         let again = scene.federation.mount().join("again");

@@ -1,17 +1,24 @@
-//! What a stolen server's key can do elsewhere, and what it cannot (docs/security.md, section 8).
+//! What a stolen server's key, and a site admin, can do elsewhere, and what they cannot
+//! (docs/security.md, section 8).
 
 use crate::capabilities::{Opened, oss_of, read};
 use crate::hostile::{Guise, Line, REALM, Scene, refused, user};
 use anyhow::{Context, Result, bail, ensure};
 use tieline_auth::gss::Keys;
-use tieline_types::{Caller, FileId, MdtIndex, ObjectName, OstIndex, Version};
+use tieline_types::quota::{Payer, PayerKind};
+use tieline_types::{
+    Caller, ChunkId, FileId, FlavorRule, Grant, IdentityKind, MdtIndex, ObjectName, OstIndex, Role,
+    Strangers, Version,
+};
 use tieline_wire::PeerRole;
 use tieline_wire::capability::CapabilityNews;
 use tieline_wire::data::{DeleteChunks, ObjectOwner, OstStatus, PutChunk, StatObject};
-use tieline_wire::federation::{EditMap, MapEdit};
-use tieline_wire::meta::{GetAttributes, Open};
+use tieline_wire::federation::{Drain, EditMap, MapEdit};
+use tieline_wire::identity::{EditIdentities, IdentityEdit, NewIdentity};
+use tieline_wire::ledger::{CheckMdt, DumpMdt};
+use tieline_wire::meta::{GetAttributes, Open, SetAttributes};
 use tieline_wire::mirrors::FetchChunk;
-use tieline_wire::quotas::{QuotaNews, QuotaShares};
+use tieline_wire::quotas::{QuotaNews, QuotaShares, SetProject, SetQuota};
 
 /// The keys of the servers at the other site.
 fn keys(scene: &Scene<'_>, role: &str) -> Keys {
@@ -34,6 +41,88 @@ pub async fn attack(scene: &Scene<'_>) -> Result<()> {
     oss_key(scene, &private).await.context("a data server's key")?;
     mds_key(scene, &private).await.context("a metadata server's key")?;
     machine_root(scene, &mds, &private).await.context("root of a machine")
+}
+
+/// A site admin's tickets: his site's MDT and OSTs are his to look after, others' are not, nor are
+/// users, keys and limits. Run last: from the first identity on only the table counts.
+pub async fn site_admin(scene: &Scene<'_>) -> Result<()> {
+    let federation = scene.federation;
+    federation.shell("echo far > fnal/private && chmod 600 fnal/private && sync fnal/private")?;
+    let mount = federation.mount().to_string_lossy().into_owned();
+    let id = |words: &[&str]| federation.tieline(&[&["id", "--fs", &mount], words].concat());
+    id(&["add", "ann", "--number", "5001"])?;
+    id(&["role", "ann", "site-admin:fnal"])?;
+    // Other servers have it within five seconds.
+    tokio::time::sleep(std::time::Duration::from_secs(6)).await;
+    let guise = Guise::of(&scene.user("ann")?, 44);
+    let far = federation.process("mds-fnal")?["address"].as_str().context("an address")?.to_owned();
+    let (own, root) = (scene.dial(&far, &guise), scene.dial(&scene.mds, &guise));
+    at_his_site(scene, &own, &root).await.context("at his site")?;
+    elsewhere(&root).await.context("elsewhere")?;
+    id(&["remove", "ann"]).map(drop)
+}
+
+async fn at_his_site(scene: &Scene<'_>, own: &Line, root: &Line) -> Result<()> {
+    let her = user(5001);
+    own.ask(&her, DumpMdt { cursor: None, since: None }).await.context("dump")?;
+    let check = CheckMdt { job: None, received: 0, is_repair: false, reads_bytes: false };
+    own.ask(&her, check).await.context("check")?;
+    let map = scene.map();
+    let is_far = |ost: &&tieline_format::map::Ost| ost.site.as_str() == "fnal";
+    let ost = map.osts.iter().find(is_far).context("an OST there")?.ost;
+    for edit in [MapEdit::OstDeactivate(ost), MapEdit::OstActivate(ost)] {
+        root.ask(&her, EditMap { edit }).await.context("switch an OST")?;
+    }
+    let parent = FileId::root_of(MdtIndex(1));
+    let lookup = tieline_wire::meta::Lookup { parent, name: "private".parse()? };
+    let id = own.ask(&her, lookup).await?.attributes.context("it is there")?.id;
+    own.ask(&her, SetProject { ids: vec![id], project: 3 }).await.context("set a project")?;
+    // What its mode keeps from her, the MDS does not open for her.
+    let why = refused("a file", own.ask(&her, open(id)).await)?;
+    ensure!(why.contains("(denial "), "{why}");
+    let oss = scene.dial(&oss_of(scene, ost)?, &Guise::of(&scene.user("ann")?, 45));
+    let chunks = vec![ChunkId { mdt: MdtIndex(1), grant: Grant(1), serial: 1 }];
+    refused("deleting", oss.ask(&her, DeleteChunks { ost, chunks }).await)?;
+    Ok(())
+}
+
+async fn elsewhere(root: &Line) -> Result<()> {
+    let her = user(5001);
+    refused("dump", root.ask(&her, DumpMdt { cursor: None, since: None }).await)?;
+    let check = CheckMdt { job: None, received: 0, is_repair: true, reads_bytes: false };
+    refused("repair", root.ask(&her, check).await)?;
+    let ids = vec![FileId::root_of(MdtIndex(0))];
+    refused("a project", root.ask(&her, SetProject { ids, project: 3 }).await)?;
+    let payer = Payer { kind: PayerKind::User, id: 5001, pool: None };
+    let limits = SetQuota {
+        payer,
+        bytes_soft: None,
+        bytes_hard: Some(1 << 50),
+        inodes_soft: None,
+        inodes_hard: None,
+        bytes_grace: None,
+        inodes_grace: None,
+    };
+    refused("limits", root.ask(&her, limits).await)?;
+    let role = IdentityEdit::Role { user: "ann".parse()?, role: Role::FsAdmin, is_given: true };
+    refused("a role", root.ask(&her, EditIdentities { edits: vec![role] }).await)?;
+    let rule = FlavorRule::parse("extenci.srpc.flavor.default=null")?.1;
+    let principal = format!("host/client.extenci.org@{REALM}");
+    for edit in [
+        MapEdit::OstDeactivate(OstIndex(0)),
+        MapEdit::PoolNew("hers".parse()?),
+        MapEdit::FlavorSet(rule),
+        MapEdit::MachineSet { principal, trust: None },
+        MapEdit::StrangersSet(Strangers::Squash),
+    ] {
+        let why = refused("the map", root.ask(&her, EditMap { edit }).await)?;
+        ensure!(why.contains("(denial "), "{why}");
+    }
+    Ok(())
+}
+
+fn open(id: FileId) -> Open {
+    Open { id, is_read: true, is_write: false }
 }
 
 async fn open_in(mds: &Line, parent: FileId, name: &str) -> Result<Opened> {
@@ -64,9 +153,59 @@ async fn oss_key(scene: &Scene<'_>, private: &Opened) -> Result<()> {
     ensure!(!news.keys.is_empty());
     refused("names", mds.ask(&caller, GetAttributes { id: FileId(1) }).await)?;
     shares(&mds, &[0, 1]).await?;
-    let edit = MapEdit::OstDeactivate(OstIndex(0));
-    refused("the map", mds.ask(&user(7), EditMap { edit }).await)?;
+    administers(&mds).await?;
+    as_client(scene, "oss", private).await
+}
+
+/// What only administrators do is not for servers, whomever they say to ask for.
+async fn administers(mds: &Line) -> Result<()> {
+    for caller in [Caller::root(), user(7)] {
+        let edit = || MapEdit::OstDeactivate(OstIndex(0));
+        refused("the map", mds.ask(&caller, EditMap { edit: edit() }).await)?;
+        let (kind, name) = (IdentityKind::User, "mallory".parse()?);
+        let mallory = NewIdentity { kind, name, number: Some(7001), groups: None };
+        let edits = vec![IdentityEdit::Put(mallory)];
+        refused("identities", mds.ask(&caller, EditIdentities { edits }).await)?;
+        let dump = DumpMdt { cursor: None, since: None };
+        refused("a dump", mds.ask(&caller, dump).await)?;
+        let check = CheckMdt { job: None, received: 0, is_repair: true, reads_bytes: false };
+        refused("a repair", mds.ask(&caller, check).await)?;
+        refused("an absence", mds.ask(&caller, Drain { for_ms: 1000 }).await)?;
+    }
     Ok(())
+}
+
+/// Nor is its key a client's: it is a stranger then, and no root.
+async fn as_client(scene: &Scene<'_>, role: &str, private: &Opened) -> Result<()> {
+    let client = if role == "oss" { 43 } else { 44 };
+    let mds = scene.dial(&scene.mds, &Guise::of(&keys(scene, role), client));
+    administers(&mds).await?;
+    for caller in [Caller::root(), user(7)] {
+        let open = Open { id: private.file, is_read: true, is_write: false };
+        refused("opening", mds.ask(&caller, open).await)?;
+        let give =
+            SetAttributes { mode: Some(tieline_types::Mode::new(0o666)), ..nothing(private) };
+        refused("taking", mds.ask(&caller, give).await)?;
+        refused("names", mds.ask(&caller, GetAttributes { id: FileId(1) }).await)?;
+    }
+    let oss =
+        scene.dial(&oss_of(scene, private.place.ost)?, &Guise::of(&keys(scene, role), client));
+    refused("reading", read(&oss, &private.place, None).await)?;
+    Ok(())
+}
+
+fn nothing(private: &Opened) -> SetAttributes {
+    SetAttributes {
+        id: private.file,
+        mode: None,
+        uid: None,
+        gid: None,
+        size: None,
+        atime: None,
+        mtime: None,
+        is_handle: false,
+        is_access: None,
+    }
 }
 
 async fn server_calls(line: &Line, private: &Opened, ost: OstIndex) -> Result<()> {
@@ -96,8 +235,29 @@ async fn mds_key(scene: &Scene<'_>, private: &Opened) -> Result<()> {
     let line = scene.dial(&oss_of(scene, private.place.ost)?, &guise);
     refused("reading", read(&line, &private.place, None).await)?;
     server_calls(&line, private, private.place.ost).await?;
+    copies_through(&line, private).await?;
     let mds = scene.dial(&scene.mds, &guise);
+    administers(&mds).await?;
+    as_client(scene, "mds", private).await?;
     shares(&mds, &[0, 2, 7]).await
+}
+
+/// A chunk of its own MDT, to be made of another's: the data server would read it for itself.
+async fn copies_through(line: &Line, private: &Opened) -> Result<()> {
+    let chunk = ChunkId { mdt: MdtIndex(1), grant: Grant(1), serial: 1 << 41 };
+    let file = FileId::new(MdtIndex(1), 1 << 41);
+    let fetch = FetchChunk {
+        ost: private.place.ost,
+        chunk,
+        length: private.place.length,
+        digest: None,
+        from: vec![private.place.clone()],
+        owner: ObjectOwner { file, offset: 0, version: Version(1), path: vec![] },
+        capability: None,
+    };
+    let why = refused("copying another's", line.ask(&Caller::root(), fetch).await)?;
+    ensure!(why.contains("only the MDS of a chunk"), "{why}");
+    Ok(())
 }
 
 /// What an MDT may use of limits is between it and the one that keeps them.

@@ -345,6 +345,13 @@ impl Tables {
         (found == Some(id)).then_some(parent)
     }
 
+    /// Where a directory is, if that is known.
+    pub fn place_of(&mut self, id: FileId) -> Option<(FileId, Name)> {
+        let parent = self.parent(id)?;
+        let (_, name) = self.inodes.get(&id)?.seen_at.clone()?;
+        Some((parent, name))
+    }
+
     /// A name that is known, by a listing without attributes, is looked up. If it is not the first,
     /// others will be: says after which name a page of the directory brings it. `None`: ask for it
     /// alone.

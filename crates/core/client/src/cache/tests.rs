@@ -145,7 +145,7 @@ async fn leases_run_out_and_do_not_come_back() {
     tokio::time::advance(Duration::from_secs(19)).await;
     assert_eq!(knows(&cache, parent, "a"), None);
     // The server may have given it to somebody else meanwhile, without our hearing of it.
-    let told = cache.renewed(SERVER, Instant::now());
+    let told = cache.renewed(SERVER, Instant::now()).unwrap();
     assert_eq!(told.attributes, [id(50)]);
     assert_eq!(knows(&cache, parent, "a"), None);
     assert_eq!(lasts(&cache, &belief), Duration::ZERO);

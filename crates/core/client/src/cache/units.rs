@@ -96,6 +96,12 @@ impl Units {
         tenure.is_away = false;
     }
 
+    /// How long its leases last, if it has welcomed us.
+    pub fn lease(&self, server: ServerNumber) -> Option<Duration> {
+        let tenure = self.tenures.get(&server)?;
+        Some(tenure.lease).filter(|lease| !lease.is_zero())
+    }
+
     /// The connection is gone; returns which loss it is.
     pub fn lost(&mut self, server: ServerNumber) -> u64 {
         let tenure = self.tenures.entry(server).or_default();
@@ -117,6 +123,11 @@ impl Units {
 
     pub fn is_away(&self, server: ServerNumber) -> bool {
         self.tenures.get(&server).is_some_and(|tenure| tenure.is_away)
+    }
+
+    /// Was it never heard?
+    pub fn is_unmet(&self, server: ServerNumber) -> bool {
+        self.tenures.get(&server).is_none_or(|tenure| tenure.epoch == 0)
     }
 
     /// Intervals were not counted for a while: no lease can be relied on.

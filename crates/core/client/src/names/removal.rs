@@ -100,6 +100,9 @@ impl Shared {
             return Ok(());
         }
         self.launder_names(&[from, to]).await;
+        if before.is_none() {
+            self.launder_replacing(from, to).await?;
+        }
         let keep = match before {
             Some(Request::Rename(before)) => before.keep,
             _ if mode == RenameMode::Replace => self.kept_open(caller, to).await?,

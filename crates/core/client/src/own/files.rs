@@ -203,9 +203,7 @@ impl State {
         if self.version == before {
             self.version = attributes.version;
         }
-        if self.door_version == Some(before) {
-            self.door_version = Some(attributes.version);
-        }
+        self.door_has(before, attributes.version);
         self.size = attributes.size;
     }
 }

@@ -1,6 +1,7 @@
 //! Bytes: chunks on their way, failures of OSTs, sync, reads that are checked.
 
 use super::fake::{Fake, ROOT};
+use crate::volume::lock;
 use crate::*;
 use tieline_types::{Content, ErrorKind, Grant};
 use tieline_wire::Op;
@@ -521,4 +522,56 @@ async fn closing_commits_everything() {
     volume.write(handle, 0, Bytes::from_static(b"last words")).await.unwrap();
     volume.close(Duration::from_secs(10)).await;
     assert_eq!(fake.bytes(id), b"last words");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chunk_that_arrives_during_a_sync_is_synced_by_the_next() {
+    let fake = Fake::new();
+    let volume = fake.mount();
+    let (_, handle) = create(&volume, "a", READ_WRITE).await;
+    volume.write(handle, 0, noise(CHUNK)).await.unwrap();
+    until(|| fake.count(Op::PutChunk) == 1).await;
+    let held = fake.hold(Op::SyncFile);
+    let syncing = {
+        let volume = volume.clone();
+        tokio::spawn(async move { volume.sync(handle, false).await })
+    };
+    until(|| fake.count(Op::SyncFile) > 0).await;
+    // To the same OST.
+    volume.write(handle, CHUNK as u64, noise(CHUNK)).await.unwrap();
+    until(|| fake.count(Op::PutChunk) == 2).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(fake.lock().synced.is_empty());
+    drop(held);
+    syncing.await.unwrap().unwrap();
+    volume.sync(handle, false).await.unwrap();
+    assert!(!fake.lock().synced.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_cannot_prove_himself_for_now_loses_nothing() {
+    let fake = Fake::new();
+    let wait = Duration::from_secs(60);
+    let volume = fake.mount_with(Settings { wait, ..Settings::default() });
+    let caller = Caller { proof: Some(7), ..Caller::root() };
+    let (id, _) = create(&volume, "a", READ_WRITE).await;
+    let opened = volume.open(&caller, id, READ_WRITE).await.unwrap();
+    for size in [100, 2 * CHUNK] {
+        let bytes = noise(size);
+        fake.lock().unproven.insert(7);
+        volume.write(opened.handle, 0, bytes.clone()).await.unwrap();
+        let error = volume.sync(opened.handle, false).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unauthenticated);
+        tokio::time::sleep(wait / 2).await;
+        fake.lock().unproven.clear();
+        volume.sync(opened.handle, false).await.unwrap();
+        assert!(fake.bytes(id) == bytes);
+    }
+    // As long as for a server that is away, not for ever.
+    fake.lock().unproven.insert(7);
+    volume.write(opened.handle, 0, noise(100)).await.unwrap();
+    tokio::time::sleep(wait * 2).await;
+    assert!(volume.sync(opened.handle, false).await.is_err());
+    fake.lock().unproven.clear();
+    assert!(lock(&volume.shared().dirty).is_empty());
 }

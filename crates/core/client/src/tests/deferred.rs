@@ -1,8 +1,9 @@
 //! Closes that do not wait: of files with chunks, in directories that are held alone.
 
-use super::fake::{Fake, ROOT};
+use super::fake::{Fake, LEASE, ROOT};
 use crate::*;
-use tieline_types::{SetTime, Time};
+use std::collections::BTreeSet;
+use tieline_types::{ErrorKind, OstIndex, SetTime, Time};
 use tieline_wire::Op;
 use tokio::time::Instant;
 
@@ -109,4 +110,90 @@ async fn fsync_of_the_directory_waits_for_it() {
     let handle = volume.open_directory(&Caller::root(), directory).await.unwrap();
     volume.sync_directory(handle).await.unwrap();
     assert_eq!(fake.bytes(id), vec![3; SIZE]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_recall_is_answered_within_the_lease_whatever_waits() {
+    let (fake, volume) = far();
+    let directory = mkdir(&volume, "d").await;
+    fake.lock().silent = BTreeSet::from([OstIndex(0), OstIndex(1)]);
+    let id = unpack(&volume, directory, "f", 3).await;
+    let begun = Instant::now();
+    fake.elsewhere(directory, &[], &[], |_| {}).await;
+    assert!(begun.elapsed() < LEASE, "{:?}", begun.elapsed());
+    // What waited goes on.
+    fake.lock().silent.clear();
+    tokio::time::sleep(LEASE * 6).await;
+    assert_eq!(fake.bytes(id), vec![3; SIZE]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_is_replaced_only_when_the_bytes_of_the_new_one_are_there() {
+    let (fake, volume) = far();
+    let directory = mkdir(&volume, "d").await;
+    // A new name replaces nothing, and waits for nothing.
+    unpack(&volume, directory, "g.new", 3).await;
+    let requests = fake.requests();
+    let (from, to) = (name("g.new"), name("g"));
+    let (from, to) = (At { parent: directory, name: &from }, At { parent: directory, name: &to });
+    volume.rename(&Caller::root(), from, to, RenameMode::Replace).await.unwrap();
+    assert_eq!(fake.requests(), requests);
+    let old = unpack(&volume, directory, "f", 1).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let new = unpack(&volume, directory, "f.new", 2).await;
+    let (from, to) = (name("f.new"), name("f"));
+    let (from, to) = (At { parent: directory, name: &from }, At { parent: directory, name: &to });
+    fake.lock().silent = BTreeSet::from([OstIndex(0), OstIndex(1)]);
+    let renaming = {
+        let volume = volume.clone();
+        let (from, to) = (from.name.clone(), to.name.clone());
+        tokio::spawn(async move {
+            let from = At { parent: directory, name: &from };
+            let to = At { parent: directory, name: &to };
+            volume.rename(&Caller::root(), from, to, RenameMode::Replace).await
+        })
+    };
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(fake.lock().nodes[&directory].names[to.name], old);
+    fake.lock().silent.clear();
+    renaming.await.unwrap().unwrap();
+    assert_eq!(fake.lock().nodes[&directory].names[to.name], new);
+    assert_eq!(fake.bytes(new), vec![2; SIZE]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn fsync_of_a_directory_makes_durable_what_was_committed_in_the_background() {
+    for is_root in [false, true] {
+        let (fake, volume) = far();
+        let directory = mkdir(&volume, "d").await;
+        let id = unpack(&volume, directory, "f", 3).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_eq!((fake.bytes(id), fake.count(Op::SyncFile)), (vec![3; SIZE], 0));
+        let synced = if is_root { ROOT } else { directory };
+        let handle = volume.open_directory(&Caller::root(), synced).await.unwrap();
+        volume.sync_directory(handle).await.unwrap();
+        assert!(!fake.lock().synced.is_empty());
+        let count = fake.count(Op::SyncFile);
+        volume.sync_directory(handle).await.unwrap();
+        assert_eq!(fake.count(Op::SyncFile), count, "once is enough");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_lost_after_a_close_is_told_by_fsync_of_the_directory_and_of_all() {
+    for is_root in [false, true] {
+        let (fake, volume) = far();
+        let directory = mkdir(&volume, "d").await;
+        fake.lock().put_fault =
+            [OstIndex(0), OstIndex(1)].map(|ost| (ost, ErrorKind::NoSpace)).into();
+        unpack(&volume, directory, "f", 3).await;
+        if is_root {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+        }
+        let synced = if is_root { ROOT } else { directory };
+        let handle = volume.open_directory(&Caller::root(), synced).await.unwrap();
+        let error = volume.sync_directory(handle).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoSpace);
+        volume.sync_directory(handle).await.unwrap();
+    }
 }

@@ -5,6 +5,7 @@
 
 mod channel;
 mod map;
+mod objects;
 mod trees;
 
 use self::channel::{FakeDialer, done};
@@ -23,6 +24,7 @@ use tieline_types::locks::LockSet;
 use tieline_types::*;
 use tieline_wire::data::*;
 use tieline_wire::federation::{GetMap, MapReply};
+use tieline_wire::identity::{Prove, ProveReply};
 use tieline_wire::locks::*;
 use tieline_wire::meta::{self, *};
 use tieline_wire::mirrors::{ReportPlace, ReportPlaceReply};
@@ -65,6 +67,10 @@ pub struct State {
     pub flips: BTreeSet<OstIndex>,
     /// OSTs that do not answer.
     pub silent: BTreeSet<OstIndex>,
+    /// Addresses at which nobody answers.
+    pub absent: BTreeSet<String>,
+    /// Proofs that are not known here, until they are shown.
+    pub unproven: BTreeSet<u64>,
     /// Bad places that clients told of.
     pub reports: Vec<ReportPlace>,
     pub grants: bool,
@@ -129,6 +135,8 @@ impl Fake {
             loses_session: false,
             flips: BTreeSet::new(),
             silent: BTreeSet::new(),
+            absent: BTreeSet::new(),
+            unproven: BTreeSet::new(),
             reports: Vec::new(),
             grants: true,
             gives_alone: true,
@@ -760,6 +768,17 @@ impl State {
                 self.reports.push(report);
                 done::<ReportPlace>(&ReportPlaceReply {})
             }
+            Request::Prove(shown) => {
+                self.unproven.remove(&shown.proof);
+                let (caller, how) = (Caller::root(), String::new());
+                done::<Prove>(&ProveReply {
+                    caller,
+                    principal: None,
+                    how,
+                    seconds: None,
+                    is_believed: false,
+                })
+            }
             Request::GetMap(_) if self.has_moved => {
                 let signed = MapSigner::new([7; 32]).sign(&map::map(2, "mds:2"));
                 let (version, signed) = (Version(2), signed.to_bytes());
@@ -768,27 +787,5 @@ impl State {
             Request::GetMap(_) => fail(ErrorKind::NotSupported),
             other => panic!("the fake does not serve {:?}", other.op()),
         }
-    }
-
-    fn read(&self, read: ReadObject) -> Answer {
-        let ObjectName::Chunk(chunk) = read.object else { panic!("only chunks") };
-        let Some(whole) = self.chunks.get(&(read.ost, chunk)) else {
-            return Err(Failure::new(ErrorKind::Gone, "fake"));
-        };
-        let block = checksum::BLOCK as u64;
-        let offset = read.offset / block * block;
-        let end = (read.offset + u64::from(read.length)).div_ceil(block) * block;
-        let bytes = whole.slice(offset as usize..(end as usize).min(whole.len()));
-        let checks = checksum::block_checks(&bytes);
-        let bytes = if self.flips.contains(&read.ost) {
-            let mut flipped = bytes.to_vec();
-            flipped[0] ^= 1;
-            flipped.into()
-        } else {
-            bytes
-        };
-        let object_length = whole.len() as u64;
-        let reply = ReadObjectReply { offset, checks, object_length };
-        Ok((tieline_wire::encode(&reply), bytes))
     }
 }

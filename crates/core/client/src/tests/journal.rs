@@ -4,7 +4,7 @@ use super::fake::{Fake, ROOT};
 use crate::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use tieline_types::{ErrorKind, Version};
+use tieline_types::{ErrorKind, SessionId, Version};
 use tieline_wire::Op;
 
 fn name(text: &str) -> Name {
@@ -147,6 +147,57 @@ async fn what_was_done_outlives_the_session() {
     fake.lose_session();
     assert_eq!(find(&volume, directory, "a").await.unwrap().id, id);
     assert_eq!(fake.bytes(id), b"abc");
+}
+
+/// Shows tickets of all but one user, whose ticket is over until it is not.
+struct Tickets(std::sync::atomic::AtomicBool);
+
+#[async_trait::async_trait]
+impl Credentials for Tickets {
+    async fn token(&self, proof: u64, _: SessionId, _: &[String]) -> Option<Vec<u8>> {
+        let is_good = proof != 7 || self.0.load(std::sync::atomic::Ordering::Relaxed);
+        is_good.then(Vec::new)
+    }
+}
+
+async fn create_as(volume: &Volume, proof: u64, parent: FileId, text: &str) {
+    let caller = Caller { proof: Some(proof), ..Caller::root() };
+    let (mode, umask, access) = (Mode::new(0o644), Mode::default(), Access::default());
+    let new = NewFile { mode, umask, is_exclusive: true, access, layout: None };
+    let at = At { parent, name: &name(text) };
+    volume.create(&caller, at, new).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ticket_that_is_over_takes_nobodys_work_away() {
+    for comes_back in [true, false] {
+        let fake = Fake::new();
+        let wait = Duration::from_secs(60);
+        let settings = Settings { journal: true, wait, ..Settings::default() };
+        let volume = fake.mount_with(settings);
+        let tickets = Arc::new(Tickets(false.into()));
+        volume.set_credentials(tickets.clone());
+        let directory = mkdir(&volume, ROOT, "d").await.unwrap();
+        fake.lock().unproven = [7, 8].into();
+        for (proof, text) in [(8, "a"), (7, "b"), (8, "c")] {
+            create_as(&volume, proof, directory, text).await;
+        }
+        let there = || fake.lock().nodes[&directory].names.keys().map(Name::to_string).collect();
+        tokio::time::sleep(wait / 2).await;
+        let names: Vec<String> = there();
+        assert_eq!(names, ["a"], "what comes before is sent");
+        tickets.0.store(comes_back, std::sync::atomic::Ordering::Relaxed);
+        tokio::time::sleep(wait).await;
+        let names: Vec<String> = there();
+        let listing = volume.open_directory(&Caller::root(), directory).await.unwrap();
+        let synced = volume.sync_directory(listing).await.map_err(|error| error.kind());
+        if comes_back {
+            assert_eq!((names, synced), (vec!["a".into(), "b".into(), "c".into()], Ok(())));
+        } else {
+            let refused = Err(ErrorKind::Unauthenticated);
+            assert_eq!((names, synced), (vec!["a".into(), "c".into()], refused));
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

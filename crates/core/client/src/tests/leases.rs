@@ -224,3 +224,81 @@ async fn a_notice_of_a_newer_map_brings_it() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(volume.map().version, Version(2));
 }
+
+#[tokio::test(start_paused = true)]
+async fn after_a_reconnect_the_doors_pages_of_open_files_are_looked_at() {
+    let (fake, root) = (Fake::new(), Caller::root());
+    let a = fake.lock().add(ROOT, &name("a"), FileKind::Regular);
+    let volume = fake.mount();
+    let listener = Arc::new(Recorder::default());
+    volume.listen(listener.clone());
+    let access = Access { read: true, ..Access::default() };
+    let opened = volume.open(&root, a, access).await.unwrap();
+    volume.read(opened.handle, 0, 10).await.unwrap();
+    let data =
+        || lock(&listener.told).iter().flat_map(|told| told.data.clone()).collect::<Vec<_>>();
+    fake.restart();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(data(), [], "nobody changed it");
+    // The recall of this one is lost with the connection.
+    {
+        let mut state = fake.lock();
+        state.version += 1;
+        let content = tieline_types::Content::Inline(b"else".to_vec());
+        state.replace(a, &tieline_types::Extent { offset: 0, length: 4, content });
+    }
+    fake.restart();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(data(), [a]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn own_extents_are_not_taken_for_part_of_what_others_made_since() {
+    let (fake, root) = (Fake::new(), Caller::root());
+    let a = fake.lock().add(ROOT, &name("a"), FileKind::Regular);
+    let volume = fake.mount();
+    let access = Access { read: true, write: true, ..Access::default() };
+    let handle = volume.open(&root, a, access).await.unwrap().handle;
+    volume.write(handle, 0, Bytes::from_static(b"mine")).await.unwrap();
+    let held = fake.hold(Op::Commit);
+    let flushing = {
+        let volume = volume.clone();
+        tokio::spawn(async move { volume.flush(handle).await })
+    };
+    while fake.count(Op::Commit) == 0 {
+        tokio::task::yield_now().await;
+    }
+    fake.elsewhere(ROOT, &[], &[a], |state| {
+        let content = tieline_types::Content::Inline(b"else".to_vec());
+        state.replace(a, &tieline_types::Extent { offset: 0, length: 4, content });
+    })
+    .await;
+    // The newer state is known before the older answer comes.
+    volume.attributes(&root, a).await.unwrap();
+    drop(held);
+    flushing.await.unwrap().unwrap();
+    assert_eq!(volume.read(handle, 0, 10).await.unwrap().concat(), b"else");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_away_keeps_no_locks_from_being_asserted_at_others() {
+    let (fake, root) = (Fake::new(), Caller::root());
+    let here = fake.lock().add(ROOT, &name("a"), FileKind::Regular);
+    let there = FileId::new(tieline_types::MdtIndex(1), 500);
+    let other = super::fake::node(there, FileKind::Regular, ROOT, 1);
+    fake.lock().nodes.insert(there, other);
+    let volume = fake.mount_two(Settings::default());
+    let access = Access { read: true, write: true, ..Access::default() };
+    let (range, mode) = (tieline_types::LockRange::WHOLE, tieline_types::LockMode::Exclusive);
+    let kind = tieline_types::LockKind::Posix;
+    let wish = LockWish { kind, owner: 1, range, mode, process: 1 };
+    for id in [there, here] {
+        let handle = volume.open(&root, id, access).await.unwrap().handle;
+        volume.lock(handle, wish, false).await.unwrap();
+    }
+    fake.lock().absent.insert("mds:9".to_owned());
+    fake.restart();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let asserted: Vec<FileId> = fake.lock().locks.keys().map(|(id, _)| *id).collect();
+    assert_eq!(asserted, [here]);
+}

@@ -13,7 +13,11 @@ const CHUNK: usize = 64 << 10;
 
 /// Everything that was ever kept, in pieces as they came.
 #[derive(Default)]
-struct Memory(Mutex<BTreeMap<(ChunkId, u64), Bytes>>);
+struct Memory(
+    Mutex<BTreeMap<(ChunkId, u64), Bytes>>,
+    Mutex<BTreeMap<String, Vec<ChunkId>>>,
+    Mutex<Option<Vec<u8>>>,
+);
 
 #[async_trait::async_trait]
 impl NodeCache for Memory {
@@ -33,6 +37,38 @@ impl NodeCache for Memory {
 
     fn keep(&self, chunk: &ChunkRef, offset: u64, bytes: Bytes) {
         self.0.lock().unwrap().insert((chunk.chunk, offset), bytes);
+    }
+
+    async fn store(&self, chunk: &ChunkRef, offset: u64, bytes: Bytes) -> Result<(), String> {
+        self.keep(chunk, offset, bytes);
+        Ok(())
+    }
+
+    async fn holds(&self, chunk: &ChunkRef) -> bool {
+        let found = self.find(chunk, 0..chunk.length).await;
+        found.iter().map(|(_, bytes)| bytes.len() as u64).sum::<u64>() == chunk.length
+    }
+
+    async fn pin(&self, words: &str, chunks: Option<Vec<ChunkId>>) -> Result<(), String> {
+        let mut pins = self.1.lock().unwrap();
+        match chunks {
+            Some(chunks) => drop(pins.insert(words.to_owned(), chunks)),
+            None => drop(pins.remove(words)),
+        }
+        Ok(())
+    }
+
+    async fn pinned(&self) -> Vec<String> {
+        self.1.lock().unwrap().keys().cloned().collect()
+    }
+
+    async fn save(&self, _words: &str, bytes: Vec<u8>) -> Result<(), String> {
+        *self.2.lock().unwrap() = Some(bytes);
+        Ok(())
+    }
+
+    async fn saved(&self, _words: &str) -> Option<Vec<u8>> {
+        self.2.lock().unwrap().clone()
     }
 }
 
@@ -170,4 +206,50 @@ async fn storage_that_is_mounted_is_read_past_its_server_if_it_is_right() {
         assert_eq!(read(&mount, id, 10..5000).await, bytes[10..5000]);
         assert_eq!(fake.count(Op::ReadObject), before + number, "from its server");
     }
+}
+
+/// How far the pin of the root is.
+async fn pinned(volume: &Volume) -> String {
+    loop {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let name = XattrName::new(b"user.tieline.pin").unwrap();
+        let Ok(state) = volume.xattr(&Caller::root(), ROOT, &name).await else { continue };
+        let state = String::from_utf8(state).unwrap();
+        if state.contains("\"is_done\":true") {
+            return state;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pinned_tree_is_brought_whole_and_taken_up_by_the_next_process() {
+    let fake = Fake::new();
+    let (id, bytes) = file(&fake).await;
+    let (set, let_go) = ("user.tieline.pin.set", "user.tieline.pin.drop");
+    let [set, let_go] = [set, let_go].map(|name| XattrName::new(name.as_bytes()).unwrap());
+    let memory = Arc::new(Memory::default());
+    let near = Near { node: Some(memory.clone()), ..Near::default() };
+    let first = fake.mount_near(near.clone());
+    first.xattr(&Caller::root(), ROOT, &set).await.unwrap();
+    let state = pinned(&first).await;
+    assert!(state.contains("\"files\":1,\"bytes\":196608,\"failed\":0"), "{state}");
+    let pins = memory.1.lock().unwrap().values().cloned().collect::<Vec<_>>();
+    assert_eq!(pins.len(), 1);
+    assert_eq!(pins[0].len(), 3, "three chunks stay");
+    let asked = fake.count(Op::ReadObject);
+    assert_eq!(read(&first, id, 0..3 * CHUNK).await, bytes);
+    assert_eq!(fake.count(Op::ReadObject), asked, "all of it was there");
+
+    let second = fake.mount_near(near);
+    pinned(&second).await;
+    let stranger = Caller { uid: Uid(7), ..Caller::root() };
+    let refused = second.xattr(&stranger, ROOT, &let_go).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::NotPermitted);
+    second.xattr(&Caller::root(), ROOT, &let_go).await.unwrap();
+    assert!(memory.1.lock().unwrap().is_empty());
+
+    let without = fake.mount();
+    without.xattr(&Caller::root(), ROOT, &set).await.unwrap();
+    let state = pinned(&without).await;
+    assert!(state.contains("\"is_refused\":true") && state.contains("without a cache"), "{state}");
 }

@@ -252,3 +252,19 @@ async fn a_server_that_does_not_tell_in_bulk_is_not_asked() {
     walk(&volume, (3, 2, 2), true).await;
     assert_eq!(fake.count(Op::ReadTree) + fake.count(Op::ReadFiles), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_directory_larger_than_a_page_is_asked_for_once() {
+    let fake = far(4, 1, 1, 0);
+    {
+        let mut state = fake.lock();
+        let large = state.add(ROOT, &name("p001x"), FileKind::Directory);
+        for file in 0..5000 {
+            state.add(large, &name(&format!("f{file}")), FileKind::Regular);
+        }
+    }
+    let volume = fake.mount();
+    walk(&volume, (4, 1, 1), false).await;
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    assert!(fake.count(Op::ReadTree) < 20, "{} questions", fake.count(Op::ReadTree));
+}

@@ -27,10 +27,11 @@ fn visit(walk: &mut Walk, serial: u64, parent: u64) -> Option<bool> {
 fn answer(walk: &mut Walk) -> usize {
     let mut count = 0;
     while let Some(job) = walk.next_job() {
-        let reached = job.roots.len().min(job.entries as usize / 10);
+        let reached = job.roots.len().min(job.entries as usize / 11);
         let told: Vec<_> = job.roots[..reached].iter().map(|&id| (id, 10)).collect();
         count += told.len();
-        walk.landed((&job.roots, job.entries), &told, job.roots[reached..].to_vec());
+        let left = job.entries - 11 * reached as u32;
+        walk.landed((&job.roots, left), &told, job.roots[reached..].to_vec());
     }
     count
 }

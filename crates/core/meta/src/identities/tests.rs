@@ -47,6 +47,15 @@ fn principals_are_found_as_they_stand_by_realm_and_by_name() {
     // Whatever stands before the realm is one name, and none with a slash is a user's.
     assert!(matches!(who("bob/root@UFL.EDU"), Err(Unknown::NoUser { .. })));
     assert!(matches!(who("ann@UFL.EDU"), Err(Unknown::NoUser { .. })));
+    // Unless a narrower pattern says so.
+    let edits = [map("*/root@UFL.EDU", "uf-*"), map("job/*@UFL.EDU", "ann")];
+    let narrow = table.edited(&edits).unwrap();
+    let who = |principal| narrow.resolve(principal, "EXTENCI.ORG").map(|found| found.caller.uid.0);
+    assert_eq!(who("bob/root@UFL.EDU"), Ok(100_000));
+    assert_eq!(who("job/wn17@UFL.EDU"), Ok(5001));
+    assert_eq!(who("job/root@UFL.EDU"), Ok(5001));
+    assert_eq!(who("bob@UFL.EDU"), Ok(100_000));
+    assert!(matches!(who("bob/admin@UFL.EDU"), Err(Unknown::NoUser { .. })));
     let nobody = IdentityEdit::Map { principal: "bob@UFL.EDU".into(), to: NewMapping::Nobody };
     let table = table.edited(&[nobody]).unwrap();
     let found = table.resolve("bob@UFL.EDU", "EXTENCI.ORG");
@@ -64,7 +73,7 @@ fn edits_are_checked_and_done_all_or_none() {
     assert!(matches!(error(put(User, "eve", Some(5001), &[])), EditError::Taken { .. }));
     assert!(matches!(error(put(User, "ann", Some(7), &[])), EditError::Fixed { .. }));
     assert!(matches!(error(put(User, "eve", None, &["lhcb"])), EditError::NoIdentity { .. }));
-    for wrong in ["ann", "@X", "a*@X", "ann@", "a b@X"] {
+    for wrong in ["ann", "@X", "a*@X", "ann@", "a b@X", "*/*@X", "a/b/*@X", "*/@X"] {
         assert_eq!(error(map(wrong, "ann")), EditError::Principal(wrong.into()));
     }
     assert!(matches!(error(map("*@X", "../*")), EditError::Pattern(_)));

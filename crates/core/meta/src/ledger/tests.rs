@@ -13,9 +13,12 @@ use std::sync::Arc;
 use tieline_format::ledger::{Frame, Sum, preamble};
 use tieline_format::mdt::{Inode, Superblock, key};
 use tieline_kv::{EmbeddedStore, MemoryStore, Opening, Range, Store};
-use tieline_types::{ByteSize, ChunkId, FileId, Grant, MdtIndex, OstIndex, Time, Version};
+use tieline_types::{
+    ByteSize, ChunkId, FileId, Grant, MdtIndex, OstIndex, Time, Version, XattrName,
+};
 use tieline_wire::data::ObjectOwner;
 use tieline_wire::ledger::DumpMdt;
+use tieline_wire::meta::{GetXattr, SetXattr, XattrMode};
 
 type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -59,7 +62,7 @@ impl Place {
         let settings = LogSettings { directory: self.logs(), waits: self.waits };
         let log = Log::open(identity(), settings, Box::new(Time::default)).unwrap();
         let journal = Some(log.writer());
-        let opening = Opening { cache: ByteSize(1 << 20), check: None, journal };
+        let opening = Opening { cache: ByteSize(1 << 20), journal, ..Opening::default() };
         let store = EmbeddedStore::open_with(&self.path(), opening).unwrap();
         (store, log)
     }
@@ -258,6 +261,19 @@ async fn a_dump_of_a_house_at_work_is_a_house() {
         client.create(ROOT, &format!("f{number}")).await;
     }
     let file = client.id(ROOT, "f7").await.unwrap();
+    // `u::rwx,u:11:r--,g::r-x,m::r-x,o::---`
+    let entry = |tag: u16, rights: u16, id: u32| {
+        [&tag.to_le_bytes()[..], &rights.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    let none = u32::MAX;
+    let entries = [(1, 7, none), (2, 4, 11), (4, 5, none), (16, 5, none), (32, 0, none)];
+    let entries = entries.map(|(tag, rights, id)| entry(tag, rights, id)).concat();
+    let list = [&2u32.to_le_bytes()[..], &entries].concat();
+    let lists = [(file, "system.posix_acl_access"), (ROOT, "system.posix_acl_default")];
+    for (id, name) in lists {
+        let (name, mode) = (XattrName::new(name).unwrap(), XattrMode::Either);
+        client.call(SetXattr { id, name, value: list.clone(), mode }).await.unwrap();
+    }
     let bytes = fetch(&house, None).await;
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("dump");
@@ -269,6 +285,10 @@ async fn a_dump_of_a_house_at_work_is_a_house() {
     let asker = Client { mdt: again.mdt.clone(), ..client.clone() };
     assert_eq!(asker.id(ROOT, "f7").await, Some(file));
     assert_eq!(asker.list(ROOT).await.len(), 701);
+    for (id, name) in lists {
+        let name = XattrName::new(name).unwrap();
+        assert_eq!(asker.call(GetXattr { id, name }).await.unwrap().value, list);
+    }
     let new = asker.create(ROOT, "new").await;
     assert!(new.serial() > file.serial() + 700);
     std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();

@@ -1,7 +1,8 @@
 //! Batch: what a client did by itself under exclusive leases, in its order, in one transaction.
 //!
-//! Each item is run as the operation it names, for its caller and at its time; what it makes gets
-//! the id that the client chose. An item that fails has written nothing, is told apart, and does
+//! Each item is run as the operation it names, for its caller; files are told to have been changed
+//! at its time, while what is freed, kept and counted goes by our own clock. What it makes gets the
+//! id that the client chose. An item that fails has written nothing, is told apart, and does
 //! not stop the others. One that was carried out before (under a session that was lost, or before a
 //! part was committed and the server died) is recognised by its ids and changes nothing.
 
@@ -12,12 +13,16 @@ use super::{
 use crate::error::{Error, Result};
 use crate::view::View;
 use tieline_format::mdt::{Entry, key};
-use tieline_types::{Attributes, ErrorKind, FileId, Name};
+use tieline_kv::Range;
+use tieline_types::{Attributes, ErrorKind, FileId, Name, Time};
 use tieline_wire::meta::{Batch, BatchItem, BatchOutcome, BatchReply, LeaseGrant};
 use tieline_wire::{Op, Request};
 
 /// Items in one batch.
 pub const ITEMS_MAX: usize = 4096;
+/// Seconds that a client's clock may be ahead of ours: what Kerberos takes, too. What it says is
+/// later was not later.
+const AHEAD_MAX: i64 = 300;
 
 pub async fn run<'a>(view: &mut View<'a>, request: &'a Batch) -> Result<BatchReply> {
     if request.items.len() > ITEMS_MAX {
@@ -27,9 +32,8 @@ pub async fn run<'a>(view: &mut View<'a>, request: &'a Batch) -> Result<BatchRep
     let done = view.outcomes.len();
     for item in request.items.iter().skip(done) {
         view.scene.caller = &item.caller;
-        view.scene.now = item.at;
         view.scene.chosen = Some(item.id);
-        let outcome = match one(view, item).await {
+        let outcome = match at_its_time(view, item).await {
             Ok(attributes) => BatchOutcome {
                 version: attributes.as_ref().map(|file| file.version),
                 stored: attributes.as_ref().map(|file| file.stored),
@@ -54,6 +58,16 @@ pub async fn run<'a>(view: &mut View<'a>, request: &'a Batch) -> Result<BatchRep
     view.scene = own;
     let lease = LeaseGrant { as_of: view.version(), ..LeaseGrant::default() };
     Ok(BatchReply { outcomes: view.outcomes.clone(), lease })
+}
+
+async fn at_its_time(view: &mut View<'_>, item: &BatchItem) -> Result<Option<Attributes>> {
+    if item.at.nanos >= 1_000_000_000 || item.at.seconds < 0 {
+        return Err(Error::Invalid { what: "an item of a batch has no time that clocks tell" });
+    }
+    let now = view.scene.now;
+    let latest = Time { seconds: now.seconds.saturating_add(AHEAD_MAX), ..now };
+    view.scene.at = item.at.min(latest);
+    one(view, item).await
 }
 
 /// Does the item make a file?
@@ -87,7 +101,9 @@ async fn one(view: &mut View<'_>, item: &BatchItem) -> Result<Option<Attributes>
 /// Was the item carried out before?
 async fn is_done(view: &mut View<'_>, item: &BatchItem, message: &Request) -> Result<bool> {
     Ok(match message {
-        _ if makes_file(item) => view.find_inode(item.id).await?.is_some(),
+        _ if makes_file(item) => {
+            view.find_inode(item.id).await?.is_some() || is_left(view, item.id).await?
+        }
         Request::Unlink(r) => entry(view, r.parent, &r.name).await? != Some(item.id),
         Request::RemoveDirectory(r) => entry(view, r.parent, &r.name).await? != Some(item.id),
         Request::Rename(r) => {
@@ -96,6 +112,18 @@ async fn is_done(view: &mut View<'_>, item: &BatchItem, message: &Request) -> Re
         }
         _ => false,
     })
+}
+
+/// Is something left of a file that had this id? Whoever made another one of it would have its
+/// bytes.
+async fn is_left(view: &mut View<'_>, id: FileId) -> Result<bool> {
+    if id.serial() >= view.scene.unused_from {
+        return Ok(false);
+    }
+    let extents = Range::new(key::extents(id), key::after(&key::extents(id)));
+    let xattrs = Range::new(key::xattrs(id), key::after(&key::xattrs(id)));
+    let is_without = view.scan(extents, 1).await?.is_empty();
+    Ok(!is_without || !view.scan(xattrs, 1).await?.is_empty())
 }
 
 async fn entry(view: &mut View<'_>, parent: FileId, name: &Name) -> Result<Option<FileId>> {

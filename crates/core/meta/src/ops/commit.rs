@@ -4,7 +4,7 @@
 //! nobody proves who he is.
 
 use super::{EXTENTS_MAX, lease, list_xattrs, open, set_attributes};
-use crate::chunks;
+use crate::chunks::{self, Naming};
 use crate::error::{Error, Result};
 use crate::mirrors;
 use crate::permission;
@@ -18,13 +18,13 @@ pub async fn run(view: &mut View<'_>, request: &Commit) -> Result<AttributesRepl
     open::check_kind(id, &inode)?;
     permission::check_handle(&view.scene, (id, &inode), &[permission::WRITE])?;
     check(request)?;
-    let mtime = set_attributes::resolve(request.mtime, view.scene.now)?;
+    let mtime = set_attributes::resolve(request.mtime, view.scene.at)?;
     let appended = match request.append_from {
         Some(from) => Some(append(from, inode.size, &request.extents)?),
         None => None,
     };
     let extents = appended.as_deref().unwrap_or(&request.extents);
-    match chunks::replace(view, (id, &inode), extents).await? {
+    match chunks::replace(view, (id, &inode), extents, Naming::Client).await? {
         Some(stored) => {
             inode.stored = inode.stored.saturating_add_signed(stored);
             // What was appended says itself where it ends.
@@ -41,7 +41,7 @@ pub async fn run(view: &mut View<'_>, request: &Commit) -> Result<AttributesRepl
         list_xattrs::drop_capability(view, id, &mut inode).await?;
     }
     inode.mtime = mtime;
-    inode.ctime = view.scene.now;
+    inode.ctime = view.scene.at;
     inode.version = view.next_version(&inode);
     if request.clears_setid {
         inode.mode = inode.mode.without_setid();

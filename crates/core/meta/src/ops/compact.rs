@@ -6,10 +6,11 @@
 //! which are kept as all freed ones are.
 
 use super::{EXTENTS_MAX, commit, open};
-use crate::chunks;
+use crate::chunks::{self, Naming};
 use crate::error::{Error, Result};
 use crate::extents::Extents;
 use crate::mirrors;
+use crate::permission;
 use crate::view::View;
 use tieline_format::mdt::{StoredContent, StoredExtent};
 use tieline_types::{Content, Digest, Extent};
@@ -18,13 +19,14 @@ use tieline_wire::ranges::{Compact, CompactReply, SeenContent, SeenExtent};
 pub async fn run(view: &mut View<'_>, request: &Compact) -> Result<CompactReply> {
     let inode = view.inode(request.id).await?;
     open::check_kind(request.id, &inode)?;
+    permission::check_handle(&view.scene, (request.id, &inode), &[permission::WRITE])?;
     let range = check(request)?;
     let found = chunks::between(view, request.id, range, EXTENTS_MAX).await?;
     let is_same = found.is_some_and(|found| is_as_seen(&found, &request.was));
     if !is_same {
         return Ok(CompactReply { is_done: false });
     }
-    match chunks::replace(view, (request.id, &inode), &request.extents).await? {
+    match chunks::replace(view, (request.id, &inode), &request.extents, Naming::Client).await? {
         Some(0) => {
             mirrors::note(view, request.id, &inode, &request.extents);
             Ok(CompactReply { is_done: true })

@@ -4,7 +4,7 @@
 //! are copied, holes are cut. One call copies what one page of extents tells.
 
 use super::{commit, lease, open, set_attributes};
-use crate::chunks;
+use crate::chunks::{self, Naming};
 use crate::error::{Error, Result};
 use crate::mirrors;
 use crate::permission;
@@ -23,7 +23,7 @@ pub async fn run(view: &mut View<'_>, request: &CopyRange) -> Result<CopyRangeRe
     permission::check_handle(&view.scene, (request.from, &source), &[permission::READ])?;
     permission::check_handle(&view.scene, (request.to, &inode), &[permission::WRITE])?;
     let end = check(request)?.min(source.size);
-    let mtime = set_attributes::resolve(request.mtime, view.scene.now)?;
+    let mtime = set_attributes::resolve(request.mtime, view.scene.at)?;
     let pieces = if end > request.from_offset {
         let from = request.from_offset;
         let page = chunks::page(view, request.from, &source, from, EXTENTS_PER_COPY).await?;
@@ -34,7 +34,7 @@ pub async fn run(view: &mut View<'_>, request: &CopyRange) -> Result<CopyRangeRe
     let copied = pieces.last().map_or(0, Extent::end).saturating_sub(request.to_offset);
     if copied > 0 {
         commit::check_extents(&pieces).or_else(|_| too_large(request))?;
-        match chunks::replace(view, (request.to, &inode), &pieces).await? {
+        match chunks::replace(view, (request.to, &inode), &pieces, Naming::Records).await? {
             Some(stored) => {
                 inode.stored = inode.stored.saturating_add_signed(stored);
                 inode.size = inode.size.max(request.to_offset + copied);
@@ -46,7 +46,7 @@ pub async fn run(view: &mut View<'_>, request: &CopyRange) -> Result<CopyRangeRe
             }
         }
         inode.mtime = mtime;
-        inode.ctime = view.scene.now;
+        inode.ctime = view.scene.at;
         inode.version = view.next_version(&inode);
         if request.clears_setid {
             inode.mode = inode.mode.without_setid();

@@ -27,7 +27,7 @@ pub async fn run(view: &mut View<'_>, request: &ExtendMirrors) -> Result<Attribu
     placement::check_mirrors(view.scene.map, &layout)?;
     inode.stripe = widened(view, &inode, &old, &layout)?;
     inode.layout = Some(layout);
-    inode.ctime = view.scene.now;
+    inode.ctime = view.scene.at;
     view.put_inode(id, &inode);
     view.put(key::lacking_file(id), &Lacking { since: view.scene.now, file: id, next: 0 });
     view.touch_file(id, &inode);

@@ -38,7 +38,7 @@ pub async fn run(view: &mut View<'_>, request: &Link) -> Result<EntryReply> {
     view.put_inode(parent, &directory);
     inode.names.push(NameOf { parent, name: name.clone() });
     inode.links = inode.names.len() as u32;
-    inode.ctime = view.scene.now;
+    inode.ctime = view.scene.at;
     view.put_inode(id, &inode);
     view.touch_file(id, &inode);
     Ok(EntryReply {

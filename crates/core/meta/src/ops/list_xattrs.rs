@@ -1,4 +1,5 @@
-//! ListXattrs: all extended attributes with their values.
+//! ListXattrs: all extended attributes with their values. Whoever may not read the file is told the
+//! names in `user.` alone, with empty values.
 //!
 //! `user.` belongs to those who may read and write the file, `trusted.` to root, `security.` is
 //! root's to set and anybody's to see. Access lists (`system.`) are no attributes of this kind:
@@ -31,6 +32,11 @@ pub async fn run(view: &mut View<'_>, request: &ListXattrs) -> Result<ListXattrs
     let mut xattrs = read_all(view, id).await?;
     if !view.scene.caller.is_root() {
         xattrs.retain(|xattr| !xattr.name.as_bytes().starts_with(b"trusted."));
+    }
+    if !permission::is_allowed(&inode, view.scene.caller, READ) {
+        // Linux, too, lists names to anybody who found the file.
+        let of_users = xattrs.iter_mut().filter(|one| one.name.as_bytes().starts_with(b"user."));
+        of_users.for_each(|xattr| xattr.value.clear());
     }
     Ok(ListXattrsReply { xattrs, lease: lease(view, [unit_of(id, &inode)]) })
 }

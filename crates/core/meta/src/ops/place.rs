@@ -5,6 +5,7 @@
 
 use super::open;
 use crate::error::Result;
+use crate::permission;
 use crate::view::View;
 use tieline_types::OstIndex;
 use tieline_wire::meta::{Place, PlaceReply};
@@ -13,6 +14,7 @@ pub async fn run(view: &mut View<'_>, request: &Place) -> Result<PlaceReply> {
     let id = request.id;
     let mut inode = view.inode(id).await?;
     open::check_kind(id, &inode)?;
+    permission::check_handle(&view.scene, (id, &inode), &[permission::WRITE])?;
     let map = view.scene.map;
     let is_good = |ost: &OstIndex| {
         !request.exclude.contains(ost) && map.ost(*ost).is_some_and(|ost| ost.is_active)

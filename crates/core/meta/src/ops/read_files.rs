@@ -8,7 +8,7 @@ use crate::chunks::{self, weigh};
 use crate::error::{Error, Result};
 use crate::permission::{self, READ};
 use crate::view::{View, unit_of};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tieline_format::mdt::Inode;
 use tieline_types::{Content, FileId, FileKind, Layout};
 use tieline_wire::meta::ExtentPage;
@@ -16,6 +16,8 @@ use tieline_wire::trees::{BYTES_MAX, FileBytes, FilesPage, NAMED_MAX, ReadFiles,
 
 /// Files with more extents tell them page by page.
 const EXTENTS_MAX: usize = 16;
+/// Larger files are not told in bulk, whatever is asked for: they are opened.
+pub const CONTENTS_MAX: u64 = 4 << 20;
 /// Files that are read at once.
 const STEP: usize = 256;
 /// What a file takes besides its extents, roughly.
@@ -36,13 +38,13 @@ pub async fn run(view: &mut View<'_>, request: &ReadFiles, found: &mut Found) ->
             mine.into_iter().zip(inodes).filter_map(|(id, inode)| Some((id, inode?))).collect();
         let small: Vec<(FileId, &Inode)> = there
             .iter()
-            .filter(|(_, inode)| inode.size <= request.contents_max)
+            .filter(|(_, inode)| inode.size <= request.contents_max.min(CONTENTS_MAX))
             .map(|(id, inode)| (*id, inode))
             .collect();
-        let mut pages = pages(view, &small).await?;
+        let Pages { found: mut pages, unread } = pages(view, &small, bytes_left).await?;
         let there: BTreeMap<FileId, Inode> = there.into_iter().collect();
         for id in ids {
-            if bytes_left == 0 {
+            if bytes_left == 0 || unread.contains(id) {
                 return Ok(page);
             }
             page.count += 1;
@@ -52,7 +54,8 @@ pub async fn run(view: &mut View<'_>, request: &ReadFiles, found: &mut Found) ->
             if has_chunks(&extents) {
                 found.readable.push((unit, *id));
             }
-            let weight = WEIGHT + extents.extents.iter().map(weigh).sum::<usize>();
+            let weight =
+                WEIGHT + list_weight(inode) + extents.extents.iter().map(weigh).sum::<usize>();
             bytes_left = bytes_left.saturating_sub(weight);
             let attributes = view.attributes(*id, inode);
             let bytes = bytes(&mut page.layouts, inode, extents);
@@ -62,11 +65,19 @@ pub async fn run(view: &mut View<'_>, request: &ReadFiles, found: &mut Found) ->
     Ok(page)
 }
 
-/// All extents of those files that are regular, may be read, and have few.
+/// What was read of files, and those for which there was no room.
+pub struct Pages {
+    pub found: BTreeMap<FileId, ExtentPage>,
+    unread: BTreeSet<FileId>,
+}
+
+/// All extents of those files that are regular, may be read, and have few; about `budget` bytes of
+/// them.
 pub async fn pages(
     view: &mut View<'_>,
     files: &[(FileId, &Inode)],
-) -> Result<BTreeMap<FileId, ExtentPage>> {
+    budget: usize,
+) -> Result<Pages> {
     let caller = view.scene.caller;
     let is_told = |inode: &Inode| {
         inode.kind == FileKind::Regular && permission::is_allowed(inode, caller, READ)
@@ -79,14 +90,20 @@ pub async fn pages(
             _ => stored.push((id, inode.size)),
         }
     }
-    let pages = chunks::whole_pages(view, &stored, EXTENTS_MAX).await?;
+    let pages = chunks::whole_pages(view, &stored, EXTENTS_MAX, budget).await?;
+    let unread = stored.iter().skip(pages.len()).map(|(id, _)| *id).collect();
     found.extend(stored.into_iter().zip(pages).filter_map(|((id, _), page)| Some((id, page?))));
-    Ok(found)
+    Ok(Pages { found, unread })
 }
 
 pub fn bytes(layouts: &mut Vec<Layout>, inode: &Inode, extents: ExtentPage) -> FileBytes {
     let layout = layout_number(layouts, inode.layout.clone().unwrap_or_default());
     FileBytes { layout, stripe: inode.stripe.clone(), extents }
+}
+
+/// What an access list adds to an answer, roughly.
+pub fn list_weight(inode: &Inode) -> usize {
+    inode.acls.as_deref().map_or(0, |lists| tieline_wire::encode(lists).len())
 }
 
 pub fn has_chunks(page: &ExtentPage) -> bool {

@@ -71,7 +71,7 @@ pub async fn run(
         entries: request.entries.clamp(1, ENTRIES_MAX) as usize,
         bytes: request.bytes.clamp(1, BYTES_MAX) as usize,
         contents: request.bytes.min(BYTES_MAX) as usize / 2,
-        contents_max: request.contents_max,
+        contents_max: request.contents_max.min(read_files::CONTENTS_MAX),
     };
     let depth = request.depth.min(DEPTH_MAX);
     let roots = request.roots.iter().map(|&id| Next { id, depth, after: None });
@@ -132,6 +132,9 @@ async fn directory(
         None => report_trails::trail(view, id).await?,
         Some(_) => None,
     };
+    let trail_weight = trail.as_ref().map_or(0, |trail| tieline_wire::encode(trail).len());
+    let list_weight = read_files::list_weight(&directory);
+    room.bytes = room.bytes.saturating_sub(trail_weight + list_weight);
     let mut told = TreeDirectory { attributes, entries: vec![], is_end: false, trail };
     found.units.insert(id);
     let (mut after, mut below) = (next.after.clone(), vec![]);
@@ -186,7 +189,7 @@ async fn entries(
         .filter_map(|(&id, inode)| Some((id, inode.as_ref()?)))
         .filter(|(_, inode)| is_wanted && inode.size <= room.contents_max)
         .collect();
-    let mut pages = read_files::pages(view, &with_bytes).await?;
+    let mut pages = read_files::pages(view, &with_bytes, room.contents).await?.found;
     let count = names.len();
     for (number, (name, Entry { id, kind })) in names.into_iter().enumerate() {
         let mut weight = WEIGHT + name.as_bytes().len();
@@ -194,6 +197,7 @@ async fn entries(
         let (mut file, mut xattrs) = (None, None);
         if let Some(Some(inode)) = inodes.remove(&id) {
             entry.attributes = Some(view.attributes(id, &inode));
+            weight += read_files::list_weight(&inode);
             xattrs = all_xattrs(view, id, &inode).await?;
             if let Some(extents) = pages.remove(&id).filter(|_| room.contents > 0) {
                 let extents_weight = extents.extents.iter().map(weigh).sum::<usize>();

@@ -303,5 +303,5 @@ fn move_name(view: &View<'_>, inode: &mut Inode, from: &End, to: &End) {
             *name = new.clone();
         }
     }
-    inode.ctime = view.scene.now;
+    inode.ctime = view.scene.at;
 }

@@ -34,8 +34,9 @@ fn access(view: &mut View<'_>, request: &SetAttributes, inode: &mut Inode) -> Re
     if !request.is_handle {
         permission::check(id, inode, caller, READ)?;
     }
+    permission::check_handle(&view.scene, (id, inode), &[READ])?;
     let Some(atime) = request.atime else { return Ok(()) };
-    let atime = resolve(atime, view.scene.now)?;
+    let atime = resolve(atime, view.scene.at)?;
     // Of several clients that read it for the first time, one is noted.
     let changed = inode.mtime.max(inode.ctime);
     if atime > inode.atime && Time::is_access_due(inode.atime, changed, atime) {
@@ -58,7 +59,7 @@ async fn change(view: &mut View<'_>, request: &SetAttributes, inode: &mut Inode)
         if request.uid.is_some() || request.gid.is_some() || request.size.is_some() {
             list_xattrs::drop_capability(view, id, inode).await?;
         }
-        inode.ctime = view.scene.now;
+        inode.ctime = view.scene.at;
         view.touch_file(id, inode);
         view.put_inode(id, inode);
     }
@@ -126,8 +127,11 @@ fn check_times(request: &SetAttributes, inode: &Inode, view: &View<'_>) -> Resul
     let times = [request.atime, request.mtime];
     // With the size, and through a handle, times come along with a write that was allowed.
     let is_allowed = permission::is_owner(inode, caller) || request.is_handle;
-    if is_allowed || times == [None, None] {
+    if times == [None, None] {
         return Ok(());
+    }
+    if is_allowed {
+        return permission::check_handle(&view.scene, (request.id, inode), &[WRITE]);
     }
     if times.iter().flatten().any(|time| *time != SetTime::Now) {
         return permission::check_owner(request.id, inode, caller, "set its times");
@@ -155,7 +159,7 @@ fn change_mode(view: &View<'_>, request: &SetAttributes, inode: &mut Inode) {
 }
 
 fn change_times(view: &View<'_>, request: &SetAttributes, inode: &mut Inode) -> Result<()> {
-    let now = view.scene.now;
+    let now = view.scene.at;
     if let Some(time) = request.atime {
         inode.atime = resolve(time, now)?;
     }
@@ -186,7 +190,7 @@ async fn change_size(view: &mut View<'_>, id: FileId, inode: &mut Inode, size: u
     }
     inode.size = reached;
     inode.version = view.next_version(inode);
-    inode.mtime = view.scene.now;
+    inode.mtime = view.scene.at;
     if !view.scene.caller.is_root() {
         inode.mode = inode.mode.without_setid();
     }

@@ -8,8 +8,9 @@ use crate::error::{Error, Result};
 use crate::permission;
 use crate::placement;
 use crate::view::{View, unit_of};
+use std::collections::BTreeSet;
 use tieline_format::mdt::Inode;
-use tieline_types::{FileKind, Layout, StripeCount};
+use tieline_types::{FileKind, Layout, OstIndex, StripeCount};
 use tieline_wire::meta::{AttributesReply, LayoutChange, PoolChoice, SetLayout};
 
 pub async fn run(view: &mut View<'_>, request: &SetLayout) -> Result<AttributesReply> {
@@ -38,15 +39,52 @@ pub async fn run(view: &mut View<'_>, request: &SetLayout) -> Result<AttributesR
         None if inode.kind == FileKind::Regular => Some(inherited.unwrap_or_default()),
         None => inherited,
     };
+    inode.stripe = match request.layout.as_ref().and_then(|change| change.osts.as_ref()) {
+        Some(osts) => stripe(view, inode.kind, layout.as_ref(), osts)?,
+        None => vec![],
+    };
     inode.layout = layout;
-    inode.stripe.clear();
-    inode.ctime = view.scene.now;
+    inode.ctime = view.scene.at;
     view.put_inode(id, &inode);
     view.touch_file(id, &inode);
     Ok(AttributesReply {
         attributes: view.attributes(id, &inode),
         lease: lease(view, [unit_of(id, &inode)]),
     })
+}
+
+/// What a file's chunks go round when it begins with `osts`.
+fn stripe(
+    view: &View<'_>,
+    kind: FileKind,
+    layout: Option<&Layout>,
+    osts: &[OstIndex],
+) -> Result<Vec<OstIndex>> {
+    let (Some(layout), FileKind::Regular) = (layout, kind) else {
+        return Err(Error::Invalid { what: "OSTs are chosen for a file; give a directory a pool" });
+    };
+    if layout.mirrors > 1 {
+        return Err(Error::Invalid {
+            what: "OSTs are not chosen one by one where there are mirrors",
+        });
+    }
+    let map = view.scene.map;
+    let mut seen = BTreeSet::new();
+    for &ost in osts {
+        let known = map.ost(ost).ok_or(Error::NoOst { ost })?;
+        if !known.is_active {
+            return Err(Error::Invalid { what: "an OST that was chosen is deactivated" });
+        }
+        if !seen.insert(ost) {
+            return Err(Error::Invalid { what: "an OST is named twice" });
+        }
+    }
+    if let StripeCount::Exactly(count) = layout.stripe_count
+        && osts.len() > usize::from(count)
+    {
+        return Err(Error::Invalid { what: "more OSTs are named than the file shall have" });
+    }
+    view.scene.placement.choose(map, layout, osts, &[])
 }
 
 async fn inherited(view: &mut View<'_>, inode: &Inode) -> Result<Option<Layout>> {

@@ -10,4 +10,5 @@ mod model;
 mod names;
 mod ranges;
 mod renames;
+mod trust;
 mod xattrs;

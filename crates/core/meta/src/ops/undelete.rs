@@ -16,6 +16,10 @@ pub async fn run(view: &mut View<'_>, request: &Undelete) -> Result<EntryReply> 
     view.scene.check_mine(from)?;
     let deleted: Option<Deleted> = view.record(key::deleted(from, id)).await?;
     let Deleted { mut inode, at, .. } = deleted.ok_or(Error::NotDeleted { id })?;
+    if view.find_inode(id).await?.is_some() {
+        // Its id was given to another file.
+        return Err(Error::NotDeleted { id });
+    }
     let caller = view.scene.caller;
     if !caller.is_root() && caller.uid != inode.uid {
         return Err(Error::NotOwner { id, uid: caller.uid.0, wish: "undelete it" });
@@ -25,7 +29,7 @@ pub async fn run(view: &mut View<'_>, request: &Undelete) -> Result<EntryReply> 
     view.afford((id, None), &inode, 0)?;
     inode.names = vec![NameOf { parent, name: name.clone() }];
     inode.links = if inode.kind == FileKind::Directory { 2 } else { 1 };
-    inode.ctime = view.scene.now;
+    inode.ctime = view.scene.at;
     inode.version = view.next_version(&inode);
     view.delete(key::deleted(from, id));
     view.delete(key::deletion(millis(at), id));

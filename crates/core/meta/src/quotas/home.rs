@@ -8,8 +8,10 @@
 
 use super::shares::There;
 use super::table::Table;
+use crate::Asker;
 use crate::error::{Error, Result};
 use crate::mdt::Mdt;
+use crate::permission;
 use crate::placement::wall_time;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,7 +21,10 @@ use tieline_format::mdt::{QuotaShare, key};
 use tieline_types::MdtIndex;
 use tieline_types::quota::Payer;
 use tieline_wire::Failure;
-use tieline_wire::quotas::{QuotaNews, QuotaNewsReply, QuotaShares, QuotaSharesReply, ShareGiven};
+use tieline_wire::quotas::{
+    QuotaNews, QuotaNewsReply, QuotaShares, QuotaSharesReply, ReclaimShares, ReclaimSharesReply,
+    ShareGiven,
+};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 
@@ -215,6 +220,41 @@ impl Mdt {
         Ok(QuotaSharesReply { shares })
     }
 
+    /// Forgets what a lost MDT held. Should it come back after all, it gets anew what there is room
+    /// for; what it lets in until then nobody counts.
+    pub(super) async fn reclaim_shares(
+        &self,
+        asker: &Asker,
+        request: &ReclaimShares,
+    ) -> Result<ReclaimSharesReply> {
+        permission::check_root(&asker.caller, "take shares of limits back")?;
+        let mdt = request.mdt;
+        if !self.is_home() {
+            return Err(Error::LimitsElsewhere);
+        }
+        if mdt == self.settings.mdt {
+            return Err(Error::Invalid { what: "taking back from the MDT that keeps all limits" });
+        }
+        if self.home.is_in_touch(mdt) {
+            let what = "taking back from an MDT that was there within the last 10 s";
+            return Err(Error::Invalid { what });
+        }
+        let giving = self.home.giving.lock().await;
+        let payers = self.quotas.table().payers_of(mdt);
+        if !payers.is_empty() {
+            let mut transaction = self.parts.store.begin().await?;
+            payers.iter().for_each(|payer| transaction.delete(key::share(mdt, payer)));
+            transaction.commit().await?.durable.await?;
+            let mut table = self.quotas.table();
+            table.forget(mdt);
+            self.quotas.announce(&table);
+        }
+        drop(giving);
+        let count = payers.len();
+        tracing::info!(mdt = %mdt.label(), count, "shares of limits are taken back");
+        Ok(ReclaimSharesReply { payers: u32::try_from(count).unwrap_or(u32::MAX) })
+    }
+
     /// Asks other MDTs, and clients here, to give back what they do not use, for one MDT that is
     /// short. Says whether some have not answered yet.
     fn ask_back(&self, table: &mut Table, payer: &Payer, mdt: MdtIndex) -> bool {
@@ -321,6 +361,19 @@ impl Mdt {
 impl Table {
     pub fn there(&self, mdt: MdtIndex, payer: &Payer) -> Option<There> {
         self.others.get(payer)?.get(&mdt).copied()
+    }
+
+    /// Who has shares at another MDT.
+    fn payers_of(&self, mdt: MdtIndex) -> Vec<Payer> {
+        let there = self.others.iter().filter(|(_, others)| others.contains_key(&mdt));
+        there.map(|(payer, _)| payer.clone()).collect()
+    }
+
+    fn forget(&mut self, mdt: MdtIndex) {
+        for others in self.others.values_mut() {
+            others.remove(&mdt);
+        }
+        self.others.retain(|_, others| !others.is_empty());
     }
 
     fn share_noted(&mut self, mdt: MdtIndex, payer: &Payer) {

@@ -44,6 +44,9 @@ impl Mdt {
                 self.set_quota(asker, r).await.map(|r| tieline_wire::encode(&r))
             }
             Request::ListQuotas(r) => self.list_quotas(asker, r).map(|r| tieline_wire::encode(&r)),
+            Request::ReclaimShares(r) => {
+                self.reclaim_shares(asker, r).await.map(|r| tieline_wire::encode(&r))
+            }
             Request::Promise(r) => self.promise(asker, r).await.map(|r| tieline_wire::encode(&r)),
             _ => return None,
         })
@@ -129,7 +132,7 @@ impl Mdt {
     }
 
     /// Has sessions send what they did alone, and give back what was promised and is not used.
-    pub(super) async fn ask_promises(&self, sessions: BTreeSet<SessionId>) {
+    pub(crate) async fn ask_promises(&self, sessions: BTreeSet<SessionId>) {
         if sessions.is_empty() {
             return;
         }
@@ -151,6 +154,9 @@ impl Mdt {
             let promised = self.quotas.concerns(payers).then_some(0);
             return Ok(PromiseReply { promised, reason: None });
         }
+        if id.mdt() != self.settings.mdt {
+            return Err(Error::OtherMdt { id });
+        }
         let key = key::inode(id);
         let mut transaction = self.parts.store.begin().await?;
         let value = transaction.read(&[key]).await?.into_iter().next().flatten();
@@ -161,6 +167,10 @@ impl Mdt {
             return Err(Error::Stale { id });
         };
         let inode: Inode = decode(&value, || id.to_string())?;
+        // Whoever may not write it may give back what was promised.
+        if (request.wanted, request.needed) != (0, 0) {
+            self.check_handle(asker, (id, &inode), &[permission::WRITE])?;
+        }
         let (account, whom) = (account_of(&inode), (asker.session, id));
         let now = wall_time(&self.parts.world);
         let amounts = (request.wanted.max(request.needed).min(MOST), request.needed.min(MOST));

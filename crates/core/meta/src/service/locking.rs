@@ -7,7 +7,10 @@ use super::Mdt;
 use crate::Asker;
 use crate::error::{Error, Result};
 use crate::locks::{Asked, Place, Wish};
+use crate::permission::{READ, WRITE};
+use crate::view::decode;
 use std::time::Duration;
+use tieline_format::mdt::{Inode, key};
 use tieline_types::{FileId, SessionId};
 use tieline_wire::Request;
 use tieline_wire::locks::{
@@ -30,7 +33,7 @@ impl Mdt {
         let session = asker.session;
         Some(match request {
             Request::Lock(lock) => {
-                let outcome = self.lock(session, lock).await;
+                let outcome = self.lock(asker, lock).await;
                 outcome.map(|outcome| tieline_wire::encode(&LockReply { outcome }))
             }
             Request::TestLock(test) => {
@@ -56,13 +59,15 @@ impl Mdt {
         Ok(self.locks.assert(session, &asserted.locks, asserted.is_last))
     }
 
-    async fn lock(&self, session: SessionId, request: &Lock) -> Result<LockOutcome> {
+    async fn lock(&self, asker: &Asker, request: &Lock) -> Result<LockOutcome> {
+        let session = asker.session;
         if request.id.mdt() != self.settings.mdt {
             return Err(Error::OtherMdt { id: request.id });
         }
         let Some(mode) = request.mode else {
             return self.ask_lock(session, request).await;
         };
+        self.check_lockable(asker, request.id).await?;
         self.locks.grace_over().await;
         let wish = Wish {
             owner: (session, request.owner),
@@ -76,6 +81,17 @@ impl Mdt {
             return self.ask_lock(session, request).await;
         }
         Ok(outcome)
+    }
+
+    /// Who opened a file may lock it: it must be there, and be somebody's to read or to write.
+    async fn check_lockable(&self, asker: &Asker, id: FileId) -> Result<()> {
+        if self.parts.map.current().map.security.is_none() {
+            return Ok(());
+        }
+        let mut transaction = self.parts.store.begin().await?;
+        let value = transaction.read(&[key::inode(id)]).await?.into_iter().next().flatten();
+        let inode: Inode = decode(&value.ok_or(Error::Stale { id })?, || id.to_string())?;
+        self.check_handle(asker, (id, &inode), &[READ, WRITE])
     }
 
     async fn ask_lock(&self, session: SessionId, request: &Lock) -> Result<LockOutcome> {

@@ -222,3 +222,32 @@ fn set_xattr(id: FileId, name: &str, value: &[u8]) -> SetXattr {
     let (name, mode) = (XattrName::new(name).unwrap(), XattrMode::Either);
     SetXattr { id, name, value: value.to_vec(), mode }
 }
+
+#[tokio::test(start_paused = true)]
+async fn bytes_of_files_are_read_only_as_far_as_they_are_told() {
+    let house = House::new().await;
+    let client = house.client().await;
+    let dir = client.mkdir(ROOT, "d").await;
+    let mut ids = vec![];
+    for number in 0..40 {
+        let id = client.create(dir, &format!("f{number:02}")).await;
+        client.commit(id, vec![inline(0, &[7; 16 << 10])]).await;
+        ids.push(id);
+    }
+    // The next question goes on where there was no room.
+    let mut told = vec![];
+    while told.len() < ids.len() {
+        let rest = ids[told.len()..].to_vec();
+        let ask = ReadFiles { ids: rest, bytes: 100 << 10, contents_max: u64::MAX, holder: None };
+        let page: FilesPage = client.call(ask).await.unwrap().page.open().unwrap();
+        assert!((1..=8).contains(&page.count), "{}", page.count);
+        assert_eq!(page.files.len(), page.count as usize);
+        told.extend(page.files.iter().map(|file| file.attributes.id));
+    }
+    assert_eq!(told, ids);
+    let wish = ReadTree { bytes: 200 << 10, contents_max: u64::MAX, ..tree(&[dir]) };
+    let (_, page) = self::told(&client, wish).await;
+    let with_bytes = page.directories[0].entries.iter().filter(|one| one.file.is_some()).count();
+    assert!((6..=8).contains(&with_bytes), "{with_bytes}");
+    assert_eq!(page.directories[0].entries.len(), 40);
+}

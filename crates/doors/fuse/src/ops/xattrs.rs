@@ -6,9 +6,11 @@
 
 use super::Outcome;
 use crate::abi::incoming::{GetxattrIn, SetxattrIn};
+use crate::abi::opcode::Opcode;
 use crate::abi::outgoing;
 use crate::answer::Answer;
 use crate::call::Call;
+use crate::denials::NAME;
 use crate::errno::Refusal;
 use rustix::io::Errno;
 use tieline_types::{Gid, Uid, XattrName};
@@ -30,6 +32,18 @@ pub async fn getxattr(call: &Call) -> Outcome {
     let user = |id| Some(people.shown(Uid(id), Gid(0)).0.0);
     let group = |id| Some(people.shown(Uid(0), Gid(id)).1.0);
     sized(translated(value, user, group)?, room)
+}
+
+/// The answer to who asks what was denied to him.
+pub fn denials(call: &Call) -> Option<Outcome> {
+    if call.opcode != Opcode::Getxattr {
+        return None;
+    }
+    let mut from = call.arguments();
+    let room = GetxattrIn::read(&mut from).ok()?.size;
+    let name = from.text().ok()?;
+    let is_it = name == NAME.as_bytes();
+    is_it.then(|| sized(call.session.denials.tell(call.header.uid).into_bytes(), room))
 }
 
 /// The two lists that name users and groups.

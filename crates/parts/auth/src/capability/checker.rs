@@ -163,6 +163,10 @@ impl Checker {
         if is_below(known.sessions.get(&capability.session)) {
             return Err(Refused::Revoked);
         }
+        // An MDS rules the files of its own MDT: what it signs of others' is worth nothing.
+        if matches!(&capability.scope, Scope::File { file, .. } if file.mdt() != capability.mdt) {
+            return Err(Refused::OtherFile);
+        }
         if let Scope::File { file, .. } = &capability.scope
             && is_below(known.files.get(file))
         {
@@ -226,6 +230,11 @@ fn read(shown: &[u8]) -> Result<(Capability, SignedCapability), Refused> {
 }
 
 impl Admitted {
+    /// The MDT that signed it.
+    pub fn mdt(&self) -> MdtIndex {
+        self.capability.mdt
+    }
+
     /// Is it good for this?
     pub fn allows(&self, wish: Wish<'_>) -> Result<(), Refused> {
         match wish {
@@ -245,6 +254,14 @@ impl Admitted {
     /// Chunks that the session wrote carry its grant.
     fn is_own(&self, chunk: ChunkId) -> bool {
         chunk.mdt == self.capability.mdt && chunk.grant.0 == self.capability.session.0
+    }
+
+    /// Adopted files are of no MDT.
+    fn is_of_its_mdt(&self, object: &ObjectName) -> bool {
+        match object {
+            ObjectName::Chunk(chunk) => chunk.mdt == self.capability.mdt,
+            ObjectName::External { .. } => true,
+        }
     }
 
     fn is_for(&self, wanted: FileId) -> bool {
@@ -290,7 +307,11 @@ impl Admitted {
         match &self.capability.scope {
             Scope::File { is_read: false, .. } => Err(Refused::NotGranted("the file may be read")),
             Scope::File { file, .. } if of == Some(*file) => Ok(()),
-            Scope::File { objects, .. } if objects.contains(wanted) => Ok(()),
+            Scope::File { objects, .. }
+                if self.is_of_its_mdt(wanted) && objects.contains(wanted) =>
+            {
+                Ok(())
+            }
             Scope::Files { .. } => match of {
                 Some(file) => self.check_named(file),
                 None => Err(Refused::OtherFile),

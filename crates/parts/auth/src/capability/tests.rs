@@ -96,6 +96,21 @@ async fn objects_of_others_are_read_only_if_they_are_named() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_mds_signs_for_no_file_of_another() {
+    let bench = bench();
+    let there = MdtIndex(1);
+    let theirs = FileId::new(there, 42);
+    let scope = Scope::File { file: theirs, is_read: true, is_write: true, objects: vec![] };
+    assert_eq!(bench.read(&bench.issue(scope), ANN, theirs), Err(Refused::OtherFile));
+    // Nor for their chunks, beside a file of its own.
+    let object = ObjectName::Chunk(ChunkId { mdt: there, grant: Grant(9), serial: 9 });
+    let shown = bench.issue(file(false, vec![object.clone()]));
+    let admitted = bench.checker.admit(Some(&shown), ANN).unwrap();
+    let wish = Wish::Read { object: &object, file: Some(theirs) };
+    assert_eq!(admitted.allows(wish), Err(Refused::OtherFile));
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_a_session_writes_itself_needs_no_word_of_the_mds_per_file() {
     let bench = bench();
     let shown = bench.issue(Scope::Own { runs: vec![FileRun { first: 100, count: 10 }] });

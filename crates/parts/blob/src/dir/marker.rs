@@ -43,6 +43,8 @@ pub(super) struct Marker {
 pub(super) enum MarkerError {
     /// For people: what is wrong and what to do.
     Wrong(String),
+    /// The same, of a directory that is not there, or has no marker.
+    Absent(String),
     Io(&'static str, io::Error),
 }
 
@@ -115,7 +117,7 @@ fn node(metadata: &std::fs::Metadata) -> (u64, u64) {
 }
 
 fn absent(directory: &Path) -> MarkerError {
-    MarkerError::Wrong(if directory.is_dir() {
+    MarkerError::Absent(if directory.is_dir() {
         format!("it has no marker {NAME}: is its file system mounted? if it is new, format it")
     } else {
         "there is no such directory: is its file system mounted?".to_owned()

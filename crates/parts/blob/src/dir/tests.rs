@@ -30,7 +30,7 @@ async fn put(store: &DirChunks, serial: u64, data: &Bytes) -> Result<(), Error> 
 /// Why a directory was refused.
 fn reason(result: Result<DirChunks, Error>) -> String {
     match result {
-        Err(Error::WrongStore { reason, .. }) => reason,
+        Err(Error::WrongStore { reason, .. } | Error::Missing { reason, .. }) => reason,
         Err(other) => panic!("not a wrong store but {other}"),
         Ok(_) => panic!("the store was opened"),
     }

@@ -73,6 +73,24 @@ async fn blocks_are_kept_as_they_come() {
     assert_eq!(find(&cache, 2, 0..LENGTH).await, []);
 }
 
+/// Pieces of a chunk come at the same time, and the first makes its file.
+#[tokio::test]
+async fn pieces_that_come_together_are_all_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = open(folder.path(), 100 << 20).unwrap();
+    for serial in 1..=200 {
+        for start in (0..LENGTH).step_by(GRAIN) {
+            let end = (start + GRAIN as u64).min(LENGTH);
+            cache.keep(&known(serial), start, bytes(serial).slice(start as usize..end as usize));
+        }
+    }
+    let all = QUEUE_MAX / GRAIN;
+    until("the queue drains", || cache.inner.queue.available_permits() == all).await;
+    for serial in 1..=200 {
+        assert_eq!(find(&cache, serial, 0..LENGTH).await, [0..LENGTH], "{serial}");
+    }
+}
+
 #[tokio::test]
 async fn a_restart_finds_it_and_two_at_once_are_refused() {
     let folder = tempfile::tempdir().unwrap();

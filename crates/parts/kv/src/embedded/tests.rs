@@ -112,7 +112,7 @@ async fn a_store_is_judged_before_it_is_touched() {
             verdict.map_err(Into::into)
         });
         let check = Some((b"a".to_vec(), check));
-        EmbeddedStore::open_with(&path, Opening { cache: CACHE, check, journal: None })
+        EmbeddedStore::open_with(&path, Opening { cache: CACHE, check, ..Opening::default() })
     };
     assert!(matches!(judge(Err("not this one")), Err(Error::Refused { .. })));
     assert!(std::fs::read(&path).unwrap() == bytes, "it was touched");

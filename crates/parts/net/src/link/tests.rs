@@ -235,6 +235,28 @@ fn a_lost_session_ends_sent_mutations_and_renumbers_the_rest() {
 }
 
 #[test]
+fn an_answer_that_the_session_is_over_begins_another() {
+    let mut script = Script::connected();
+    script.call(mutation());
+    script.call(read(3));
+    let failed = |header: &mut tieline_wire::FrameHeader| {
+        header.op = Op::GetAttributes.number();
+        header.flags = tieline_wire::FrameHeader::FLAG_FAILED;
+    };
+    let failure = Failure::new(ErrorKind::SessionLost, "barred");
+    let body: &'static [u8] = tieline_wire::encode(&failure).leak();
+    // It renews nothing.
+    assert_eq!(
+        script.frame(FrameKind::Reply, 1, failed, body),
+        ["complete 1: SessionLost", "close: session is over", "disconnected", "connect a:1 for 0"]
+    );
+    assert_eq!(
+        script.welcome(2, false),
+        ["complete 2: SessionLost", "connected 2", "renewed", "send 1 GetAttributes below 1"]
+    );
+}
+
+#[test]
 fn a_cancelled_call_is_forgotten_and_the_server_told() {
     let mut script = Script::connected();
     assert_eq!(script.handle(Event::Cancelled(CallId(1))), ["cancel 1"]);

@@ -296,7 +296,11 @@ impl Sitting {
         match frame.header.kind {
             FrameKind::Request => self.request(frame, place)?,
             FrameKind::Cancel => self.cancel(number),
-            FrameKind::Ping => self.outbox.push(OutFrame::bare(FrameKind::Pong, number)),
+            // With its place: who pings and reads no answer is not read either.
+            FrameKind::Ping => {
+                let holds = Holds::new(place, Held::default());
+                self.outbox.push_holding(OutFrame::bare(FrameKind::Pong, number), holds);
+            }
             FrameKind::Pong => {}
             FrameKind::NoticeAnswer => match tieline_wire::decode(&frame.body) {
                 Ok(answer) => self.notifier.answered(number, answer),

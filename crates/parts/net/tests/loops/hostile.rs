@@ -100,6 +100,20 @@ async fn a_number_that_is_under_way_twice_is_a_violation() {
     assert!(reader.next().await.is_err());
 }
 
+#[tokio::test(start_paused = true)]
+async fn who_pings_and_hears_no_answer_is_not_heard_either() {
+    let house = House::new().await;
+    let (_reader, mut writer) = raw::welcomed(&house.transport).await;
+    let pings = async {
+        for number in 0..200_000 {
+            raw::ping(&mut writer, number).await;
+        }
+    };
+    // The answers would be kept for ever.
+    assert!(tokio::time::timeout(Duration::from_secs(5), pings).await.is_err());
+    ask(&*house.session, 2).await.unwrap();
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 

@@ -352,6 +352,10 @@ pub mod raw {
         writer.flush().await.unwrap();
     }
 
+    pub async fn ping(writer: &mut FrameWriter, number: u64) {
+        write(writer, FrameKind::Ping, number, 0, b"").await;
+    }
+
     /// The beginning of a request with bulk that never comes.
     pub async fn announce(writer: &mut FrameWriter, bulk_length: u32) {
         let frame = OutFrame::bare(FrameKind::Request, RequestNumber(1))

@@ -15,17 +15,30 @@ Examples:
 
 Options (-o), separated by commas:
   ro                  read only
-  wait=SPAN           how long a call waits for a server that does not answer (15 min)
-  interactive         the same as wait=30s
+  wait=SPAN           how long a call waits for a server that does not answer (15 min);
+                      interactive: 30 s, hard: 30 days
+  offline=stale|error while a server is out of reach for longer: what was known (stale), or an error
   journal=off         wait for the server with every change, not just within a second
-  sec=FLAVOR          protection of connections: null in this build
+  relatime            note in times of access what is read (else noatime)
+  sec=FLAVOR          the weakest protection that is taken: null, krb5n, krb5a, krb5i, krb5p
+  keytab=FILE principal=NAME krb5conf=FILE
+                      the machine's keys; without, the tickets of who mounts
+  idmap=names|same|FILE
+                      whose uids are whose
   mapkey=KEY          the federation's public key, as digits or a file; else
                       /etc/tieline/FS.key; else the one its server names, with a warning
+  cache=DIR sitecache=DIR direct=OST0000=DIR
+                      keep chunks here, share them with the site, read an OST's own storage
+  readmode=MODE       auto, normal, readbuf, readahead or stream
+  hold=off watchdog=SPAN
+                      without a holder; when a daemon that stands still is killed
   admin=HOST:PORT     serve /metrics and /health there
   log=FILE            where the daemon logs (/var/log/tieline/mount-….log)
   pidfile=FILE        where the daemon writes its process id
   netns=NAME          network namespace from which servers are reached
-  suid dev noexec …   as for every file system; nosuid and nodev unless told otherwise";
+  suid dev noexec …   as for every file system; nosuid and nodev unless told otherwise
+
+All of them are in docs/operations.md under Mounting.";
 
 pub const PUT: &str = "\
 Examples:
@@ -49,6 +62,7 @@ pub const SETSTRIPE: &str = "\
 Examples:
   tieline setstripe -c -1 -S 4M -p uf /extenci/data    new files go round all OSTs of pool uf
   tieline setstripe -c 2 /extenci/data/new.root        an empty file with a layout of its own
+  tieline setstripe -o 0,3 /extenci/data/new.root      the same, on OSTs 0 and 3
   tieline setstripe -L raid0 /extenci/data             small files on OSTs too
   tieline setstripe -N 2 /extenci/data                 two copies of all that is written there
   tieline setstripe -N -p uf -N -p fnal /extenci/data  one at uf, one at fnal
@@ -163,6 +177,7 @@ pub const FLAVOR: &str = "\
 Examples:
   tieline flavor set extenci.srpc.flavor.default=krb5i
   tieline flavor set extenci.srpc.flavor.10.0.0.0/8.cli2ost=krb5p
+  tieline flavor unset extenci.srpc.flavor.10.0.0.0/8.cli2ost
   tieline flavor list extenci
 
 Flavors: null, krb5n (proof), krb5a (and integrity of messages), krb5i (of data too), krb5p
@@ -174,15 +189,16 @@ Examples:
   tieline id add cms --group
   tieline id add ann --number 5001 --groups cms --principal ann@PSC.EDU
   tieline id map '*@UFL.EDU' 'uf-*'
+  tieline id map '*/admin@UFL.EDU' 'uf-*'       auth_to_local's [2:$1]
   tieline id import --from passwd /etc/passwd --groups /etc/group
   tieline id test bob@UFL.EDU
   tieline id role ann fs-admin
   tieline id machine host/wn17.uf.example@UFL.EDU root
 
-A principal is looked for as it stands, then under `*@REALM`, then (in the file system's realm) as a
-user of its name. While there is no identity at all, the users of the MDS's machine count. A
-machine's users prove themselves; `users` and `all` believe what it says of them, `root` and `all`
-that its root is root.";
+A principal is looked for as it stands, then (ann/admin) under `ann/*@REALM` and `*/admin@REALM`,
+then under `*@REALM`, then (in the file system's realm) as a user of its name. While there is no
+identity at all, the users of the MDS's machine count. A machine's users prove themselves; `users`
+and `all` believe what it says of them, `root` and `all` that its root is root.";
 
 pub const AUTH: &str = "\
 Examples:
@@ -211,5 +227,6 @@ Examples:
   tieline repquota -g --json /extenci
   tieline project set /extenci/cms 7                    the tree is of project 7
 
-Sizes: 10G, 512M; a plain number is KiB, as with lfs; 0 is no limit. Quotas are those of the MDT
-that the path lies in. Root has no limits; what root writes for others counts for them.";
+Sizes: 10G, 512M; a plain number is KiB, as with lfs; 0 is no limit. Limits hold over all MDTs of
+the file system, whichever path names it. Root has no limits; what root writes for others counts
+for them.";

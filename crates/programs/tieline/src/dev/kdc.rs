@@ -41,13 +41,13 @@ impl Kdc {
         network: Option<&Network>,
     ) -> anyhow::Result<Self> {
         let hosts: Vec<String> = match network {
-            Some(_) => sites.iter().map(|site| host_of(&site.mds.address).to_owned()).collect(),
+            Some(_) => sites.iter().flat_map(hosts_of).collect(),
             None => vec!["127.0.0.1".to_owned()],
         };
         let mut kdc = ScratchKdc::make(dir, REALM, &hosts)?;
         for site in sites {
-            let host = host_of(&site.mds.address);
-            let mds = [service(SERVICE_MDS, site), format!("{SERVICE_MDS}/{host}@{REALM}")];
+            let hosts = hosts_of(site).map(|host| format!("{SERVICE_MDS}/{host}@{REALM}"));
+            let mds: Vec<_> = std::iter::once(service(SERVICE_MDS, site)).chain(hosts).collect();
             kdc.keytab(&keytab_name("mds", site), &mds)?;
             let oss = [service(SERVICE_OSS, site)];
             kdc.keytab(&keytab_name("oss", site), &oss)?;
@@ -104,6 +104,11 @@ pub fn keytab_name(role: &str, site: &SitePlan) -> String {
 /// The name of a site's server.
 pub fn service(service: &str, site: &SitePlan) -> String {
     format!("{service}/{}.extenci.org@{REALM}", site.site)
+}
+
+/// By which addresses a site is reached, the best first.
+fn hosts_of(site: &SitePlan) -> impl Iterator<Item = String> {
+    site.mds.announced().into_iter().map(|address| host_of(&address).to_owned())
 }
 
 fn host_of(address: &str) -> &str {

@@ -7,9 +7,10 @@ use crate::dev::kdc;
 use crate::federation::{MapText, MdtText, OstText, PoolText, SecurityText};
 use crate::proving::KerberosSettings;
 use crate::server::settings::{MdtSettings, OstSettings, Settings};
+use crate::server::user::ROOT;
 use std::path::{Path, PathBuf};
 use tieline_auth::{SERVICE_MDS, SERVICE_OSS};
-use tieline_types::{FsName, MdtIndex, PoolName, SiteName, Span};
+use tieline_types::{FsName, MachineTrust, MdtIndex, PoolName, SiteName, Span};
 
 /// The file system's name.
 pub const FS: &str = "extenci";
@@ -35,7 +36,7 @@ pub struct Ports {
 }
 
 impl Ports {
-    fn announced(&self) -> Vec<String> {
+    pub fn announced(&self) -> Vec<String> {
         std::iter::once(&self.address).chain(&self.more).cloned().collect()
     }
 }
@@ -64,6 +65,8 @@ pub struct KerberosPlan {
     pub dir: PathBuf,
     pub config: PathBuf,
     pub flavors: Vec<String>,
+    /// What is believed of the machine whose mounts these are.
+    pub machine: MachineTrust,
 }
 
 /// A server to be started.
@@ -132,15 +135,17 @@ impl Plan {
 
     fn security(&self, kerberos: &KerberosPlan) -> SecurityText {
         let services = self.sites.iter().flat_map(|site| {
-            [(&site.mds, SERVICE_MDS), (&site.oss, SERVICE_OSS)]
-                .map(|(ports, name)| (ports.address.clone(), kdc::service(name, site)))
+            let servers = [(&site.mds, SERVICE_MDS), (&site.oss, SERVICE_OSS)];
+            servers.into_iter().flat_map(move |(ports, name)| {
+                let announced = ports.announced().into_iter();
+                announced.map(move |address| (address, kdc::service(name, site)))
+            })
         });
         SecurityText {
             realm: kdc::REALM.to_owned(),
             flavors: kerberos.flavors.clone(),
             services: services.collect(),
-            // Whatever users it has: tests of this machine run as all of them.
-            machines: [(kdc::client(), "all".to_owned())].into(),
+            machines: [(kdc::client(), kerberos.machine.name().to_owned())].into(),
             strangers: None,
         }
     }
@@ -179,8 +184,9 @@ impl Plan {
             engine: self.engine.clone(),
             store: self.schema(place).map(PathBuf::from),
             password: None,
+            reserve: "64 MiB".to_owned(),
             lease: self.lease.to_string(),
-            freed_keep: "60 s".to_owned(),
+            freed_keep: MdtSettings::of(0).freed_keep,
             log_to: self
                 .has_log
                 .then(|| self.dir.join("logs").join(format!("changes-{}", site.site))),
@@ -210,7 +216,10 @@ impl Plan {
                 index,
                 path: self.site_dir(&site.site).join(format!("ost{index:04x}")),
                 reserve: "64 MiB".to_owned(),
+                limit: None,
                 read_only: false,
+                realms: None,
+                mdts: None,
                 adopt: self.adopt.clone().filter(|_| index == 0),
             })
             .collect();
@@ -226,6 +235,8 @@ impl Plan {
         Settings {
             fs: FS.to_owned(),
             site: site.to_string(),
+            // On purpose: whoever plays here is whoever he is.
+            user: rustix::process::geteuid().is_root().then(|| ROOT.to_owned()),
             state: self.site_dir(site).join(role),
             listen: ports.listen.as_ref().unwrap_or(&ports.address).clone(),
             admin: ports.admin.clone(),

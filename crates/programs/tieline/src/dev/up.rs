@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tieline_auth::MapSigner;
 use tieline_format::Record;
 use tieline_kv::PostgresServer;
-use tieline_types::{Flavor, SiteName};
+use tieline_types::{Flavor, MachineTrust, SiteName};
 use tieline_wan::{Distance, Quality};
 
 /// In a namespace of its own a site may use the same ports as every other.
@@ -32,8 +32,8 @@ const SPACE_PATIENCE: Duration = Duration::from_secs(10);
 pub fn run(up: &Up) -> anyhow::Result<()> {
     let sec = up.sec.as_deref().map(flavor_check).transpose()?;
     let has_kerberos = up.kerberos || sec.is_some_and(|sec| sec > Flavor::Null);
-    if has_kerberos && up.netns && !up.ip.starts_with('4') {
-        return Err(Usage("--kerberos: the KDCs of --netns need --ip 4 or 46".into()).into());
+    if up.machine.is_some() && !has_kerberos {
+        return Err(Usage("--machine: needs --kerberos, or --sec".into()).into());
     }
     plan::check_sites(&up.sites)?;
     check_engine(&up.engine)?;
@@ -168,7 +168,11 @@ fn make_realm(held: &mut Held, plan: &Plan, up: &Up) -> anyhow::Result<KerberosP
         Some(sec) => vec![format!("default={sec}")],
         None => vec!["default=krb5i".to_owned(), "default.cli2mdt=krb5p".to_owned()],
     };
-    Ok(KerberosPlan { dir, config, flavors })
+    // Only root can be somebody else by the machine's word. Whoever else runs this needs it for
+    // himself: the mount is his.
+    let is_root = rustix::process::geteuid().is_root();
+    let usual = if is_root { MachineTrust::Root } else { MachineTrust::All };
+    Ok(KerberosPlan { dir, config, flavors, machine: up.machine.unwrap_or(usual) })
 }
 
 /// The connection of `postgres=CONNECTION`.

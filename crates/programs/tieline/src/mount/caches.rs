@@ -21,7 +21,8 @@ use tieline_cache::{Known, LocalStorage, Looked, NodeSettings, SiteSettings, Sto
 use tieline_client::{DirectAccess, Near, NodeCache, SiteCache, SiteClaim, SiteLook};
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{
-    ByteSize, ChunkRef, Digest, ErrorKind, Flavor, FsName, ObjectName, OstIndex, Pair, Place,
+    ByteSize, ChunkId, ChunkRef, Digest, ErrorKind, Flavor, FsName, ObjectName, OstIndex, Pair,
+    Place,
 };
 use tieline_world::World;
 use tokio::sync::Semaphore;
@@ -59,6 +60,9 @@ pub struct CachesAt {
     pub node: Option<PathBuf>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub site: Option<PathBuf>,
+    /// Storage of OSTs that is read directly, by their numbers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub direct: Vec<(u16, PathBuf)>,
     /// The federation's directory in a node's cache.
     #[serde(default)]
     pub scope: String,
@@ -113,7 +117,8 @@ impl NearOptions {
 
     pub fn places(&self, fs: &FsName, key: &MapVerifier) -> CachesAt {
         let (node, site) = (self.node.clone(), self.site.clone());
-        CachesAt { node, site, scope: scope(fs, key) }
+        let direct = self.direct.iter().map(|(ost, path)| (ost.0, path.clone())).collect();
+        CachesAt { node, site, direct, scope: scope(fs, key) }
     }
 
     /// Opens what was asked for.
@@ -243,6 +248,32 @@ impl NodeCache for NodePlug {
 
     fn keep(&self, chunk: &ChunkRef, offset: u64, bytes: Bytes) {
         self.0.keep(&Known::from(chunk), offset, bytes);
+    }
+
+    async fn store(&self, chunk: &ChunkRef, offset: u64, bytes: Bytes) -> Result<(), String> {
+        let stored = self.0.store(&Known::from(chunk), offset, bytes).await;
+        stored.map_err(|error| error.to_string())
+    }
+
+    async fn holds(&self, chunk: &ChunkRef) -> bool {
+        self.0.holds(&Known::from(chunk)).await
+    }
+
+    async fn pin(&self, words: &str, chunks: Option<Vec<ChunkId>>) -> Result<(), String> {
+        let pinned = self.0.pin(words, chunks.as_deref()).await;
+        pinned.map_err(|error| crate::report::chain(&error))
+    }
+
+    async fn pinned(&self) -> Vec<String> {
+        self.0.pinned().await
+    }
+
+    async fn save(&self, words: &str, bytes: Vec<u8>) -> Result<(), String> {
+        self.0.save(words, bytes).await.map_err(|error| crate::report::chain(&error))
+    }
+
+    async fn saved(&self, words: &str) -> Option<Vec<u8>> {
+        self.0.saved(words).await
     }
 }
 

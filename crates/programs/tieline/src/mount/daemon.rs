@@ -8,7 +8,7 @@ use crate::mount::held::Held;
 use crate::mount::idmap::{Idmap, Means};
 use crate::mount::options::Options;
 use crate::mount::people::Users;
-use crate::mount::registry::{Entry, Registered};
+use crate::mount::registry::{Ending, Entry, Registered};
 use crate::mount::tickets::Tickets;
 use crate::mount::{READY, table};
 use crate::process::ProcessId;
@@ -16,7 +16,8 @@ use crate::server::settings::key_open;
 use crate::shell::world_with;
 use crate::source::Source;
 use anyhow::{Context, anyhow, bail};
-use std::path::PathBuf;
+use rustix::fs::{AtFlags, StatxFlags};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_admin::Subject;
@@ -30,17 +31,28 @@ use tieline_telemetry::health::Health;
 use tieline_types::{Caller, FileId, MdtIndex, Name};
 use tieline_world::{Transport, World};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::timeout;
 
 /// First contact: a person, or the start of a machine, waits.
 const CONTACT_PATIENCE: Duration = Duration::from_secs(30);
-/// How long the last commits may take. `umount` waits as long.
+/// How long, and how often, the kernel is told of the root.
+const ROOT_PATIENCE: Duration = Duration::from_secs(5);
+const ROOT_TRIES: usize = 5;
+/// How long the last commits may take, at least.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(290);
+/// Whoever waits for them is told so often how far they are.
+const TELL_EVERY: Duration = Duration::from_millis(200);
+
+/// How long a mount that goes on waits for what it can do without.
+const MOMENT: Duration = Duration::from_secs(3);
 
 /// Signs of life, at most so far apart, and looks at memory that is not used any more.
 const BEATS_APART: Duration = Duration::from_secs(5);
 const TRIMS_APART: Duration = Duration::from_secs(5);
-/// The record that says what is mounted.
+/// The record that says what is mounted, and the one that says whether the servers believed this
+/// machine about its users.
 const MOUNT: Kind = Kind(80);
+const BELIEVED: Kind = Kind(81);
 
 /// What to mount where.
 pub struct Task {
@@ -187,7 +199,7 @@ struct Mounted {
     _admin: Option<tieline_admin::Handle>,
     entry: Entry,
     _registered: Registered,
-    _kept: Option<Kept>,
+    _kept: Vec<Kept>,
 }
 
 /// What the next process must know before it asks anybody.
@@ -225,9 +237,11 @@ impl Mounted {
         let held = held.context("a mount is taken from a holder")?;
         let records = std::mem::take(&mut held.records);
         let (own, records): (Vec<_>, Vec<_>) =
-            records.into_iter().partition(|record| record.kind == MOUNT);
-        let known = own.last().context("an earlier daemon knew nothing")?;
-        let known = Known::read(known)?;
+            records.into_iter().partition(|record| [MOUNT, BELIEVED].contains(&record.kind));
+        let known = own.iter().rfind(|record| record.kind == MOUNT);
+        let known = Known::read(known.context("an earlier daemon knew nothing")?)?;
+        let believed = own.iter().rfind(|record| record.kind == BELIEVED);
+        let was_believed = believed.map(|record| record.bytes() == [1]);
         let guard = task.options.proving.guard();
         let (world, dialer, rule) = world_with(&guard, task.options.congestion);
         guard.follow(&known.map);
@@ -250,7 +264,10 @@ impl Mounted {
         drop(own);
         let taken = held.taken.take().context("a mount is taken from a holder")?;
         let beginning = Beginning::Taken(taken);
-        let people = people_of(&task.options, &files, outside).await?;
+        // Programs wait for this daemon, whether servers can be reached or not.
+        let before = Some(was_believed);
+        let (people, believed) = people_of(&task.options, &files, outside, before).await?;
+        let kept = kept.into_iter().chain(put_believed(&held.keep, believed)).collect();
         let beginning = (beginning, people);
         Self::attach(task, files, transport, (known.key.to_hex(), kept), beginning).await
     }
@@ -304,7 +321,8 @@ impl Mounted {
         let kept = known.put(&keep);
         let beginning = Beginning::Mounted(held.map(|held| held.hand_over()));
         let outside = (world.clone(), guard, map.clone());
-        let people = people_of(&task.options, &files, outside).await?;
+        let (people, believed) = people_of(&task.options, &files, outside, None).await?;
+        let kept = kept.into_iter().chain(put_believed(&keep, believed)).collect();
         let beginning = (beginning, people);
         Self::attach(task, files, world.transport, (key.to_hex(), kept), beginning).await
     }
@@ -313,8 +331,8 @@ impl Mounted {
         task: Task,
         files: Arc<Volume>,
         transport: Arc<dyn Transport>,
-        (mapkey, kept): (String, Option<Kept>),
-        (beginning, people): (Beginning, Option<Arc<dyn People>>),
+        (mapkey, kept): (String, Vec<Kept>),
+        (beginning, (people, idmap)): (Beginning, Shown),
     ) -> anyhow::Result<Self> {
         let options = &task.options;
         let health = Health::default();
@@ -335,6 +353,7 @@ impl Mounted {
             allows_others: rustix::process::geteuid().is_root(),
             allows_suid: !options.no_suid,
             allows_devices: !options.no_dev,
+            allows_exec: !options.no_exec,
             is_noatime: !options.notes_access,
             minor_max: options.fuse_minor_max.unwrap_or(u32::MAX),
             people,
@@ -345,16 +364,21 @@ impl Mounted {
         let is_taken = matches!(beginning, Beginning::Taken(_));
         let mount = Mount::start_as(files.clone(), &mount_options, runtime, beginning)
             .with_context(|| format!("cannot mount at {}", task.mountpoint.display()))?;
+        if !is_taken {
+            tell_root(&task.mountpoint).await;
+        }
         let entry = Entry {
             mountpoint: task.mountpoint.clone(),
             source: task.source.to_string(),
-            process: if kept.is_some() { ProcessId::parent() } else { ProcessId::own() },
+            process: if kept.is_empty() { ProcessId::own() } else { ProcessId::parent() },
             daemon: Some(ProcessId::own()),
             netns: options.netns.clone(),
             mapkey: mapkey.clone(),
             admin: admin.as_ref().map(|admin| admin.address().to_string()),
             proving: options.proving.clone(),
             caches: options.near.places(&task.source.fs, &MapVerifier::from_hex(&mapkey)?),
+            idmap: Some(idmap.text()),
+            ending: None,
         };
         let registered = entry.register()?;
         if let Some(pidfile) = &options.pidfile {
@@ -384,7 +408,7 @@ impl Mounted {
             let error = crate::report::chain(&error);
             tracing::error!(%error, "the mount stays in the tree");
         }
-        self.files.close(DRAIN_PATIENCE).await;
+        self.end().await?;
         if let Some(pidfile) = &self.task.options.pidfile {
             let _ = std::fs::remove_file(pidfile);
         }
@@ -396,25 +420,111 @@ impl Mounted {
     }
 }
 
-/// Who callers are, where that is another question than what their numbers are.
+impl Mounted {
+    /// Sends what is left, unless SIGQUIT says that nobody wants to wait for it.
+    async fn end(&self) -> anyhow::Result<()> {
+        let mut enough = signal(SignalKind::quit())?;
+        let patience = DRAIN_PATIENCE.max(self.task.options.wait);
+        tokio::select! {
+            biased;
+            () = self.files.close(patience) => {}
+            () = self.tell_ending() => {}
+            _ = enough.recv() => {
+                let left = Ending::from(self.files.unsent());
+                tracing::error!(%left, "told to end at once: that is lost");
+            }
+        }
+        Ok(())
+    }
+
+    /// Has others see how far we are, for as long as it is polled.
+    async fn tell_ending(&self) {
+        let mut told = None;
+        loop {
+            let ending = Ending::from(self.files.unsent());
+            if told.as_ref() != Some(&ending) {
+                let entry = Entry { ending: Some(ending.clone()), ..self.entry.clone() };
+                // The entry of before is the one that goes with us.
+                match entry.register() {
+                    Ok(registered) => std::mem::forget(registered),
+                    Err(error) => tracing::info!("the mount's end is not told: {error:#}"),
+                }
+                told = Some(ending);
+            }
+            tokio::time::sleep(TELL_EVERY).await;
+        }
+    }
+}
+
+/// What the daemon after this one goes by.
+fn put_believed(keep: &Keep, is_believed: bool) -> Option<Kept> {
+    keep.put(BELIEVED, 0, &[&[u8::from(is_believed)]])
+}
+
+/// Has the kernel ask for the root's attributes before anybody uses the mount. Until it heard them
+/// once it takes the root for a directory that nobody may enter, and drops an answer that crosses a
+/// notification: somebody's first step would be denied.
+async fn tell_root(mountpoint: &Path) {
+    let (path, (told, heard)) = (mountpoint.to_owned(), tokio::sync::oneshot::channel());
+    // A thread of its own: it waits for an answer of this very process, and may be left waiting.
+    std::thread::spawn(move || {
+        for _ in 0..ROOT_TRIES {
+            // Whether the answer was kept, only what the kernel says without asking tells.
+            let (flags, wanted) = (AtFlags::STATX_DONT_SYNC, StatxFlags::MODE);
+            let _ = std::fs::symlink_metadata(&path);
+            let kept = rustix::fs::statx(rustix::fs::CWD, &path, flags, wanted);
+            if kept.is_ok_and(|kept| kept.stx_mode & 0o7777 != 0) {
+                break;
+            }
+        }
+        // Nobody may wait for it any more.
+        let _ = told.send(());
+    });
+    if tokio::time::timeout(ROOT_PATIENCE, heard).await.is_err() {
+        tracing::warn!("the kernel does not get the root's attributes in time");
+    }
+}
+
+/// Who callers are, where that is another question than what their numbers are; and how owners are
+/// shown.
+type Shown = (Option<Arc<dyn People>>, Means);
+
+/// These, and whether the servers believe this machine about its users, as an earlier daemon knew
+/// `before`, if there was one.
 async fn people_of(
     options: &Options,
     files: &Arc<Volume>,
     (world, guard, map): (World, Arc<Guard>, MapCell),
-) -> anyhow::Result<Option<Arc<dyn People>>> {
+    before: Option<Option<bool>>,
+) -> anyhow::Result<(Shown, bool)> {
     let is_proven = files.map().security.is_some();
     if !is_proven && matches!(options.idmap, Means::Auto | Means::Same) {
-        return Ok(None);
+        return Ok(((None, Means::Same), true));
     }
+    let is_new = before.is_none();
+    let believed = match before.flatten() {
+        Some(was_believed) => was_believed,
+        None => match Users::are_believed(files).await {
+            Some(told) => told,
+            None if is_new => bail!("no MDS says whether it believes this machine"),
+            None => false,
+        },
+    };
     let source = match &options.idmap {
         // Whom the servers believe, they take as he is.
-        Means::Auto if Users::are_believed(files).await => Means::Same,
+        Means::Auto if believed => Means::Same,
         source => source.clone(),
     };
-    let own = Users::owner(files).await;
-    let idmap = Idmap::start(source, files, own).await?;
+    // Of a mount that goes on all is known again with the first contact.
+    let own = Users::owner(files);
+    let own = if is_new { own.await } else { timeout(MOMENT, own).await.ok().flatten() };
+    let idmap = Idmap::start(source.clone(), files, own, is_new).await?;
     let tickets = Arc::new(Tickets::new(guard));
-    Ok(Some(Arc::new(Users::new(files.clone(), (world, map), idmap, tickets))))
+    let users = Users::new(files.clone(), (world, map), idmap, tickets);
+    if !is_new && believed {
+        users.was_believed();
+    }
+    Ok(((Some(Arc::new(users)), source), believed))
 }
 
 /// The directory below the root that is mounted.

@@ -26,14 +26,17 @@ pub fn mount(words: &[OsString]) -> anyhow::Result<()> {
 
 /// `umount.tieline TARGET [-flnrv]`.
 pub fn umount(words: &[OsString]) -> anyhow::Result<()> {
-    let mut args = UmountArgs { lazy: false, mountpoints: Vec::new() };
+    let mut args = UmountArgs { lazy: false, force: false, wait: false, mountpoints: Vec::new() };
     let mut words = words.iter().skip(1);
     while let Some(word) = words.next() {
         let text = word.to_string_lossy();
         match text.as_ref() {
             // umount(8) names the type and the namespace with a word of their own.
             "-t" | "-N" => drop(words.next()),
-            flags if flags.starts_with('-') => args.lazy |= flags.contains('l'),
+            flags if flags.starts_with('-') => {
+                args.lazy |= flags.contains('l');
+                args.force |= flags.contains('f');
+            }
             _ => args.mountpoints.push(PathBuf::from(word)),
         }
     }

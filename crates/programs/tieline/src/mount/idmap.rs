@@ -11,6 +11,7 @@
 //! Invariant: no number is shown as that of somebody else who is mapped.
 
 use crate::report::Usage;
+use anyhow::bail;
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
@@ -23,6 +24,11 @@ use tieline_types::{Caller, Gid, Identity, IdentityKind, Uid};
 
 /// How often names are looked up again.
 const RENEW_EVERY: Duration = Duration::from_secs(30);
+/// The same while none is known.
+const RENEW_SOON: Duration = Duration::from_secs(5);
+/// How long a mount that begins waits for the identities, and one whose daemon is another.
+const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE_AGAIN: Duration = Duration::from_secs(3);
 /// Names that are looked up at this machine; a larger table wants a file.
 const NAMES_MAX: usize = 20_000;
 /// Room for an entry of the user database.
@@ -46,6 +52,16 @@ impl Means {
             "same" => Self::Same,
             "names" => Self::Names,
             path => Self::File(path.into()),
+        }
+    }
+
+    /// As it is parsed.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Auto => "auto".to_owned(),
+            Self::Same => "same".to_owned(),
+            Self::Names => "names".to_owned(),
+            Self::File(path) => path.display().to_string(),
         }
     }
 }
@@ -138,27 +154,40 @@ impl Idmap {
 
     /// Reads what the source says, and goes on doing so while the volume lives.
     ///
-    /// `own` is the identity of a mount that is one user's, and he himself here.
+    /// `own` is the identity of a mount that is one user's, and he himself here. A mount that is
+    /// not new begins with no identities if nobody tells them.
     pub async fn start(
         source: Means,
         volume: &Arc<Volume>,
         own: Option<(Caller, Caller)>,
+        is_new: bool,
     ) -> anyhow::Result<Arc<Self>> {
         if source == Means::Same {
             return Ok(Self::same());
         }
-        let table = table_of(volume, None).await?.unwrap_or_default();
+        let patience = if is_new { PATIENCE } else { PATIENCE_AGAIN };
+        let told = tokio::time::timeout(patience, table_of(volume, None)).await;
+        let table = match told {
+            Ok(told) if is_new => told?,
+            Err(_) if is_new => bail!("no MDS tells the identities"),
+            told => told.ok().and_then(|told| told.ok()?),
+        };
+        let (mut have, table) =
+            (table.as_ref().map(|table| table.version()), table.unwrap_or_default());
         let idmap = Arc::new(Self::of(tables(&source, &table)?.with(own.as_ref())));
         let (renewed, volume) = (Arc::downgrade(&idmap), Arc::downgrade(volume));
         tokio::spawn(async move {
             let mut table = table;
             loop {
-                tokio::time::sleep(RENEW_EVERY).await;
+                tokio::time::sleep(if have.is_none() { RENEW_SOON } else { RENEW_EVERY }).await;
                 let (Some(idmap), Some(volume)) = (renewed.upgrade(), volume.upgrade()) else {
                     return;
                 };
-                match table_of(&volume, Some(table.version())).await {
-                    Ok(Some(newer)) => table = newer,
+                match table_of(&volume, have).await {
+                    Ok(Some(newer)) => {
+                        have = Some(newer.version());
+                        table = newer;
+                    }
                     Ok(None) => {}
                     Err(error) => {
                         tracing::debug!(%error, "identities cannot be fetched");

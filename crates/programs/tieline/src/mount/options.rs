@@ -13,6 +13,8 @@ use tieline_world::Congestion;
 /// The wait for a server that does not answer, unless told otherwise; with `interactive`.
 const WAIT_DEFAULT: Duration = Duration::from_secs(15 * 60);
 const WAIT_INTERACTIVE: Duration = Duration::from_secs(30);
+/// No wait is without an end; what NFS calls hard outlasts any outage.
+const WAIT_HARD: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// A daemon that stood still for so long does not come back. A machine that is short of memory or
 /// time is slower than one thinks.
@@ -113,9 +115,12 @@ impl Options {
             ("nodev", None) => self.no_dev = true,
             ("exec", None) => self.no_exec = false,
             ("noexec", None) => self.no_exec = true,
-            ("relatime", None) => self.notes_access = true,
+            // To mount(8), `atime` is what the kernel does by itself, and that is relatime.
+            ("relatime" | "atime", None) => self.notes_access = true,
             ("noatime" | "norelatime", None) => self.notes_access = false,
             ("interactive", None) => self.wait = WAIT_INTERACTIVE,
+            ("hard", None) => self.wait = WAIT_HARD,
+            ("soft", None) => self.wait = WAIT_DEFAULT,
             ("wait", Some(value)) => {
                 let span: Span = value.parse().map_err(|e| Usage(format!("-o {word}: {e}")))?;
                 self.wait = span.0;
@@ -168,11 +173,42 @@ impl Options {
             ("mapkey", Some(value)) => self.mapkey = Some(value.to_owned()),
             _ if self.near.set(word, key, value)? => (),
             _ if is_of_mount(key) => (),
-            _ => return Err(Usage(format!("mount option `{word}` is not known"))),
+            (key, None) if IN_ANY_CASE.contains(&key) => (),
+            _ => {
+                let why = NEVER.iter().find(|(never, _)| *never == key).map(|(_, why)| why);
+                return Err(Usage(match why {
+                    Some(why) => format!("-o {word} is not offered: {why}"),
+                    None => format!("mount option `{word}` is not known"),
+                }));
+            }
         }
         Ok(())
     }
 }
+
+/// What other file systems must be asked for, and what always is so here. Locks hold among all
+/// clients, which is more than `localflock` asks.
+const IN_ANY_CASE: &[&str] = &[
+    "acl",
+    "user_xattr",
+    "flock",
+    "localflock",
+    "default_permissions",
+    "intr",
+    "lazystatfs",
+    "nostrictatime",
+    "nomand",
+];
+
+/// What nobody gets, and why: who asks must not believe that he has it.
+const NEVER: &[(&str, &str)] = &[
+    ("strictatime", "noting every reading would cost a change each; take relatime"),
+    ("noacl", "access lists are kept with the file and checked by its server"),
+    ("nouser_xattr", "attributes are kept with the file"),
+    ("noflock", "locks hold among all clients"),
+    ("nointr", "who waits can always be interrupted"),
+    ("mand", "locks are advisory"),
+];
 
 /// Options that concern mount(8), systemd or the kernel, and change nothing here.
 fn is_of_mount(key: &str) -> bool {
@@ -188,10 +224,8 @@ fn is_of_mount(key: &str) -> bool {
         "_netdev",
         "nofail",
         "async",
-        "atime",
         "diratime",
         "nodiratime",
-        "strictatime",
         "lazytime",
         "nolazytime",
         "iversion",
@@ -218,6 +252,10 @@ mod tests {
         assert!(!Options::parse(["journal=on,sync"]).unwrap().has_journal);
         assert_eq!(options.netns, Some("/run/netns/wn".into()));
         assert!(!options.notes_access && Options::parse(["relatime"]).unwrap().notes_access);
+        let usual = "defaults,noexec,acl,user_xattr,flock,hard,intr,default_permissions,noauto";
+        let usual = Options::parse([usual]).unwrap();
+        assert!(usual.no_exec && usual.no_dev && !Options::parse(["noexec,exec"]).unwrap().no_exec);
+        assert!(usual.wait > Duration::from_secs(24 * 3600));
         assert!(Options::default().is_held);
         let held = Options::parse(["hold=on,watchdog=2 s"]).unwrap();
         assert_eq!((held.is_held, held.watchdog), (true, Some(Duration::from_secs(2))));
@@ -252,5 +290,7 @@ mod tests {
         assert!(error("readbuf=1").contains("4 KiB"));
         assert!(error("congestion=vegas").contains("system"));
         assert!(error("wait=soon").contains("wait=soon"));
+        assert!(error("strictatime").contains("relatime"));
+        assert!(error("noacl").contains("access lists"));
     }
 }

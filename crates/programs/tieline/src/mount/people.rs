@@ -3,33 +3,34 @@
 //! Where the servers believe this machine (or nothing is proven at all), a caller is who the
 //! machine's ids say, as [`Idmap`] translates them. Else a caller is whoever his ticket shows
 //! ([`Tickets`]); root, and who has no ticket, is whom the servers take him for: nobody, a
-//! stranger, or root.
+//! stranger, or root ([`word`](crate::mount::word)).
 //!
 //! Invariants: a caller is found anew when his cache changed, when his ticket is over, and when
 //! the rules did; at most [`KNOWN_MAX`] are remembered.
 
 use crate::mount::idmap::Idmap;
 use crate::mount::tickets::{Purse, Seen, Tickets};
+use crate::mount::word::Word;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tieline_auth::MapCell;
 use tieline_client::{FileSystem, Volume};
-use tieline_fuse::{Asking, People};
-use tieline_types::{Caller, ErrorKind, Gid, MdtIndex, Uid, Version};
-use tieline_wire::identity::ProveReply;
+use tieline_fuse::{Asking, People, Unknown};
+use tieline_types::{Caller, ErrorKind, Gid, MdtIndex, Uid};
 use tieline_world::World;
 use tokio::time::Instant;
 
 const KNOWN_MAX: usize = 4096;
 /// How long it is believed what servers take somebody for who shows nothing.
 const BELIEVED: Duration = Duration::from_secs(5);
+/// How long it is believed whether users must show tickets.
+const RULES_BELIEVED: Duration = Duration::from_secs(60);
+/// How long a mount that begins waits to hear whether its machine is believed.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(20);
 /// A ticket is shown again so long before it is over.
 const MARGIN: Duration = Duration::from_secs(2);
-
-/// Who somebody was found to be, and when.
-type Taken = (Instant, Result<Caller, ErrorKind>);
 
 /// See the module.
 pub struct Users {
@@ -41,13 +42,10 @@ pub struct Users {
     idmap: Arc<Idmap>,
     tickets: Arc<Tickets>,
     is_personal: AtomicBool,
-    rules: Mutex<Option<(Version, Instant)>>,
     known: Mutex<BTreeMap<Purse, Known>>,
-    taken: Mutex<BTreeMap<Stated, Taken>>,
+    /// What servers make of those who show nothing.
+    word: Arc<Word>,
 }
-
-/// What somebody says who shows nothing.
-type Stated = (Uid, Gid, Vec<Gid>);
 
 /// A user, as his ticket showed.
 #[derive(Clone)]
@@ -67,14 +65,26 @@ impl Users {
         volume.set_credentials(tickets.clone());
         let is_personal = AtomicBool::new(map.current().map.security.is_some());
         let mdt = volume.root().mdt();
-        let (rules, known, taken) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Self { volume, mdt, world, map, idmap, tickets, is_personal, rules, known, taken }
+        let (known, word) = (Mutex::default(), Word::new(volume.clone(), map.clone()));
+        Self { volume, mdt, world, map, idmap, tickets, is_personal, known, word }
     }
 
-    /// Do the servers take this machine's word for its users?
-    pub async fn are_believed(volume: &Volume) -> bool {
-        let told = volume.taken_for(volume.root().mdt(), &Caller::root()).await;
-        volume.map().security.is_none() || told.is_ok_and(|told| told.is_believed)
+    /// For a process that follows another one: see [`Word::was_believed`].
+    pub fn was_believed(&self) {
+        self.word.was_believed();
+    }
+
+    /// Do the servers take this machine's word for its users? `None`: nobody answers.
+    pub async fn are_believed(volume: &Volume) -> Option<bool> {
+        if volume.map().security.is_none() {
+            return Some(true);
+        }
+        let (mdt, root) = (volume.root().mdt(), Caller::root());
+        match tokio::time::timeout(ANSWER_PATIENCE, volume.taken_anywhere(mdt, &root)).await {
+            Ok(Ok(told)) => Some(told.is_believed),
+            Ok(Err(error)) if error.kind() == ErrorKind::PermissionDenied => Some(false),
+            Ok(Err(_)) | Err(_) => None,
+        }
     }
 
     /// Whose this mount is, if it is one user's: as an identity, and here.
@@ -83,68 +93,41 @@ impl Users {
             return None;
         }
         let here = crate::shell::own_caller();
-        let told = volume.taken_for(volume.root().mdt(), &here).await.ok()?;
+        let told = volume.taken_anywhere(volume.root().mdt(), &here).await.ok()?;
         let is_user = told.principal.is_some_and(|name| !name.contains('/'));
         (is_user && !told.is_believed).then_some((told.caller, here))
     }
 
     /// Must users show tickets? Asked again when the federation map changed, and now and then.
-    async fn look_at_rules(&self) -> Result<bool, ErrorKind> {
-        let current = self.map.current();
-        let map = &current.map;
-        if map.security.is_none() {
-            self.is_personal.store(false, Ordering::Relaxed);
-            return Ok(false);
-        }
-        let is_fresh = |(version, at): &(Version, Instant)| {
-            *version == map.version && at.elapsed() < Duration::from_secs(60)
-        };
-        if lock(&self.rules).as_ref().is_some_and(is_fresh) {
-            return Ok(self.is_personal.load(Ordering::Relaxed));
-        }
-        let told = self.volume.taken_for(self.mdt, &Caller::root()).await;
-        let is_personal = match told {
-            Ok(told) => !told.is_believed,
-            Err(error) if error.kind() == ErrorKind::PermissionDenied => true,
-            Err(error) => return Err(error.kind()),
+    async fn look_at_rules(&self) -> Result<bool, Unknown> {
+        let is_proven = self.map.current().map.security.is_some();
+        let is_personal = match is_proven {
+            false => false,
+            true => match self.word.told(&Caller::root(), RULES_BELIEVED).await {
+                Ok(told) => !told.is_believed,
+                Err(unknown) if unknown.kind == ErrorKind::PermissionDenied => true,
+                Err(unknown) => return Err(unknown),
+            },
         };
         self.is_personal.store(is_personal, Ordering::Relaxed);
-        *lock(&self.rules) = Some((map.version, Instant::now()));
-        lock(&self.taken).clear();
         Ok(is_personal)
     }
 
     /// Whoever shows nothing.
-    async fn taken_for(&self, stated: &Caller) -> Result<Caller, ErrorKind> {
+    async fn taken_for(&self, stated: &Caller) -> Result<Caller, Unknown> {
         // Some machines are believed about their users, who have identities, too.
-        let stated = &self.idmap.caller(stated.clone());
-        let key = (stated.uid, stated.gid, stated.groups.clone());
-        let found = lock(&self.taken).get(&key).cloned();
-        if let Some((_, found)) = found.filter(|(at, _)| at.elapsed() < BELIEVED) {
-            return found;
-        }
-        let told = self.volume.taken_for(self.mdt, stated).await;
-        let told = told.map(|told: ProveReply| told.caller).map_err(|error| {
-            tracing::info!(uid = stated.uid.0, %error, "a user without a ticket is refused");
-            error.kind()
-        });
-        let is_final = matches!(told, Ok(_) | Err(ErrorKind::PermissionDenied));
-        let mut taken = lock(&self.taken);
-        if taken.len() >= KNOWN_MAX {
-            taken.clear();
-        }
-        if is_final {
-            taken.insert(key, (Instant::now(), told.clone()));
-        }
-        told
+        let stated = self.idmap.caller(stated.clone());
+        Ok(self.word.told(&stated, BELIEVED).await?.caller)
     }
 
-    async fn by_ticket(&self, process: u32, stated: &Caller) -> Result<Caller, ErrorKind> {
+    async fn by_ticket(&self, process: u32, stated: &Caller) -> Result<Caller, Unknown> {
         let purse = self.tickets.purse(process, stated.uid.0).await;
         let known = lock(&self.known).get(&purse).cloned();
         let is_good = |known: &Known| {
             let is_over = known.until.is_some_and(|until| Instant::now() >= until);
-            !is_over && purse.is_as(known.seen)
+            // Whether a cache that is no file changed, only a server that is shown it again says.
+            let is_untold = || matches!(known.seen, Seen::At(_)) && self.volume.is_away(self.mdt);
+            !is_over && (purse.is_as(known.seen) || is_untold())
         };
         match known {
             Some(known) if is_good(&known) => return Ok(known.caller),
@@ -163,7 +146,7 @@ impl Users {
             }
             Err(error) => {
                 tracing::info!(uid = stated.uid.0, %error, "a user's ticket is refused");
-                return Err(error.kind());
+                return Err(error.into());
             }
         };
         // The library itself writes new tickets into the cache, beside what was there.
@@ -193,7 +176,7 @@ fn is_same_file(before: Seen, after: Seen) -> bool {
 
 #[async_trait::async_trait]
 impl People for Users {
-    async fn caller(&self, asking: Asking) -> Result<Caller, ErrorKind> {
+    async fn caller(&self, asking: Asking) -> Result<Caller, Unknown> {
         let Asking { process, stated } = asking;
         if !self.look_at_rules().await? {
             return Ok(self.idmap.caller(stated));

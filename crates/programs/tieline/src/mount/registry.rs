@@ -11,7 +11,15 @@ use crate::process::ProcessId;
 use crate::proving::Proving;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use tieline_client::Unsent;
+use tieline_types::ByteSize;
+
+/// Nothing of an entry is secret, and users of the machine ask about its mounts.
+const READABLE: u32 = 0o644;
 
 /// One mount.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -35,6 +43,44 @@ pub struct Entry {
     pub proving: Proving,
     #[serde(default)]
     pub caches: CachesAt,
+    /// How owners are shown, as `-o idmap=` says it.
+    #[serde(default)]
+    pub idmap: Option<String>,
+    /// It is not mounted any more, and its daemon sends what is left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ending: Option<Ending>,
+}
+
+/// What a mount that ends has not sent yet.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Ending {
+    pub files: u64,
+    pub bytes: u64,
+    pub changes: u64,
+    /// Targets whose servers it waits for and cannot reach.
+    pub away: Vec<String>,
+}
+
+impl From<Unsent> for Ending {
+    fn from(unsent: Unsent) -> Self {
+        let Unsent { files, bytes, changes, away } = unsent;
+        Self { files, bytes, changes, away }
+    }
+}
+
+/// As people are told.
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = |count| if count == 1 { "" } else { "s" };
+        let (files, changes) = (self.files, self.changes);
+        write!(f, "{files} file{} ({})", plural(files), ByteSize(self.bytes))?;
+        write!(f, " and {changes} change{} are not at their servers yet", plural(changes))?;
+        match self.away.as_slice() {
+            [] => Ok(()),
+            [one] => write!(f, "; {one} is away"),
+            all => write!(f, "; {} are away", all.join(", ")),
+        }
+    }
 }
 
 /// An entry on disk; dropping it removes it.
@@ -46,9 +92,12 @@ impl Entry {
         let directory = own_directory();
         std::fs::create_dir_all(&directory)
             .with_context(|| format!("cannot make {}", directory.display()))?;
-        let path = directory.join(format!("{}.json", self.process.pid));
+        // Whoever buries a mount of the same pid must not take this one for it.
+        let ProcessId { pid, started } = self.process;
+        let path = directory.join(format!("{pid}-{started}.json"));
         let text = serde_json::to_vec_pretty(self)?;
         crate::server::maps::write_whole(&path, &text)
+            .and_then(|()| std::fs::set_permissions(&path, Permissions::from_mode(READABLE)))
             .with_context(|| format!("cannot write {}", path.display()))?;
         Ok(Registered(path))
     }
@@ -71,14 +120,21 @@ pub fn all() -> Vec<Entry> {
     entries
 }
 
-/// The mount at an absolute path.
+/// The mount at an absolute path; else one that was there and has not ended.
 pub fn at(mountpoint: &Path) -> Option<Entry> {
-    all().into_iter().find(|entry| entry.mountpoint == mountpoint)
+    let here = all().into_iter().filter(|entry| entry.mountpoint == mountpoint);
+    here.min_by_key(|entry| entry.ending.is_some())
+}
+
+/// The entry of a mount as it is now.
+pub fn again(entry: &Entry) -> Option<Entry> {
+    all().into_iter().find(|other| other.process == entry.process)
 }
 
 /// The mount that an absolute path is below, and the rest of the path.
 pub fn covering(path: &Path) -> Option<(Entry, PathBuf)> {
-    let covers = all().into_iter().filter(|entry| path.starts_with(&entry.mountpoint));
+    let is_there = |entry: &Entry| entry.ending.is_none() && path.starts_with(&entry.mountpoint);
+    let covers = all().into_iter().filter(is_there);
     let entry = covers.max_by_key(|entry| entry.mountpoint.components().count())?;
     let rest = path.strip_prefix(&entry.mountpoint).ok()?.to_owned();
     Some((entry, rest))

@@ -1,6 +1,8 @@
 //! On whose behalf a request is made, once connections are proven.
 //!
-//! * A server of the federation says on whose behalf it asks.
+//! * A server of the federation, where it comes as one, asks for itself, and only what servers ask
+//!   each other ([`OF_SERVERS`]): its key is nobody's right to files, names, or what administrators
+//!   do. Where it comes as a client it is whatever its name is, mostly a stranger.
 //! * A machine (`host/NAME`, `tieline_role/NAME`) says which of its users asks, and is believed as
 //!   far as the map's rule for it says: by default not at all. Its users prove themselves beside it
 //!   ([`Identities::prove`]), and their requests carry the number of their proof.
@@ -12,13 +14,14 @@
 //! The MDS of the root keeps the table in its MDT; other servers fetch it every few seconds, keep
 //! it on disk, and look once more before somebody is a stranger.
 //!
-//! Invariants: nobody is root by a user's ticket; nothing of a request reaches a room before its
-//! caller, and those of all items of a batch, are settled; a refusal has an id that is in the log;
-//! what is looked up and what was proven is bounded.
+//! Invariants: nobody is root by a user's ticket, nor by a server's key; nothing of a request
+//! reaches a room before its caller, and those of all items of a batch, are settled; a refusal has
+//! an id that is in the log; what is looked up and what was proven is bounded.
 
 use crate::server::audit::Audit;
+use crate::server::node::is_server;
 use crate::server::peers::{Peers, failure};
-use proofs::{Proof, Proofs};
+use proofs::{KnownBy, Proof, Proofs};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -47,6 +50,21 @@ pub use local::user_of_machine;
 
 /// What may state its users' ids.
 const MACHINES: [&str; 2] = ["host", "tieline_role"];
+/// What servers ask each other; whose chunks are whose, the node looks at. Everybody may ask for
+/// the map.
+const OF_SERVERS: [Op; 11] = [
+    Op::ListIdentities,
+    Op::CapabilityNews,
+    Op::QuotaShares,
+    Op::QuotaNews,
+    Op::ReadObject,
+    Op::DeleteChunks,
+    Op::OstStatus,
+    Op::StatObject,
+    Op::ListObjects,
+    Op::FetchChunk,
+    Op::VerifyObject,
+];
 /// How often a copy of the table is looked after.
 const FOLLOW_EVERY: Duration = Duration::from_secs(5);
 /// A stranger has the table fetched once more, at most so often.
@@ -89,13 +107,15 @@ pub struct Who {
     pub how: String,
     /// Whoever it says it is, it is taken for that.
     is_believed: bool,
+    /// A server of the federation, for itself: it is nobody to files.
+    is_server: bool,
     seconds: Option<u32>,
 }
 
 impl Who {
     /// Somebody of whom nothing is known, and who may nothing.
-    pub fn nobody() -> Self {
-        Self { caller: nobody(), ..Self::default() }
+    pub fn nobody_by(principal: Option<Arc<str>>) -> Self {
+        Self { caller: nobody(), principal, ..Self::default() }
     }
 }
 
@@ -115,19 +135,15 @@ impl Identities {
             let caller = Caller { proof: None, ..stated };
             return Ok(Who { caller, how, is_believed, ..Who::default() });
         };
-        if self.guard.is_server(principal) {
-            let how = format!("the word of {principal}, a server of the federation");
-            let caller = Caller { proof: None, ..stated };
-            let principal = Some(principal.clone());
-            return Ok(Who { caller, principal, how, is_believed: true, ..Who::default() });
+        if is_server(context.session) {
+            return self.server(principal, op);
         }
         let current = self.map.current();
         let security = current.map.security.as_ref();
         match kind_of(principal, security) {
             Kind::User => self.user(principal, security).await,
             Kind::Machine(_) if stated.proof.is_some() => {
-                let proof = self.state.proofs.find(context.session, stated.proof, op)?;
-                Ok(proof.who())
+                self.proven(context.session, stated.proof, op).await
             }
             Kind::Machine(trust) => self.machine(principal, trust, stated, security),
         }
@@ -145,9 +161,49 @@ impl Identities {
         }
         for item in &mut batch.items {
             let stated = std::mem::take(&mut item.caller);
-            item.caller = self.who(context, stated, Op::Batch).await?.caller;
+            // What was written to an open file is no name.
+            let is_commit = item.op == Op::Commit.number();
+            let op = if is_commit { Op::Commit } else { Op::Batch };
+            item.caller = self.who(context, stated, op).await?.caller;
         }
         Ok(())
+    }
+
+    /// Who opened its session as a server.
+    fn server(&self, principal: &Arc<str>, op: Op) -> Result<Who, Failure> {
+        // The map may have changed since the handshake.
+        if !OF_SERVERS.contains(&op) || !self.guard.is_server(principal) {
+            let why = format!("{principal} is a server, and servers do not ask for {}", op.name());
+            return Err(self.deny(ErrorKind::NotPermitted, Some(principal), why));
+        }
+        let how = format!("{principal}, a server of the federation");
+        let principal = Some(principal.clone());
+        Ok(Who { caller: nobody(), principal, how, is_server: true, ..Who::default() })
+    }
+
+    /// Whoever showed a ticket under this number: by today's table.
+    async fn proven(
+        &self,
+        session: SessionId,
+        number: Option<u64>,
+        op: Op,
+    ) -> Result<Who, Failure> {
+        let proof = self.state.proofs.find(session, number, op)?;
+        let known_by = self.known_by();
+        let (Some(number), Some(principal)) = (number, proof.principal()) else {
+            return Ok(proof.who());
+        };
+        if proof.known_by() == known_by {
+            return Ok(proof.who());
+        }
+        let current = self.map.current();
+        let who = self.user(principal, current.map.security.as_ref()).await?;
+        self.state.proofs.renew(session, number, &who, known_by);
+        Ok(who)
+    }
+
+    fn known_by(&self) -> KnownBy {
+        (self.table().version(), self.map.current().map.version)
     }
 
     fn machine(
@@ -189,7 +245,8 @@ impl Identities {
         let realm = security.map(|security| security.realm.clone()).unwrap_or_default();
         let table = self.table();
         let mut found = self.resolve(&table, principal, &realm).await;
-        if found.is_err() && self.looks_again().await {
+        // The machine's users stand in for an empty table only while it is empty at the root, too.
+        if (found.is_err() || table.is_empty()) && self.looks_again().await {
             found = self.resolve(&self.table(), principal, &realm).await;
         }
         match found {
@@ -309,11 +366,11 @@ impl Identities {
         if self.guard.is_server(&principal) || self.is_machine(Some(&principal)) {
             return Err(refused(format!("{principal} is no user")));
         }
-        let current = self.map.current();
+        let (current, known_by) = (self.map.current(), self.known_by());
         let who = self.user(&principal, current.map.security.as_ref()).await?;
         let seconds = proven.lifetime.map(|left| u32::try_from(left.as_secs()).unwrap_or(u32::MAX));
         self.audit.proven(&who, context.principal.as_deref(), context.session);
-        let proof = Proof::new(&who, proven.lifetime);
+        let proof = Proof::new(&who, known_by, proven.lifetime);
         self.state.proofs.keep(context.session, message.proof, proof);
         let Who { caller, how, .. } = who;
         Ok(ProveReply { caller, principal: Some(proven.peer), how, seconds, is_believed: false })
@@ -327,7 +384,7 @@ impl Identities {
 
     /// What somebody may know of the table.
     pub fn list(&self, who: &Who, message: &ListIdentities) -> ListIdentitiesReply {
-        let is_whole = who.caller.is_root() || who.roles.contains(&Role::FsAdmin);
+        let is_whole = who.is_server || who.caller.is_root() || who.roles.contains(&Role::FsAdmin);
         self.table().page(message.have, message.from, is_whole)
     }
 

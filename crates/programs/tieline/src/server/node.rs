@@ -26,14 +26,14 @@ use tieline_data::{ChunkService, Rights};
 use tieline_meta::{Asker, Mdt};
 use tieline_net::{CallContext, Notifier, Peer, Reply, Response, Service};
 use tieline_types::{
-    ClientId, ErrorKind, FsName, Grant, MdtIndex, ObjectName, Role, SessionId, Uid,
+    Caller, ClientId, ErrorKind, FsName, Grant, MdtIndex, ObjectName, Role, SessionId, Uid,
 };
 use tieline_wire::capability::CapabilityNews;
-use tieline_wire::data::ReadObject;
+use tieline_wire::data::{OstStatus, OstStatusReply, ReadObject};
 use tieline_wire::federation::{Drain, DrainReply, EditMap, EditMapReply, GetMap, MapEdit};
 use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
 use tieline_wire::identity::{EditIdentities, ListIdentities, Prove};
-use tieline_wire::ledger::{CheckMdt, DumpMdt};
+use tieline_wire::ledger::{CheckMdt, DumpMdt, Undelete};
 use tieline_wire::mirrors::{FetchChunk, VerifyObject};
 use tieline_wire::quotas::{QuotaNews, QuotaShares};
 use tieline_wire::{Failure, Hello, Notice, PeerRole, Refusal, Request, Welcome};
@@ -128,7 +128,7 @@ impl Service for Node {
                 return Ok(Reply::new::<Prove>(&reply));
             }
             // Who joins has nothing but the invitation.
-            _ if is_joining(&request) => Who::nobody(),
+            _ if is_joining(&request) => Who::nobody_by(context.principal.clone()),
             _ => self.identities.who(&context, stated, request.op()).await?,
         };
         context.envelope.caller = who.caller.clone();
@@ -231,10 +231,19 @@ impl Node {
         // What invites a site is for that site only.
         let shown = if edit.starts_with("Site") { edit.split(['(', ' ']).next() } else { None };
         let what = format!("change the federation map: {}", shown.unwrap_or(&edit));
-        if !matches!(message.edit, MapEdit::SiteJoin(_)) {
+        let is_join = matches!(message.edit, MapEdit::SiteJoin(_));
+        if !is_join {
             self.identities.check_role(who, self.operator, &what, &suffices)?;
         }
-        let version = self.map.edit(&message.edit, self.now_ms()).await?;
+        let edited = self.map.edit(&message.edit, self.now_ms()).await;
+        let version = edited.map_err(|failure| self.explained_join(who, is_join, failure))?;
+        if let MapEdit::SiteJoin(join) = &message.edit {
+            let map = self.map.cell().current();
+            let site = map.map.osts.iter().find(|ost| ost.addresses == join.addresses);
+            let site = site.map_or_else(String::new, |ost| format!("site {} ", ost.site));
+            let at = join.addresses.join(", ");
+            self.audit.act(who, &format!("have {site}join by its invitation, at {at}"));
+        }
         Ok(Reply::new::<EditMap>(&EditMapReply { version }))
     }
 
@@ -287,13 +296,21 @@ impl Node {
             let detail = format!("{} answers no namespace calls here", self.name);
             return Err(Failure::new(ErrorKind::WrongServer, detail));
         };
+        let act = administered(&request);
+        let is_raised = act.as_ref().is_some_and(|act| self.may_administer(mdt, who, act));
         let asker = Asker {
             session: context.session,
             number: context.number,
-            caller: who.caller.clone(),
+            caller: if is_raised { Caller::root() } else { who.caller.clone() },
             answered_below: context.envelope.answered_below,
         };
         let answer = mdt.call(&asker, request).await;
+        if let Some(what) = act.and_then(|act| act.what)
+            && answer.is_ok()
+            && asker.caller.is_root()
+        {
+            self.audit.act(who, &what);
+        }
         if answer.is_err() && mdt.trouble().is_some() {
             // The store ended, and with it this server. What became of the request is known to
             // whoever opens the store next, and the client asks there again.
@@ -303,11 +320,26 @@ impl Node {
         Ok(Reply { body, ..Reply::default() })
     }
 
+    /// Has somebody a role by which he may what else only root may?
+    fn may_administer(&self, mdt: &Mdt, who: &Who, act: &Act) -> bool {
+        let current = self.map.cell().current();
+        let home = current.map.mdt(mdt.index()).map(|known| site_admin(&known.home));
+        let home = home.filter(|_| act.is_of_site);
+        who.roles.iter().any(|role| *role == Role::FsAdmin || home.as_ref() == Some(role))
+    }
+
+    /// An invitation that is not taken is a denial, though nobody in particular showed it.
+    fn explained_join(&self, who: &Who, is_join: bool, failure: Failure) -> Failure {
+        if is_join && is_denial(failure.kind) {
+            return self.identities.deny(failure.kind, who.principal.as_ref(), failure.detail);
+        }
+        failure
+    }
+
     /// A denial says to whom, and can be found again.
     fn explained(&self, who: &Who, failure: Failure) -> Failure {
-        let is_denial =
-            matches!(failure.kind, ErrorKind::PermissionDenied | ErrorKind::NotPermitted);
-        let Some(principal) = who.principal.as_ref().filter(|_| is_denial) else { return failure };
+        let principal = who.principal.as_ref().filter(|_| is_denial(failure.kind));
+        let Some(principal) = principal else { return failure };
         let name = self.identities.name_of(who.caller.uid);
         let why = format!("{}; {name} by {}", failure.detail, who.how);
         self.identities.deny(failure.kind, Some(principal), why)
@@ -350,7 +382,15 @@ impl Node {
         match request {
             Request::OstStatus(_) | Request::ListObjects(_) | Request::StatObject(_) => true,
             Request::DeleteChunks(delete) => delete.chunks.iter().all(|c| own.contains(&c.mdt)),
-            Request::FetchChunk(fetch) => own.contains(&fetch.chunk.mdt),
+            Request::FetchChunk(fetch) => {
+                // Nor from where it would be read on behalf of another MDS.
+                let is_own = |object: &ObjectName| match object {
+                    ObjectName::Chunk(chunk) => own.contains(&chunk.mdt),
+                    ObjectName::External { .. } => true,
+                };
+                own.contains(&fetch.chunk.mdt)
+                    && fetch.from.iter().all(|place| is_own(&place.object))
+            }
             Request::ReadObject(ReadObject { object, .. })
             | Request::VerifyObject(VerifyObject { object, .. }) => match object {
                 ObjectName::Chunk(chunk) => own.contains(&chunk.mdt),
@@ -371,33 +411,89 @@ impl Node {
         let is_its = server.map_or(is_server, |server| self.is_its_affair(server, &request));
         if matches!(request, Request::DeleteChunks(_) | Request::FetchChunk(_)) && !is_its {
             let detail = "only the MDS of a chunk deletes it, or has it copied".to_owned();
-            return Err(Failure::new(ErrorKind::NotPermitted, detail));
+            let failure = Failure::new(ErrorKind::NotPermitted, detail);
+            return Err(self.recorded(&context, failure));
         }
         if let Request::FetchChunk(message) = request {
-            let reply = chunks.fetch(message, &*self.peers).await?;
+            let fetched = chunks.fetch(message, &*self.peers).await;
+            let reply = fetched.map_err(|failure| self.recorded(&context, failure))?;
             return Ok(Reply::new::<FetchChunk>(&reply));
+        }
+        if matches!(request, Request::OstStatus(_)) {
+            let own = server.map_or_else(Vec::new, |server| self.guard.mdts_of(server));
+            let osts = chunks.states_for(&own).await;
+            return Ok(Reply::new::<OstStatus>(&OstStatusReply { osts }));
         }
         let principal = context.principal.as_deref().filter(|_| !is_its);
         let holder = match server {
             Some(server) => Some(server_holder(server)),
             None => holder_of(context.client, principal),
         };
-        let (body, bulk) = match holder.zip(principal) {
-            None => chunks.call(request, bulk, Rights::All).await?,
+        let answer = match holder.zip(principal) {
+            None if is_its => chunks.call(request, bulk, Rights::All).await,
+            None => chunks.call(request, bulk, Rights::Unproven).await,
             Some((holder, principal)) => {
                 self.capabilities.prepare(&request).await;
                 let checker = &self.capabilities.checker;
                 let is_root = context.envelope.caller.is_root() && !is_server;
-                let rights = Rights::Shown { checker, holder, principal, is_root };
-                chunks.call(request, bulk, rights).await?
+                let realm = principal.rsplit_once('@').map_or("", |(_, realm)| realm);
+                let realm = (!is_server).then_some(realm);
+                let rights = Rights::Shown { checker, holder, realm, is_root };
+                chunks.call(request, bulk, rights).await
             }
         };
+        let (body, bulk) = answer.map_err(|failure| self.recorded(&context, failure))?;
         Ok(Reply { body, bulk })
+    }
+
+    /// A denial of bytes can be found again, too.
+    fn recorded(&self, context: &CallContext, failure: Failure) -> Failure {
+        match (is_denial(failure.kind), &context.principal) {
+            (true, Some(principal)) => {
+                self.identities.deny(failure.kind, Some(principal), failure.detail)
+            }
+            _ => failure,
+        }
     }
 }
 
+/// A call to the namespace by which administrators do more than others.
+struct Act {
+    /// For the record; looking is not on it.
+    what: Option<String>,
+    /// It concerns this MDT alone, which is its site's.
+    is_of_site: bool,
+}
+
+fn administered(request: &Request) -> Option<Act> {
+    let (what, is_of_site) = match request {
+        Request::SetQuota(message) => (Some(format!("set quotas: {message:?}")), false),
+        Request::ReclaimShares(message) => {
+            (Some(format!("take back what {} held of limits", message.mdt.label())), false)
+        }
+        Request::GetQuota(_) | Request::ListQuotas(_) => (None, false),
+        Request::SetProject(message) => {
+            let (first, count) = (message.ids.first(), message.ids.len());
+            let first = first.map_or_else(String::new, |id| format!(", the first {id}"));
+            let project = message.project;
+            (Some(format!("put {count} files into project {project}{first}")), true)
+        }
+        Request::Undelete(message) => {
+            let Undelete { id, parent, name, .. } = message;
+            (Some(format!("undelete file {id} as `{name}` in {parent}")), true)
+        }
+        Request::ListDeleted(_) => (None, true),
+        _ => return None,
+    };
+    Some(Act { what, is_of_site })
+}
+
+fn is_denial(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::PermissionDenied | ErrorKind::NotPermitted)
+}
+
 /// Did another server open this session? Its role was proven, where anything is.
-fn is_server(session: SessionId) -> bool {
+pub fn is_server(session: SessionId) -> bool {
     session.0 & VISITOR != 0 && session.0 & 1 == 1
 }
 

@@ -86,10 +86,10 @@ impl Peers {
         self.channel(addresses)
     }
 
-    /// How the OSTs of this process are.
-    pub async fn ask_own(&self) -> Vec<OstState> {
+    /// How the OSTs of this process are, for its MDT.
+    pub async fn ask_own(&self, mdt: Option<MdtIndex>) -> Vec<OstState> {
         match &self.parts.chunks {
-            Some(chunks) => chunks.states().await,
+            Some(chunks) => chunks.states_for(mdt.as_slice()).await,
             None => Vec::new(),
         }
     }

@@ -2,26 +2,27 @@
 //!
 //! One server per state directory: a lock file says so, and who holds it. An OST's directory is
 //! prepared once, and that is remembered in the state directory: an unmounted file system is never
-//! taken for a new OST.
+//! taken for a new OST; one that is not there is waited for while the others are served.
 //!
 //! Invariants: the lock is held before anything is opened; SIGTERM and SIGINT end in good order.
 
 use crate::contact::Contact;
 use crate::server::audit::Audit;
 use crate::server::maps::{MapKeeper, write_whole};
+use crate::server::room::Disks;
 use crate::server::settings::{Engine, MdtPlan, OstPlan, Plan, Settings};
 use crate::server::{MdtParts, Parts, Running};
 use anyhow::{Context, anyhow, bail};
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
 use std::io::{Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tieline_admin::Subject;
 use tieline_auth::{Guard, MapCell, Rule, Serves};
-use tieline_blob::{AdoptedTree, DirChunks};
-use tieline_data::{Limits, TargetParts};
+use tieline_blob::{AdoptedTree, ChunkStore, DirChunks, LateChunks};
+use tieline_data::TargetParts;
 use tieline_format::Record;
 use tieline_format::map::SignedMap;
 use tieline_kv::{
@@ -58,6 +59,7 @@ const FETCH_PAUSE: Duration = Duration::from_secs(2);
 pub fn run(settings: &Path, is_json: bool) -> anyhow::Result<()> {
     let plan = Settings::load(settings)?;
     tieline_telemetry::log::start(is_json || plan.is_log_json);
+    crate::server::user::become_user(&plan)?;
     crate::memory::prepare();
     plan.kerberos.prepare();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -274,6 +276,7 @@ async fn open_mdt(
     world: &World,
 ) -> anyhow::Result<MdtParts> {
     let identity = Identity { fs: fs.clone(), mdt: plan.index };
+    let disks = disks(&plan);
     let log = plan.log.map(|settings| open_log(identity.clone(), settings, world)).transpose()?;
     let store = open_store(&plan.engine, &identity, at, world, log.as_ref()).await?;
     tracing::info!(mdt = %plan.index.label(), store = %store.describe(), "opened");
@@ -287,7 +290,23 @@ async fn open_mdt(
         capability_life: plan.capability_life,
         ..tieline_meta::Settings::default()
     };
-    Ok(MdtParts { settings, store, log })
+    Ok(MdtParts { settings, store, log, disks })
+}
+
+/// The directories that a store on this machine is written to. A change log that cannot be written
+/// is told of and caught up with: it ends nothing.
+fn directories(engine: &Engine) -> Vec<PathBuf> {
+    let store = match engine {
+        Engine::Embedded(path) => path.parent(),
+        Engine::Memory | Engine::Postgres { .. } => None,
+    };
+    store.map(Path::to_owned).into_iter().collect()
+}
+
+fn disks(plan: &MdtPlan) -> Option<Disks> {
+    let directories = directories(&plan.engine);
+    let is_watched = plan.reserve > 0 && !directories.is_empty();
+    is_watched.then_some(Disks { directories, reserve: plan.reserve })
 }
 
 fn open_log(identity: Identity, settings: LogSettings, world: &World) -> anyhow::Result<Arc<Log>> {
@@ -325,6 +344,7 @@ pub async fn open_store(
         cache: STORE_CACHE,
         check: Some((tieline_format::mdt::key::superblock(), Box::new(judge))),
         journal: log.map(Log::writer),
+        disks: directories(engine),
     };
     Ok(match engine {
         Engine::Memory => Arc::new(MemoryStore::new()),
@@ -372,15 +392,28 @@ fn open_osts(
             write_whole(&made, plan.path.as_os_str().as_encoded_bytes())
                 .with_context(|| format!("cannot write {}", made.display()))?;
         }
-        let store = Arc::new(DirChunks::open(&plan.path, &identity)?);
+        let store = open_ost(&plan.path, identity)?;
         let adopted = plan.adopt.map(|root| Arc::new(AdoptedTree::new(root)));
         if let Some(root) = adopted.as_ref().map(|tree| tree.root()).filter(|root| !root.is_dir()) {
             let ost = plan.index.label();
             let root = root.display();
             tracing::warn!(ost, %root, "the adopted tree is not there: is it mounted?");
         }
-        let limits = Limits { reserve: plan.reserve, is_read_only: plan.is_read_only };
-        osts.insert(plan.index, TargetParts { store, limits, adopted });
+        osts.insert(plan.index, TargetParts { store, limits: plan.limits, adopted });
     }
     Ok(osts)
+}
+
+/// An OST's objects: also if they are not there now, since others should not suffer for that.
+fn open_ost(path: &Path, identity: tieline_blob::Identity) -> anyhow::Result<Arc<dyn ChunkStore>> {
+    match DirChunks::open(path, &identity) {
+        Ok(store) => Ok(Arc::new(store)),
+        Err(why @ (tieline_blob::Error::Missing { .. } | tieline_blob::Error::Failed { .. })) => {
+            let (ost, reason) = (identity.ost.label(), crate::report::chain(&why));
+            tracing::error!(ost, %reason, "not served until it is there; the rest is served");
+            let path = path.to_owned();
+            Ok(Arc::new(LateChunks::new(&why, move || DirChunks::open(&path, &identity))))
+        }
+        Err(error) => Err(error.into()),
+    }
 }

@@ -8,6 +8,8 @@
 //! used.
 
 use crate::proving::{KerberosPlan, KerberosSettings};
+use crate::server::identities::user_of_machine;
+use crate::server::user::ROOT;
 use gather::Gathered;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -15,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tieline_auth::capability::LIFE_MAX;
 use tieline_auth::{MapSigner, MapVerifier};
+use tieline_data::Limits;
 use tieline_kv::PostgresServer;
 use tieline_meta::ledger::log::LogSettings;
 use tieline_types::{ByteSize, FsName, MdtIndex, OstIndex, SiteName, Span};
@@ -31,6 +34,9 @@ pub struct Settings {
     pub fs: String,
     /// The site this server stands at.
     pub site: String,
+    /// The user that it becomes when root starts it: without, root stays root, with a warning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     /// Directory for what the server must remember: the federation map, and the MDT's store.
     pub state: PathBuf,
     /// `HOST:PORT` for everybody. The federation map says by which addresses others reach it.
@@ -85,6 +91,10 @@ pub struct MdtSettings {
     /// File with the password for the database, if it asks for one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password: Option<PathBuf>,
+    /// Space of the embedded store's disk below which changes are refused as on a full disk:
+    /// the store itself must never meet its end. `0 B` looks at nothing.
+    #[serde(default = "mdt_reserve_default", skip_serializing_if = "is_mdt_reserve_default")]
+    pub reserve: String,
     /// How long clients may believe what they were told without asking again.
     #[serde(default = "lease_default")]
     pub lease: String,
@@ -122,9 +132,18 @@ pub struct OstSettings {
     /// Space of the underlying file system that is never filled, such as `100 GiB`.
     #[serde(default = "reserve_default")]
     pub reserve: String,
-    /// Takes no chunks and deletes none, whatever any MDS wishes.
+    /// What objects may use in all, such as `10 TiB`. Without, all but the reserve.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<String>,
+    /// Takes no chunks, whatever any MDS wishes.
     #[serde(default)]
     pub read_only: bool,
+    /// Realms whose clients (machines and users) are served. Without, all that the map lets in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub realms: Option<Vec<String>>,
+    /// Indices of the MDTs whose chunks are kept, and whose MDSs are obeyed. Without, all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mdts: Option<Vec<u16>>,
     /// A directory whose files may be adopted where they are: `tieline import --in-place`. Nothing
     /// is ever written there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -195,6 +214,14 @@ fn is_stray_keep_default(keep: &str) -> bool {
     keep == stray_keep_default()
 }
 
+fn mdt_reserve_default() -> String {
+    "256 MiB".to_owned()
+}
+
+fn is_mdt_reserve_default(reserve: &str) -> bool {
+    reserve == mdt_reserve_default()
+}
+
 fn reserve_default() -> String {
     "1 GiB".to_owned()
 }
@@ -203,6 +230,7 @@ fn reserve_default() -> String {
 pub struct Plan {
     pub fs: FsName,
     pub site: SiteName,
+    pub user: Option<String>,
     pub state: PathBuf,
     pub listen: String,
     pub admin: String,
@@ -220,6 +248,7 @@ pub struct Plan {
 pub struct MdtPlan {
     pub index: MdtIndex,
     pub engine: Engine,
+    pub reserve: u64,
     pub lease: Duration,
     pub freed_keep: Duration,
     pub log: Option<LogSettings>,
@@ -238,8 +267,7 @@ pub enum Engine {
 pub struct OstPlan {
     pub index: OstIndex,
     pub path: PathBuf,
-    pub reserve: u64,
-    pub is_read_only: bool,
+    pub limits: Limits,
     pub adopt: Option<PathBuf>,
 }
 
@@ -320,6 +348,14 @@ impl Settings {
         let mut check = Check { is_private, ..Check::default() };
         let fs = check.parse("fs", &self.fs, "write a name such as \"extenci\"");
         let site = check.parse("site", &self.site, "write a name such as \"fnal\"");
+        if let Some(user) = &self.user {
+            let is_there = user == ROOT || user_of_machine(user).is_some();
+            check.holds(is_there, "user", || {
+                format!(
+                    "there is no user `{user}` here: `useradd --system {user}`, or name another"
+                )
+            });
+        }
         check.holds(self.state.is_absolute(), "state", || {
             format!("`{}` is not an absolute path", self.state.display())
         });
@@ -360,6 +396,7 @@ impl Settings {
         Ok(Plan {
             fs,
             site,
+            user: self.user.clone(),
             state: self.state.clone(),
             listen: self.listen.clone(),
             admin: self.admin.clone(),
@@ -384,6 +421,7 @@ impl MdtSettings {
             engine: engine_default(),
             store: None,
             password: None,
+            reserve: mdt_reserve_default(),
             lease: lease_default(),
             freed_keep: freed_keep_default(),
             log_to: None,
@@ -416,6 +454,7 @@ impl MdtSettings {
         check.holds(lease >= Duration::from_secs(1), "mdt.lease", || {
             "shorter than 1 s: write \"20 s\" unless this is a test".into()
         });
+        let reserve = check.parse("mdt.reserve", &self.reserve, "write a size such as \"256 MiB\"");
         let freed_keep = check.span("mdt.freed_keep", &self.freed_keep, "1 h");
         let stray_keep = check.span("mdt.stray_keep", &self.stray_keep, "1 h");
         let capability_life = check.span("mdt.capability_life", &self.capability_life, "5 min");
@@ -436,6 +475,7 @@ impl MdtSettings {
         MdtPlan {
             index: MdtIndex(self.index),
             engine,
+            reserve: reserve.map_or(0, |size: ByteSize| size.0),
             lease,
             freed_keep,
             log,
@@ -493,11 +533,25 @@ fn osts_validate(osts: &[OstSettings], check: &mut Check) -> Vec<OstPlan> {
             });
         }
         let reserve = check.parse(&key("reserve"), &ost.reserve, "write a size such as \"1 GiB\"");
+        let limit = ost.limit.as_ref().and_then(|limit| {
+            check.parse::<ByteSize>(&key("limit"), limit, "write a size such as \"10 TiB\"")
+        });
+        for realm in ost.realms.iter().flatten() {
+            check.holds(!realm.is_empty() && !realm.contains(['@', '/']), &key("realms"), || {
+                format!("`{realm}` is no realm: write such as \"EXTENCI.ORG\"")
+            });
+        }
+        let limits = Limits {
+            reserve: reserve.map_or(0, |size: ByteSize| size.0),
+            is_read_only: ost.read_only,
+            bytes_max: limit.map(|size| size.0),
+            realms: ost.realms.as_ref().map(|realms| realms.iter().cloned().collect()),
+            mdts: ost.mdts.as_ref().map(|mdts| mdts.iter().copied().map(MdtIndex).collect()),
+        };
         plans.push(OstPlan {
             index: OstIndex(ost.index),
             path: ost.path.clone(),
-            reserve: reserve.map_or(0, |size: ByteSize| size.0),
-            is_read_only: ost.read_only,
+            limits,
             adopt: ost.adopt.clone(),
         });
     }

@@ -1,16 +1,23 @@
 //! `tieline checksum`: the Adler-32 that grid catalogues keep, combined by the servers' records
-//! where they can be.
+//! where they can be; others ([`kind`]) by reading the file.
 
-use crate::shell;
+pub mod kind;
+
+use self::kind::{Kind, Summing, hex};
+use crate::shell::{self, Shell};
+use crate::verbs::fetch;
+use crate::verbs::progress::Progress;
 use anyhow::Context;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::{self, Write};
+use tieline_types::Attributes;
 
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Which checksum
-    #[arg(short = 't', long = "type", default_value = "adler32", value_parser = ["adler32"])]
+    /// Which checksum: adler32 costs nothing, for the others the file is read
+    #[arg(short = 't', long = "type", default_value = "adler32")]
+    #[arg(value_parser = ["adler32", "md5", "crc32c", "zcrc32"])]
     kind: String,
     /// One JSON list
     #[arg(long)]
@@ -28,9 +35,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         let mut values = Vec::new();
         for location in &all {
             let entry = shell.resolve(&location.path, true).await?;
-            let sum = shell.files.adler32(&shell.caller, entry.attributes.id).await;
+            let sum = sum_up(&shell, &args.kind, &entry.attributes).await;
             let sum = sum.with_context(|| format!("cannot sum up {}", location.text))?;
-            let sum = format!("{sum:08x}");
             if args.json {
                 values.push(json!({ "path": location.text, "type": args.kind, "value": sum }));
             } else {
@@ -42,4 +48,25 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         }
         Ok(())
     })
+}
+
+async fn sum_up(shell: &Shell, kind: &str, attributes: &Attributes) -> anyhow::Result<String> {
+    match Kind::named(kind) {
+        None => Ok(format!("{:08x}", shell.files.adler32(&shell.caller, attributes.id).await?)),
+        Some(kind) => {
+            let sums = by_reading(shell, attributes, &[kind]).await?;
+            Ok(sums.first().map_or_else(String::new, |(_, sum)| hex(sum)))
+        }
+    }
+}
+
+/// Reads a file once for all of `kinds`.
+pub async fn by_reading(
+    shell: &Shell,
+    attributes: &Attributes,
+    kinds: &[Kind],
+) -> anyhow::Result<Vec<(Kind, Vec<u8>)>> {
+    let mut summing = Summing::new(kinds);
+    fetch::copy(shell, attributes, &mut summing, &mut Progress::new("", 0)).await?;
+    Ok(summing.end())
 }

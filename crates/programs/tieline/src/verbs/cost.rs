@@ -2,15 +2,19 @@
 //! taken.
 //!
 //! It measures itself, from where it is run: a few round trips to each OST, and some of the file's
-//! own bytes from there.
+//! own bytes from there. Where the mount has caches or reads an OST's storage directly, it looks
+//! what of the file is there ([`Nearer`]): that is taken before any OST is asked.
 
+use crate::mount::registry;
 use crate::shell::{self, Shell};
 use crate::verbs::getstripe::extents;
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use tieline_cache::survey::Survey;
 use tieline_client::PathCost;
 use tieline_types::{Attributes, ChunkRef, Content, Extent, FileKind, OstIndex, Place};
 
@@ -37,10 +41,11 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             let entry = shell.resolve(&location.path, true).await?;
             let path = location.text.trim_end_matches('/').to_owned();
             if entry.attributes.kind != FileKind::Regular {
-                bail!("{path} is no regular file: chunks belong to files");
+                bail!("{path} is no regular file: chunks belong to files, so name those in it");
             }
             let costs = Costs::of(&shell, &path, &entry.attributes).await;
-            let costs = costs.with_context(|| format!("cannot tell what {path} costs"))?;
+            let mut costs = costs.with_context(|| format!("cannot tell what {path} costs"))?;
+            costs.nearer = Nearer::of(location.mountpoint.as_deref(), &costs.chunks);
             if args.json {
                 values.push(costs.json(&shell));
             } else {
@@ -60,6 +65,45 @@ struct Costs {
     size: u64,
     chunks: Vec<(Extent, ChunkRef)>,
     ways: Ways,
+    nearer: Vec<Nearer>,
+}
+
+/// A place nearer than any OST, in the order in which a mount asks them.
+struct Nearer {
+    kind: &'static str,
+    path: PathBuf,
+    /// What of the file is there, by place in the file's list.
+    chunks: BTreeSet<usize>,
+}
+
+impl Nearer {
+    /// Those of the mount.
+    fn of(mountpoint: Option<&Path>, chunks: &[(Extent, ChunkRef)]) -> Vec<Self> {
+        let Some(entry) = mountpoint.and_then(registry::at) else { return Vec::new() };
+        let caches = entry.caches;
+        let node = caches.node.map(|path| Self::cache("node cache", path, chunks));
+        let direct = caches.direct.into_iter().map(|(ost, path)| {
+            let lies = |chunk: &ChunkRef| {
+                chunk.places.iter().any(|place| place.ost.0 == ost && !place.is_stale)
+            };
+            let there = chunks.iter().enumerate().filter(|(_, (_, chunk))| lies(chunk));
+            Self { kind: "direct", path, chunks: there.map(|(place, _)| place).collect() }
+        });
+        let site = caches.site.map(|path| Self::cache("site cache", path, chunks));
+        node.into_iter().chain(direct).chain(site).collect()
+    }
+
+    /// One that cannot be read has nothing.
+    fn cache(kind: &'static str, path: PathBuf, chunks: &[(Extent, ChunkRef)]) -> Self {
+        let held = Survey::open(&path).and_then(|survey| {
+            let names: Vec<_> = chunks.iter().map(|(_, chunk)| survey.name(chunk)).collect();
+            let held = survey.holds(&names.iter().flatten().cloned().collect())?;
+            let is_held = |name: &Option<String>| name.as_ref().is_some_and(|n| held.contains(n));
+            let there = names.iter().enumerate().filter(|(_, name)| is_held(name));
+            Ok(there.map(|(place, _)| place).collect())
+        });
+        Self { kind, path, chunks: held.unwrap_or_default() }
+    }
 }
 
 impl Costs {
@@ -87,7 +131,13 @@ impl Costs {
                 ways.insert(place.ost, found);
             }
         }
-        Ok(Self { path: path.to_owned(), size: attributes.size, chunks, ways })
+        let nearer = Vec::new();
+        Ok(Self { path: path.to_owned(), size: attributes.size, chunks, ways, nearer })
+    }
+
+    /// From where a mount takes a chunk before it asks an OST.
+    fn near(&self, place: usize) -> Option<&Nearer> {
+        self.nearer.iter().find(|nearer| nearer.chunks.contains(&place))
     }
 
     /// Where a chunk would be read now.
@@ -108,7 +158,7 @@ impl Costs {
                 Err(why) => json!({ "ost": ost.0, "site": site, "failure": why }),
             }
         };
-        let chunk = |(extent, chunk): &(Extent, ChunkRef)| {
+        let chunk = |(number, (extent, chunk)): (usize, &(Extent, ChunkRef))| {
             let places: Vec<_> = chunk.places.iter().map(|place| self.place_json(place)).collect();
             json!({
                 "offset": extent.offset,
@@ -116,13 +166,19 @@ impl Costs {
                 "id": chunk.chunk.to_string(),
                 "places": places,
                 "taken": self.taken(shell, chunk).map(|place| place.ost.0),
+                "nearer": self.near(number).map(|nearer| nearer.kind),
             })
+        };
+        let nearer = |nearer: &Nearer| {
+            let Nearer { kind, path, chunks } = nearer;
+            json!({ "kind": kind, "path": path, "chunks": chunks.len() })
         };
         json!({
             "path": self.path,
             "size": self.size,
             "paths": self.ways.iter().map(way).collect::<Vec<_>>(),
-            "chunks": self.chunks.iter().map(chunk).collect::<Vec<_>>(),
+            "nearer": self.nearer.iter().map(nearer).collect::<Vec<_>>(),
+            "chunks": self.chunks.iter().enumerate().map(chunk).collect::<Vec<_>>(),
         })
     }
 
@@ -143,7 +199,7 @@ impl Costs {
         }
         let mut taken: BTreeMap<OstIndex, (u64, u64)> = BTreeMap::new();
         let mut held = taken.clone();
-        for (extent, chunk) in &self.chunks {
+        for (number, (extent, chunk)) in self.chunks.iter().enumerate() {
             let count = |rows: &mut BTreeMap<_, (u64, u64)>, ost| {
                 let row = rows.entry(ost).or_insert((0, 0));
                 *row = (row.0 + 1, row.1 + extent.length);
@@ -151,9 +207,17 @@ impl Costs {
             for place in chunk.places.iter().filter(|place| !place.is_stale) {
                 count(&mut held, place.ost);
             }
+            if self.near(number).is_some() {
+                continue;
+            }
             if let Some(place) = self.taken(shell, chunk) {
                 count(&mut taken, place.ost);
             }
+        }
+        let all = self.chunks.len();
+        for nearer in &self.nearer {
+            let (kind, there, path) = (nearer.kind, nearer.chunks.len(), nearer.path.display());
+            writeln!(out, "  {kind}: {there} of {all} chunks at {path}, taken there first")?;
         }
         let map = shell.files.map();
         writeln!(

@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use tieline_format::map::FederationMap;
 use tieline_types::{ByteSize, OstIndex};
+use tieline_wire::data::OstState;
 use tieline_wire::meta::OstUsage;
 
 #[derive(clap::Args, Debug)]
@@ -16,6 +17,9 @@ pub struct Args {
     /// Sizes in units people read
     #[arg(short = 'h')]
     human: bool,
+    /// Objects instead of bytes
+    #[arg(short = 'i', long)]
+    inodes: bool,
     /// Print help
     #[arg(long, action = clap::ArgAction::Help)]
     help: Option<bool>,
@@ -30,17 +34,25 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<()> {
-    show_space(args.fs.or(args.path), args.human, args.json, true)
+    let shows = if args.inodes { Shows::Objects } else { Shows::Bytes(args.human) };
+    show_space(args.fs.or(args.path), shows, args.json, true)
 }
 
 /// `tieline ost list`.
 pub fn list(fs: Option<OsString>, is_json: bool) -> anyhow::Result<()> {
-    show_space(fs, true, is_json, false)
+    show_space(fs, Shows::Bytes(true), is_json, false)
+}
+
+/// What there is room for: bytes (in units people read?), or objects.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Shows {
+    Bytes(bool),
+    Objects,
 }
 
 fn show_space(
     typed: Option<OsString>,
-    is_human: bool,
+    shows: Shows,
     is_json: bool,
     with_pools: bool,
 ) -> anyhow::Result<()> {
@@ -57,11 +69,16 @@ fn show_space(
             writeln!(out, "{}", space_json(&map, &rows))?;
             return Ok(());
         }
-        let size = |bytes: u64| match is_human {
-            true => ByteSize(bytes).to_string(),
-            false => (bytes >> 10).to_string(),
+        let size = |amount: u64| match shows {
+            Shows::Bytes(true) => ByteSize(amount).to_string(),
+            Shows::Bytes(false) => (amount >> 10).to_string(),
+            Shows::Objects => amount.to_string(),
         };
-        let unit = if is_human { "bytes" } else { "1K-blocks" };
+        let unit = match shows {
+            Shows::Bytes(true) => "bytes",
+            Shows::Bytes(false) => "1K-blocks",
+            Shows::Objects => "objects",
+        };
         writeln!(
             out,
             "{:<20} {:<10} {unit:>12} {:>12} {:>12} {:>4}  state",
@@ -69,14 +86,15 @@ fn show_space(
         )?;
         for row in &rows {
             let name = format!("{}-{}", map.fs, row.ost.label());
-            line(&mut out, &name, row.site.as_str(), &row.space, &size, &row.state)?;
+            line(&mut out, &name, row.site.as_str(), &row.room(shows), &size, &row.state)?;
         }
         if with_pools {
             for pool in &map.pools {
-                let space = sum(rows.iter().filter(|row| pool.osts.contains(&row.ost)));
+                let members = rows.iter().filter(|row| pool.osts.contains(&row.ost));
+                let space = sum_of(members, shows);
                 line(&mut out, &format!("{}.{}", map.fs, pool.name), "", &space, &size, "pool")?;
             }
-            line(&mut out, "all", "", &sum(rows.iter()), &size, "")?;
+            line(&mut out, "all", "", &sum_of(rows.iter(), shows), &size, "")?;
         }
         Ok(())
     })
@@ -115,11 +133,24 @@ impl Row {
         };
         Self { ost: usage.ost, site: usage.site.to_string(), space, state, usage }
     }
+
+    fn room(&self, shows: Shows) -> Option<Space> {
+        let objects =
+            |state: &OstState| Space { total: state.objects_total, free: state.objects_free };
+        match shows {
+            Shows::Bytes(_) => self.space,
+            Shows::Objects => self.usage.state.as_ref().map(objects),
+        }
+    }
 }
 
 fn sum<'a>(rows: impl Iterator<Item = &'a Row>) -> Option<Space> {
+    sum_of(rows, Shows::Bytes(true))
+}
+
+fn sum_of<'a>(rows: impl Iterator<Item = &'a Row>, shows: Shows) -> Option<Space> {
     let mut sum = Space::default();
-    for space in rows.filter_map(|row| row.space) {
+    for space in rows.filter_map(|row| row.room(shows)) {
         sum.total += space.total;
         sum.free += space.free;
     }

@@ -1,6 +1,7 @@
 //! `tieline doctor`: looks for what keeps a server or a mount from working, each finding with what
 //! to do about it.
 //!
+//! * [`here`]: settings and mounts of this machine, if none are named.
 //! * [`kerberos`]: tickets and keys.
 //! * [`machine`]: clock, kernel, limits, `/dev/fuse`.
 //! * [`server`]: a settings file and what it names: directories, ports, the database, the map.
@@ -8,6 +9,7 @@
 //!
 //! Invariants: nothing is changed; every wait is short; what fails says how to mend it.
 
+mod here;
 mod kerberos;
 mod machine;
 mod server;
@@ -32,6 +34,12 @@ pub struct Args {
     keytab: Option<PathBuf>,
     #[arg(long)]
     json: bool,
+    /// Only what is named, not the machine
+    #[arg(long, hide = true)]
+    part: bool,
+    /// A mount of this machine
+    #[arg(long, hide = true, value_name = "MOUNTPOINT")]
+    at: Option<PathBuf>,
 }
 
 /// How one thing is.
@@ -113,10 +121,16 @@ impl State {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     crate::verbs::log_start();
     let mut findings = Findings::default();
-    machine::look(&mut findings);
-    // A server needs no FUSE.
-    let is_client = args.mount.is_some() || args.settings.is_none();
-    machine::look_at_fuse(&mut findings, is_client);
+    if !args.part {
+        machine::look(&mut findings);
+        // A server needs no FUSE.
+        let is_client = args.mount.is_some() || args.settings.is_none();
+        machine::look_at_fuse(&mut findings, is_client);
+        if args.mount.is_none() && args.settings.is_none() {
+            here::look(&mut findings);
+        }
+    }
+    args.at.as_deref().map_or(Ok(()), here::prepare)?;
     if let Some(Ok(plan)) = args.settings.as_deref().map(crate::server::settings::Settings::load) {
         plan.kerberos.prepare();
     }
@@ -127,6 +141,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(source) = &args.mount {
         let proving = Proving { keytab: args.keytab.clone(), ..Proving::default() };
         runtime.block_on(servers::look(source, &proving, &mut findings));
+    }
+    if let Some(mountpoint) = &args.at {
+        runtime.block_on(here::look_at_mount(mountpoint, &mut findings))?;
     }
     if args.json {
         println!("{}", findings.json());

@@ -2,14 +2,19 @@
 //!
 //! Each step on the way to the file is judged twice, as it is when a program asks: by the kernel,
 //! with the ids that this machine shows, and by the server, with the identity behind a ticket. For
-//! oneself the server is asked to open the file, too: its word counts, and its denial has an id
-//! that is in its log and on record.
+//! oneself the server is asked to open the file or to list the directory, too: its word counts, and
+//! its denial has an id that is in its log and on record. What a mount denied to the caller's
+//! programs on that way before, of whatever kind, is told with its id as well ([`denials`]).
+
+mod denials;
 
 use crate::contact::Contact;
 use crate::location::Location;
+use crate::mount::idmap::{Idmap, Means, table_of};
 use crate::report;
 use crate::shell::{self, Shell};
 use anyhow::{Context, anyhow};
+use denials::Denial;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
@@ -108,22 +113,46 @@ async fn explain(shell: &Arc<Shell>, location: &Location, args: &Args) -> anyhow
         Some(principal) => other(shell, principal).await,
         None => own(shell).await,
     };
+    // The shell may be in the mount's network; the mount is in ours all the same.
+    let before = location.mountpoint.as_deref().map(denials::read).unwrap_or_default();
     let subject = match subject {
         Ok(subject) => subject,
-        Err(error) => return stranger(&error, &flavors, args),
+        Err(error) => return stranger(&error, &flavors, &before, args),
     };
     let mut verdicts = vec![];
     let steps = steps(shell, location, &subject, args.op, &mut verdicts).await?;
     verdicts.extend(steps.iter().map(|step| judge("server", step, &subject.caller)));
+    let here = here(shell, location, &subject).await;
+    if let Some(here) = &here {
+        verdicts.extend(by_kernel(location, &steps, here));
+    }
     if subject.is_self {
-        verdicts.extend(by_kernel(location, &steps, &shell.caller));
         let opens = matches!(args.op, Wish::Read | Wish::Write);
-        let last = steps.last().filter(|step| opens && step.attributes.kind == FileKind::Regular);
+        let last = steps.last().filter(|_| opens);
         if let Some(step) = last {
-            verdicts.push(tried(shell, step, args.op).await);
+            verdicts.extend(tried(shell, step, args.op).await);
         }
     }
-    tell(&subject, &verdicts, &flavors, args)
+    let uid = if subject.is_self { Some(shell.caller.uid) } else { here.map(|here| here.uid) };
+    let is_of = |denial: &Denial| {
+        let is_on_the_way = |step: &Step| step.attributes.id == denial.file;
+        Some(denial.uid) == uid && steps.iter().any(is_on_the_way)
+    };
+    let before: Vec<Denial> = before.into_iter().filter(is_of).collect();
+    tell(&subject, &verdicts, (&before, &flavors), args)
+}
+
+/// Whom the kernel of this machine knows the subject as, if it is known.
+async fn here(shell: &Shell, location: &Location, subject: &Subject) -> Option<Caller> {
+    if subject.is_self {
+        return Some(shell.caller.clone());
+    }
+    let shows = Means::parse(location.idmap.as_deref()?);
+    let idmap = Idmap::start(shows, &shell.volume, None, true).await.ok()?;
+    let Caller { uid, gid, groups, .. } = &subject.caller;
+    let (uid, gid) = idmap.shown(*uid, *gid);
+    let groups = groups.iter().map(|group| idmap.shown(Uid(0), *group).1).collect();
+    Some(Caller { uid, gid, groups, proof: None })
 }
 
 /// Who we are to the servers.
@@ -137,7 +166,7 @@ async fn own(shell: &Shell) -> anyhow::Result<Subject> {
 async fn other(shell: &Shell, principal: &str) -> anyhow::Result<Subject> {
     let map = shell.files.map();
     let realm = map.security.as_ref().context("this federation has no realm")?.realm.clone();
-    let table = crate::mount::idmap::table_of(&shell.volume, None).await?.unwrap_or_default();
+    let table = table_of(&shell.volume, None).await?.unwrap_or_default();
     let found = table.resolve(principal, &realm);
     let found = found.map_err(|why| anyhow!("{principal} is a stranger: {why}"))?;
     Ok(Subject {
@@ -150,7 +179,7 @@ async fn other(shell: &Shell, principal: &str) -> anyhow::Result<Subject> {
 }
 
 async fn name_of(shell: &Shell, uid: Uid) -> Option<String> {
-    let table = crate::mount::idmap::table_of(&shell.volume, None).await.ok()??;
+    let table = table_of(&shell.volume, None).await.ok()??;
     table.identity(IdentityKind::User, uid.0).map(|identity| identity.name.to_string())
 }
 
@@ -269,19 +298,34 @@ fn by_kernel(location: &Location, steps: &[Step], stated: &Caller) -> Vec<Verdic
     verdicts
 }
 
-/// What the server says when it is asked to open the file.
-async fn tried(shell: &Shell, step: &Step, wish: Wish) -> Verdict {
+/// What the server says when it is asked to open the file, or to list the directory.
+async fn tried(shell: &Shell, step: &Step, wish: Wish) -> Option<Verdict> {
     let (read, write) = (wish == Wish::Read, wish == Wish::Write);
-    let access = Access { read, write, ..Access::default() };
-    let (is_allowed, rule) = match shell.files.open(&shell.caller, step.attributes.id, access).await
-    {
-        Ok(opened) => {
-            shell.files.release(opened.handle).await;
-            (true, "it was opened".to_owned())
+    let id = step.attributes.id;
+    let asked = match step.attributes.kind {
+        FileKind::Regular => {
+            let access = Access { read, write, ..Access::default() };
+            let opened = shell.files.open(&shell.caller, id, access).await;
+            let opened = opened.map(|opened| opened.handle);
+            if let Ok(handle) = &opened {
+                shell.files.release(*handle).await;
+            }
+            opened.map(|_| "it was opened")
         }
+        FileKind::Directory if read => {
+            let opened = shell.files.open_directory(&shell.caller, id).await;
+            if let Ok(handle) = &opened {
+                shell.files.release_directory(*handle).await;
+            }
+            opened.map(|_| "it was listed")
+        }
+        _ => return None,
+    };
+    let (is_allowed, rule) = match asked {
+        Ok(done) => (true, done.to_owned()),
         Err(error) => (false, report::chain(&error)),
     };
-    Verdict { by: "server, asked", path: step.path.clone(), is_allowed, rule }
+    Some(Verdict { by: "server, asked", path: step.path.clone(), is_allowed, rule })
 }
 
 /// Flavors of connections from here, by server.
@@ -337,13 +381,17 @@ impl NoticeSink for Heard {
 fn stranger(
     error: &anyhow::Error,
     flavors: &[(String, String)],
+    before: &[Denial],
     args: &Args,
 ) -> anyhow::Result<()> {
     let why = report::chain(error.as_ref());
     if args.json {
-        println!("{}", json!({ "who": null, "why": why, "flavors": flavors_json(flavors) }));
+        let denials: Vec<Value> = before.iter().map(Denial::json).collect();
+        let flavors = flavors_json(flavors);
+        println!("{}", json!({ "who": null, "why": why, "denials": denials, "flavors": flavors }));
     } else {
         println!("nobody: {why}");
+        before.iter().for_each(|denial| println!("{denial}"));
         flavors.iter().for_each(|(server, flavor)| println!("connection {server}: {flavor}"));
     }
     std::process::exit(1);
@@ -357,7 +405,7 @@ fn flavors_json(flavors: &[(String, String)]) -> Value {
 fn tell(
     subject: &Subject,
     verdicts: &[Verdict],
-    flavors: &[(String, String)],
+    (before, flavors): (&[Denial], &[(String, String)]),
     args: &Args,
 ) -> anyhow::Result<()> {
     let is_allowed = verdicts.iter().all(|verdict| verdict.is_allowed);
@@ -377,6 +425,7 @@ fn tell(
             },
             "allowed": is_allowed,
             "verdicts": verdicts.iter().map(verdict).collect::<Vec<_>>(),
+            "denials": before.iter().map(Denial::json).collect::<Vec<_>>(),
             "flavors": flavors_json(flavors),
         });
         println!("{value}");
@@ -390,6 +439,7 @@ fn tell(
             let word = if verdict.is_allowed { "allows" } else { "DENIES" };
             println!("{} {word} {}: {}", verdict.by, verdict.path, verdict.rule);
         }
+        before.iter().for_each(|denial| println!("{denial}"));
         flavors.iter().for_each(|(server, flavor)| println!("connection {server}: {flavor}"));
         println!("{}", if is_allowed { "allowed" } else { "denied" });
     }

@@ -115,7 +115,8 @@ async fn get_one(
     }
 }
 
-async fn copy(
+/// A whole file's bytes, in order.
+pub async fn copy(
     shell: &Shell,
     attributes: &Attributes,
     out: &mut dyn Write,

@@ -24,6 +24,15 @@ pub enum FlavorVerb {
         #[arg(required = true)]
         rules: Vec<String>,
     },
+    /// Take rules away: wider ones hold there again, or what holds where there is none
+    Unset {
+        /// Path below the file system, or tieline://HOST[:PORT]/FS
+        #[arg(long)]
+        fs: Option<OsString>,
+        /// FS.srpc.flavor.NET[.PAIR], as `flavor list` shows them
+        #[arg(required = true)]
+        rules: Vec<String>,
+    },
     /// List the rules, and what holds where there is none
     List {
         #[arg(long)]
@@ -36,12 +45,23 @@ pub enum FlavorVerb {
 pub fn run(verb: FlavorVerb) -> anyhow::Result<()> {
     crate::verbs::log_start();
     match verb {
-        FlavorVerb::Set { fs, rules } => set(fs, &rules),
+        FlavorVerb::Set { fs, rules } => edit(fs, &rules, MapEdit::FlavorSet),
+        FlavorVerb::Unset { fs, rules } => {
+            // Which flavor it was does not matter.
+            let subject = |rule: &String| rule.split('=').next().unwrap_or_default().to_owned();
+            let rules: Vec<String> =
+                rules.iter().map(|rule| format!("{}=null", subject(rule))).collect();
+            edit(fs, &rules, MapEdit::FlavorUnset)
+        }
         FlavorVerb::List { json, name } => list(name, json),
     }
 }
 
-fn set(typed: Option<OsString>, lines: &[String]) -> anyhow::Result<()> {
+fn edit(
+    typed: Option<OsString>,
+    lines: &[String],
+    change: fn(FlavorRule) -> MapEdit,
+) -> anyhow::Result<()> {
     let mut named: Option<FsName> = None;
     let mut rules = Vec::new();
     for line in lines {
@@ -56,7 +76,7 @@ fn set(typed: Option<OsString>, lines: &[String]) -> anyhow::Result<()> {
     let location = Location::find_fs(typed.as_deref(), named.as_ref())?;
     shell::run(&location, |shell| async move {
         for rule in rules {
-            shell.files.edit_map(&shell.caller, MapEdit::FlavorSet(rule)).await?;
+            shell.files.edit_map(&shell.caller, change(rule)).await?;
         }
         Ok(())
     })

@@ -22,6 +22,18 @@ pub struct Args {
     /// Everything below directories
     #[arg(short, long)]
     recursive: bool,
+    /// Only over how many OSTs
+    #[arg(short = 'c', long)]
+    stripe_count: bool,
+    /// Only the bytes on one OST before the next
+    #[arg(short = 'S', long)]
+    stripe_size: bool,
+    /// Only the first OST's number; -1: none yet
+    #[arg(short = 'i', long)]
+    stripe_index: bool,
+    /// Only the pool
+    #[arg(short = 'p', long)]
+    pool: bool,
     /// One JSON list, with extents and places
     #[arg(long)]
     json: bool,
@@ -39,7 +51,14 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         for location in &all {
             let entry = shell.resolve(&location.path, true).await?;
             let path = location.text.trim_end_matches('/').to_owned();
-            for (path, attributes) in chosen(&shell, &args, path, entry.attributes).await? {
+            let chosen = chosen(&shell, &args, path, entry.attributes).await?;
+            let is_named = all.len() > 1 || chosen.len() > 1;
+            for (path, attributes) in chosen {
+                if let Some(fields) = args.fields() {
+                    let layout = shell.files.layout(&shell.caller, attributes.id).await?;
+                    fields_text(&mut out, is_named.then_some(&path), &layout, &fields)?;
+                    continue;
+                }
                 let shown = path.clone();
                 let one = describe(&shell, &args, path, attributes, &mut out).await;
                 values.extend(one.with_context(|| format!("cannot tell the layout of {shown}"))?);
@@ -50,6 +69,58 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         }
         Ok(())
     })
+}
+
+/// What of a layout is shown alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Field {
+    Count,
+    Size,
+    Index,
+    Pool,
+}
+
+impl Args {
+    /// `None`: all of it.
+    fn fields(&self) -> Option<Vec<Field>> {
+        let asked = [
+            (self.stripe_count, Field::Count),
+            (self.stripe_size, Field::Size),
+            (self.stripe_index, Field::Index),
+            (self.pool, Field::Pool),
+        ];
+        let asked: Vec<Field> = asked.iter().filter(|(is, _)| *is).map(|(_, f)| *f).collect();
+        (!asked.is_empty() && !self.json).then_some(asked)
+    }
+}
+
+/// As lfs: the bare value of one field, with their names those of several; the path before it where
+/// there is more than one.
+fn fields_text(
+    out: &mut dyn Write,
+    path: Option<&String>,
+    layout: &LayoutInForce,
+    fields: &[Field],
+) -> io::Result<()> {
+    if let Some(path) = path {
+        writeln!(out, "{path}")?;
+    }
+    for field in fields {
+        let (name, value) = match (field, layout.stripe.as_slice()) {
+            (Field::Count, []) => ("stripe_count", show::stripe_count(&layout.layout).to_string()),
+            (Field::Count, stripe) => ("stripe_count", layout.layout.columns(stripe).to_string()),
+            (Field::Size, _) => ("stripe_size", layout.layout.stripe_size.to_string()),
+            (Field::Index, stripe) => {
+                ("stripe_offset", stripe.first().map_or("-1".to_owned(), |ost| ost.0.to_string()))
+            }
+            (Field::Pool, _) => ("pool", pools(&layout.layout).unwrap_or_default()),
+        };
+        match fields.len() {
+            1 => writeln!(out, "{value}")?,
+            _ => writeln!(out, "{:<19}{value}", format!("lmm_{name}:"))?,
+        }
+    }
+    Ok(())
 }
 
 /// The file itself, and what below it was asked for.
@@ -320,6 +391,25 @@ mod tests {
             rows,
             [(OstIndex(1), (2, 200)), (OstIndex(0), (1, 100)), (OstIndex(7), (1, 100))]
         );
+    }
+
+    #[test]
+    fn single_values_are_bare() {
+        let layout = LayoutInForce {
+            layout: Layout { pool: Some("uf".parse().unwrap()), ..Layout::default() },
+            is_own: true,
+            stripe: vec![OstIndex(3)],
+        };
+        let text = |path: Option<&String>, fields: &[Field]| {
+            let mut out = Vec::new();
+            fields_text(&mut out, path, &layout, fields).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(text(None, &[Field::Count]), "1\n");
+        assert_eq!(text(None, &[Field::Size]), "4194304\n");
+        assert_eq!(text(Some(&"/e/f".to_owned()), &[Field::Pool]), "/e/f\nuf\n");
+        let both = text(None, &[Field::Count, Field::Index]);
+        assert_eq!(both, "lmm_stripe_count:  1\nlmm_stripe_offset: 3\n");
     }
 
     #[test]

@@ -53,10 +53,10 @@ enum IdVerb {
         #[arg(long)]
         principal: Vec<String>,
     },
-    /// Say who a principal is, or all of a realm (`*@UFL.EDU`)
+    /// Say who a principal is, or all of a realm (`*@UFL.EDU`, `*/admin@UFL.EDU`, `job/*@UFL.EDU`)
     Map {
         principal: String,
-        /// A user; `*` in it stands for the principal's name
+        /// A user; `*` in it stands for what `*` is in the principal
         #[arg(required_unless_present = "nobody")]
         user: Option<String>,
         /// Nobody at all, whatever is said of its realm

@@ -13,6 +13,7 @@ mod sums;
 use self::sums::Sums;
 use crate::location::Location;
 use crate::shell::{self, Shell, is_not_found};
+use crate::verbs::checksum::kind::kept_by_xrootd;
 use crate::verbs::ost;
 use crate::verbs::owners::Owners;
 use anyhow::bail;
@@ -440,17 +441,11 @@ fn taken() -> Outcome {
     Outcome::LeftOut("something else has that name".to_owned())
 }
 
-/// The checksum that XRootD's servers keep beside a file, if it is of the file as it is now.
-///
-/// A name of 16 bytes, the file's time (8 bytes) and more, the value's length at 31, the value from
-/// 32; numbers are big-endian.
+/// The Adler-32 that XRootD's servers keep beside a file, if it is of the file as it is now.
 fn xrd_adler32(entry: &AdoptedEntry) -> Option<u32> {
     let kept = entry.xattrs.iter().find(|xattr| xattr.name.as_bytes() == XRD_ADLER32)?;
-    let value = kept.value.as_slice();
-    let time = i64::from_be_bytes(value.get(16..24)?.try_into().ok()?);
-    let is_adler = value.get(..8) == Some(b"adler32\0") && value.get(31) == Some(&4);
-    let sum = u32::from_be_bytes(value.get(32..36)?.try_into().ok()?);
-    (is_adler && time == entry.mtime.seconds).then_some(sum)
+    let kept = kept_by_xrootd("adler32", kept.value.as_slice(), entry.mtime.seconds)?;
+    kept.try_into().ok().map(u32::from_be_bytes)
 }
 
 impl Report {

@@ -14,7 +14,6 @@ use crate::report::Usage;
 use crate::server::run::MAP_FILE;
 use crate::server::settings::{MdtSettings, OstSettings, Settings};
 use crate::server::{identities, maps};
-use crate::shell;
 use crate::source::Source;
 use anyhow::{Context, bail};
 use std::fs::File;
@@ -30,7 +29,6 @@ use tieline_format::Record;
 use tieline_format::map::FederationMap;
 use tieline_types::MdtIndex;
 use tieline_wire::federation::{EditMap, MapEdit, SiteJoin};
-use tieline_wire::meta::{LayoutChange, PoolChoice};
 
 const SETTINGS_FILE: &str = "server.toml";
 const LOG_FILE: &str = "server.log";
@@ -91,9 +89,6 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
     let pid = start(&args, &settings, owner)?;
     operator::run(&location, |operator| answers(operator, &args, pid))?;
-    if args.mdt && !args.osts.is_empty() {
-        keep_at_home(&location, args.invitation.site.as_str())?;
-    }
     println!("serving since now as pid {pid}; log: {}", args.dir.join(LOG_FILE).display());
     println!("at every start of this machine: tieline server --settings {shown}");
     Ok(())
@@ -164,6 +159,7 @@ impl Args {
             netns: None,
             mapkey: Some(self.invitation.key.clone()),
             mountpoint: None,
+            idmap: None,
             proving: Proving {
                 sec: None,
                 keytab: self.keytab.clone(),
@@ -242,7 +238,10 @@ impl Args {
             index,
             path: path.clone(),
             reserve: self.reserve.clone(),
+            limit: None,
             read_only: false,
+            realms: None,
+            mdts: None,
             adopt: None,
         };
         let kerberos = self.keytab.clone().map(|keytab| KerberosSettings {
@@ -259,6 +258,7 @@ impl Args {
             congestion: "auto".to_owned(),
             fs: self.invitation.fs.to_string(),
             site: self.invitation.site.to_string(),
+            user: None,
             state: self.dir.join("state"),
             listen: self.listen()?,
             admin: "127.0.0.1:0".to_owned(),
@@ -275,7 +275,8 @@ impl Args {
     /// Leaves everything that the server starts from; the settings last, since they say that all
     /// is there.
     fn write(&self, joined: &BelievedMap, owner: Owner) -> anyhow::Result<PathBuf> {
-        let settings = self.settings(&joined.map)?;
+        let user = owner.map(|_| self.user.clone());
+        let settings = Settings { user, ..self.settings(&joined.map)? };
         settings.validate()?;
         directory_make(&settings.state, owner)?;
         let map = settings.state.join(MAP_FILE);
@@ -326,17 +327,6 @@ fn start(args: &Args, settings: &Path, owner: Owner) -> anyhow::Result<u32> {
         command.uid(uid).gid(gid);
     }
     Ok(command.spawn().context("cannot start the server")?.id())
-}
-
-/// New files in the site's own tree lie in the site's own pool.
-fn keep_at_home(location: &Location, site: &str) -> anyhow::Result<()> {
-    let Ok(pool) = site.parse() else { return Ok(()) };
-    shell::run(location, |shell| async move {
-        let top = shell.resolve(site.as_bytes(), true).await?.attributes.id;
-        let change = LayoutChange { pool: Some(PoolChoice::Pool(pool)), ..LayoutChange::default() };
-        let set = shell.files.set_layout(&shell.caller, top, Some(change)).await;
-        set.with_context(|| format!("cannot give /{site} its pool: tieline setstripe -p {site}"))
-    })
 }
 
 /// Waits until the new server answers at its own address.

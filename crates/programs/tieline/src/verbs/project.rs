@@ -1,13 +1,14 @@
 //! `tieline project`: which project a directory tree is of, for quotas.
 //!
 //! What is made in a directory is of its project; what is there already is changed by walking it.
-//! The words of `lfs project` do the same: `-p ID -s [-r]`, `-C [-r]`, `-d`.
+//! The words of `lfs project` do the same: `-p ID -s [-r]`, `-C [-r]`, `-d`, and `-c [-r] [-p ID]`,
+//! which names what is not of the project.
 
 use crate::location::Location;
 use crate::report::Usage;
 use crate::shell::{self, Shell};
 use crate::verbs::list;
-use anyhow::Context;
+use anyhow::{Context, bail};
 use std::ffi::OsString;
 use std::io::{self, Write};
 use tieline_types::{Attributes, FileId};
@@ -33,6 +34,9 @@ pub struct Args {
     /// Take it out of its project
     #[arg(short = 'C')]
     clear: bool,
+    /// Name what is not of the project: the directory's own, unless -p says which
+    #[arg(short = 'c', conflicts_with_all = ["clear", "inherits"])]
+    check: bool,
     /// Show the project
     #[arg(short = 'd')]
     show: bool,
@@ -58,6 +62,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         Some(Verb::Show { path }) => show(&path),
         None => {
             let path = args.path.ok_or_else(|| Usage("which directory?".into()))?;
+            if args.check {
+                return check(&path, args.project, args.recursive);
+            }
             match (args.clear, args.project) {
                 (true, None) => set(&path, 0, args.recursive),
                 (false, Some(id)) => set(&path, id, args.recursive),
@@ -77,6 +84,42 @@ fn show(path: &OsString) -> anyhow::Result<()> {
         writeln!(io::stdout(), "{:>10} {shown}", found.project.unwrap_or(0))?;
         Ok(())
     })
+}
+
+/// Names what is of another project; exit code 1 if there is any.
+fn check(path: &OsString, project: Option<u32>, is_tree: bool) -> anyhow::Result<()> {
+    crate::verbs::log_start();
+    let location = Location::find(path)?;
+    let (shown, inner) = (location.text.clone(), location.path.clone());
+    let others = shell::run(&location, |shell| async move {
+        let top = shell.resolve(&inner, true).await?.attributes;
+        let wanted = project.unwrap_or(top.project.unwrap_or(0));
+        let mut out = io::stdout().lock();
+        let mut others = 0;
+        let mut left = vec![(shown.trim_end_matches('/').to_owned(), top, 0)];
+        while let Some((path, attributes, depth)) = left.pop() {
+            let found = attributes.project.unwrap_or(0);
+            if found != wanted {
+                others += 1;
+                writeln!(out, "{path} - project {found}, not {wanted}")?;
+            }
+            if !attributes.is_directory() || !(is_tree || depth == 0) {
+                continue;
+            }
+            for one in list::listed(&shell, &attributes).await? {
+                // What is mounted there keeps its own quotas.
+                let Some(known) = one.known.filter(|_| one.id.mdt() == attributes.id.mdt()) else {
+                    continue;
+                };
+                left.push((format!("{path}/{}", one.name), known.attributes, depth + 1));
+            }
+        }
+        Ok(others)
+    })?;
+    match others {
+        0 => Ok(()),
+        count => bail!("{count} are of another project: `tieline project set` puts that right"),
+    }
 }
 
 fn set(path: &OsString, project: u32, is_tree: bool) -> anyhow::Result<()> {

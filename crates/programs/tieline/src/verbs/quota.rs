@@ -1,22 +1,24 @@
 //! `tieline quota`, `setquota` and `repquota`, with the words of `lfs`.
 //!
 //! Limits hold over all MDTs, and what is shown is what all use (`whole`), whatever path is given.
+//! Users and groups are identities of the file system (`names`).
 //! What is promised to clients that are writing counts as used, and is shown beside it.
 
+mod names;
 mod whole;
 
 use crate::location::Location;
 use crate::report::Usage;
 use crate::shell::{self, Shell};
 use anyhow::Context;
+use names::Names;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::process::Command;
 use std::sync::Arc;
 use tieline_types::quota::{Payer, PayerKind};
-use tieline_types::{ByteSize, PoolName, Span};
-use tieline_wire::quotas::SetQuota;
+use tieline_types::{ByteSize, MdtIndex, PoolName, Span};
+use tieline_wire::quotas::{ReclaimShares, SetQuota};
 use whole::Whole;
 
 /// Whose.
@@ -38,7 +40,7 @@ struct Whom {
 
 impl Whom {
     /// The kind that was named, and who of it if somebody was.
-    fn kind(&self) -> anyhow::Result<Option<(PayerKind, Option<u32>)>> {
+    fn kind(&self) -> Result<Option<(PayerKind, Option<String>)>, Usage> {
         let named = [
             (PayerKind::User, &self.user),
             (PayerKind::Group, &self.group),
@@ -48,10 +50,9 @@ impl Whom {
         for (kind, text) in named {
             let Some(text) = text else { continue };
             if found.is_some() {
-                return Err(Usage("one of -u, -g and -p".into()).into());
+                return Err(Usage("one of -u, -g and -p".into()));
             }
-            let id = if text.is_empty() { None } else { Some(number(kind, text)?) };
-            found = Some((kind, id));
+            found = Some((kind, Some(text.clone()).filter(|text| !text.is_empty())));
         }
         Ok(found)
     }
@@ -59,37 +60,6 @@ impl Whom {
     fn pool(&self) -> Result<Option<PoolName>, Usage> {
         self.pool.as_deref().map(super::setstripe::pool).transpose().map(Option::flatten)
     }
-}
-
-/// The number of a user, group or project.
-fn number(kind: PayerKind, text: &str) -> anyhow::Result<u32> {
-    if let Ok(number) = text.parse() {
-        return Ok(number);
-    }
-    let database = match kind {
-        PayerKind::User => "passwd",
-        PayerKind::Group => "group",
-        PayerKind::Project => return Err(Usage(format!("-p {text}: projects are numbers")).into()),
-    };
-    let found = look_up(database, text).and_then(|line| line.split(':').nth(2)?.parse().ok());
-    let unknown = || Usage(format!("`{text}` is no {} here: give its number", kind.name()));
-    Ok(found.ok_or_else(unknown)?)
-}
-
-fn look_up(database: &str, key: &str) -> Option<String> {
-    let output = Command::new("getent").args([database, "--", key]).output().ok()?;
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-fn name(payer: &Payer) -> String {
-    let database = match payer.kind {
-        PayerKind::User => "passwd",
-        PayerKind::Group => "group",
-        PayerKind::Project => return payer.id.to_string(),
-    };
-    let line = look_up(database, &payer.id.to_string());
-    let name = line.and_then(|line| line.split(':').next().map(str::to_owned));
-    name.unwrap_or_else(|| payer.id.to_string())
 }
 
 #[derive(clap::Args, Debug)]
@@ -115,9 +85,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let (whom, pool) = (args.whom.kind()?, args.whom.pool()?);
     let (is_human, is_json) = (args.human, args.json);
     at(&args.path, |shell, project| async move {
-        let caller = &shell.caller;
+        let (names, caller) = (Names::of(&shell).await, names::own(&shell).await);
         let payers: Vec<(PayerKind, u32)> = match whom {
-            Some((kind, Some(id))) => vec![(kind, id)],
+            Some((kind, Some(text))) => vec![(kind, names.number(kind, &text)?)],
             Some((PayerKind::User, None)) => vec![(PayerKind::User, caller.uid.0)],
             Some((PayerKind::Group, None)) => vec![(PayerKind::Group, caller.gid.0)],
             Some((PayerKind::Project, None)) => vec![(PayerKind::Project, project)],
@@ -134,7 +104,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         let payer = |(kind, id)| Payer { kind, id, pool: pool.clone() };
         let payers: Vec<Payer> = payers.into_iter().map(payer).collect();
         let quotas = whole::of(&shell, payers).await?;
-        print(&quotas, is_human, is_json)
+        print(&quotas, &names, is_human, is_json)
     })
 }
 
@@ -179,7 +149,7 @@ pub fn report(args: ReportArgs) -> anyhow::Result<()> {
         let kinds = wanted.into_iter().filter(|(_, is_wanted)| *is_wanted);
         let mut quotas = whole::of_everybody(&shell, kinds.map(|(kind, _)| kind).collect()).await?;
         quotas.retain(|whole| whole.quota.payer.pool == pool);
-        print(&quotas, is_human, is_json)
+        print(&quotas, &Names::of(&shell).await, is_human, is_json)
     })
 }
 
@@ -199,6 +169,12 @@ pub struct SetArgs {
     /// Files that are never passed
     #[arg(short = 'I', long, value_name = "COUNT")]
     inode_hardlimit: Option<String>,
+    /// Take back what a lost MDT held of all limits: its index. Only if it will never come back
+    #[arg(long, value_name = "MDT", conflicts_with_all = [
+        "user", "group", "project", "pool", "grace", "block_softlimit", "block_hardlimit",
+        "inode_softlimit", "inode_hardlimit",
+    ])]
+    reclaim: Option<u16>,
     /// Set for how long soft limits may be passed: `-t -u -b 7d -i 1h`
     #[arg(short = 't', long)]
     grace: bool,
@@ -208,8 +184,14 @@ pub struct SetArgs {
 
 /// `tieline setquota`.
 pub fn set(args: SetArgs) -> anyhow::Result<()> {
-    let message = args.message()?;
+    if let Some(mdt) = args.reclaim {
+        return reclaim(&args.path, MdtIndex(mdt));
+    }
+    let (mut message, whose) = args.message()?;
     at(&args.path, |shell, _| async move {
+        if let Some(text) = whose {
+            message.payer.id = Names::of(&shell).await.number(message.payer.kind, &text)?;
+        }
         let reply = shell.volume.ask_of_mdt(&shell.caller, whole::home(), message).await?;
         for mdt in reply.absent.into_iter().flatten() {
             let shown = whole::name_of(&shell, mdt);
@@ -219,14 +201,24 @@ pub fn set(args: SetArgs) -> anyhow::Result<()> {
     })
 }
 
+fn reclaim(path: &OsString, mdt: MdtIndex) -> anyhow::Result<()> {
+    at(path, |shell, _| async move {
+        let message = ReclaimShares { mdt };
+        let done = shell.volume.ask_of_mdt(&shell.caller, whole::home(), message).await?;
+        println!("{} held limits of {} payers, which others may use now", mdt.label(), done.payers);
+        Ok(())
+    })
+}
+
 impl SetArgs {
-    fn message(&self) -> anyhow::Result<SetQuota> {
-        let Some((kind, id)) = self.whom.kind()? else {
-            return Err(Usage("whose quota: -u, -g or -p".into()).into());
+    /// What is wished, and for whom of that kind.
+    fn message(&self) -> Result<(SetQuota, Option<String>), Usage> {
+        let Some((kind, whose)) = self.whom.kind()? else {
+            return Err(Usage("whose quota: -u, -g or -p".into()));
         };
         let pool = self.whom.pool()?;
         let mut message = SetQuota {
-            payer: Payer { kind, id: id.unwrap_or(0), pool },
+            payer: Payer { kind, id: 0, pool },
             bytes_soft: None,
             bytes_hard: None,
             inodes_soft: None,
@@ -236,17 +228,16 @@ impl SetArgs {
         };
         let (soft, files) = (self.block_softlimit.as_deref(), self.inode_softlimit.as_deref());
         if self.grace {
-            if self.block_hardlimit.is_some() || self.inode_hardlimit.is_some() || id.is_some() {
-                return Err(
-                    Usage("-t sets -b and -i for all users, groups or projects".into()).into()
-                );
+            let has_hard = self.block_hardlimit.is_some() || self.inode_hardlimit.is_some();
+            if has_hard || whose.is_some() {
+                return Err(Usage("-t sets -b and -i for all users, groups or projects".into()));
             }
             message.bytes_grace = soft.map(|text| seconds("-b", text)).transpose()?;
             message.inodes_grace = files.map(|text| seconds("-i", text)).transpose()?;
-            return Ok(message);
+            return Ok((message, None));
         }
-        if id.is_none() {
-            return Err(Usage(format!("which {}?", kind.name())).into());
+        if whose.is_none() {
+            return Err(Usage(format!("which {}?", kind.name())));
         }
         message.bytes_soft = soft.map(|text| size("-b", text)).transpose()?;
         let hard = self.block_hardlimit.as_deref();
@@ -254,7 +245,7 @@ impl SetArgs {
         message.inodes_soft = files.map(|text| count("-i", text)).transpose()?;
         let hard = self.inode_hardlimit.as_deref();
         message.inodes_hard = hard.map(|text| count("-I", text)).transpose()?;
-        Ok(message)
+        Ok((message, whose))
     }
 }
 
@@ -357,10 +348,10 @@ fn rows(whole: &Whole) -> [Row; 2] {
     ]
 }
 
-fn print(quotas: &[Whole], is_human: bool, is_json: bool) -> anyhow::Result<()> {
+fn print(quotas: &[Whole], names: &Names, is_human: bool, is_json: bool) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     if is_json {
-        let all: Vec<Value> = quotas.iter().map(quota_json).collect();
+        let all: Vec<Value> = quotas.iter().map(|whole| quota_json(whole, names)).collect();
         writeln!(out, "{}", Value::from(all))?;
         return Ok(());
     }
@@ -387,7 +378,7 @@ fn print(quotas: &[Whole], is_human: bool, is_json: bool) -> anyhow::Result<()> 
             if row.left.is_some() || is_full { "*" } else { "" }
         };
         let pool = quota.payer.pool.as_ref().map_or(String::new(), |pool| format!(" {pool}"));
-        let whose = format!("{} {}{pool}", quota.payer.kind.name(), name(&quota.payer));
+        let whose = format!("{} {}{pool}", quota.payer.kind.name(), names.name(&quota.payer));
         writeln!(
             out,
             "{whose:<20} {:>12} {:>12} {:>12} {:>8} {:>9} {:>9} {:>9} {:>8}",
@@ -404,7 +395,7 @@ fn print(quotas: &[Whole], is_human: bool, is_json: bool) -> anyhow::Result<()> 
     Ok(())
 }
 
-fn quota_json(whole: &Whole) -> Value {
+fn quota_json(whole: &Whole, names: &Names) -> Value {
     let ([bytes, files], quota) = (rows(whole), &whole.quota);
     let parts = whole.parts.iter().map(|part| {
         json!({
@@ -415,7 +406,7 @@ fn quota_json(whole: &Whole) -> Value {
     json!({
         "kind": quota.payer.kind.name(),
         "id": quota.payer.id,
-        "name": name(&quota.payer),
+        "name": names.name(&quota.payer),
         "pool": quota.payer.pool.as_ref().map(|pool| pool.as_str()),
         "bytes": {
             "used": whole.used().bytes, "promised": whole.promised(),

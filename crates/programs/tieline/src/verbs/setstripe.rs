@@ -9,7 +9,7 @@ use crate::shell::{self, Shell, is_not_found};
 use anyhow::{Context, bail};
 use std::ffi::OsString;
 use tieline_client::NewNode;
-use tieline_types::{ByteSize, FileKind, Layout, Mode, PoolName, StripeCount};
+use tieline_types::{ByteSize, FileKind, Layout, Mode, OstIndex, PoolName, StripeCount};
 use tieline_wire::meta::{LayoutChange, PoolChoice};
 
 #[derive(clap::Args, Debug)]
@@ -20,6 +20,12 @@ pub struct Args {
     /// Bytes on one OST before the next, such as 4M
     #[arg(short = 'S', long, value_name = "SIZE")]
     stripe_size: Option<ByteSize>,
+    /// Of a file: the OST of its first chunk; -1 for any
+    #[arg(short = 'i', long, allow_hyphen_values = true, value_name = "INDEX")]
+    stripe_index: Option<String>,
+    /// Of a file: exactly these OSTs in this order, such as 0,2 or 4-7
+    #[arg(short = 'o', long, value_name = "LIST", conflicts_with = "stripe_index")]
+    ost: Option<String>,
     /// Only OSTs of this pool; `none` for any. After several -N: one for each
     #[arg(short = 'p', long, value_name = "POOL")]
     pool: Vec<String>,
@@ -91,6 +97,8 @@ impl Args {
     fn change(&self) -> Result<Option<LayoutChange>, Usage> {
         let is_empty = self.stripe_count.is_none()
             && self.stripe_size.is_none()
+            && self.stripe_index.is_none()
+            && self.ost.is_none()
             && self.pool.is_empty()
             && self.mirror_count.is_empty()
             && self.sync.is_none()
@@ -103,8 +111,17 @@ impl Args {
             };
         }
         let (mirrors, pool, mirror_pools) = self.mirrors()?;
+        let osts = self.osts()?;
+        let listed = self.ost.as_ref().and(osts.as_ref()).map(|osts| osts.len() as u16);
+        let count = self.stripe_count.map(stripe_count).transpose()?;
+        if let (Some(StripeCount::Exactly(count)), Some(listed)) = (count, listed)
+            && count != listed
+        {
+            return Err(Usage(format!("-c {count}, and {listed} OSTs with -o: leave -c out")));
+        }
         Ok(Some(LayoutChange {
-            stripe_count: self.stripe_count.map(stripe_count).transpose()?,
+            stripe_count: listed.map(StripeCount::Exactly).or(count),
+            osts,
             stripe_size: self.stripe_size.map(|size| bytes("-S", size)).transpose()?,
             pool,
             mirrors,
@@ -117,6 +134,18 @@ impl Args {
 }
 
 impl Args {
+    /// The OSTs that a file begins with; `-i` names the first alone.
+    fn osts(&self) -> Result<Option<Vec<OstIndex>>, Usage> {
+        match (self.stripe_index.as_deref(), self.ost.as_deref()) {
+            (None | Some("-1"), None) => Ok(None),
+            (Some(index), _) => Ok(Some(vec![ost_index("-i", index)?])),
+            (None, Some(list)) => {
+                let words = list.split(',').map(ost_range).collect::<Result<Vec<_>, _>>()?;
+                Ok(Some(words.concat()))
+            }
+        }
+    }
+
     /// How many mirrors, and in which pools: one for all, one for each group, or one for each
     /// mirror.
     #[allow(clippy::type_complexity)]
@@ -151,6 +180,23 @@ impl Args {
         };
         Ok((mirrors, None, Some(each)))
     }
+}
+
+/// As Lustre takes them: decimal, 0x for hexadecimal.
+fn ost_index(option: &str, word: &str) -> Result<OstIndex, Usage> {
+    let number = match word.strip_prefix("0x") {
+        Some(digits) => u16::from_str_radix(digits, 16),
+        None => word.parse(),
+    };
+    number
+        .map(OstIndex)
+        .map_err(|_| Usage(format!("{option} {word}: an OST's number, as 3 or 0x3")))
+}
+
+fn ost_range(word: &str) -> Result<Vec<OstIndex>, Usage> {
+    let Some((first, last)) = word.split_once('-') else { return Ok(vec![ost_index("-o", word)?]) };
+    let (first, last) = (ost_index("-o", first)?, ost_index("-o", last)?);
+    Ok((first.0..=last.0).map(OstIndex).collect())
 }
 
 /// `none` is any OST.
@@ -216,6 +262,14 @@ mod tests {
         assert_eq!(each.mirror_pools, pools(&["uf", "fnal"]));
         let groups = change("-N2 -p uf -N1 -p none /d").unwrap().unwrap();
         assert_eq!(groups.mirror_pools, pools(&["uf", "uf", "none"]));
+        let osts = |list: &[u16]| Some(list.iter().map(|&ost| OstIndex(ost)).collect::<Vec<_>>());
+        let listed = change("-o 5,0x0a,1-2 /f").unwrap().unwrap();
+        assert_eq!(listed.osts, osts(&[5, 10, 1, 2]));
+        assert_eq!(listed.stripe_count, Some(StripeCount::Exactly(4)));
+        let begun = change("-c 2 -i 3 /f").unwrap().unwrap();
+        assert_eq!((begun.osts, begun.stripe_count), (osts(&[3]), Some(StripeCount::Exactly(2))));
+        assert_eq!(change("-i -1 /f").unwrap().unwrap().osts, None);
+        assert!(change("-c 3 -o 1,2 /f").is_err() && change("-o x /f").is_err());
         assert!(change("-N 3 -p uf -p fnal /d").is_err());
         assert!(change("-N 0 /d").is_err());
         assert!(change("-d -c 1 /d").is_err());

@@ -119,7 +119,8 @@ fn call(op: Op) -> Vec<Sample> {
         | Op::SetProject
         | Op::Promise
         | Op::QuotaShares
-        | Op::QuotaNews => limits::calls(op),
+        | Op::QuotaNews
+        | Op::ReclaimShares => limits::calls(op),
         Op::PutChunk
         | Op::ReadObject
         | Op::SyncFile
@@ -441,6 +442,7 @@ fn layout_calls(op: Op) -> Vec<Sample> {
         inline_limit: Some(0),
         chunk_size: Some(64 << 10),
         mirror_pools: None,
+        osts: None,
     };
     let each = meta::LayoutChange {
         mirrors: Some(2),
@@ -449,6 +451,9 @@ fn layout_calls(op: Op) -> Vec<Sample> {
     };
     let any = meta::LayoutChange { pool: Some(PoolChoice::Any), ..Default::default() };
     let mut samples = pair(meta::SetLayout { id, layout: Some(change) }, attributes_reply());
+    let osts = Some(vec![OstIndex(3), OstIndex(1)]);
+    let listed = meta::LayoutChange { osts, ..Default::default() };
+    samples.push(request("-osts", meta::SetLayout { id, layout: Some(listed) }));
     samples.push(request("-any-pool", meta::SetLayout { id, layout: Some(any) }));
     samples.push(request("-mirror-pools", meta::SetLayout { id, layout: Some(each) }));
     samples.push(request("-inherit", meta::SetLayout { id, layout: None }));
@@ -479,6 +484,7 @@ fn map_calls(op: Op) -> Vec<Sample> {
     samples.push(request("-deactivate", edit(MapEdit::OstDeactivate(OstIndex(3)))));
     let (_, rule) = FlavorRule::parse("extenci.srpc.flavor.10.0.0.0/8.cli2ost=krb5p").unwrap();
     samples.push(request("-flavor-set", edit(MapEdit::FlavorSet(rule))));
+    samples.push(request("-flavor-unset", edit(MapEdit::FlavorUnset(rule))));
     let (principal, trust) = ("host/wn17.uf.example@UFL.EDU".to_owned(), Some(MachineTrust::Root));
     samples.push(request("-machine-set", edit(MapEdit::MachineSet { principal, trust })));
     let (site, digest) = ("fnal".parse().unwrap(), [0xd1; 32]);

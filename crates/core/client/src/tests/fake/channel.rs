@@ -30,6 +30,11 @@ struct FakeChannel {
 impl Channel for FakeChannel {
     async fn exchange(&self, outgoing: Outgoing) -> Result<Incoming, CallError> {
         let sent = Instant::now();
+        if self.fake.lock().absent.contains(&self.address) {
+            let patience = outgoing.patience.unwrap();
+            tokio::time::sleep(patience).await;
+            return Err(CallError::Timeout { server: self.address.clone(), patience });
+        }
         if !std::mem::replace(&mut *self.welcomed.lock().unwrap(), true) {
             self.sink.connected(&self.fake.welcome());
         }
@@ -58,8 +63,11 @@ impl Channel for FakeChannel {
             let mut state = self.fake.lock();
             state.log.push(op);
             let is_wrong = state.has_moved && self.address == "mds:1" && op != Op::GetMap;
+            let is_unproven = proofs_of(&outgoing).any(|proof| state.unproven.contains(&proof));
             let answer = if is_wrong {
                 Err(Failure::new(ErrorKind::WrongServer, "fake"))
+            } else if is_unproven {
+                Err(Failure::new(ErrorKind::Unauthenticated, "fake"))
             } else {
                 state.answer(outgoing.request, bulk)
             };
@@ -96,6 +104,16 @@ impl Channel for FakeChannel {
     }
 
     async fn close(&self, _patience: Duration) {}
+}
+
+/// What shows for whom a request is.
+fn proofs_of(outgoing: &Outgoing) -> impl Iterator<Item = u64> {
+    let items = match &outgoing.request {
+        Request::Batch(batch) => batch.items.as_slice(),
+        _ => &[],
+    };
+    let callers = items.iter().map(|item| &item.caller).chain([&outgoing.caller]);
+    callers.filter_map(|caller| caller.proof)
 }
 
 /// The OST that a request is for.

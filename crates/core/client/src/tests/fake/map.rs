@@ -32,9 +32,22 @@ impl Fake {
         Volume::new(parts, Settings::default())
     }
 
+    /// With another MDT, served at `mds:9`.
+    pub fn mount_two(self: &Arc<Self>, settings: Settings) -> Arc<Volume> {
+        let mut map = map(1, "mds:1");
+        let other =
+            Mdt { mdt: MdtIndex(1), addresses: vec!["mds:9".into()], ..map.mdts[0].clone() };
+        map.mdts.push(other);
+        Volume::new(self.parts_of(&map), settings)
+    }
+
     pub fn parts(self: &Arc<Self>) -> Parts {
+        self.parts_of(&map(1, "mds:1"))
+    }
+
+    fn parts_of(self: &Arc<Self>, map: &FederationMap) -> Parts {
         let signer = MapSigner::new([7; 32]);
-        let map = MapCell::new(signer.verifier(), signer.sign(&map(1, "mds:1"))).unwrap();
+        let map = MapCell::new(signer.verifier(), signer.sign(map)).unwrap();
         let dialer = Arc::new(FakeDialer(self.clone()));
         let (rule, near) = (Rule { flavor: Flavor::Null }, Near::default());
         Parts { world: World::real(), dialer, map, root: ROOT, rule, near }

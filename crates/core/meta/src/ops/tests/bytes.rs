@@ -44,7 +44,16 @@ async fn a_freed_chunk_never_comes_back() {
     client.commit(file, vec![chunk.clone()]).await;
     // Another session shares it while it is there.
     let other = house.client().await;
-    other.commit(copy, vec![chunk.clone()]).await;
+    let share = tieline_wire::ranges::CopyRange {
+        from: file,
+        from_offset: 0,
+        to: copy,
+        to_offset: 0,
+        length: 100,
+        mtime: tieline_types::SetTime::Now,
+        clears_setid: false,
+    };
+    assert_eq!(other.call(share).await.unwrap().copied, 100);
     client.call(unlink(ROOT, "f")).await.unwrap();
     assert_eq!(house.count(b'f').await, 0);
     other.call(truncate(copy, 0)).await.unwrap();

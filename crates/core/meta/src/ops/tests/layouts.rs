@@ -54,6 +54,31 @@ async fn layouts_come_from_the_directory() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_file_begins_where_its_maker_says() {
+    let house = House::new().await;
+    let root = house.client().await;
+    let file = root.create(ROOT, "f").await;
+    let osts = |list: &[u16]| Some(list.iter().map(|&index| OstIndex(index)).collect::<Vec<_>>());
+    let change = |count, list| LayoutChange {
+        stripe_count: Some(StripeCount::Exactly(count)),
+        osts: osts(list),
+        ..LayoutChange::default()
+    };
+    root.call(set(file, change(2, &[1, 0]))).await.unwrap();
+    assert_eq!(layout(&root, file).await.stripe, [OstIndex(1), OstIndex(0)]);
+    let placed = root.call(Place { id: file, exclude: vec![] }).await.unwrap();
+    assert_eq!(placed.stripe, [OstIndex(1), OstIndex(0)]);
+    root.call(set(file, change(2, &[1]))).await.unwrap();
+    let begun = layout(&root, file).await.stripe;
+    assert_eq!((begun.len(), begun[0]), (2, OstIndex(1)));
+    for wrong in [change(1, &[1, 0]), change(2, &[1, 1]), change(1, &[77])] {
+        assert_eq!(root.kind_of(set(file, wrong)).await, Some(InvalidArgument));
+    }
+    let dir = root.mkdir(ROOT, "d").await;
+    assert_eq!(root.kind_of(set(dir, change(1, &[1]))).await, Some(InvalidArgument));
+}
+
+#[tokio::test(start_paused = true)]
 async fn impossible_layouts_are_refused() {
     let house = House::new().await;
     let root = house.client().await;

@@ -14,7 +14,8 @@ use tieline_types::quota::{Limits, PayerKind};
 use tieline_types::{Caller, FileId};
 use tieline_wire::Failure;
 use tieline_wire::quotas::{
-    GetQuota, Promise, Quota, QuotaNews, QuotaNewsReply, QuotaShares, QuotaSharesReply, SetQuota,
+    GetQuota, Promise, Quota, QuotaNews, QuotaNewsReply, QuotaShares, QuotaSharesReply,
+    ReclaimShares, SetQuota,
 };
 
 const NOW: Time = Time { seconds: 1_000, nanos: 0 };
@@ -385,6 +386,34 @@ async fn who_is_cut_off_keeps_his_share() {
     tokio::time::sleep(Duration::from_secs(5)).await;
     other.fill(4, false).await;
     assert_eq!(two.used(), 300 * KIB as i64);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_lost_mdt_held_is_taken_back() {
+    let two = Two::new().await;
+    let [mut one, mut other] = two.clients().await;
+    two.set(hard(256 * KIB)).await;
+    assert_eq!(other.write(60, false).await, None);
+    let reclaim = |mdt| ReclaimShares { mdt: MdtIndex(mdt) };
+    let root = two.home.client().await.by(&Caller::root());
+    assert_eq!(root.kind_of(reclaim(1)).await, Some(ErrorKind::InvalidArgument), "it is there");
+    two.line.is_cut.store(true, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    one.fill(4, false).await;
+    assert!(one.at < 220 * KIB, "{}", one.at);
+    assert_eq!(one.client.kind_of(reclaim(1)).await, Some(ErrorKind::NotPermitted));
+    assert_eq!(root.kind_of(reclaim(0)).await, Some(ErrorKind::InvalidArgument), "it keeps them");
+    assert_eq!(root.call(reclaim(1)).await.unwrap().payers, 1);
+    assert_eq!(root.call(reclaim(1)).await.unwrap().payers, 0);
+    one.fill(4, false).await;
+    assert_eq!(one.at, 256 * KIB);
+    // It stays so; and should the MDT not be lost, it lets nothing more in.
+    let two = two.restarted(true).await;
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    other.client = two.other.client().await.by(&user(10, 20, &[]));
+    let before = other.at;
+    other.fill(4, false).await;
+    assert_eq!(other.at, before);
 }
 
 #[tokio::test(start_paused = true)]

@@ -127,6 +127,23 @@ async fn ids_of_others_are_refused() {
     }
 }
 
+/// The client whose recall came too late sends what it had not sent under its next session, while
+/// the barred one is not ended yet.
+#[tokio::test(start_paused = true)]
+async fn ids_of_a_barred_session_are_given_by_the_next_of_its_client() {
+    let house = House::new().await;
+    let barred = house.client_named(77, None).await;
+    let first = barred.call(Reserve { count: 10 }).await.unwrap().first;
+    let batch = || Batch { items: vec![item(id(first), create(ROOT, "x", 0o644))] };
+    house.mdt.leases.bar(barred.session);
+    assert_eq!(barred.kind_of(batch()).await, Some(ErrorKind::SessionLost));
+    let other = house.client_named(78, None).await;
+    assert_eq!(other.kind_of(batch()).await, Some(ErrorKind::InvalidArgument));
+    let next = house.client_named(77, Some(barred.session)).await;
+    assert!(!next.is_resumed);
+    assert_eq!(kinds(&next.call(batch()).await.unwrap()), [None]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn after_a_start_whoever_may_have_done_something_is_asked_first() {
     let store = MemoryStore::new();

@@ -1,8 +1,10 @@
 //! Users who showed a ticket over the connection of their machine.
 //!
 //! A proof belongs to the session it was shown in, whatever connection carries that, under a number
-//! of the client's. It holds as long as the ticket; what was opened with it goes on beyond
-//! ([`GOES_ON`]), for rights were found at open.
+//! of the client's. It holds as long as the ticket. What was opened with it goes on beyond, for
+//! rights were found at open, and so does what was done before and is told late; neither for ever
+//! ([`HANDLES_GO_ON`], [`NAMES_GO_ON`]). Who the user is, is found anew when the table of
+//! identities changed.
 //!
 //! Invariants: a token counts once, for one session and one number (channel bindings, and the
 //! library's replay cache); at most [`PROOFS_MAX`] are kept, the oldest go first.
@@ -11,41 +13,60 @@ use super::{Sessions, Who, lock};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tieline_auth::{Guard, Trouble, proof_binding};
-use tieline_types::{ErrorKind, SessionId};
+use tieline_types::{ErrorKind, SessionId, Version};
 use tieline_wire::{Failure, Op};
 use tokio::time::Instant;
 
 /// Of one session, and of all.
 const OF_SESSION_MAX: usize = 4096;
 const PROOFS_MAX: usize = 100_000;
-/// Calls on behalf of files that are open, and of what was done before.
-const GOES_ON: [Op; 9] = [
+/// Calls on behalf of files that are open.
+const OF_HANDLES: [Op; 8] = [
     Op::Commit,
     Op::GetExtents,
     Op::Place,
     Op::Release,
     Op::Compact,
-    Op::Batch,
     Op::Lock,
     Op::CancelLock,
     Op::GetCapability,
 ];
+/// So long after the end of a ticket they are heard: a job may outlive its ticket by a day.
+const HANDLES_GO_ON: Duration = Duration::from_secs(24 * 3600);
+/// So long after it names are taken that were changed before: they come within a second, or after
+/// a cut. All of a batch is refused with one of its items.
+const NAMES_GO_ON: Duration = Duration::from_secs(3600);
 
 /// A user, as proven.
 #[derive(Clone)]
 pub struct Proof {
     who: Arc<Who>,
+    /// By which tables.
+    known_by: KnownBy,
     shown: Instant,
     until: Option<Instant>,
 }
+
+/// Versions of the table of identities and of the map by which somebody was found to be who he is.
+pub type KnownBy = (u64, Version);
 
 #[derive(Default)]
 pub struct Proofs(Mutex<Sessions<Proof>>);
 
 impl Proof {
-    pub fn new(who: &Who, lifetime: Option<Duration>) -> Self {
+    pub fn new(who: &Who, known_by: KnownBy, lifetime: Option<Duration>) -> Self {
         let shown = Instant::now();
-        Self { who: Arc::new(who.clone()), shown, until: lifetime.map(|left| shown + left) }
+        let until = lifetime.map(|left| shown + left);
+        Self { who: Arc::new(who.clone()), known_by, shown, until }
+    }
+
+    pub fn known_by(&self) -> KnownBy {
+        self.known_by
+    }
+
+    /// The principal that was proven.
+    pub fn principal(&self) -> Option<&Arc<str>> {
+        self.who.principal.as_ref()
     }
 
     pub fn who(&self) -> Who {
@@ -60,11 +81,26 @@ impl Proofs {
         let sessions = lock(&self.0);
         let found = number.and_then(|number| sessions.get(&session)?.get(&number));
         let proof = found.ok_or_else(|| again("this proof is not known here: show it again"))?;
-        let is_over = proof.until.is_some_and(|until| Instant::now() >= until);
-        if is_over && !GOES_ON.contains(&op) {
+        let beyond = match op {
+            Op::Batch => NAMES_GO_ON,
+            op if OF_HANDLES.contains(&op) => HANDLES_GO_ON,
+            _ => Duration::ZERO,
+        };
+        if proof.until.is_some_and(|until| Instant::now() >= until + beyond) {
             return Err(again("the ticket behind this proof is over: show a newer one"));
         }
         Ok(proof.clone())
+    }
+
+    /// Who proved himself is somebody else by newer tables.
+    pub fn renew(&self, session: SessionId, number: u64, who: &Who, known_by: KnownBy) {
+        let mut sessions = lock(&self.0);
+        let found = sessions.get_mut(&session).and_then(|proofs| proofs.get_mut(&number));
+        // Another one may have been shown meanwhile, of another user.
+        if let Some(proof) = found.filter(|proof| proof.who.principal == who.principal) {
+            proof.who = Arc::new(who.clone());
+            proof.known_by = known_by;
+        }
     }
 
     pub fn keep(&self, session: SessionId, number: u64, proof: Proof) {
@@ -114,6 +150,8 @@ mod tests {
     use super::*;
     use tieline_types::{Caller, Role, Uid};
 
+    const BY: KnownBy = (1, Version(1));
+
     fn who(uid: u32) -> Who {
         let caller = Caller { uid: Uid(uid), ..Caller::default() };
         Who { caller, roles: vec![Role::FsAdmin], ..Who::default() }
@@ -126,14 +164,20 @@ mod tests {
             let found = proofs.find(session, Some(number), op);
             found.map(|proof| proof.who().caller.uid.0).map_err(|failure| failure.kind)
         };
-        proofs.keep(session, 1, Proof::new(&who(5001), Some(Duration::from_secs(60))));
-        proofs.keep(session, 2, Proof::new(&who(5002), None));
+        proofs.keep(session, 1, Proof::new(&who(5001), BY, Some(Duration::from_secs(60))));
+        proofs.keep(session, 2, Proof::new(&who(5002), BY, None));
         assert_eq!(find(session, 1, Op::Lookup), Ok(5001));
         assert_eq!(find(SessionId(8), 1, Op::Lookup), Err(ErrorKind::Unauthenticated));
         assert_eq!(find(session, 3, Op::Lookup), Err(ErrorKind::Unauthenticated));
         tokio::time::advance(Duration::from_secs(61)).await;
         assert_eq!(find(session, 1, Op::Lookup), Err(ErrorKind::Unauthenticated));
         assert_eq!(find(session, 1, Op::Commit), Ok(5001), "what is open goes on");
+        assert_eq!(find(session, 1, Op::Batch), Ok(5001), "what was done before is told late");
+        tokio::time::advance(NAMES_GO_ON).await;
+        assert_eq!(find(session, 1, Op::Batch), Err(ErrorKind::Unauthenticated));
+        assert_eq!(find(session, 1, Op::Commit), Ok(5001));
+        tokio::time::advance(HANDLES_GO_ON).await;
+        assert_eq!(find(session, 1, Op::Commit), Err(ErrorKind::Unauthenticated), "not for ever");
         assert_eq!(find(session, 2, Op::Lookup), Ok(5002));
     }
 
@@ -141,7 +185,7 @@ mod tests {
     async fn the_oldest_of_a_session_go_first() {
         let (proofs, session) = (Proofs::default(), SessionId(7));
         for number in 0..=OF_SESSION_MAX as u64 {
-            proofs.keep(session, number, Proof::new(&who(1), None));
+            proofs.keep(session, number, Proof::new(&who(1), BY, None));
         }
         assert!(proofs.find(session, Some(0), Op::Lookup).is_err());
         assert!(proofs.find(session, Some(1), Op::Lookup).is_ok());

@@ -28,7 +28,28 @@ fn a_small_site_needs_few_settings() {
     let mdt = plan.mdt.unwrap();
     assert_eq!(mdt.engine, Engine::Embedded("/var/lib/tieline/mdt0001.redb".into()));
     assert_eq!(mdt.lease, Duration::from_secs(20));
-    assert_eq!(plan.osts[0].reserve, 1 << 30);
+    assert_eq!(plan.osts[0].limits.reserve, 1 << 30);
+    assert_eq!(plan.osts[0].limits.bytes_max, None);
+}
+
+#[test]
+fn a_site_says_how_much_of_an_ost_is_for_whom() {
+    let ost = |lines: &str| {
+        let text = format!(
+            "fs = \"extenci\"\nsite = \"uf\"\nstate = \"/s\"\nmap_key = \"{}\"\n\
+             [[ost]]\nindex = 0\npath = \"/data\"\n{lines}",
+            key()
+        );
+        parse(&text)
+    };
+    let told = ost("limit = \"10 TiB\"\nrealms = [\"UFL.EDU\"]\nmdts = [1]\n");
+    let limits = told.validate().unwrap().osts.remove(0).limits;
+    assert_eq!(limits.bytes_max, Some(10 << 40));
+    assert!(limits.allow_realm(Some("UFL.EDU")) && limits.allow_mdt(MdtIndex(1)));
+    assert!(!limits.allow_realm(Some("PSC.EDU")) && !limits.allow_mdt(MdtIndex(0)));
+    let wrong = wrongs(&ost("limit = \"much\"\nrealms = [\"ann@UFL.EDU\"]\n"));
+    let keys: Vec<&str> = wrong.iter().filter_map(|wrong| wrong.split(": ").next()).collect();
+    assert_eq!(keys, ["ost[0].limit", "ost[0].realms"]);
 }
 
 #[test]

@@ -9,10 +9,13 @@ use std::path::Path;
 const FILES_MIN: u64 = 65_536;
 /// What `adjtimex` answers when nothing keeps the clock right.
 const CLOCK_UNSYNCHRONISED: i32 = 5;
-/// The oldest kernel that is tested, and the features that newer ones add.
+/// The oldest kernel that is tested, and what newer ones add (docs/kernels.md).
 const KERNEL_OLDEST: (u32, u32) = (5, 14);
-const KERNEL_FEATURES: [((u32, u32), &str); 2] =
-    [((6, 9), "passthrough of cached files"), ((6, 12), "requests resent to a restarted daemon")];
+const KERNEL_FEATURES: [((u32, u32), &str); 3] = [
+    ((6, 1), "files without a name (O_TMPFILE)"),
+    ((6, 6), "mapping of files that are read past the cache"),
+    ((6, 9), "requests resent to a restarted daemon"),
+];
 
 pub fn look(findings: &mut Findings) {
     look_at_clock(findings);

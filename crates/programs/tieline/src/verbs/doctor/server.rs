@@ -135,11 +135,11 @@ fn look_at_ost(plan: &Plan, ost: &OstPlan, findings: &mut Findings) {
         findings.broken(&label, what, "is its file system mounted? then look where it went");
         return;
     }
-    if !ost.is_read_only && !is_writable(&ost.path) {
+    if !ost.limits.is_read_only && !is_writable(&ost.path) {
         let fix = format!("give {shown} to the user the server runs as, or set read_only");
         findings.broken(&label, format!("{shown} cannot be written"), fix);
     }
-    look_at_room(&label, &ost.path, ost.reserve, findings);
+    look_at_room(&label, &ost.path, ost.limits.reserve, findings);
     if let Some(adopt) = ost.adopt.as_ref().filter(|adopt| !adopt.is_dir()) {
         let what = format!("adopt: {} is no directory", adopt.display());
         findings.broken(&label, what, "mount its file system, or correct `adopt`");

@@ -8,13 +8,15 @@
 
 use crate::location::Location;
 use crate::shell::{self, Shell};
+use crate::verbs::checksum::by_reading;
+use crate::verbs::checksum::kind::{self, Kind, hex};
 use crate::verbs::list::listed;
 use anyhow::{Context, bail};
 use serde_json::json;
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use tieline_types::{Attributes, ChunkRef, Content, ErrorKind, FileKind, ObjectName};
+use tieline_types::{Attributes, ChunkRef, Content, ErrorKind, FileKind, ObjectName, XattrName};
 
 /// Starts `tieline import --checksums` in the background; it outlives us.
 pub fn start(path: &OsStr) -> anyhow::Result<u32> {
@@ -107,6 +109,37 @@ async fn one(
         }
     }
     sums.files += 1;
+    others(shell, path, attributes, sums).await
+}
+
+/// Compares what XRootD's servers keep beside Adler-32 with the bytes, which are read once more for
+/// it, checked by what was just computed.
+async fn others(
+    shell: &Shell,
+    path: &str,
+    attributes: &Attributes,
+    sums: &mut Sums,
+) -> anyhow::Result<()> {
+    let mut kept = Vec::new();
+    for kind in Kind::ALL {
+        let name = XattrName::new(format!("user.XrdCks.{}", kind.name()))?;
+        let value = match shell.files.xattr(&shell.caller, attributes.id, &name).await {
+            Err(error) if error.kind() == ErrorKind::NoAttribute => continue,
+            value => value?,
+        };
+        let sum = kind::kept(kind, &value, attributes.mtime.seconds);
+        kept.extend(sum.map(|sum| (kind, sum.to_vec())));
+    }
+    if kept.is_empty() {
+        return Ok(());
+    }
+    let kinds: Vec<Kind> = kept.iter().map(|(kind, _)| *kind).collect();
+    let found = by_reading(shell, attributes, &kinds).await?;
+    for ((kind, kept), (_, found)) in kept.iter().zip(&found).filter(|(k, f)| k.1 != f.1) {
+        let (name, kept, found) = (kind.name(), hex(kept), hex(found));
+        let text = format!("its bytes are not those that user.XrdCks.{name} is of");
+        sums.wrong.push(format!("{path}: {text}: {kept} kept, {found} found"));
+    }
     Ok(())
 }
 

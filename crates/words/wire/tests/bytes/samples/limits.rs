@@ -101,6 +101,10 @@ pub fn calls(op: Op) -> Vec<Sample> {
             let (mdt, epoch) = (MdtIndex(1), 3 << 16);
             pair(quotas::QuotaNews { mdt, epoch, known: 7, wait_ms: 3000 }, news())
         }
+        Op::ReclaimShares => pair(
+            quotas::ReclaimShares { mdt: MdtIndex(1) },
+            quotas::ReclaimSharesReply { payers: 12 },
+        ),
         _ => {
             let (wanted, needed, payers) = (1 << 25, 4096, Some(vec![payer()]));
             let promise = quotas::Promise { id: file(), wanted, needed, payers };

@@ -1,0 +1,120 @@
+//! Room for the store: changes end before its disk does.
+//!
+//! Whoever runs the MDT looks at the disk and says how it is. While it is short, what would grow
+//! the store is refused with the reason; what frees goes on, and so does what clients had been
+//! promised before they could know: what they hold alone is taken back, and comes in. When there is
+//! none (others filled the disk), only reading goes on.
+//!
+//! Knows no disk. Invariant: a request that was done before is answered as it was, however full the
+//! disk is now.
+
+use crate::error::{Error, Result};
+use crate::mdt::Mdt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tieline_wire::Request;
+
+/// How much room the store has, and why not more.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum StoreRoom {
+    #[default]
+    Enough,
+    Short(String),
+    None(String),
+}
+
+#[derive(Default)]
+pub(crate) struct Room(Mutex<StoreRoom>);
+
+impl Room {
+    pub fn is_short(&self) -> bool {
+        *self.lock() != StoreRoom::Enough
+    }
+
+    /// Nothing may be written at all.
+    pub fn check_any(&self) -> Result<()> {
+        match &*self.lock() {
+            StoreRoom::None(reason) => Err(Error::StoreShort { reason: reason.clone() }),
+            StoreRoom::Short(_) | StoreRoom::Enough => Ok(()),
+        }
+    }
+
+    /// May this change be made?
+    pub fn check(&self, request: &Request) -> Result<()> {
+        match &*self.lock() {
+            StoreRoom::Enough => Ok(()),
+            StoreRoom::Short(_) if frees(request) => Ok(()),
+            StoreRoom::Short(reason) | StoreRoom::None(reason) => {
+                Err(Error::StoreShort { reason: reason.clone() })
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, StoreRoom> {
+        // Nothing panics while it is held, and nothing waits.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Does it give room back, or was it promised?
+fn frees(request: &Request) -> bool {
+    match request {
+        Request::Unlink(_)
+        | Request::RemoveDirectory(_)
+        | Request::RemoveXattr(_)
+        | Request::Release(_)
+        | Request::Compact(_)
+        | Request::Batch(_)
+        | Request::Reserve(_) => true,
+        Request::SetAttributes(change) => change.size.is_some(),
+        _ => false,
+    }
+}
+
+impl Mdt {
+    /// How much room the store has from now on.
+    pub async fn set_room(&self, room: StoreRoom) {
+        let is_short = room != StoreRoom::Enough;
+        let was_short = {
+            let mut known = self.room.lock();
+            std::mem::replace(&mut *known, room) != StoreRoom::Enough
+        };
+        if is_short && !was_short {
+            // What they do from now on comes here, and they hear of it.
+            self.ask_promises(self.sessions.ids()).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::*;
+    use tieline_types::ErrorKind::NoSpace;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_is_short_of_room_takes_what_frees() {
+        let house = House::new().await;
+        let client = house.client().await;
+        let file = client.create(ROOT, "f").await;
+        client.commit(file, vec![inline(0, b"bytes")]).await;
+        let number = client.number();
+        client.call_numbered(number, mkdir(ROOT, "d", 0o755)).await.unwrap();
+        house.mdt.set_room(StoreRoom::Short("no disk".to_owned())).await;
+        assert_eq!(client.kind_of(create(ROOT, "g", 0o644)).await, Some(NoSpace));
+        let refused = client.call(mkdir(ROOT, "g", 0o755)).await.unwrap_err();
+        assert!(refused.detail.contains("no disk"), "{}", refused.detail);
+        // What was done before was done.
+        client.call_numbered(number, mkdir(ROOT, "d", 0o755)).await.unwrap();
+        assert_eq!(client.list(ROOT).await.len(), 3);
+        client.call(truncate(file, 0)).await.unwrap();
+        client.call(rmdir(ROOT, "d")).await.unwrap();
+        let other = house.client().await;
+        assert_eq!(other.stat(file).await.size, 0);
+        house.mdt.set_room(StoreRoom::None("no disk".to_owned())).await;
+        assert_eq!(client.kind_of(unlink(ROOT, "f")).await, Some(NoSpace));
+        assert!(client.id(ROOT, "f").await.is_some());
+        house.mdt.set_room(StoreRoom::Enough).await;
+        client.call(unlink(ROOT, "f")).await.unwrap();
+        client.create(ROOT, "g").await;
+    }
+}

@@ -1,0 +1,83 @@
+//! Room on the disks that commits are written to, looked for before each group of them.
+//!
+//! An engine that meets the end of its disk is not used again. So a group waits until there is
+//! room: what it holds was decided and not answered, and is durable once somebody made some.
+
+use crate::overlay::Batch;
+use rustix::fs::statvfs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// What a group takes beside its pairs: pages above them, and the allocator's state.
+const GROUP_BYTES: u64 = 4 << 20;
+/// A pair's page and those above it, each written anew.
+const PAIR_BYTES: u64 = 16 << 10;
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// The disks of a store.
+#[derive(Default)]
+pub(super) struct Room {
+    directories: Vec<PathBuf>,
+    is_closing: AtomicBool,
+}
+
+impl Room {
+    pub fn new(directories: Vec<PathBuf>) -> Self {
+        Self { directories, is_closing: AtomicBool::default() }
+    }
+
+    /// Nobody waits any more.
+    pub fn close(&self) {
+        self.is_closing.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits (blocking) until all disks have room for a group. `false`: there was none until the
+    /// store was closed.
+    pub fn wait(&self, batch: &Batch) -> bool {
+        let pairs = batch.writes.iter();
+        let bytes = pairs.map(|(key, value)| key.len() + value.as_ref().map_or(0, |v| v.len()));
+        let pairs: u64 = bytes.map(|bytes| PAIR_BYTES + 2 * bytes as u64).sum();
+        let needed = GROUP_BYTES + pairs;
+        let mut has_told = false;
+        while let Some(short) = self.short(needed) {
+            if self.is_closing.load(Ordering::Relaxed) {
+                return false;
+            }
+            if !has_told {
+                let path = short.display();
+                tracing::error!(%path, "disk is full: changes wait until there is room");
+                has_told = true;
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        if has_told {
+            tracing::info!("disk has room again: changes go on");
+        }
+        true
+    }
+
+    /// The directory whose disk has not so much room. One that cannot be asked is left to fail.
+    fn short(&self, needed: u64) -> Option<&PathBuf> {
+        let has_less = |path: &&PathBuf| {
+            statvfs(path.as_path())
+                .is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize.max(1)) < needed)
+        };
+        self.directories.iter().find(has_less)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_waits_for_room_until_the_store_is_closed() {
+        let folder = tempfile::tempdir().unwrap();
+        let room = Room::new(vec![folder.path().to_owned(), "/nowhere/at/all".into()]);
+        assert!(room.wait(&Batch::default()));
+        assert_eq!(room.short(u64::MAX), Some(&folder.path().to_owned()));
+        room.close();
+        assert!(room.wait(&Batch::default()));
+    }
+}
