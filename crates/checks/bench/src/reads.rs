@@ -57,6 +57,15 @@ struct Taken {
     bytes: f64,
 }
 
+/// What is read in parts of a file: megabytes that are asked for, goals in seconds for the first
+/// file and the next, and bytes on the line for the next, times what was asked for.
+struct Workload {
+    what: &'static str,
+    asked: f64,
+    goals: (f64, f64),
+    times: f64,
+}
+
 impl<'f> Field<'f> {
     fn new(settings: &'f Settings, federation: &'f Federation) -> Result<Self> {
         let python = std::env::var_os("TIELINE_PYTHON").unwrap_or_else(|| "python3".into());
@@ -93,6 +102,7 @@ impl<'f> Field<'f> {
         }
         self.run(TREE, &mount.join("auto/tree.root"), &[])?;
         self.federation.shell("for m in normal readahead stream; do cp auto/tree.root $m; done")?;
+        self.federation.shell("for f in large tree.root; do cp auto/$f auto/next-$f; done")?;
         let script = format!(
             "mkdir storm; for i in $(seq 0 {}); do head -c {STORM_FILE} large > storm/f$i; done",
             STORM - 1
@@ -163,28 +173,47 @@ impl<'f> Field<'f> {
     }
 
     fn skip(&self, mode: &'static str) -> Result<Vec<Figure>> {
-        let taken = self.cold(SKIP, &format!("{mode}/large"), &[])?;
         let asked = self.settings.size as f64 / 10.0 / 1e6;
-        Ok(vec![
-            seconds(format!("1 MiB of every 10, 50ms, {mode}"), taken.numbers[0], 1.8)
-                .at(by_mode(mode, "1 MiB of every 10")),
-            ratio(
-                format!("1 MiB of every 10, bytes on the line, {mode}"),
-                taken.bytes / asked,
-                1.5,
-            ),
-        ])
+        let workload = Workload { what: "1 MiB of every 10", asked, goals: (1.8, 1.4), times: 1.1 };
+        self.twice(mode, &workload, SKIP, "large", &[])
     }
 
-    /// In one process: the first reads on cold connections, the second another file on warm ones.
     fn branches(&self, mode: &'static str, count: &str, asked: f64) -> Result<Vec<Figure>> {
-        let taken = self.cold(BRANCHES, &format!("{mode}/tree.root"), &[count])?;
-        let goal = if count == "2" { 0.9 } else { 1.3 * asked / 117.7 };
-        Ok(vec![
-            seconds(format!("uproot, {count} of 20, 50ms, {mode}"), taken.numbers[0], goal)
-                .at(by_mode(mode, &format!("uproot, {count} of 20 branches"))),
-            ratio(format!("uproot, {count} of 20, bytes, {mode}"), taken.bytes / asked, 1.5),
-        ])
+        let (what, goals) = match count {
+            "2" => ("uproot, 2 of 20 branches", (0.9, 0.6)),
+            _ => ("uproot, all branches", (1.3 * asked / 117.7, 1.3 * asked / 117.7)),
+        };
+        let workload = Workload { what, asked, goals, times: 1.15 };
+        self.twice(mode, &workload, BRANCHES, "tree.root", &[count])
+    }
+
+    /// One file right after the mount, and where nothing is pinned the next file of the data set
+    /// over connections that stand.
+    fn twice(
+        &self,
+        mode: &'static str,
+        workload: &Workload,
+        script: &str,
+        name: &str,
+        arguments: &[&str],
+    ) -> Result<Vec<Figure>> {
+        let Workload { what, asked, goals, times } = *workload;
+        let mount = self.federation.mount_again()?;
+        let taken = self.taken(script, &mount.join(mode).join(name), arguments)?;
+        let mut figures = vec![
+            seconds(format!("{what}, 50ms, {mode}"), taken.numbers[0], goals.0)
+                .at(by_mode(mode, what)),
+            ratio(format!("{what}, bytes on the line, {mode}"), taken.bytes / asked, 1.5),
+        ];
+        if mode == "auto" {
+            let next = mount.join(mode).join(format!("next-{name}"));
+            let taken = self.taken(script, &next, arguments)?;
+            figures.push(seconds(format!("{what}, the next file"), taken.numbers[0], goals.1));
+            let bytes = format!("{what}, the next file, bytes on the line");
+            figures.push(ratio(bytes, taken.bytes / asked, times));
+        }
+        self.federation.unmount(&mount)?;
+        Ok(figures)
     }
 
     fn storm(&self) -> Result<Vec<Figure>> {
@@ -200,11 +229,15 @@ impl<'f> Field<'f> {
     /// Runs a program in a mount of its own.
     fn cold(&self, script: &str, below: &str, arguments: &[&str]) -> Result<Taken> {
         let mount = self.federation.mount_again()?;
-        let before = self.bytes()?;
-        let numbers = self.run(script, &mount.join(below), arguments)?;
-        let bytes = (self.bytes()? - before) / 1e6;
+        let taken = self.taken(script, &mount.join(below), arguments)?;
         self.federation.unmount(&mount)?;
-        Ok(Taken { numbers, bytes })
+        Ok(taken)
+    }
+
+    fn taken(&self, script: &str, path: &Path, arguments: &[&str]) -> Result<Taken> {
+        let before = self.bytes()?;
+        let numbers = self.run(script, path, arguments)?;
+        Ok(Taken { numbers, bytes: (self.bytes()? - before) / 1e6 })
     }
 
     fn run(&self, script: &str, path: &Path, arguments: &[&str]) -> Result<Vec<f64>> {

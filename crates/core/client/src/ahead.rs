@@ -20,6 +20,8 @@ use std::ops::Range;
 
 /// A first read of so much, at the start, is the beginning of a sequential one.
 const BOLD_FROM: u64 = 64 << 10;
+/// Whoever reads more without a pause goes on.
+const ONE_READ_MAX: u64 = 8 << 20;
 /// How far out of order a request may come.
 const SLACK: u64 = 1 << 20;
 /// Streams told apart on one handle.
@@ -182,8 +184,10 @@ impl Stream {
     fn note(&mut self, range: &Range<u64>) {
         // What is read again is no progress.
         let length = range.end.saturating_sub(self.next.max(range.start));
-        // What is asked while nothing was answered is one read of the program.
-        if self.later == 0 && (self.pending > 0 || self.burst == 0) {
+        // What is asked while nothing was answered is one read of the program, up to a length: the
+        // kernel, too, reads ahead, and of a fast reader something is always under way.
+        let is_one_read = self.pending > 0 && self.burst < ONE_READ_MAX;
+        if self.later == 0 && (is_one_read || self.burst == 0) {
             self.burst += length;
         } else {
             self.later += length;

@@ -38,6 +38,22 @@ fn the_window_is_twice_what_was_read_up_to_its_limit() {
     assert!(reached >= 200 * step + FRAME.window_max - PIECE);
 }
 
+/// The kernel reads ahead of a fast reader: some request of his is always under way.
+#[test]
+fn who_never_pauses_is_read_ahead_of() {
+    let mut pattern = Pattern::default();
+    let reads = steps(0, MIB, MIB, 64);
+    let mut reached = 0;
+    for (index, range) in reads.iter().enumerate() {
+        let advice = pattern.observe(range.clone(), FRAME);
+        reached = advice.ahead.iter().map(|ahead| ahead.end).fold(reached, u64::max);
+        if let Some(earlier) = index.checked_sub(4) {
+            pattern.answered(&reads[earlier]);
+        }
+    }
+    assert!(reached >= 64 * MIB + FRAME.window_max - PIECE, "{reached}");
+}
+
 /// What each pattern makes us fetch beyond what it asks for.
 #[test]
 fn each_pattern_is_met_in_its_way() {

@@ -116,7 +116,8 @@ impl Told {
         if self.is_doubted || self.wrong > self.right + TRUST {
             return Vec::new();
         }
-        let mut budget = (TRUST + 2 * self.right).min(window);
+        let proven = if self.wrong * 8 <= self.right { 8 } else { 2 };
+        let mut budget = (TRUST + proven * self.right).min(window);
         let mut foretold = Vec::new();
         // The rest of this run first, then those that were begun after it.
         if run.end > range.end {

@@ -2,8 +2,9 @@
 //!
 //! The rate is the most that came in any short span of late; spans in which nothing was under way
 //! do not count, nor does the time to the first byte. What must be under way is rate times round
-//! trip, and half as much again: a way that could take more shows it then, and the next measure is
-//! higher.
+//! trip, and a quarter of it again: a way that could take more shows it then, and the next measure is
+//! higher. More would only stand in queues on the way, and overflow them: so a rate is what came in
+//! a span that is long enough for what a lost packet held up.
 
 use crate::volume::lock;
 use std::sync::Mutex;
@@ -11,11 +12,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// The shortest span that says something of a rate.
-const SPAN_MIN: Duration = Duration::from_millis(25);
+const SPAN_MIN: Duration = Duration::from_millis(200);
 /// A measure holds so long at least, twice as long at most.
 const KEPT: Duration = Duration::from_secs(10);
 /// What is under way beyond rate times round trip: requests are as large as that.
-const SLACK: u64 = 2 << 20;
+const SLACK: u64 = 1 << 20;
 /// At least so much to a far server, whose rate is not known: more than one RTT of a Gbit/s.
 const FAR_LEAST: u64 = 8 << 20;
 /// To a near one: there memory is the limit, not the way.
@@ -70,7 +71,7 @@ impl Pace {
         let least = if is_far { FAR_LEAST } else { NEAR_LEAST };
         let known = self.rate().zip(round_trip);
         let product = known.map_or(0, |(rate, trip)| (rate as f64 * trip.as_secs_f64()) as u64);
-        (product + product / 2 + SLACK).clamp(least, MOST)
+        (product + product / 4 + SLACK).clamp(least, MOST)
     }
 }
 
@@ -108,7 +109,7 @@ mod tests {
         arrive(&pace, 10, Duration::from_millis(100)).await;
         assert_eq!(pace.rate(), Some(rate));
         let room = pace.room(Some(trip), true);
-        assert!((10 << 20..12 << 20).contains(&room), "{room}");
+        assert!((8 << 20..9 << 20).contains(&room), "{room}");
         assert_eq!(pace.room(Some(Duration::from_secs(1)), true), MOST);
         arrive(&pace, 300, Duration::from_millis(100)).await;
         assert!(pace.rate().unwrap() < 12_000_000, "the way became slower");

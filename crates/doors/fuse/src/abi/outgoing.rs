@@ -4,8 +4,9 @@ use super::{MAJOR, OUT_HEADER_BYTES, bits};
 use std::time::Duration;
 use tieline_types::{Attributes, FileKind, Time};
 
-/// `st_blksize`: what tools read and write at a time. The largest request of an unchanged kernel.
-pub const BLOCK_BYTES: u32 = 1 << 20;
+/// `st_blksize`: what tools read and write at a time, and what buffered files of Python read beyond
+/// what is asked of them. As much as `cp` and `cat` take of any file system.
+pub const BLOCK_BYTES: u32 = 128 << 10;
 /// Units of statfs. Small, so that `df` loses nothing by rounding.
 const STATFS_UNIT: u64 = 4096;
 const NAME_BYTES_MAX: u32 = 255;
