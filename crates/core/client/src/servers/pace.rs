@@ -1,10 +1,9 @@
 //! How fast bytes come from a server, and how many must be under way so that they do.
 //!
-//! The rate is the most that came in any short span of late; spans in which nothing was under way
-//! do not count, nor does the time to the first byte. What must be under way is rate times round
-//! trip, and a quarter of it again: a way that could take more shows it then, and the next measure is
-//! higher. More would only stand in queues on the way, and overflow them: so a rate is what came in
-//! a span that is long enough for what a lost packet held up.
+//! The rate is the most that came in any span of late; spans in which nothing was under way do not
+//! count, nor does the time to the first byte. What must be under way is rate times round trip, and
+//! a quarter of it again: a way that could take more shows it then, and the next measure is higher.
+//! More would only stand in queues on the way, and overflow them.
 
 use crate::volume::lock;
 use std::sync::Mutex;
