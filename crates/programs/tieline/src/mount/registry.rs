@@ -9,11 +9,11 @@
 use crate::mount::caches::CachesAt;
 use crate::process::ProcessId;
 use crate::proving::Proving;
-use anyhow::Context;
+use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use tieline_client::Unsent;
 use tieline_types::ByteSize;
@@ -92,6 +92,9 @@ impl Entry {
         let directory = own_directory();
         std::fs::create_dir_all(&directory)
             .with_context(|| format!("cannot make {}", directory.display()))?;
+        if !is_trusted(&directory) {
+            bail!("{} is somebody else's: set XDG_RUNTIME_DIR", directory.display());
+        }
         // Whoever buries a mount of the same pid must not take this one for it.
         let ProcessId { pid, started } = self.process;
         let path = directory.join(format!("{pid}-{started}.json"));
@@ -115,6 +118,7 @@ pub fn all() -> Vec<Entry> {
     if own_directory() != system_directory() {
         directories.push(own_directory());
     }
+    directories.retain(|directory| is_trusted(directory));
     let mut entries: Vec<Entry> = directories.iter().flat_map(|path| read(path)).collect();
     entries.sort_by(|a, b| a.mountpoint.cmp(&b.mountpoint));
     entries
@@ -154,6 +158,16 @@ fn read(directory: &Path) -> Vec<Entry> {
         }
     }
     entries
+}
+
+/// Nobody but root and ourselves may tell us which servers a mount stands for: in a directory for
+/// everybody's temporary files the name may be taken.
+fn is_trusted(directory: &Path) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    directory.ancestors().take(2).all(|path| {
+        let found = std::fs::symlink_metadata(path);
+        found.is_ok_and(|found| found.is_dir() && [0, own].contains(&found.uid()))
+    })
 }
 
 fn system_directory() -> PathBuf {
