@@ -161,13 +161,11 @@ fn quotas_are_those_of_identities_and_roles_count_for_them() -> Result<()> {
         kinit(federation, "bob")?;
         let mount = federation.mount().to_string_lossy().into_owned();
         federation.tieline(&["setquota", "-u", "daemon", "-B", "10M", &mount])?;
-        let is_told = || -> Result<bool> {
-            let own = tieline_as(federation, "daemon", &["quota", "--json", &url])?;
-            Ok(own.status.success())
-        };
+        let own = || tieline_as(federation, "daemon", &["quota", "--json", &url]);
         // MDT0001 may still have the table as it was.
-        program::until("all MDTs know daemon", DEADLINE, || is_told().unwrap_or(false))?;
-        let own = tieline_as(federation, "daemon", &["quota", "--json", &url])?;
+        let is_told = || own().is_ok_and(|run| run.status.success());
+        program::until("all MDTs know daemon", DEADLINE, is_told)?;
+        let own = own()?;
         let own: Value = serde_json::from_str(&own.succeed("quota")?)?;
         let user = own[0].clone();
         ensure!(user["id"] == 5001 && user["name"] == "daemon", "{own}");

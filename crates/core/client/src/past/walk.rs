@@ -116,6 +116,7 @@ impl Told {
         if self.is_doubted || self.wrong > self.right + TRUST {
             return Vec::new();
         }
+        // What was told has come true but for an eighth: it is worth more than a beginning.
         let proven = if self.wrong * 8 <= self.right { 8 } else { 2 };
         let mut budget = (TRUST + proven * self.right).min(window);
         let mut foretold = Vec::new();

@@ -245,8 +245,8 @@ impl Identities {
         let realm = security.map(|security| security.realm.clone()).unwrap_or_default();
         let table = self.table();
         let mut found = self.resolve(&table, principal, &realm).await;
-        // The machine's users stand in for an empty table only while it is empty at the root, too.
-        if (found.is_err() || table.is_empty()) && self.looks_again().await {
+        // Not for an empty table, which is asked of all the time: a site that is cut off would wait.
+        if found.is_err() && self.looks_again().await {
             found = self.resolve(&self.table(), principal, &realm).await;
         }
         match found {
