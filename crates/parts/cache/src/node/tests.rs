@@ -79,9 +79,10 @@ async fn pieces_that_come_together_are_all_kept() {
     let folder = tempfile::tempdir().unwrap();
     let cache = open(folder.path(), 100 << 20).unwrap();
     for serial in 1..=200 {
-        for start in (0..LENGTH).step_by(GRAIN) {
-            let end = (start + GRAIN as u64).min(LENGTH);
-            cache.keep(&known(serial), start, bytes(serial).slice(start as usize..end as usize));
+        let (known, whole) = (known(serial), bytes(serial));
+        for start in (0..whole.len()).step_by(GRAIN) {
+            let end = (start + GRAIN).min(whole.len());
+            cache.keep(&known, start as u64, whole.slice(start..end));
         }
     }
     let all = QUEUE_MAX / GRAIN;

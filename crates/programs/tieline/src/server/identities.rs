@@ -245,7 +245,7 @@ impl Identities {
         let realm = security.map(|security| security.realm.clone()).unwrap_or_default();
         let table = self.table();
         let mut found = self.resolve(&table, principal, &realm).await;
-        // Not for an empty table, which is asked of all the time: a site that is cut off would wait.
+        // Not for an empty table, which is asked all the time: a site that is cut off would wait.
         if found.is_err() && self.looks_again().await {
             found = self.resolve(&self.table(), principal, &realm).await;
         }
