@@ -461,9 +461,10 @@ impl State {
         arrivals
     }
 
-    /// Now, unless somebody has set it since the bytes were written.
+    /// Now, unless somebody has set it since the bytes were written, or their program was told it
+    /// when it had closed the file: `git` takes a file whose time moves for another.
     fn mtime_to_commit(&self) -> SetTime {
-        let kept = self.mtime.filter(|_| self.keeps_mtime);
+        let kept = self.mtime.filter(|_| self.keeps_mtime || self.deferred.is_some());
         kept.map_or(SetTime::Now, SetTime::At)
     }
 

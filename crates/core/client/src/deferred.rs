@@ -6,8 +6,9 @@
 //! us, close leaves them to the background, many at once. Whoever is recalled for such a directory
 //! sends them first; so does fsync of the directory.
 //!
-//! What a program sets of a file that waits so comes to the MDS before its bytes: their commit
-//! then leaves its times alone.
+//! What a program sets of a file whose bytes wait, closed or not, comes to the MDS before them where
+//! nobody else can look: their commit then leaves its times alone. (`tar` sets the times and owner
+//! of each file before it closes it.)
 //!
 //! Invariants: what is deferred is dirty, counted in the budget, and kept for the next process like
 //! all that is written; it is decided under the cache's lock, so that a recall sees it or it sees
@@ -20,7 +21,7 @@ use crate::{At, AttributeChange, Result};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tieline_types::{FileId, SetTime};
+use tieline_types::{Caller, FileId, Time};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -76,12 +77,7 @@ impl Shared {
         }
         // It is among the dirty ones since it was written, and its turn comes by itself.
         file.with(|state| {
-            let is_plain = state.appended_from().is_none()
-                && !state.is_shared()
-                && !state.promise.is_some()
-                && state.stuck.is_none()
-                && !state.is_orphan;
-            if !is_plain {
+            if !state.is_plain() {
                 return false;
             }
             let mut tables = self.cache.lock();
@@ -158,17 +154,27 @@ impl State {
         self.deferred.is_some_and(|since| since.elapsed() >= DELAY)
     }
 
-    /// May this be set before the bytes come that wait? Then they will leave it alone.
-    pub(crate) fn sets_before_bytes(&self, change: &AttributeChange) -> bool {
-        self.deferred.is_some() && change.size.is_none()
+    /// Is what was written ours to send when we like, and sure of its place?
+    fn is_plain(&self) -> bool {
+        self.appended_from().is_none()
+            && !self.is_shared()
+            && !self.promise.is_some()
+            && self.stuck.is_none()
+            && !self.is_orphan
     }
 
-    /// It was set.
-    pub(crate) fn was_set_before_bytes(&mut self, change: &AttributeChange) {
-        if let Some(SetTime::At(time)) = change.mtime {
-            self.mtime = Some(time);
-            self.keeps_mtime = true;
-        }
+    /// May this be set before the bytes come that wait? Then they will leave it alone. Rights that
+    /// change must not be what their writer had them by.
+    pub(crate) fn sets_before_bytes(&self, caller: &Caller, change: &AttributeChange) -> bool {
+        let AttributeChange { mode, uid, gid, size, .. } = *change;
+        let changes_rights = mode.is_some() || uid.is_some() || gid.is_some();
+        let is_writers = self.writer.is_root() || self.writer.uid == caller.uid;
+        size.is_none() && (is_writers || !changes_rights) && self.is_plain()
+    }
+
+    /// It was set, with the time that the file has then.
+    pub(crate) fn was_set_before_bytes(&mut self, change: &AttributeChange, mtime: Time) {
+        (self.mtime, self.keeps_mtime) = (Some(mtime), true);
         if change.mode.is_some() {
             // Whoever sets it now means what he says.
             self.clears_setid = false;

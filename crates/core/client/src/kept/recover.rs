@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tieline_keep::Kept;
 use tieline_net::Incoming;
-use tieline_types::{Caller, ErrorKind, FileId, Retry};
+use tieline_types::{Attributes, Caller, ErrorKind, FileId, Retry};
 use tieline_wire::Request;
 use tieline_wire::meta::{BatchReply, ChangeReply};
 use tokio::task::JoinSet;
@@ -268,7 +268,7 @@ impl Shared {
             }
             return;
         };
-        if let Err(error) = opened {
+        if let Err(error) = &opened {
             let is_over = error.kind().retry() == Retry::Never;
             let length: usize = left.writes.iter().map(|write| write.bytes.len()).sum();
             if is_over {
@@ -281,6 +281,9 @@ impl Shared {
         let in_hand: Vec<_> = left.writes.iter().map(|write| write.kept.in_hand()).collect();
         let is_dirty = file.with(|state| {
             state.lay(&self.keep, id, left);
+            if let Ok(attributes) = &opened {
+                state.keep_time_set(attributes);
+            }
             state.is_dirty()
         });
         drop(in_hand);
@@ -355,5 +358,12 @@ impl State {
         self.kept.cut(keep, &cuts);
         self.first_written = Some(Instant::now());
         self.last_written = self.first_written;
+    }
+    /// A time that was set after the last write came to the MDS before it, and is still the file's.
+    fn keep_time_set(&mut self, attributes: &Attributes) {
+        let Attributes { mtime, ctime, .. } = *attributes;
+        if self.mtime.is_some_and(|written| written <= ctime) && mtime != ctime {
+            (self.mtime, self.keeps_mtime) = (Some(mtime), true);
+        }
     }
 }

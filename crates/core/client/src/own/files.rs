@@ -18,7 +18,7 @@ use tieline_wire::meta::{Commit, SetAttributes};
 const EXTENTS_MAX: usize = 64;
 
 impl Shared {
-    /// Changes attributes. What was written before must be committed.
+    /// Changes attributes. What was written before is committed, or leaves them alone later.
     pub(crate) fn set_attributes_own(
         self: &Arc<Self>,
         caller: &Caller,
@@ -31,22 +31,25 @@ impl Shared {
             None if change.size.is_some() => None,
             None => self.change_own(caller, (id, None), is_handle, change),
             Some(file) => {
-                let is_ahead = file.with(|state| state.sets_before_bytes(change));
-                if file.is_dirty() && !is_ahead {
-                    self.launder_own(&file)?;
+                if file.is_dirty() {
+                    // What is too large for this goes later, if it may.
+                    let _ = self.launder_own(&file);
                 }
                 let _gate = file.gate.try_lock().ok()?;
                 file.with(|state| {
-                    let is_clean = state.overlay.is_empty();
-                    let is_ahead = !is_clean && state.sets_before_bytes(change);
-                    let may_cut = change.size.is_none() || can_cut(state);
-                    if !(is_clean || is_ahead) || !may_cut {
+                    let is_ahead = state.is_dirty();
+                    if is_ahead && !state.sets_before_bytes(caller, change) {
                         return None;
                     }
+                    if change.size.is_some() && !can_cut(state) {
+                        return None;
+                    }
+                    let written = state.mtime.filter(|_| is_ahead).map(SetTime::At);
+                    let change = AttributeChange { mtime: change.mtime.or(written), ..*change };
                     let before = state.version;
-                    let known = self.change_own(caller, (id, Some(before)), is_handle, change)?;
+                    let known = self.change_own(caller, (id, Some(before)), is_handle, &change)?;
                     if is_ahead {
-                        state.was_set_before_bytes(change);
+                        state.was_set_before_bytes(&change, known.attributes.mtime);
                     }
                     if let Some(size) = change.size {
                         state.extents.truncate(size);

@@ -27,21 +27,45 @@ async fn mkdir(volume: &Volume, text: &str) -> FileId {
     volume.make_directory(&root, at, mode, Mode::default()).await.unwrap().attributes.id
 }
 
-/// As `tar` makes a file: writes, closes, and sets its time and mode.
+/// When a program sets time and mode of what it has written.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Sets {
+    AfterClose,
+    BeforeClose,
+}
+
+/// As `rsync` makes a file: writes, closes, and sets its time and mode.
 async fn unpack(volume: &Volume, parent: FileId, text: &str, fill: u8) -> FileId {
+    unpack_as(volume, parent, text, (fill, Sets::AfterClose)).await
+}
+
+async fn unpack_as(
+    volume: &Volume,
+    parent: FileId,
+    text: &str,
+    (fill, sets): (u8, Sets),
+) -> FileId {
     let (root, name) = (Caller::root(), name(text));
     let access = Access { write: true, ..Access::default() };
     let (mode, umask) = (Mode::new(0o600), Mode::default());
     let new = NewFile { mode, umask, is_exclusive: true, access, layout: None };
     let (known, opened) = volume.create(&root, At { parent, name: &name }, new).await.unwrap();
     let id = known.attributes.id;
-    volume.write(opened.handle, 0, Bytes::from(vec![fill; SIZE])).await.unwrap();
-    volume.flush(opened.handle).await.unwrap();
-    volume.release(opened.handle).await;
+    let handle = opened.handle;
+    volume.write(handle, 0, Bytes::from(vec![fill; SIZE])).await.unwrap();
+    if sets == Sets::AfterClose {
+        volume.flush(handle).await.unwrap();
+        volume.release(handle).await;
+    }
     let mtime = Some(SetTime::At(time(fill)));
     let change = AttributeChange { mode: Some(Mode::new(0o644)), mtime, ..Default::default() };
-    let known = volume.set_attributes(&root, id, None, change).await.unwrap();
+    let by = (sets == Sets::BeforeClose).then_some(handle);
+    let known = volume.set_attributes(&root, id, by, change).await.unwrap();
     assert_eq!((known.attributes.mtime, known.attributes.size), (time(fill), SIZE as u64));
+    if sets == Sets::BeforeClose {
+        volume.flush(handle).await.unwrap();
+        volume.release(handle).await;
+    }
     id
 }
 
@@ -56,7 +80,10 @@ async fn many_files_with_chunks_are_unpacked_without_waiting() {
     let begun = Instant::now();
     let mut files = vec![];
     for fill in 1..=100u8 {
-        files.push((unpack(&volume, directory, &format!("f{fill}"), fill).await, fill));
+        // `tar` sets them before.
+        let sets = if fill % 2 == 0 { Sets::BeforeClose } else { Sets::AfterClose };
+        let made = unpack_as(&volume, directory, &format!("f{fill}"), (fill, sets)).await;
+        files.push((made, fill));
     }
     assert!(begun.elapsed() < FAR * 2, "{:?} for a hundred files", begun.elapsed());
     // They are read here before anybody else has them.
@@ -72,6 +99,54 @@ async fn many_files_with_chunks_are_unpacked_without_waiting() {
         assert_eq!((attributes.mtime, attributes.mode), (time(fill), Mode::new(0o644)));
     }
     assert!(volume.shared().dirty.lock().unwrap().is_empty());
+}
+
+/// A program that goes on writing after it set the time changes it again.
+#[tokio::test(start_paused = true)]
+async fn what_is_written_later_has_its_own_time() {
+    let (fake, volume) = far();
+    let directory = mkdir(&volume, "d").await;
+    let (root, name) = (Caller::root(), name("f"));
+    let access = Access { write: true, ..Access::default() };
+    let (mode, umask) = (Mode::new(0o600), Mode::default());
+    let new = NewFile { mode, umask, is_exclusive: true, access, layout: None };
+    let at = At { parent: directory, name: &name };
+    let (known, opened) = volume.create(&root, at, new).await.unwrap();
+    let (id, handle) = (known.attributes.id, opened.handle);
+    volume.write(handle, 0, Bytes::from(vec![1; SIZE])).await.unwrap();
+    let mtime = Some(SetTime::At(time(1)));
+    let change = AttributeChange { mtime, ..Default::default() };
+    volume.set_attributes(&root, id, Some(handle), change).await.unwrap();
+    volume.write(handle, SIZE as u64, Bytes::from(vec![2; SIZE])).await.unwrap();
+    volume.flush(handle).await.unwrap();
+    let told = volume.attributes(&root, id).await.unwrap().attributes.mtime;
+    assert_ne!(told, time(1));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    // It stays what programs were told.
+    let stored = fake.lock().nodes[&id].attributes.clone();
+    assert_eq!((stored.mtime, stored.size), (told, 2 * SIZE as u64));
+}
+
+/// Bytes of somebody who may write only until then go first.
+#[tokio::test(start_paused = true)]
+async fn rights_that_go_wait_for_what_was_written_by_them() {
+    let (fake, volume) = far();
+    let directory = mkdir(&volume, "d").await;
+    let (root, name) = (Caller::root(), name("f"));
+    let access = Access { write: true, ..Access::default() };
+    let (mode, umask) = (Mode::new(0o666), Mode::default());
+    let new = NewFile { mode, umask, is_exclusive: true, access, layout: None };
+    let at = At { parent: directory, name: &name };
+    let (known, opened) = volume.create(&root, at, new).await.unwrap();
+    let id = known.attributes.id;
+    volume.flush(opened.handle).await.unwrap();
+    let user = Caller { uid: tieline_types::Uid(1000), ..Caller::default() };
+    let other = volume.open(&user, id, access).await.unwrap();
+    volume.write(other.handle, 0, Bytes::from(vec![1; SIZE])).await.unwrap();
+    assert_eq!(fake.count(Op::Commit), 0);
+    let change = AttributeChange { mode: Some(Mode::new(0o600)), ..Default::default() };
+    volume.set_attributes(&root, id, None, change).await.unwrap();
+    assert_eq!((fake.count(Op::Commit), fake.bytes(id)), (1, vec![1; SIZE]));
 }
 
 #[tokio::test(start_paused = true)]

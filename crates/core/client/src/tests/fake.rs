@@ -460,6 +460,9 @@ impl State {
                 false => self.answer(request, Bytes::new()),
             };
             self.chosen = None;
+            if let Some(node) = self.nodes.get_mut(&item.id).filter(|_| answer.is_ok()) {
+                node.attributes.ctime = item.at;
+            }
             let node = self.nodes.get(&item.id).map(|node| &node.attributes);
             outcomes.push(BatchOutcome {
                 version: node.map(|attributes| attributes.version),

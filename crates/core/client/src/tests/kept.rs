@@ -5,6 +5,7 @@ use crate::*;
 use rustix::fs::MemfdFlags;
 use std::os::fd::AsFd;
 use tieline_keep::{Keep, Record};
+use tieline_types::{SetTime, Time};
 use tieline_wire::Op;
 
 const SIZE: usize = 16 << 20;
@@ -145,6 +146,40 @@ async fn operations_that_were_decided_here_are_sent() {
     let making = volume.make_directory(&root, at, Mode::new(0o755), Mode::default());
     assert!(making.await.is_err(), "another request");
     drop(cause);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_time_that_was_set_before_the_bytes_were_sent_stays() {
+    let fake = Fake::new();
+    let (volume, keep) = first(&fake);
+    let directory = At { parent: ROOT, name: &name("d") };
+    let (root, mode) = (Caller::root(), Mode::new(0o755));
+    let made = volume.make_directory(&root, directory, mode, Mode::default()).await.unwrap();
+    let parent = made.attributes.id;
+    let mut files = [FileId::new(parent.mdt(), 0); 2];
+    let set = Time { seconds: 1_000_000, nanos: 7 };
+    for (file, sets_time) in files.iter_mut().zip([true, false]) {
+        let access = Access { write: true, ..Access::default() };
+        let umask = Mode::default();
+        let new = NewFile { mode, umask, is_exclusive: true, access, layout: None };
+        let at = At { parent, name: &name(if sets_time { "set" } else { "left" }) };
+        let (known, opened) = volume.create(&root, at, new).await.unwrap();
+        let id = known.attributes.id;
+        volume.write(opened.handle, 0, Bytes::from(vec![1; 30_000])).await.unwrap();
+        let mtime = sets_time.then_some(SetTime::At(set));
+        let change = AttributeChange { mode: Some(Mode::new(0o600)), mtime, ..Default::default() };
+        volume.set_attributes(&root, id, Some(opened.handle), change).await.unwrap();
+        *file = id;
+    }
+    assert_eq!(fake.count(Op::Commit), 0);
+
+    let (volume, _keep) = next(&fake, &keep).await;
+    let handle = volume.open_directory(&root, parent).await.unwrap();
+    volume.sync_directory(handle).await.unwrap();
+    let attributes = files.map(|id| fake.lock().nodes[&id].attributes.clone());
+    assert_eq!(attributes.each_ref().map(|one| one.size), [30_000; 2]);
+    assert_eq!(attributes[0].mtime, set);
+    assert!(attributes[1].mtime > set, "that of its bytes");
 }
 
 #[tokio::test(start_paused = true)]
