@@ -14,6 +14,7 @@ packages=(
   python3 python3-venv # uproot, SQLite
   util-linux procps   # mount(8), ps
   krb5-kdc krb5-admin-server krb5-user krb5-pkinit openssl # real KDCs, in folders of the tests
+  glusterfs-client python3-fusepy # storage that the nodes of a site share
   postgresql          # its programs only: the tests start servers of their own
 )
 

@@ -6,6 +6,7 @@
 //! with [`Federation::expect_log`].
 //!
 //! * [`federation`]: one federation and its mounts.
+//! * [`nodes`]: mounts of a site; [`storage`]: what they share.
 //! * [`program`]: programs run with a deadline, in a process group of their own.
 //! * [`tree`]: what a directory tree looks like, for comparing two of them.
 //!
@@ -14,7 +15,9 @@
 //! Invariants: every wait has an end; nothing that a test started outlives it.
 
 pub mod federation;
+pub mod nodes;
 pub mod program;
+pub mod storage;
 pub mod tickets;
 pub mod tree;
 

@@ -1,5 +1,5 @@
 //! A storage that can less than a local disk, as told: without overwriting, with stale handles,
-//! with attributes that are late, with nodes that die halfway.
+//! with attributes and bytes that are late, with nodes that die halfway.
 //!
 //! The test keeps the [`Awkward`] that it gave and changes it while the storage is in use.
 
@@ -7,7 +7,8 @@ use crate::lock;
 use crate::storage::{Space, Stat, Storage};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
-use std::io;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -31,6 +32,7 @@ struct Plan {
     attributes_kept: Duration,
     attributes: BTreeMap<PathBuf, (Instant, Stat)>,
     delay: Duration,
+    closing: Duration,
 }
 
 impl Awkward {
@@ -56,6 +58,11 @@ impl Awkward {
     /// Times of a file are told as they were, for so long.
     pub fn keep_attributes(&self, kept: Duration) {
         lock(&self.0).attributes_kept = kept;
+    }
+
+    /// Files have no bytes before so long after they were made.
+    pub fn set_closing(&self, closing: Duration) {
+        lock(&self.0).closing = closing;
     }
 
     /// Everything takes so much longer.
@@ -93,7 +100,18 @@ impl AwkwardStorage {
 impl Storage for AwkwardStorage {
     fn create(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         self.begin_write()?;
-        self.inner.create(path, bytes)
+        let closing = lock(&self.awkward.0).closing;
+        if closing.is_zero() {
+            return self.inner.create(path, bytes);
+        }
+        let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
+        let bytes = bytes.to_vec();
+        std::thread::spawn(move || {
+            std::thread::sleep(closing);
+            // Nobody waits for it; whoever reads sees what is there.
+            let _ = file.write_all(&bytes);
+        });
+        Ok(())
     }
 
     fn read(&self, path: &Path, length_max: u64) -> io::Result<Vec<u8>> {

@@ -23,6 +23,8 @@ use tokio::time::Instant;
 
 /// Deaths in a row, and signs of life without times; beyond, whoever waits goes on without a claim.
 const GENERATIONS_MAX: u32 = 4096;
+/// A claim that is kept for ever is given back after so many, so that names do not pile up.
+const GENERATIONS_LONG: u32 = 200;
 /// Signs of life per life.
 const BEATS: u32 = 4;
 
@@ -67,24 +69,36 @@ impl Claims {
                 let since = Instant::now();
                 Ok(Taken::Theirs(Watch { modified_ms: stat.modified_ms, since, ..watch }))
             }
-            Ok(_) if watch.since.elapsed() < self.life => Ok(Taken::Theirs(watch)),
-            Ok(_) => self.take_at(name, watch.generation + 1),
+            // Signs of life come more often than that.
+            Ok(_) if watch.since.elapsed() < self.life / BEATS => Ok(Taken::Theirs(watch)),
+            Ok(_) => self.take_silent(name, watch),
         }
+    }
+
+    /// The same, of a claim whose time stands still: where times cannot be set, whoever has it is
+    /// some names further on.
+    fn take_silent(&self, name: &str, watch: Watch) -> io::Result<Taken> {
+        let last = self.last(name, watch.generation);
+        if last > watch.generation {
+            return Ok(Taken::Theirs(self.watch(name, last)));
+        }
+        if watch.since.elapsed() < self.life {
+            return Ok(Taken::Theirs(watch));
+        }
+        self.take_at(name, watch.generation + 1)
     }
 
     fn take_first(&self, name: &str) -> io::Result<Taken> {
         match self.make(name, 0)? {
             true => Ok(Taken::Ours(0)),
-            false => {
-                let mut last = 0;
-                while last < GENERATIONS_MAX
-                    && self.storage.stat(&self.path(name, last + 1)).is_ok()
-                {
-                    last += 1;
-                }
-                Ok(Taken::Theirs(self.watch(name, last)))
-            }
+            false => Ok(Taken::Theirs(self.watch(name, self.last(name, 0)))),
         }
+    }
+
+    /// The last name of a series that has this one.
+    fn last(&self, name: &str, from: u32) -> u32 {
+        let is_made = |next: &u32| self.storage.stat(&self.path(name, *next)).is_ok();
+        (from + 1..=GENERATIONS_MAX).take_while(is_made).last().unwrap_or(from)
     }
 
     fn take_at(&self, name: &str, generation: u32) -> io::Result<Taken> {
@@ -167,6 +181,13 @@ pub(crate) struct Held {
     beating: JoinHandle<()>,
 }
 
+impl Held {
+    /// Is it time to let another have it?
+    pub fn is_long(&self) -> bool {
+        self.generation.load(Ordering::Relaxed) >= GENERATIONS_LONG
+    }
+}
+
 impl Drop for Held {
     fn drop(&mut self) {
         self.beating.abort();
@@ -228,6 +249,24 @@ mod tests {
             assert_eq!(taken, Some(1), "one alone takes it over");
             drop(one.hold("c", 1));
         }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn whoever_lived_long_without_times_is_followed_as_soon() {
+        let folder = tempfile::tempdir().unwrap();
+        let awkward = Awkward::default();
+        awkward.set_write_once(true);
+        let (one, other) =
+            (claims(folder.path(), "one", &awkward), claims(folder.path(), "other", &awkward));
+        let Taken::Ours(generation) = one.take("c", None).unwrap() else { panic!() };
+        let held = one.hold("c", generation);
+        let waiting = tokio::spawn(async move { wait(&other, LIFE * 20).await });
+        tokio::time::sleep(LIFE * 6).await;
+        held.beating.abort();
+        let died = Instant::now();
+        std::mem::forget(held);
+        assert!(waiting.await.unwrap().is_some_and(|generation| generation > 10));
+        assert!(died.elapsed() < LIFE * 3, "{:?}", died.elapsed());
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -71,7 +71,11 @@ pub(crate) async fn run(inner: Weak<Inner>) {
         }
         let begun = Instant::now();
         match tokio::task::spawn_blocking(move || clean(&cache)).await {
-            Ok(Ok(_)) => {}
+            Ok(Ok(_)) => {
+                if held.as_ref().is_some_and(Held::is_long) {
+                    (held, watch) = (None, None);
+                }
+            }
             Ok(Err(error)) => {
                 // Another node may be able to.
                 tracing::info!(%error, "the site cache cannot be cleaned");

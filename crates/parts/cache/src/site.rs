@@ -33,6 +33,8 @@ const LENGTH_MAX: u64 = 256 << 20;
 const JOBS_MAX: usize = 16;
 /// One look at the storage, or one chunk from it.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// A file that was closed has all its bytes after so long.
+const SETTLED_MAX: Duration = Duration::from_secs(5);
 /// However long another node takes: then we fetch for ourselves.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 /// How often to look whether another has fetched it.
@@ -333,6 +335,7 @@ impl Inner {
         let draft = self.path.join("tmp").join(self.random());
         let place = |draft: &Path| {
             self.storage.create(draft, bytes)?;
+            self.until_whole(draft, bytes.len() as u64)?;
             self.storage.rename(draft, &path)
         };
         let mut placed = place(&draft);
@@ -352,6 +355,20 @@ impl Inner {
             }
         }
         placed
+    }
+
+    /// Some storages have a file's bytes only a while after it was closed, or say then that they
+    /// have no room: under its name others would take it for a bad one.
+    fn until_whole(&self, draft: &Path, length: u64) -> io::Result<()> {
+        let (end, mut pause) = (Instant::now() + SETTLED_MAX, LOOK_FIRST);
+        while self.storage.stat(draft)?.length != length {
+            if Instant::now() >= end {
+                return Err(io::Error::other("what was written to it does not become whole"));
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 3 / 2).min(LOOK_LAST);
+        }
+        Ok(())
     }
 
     pub fn random(&self) -> String {

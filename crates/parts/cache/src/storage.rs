@@ -33,7 +33,8 @@ pub struct Space {
 
 /// A directory on storage that many nodes see.
 pub trait Storage: Send + Sync {
-    /// A new file with all its bytes; `AlreadyExists` if there is one of that name.
+    /// A new file with all its bytes, which others may see later; `AlreadyExists` if there is one
+    /// of that name.
     fn create(&self, path: &Path, bytes: &[u8]) -> io::Result<()>;
     /// All bytes of a file, but not more than `length_max` and one.
     fn read(&self, path: &Path, length_max: u64) -> io::Result<Vec<u8>>;
@@ -97,8 +98,10 @@ impl Storage for LocalStorage {
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
-        let names = std::fs::read_dir(path)?;
-        Ok(names.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect())
+        unless_stale(|| {
+            let names = std::fs::read_dir(path)?;
+            Ok(names.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect())
+        })
     }
 
     fn make_directory(&self, path: &Path) -> io::Result<()> {

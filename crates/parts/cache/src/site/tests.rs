@@ -90,6 +90,11 @@ async fn one_of_many_fetches_on_awkward_storage() {
     assert_eq!(all_get(&lab, 8, &bytes(1, 50_000)).await, 1, "without overwriting");
     lab.awkward.stale_reads(3);
     assert_eq!(all_get(&lab, 8, &bytes(2, 50_000)).await, 1, "with stale handles");
+    lab.awkward.set_closing(Duration::from_millis(100));
+    assert_eq!(all_get(&lab, 8, &bytes(4, 50_000)).await, 1, "with bytes that are late");
+    let notes = std::fs::read_dir(lab.folder.path().join("poisoned")).unwrap();
+    assert_eq!(notes.count(), 0, "what is not whole yet is not bad");
+    lab.awkward.set_closing(Duration::ZERO);
     // With times that are late, two may fetch; the bytes are right all the same.
     lab.awkward.keep_attributes(Duration::from_secs(60));
     lab.awkward.delay(Duration::from_millis(5));
