@@ -6,9 +6,9 @@
 //! us, close leaves them to the background, many at once. Whoever is recalled for such a directory
 //! sends them first; so does fsync of the directory.
 //!
-//! What a program sets of a file whose bytes wait, closed or not, comes to the MDS before them where
-//! nobody else can look: their commit then leaves its times alone. (`tar` sets the times and owner
-//! of each file before it closes it.)
+//! What a program sets of a file whose bytes wait, closed or not, comes to the MDS before them
+//! where nobody else can look: their commit then leaves its times alone. (`tar` sets the times and
+//! owner of each file before it closes it.)
 //!
 //! Invariants: what is deferred is dirty, counted in the budget, and kept for the next process like
 //! all that is written; it is decided under the cache's lock, so that a recall sees it or it sees
