@@ -13,7 +13,8 @@
 //!   (large ones), [`small`] ones, two clients that share one ([`sharing`]), other people's
 //!   [`programs`], and what processes [`cost`]; [`scale`]: a server with millions of files.
 //! * [`flavors`]: what protection costs; [`caches`]: what a site's cache saves; [`scram`]: a
-//!   build's walk over a distance; [`reads`]: bulk data over one.
+//!   build's walk over a distance; [`reads`]: bulk data over one; [`recall`]: what many clients
+//!   hold is taken back.
 //!
 //! Nothing here asserts a speed: figures are for people, who know the machine.
 
@@ -28,6 +29,7 @@ pub mod mount;
 pub mod plot;
 pub mod programs;
 pub mod reads;
+pub mod recall;
 pub mod scale;
 pub mod scram;
 pub mod sharing;
@@ -102,6 +104,9 @@ pub fn run(settings: &Settings) -> anyhow::Result<Vec<figure::Figure>> {
     }
     if settings.only.iter().any(|part| part == "scram") {
         figures.extend(scram::measure(settings)?);
+    }
+    if settings.only.iter().any(|part| part == "recall") {
+        figures.extend(recall::measure(settings)?);
     }
     if settings.only.iter().any(|part| part == "caches") {
         figures.extend(caches::measure(settings)?);

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Parser;
 use std::path::PathBuf;
-use tieline_bench::{Settings, chart, figure, plot, small};
+use tieline_bench::{Settings, chart, figure, plot, recall, small};
 use tieline_types::ByteSize;
 
 /// Measures Tieline beside references in the same run
@@ -17,7 +17,8 @@ struct Arguments {
     #[arg(long)]
     local: Option<PathBuf>,
     /// Parts: wire, store, metadata, large, random, small, listing, sharing, programs, cost
-    /// [default: all of these], scale, flavors, scram, caches, reads
+    /// [default: all of these], scale, flavors, scram, caches, reads,
+    /// recall
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Size of the large file
@@ -59,12 +60,19 @@ enum Part {
     /// One process's share of a phase on small files
     #[command(hide = true)]
     Worker { phase: String, directory: PathBuf, from: usize, to: usize },
+    /// Clients that hold what a recall takes back
+    #[command(hide = true)]
+    Holders { mount: PathBuf, count: usize },
 }
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
-    if let Some(Part::Worker { phase, directory, from, to }) = arguments.part {
-        return small::work(&phase, &directory, from..to);
+    match arguments.part {
+        Some(Part::Worker { phase, directory, from, to }) => {
+            return small::work(&phase, &directory, from..to);
+        }
+        Some(Part::Holders { mount, count }) => return recall::hold(&mount, count),
+        None => {}
     }
     let figures = tieline_bench::run(&Settings {
         program: std::env::current_exe()?,
