@@ -237,8 +237,80 @@ pub fn primary(request: &Request) -> FileId {
 
 /// Is it a request this room answers?
 pub fn is_served(op: Op) -> bool {
-    let is_quota = (Op::GetQuota..=Op::Promise).contains(&op) || op == Op::ReclaimShares;
-    op.number() < Op::GetMap.number() || op == Op::GetCapability || is_quota
+    match op {
+        Op::Lookup
+        | Op::LookupParent
+        | Op::GetAttributes
+        | Op::SetAttributes
+        | Op::ReadDirectory
+        | Op::Create
+        | Op::MakeDirectory
+        | Op::MakeSymlink
+        | Op::MakeNode
+        | Op::Link
+        | Op::Unlink
+        | Op::RemoveDirectory
+        | Op::Rename
+        | Op::ReadSymlink
+        | Op::Open
+        | Op::GetExtents
+        | Op::Commit
+        | Op::Place
+        | Op::Release
+        | Op::GetXattr
+        | Op::ListXattrs
+        | Op::SetXattr
+        | Op::RemoveXattr
+        | Op::GetLayout
+        | Op::SetLayout
+        | Op::Usage
+        | Op::Lock
+        | Op::TestLock
+        | Op::CancelLock
+        | Op::RecordSums
+        | Op::CopyRange
+        | Op::Compact
+        | Op::AssertLocks
+        | Op::ReportPlace
+        | Op::ExtendMirrors
+        | Op::ResyncFile
+        | Op::ListDeleted
+        | Op::Undelete
+        | Op::DumpMdt
+        | Op::CheckMdt
+        | Op::ReadTree
+        | Op::ReportTrails
+        | Op::ReadFiles
+        | Op::Batch
+        | Op::Reserve
+        | Op::GetCapability
+        | Op::GetQuota
+        | Op::SetQuota
+        | Op::ListQuotas
+        | Op::SetProject
+        | Op::Promise
+        | Op::ReclaimShares => true,
+        Op::GetMap
+        | Op::EditMap
+        | Op::EditIdentities
+        | Op::ListIdentities
+        | Op::Prove
+        | Op::CapabilityNews
+        | Op::QuotaShares
+        | Op::QuotaNews
+        | Op::PutChunk
+        | Op::ReadObject
+        | Op::SyncFile
+        | Op::DeleteChunks
+        | Op::OstStatus
+        | Op::StatObject
+        | Op::ListObjects
+        | Op::FetchChunk
+        | Op::VerifyObject
+        | Op::ListAdopted
+        | Op::ChecksumAdopted
+        | Op::Drain => false,
+    }
 }
 
 /// Units under which a reply may be cached, if they are granted.
