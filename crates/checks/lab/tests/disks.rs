@@ -5,7 +5,11 @@ use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tieline_lab::{Federation, is_root, program, with_federation};
 
 /// A small disk mounted where an OST was, with what was there; unmounted when dropped.
@@ -133,6 +137,10 @@ fn a_disk_that_came_back_read_only_is_still_read() -> Result<()> {
     })
 }
 
+/// Of linux/loop.h.
+const LOOP_SET_STATUS64: u64 = 0x4c04;
+const LOOP_GET_STATUS64: u64 = 0x4c05;
+
 /// A disk that can be made to fail: a file system in a file, on a small disk of its own. When that
 /// is full, new blocks cannot be written (EIO); what is cut off the file cannot be read (EIO).
 struct FailingDisk {
@@ -155,6 +163,35 @@ impl FailingDisk {
         let failing = Self { disk: Disk(path), room: Disk(room) };
         program::shell(&lab.local(""), &script)?;
         Ok(failing)
+    }
+
+    /// The disk ends after so many bytes: all behind fails (EIO). 0: it is well again.
+    fn end_after(&self, bytes: u64) -> Result<()> {
+        let found = program::shell(&self.room.0, "losetup --noheadings --output NAME -j image")?;
+        let device = File::open(found.trim())?;
+        // `struct loop_info64`: the limit of its size stands behind four numbers.
+        let mut info = [0_u8; 232];
+        let ask = |call: u64, info: &mut [u8; 232]| {
+            // SAFETY: the device is open, and the structure has the size that both calls want.
+            match unsafe { libc::ioctl(device.as_raw_fd(), call as _, info.as_mut_ptr()) } {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        };
+        ask(LOOP_GET_STATUS64, &mut info)?;
+        info[32..40].copy_from_slice(&bytes.to_ne_bytes());
+        ask(LOOP_SET_STATUS64, &mut info).context("the disk's size")
+    }
+
+    /// Brings what the disk has to where it was mounted.
+    fn replace(self) -> Result<()> {
+        let script = format!(
+            "umount '{0}'; e2fsck -fy image || test $? -lt 4; mkdir '{0}.kept'; \
+             mount -o loop image '{0}'; cp -a '{0}/.' '{0}.kept/'; umount '{0}'; rm -r '{0}'; \
+             mv '{0}.kept' '{0}'",
+            self.disk.0.display(),
+        );
+        program::shell(&self.room.0, &script).map(drop)
     }
 
     fn fail_writes(&self) -> Result<()> {
@@ -229,6 +266,99 @@ fn a_disk_that_fails_costs_what_only_it_has() -> Result<()> {
         let refused = fs::read(other.join("only/before")).err().context("its disk is gone")?;
         ensure!(refused.raw_os_error() == Some(Errno::IO.raw_os_error()), "{refused}");
         control(lab, "kill")
+    })
+}
+
+/// What writers were told, and when they are to stop.
+#[derive(Default)]
+struct Told {
+    done: Mutex<Vec<String>>,
+    errors: Mutex<Vec<std::io::Error>>,
+    is_over: AtomicBool,
+}
+
+/// Makes small files durable until one fails, or it is over.
+fn keep_writing(folder: &Path, writer: usize, told: &Told) {
+    for number in 0.. {
+        if told.is_over.load(Ordering::Relaxed) {
+            return;
+        }
+        let name = format!("f{writer}-{number}");
+        let make = |name: &str| -> std::io::Result<()> {
+            let mut file = File::create_new(folder.join(name))?;
+            file.write_all(name.as_bytes())?;
+            file.sync_all()
+        };
+        match make(&name) {
+            Ok(()) => told.done.lock().expect("no writer panics").push(name),
+            Err(error) => return told.errors.lock().expect("no writer panics").push(error),
+        }
+    }
+}
+
+#[test]
+fn a_store_whose_disk_fails_ends_and_has_all_it_said_when_the_disk_is_well() -> Result<()> {
+    if !is_root() {
+        eprintln!("SKIPPED: only root can mount small disks");
+        return Ok(());
+    }
+    with_federation(|lab| {
+        for part in
+            ["metadata store", "os error 5", "connection lost", "what was done here is refused"]
+        {
+            lab.expect_log(part);
+        }
+        let dir = lab.dir();
+        let control = |verb| {
+            let dir = dir.to_str().context("path")?;
+            lab.tieline(&["dev", verb, "mds-uf", "--dir", dir]).map(drop)
+        };
+        control("kill")?;
+        let disk = FailingDisk::under(lab, "mds")?;
+        control("start")?;
+        let folder = lab.mount().join("d");
+        fs::create_dir(&folder)?;
+        let pid = lab.process("mds-uf")?["daemon"].as_i64().context("it runs")?;
+        let (told, writers) = (Told::default(), 4);
+        std::thread::scope(|scope| {
+            for writer in 0..writers {
+                let (folder, told) = (&folder, &told);
+                scope.spawn(move || keep_writing(folder, writer, told));
+            }
+            let outcome = || -> Result<()> {
+                std::thread::sleep(Duration::from_secs(1));
+                disk.end_after(1 << 20)?;
+                let ended = || !program::is_running(pid);
+                program::until("the MDS ends", program::DEADLINE, ended)?;
+                // Who asks now waits; it goes on by itself when there is a disk.
+                disk.end_after(0)?;
+                disk.replace()?;
+                control("start")
+            };
+            let outcome = outcome();
+            if outcome.is_err() {
+                // Or they would wait for ever.
+                lab.kill_client("mount-0")?;
+            }
+            std::thread::sleep(Duration::from_secs(1));
+            told.is_over.store(true, Ordering::Relaxed);
+            outcome
+        })?;
+        // Whose request came in between is told; who waited has been served by now.
+        for error in told.errors.into_inner().expect("no writer panics") {
+            ensure!(error.raw_os_error() == Some(Errno::IO.raw_os_error()), "{error}");
+        }
+        let done = told.done.into_inner().expect("no writer panics");
+        ensure!(done.len() > writers, "{} files were made", done.len());
+        let said = lab.logs()?;
+        ensure!(said.contains("the metadata store failed; restart the server"), "{said}");
+        fs::write(folder.join("after"), "after").context("it serves again")?;
+        let other = lab.mount_again()?.join("d");
+        for name in done {
+            ensure!(fs::read(other.join(&name))? == name.as_bytes(), "{name}");
+        }
+        ensure!(fs::read(other.join("after"))? == b"after");
+        Ok(())
     })
 }
 
