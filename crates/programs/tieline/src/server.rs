@@ -10,6 +10,7 @@
 //! * [`identities`]: on whose behalf requests are made, and who may; [`audit`] keeps book of it.
 //! * [`connections`]: which session is reached over which connection; recalls and notices leave
 //!   through it.
+//! * [`descriptors`]: how many of them may be connected, known or not.
 //! * [`peers`]: channels to other servers; deletions, copies and questions after OSTs leave through
 //!   it.
 //! * [`room`]: looks after the disks of the MDT's store.
@@ -22,6 +23,7 @@
 pub mod audit;
 mod capabilities;
 pub mod connections;
+mod descriptors;
 pub mod identities;
 pub mod maps;
 pub mod node;
@@ -48,7 +50,7 @@ use tieline_data::{ChunkService, TargetParts};
 use tieline_kv::Store;
 use tieline_meta::Mdt;
 use tieline_meta::ledger::log::Log;
-use tieline_net::{Dialer, Server, ServerSettings};
+use tieline_net::{Dialer, Server};
 use tieline_telemetry::health::Health;
 use tieline_types::{FsName, MdtIndex, OstIndex, Uid};
 use tieline_wire::Notice;
@@ -195,7 +197,7 @@ pub async fn start(
     if !parts.map.is_signer() {
         tasks.push(tokio::spawn(maps::follow(parts.map, peers.clone())));
     }
-    let server = Server::start(listener, node, parts.guard, ServerSettings::default());
+    let server = Server::start(listener, node, parts.guard, descriptors::settings());
     parts.health.set_ready(true);
     Ok(Running { server, mdt, peers, tasks })
 }

@@ -60,6 +60,7 @@ pub fn run(settings: &Path, is_json: bool) -> anyhow::Result<()> {
     let plan = Settings::load(settings)?;
     tieline_telemetry::log::start(is_json || plan.is_log_json);
     crate::server::user::become_user(&plan)?;
+    crate::server::descriptors::raise();
     crate::memory::prepare();
     plan.kerberos.prepare();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
