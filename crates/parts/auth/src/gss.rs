@@ -72,6 +72,8 @@ pub struct Keys {
 pub struct GssInitiator {
     keys: Keys,
     target: String,
+    /// Made in the first step; the second needs no other.
+    ready: Option<Ready>,
     context: Context,
 }
 
@@ -84,7 +86,7 @@ pub struct GssAcceptor {
 impl GssInitiator {
     /// Proves us to `target`, a Kerberos principal.
     pub fn new(keys: Keys, target: String) -> Self {
-        Self { keys, target, context: Context::new() }
+        Self { keys, target, ready: None, context: Context::new() }
     }
 }
 
@@ -105,8 +107,10 @@ impl Mechanism for GssInitiator {
 
     fn step(&mut self, token: Option<&[u8]>, binding: &[u8; BINDING]) -> Result<Step, Trouble> {
         let library = opened()?;
-        let credential = Credential::acquire(library, &self.keys, INITIATE)?;
-        let target = Name::import(library, &realm::complete(library, &self.target))?;
+        let Ready { credential, target } = match self.ready.take() {
+            Some(ready) => self.ready.insert(ready),
+            None => self.ready.insert(Ready::new(library, &self.keys, &self.target)?),
+        };
         let oid = oid(&KERBEROS);
         let bindings = bindings(binding);
         let mut input = RawBuffer::of(token.unwrap_or_default());
@@ -255,6 +259,24 @@ pub fn try_self(dialing: &Keys, answering: &Keys, own: &str) -> Result<(), Troub
 enum Side {
     Initiator,
     Acceptor,
+}
+
+/// What dialing takes: keys or tickets, and whom to reach. Each is a trip to files.
+struct Ready {
+    credential: Credential,
+    target: Name,
+}
+
+// SAFETY: MIT's credentials and names may be used by any thread, one at a time; nothing here is
+// shared.
+unsafe impl Send for Ready {}
+
+impl Ready {
+    fn new(library: &'static Library, keys: &Keys, target: &str) -> Result<Self, Trouble> {
+        let credential = Credential::acquire(library, keys, INITIATE)?;
+        let target = Name::import(library, &realm::complete(library, target))?;
+        Ok(Self { credential, target })
+    }
 }
 
 /// A security context under way or made.

@@ -195,4 +195,40 @@ async fn downgrade(scene: &Scene<'_>) -> Result<()> {
     Ok(())
 }
 
+/// With a ticket at hand three round trips bring the first answer, and nobody else is asked: one of
+/// TCP, one that proves both ends and welcomes, one of the request.
+pub async fn three_round_trips(scene: &Scene<'_>) -> Result<()> {
+    // Brings the tickets.
+    for is_oss in [false, true] {
+        let (_relay, line) = scene.dial_through(is_oss, NOTHING, true).await?;
+        line.knock().await?;
+    }
+    let honest = std::env::var_os("KRB5_CONFIG").context("it is set")?;
+    let dead = scene.federation.local("krb5-dead.conf");
+    let told = std::fs::read_to_string(&honest)?;
+    let silent = |line: &str| match line.trim_start().starts_with("kdc =") {
+        true => "    kdc = 127.0.0.1:1\n".to_owned(),
+        false => format!("{line}\n"),
+    };
+    std::fs::write(&dead, told.lines().map(silent).collect::<String>())?;
+    // SAFETY: nobody else dials now, and the runtime's threads rest.
+    unsafe { std::env::set_var("KRB5_CONFIG", &dead) };
+    let mut outcomes = Vec::new();
+    for is_oss in [false, true] {
+        let (relay, line) = scene.dial_through(is_oss, NOTHING, true).await?;
+        outcomes.push((line.knock().await, relay, line));
+    }
+    // SAFETY: as before.
+    unsafe { std::env::set_var("KRB5_CONFIG", honest) };
+    for (outcome, relay, _line) in outcomes {
+        outcome?;
+        let turns = relay.heard.lock().expect("nobody panics with it").turns.clone();
+        let two = [Way::ToServer, Way::ToClient].repeat(2);
+        ensure!(turns == two, "after TCP's round trip: {turns:?}");
+    }
+    Ok(())
+}
+
+const NOTHING: (Way, Meddling) = (Way::ToServer, Meddling::Nothing);
+
 type Change = Arc<dyn Fn(Vec<u8>) -> Vec<u8> + Send + Sync>;

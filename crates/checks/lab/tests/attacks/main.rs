@@ -80,6 +80,11 @@ fn nobody_gets_in_under_krb5p() -> Result<()> {
 }
 
 #[test]
+fn a_connection_takes_three_round_trips() -> Result<()> {
+    with_scene("krb5i", async |scene| connections::three_round_trips(scene).await)
+}
+
+#[test]
 fn capabilities_end_and_are_taken_back() -> Result<()> {
     with_scene("krb5i", async |scene| capabilities::ends(scene).await)
 }

@@ -54,6 +54,8 @@ pub struct Heard {
     pub open: Vec<Vec<u8>>,
     pub sealed: Vec<Vec<u8>>,
     pub to_client: Vec<Vec<u8>>,
+    /// Who spoke, turn by turn: two are a round trip.
+    pub turns: Vec<Way>,
 }
 
 /// Where a relay leads, and what it does.
@@ -133,6 +135,9 @@ async fn direction(
         let (is_sealed, frame) = read_frame(&mut from, plan.is_bulk_sealed).await?;
         {
             let mut heard = heard.lock().expect("nobody panics with it");
+            if heard.turns.last() != Some(&way) {
+                heard.turns.push(way);
+            }
             match (way, is_sealed) {
                 (Way::ToClient, _) => heard.to_client.push(frame.clone()),
                 (_, true) => heard.sealed.push(frame.clone()),

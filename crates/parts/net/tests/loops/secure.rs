@@ -10,6 +10,7 @@ use tieline_types::{ErrorKind, Flavor, FlavorRule, FlavorRules, MdtIndex, Versio
 use tieline_wire::{CredentialKind, FrameHeader, Hello, Offer};
 use tieline_world::{Bulk, LocalTransport, Transport, World};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::Instant;
 
 const SERVER: &str = "tieline_mds/mds@EXTENCI.ORG";
 /// The same server for Kerberos, by another way.
@@ -182,6 +183,57 @@ async fn a_handshake_that_is_changed_on_the_way_leads_nowhere() {
             }
         };
         assert!(ask_past(other_offer).await.is_err(), "{flavor:?}");
+    }
+}
+
+/// How long a word is on its way to somebody far.
+const WAY: Duration = Duration::from_millis(25);
+
+/// Makes [`ELSEWHERE`] far: what is said there arrives [`WAY`] later, however much it is.
+async fn be_far(pair: &Pair) {
+    let mut listener = pair.transport.listen(ELSEWHERE).await.unwrap();
+    let transport = pair.transport.clone();
+    tokio::spawn(async move {
+        while let Ok(near) = listener.accept().await {
+            let far = transport.connect(ADDRESS, PATIENCE).await.unwrap();
+            tokio::spawn(pass_later(near.reader, far.writer));
+            tokio::spawn(pass_later(far.reader, near.writer));
+        }
+    });
+}
+
+async fn pass_later(
+    mut from: impl AsyncRead + Unpin + Send + 'static,
+    mut to: impl AsyncWrite + Unpin + Send + 'static,
+) {
+    let (send, mut under_way) = tokio::sync::mpsc::unbounded_channel();
+    let read = async move {
+        let mut buffer = vec![0; 64 << 10];
+        while let Ok(length @ 1..) = from.read(&mut buffer).await {
+            send.send((Instant::now() + WAY, buffer[..length].to_vec())).unwrap();
+        }
+    };
+    let write = async move {
+        while let Some((due, bytes)) = under_way.recv().await {
+            tokio::time::sleep_until(due).await;
+            to.write_all(&bytes).await.unwrap();
+            to.flush().await.unwrap();
+        }
+    };
+    tokio::join!(read, write);
+}
+
+/// TCP's own is the first of three: its end is not waited for in this world.
+#[tokio::test(start_paused = true)]
+async fn the_first_answer_of_a_new_connection_takes_three_round_trips() {
+    for floor in Flavor::ALL {
+        let pair = Pair::new(guard(prover(SERVER, 1), floor)).await;
+        be_far(&pair).await;
+        let start = Instant::now();
+        let session = pair.dial_at(ELSEWHERE, guard(prover(USER, 1), floor));
+        ask(&*session, 2).await.unwrap();
+        let took = start.elapsed();
+        assert!((4 * WAY..5 * WAY).contains(&took), "{floor:?}: {took:?}");
     }
 }
 
