@@ -12,7 +12,8 @@
 //! * [`mount`]: a mounted federation against the local file system and raw TCP, with [`files`]
 //!   (large ones), [`small`] ones, two clients that share one ([`sharing`]), other people's
 //!   [`programs`], and what processes [`cost`]; [`scale`]: a server with millions of files.
-//! * [`flavors`]: what protection costs; [`caches`]: what a site's cache saves; [`scram`]: a
+//! * [`flavors`]: what protection costs; [`connections`]: what making one does; [`crowd`]: what is
+//!   left while ten thousand say nothing; [`caches`]: what a site's cache saves; [`scram`]: a
 //!   build's walk over a distance; [`reads`]: bulk data over one; [`recall`]: what many clients
 //!   hold is taken back.
 //!
@@ -20,7 +21,9 @@
 
 pub mod caches;
 pub mod chart;
+pub mod connections;
 pub mod cost;
+pub mod crowd;
 pub mod figure;
 pub mod files;
 pub mod flavors;
@@ -101,6 +104,12 @@ pub fn run(settings: &Settings) -> anyhow::Result<Vec<figure::Figure>> {
     }
     if settings.only.iter().any(|part| part == "flavors") {
         figures.extend(flavors::measure(settings)?);
+    }
+    if settings.only.iter().any(|part| part == "connections") {
+        figures.extend(connections::measure(settings)?);
+    }
+    if settings.only.iter().any(|part| part == "crowd") {
+        figures.extend(crowd::measure(settings)?);
     }
     if settings.only.iter().any(|part| part == "scram") {
         figures.extend(scram::measure(settings)?);

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Parser;
 use std::path::PathBuf;
-use tieline_bench::{Settings, chart, figure, plot, recall, small};
+use tieline_bench::{Settings, chart, connections, crowd, figure, plot, recall, small};
 use tieline_types::ByteSize;
 
 /// Measures Tieline beside references in the same run
@@ -17,7 +17,7 @@ struct Arguments {
     #[arg(long)]
     local: Option<PathBuf>,
     /// Parts: wire, store, metadata, large, random, small, listing, sharing, programs, cost
-    /// [default: all of these], scale, flavors, scram, caches, reads,
+    /// [default: all of these], scale, flavors, connections, crowd, scram, caches, reads,
     /// recall
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
@@ -63,6 +63,12 @@ enum Part {
     /// Clients that hold what a recall takes back
     #[command(hide = true)]
     Holders { mount: PathBuf, count: usize },
+    /// Connections, one after the other
+    #[command(hide = true)]
+    Dial(connections::Dialing),
+    /// Connections that say nothing
+    #[command(hide = true)]
+    Crowd { address: String, count: usize, seconds: u64 },
 }
 
 fn main() -> Result<()> {
@@ -72,6 +78,10 @@ fn main() -> Result<()> {
             return small::work(&phase, &directory, from..to);
         }
         Some(Part::Holders { mount, count }) => return recall::hold(&mount, count),
+        Some(Part::Dial(dialing)) => return connections::dial(&dialing),
+        Some(Part::Crowd { address, count, seconds }) => {
+            return crowd::stand(&address, count, seconds);
+        }
         None => {}
     }
     let figures = tieline_bench::run(&Settings {
