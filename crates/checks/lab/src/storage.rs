@@ -16,6 +16,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 const BRICKS: usize = 2;
+/// What a volume of GlusterFS has on its clients by default: attributes are up to a second old.
+const CLIENT_CACHES: [&str; 4] = ["write-behind", "open-behind", "quick-read", "md-cache"];
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Debian's own: other Pythons do not see its packages.
 const PYTHON: &str = "/usr/bin/python3";
@@ -95,11 +97,16 @@ impl Storage {
         }
         let names: Vec<String> = (0..BRICKS).map(|number| format!("remote{number}")).collect();
         client += &format!(
-            "volume all\n type cluster/distribute\n subvolumes {}\nend-volume\n\
-             volume behind\n type performance/write-behind\n subvolumes all\nend-volume\n\
-             volume ahead\n type performance/read-ahead\n subvolumes behind\nend-volume\n",
+            "volume all\n type cluster/distribute\n subvolumes {}\nend-volume\n",
             names.join(" ")
         );
+        let mut below = "all";
+        for above in CLIENT_CACHES {
+            client += &format!(
+                "volume {above}\n type performance/{above}\n subvolumes {below}\nend-volume\n"
+            );
+            below = above;
+        }
         Ok(fs::write(self.volume("client"), client)?)
     }
 
