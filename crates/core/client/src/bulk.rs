@@ -11,6 +11,7 @@
 use crate::cache::ServerNumber;
 use crate::capabilities::Whose;
 use crate::fetch::Width;
+use crate::file::File;
 use crate::files::Told;
 use crate::servers::turns::Reader;
 use crate::volume::{Shared, lock};
@@ -31,6 +32,8 @@ use tokio::time::Instant;
 const VISIT_BYTES: u32 = 256 << 10;
 /// Bytes of a page of a walk.
 const PAGE_BYTES: u32 = 1 << 20;
+/// A small file in more pieces is like a large one.
+const SMALL_EXTENTS_MAX: usize = 16;
 /// Levels below.
 const DEPTH: u32 = 64;
 /// Files up to this size are small: they travel together.
@@ -338,12 +341,42 @@ impl Shared {
         }
     }
 
+    /// A small file is read from its beginning. If its bytes are not here any more, those of its
+    /// neighbours are brought with it: kernels and we forget them by age.
+    pub(crate) async fn come_to_bytes(self: &Arc<Self>, caller: &Caller, file: &Arc<File>) {
+        let mdt = file.id.mdt();
+        let is_missing = file.with(|state| {
+            let is_small = state.size <= SMALL_MAX && !state.is_dirty();
+            let whole = || state.extents.whole(state.size, SMALL_EXTENTS_MAX);
+            is_small && !whole().is_some_and(|extents| self.chunks.have(&extents))
+        });
+        if !is_missing || !self.may_ask_in_bulk(mdt) {
+            return;
+        }
+        let Some(parent) = self.cache.lock().parent_of(file.id) else { return };
+        let flight = self.bulk.with(mdt, |walk| {
+            let flight = walk.flight(file.id);
+            if flight.is_none() {
+                walk.lost(caller, file.id, parent);
+            }
+            flight
+        });
+        match flight {
+            Some(flight) => landed(flight).await,
+            None => {
+                self.expect_files(caller, mdt);
+                self.file_next(caller, parent, file.id);
+            }
+        }
+    }
+
     /// Puts files of directories where files are opened into the queue, and asks for some.
     fn file_next(self: &Arc<Self>, caller: &Caller, parent: FileId, opened: FileId) {
         let mdt = parent.mdt();
         while let Some(next) = self.bulk.with(mdt, |walk| walk.next_to_file(parent)) {
             let after = Some(opened).filter(|_| next == parent);
-            let files = self.cache.lock().small_files(caller, next, after, SMALL_MAX);
+            let mut files = self.cache.lock().small_files(caller, next, after, SMALL_MAX);
+            files.retain(|(id, _)| !self.files.is_inline(*id));
             self.bulk.with(mdt, |walk| walk.enqueue_files(files, next == parent));
         }
         self.go_on_with_files(mdt);

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 use tieline_telemetry::metrics::METRICS;
-use tieline_types::{ChunkId, ErrorKind};
+use tieline_types::{ChunkId, Content, ErrorKind, Extent};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
@@ -27,7 +27,7 @@ use tokio::time::{Instant, sleep};
 const IDLE: Duration = Duration::from_secs(4);
 
 /// The same of small files that were fetched before somebody opened them.
-const IDLE_SMALL: Duration = Duration::from_secs(60);
+pub(crate) const IDLE_SMALL: Duration = Duration::from_secs(60);
 const LINGERING_MAX: usize = 64 << 10;
 
 /// Why bytes did not come: what all who wait for them are told.
@@ -243,6 +243,18 @@ impl Chunks {
             }
         }
         (segments, tasks)
+    }
+
+    /// Are the bytes of all these extents here, or on their way?
+    pub fn have(&self, extents: &[Extent]) -> bool {
+        let state = self.lock();
+        extents.iter().all(|extent| match &extent.content {
+            Content::Inline(_) | Content::Hole => true,
+            Content::Chunk(chunk) => {
+                let (id, first) = (chunk.chunk, chunk.skip);
+                state.kept(id, first..first + 1).is_some() || state.flight(id, first).is_some()
+            }
+        })
     }
 
     /// What is fetched of the chunk may wait longer for its reader.

@@ -101,6 +101,14 @@ impl Files {
         Some(self.enter(&mut tables, id, Some(closed)))
     }
 
+    /// Are all bytes of a file that is not in use known with it?
+    pub fn is_inline(&self, id: FileId) -> bool {
+        let is_here = |extent: &Extent| !matches!(extent.content, Content::Chunk(_));
+        let tables = lock(&self.tables);
+        let closed = tables.closed.get(&id).and_then(|closed| closed.extents.as_ref());
+        closed.is_some_and(|extents| extents.iter().all(is_here))
+    }
+
     /// Takes what was told of a file, for whoever opens it.
     pub fn learn(&self, told: Told<'_>) {
         let id = told.attributes.id;

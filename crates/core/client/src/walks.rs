@@ -7,13 +7,15 @@
 //! multiple of that. So one look into a large tree costs little, and a walk that uses a fourth of
 //! what comes is never kept waiting.
 //!
-//! The same holds for the bytes of small files: the first that is opened brings its neighbours'.
+//! The same holds for the bytes of small files: the first that is opened, or read when its bytes are
+//! not here any more, brings its neighbours'.
 //!
 //! * [`trails`]: in which order files are opened, here and by others before.
 //!
 //! Knows neither servers nor caches ([`crate::bulk`] asks and learns). Invariants: all tables are
 //! bounded; a directory is on its way once; what came to nothing is not asked again at once.
 
+use crate::chunks::IDLE_SMALL;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use tieline_types::{Caller, FileId};
@@ -57,10 +59,16 @@ const WASTE_MAX: u64 = 10;
 const WASTE_FREE: u64 = 64 << 20;
 /// Older history counts half, again and again.
 const HISTORY: u64 = 1 << 30;
+/// So many files in a row that a directory's trail did not say: it is not believed any more.
+const TRAIL_MISSES: u32 = 2;
 /// Files of one question.
 const FILES_MAX: usize = 512;
 const FILES_BYTES: u64 = 1 << 20;
 const FILE_PAGES_MAX: usize = 4;
+/// What was brought and not opened is here for so long.
+const AHEAD_KEPT: Duration = IDLE_SMALL;
+/// Files that went are looked for so often.
+const LOST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Lands when the question is answered and what came is learned, or came to nothing.
 pub(crate) type Flight = watch::Receiver<()>;
@@ -109,7 +117,7 @@ pub(crate) struct Walk {
     caller: Caller,
     /// Files: to be brought, and brought and not opened yet, with their bytes.
     files: VecDeque<(FileId, u64)>,
-    files_ahead: BTreeMap<FileId, u64>,
+    files_ahead: BTreeMap<FileId, (u64, Instant)>,
     file_credit: u64,
     file_raise: u64,
     file_pages: usize,
@@ -119,8 +127,12 @@ pub(crate) struct Walk {
     /// Directories as they came, and where each stands among them.
     order: Vec<FileId>,
     places: BTreeMap<FileId, usize>,
-    /// Those whose files stand in the queue or did.
-    is_filed: BTreeSet<FileId>,
+    /// Those whose files stand in the queue or did, and since when.
+    filed: BTreeMap<FileId, Instant>,
+    /// Those of before are forgotten.
+    filed_from: Option<Instant>,
+    /// Where the last files were opened that had not come, and how many.
+    missed_in: (FileId, u32),
     /// Where in the order files are opened, and in how many directories they were.
     at: usize,
     opened_in: BTreeSet<FileId>,
@@ -251,14 +263,14 @@ impl Walk {
         if self.order.len() >= NOTED_MAX {
             self.order.clear();
             self.places.clear();
-            self.is_filed.clear();
+            self.filed.clear();
             self.at = 0;
         }
         if !self.places.contains_key(&id) {
             self.places.insert(id, self.order.len());
             self.order.push(id);
         }
-        self.is_filed.remove(&id);
+        self.filed.remove(&id);
     }
 
     /// Nothing of before counts: leases are gone.
@@ -268,7 +280,7 @@ impl Walk {
         self.files.clear();
         self.ahead.clear();
         self.files_ahead.clear();
-        self.is_filed.clear();
+        self.filed.clear();
         self.trails.forget();
     }
 
@@ -284,24 +296,61 @@ impl Walk {
         if self.opened_in.len() < 16 {
             self.opened_in.insert(parent);
         }
-        let used = self.files_ahead.remove(&id).unwrap_or(0);
+        let used = self.files_ahead.remove(&id).map_or(0, |(size, _)| size);
         if used > 0 {
             self.used += used;
             let gain = BYTES_USED_GAIN * used.max(BYTES_CREDIT_MIN);
             self.file_credit = (self.file_credit + gain).min(BYTES_CREDIT_MAX);
         } else if !is_known {
-            self.file_raise = (self.file_raise * 2).clamp(BYTES_RAISE_FIRST, BYTES_RAISE_MAX);
-            self.file_credit = (self.file_credit + self.file_raise).min(BYTES_CREDIT_MAX);
+            self.missed(parent);
         }
         used
+    }
+
+    /// A file is read whose bytes are not here, though it is known: what came, or was written here,
+    /// has gone since. So have others'.
+    pub fn lost(&mut self, caller: &Caller, id: FileId, parent: FileId) {
+        self.opened(caller, id, parent, true);
+        self.missed(parent);
+        let now = Instant::now();
+        if self.filed_from.is_none_or(|from| now.duration_since(from) >= LOST_PAUSE) {
+            self.filed_from = Some(now);
+            self.trails.forget();
+        }
+    }
+
+    /// Somebody has to wait for a file's bytes.
+    fn missed(&mut self, parent: FileId) {
+        self.file_raise = (self.file_raise * 2).clamp(BYTES_RAISE_FIRST, BYTES_RAISE_MAX);
+        self.file_credit = (self.file_credit + self.file_raise).min(BYTES_CREDIT_MAX);
+        let (before, count) = self.missed_in;
+        let count = if before == parent { count + 1 } else { 1 };
+        self.missed_in = (parent, count);
+        if count >= TRAIL_MISSES && self.trails.doubt(parent) {
+            self.filed.remove(&parent);
+        }
+    }
+
+    fn is_filed(&self, directory: FileId) -> bool {
+        let since = self.filed.get(&directory);
+        since.is_some_and(|since| self.filed_from.is_none_or(|from| *since >= from))
+    }
+
+    /// Says whether its files did not stand in the queue.
+    fn file(&mut self, directory: FileId) -> bool {
+        let is_new = !self.is_filed(directory);
+        if is_new {
+            self.filed.insert(directory, Instant::now());
+        }
+        is_new
     }
 
     /// A directory whose files are not in the queue yet: the one where files are opened, and those
     /// that come behind it, if files are opened in several.
     pub fn next_to_file(&mut self, parent: FileId) -> Option<FileId> {
-        let is_new = self.places.contains_key(&parent) && self.is_filed.insert(parent);
+        let is_new = self.places.contains_key(&parent) && self.file(parent);
         // Who knows what others opened there need not guess.
-        if is_new && !self.trails.knows(parent) {
+        if is_new && !self.trails.tells(parent) {
             return Some(parent);
         }
         let is_walk = self.opened_in.len() >= 2;
@@ -310,9 +359,9 @@ impl Walk {
         }
         let (before, behind) = self.order.split_at(self.at.min(self.order.len()));
         let mut all = behind.iter().chain(before);
-        let is_open = |id: &&FileId| !self.is_filed.contains(id) && !self.trails.knows(**id);
+        let is_open = |id: &&FileId| !self.is_filed(**id) && !self.trails.tells(**id);
         let next = *all.find(is_open)?;
-        self.is_filed.insert(next);
+        self.file(next);
         Some(next)
     }
 
@@ -321,7 +370,9 @@ impl Walk {
         let room = QUEUE_MAX.saturating_sub(self.files.len());
         let mut new = vec![];
         for (id, size) in files.into_iter().take(room) {
-            if !self.files_ahead.contains_key(&id) && self.note_asked(id) {
+            let ahead = self.files_ahead.get(&id);
+            let is_here = ahead.is_some_and(|(_, since)| since.elapsed() < AHEAD_KEPT);
+            if !is_here && self.note_asked(id) {
                 new.push((id, size));
             }
         }
@@ -369,7 +420,9 @@ impl Walk {
         for (id, size) in asked {
             self.flights.remove(id);
             if told.contains(id) && self.files_ahead.len() < NOTED_MAX {
-                self.files_ahead.insert(*id, *size);
+                // It may go and be asked for again at any time.
+                self.asked.remove(id);
+                self.files_ahead.insert(*id, (*size, Instant::now()));
                 self.brought += size;
             } else {
                 self.file_credit += size;

@@ -148,6 +148,24 @@ async fn small_files_that_are_read_come_ahead_in_the_metadata_or_beside_it() {
     }
 }
 
+/// What a kernel keeps of many small files goes in time, and so does what is kept here.
+#[tokio::test(start_paused = true)]
+async fn bytes_of_small_files_that_went_come_again_together() {
+    let fake = far(20, 5, 9, 30_000);
+    let volume = fake.mount();
+    volume.attributes(&Caller::root(), ROOT).await.unwrap();
+    let first = walk(&volume, (20, 5, 9), true).await;
+    for _ in 0..2 {
+        // Shorter than leases, which nobody renews here.
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        let opens = fake.count(Op::Open);
+        let (trips, again) = trips(walk(&volume, (20, 5, 9), true)).await;
+        assert_eq!(again, first);
+        assert!(trips < 60.0, "{trips} round trips for 900 files that are known");
+        assert!(fake.count(Op::Open) <= opens + 10);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_one_client_opened_comes_ahead_for_the_next() {
     // Some files here and there, in an order of their own.

@@ -32,11 +32,19 @@ pub(super) struct Trails {
     followed: BTreeSet<FileId>,
     next: Option<FileId>,
     is_trusted: bool,
+    /// Somebody sees to a report.
+    is_due: bool,
 }
 
 impl Trails {
-    pub fn knows(&self, directory: FileId) -> bool {
-        self.known.contains_key(&directory)
+    /// Is known what will be opened there? A trail of full length need not be whole.
+    pub fn tells(&self, directory: FileId) -> bool {
+        self.known.get(&directory).is_some_and(|trail| trail.files.len() < TRAIL_MAX)
+    }
+
+    /// What was known was wrong, or not all. Says whether anything was.
+    pub fn doubt(&mut self, directory: FileId) -> bool {
+        self.known.remove(&directory).is_some()
     }
 
     pub fn forget(&mut self) {
@@ -46,7 +54,6 @@ impl Trails {
 
     /// Says whether this is the first since the last report.
     fn gather(&mut self, directory: FileId, file: FileId) -> bool {
-        let is_first = self.gathered.is_empty();
         if let Some(last) = self.last.replace(directory)
             && last != directory
             && let Some(trail) = self.gathered.get_mut(&last)
@@ -59,7 +66,7 @@ impl Trails {
                 files.push(file);
             }
         }
-        is_first
+        !std::mem::replace(&mut self.is_due, true)
     }
 
     fn is_news(&self, directory: FileId, trail: &Trail) -> bool {
@@ -78,9 +85,17 @@ impl Walk {
         trails.gather(directory, file)
     }
 
-    /// What is to be reported now, in parts; nothing of it is news any more.
+    /// What is to be reported now, in parts; nothing of it is news any more. The directory where
+    /// files are opened right now is reported whole again when more were.
     pub fn report(&mut self) -> Vec<Vec<TrailOf>> {
-        let gathered = std::mem::take(&mut self.trails.gathered);
+        let trails = &mut self.trails;
+        let gathered = std::mem::take(&mut trails.gathered);
+        trails.is_due = false;
+        if let Some(last) = trails.last
+            && let Some(trail) = gathered.get(&last)
+        {
+            trails.gathered.insert(last, trail.clone());
+        }
         let of = |(directory, trail)| TrailOf { directory, trail };
         let news: Vec<TrailOf> = gathered
             .into_iter()
@@ -136,7 +151,8 @@ impl Walk {
 
     fn unfollowed(&self) -> Option<FileId> {
         let (before, behind) = self.order.split_at(self.at.min(self.order.len()));
-        let is_it = |id: &&FileId| self.trails.knows(**id) && !self.trails.followed.contains(*id);
+        let trails = &self.trails;
+        let is_it = |id: &&FileId| trails.known.contains_key(id) && !trails.followed.contains(id);
         behind.iter().chain(before).find(is_it).copied()
     }
 }

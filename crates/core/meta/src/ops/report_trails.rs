@@ -1,9 +1,10 @@
 //! ReportTrails: how programs went through directories, for whoever comes after.
 //!
-//! What a client says of a directory takes the place of what was known, if it is about as much;
-//! else what it did not see stays behind it. Nothing rests on trails: they cost readers a
-//! little bandwidth when they are wrong. So no version, no time and no lease is touched, and
-//! directories that are held alone are not asked for.
+//! What a client says of a directory comes before what was known; but behind it, if it goes on where
+//! that ended: one who goes through a large directory tells of it in parts. What is too much goes
+//! at the end, so that what nobody opens any more is forgotten. Nothing rests on trails: they cost
+//! readers a little bandwidth when they are wrong. So no version, no time and no lease is touched,
+//! and directories that are held alone are not asked for.
 //!
 //! Invariant: a trail names at most [`TRAIL_MAX`] files, of one MDT.
 
@@ -46,10 +47,12 @@ pub async fn run(view: &mut View<'_>, request: &ReportTrails) -> Result<ReportTr
 }
 
 fn merge(old: &mdt::Trail, new: &Trail) -> mdt::Trail {
-    let is_little = new.files.len() * 2 < old.files.len();
-    let behind = old.files.iter().filter(|_| is_little);
+    let known: BTreeSet<FileId> = old.files.iter().copied().collect();
+    let goes_on = new.files.len() + old.files.len() <= TRAIL_MAX
+        && !new.files.iter().any(|id| known.contains(id));
+    let (first, then) = if goes_on { (&old.files, &new.files) } else { (&new.files, &old.files) };
     let mut seen = BTreeSet::new();
-    let files = new.files.iter().chain(behind).copied();
+    let files = first.iter().chain(then).copied();
     let files: Vec<FileId> = files.filter(|id| seen.insert(*id)).take(TRAIL_MAX).collect();
     mdt::Trail { files, next: new.next.or(old.next) }
 }

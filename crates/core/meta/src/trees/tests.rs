@@ -207,11 +207,17 @@ async fn trails_are_told_to_whoever_comes_after() {
     let nobody = second.by(&user(7, 7, &[]));
     assert_eq!(nobody.call(report(&[FileId(9)], None)).await.unwrap().kept, 0);
     assert_eq!(trail(&second).await, known);
+    // Who goes through a directory for long tells of it in parts.
+    let more = first.create(a, "h").await;
+    second.call(report(&[more], None)).await.unwrap();
+    assert_eq!(trail(&second).await.files, [files[1], files[0], more]);
+    second.call(report(&[more, files[0]], None)).await.unwrap();
+    assert_eq!(trail(&second).await.files, [more, files[0], files[1]]);
     let many: Vec<FileId> = (1000..2000).map(FileId).collect();
     second.call(report(&many, None)).await.unwrap();
     let trail = trail(&second).await;
     assert_eq!((trail.files.len(), trail.next), (TRAIL_MAX, Some(b)));
-    for one in ["f", "g"] {
+    for one in ["f", "g", "h"] {
         first.call(unlink(a, one)).await.unwrap();
     }
     first.call(rmdir(ROOT, "a")).await.unwrap();
