@@ -15,7 +15,7 @@ use crate::file::File;
 use crate::files::Told;
 use crate::servers::turns::Reader;
 use crate::volume::{Shared, lock};
-use crate::walks::{FilesJob, Flight, Job, Under, VISIT_ENTRIES, Visit, Walk};
+use crate::walks::{ADOPTED_MAX, FilesJob, Flight, Job, Under, VISIT_ENTRIES, Visit, Walk};
 use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -341,8 +341,8 @@ impl Shared {
         }
     }
 
-    /// A small file is read from its beginning. If its bytes are not here any more, those of its
-    /// neighbours are brought with it: kernels and we forget them by age.
+    /// A small file is read. If its bytes are not here any more, those of its neighbours are brought
+    /// with it: kernels and we forget them by age.
     pub(crate) async fn come_to_bytes(self: &Arc<Self>, caller: &Caller, file: &Arc<File>) {
         let mdt = file.id.mdt();
         let is_missing = file.with(|state| {
@@ -354,6 +354,10 @@ impl Shared {
             return;
         }
         let Some(parent) = self.cache.lock().parent_of(file.id) else { return };
+        if !self.bulk.with(mdt, |walk| walk.has_place(parent)) {
+            let made = self.cache.lock().directories_from(parent, ADOPTED_MAX);
+            self.bulk.with(mdt, |walk| walk.adopt(&made));
+        }
         let flight = self.bulk.with(mdt, |walk| {
             let flight = walk.flight(file.id);
             if flight.is_none() {

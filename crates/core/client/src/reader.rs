@@ -69,9 +69,7 @@ impl Shared {
         }
         self.accessed(&open.caller, open.file.id, true);
         let range = offset..offset.saturating_add(length.into());
-        if offset == 0 {
-            self.come_to_bytes(&open.caller, &open.file).await;
-        }
+        self.come_to_bytes(&open.caller, &open.file).await;
         let frame = self.frame(&open.file);
         let is_adaptive = lock(&open.pattern).mode == ReadMode::Auto;
         let foretold =

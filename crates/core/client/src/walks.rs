@@ -67,6 +67,8 @@ const FILES_BYTES: u64 = 1 << 20;
 const FILE_PAGES_MAX: usize = 4;
 /// What was brought and not opened is here for so long.
 const AHEAD_KEPT: Duration = IDLE_SMALL;
+/// Directories that are taken in order at once.
+pub(crate) const ADOPTED_MAX: usize = 4096;
 /// Files that went are looked for so often.
 const LOST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -260,6 +262,11 @@ impl Walk {
     fn brought(&mut self, id: FileId) {
         // It may be lost and visited again at any time.
         self.asked.remove(&id);
+        self.put_in_order(id);
+        self.filed.remove(&id);
+    }
+
+    fn put_in_order(&mut self, id: FileId) {
         if self.order.len() >= NOTED_MAX {
             self.order.clear();
             self.places.clear();
@@ -270,7 +277,17 @@ impl Walk {
             self.places.insert(id, self.order.len());
             self.order.push(id);
         }
-        self.filed.remove(&id);
+    }
+
+    /// Did the directory come in a walk?
+    pub fn has_place(&self, directory: FileId) -> bool {
+        self.places.contains_key(&directory)
+    }
+
+    /// Directories that are known for another reason, in the order in which they were made: so goes
+    /// who comes back to what was unpacked here.
+    pub fn adopt(&mut self, directories: &[FileId]) {
+        directories.iter().for_each(|&id| self.put_in_order(id));
     }
 
     /// Nothing of before counts: leases are gone.
@@ -315,7 +332,7 @@ impl Walk {
         let now = Instant::now();
         if self.filed_from.is_none_or(|from| now.duration_since(from) >= LOST_PAUSE) {
             self.filed_from = Some(now);
-            self.trails.forget();
+            self.trails.begin(parent);
         }
     }
 

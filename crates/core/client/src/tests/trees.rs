@@ -166,6 +166,42 @@ async fn bytes_of_small_files_that_went_come_again_together() {
     }
 }
 
+/// The same of what was written here.
+#[tokio::test(start_paused = true)]
+async fn what_was_unpacked_here_is_read_together() {
+    let fake = Fake::new();
+    (fake.lock().tells_in_bulk, fake.lock().delay) = (true, FAR);
+    let volume = fake.mount_with(Settings { journal: true, ..Settings::default() });
+    let (root, mode, umask) = (Caller::root(), Mode::new(0o755), Mode::default());
+    let mut files = vec![];
+    for directory in 0..40 {
+        let at = At { parent: ROOT, name: &name(&format!("d{directory:02}")) };
+        let made = volume.make_directory(&root, at, mode, umask).await.unwrap();
+        for file in 0..10 {
+            let at = At { parent: made.attributes.id, name: &name(&format!("f{file}")) };
+            let access = Access { write: true, ..Access::default() };
+            let new = NewFile { mode, umask, is_exclusive: true, access, layout: None };
+            let (known, opened) = volume.create(&root, at, new).await.unwrap();
+            let id = known.attributes.id;
+            let bytes = Bytes::from(vec![id.0 as u8; 30_000]);
+            volume.write(opened.handle, 0, bytes).await.unwrap();
+            volume.flush(opened.handle).await.unwrap();
+            volume.release(opened.handle).await;
+            files.push(id);
+        }
+    }
+    for _ in 0..2 {
+        tokio::time::sleep(Duration::from_secs(8)).await;
+        let all = async {
+            for &id in &files {
+                read(&volume, id).await;
+            }
+        };
+        let (trips, ()) = trips(all).await;
+        assert!(trips < 40.0, "{trips} round trips for 400 files that were written here");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_one_client_opened_comes_ahead_for_the_next() {
     // Some files here and there, in an order of their own.

@@ -52,6 +52,12 @@ impl Trails {
         self.next = None;
     }
 
+    /// All is expected again, from there on.
+    pub fn begin(&mut self, directory: FileId) {
+        self.followed.clear();
+        self.next = Some(directory);
+    }
+
     /// Says whether this is the first since the last report.
     fn gather(&mut self, directory: FileId, file: FileId) -> bool {
         if let Some(last) = self.last.replace(directory)

@@ -90,6 +90,12 @@ impl Tables {
         self.inodes.get(&id)?.seen_at.as_ref().map(|(parent, _)| *parent)
     }
 
+    /// Directories whose names are known, from one on, in the order in which they were made.
+    pub fn directories_from(&self, first: FileId, limit: usize) -> Vec<FileId> {
+        let ids = self.directories.range(first..).map(|(id, _)| *id);
+        ids.take_while(|id| id.mdt() == first.mdt()).take(limit).collect()
+    }
+
     /// Directories in `parent` that `caller` may walk and whose names are not known: those behind
     /// `after` first.
     pub fn unknown_directories(
