@@ -89,7 +89,8 @@ fn eight_nodes_fetch_a_chunk_once(lab: &Federation, storage: &Storage) -> Result
     let mounts = site.mounts(8)?;
     site.read(&mounts, "once")?;
     let fetched = site.clients.fetched()?;
-    ensure!(fetched <= length as u64 * 102 / 100, "{fetched} bytes crossed the link");
+    let logs = site.clients.logs();
+    ensure!(fetched <= length as u64 * 102 / 100, "{fetched} bytes crossed the link\n{logs}");
     site.until_published(length)?;
     let status = site.tool("status")?;
     ensure!(number(&status[0], &["bytes"])? == length as u64, "{status}");

@@ -29,6 +29,7 @@ struct Plan {
     is_full: bool,
     is_failing: bool,
     stale_reads: u32,
+    half_made: u32,
     attributes_kept: Duration,
     attributes: BTreeMap<PathBuf, (Instant, Stat)>,
     delay: Duration,
@@ -53,6 +54,11 @@ impl Awkward {
     /// The next `count` reads of chunks get a stale handle.
     pub fn stale_reads(&self, count: u32) {
         lock(&self.0).stale_reads = count;
+    }
+
+    /// The next `count` directories that are made are on their way already, and not there yet.
+    pub fn half_made(&self, count: u32) {
+        lock(&self.0).half_made = count;
     }
 
     /// Times of a file are told as they were, for so long.
@@ -170,6 +176,13 @@ impl Storage for AwkwardStorage {
 
     fn make_directory(&self, path: &Path) -> io::Result<()> {
         self.begin()?;
+        {
+            let mut plan = lock(&self.awkward.0);
+            if plan.half_made > 0 {
+                plan.half_made -= 1;
+                return Err(Errno::EXIST.into());
+            }
+        }
         self.inner.make_directory(path)
     }
 

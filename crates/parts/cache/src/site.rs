@@ -33,6 +33,9 @@ const LENGTH_MAX: u64 = 256 << 20;
 const JOBS_MAX: usize = 16;
 /// One look at the storage, or one chunk from it.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// Where directories are missing they are made, and looked for again after these pauses: two nodes
+/// that make one at once may see it as stale for a while (GlusterFS).
+const PLACED_AGAIN_MS: [u64; 6] = [0, 50, 200, 1000, 2000, 4000];
 /// A file that was closed has all its bytes after so long.
 const SETTLED_MAX: Duration = Duration::from_secs(5);
 /// However long another node takes: then we fetch for ourselves.
@@ -244,14 +247,23 @@ impl Claim {
 
 impl Inner {
     fn make_folders(&self) -> io::Result<()> {
-        let folders = ["claims", "tmp", "poisoned"].into_iter();
+        let folders = ["chunks", "claims", "tmp", "poisoned"].into_iter();
         folders.map(|name| self.path.join(name)).try_for_each(|path| {
             // Asked first: some storages refuse what is there.
             match self.storage.list(&path) {
                 Ok(_) => Ok(()),
-                Err(_) => self.storage.make_directory(&path),
+                Err(_) => self.make_directory(&path),
             }
         })
+    }
+
+    /// One that another makes right now may be there without being seen yet, where that takes the
+    /// storage several steps.
+    fn make_directory(&self, path: &Path) -> io::Result<()> {
+        match self.storage.make_directory(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            made => made,
+        }
     }
 
     /// It may all be deleted at any time; then it is made anew.
@@ -339,11 +351,15 @@ impl Inner {
             self.storage.rename(draft, &path)
         };
         let mut placed = place(&draft);
-        if placed.as_ref().is_err_and(is_gone) {
+        for pause in PLACED_AGAIN_MS {
+            if !placed.as_ref().is_err_and(is_gone) {
+                break;
+            }
             let _ = self.storage.remove(&draft);
+            std::thread::sleep(Duration::from_millis(pause));
             self.restore()?;
             if let Some(folder) = path.parent() {
-                self.storage.make_directory(folder)?;
+                self.make_directory(folder)?;
             }
             placed = place(&draft);
         }

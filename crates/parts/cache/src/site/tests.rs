@@ -104,6 +104,15 @@ async fn one_of_many_fetches_on_awkward_storage() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn directories_that_come_late_are_waited_for() {
+    let lab = Lab::new();
+    let (node, wanted) = (lab.node(None), bytes(1, 10_000));
+    lab.awkward.half_made(2);
+    get(&node, &wanted, &AtomicUsize::default()).await;
+    assert!(lab.place(&wanted).exists());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_dies_while_fetching_is_followed() {
     let lab = Lab::new();
     let wanted = bytes(4, 10_000);
