@@ -341,8 +341,8 @@ impl Shared {
         }
     }
 
-    /// A small file is read. If its bytes are not here any more, those of its neighbours are brought
-    /// with it: kernels and we forget them by age.
+    /// A small file is read. If its bytes are not here any more, those of its neighbours are
+    /// brought with it: kernels and we forget them by age.
     pub(crate) async fn come_to_bytes(self: &Arc<Self>, caller: &Caller, file: &Arc<File>) {
         let mdt = file.id.mdt();
         let is_missing = file.with(|state| {

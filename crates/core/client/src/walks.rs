@@ -7,8 +7,8 @@
 //! multiple of that. So one look into a large tree costs little, and a walk that uses a fourth of
 //! what comes is never kept waiting.
 //!
-//! The same holds for the bytes of small files: the first that is opened, or read when its bytes are
-//! not here any more, brings its neighbours'.
+//! The same holds for the bytes of small files: the first that is opened, or read when its bytes
+//! are not here any more, brings its neighbours'.
 //!
 //! * [`trails`]: in which order files are opened, here and by others before.
 //!

@@ -1,10 +1,10 @@
 //! ReportTrails: how programs went through directories, for whoever comes after.
 //!
-//! What a client says of a directory comes before what was known; but behind it, if it goes on where
-//! that ended: one who goes through a large directory tells of it in parts. What is too much goes
-//! at the end, so that what nobody opens any more is forgotten. Nothing rests on trails: they cost
-//! readers a little bandwidth when they are wrong. So no version, no time and no lease is touched,
-//! and directories that are held alone are not asked for.
+//! What a client says of a directory comes before what was known; but behind it, if it goes on
+//! where that ended: one who goes through a large directory tells of it in parts. What is too much
+//! goes at the end, so that what nobody opens any more is forgotten. Nothing rests on trails: they
+//! cost readers a little bandwidth when they are wrong. So no version, no time and no lease is
+//! touched, and directories that are held alone are not asked for.
 //!
 //! Invariant: a trail names at most [`TRAIL_MAX`] files, of one MDT.
 
