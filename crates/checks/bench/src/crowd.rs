@@ -11,11 +11,12 @@ use crate::files::{Playground, read_file};
 use crate::{Settings, sharing};
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tieline_lab::{Federation, Plan};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -93,14 +94,23 @@ impl<'f> Square<'f> {
         eprintln!("measuring: {name}");
         // What is needed once was done before it counts.
         work()?;
+        // Whoever rests gives memory back, and is slower afterwards: without a crowd there is a
+        // rest as long as a crowd takes to come.
+        let rest = Cell::new(Duration::ZERO);
         let crowded = || -> Result<f64> {
+            let start = Instant::now();
             let crowds = self.gather(seconds)?;
             std::thread::sleep(SETTLE);
+            rest.set(start.elapsed());
             let rate = work();
             crowds.into_iter().try_for_each(Crowd::leave)?;
             rate
         };
-        let references: Vec<(_, Workload<'_>)> = vec![("no crowd", Box::new(work))];
+        let alone = || {
+            std::thread::sleep(rest.get());
+            work()
+        };
+        let references: Vec<(_, Workload<'_>)> = vec![("no crowd", Box::new(alone))];
         take_turns(name, unit, self.settings.turns, Box::new(crowded), references)
     }
 
@@ -117,7 +127,7 @@ impl<'f> Square<'f> {
     /// Each asks the MDS, and its disk.
     fn make_files(&self) -> Result<f64> {
         let folder = tempfile::tempdir_in(self.directory.path())?;
-        let start = std::time::Instant::now();
+        let start = Instant::now();
         for at in 0..FILES {
             let mut file = std::fs::File::create_new(folder.path().join(at.to_string()))?;
             file.write_all(b"content")?;
