@@ -48,7 +48,7 @@ const BATCH_BYTES: usize = 1 << 20;
 /// What is sent at once at most: over a distance much gathers while one batch is on its way.
 const BATCH_MAX: usize = 2048;
 const BATCH_BYTES_MAX: usize = 4 << 20;
-/// Operations that may wait; whoever has more waits.
+/// Operations that may wait; whoever has more waits. One call may go beyond; nobody beyond twice that.
 const WAITING_MAX: usize = 16_384;
 const WAITING_BYTES_MAX: usize = 32 << 20;
 /// Serials that are reserved at once, and how few are left when more are.
@@ -241,13 +241,18 @@ impl State {
         self.last + 1
     }
 
-    /// May anything be decided here about these files?
+    /// May anything be decided here about these files? Whoever has waited for room may need more
+    /// than there is: a file's bytes, and then its times.
     pub fn is_free(&self, files: &[FileId]) -> bool {
-        self.has_room() && !files.iter().any(|file| self.busy.contains_key(file))
+        self.holds_less_than(2) && !files.iter().any(|file| self.busy.contains_key(file))
     }
 
     pub fn has_room(&self) -> bool {
-        self.waiting.len() < WAITING_MAX && self.bytes < WAITING_BYTES_MAX
+        self.holds_less_than(1)
+    }
+
+    fn holds_less_than(&self, rooms: usize) -> bool {
+        self.waiting.len() < rooms * WAITING_MAX && self.bytes < rooms * WAITING_BYTES_MAX
     }
 
     pub fn push(&mut self, act: Act) {
