@@ -341,37 +341,49 @@ impl Shared {
         }
     }
 
-    /// A small file is read. If its bytes are not here any more, those of its neighbours are
-    /// brought with it: kernels and we forget them by age.
+    /// A small file is read. If its bytes are not here any more, those of its neighbours are brought
+    /// with it: kernels and we forget them by age. Waits only where the MDS must be asked anyway.
     pub(crate) async fn come_to_bytes(self: &Arc<Self>, caller: &Caller, file: &Arc<File>) {
-        let mdt = file.id.mdt();
-        let is_missing = file.with(|state| {
-            let is_small = state.size <= SMALL_MAX && !state.is_dirty();
-            let whole = || state.extents.whole(state.size, SMALL_EXTENTS_MAX);
-            is_small && !whole().is_some_and(|extents| self.chunks.have(&extents))
+        let (id, mdt) = (file.id, file.id.mdt());
+        let missing = file.with(|state| {
+            let extents = state.extents.all(state.size, SMALL_EXTENTS_MAX);
+            let knows_where = extents.is_some();
+            let is_here = extents.is_some_and(|extents| self.chunks.have(extents));
+            let is_missing = state.size <= SMALL_MAX && !state.is_dirty() && !is_here;
+            is_missing.then_some((state.version, knows_where))
         });
-        if !is_missing || !self.may_ask_in_bulk(mdt) {
+        let Some((version, knows_where)) = missing.filter(|_| self.may_ask_in_bulk(mdt)) else {
             return;
-        }
-        let Some(parent) = self.cache.lock().parent_of(file.id) else { return };
-        if !self.bulk.with(mdt, |walk| walk.has_place(parent)) {
-            let made = self.cache.lock().directories_from(parent, ADOPTED_MAX);
-            self.bulk.with(mdt, |walk| walk.adopt(&made));
-        }
+        };
+        let Some((parent, nearby)) = self.directories_to_read(id, version) else { return };
         let flight = self.bulk.with(mdt, |walk| {
-            let flight = walk.flight(file.id);
+            walk.adopt(&nearby);
+            let flight = walk.flight(id);
             if flight.is_none() {
-                walk.lost(caller, file.id, parent);
+                walk.lost(caller, id, parent);
             }
             flight
         });
         match flight {
-            Some(flight) => landed(flight).await,
+            Some(flight) if !knows_where => landed(flight).await,
+            Some(_) => {}
             None => {
                 self.expect_files(caller, mdt);
-                self.file_next(caller, parent, file.id);
+                self.file_next(caller, parent, id);
             }
         }
+    }
+
+    /// The directory of a file, and those around it if no walk has brought them. What is believed
+    /// under no lease is not worth bringing.
+    fn directories_to_read(&self, id: FileId, version: Version) -> Option<(FileId, Vec<FileId>)> {
+        let mut tables = self.cache.lock();
+        let known = tables.attributes(id)?;
+        let is_held = known.attributes.version == version && !known.belief.units.is_empty();
+        let parent = tables.parent_of(id).filter(|_| is_held)?;
+        let has_place = self.bulk.with(id.mdt(), |walk| walk.has_place(parent));
+        let nearby = if has_place { vec![] } else { tables.directories_from(parent, ADOPTED_MAX) };
+        Some((parent, nearby))
     }
 
     /// Puts files of directories where files are opened into the queue, and asks for some.

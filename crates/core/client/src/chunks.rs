@@ -246,9 +246,9 @@ impl Chunks {
     }
 
     /// Are the bytes of all these extents here, or on their way?
-    pub fn have(&self, extents: &[Extent]) -> bool {
+    pub fn have<'e>(&self, mut extents: impl Iterator<Item = &'e Extent>) -> bool {
         let state = self.lock();
-        extents.iter().all(|extent| match &extent.content {
+        extents.all(|extent| match &extent.content {
             Content::Inline(_) | Content::Hole => true,
             Content::Chunk(chunk) => {
                 let (id, first) = (chunk.chunk, chunk.skip);

@@ -119,8 +119,13 @@ impl Extents {
 
     /// All of them, if they are known up to `size` and not more than `max`.
     pub fn whole(&self, size: u64, max: usize) -> Option<Vec<Extent>> {
+        Some(self.all(size, max)?.cloned().collect())
+    }
+
+    /// The same, to look at.
+    pub fn all(&self, size: u64, max: usize) -> Option<impl Iterator<Item = &Extent>> {
         let is_known = self.map.len() <= max && self.unknown(0..size).is_none();
-        is_known.then(|| self.map.values().cloned().collect())
+        is_known.then(|| self.map.values())
     }
 
     /// Does any known extent lie in a chunk?

@@ -10,6 +10,8 @@ use crate::proving::flavor_check;
 use crate::report::Usage;
 use anyhow::{Context, bail};
 use std::net::TcpListener;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -240,7 +242,7 @@ fn free_ports(count: usize) -> anyhow::Result<Vec<String>> {
             break;
         }
         let port = PORTS.start + (world.random() % PORTS.len() as u64) as u16;
-        match TcpListener::bind(("127.0.0.1", port)) {
+        match reserve(port).and_then(|()| TcpListener::bind(("127.0.0.1", port))) {
             Ok(listener) => listeners.push(listener),
             Err(error) => last = Some(error),
         }
@@ -251,6 +253,14 @@ fn free_ports(count: usize) -> anyhow::Result<Vec<String>> {
         bail!("{found} of {count} ports are free between {PORTS:?} on 127.0.0.1: {last}");
     }
     listeners.iter().map(|listener| Ok(listener.local_addr()?.to_string())).collect()
+}
+
+/// Keeps a port from other federations that start now, until this program ends: by then its server
+/// listens there. An abstract socket goes with its process, and is of the same network namespace.
+fn reserve(port: u16) -> std::io::Result<()> {
+    let name = format!("tieline dev port {port}");
+    let address = SocketAddr::from_abstract_name(name)?;
+    UnixListener::bind_addr(&address).map(std::mem::forget)
 }
 
 /// Signs the first map into the root MDS's state directory; everybody else fetches it there.
@@ -425,4 +435,17 @@ fn make(dir: &Path, made: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     let place = made.len();
     made.splice(place..place, missing);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_kept_for_one_federation() {
+        let port = 9;
+        reserve(port).unwrap();
+        assert_eq!(reserve(port).unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
+        reserve(port + 1).unwrap();
+    }
 }
