@@ -341,8 +341,9 @@ impl Shared {
         }
     }
 
-    /// A small file is read. If its bytes are not here any more, those of its neighbours are brought
-    /// with it: kernels and we forget them by age. Waits only where the MDS must be asked anyway.
+    /// A small file is read. If its bytes are not here any more, those of its neighbours are
+    /// brought with it: kernels and we forget them by age. Waits only where the MDS must be asked
+    /// anyway.
     pub(crate) async fn come_to_bytes(self: &Arc<Self>, caller: &Caller, file: &Arc<File>) {
         let (id, mdt) = (file.id, file.id.mdt());
         let missing = file.with(|state| {

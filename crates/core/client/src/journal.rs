@@ -48,7 +48,8 @@ const BATCH_BYTES: usize = 1 << 20;
 /// What is sent at once at most: over a distance much gathers while one batch is on its way.
 const BATCH_MAX: usize = 2048;
 const BATCH_BYTES_MAX: usize = 4 << 20;
-/// Operations that may wait; whoever has more waits. One call may go beyond; nobody beyond twice that.
+/// Operations that may wait; whoever has more waits. One call may go beyond, none beyond twice
+/// that.
 const WAITING_MAX: usize = 16_384;
 const WAITING_BYTES_MAX: usize = 32 << 20;
 /// Serials that are reserved at once, and how few are left when more are.
