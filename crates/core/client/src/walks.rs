@@ -133,6 +133,8 @@ pub(crate) struct Walk {
     filed: BTreeMap<FileId, Instant>,
     /// Those of before are forgotten.
     filed_from: Option<Instant>,
+    /// No directory is left whose files do not stand there: nobody need look at all of them again.
+    is_all_filed: bool,
     /// Where the last files were opened that had not come, and how many.
     missed_in: (FileId, u32),
     /// Where in the order files are opened, and in how many directories they were.
@@ -263,7 +265,7 @@ impl Walk {
         // It may be lost and visited again at any time.
         self.asked.remove(&id);
         self.put_in_order(id);
-        self.filed.remove(&id);
+        self.unfile(id);
     }
 
     fn put_in_order(&mut self, id: FileId) {
@@ -276,6 +278,7 @@ impl Walk {
         if !self.places.contains_key(&id) {
             self.places.insert(id, self.order.len());
             self.order.push(id);
+            self.is_all_filed = false;
         }
     }
 
@@ -298,6 +301,7 @@ impl Walk {
         self.ahead.clear();
         self.files_ahead.clear();
         self.filed.clear();
+        self.is_all_filed = false;
         self.trails.forget();
     }
 
@@ -332,6 +336,7 @@ impl Walk {
         let now = Instant::now();
         if self.filed_from.is_none_or(|from| now.duration_since(from) >= LOST_PAUSE) {
             self.filed_from = Some(now);
+            self.is_all_filed = false;
             self.trails.begin(parent);
         }
     }
@@ -344,8 +349,13 @@ impl Walk {
         let count = if before == parent { count + 1 } else { 1 };
         self.missed_in = (parent, count);
         if count >= TRAIL_MISSES && self.trails.doubt(parent) {
-            self.filed.remove(&parent);
+            self.unfile(parent);
         }
+    }
+
+    fn unfile(&mut self, directory: FileId) {
+        self.filed.remove(&directory);
+        self.is_all_filed = false;
     }
 
     fn is_filed(&self, directory: FileId) -> bool {
@@ -371,13 +381,17 @@ impl Walk {
             return Some(parent);
         }
         let is_walk = self.opened_in.len() >= 2;
-        if !is_walk || self.files.len() > FILES_MAX || self.file_credit < BYTES_CREDIT_MIN {
+        let is_over = self.is_all_filed || self.files.len() > FILES_MAX;
+        if !is_walk || is_over || self.file_credit < BYTES_CREDIT_MIN {
             return None;
         }
         let (before, behind) = self.order.split_at(self.at.min(self.order.len()));
         let mut all = behind.iter().chain(before);
         let is_open = |id: &&FileId| !self.is_filed(**id) && !self.trails.tells(**id);
-        let next = *all.find(is_open)?;
+        let Some(&next) = all.find(is_open) else {
+            self.is_all_filed = true;
+            return None;
+        };
         self.file(next);
         Some(next)
     }
