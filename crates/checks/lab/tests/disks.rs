@@ -296,6 +296,13 @@ fn keep_writing(folder: &Path, writer: usize, told: &Told) {
     }
 }
 
+/// Kills or starts the MDS.
+fn control_mds(lab: &Federation, verb: &str) -> Result<()> {
+    let dir = lab.dir();
+    let dir = dir.to_str().context("path")?;
+    lab.tieline(&["dev", verb, "mds-uf", "--dir", dir]).map(drop)
+}
+
 #[test]
 fn a_store_whose_disk_fails_ends_and_has_all_it_said_when_the_disk_is_well() -> Result<()> {
     if !is_root() {
@@ -308,11 +315,7 @@ fn a_store_whose_disk_fails_ends_and_has_all_it_said_when_the_disk_is_well() -> 
         {
             lab.expect_log(part);
         }
-        let dir = lab.dir();
-        let control = |verb| {
-            let dir = dir.to_str().context("path")?;
-            lab.tieline(&["dev", verb, "mds-uf", "--dir", dir]).map(drop)
-        };
+        let control = |verb| control_mds(lab, verb);
         control("kill")?;
         let disk = FailingDisk::under(lab, "mds")?;
         control("start")?;
@@ -411,11 +414,7 @@ fn a_store_on_a_full_disk_is_read_and_heals() -> Result<()> {
         {
             lab.expect_log(part);
         }
-        let dir = lab.dir();
-        let control = |verb| {
-            let dir = dir.to_str().context("path")?;
-            lab.tieline(&["dev", verb, "mds-uf", "--dir", dir]).map(drop)
-        };
+        let control = |verb| control_mds(lab, verb);
         control("kill")?;
         // A development federation wants 64 MiB to stay free.
         let disk = Disk::under(lab, "mds", 160)?;
