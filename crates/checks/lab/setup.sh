@@ -14,6 +14,7 @@ packages=(
   python3 python3-venv # uproot, SQLite
   util-linux procps   # mount(8), ps
   krb5-kdc krb5-admin-server krb5-user krb5-pkinit openssl # real KDCs, in folders of the tests
+  heimdal-kcm         # a daemon that keeps tickets: the tests start one of their own
   glusterfs-client python3-fusepy # storage that the nodes of a site share
   postgresql          # its programs only: the tests start servers of their own
 )
@@ -45,6 +46,11 @@ system() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get update -q
     as_root env DEBIAN_FRONTEND=noninteractive \
       apt-get install -q -y --no-install-recommends "${missing[@]}"
+    case " ${missing[*]} " in *" heimdal-kcm "*)
+      # Installed, it runs as a service of the machine, which no test needs.
+      as_root invoke-rc.d --quiet heimdal-kcm stop || true
+      as_root update-rc.d heimdal-kcm disable || true ;;
+    esac
   fi
   if [ ! -e /dev/fuse ]; then
     echo "/dev/fuse is missing: loading the kernel's fuse module"

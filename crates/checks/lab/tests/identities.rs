@@ -422,6 +422,47 @@ impl Machine<'_> {
     }
 }
 
+/// A KCM daemon of one test.
+struct Kcm(std::process::Child);
+
+impl Kcm {
+    /// Its socket's place is built in: it is started where `/run` is a folder of the test. The
+    /// libraries of all who use the KDC hear of that by their settings.
+    fn start(federation: &Federation) -> Result<Option<Self>> {
+        const DAEMON: &str = "/usr/sbin/kcm";
+        if !std::path::Path::new(DAEMON).exists() {
+            eprintln!("SKIPPED: KCM: heimdal-kcm is not installed");
+            return Ok(None);
+        }
+        let run = federation.local("run");
+        std::fs::create_dir(&run)?;
+        std::fs::set_permissions(&run, std::fs::Permissions::from_mode(0o755))?;
+        let script = format!("mount --bind {} /run && exec {DAEMON} -c /dev/null", run.display());
+        let daemon = program::start(Command::new("unshare").args(["-m", "sh", "-ec", &script]))?;
+        let daemon = Self(daemon);
+        let socket = run.join(".heim_org.h5l.kcm-socket");
+        program::until("a socket of KCM", DEADLINE, || socket.exists())?;
+        let (config, section) = (config(federation), "[libdefaults]\n");
+        let honest = std::fs::read_to_string(&config)?;
+        let named = format!("{section}  kcm_socket = {}\n", socket.display());
+        let changed = honest.replacen(section, &named, 1);
+        ensure!(changed != honest, "the settings have another form: {honest}");
+        std::fs::write(&config, changed)?;
+        Ok(Some(daemon))
+    }
+}
+
+impl Drop for Kcm {
+    fn drop(&mut self) {
+        program::kill_group(&self.0);
+        let _ = self.0.wait();
+    }
+}
+
+/// For how long a mount believes that a cache that is no file still holds what it held, and some
+/// more.
+const BELIEVED: std::time::Duration = std::time::Duration::from_millis(1500);
+
 /// Caches that are no files: by KRB5CCNAME, and as the default of a uid.
 #[test]
 fn tickets_are_found_in_caches_of_every_kind() -> Result<()> {
@@ -445,8 +486,9 @@ fn tickets_are_found_in_caches_of_every_kind() -> Result<()> {
             Ok(()) => kinds.push(keyring),
             Err(_) => eprintln!("SKIPPED: keyrings cannot be used here"),
         }
-        if std::path::Path::new("/run/.heim_org.h5l.kcm-socket").exists() {
-            kinds.push("KCM:".to_owned());
+        let kcm = Kcm::start(federation)?;
+        if kcm.is_some() {
+            kinds.extend(["KCM:".to_owned(), format!("KCM:{ANN}")]);
         }
         let config = config(federation);
         let honest = std::fs::read_to_string(&config)?;
@@ -460,6 +502,10 @@ fn tickets_are_found_in_caches_of_every_kind() -> Result<()> {
             // Nobody else finds them there.
             machine.denied(BOB, &kind, "ls $MOUNT/all")?;
             machine.denied(ANN, "", read)?;
+            machine.by(ANN, &kind, "kdestroy -q")?;
+            std::thread::sleep(BELIEVED);
+            machine.denied(ANN, &kind, &unset(read)).context(kind.clone())?;
+            machine.kinit_as(Some(&kind), "").context(kind.clone())?;
             let changed = honest.replace(&default, &format!("default_ccache_name = {kind}"));
             std::fs::write(&config, changed)?;
             std::thread::sleep(std::time::Duration::from_secs(6));
@@ -469,7 +515,7 @@ fn tickets_are_found_in_caches_of_every_kind() -> Result<()> {
             let job = format!("unset KRB5CCNAME; {program} auth run -- {}", "cat $MOUNT/hers/f");
             ensure!(machine.by(ANN, "", &job)? == "hello\n", "{kind} of a job");
             machine.by(ANN, "", "unset KRB5CCNAME; kdestroy -q")?;
-            std::thread::sleep(std::time::Duration::from_millis(1500));
+            std::thread::sleep(BELIEVED);
             machine.denied(ANN, "", read)?;
             std::fs::write(&config, &honest)?;
             std::thread::sleep(std::time::Duration::from_secs(6));
