@@ -248,3 +248,49 @@ fn a_file_is_given_another_mirror() -> Result<()> {
         Ok(())
     })
 }
+
+#[test]
+fn a_mirror_is_split_from_a_file() -> Result<()> {
+    with_federation(|lab| {
+        let path = mirrored(lab)?.join("f");
+        let shown = path.to_str().context("path")?;
+        write(&path, &bytes(6))?;
+        wait_whole(lab, &path)?;
+        let refusal = lab.try_tieline(&["mirror", "split", "-p", "nowhere", shown])?;
+        ensure!(refusal.status.code() == Some(1), "{refusal:?}");
+        ensure!(refusal.stderr.contains("tieline pool list"), "{}", refusal.stderr);
+        // What would stay is damaged, and nobody knew.
+        let victim = places(lab, &path)?.into_iter().find(|place| place.site == "uf");
+        let victim = victim.context("a copy at uf")?;
+        let good = byte_at(&object(lab, &victim)?, 50_000)?;
+        damage(&object(lab, &victim)?, 50_000)?;
+        lab.expect_log("does not match");
+        lab.expect_log("damaged");
+        let refusal = lab.try_tieline(&["mirror", "split", "-d", "-p", "fnal", shown])?;
+        ensure!(refusal.status.code() == Some(1), "{refusal:?}");
+        ensure!(refusal.stderr.contains("tieline mirror resync"), "{}", refusal.stderr);
+        ensure!(places(lab, &path)?.iter().any(|place| place.site == "fnal"), "it went");
+        wait(|| Ok((byte_at(&object(lab, &victim)?, 50_000)? == good, "not repaired".into())))?;
+        wait_whole(lab, &path)?;
+        let said = lab.json(&["mirror", "split", "-d", "-p", "fnal", shown])?;
+        ensure!(said[0]["mirrors"] == 1 && said[0]["bytes_freed"] == LENGTH, "{said:#}");
+        let after = places(lab, &path)?;
+        ensure!(after.len() >= 3 && after.iter().all(|place| place.site == "uf"), "{after:?}");
+        let text = lab.tieline(&["getstripe", shown])?;
+        ensure!(!text.contains("lcm_mirror_count"), "{text}");
+        ensure!(fs::read(lab.mount_again()?.join("mirrored/f"))? == bytes(6));
+        // What is appended has one copy too.
+        fs::OpenOptions::new().append(true).open(&path)?.write_all(&bytes(7))?;
+        lab.tieline(&["mirror", "verify", shown])?;
+        ensure!(places(lab, &path)?.iter().all(|place| place.site == "uf"));
+        let refusal = lab.try_tieline(&["mirror", "split", shown])?;
+        ensure!(refusal.stderr.contains("one copy only"), "{refusal:?}");
+        // And the way back.
+        lab.tieline(&["mirror", "extend", "-p", "fnal", shown])?;
+        wait_whole(lab, &path)?;
+        lab.tieline(&["mirror", "split", "--mirror-id", "1", shown])?;
+        ensure!(places(lab, &path)?.iter().all(|place| place.site == "fnal"));
+        ensure!(fs::read(&path)?.len() == 2 * LENGTH);
+        Ok(())
+    })
+}

@@ -5,7 +5,8 @@ use crate::{Result, Volume};
 use bytes::Bytes;
 use tieline_types::{Caller, FileId, Place, PoolName};
 use tieline_wire::mirrors::{
-    ExtendMirrors, ReportPlace, ResyncFile, ResyncFileReply, VerifyObject, VerifyObjectReply,
+    ExtendMirrors, ReportPlace, ResyncFile, ResyncFileReply, SplitMirror, SplitMirrorReply,
+    VerifyObject, VerifyObjectReply,
 };
 
 /// Extents in one look.
@@ -36,6 +37,33 @@ impl Volume {
                 file.with(|state| state.layout = None);
             }
             Ok(())
+        };
+        self.shared.detached(work).await
+    }
+
+    /// Takes a page of copies of a file away, or looks what would go.
+    pub async fn split_mirror(
+        &self,
+        caller: &Caller,
+        wish: SplitMirror,
+    ) -> Result<SplitMirrorReply> {
+        let (shared, caller) = (self.shared.clone(), caller.clone());
+        let work = async move {
+            let id = wish.id;
+            let asked = shared.servers.ask(&caller, id, wish).await;
+            let told = asked.inspect_err(|error| shared.doubt_change(id, error))?;
+            let reply = told.reply;
+            {
+                let mut tables = shared.cache.lock();
+                let known = tables.admit(told.stamp, &reply.lease);
+                let attributes = reply.attributes.clone();
+                tables.learn_attributes(known, &reply.lease, Under::Granted, attributes);
+            }
+            if let Some(file) = shared.files.known(id) {
+                // The next open asks.
+                file.with(|state| state.layout = None);
+            }
+            Ok(reply)
         };
         self.shared.detached(work).await
     }

@@ -383,7 +383,8 @@ async fn write(
     let now_ms = millis(view.freed_at.unwrap_or(view.scene.now));
     for (chunk, record) in counted {
         if record.references == 0 {
-            let freed = Freed { length: record.length, places: record.places.clone(), file: id };
+            let (length, places) = (record.length, record.places.clone());
+            let freed = Freed { length, places, file: id, is_split: None };
             view.put(key::freed(now_ms, chunk), &freed);
         }
         view.put(key::chunk(chunk), &record);

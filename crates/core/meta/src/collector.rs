@@ -4,7 +4,8 @@
 //! left for the next round.
 //!
 //! Invariants: an object is deleted only after its chunk was freed for as long as the settings say;
-//! the records of a freed chunk go only after its objects did.
+//! the records of a freed chunk go only after its objects did; a copy that was given up stays where
+//! its chunk has a place again.
 
 use crate::chunks;
 use crate::error::Result;
@@ -19,7 +20,7 @@ use crate::view::{View, decode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-use tieline_format::mdt::{Deleted, DeletedAt, Freed, NO_SESSION, Orphan, key};
+use tieline_format::mdt::{Chunk, Deleted, DeletedAt, Freed, NO_SESSION, Orphan, key};
 use tieline_kv::{Key, Range};
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{Caller, ChunkId, FileId, Grant, ObjectName, OstIndex, SessionId};
@@ -55,6 +56,8 @@ const ANSWER_MS: u64 = 10_000;
 struct Batch {
     /// Keys of their records, with the OSTs that hold them.
     records: Vec<(Key, ChunkId, BTreeSet<OstIndex>)>,
+    /// Chunks that only give copies up.
+    split: BTreeSet<Key>,
     objects: BTreeMap<OstIndex, Vec<ChunkId>>,
 }
 
@@ -308,12 +311,43 @@ impl Mdt {
             let page = self.parts.store.begin().await?.scan(range, CHUNKS_PER_STEP).await?;
             let Some((last, _)) = page.last() else { return Ok(()) };
             start = [last.as_slice(), &[0]].concat();
-            let batch = Batch::read(page)?;
+            let mut batch = Batch::read(page)?;
+            for (chunk, ost) in self.wanted_again(&batch).await? {
+                batch.spare(chunk, ost);
+            }
             self.pace.take(batch.records.len() as u64).await;
             let failed = self.delete_objects(&batch).await;
+            for (chunk, ost) in self.wanted_again(&batch).await? {
+                // Chosen again meanwhile, and maybe taken for whole before it was deleted.
+                self.mirrors.suspect(chunk, ost);
+            }
             self.delete_records(batch, &failed).await?;
         }
         Ok(())
+    }
+
+    /// Copies that were given up, where their chunks have a place again.
+    async fn wanted_again(&self, batch: &Batch) -> Result<Vec<(ChunkId, OstIndex)>> {
+        let split: Vec<_> =
+            batch.records.iter().filter(|(freed, ..)| batch.split.contains(freed)).collect();
+        if split.is_empty() {
+            return Ok(vec![]);
+        }
+        let keys: Vec<Key> = split.iter().map(|(_, chunk, _)| key::chunk(*chunk)).collect();
+        let values = loop {
+            match self.parts.store.begin().await?.read(&keys).await {
+                Err(tieline_kv::Error::Conflict) => {}
+                other => break other?,
+            }
+        };
+        let mut wanted = vec![];
+        for ((_, id, osts), value) in split.into_iter().zip(values) {
+            let Some(value) = value else { continue };
+            let chunk: Chunk = decode(&value, || id.to_string())?;
+            let again = chunk.places.iter().filter(|place| osts.contains(&place.ost));
+            wanted.extend(again.map(|place| (*id, place.ost)));
+        }
+        Ok(wanted)
     }
 
     /// Asks every OST. Those that did not do it are named.
@@ -335,8 +369,10 @@ impl Mdt {
         let mut transaction = self.parts.store.begin().await?;
         for (freed, chunk, osts) in batch.records {
             if osts.is_disjoint(failed) {
+                if !batch.split.contains(&freed) {
+                    transaction.delete(key::chunk(chunk));
+                }
                 transaction.delete(freed);
-                transaction.delete(key::chunk(chunk));
             }
         }
         transaction.commit().await?.durable.await?;
@@ -375,9 +411,24 @@ impl Batch {
                     batch.objects.entry(place.ost).or_default().push(chunk);
                 }
             }
+            if freed.is_split == Some(true) {
+                batch.split.insert(key.clone());
+            }
             batch.records.push((key, chunk, osts));
         }
         Ok(batch)
+    }
+
+    /// Leaves an object where it is.
+    fn spare(&mut self, chunk: ChunkId, ost: OstIndex) {
+        if let Some(chunks) = self.objects.get_mut(&ost) {
+            chunks.retain(|other| *other != chunk);
+        }
+        for (freed, own, osts) in &mut self.records {
+            if *own == chunk && self.split.contains(freed) {
+                osts.remove(&ost);
+            }
+        }
     }
 }
 

@@ -102,6 +102,13 @@ pub enum Error {
     LimitsElsewhere,
     #[error("{what} is of another project: copy instead")]
     OtherProject { what: FileId },
+    #[error("file {id} has one copy only: there is none to split from it")]
+    OneCopy { id: FileId },
+    #[error(
+        "bytes at {offset} would have no whole copy without that on {}: have the others made with \
+         `tieline mirror resync` first, or split another", .ost.label()
+    )]
+    NotWhole { offset: u64, ost: OstIndex },
     #[error("chunk {chunk} was freed: fetch the extents again")]
     ChunkGone { chunk: ChunkId },
     #[error("chunk {chunk} is named with another session's grant")]
@@ -177,6 +184,8 @@ impl Error {
             | Self::NoOst { .. }
             | Self::LimitsElsewhere
             | Self::PoolSmall { .. }
+            | Self::OneCopy { .. }
+            | Self::NotWhole { .. }
             | Self::ChunkForeign { .. }
             | Self::ChunkLength { .. } => ErrorKind::InvalidArgument,
             Self::TooLong { .. } => ErrorKind::NameTooLong,

@@ -75,7 +75,7 @@ impl Mirrors {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn suspect(&self, chunk: ChunkId, ost: OstIndex) {
+    pub(crate) fn suspect(&self, chunk: ChunkId, ost: OstIndex) {
         let mut state = self.lock();
         let rests = state.troubles.get(&chunk).is_some_and(|rest| rest.until > Instant::now());
         if !rests && state.suspects.len() < QUEUE_MAX {

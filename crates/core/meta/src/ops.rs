@@ -40,6 +40,7 @@ mod set_attributes;
 mod set_layout;
 mod set_project;
 mod set_xattr;
+mod split_mirror;
 mod undelete;
 mod unlink;
 mod usage;
@@ -66,6 +67,7 @@ pub const EXTENTS_AT_OPEN: usize = 64;
 mod messages {
     pub use tieline_wire::ledger::ListDeletedReply;
     pub use tieline_wire::meta::*;
+    pub use tieline_wire::mirrors::SplitMirrorReply;
     pub use tieline_wire::quotas::SetProjectReply;
     pub use tieline_wire::ranges::{CompactReply, CopyRangeReply};
     pub use tieline_wire::trees::ReportTrailsReply;
@@ -117,6 +119,7 @@ replies! {
     ListDeletedReply {}
     RecordSumsReply {}
     CopyRangeReply { lease }
+    SplitMirrorReply { lease }
     CompactReply {}
     SetProjectReply {}
     ReportTrailsReply {}
@@ -156,6 +159,7 @@ pub async fn run<'a>(view: &mut View<'a>, request: &'a Request) -> Result<Reply>
         Request::CopyRange(r) => copy_range::run(view, r).await?.into(),
         Request::Compact(r) => compact::run(view, r).await?.into(),
         Request::ExtendMirrors(r) => extend_mirrors::run(view, r).await?.into(),
+        Request::SplitMirror(r) => split_mirror::run(view, r).await?.into(),
         // Answered by the service: the work behind them is no transaction.
         Request::ReportPlace(_) | Request::ResyncFile(_) => {
             return Err(Error::NotServed { op: request.op().name() });
@@ -229,6 +233,7 @@ pub fn primary(request: &Request) -> FileId {
         Request::SetLayout(r) => r.id,
         Request::Undelete(r) => r.parent,
         Request::ExtendMirrors(r) => r.id,
+        Request::SplitMirror(r) => r.id,
         Request::RecordSums(r) => r.id,
         Request::SetProject(r) => r.ids.first().copied().unwrap_or_default(),
         _ => FileId::default(),
@@ -273,6 +278,7 @@ pub fn is_served(op: Op) -> bool {
         | Op::AssertLocks
         | Op::ReportPlace
         | Op::ExtendMirrors
+        | Op::SplitMirror
         | Op::ResyncFile
         | Op::ListDeleted
         | Op::Undelete

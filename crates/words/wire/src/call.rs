@@ -157,6 +157,7 @@ calls! {
     40 ReportPlace mirrors::ReportPlace => mirrors::ReportPlaceReply, false;
     41 ExtendMirrors mirrors::ExtendMirrors => meta::AttributesReply, true;
     42 ResyncFile mirrors::ResyncFile => mirrors::ResyncFileReply, false;
+    43 SplitMirror mirrors::SplitMirror => mirrors::SplitMirrorReply, true;
     // For bad days, at an MDS.
     45 ListDeleted ledger::ListDeleted => ledger::ListDeletedReply, false;
     46 Undelete ledger::Undelete => meta::EntryReply, true;

@@ -2,8 +2,11 @@
 //! what an MDS has its OSSs do.
 
 use crate::data::ObjectOwner;
+use crate::meta::LeaseGrant;
 use minicbor::{Decode, Encode};
-use tieline_types::{ChunkId, Digest, FileId, ObjectName, OstIndex, Place, PoolName};
+use tieline_types::{
+    Attributes, ChunkId, ChunkRef, Digest, FileId, ObjectName, OstIndex, Place, PoolName,
+};
 
 /// A place gave bytes that do not match their checks, or has lost them. Believed only after the
 /// OSS has looked: a report takes no place away.
@@ -32,6 +35,65 @@ pub struct ExtendMirrors {
     /// Where the new ones shall be; `None`: where the file is now.
     #[n(2)]
     pub pool: Option<PoolName>,
+}
+
+/// Takes one copy of each chunk away from a file, a page of extents at a time, from offset 0 on;
+/// with the last page the layout has one mirror less. Refused where no whole copy would be left.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct SplitMirror {
+    #[n(0)]
+    pub id: FileId,
+    /// How many mirrors the file has, as far as the asker knows: if others, nothing happens.
+    #[n(1)]
+    pub mirrors: u8,
+    /// Which one goes, counted from 0.
+    #[n(2)]
+    pub mirror: u8,
+    /// Only copies on these OSTs.
+    #[n(3)]
+    pub within: Option<Vec<OstIndex>>,
+    /// Extents that end after this offset.
+    #[n(4)]
+    pub offset: u64,
+    /// At most 1,024.
+    #[n(5)]
+    pub limit: u32,
+    /// Nothing is changed: only say what would go.
+    #[n(6)]
+    pub is_look: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct SplitMirrorReply {
+    /// As in [`crate::meta::ExtentPage`].
+    #[n(0)]
+    pub covered: u64,
+    /// It was the last page.
+    #[n(1)]
+    pub is_done: bool,
+    /// Copies that go.
+    #[n(2)]
+    pub gone: Vec<GoneCopy>,
+    /// Chunks that keep all their copies, since other files have them too.
+    #[n(3)]
+    pub shared: u32,
+    #[n(4)]
+    pub attributes: Attributes,
+    #[n(5)]
+    pub lease: LeaseGrant,
+}
+
+/// A copy that a file gives up.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct GoneCopy {
+    /// Of the extent in the file.
+    #[n(0)]
+    pub offset: u64,
+    /// With the places that stay.
+    #[n(1)]
+    pub chunk: ChunkRef,
+    #[n(2)]
+    pub ost: OstIndex,
 }
 
 /// Has missing copies of a page of extents made before others, and tells which are missing still.

@@ -203,7 +203,8 @@ async fn references(view: &mut View<'_>, id: ChunkId, by: i64) -> Result<bool> {
     if references == 0 {
         let (length, places) = (chunk.length, chunk.places);
         let file = FileId::default();
-        view.put(key::freed(millis(view.scene.now), id), &Freed { length, places, file });
+        let freed = Freed { length, places, file, is_split: None };
+        view.put(key::freed(millis(view.scene.now), id), &freed);
     }
     Ok(true)
 }

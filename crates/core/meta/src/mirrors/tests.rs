@@ -10,7 +10,7 @@ use tieline_types::{
 };
 use tieline_wire::data::OstState;
 use tieline_wire::meta::{self, GetLayout, LayoutChange, PoolChoice, SetLayout};
-use tieline_wire::mirrors::{ExtendMirrors, ReportPlace, ResyncFile};
+use tieline_wire::mirrors::{ExtendMirrors, ReportPlace, ResyncFile, SplitMirror};
 
 fn state(ost: u16) -> OstState {
     OstState {
@@ -277,4 +277,114 @@ async fn layouts_say_how_many_copies_a_commit_waits_for() {
     let file = client.create(dir, "f").await;
     let stripe = client.call(meta::Place { id: file, exclude: vec![] }).await.unwrap().stripe;
     assert!(stripe[0].0 < 2 && stripe[1].0 >= 2, "{stripe:?}");
+}
+
+/// All of one mirror's copies in one page.
+fn split(file: FileId, mirrors: u8, mirror: u8) -> SplitMirror {
+    SplitMirror { id: file, mirrors, mirror, within: None, offset: 0, limit: 1024, is_look: false }
+}
+
+/// A file on OSTs 0 and 2, as its stripe says, with `stale` of its first chunk's copies missing.
+async fn twofold(house: &House, client: &Client, stale: &[u16]) -> FileId {
+    client.call(SetLayout { id: ROOT, layout: Some(mirrored(2)) }).await.unwrap();
+    let file = client.create(ROOT, "f").await;
+    let stripe = client.call(meta::Place { id: file, exclude: vec![] }).await.unwrap().stripe;
+    let osts = [stripe[0].0, stripe[1].0];
+    let stale: Vec<u16> = stale.iter().map(|&mirror| osts[usize::from(mirror)]).collect();
+    let extents = vec![chunk(house, client, 1, &osts, &stale), chunk(house, client, 2, &osts, &[])];
+    client.commit(file, extents).await;
+    file
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mirror_is_split_and_its_copies_go_later() {
+    let house = House::new().await;
+    let client = house.client().await;
+    let file = twofold(&house, &client, &[]).await;
+    let stripe = client.call(GetLayout { id: file }).await.unwrap().stripe;
+    let other = client.by(&user(5, 5, &[]));
+    assert_eq!(other.kind_of(split(file, 2, 1)).await, Some(ErrorKind::NotPermitted));
+    assert_eq!(client.kind_of(split(file, 3, 1)).await, Some(ErrorKind::InvalidArgument));
+    let look = SplitMirror { is_look: true, ..split(file, 2, 1) };
+    let seen = client.call(look).await.unwrap();
+    assert!(seen.is_done && seen.gone.len() == 2 && seen.gone[0].ost == stripe[1]);
+    assert_eq!(seen.gone[0].chunk.places.len(), 1);
+    assert_eq!(client.call(GetLayout { id: file }).await.unwrap().layout.mirrors, 2);
+    let done = client.call(split(file, 2, 1)).await.unwrap();
+    assert_eq!((done.gone.len(), done.shared), (2, 0));
+    let layout = client.call(GetLayout { id: file }).await.unwrap();
+    assert_eq!((layout.layout.mirrors, layout.layout.sync), (1, 1));
+    assert_eq!(layout.stripe, stripe[..1]);
+    assert_eq!(places(&client, file).await, [(stripe[0].0, false)]);
+    assert_eq!(client.kind_of(split(file, 1, 0)).await, Some(ErrorKind::InvalidArgument));
+    // Readers who know of them have their time; then the objects go, and the chunks stay.
+    house.mdt.collect_chunks().await.unwrap();
+    assert!(house.remover.removed.lock().unwrap().is_empty());
+    wait(61).await;
+    house.mdt.collect_chunks().await.unwrap();
+    let removed = house.remover.removed.lock().unwrap().clone();
+    assert!(removed.len() == 2 && removed.iter().all(|(ost, _)| *ost == stripe[1]), "{removed:?}");
+    assert_eq!((house.count(b'f').await, house.count(b'k').await), (0, 2));
+    client.call(unlink(ROOT, "f")).await.unwrap();
+    wait(61).await;
+    house.mdt.collect_chunks().await.unwrap();
+    assert_eq!((house.count(b'f').await, house.count(b'k').await), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_whole_copy_is_not_split() {
+    let house = House::new().await;
+    let client = house.client().await;
+    let file = twofold(&house, &client, &[1]).await;
+    assert_eq!(client.kind_of(split(file, 2, 0)).await, Some(ErrorKind::InvalidArgument));
+    assert_eq!(places(&client, file).await.len(), 2);
+    client.call(split(file, 2, 1)).await.unwrap();
+    assert_eq!(places(&client, file).await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_is_wanted_again_stays() {
+    let (house, _tasks) = house().await;
+    let client = house.client().await;
+    wait(1).await;
+    let file = twofold(&house, &client, &[]).await;
+    let stripe = client.call(GetLayout { id: file }).await.unwrap().stripe;
+    client.call(split(file, 2, 1)).await.unwrap();
+    for _ in 0..3 {
+        client.call(ExtendMirrors { id: file, count: 1, pool: None }).await.unwrap();
+    }
+    wait(30).await;
+    let there = places(&client, file).await;
+    assert!(there.contains(&(stripe[1].0, false)), "{there:?}");
+    wait(61).await;
+    house.mdt.collect_chunks().await.unwrap();
+    assert!(house.remover.removed.lock().unwrap().is_empty());
+    assert_eq!(house.count(b'f').await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_split_goes_in_pages_and_leaves_alone_what_others_share() {
+    let house = House::new().await;
+    let client = house.client().await;
+    let file = twofold(&house, &client, &[]).await;
+    let copy = client.create(ROOT, "copy").await;
+    let range = tieline_wire::ranges::CopyRange {
+        from: file,
+        from_offset: 0,
+        to: copy,
+        to_offset: 0,
+        length: 1 << 20,
+        mtime: tieline_types::SetTime::Now,
+        clears_setid: false,
+    };
+    client.call(range).await.unwrap();
+    let first = client.call(SplitMirror { limit: 1, ..split(file, 2, 1) }).await.unwrap();
+    assert_eq!(
+        (first.covered, first.is_done, first.gone.len(), first.shared),
+        (1 << 20, false, 0, 1)
+    );
+    let rest = SplitMirror { limit: 1, offset: first.covered, ..split(file, 2, 1) };
+    let rest = client.call(rest).await.unwrap();
+    assert_eq!((rest.is_done, rest.gone.len(), rest.shared), (true, 1, 0));
+    assert_eq!(places(&client, copy).await.len(), 2);
 }

@@ -73,6 +73,7 @@ Examples:
   tieline mirror extend -N 1 -p fnal /extenci/data/run7.root    one more copy, at fnal
   tieline mirror verify /extenci/data/run7.root                 every copy is read where it lies
   tieline mirror resync /extenci/data/run7.root                 missing copies are made now
+  tieline mirror split -p fnal /extenci/data/run7.root          no copy at fnal any more
 
 New files get their copies by `tieline setstripe -N COUNT` on a directory. Copies that are missing
 or damaged are made in the background too; `tieline getstripe` shows which are stale.";

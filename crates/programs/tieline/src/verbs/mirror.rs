@@ -1,4 +1,4 @@
-//! `tieline mirror extend|resync|verify`, with the meanings of `lfs mirror`.
+//! `tieline mirror extend|split|resync|verify`, with the meanings of `lfs mirror`.
 //!
 //! `extend` changes the layout and waits until every chunk has its new copies; `resync` waits until
 //! none is missing; the work is the servers'. `verify` has every copy read and checked by the OSS
@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use tieline_types::{Attributes, FileKind};
 use tieline_wire::mirrors::{LackingChunk, ResyncFileReply};
 
+mod split;
 mod verify;
 
 /// A look at what is missing, while it is made.
@@ -29,6 +30,8 @@ const PATIENCE_TROUBLED: Duration = Duration::from_secs(5);
 pub enum Mirror {
     /// Give files more copies
     Extend(Extend),
+    /// Take one copy away; it is freed as deleted files are
+    Split(split::Split),
     /// Make missing and damaged copies again, now
     Resync(Files),
     /// Read every copy where it lies, and compare
@@ -67,6 +70,12 @@ pub fn run(verb: Mirror) -> anyhow::Result<()> {
                 let (caller, id) = (&shell.caller, attributes.id);
                 shell.volume.extend_mirrors(caller, id, count, pool.clone()).await?;
                 complete(&shell, &path, &attributes).await
+            })
+        }
+        Mirror::Split(args) => {
+            let (choice, verifies) = (args.choice()?, args.verifies());
+            each(args.files, "split", async move |shell, path, attributes| {
+                split::split(&shell, &path, &attributes, &choice, verifies).await
             })
         }
         Mirror::Resync(files) => each(files, "resync", async |shell, path, attributes| {

@@ -87,6 +87,17 @@ pub fn parse_all(words: &[String]) -> Result<Named, Usage> {
     Ok(named)
 }
 
+/// One OST, as an option names it.
+pub fn single(word: &str) -> Result<OstIndex, Usage> {
+    if let Ok(index) = word.parse() {
+        return Ok(OstIndex(index));
+    }
+    match parse(word)?.1.as_slice() {
+        [ost] => Ok(*ost),
+        _ => Err(Usage(format!("{word}: name one OST"))),
+    }
+}
+
 fn parse(word: &str) -> Result<(Option<FsName>, Vec<OstIndex>), Usage> {
     let wrong =
         || Usage(format!("`{word}` names no OST: write OST0000, extenci-OST0000 or OST[0-3]"));

@@ -194,7 +194,8 @@ impl Record for Chunk {
     const NAME: &'static str = "chunk";
 }
 
-/// A chunk nobody refers to any more; deleted some time after the moment in its key.
+/// A chunk nobody refers to any more, or copies of one that are wanted no more; deleted some time
+/// after the moment in its key.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct Freed {
     #[n(0)]
@@ -204,6 +205,9 @@ pub struct Freed {
     /// The file it was part of.
     #[n(2)]
     pub file: FileId,
+    /// Only these copies of it are given up: the chunk stays.
+    #[n(3)]
+    pub is_split: Option<bool>,
 }
 
 impl Record for Freed {

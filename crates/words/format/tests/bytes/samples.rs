@@ -108,7 +108,9 @@ pub fn records() -> Vec<Sample> {
     samples.push(record("", mdt::Entry { id: file(), kind: FileKind::Symlink }));
     samples.extend(extents());
     samples.push(record("", chunk()));
-    let freed = mdt::Freed { length: 4 << 20, places: vec![place(), adopted()], file: file() };
+    let places = vec![place(), adopted()];
+    let freed = mdt::Freed { length: 4 << 20, places, file: file(), is_split: None };
+    samples.push(record("-split", mdt::Freed { is_split: Some(true), ..freed.clone() }));
     samples.push(record("", freed));
     let lacking = mdt::Lacking { since: time(3), file: file(), next: 1 << 30 };
     samples.push(record("", lacking));

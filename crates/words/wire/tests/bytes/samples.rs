@@ -100,7 +100,7 @@ fn call(op: Op) -> Vec<Sample> {
         Op::GetXattr | Op::ListXattrs | Op::SetXattr | Op::RemoveXattr => xattr_calls(op),
         Op::GetLayout | Op::SetLayout => layout_calls(op),
         Op::Usage => pair(meta::Usage {}, usage()),
-        Op::ReportPlace | Op::ExtendMirrors | Op::ResyncFile => mirror_calls(op),
+        Op::ReportPlace | Op::ExtendMirrors | Op::ResyncFile | Op::SplitMirror => mirror_calls(op),
         Op::FetchChunk | Op::VerifyObject => copy_calls(op),
         Op::ListDeleted | Op::Undelete | Op::DumpMdt | Op::CheckMdt => ledger_calls(op),
         Op::ReadTree | Op::ReportTrails | Op::ReadFiles => trees::calls(op),

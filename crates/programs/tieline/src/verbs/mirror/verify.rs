@@ -20,7 +20,7 @@ struct Copy {
 }
 
 /// How a copy is.
-enum State {
+pub(super) enum State {
     Good,
     Bad(String),
     /// Nobody could look.
@@ -85,29 +85,40 @@ async fn settle(shell: &Shell, tally: &mut Tally, progress: &mut Progress, looki
     let Some(Ok((copy, found))) = looking.join_next().await else { return };
     progress.widen(copy.chunk.length);
     progress.add(copy.chunk.length);
+    let state = concluded(shell, &copy.chunk, &copy.place, found).await;
+    tally.count(shell, &copy, state);
+}
+
+/// How a place is that was looked at; the MDS is told if it is bad.
+pub(super) async fn concluded(
+    shell: &Shell,
+    chunk: &ChunkRef,
+    place: &Place,
+    found: tieline_client::Result<VerifyObjectReply>,
+) -> State {
     let state = match found {
-        Ok(reply) => judge(&copy, &reply),
+        Ok(reply) => judge(chunk, place, &reply),
         Err(error) if matches!(error.kind(), ErrorKind::Gone | ErrorKind::Corrupt) => {
             State::Bad(error.to_string())
         }
         Err(error) => State::Unknown(error.to_string()),
     };
     if let State::Bad(what) = &state {
-        let (chunk, ost, what) = (copy.chunk.chunk, copy.place.ost, what.clone());
+        let (chunk, ost, what) = (chunk.chunk, place.ost, what.clone());
         shell.volume.report_place(ReportPlace { chunk, ost, what }).await;
     }
-    tally.count(shell, &copy, state);
+    state
 }
 
-fn judge(copy: &Copy, reply: &VerifyObjectReply) -> State {
-    if reply.length != copy.place.length {
-        return State::Bad(format!("{} of {} bytes are there", reply.length, copy.place.length));
+fn judge(chunk: &ChunkRef, place: &Place, reply: &VerifyObjectReply) -> State {
+    if reply.length != place.length {
+        return State::Bad(format!("{} of {} bytes are there", reply.length, place.length));
     }
     if reply.bad_blocks > 0 {
         let (count, first) = (reply.bad_blocks, reply.first_bad.unwrap_or_default());
         return State::Bad(format!("{count} damaged blocks of 4 KiB, the first at {first}"));
     }
-    match copy.chunk.digest {
+    match chunk.digest {
         Some(digest) if digest != reply.digest => {
             State::Bad("its bytes are not those that were written".to_owned())
         }

@@ -57,6 +57,32 @@ pub fn mirror_calls(op: Op) -> Vec<Sample> {
             let pool = Some("fnal".parse().unwrap());
             pair(mirrors::ExtendMirrors { id, count: 1, pool }, attributes_reply())
         }
+        Op::SplitMirror => {
+            let call = mirrors::SplitMirror {
+                id,
+                mirrors: 2,
+                mirror: 1,
+                within: Some(vec![ost]),
+                offset: 4096,
+                limit: 256,
+                is_look: true,
+            };
+            let chunks = extents().into_iter().filter_map(|extent| match extent.content {
+                Content::Chunk(chunk) => Some(chunk),
+                _ => None,
+            });
+            let gone = chunks.map(|chunk| mirrors::GoneCopy { offset: 8 << 20, chunk, ost });
+            let meta::AttributesReply { attributes, lease } = attributes_reply();
+            let reply = mirrors::SplitMirrorReply {
+                covered: 70_000_000,
+                is_done: false,
+                gone: gone.collect(),
+                shared: 1,
+                attributes,
+                lease,
+            };
+            pair(call, reply)
+        }
         _ => {
             let trouble = mirrors::Trouble { ost, reason: "out of reach".into() };
             let lacking = mirrors::LackingChunk {
