@@ -8,11 +8,16 @@ use std::process::{Command, Stdio};
 
 /// Runs a test against a federation with a KDC, if the machine has what that takes.
 pub fn with_kdc(test: impl FnOnce(&Federation) -> Result<()>) -> Result<()> {
+    with_flavor(&["--kerberos"], test)
+}
+
+/// The same with other words for the flavor (`--sec`).
+pub fn with_flavor(words: &[&str], test: impl FnOnce(&Federation) -> Result<()>) -> Result<()> {
     if !Path::new("/usr/sbin/krb5kdc").exists() {
         eprintln!("skipped: krb5-kdc is not installed");
         return Ok(());
     }
-    with_plan(&Plan::proven(&["--kerberos"]), test)
+    with_plan(&Plan::proven(words), test)
 }
 
 pub fn config(federation: &Federation) -> PathBuf {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tieline_lab::federation::{Federation, Plan, with_plan};
 use tieline_lab::program::{self, DEADLINE, Run, finish};
-use tieline_lab::tickets::{config, kinit, kinit_into, tieline_as, url, with_kdc};
+use tieline_lab::tickets::{config, kinit, kinit_into, tieline_as, url, with_flavor, with_kdc};
 
 fn id(federation: &Federation, words: &[&str]) -> Result<String> {
     let mount = federation.mount().to_string_lossy().into_owned();
@@ -313,41 +313,46 @@ fn users_of_a_machine_are_who_their_tickets_say() -> Result<()> {
     if !tieline_lab::is_root() {
         return Ok(());
     }
-    with_kdc(|federation| {
-        people(federation)?;
-        let machine = Machine::new(federation)?;
-        let ann = machine.kinit("ann", ANN)?;
-        machine.by(
-            ANN,
-            &ann,
-            "cd $MOUNT/hers; umask 77; echo hello > f; cat f; touch ../fnal/all/g",
-        )?;
-        // Shown by name here, stored by number; unmapped owners come back as they went.
-        let shown = machine.by(ANN, &ann, "stat -c %u:%g $MOUNT/hers/f $MOUNT/fnal/all/g")?;
-        ensure!(shown == format!("{ANN}:{CMS}\n{ANN}:{CMS}\n"), "{shown}");
-        let stored = std::fs::metadata(federation.mount().join("hers/f"))?;
-        ensure!((stored.uid(), stored.gid()) == (5001, 6001), "{stored:?}");
-        std::fs::write(federation.mount().join("all/odd"), "")?;
-        std::os::unix::fs::chown(federation.mount().join("all/odd"), Some(7777), Some(8888))?;
-        let odd = machine.mount.join("all/odd");
-        let shown = std::fs::metadata(&odd)?;
-        ensure!((shown.uid(), shown.gid()) == ((1 << 31) + 7777, (1 << 31) + 8888), "{shown:?}");
-        std::os::unix::fs::chown(&odd, Some((1 << 31) + 7778), None)?;
-        let stored = std::fs::metadata(federation.mount().join("all/odd"))?;
-        ensure!(stored.uid() == 7778, "{stored:?}");
+    for flavor in ["krb5i", "krb5p"] {
+        with_flavor(&["--sec", flavor], tickets_tell_users_apart).context(flavor)?;
+    }
+    Ok(())
+}
 
-        // No ticket; another's cache; another's ticket under the same uid.
-        machine.denied(ANN, "FILE:/nonexistent", "cat $MOUNT/hers/f")?;
-        machine.denied(BOB, &ann, "ls $MOUNT/all")?;
-        let other = machine.kinit("bob", ANN)?;
-        machine.denied(ANN, &other, "cat $MOUNT/hers/f")?;
-        why(&machine, &other)?;
-        machine.by(ANN, &other, ": > $MOUNT/all/his")?;
-        let stored = std::fs::metadata(federation.mount().join("all/his"))?;
-        ensure!(stored.uid() == 5002, "{stored:?}");
-        machine.by(ANN, &ann, "cat $MOUNT/hers/f")?;
-        Ok(())
-    })
+fn tickets_tell_users_apart(federation: &Federation) -> Result<()> {
+    people(federation)?;
+    let machine = Machine::new(federation)?;
+    let ann = machine.kinit("ann", ANN)?;
+    machine.by(
+        ANN,
+        &ann,
+        "cd $MOUNT/hers; umask 77; echo hello > f; cat f; touch ../fnal/all/g",
+    )?;
+    // Shown by name here, stored by number; unmapped owners come back as they went.
+    let shown = machine.by(ANN, &ann, "stat -c %u:%g $MOUNT/hers/f $MOUNT/fnal/all/g")?;
+    ensure!(shown == format!("{ANN}:{CMS}\n{ANN}:{CMS}\n"), "{shown}");
+    let stored = std::fs::metadata(federation.mount().join("hers/f"))?;
+    ensure!((stored.uid(), stored.gid()) == (5001, 6001), "{stored:?}");
+    std::fs::write(federation.mount().join("all/odd"), "")?;
+    std::os::unix::fs::chown(federation.mount().join("all/odd"), Some(7777), Some(8888))?;
+    let odd = machine.mount.join("all/odd");
+    let shown = std::fs::metadata(&odd)?;
+    ensure!((shown.uid(), shown.gid()) == ((1 << 31) + 7777, (1 << 31) + 8888), "{shown:?}");
+    std::os::unix::fs::chown(&odd, Some((1 << 31) + 7778), None)?;
+    let stored = std::fs::metadata(federation.mount().join("all/odd"))?;
+    ensure!(stored.uid() == 7778, "{stored:?}");
+
+    // No ticket; another's cache; another's ticket under the same uid.
+    machine.denied(ANN, "FILE:/nonexistent", "cat $MOUNT/hers/f")?;
+    machine.denied(BOB, &ann, "ls $MOUNT/all")?;
+    let other = machine.kinit("bob", ANN)?;
+    machine.denied(ANN, &other, "cat $MOUNT/hers/f")?;
+    why(&machine, &other)?;
+    machine.by(ANN, &other, ": > $MOUNT/all/his")?;
+    let stored = std::fs::metadata(federation.mount().join("all/his"))?;
+    ensure!(stored.uid() == 5002, "{stored:?}");
+    machine.by(ANN, &ann, "cat $MOUNT/hers/f")?;
+    Ok(())
 }
 
 /// What a program was denied is explained afterwards, with the id that the server's log has.

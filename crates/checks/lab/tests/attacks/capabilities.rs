@@ -4,6 +4,7 @@ use crate::hostile::{Guise, Line, Scene, refused, user};
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use std::time::{Duration, Instant};
+use tieline_auth::capability::Issuer;
 use tieline_net::CallError;
 use tieline_types::{
     Caller, ChunkId, Content, FileId, Grant, ObjectName, OstIndex, Place, Version, checksum,
@@ -45,6 +46,15 @@ pub fn oss_of(scene: &Scene<'_>, ost: OstIndex) -> Result<String> {
 }
 
 pub async fn read(line: &Line, place: &Place, shown: Option<&[u8]>) -> Result<Bytes, CallError> {
+    read_as(line, &user(1), place, shown).await
+}
+
+pub async fn read_as(
+    line: &Line,
+    caller: &Caller,
+    place: &Place,
+    shown: Option<&[u8]>,
+) -> Result<Bytes, CallError> {
     let message = ReadObject {
         ost: place.ost,
         object: place.object.clone(),
@@ -52,7 +62,7 @@ pub async fn read(line: &Line, place: &Place, shown: Option<&[u8]>) -> Result<By
         length: 100_000,
         capability: shown.map(<[u8]>::to_vec),
     };
-    Ok(line.ask_bulk(&user(1), message, Bytes::new()).await?.1)
+    Ok(line.ask_bulk(caller, message, Bytes::new()).await?.1)
 }
 
 /// Two files, one of them for root only.
@@ -99,11 +109,26 @@ async fn forged(oss: &Line, own: &Opened) -> Result<()> {
     let signed: SignedCapability = tieline_wire::decode(&own.capability)?;
     let capability: Capability = tieline_wire::decode(&signed.capability)?;
     let scope = Scope::File { file: own.file, is_read: true, is_write: true, objects: vec![] };
-    let better = Capability { expires_ms: u64::MAX, scope, ..capability };
+    let better = Capability { expires_ms: u64::MAX, scope: scope.clone(), ..capability.clone() };
     let better = SignedCapability { capability: tieline_wire::encode(&better), ..signed };
     let better = tieline_wire::encode(&better);
     let why = refused("a better one", read(oss, &own.place, Some(&better)).await)?;
     ensure!(why.contains("signature"), "{why}");
+    // Signed well, with a key of the forger's own under the number of the MDS's or another.
+    for number in [capability.key, capability.key ^ 1] {
+        let dice = move |bytes: &mut [u8]| match bytes.len() {
+            8 => bytes.copy_from_slice(&number.to_le_bytes()),
+            _ => bytes.fill(9),
+        };
+        let issuer = Issuer::new(capability.mdt, Duration::from_secs(300), Box::new(dice));
+        let for_whom = (capability.session, capability.holder);
+        let serial = issuer.serial(Some(own.file));
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
+        let signed = issuer.issue(serial, now.as_millis() as u64, for_whom, scope.clone()).signed;
+        let why = refused("one of our own", read(oss, &own.place, Some(&signed)).await)?;
+        // An unknown key may be a new one: the server asks the MDS for it until nobody waits.
+        ensure!(number != capability.key || why.contains("signature"), "{why}");
+    }
     Ok(())
 }
 

@@ -1,9 +1,10 @@
 //! Ways to a connection that nobody should have.
 
-use crate::hostile::{Guise, Line, PATIENCE, REALM, Scene, refused};
+use crate::hostile::{Guise, PATIENCE, REALM, Scene, refused};
 use crate::relay::{Meddling, Way};
 use anyhow::{Context, Result, ensure};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tieline_auth::ScratchKdc;
 use tieline_auth::gss::Keys;
 use tieline_types::{Caller, Flavor, SessionId};
@@ -52,7 +53,11 @@ async fn other_realm(scene: &Scene<'_>) -> Result<()> {
         let outcome = scene.dial(&scene.mds, &guise).knock().await;
         // SAFETY: as before.
         unsafe { std::env::set_var("KRB5_CONFIG", honest) };
-        refused("another realm", outcome)?;
+        let why = refused("another realm", outcome)?;
+        ensure!(
+            why.contains("the connection: not authenticated: the "),
+            "not by the server: {why}"
+        );
     }
     Ok(())
 }
@@ -61,7 +66,9 @@ async fn wrong_service(scene: &Scene<'_>) -> Result<()> {
     let (mds, oss) = (scene.mds_name(), scene.oss_name());
     for (address, other) in [(&scene.mds, oss), (&scene.oss, mds)] {
         let guise = Guise { principal: Some(other), ..Guise::of(&scene.machine, 3) };
-        refused("a ticket for another service", scene.dial(address, &guise).knock().await)?;
+        let why =
+            refused("a ticket for another service", scene.dial(address, &guise).knock().await)?;
+        ensure!(why.contains("keytab has no key"), "not by the server: {why}");
     }
     Ok(())
 }
@@ -183,13 +190,28 @@ async fn downgrade(scene: &Scene<'_>) -> Result<()> {
         ("a weaker hello", Way::ToServer, Arc::new(weaker_hello)),
         ("a weaker offer", Way::ToClient, Arc::new(weaker_offer)),
     ];
-    for (what, way, change) in changes {
-        let meddling = Meddling::ChangeOpen(change);
-        let (_relay, line): (_, Line) = scene.dial_through(true, (way, meddling), true).await?;
-        let said = refused(what, line.ask(&Caller::root(), OstStatus {}).await);
-        // A hello that was the same before is no change.
-        if !(what == "a weaker hello" && said.is_err()) {
-            said?;
+    // Neither a client that would agree to it nor one that obeys the map is talked down.
+    for is_strict in [false, true] {
+        for (what, way, change) in &changes {
+            let is_changed = Arc::new(AtomicBool::new(false));
+            let (saw, change) = (is_changed.clone(), change.clone());
+            let changes = move |frame: Vec<u8>| {
+                let changed = change(frame.clone());
+                saw.fetch_or(changed != frame, Ordering::Relaxed);
+                changed
+            };
+            let meddling = (*way, Meddling::ChangeOpen(Arc::new(changes)));
+            let guise = Guise { is_strict, ..Guise::of(&scene.machine, 8) };
+            let (_relay, line) = scene.dial_through_as(&guise, true, meddling, true).await?;
+            let why = refused(what, line.ask(&Caller::root(), OstStatus {}).await)?;
+            let wanted = match *what {
+                "no proof" => "needs Kerberos",
+                "a weaker hello" => "another conversation",
+                // Nothing opens at either end.
+                _ => "did not answer",
+            };
+            ensure!(why.contains(wanted), "{what}: {why}");
+            ensure!(is_changed.load(Ordering::Relaxed), "{what}: nothing was changed");
         }
     }
     Ok(())

@@ -1,11 +1,14 @@
 //! Frames of an honest connection: changed, repeated, exchanged, left out, cut.
 
+use crate::capabilities;
 use crate::hostile::{Guise, Line, Scene};
 use crate::relay::{Meddling, Relay, Way};
 use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
 use std::time::Duration;
 use tieline_net::CallError;
 use tieline_types::{Caller, FileId};
+use tieline_wire::data::ReadObject;
 use tieline_wire::meta::GetLayout;
 use tokio::task::JoinSet;
 
@@ -17,6 +20,7 @@ const ROOT: FileId = FileId(1);
 pub async fn attack(scene: &Scene<'_>) -> Result<()> {
     scene.federation.expect_log("closed: tampered with");
     scene.federation.expect_log("closed: not our protocol");
+    data(scene).await.context("data")?;
     let (to_server, to_client) = lengths(scene).await?;
     every_byte(scene, Way::ToServer, 0, to_server).await?;
     let noticed = tampered(scene)?;
@@ -36,6 +40,44 @@ pub async fn attack(scene: &Scene<'_>) -> Result<()> {
         let caller = Caller::root();
         let (first, second) = tokio::join!(root(&line, &caller), root(&line, &caller));
         ensure!(first.is_err() && second.is_err(), "a frame that was {what} is answered");
+    }
+    Ok(())
+}
+
+/// What an OSS sends: heads and tags as requests are tried below, and bits of the bytes in between.
+async fn data(scene: &Scene<'_>) -> Result<()> {
+    const BLOCK: usize = 4096;
+    const TAG: usize = 16;
+    scene.federation.shell("head -c 5000000 /dev/urandom > bulk && sync bulk")?;
+    let guise = Guise::of(&scene.machine, 202);
+    let mds = scene.dial(&scene.mds, &guise);
+    let file = capabilities::open(&mds, &Caller::root(), "bulk").await?;
+    let address = capabilities::oss_of(scene, file.place.ost)?;
+    let read = async |meddling| -> Result<(Relay, bool)> {
+        let (relay, mut line) = scene.dial_to(&guise, &address, (Way::ToClient, meddling)).await?;
+        line.patience = SOON;
+        let message = ReadObject {
+            ost: file.place.ost,
+            object: file.place.object.clone(),
+            offset: 0,
+            length: BLOCK as u32,
+            capability: Some(file.capability.clone()),
+        };
+        let answer = line.ask_bulk(&Caller::root(), message, Bytes::new()).await;
+        Ok((relay, answer.is_ok()))
+    };
+    let (relay, is_read) = read(Meddling::Nothing).await?;
+    ensure!(is_read, "unchanged bytes are not read");
+    let length = {
+        let heard = relay.heard.lock().expect("nobody panics with it");
+        heard.to_client.get(2).context("a reply was heard")?.len()
+    };
+    let (bulk, tag) = (length - TAG - BLOCK, length - TAG);
+    let bytes =
+        (0..bulk).step_by(31).chain((bulk..tag).step_by(769)).chain((tag..length).step_by(5));
+    for byte in bytes {
+        let (_relay, is_read) = read(Meddling::Flip { frame: 1, byte }).await?;
+        ensure!(!is_read, "byte {byte} of {length} was changed, and nobody noticed");
     }
     Ok(())
 }

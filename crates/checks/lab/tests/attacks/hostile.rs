@@ -32,6 +32,8 @@ pub struct Scene<'f> {
     pub mds: String,
     pub oss: String,
     pub machine: Keys,
+    /// The tree that the first OST may adopt.
+    pub adopted: PathBuf,
     map: Mutex<Option<FederationMap>>,
 }
 
@@ -44,13 +46,16 @@ pub struct Guise {
     pub session: Option<SessionId>,
     /// Under which name to look for whom we dial; what it proves must be the same.
     pub principal: Option<String>,
+    /// Takes no less than the map's rules, as honest clients do. Else it would agree to anything.
+    pub is_strict: bool,
 }
 
 impl Guise {
     pub fn of(keys: &Keys, client: u8) -> Self {
         let keys = Some(keys.clone());
         let client = ClientId([client; 16]);
-        Self { keys, client, role: PeerRole::Client, session: None, principal: None }
+        let (role, session, principal) = (PeerRole::Client, None, None);
+        Self { keys, client, role, session, principal, is_strict: false }
     }
 }
 
@@ -119,7 +124,7 @@ pub fn user(uid: u32) -> Caller {
 }
 
 impl<'f> Scene<'f> {
-    pub async fn new(federation: &'f Federation) -> Result<Self> {
+    pub async fn new(federation: &'f Federation, adopted: PathBuf) -> Result<Self> {
         let address = |name: &str| -> Result<String> {
             let process = federation.process(name)?;
             Ok(process["address"].as_str().context("a server has an address")?.to_owned())
@@ -135,6 +140,7 @@ impl<'f> Scene<'f> {
             mds: address("mds-uf")?,
             oss: address("oss-uf")?,
             machine,
+            adopted,
             map: Mutex::default(),
         };
         let line = scene.dial(&scene.mds, &Guise::of(&scene.machine, 200));
@@ -221,10 +227,11 @@ impl<'f> Scene<'f> {
     fn cell(&self, address: &str, guise: &Guise) -> Option<MapCell> {
         let mut map = self.map.lock().expect("nobody panics with it").clone()?;
         let security = map.security.as_mut()?;
-        // We would agree to anything.
-        let anything = FlavorRule::parse("extenci.srpc.flavor.default=null").ok()?.1;
-        security.flavors = FlavorRules::default();
-        security.flavors.set(anything);
+        if !guise.is_strict {
+            let anything = FlavorRule::parse("extenci.srpc.flavor.default=null").ok()?.1;
+            security.flavors = FlavorRules::default();
+            security.flavors.set(anything);
+        }
         if let Some(principal) = &guise.principal {
             security.services.retain(|service| service.address != address);
             let service = Service { address: address.to_owned(), principal: principal.clone() };
@@ -238,6 +245,17 @@ impl<'f> Scene<'f> {
     pub async fn dial_through(
         &self,
         is_oss: bool,
+        meddling: (Way, Meddling),
+        is_bulk_sealed: bool,
+    ) -> Result<(Relay, Line)> {
+        let guise = Guise::of(&self.machine, 201);
+        self.dial_through_as(&guise, is_oss, meddling, is_bulk_sealed).await
+    }
+
+    pub async fn dial_through_as(
+        &self,
+        guise: &Guise,
+        is_oss: bool,
         (way, meddling): (Way, Meddling),
         is_bulk_sealed: bool,
     ) -> Result<(Relay, Line)> {
@@ -247,8 +265,23 @@ impl<'f> Scene<'f> {
         };
         let plan = RelayPlan { server, way, meddling, connections: 1, is_bulk_sealed };
         let relay = Relay::start(plan).await?;
-        let guise = Guise { principal: Some(name), ..Guise::of(&self.machine, 201) };
+        let guise = Guise { principal: Some(name), ..guise.clone() };
         let line = self.dial(&relay.address.to_string(), &guise);
+        Ok((relay, line))
+    }
+
+    /// A line to any server through somebody on the way.
+    pub async fn dial_to(
+        &self,
+        guise: &Guise,
+        address: &str,
+        (way, meddling): (Way, Meddling),
+    ) -> Result<(Relay, Line)> {
+        let server = address.to_owned();
+        let plan = RelayPlan { server, way, meddling, connections: 1, is_bulk_sealed: true };
+        let relay = Relay::start(plan).await?;
+        let principal = Some(self.name_of(address));
+        let line = self.dial(&relay.address.to_string(), &Guise { principal, ..guise.clone() });
         Ok((relay, line))
     }
 

@@ -8,6 +8,7 @@ mod connections;
 mod crowd;
 mod frames;
 mod hostile;
+mod paths;
 mod relay;
 mod renewal;
 mod spoofed;
@@ -35,13 +36,16 @@ fn with_scene(sec: &str, attack: impl AsyncFnOnce(&Scene<'_>) -> Result<()>) -> 
     // Else the servers of the next federation would look for the KDC of the last.
     // SAFETY: the lock keeps other tests waiting, and this one has no other threads yet.
     unsafe { std::env::remove_var("KRB5_CONFIG") };
-    with_plan(&Plan::proven(&["--sec", sec]), |federation: &Federation| {
+    let folder = tempfile::Builder::new().prefix("tieline-lab-adopted-").tempdir()?;
+    let adopted = paths::make(folder.path())?;
+    let words = ["--sec", sec, "--adopt", adopted.to_str().context("a path")?];
+    with_plan(&Plan::proven(&words), |federation: &Federation| {
         let config = federation.dir().join("kdc/krb5.conf");
         // SAFETY: the lock keeps other tests waiting, and this one has no other threads yet.
         unsafe { std::env::set_var("KRB5_CONFIG", config) };
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         runtime.block_on(async {
-            let scene = Scene::new(federation).await?;
+            let scene = Scene::new(federation, adopted.clone()).await?;
             attack(&scene).await?;
             // The last lines say goodbye.
             tokio::time::sleep(Duration::from_millis(200)).await;
@@ -55,9 +59,11 @@ fn table(sec: &str) -> Result<()> {
         connections::attack(scene).await.context("connections")?;
         frames::attack(scene).await.context("frames")?;
         capabilities::attack(scene).await.context("capabilities")?;
+        paths::attack(scene).await.context("paths that lead out")?;
         stolen::attack(scene).await.context("stolen keys")?;
         users::attack(scene).await.context("clients that lie")?;
         spoofed::attack(scene).await.context("users who are said to ask")?;
+        weak::data_is_forged(scene, false).await.context("data that is forged")?;
         stolen::site_admin(scene).await.context("a site's admin")?;
         // Honest work goes on as before, also that of servers for each other.
         scene.federation.shell("cat open > again && cmp open again && sync again")?;
@@ -86,12 +92,14 @@ fn a_connection_takes_three_round_trips() -> Result<()> {
 
 #[test]
 fn capabilities_end_and_are_taken_back() -> Result<()> {
-    with_scene("krb5i", async |scene| capabilities::ends(scene).await)
+    with_scene("krb5i", async |scene| capabilities::ends(scene).await)?;
+    with_scene("krb5p", async |scene| capabilities::ends(scene).await)
 }
 
 #[test]
 fn half_open_connections_keep_nobody_from_working() -> Result<()> {
-    with_scene("krb5i", async |scene| crowd::attack(scene).await)
+    with_scene("krb5i", async |scene| crowd::attack(scene).await)?;
+    with_scene("krb5p", async |scene| crowd::attack(scene).await)
 }
 
 #[test]

@@ -29,6 +29,7 @@ pub async fn attack(scene: &Scene<'_>) -> Result<()> {
     let id = found.attributes.context("it is there")?.id;
     let open = Open { id, is_read: true, is_write: false };
     honest.ask(&user(DAEMON), open.clone()).await.context("with her ticket")?;
+    as_others(scene, &honest).await.context("with her ticket, as others")?;
 
     let evil = scene.dial(&scene.mds, &Guise::of(&machine(scene)?, 51));
     evil.knock().await?;
@@ -46,7 +47,26 @@ pub async fn attack(scene: &Scene<'_>) -> Result<()> {
     evil.ask(&Caller::root(), lookup).await.context("what everybody sees")?;
     refused("root", evil.ask(&Caller::root(), open).await)?;
     refused("root, to take it", evil.ask(&Caller::root(), taking(id)).await)?;
+    crate::stolen::administers(&evil).await?;
     batched(&evil, id).await
+}
+
+/// A user's tickets make nobody else of him, whatever number he states: no other user, and no root.
+async fn as_others(scene: &Scene<'_>, daemon: &Line) -> Result<()> {
+    let script = "echo root > his && chmod 600 his && echo bin > its && chown 2 its \
+                  && chmod 600 its && sync his its";
+    scene.federation.shell(script)?;
+    for name in ["his", "its"] {
+        let lookup = Lookup { parent: FileId(1), name: name.parse()? };
+        let found = daemon.ask(&user(DAEMON), lookup).await?;
+        let id = found.attributes.context("it is there")?.id;
+        for caller in [Caller::root(), user(2), user(DAEMON)] {
+            let open = Open { id, is_read: true, is_write: false };
+            refused("another's file", daemon.ask(&caller, open).await)?;
+            refused("its mode", daemon.ask(&caller, taking(id)).await)?;
+        }
+    }
+    crate::stolen::administers(daemon).await
 }
 
 fn taking(id: FileId) -> SetAttributes {

@@ -12,13 +12,17 @@ use tieline_types::{
 };
 use tieline_wire::PeerRole;
 use tieline_wire::capability::CapabilityNews;
-use tieline_wire::data::{DeleteChunks, ObjectOwner, OstStatus, PutChunk, StatObject};
+use tieline_wire::data::{DeleteChunks, ListObjects, ObjectOwner, OstStatus, PutChunk, StatObject};
 use tieline_wire::federation::{Drain, EditMap, MapEdit};
-use tieline_wire::identity::{EditIdentities, IdentityEdit, NewIdentity};
-use tieline_wire::ledger::{CheckMdt, DumpMdt};
+use tieline_wire::identity::{EditIdentities, IdentityEdit, ListIdentities, NewIdentity};
+use tieline_wire::ledger::{CheckMdt, DumpMdt, ListDeleted, Undelete};
 use tieline_wire::meta::{GetAttributes, Open, SetAttributes};
 use tieline_wire::mirrors::FetchChunk;
 use tieline_wire::quotas::{QuotaNews, QuotaShares, SetProject, SetQuota};
+
+/// At the top of the tree of the other site.
+const DELETE_FAR: &str = "cd fnal && echo gone > gone && chmod 600 gone && sync gone && rm gone \
+                          && sync .";
 
 /// The keys of the servers at the other site.
 fn keys(scene: &Scene<'_>, role: &str) -> Keys {
@@ -77,12 +81,36 @@ async fn at_his_site(scene: &Scene<'_>, own: &Line, root: &Line) -> Result<()> {
     let lookup = tieline_wire::meta::Lookup { parent, name: "private".parse()? };
     let id = own.ask(&her, lookup).await?.attributes.context("it is there")?.id;
     own.ask(&her, SetProject { ids: vec![id], project: 3 }).await.context("set a project")?;
-    // What its mode keeps from her, the MDS does not open for her.
+    let check = CheckMdt { job: None, received: 0, is_repair: true, reads_bytes: false };
+    own.ask(&her, check).await.context("repair")?;
+    // What its mode keeps from her, the MDS does not open or change for her.
     let why = refused("a file", own.ask(&her, open(id)).await)?;
     ensure!(why.contains("(denial "), "{why}");
+    let mode = Some(tieline_types::Mode::new(0o666));
+    let give = SetAttributes { mode, ..nothing(id) };
+    let why = refused("its mode", own.ask(&her, give).await)?;
+    ensure!(why.contains("(denial "), "{why}");
+    undelete(scene, own, &her, parent).await?;
     let oss = scene.dial(&oss_of(scene, ost)?, &Guise::of(&scene.user("ann")?, 45));
     let chunks = vec![ChunkId { mdt: MdtIndex(1), grant: Grant(1), serial: 1 }];
     refused("deleting", oss.ask(&her, DeleteChunks { ost, chunks }).await)?;
+    let chunk = ChunkId { mdt: MdtIndex(1), grant: Grant(1), serial: 2 };
+    let owner = ObjectOwner { file: id, offset: 0, version: Version(1), path: vec![] };
+    let (digest, from, capability) = (None, vec![], None);
+    let fetch = FetchChunk { ost, chunk, length: 5000, digest, from, owner, capability };
+    refused("copying", oss.ask(&her, fetch).await)?;
+    Ok(())
+}
+
+/// What others deleted there she brings back, and may read it no more than before.
+async fn undelete(scene: &Scene<'_>, own: &Line, her: &Caller, root: FileId) -> Result<()> {
+    scene.federation.shell(DELETE_FAR)?;
+    let list = ListDeleted { directory: root, after: None, limit: 10 };
+    let deleted = own.ask(her, list).await?.files;
+    let id = deleted.first().context("something was deleted")?.id;
+    let name = "back".parse()?;
+    own.ask(her, Undelete { id, from: root, parent: root, name }).await.context("undelete")?;
+    refused("what came back", own.ask(her, open(id)).await)?;
     Ok(())
 }
 
@@ -91,7 +119,11 @@ async fn elsewhere(root: &Line) -> Result<()> {
     refused("dump", root.ask(&her, DumpMdt { cursor: None, since: None }).await)?;
     let check = CheckMdt { job: None, received: 0, is_repair: true, reads_bytes: false };
     refused("repair", root.ask(&her, check).await)?;
-    let ids = vec![FileId::root_of(MdtIndex(0))];
+    let top = FileId::root_of(MdtIndex(0));
+    let list = ListDeleted { directory: top, after: None, limit: 10 };
+    let seen = root.ask(&her, list).await.map(|reply| reply.files.len()).unwrap_or(0);
+    ensure!(seen == 0, "what others deleted elsewhere");
+    let ids = vec![top];
     refused("a project", root.ask(&her, SetProject { ids, project: 3 }).await)?;
     let payer = Payer { kind: PayerKind::User, id: 5001, pool: None };
     let limits = SetQuota {
@@ -144,6 +176,8 @@ async fn oss_key(scene: &Scene<'_>, private: &Opened) -> Result<()> {
     let ObjectName::Chunk(chunk) = private.place.object else { bail!("a chunk of its own") };
     line.ask(&caller, OstStatus {}).await?;
     line.ask(&caller, StatObject { ost, chunk }).await?;
+    let listed = line.ask(&caller, ListObjects { ost, after: None, limit: 4096 }).await?;
+    ensure!(listed.chunks.contains(&chunk), "names of objects: {listed:?}");
     refused("reading", read(&line, &private.place, None).await)?;
     refused("with a client's", read(&line, &private.place, Some(&private.capability)).await)?;
     server_calls(&line, private, ost).await?;
@@ -151,6 +185,8 @@ async fn oss_key(scene: &Scene<'_>, private: &Opened) -> Result<()> {
     // Public keys are no secret; names and files are not its affair.
     let news = mds.ask(&caller, CapabilityNews { mdt: private.file.mdt() }).await?;
     ensure!(!news.keys.is_empty());
+    mds.knock().await.context("the map")?;
+    mds.ask(&caller, ListIdentities { have: 0, from: 0 }).await.context("the identities")?;
     refused("names", mds.ask(&caller, GetAttributes { id: FileId(1) }).await)?;
     shares(&mds, &[0, 1]).await?;
     administers(&mds).await?;
@@ -158,7 +194,7 @@ async fn oss_key(scene: &Scene<'_>, private: &Opened) -> Result<()> {
 }
 
 /// What only administrators do is not for servers, whomever they say to ask for.
-async fn administers(mds: &Line) -> Result<()> {
+pub async fn administers(mds: &Line) -> Result<()> {
     for caller in [Caller::root(), user(7)] {
         let edit = || MapEdit::OstDeactivate(OstIndex(0));
         refused("the map", mds.ask(&caller, EditMap { edit: edit() }).await)?;
@@ -184,7 +220,7 @@ async fn as_client(scene: &Scene<'_>, role: &str, private: &Opened) -> Result<()
         let open = Open { id: private.file, is_read: true, is_write: false };
         refused("opening", mds.ask(&caller, open).await)?;
         let give =
-            SetAttributes { mode: Some(tieline_types::Mode::new(0o666)), ..nothing(private) };
+            SetAttributes { mode: Some(tieline_types::Mode::new(0o666)), ..nothing(private.file) };
         refused("taking", mds.ask(&caller, give).await)?;
         refused("names", mds.ask(&caller, GetAttributes { id: FileId(1) }).await)?;
     }
@@ -194,9 +230,9 @@ async fn as_client(scene: &Scene<'_>, role: &str, private: &Opened) -> Result<()
     Ok(())
 }
 
-fn nothing(private: &Opened) -> SetAttributes {
+fn nothing(id: FileId) -> SetAttributes {
     SetAttributes {
-        id: private.file,
+        id,
         mode: None,
         uid: None,
         gid: None,
@@ -237,6 +273,11 @@ async fn mds_key(scene: &Scene<'_>, private: &Opened) -> Result<()> {
     server_calls(&line, private, private.place.ost).await?;
     copies_through(&line, private).await?;
     let mds = scene.dial(&scene.mds, &guise);
+    for caller in [Caller::root(), user(7)] {
+        let open = Open { id: private.file, is_read: true, is_write: false };
+        refused("a file", mds.ask(&caller, open).await)?;
+        refused("names", mds.ask(&caller, GetAttributes { id: FileId(1) }).await)?;
+    }
     administers(&mds).await?;
     as_client(scene, "mds", private).await?;
     shares(&mds, &[0, 2, 7]).await
@@ -272,8 +313,8 @@ async fn shares(line: &Line, of: &[u16]) -> Result<()> {
     Ok(())
 }
 
-/// A machine is believed about its users: its root reads what it likes, but changes no map that is
-/// signed elsewhere, and is no server.
+/// A machine is believed about its users and its root: that reads what it likes and administers,
+/// but is no server.
 async fn machine_root(scene: &Scene<'_>, mds: &Line, private: &Opened) -> Result<()> {
     let guise = Guise::of(&scene.machine, 40);
     let line = scene.dial(&oss_of(scene, private.place.ost)?, &guise);
@@ -281,6 +322,9 @@ async fn machine_root(scene: &Scene<'_>, mds: &Line, private: &Opened) -> Result
     server_calls(&line, private, private.place.ost).await?;
     let open = Open { id: private.file, is_read: true, is_write: false };
     refused("another user", mds.ask(&user(3), open).await)?;
+    // What stands in the map already: who may say so may say more.
+    let edit = MapEdit::OstActivate(OstIndex(0));
+    mds.ask(&Caller::root(), EditMap { edit }).await.context("as an administrator")?;
     shares(mds, &[0, 1]).await?;
     Ok(())
 }
