@@ -396,3 +396,47 @@ print(by(1001, 1001, job))
         Ok(())
     })
 }
+
+/// Promises 40 and 45, for who has no limits of their own.
+#[test]
+fn default_limits_hold_at_both_sites() -> Result<()> {
+    with_federation(|lab| {
+        if !is_root() {
+            return Ok(());
+        }
+        open_both(lab)?;
+        python(lab, "assert by(1001, 1001, lambda: write('fnal/old', 4)) == '(4, None)'")?;
+        set(lab, &["-U", "-B", "4M"])?;
+        set(lab, &["-u", "1002", "-B", "0"])?;
+        set(lab, &["-u", "1003", "-B", "8M"])?;
+        python(
+            lab,
+            r#"
+def crossing(uid, path):
+    done, error = eval(by(uid, uid, lambda: write(path, 40)))
+    assert error == "EDQUOT", (uid, path, done, error)
+    return done
+total = 4 + crossing(1001, "f") + crossing(1001, "fnal/g")
+assert 12 <= total <= 16, total
+assert by(1002, 1002, lambda: write("fnal/free", 20)) == "(20, None)"
+assert by(1003, 1003, lambda: write("own", 40)) == "(32, 'EDQUOT')"
+total = crossing(1004, "fnal/new")
+assert 12 <= total <= 16, total
+"#,
+        )?;
+        let told = quota(lab, &["-U"])?;
+        ensure!(told["bytes"]["hard"] == 4 << 20 && told["name"] == "default", "{told}");
+        let mount = lab.mount().display().to_string();
+        let all = lab.json(&["repquota", &mount])?;
+        let of = |id: u64| all.as_array()?.iter().find(|one| one["id"] == id);
+        let is_default = |id: u64| of(id).map(|one| one["default"] == true);
+        let marks = [1001, 1002, 1003, 1004].map(is_default);
+        ensure!(marks == [Some(true), Some(false), Some(false), Some(true)], "{all}");
+        ensure!(lab.tieline(&["repquota", &mount])?.contains("(default)"));
+        set(lab, &["-D", "-u", "1002"])?;
+        python(lab, "assert by(1002, 1002, lambda: write('more', 1)) == \"(0, 'EDQUOT')\"")?;
+        set(lab, &["-U", "-B", "0"])?;
+        python(lab, "assert by(1001, 1001, lambda: write('fnal/more', 20)) == '(20, None)'")?;
+        check_counts(lab)
+    })
+}

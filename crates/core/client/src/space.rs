@@ -52,11 +52,12 @@ impl Shared {
         let payer = Payer { kind: PayerKind::Project, id: project, pool: None };
         // The MDT of the root knows of all; its own does while that one is away.
         let home = FileId::root_of(MdtIndex(0));
-        let asked = self.servers.ask(&caller, home, GetQuota { payer: payer.clone() });
+        let asked =
+            self.servers.ask(&caller, home, GetQuota { payer: payer.clone(), is_default: None });
         if let Ok(Ok(told)) = tokio::time::timeout(SPACE_PATIENCE / 2, asked).await {
             return Some(told.reply);
         }
-        Some(self.servers.ask(&caller, id, GetQuota { payer }).await.ok()?.reply)
+        Some(self.servers.ask(&caller, id, GetQuota { payer, is_default: None }).await.ok()?.reply)
     }
 
     async fn space_of_all(self: &Arc<Self>) -> Result<FsSpace> {

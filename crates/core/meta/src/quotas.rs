@@ -19,6 +19,7 @@
 //! limits, but for giving files away.
 //!
 //! * `table`: what is known of everybody, and how much room there is.
+//! * `defaults`: the limits of who has none of their own.
 //! * `shares`: who may use how much of limits that several MDTs meet.
 //! * `home`: the MDT that keeps the limits; `follow`, `news`: the others.
 //! * `count`: adding up, loading, counting anew.
@@ -29,6 +30,7 @@
 //! before the limit was set.
 
 pub(crate) mod count;
+mod defaults;
 mod follow;
 mod home;
 mod news;
@@ -227,6 +229,7 @@ impl Quotas {
         let mut table = self.table();
         let own = table.promises.get(&(session, file)).map_or(0, |(_, bytes)| *bytes);
         for (payer, sum) in &sums {
+            table.inherit(payer, now);
             table.check(payer, *sum, own, now)?;
         }
         // What was promised is counted as such until it is used.
@@ -247,6 +250,9 @@ impl Quotas {
         let mut table = self.table();
         for (payer, sum) in sums {
             table.used.entry(payer.clone()).or_default().add(*sum);
+            if table.is_home {
+                table.inherit(payer, now);
+            }
             table.note_over(payer, now);
         }
         self.announce(&table);
@@ -275,6 +281,7 @@ impl Quotas {
         let own = table.promises.get(&key).map_or(0, |(_, bytes)| *bytes);
         let (mut left, mut tight) = (None, None);
         for payer in account.payers() {
+            table.inherit(&payer, now);
             let Some((room, label)) = table.room(&payer, own, now) else { continue };
             if left.is_none_or(|left| room < left) {
                 (left, tight) = (Some(room), Some((payer, label)));
@@ -320,7 +327,7 @@ impl Quotas {
     /// Does any limit concern these?
     pub fn concerns(&self, payers: &[Payer]) -> bool {
         let table = self.table();
-        payers.iter().any(|payer| payer.id != 0 && table.bounds.contains_key(payer))
+        payers.iter().any(|payer| table.is_concerned(payer))
     }
 
     /// The file is gone.
@@ -333,24 +340,19 @@ impl Quotas {
         self.table().promises.retain(|(holder, _), _| *holder != session);
     }
 
-    /// Sets limits, where they are kept.
-    pub(crate) fn set(&self, payer: Payer, limits: Limits, now: Time) -> Bound {
+    /// Sets limits, where they are kept. Says whose are others now, and which.
+    pub(crate) fn set(
+        &self,
+        payer: &Payer,
+        (limits, is_default): (Limits, bool),
+        now: Time,
+    ) -> BTreeMap<Payer, Option<Bound>> {
         let mut table = self.table();
-        let mut bound = table.bounds.get(&payer).copied().unwrap_or_default();
-        bound.limits = limits;
-        if limits.is_none() {
-            table.bounds.remove(&payer);
-            table.tell_gone(payer.clone());
-        } else {
-            table.bounds.insert(payer.clone(), bound);
-            table.note_over(&payer, now);
-            let is_short = table.is_full(&payer, now);
-            table.tell_news(&payer, is_short);
-        }
-        let bound = table.bounds.get(&payer).copied().unwrap_or_default();
+        let changed = table.set_limits(payer, limits, is_default, now);
         self.note_limits(&table);
         self.announce(&table);
-        bound
+        let bound = |payer: Payer| (payer.clone(), table.bounds.get(&payer).copied());
+        changed.into_iter().map(bound).collect()
     }
 }
 

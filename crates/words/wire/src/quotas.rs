@@ -10,6 +10,9 @@ use tieline_types::{FileId, MdtIndex, Time};
 pub struct GetQuota {
     #[n(0)]
     pub payer: Payer,
+    /// With id 0: the limits of everybody of the kind who has none of their own.
+    #[n(1)]
+    pub is_default: Option<bool>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
@@ -37,6 +40,9 @@ pub struct Quota {
     /// `promised` are of the MDT that is asked.
     #[n(8)]
     pub elsewhere: Option<Vec<UsedElsewhere>>,
+    /// The limits are those of everybody who has none of their own.
+    #[n(9)]
+    pub is_default: Option<bool>,
 }
 
 /// What another MDT said last.
@@ -73,6 +79,18 @@ pub struct SetQuota {
     pub bytes_grace: Option<u64>,
     #[n(6)]
     pub inodes_grace: Option<u64>,
+    /// With id 0: sets the limits of everybody of the kind (and pool) who has none of their own.
+    /// With another: whoever it is has none of their own any more.
+    #[n(7)]
+    pub is_default: Option<bool>,
+}
+
+impl SetQuota {
+    /// Is it about more than the grace?
+    pub fn sets_limits(&self) -> bool {
+        let limits = [self.bytes_soft, self.bytes_hard, self.inodes_soft, self.inodes_hard];
+        self.is_default == Some(true) || limits.iter().any(Option::is_some)
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
@@ -258,6 +276,12 @@ pub struct LimitsNews {
     /// Room is short: what is not in use is to be given back now.
     #[n(4)]
     pub is_short: bool,
+    /// They are those of everybody who has none of their own: of those id 0 tells.
+    #[n(5)]
+    pub is_default: Option<bool>,
+    /// Without limits, also of those.
+    #[n(6)]
+    pub is_free: Option<bool>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]

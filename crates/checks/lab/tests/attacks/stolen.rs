@@ -134,6 +134,7 @@ async fn elsewhere(root: &Line) -> Result<()> {
         inodes_hard: None,
         bytes_grace: None,
         inodes_grace: None,
+        is_default: None,
     };
     refused("limits", root.ask(&her, limits).await)?;
     let role = IdentityEdit::Role { user: "ann".parse()?, role: Role::FsAdmin, is_given: true };

@@ -100,10 +100,13 @@ impl Table {
         walk(snapshot, &key::all_limits(), |key, value| {
             let record: QuotaLimits = decode(value, || label(key))?;
             let payer = key::payer(key).ok_or_else(|| damaged(key))?;
-            let QuotaLimits { limits, bytes_over, inodes_over, share } = record;
+            let QuotaLimits { limits, bytes_over, inodes_over, share, is_default, is_free } =
+                record;
+            let (is_default, is_free) = (is_default == Some(true), is_free == Some(true));
             table.news += 1;
             let (share, news) = (share.unwrap_or_default(), table.news);
             let bound = Bound { limits, bytes_over, inodes_over, share, news, ..Bound::default() };
+            let bound = Bound { is_default, is_free, ..bound };
             table.bounds.insert(payer, Bound { noted: share, ..bound });
             Ok(())
         })
@@ -218,6 +221,8 @@ impl Bound {
     pub(crate) fn record(self) -> QuotaLimits {
         let Self { limits, bytes_over, inodes_over, share, .. } = self;
         let share = Some(share).filter(|share| *share != Share::default());
-        QuotaLimits { limits, bytes_over, inodes_over, share }
+        let mark = |is: bool| is.then_some(true);
+        let (is_default, is_free) = (mark(self.is_default), mark(self.is_free));
+        QuotaLimits { limits, bytes_over, inodes_over, share, is_default, is_free }
     }
 }

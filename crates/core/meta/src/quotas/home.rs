@@ -184,6 +184,7 @@ impl Mdt {
         {
             let mut table = self.quotas.table();
             for held in &request.shares {
+                table.inherit(&held.payer, now);
                 let before = table.there(mdt, &held.payer);
                 let share = table.give(mdt, held, request.known, now);
                 let there = table.there(mdt, &held.payer);

@@ -58,6 +58,20 @@ impl Taken {
     }
 }
 
+impl Taken {
+    /// Takes in what default limits mean here.
+    fn follow(&mut self, table: &mut Table) {
+        let followed = table.follow_defaults();
+        for payer in &followed.gone {
+            self.end(table, payer);
+        }
+        self.is_announced |= !followed.changed.is_empty() || !followed.fresh.is_empty();
+        self.changed.extend(followed.changed);
+        self.changed.extend(followed.fresh.iter().cloned());
+        self.fresh.extend(followed.fresh);
+    }
+}
+
 impl Mdt {
     pub(super) async fn hear_news(&self) {
         let mut walk = Walk::default();
@@ -118,11 +132,13 @@ impl Mdt {
 
     fn take_limits(&self, walk: &mut Walk, news: &QuotaNewsReply) -> Taken {
         let (mut taken, mut table) = (Taken::default(), self.quotas.table());
-        for LimitsNews { payer, limits, bytes_over, inodes_over, is_short } in &news.limits {
+        for told in &news.limits {
+            let LimitsNews { payer, limits, bytes_over, inodes_over, is_short, .. } = told;
+            let (is_default, is_free) = (told.is_default == Some(true), told.is_free == Some(true));
             if let Some(seen) = &mut walk.seen {
                 seen.insert(payer.clone());
             }
-            if limits.is_none() {
+            if limits.is_none() && !is_free {
                 taken.end(&mut table, payer);
                 continue;
             }
@@ -131,6 +147,7 @@ impl Mdt {
             taken.is_announced |= bound.limits != *limits;
             (bound.limits, bound.bytes_over, bound.inodes_over) =
                 (*limits, *bytes_over, *inodes_over);
+            (bound.is_default, bound.is_free) = (is_default, is_free);
             bound.short = is_short.then(Instant::now);
             if known.is_none() {
                 taken.fresh.insert(payer.clone());
@@ -150,6 +167,9 @@ impl Mdt {
             for payer in old.cloned().collect::<Vec<_>>() {
                 taken.end(&mut table, &payer);
             }
+        }
+        if !news.limits.is_empty() || news.is_end {
+            taken.follow(&mut table);
         }
         self.quotas.note_limits(&table);
         taken

@@ -1,7 +1,7 @@
 //! The calls: telling and setting quotas, and promising bytes.
 
 use super::shares::There;
-use super::{Resource, Table, account_of};
+use super::{Bound, Resource, Table, account_of};
 use crate::Asker;
 use crate::error::{Error, Result};
 use crate::leases::EVERYTHING;
@@ -9,7 +9,7 @@ use crate::mdt::Mdt;
 use crate::permission;
 use crate::placement::wall_time;
 use crate::view::decode;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tieline_format::Record;
 use tieline_format::mdt::{Inode, QuotaGrace, key};
@@ -59,10 +59,14 @@ impl Mdt {
             PayerKind::Group => caller.is_member(Gid(payer.id)),
             PayerKind::Project => true,
         };
+        let (table, now) = (self.quotas.table(), wall_time(&self.parts.world));
+        if request.is_default == Some(true) {
+            return Ok(table.tell_default(payer, now));
+        }
         if !is_own {
             permission::check_root(caller, "see the quotas of others")?;
         }
-        Ok(self.quotas.table().tell(payer, wall_time(&self.parts.world)))
+        Ok(table.tell(payer, now))
     }
 
     fn list_quotas(&self, asker: &Asker, request: &ListQuotas) -> Result<ListQuotasReply> {
@@ -72,8 +76,9 @@ impl Mdt {
             payer.kind == request.kind && request.after.as_ref().is_none_or(|after| after < payer)
         };
         let used = table.used.iter().filter(|(_, sum)| sum.bytes != 0 || sum.inodes != 0);
+        let limited = table.bounds.keys().filter(|payer| payer.id != 0);
         let payers: BTreeSet<&Payer> =
-            used.map(|(payer, _)| payer).chain(table.bounds.keys()).filter(is_wanted).collect();
+            used.map(|(payer, _)| payer).chain(limited).filter(is_wanted).collect();
         let limit = request.limit.clamp(1, PAGE_MAX) as usize;
         Ok(ListQuotasReply {
             quotas: payers.iter().take(limit).map(|payer| table.tell(payer, now)).collect(),
@@ -87,10 +92,12 @@ impl Mdt {
             return Err(Error::LimitsElsewhere);
         }
         let (payer, now) = (&request.payer, wall_time(&self.parts.world));
+        let is_default = request.is_default == Some(true);
         let (old, old_grace) = {
             let table = self.quotas.table();
-            let bound = table.bounds.get(payer).copied().unwrap_or_default();
-            (bound.limits, table.grace(payer.kind))
+            let own = table.bounds.get(payer).map(|bound| bound.limits);
+            let old = own.or_else(|| table.default_limits(payer)).unwrap_or_default();
+            (old, table.grace(payer.kind))
         };
         let limit = |wanted: Option<u64>, old: u64| wanted.unwrap_or(old).min(MOST);
         let limits = Limits {
@@ -99,7 +106,7 @@ impl Mdt {
             inodes_soft: limit(request.inodes_soft, old.inodes_soft),
             inodes_hard: limit(request.inodes_hard, old.inodes_hard),
         };
-        check_limits(payer, limits)?;
+        check_limits(payer, limits, is_default)?;
         let grace = Grace {
             bytes_seconds: limit(request.bytes_grace, old_grace.bytes_seconds),
             inodes_seconds: limit(request.inodes_grace, old_grace.inodes_seconds),
@@ -113,22 +120,32 @@ impl Mdt {
             drop(table);
             transaction.put(key::grace(payer.kind), QuotaGrace { grace }.to_bytes());
         }
-        if limits != old {
-            let bound = self.quotas.set(payer.clone(), limits, now);
-            match limits.is_none() {
-                true => transaction.delete(key::limits(payer)),
-                false => transaction.put(key::limits(payer), bound.record().to_bytes()),
+        let sets = request.sets_limits();
+        let changed = match sets {
+            true => self.quotas.set(payer, (limits, is_default), now),
+            false => BTreeMap::new(),
+        };
+        for (payer, bound) in &changed {
+            match bound {
+                None => transaction.delete(key::limits(payer)),
+                Some(bound) => transaction.put(key::limits(payer), bound.record().to_bytes()),
             }
         }
         transaction.commit().await?.durable.await?;
-        if limits != old {
-            tracing::info!(%payer, ?limits, uid = asker.caller.uid.0, "quota set");
+        if !changed.is_empty() {
+            let whose = changed.len();
+            let uid = asker.caller.uid.0;
+            tracing::info!(%payer, ?limits, is_default, whose, uid, "quota set");
         }
         // What clients believed of limits ends, and what they did by themselves comes in.
-        let own = if limits == old { BTreeSet::new() } else { self.sessions.ids() };
+        let own = if changed.is_empty() { BTreeSet::new() } else { self.sessions.ids() };
         let (_, absent) = tokio::join!(self.ask_promises(own), self.limits_told());
         let absent = Some(absent).filter(|absent| !absent.is_empty());
-        Ok(SetQuotaReply { quota: self.quotas.table().tell(payer, now), absent })
+        let quota = match (payer.id, is_default) {
+            (0, true) => self.quotas.table().tell_default(payer, now),
+            _ => self.quotas.table().tell(payer, now),
+        };
+        Ok(SetQuotaReply { quota, absent })
     }
 
     /// Has sessions send what they did alone, and give back what was promised and is not used.
@@ -200,8 +217,8 @@ impl Mdt {
     }
 }
 
-fn check_limits(payer: &Payer, limits: Limits) -> Result<()> {
-    if payer.id == 0 && !limits.is_none() {
+fn check_limits(payer: &Payer, limits: Limits, is_default: bool) -> Result<()> {
+    if payer.id == 0 && !is_default && !limits.is_none() {
         let what = match payer.kind {
             PayerKind::Project => "project 0 is no project: it has no limits",
             _ => "root has no limits",
@@ -218,9 +235,27 @@ fn check_limits(payer: &Payer, limits: Limits) -> Result<()> {
 }
 
 impl Table {
+    /// The limits of who has none of their own: nobody's use.
+    fn tell_default(&self, payer: &Payer, now: Time) -> Quota {
+        let default = Payer { id: 0, ..payer.clone() };
+        let limits = self.bounds.get(&default).map(|bound| bound.limits);
+        Quota {
+            limits: limits.unwrap_or_default(),
+            used: Used::default(),
+            promised: 0,
+            elsewhere: None,
+            is_default: Some(true),
+            ..self.tell(&default, now)
+        }
+    }
+
     fn tell(&self, payer: &Payer, now: Time) -> Quota {
         let used = self.used(payer);
-        let bound = self.bounds.get(payer).copied().unwrap_or_default();
+        let own = self.bounds.get(payer).copied().filter(|_| payer.id != 0);
+        // Nobody has looked at his use yet.
+        let default = self.default_limits(payer);
+        let default = default.map(|limits| Bound { limits, is_default: true, ..Bound::default() });
+        let bound = own.or(default).unwrap_or_default();
         let unsigned = |number: i64| u64::try_from(number).unwrap_or(0);
         let others = self.others.get(payer).into_iter().flatten();
         let others = others.map(|(&mdt, &There { used, promised, share, .. })| UsedElsewhere {
@@ -240,6 +275,7 @@ impl Table {
             grace: self.grace(payer.kind),
             now,
             elsewhere: Some(elsewhere).filter(|others| !others.is_empty()),
+            is_default: bound.is_default.then_some(true),
         }
     }
 }

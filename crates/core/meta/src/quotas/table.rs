@@ -25,6 +25,10 @@ const GONE_MAX: usize = 1 << 16;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Bound {
     pub limits: Limits,
+    /// They are those of everybody who has none of their own.
+    pub is_default: bool,
+    /// Without limits, also of those.
+    pub is_free: bool,
     pub bytes_over: Option<Time>,
     pub inodes_over: Option<Time>,
     /// The store says otherwise.
@@ -121,15 +125,19 @@ impl Table {
         if payer.id == 0 {
             return None;
         }
-        let Bound { limits, bytes_over, inodes_over, .. } = *self.bounds.get(payer)?;
+        let Bound { limits, is_default, bytes_over, inodes_over, .. } = *self.bounds.get(payer)?;
         let grace = self.grace(payer.kind);
+        let (soft_label, hard_label) = match is_default {
+            true => ("default soft limit, whose grace is over,", "default hard limit"),
+            false => ("soft limit, whose grace is over,", "hard limit"),
+        };
         let one = |soft: u64, hard: u64, over: Option<Time>, grace: u64| {
             let is_late = is_late(over, grace, now);
             match (soft > 0 && is_late, hard) {
-                (true, 0) => (Some(soft), "soft limit, whose grace is over,"),
-                (true, hard) => (Some(soft.min(hard)), "soft limit, whose grace is over,"),
-                (false, 0) => (None, "hard limit"),
-                (false, hard) => (Some(hard), "hard limit"),
+                (true, 0) => (Some(soft), soft_label),
+                (true, hard) => (Some(soft.min(hard)), soft_label),
+                (false, 0) => (None, hard_label),
+                (false, hard) => (Some(hard), hard_label),
             }
         };
         Some([
@@ -227,7 +235,7 @@ impl Table {
     /// Do all together use more than the payer's soft limits, or not any more? Only who keeps the
     /// limits knows.
     pub fn note_over(&mut self, payer: &Payer, now: Time) {
-        if !self.is_home {
+        if !self.is_home || payer.id == 0 {
             return;
         }
         let (used, elsewhere) = (self.used(payer), self.used_elsewhere(payer));
@@ -281,16 +289,29 @@ impl Table {
         let mut newer: BTreeMap<u64, LimitsNews> = BTreeMap::new();
         for (payer, bound) in self.bounds.iter().filter(|(_, bound)| bound.news > known) {
             let Bound { limits, bytes_over, inodes_over, .. } = *bound;
-            let (payer, is_short) = (payer.clone(), bound.is_short());
-            let news = LimitsNews { payer, limits, bytes_over, inodes_over, is_short };
+            let news = LimitsNews {
+                payer: payer.clone(),
+                limits,
+                bytes_over,
+                inodes_over,
+                is_short: bound.is_short(),
+                is_default: bound.is_default.then_some(true),
+                is_free: bound.is_free.then_some(true),
+            };
             newer.insert(bound.news, news);
         }
         for (&number, payer) in self.gone.range(known.saturating_add(1)..) {
             // Who has limits again is among the others.
             if !self.bounds.contains_key(payer) {
-                let (payer, limits) = (payer.clone(), Limits::default());
-                let (bytes_over, inodes_over, is_short) = (None, None, false);
-                let news = LimitsNews { payer, limits, bytes_over, inodes_over, is_short };
+                let news = LimitsNews {
+                    payer: payer.clone(),
+                    limits: Limits::default(),
+                    bytes_over: None,
+                    inodes_over: None,
+                    is_short: false,
+                    is_default: None,
+                    is_free: None,
+                };
                 newer.insert(number, news);
             }
         }

@@ -24,11 +24,12 @@ fn set(payer: Payer) -> SetQuota {
         inodes_hard: None,
         bytes_grace: None,
         inodes_grace: None,
+        is_default: None,
     }
 }
 
 async fn quota(client: &Client, payer: Payer) -> Quota {
-    client.call(GetQuota { payer }).await.unwrap()
+    client.call(GetQuota { payer, is_default: None }).await.unwrap()
 }
 
 async fn used(client: &Client, kind: PayerKind, id: u32) -> (u64, u64) {
@@ -339,5 +340,68 @@ proptest! {
             let house = house.restarted().await;
             check(&house).await;
         });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn default_limits_hold_for_who_has_none_of_their_own() {
+    let house = House::new().await;
+    let root = house.client().await;
+    root.call(chmod(ROOT, 0o777)).await.unwrap();
+    let [ann, ben, cyd] = [10, 11, 12].map(|id| root.by(&user(id, 20, &[])));
+    let old = ann.create(ROOT, "old").await;
+    ann.commit(old, vec![inline(0, &bytes(4))]).await;
+    let default = |inodes: u64| SetQuota {
+        inodes_hard: Some(inodes),
+        is_default: Some(true),
+        ..set(payer(PayerKind::User, 0))
+    };
+    let of = |id: u32| set(payer(PayerKind::User, id));
+    assert_eq!(ann.kind_of(default(2)).await, Some(NotPermitted));
+    let told = root.call(default(2)).await.unwrap().quota;
+    assert_eq!((told.limits.inodes_hard, told.is_default), (2, Some(true)));
+    let told = quota(&root, payer(PayerKind::User, 10)).await;
+    assert_eq!((told.limits.inodes_hard, told.is_default), (2, Some(true)));
+    // Root has none, who was there before and who is new have it.
+    assert_eq!(quota(&root, payer(PayerKind::User, 0)).await.limits, Limits::default());
+    for name in ["r1", "r2", "r3"] {
+        root.create(ROOT, name).await;
+    }
+    ann.create(ROOT, "a").await;
+    let refused = ann.call(create(ROOT, "a2", 0o644)).await.unwrap_err();
+    assert_eq!(refused.kind, QuotaExceeded);
+    assert!(refused.detail.contains("default hard limit of 2"), "{}", refused.detail);
+    for name in ["b1", "b2"] {
+        ben.create(ROOT, name).await;
+    }
+    assert_eq!(ben.kind_of(create(ROOT, "b3", 0o644)).await, Some(QuotaExceeded));
+    // Own limits are not under it, also none at all.
+    root.call(SetQuota { inodes_hard: Some(3), ..of(11) }).await.unwrap();
+    root.call(SetQuota { inodes_hard: Some(0), ..of(12) }).await.unwrap();
+    assert_eq!(quota(&root, payer(PayerKind::User, 12)).await.is_default, None);
+    ben.create(ROOT, "b3").await;
+    assert_eq!(ben.kind_of(create(ROOT, "b4", 0o644)).await, Some(QuotaExceeded));
+    for name in ["c1", "c2", "c3", "c4", "c5"] {
+        cyd.create(ROOT, name).await;
+    }
+    // After a restart, too; and what becomes of the default holds for who is under it.
+    let house = house.restarted().await;
+    let root = house.client().await;
+    let [ann, ben, cyd] = [10, 11, 12].map(|id| root.by(&user(id, 20, &[])));
+    assert_eq!(ann.kind_of(create(ROOT, "a2", 0o644)).await, Some(QuotaExceeded));
+    cyd.create(ROOT, "c6").await;
+    root.call(default(4)).await.unwrap();
+    ann.create(ROOT, "a2").await;
+    assert_eq!(ben.kind_of(create(ROOT, "b4", 0o644)).await, Some(QuotaExceeded));
+    // Back under it.
+    for id in [11, 12] {
+        root.call(SetQuota { is_default: Some(true), ..of(id) }).await.unwrap();
+    }
+    ben.create(ROOT, "b4").await;
+    assert_eq!(cyd.kind_of(create(ROOT, "c7", 0o644)).await, Some(QuotaExceeded));
+    root.call(default(0)).await.unwrap();
+    assert!(!house.mdt.quotas.has_limits());
+    for (client, name) in [(&ann, "a9"), (&ben, "b9"), (&cyd, "c9")] {
+        client.create(ROOT, name).await;
     }
 }

@@ -224,6 +224,8 @@ Examples:
   tieline setquota -u ann -b 9G -B 10G -I 1M /extenci   at most 10 GiB, more than 9 GiB for a week
   tieline setquota -p 7 -B 1T --pool uf /extenci        what project 7 may have in pool uf
   tieline setquota -t -u -b 7d -i 1h /extenci           for how long users may pass soft limits
+  tieline setquota -U -B 20G /extenci                   for every user without limits of their own
+  tieline setquota -D -u ann /extenci                   ann is under that default again
   tieline quota -u ann -h /extenci
   tieline repquota -g --json /extenci
   tieline project set /extenci/cms 7                    the tree is of project 7

@@ -10,7 +10,7 @@ mod whole;
 use crate::location::Location;
 use crate::report::Usage;
 use crate::shell::{self, Shell};
-use anyhow::Context;
+use anyhow::{Context, bail};
 use names::Names;
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -33,12 +33,36 @@ struct Whom {
     /// A project, by number (see `tieline project`)
     #[arg(short = 'p', long, value_name = "ID", num_args = 0..=1, default_missing_value = "")]
     project: Option<String>,
+    /// The default of users: for all who have no limits of their own
+    #[arg(short = 'U', long)]
+    default_usr: bool,
+    /// The default of groups
+    #[arg(short = 'G', long)]
+    default_grp: bool,
+    /// The default of projects
+    #[arg(short = 'P', long)]
+    default_prj: bool,
     /// Only what lies in this pool
     #[arg(long, value_name = "POOL")]
     pool: Option<String>,
 }
 
 impl Whom {
+    /// The kind whose default was named.
+    fn default_kind(&self) -> Result<Option<PayerKind>, Usage> {
+        let named = [
+            (PayerKind::User, self.default_usr),
+            (PayerKind::Group, self.default_grp),
+            (PayerKind::Project, self.default_prj),
+        ];
+        let mut named = named.into_iter().filter(|(_, is_named)| *is_named);
+        let found = named.next().map(|(kind, _)| kind);
+        if named.next().is_some() || (found.is_some() && self.kind()?.is_some()) {
+            return Err(Usage("one of -U, -G, -P, -u, -g and -p".into()));
+        }
+        Ok(found)
+    }
+
     /// The kind that was named, and who of it if somebody was.
     fn kind(&self) -> Result<Option<(PayerKind, Option<String>)>, Usage> {
         let named = [
@@ -84,6 +108,13 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<()> {
     let (whom, pool) = (args.whom.kind()?, args.whom.pool()?);
     let (is_human, is_json) = (args.human, args.json);
+    if let Some(kind) = args.whom.default_kind()? {
+        return at(&args.path, |shell, _| async move {
+            let payer = Payer { kind, id: 0, pool };
+            let quotas = vec![whole::of_default(&shell, payer).await?];
+            print(&quotas, &Names::of(&shell).await, is_human, is_json)
+        });
+    }
     at(&args.path, |shell, project| async move {
         let (names, caller) = (Names::of(&shell).await, names::own(&shell).await);
         let payers: Vec<(PayerKind, u32)> = match whom {
@@ -171,13 +202,20 @@ pub struct SetArgs {
     inode_hardlimit: Option<String>,
     /// Take back what a lost MDT held of all limits: its index. Only if it will never come back
     #[arg(long, value_name = "MDT", conflicts_with_all = [
-        "user", "group", "project", "pool", "grace", "block_softlimit", "block_hardlimit",
+        "user", "group", "project", "default_usr", "default_grp", "default_prj", "default", "pool",
+        "grace", "block_softlimit", "block_hardlimit",
         "inode_softlimit", "inode_hardlimit",
     ])]
     reclaim: Option<u16>,
     /// Set for how long soft limits may be passed: `-t -u -b 7d -i 1h`
     #[arg(short = 't', long)]
     grace: bool,
+    /// Back under the default: no limits of their own any more
+    #[arg(short = 'D', long = "default", conflicts_with_all = [
+        "default_usr", "default_grp", "default_prj", "grace", "block_softlimit", "block_hardlimit",
+        "inode_softlimit", "inode_hardlimit",
+    ])]
+    default: bool,
     /// Path below a mount, or tieline://HOST[:PORT]/FS/path
     path: OsString,
 }
@@ -191,6 +229,9 @@ pub fn set(args: SetArgs) -> anyhow::Result<()> {
     at(&args.path, |shell, _| async move {
         if let Some(text) = whose {
             message.payer.id = Names::of(&shell).await.number(message.payer.kind, &text)?;
+            if message.payer.id == 0 && message.is_default.is_some() {
+                bail!("id 0 has no limits, and is under no default");
+            }
         }
         let reply = shell.volume.ask_of_mdt(&shell.caller, whole::home(), message).await?;
         for mdt in reply.absent.into_iter().flatten() {
@@ -213,8 +254,10 @@ fn reclaim(path: &OsString, mdt: MdtIndex) -> anyhow::Result<()> {
 impl SetArgs {
     /// What is wished, and for whom of that kind.
     fn message(&self) -> Result<(SetQuota, Option<String>), Usage> {
-        let Some((kind, whose)) = self.whom.kind()? else {
-            return Err(Usage("whose quota: -u, -g or -p".into()));
+        let default_kind = self.whom.default_kind()?;
+        let named = default_kind.map(|kind| (kind, None)).or(self.whom.kind()?);
+        let Some((kind, whose)) = named else {
+            return Err(Usage("whose quota: -u, -g or -p, or -U, -G or -P".into()));
         };
         let pool = self.whom.pool()?;
         let mut message = SetQuota {
@@ -225,18 +268,19 @@ impl SetArgs {
             inodes_hard: None,
             bytes_grace: None,
             inodes_grace: None,
+            is_default: (self.default || default_kind.is_some()).then_some(true),
         };
         let (soft, files) = (self.block_softlimit.as_deref(), self.inode_softlimit.as_deref());
         if self.grace {
             let has_hard = self.block_hardlimit.is_some() || self.inode_hardlimit.is_some();
-            if has_hard || whose.is_some() {
+            if has_hard || whose.is_some() || default_kind.is_some() {
                 return Err(Usage("-t sets -b and -i for all users, groups or projects".into()));
             }
             message.bytes_grace = soft.map(|text| seconds("-b", text)).transpose()?;
             message.inodes_grace = files.map(|text| seconds("-i", text)).transpose()?;
             return Ok((message, None));
         }
-        if whose.is_none() {
+        if whose.is_none() && default_kind.is_none() {
             return Err(Usage(format!("which {}?", kind.name())));
         }
         message.bytes_soft = soft.map(|text| size("-b", text)).transpose()?;
@@ -378,7 +422,12 @@ fn print(quotas: &[Whole], names: &Names, is_human: bool, is_json: bool) -> anyh
             if row.left.is_some() || is_full { "*" } else { "" }
         };
         let pool = quota.payer.pool.as_ref().map_or(String::new(), |pool| format!(" {pool}"));
-        let whose = format!("{} {}{pool}", quota.payer.kind.name(), names.name(&quota.payer));
+        let mark_default = match (quota.is_default, quota.payer.id) {
+            (Some(true), 1..) => " (default)",
+            _ => "",
+        };
+        let name = shown_name(&quota.payer, quota.is_default, names);
+        let whose = format!("{} {name}{pool}{mark_default}", quota.payer.kind.name());
         writeln!(
             out,
             "{whose:<20} {:>12} {:>12} {:>12} {:>8} {:>9} {:>9} {:>9} {:>8}",
@@ -395,6 +444,13 @@ fn print(quotas: &[Whole], names: &Names, is_human: bool, is_json: bool) -> anyh
     Ok(())
 }
 
+fn shown_name(payer: &Payer, is_default: Option<bool>, names: &Names) -> String {
+    match (is_default, payer.id) {
+        (Some(true), 0) => "default".to_owned(),
+        _ => names.name(payer),
+    }
+}
+
 fn quota_json(whole: &Whole, names: &Names) -> Value {
     let ([bytes, files], quota) = (rows(whole), &whole.quota);
     let parts = whole.parts.iter().map(|part| {
@@ -406,7 +462,8 @@ fn quota_json(whole: &Whole, names: &Names) -> Value {
     json!({
         "kind": quota.payer.kind.name(),
         "id": quota.payer.id,
-        "name": names.name(&quota.payer),
+        "name": shown_name(&quota.payer, quota.is_default, names),
+        "default": quota.is_default == Some(true),
         "pool": quota.payer.pool.as_ref().map(|pool| pool.as_str()),
         "bytes": {
             "used": whole.used().bytes, "promised": whole.promised(),

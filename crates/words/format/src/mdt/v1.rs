@@ -445,6 +445,12 @@ pub struct QuotaLimits {
     /// What this MDT may use by itself, if it is not the one that keeps the limits.
     #[n(3)]
     pub share: Option<Share>,
+    /// They are those of everybody who has none of their own.
+    #[n(4)]
+    pub is_default: Option<bool>,
+    /// Without limits, also of those for everybody.
+    #[n(5)]
+    pub is_free: Option<bool>,
 }
 
 impl Record for QuotaLimits {

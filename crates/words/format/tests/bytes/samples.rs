@@ -250,12 +250,18 @@ fn quota_records() -> Vec<Sample> {
         Limits { bytes_soft: 4 << 30, bytes_hard: 6 << 30, inodes_soft: 9, inodes_hard: 10 };
     let (bytes_over, inodes_over) = (Some(time(3)), None);
     let grace = Grace { bytes_seconds: 604_800, inodes_seconds: 3600 };
+    let (is_default, is_free) = (None, None);
     let (share, used) = (Share { bytes: 8 << 20, inodes: 9 }, Used { bytes: 1 << 20, inodes: 3 });
+    let own = Some(share);
+    let quota =
+        mdt::QuotaLimits { limits, bytes_over, inodes_over, share: own, is_default, is_free };
     vec![
         record("", mdt::Trail { files: vec![FileId(4711), FileId(4712)], next: Some(FileId(9)) }),
         record("", mdt::UsageChange { changes }),
         record("", mdt::UsageTotal { bytes: 5 << 30, inodes: 1234 }),
-        record("", mdt::QuotaLimits { limits, bytes_over, inodes_over, share: Some(share) }),
+        record("", quota.clone()),
+        record("-default", mdt::QuotaLimits { is_default: Some(true), ..quota.clone() }),
+        record("-free", mdt::QuotaLimits { is_free: Some(true), ..quota }),
         record("", mdt::QuotaGrace { grace }),
         record("", mdt::QuotaShare { share, used, promised: 4096 }),
     ]

@@ -281,7 +281,7 @@ impl Two {
     }
 
     async fn quota(&self) -> Quota {
-        self.home.client().await.call(GetQuota { payer: ann() }).await.unwrap()
+        self.home.client().await.call(GetQuota { payer: ann(), is_default: None }).await.unwrap()
     }
 
     fn used(&self) -> i64 {
@@ -334,6 +334,7 @@ fn hard(bytes: u64) -> SetQuota {
         inodes_hard: None,
         bytes_grace: None,
         inodes_grace: None,
+        is_default: None,
     }
 }
 
@@ -458,4 +459,40 @@ async fn soft_limits_are_of_all_together() {
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(other.write(4, false).await, None);
     assert_eq!(one.write(4, false).await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn default_limits_are_of_all_mdts_together() {
+    for is_promised in [false, true] {
+        let two = Two::new().await;
+        let [mut one, mut other] = two.clients().await;
+        other.write(8, false).await;
+        let default =
+            SetQuota { payer: Payer { id: 0, ..ann() }, is_default: Some(true), ..hard(512 * KIB) };
+        two.set(default.clone()).await;
+        one.fill(16, is_promised).await;
+        other.fill(16, is_promised).await;
+        one.fill(16, is_promised).await;
+        let used = two.used() as u64;
+        assert!((400 * KIB..=512 * KIB).contains(&used), "{used}");
+        // Who never was there before is under it at both.
+        let told = two.quota().await;
+        assert_eq!((told.limits.bytes_hard, told.is_default), (512 * KIB, Some(true)));
+        // No limits of their own, by word: known elsewhere too.
+        two.set(hard(0)).await;
+        assert_eq!(other.write(64, is_promised).await, None);
+        assert_eq!(one.write(64, is_promised).await, None);
+        two.set(SetQuota { is_default: Some(true), ..hard(0) }).await;
+        assert_eq!(other.write(16, is_promised).await, Some(QuotaExceeded));
+        let two = two.restarted(true).await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let root = FileId::root_of(two.other.mdt.index());
+        let fresh = two.other.client().await.by(&user(30, 30, &[]));
+        let file = fresh.create(root, "g").await;
+        let asked = Promise { id: file, wanted: 1 << 20, needed: 1 << 20, payers: None };
+        let told = fresh.call(asked).await.unwrap();
+        assert!(told.reason.is_some_and(|reason| reason.contains("default hard limit")));
+        two.set(SetQuota { bytes_hard: Some(0), ..default }).await;
+        assert!(!two.other.mdt.quotas.has_limits());
+    }
 }

@@ -71,7 +71,7 @@ pub async fn of(shell: &Arc<Shell>, payers: Vec<Payer>) -> anyhow::Result<Vec<Wh
         async move {
             let mut quotas = vec![];
             for payer in payers {
-                let message = GetQuota { payer };
+                let message = GetQuota { payer, is_default: None };
                 quotas.push(shell.volume.ask_of_mdt(&shell.caller, id, message).await?);
             }
             Ok(quotas)
@@ -80,6 +80,13 @@ pub async fn of(shell: &Arc<Shell>, payers: Vec<Payer>) -> anyhow::Result<Vec<Wh
     let mut wholes = ask_all(shell, ask).await?;
     wholes.sort_by_key(|whole| order.get(&whole.quota.payer).copied());
     Ok(wholes)
+}
+
+/// The limits of who has none of their own, as the MDT that keeps them tells it.
+pub async fn of_default(shell: &Arc<Shell>, payer: Payer) -> anyhow::Result<Whole> {
+    let message = GetQuota { payer, is_default: Some(true) };
+    let quota = shell.volume.ask_of_mdt(&shell.caller, home(), message).await?;
+    Ok(Whole { quota, parts: vec![] })
 }
 
 /// Everybody who uses anything or has limits.
@@ -197,6 +204,7 @@ mod tests {
             grace: Grace::default(),
             now: Time { seconds: 0, nanos: 0 },
             elsewhere: Some(there.collect()),
+            is_default: None,
         }
     }
 

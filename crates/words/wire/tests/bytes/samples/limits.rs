@@ -27,6 +27,7 @@ fn quota() -> quotas::Quota {
             promised: 4096,
             share: share(8 << 20),
         }]),
+        is_default: None,
     }
 }
 
@@ -46,12 +47,16 @@ fn news() -> quotas::QuotaNewsReply {
         bytes_over: quota.bytes_over,
         inodes_over: None,
         is_short: true,
+        is_default: None,
+        is_free: None,
     };
     let grace = quotas::KindGrace { kind: PayerKind::Group, grace: quota.grace };
+    let default = quotas::LimitsNews { is_default: Some(true), ..limits.clone() };
+    let free = quotas::LimitsNews { is_free: Some(true), ..limits.clone() };
     quotas::QuotaNewsReply {
         epoch: 3 << 16,
         known: 8,
-        limits: vec![limits],
+        limits: vec![limits, default, free],
         is_end: true,
         graces: vec![grace],
     }
@@ -59,7 +64,12 @@ fn news() -> quotas::QuotaNewsReply {
 
 pub fn calls(op: Op) -> Vec<Sample> {
     match op {
-        Op::GetQuota => pair(quotas::GetQuota { payer: payer() }, quota()),
+        Op::GetQuota => {
+            let default = quotas::GetQuota { payer: payer(), is_default: Some(true) };
+            let mut samples = pair(quotas::GetQuota { payer: payer(), is_default: None }, quota());
+            samples.push(request("-default", default));
+            samples
+        }
         Op::SetQuota => {
             let set = quotas::SetQuota {
                 payer: payer(),
@@ -69,6 +79,7 @@ pub fn calls(op: Op) -> Vec<Sample> {
                 inodes_hard: Some(0),
                 bytes_grace: None,
                 inodes_grace: Some(3600),
+                is_default: Some(true),
             };
             pair(set, quotas::SetQuotaReply { quota: quota(), absent: Some(vec![MdtIndex(1)]) })
         }
