@@ -333,6 +333,7 @@ fn a_store_whose_disk_fails_ends_and_has_all_it_said_when_the_disk_is_well() -> 
                 disk.end_after(1 << 20)?;
                 let ended = || !program::is_running(pid);
                 program::until("the MDS ends", program::DEADLINE, ended)?;
+                a_lost_store_is_told(lab)?;
                 // Who asks now waits; it goes on by itself when there is a disk.
                 disk.end_after(0)?;
                 disk.replace()?;
@@ -363,6 +364,40 @@ fn a_store_whose_disk_fails_ends_and_has_all_it_said_when_the_disk_is_well() -> 
         ensure!(fs::read(other.join("after"))? == b"after");
         Ok(())
     })
+}
+
+/// What operators hear while the disk of an MDS's store is away: which store, why, what to do.
+fn a_lost_store_is_told(lab: &Federation) -> Result<()> {
+    let (folder, dir, mount) = (lab.dir().join("sites/uf"), lab.dir(), lab.mount());
+    let (store, settings) = (folder.join("mds/mdt0000.redb"), folder.join("mds.toml"));
+    let store = store.to_str().context("path")?;
+    let settings = settings.to_str().context("path")?;
+    let said = lab.logs()?;
+    for (what, fix) in
+        [("the metadata store failed", "restart the server"), ("store ended", "mend its disk")]
+    {
+        let is_it = |line: &&str| line.contains(what) && line.contains(fix);
+        let line = said.lines().find(is_it).with_context(|| format!("no `{what}`: {said}"))?;
+        ensure!(line.contains(store) && line.contains("os error 5"), "{line}");
+    }
+    let doctor = lab.try_tieline(&["doctor", "--part", "--settings", settings])?.stdout;
+    let mut lines = doctor.lines();
+    let is_it = |line: &&str| line.starts_with("fail  metadata: ") && line.contains("os error 5");
+    let line = lines.find(is_it).with_context(|| doctor.clone())?;
+    ensure!(line.contains(store), "{line}");
+    ensure!(lines.next().is_some_and(|fix| fix.contains("its disk fails")), "{doctor}");
+    let mount = mount.to_str().context("path")?;
+    let doctor = lab.try_tieline(&["doctor", "--part", "--at", mount])?.stdout;
+    let is_it = |line: &str| line.starts_with("fail  MDT0000 ");
+    ensure!(doctor.lines().any(is_it) && doctor.contains("its log says why"), "{doctor}");
+    let start = ["dev", "start", "mds-uf", "--dir", dir.to_str().context("path")?];
+    let start = lab.try_tieline(&start)?;
+    ensure!(!start.status.success(), "it serves without its disk");
+    let last = start.stderr.lines().rfind(|line| line.contains("tieline: "));
+    let last = last.with_context(|| start.stderr.clone())?;
+    ensure!(last.contains(store) && last.contains("os error 5"), "{last}");
+    ensure!(last.contains("mend its disk"), "{last}");
+    Ok(())
 }
 
 #[test]

@@ -5,6 +5,7 @@ use serde_json::Value;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use tieline_auth::ScratchKdc;
 use tieline_lab::federation::{Federation, Plan, with_plan};
 use tieline_lab::program::{self, DEADLINE, Run, finish};
 use tieline_lab::tickets::{config, kinit, kinit_into, tieline_as, url, with_flavor, with_kdc};
@@ -414,6 +415,54 @@ fn a_destroyed_ticket_stops_what_is_new_and_a_renewed_one_works_at_once() -> Res
             program.display()
         );
         machine.by(ANN, &again, &job)?;
+        Ok(())
+    })
+}
+
+/// What a ticket of somebody in very many groups has: this much that no server reads.
+const TICKET_EXTRA: usize = 36_000;
+
+/// Has the KDC write more into all tickets that passwords get from now on.
+fn enlarge_tickets(federation: &Federation) -> Result<ScratchKdc> {
+    let state = std::fs::read_to_string(federation.dir().join("dev.json"))?;
+    let state: Value = serde_json::from_str(&state)?;
+    let pid = state["kdc"]["processes"][0]["pid"].as_i64().context("a KDC has a pid")?;
+    program::call("kill", &[pid.to_string()])?;
+    program::until("the KDC ends", DEADLINE, || !program::is_running(pid))?;
+    let dir = federation.dir().join("kdc");
+    let conf = std::fs::read_to_string(dir.join("kdc.conf"))?;
+    // Its lines end at 2,048 bytes.
+    let line = |number| format!("    spake_preauth_indicator = {number}{}\n", "x".repeat(1499));
+    let lines: String = ('a'..='x').map(line).collect();
+    let groups = "[libdefaults]\n  spake_preauth_groups = edwards25519\n\n";
+    let conf = conf.replacen("    max_life", &(lines + "    max_life"), 1);
+    std::fs::write(dir.join("kdc.conf"), groups.to_owned() + &conf)?;
+    let told = std::fs::read_to_string(dir.join("krb5.conf"))?;
+    let port = told.lines().find_map(|line| line.trim().strip_prefix("kdc = 127.0.0.1:"));
+    let mut kdc = ScratchKdc::again(&dir, "EXTENCI.ORG", port.context("its port")?.parse()?);
+    kdc.serve()?;
+    kdc.admin("modprinc +requires_preauth ann\n")?;
+    Ok(kdc)
+}
+
+#[test]
+fn a_large_ticket_is_as_good_as_any() -> Result<()> {
+    if !tieline_lab::is_root() {
+        return Ok(());
+    }
+    with_kdc(|federation| {
+        people(federation)?;
+        let machine = Machine::new(federation)?;
+        let _kdc = enlarge_tickets(federation)?;
+        // Over her own connection, and shown over that of the machine.
+        kinit(federation, "ann")?;
+        let url = url(federation)?;
+        let listed = tieline_as(federation, "ann", &["ls", &format!("{url}/hers")])?;
+        ensure!(listed.status.success(), "{}", listed.stderr);
+        let cache = machine.kinit("ann", ANN)?;
+        machine.by(ANN, &cache, "echo hello > $MOUNT/hers/f; cat $MOUNT/hers/f")?;
+        let length = std::fs::metadata(cache.trim_start_matches("FILE:"))?.len();
+        ensure!(length > TICKET_EXTRA as u64, "her tickets have {length} bytes only");
         Ok(())
     })
 }

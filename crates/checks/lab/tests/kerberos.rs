@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use tieline_auth::ScratchKdc;
 use tieline_lab::federation::{Federation, Plan, with_plan};
 use tieline_lab::program::{self, DEADLINE, Run};
 
@@ -152,6 +153,82 @@ fn no_event_bytes_cross_in_clear_under_krb5p() -> Result<()> {
     // The ear hears: under krb5i they do.
     with_sec(&["--sec", "krb5i"], |federation| {
         ensure!(heard(federation)? > 0, "the ear is deaf");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_server_is_found_by_another_name_once_it_has_a_key_for_it() -> Result<()> {
+    with_sec(&["--kerberos"], |federation| {
+        kinit(federation, "daemon")?;
+        let alias = url(federation)?.replace("127.0.0.1", "localhost");
+        let unknown = tieline_as(federation, "daemon", &["ls", &alias])?;
+        ensure!(!unknown.status.success(), "by a name that nobody has: {}", unknown.stdout);
+        let (why, fix) = ("tieline_mds/localhost", "addprinc");
+        ensure!(unknown.stderr.contains(why) && unknown.stderr.contains(fix), "{}", unknown.stderr);
+        let dir = federation.dir().join("kdc");
+        let keytab = dir.join("mds-uf.keytab");
+        let (name, keytab) = ("tieline_mds/localhost", keytab.display());
+        let kdc = ScratchKdc::again(&dir, "EXTENCI.ORG", 0);
+        kdc.admin(&format!("addprinc -randkey {name}\nktadd -k {keytab} {name}\n"))?;
+        let known = tieline_as(federation, "daemon", &["ls", &alias])?;
+        ensure!(known.status.success(), "{}", known.stderr);
+        Ok(())
+    })
+}
+
+/// What `tieline doctor` finds of Kerberos, as somebody with these settings and tickets.
+fn doctor(federation: &Federation, config: &Path, words: &[&str]) -> Result<String> {
+    // Without the tickets of the last look.
+    kinit(federation, "daemon")?;
+    let mut command = Command::new(program::tieline()?);
+    command.args(["doctor", "--part"]).args(words).env("KRB5_CONFIG", config);
+    command.env("KRB5CCNAME", cache(federation, "daemon"));
+    Ok(program::finish(&mut command, DEADLINE)?.stdout)
+}
+
+/// The finding that has this, and its fix.
+fn ensure_told(said: &str, what: &str, fix: &str) -> Result<()> {
+    let mut lines = said.lines();
+    let is_it = |line: &&str| line.starts_with("fail") && line.contains(what);
+    lines.find(is_it).with_context(|| format!("no `{what}`: {said}"))?;
+    let told = lines.next().unwrap_or_default();
+    ensure!(told.contains("fix: ") && told.contains(fix), "no `{fix}`: {said}");
+    Ok(())
+}
+
+#[test]
+fn the_doctor_tells_what_is_wrong_with_tickets_and_keys() -> Result<()> {
+    with_sec(&["--kerberos"], |federation| {
+        let address = url(federation)?.replace("tieline://", "").replace('/', ":/");
+        let settings = federation.dir().join("sites/uf/mds.toml");
+        let settings = settings.to_str().context("a path")?;
+        let honest = config(federation);
+        let (mount, server) = (["--mount", &address], ["--settings", settings]);
+        for words in [&mount, &server] {
+            let said = doctor(federation, &honest, words)?;
+            ensure!(said.contains("kerberos: ") && !said.contains("fail"), "{said}");
+        }
+        let told = std::fs::read_to_string(&honest)?;
+        let with = |name: &str, text: &str| -> Result<PathBuf> {
+            let path = federation.local(name);
+            std::fs::write(&path, text)?;
+            Ok(path)
+        };
+        let kdc_line = told.lines().find(|line| line.trim_start().starts_with("kdc ="));
+        let kdc_line = kdc_line.context("the KDC's line")?;
+        let silent = with("silent.conf", &told.replace(kdc_line, "    kdc = 127.0.0.1:1"))?;
+        ensure_told(&doctor(federation, &silent, &mount)?, "no KDC answers", "kdc =")?;
+        let unknown = with("unknown.conf", &told.replace(kdc_line, ""))?;
+        ensure_told(&doctor(federation, &unknown, &mount)?, "no way to the realm", "krb5.conf")?;
+        let kdc = ScratchKdc::again(&federation.dir().join("kdc"), "EXTENCI.ORG", 0);
+        let oss = "tieline_oss/uf.extenci.org";
+        kdc.admin(&format!("cpw -randkey -e aes128-cts-hmac-sha1-96:normal {oss}\n"))?;
+        ensure_told(&doctor(federation, &honest, &mount)?, "no enctype", "aes256-cts")?;
+        kdc.admin("cpw -randkey tieline_mds/uf.extenci.org\n")?;
+        let said = doctor(federation, &honest, &server)?;
+        let (broken, fix) = ("fail  kerberos: ", ["ktadd", "klist -k"]);
+        ensure!(said.contains(broken) && fix.iter().any(|fix| said.contains(fix)), "{said}");
         Ok(())
     })
 }

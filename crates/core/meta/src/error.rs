@@ -216,13 +216,7 @@ impl Error {
 
     /// As a client is told: the whole chain, and which MDT says so.
     pub fn into_failure(self, mdt: MdtIndex) -> Failure {
-        let mut detail = self.to_string();
-        let mut source = std::error::Error::source(&self);
-        while let Some(error) = source {
-            detail.push_str(": ");
-            detail.push_str(&error.to_string());
-            source = error.source();
-        }
+        let mut detail = chain(&self);
         detail.push_str(&format!(" ({})", mdt.label()));
         Failure::new(self.kind(), detail)
     }
@@ -231,4 +225,16 @@ impl Error {
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Store(tieline_kv::Error::Conflict))
     }
+}
+
+/// An error and what it came from, as one clause.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
 }

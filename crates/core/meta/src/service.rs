@@ -17,7 +17,7 @@
 mod locking;
 
 use crate::Asker;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, chain};
 use crate::leases::{Change, Holder};
 use crate::mdt::Mdt;
 use crate::ops::batch::makes_file;
@@ -446,10 +446,10 @@ impl Mdt {
                 | tieline_kv::Error::Journal { .. }
                 | tieline_kv::Error::Ended { .. }
         ) {
-            let reason = source.to_string();
-            if self.ended.set((ErrorKind::StorageFault, reason)).is_ok() {
+            let reason = chain(source);
+            if self.ended.set((ErrorKind::StorageFault, reason.clone())).is_ok() {
                 let mdt = self.settings.mdt.label();
-                tracing::error!(mdt, "the metadata store failed; restart the server: {source}");
+                tracing::error!(mdt, "the metadata store failed; restart the server: {reason}");
             }
         }
     }

@@ -43,6 +43,11 @@ pub enum Trouble {
     UnknownServer { target: String },
     #[error("the KDC does not know who we say we are: look at the principal and at the keytab")]
     UnknownClient,
+    #[error(
+        "the KDC does not take our key: the keytab is older than the KDC's key of the principal, \
+         or another's: make a new one (`ktadd`)"
+    )]
+    OldKey,
     #[error("the ticket has expired: run `kinit`")]
     Expired,
     /// A cached ticket ended between its choice and its use: the next try gets another.
@@ -106,6 +111,7 @@ impl Trouble {
             156 => Self::NoKdc { target },
             7 => Self::UnknownServer { target },
             6 => Self::UnknownClient,
+            24 => Self::OldKey,
             32 => Self::Expired,
             141 | 143 | 195 => Self::NoTicket,
             34 => Self::Replayed,
@@ -126,6 +132,8 @@ impl Trouble {
                 Self::KeyVersion { target }
             }
             _ if has("not found in keytab") => Self::NoKey { target },
+            // MIT's KDC, where none of the principal's keys has an enctype that it permits.
+            _ if has("FINDING_SERVER_KEY") => Self::NoEnctype { target },
             _ if has("No Kerberos credentials available") || has("No credentials cache found") => {
                 Self::NoTicket
             }
@@ -166,6 +174,7 @@ mod tests {
         assert!(of(-1_765_328_230).contains("realm"));
         assert!(of(-1_765_328_228).contains("KDC"));
         assert!(of(-1_765_328_377).contains("addprinc"));
+        assert!(of(-1_765_328_360).contains("ktadd"));
         let named = Trouble::from_code(13 << 16, -1_765_328_377, String::new()).about("a/b@C");
         assert!(named.to_string().contains("a/b@C"));
         assert_eq!(Trouble::from_code(4 << 16, 0, String::new()), Trouble::Binding);

@@ -138,6 +138,82 @@ fn a_repeated_token_and_a_silent_kdc_are_refused() {
     });
 }
 
+/// Has the library of all who come now read other settings.
+fn set(dir: &Path, setting: &str) {
+    let path = dir.join("krb5.conf");
+    let conf = std::fs::read_to_string(&path).unwrap();
+    let conf = conf.replacen("[libdefaults]\n", &format!("[libdefaults]\n  {setting}\n"), 1);
+    std::fs::write(&path, conf).unwrap();
+}
+
+#[test]
+fn clocks_and_keys_that_do_not_fit_are_told() {
+    with_realm(|kdc, dir| {
+        let keys = user(kdc, dir);
+        let server = keytab(kdc.keytab("mds.keytab", &[MDS.to_owned()]).unwrap());
+        // Made three seconds before the clock of a server that allows for one.
+        set(dir, "clockskew = 1");
+        let mut initiator = GssInitiator::new(keys.clone(), MDS.to_owned());
+        let token = initiator.step(None, &[7; 32]).unwrap().token.unwrap();
+        std::thread::sleep(Duration::from_secs(3));
+        let late = GssAcceptor::new(server.clone()).step(Some(&token), &[7; 32]).unwrap_err();
+        assert_eq!(late, Trouble::ClockSkew);
+        set(dir, "clockskew = 300");
+
+        // A server whose only key is weaker, and one whose tickets may only have weaker keys.
+        let (weak, weaker) =
+            (format!("tieline_mds/weak@{REALM}"), format!("tieline_mds/w@{REALM}"));
+        let aes128 = "aes128-cts-hmac-sha1-96";
+        kdc.admin(&format!(
+            "addprinc -randkey -e {aes128}:normal {weak}\naddprinc -randkey {weaker}\n\
+             setstr {weaker} session_enctypes {aes128}\n"
+        ))
+        .unwrap();
+        for name in [weak, weaker] {
+            let enctype = GssInitiator::new(keys.clone(), name).step(None, &[7; 32]).unwrap_err();
+            assert!(matches!(enctype, Trouble::NoEnctype { .. }), "{enctype}");
+        }
+
+        // A machine whose keytab is older than its key at the KDC, with and without
+        // preauthentication.
+        let host = format!("host/wn17@{REALM}");
+        let old = kdc.keytab("host.keytab", std::slice::from_ref(&host)).unwrap();
+        kdc.admin(&format!("cpw -randkey {host}\n")).unwrap();
+        for (name, flag) in [("a", "-requires_preauth"), ("b", "+requires_preauth")] {
+            kdc.admin(&format!("modprinc {flag} {host}\n")).unwrap();
+            let (keytab, cache) = (Some(old.clone()), Some(format!("MEMORY:{name}")));
+            let old = Keys { keytab, cache, principal: Some(host.clone()) };
+            let refused = GssInitiator::new(old, MDS.to_owned()).step(None, &[7; 32]).unwrap_err();
+            let is_told = matches!(refused, Trouble::OldKey | Trouble::Damaged { .. });
+            assert!(is_told, "{flag}: {refused:?}");
+        }
+    });
+}
+
+/// A name is taken as it stands, though `krb5.conf` asks for canonical names and reverse DNS.
+#[test]
+fn names_depend_on_no_dns() {
+    with_realm(|kdc, dir| {
+        let keys = user(kdc, dir);
+        // Another name of loopback in the hosts file of every Debian.
+        let names = ["ip6-loopback", "127.0.0.1", "no.such.host.example"];
+        let names = names.map(|host| format!("tieline_mds/{host}@{REALM}"));
+        let server = keytab(kdc.keytab("mds.keytab", &names).unwrap());
+        let path = dir.join("krb5.conf");
+        let conf = std::fs::read_to_string(&path).unwrap();
+        let conf = conf.replace("  rdns = false\n", "  rdns = true\n");
+        let changed =
+            conf.replace("dns_canonicalize_hostname = false", "dns_canonicalize_hostname = true");
+        assert_ne!(conf, changed);
+        std::fs::write(&path, changed).unwrap();
+        for name in names {
+            let (client, mds) =
+                shake(keys.clone(), server.clone(), &name, [[7; 32]; 2]).expect(&name);
+            assert_eq!((client.peer, mds.peer.as_str()), (name, "ann@EXTENCI.ORG"));
+        }
+    });
+}
+
 #[test]
 fn a_ticket_that_ends_in_use_is_told_as_such_and_the_next_try_gets_another() {
     with_realm(|kdc, dir| {

@@ -222,6 +222,8 @@ fn ask_helper(owner: &Owner, target: &str, binding: &[u8; 32]) -> Result<Vec<u8>
     }
     let failed = |error: std::io::Error| format!("the helper cannot be run: {error}");
     let mut child = command.spawn().map_err(failed)?;
+    // Read while it runs: a large token is more than a pipe takes.
+    let said = child.stdout.take().map(|stdout| std::thread::spawn(move || text_of(stdout)));
     let deadline = std::time::Instant::now() + HELPER_PATIENCE;
     while child.try_wait().map_err(failed)?.is_none() {
         if std::time::Instant::now() >= deadline {
@@ -232,11 +234,19 @@ fn ask_helper(owner: &Owner, target: &str, binding: &[u8; 32]) -> Result<Vec<u8>
         std::thread::sleep(LOOK_EVERY);
     }
     let output = child.wait_with_output().map_err(failed)?;
-    let said = String::from_utf8_lossy(&output.stdout);
+    let said = said.and_then(|said| said.join().ok()).unwrap_or_default();
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
     }
     crate::verbs::auth::bytes_of(said.trim()).ok_or_else(|| "the helper says no token".to_owned())
+}
+
+/// All that comes, as far as it is text.
+fn text_of(from: impl Read) -> String {
+    let mut bytes = vec![];
+    // What came before an error is not what was meant, and is found to be none.
+    let _ = from.take(TEXT_MAX).read_to_end(&mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Everything that a process of this user could do, and nothing else.

@@ -106,11 +106,16 @@ async fn serve(plan: Plan) -> anyhow::Result<()> {
         }
         reason = started.failed() => Some(reason),
     };
+    if let Some(reason) = &failed {
+        health.degrade("store", reason);
+    }
     health.set_ready(false);
     started.stop().await;
     match failed {
         None => tracing::info!("stopped"),
-        Some(reason) => bail!("the metadata store ended: {reason}: start the server again"),
+        Some(reason) => bail!(
+            "the metadata store ended: {reason}: mend its disk (or database), then start the server"
+        ),
     }
     Ok(())
 }
@@ -279,7 +284,8 @@ async fn open_mdt(
     let identity = Identity { fs: fs.clone(), mdt: plan.index };
     let disks = disks(&plan);
     let log = plan.log.map(|settings| open_log(identity.clone(), settings, world)).transpose()?;
-    let store = open_store(&plan.engine, &identity, at, world, log.as_ref()).await?;
+    let store = open_store(&plan.engine, &identity, at, world, log.as_ref()).await;
+    let store = store.map_err(advise)?;
     tracing::info!(mdt = %plan.index.label(), store = %store.describe(), "opened");
     let settings = tieline_meta::Settings {
         mdt: plan.index,
@@ -292,6 +298,17 @@ async fn open_mdt(
         ..tieline_meta::Settings::default()
     };
     Ok(MdtParts { settings, store, log, disks })
+}
+
+/// What to do about a store that failed; what was refused says so itself.
+fn advise(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast_ref() {
+        Some(tieline_kv::Error::Failed { .. }) => error.context(
+            "the metadata store cannot be opened; mend its disk (or database), then start the \
+             server",
+        ),
+        _ => error,
+    }
 }
 
 /// The directories that a store on this machine is written to. A change log that cannot be written

@@ -6,6 +6,7 @@ use crate::server::settings::{Engine, OstPlan, Plan, Settings, SettingsError};
 use std::fs::{File, TryLockError};
 use std::io;
 use std::net::TcpListener;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use tieline_auth::Serves;
 use tieline_kv::PostgresStore;
@@ -15,6 +16,10 @@ use tieline_types::ByteSize;
 const STATE_FREE_MIN: u64 = 1 << 30;
 /// Fewer free inodes than this are few chunks.
 const INODES_FREE_MIN: u64 = 10_000;
+
+/// How many places of a store are read, and how much of each: a glance, also at a large one.
+const SAMPLES: u64 = 64;
+const SAMPLE_BYTES: u64 = 64 << 10;
 
 pub async fn look(path: &Path, findings: &mut Findings) {
     let plan = match Settings::load(path) {
@@ -109,6 +114,7 @@ async fn look_at_engine(plan: &Plan, findings: &mut Findings) {
             if folder != plan.state && folder.is_dir() {
                 look_at_room("metadata", folder, STATE_FREE_MIN, findings);
             }
+            look_at_store(path, findings);
         }
         Engine::Postgres { server, .. } => match PostgresStore::look(server).await {
             Ok(version) => findings.well("metadata", format!("PostgreSQL {version} at {server}")),
@@ -119,6 +125,39 @@ async fn look_at_engine(plan: &Plan, findings: &mut Findings) {
             ),
         },
     }
+}
+
+/// Does the disk still give what the store wrote to it?
+fn look_at_store(path: &Path, findings: &mut Findings) {
+    if !path.exists() {
+        return;
+    }
+    let shown = path.display();
+    match read_samples(path) {
+        Ok(()) => findings.well("metadata", format!("{shown} can be read")),
+        Err(error) => findings.broken(
+            "metadata",
+            format!("{shown}: {error}"),
+            "its disk fails if this is an I/O error (`dmesg` tells more): mend it, or copy the \
+             store to another; a lost store comes back from its change log (docs/operations.md)",
+        ),
+    }
+}
+
+/// Some of a file, from its disk where nobody has changed it since.
+fn read_samples(path: &Path) -> io::Result<()> {
+    let file = File::open(path)?;
+    let step = (file.metadata()?.len() / SAMPLES).max(SAMPLE_BYTES);
+    let mut sample = vec![0; SAMPLE_BYTES as usize];
+    for place in 0..SAMPLES {
+        let (at, length) = (place * step, std::num::NonZeroU64::new(SAMPLE_BYTES));
+        // Without it what the kernel remembers is read.
+        let _ = rustix::fs::fadvise(&file, at, length, rustix::fs::Advice::DontNeed);
+        if file.read_at(&mut sample, at)? == 0 {
+            break;
+        }
+    }
+    Ok(())
 }
 
 fn look_at_ost(plan: &Plan, ost: &OstPlan, findings: &mut Findings) {

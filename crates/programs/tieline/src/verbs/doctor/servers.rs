@@ -35,8 +35,15 @@ pub async fn look_with(
     findings: &mut Findings,
 ) {
     let guard = proving.guard();
+    let first = source.addresses.first().map(|address| guard.principal_of(address));
     let asked = ask(&source.fs, source.addresses.clone(), key, guard, findings).await;
-    let Some(cell) = asked else { return };
+    let Some(cell) = asked else {
+        // A server that is asked for with a ticket waits for the KDC.
+        if let Some(name) = first {
+            kerberos::look_for_kdc(&proving.keys(), name, findings).await;
+        }
+        return;
+    };
     kerberos::look(&proving.keys(), &cell, findings).await;
     let current = cell.current();
     let mdts = current.map.mdts.iter().map(|mdt| (mdt.mdt.label(), &mdt.addresses));
@@ -129,7 +136,8 @@ fn judge_clock(server: &str, off: Duration, took: Duration, findings: &mut Findi
 async fn reach(label: &str, address: &str, findings: &mut Findings) {
     let start = Instant::now();
     let check = format!("{label} {address}");
-    let fix = "start it, or open its TCP port on the way (firewalls of both sites)";
+    let fix = "start it (if it ended, its log says why), or open its TCP port on the way \
+               (firewalls of both sites)";
     match timeout(PATIENCE, TcpStream::connect(address)).await {
         Ok(Ok(_)) => {
             let took = start.elapsed().as_secs_f64() * 1000.0;
