@@ -15,7 +15,7 @@ use crate::file::File;
 use crate::files::Told;
 use crate::servers::turns::Reader;
 use crate::volume::{Shared, lock};
-use crate::walks::{ADOPTED_MAX, FilesJob, Flight, Job, Under, VISIT_ENTRIES, Visit, Walk};
+use crate::walks::{FilesJob, Flight, Job, Under, VISIT_ENTRIES, Visit, Walk};
 use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -356,9 +356,8 @@ impl Shared {
         let Some((version, knows_where)) = missing.filter(|_| self.may_ask_in_bulk(mdt)) else {
             return;
         };
-        let Some((parent, nearby)) = self.directories_to_read(id, version) else { return };
+        let Some(parent) = self.directory_to_read(id, version) else { return };
         let flight = self.bulk.with(mdt, |walk| {
-            walk.adopt(&nearby);
             let flight = walk.flight(id);
             if flight.is_none() {
                 walk.lost(caller, id, parent);
@@ -375,24 +374,25 @@ impl Shared {
         }
     }
 
-    /// The directory of a file, and those around it if no walk has brought them. What is believed
-    /// under no lease is not worth bringing.
-    fn directories_to_read(&self, id: FileId, version: Version) -> Option<(FileId, Vec<FileId>)> {
+    /// The directory of a file. What is believed under no lease is not worth bringing.
+    fn directory_to_read(&self, id: FileId, version: Version) -> Option<FileId> {
         let mut tables = self.cache.lock();
         let known = tables.attributes(id)?;
         let is_held = known.attributes.version == version && !known.belief.units.is_empty();
-        let parent = tables.parent_of(id).filter(|_| is_held)?;
-        let has_place = self.bulk.with(id.mdt(), |walk| walk.has_place(parent));
-        let nearby = if has_place { vec![] } else { tables.directories_from(parent, ADOPTED_MAX) };
-        Some((parent, nearby))
+        tables.parent_of(id).filter(|_| is_held)
     }
 
     /// Puts files of directories where files are opened into the queue, and asks for some.
     fn file_next(self: &Arc<Self>, caller: &Caller, parent: FileId, opened: FileId) {
         let mdt = parent.mdt();
-        while let Some(next) = self.bulk.with(mdt, |walk| walk.next_to_file(parent)) {
+        loop {
+            let tables = self.cache.lock();
+            let behind = |id| tables.directory_behind(id);
+            let next = self.bulk.with(mdt, |walk| walk.next_to_file(parent, behind));
+            let Some(next) = next else { break };
             let after = Some(opened).filter(|_| next == parent);
-            let mut files = self.cache.lock().small_files(caller, next, after, SMALL_MAX);
+            let mut files = tables.small_files(caller, next, after, SMALL_MAX);
+            drop(tables);
             files.retain(|(id, _)| !self.files.is_inline(*id));
             self.bulk.with(mdt, |walk| walk.enqueue_files(files, next == parent));
         }

@@ -8,7 +8,8 @@
 //! what comes is never kept waiting.
 //!
 //! The same holds for the bytes of small files: the first that is opened, or read when its bytes
-//! are not here any more, brings its neighbours'.
+//! are not here any more, brings its neighbours', and in a walk those of the directories behind, in
+//! the order of their paths: so go `git`, `tar`, `find`, and whoever lists before he reads.
 //!
 //! * [`trails`]: in which order files are opened, here and by others before.
 //!
@@ -59,6 +60,9 @@ const WASTE_MAX: u64 = 10;
 const WASTE_FREE: u64 = 64 << 20;
 /// Older history counts half, again and again.
 const HISTORY: u64 = 1 << 30;
+/// Whoever waits for a file that did not come has so much of what came for nothing forgiven: it is
+/// little beside what a link carries meanwhile, and without it nothing would ever come again.
+const MISS_FORGIVES: u64 = 64 << 10;
 /// So many files in a row that a directory's trail did not say: it is not believed any more.
 const TRAIL_MISSES: u32 = 2;
 /// Files of one question.
@@ -67,8 +71,11 @@ const FILES_BYTES: u64 = 1 << 20;
 const FILE_PAGES_MAX: usize = 4;
 /// What was brought and not opened is here for so long.
 const AHEAD_KEPT: Duration = IDLE_SMALL;
-/// Directories that are taken in order at once.
-pub(crate) const ADOPTED_MAX: usize = 4096;
+/// Bytes that were brought and not opened yet: more would push out what is needed first. Ten round
+/// trips of a link of 1 Gbit/s.
+const AHEAD_MAX: u64 = 48 << 20;
+/// Directories that are looked at for one that may bring files.
+const STEPS_MAX: usize = 256;
 /// Files that went are looked for so often.
 const LOST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -119,28 +126,58 @@ pub(crate) struct Walk {
     caller: Caller,
     /// Files: to be brought, and brought and not opened yet, with their bytes.
     files: VecDeque<(FileId, u64)>,
-    files_ahead: BTreeMap<FileId, (u64, Instant)>,
+    files_ahead: FilesAhead,
     file_credit: u64,
     file_raise: u64,
     file_pages: usize,
     /// Bytes that were brought ahead, and those of them that were used.
     brought: u64,
     used: u64,
-    /// Directories as they came, and where each stands among them.
-    order: Vec<FileId>,
-    places: BTreeMap<FileId, usize>,
+    /// Directories that came.
+    came: BTreeSet<FileId>,
     /// Those whose files stand in the queue or did, and since when.
     filed: BTreeMap<FileId, Instant>,
     /// Those of before are forgotten.
     filed_from: Option<Instant>,
-    /// No directory is left whose files do not stand there: nobody need look at all of them again.
-    is_all_filed: bool,
+    /// The last of them: who walks on comes to those behind it.
+    front: Option<FileId>,
     /// Where the last files were opened that had not come, and how many.
     missed_in: (FileId, u32),
-    /// Where in the order files are opened, and in how many directories they were.
-    at: usize,
+    /// In which directories files were opened.
     opened_in: BTreeSet<FileId>,
     trails: Trails,
+}
+
+/// Files whose bytes were brought and that were not opened yet.
+#[derive(Default)]
+struct FilesAhead {
+    sizes: BTreeMap<FileId, (u64, Instant)>,
+    /// Of all of them.
+    bytes: u64,
+}
+
+impl FilesAhead {
+    fn add(&mut self, id: FileId, size: u64) {
+        self.take(id);
+        self.sizes.insert(id, (size, Instant::now()));
+        self.bytes += size;
+    }
+
+    /// Gives the file's size, if it is one of them.
+    fn take(&mut self, id: FileId) -> Option<u64> {
+        let (size, _) = self.sizes.remove(&id)?;
+        self.bytes -= size;
+        Some(size)
+    }
+
+    /// Has it come so lately that its bytes are still here?
+    fn has(&self, id: FileId) -> bool {
+        self.sizes.get(&id).is_some_and(|(_, since)| since.elapsed() < AHEAD_KEPT)
+    }
+
+    fn room(&self) -> u64 {
+        if self.sizes.len() >= NOTED_MAX { 0 } else { AHEAD_MAX.saturating_sub(self.bytes) }
+    }
 }
 
 impl Walk {
@@ -243,7 +280,12 @@ impl Walk {
     ) {
         self.pages = self.pages.saturating_sub(1);
         self.credit = (self.credit + u64::from(left)).min(CREDIT_MAX);
-        roots.iter().for_each(|id| drop(self.flights.remove(id)));
+        for id in roots {
+            self.flights.remove(id);
+            if !unreached.contains(id) {
+                self.note_came(*id);
+            }
+        }
         for &(id, count) in told {
             self.brought(id);
             if self.ahead.len() < NOTED_MAX {
@@ -264,33 +306,16 @@ impl Walk {
     fn brought(&mut self, id: FileId) {
         // It may be lost and visited again at any time.
         self.asked.remove(&id);
-        self.put_in_order(id);
-        self.unfile(id);
+        self.note_came(id);
+        self.filed.remove(&id);
     }
 
-    fn put_in_order(&mut self, id: FileId) {
-        if self.order.len() >= NOTED_MAX {
-            self.order.clear();
-            self.places.clear();
+    fn note_came(&mut self, id: FileId) {
+        if self.came.len() >= NOTED_MAX {
+            self.came.clear();
             self.filed.clear();
-            self.at = 0;
         }
-        if !self.places.contains_key(&id) {
-            self.places.insert(id, self.order.len());
-            self.order.push(id);
-            self.is_all_filed = false;
-        }
-    }
-
-    /// Did the directory come in a walk?
-    pub fn has_place(&self, directory: FileId) -> bool {
-        self.places.contains_key(&directory)
-    }
-
-    /// Directories that are known for another reason, in the order in which they were made: so goes
-    /// who comes back to what was unpacked here.
-    pub fn adopt(&mut self, directories: &[FileId]) {
-        directories.iter().for_each(|&id| self.put_in_order(id));
+        self.came.insert(id);
     }
 
     /// Nothing of before counts: leases are gone.
@@ -299,9 +324,9 @@ impl Walk {
         self.queue.clear();
         self.files.clear();
         self.ahead.clear();
-        self.files_ahead.clear();
+        self.files_ahead = FilesAhead::default();
         self.filed.clear();
-        self.is_all_filed = false;
+        self.front = None;
         self.trails.forget();
     }
 
@@ -311,13 +336,10 @@ impl Walk {
     /// brought ahead for it.
     pub fn opened(&mut self, caller: &Caller, id: FileId, parent: FileId, is_known: bool) -> u64 {
         self.caller = caller.clone();
-        if let Some(&place) = self.places.get(&parent) {
-            self.at = place;
-        }
         if self.opened_in.len() < 16 {
             self.opened_in.insert(parent);
         }
-        let used = self.files_ahead.remove(&id).map_or(0, |(size, _)| size);
+        let used = self.files_ahead.take(id).unwrap_or(0);
         if used > 0 {
             self.used += used;
             let gain = BYTES_USED_GAIN * used.max(BYTES_CREDIT_MIN);
@@ -331,36 +353,41 @@ impl Walk {
     /// A file is read whose bytes are not here, though it is known: what came, or was written here,
     /// has gone since. So have others'.
     pub fn lost(&mut self, caller: &Caller, id: FileId, parent: FileId) {
-        self.opened(caller, id, parent, true);
+        let was_ahead = self.opened(caller, id, parent, true) > 0;
         self.missed(parent);
         let now = Instant::now();
         if self.filed_from.is_none_or(|from| now.duration_since(from) >= LOST_PAUSE) {
             self.filed_from = Some(now);
-            self.is_all_filed = false;
             self.trails.begin(parent);
+            if was_ahead {
+                self.files_ahead = FilesAhead::default();
+            }
         }
     }
 
     /// Somebody has to wait for a file's bytes.
     fn missed(&mut self, parent: FileId) {
+        self.brought = self.brought.saturating_sub(MISS_FORGIVES);
         self.file_raise = (self.file_raise * 2).clamp(BYTES_RAISE_FIRST, BYTES_RAISE_MAX);
         self.file_credit = (self.file_credit + self.file_raise).min(BYTES_CREDIT_MAX);
         let (before, count) = self.missed_in;
         let count = if before == parent { count + 1 } else { 1 };
         self.missed_in = (parent, count);
+        if self.files_ahead.room() == 0 {
+            // Others are read than those that came: they are not waited for.
+            self.files_ahead = FilesAhead::default();
+        }
         if count >= TRAIL_MISSES && self.trails.doubt(parent) {
-            self.unfile(parent);
+            self.filed.remove(&parent);
         }
     }
 
-    fn unfile(&mut self, directory: FileId) {
-        self.filed.remove(&directory);
-        self.is_all_filed = false;
-    }
-
     fn is_filed(&self, directory: FileId) -> bool {
-        let since = self.filed.get(&directory);
-        since.is_some_and(|since| self.filed_from.is_none_or(|from| *since >= from))
+        let is_good = |since: &Instant| {
+            // What came longer ago is not here any more: another reader comes behind the first.
+            since.elapsed() < AHEAD_KEPT && self.filed_from.is_none_or(|from| *since >= from)
+        };
+        self.filed.get(&directory).is_some_and(is_good)
     }
 
     /// Says whether its files did not stand in the queue.
@@ -373,27 +400,32 @@ impl Walk {
     }
 
     /// A directory whose files are not in the queue yet: the one where files are opened, and those
-    /// that come behind it, if files are opened in several.
-    pub fn next_to_file(&mut self, parent: FileId) -> Option<FileId> {
-        let is_new = self.places.contains_key(&parent) && self.file(parent);
-        // Who knows what others opened there need not guess.
-        if is_new && !self.trails.tells(parent) {
-            return Some(parent);
+    /// that come behind it, if files are opened in several. `after` gives the directory behind one.
+    pub fn next_to_file(
+        &mut self,
+        parent: FileId,
+        after: impl Fn(FileId) -> Option<FileId>,
+    ) -> Option<FileId> {
+        if self.file(parent) {
+            self.front = Some(parent);
+            // Who knows what others opened there need not guess.
+            if !self.trails.tells(parent) {
+                return Some(parent);
+            }
         }
         let is_walk = self.opened_in.len() >= 2;
-        let is_over = self.is_all_filed || self.files.len() > FILES_MAX;
-        if !is_walk || is_over || self.file_credit < BYTES_CREDIT_MIN {
-            return None;
+        for _ in 0..STEPS_MAX {
+            let is_enough = self.files.len() > FILES_MAX || self.file_credit < BYTES_CREDIT_MIN;
+            if !is_walk || is_enough || self.files_ahead.room() == 0 {
+                return None;
+            }
+            self.front = after(self.front?);
+            let next = self.front?;
+            if !self.trails.tells(next) && self.file(next) {
+                return Some(next);
+            }
         }
-        let (before, behind) = self.order.split_at(self.at.min(self.order.len()));
-        let mut all = behind.iter().chain(before);
-        let is_open = |id: &&FileId| !self.is_filed(**id) && !self.trails.tells(**id);
-        let Some(&next) = all.find(is_open) else {
-            self.is_all_filed = true;
-            return None;
-        };
-        self.file(next);
-        Some(next)
+        None
     }
 
     /// Files to be brought: before all else, or after.
@@ -401,9 +433,7 @@ impl Walk {
         let room = QUEUE_MAX.saturating_sub(self.files.len());
         let mut new = vec![];
         for (id, size) in files.into_iter().take(room) {
-            let ahead = self.files_ahead.get(&id);
-            let is_here = ahead.is_some_and(|(_, since)| since.elapsed() < AHEAD_KEPT);
-            if !is_here && self.note_asked(id) {
+            if !self.files_ahead.has(id) && self.note_asked(id) {
                 new.push((id, size));
             }
         }
@@ -419,7 +449,7 @@ impl Walk {
         if self.brought > WASTE_FREE + WASTE_MAX * self.used {
             return None;
         }
-        let may = room.min(self.file_credit);
+        let may = room.min(self.file_credit).min(self.files_ahead.room());
         if self.file_pages >= FILE_PAGES_MAX || may < BYTES_CREDIT_MIN || self.files.is_empty() {
             return None;
         }
@@ -450,10 +480,10 @@ impl Walk {
         self.file_pages = self.file_pages.saturating_sub(1);
         for (id, size) in asked {
             self.flights.remove(id);
-            if told.contains(id) && self.files_ahead.len() < NOTED_MAX {
+            if told.contains(id) {
                 // It may go and be asked for again at any time.
                 self.asked.remove(id);
-                self.files_ahead.insert(*id, (*size, Instant::now()));
+                self.files_ahead.add(*id, *size);
                 self.brought += size;
             } else {
                 self.file_credit += size;

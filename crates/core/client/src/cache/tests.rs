@@ -287,3 +287,29 @@ async fn what_no_lease_covers_does_not_pile_up() {
         assert!(!cache.lock().is_too_large());
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn directories_follow_each_other_in_the_order_of_their_paths() {
+    let cache = connected();
+    // a, a/x, a/x/deep, a/y, b; a file between them; what lies on another MDT is not of this walk.
+    let all = [(1, "a", 9), (9, "x", 7), (7, "deep", 8), (9, "y", 3), (1, "b", 2)];
+    {
+        let (lease, stamp) = (granted(1, &[1, 9, 7].map(id)), cache.stamp(SERVER));
+        let mut tables = cache.lock();
+        let reply = tables.admit(stamp, &lease);
+        for (parent, text, directory) in all {
+            tables.learn_name(reply, id(parent), &name(text), Some(id(directory)));
+            tables.learn_kind(id(directory), FileKind::Directory);
+        }
+        let elsewhere = FileId::new(MdtIndex(1), 5);
+        for (text, other, kind) in
+            [("aa", id(60), FileKind::Regular), ("c", elsewhere, FileKind::Directory)]
+        {
+            tables.learn_name(reply, id(1), &name(text), Some(other));
+            tables.learn_kind(other, kind);
+        }
+    }
+    let tables = cache.lock();
+    let walk = std::iter::successors(Some(id(1)), |&at| tables.directory_behind(at));
+    assert_eq!(walk.map(FileId::serial).collect::<Vec<_>>(), [1, 9, 7, 8, 3, 2]);
+}

@@ -136,7 +136,7 @@ impl Walk {
         };
         let Some(trail) = self.trails.known.get(&next).cloned() else {
             self.trails.next = Some(next);
-            if !self.places.contains_key(&next) {
+            if !self.came.contains(&next) {
                 let new = self.enqueue(vec![next], true);
                 self.credit += new as u64 * super::CREDIT_MIN;
             } else {
@@ -155,10 +155,11 @@ impl Walk {
         Some((next, trail.files))
     }
 
+    /// One of those that were made after the one where files are opened, or of the others.
     fn unfollowed(&self) -> Option<FileId> {
-        let (before, behind) = self.order.split_at(self.at.min(self.order.len()));
-        let trails = &self.trails;
-        let is_it = |id: &&FileId| trails.known.contains_key(id) && !trails.followed.contains(id);
-        behind.iter().chain(before).find(is_it).copied()
+        let Trails { known, followed, last, .. } = &self.trails;
+        let at = last.unwrap_or_default();
+        let mut all = known.range(at..).chain(known.range(..at));
+        all.find(|(id, _)| !followed.contains(id)).map(|(&id, _)| id)
     }
 }

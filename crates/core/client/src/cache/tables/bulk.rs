@@ -4,10 +4,16 @@
 
 use super::{Basis, Reply, Tables, Under, XattrsKnown};
 use crate::access::{self, READ, SEARCH};
+use std::ops::Bound;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{Attributes, Caller, FileId, FileKind, Name};
 use tieline_wire::meta::LeaseGrant;
 use tieline_wire::trees::{ToldFile, TreeDirectory};
+
+/// Levels that are climbed in search of the next directory, and names that are looked through on
+/// each: whoever walks through larger ones finds less ahead of him.
+const LEVELS_MAX: usize = 64;
+const NAMES_MAX: usize = 4096;
 
 impl Tables {
     /// Takes a directory; says whether all its names are known now. `is_begun`: it is told from its
@@ -90,10 +96,27 @@ impl Tables {
         self.inodes.get(&id)?.seen_at.as_ref().map(|(parent, _)| *parent)
     }
 
-    /// Directories whose names are known, from one on, in the order in which they were made.
-    pub fn directories_from(&self, first: FileId, limit: usize) -> Vec<FileId> {
-        let ids = self.directories.range(first..).map(|(id, _)| *id);
-        ids.take_while(|id| id.mdt() == first.mdt()).take(limit).collect()
+    /// The directory whose path comes next after that of one: the first in it, or the next beside
+    /// it, or beside one that it is in. Of what is known, within one MDT.
+    pub fn directory_behind(&self, id: FileId) -> Option<FileId> {
+        let (mut within, mut after) = (id, None);
+        for _ in 0..LEVELS_MAX {
+            if let Some(next) = self.directory_in(within, after) {
+                return Some(next);
+            }
+            let (parent, name) = self.inodes.get(&within)?.seen_at.as_ref()?;
+            (within, after) = (*parent, Some(name));
+        }
+        None
+    }
+
+    fn directory_in(&self, parent: FileId, after: Option<&Name>) -> Option<FileId> {
+        let names = &self.directories.get(&parent)?.names;
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let behind = names.range::<Name, _>((from, Bound::Unbounded)).take(NAMES_MAX);
+        let is_one =
+            |id: &FileId| id.mdt() == parent.mdt() && self.kind(*id) == Some(FileKind::Directory);
+        behind.filter_map(|(_, entry)| entry.id).find(is_one)
     }
 
     /// Directories in `parent` that `caller` may walk and whose names are not known: those behind
