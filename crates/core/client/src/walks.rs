@@ -383,11 +383,8 @@ impl Walk {
     }
 
     fn is_filed(&self, directory: FileId) -> bool {
-        let is_good = |since: &Instant| {
-            // What came longer ago is not here any more: another reader comes behind the first.
-            since.elapsed() < AHEAD_KEPT && self.filed_from.is_none_or(|from| *since >= from)
-        };
-        self.filed.get(&directory).is_some_and(is_good)
+        let since = self.filed.get(&directory);
+        since.is_some_and(|since| self.filed_from.is_none_or(|from| *since >= from))
     }
 
     /// Says whether its files did not stand in the queue.

@@ -181,3 +181,42 @@ async fn the_files_of_directories_behind_come_in_the_order_of_paths() {
     assert_eq!(walk.next_to_file(id(18), after), Some(id(18)));
     assert_eq!(walk.next_to_file(id(18), after), Some(id(19)));
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_lost_is_not_brought_again() {
+    let mut walk = Walk::default();
+    walk.opened(&root(), id(100), id(10), false);
+    assert_eq!(walk.next_to_file(id(10), |_| None), Some(id(10)));
+    // The kernel has it: opened again after any time, nothing crosses the line.
+    tokio::time::advance(10 * AHEAD_KEPT).await;
+    walk.opened(&root(), id(100), id(10), true);
+    assert_eq!(walk.next_to_file(id(10), |_| None), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_directory_that_is_being_walked_is_reported_whole_again() {
+    let mut walk = Walk::default();
+    let files = |range: std::ops::Range<u64>| range.map(id).collect::<Vec<_>>();
+    let told = |walk: &mut Walk| {
+        let reports: Vec<_> = walk.report().into_iter().flatten().collect();
+        reports.into_iter().map(|one| (one.directory, one.trail.files)).collect::<Vec<_>>()
+    };
+    assert!(walk.gather(id(1), id(10)), "somebody has to see to it");
+    (11..20).for_each(|serial| assert!(!walk.gather(id(1), id(serial))));
+    assert_eq!(told(&mut walk), [(id(1), files(10..20))]);
+    assert_eq!(told(&mut walk), [], "no news");
+    assert!(walk.gather(id(1), id(20)));
+    walk.gather(id(2), id(30));
+    assert_eq!(told(&mut walk), [(id(1), files(10..21)), (id(2), files(30..31))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_trail_that_is_wrong_is_not_believed() {
+    let mut walk = Walk::default();
+    visit(&mut walk, 10, 1);
+    walk.learn_trail(id(10), tieline_wire::trees::Trail { files: vec![id(99)], next: None });
+    for serial in 100..102 {
+        walk.opened(&root(), id(serial), id(10), false);
+        assert_eq!(walk.next_to_file(id(10), |_| None).is_some(), serial == 101, "two of a kind");
+    }
+}
