@@ -6,8 +6,9 @@
 //!
 //! * [`abi`]: what the bytes mean. * [`init`]: what is negotiated. * [`attach`]: how a mount is
 //!   made and taken away.
-//! * [`session`]: event threads, replies, waiting requests ([`pending`]) and their interrupts
-//!   ([`process`]); [`taken`]: a session that an earlier process began.
+//! * [`session`]: event threads (whose turn it is: [`watch`]), replies, waiting requests
+//!   ([`pending`]) and their interrupts ([`process`]); [`taken`]: a session that an earlier process
+//!   began.
 //! * [`ops`]: the translation, one file per group of requests; [`errno`]: of errors.
 //! * [`answer`]: replies that may be cached rest on beliefs, and are written under the client's
 //!   lock.
@@ -43,6 +44,7 @@ mod session;
 mod taken;
 mod unwind;
 mod wait;
+mod watch;
 
 pub use attach::AttachError;
 pub use denials::NAME as DENIALS;

@@ -210,6 +210,9 @@ impl Mount {
         if self.is_held {
             go_on(&session, &notifier);
         }
+        let guarded = Arc::clone(&session);
+        let guard = std::thread::Builder::new().name("fuse-guard".to_owned());
+        guard.spawn(move || guarded.watch.guard()).map_err(|source| Error::Thread { source })?;
         let end = Arc::new(End { notifier, ended: ended_sender });
         for index in 0..options.threads.max(1) {
             let (session, end) = (Arc::clone(&session), Arc::clone(&end));

@@ -1,6 +1,6 @@
 //! What all threads of a mount share, and the loops that take requests from the kernel.
 //!
-//! Each event thread reads from a descriptor of its own. A request becomes a future over the
+//! Each event thread reads from a descriptor of its own when it is its turn ([`Watch`]). A request becomes a future over the
 //! client, polled once on the spot: what the client can answer from its caches is answered at once,
 //! without a wake-up. The rest becomes a task of the runtime; the thread goes on. Replies go back
 //! through the descriptor they came from, as the kernel demands.
@@ -10,7 +10,7 @@
 //! that were read from it.
 
 use crate::abi::bits::RESENT_UNIQUE;
-use crate::abi::incoming::{self, Header, InterruptIn, Reader};
+use crate::abi::incoming::{self, Header, InterruptIn, ReadIn, Reader};
 use crate::abi::opcode::Opcode;
 use crate::appenders::Appenders;
 use crate::buffer::{Buffer, Pool};
@@ -22,6 +22,7 @@ use crate::people::People;
 use crate::process::Callers;
 use crate::reply::Reply;
 use crate::wait::{self, Work};
+use crate::watch::{Next, Turn, Watch};
 use crate::{ops, unwind};
 use bytes::Bytes;
 use rustix::io::Errno;
@@ -46,6 +47,7 @@ pub struct Session {
     pub denials: Denials,
     pending: Pending,
     buffers: Arc<Pool>,
+    pub watch: Watch,
 }
 
 impl Session {
@@ -66,6 +68,7 @@ impl Session {
             denials: Denials::default(),
             pending: Pending::default(),
             buffers,
+            watch: Watch::default(),
         }
     }
 
@@ -78,14 +81,31 @@ impl Session {
     /// Takes requests until the mount is gone: the life of one thread.
     pub fn run(self: &Arc<Self>, thread: usize) {
         let _inside = self.runtime.enter();
+        self.take_all(thread);
+        self.watch.end();
+    }
+
+    fn take_all(self: &Arc<Self>, thread: usize) {
         let device = thread % self.kernel.devices();
         let Some(from) = self.kernel.device(device) else { return };
+        if let Err(error) = rustix::io::ioctl_fionbio(from, true) {
+            return tracing::error!(%error, "the kernel's requests cannot be looked for");
+        }
+        let mut turn = self.watch.turn(thread);
         let mut buffer = self.buffers.take();
         loop {
             match rustix::io::read(from, buffer.as_mut()) {
-                Ok(length) => buffer = self.receive(device, buffer, length),
+                Ok(length) => {
+                    turn.found();
+                    buffer = self.receive(device, buffer, length, &mut turn);
+                }
+                Err(Errno::AGAIN) => {
+                    if turn.idle(from) == Next::Leave {
+                        return;
+                    }
+                }
                 // The request went away while it was being handed over, or a signal came.
-                Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
+                Err(Errno::NOENT | Errno::INTR) => {}
                 Err(Errno::NODEV) => return,
                 Err(Errno::CONNABORTED) => {
                     return tracing::warn!("the kernel's connection to the mount was aborted");
@@ -98,7 +118,13 @@ impl Session {
     }
 
     /// Serves one request; returns a buffer for the next.
-    fn receive(self: &Arc<Self>, device: usize, buffer: Buffer, length: usize) -> Buffer {
+    fn receive(
+        self: &Arc<Self>,
+        device: usize,
+        buffer: Buffer,
+        length: usize,
+        turn: &mut Turn<'_>,
+    ) -> Buffer {
         let Some(bytes) = buffer.as_ref().get(..length) else { return buffer };
         let (header, arguments, groups) = match receive_split(bytes) {
             Ok(parts) => parts,
@@ -126,6 +152,9 @@ impl Session {
                 buffer
             }
             _ => {
+                if length.max(answered(opcode, bytes.get(arguments.clone()))) > COPIED_BYTES_MAX {
+                    turn.leave();
+                }
                 let (body, next) = if length > COPIED_BYTES_MAX {
                     (Bytes::from_owner(buffer).slice(arguments), self.buffers.take())
                 } else {
@@ -193,6 +222,12 @@ fn changes(opcode: Opcode) -> bool {
             | Readlink
             | Statfs
     )
+}
+
+/// How many bytes the kernel asks for.
+fn answered(opcode: Opcode, arguments: Option<&[u8]>) -> usize {
+    let Some(arguments) = arguments.filter(|_| opcode == Opcode::Read) else { return 0 };
+    ReadIn::read(&mut Reader::new(arguments)).map_or(0, |read| read.size as usize)
 }
 
 type Parts = (Header, std::ops::Range<usize>, Vec<u32>);
