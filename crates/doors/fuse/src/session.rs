@@ -1,9 +1,9 @@
 //! What all threads of a mount share, and the loops that take requests from the kernel.
 //!
-//! Each event thread reads from a descriptor of its own when it is its turn ([`Watch`]). A request becomes a future over the
-//! client, polled once on the spot: what the client can answer from its caches is answered at once,
-//! without a wake-up. The rest becomes a task of the runtime; the thread goes on. Replies go back
-//! through the descriptor they came from, as the kernel demands.
+//! Each event thread reads from a descriptor of its own when it is its turn ([`Watch`]). A request
+//! becomes a future over the client, polled once on the spot: what the client can answer from its
+//! caches is answered at once, without a wake-up. The rest becomes a task of the runtime; the
+//! thread goes on. Replies go back through the descriptor they came from, as the kernel demands.
 //!
 //! Invariants: every request gets exactly one reply, also if its code panics or its task is dropped
 //! ([`Reply`]). All descriptors live as long as the session: closing one would fail the requests

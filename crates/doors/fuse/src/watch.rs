@@ -2,14 +2,14 @@
 //!
 //! One thread keeps watch: it waits at the device and serves what comes, while the others rest. If
 //! all waited there, the kernel would wake them in turn, each on another processor and with nothing
-//! of the mount at hand: unpacking 33,617 files took 38 s that way, and 20 s with one on watch.
+//! of the mount at hand: unpacking 33,617 files took 38 s that way, and 21 s with one on watch.
 //! Whoever takes [`ROW`] requests one straight after the other calls another to look for more; for
 //! a request that takes long the watch is left to another; whoever finds nothing rests, if there is
 //! a watch.
 //!
-//! The keeper of the watch looks for the next request for a while before it sleeps, if the last
-//! one did not take long to come ([`BRISK`]): a program that makes one call after the other wakes nobody then. It
-//! gives way to whoever wants the processor.
+//! The keeper of the watch looks for the next request for a while before it sleeps, if the last one
+//! did not take long to come ([`BRISK`]): a program that makes one call after the other wakes
+//! nobody then. It gives way to whoever wants the processor.
 //!
 //! Invariants: no request lies there while all rest. One that holds its thread up (it looks into
 //! /proc; it waits for a disk) holds up no other for more than two [`TICK`]s: the guard sees to it
@@ -21,8 +21,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// As many in a row are more than one thread's work. Not fewer: one program that is answered at once
-/// asks again before its thread has looked.
+/// As many in a row are more than one thread's work. Not fewer: a program that is answered at once
+/// asks again before the thread has looked.
 const ROW: u32 = 256;
 /// So long is looked for the next request.
 const LOOKED_FOR: Duration = Duration::from_micros(50);
