@@ -15,13 +15,13 @@ use crate::file::File;
 use crate::files::Told;
 use crate::servers::turns::Reader;
 use crate::volume::{Shared, lock};
-use crate::walks::{FilesJob, Flight, Job, Under, VISIT_ENTRIES, Visit, Walk};
+use crate::walks::{Coming, FilesJob, Flight, Job, Rest, Under, VISIT_ENTRIES, Visit, Walk};
 use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tieline_telemetry::metrics::METRICS;
-use tieline_types::{Caller, Content, ErrorKind, FileId, Layout, MdtIndex, Version};
+use tieline_types::{Caller, Content, ErrorKind, FileId, Layout, MdtIndex, Name, Version};
 use tieline_wire::Welcome;
 use tieline_wire::trees::{
     FileBytes, FilesPage, ReadFiles, ReadTree, ReadTreeReply, ReportTrails, TreePage,
@@ -91,34 +91,37 @@ impl Shared {
         }
     }
 
-    /// Somebody comes to a directory and finds that its names are not known. `true`: it has come
-    /// meanwhile, perhaps.
+    /// Somebody comes to a directory and finds that a name is not known, or that not all are. `true`:
+    /// it has come meanwhile, perhaps.
     pub(crate) async fn come_to(
         self: &Arc<Self>,
         caller: &Caller,
         directory: FileId,
-        waits: bool,
+        name: Option<&Name>,
     ) -> bool {
         let mdt = directory.mdt();
         if !self.may_ask_in_bulk(mdt) {
             return false;
         }
-        let parent = self.cache.lock().parent_of(directory);
-        match self.bulk.with(mdt, |walk| walk.visit(caller, directory, parent)) {
+        let (parent, mark) = {
+            let tables = self.cache.lock();
+            (tables.parent_of(directory), tables.listing_mark(directory))
+        };
+        let coming = Coming { directory, parent, name, mark };
+        match self.bulk.with(mdt, |walk| walk.visit(caller, &coming)) {
             Visit::Alone => false,
             Visit::Wait(flight) => {
                 landed(flight).await;
                 true
             }
-            Visit::Ask { under, flight, is_walk } => {
+            Visit::Ask { under, flight, is_walk, rest } => {
                 let (shared, caller) = (self.clone(), caller.clone());
-                tokio::spawn(async move {
-                    shared.visit(&caller, (directory, parent), is_walk, under).await;
-                });
-                if waits {
+                let place = Place { directory, parent, rest };
+                tokio::spawn(async move { shared.visit(&caller, place, is_walk, under).await });
+                if name.is_none() {
                     landed(flight).await;
                 }
-                waits
+                name.is_none()
             }
         }
     }
@@ -127,7 +130,7 @@ impl Shared {
     async fn visit(
         self: &Arc<Self>,
         caller: &Caller,
-        (directory, parent): (FileId, Option<FileId>),
+        Place { directory, parent, rest }: Place,
         is_walk: bool,
         under: Under,
     ) {
@@ -135,8 +138,8 @@ impl Shared {
         let message = ReadTree {
             roots: vec![directory],
             depth: 0,
-            entries: VISIT_ENTRIES,
-            bytes: VISIT_BYTES,
+            entries: rest.as_ref().map_or(VISIT_ENTRIES, Rest::entries),
+            bytes: if rest.is_some() { PAGE_BYTES } else { VISIT_BYTES },
             contents_max: SMALL_MAX,
             after: None,
             holder: self.servers.holder(),
@@ -151,12 +154,12 @@ impl Shared {
             self.bulk.with(mdt, |walk| walk.enqueue(neighbours, true));
             self.go_on(mdt);
         }
-        let outcome = self.ask_tree(caller, message).await;
-        let is_here = outcome.as_ref().is_ok_and(|told| !told.directories.is_empty());
-        if let Err(error) = &outcome {
+        let brought = self.ask_tree(caller, message, rest).await.unwrap_or_else(|error| {
             tracing::debug!(%directory, %error, "a directory does not come whole");
-        }
-        self.bulk.with(mdt, |walk| walk.arrived(directory, is_here));
+            Brought::default()
+        });
+        let is_here = !brought.directories.is_empty();
+        self.bulk.with(mdt, |walk| walk.arrived(directory, is_here, brought.cut));
         if is_walk && is_here {
             let below = self.below(caller, &[directory]);
             self.bulk.with(mdt, |walk| walk.enqueue(below, true));
@@ -211,12 +214,13 @@ impl Shared {
     }
 
     async fn bring_ahead(self: &Arc<Self>, mdt: MdtIndex, job: Job) {
-        let Job { roots, entries, caller, under } = job;
+        let Job { roots, rest, entries, caller, under } = job;
         // What came by another way needs not come again.
         let wanted: Vec<FileId> = {
             let tables = self.cache.lock();
             roots.iter().copied().filter(|&id| !tables.is_complete(id)).collect()
         };
+        let rest = rest.filter(|_| wanted.first() == roots.first());
         let message = ReadTree {
             roots: wanted.clone(),
             depth: DEPTH,
@@ -228,17 +232,17 @@ impl Shared {
         };
         let outcome = match wanted.is_empty() {
             true => Ok(Brought::default()),
-            false => self.ask_tree(&caller, message).await,
+            false => self.ask_tree(&caller, message, rest).await,
         };
-        let (told, spent, unreached, below) = match outcome {
-            Ok(Brought { directories, reached, spent, is_cut }) => {
+        let (told, spent, unreached, below, cut) = match outcome {
+            Ok(Brought { directories, reached, spent, is_cut, cut }) => {
                 // Of an answer that came to nothing more would: the first is left to its visitor.
                 let last = wanted.iter().rposition(|id| reached.contains(id)).unwrap_or(0);
                 let behind = wanted.iter().skip(last + 1).copied();
                 let unreached: Vec<FileId> = if is_cut { behind.collect() } else { vec![] };
                 let ids: Vec<FileId> = directories.iter().map(|(id, _)| *id).collect();
                 let below = if is_cut { self.below(&caller, &ids) } else { vec![] };
-                (directories, spent, unreached, below)
+                (directories, spent, unreached, below, cut)
             }
             Err(error) => {
                 tracing::debug!(%error, "directories ahead of a walk do not come");
@@ -248,12 +252,12 @@ impl Shared {
                     error.kind(),
                     ErrorKind::PermissionDenied | ErrorKind::Stale | ErrorKind::NotDirectory
                 );
-                (vec![], 0, if is_about_one { rest } else { vec![] }, vec![])
+                (vec![], 0, if is_about_one { rest } else { vec![] }, vec![], None)
             }
         };
         METRICS.client_ahead.with_label_values(&["directories"]).inc_by(told.len() as u64);
         self.bulk.with(mdt, |walk| {
-            walk.landed((&roots, entries.saturating_sub(spent)), &told, unreached);
+            walk.landed((&roots, entries.saturating_sub(spent)), &told, unreached, cut);
             walk.enqueue(below, true);
         });
         drop(under);
@@ -261,10 +265,17 @@ impl Shared {
         self.go_on(mdt);
     }
 
-    /// Asks for directories and learns them.
-    async fn ask_tree(self: &Arc<Self>, caller: &Caller, message: ReadTree) -> Result<Brought> {
+    /// Asks for directories and learns them. `rest`: what is left of the first.
+    async fn ask_tree(
+        self: &Arc<Self>,
+        caller: &Caller,
+        mut message: ReadTree,
+        rest: Option<Rest>,
+    ) -> Result<Brought> {
         let first = message.roots.first().copied().unwrap_or_default();
-        let is_begun = message.after.is_none();
+        // Names that are not known any more come again.
+        let rest = rest.filter(|rest| self.cache.lock().listing_mark(first) == Some(rest.mark));
+        message.after = rest.as_ref().map(|rest| rest.after.clone());
         let asked = Instant::now();
         let told = self.servers.ask(caller, first, message).await?;
         let ReadTreeReply { lease, page, capabilities, has_limits } = told.reply;
@@ -281,16 +292,25 @@ impl Shared {
             if let Some(trail) = directory.trail.take() {
                 self.bulk.with(id.mdt(), |walk| walk.learn_trail(id, trail));
             }
-            let is_known = {
-                let begun = is_begun || id != first;
+            let before = rest.as_ref().filter(|_| id == first);
+            let (is_known, mark) = {
                 let mut tables = self.cache.lock();
-                tables.learn_directory((reply, &lease), &directory, begun, caller.is_root())
+                tables.learn_directory((reply, &lease), &directory, caller.is_root());
+                let mark = before.map(|rest| rest.mark).or_else(|| tables.listing_mark(id));
+                let mark = mark.filter(|_| tables.units.admits(id, reply.stamp, reply.as_of));
+                if let Some(mark) = mark.filter(|_| directory.is_end) {
+                    tables.learn_complete(id, mark);
+                }
+                (tables.is_complete(id), mark)
             };
             let count = directory.entries.len() as u32;
             brought.reached.insert(id);
             brought.spent += count + 1;
             if is_known {
                 brought.directories.push((id, count));
+            } else if let (Some(mark), Some(last)) = (mark, directory.entries.last()) {
+                let count = count + before.map_or(0, |rest| rest.count);
+                brought.cut = Some((id, Rest { after: last.entry.name.clone(), mark, count }));
             }
             for one in directory.entries {
                 if let (Some(file), Some(attributes)) = (one.file, &one.entry.attributes) {
@@ -487,6 +507,15 @@ struct Brought {
     /// Entries of all of them, and themselves.
     spent: u32,
     is_cut: bool,
+    /// What is left of the last.
+    cut: Option<(FileId, Rest)>,
+}
+
+/// A directory that somebody came to.
+struct Place {
+    directory: FileId,
+    parent: Option<FileId>,
+    rest: Option<Rest>,
 }
 
 fn open_page<T>(packed: &tieline_wire::trees::Packed) -> Result<T>

@@ -271,7 +271,7 @@ impl Shared {
         let mut cached = self.page_cached(listing, after, limit as usize);
         if cached.is_some() {
             self.walked(listing.id);
-        } else if after.is_none() && self.come_to(&listing.caller, listing.id, true).await {
+        } else if after.is_none() && self.come_to(&listing.caller, listing.id, None).await {
             cached = self.page_cached(listing, after, limit as usize);
         }
         if let Some(page) = cached {

@@ -61,7 +61,7 @@ impl Shared {
             return self.lookup_root(caller, root, Belief::default()).await;
         }
         if !self.cache.lock().is_complete(parent)
-            && self.come_to(caller, parent, false).await
+            && self.come_to(caller, parent, Some(name)).await
             && let Some(Cached::Found(found)) = self.lookup_cached(caller, parent, name)
         {
             return Ok(found);

@@ -161,7 +161,7 @@ impl Shared {
     async fn come_to_root(self: &Arc<Self>, server: ServerNumber) {
         let is_there = self.servers.mds(self.root.mdt()).is_ok_and(|mds| mds.number == server);
         if is_there && !self.cache.lock().is_complete(self.root) {
-            self.come_to(&Caller::root(), self.root, false).await;
+            self.come_to(&Caller::root(), self.root, None).await;
         }
     }
 

@@ -5,7 +5,11 @@
 //! which a walk comes to them, and leave it as long as there is *credit*. Every visit to what was
 //! not known raises it, by twice as much each time; every visit to what was brought ahead by a
 //! multiple of that. So one look into a large tree costs little, and a walk that uses a fourth of
-//! what comes is never kept waiting.
+//! what comes is never kept waiting. Who comes to a directory that stands in the queue does not
+//! wait for its turn.
+//!
+//! A directory that has more names than an answer comes in parts, as long as somebody looks for
+//! names behind those that came.
 //!
 //! The same holds for the bytes of small files: the first that is opened, or read when its bytes
 //! are not here any more, brings its neighbours', and in a walk those of the directories behind, in
@@ -16,10 +20,11 @@
 //! Knows neither servers nor caches ([`crate::bulk`] asks and learns). Invariants: all tables are
 //! bounded; a directory is on its way once; what came to nothing is not asked again at once.
 
+use crate::cache::tables::ListingMark;
 use crate::chunks::IDLE_SMALL;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
-use tieline_types::{Caller, FileId};
+use tieline_types::{Caller, FileId, Name};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use trails::Trails;
@@ -30,6 +35,8 @@ mod trails;
 pub(crate) const VISIT_ENTRIES: u32 = 1024;
 /// Entries of a page of a walk.
 const PAGE_ENTRIES: u32 = 4096;
+/// Names of one directory that a walk brings before somebody comes to it.
+const NAMES_AHEAD_MAX: u32 = 4 * PAGE_ENTRIES;
 /// Pages on their way at once.
 const PAGES_MAX: usize = 4;
 /// Less credit is not worth a question.
@@ -88,16 +95,48 @@ pub(crate) type Under = watch::Sender<()>;
 pub(crate) enum Visit {
     /// It is on its way.
     Wait(Flight),
-    /// It is asked for: with what is below it, if somebody walks there.
-    Ask { under: Under, flight: Flight, is_walk: bool },
+    /// It is asked for, from `rest` on if some came before: with what is below it, if somebody
+    /// walks there.
+    Ask { under: Under, flight: Flight, is_walk: bool, rest: Option<Rest> },
     /// Asking in bulk came to nothing lately.
     Alone,
+}
+
+/// Somebody comes to a directory.
+pub(crate) struct Coming<'a> {
+    pub directory: FileId,
+    /// It is seen there.
+    pub parent: Option<FileId>,
+    /// What is looked for; `None`: all names.
+    pub name: Option<&'a Name>,
+    /// What is known of it is known under this.
+    pub mark: Option<ListingMark>,
+}
+
+/// What is left of a directory of which some names came.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Rest {
+    /// The last name that came.
+    pub after: Name,
+    /// Those before are known while this is so.
+    pub mark: ListingMark,
+    /// How many came.
+    pub count: u32,
+}
+
+impl Rest {
+    /// As many again.
+    pub fn entries(&self) -> u32 {
+        self.count.clamp(VISIT_ENTRIES, PAGE_ENTRIES)
+    }
 }
 
 /// Directories to be asked for.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub roots: Vec<FileId>,
+    /// What is left of the first.
+    pub rest: Option<Rest>,
     pub entries: u32,
     pub caller: Caller,
     pub under: Under,
@@ -117,7 +156,10 @@ pub(crate) struct Walk {
     /// Visits to unknown directories, by the directory they are in.
     visits: BTreeMap<FileId, u32>,
     queue: VecDeque<FileId>,
+    /// Those of the queue that nobody asked for meanwhile.
+    queued: BTreeSet<FileId>,
     asked: BTreeMap<FileId, Instant>,
+    rests: BTreeMap<FileId, Rest>,
     /// Brought and not visited yet, with the number of entries.
     ahead: BTreeMap<FileId, u32>,
     credit: u64,
@@ -181,16 +223,23 @@ impl FilesAhead {
 }
 
 impl Walk {
-    /// Somebody comes to a directory whose names are not known. `parent`: it is seen there.
-    pub fn visit(&mut self, caller: &Caller, id: FileId, parent: Option<FileId>) -> Visit {
+    /// Somebody comes to a directory whose names are not known.
+    pub fn visit(&mut self, caller: &Caller, coming: &Coming<'_>) -> Visit {
+        let id = coming.directory;
         if let Some(flight) = self.flights.get(&id) {
             return Visit::Wait(flight.clone());
         }
-        if !self.note_asked(id) {
+        let rest = self.rest_of(coming);
+        if rest.as_ref().is_some_and(|rest| coming.name.is_none_or(|name| *name <= rest.after)) {
+            return Visit::Alone;
+        }
+        self.rests.remove(&id);
+        let is_first = self.queued.remove(&id) || rest.is_some();
+        if !self.note_asked(id) && !is_first {
             return Visit::Alone;
         }
         self.caller = caller.clone();
-        let visits = parent.map_or(0, |parent| {
+        let visits = coming.parent.map_or(0, |parent| {
             if self.visits.len() >= QUEUE_MAX {
                 self.visits.clear();
             }
@@ -204,7 +253,12 @@ impl Walk {
             self.credit = (self.credit + self.raise).min(CREDIT_MAX);
         }
         let (under, flight) = self.fly(&[id]);
-        Visit::Ask { under, flight, is_walk }
+        Visit::Ask { under, flight, is_walk, rest }
+    }
+
+    fn rest_of(&self, coming: &Coming<'_>) -> Option<Rest> {
+        let rest = self.rests.get(&coming.directory)?;
+        (coming.mark == Some(rest.mark)).then(|| rest.clone())
     }
 
     /// Somebody comes to a directory that is known. Says whether there may be more to bring.
@@ -226,14 +280,20 @@ impl Walk {
         (under, flight)
     }
 
-    /// Says whether it was not asked for lately.
+    /// Says whether it was not asked for lately; if so, it is now.
     fn note_asked(&mut self, id: FileId) -> bool {
-        let now = Instant::now();
-        if self.asked.len() >= NOTED_MAX {
-            self.asked.clear();
+        let is_new = !self.was_asked(id);
+        if is_new {
+            if self.asked.len() >= NOTED_MAX {
+                self.asked.clear();
+            }
+            self.asked.insert(id, Instant::now());
         }
-        let before = self.asked.insert(id, now);
-        before.is_none_or(|at| now.duration_since(at) >= ASKED_KEPT)
+        is_new
+    }
+
+    fn was_asked(&self, id: FileId) -> bool {
+        self.asked.get(&id).is_some_and(|at| at.elapsed() < ASKED_KEPT)
     }
 
     /// What a walk comes to next: before all else, or after. Says how many are new.
@@ -241,7 +301,8 @@ impl Walk {
         let room = QUEUE_MAX.saturating_sub(self.queue.len());
         let mut new: Vec<FileId> = vec![];
         for id in ids.into_iter().take(room) {
-            if !self.flights.contains_key(&id) && self.note_asked(id) {
+            let is_known = self.flights.contains_key(&id) || self.was_asked(id);
+            if !is_known && self.queued.insert(id) {
                 new.push(id);
             }
         }
@@ -261,12 +322,29 @@ impl Walk {
         }
         // Several questions at once share what stands there.
         let count = self.queue.len().div_ceil(PAGES_MAX).clamp(1, ROOTS_MAX);
-        let roots: Vec<FileId> = self.queue.drain(..count.min(self.queue.len())).collect();
+        let (mut roots, mut rest) = (vec![], None);
+        while roots.len() < count
+            && let Some(&id) = self.queue.front()
+        {
+            // An answer goes on with its first directory alone.
+            if !roots.is_empty() && self.rests.contains_key(&id) {
+                break;
+            }
+            self.queue.pop_front();
+            if self.queued.remove(&id) {
+                rest = rest.or(self.rests.remove(&id));
+                self.note_asked(id);
+                roots.push(id);
+            }
+        }
+        if roots.is_empty() {
+            return None;
+        }
         let entries = self.credit.min(PAGE_ENTRIES.into()) as u32;
         self.credit -= u64::from(entries);
         self.pages += 1;
         let (under, _) = self.fly(&roots);
-        Some(Job { roots, entries, caller: self.caller.clone(), under })
+        Some(Job { roots, rest, entries, caller: self.caller.clone(), under })
     }
 
     /// A question about `roots` has been answered with so many entries of these directories, and
@@ -277,6 +355,7 @@ impl Walk {
         (roots, left): (&[FileId], u32),
         told: &[(FileId, u32)],
         unreached: Vec<FileId>,
+        cut: Option<(FileId, Rest)>,
     ) {
         self.pages = self.pages.saturating_sub(1);
         self.credit = (self.credit + u64::from(left)).min(CREDIT_MAX);
@@ -292,14 +371,18 @@ impl Walk {
                 self.ahead.insert(id, count);
             }
         }
-        unreached.into_iter().rev().for_each(|id| self.queue.push_front(id));
+        let parts = cut.and_then(|(id, rest)| self.came_in_part(id, rest));
+        parts.into_iter().chain(unreached).rev().for_each(|id| self.stand_first(id));
     }
 
-    /// A visited directory has come, or has not.
-    pub fn arrived(&mut self, id: FileId, is_here: bool) {
+    /// A visited directory has come, or has not, or in part.
+    pub fn arrived(&mut self, id: FileId, is_here: bool, cut: Option<(FileId, Rest)>) {
         self.flights.remove(&id);
         if is_here {
             self.brought(id);
+        }
+        if let Some((id, rest)) = cut {
+            self.came_in_part(id, rest);
         }
     }
 
@@ -318,10 +401,29 @@ impl Walk {
         self.came.insert(id);
     }
 
+    /// Gives the directory if its rest is to come before somebody asks.
+    fn came_in_part(&mut self, id: FileId, rest: Rest) -> Option<FileId> {
+        let is_next = rest.count < NAMES_AHEAD_MAX;
+        self.brought(id);
+        if self.rests.len() >= QUEUE_MAX {
+            self.rests.clear();
+        }
+        self.rests.insert(id, rest);
+        is_next.then_some(id)
+    }
+
+    fn stand_first(&mut self, id: FileId) {
+        if self.queued.insert(id) {
+            self.queue.push_front(id);
+        }
+    }
+
     /// Nothing of before counts: leases are gone.
     pub fn forget(&mut self) {
         self.asked.clear();
+        self.rests.clear();
         self.queue.clear();
+        self.queued.clear();
         self.files.clear();
         self.ahead.clear();
         self.files_ahead = FilesAhead::default();

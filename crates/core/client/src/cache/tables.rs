@@ -90,7 +90,7 @@ struct Inode {
 }
 
 /// The lease that a page of a listing came under, and that no name was dropped since it began.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct ListingMark {
     generation: u64,
     dropped: u64,

@@ -310,15 +310,60 @@ async fn a_server_that_does_not_tell_in_bulk_is_not_asked() {
 #[tokio::test(start_paused = true)]
 async fn a_directory_larger_than_a_page_is_asked_for_once() {
     let fake = far(4, 1, 1, 0);
-    {
-        let mut state = fake.lock();
-        let large = state.add(ROOT, &name("p001x"), FileKind::Directory);
-        for file in 0..5000 {
-            state.add(large, &name(&format!("f{file}")), FileKind::Regular);
-        }
-    }
+    large(&fake, "p001x", 5000);
     let volume = fake.mount();
     walk(&volume, (4, 1, 1), false).await;
     tokio::time::sleep(Duration::from_secs(15)).await;
     assert!(fake.count(Op::ReadTree) < 20, "{} questions", fake.count(Op::ReadTree));
+}
+
+/// A directory in the root with files `f00000` and so on.
+fn large(fake: &Fake, at: &str, files: usize) {
+    let mut state = fake.lock();
+    let large = state.add(ROOT, &name(at), FileKind::Directory);
+    for file in 0..files {
+        state.add(large, &name(&format!("f{file:05}")), FileKind::Regular);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_of_a_large_directory_come_in_pages() {
+    for packages in [0, 20] {
+        let fake = far(packages, 2, 2, 0);
+        large(&fake, "p010x", 10_000);
+        let volume = fake.mount();
+        // With others around it, it is part of a walk.
+        walk(&volume, (packages / 2, 2, 2), false).await;
+        let (trips, ()) = trips(async {
+            for file in 0..10_000 {
+                find(&volume, &format!("p010x/f{file:05}")).await;
+            }
+        })
+        .await;
+        assert!(trips < 12.0, "{trips} round trips beside {packages}");
+        let directory = find(&volume, "p010x").await;
+        assert!(volume.shared().cache.lock().is_complete(directory));
+        let nothing = volume.lookup(&Caller::root(), directory, &name("none")).await.unwrap();
+        assert!(nothing.attributes.is_none());
+        assert_eq!(fake.count(Op::ReadDirectory), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_made_elsewhere_between_two_pages_is_seen() {
+    let fake = far(0, 0, 0, 0);
+    large(&fake, "large", 3000);
+    let volume = fake.mount();
+    find(&volume, "large/f00000").await;
+    tokio::time::sleep(FAR * 4).await;
+    let directory = find(&volume, "large").await;
+    fake.elsewhere(directory, &["a"], &[], |state| {
+        state.add(directory, &name("a"), FileKind::Regular);
+    })
+    .await;
+    for file in 0..3000 {
+        find(&volume, &format!("large/f{file:05}")).await;
+    }
+    find(&volume, "large/a").await;
+    assert!(volume.shared().cache.lock().is_complete(directory));
 }

@@ -11,11 +11,15 @@ fn root() -> Caller {
     Caller::root()
 }
 
+fn coming(serial: u64, parent: u64) -> Coming<'static> {
+    Coming { directory: id(serial), parent: Some(id(parent)), name: None, mark: None }
+}
+
 /// Visits directory `serial`, which comes at once with ten entries.
 fn visit(walk: &mut Walk, serial: u64, parent: u64) -> Option<bool> {
-    match walk.visit(&root(), id(serial), Some(id(parent))) {
+    match walk.visit(&root(), &coming(serial, parent)) {
         Visit::Ask { is_walk, .. } => {
-            walk.arrived(id(serial), true);
+            walk.arrived(id(serial), true, None);
             Some(is_walk)
         }
         _ => None,
@@ -31,7 +35,7 @@ fn answer(walk: &mut Walk) -> usize {
         let told: Vec<_> = job.roots[..reached].iter().map(|&id| (id, 10)).collect();
         count += told.len();
         let left = job.entries - 11 * reached as u32;
-        walk.landed((&job.roots, left), &told, job.roots[reached..].to_vec());
+        walk.landed((&job.roots, left), &told, job.roots[reached..].to_vec(), None);
     }
     count
 }
@@ -68,14 +72,75 @@ async fn the_second_neighbour_begins_a_walk_that_grows_with_its_use() {
 #[tokio::test(start_paused = true)]
 async fn what_is_on_its_way_is_waited_for_and_what_failed_is_left_alone() {
     let mut walk = Walk::default();
-    let Visit::Ask { under, .. } = walk.visit(&root(), id(10), Some(id(1))) else { panic!() };
-    let Visit::Wait(mut flight) = walk.visit(&root(), id(10), Some(id(1))) else { panic!() };
-    walk.arrived(id(10), false);
+    let Visit::Ask { under, .. } = walk.visit(&root(), &coming(10, 1)) else { panic!() };
+    let Visit::Wait(mut flight) = walk.visit(&root(), &coming(10, 1)) else { panic!() };
+    walk.arrived(id(10), false, None);
     drop(under);
     assert!(flight.changed().await.is_err(), "it has landed");
-    assert!(matches!(walk.visit(&root(), id(10), Some(id(1))), Visit::Alone));
-    tokio::time::advance(ASKED_KEPT).await;
-    assert!(matches!(walk.visit(&root(), id(10), Some(id(1))), Visit::Ask { .. }));
+    for _ in 0..3 {
+        // Whoever looks again does not put it off.
+        assert!(matches!(walk.visit(&root(), &coming(10, 1)), Visit::Alone));
+        tokio::time::advance(ASKED_KEPT / 3 + Duration::from_millis(1)).await;
+    }
+    assert!(matches!(walk.visit(&root(), &coming(10, 1)), Visit::Ask { .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_to_what_stands_in_the_queue_does_not_wait_for_its_turn() {
+    let mut walk = Walk::default();
+    visit(&mut walk, 10, 1);
+    visit(&mut walk, 11, 1);
+    walk.enqueue((100..10_000).map(id).collect(), false);
+    answer(&mut walk);
+    assert_eq!(visit(&mut walk, 9000, 2), Some(false));
+    visit(&mut walk, 9001, 2);
+    while let Some(job) = walk.next_job() {
+        assert!(!job.roots.contains(&id(9000)), "it has come");
+        walk.landed((&job.roots, 0), &[], vec![], None);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_directory_comes_in_parts_as_names_are_looked_for() {
+    let mut walk = Walk::default();
+    let mark = ListingMark::default();
+    let rest = |after: &str, count| Rest { after: after.parse().unwrap(), mark, count };
+    let (early, late): (Name, Name) = ("c".parse().unwrap(), "x".parse().unwrap());
+    let coming = |name| Coming {
+        directory: id(10),
+        parent: Some(id(1)),
+        name: Some(name),
+        mark: Some(mark),
+    };
+    let Visit::Ask { rest: None, .. } = walk.visit(&root(), &coming(&late)) else { panic!() };
+    walk.arrived(id(10), false, Some((id(10), rest("m", VISIT_ENTRIES))));
+    // It is not there: those before `m` are known.
+    assert!(matches!(walk.visit(&root(), &coming(&early)), Visit::Alone));
+    let Visit::Ask { rest: Some(asked), .. } = walk.visit(&root(), &coming(&late)) else {
+        panic!()
+    };
+    assert_eq!((asked.after.as_bytes(), asked.entries()), (&b"m"[..], VISIT_ENTRIES));
+    walk.arrived(id(10), false, Some((id(10), rest("p", 3 * VISIT_ENTRIES))));
+    // What came is not known any more: it comes from the beginning.
+    let lost = Coming { mark: None, ..coming(&late) };
+    assert!(matches!(walk.visit(&root(), &lost), Visit::Ask { rest: None, .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_walk_goes_on_where_an_answer_was_cut() {
+    let mut walk = Walk::default();
+    visit(&mut walk, 10, 1);
+    visit(&mut walk, 11, 1);
+    walk.enqueue(vec![id(100), id(101)], false);
+    let job = walk.next_job().unwrap();
+    assert_eq!((&job.roots[..], job.rest), (&[id(100)][..], None));
+    let rest = Rest { after: "m".parse().unwrap(), mark: ListingMark::default(), count: 1000 };
+    walk.landed((&job.roots, 1000), &[], vec![], Some((id(100), rest.clone())));
+    let job = walk.next_job().unwrap();
+    assert_eq!((&job.roots[..], job.rest), (&[id(100)][..], Some(rest.clone())));
+    // Beyond some thousand names somebody has to come.
+    walk.landed((&job.roots, 1000), &[], vec![], Some((id(100), Rest { count: 1 << 20, ..rest })));
+    assert_eq!(walk.next_job().unwrap().roots, [id(101)]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -16,15 +16,13 @@ const LEVELS_MAX: usize = 64;
 const NAMES_MAX: usize = 4096;
 
 impl Tables {
-    /// Takes a directory; says whether all its names are known now. `is_begun`: it is told from its
-    /// first name on.
+    /// Takes names of a directory.
     pub fn learn_directory(
         &mut self,
         (reply, lease): (Reply, &LeaseGrant),
         told: &TreeDirectory,
-        is_begun: bool,
         has_trusted: bool,
-    ) -> bool {
+    ) {
         let id = told.attributes.id;
         self.learn_untold((reply, lease), Under::Granted, &told.attributes);
         for one in &told.entries {
@@ -42,13 +40,12 @@ impl Tables {
             }
         }
         METRICS.client_inodes.set(self.inodes.len() as i64);
-        let is_admitted = self.units.admits(id, reply.stamp, reply.as_of);
-        let generation = self.units.generation(id).filter(|_| is_admitted);
-        let Some(generation) = generation.filter(|_| is_begun && told.is_end) else { return false };
-        let directory = self.directories.entry(id).or_default();
-        directory.renew(generation);
-        directory.is_complete = true;
-        true
+        // One without names is known as well.
+        if let Some(generation) = self.units.generation(id)
+            && self.units.admits(id, reply.stamp, reply.as_of)
+        {
+            self.directories.entry(id).or_default().renew(generation);
+        }
     }
 
     /// Takes attributes that no door was told.
