@@ -37,7 +37,7 @@ const SMALL_EXTENTS_MAX: usize = 16;
 /// Levels below.
 const DEPTH: u32 = 64;
 /// Files up to this size are small: they travel together.
-pub(crate) const SMALL_MAX: u64 = 256 << 10;
+pub(crate) const SMALL_MAX: u64 = 4 << 20;
 /// Directories in one that a walk looks at.
 const NEIGHBOURS_MAX: usize = 16 << 10;
 /// Bytes of small files that may be on their way, or here and not read yet.
@@ -91,8 +91,8 @@ impl Shared {
         }
     }
 
-    /// Somebody comes to a directory and finds that a name is not known, or that not all are. `true`:
-    /// it has come meanwhile, perhaps.
+    /// Somebody comes to a directory and finds that a name is not known, or that not all are.
+    /// `true`: it has come meanwhile, perhaps.
     pub(crate) async fn come_to(
         self: &Arc<Self>,
         caller: &Caller,
