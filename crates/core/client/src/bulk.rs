@@ -55,7 +55,7 @@ pub(crate) struct Bulk {
 }
 
 impl Bulk {
-    fn with<R>(&self, mdt: MdtIndex, look: impl FnOnce(&mut Walk) -> R) -> R {
+    pub(crate) fn with<R>(&self, mdt: MdtIndex, look: impl FnOnce(&mut Walk) -> R) -> R {
         look(lock(&self.walks).entry(mdt).or_default())
     }
 

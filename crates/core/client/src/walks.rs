@@ -15,20 +15,24 @@
 //! are not here any more, brings its neighbours', and in a walk those of the directories behind, in
 //! the order of their paths: so go `git`, `tar`, `find`, and whoever lists before he reads.
 //!
-//! * [`trails`]: in which order files are opened, here and by others before.
+//! * [`trails`]: in which order files are opened, here and by others before. * [`pass`]: which were
+//! opened.
 //!
 //! Knows neither servers nor caches ([`crate::bulk`] asks and learns). Invariants: all tables are
 //! bounded; a directory is on its way once; what came to nothing is not asked again at once.
 
 use crate::cache::tables::ListingMark;
 use crate::chunks::IDLE_SMALL;
+use pass::Pass;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use tieline_types::{Caller, FileId, Name};
+use tieline_wire::trees::Trail;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use trails::Trails;
 
+mod pass;
 mod trails;
 
 /// Entries that come with the first visit to a directory: what most have.
@@ -187,6 +191,7 @@ pub(crate) struct Walk {
     missed_in: (FileId, u32),
     /// In which directories files were opened.
     opened_in: BTreeSet<FileId>,
+    pass: Pass,
     trails: Trails,
 }
 
@@ -194,6 +199,8 @@ pub(crate) struct Walk {
 #[derive(Default)]
 struct FilesAhead {
     sizes: BTreeMap<FileId, (u64, Instant)>,
+    /// In the order in which they came, with those that were opened since.
+    order: VecDeque<(FileId, Instant)>,
     /// Of all of them.
     bytes: u64,
 }
@@ -201,7 +208,17 @@ struct FilesAhead {
 impl FilesAhead {
     fn add(&mut self, id: FileId, size: u64) {
         self.take(id);
-        self.sizes.insert(id, (size, Instant::now()));
+        let now = Instant::now();
+        while let Some(&(old, since)) = self.order.front()
+            && now.duration_since(since) >= AHEAD_KEPT
+        {
+            self.order.pop_front();
+            if self.sizes.get(&old).is_some_and(|(_, at)| *at == since) {
+                self.take(old);
+            }
+        }
+        self.sizes.insert(id, (size, now));
+        self.order.push_back((id, now));
         self.bytes += size;
     }
 
@@ -438,6 +455,11 @@ impl Walk {
     /// brought ahead for it.
     pub fn opened(&mut self, caller: &Caller, id: FileId, parent: FileId, is_known: bool) -> u64 {
         self.caller = caller.clone();
+        self.pass.opened(id);
+        self.note_read(id, parent, is_known)
+    }
+
+    fn note_read(&mut self, id: FileId, parent: FileId, is_known: bool) -> u64 {
         if self.opened_in.len() < 16 {
             self.opened_in.insert(parent);
         }
@@ -455,12 +477,15 @@ impl Walk {
     /// A file is read whose bytes are not here, though it is known: what came, or was written here,
     /// has gone since. So have others'.
     pub fn lost(&mut self, caller: &Caller, id: FileId, parent: FileId) {
-        let was_ahead = self.opened(caller, id, parent, true) > 0;
+        self.caller = caller.clone();
+        let was_ahead = self.note_read(id, parent, true) > 0;
         self.missed(parent);
+        self.pass.lost(id);
         let now = Instant::now();
         if self.filed_from.is_none_or(|from| now.duration_since(from) >= LOST_PAUSE) {
             self.filed_from = Some(now);
-            self.trails.begin(parent);
+            let is_over = |trail: &Trail| trail.files.iter().all(|&file| self.pass.has(file));
+            self.trails.begin(parent, is_over);
             if was_ahead {
                 self.files_ahead = FilesAhead::default();
             }
@@ -532,7 +557,7 @@ impl Walk {
         let room = QUEUE_MAX.saturating_sub(self.files.len());
         let mut new = vec![];
         for (id, size) in files.into_iter().take(room) {
-            if !self.files_ahead.has(id) && self.note_asked(id) {
+            if !self.files_ahead.has(id) && !self.pass.has(id) && self.note_asked(id) {
                 new.push((id, size));
             }
         }
@@ -592,6 +617,12 @@ impl Walk {
             (self.brought, self.used) = (self.brought / 2, self.used / 2);
         }
         unreached.iter().rev().for_each(|one| self.files.push_front(*one));
+    }
+
+    /// That came ahead, and of these those that were used.
+    #[cfg(test)]
+    pub fn bytes(&self) -> (u64, u64) {
+        (self.brought, self.used)
     }
 
     #[cfg(test)]

@@ -144,7 +144,7 @@ async fn small_files_that_are_read_come_ahead_in_the_metadata_or_beside_it() {
         let volume = fake.mount();
         volume.attributes(&Caller::root(), ROOT).await.unwrap();
         let (trips, _) = trips(walk(&volume, (20, 5, 9), true)).await;
-        assert!(trips < 60.0, "{trips} round trips for 900 files of {size} bytes");
+        assert!(trips < 80.0, "{trips} round trips for 900 files of {size} bytes");
     }
 }
 
@@ -161,7 +161,7 @@ async fn bytes_of_small_files_that_went_come_again_together() {
         let opens = fake.count(Op::Open);
         let (trips, again) = trips(walk(&volume, (20, 5, 9), true)).await;
         assert_eq!(again, first);
-        assert!(trips < 60.0, "{trips} round trips for 900 files that are known");
+        assert!(trips < 80.0, "{trips} round trips for 900 files that are known");
         assert!(fake.count(Op::Open) <= opens + 10);
     }
 }
@@ -366,4 +366,64 @@ async fn a_name_made_elsewhere_between_two_pages_is_seen() {
     }
     find(&volume, "large/a").await;
     assert!(volume.shared().cache.lock().is_complete(directory));
+}
+
+/// A tree like those that programs are built from: files of all sizes, and some directories deep.
+fn source_tree(packages: usize) -> Arc<Fake> {
+    let fake = far(0, 0, 0, 0);
+    let mut state = fake.lock();
+    for package in 0..packages {
+        let above = state.add(ROOT, &name(&format!("p{package:03}")), FileKind::Directory);
+        let mut at = above;
+        for number in 0..14 {
+            let directory = name(&format!("d{number:02}"));
+            at = state.add(
+                if number % 3 == 0 { above } else { at },
+                &directory,
+                FileKind::Directory,
+            );
+            for file in 0..20 {
+                let file_id = state.add(at, &name(&format!("f{file:02}")), FileKind::Regular);
+                let size = [700, 3000, 9000, 20_000, 60_000][(package + number * 7 + file * 3) % 5];
+                put(&mut state, file_id, size);
+            }
+        }
+    }
+    drop(state);
+    fake
+}
+
+/// All files of a fake, by path.
+fn paths(fake: &Fake) -> Vec<String> {
+    fn below(state: &super::fake::State, at: FileId, path: &str, found: &mut Vec<String>) {
+        for (name, id) in &state.nodes[&at].names {
+            let path = format!("{path}{name}");
+            match state.nodes[id].attributes.kind {
+                FileKind::Directory => below(state, *id, &format!("{path}/"), found),
+                _ => found.push(path),
+            }
+        }
+    }
+    let mut found = vec![];
+    below(&fake.lock(), ROOT, "", &mut found);
+    found.sort();
+    found
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tree_that_is_read_once_comes_once() {
+    let fake = source_tree(30);
+    let paths = paths(&fake);
+    let volume = fake.mount();
+    volume.attributes(&Caller::root(), ROOT).await.unwrap();
+    let (trips, ()) = trips(async {
+        for path in &paths {
+            read(&volume, find(&volume, path).await).await;
+        }
+    })
+    .await;
+    let (brought, used) = volume.shared().bulk.with(MdtIndex(0), |walk| walk.bytes());
+    assert!(used > 100 << 20, "{used} of what came ahead was used");
+    assert!(brought < used + used / 8, "{brought} came for {used}");
+    assert!(trips < 80.0, "{trips} round trips for {} files", paths.len());
 }

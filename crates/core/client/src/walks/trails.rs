@@ -22,8 +22,10 @@ const EXPECTED_MAX: usize = 2048;
 
 #[derive(Default)]
 pub(super) struct Trails {
-    /// As the MDS told them.
+    /// As the MDS told them, and what was opened here.
     known: BTreeMap<FileId, Trail>,
+    /// Of these, those that were not expected yet.
+    left: BTreeSet<FileId>,
     /// What happens here, since the last report.
     gathered: BTreeMap<FileId, Trail>,
     /// Where the last file was opened.
@@ -44,17 +46,21 @@ impl Trails {
 
     /// What was known was wrong, or not all. Says whether anything was.
     pub fn doubt(&mut self, directory: FileId) -> bool {
+        self.left.remove(&directory);
         self.known.remove(&directory).is_some()
     }
 
     pub fn forget(&mut self) {
         self.followed.clear();
+        self.left = self.known.keys().copied().collect();
         self.next = None;
     }
 
-    /// All is expected again, from there on.
-    pub fn begin(&mut self, directory: FileId) {
+    /// All is expected again that is not over, from there on.
+    pub fn begin(&mut self, directory: FileId, is_over: impl Fn(&Trail) -> bool) {
         self.followed.clear();
+        let left = self.known.iter().filter(|(_, trail)| !is_over(trail));
+        self.left = left.map(|(&id, _)| id).collect();
         self.next = Some(directory);
     }
 
@@ -116,8 +122,12 @@ impl Walk {
 
     /// The MDS tells how others went through a directory.
     pub fn learn_trail(&mut self, directory: FileId, trail: Trail) {
-        let known = &mut self.trails.known;
+        let Trails { known, left, followed, .. } = &mut self.trails;
         if known.len() < KNOWN_MAX || known.contains_key(&directory) {
+            let is_over = trail.files.iter().all(|&file| self.pass.has(file));
+            if !is_over && !followed.contains(&directory) {
+                left.insert(directory);
+            }
             known.insert(directory, trail);
         }
     }
@@ -148,6 +158,7 @@ impl Walk {
         };
         let trails = &mut self.trails;
         trails.followed.insert(next);
+        trails.left.remove(&next);
         trails.next = trail.next.filter(|after| !trails.followed.contains(after));
         if !std::mem::replace(&mut trails.is_trusted, true) {
             self.file_credit += TRUST;
@@ -157,9 +168,8 @@ impl Walk {
 
     /// One of those that were made after the one where files are opened, or of the others.
     fn unfollowed(&self) -> Option<FileId> {
-        let Trails { known, followed, last, .. } = &self.trails;
-        let at = last.unwrap_or_default();
-        let mut all = known.range(at..).chain(known.range(..at));
-        all.find(|(id, _)| !followed.contains(id)).map(|(&id, _)| id)
+        let Trails { left, last, .. } = &self.trails;
+        let behind = left.range(last.unwrap_or_default()..).next();
+        behind.or_else(|| left.first()).copied()
     }
 }
