@@ -41,6 +41,9 @@ pub(crate) const VISIT_ENTRIES: u32 = 1024;
 const PAGE_ENTRIES: u32 = 4096;
 /// Names of one directory that a walk brings before somebody comes to it.
 const NAMES_AHEAD_MAX: u32 = 4 * PAGE_ENTRIES;
+/// Names of one directory that come before those that are looked for: of a larger one the others
+/// are asked for one by one, as whoever wants all of them lists it.
+const NAMES_MAX: u32 = 64 << 10;
 /// Pages on their way at once.
 const PAGES_MAX: usize = 4;
 /// Less credit is not worth a question.
@@ -129,6 +132,11 @@ pub(crate) struct Rest {
 }
 
 impl Rest {
+    /// Is what is looked for to be expected among what is left?
+    fn may_hold(&self, name: Option<&Name>) -> bool {
+        self.count < NAMES_MAX && name.is_some_and(|name| *name > self.after)
+    }
+
     /// As many again.
     pub fn entries(&self) -> u32 {
         self.count.clamp(VISIT_ENTRIES, PAGE_ENTRIES)
@@ -208,18 +216,25 @@ struct FilesAhead {
 impl FilesAhead {
     fn add(&mut self, id: FileId, size: u64) {
         self.take(id);
-        let now = Instant::now();
-        while let Some(&(old, since)) = self.order.front()
-            && now.duration_since(since) >= AHEAD_KEPT
-        {
-            self.order.pop_front();
-            if self.sizes.get(&old).is_some_and(|(_, at)| *at == since) {
-                self.take(old);
-            }
+        if self.order.len() >= NOTED_MAX {
+            *self = Self::default();
         }
+        let now = Instant::now();
         self.sizes.insert(id, (size, now));
         self.order.push_back((id, now));
         self.bytes += size;
+    }
+
+    /// Those whose bytes are not here any more take no room.
+    fn expire(&mut self) {
+        while let Some(&(id, since)) = self.order.front()
+            && since.elapsed() >= AHEAD_KEPT
+        {
+            self.order.pop_front();
+            if self.sizes.get(&id).is_some_and(|(_, at)| *at == since) {
+                self.take(id);
+            }
+        }
     }
 
     /// Gives the file's size, if it is one of them.
@@ -247,7 +262,7 @@ impl Walk {
             return Visit::Wait(flight.clone());
         }
         let rest = self.rest_of(coming);
-        if rest.as_ref().is_some_and(|rest| coming.name.is_none_or(|name| *name <= rest.after)) {
+        if rest.as_ref().is_some_and(|rest| !rest.may_hold(coming.name)) {
             return Visit::Alone;
         }
         self.rests.remove(&id);
@@ -421,7 +436,8 @@ impl Walk {
     /// Gives the directory if its rest is to come before somebody asks.
     fn came_in_part(&mut self, id: FileId, rest: Rest) -> Option<FileId> {
         let is_next = rest.count < NAMES_AHEAD_MAX;
-        self.brought(id);
+        self.note_came(id);
+        self.filed.remove(&id);
         if self.rests.len() >= QUEUE_MAX {
             self.rests.clear();
         }
@@ -570,6 +586,7 @@ impl Walk {
 
     /// The next files to be asked for. `room`: how many bytes may come.
     pub fn next_files(&mut self, room: u64) -> Option<FilesJob> {
+        self.files_ahead.expire();
         if self.brought > WASTE_FREE + WASTE_MAX * self.used {
             return None;
         }

@@ -121,9 +121,14 @@ async fn a_large_directory_comes_in_parts_as_names_are_looked_for() {
     };
     assert_eq!((asked.after.as_bytes(), asked.entries()), (&b"m"[..], VISIT_ENTRIES));
     walk.arrived(id(10), false, Some((id(10), rest("p", 3 * VISIT_ENTRIES))));
-    // What came is not known any more: it comes from the beginning.
+    // What came is not known any more: it comes from the beginning, but not at once.
     let lost = Coming { mark: None, ..coming(&late) };
+    assert!(matches!(walk.visit(&root(), &lost), Visit::Alone));
+    tokio::time::advance(ASKED_KEPT).await;
     assert!(matches!(walk.visit(&root(), &lost), Visit::Ask { rest: None, .. }));
+    // Of very many names the others are asked for by themselves.
+    walk.arrived(id(10), false, Some((id(10), rest("r", NAMES_MAX))));
+    assert!(matches!(walk.visit(&root(), &coming(&late)), Visit::Alone));
 }
 
 #[tokio::test(start_paused = true)]
@@ -245,6 +250,38 @@ async fn the_files_of_directories_behind_come_in_the_order_of_paths() {
     walk.lost(&root(), id(102), id(18));
     assert_eq!(walk.next_to_file(id(18), after), Some(id(18)));
     assert_eq!(walk.next_to_file(id(18), after), Some(id(19)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_opened_in_time_takes_no_room() {
+    let mut walk = Walk::default();
+    visit(&mut walk, 10, 1);
+    let mut next = 1000;
+    walk.opened(&root(), id(1), id(10), false);
+    while bring(&mut walk, &mut next, 100_000) > 0 {
+        walk.file_credit = BYTES_CREDIT_MAX;
+    }
+    assert_eq!(walk.files_ahead.room(), 0);
+    tokio::time::advance(AHEAD_KEPT).await;
+    walk.next_files(u64::MAX);
+    assert_eq!(walk.files_ahead.room(), AHEAD_MAX);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_opened_comes_again_only_when_it_was_lost() {
+    let mut walk = Walk::default();
+    let files: Vec<_> = (100..110).map(|serial| (id(serial), 1000)).collect();
+    for (file, _) in &files {
+        walk.opened(&root(), *file, id(10), false);
+    }
+    walk.enqueue_files(files.clone(), true);
+    assert!(walk.next_files(u64::MAX).is_none());
+    // Once more, and its bytes are gone: so are others'.
+    walk.opened(&root(), id(105), id(10), true);
+    walk.lost(&root(), id(105), id(10));
+    walk.enqueue_files(files, true);
+    let job = walk.next_files(u64::MAX).unwrap();
+    assert_eq!((job.files.len(), job.files.contains(&(id(105), 1000))), (9, false));
 }
 
 #[tokio::test(start_paused = true)]
