@@ -21,6 +21,7 @@
 //! Knows neither servers nor caches ([`crate::bulk`] asks and learns). Invariants: all tables are
 //! bounded; a directory is on its way once; what came to nothing is not asked again at once.
 
+use crate::bulk::SMALL_MAX;
 use crate::cache::tables::ListingMark;
 use crate::chunks::IDLE_SMALL;
 use pass::Pass;
@@ -516,7 +517,7 @@ impl Walk {
         let (before, count) = self.missed_in;
         let count = if before == parent { count + 1 } else { 1 };
         self.missed_in = (parent, count);
-        if self.files_ahead.room() == 0 {
+        if self.files_ahead.room() < SMALL_MAX {
             // Others are read than those that came: they are not waited for.
             self.files_ahead = FilesAhead::default();
         }
@@ -595,13 +596,18 @@ impl Walk {
             return None;
         }
         let (mut files, mut bytes) = (vec![], 0);
+        // A large one comes when it is worth its bytes, and those behind it wait.
         while let Some(&(id, size)) = self.files.front()
             && files.len() < FILES_MAX
             && bytes < may.min(FILES_BYTES)
+            && (size <= BYTES_RAISE_FIRST || bytes + size <= may)
         {
             self.files.pop_front();
             bytes += size;
             files.push((id, size));
+        }
+        if files.is_empty() {
+            return None;
         }
         self.file_credit = self.file_credit.saturating_sub(bytes);
         self.file_pages += 1;

@@ -253,6 +253,18 @@ async fn the_files_of_directories_behind_come_in_the_order_of_paths() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_look_at_a_file_brings_no_large_ones() {
+    let mut walk = Walk::default();
+    walk.opened(&root(), id(1), id(10), false);
+    walk.enqueue_files(vec![(id(2), 4 << 20), (id(3), 4 << 20)], true);
+    assert!(walk.next_files(u64::MAX).is_none());
+    for serial in 20..26 {
+        walk.opened(&root(), id(serial), id(10), false);
+    }
+    assert_eq!(walk.next_files(u64::MAX).unwrap().files, [(id(2), 4 << 20)]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_nobody_opened_in_time_takes_no_room() {
     let mut walk = Walk::default();
     visit(&mut walk, 10, 1);
