@@ -15,8 +15,8 @@
 //! are not here any more, brings its neighbours', and in a walk those of the directories behind, in
 //! the order of their paths: so go `git`, `tar`, `find`, and whoever lists before he reads.
 //!
-//! * [`trails`]: in which order files are opened, here and by others before. * [`pass`]: which were
-//! opened.
+//! * [`trails`]: in which order files are opened, here and by others before.
+//! * [`pass`]: which were opened.
 //!
 //! Knows neither servers nor caches ([`crate::bulk`] asks and learns). Invariants: all tables are
 //! bounded; a directory is on its way once; what came to nothing is not asked again at once.
