@@ -219,7 +219,7 @@ pub async fn first_map(
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => (),
         Err(error) => {
-            return Err(error).with_context(|| format!("cannot read {}", path.display()));
+            return Err(cannot_read(&path, error));
         }
     }
     if plan.root.is_empty() {
@@ -311,6 +311,15 @@ fn advise(error: anyhow::Error) -> anyhow::Error {
     }
 }
 
+/// Names the file of the state directory, and what to do where its disk fails.
+fn cannot_read(path: &Path, error: std::io::Error) -> anyhow::Error {
+    let advice = match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
+        Some(rustix::io::Errno::IO) => "; mend its disk, then start the server",
+        _ => "",
+    };
+    anyhow::Error::new(error).context(format!("cannot read {}{advice}", path.display()))
+}
+
 /// The directories that a store on this machine is written to. A change log that cannot be written
 /// is told of and caught up with: it ends nothing.
 fn directories(engine: &Engine) -> Vec<PathBuf> {
@@ -385,7 +394,7 @@ fn owner(state: &Path, world: &World) -> anyhow::Result<String> {
     match std::fs::read_to_string(&path) {
         Ok(owner) if !owner.trim().is_empty() => return Ok(owner.trim().to_owned()),
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(error).with_context(|| format!("cannot read {}", path.display()));
+            return Err(cannot_read(&path, error));
         }
         _ => {}
     }
