@@ -42,6 +42,11 @@ pub(crate) struct Pattern {
     pub mode: Mode,
     streams: Vec<Stream>,
     clock: u64,
+    /// Where the first reads began, while none was answered.
+    lowest: Option<u64>,
+    has_answered: bool,
+    /// Bytes that were asked for.
+    asked: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -68,6 +73,8 @@ pub(crate) struct Advice {
     pub ahead: Vec<Range<u64>>,
     /// Not where any stream went on.
     pub is_leap: bool,
+    /// Bytes that the program has asked for before.
+    pub before: u64,
 }
 
 impl Pattern {
@@ -85,9 +92,10 @@ impl Pattern {
         }
         self.merge(index);
         self.clock += 1;
+        let before = self.before(&range);
         let (mode, clock) = (self.mode, self.clock);
         let Some(stream) = self.streams.get_mut(index) else {
-            return Advice { width: Width::Exact, ahead: Vec::new(), is_leap };
+            return Advice { width: Width::Exact, ahead: Vec::new(), is_leap, before };
         };
         stream.used = clock;
         let (width, ahead) = match mode {
@@ -103,11 +111,25 @@ impl Pattern {
                 (Width::Pieces, stream.advance(range.end))
             }
         };
-        Advice { width, ahead, is_leap }
+        Advice { width, ahead, is_leap, before }
+    }
+
+    /// How many bytes a program has asked for before it asks for this: the kernel's requests for
+    /// one read of it may overtake each other.
+    fn before(&mut self, range: &Range<u64>) -> u64 {
+        let asked = self.asked;
+        self.asked = asked.saturating_add(range.end - range.start);
+        if self.has_answered {
+            return asked;
+        }
+        let lowest = self.lowest.map_or(range.start, |lowest| lowest.min(range.start));
+        self.lowest = Some(lowest);
+        asked.min(range.start - lowest)
     }
 
     /// A read of this range was answered.
     pub fn answered(&mut self, range: &Range<u64>) {
+        self.has_answered = true;
         let is_of = |stream: &&mut Stream| stream.pending > 0 && stream.holds(range);
         if let Some(stream) = self.streams.iter_mut().find(is_of) {
             stream.pending -= 1;

@@ -15,7 +15,7 @@ use crate::fetch::Width;
 use crate::file::{File, State};
 use crate::handles::FileHandle;
 use crate::past::{Foretold, Step};
-use crate::servers::turns::Reader;
+use crate::servers::turns::{FIRST, Reader};
 use crate::settings::ReadMode;
 use crate::volume::{Shared, lock};
 use crate::{Error, HandleId, Result, cache};
@@ -120,7 +120,8 @@ impl Shared {
     ) -> Result<Vec<Bytes>> {
         let Reading { open, handle, advice, foretold } = reading;
         let reader = Reader::Handle(*handle);
-        let parts = self.begin(&open.caller, &open.file, range, (advice.width, reader)).await?;
+        let now = if advice.before < FIRST { Reader::First(*handle) } else { reader };
+        let parts = self.begin(&open.caller, &open.file, range, (advice.width, now)).await?;
         for ahead in &advice.ahead {
             self.read_ahead(open, ahead.clone(), (Width::Ahead, reader));
         }

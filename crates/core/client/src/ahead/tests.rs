@@ -153,3 +153,14 @@ fn a_file_that_is_read_in_runs_needs_a_longer_one() {
     }
     assert!(!pattern.observe(53 * MIB..54 * MIB, frame).ahead.is_empty());
 }
+
+#[test]
+fn what_overtakes_the_first_bytes_does_not_make_them_later_ones() {
+    let mut pattern = Pattern::default();
+    let mut before = |range| pattern.observe(range, FRAME).before;
+    assert_eq!(before(MIB..2 * MIB), 0);
+    assert_eq!(before(0..MIB), 0);
+    assert_eq!(before(2 * MIB..3 * MIB), 2 * MIB);
+    pattern.answered(&(0..MIB));
+    assert_eq!(pattern.observe(0..MIB, FRAME).before, 3 * MIB);
+}

@@ -2,8 +2,9 @@
 //!
 //! No more is under way than fills the way there and back ([`super::pace`]): what is sent cannot be
 //! overtaken, what waits here can. Readers who wait come before what is fetched ahead of any; among
-//! readers those come first who have had little yet ([`FRESH`]), for many files are opened for
-//! their first bytes; then the one with the fewest bytes under way, then the one who came first.
+//! readers the first bytes of each come first ([`FIRST`]), for many files are opened for them, and
+//! in the order in which they were asked for; then the one with the fewest bytes under way, then
+//! the one who came first.
 //!
 //! Invariants: a turn is given back when it is dropped; a request larger than all the room is given
 //! it when nothing else is under way; who waits is bounded by what may fly at all
@@ -17,10 +18,8 @@ use std::sync::{Arc, Mutex};
 use tieline_types::FileId;
 use tokio::sync::oneshot;
 
-/// Who has had less than this is new.
-const FRESH: u64 = 1 << 20;
-/// Readers of whom it is known.
-const KNOWN_MAX: usize = 4096;
+/// So many are the first bytes that a reader asks for. The kernel asks for more behind them.
+pub(crate) const FIRST: u64 = 1 << 20;
 
 /// Who reads.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -28,6 +27,8 @@ pub(crate) enum Reader {
     /// The client itself.
     #[default]
     Own,
+    /// Who has had little yet.
+    First(HandleId),
     Handle(HandleId),
     /// Whoever reads a file, through whichever handle.
     File(FileId),
@@ -41,8 +42,6 @@ struct State {
     under_way: u64,
     /// Of those who have something under way.
     readers: BTreeMap<Reader, u64>,
-    /// What handles have had, up to [`FRESH`].
-    had: BTreeMap<Reader, u64>,
     /// In the order in which they came.
     waiting: Vec<Waiting>,
 }
@@ -93,7 +92,6 @@ impl Turns {
         let is_wanted = |waiting: &Waiting| waiting.is_wanted.load(Ordering::Relaxed);
         let mut state = lock(&self.0);
         state.waiting.retain(|one| one.reader != reader || is_wanted(one));
-        state.had.remove(&reader);
     }
 
     /// Bytes under way.
@@ -131,13 +129,6 @@ impl State {
     fn take(&mut self, reader: Reader, weight: u64) {
         self.under_way += weight;
         *self.readers.entry(reader).or_default() += weight;
-        if matches!(reader, Reader::Handle(_)) {
-            if self.had.len() >= KNOWN_MAX {
-                self.had.pop_first();
-            }
-            let had = self.had.entry(reader).or_default();
-            *had = (*had + weight).min(FRESH);
-        }
     }
 
     fn give_back(&mut self, reader: Reader, weight: u64) {
@@ -153,9 +144,9 @@ impl State {
     /// The index of the one whose turn is next.
     fn next(&self) -> Option<usize> {
         let order = |(_, one): &(usize, &Waiting)| {
-            let under_way = self.readers.get(&one.reader).copied().unwrap_or(0);
-            let is_known = self.had.get(&one.reader).is_some_and(|&had| had >= FRESH);
-            (!one.is_wanted.load(Ordering::Relaxed), is_known, under_way)
+            let is_first = matches!(one.reader, Reader::Own | Reader::First(_));
+            let under_way = self.readers.get(&one.reader).filter(|_| !is_first);
+            (!one.is_wanted.load(Ordering::Relaxed), !is_first, under_way)
         };
         self.waiting.iter().enumerate().min_by_key(order).map(|(index, _)| index)
     }
@@ -219,6 +210,32 @@ mod tests {
         ];
         late.store(true, Ordering::Relaxed);
         assert_eq!(order(&asked).await, ["ahead, and now wanted", "wanted", "ahead"]);
+    }
+
+    #[tokio::test]
+    async fn first_bytes_come_before_others_in_the_order_they_were_asked_for() {
+        let turns = Turns::default();
+        let all = turns.wait(reader(9), ROOM, &flag(true), ROOM).await;
+        let came = Arc::new(Mutex::new(Vec::new()));
+        let first = |number| Reader::First(HandleId(number));
+        // The second of reader 1 was asked for early, and reader 2 has nothing under way.
+        let asked = [reader(1), first(1), first(2), first(1), reader(2), first(3)];
+        let mut tasks = Vec::new();
+        for who in asked {
+            let (turns, came, wanted) = (turns.clone(), came.clone(), flag(true));
+            tasks.push(tokio::spawn(async move {
+                let turn = turns.wait(who, ROOM, &wanted, ROOM).await;
+                lock(&came).push(who);
+                drop(turn);
+            }));
+            tokio::task::yield_now().await;
+        }
+        drop(all);
+        for task in tasks {
+            task.await.unwrap();
+        }
+        let wanted = [first(1), first(2), first(1), first(3), reader(1), reader(2)];
+        assert_eq!(*lock(&came), wanted);
     }
 
     #[tokio::test]
