@@ -139,12 +139,13 @@ impl Shared {
             return Foretold::default();
         }
         let (file, directory) = (open.file.id, open.directory);
-        let step = Step { file, version, directory, range, window: frame.window_max };
+        let step = Step { file, version, directory, range, window: frame.window_max / 2 };
         lock(&self.past).note(&step)
     }
 
-    /// How far ahead of a reader of this file to fetch: what the ways to its OSTs hold, twice, so
-    /// that a reader who halts a moment does not halt them.
+    /// How far ahead of a reader of this file to fetch: what the ways to its OSTs hold, several
+    /// times, so that a reader who halts a moment does not halt them. Far servers have theirs halt
+    /// for two round trips and more whenever a packet is lost.
     fn frame(&self, file: &File) -> Frame {
         let stripe = file.with(|state| state.stripe.clone());
         let mut servers = BTreeMap::new();
@@ -156,7 +157,8 @@ impl Shared {
         let is_far = servers.values().any(|server| server.ways.is_far());
         let room: u64 = servers.values().map(|server| server.room()).sum();
         let most = self.settings.window_max.min(self.settings.read_bytes_max as u64 / 4);
-        let window_max = (2 * room).clamp(WINDOW_LEAST.min(most), most);
+        let times = if is_far { 4 } else { 2 };
+        let window_max = (times * room).clamp(WINDOW_LEAST.min(most), most);
         let window_first = if is_far { WINDOW_FIRST_FAR } else { WINDOW_FIRST };
         Frame { window_first: window_first.min(window_max), window_max, run: 0 }
     }
