@@ -228,14 +228,15 @@ impl Shared {
         if !is_refused && self.servers.mds(file.mdt()).is_ok_and(|mds| mds.grant().is_some()) {
             let known = lock(&self.capabilities.state).own.get(&file.mdt()).cloned();
             let is_news = known.as_ref().is_none_or(|held| is_newer_run(held, file));
-            let own = self.held(Key::Own(file.mdt()), &whose, is_news).await?;
+            let own = self.held(Key::Own(file.mdt()), &whose, None, is_news).await?;
             if let Some(own) = own
                 && own.runs().iter().any(|run| run.holds(file.serial()))
             {
                 return Ok(Some(own.signed.to_vec()));
             }
         }
-        let held = self.held(Key::File(file, Use::Write), &whose, is_refused).await?;
+        let key = Key::File(file, Use::Write);
+        let held = self.held(key, &whose, None, is_refused).await?;
         Ok(held.map(|held| held.signed.to_vec()))
     }
 
@@ -252,7 +253,7 @@ impl Shared {
         }
         let reader = Reader::default();
         let whose = Whose { file: file.id, caller, offset: 0, reader, is_wanted: Arc::default() };
-        let held = self.held(Key::File(file.id, Use::Read), &whose, is_refused).await?;
+        let held = self.held(Key::File(file.id, Use::Read), &whose, None, is_refused).await?;
         Ok(held.map(|held| held.signed.to_vec()))
     }
 
@@ -267,10 +268,11 @@ impl Shared {
             return Ok(None);
         }
         let file = whose.file;
-        let named = lock(&self.capabilities.state).files.get(&(file, Use::Named)).cloned();
-        let names = named.is_some_and(|held| held.names(object));
+        let named = Key::File(file, Use::Named);
+        let held = lock(&self.capabilities.state).files.get(&(file, Use::Named)).cloned();
+        let names = held.is_some_and(|held| held.names(object));
         if is_refused || names {
-            let held = self.held(Key::File(file, Use::Named), whose, is_refused).await?;
+            let held = self.held(named, whose, Some(object), is_refused).await?;
             return Ok(held.map(|held| held.signed.to_vec()));
         }
         let mds = self.servers.mds(chunk.mdt);
@@ -279,27 +281,32 @@ impl Shared {
             ObjectName::Chunk(_) if is_own => Key::Own(chunk.mdt),
             _ => Key::File(file, Use::Read),
         };
-        let held = self.held(key, whose, false).await?;
+        let held = self.held(key, whose, None, false).await?;
         let is_external = matches!(object, ObjectName::External { .. });
         match held {
             Some(held) if is_external && !held.names(object) => {
-                let held = self.held(Key::File(file, Use::Named), whose, true).await?;
+                let held = self.held(named, whose, Some(object), true).await?;
                 Ok(held.map(|held| held.signed.to_vec()))
             }
             held => Ok(held.map(|held| held.signed.to_vec())),
         }
     }
 
-    /// The one that is held, or a new one.
+    /// The one that is held, or a new one. One capability names few objects: what somebody else
+    /// asked for meanwhile may not name ours.
     async fn held(
         self: &Arc<Self>,
         key: Key,
         whose: &Whose,
+        object: Option<&ObjectName>,
         is_fresh: bool,
     ) -> Result<Option<Held>> {
-        let find = || match key {
-            Key::Own(mdt) => self.capabilities.own(mdt),
-            Key::File(file, used) => self.capabilities.file(file, used),
+        let find = || {
+            let found = match key {
+                Key::Own(mdt) => self.capabilities.own(mdt),
+                Key::File(file, used) => self.capabilities.file(file, used),
+            };
+            found.filter(|(held, _)| object.is_none_or(|object| held.names(object)))
         };
         let begun = Instant::now();
         if !is_fresh && let Some((held, is_due)) = find() {
