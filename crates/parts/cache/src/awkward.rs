@@ -121,7 +121,7 @@ impl Storage for AwkwardStorage {
     }
 
     fn read(&self, path: &Path, length_max: u64) -> io::Result<Vec<u8>> {
-        crate::storage::unless_stale(|| {
+        crate::storage::settled(|| {
             self.begin()?;
             {
                 let mut plan = lock(&self.awkward.0);

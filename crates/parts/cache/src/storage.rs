@@ -1,8 +1,9 @@
 //! What a shared directory has to do: whole files, written once.
 //!
 //! Nothing here locks, overwrites, appends or maps, so that HDFS by FUSE and dCache by NFS will do.
-//! A file that went away while it is read may answer with ESTALE: it is opened again. All calls
-//! block.
+//! A file that goes away while it is read may answer with ESTALE, and one that another node makes
+//! right now with ENODATA (GlusterFS shows names before they are wholly made; gluster/glusterfs
+//! issue 3688). Neither is a storage that fails: it is asked again. All calls block.
 
 use rustix::fs::{Timespec, Timestamps, UTIME_NOW};
 use rustix::io::Errno;
@@ -10,9 +11,10 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::Duration;
 
-/// A file that went stale is opened so often.
-const STALE_MAX: usize = 3;
+/// What is on its way is asked for again after so long each: a third of a second in all.
+const AGAIN_MS: [u64; 6] = [0, 1, 4, 16, 64, 256];
 
 /// What a listing or a look at one file tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -58,12 +60,13 @@ pub struct LocalStorage;
 impl Storage for LocalStorage {
     fn create(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         // Who may read is for the directory to say.
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(path)?;
+        let mut file =
+            settled(|| OpenOptions::new().write(true).create_new(true).mode(0o644).open(path))?;
         file.write_all(bytes)
     }
 
     fn read(&self, path: &Path, length_max: u64) -> io::Result<Vec<u8>> {
-        unless_stale(|| {
+        settled(|| {
             let file = File::open(path)?;
             let length = file.metadata()?.len().min(length_max);
             let mut bytes = Vec::with_capacity(length as usize + 1);
@@ -74,7 +77,7 @@ impl Storage for LocalStorage {
 
     fn stat(&self, path: &Path) -> io::Result<Stat> {
         // Network file systems ask their server when a file is opened, not when it is looked at.
-        unless_stale(|| {
+        settled(|| {
             let known = File::open(path)?.metadata()?;
             let modified_ms = milliseconds(known.mtime(), known.mtime_nsec());
             let used_ms = milliseconds(known.atime(), known.atime_nsec()).max(modified_ms);
@@ -83,11 +86,11 @@ impl Storage for LocalStorage {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        std::fs::rename(from, to)
+        settled(|| std::fs::rename(from, to))
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        std::fs::remove_file(path)
+        settled(|| std::fs::remove_file(path))
     }
 
     fn touch(&self, path: &Path) -> io::Result<()> {
@@ -98,14 +101,14 @@ impl Storage for LocalStorage {
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
-        unless_stale(|| {
+        settled(|| {
             let names = std::fs::read_dir(path)?;
             Ok(names.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect())
         })
     }
 
     fn make_directory(&self, path: &Path) -> io::Result<()> {
-        std::fs::create_dir_all(path)
+        settled(|| std::fs::create_dir_all(path))
     }
 
     fn space(&self, path: &Path) -> io::Result<Space> {
@@ -115,23 +118,51 @@ impl Storage for LocalStorage {
     }
 }
 
-/// Does it again where the file was replaced under its handle.
-pub(crate) fn unless_stale<T>(mut work: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    let mut outcome = work();
-    for _ in 1..STALE_MAX {
-        match &outcome {
-            Err(error) if is_stale(error) => outcome = work(),
-            _ => break,
+/// Does it again while what it is about is on its way: replaced, removed or made by another node.
+pub(crate) fn settled<T>(mut work: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    for pause in AGAIN_MS {
+        match work() {
+            Err(error) if is_stale(&error) || is_half_made(&error) => {
+                std::thread::sleep(Duration::from_millis(pause));
+            }
+            outcome => return outcome,
         }
     }
-    outcome
+    work()
 }
 
 pub(crate) fn is_stale(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::STALE.raw_os_error())
 }
 
+fn is_half_made(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::NODATA.raw_os_error())
+}
+
 fn milliseconds(seconds: i64, nanoseconds: i64) -> u64 {
     let seconds = u64::try_from(seconds).unwrap_or_default();
     seconds.saturating_mul(1000) + u64::try_from(nanoseconds).unwrap_or_default() / 1_000_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_on_its_way_is_asked_for_again_and_not_for_ever() {
+        let after = |count: usize, errno: Errno| {
+            let mut asked = 0;
+            let outcome = settled(|| {
+                asked += 1;
+                if asked > count { Ok(()) } else { Err(errno.into()) }
+            });
+            (outcome.map_err(|error| error.raw_os_error()), asked)
+        };
+        for errno in [Errno::STALE, Errno::NODATA] {
+            assert_eq!(after(AGAIN_MS.len(), errno), (Ok(()), AGAIN_MS.len() + 1));
+            let failed = Err(Some(errno.raw_os_error()));
+            assert_eq!(after(usize::MAX, errno), (failed, AGAIN_MS.len() + 1));
+        }
+        assert_eq!(after(1, Errno::IO), (Err(Some(Errno::IO.raw_os_error())), 1));
+    }
 }
