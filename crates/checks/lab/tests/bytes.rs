@@ -3,7 +3,8 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::io::{self, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tieline_lab::{Federation, program, with_federation};
@@ -244,6 +245,25 @@ os.fsync(target)
         fs::remove_file(there.join("from"))?;
         ensure!(fs::read(here.join("to"))?[1000..] == block, "the copy changed");
         Ok(())
+    })
+}
+
+/// `tar -S` and others believe that a file without blocks has no bytes.
+#[test]
+fn blocks_count_what_was_not_sent_yet() -> Result<()> {
+    with_two(|_, here, _| {
+        let blocks = |file: &File| Ok::<_, io::Error>(file.metadata()?.blocks());
+        let mut file = File::create_new(here.join("new"))?;
+        file.write_all(&[7; 200_000])?;
+        ensure!(blocks(&file)? == 391, "{}", blocks(&file)?);
+        file.sync_all()?;
+        file.write_all_at(&[8; 100_000], 50_000)?;
+        ensure!(blocks(&file)? == 391, "{}", blocks(&file)?);
+        file.write_all_at(b"far away", 1 << 30)?;
+        ensure!((391..=600).contains(&blocks(&file)?), "{}", blocks(&file)?);
+        let script = "cp from to; tar -Scf - to | tar -xOf - | cmp - from";
+        fs::write(here.join("from"), vec![9; 100_000])?;
+        program::call("sh", &["-ec", &format!("cd {} && {script}", here.display())]).map(drop)
     })
 }
 

@@ -125,6 +125,43 @@ fn rules_change_while_files_are_written_and_nothing_fails() -> Result<()> {
     })
 }
 
+/// A copy shares the chunks of what it was copied from; a capability for it names some of them.
+#[test]
+fn many_read_a_copy_at_many_places_at_once() -> Result<()> {
+    // More pieces than one capability names, read at places far from each other.
+    let script = r"
+import os, sys, threading
+written, read = sys.argv[1:]
+PIECES, LENGTH, APART = 640, 20_000, 65_536
+file = os.open(written + '/from', os.O_WRONLY | os.O_CREAT)
+for number in range(PIECES):
+    os.pwrite(file, b'%5d' % number * (LENGTH // 5), number * APART)
+    os.fdatasync(file)
+file, copy = os.open(written + '/from', os.O_RDONLY), os.open(written + '/to', os.O_WRONLY | os.O_CREAT)
+for number in range(PIECES):
+    assert os.copy_file_range(file, copy, LENGTH, number * APART, number * APART) == LENGTH
+wrong, start = [], threading.Barrier(32)
+file = os.open(read + '/to', os.O_RDONLY)
+def piece(number):
+    start.wait()
+    try:
+        if os.pread(file, LENGTH, number * APART) != b'%5d' % number * (LENGTH // 5):
+            wrong.append(f'{number} differs')
+    except OSError as error:
+        wrong.append(f'{number}: {error}')
+threads = [threading.Thread(target=piece, args=[n]) for n in range(0, PIECES, PIECES // 32)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+sys.exit(', '.join(wrong) or 0)
+";
+    with_sec(&["--kerberos"], |federation| {
+        let other = federation.mount_again()?;
+        let (mount, other) = (federation.mount(), other.as_path());
+        let [mount, other] = [mount, other].map(|path| path.to_string_lossy().into_owned());
+        program::call("python3", &["-c", script, &mount, &other]).map(drop)
+    })
+}
+
 /// How many packets had the mark in them while it was written and read back by another mount.
 fn heard(federation: &Federation) -> Result<u64> {
     let other = federation.mount_again()?;
