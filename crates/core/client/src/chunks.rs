@@ -8,6 +8,10 @@
 //! will not ask again. Little of it is kept, and it goes first, so that memory is used again while
 //! the processor's caches know it. What nobody asked for in [`IDLE`] goes too ([`sweep`]).
 //!
+//! Small chunks from afar *linger*: kernels give up single pages of files that rest for seconds, and
+//! to ask for one again costs as much as the whole chunk did. They have room of their own when they
+//! are spent, and go after [`IDLE_SMALL`].
+//!
 //! Invariants: only verified bytes get in; spent and other bytes together are bounded.
 
 use crate::Error;
@@ -26,7 +30,7 @@ use tokio::time::{Instant, sleep};
 /// What lies here for so long without being asked for is dropped.
 const IDLE: Duration = Duration::from_secs(4);
 
-/// The same of small files that were fetched before somebody opened them.
+/// The same of what lingers.
 pub(crate) const IDLE_SMALL: Duration = Duration::from_secs(60);
 const LINGERING_MAX: usize = 64 << 10;
 
@@ -130,21 +134,34 @@ struct Kept {
     used: u64,
     used_at: Instant,
     is_spent: bool,
+    lingers: bool,
     /// Nobody has asked for any of it, nor was it written here.
     is_unasked: bool,
+}
+
+/// Pieces that go for the same reason, by last use.
+#[derive(Default)]
+struct Line {
+    pieces: BTreeMap<u64, (ChunkId, u64)>,
+    bytes: usize,
+}
+
+/// The lines in which pieces wait to go.
+#[derive(Clone, Copy)]
+enum Stand {
+    /// Nobody has read it to its end.
+    Unread,
+    Spent,
+    /// Spent, and lingers.
+    Lingering,
 }
 
 #[derive(Default)]
 struct State {
     chunks: BTreeMap<ChunkId, BTreeMap<u64, Kept>>,
-    /// Where pieces are that nobody has read to their end, by last use.
-    unread: BTreeMap<u64, (ChunkId, u64)>,
-    /// The others.
-    spent: BTreeMap<u64, (ChunkId, u64)>,
+    lines: [Line; 3],
     clock: u64,
-    bytes: usize,
-    spent_bytes: usize,
-    /// Chunks of small files, fetched for whoever opens them.
+    /// Chunks that linger.
     lingering: BTreeSet<ChunkId>,
     flights: BTreeMap<ChunkId, Vec<Flight>>,
     flying: usize,
@@ -155,6 +172,8 @@ struct State {
 pub(crate) struct Room {
     pub bytes_max: usize,
     pub spent_max: usize,
+    /// Spent bytes that linger.
+    pub lingering_max: usize,
 }
 
 pub(crate) struct Chunks {
@@ -337,29 +356,36 @@ impl State {
         else {
             return;
         };
-        let before = kept.place();
+        let length = kept.bytes.len();
+        self.lines[kept.stand() as usize].leave(kept.used, length);
         self.clock += 1;
         (kept.used, kept.used_at) = (self.clock, Instant::now());
-        let length = kept.bytes.len();
-        let is_over = end >= offset + length as u64;
-        self.spent_bytes += if is_over && !kept.is_spent { length } else { 0 };
-        kept.is_spent |= is_over;
+        kept.is_spent |= end >= offset + length as u64;
         kept.is_unasked = false;
-        let after = kept.place();
-        self.order(before.0).remove(&before.1);
-        self.order(after.0).insert(after.1, (chunk, offset));
+        self.lines[kept.stand() as usize].join(kept.used, (chunk, offset), length);
     }
 
-    fn order(&mut self, is_spent: bool) -> &mut BTreeMap<u64, (ChunkId, u64)> {
-        if is_spent { &mut self.spent } else { &mut self.unread }
+    fn line(&self, stand: Stand) -> &Line {
+        &self.lines[stand as usize]
+    }
+
+    fn bytes(&self) -> usize {
+        self.lines.iter().map(|line| line.bytes).sum()
     }
 
     /// Spent bytes go when they are too many, and before others.
     fn make_room(&mut self, room: Room) {
-        while self.spent_bytes > room.spent_max || self.bytes > room.bytes_max {
-            let first = self.spent.first_key_value().or(self.unread.first_key_value());
-            let Some((_, &(chunk, offset))) = first else { break };
-            self.remove(chunk, offset);
+        let mut over = |stand: Stand, is_over: &dyn Fn(&Self) -> bool| {
+            while is_over(self)
+                && let Some((_, &(chunk, offset))) = self.line(stand).pieces.first_key_value()
+            {
+                self.remove(chunk, offset);
+            }
+        };
+        over(Stand::Spent, &|state| state.line(Stand::Spent).bytes > room.spent_max);
+        over(Stand::Lingering, &|state| state.line(Stand::Lingering).bytes > room.lingering_max);
+        for stand in [Stand::Spent, Stand::Lingering, Stand::Unread] {
+            over(stand, &|state| state.bytes() > room.bytes_max);
         }
     }
 
@@ -374,22 +400,23 @@ impl State {
         if kept.is_unasked {
             METRICS.client_unread_bytes.inc_by(kept.bytes.len() as u64);
         }
-        self.bytes -= kept.bytes.len();
-        self.spent_bytes -= if kept.is_spent { kept.bytes.len() } else { 0 };
-        let (is_spent, used) = kept.place();
-        self.order(is_spent).remove(&used);
+        self.lines[kept.stand() as usize].leave(kept.used, kept.bytes.len());
     }
 
     /// A piece that nobody has asked for in a while.
     fn idlest(&self) -> Option<(ChunkId, u64)> {
         let is_idle = |&(chunk, offset): &(ChunkId, u64)| {
             let kept = self.chunks.get(&chunk).and_then(|pieces| pieces.get(&offset));
-            let lingers = self.lingering.contains(&chunk);
-            let limit = if lingers { IDLE_SMALL } else { IDLE };
-            kept.is_none_or(|kept| kept.used_at.elapsed() >= limit)
+            kept.is_none_or(|kept| {
+                let limit = if kept.lingers { IDLE_SMALL } else { IDLE };
+                kept.used_at.elapsed() >= limit
+            })
         };
-        let first = self.spent.values().next().copied().filter(is_idle);
-        first.or_else(|| self.unread.values().copied().find(is_idle))
+        let spent = [Stand::Spent, Stand::Lingering].into_iter();
+        let mut first = spent.filter_map(|stand| self.line(stand).pieces.values().next().copied());
+        // Both what lingers and what does not waits there.
+        let mut unread = self.line(Stand::Unread).pieces.values().copied();
+        first.find(is_idle).or_else(|| unread.find(is_idle))
     }
 
     fn flight(&self, chunk: ChunkId, offset: u64) -> Option<Flight> {
@@ -422,11 +449,9 @@ impl State {
         }
         self.remove(chunk, offset);
         self.clock += 1;
-        let kept = Kept { used: self.clock, ..kept };
-        self.bytes += length;
-        self.spent_bytes += if kept.is_spent { length } else { 0 };
-        let (is_spent, used) = kept.place();
-        self.order(is_spent).insert(used, (chunk, offset));
+        let lingers = self.lingering.contains(&chunk);
+        let kept = Kept { used: self.clock, lingers, ..kept };
+        self.lines[kept.stand() as usize].join(kept.used, (chunk, offset), length);
         self.chunks.entry(chunk).or_default().insert(offset, kept);
         self.make_room(room);
     }
@@ -434,12 +459,27 @@ impl State {
 
 impl Kept {
     fn new(bytes: Bytes, is_spent: bool, is_unasked: bool) -> Self {
-        Self { bytes, used: 0, used_at: Instant::now(), is_spent, is_unasked }
+        Self { bytes, used: 0, used_at: Instant::now(), is_spent, lingers: false, is_unasked }
     }
 
-    /// In which order it stands, and where.
-    fn place(&self) -> (bool, u64) {
-        (self.is_spent, self.used)
+    fn stand(&self) -> Stand {
+        match (self.is_spent, self.lingers) {
+            (false, _) => Stand::Unread,
+            (true, false) => Stand::Spent,
+            (true, true) => Stand::Lingering,
+        }
+    }
+}
+
+impl Line {
+    fn join(&mut self, used: u64, piece: (ChunkId, u64), length: usize) {
+        self.pieces.insert(used, piece);
+        self.bytes += length;
+    }
+
+    fn leave(&mut self, used: u64, length: usize) {
+        self.pieces.remove(&used);
+        self.bytes -= length;
     }
 }
 
@@ -455,7 +495,7 @@ mod tests {
     use super::*;
     use tieline_types::{Grant, MdtIndex};
 
-    const ROOM: Room = Room { bytes_max: 100, spent_max: 20 };
+    const ROOM: Room = Room { bytes_max: 100, spent_max: 20, lingering_max: 40 };
 
     fn id(serial: u64) -> ChunkId {
         ChunkId { mdt: MdtIndex(0), grant: Grant(1), serial }
@@ -475,16 +515,47 @@ mod tests {
         segments.iter().all(|segment| matches!(segment, Segment::Here(_)))
     }
 
+    fn spent(chunks: &Chunks) -> usize {
+        chunks.lock().line(Stand::Spent).bytes
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_lingers_has_room_of_its_own_for_a_while() {
+        let chunks = Arc::new(Chunks::new(ROOM));
+        let sweeping = tokio::spawn(sweep(Arc::downgrade(&chunks)));
+        for serial in 0..6 {
+            chunks.linger(id(serial));
+            fetch(&chunks, serial);
+            assert!(read(&chunks, serial, 0..10));
+        }
+        for serial in 6..12 {
+            fetch(&chunks, serial);
+            assert!(read(&chunks, serial, 0..10));
+        }
+        // Whatever comes makes room.
+        fetch(&chunks, 12);
+        let held = || chunks.lock().chunks.keys().map(|id| id.serial).collect::<Vec<_>>();
+        assert_eq!((spent(&chunks), chunks.lock().bytes()), (20, 70));
+        assert_eq!(held(), [2, 3, 4, 5, 10, 11, 12], "four that linger, two others, the new one");
+        sleep(IDLE * 2).await;
+        assert_eq!(held(), [2, 3, 4, 5]);
+        sleep(IDLE_SMALL).await;
+        assert!(held().is_empty() && chunks.lock().bytes() == 0);
+        drop(chunks);
+        sweeping.await.unwrap();
+    }
+
     #[tokio::test]
     async fn what_was_read_to_its_end_goes_first() {
         let chunks = Chunks::new(ROOM);
         (0..10).for_each(|serial| fetch(&chunks, serial));
-        assert_eq!(chunks.lock().bytes, 100, "all that nobody read yet is kept");
-        assert!(read(&chunks, 0, 0..5) && chunks.lock().spent.is_empty(), "not to its end");
+        assert_eq!(chunks.lock().bytes(), 100, "all that nobody read yet is kept");
+        assert!(read(&chunks, 0, 0..5) && spent(&chunks) == 0, "not to its end");
         (0..4).for_each(|serial| assert!(read(&chunks, serial, 0..10)));
         fetch(&chunks, 10);
         let state = chunks.lock();
-        assert!(state.spent_bytes <= ROOM.spent_max && state.bytes <= ROOM.bytes_max);
+        assert!(state.line(Stand::Spent).bytes <= ROOM.spent_max);
+        assert!(state.bytes() <= ROOM.bytes_max);
         assert!(!state.chunks.contains_key(&id(0)) && !state.chunks.contains_key(&id(1)));
         assert!((4..11).all(|serial| state.chunks.contains_key(&id(serial))));
     }
@@ -497,7 +568,7 @@ mod tests {
         for task in ahead {
             chunks.land(id(1), task, Ok((0, Bytes::from_static(&[7; 10]))));
         }
-        assert_eq!(chunks.lock().spent_bytes, 10);
+        assert_eq!(spent(&chunks), 10);
     }
 
     #[tokio::test(start_paused = true)]
@@ -509,9 +580,9 @@ mod tests {
         sleep(IDLE * 2).await;
         let bytes = {
             let state = chunks.lock();
-            (state.bytes, state.spent_bytes, state.chunks.len())
+            (state.bytes(), state.chunks.len())
         };
-        assert_eq!(bytes, (0, 0, 0));
+        assert_eq!(bytes, (0, 0));
         drop(chunks);
         sweeping.await.unwrap();
     }

@@ -33,6 +33,8 @@ const REQUEST_MAX: u64 = 4 << 20;
 /// One request to a far server: a connection that was idle takes six round trips for 1 MiB, eight
 /// take four for an eighth each.
 const REQUEST_FAR: u64 = 128 << 10;
+/// A chunk from afar that is no longer comes whole, and is kept for a while.
+const SMALL: u64 = 128 << 10;
 /// A bad place is reported again only after so long.
 const REPORTED_KEPT: Duration = Duration::from_secs(30);
 const REPORTED_MAX: usize = 1024;
@@ -61,8 +63,14 @@ impl Shared {
         whose: &Whose,
     ) -> Vec<Segment> {
         let length = chunk.length;
-        let request = if self.is_far(chunk) { REQUEST_FAR } else { REQUEST_MAX };
+        let is_far = self.is_far(chunk);
+        let request = if is_far { REQUEST_FAR } else { REQUEST_MAX };
+        let is_small = is_far && length <= SMALL;
+        if is_small {
+            self.chunks.linger(chunk.chunk);
+        }
         let widen = |missing: Range<u64>| match width {
+            _ if is_small => pieces(missing, length, SMALL),
             Width::Exact | Width::Guess => steps(missing, request),
             Width::Pieces | Width::Ahead => pieces(missing, length, request.min(PIECE)),
         };

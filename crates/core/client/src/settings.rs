@@ -21,6 +21,8 @@ pub struct Settings {
     pub read_bytes_max: usize,
     /// Of these, what was read already. Little, where readers have the kernel's cache.
     pub spent_bytes_max: usize,
+    /// The same of small chunks from afar.
+    pub lingering_bytes_max: usize,
     /// The most that is fetched ahead of one sequential reader.
     pub window_max: u64,
     /// Connect to data servers before anything is asked of them: for clients that stay.
@@ -47,6 +49,7 @@ impl Default for Settings {
             dirty_bytes_max: 128 << 20,
             read_bytes_max: 256 << 20,
             spent_bytes_max: 16 << 20,
+            lingering_bytes_max: 32 << 20,
             window_max: 64 << 20,
             warms: false,
             read_mode: ReadMode::Auto,

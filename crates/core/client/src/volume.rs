@@ -150,6 +150,7 @@ impl Volume {
                 chunks: Arc::new(Chunks::new(Room {
                     bytes_max: settings.read_bytes_max,
                     spent_max: settings.spent_bytes_max.min(settings.read_bytes_max),
+                    lingering_max: settings.lingering_bytes_max.min(settings.read_bytes_max),
                 })),
                 near: parts.near.clone(),
                 bringing: Bringing::default(),
