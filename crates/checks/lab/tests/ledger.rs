@@ -102,6 +102,11 @@ fn a_store_deleted_under_load_is_restored_whole() -> Result<()> {
             std::thread::sleep(Duration::from_millis(800));
             dev(lab, &["dev", "kill", "mds-uf"])?;
             fs::remove_file(&store)?;
+            // Not with an empty one in its place, whose log would be the newest.
+            for _ in 0..2 {
+                let empty = dev(lab, &["dev", "start", "mds-uf"]);
+                ensure!(empty.is_err() && !store.exists(), "{empty:?}");
+            }
             lab.tieline(&["mdt", "verify", &log])?;
             let settings = settings.to_str().context("a plain path")?;
             let dump = dump.to_str().context("a plain path")?;

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
-use tieline_lab::with_federation;
+use tieline_lab::{program, with_federation};
 
 /// Bytes that differ from place to place, so that a shifted or repeated chunk shows.
 fn pattern(length: usize, seed: u64) -> Vec<u8> {
@@ -121,6 +121,43 @@ fn open_files_outlive_their_names() -> Result<()> {
 }
 
 /// Promise 13: What was never written reads as zeros and takes no space.
+/// As a local file system has it: no names, no links, and no stale handle.
+#[test]
+fn who_is_in_a_directory_that_is_removed_sees_it_empty() -> Result<()> {
+    with_federation(|lab| {
+        let script = r"
+import errno, os, subprocess, sys
+here, there = sys.argv[1:]
+os.chdir(here)
+for who in ('here', 'there'):
+    os.makedirs(who + '/inner')
+    os.sync()
+    os.chdir(who + '/inner')
+    assert os.listdir('.') == []
+    folder = os.open('.', os.O_RDONLY)
+    subprocess.run(['rmdir', (here if who == 'here' else there) + '/' + who + '/inner'], check=True)
+    left = os.fstat(folder)
+    assert left.st_nlink == 0 and left.st_mode & 0o777 == 0o755, (who, left)
+    assert os.stat('.').st_ino == left.st_ino
+    assert os.listdir(folder) == [], who
+    # Other programs have their say of it from `ls`.
+    assert subprocess.run(['ls', '-la'], capture_output=True).returncode == 0, who
+    if who == 'here':
+        for work in (lambda: open('f', 'w'), lambda: os.mkdir('d'), lambda: os.stat('f')):
+            try:
+                work()
+                raise SystemExit('done in a directory that is gone')
+            except OSError as error:
+                assert error.errno == errno.ENOENT, error
+    os.close(folder)
+    os.chdir(here)
+";
+        let other = lab.mount_again()?;
+        let paths = [lab.mount(), other.as_path()].map(|path| path.to_string_lossy().into_owned());
+        program::call("python3", &["-c", script, &paths[0], &paths[1]]).map(drop)
+    })
+}
+
 #[test]
 fn holes_truncation_and_overwriting() -> Result<()> {
     with_federation(|lab| {

@@ -7,7 +7,7 @@ use crate::volume::Shared;
 use crate::writer::How;
 use crate::{AttributeChange, Belief, Error, HandleId, Known, Result};
 use std::sync::Arc;
-use tieline_types::{Caller, Effect, FileId, FileKind, Version};
+use tieline_types::{Caller, Effect, ErrorKind, FileId, FileKind, Version};
 use tieline_wire::Op;
 use tieline_wire::meta::{AttributesReply, GetAttributes, SetAttributes};
 
@@ -29,7 +29,14 @@ impl Shared {
         if let Some(known) = self.made_up(id) {
             return Ok(known);
         }
-        let told = self.servers.ask(caller, id, GetAttributes { id }).await?;
+        let told = match self.servers.ask(caller, id, GetAttributes { id }).await {
+            Err(error) if error.kind() == ErrorKind::Stale => {
+                // A directory that is gone has no names and no links, for whoever is in it still.
+                let attributes = self.cache.lock().remains(id).ok_or(error)?;
+                return Ok(Known { attributes, belief: Belief::default() });
+            }
+            told => told?,
+        };
         let AttributesReply { attributes, lease } = told.reply;
         let known = {
             let mut tables = self.cache.lock();

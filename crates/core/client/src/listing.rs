@@ -110,7 +110,9 @@ impl Shared {
             return Err(Error::local(ErrorKind::NotDirectory, format!("file {id}")));
         }
         let listing = Listing::new(id, caller.clone());
-        if !self.cache.lock().allows(caller, id, access::READ) && self.made_up(id).is_none() {
+        let is_gone = known.attributes.links == 0;
+        let is_allowed = || self.cache.lock().allows(caller, id, access::READ);
+        if !is_gone && !is_allowed() && self.made_up(id).is_none() {
             // The MDS decides, and its answer is the first page.
             let mut cursor = listing.cursor.lock().await;
             self.turn(&listing, &mut cursor, false).await?;
@@ -126,20 +128,36 @@ impl Shared {
         is_plus: bool,
     ) -> Result<Vec<Listed>> {
         let listing = self.handles.directory(handle)?;
+        let page = self.read_listing(&listing, from, limit, is_plus).await;
+        let is_stale = page.as_ref().is_err_and(|error| error.kind() == ErrorKind::Stale);
+        // Removed while somebody is in it.
+        if is_stale && self.cache.lock().remains(listing.id).is_some() {
+            return Ok(Vec::new());
+        }
+        page
+    }
+
+    async fn read_listing(
+        self: &Arc<Self>,
+        listing: &Listing,
+        from: u64,
+        limit: usize,
+        is_plus: bool,
+    ) -> Result<Vec<Listed>> {
         let mut cursor = listing.cursor.lock().await;
         let cursor = &mut *cursor;
         if from == 0 {
             self.accessed(&listing.caller, listing.id, true);
         }
-        if from == 0 && self.is_overtaken(&listing, cursor, is_plus) {
+        if from == 0 && self.is_overtaken(listing, cursor, is_plus) {
             *cursor = Cursor::default();
         }
-        let mut index = match self.locate(&listing, cursor, from, is_plus).await? {
+        let mut index = match self.locate(listing, cursor, from, is_plus).await? {
             Some(index) => index,
             None => return Ok(Vec::new()),
         };
         while index == cursor.entries.len() && !cursor.is_end {
-            self.turn(&listing, cursor, is_plus).await?;
+            self.turn(listing, cursor, is_plus).await?;
             index = 0;
         }
         let shown = cursor.entries.iter().skip(index).take(limit);

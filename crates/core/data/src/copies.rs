@@ -104,6 +104,9 @@ async fn look(
             format!("verification of {length} bytes at {offset}: up to {limit} from a block on");
         return Err(target.refuse(reason));
     }
+    // The disk is asked, not memory: damage of the checks themselves, and another file under the
+    // object's name, would not show else before the next start.
+    target.forget(chunk);
     let slice = target.read(chunk, offset, length as u32).await?;
     let (checks, object_length) = (slice.checks, slice.object_length);
     let judge = move |bytes: Bytes| {

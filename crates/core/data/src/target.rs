@@ -253,6 +253,11 @@ impl Target {
         mdts.iter().any(|mdt| self.limits.allow_mdt(*mdt))
     }
 
+    /// Has the next reader look at the disk.
+    pub fn forget(&self, chunk: ChunkId) {
+        self.store.forget(chunk);
+    }
+
     pub async fn read(&self, chunk: ChunkId, offset: u64, length: u32) -> Result<Slice, Failure> {
         let slice = self.store.read(chunk, offset, length).await;
         slice.map_err(|error| self.failure(format_args!("read of chunk {chunk}"), &error))

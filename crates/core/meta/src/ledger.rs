@@ -58,6 +58,20 @@ pub enum Error {
          or restore what is before the hole with --up-to-hole"
     )]
     Hole { from: Version, to: Version },
+    #[error(
+        "the change log at {} goes on to version {reached}, and the store ends at {durable}: it is \
+         another store, or older than its log. Restore the store from the log (`tieline mdt \
+         restore`), or move the log away for a new one",
+        .place.display()
+    )]
+    OtherStore { place: PathBuf, reached: Version, durable: Version },
+    #[error(
+        "{} ends at version {reached}, and {} goes on from {version}: these are logs of two stores. \
+         Name the files of the one that is wanted, not their directory (`tieline mdt verify` tells \
+         what each holds)",
+        .one.display(), .other.display()
+    )]
+    TwoStores { one: PathBuf, other: PathBuf, reached: Version, version: Version },
     #[error("what was restored has no superblock: the dump is of no MDT")]
     NoSuperblock,
     #[error("record of what is restored is damaged")]

@@ -144,6 +144,10 @@ impl ChunkStore for DirChunks {
         self.blocking("write", move |directory| directory.replace(trailer, &data)).await
     }
 
+    fn forget(&self, chunk: ChunkId) {
+        self.directory.forget(chunk);
+    }
+
     async fn read(&self, chunk: ChunkId, offset: u64, length: u32) -> Result<Slice, Error> {
         let object = self.object(chunk).await?;
         let range = BlockRange::widen(offset, length, object.length);

@@ -141,6 +141,10 @@ impl ChunkStore for FaultyChunks {
         Ok(())
     }
 
+    fn forget(&self, chunk: ChunkId) {
+        self.inner.forget(chunk);
+    }
+
     async fn read(&self, chunk: ChunkId, offset: u64, length: u32) -> Result<Slice, Error> {
         self.wait().await?;
         let failed = |source| Error::Failed { store: self.describe(), doing: "read", source };

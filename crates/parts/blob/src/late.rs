@@ -126,6 +126,12 @@ impl ChunkStore for LateChunks {
         self.found().await?.replace(trailer, data).await
     }
 
+    fn forget(&self, chunk: ChunkId) {
+        if let Some(found) = self.inner.found.get() {
+            found.forget(chunk);
+        }
+    }
+
     async fn read(&self, chunk: ChunkId, offset: u64, length: u32) -> Result<Slice, Error> {
         self.found().await?.read(chunk, offset, length).await
     }

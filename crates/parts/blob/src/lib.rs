@@ -99,6 +99,10 @@ pub trait ChunkStore: Send + Sync {
     /// is empty.
     async fn read(&self, chunk: ChunkId, offset: u64, length: u32) -> Result<Slice, Error>;
 
+    /// Believes nothing any more of an object that was open or in memory: whoever reads it next
+    /// has what is on the disk, under its name.
+    fn forget(&self, chunk: ChunkId);
+
     /// What the object remembers, and its length.
     async fn stat(&self, chunk: ChunkId) -> Result<(ObjectTrailer, u64), Error>;
 

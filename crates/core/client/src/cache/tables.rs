@@ -9,7 +9,7 @@ use super::units::{Stamp, Units};
 use crate::access::{self, SEARCH};
 use crate::promises::Limits;
 use crate::{Belief, Known};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{Attributes, Caller, FileId, FileKind, Name, Version};
@@ -45,6 +45,8 @@ struct Entry {
     /// The last own operation on it that the MDS does not know yet.
     own: Option<u64>,
 }
+
+const BURIED_MAX: usize = 256;
 
 /// Names of a listing that are looked up one by one before the others are asked for together.
 const UNSTATED_MIN: u32 = 3;
@@ -108,6 +110,8 @@ pub(crate) struct Tables {
     pub units: Units,
     directories: BTreeMap<FileId, Directory>,
     inodes: BTreeMap<FileId, Inode>,
+    /// Directories that went here, of late, as they were: programs may be in them still.
+    buried: VecDeque<Attributes>,
     /// Does any MDT have quotas?
     pub limits: Limits,
     inodes_max: usize,
@@ -119,6 +123,7 @@ impl Tables {
             units: Units::default(),
             directories: BTreeMap::new(),
             inodes: BTreeMap::new(),
+            buried: VecDeque::new(),
             limits: Limits::default(),
             inodes_max: inodes_max.max(16),
         }
@@ -266,7 +271,19 @@ impl Tables {
     }
 
     pub fn forget(&mut self, id: FileId) {
-        self.inodes.remove(&id);
+        let known = self.inodes.remove(&id).and_then(|inode| inode.attributes);
+        if let Some((attributes, _)) = known.filter(|(attributes, _)| attributes.is_directory()) {
+            self.buried.truncate(BURIED_MAX - 1);
+            self.buried.push_front(attributes);
+        }
+    }
+
+    /// What is left to say of a directory that the MDS does not know any more.
+    pub fn remains(&self, id: FileId) -> Option<Attributes> {
+        let buried = self.buried.iter().find(|attributes| attributes.id == id);
+        let known = || self.inodes.get(&id)?.attributes.as_ref().map(|(attributes, _)| attributes);
+        let last = buried.or_else(known).filter(|last| last.is_directory())?;
+        Some(Attributes { links: 0, ..last.clone() })
     }
 
     /// Remembers what a name leads to, if a lease covers it.

@@ -102,6 +102,11 @@ impl Dumps {
             })?),
             None => None,
         };
+        if let (None, Some(log)) = (&cursor, source.log) {
+            // So that whoever asks next for what came after this gets little of what came before.
+            // A log that cannot be written says so itself.
+            let _ = log.roll();
+        }
         let part = match (cursor, ask.since) {
             (None, None) => self.begin(&source).await,
             (Some(Cursor::State(id, after)), _) => match self.held(id) {

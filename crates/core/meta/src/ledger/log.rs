@@ -72,6 +72,8 @@ struct State {
 /// The segment that is written.
 struct Current {
     file: Arc<File>,
+    /// The version after which its groups begin.
+    begun: Version,
     written: u64,
     is_synced: bool,
 }
@@ -202,7 +204,8 @@ impl Log {
         file.sync_all()?;
         directory::sync(&self.settings.directory)?;
         let written = bytes.len() as u64;
-        state.current = Some(Current { file: Arc::new(file), written, is_synced: true });
+        state.current =
+            Some(Current { file: Arc::new(file), begun: version, written, is_synced: true });
         state.sequence += 1;
         state.last = version;
         Ok(())
@@ -232,10 +235,10 @@ impl Log {
     /// Ends the segment that is written, so that a dump made from now on covers all before.
     pub(super) fn roll(&self) -> Result<(), Error> {
         let mut state = self.state();
-        if state.current.is_none() {
+        let last = state.last;
+        if state.current.as_ref().is_none_or(|current| current.begun == last) {
             return Ok(());
         }
-        let last = state.last;
         let rolled = self.begin(&mut state, last, last);
         rolled.map_err(|source| {
             self.give_up(&mut state, &source);
@@ -279,7 +282,14 @@ impl Log {
 impl Journal for LogWriter {
     fn start(&mut self, durable: Version, version: Version) -> io::Result<()> {
         let log = &*self.0;
-        let reached = reached(&log.settings.directory, &log.identity).map_err(io::Error::other)?;
+        let place = &log.settings.directory;
+        let reached = reached(place, &log.identity).map_err(io::Error::other)?;
+        // A store that is opened goes on far beyond all that it ever gave out.
+        let is_new = durable == Version(0) && reached > durable;
+        if is_new || reached > version {
+            let place = place.clone();
+            return Err(io::Error::other(Error::OtherStore { place, reached, durable }));
+        }
         let mut state = log.state();
         let hole = hole(&log.settings.directory, &log.identity);
         state.wants_dump = reached < durable || hole.exists();

@@ -150,6 +150,23 @@ impl Sources {
         Ok(())
     }
 
+    /// A store that is opened again goes on beyond all that it ever gave out; another does not.
+    fn check_one_store(&self) -> Result<(), Error> {
+        let mut last: Option<&Segment> = None;
+        for segment in &self.segments {
+            if let Some(before) = last.filter(|before| segment.head.version < before.last) {
+                return Err(Error::TwoStores {
+                    one: before.path.clone(),
+                    other: segment.path.clone(),
+                    reached: before.last,
+                    version: segment.head.version,
+                });
+            }
+            last = Some(segment);
+        }
+        Ok(())
+    }
+
     /// Which segments (by place), each with the last version that happened in it.
     fn plan(
         &mut self,
@@ -157,6 +174,7 @@ impl Sources {
         identity: &Identity,
         up_to_hole: bool,
     ) -> Result<Vec<(usize, Version)>, Error> {
+        self.check_one_store()?;
         let mut plan = Vec::new();
         let mut reached = dump;
         for (place, segment) in self.segments.iter().enumerate() {

@@ -59,12 +59,16 @@ impl Place {
     }
 
     fn open(&self) -> (EmbeddedStore, Arc<Log>) {
+        self.try_open().unwrap()
+    }
+
+    fn try_open(&self) -> Result<(EmbeddedStore, Arc<Log>), tieline_kv::Error> {
         let settings = LogSettings { directory: self.logs(), waits: self.waits };
         let log = Log::open(identity(), settings, Box::new(Time::default)).unwrap();
         let journal = Some(log.writer());
         let opening = Opening { cache: ByteSize(1 << 20), journal, ..Opening::default() };
-        let store = EmbeddedStore::open_with(&self.path(), opening).unwrap();
-        (store, log)
+        let store = EmbeddedStore::open_with(&self.path(), opening)?;
+        Ok((store, log))
     }
 
     fn path(&self) -> PathBuf {
@@ -126,6 +130,47 @@ async fn a_log_from_the_beginning_is_the_store() {
     let value = again.begin().await.unwrap().read(&[key::superblock()]).await.unwrap().remove(0);
     let superblock: Superblock = decode(&value.unwrap(), String::new).unwrap();
     assert!(superblock.restored.is_some() && superblock.file_serial > 5);
+}
+
+#[tokio::test]
+async fn an_empty_store_does_not_go_on_with_anothers_log() {
+    let place = Place::new();
+    let (store, log) = place.open();
+    put(&store, &[("a", "1"), ("b", "1")]).await;
+    let before = all(&store).await;
+    drop((store, log));
+    std::fs::remove_file(place.path()).unwrap();
+    let refused = place.try_open().err().expect("it is not this store's log");
+    let why = chain_of(&refused).join(": ");
+    assert!(why.contains("tieline mdt restore"), "{why}");
+    // The log is as it was, and brings all back.
+    let (again, _) = restored(&[place.logs()]).await.unwrap();
+    assert_eq!(all(&again).await, before);
+    // Logs of two stores in one directory are not put together.
+    let other = Place::new();
+    let segment =
+        |place: &Place, number| super::directory::segment(&place.logs(), identity().mdt, number);
+    std::fs::create_dir(other.logs()).unwrap();
+    std::fs::write(segment(&other, 1), "so that it begins with the second").unwrap();
+    let (store, log) = other.open();
+    put(&store, &[("c", "2")]).await;
+    drop((store, log));
+    std::fs::copy(segment(&other, 2), segment(&place, 2)).unwrap();
+    let refused = restored(&[place.logs()]).await.err();
+    assert!(matches!(refused, Some(Error::TwoStores { .. })), "{refused:?}");
+    let (again, _) = restored(&[segment(&place, 1)]).await.unwrap();
+    assert_eq!(all(&again).await, before);
+}
+
+/// Why, and why that.
+fn chain_of(error: &dyn std::error::Error) -> Vec<String> {
+    let mut chain = vec![error.to_string()];
+    let mut next = error.source();
+    while let Some(error) = next {
+        chain.push(error.to_string());
+        next = error.source();
+    }
+    chain
 }
 
 #[tokio::test]
@@ -196,9 +241,7 @@ async fn what_the_store_never_had_is_not_restored() {
     let place = Place::new();
     let (store, log) = place.open();
     put(&store, &[("a", "1")]).await;
-    drop((store, log));
     let before = std::fs::read(place.path()).unwrap();
-    let (store, log) = place.open();
     put(&store, &[("lost", "1")]).await;
     drop((store, log));
     // The machine lost the store's last commits, not the log's.

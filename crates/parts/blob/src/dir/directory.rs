@@ -105,6 +105,11 @@ impl Directory {
         None
     }
 
+    /// Has the object opened and its trailer read anew.
+    pub fn forget(&self, chunk: ChunkId) {
+        self.cache.delete(chunk);
+    }
+
     /// Is the same object there already? One with other bytes is an error; a damaged one does not
     /// count.
     fn is_there(&self, trailer: &ObjectTrailer, length: u64) -> Result<bool, Error> {

@@ -87,6 +87,24 @@ async fn an_object_that_is_cut_or_removed_behind_us_is_not_sent() {
 }
 
 #[tokio::test]
+async fn what_is_forgotten_is_looked_for_on_the_disk() {
+    let (directory, store) = store();
+    let path = object_path(directory.path(), 1);
+    put(&store, 1, &bytes(100_000, 1)).await.unwrap();
+    let mut whole = std::fs::read(&path).unwrap();
+    *whole.last_mut().unwrap() ^= 1;
+    std::fs::write(&path, &whole).unwrap();
+    store.read(chunk(1), 0, 10).await.expect("from memory");
+    store.forget(chunk(1));
+    assert!(matches!(store.read(chunk(1), 0, 10).await, Err(Error::Damaged { .. })));
+    // Another file under its name.
+    put(&store, 2, &bytes(50_000, 2)).await.unwrap();
+    std::fs::rename(object_path(directory.path(), 2), &path).unwrap();
+    store.forget(chunk(1));
+    assert!(matches!(store.read(chunk(1), 0, 10).await, Err(Error::Damaged { .. })));
+}
+
+#[tokio::test]
 async fn large_objects_come_back_from_wherever_they_lay_in_memory() {
     const PAGE: usize = 4096;
     let (_directory, store) = store();

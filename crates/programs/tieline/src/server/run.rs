@@ -34,7 +34,7 @@ use tieline_meta::ledger::log::{Log, LogSettings};
 use tieline_net::session::SessionDialer;
 use tieline_net::{Dialer, SessionSettings};
 use tieline_telemetry::health::Health;
-use tieline_types::{ByteSize, FsName, OstIndex, Time, Uid};
+use tieline_types::{ByteSize, FsName, MdtIndex, OstIndex, Time, Uid};
 use tieline_wire::Flavor;
 use tieline_world::World;
 use tokio::signal::unix::{SignalKind, signal};
@@ -127,6 +127,8 @@ async fn start(plan: Plan, world: World, name: String, health: Health) -> anyhow
     let cell = first_map(&plan, &world, &dialer, &name, rule).await?;
     check_map(&plan, &cell)?;
     let osts = open_osts(&plan.state, &plan.fs, plan.osts, &world)?;
+    let lasting = plan.mdt.as_ref().filter(|mdt| !matches!(mdt.engine, Engine::Memory));
+    let mark = lasting.map(|mdt| mdt_mark(&plan.state, mdt.index));
     let mdt = match plan.mdt {
         Some(mdt) => Some(open_mdt(mdt, &plan.fs, (&plan.state, &name), &world).await?),
         None => None,
@@ -153,6 +155,10 @@ async fn start(plan: Plan, world: World, name: String, health: Health) -> anyhow
         audit: Arc::new(audit),
     };
     let running = crate::server::start(parts, listener).await?;
+    if let Some(mark) = mark.filter(|mark| !mark.exists()) {
+        write_whole(&mark, b"its store was made\n")
+            .with_context(|| format!("cannot write {}", mark.display()))?;
+    }
     tracing::info!(server = %name, %address, "ready");
     Ok(running)
 }
@@ -284,7 +290,16 @@ async fn open_mdt(
     let identity = Identity { fs: fs.clone(), mdt: plan.index };
     let disks = disks(&plan);
     let log = plan.log.map(|settings| open_log(identity.clone(), settings, world)).transpose()?;
-    let store = open_store(&plan.engine, &identity, at, world, log.as_ref()).await;
+    let mark = mdt_mark(at.0, plan.index);
+    let is_lasting = !matches!(plan.engine, Engine::Memory);
+    let made = Some(mark.as_path()).filter(|mark| is_lasting && mark.exists());
+    if let (Engine::Embedded(path), Some(mark)) = (&plan.engine, made)
+        && !path.exists()
+    {
+        // Opening it would make it.
+        bail!(gone(plan.index, &path.display().to_string(), mark));
+    }
+    let store = open_store(&plan.engine, &identity, at, world, (log.as_ref(), made)).await;
     let store = store.map_err(advise)?;
     tracing::info!(mdt = %plan.index.label(), store = %store.describe(), "opened");
     let settings = tieline_meta::Settings {
@@ -298,6 +313,21 @@ async fn open_mdt(
         ..tieline_meta::Settings::default()
     };
     Ok(MdtParts { settings, store, log, disks })
+}
+
+/// Says that an MDT's store was made: one that is empty later is not begun anew.
+pub fn mdt_mark(state: &Path, mdt: MdtIndex) -> PathBuf {
+    state.join(format!("{}.made", mdt.label().to_lowercase()))
+}
+
+/// What is said of a store that was made and is not there.
+fn gone(mdt: MdtIndex, store: &str, mark: &Path) -> String {
+    let (mdt, mark) = (mdt.label(), mark.display());
+    format!(
+        "the store of {mdt} ({store}) is gone or empty, and was not before. Is its disk mounted? If \
+         it is lost, bring it back with `tieline mdt restore` or `tieline mdt rebuild`; remove {mark} \
+         only to begin with an empty file system"
+    )
 }
 
 /// What to do about a store that failed; what was refused says so itself.
@@ -347,15 +377,15 @@ fn open_log(identity: Identity, settings: LogSettings, world: &World) -> anyhow:
         .with_context(|| format!("mdt.log_to: change log at {shown} cannot be kept"))
 }
 
-/// Opens the store that settings name, unless it is another MDT's or a newer build's: that is
-/// found out before anything is written. A database knows the server by its state directory and
+/// Opens the store that settings name, unless it is another MDT's or a newer build's, or empty
+/// although it was `made`: that is found out before anything is written. A database knows the server by its state directory and
 /// its name.
 pub async fn open_store(
     engine: &Engine,
     identity: &Identity,
     (state, name): (&Path, &str),
     world: &World,
-    log: Option<&Arc<Log>>,
+    (log, made): (Option<&Arc<Log>>, Option<&Path>),
 ) -> anyhow::Result<Arc<dyn Store>> {
     let shown = match engine {
         Engine::Memory => "memory".to_owned(),
@@ -363,8 +393,12 @@ pub async fn open_store(
         Engine::Postgres { schema, .. } => format!("postgres schema {schema}"),
     };
     let identity = identity.clone();
+    let made = made.map(Path::to_owned);
     let judge = move |superblock: Option<Vec<u8>>| {
         let Identity { fs, mdt } = &identity;
+        if let Some(mark) = made.as_ref().filter(|_| superblock.is_none()) {
+            return Err(gone(*mdt, &shown, mark).into());
+        }
         check_store(superblock.as_deref(), &shown, fs, *mdt).map_err(Into::into)
     };
     let opening = Opening {

@@ -186,7 +186,7 @@ fn restore_store(settings: &Path, paths: &[PathBuf], up_to_hole: bool) -> anyhow
     runtime.block_on(async {
         let world = World::real();
         let at = (plan.state.as_path(), "tieline mdt restore");
-        let store = open_store(&mdt.engine, &identity, at, &world, None).await?;
+        let store = open_store(&mdt.engine, &identity, at, &world, (None, None)).await?;
         let restored = restore(&*store, paths, &identity, up_to_hole, now()).await?;
         for note in &restored.notes {
             eprintln!("note: {note}");
@@ -239,7 +239,7 @@ fn rebuild_store(settings: &Path) -> anyhow::Result<()> {
         }
         let Some(mdt) = &plan.mdt else { return Ok(()) };
         let at = (plan.state.as_path(), "tieline mdt rebuild");
-        let store = open_store(&mdt.engine, &identity, at, &world, None).await?;
+        let store = open_store(&mdt.engine, &identity, at, &world, (None, None)).await?;
         let prefix = prefix.map_or(vec![], |name| name.as_bytes().to_vec());
         let rebuilt = rebuild(&*store, &identity, &prefix, found, now()).await?;
         for note in &rebuilt.notes {

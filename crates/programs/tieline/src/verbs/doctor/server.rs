@@ -1,7 +1,7 @@
 //! A server's settings, and everything they name.
 
 use super::{Findings, kerberos, servers};
-use crate::server::run::{LOCK_FILE, MAP_FILE};
+use crate::server::run::{LOCK_FILE, MAP_FILE, mdt_mark};
 use crate::server::settings::{Engine, OstPlan, Plan, Settings, SettingsError};
 use std::fs::{File, TryLockError};
 use std::io;
@@ -114,7 +114,7 @@ async fn look_at_engine(plan: &Plan, findings: &mut Findings) {
             if folder != plan.state && folder.is_dir() {
                 look_at_room("metadata", folder, STATE_FREE_MIN, findings);
             }
-            look_at_store(path, findings);
+            look_at_store(path, &mdt_mark(&plan.state, mdt.index), findings);
         }
         Engine::Postgres { server, .. } => match PostgresStore::look(server).await {
             Ok(version) => findings.well("metadata", format!("PostgreSQL {version} at {server}")),
@@ -128,11 +128,16 @@ async fn look_at_engine(plan: &Plan, findings: &mut Findings) {
 }
 
 /// Does the disk still give what the store wrote to it?
-fn look_at_store(path: &Path, findings: &mut Findings) {
+fn look_at_store(path: &Path, mark: &Path, findings: &mut Findings) {
+    let shown = path.display();
     if !path.exists() {
+        if mark.exists() {
+            let what = format!("{shown} is not there, and was before");
+            let fix = "is its disk mounted? a lost store comes back with `tieline mdt restore`";
+            findings.broken("metadata", what, fix);
+        }
         return;
     }
-    let shown = path.display();
     match read_samples(path) {
         Ok(()) => findings.well("metadata", format!("{shown} can be read")),
         Err(error) => findings.broken(
