@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use tieline_lab::federation::{Plan, with_plan};
 use tieline_lab::{Federation, program};
@@ -223,11 +223,18 @@ fn what_was_adopted_leaves_as_plain_files() -> Result<()> {
         ensure!(ino(out.join("large"))? == ino(source.path("run/large"))?, "not a hard link");
         // On another file system, a copy; and nothing that is there is replaced.
         let copies = lab.local("copies");
+        lab.shell("mkfifo in/pipe")?;
         let copy = ["export".as_ref(), "--copy".as_ref(), from.as_os_str(), copies.as_os_str()];
         let report = lab.json(&copy)?;
         ensure!(count(&report, "linked") == 0 && count(&report, "copied") == 5, "{report}");
         ensure!(fs::read(copies.join("large"))? == pattern(70 << 20));
+        ensure!(fs::symlink_metadata(copies.join("pipe"))?.file_type().is_fifo());
+        // It can be run again; what is something else by now stays.
+        let again = lab.json(&copy)?;
+        ensure!(count(&again, "copied") == 0 && count(&again, "unchanged") >= 6, "{again}");
+        fs::write(copies.join("large"), "somebody's own")?;
         ensure!(!lab.try_tieline(&copy)?.status.success(), "it replaced what was there");
+        ensure!(fs::read(copies.join("large"))? == b"somebody's own");
         Ok(())
     })
 }

@@ -8,10 +8,12 @@ use crate::listing::Listing;
 use crate::volume::lock;
 use crate::{Access, Error, HandleId, OpenFile, Result};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tieline_keep::{Keep, Kept};
 use tieline_types::{Caller, ErrorKind, FileId};
+use tokio::time::Instant;
 
 /// An open file: rights were found at open and belong to it.
 pub(crate) struct FileHandle {
@@ -23,6 +25,8 @@ pub(crate) struct FileHandle {
     pub looking: tokio::sync::Mutex<()>,
     /// The directory that it was opened in, if that is known.
     pub directory: Option<FileId>,
+    /// The last read that waited in vain, and when that ended.
+    pub in_vain: Mutex<Option<(Instant, Range<u64>)>>,
     /// Losses of the file that it need not be told of.
     pub seen: Seen,
 }

@@ -170,7 +170,16 @@ impl Shared {
         let (caller, pattern) = (caller.clone(), Mutex::new(Pattern::new(mode)));
         let seen = file.with(|state| state.late.seen());
         let looking = tokio::sync::Mutex::default();
-        let open = FileHandle { file, caller, access, pattern, looking, directory, seen };
+        let open = FileHandle {
+            file,
+            caller,
+            access,
+            pattern,
+            looking,
+            directory,
+            in_vain: Mutex::default(),
+            seen,
+        };
         let handle = self.handles.add_file(open);
         Opened { handle, attributes, keeps_cache, is_direct }
     }

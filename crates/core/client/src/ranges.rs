@@ -11,7 +11,7 @@ use crate::{Allocation, AllocationMode, CopyEnd, Error, HandleId, Result, SeekTa
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
-use tieline_types::{Caller, Content, ErrorKind, Extent};
+use tieline_types::{ByteSize, Caller, Content, ErrorKind, Extent};
 use tieline_wire::ranges::{CopyRange, CopyRangeReply};
 
 /// One call copies at most this much: programs ask again, and can be stopped in between.
@@ -56,6 +56,9 @@ impl Shared {
         if change.length == 0 {
             return Err(Error::local(ErrorKind::InvalidArgument, "range without bytes"));
         }
+        if matches!(change.mode, AllocationMode::Extend | AllocationMode::KeepSize) {
+            self.check_room(&open, change.length).await?;
+        }
         let shared = self.clone();
         let range = change.offset..end;
         self.detached(async move {
@@ -70,6 +73,20 @@ impl Shared {
             }
         })
         .await
+    }
+
+    /// No room is kept for a file, but what there is not is not promised either.
+    async fn check_room(self: &Arc<Self>, open: &FileHandle, length: u64) -> Result<()> {
+        let (caller, id) = (&open.caller, open.file.id);
+        let stored = self.attributes(caller, id).await?.attributes.stored;
+        // A server that does not say how much there is will say so when it is written.
+        let Ok(space) = self.statfs(id).await else { return Ok(()) };
+        if length.saturating_sub(stored) <= space.bytes_free {
+            return Ok(());
+        }
+        let (length, free) = (ByteSize(length), ByteSize(space.bytes_free));
+        let what = format!("room for {length} of {}: {free} are free", open.file.id);
+        Err(Error::local(ErrorKind::NoSpace, what))
     }
 
     /// Makes the file at least `end` long.

@@ -27,6 +27,7 @@ use std::time::Duration;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{Caller, Content, ErrorKind, Extent, Version};
 use tieline_wire::meta::GetExtents;
+use tokio::time::Instant;
 
 /// What one page of extents holds at most.
 pub(crate) const EXTENTS_PAGE: u32 = 1024;
@@ -36,6 +37,8 @@ const LEFT_MAX: usize = 64;
 const DAMAGED_MAX: usize = 2;
 /// Until those who were told so are gone, too.
 const LEFT_PAUSE: Duration = Duration::from_millis(1);
+/// A kernel asks again so soon.
+const ASKED_AGAIN: Duration = Duration::from_millis(100);
 /// Views of a range that others may overtake before its read ends.
 const VIEWS_MAX: usize = 64;
 /// Pages for one read: far more than the largest read can need.
@@ -56,6 +59,15 @@ enum Part {
     Chunk(Vec<Segment>),
 }
 
+impl FileHandle {
+    /// Did a read of this place just end in vain? A kernel whose read ahead fails asks once more at
+    /// once, for its first page: whoever waited once does not wait twice.
+    fn was_in_vain(&self, range: &Range<u64>) -> bool {
+        let last = lock(&self.in_vain).take();
+        last.is_some_and(|(at, vain)| at.elapsed() < ASKED_AGAIN && vain.contains(&range.start))
+    }
+}
+
 impl Shared {
     pub(crate) async fn read(
         self: &Arc<Self>,
@@ -69,6 +81,9 @@ impl Shared {
         }
         self.accessed(&open.caller, open.file.id, true);
         let range = offset..offset.saturating_add(length.into());
+        if open.was_in_vain(&range) {
+            return Err(Error::local(ErrorKind::Timeout, "these bytes did not come in time"));
+        }
         self.come_to_bytes(&open.caller, &open.file).await;
         let frame = self.frame(&open.file);
         let is_adaptive = lock(&open.pattern).mode == ReadMode::Auto;
@@ -87,6 +102,10 @@ impl Shared {
             // What is damaged may lie beside what is asked for.
             Err(error) if error.kind() == ErrorKind::Corrupt => {
                 self.read_exactly(&open, range).await?
+            }
+            Err(error) if error.kind() == ErrorKind::Timeout => {
+                *lock(&open.in_vain) = Some((Instant::now(), range));
+                return Err(error);
             }
             other => other?,
         };

@@ -249,7 +249,8 @@ pub async fn remove_file(
 /// Puts a file aside. Its extents and attributes stay where they are.
 fn keep_deleted(view: &mut View<'_>, (id, inode): (FileId, Inode), last: LastName) {
     let LastName { name: NameOf { parent, name }, by } = last;
-    let at = view.scene.now;
+    // It may have lingered.
+    let at = view.freed_at.unwrap_or(view.scene.now);
     view.put(key::deleted(parent, id), &Deleted { inode, name, at, by });
     view.put(key::deletion(chunks::millis(at), id), &DeletedAt { parent });
     view.delete_inode(id);

@@ -27,6 +27,7 @@ use redb::backends::FileBackend;
 use redb::{Builder, Database, ReadableDatabase, StorageBackend, TableDefinition, TableError};
 use room::Room;
 use std::io;
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -71,7 +72,13 @@ impl EmbeddedStore {
             judge_untouched(path, &store, opening.check.as_ref())?;
         }
         let backend = FileBackend::new(opened.file).map_err(|error| redb_error(&store, error))?;
-        let this = Self::start(store, backend, opening)?;
+        // The engine does not expect to find its pages damaged.
+        let start = AssertUnwindSafe(|| Self::start(store.clone(), backend, opening));
+        let damaged = |_| Error::Failed {
+            store: store.clone(),
+            source: "its file is damaged: bring it back with `tieline mdt restore`".into(),
+        };
+        let this = std::panic::catch_unwind(start).map_err(damaged)??;
         if let Some(unfinished) = opened.unfinished {
             file::publish(&unfinished, path)
                 .map_err(|error| io_error(this.overlay.store(), error))?;

@@ -116,7 +116,16 @@ impl Shared {
         let access = Access::from_bits(access);
         let pattern = Mutex::new(Pattern::new(self.settings.read_mode));
         let (looking, directory) = (tokio::sync::Mutex::default(), None);
-        let open = FileHandle { file, caller, access, pattern, looking, directory, seen };
+        let open = FileHandle {
+            file,
+            caller,
+            access,
+            pattern,
+            looking,
+            directory,
+            in_vain: Mutex::default(),
+            seen,
+        };
         self.handles.restore_file(handle, open, kept);
     }
 

@@ -13,7 +13,7 @@
 //! the last frame of the last.
 
 use super::directory::{self, Items};
-use super::stream::{Frames, verify};
+use super::stream::{Frames, read_through};
 use super::{Error, Identity};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
@@ -283,10 +283,8 @@ impl Journal for LogWriter {
     fn start(&mut self, durable: Version, version: Version) -> io::Result<()> {
         let log = &*self.0;
         let place = &log.settings.directory;
-        let reached = reached(place, &log.identity).map_err(io::Error::other)?;
-        // A store that is opened goes on far beyond all that it ever gave out.
-        let is_new = durable == Version(0) && reached > durable;
-        if is_new || reached > version {
+        let Reach { reached, had } = reached(place, &log.identity).map_err(io::Error::other)?;
+        if durable < had {
             let place = place.clone();
             return Err(io::Error::other(Error::OtherStore { place, reached, durable }));
         }
@@ -343,25 +341,41 @@ fn group(after: Version, batch: &Batch) -> Group {
     Group { after, version: batch.version, writes: batch.writes.iter().map(write).collect() }
 }
 
+/// How far a log goes.
+#[derive(Default)]
+struct Reach {
+    reached: Version,
+    /// What the store had for certain: one group at a time is written here before it is there.
+    had: Version,
+}
+
 /// Up to which version the log goes, by its last segment and its last dump.
-fn reached(directory: &Path, identity: &Identity) -> Result<Version, Error> {
+fn reached(directory: &Path, identity: &Identity) -> Result<Reach, Error> {
     let items = Items::list(directory, identity.mdt)?;
-    let mut reached = Version(0);
+    let mut reach = Reach::default();
     if let Some(path) = items.dumps.values().next_back()
         && let Ok(Some((Frame::Head(head), _))) = Frames::open(path).and_then(|mut f| f.read())
     {
         // It has its name because it was whole.
-        reached = head.version;
+        reach.reached = head.version;
     }
-    let Some(path) = items.segments.values().next_back() else { return Ok(reached) };
+    let Some(path) = items.segments.values().next_back() else { return Ok(reach) };
+    let mut had = Version(0);
+    let summary = Frames::open(path).and_then(|mut frames| {
+        read_through(&mut frames, |_, frame| match frame {
+            Frame::Head(head) => had = head.after,
+            Frame::Group(group) => had = group.after,
+            _ => {}
+        })
+    });
     // A damaged one ends what is known; a dump closes the hole.
-    let Ok(summary) = verify(path) else { return Ok(reached) };
-    let Some((head, last)) = summary.parts.last() else { return Ok(reached) };
+    let Ok(summary) = summary else { return Ok(reach) };
+    let Some((head, last)) = summary.parts.last() else { return Ok(reach) };
     if head.fs != identity.fs {
         let found = Identity { fs: head.fs.clone(), mdt: head.mdt }.label();
         return Err(Error::Foreign { path: path.clone(), found, wanted: identity.label() });
     }
-    Ok(reached.max(*last))
+    Ok(Reach { reached: reach.reached.max(*last), had })
 }
 
 /// Says that something is missing in the log until a dump is made, also after a restart.

@@ -146,6 +146,18 @@ async fn an_empty_store_does_not_go_on_with_anothers_log() {
     // The log is as it was, and brings all back.
     let (again, _) = restored(&[place.logs()]).await.unwrap();
     assert_eq!(all(&again).await, before);
+    // Nor does an older copy of the store, from before what was acknowledged since.
+    let older = Place::new();
+    let (store, log) = older.open();
+    put(&store, &[("a", "1")]).await;
+    drop((store, log));
+    let copy = std::fs::read(older.path()).unwrap();
+    let (store, log) = older.open();
+    put(&store, &[("b", "1")]).await;
+    put(&store, &[("c", "1")]).await;
+    drop((store, log));
+    std::fs::write(older.path(), copy).unwrap();
+    assert!(older.try_open().is_err());
     // Logs of two stores in one directory are not put together.
     let other = Place::new();
     let segment =

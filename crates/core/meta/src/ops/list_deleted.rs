@@ -4,9 +4,10 @@
 
 use super::ENTRIES_MAX;
 use crate::error::{Error, Result};
+use crate::names::LastName;
 use crate::permission::{self, READ};
 use crate::view::{View, decode};
-use tieline_format::mdt::{Deleted, key};
+use tieline_format::mdt::{Deleted, NO_SESSION, NameOf, Orphan, key};
 use tieline_kv::Range;
 use tieline_types::FileId;
 use tieline_wire::ledger::{DeletedFile, ListDeleted, ListDeletedReply};
@@ -31,15 +32,39 @@ pub async fn run(view: &mut View<'_>, request: &ListDeleted) -> Result<ListDelet
     let last = page.last().filter(|_| page.len() == limit);
     let next = last.and_then(|(key, _)| key::deleted_parts(key)).map(|(_, id)| id);
     let caller = view.scene.caller;
-    let mut files = Vec::new();
+    let mut files = match request.after {
+        None => lingering(view, directory).await?,
+        Some(_) => vec![],
+    };
     for (key, value) in page {
         let Some((_, id)) = key::deleted_parts(&key) else { continue };
-        let deleted: Deleted = decode(&value, || id.to_string())?;
-        if caller.is_root() || caller.uid == deleted.inode.uid {
-            files.push(told(id, deleted));
+        files.push(told(id, decode(&value, || id.to_string())?));
+    }
+    files.retain(|file| caller.is_root() || caller.uid == file.uid);
+    Ok(ListDeletedReply { files, next, now: view.scene.now, keep_ms: view.scene.keep_ms })
+}
+
+/// Files that lost their last name in the directory a moment ago, and stay until those who had
+/// looked it up have opened them.
+async fn lingering(view: &mut View<'_>, directory: FileId) -> Result<Vec<DeletedFile>> {
+    let mut files = Vec::new();
+    let (mut start, end) = (key::orphans(), key::after(&key::orphans()));
+    loop {
+        let page = view.scan(Range::new(start, end.clone()), ENTRIES_MAX as usize).await?;
+        let Some((last, _)) = page.last() else { return Ok(files) };
+        start = [&last[..], &[0]].concat();
+        for (key, value) in &page {
+            let Some((id, NO_SESSION)) = key::orphan_parts(key) else { continue };
+            let orphan: Orphan = decode(value, || id.to_string())?;
+            let (at, name) = (orphan.since, LastName::of(orphan));
+            let Some(LastName { name: NameOf { parent, name }, by }) = name else { continue };
+            if parent == directory
+                && let Some(inode) = view.find_inode(id).await?
+            {
+                files.push(told(id, Deleted { inode, name, at, by }));
+            }
         }
     }
-    Ok(ListDeletedReply { files, next, now: view.scene.now, keep_ms: view.scene.keep_ms })
 }
 
 fn told(id: FileId, deleted: Deleted) -> DeletedFile {

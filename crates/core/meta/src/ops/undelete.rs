@@ -3,10 +3,10 @@
 use super::lease;
 use crate::chunks::millis;
 use crate::error::{Error, Result};
-use crate::names;
+use crate::names::{self, LastName};
 use crate::view::{View, unit_of};
-use tieline_format::mdt::{Deleted, NameOf, key};
-use tieline_types::FileKind;
+use tieline_format::mdt::{Deleted, NO_SESSION, NameOf, Orphan, key};
+use tieline_types::{FileId, FileKind};
 use tieline_wire::ledger::Undelete;
 use tieline_wire::meta::EntryReply;
 
@@ -14,6 +14,7 @@ pub async fn run(view: &mut View<'_>, request: &Undelete) -> Result<EntryReply> 
     let Undelete { id, from, parent, ref name } = *request;
     view.scene.check_mine(id)?;
     view.scene.check_mine(from)?;
+    end_lingering(view, from, id).await?;
     let deleted: Option<Deleted> = view.record(key::deleted(from, id)).await?;
     let Deleted { mut inode, at, .. } = deleted.ok_or(Error::NotDeleted { id })?;
     if view.find_inode(id).await?.is_some() {
@@ -44,4 +45,19 @@ pub async fn run(view: &mut View<'_>, request: &Undelete) -> Result<EntryReply> 
         lease: lease(view, [parent, unit_of(id, &inode)]),
         target: inode.target,
     })
+}
+
+/// A file that was replaced a moment ago is kept for those who had looked it up: it is put aside
+/// now.
+async fn end_lingering(view: &mut View<'_>, from: FileId, id: FileId) -> Result<()> {
+    let orphan: Option<Orphan> = view.record(key::orphan(id, NO_SESSION)).await?;
+    let Some(orphan) = orphan else { return Ok(()) };
+    let since = orphan.since;
+    let (last, inode) = (LastName::of(orphan), view.find_inode(id).await?);
+    if let (Some(last), Some(inode)) = (last.filter(|last| last.name.parent == from), inode) {
+        view.delete(key::orphan(id, NO_SESSION));
+        view.freed_at = Some(since);
+        names::remove_file(view, (id, inode), Some(last)).await?;
+    }
+    Ok(())
 }

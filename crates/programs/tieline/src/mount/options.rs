@@ -95,14 +95,17 @@ impl Options {
     pub fn parse<'a>(lists: impl IntoIterator<Item = &'a str>) -> Result<Self, Usage> {
         let mut options = Self::default();
         let words = lists.into_iter().flat_map(|list| list.split(','));
+        let mut wrong = Vec::new();
         for word in words.filter(|word| !word.is_empty()) {
             let (key, value) = match word.split_once('=') {
                 Some((key, value)) => (key, Some(value)),
                 None => (word, None),
             };
-            options.set(word, key, value)?;
+            if let Err(Usage(why)) = options.set(word, key, value) {
+                wrong.push(why);
+            }
         }
-        Ok(options)
+        if wrong.is_empty() { Ok(options) } else { Err(Usage(wrong.join("\n"))) }
     }
 
     fn set(&mut self, word: &str, key: &str, value: Option<&str>) -> Result<(), Usage> {
@@ -178,7 +181,9 @@ impl Options {
                 let why = NEVER.iter().find(|(never, _)| *never == key).map(|(_, why)| why);
                 return Err(Usage(match why {
                     Some(why) => format!("-o {word} is not offered: {why}"),
-                    None => format!("mount option `{word}` is not known"),
+                    None => format!(
+                        "mount option `{word}` is not known (`tieline mount --help` lists them)"
+                    ),
                 }));
             }
         }
@@ -208,6 +213,7 @@ const NEVER: &[(&str, &str)] = &[
     ("noflock", "locks hold among all clients"),
     ("nointr", "who waits can always be interrupted"),
     ("mand", "locks are advisory"),
+    ("remount", "options are those of the mount's start: unmount, and mount with the others"),
 ];
 
 /// Options that concern mount(8), systemd or the kernel, and change nothing here.
@@ -292,5 +298,9 @@ mod tests {
         assert!(error("wait=soon").contains("wait=soon"));
         assert!(error("strictatime").contains("relatime"));
         assert!(error("noacl").contains("access lists"));
+        assert!(error("remount,ro").contains("unmount"));
+        let all = error("wait=5x,ro,bogus,readbuf=1");
+        assert_eq!(all.lines().count(), 3, "{all}");
+        assert!(all.contains("5x") && all.contains("`bogus`") && all.contains("4 KiB"), "{all}");
     }
 }

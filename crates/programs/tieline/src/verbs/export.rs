@@ -5,6 +5,8 @@
 //! copied through the client, which checks every block. Links and clones are checked against the
 //! checksums that the MDS keeps, where it keeps them.
 //!
+//! What is there already with the same size and time is taken for the same: an export can be run again.
+//!
 //! Invariants: nothing that is there is replaced; a file has its own name only when it is whole.
 
 use crate::location::Location;
@@ -12,8 +14,12 @@ use crate::shell::{self, Shell};
 use crate::verbs::list::listed;
 use crate::verbs::progress::Progress;
 use anyhow::{Context, bail};
-use rustix::fs::{AtFlags, Gid as FsGid, Timespec, Timestamps, Uid as FsUid, XattrFlags};
+use rustix::fs::{
+    AtFlags, FileType, Gid as FsGid, Mode, Timespec, Timestamps, Uid as FsUid, XattrFlags,
+};
+use rustix::io::Errno;
 use serde_json::json;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -57,6 +63,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             trees: BTreeMap::new(),
             names: BTreeMap::new(),
             report: Report::default(),
+            unkept: RefCell::default(),
         };
         export.all(entry.attributes, &location).await?;
         Ok((export.report, export.args.json))
@@ -65,7 +72,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     report.tell(is_json);
     match report.failed.len() {
         0 => Ok(()),
-        count => bail!("{count} of the files could not be exported"),
+        count => bail!("{count} of the files could not be exported, or not whole"),
     }
 }
 
@@ -77,6 +84,8 @@ struct Export<'s> {
     /// Files with several names, and where the first is.
     names: BTreeMap<FileId, PathBuf>,
     report: Report,
+    /// Attributes that the directory's file system does not take.
+    unkept: RefCell<Vec<String>>,
 }
 
 #[derive(Default)]
@@ -87,6 +96,9 @@ struct Report {
     bytes: u64,
     directories: u64,
     links: u64,
+    specials: u64,
+    /// What was there and is the same.
+    unchanged: u64,
     left_out: Vec<String>,
     failed: Vec<String>,
 }
@@ -121,8 +133,9 @@ impl Export<'_> {
         }
         // Deepest first: what is made in a directory changes its times.
         for (attributes, path) in finished.iter().rev() {
-            self.dress(attributes, path).await?;
+            self.dress(attributes, path, path).await?;
         }
+        self.report.failed.append(&mut self.unkept.borrow_mut());
         Ok(())
     }
 
@@ -138,13 +151,17 @@ impl Export<'_> {
             FileKind::Symlink => {
                 let shell = self.shell;
                 let target = shell.files.read_symlink(&shell.caller, attributes.id).await?;
-                std::os::unix::fs::symlink(OsStr::from_bytes(&target), to)?;
-                self.dress(attributes, to).await?;
+                let target = OsStr::from_bytes(&target);
+                if std::fs::read_link(to).is_ok_and(|there| there == target) {
+                    self.report.unchanged += 1;
+                    return Ok(Vec::new());
+                }
+                std::os::unix::fs::symlink(target, to)?;
+                self.dress(attributes, to, to).await?;
                 self.report.links += 1;
             }
             FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {
-                let line = format!("{}: neither file, directory nor link", to.display());
-                self.report.left_out.push(line);
+                self.special(attributes, to).await?;
             }
         }
         Ok(Vec::new())
@@ -170,9 +187,45 @@ impl Export<'_> {
         Ok(below)
     }
 
+    /// A pipe, socket or device.
+    async fn special(&mut self, attributes: &Attributes, to: &Path) -> anyhow::Result<()> {
+        let kind = match attributes.kind {
+            FileKind::Fifo => FileType::Fifo,
+            FileKind::Socket => FileType::Socket,
+            FileKind::CharDevice => FileType::CharacterDevice,
+            _ => FileType::BlockDevice,
+        };
+        if let Ok(there) = to.symlink_metadata() {
+            if FileType::from_raw_mode(there.mode()) != kind {
+                bail!("something else has that name already");
+            }
+            self.report.unchanged += 1;
+            return Ok(());
+        }
+        let device = attributes.device.into();
+        match rustix::fs::mknodat(rustix::fs::CWD, to, kind, Mode::RUSR, device) {
+            Err(errno @ (Errno::PERM | Errno::NOTSUP)) => {
+                self.report.left_out.push(format!("{}: {errno}", to.display()));
+                return Ok(());
+            }
+            made => made?,
+        }
+        self.report.specials += 1;
+        self.dress(attributes, to, to).await
+    }
+
     async fn file(&mut self, attributes: &Attributes, to: &Path) -> anyhow::Result<()> {
-        if to.symlink_metadata().is_ok() {
-            bail!("something has that name already");
+        if let Ok(there) = to.symlink_metadata() {
+            let time = (there.mtime(), there.mtime_nsec());
+            let wanted = (attributes.mtime.seconds, i64::from(attributes.mtime.nanos));
+            if !there.is_file() || there.len() != attributes.size || time != wanted {
+                bail!("something else has that name already: move it away");
+            }
+            self.report.unchanged += 1;
+            if attributes.links > 1 {
+                self.names.insert(attributes.id, to.to_owned());
+            }
+            return Ok(());
         }
         if let Some(first) = self.names.get(&attributes.id) {
             std::fs::hard_link(first, to)?;
@@ -272,7 +325,7 @@ impl Export<'_> {
             return Ok(false);
         }
         self.verify(attributes, &draft.path).await?;
-        self.dress(attributes, &draft.path).await?;
+        self.dress(attributes, &draft.path, to).await?;
         draft.publish(to)?;
         Ok(true)
     }
@@ -287,7 +340,7 @@ impl Export<'_> {
         shell.files.release(opened.handle).await;
         progress.end();
         copied?;
-        self.dress(attributes, &draft.path).await?;
+        self.dress(attributes, &draft.path, to).await?;
         draft.publish(to)?;
         self.report.copied += 1;
         Ok(())
@@ -336,8 +389,13 @@ impl Export<'_> {
         Ok(())
     }
 
-    /// Mode, times, attributes, and owner if we may.
-    async fn dress(&self, attributes: &Attributes, path: &Path) -> anyhow::Result<()> {
+    /// Mode, times, attributes, and owner if we may. `shown`: the name it will have.
+    async fn dress(
+        &self,
+        attributes: &Attributes,
+        path: &Path,
+        shown: &Path,
+    ) -> anyhow::Result<()> {
         let shell = self.shell;
         if rustix::process::geteuid().is_root() {
             let owner = FsUid::from_raw(attributes.uid.0);
@@ -352,8 +410,12 @@ impl Export<'_> {
                 }
                 let value = shell.files.xattr(&shell.caller, attributes.id, &name).await?;
                 let set = rustix::fs::setxattr(path, name.as_bytes(), &value, XattrFlags::empty());
-                if set.is_err_and(|errno| errno != rustix::io::Errno::OPNOTSUPP) {
-                    set.with_context(|| format!("cannot keep attribute {name}"))?;
+                if let Err(errno) = set
+                    && errno != Errno::OPNOTSUPP
+                {
+                    let line =
+                        format!("{}: attribute {name} is not kept: {errno}", shown.display());
+                    self.unkept.borrow_mut().push(line);
                 }
             }
             let mode = std::fs::Permissions::from_mode(attributes.mode.bits());
@@ -445,7 +507,8 @@ impl Drop for Draft {
 
 impl Report {
     fn tell(&self, is_json: bool) {
-        let Self { linked, cloned, copied, bytes, directories, links, left_out, failed } = self;
+        let Self { linked, cloned, copied, bytes, directories, links, .. } = self;
+        let Self { specials, unchanged, left_out, failed, .. } = self;
         if is_json {
             println!(
                 "{}",
@@ -456,6 +519,8 @@ impl Report {
                     "bytes": bytes,
                     "directories": directories,
                     "links": links,
+                    "specials": specials,
+                    "unchanged": unchanged,
                     "left_out": left_out,
                     "failed": failed,
                 })
@@ -467,7 +532,8 @@ impl Report {
         let bytes = tieline_types::ByteSize(*bytes);
         println!(
             "exported {} files ({bytes}): {linked} hard links, {cloned} clones, {copied} copies; \
-             {directories} directories, {links} links, {} left out",
+             {directories} directories, {links} links, {specials} special files, {unchanged} were \
+             there, {} left out",
             linked + cloned + copied,
             left_out.len(),
         );

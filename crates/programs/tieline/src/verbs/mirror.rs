@@ -7,7 +7,7 @@
 use crate::shell::{self, Shell};
 use crate::verbs::progress::Progress;
 use crate::verbs::setstripe;
-use anyhow::{Context, bail};
+use anyhow::bail;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -113,7 +113,19 @@ fn each(
                 }
                 work(shell.clone(), text.clone(), entry.attributes).await
             };
-            let outcome = outcome.await.with_context(|| format!("cannot {verb} {text}"))?;
+            let outcome = match outcome.await {
+                Ok(outcome) => outcome,
+                // The others are done all the same.
+                Err(error) if all.len() > 1 => {
+                    let why = crate::report::chain(error.as_ref());
+                    eprintln!("tieline: cannot {verb} {text}: {why}");
+                    let json = json!({ "path": text, "error": why });
+                    values.push(json);
+                    bad += 1;
+                    continue;
+                }
+                Err(error) => return Err(error.context(format!("cannot {verb} {text}"))),
+            };
             bad += usize::from(outcome.is_bad);
             if files.json {
                 values.push(outcome.json);

@@ -89,13 +89,25 @@ async fn list_one(
     rows: &mut Vec<Row>,
 ) -> anyhow::Result<()> {
     let spot = find(shell, location).await?;
-    let mut todo = vec![(location.text.trim_end_matches('/').to_owned(), spot.id())];
-    while let Some((path, directory)) = todo.pop() {
+    let path = location.text.trim_end_matches('/').to_owned();
+    let mut todo = vec![(path, spot.id(), spot.deleted.is_empty())];
+    while let Some((path, directory, is_live)) = todo.pop() {
+        if *recursive && is_live {
+            let attributes = shell.files.attributes(&shell.caller, directory).await?.attributes;
+            let entries = match attributes.is_directory() {
+                true => list::listed(shell, &attributes).await?,
+                false => vec![],
+            };
+            let directories = entries.into_iter().filter(|entry| entry.kind == FileKind::Directory);
+            todo.extend(
+                directories.map(|entry| (format!("{path}/{}", entry.name), entry.id, true)),
+            );
+        }
         let (files, now, keep) = deleted(shell, directory).await?;
         for file in files {
             let path = format!("{path}/{}", file.name);
             if *recursive && file.kind == FileKind::Directory {
-                todo.push((path.clone(), file.id));
+                todo.push((path.clone(), file.id, false));
             }
             let until = file.deleted.seconds as f64 + keep.as_secs_f64();
             let remaining = Duration::from_secs_f64((until - now.seconds as f64).max(0.0));
@@ -179,6 +191,18 @@ async fn find(shell: &Shell, location: &Location) -> anyhow::Result<Spot> {
     Ok(spot)
 }
 
+/// The newest that was deleted of a name that something has again.
+async fn find_before(shell: &Shell, location: &Location) -> anyhow::Result<Spot> {
+    let path = &location.path;
+    let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+    let path = path.get(..end).unwrap_or_default();
+    let start = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+    let (parent, name) = path.split_at(start);
+    let live = shell.resolve(parent, true).await?.attributes.id;
+    let (files, ..) = deleted(shell, live).await?;
+    Ok(Spot { live, deleted: choose(files, name).into_iter().collect() })
+}
+
 /// The newest of a name; or the one that `NAME@ID` or `NAME@TIME` means.
 fn choose(files: Vec<DeletedFile>, typed: &[u8]) -> Option<DeletedFile> {
     let plain = files.iter().rfind(|file| file.name.as_bytes() == typed);
@@ -202,10 +226,16 @@ async fn bring_back(
     to: Option<&Name>,
     recursive: bool,
 ) -> anyhow::Result<()> {
-    let spot = find(shell, location).await?;
+    let mut spot = find(shell, location).await?;
     let text = &location.text;
+    if spot.deleted.is_empty() && to.is_some() {
+        spot = find_before(shell, location).await?;
+    }
     if spot.deleted.is_empty() && !recursive {
-        bail!("{text} is there: nothing to bring back (-r brings back what is below it)");
+        bail!(
+            "{text} is there: nothing to bring back (-r brings back what is below it, --to NEWNAME \
+             a deleted file that had its name before)"
+        );
     }
     let mut at = spot.live;
     let count = spot.deleted.len();

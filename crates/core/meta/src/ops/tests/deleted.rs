@@ -51,12 +51,25 @@ async fn what_a_rename_replaced_and_what_was_open_come_back_too() {
         .await
         .unwrap();
     client.call(unlink(ROOT, "open")).await.unwrap();
-    assert!(deleted(&client, ROOT).await.is_empty(), "both are kept for readers yet");
+    // What is kept for readers who are about to come can be had back at once.
+    let ids = async || -> Vec<FileId> {
+        deleted(&client, ROOT).await.iter().map(|file| file.id).collect()
+    };
+    assert_eq!(ids().await, [old]);
+    client.call(undelete(old, ROOT, "f.at once")).await.unwrap();
+    assert!(ids().await.is_empty());
+    client.call(rename((ROOT, "f.at once"), (ROOT, "f"))).await.unwrap();
+    client.create(ROOT, "newer").await;
+    client.call(rename((ROOT, "newer"), (ROOT, "f"))).await.unwrap();
+    let told = deleted(&client, ROOT).await;
+    let at = told.iter().find(|file| file.id == old).map(|file| file.deleted);
     other.call(tieline_wire::meta::Release { id: open }).await.unwrap();
     tokio::time::sleep(Duration::from_secs(61)).await;
     house.mdt.collect_orphans().await.unwrap();
-    let ids: Vec<FileId> = deleted(&client, ROOT).await.iter().map(|file| file.id).collect();
-    assert_eq!(ids, [old, open]);
+    let told = deleted(&client, ROOT).await;
+    let then = told.iter().find(|file| file.id == old).map(|file| file.deleted);
+    assert!(at.is_some() && at == then, "that it was kept for readers changes no time");
+    assert!(ids().await.contains(&open));
     client.call(undelete(old, ROOT, "f.old")).await.unwrap();
     client.call(undelete(open, ROOT, "open")).await.unwrap();
 }
