@@ -137,7 +137,8 @@ file = os.open(written + '/from', os.O_WRONLY | os.O_CREAT)
 for number in range(PIECES):
     os.pwrite(file, b'%5d' % number * (LENGTH // 5), number * APART)
     os.fdatasync(file)
-file, copy = os.open(written + '/from', os.O_RDONLY), os.open(written + '/to', os.O_WRONLY | os.O_CREAT)
+file = os.open(written + '/from', os.O_RDONLY)
+copy = os.open(written + '/to', os.O_WRONLY | os.O_CREAT)
 for number in range(PIECES):
     assert os.copy_file_range(file, copy, LENGTH, number * APART, number * APART) == LENGTH
 wrong, start = [], threading.Barrier(32)

@@ -211,8 +211,8 @@ fn nobody_is_promised_more_room_than_there_is() -> Result<()> {
     with_federation(|lab| {
         lab.shell(
             "fallocate -l 1M f && test $(stat -c %s f) = 1048576 && fallocate -n -l 2M f && \
-             test $(stat -c %s f) = 1048576 && ! fallocate -l 4E f 2> told && grep -q 'No space' told \
-             && ! fallocate -n -l 4E f && test $(stat -c %s f) = 1048576",
+             test $(stat -c %s f) = 1048576 && ! fallocate -l 4E f 2> told && \
+             grep -q 'No space' told && ! fallocate -n -l 4E f && test $(stat -c %s f) = 1048576",
         )
         .map(drop)
     })

@@ -8,9 +8,9 @@
 //! will not ask again. Little of it is kept, and it goes first, so that memory is used again while
 //! the processor's caches know it. What nobody asked for in [`IDLE`] goes too ([`sweep`]).
 //!
-//! Small chunks from afar *linger*: kernels give up single pages of files that rest for seconds, and
-//! to ask for one again costs as much as the whole chunk did. They have room of their own when they
-//! are spent, and go after [`IDLE_SMALL`].
+//! Small chunks from afar *linger*: kernels give up single pages of files that rest for seconds,
+//! and to ask for one again costs as much as the whole chunk did. They have room of their own when
+//! they are spent, and go after [`IDLE_SMALL`].
 //!
 //! Invariants: only verified bytes get in; spent and other bytes together are bounded.
 

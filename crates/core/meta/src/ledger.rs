@@ -66,9 +66,9 @@ pub enum Error {
     )]
     OtherStore { place: PathBuf, reached: Version, durable: Version },
     #[error(
-        "{} ends at version {reached}, and {} goes on from {version}: these are logs of two stores. \
-         Name the files of the one that is wanted, not their directory (`tieline mdt verify` tells \
-         what each holds)",
+        "{} ends at version {reached}, and {} goes on from {version}: these are logs of two \
+         stores. Name the files of the one that is wanted, not their directory (`tieline mdt \
+         verify` tells what each holds)",
         .one.display(), .other.display()
     )]
     TwoStores { one: PathBuf, other: PathBuf, reached: Version, version: Version },

@@ -324,9 +324,9 @@ pub fn mdt_mark(state: &Path, mdt: MdtIndex) -> PathBuf {
 fn gone(mdt: MdtIndex, store: &str, mark: &Path) -> String {
     let (mdt, mark) = (mdt.label(), mark.display());
     format!(
-        "the store of {mdt} ({store}) is gone or empty, and was not before. Is its disk mounted? If \
-         it is lost, bring it back with `tieline mdt restore` or `tieline mdt rebuild`; remove {mark} \
-         only to begin with an empty file system"
+        "the store of {mdt} ({store}) is gone or empty, and was not before. Is its disk mounted? \
+         If it is lost, bring it back with `tieline mdt restore` or `tieline mdt rebuild`; remove \
+         {mark} only to begin with an empty file system"
     )
 }
 
@@ -378,8 +378,8 @@ fn open_log(identity: Identity, settings: LogSettings, world: &World) -> anyhow:
 }
 
 /// Opens the store that settings name, unless it is another MDT's or a newer build's, or empty
-/// although it was `made`: that is found out before anything is written. A database knows the server by its state directory and
-/// its name.
+/// although it was `made`: that is found out before anything is written. A database knows the
+/// server by its state directory and its name.
 pub async fn open_store(
     engine: &Engine,
     identity: &Identity,

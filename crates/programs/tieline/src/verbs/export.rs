@@ -5,7 +5,8 @@
 //! copied through the client, which checks every block. Links and clones are checked against the
 //! checksums that the MDS keeps, where it keeps them.
 //!
-//! What is there already with the same size and time is taken for the same: an export can be run again.
+//! What is there already with the same size and time is taken for the same: an export can be run
+//! again.
 //!
 //! Invariants: nothing that is there is replaced; a file has its own name only when it is whole.
 
