@@ -252,7 +252,7 @@ for turn in range(40):
     })
 }
 
-/// Promise 45: Clients at several sites together never pass a hard limit, and a site that is cut
+/// Promise 65: Clients at several sites together never pass a hard limit, and a site that is cut
 /// off may use what was shared out to it.
 #[test]
 fn two_sites_never_pass_a_limit_together() -> Result<()> {

@@ -79,9 +79,9 @@ impl Shared {
     async fn check_room(self: &Arc<Self>, open: &FileHandle, length: u64) -> Result<()> {
         let (caller, id) = (&open.caller, open.file.id);
         let stored = self.attributes(caller, id).await?.attributes.stored;
-        // A server that does not say how much there is will say so when it is written.
+        // Where nobody says how much there is, it will be seen when it is written.
         let Ok(space) = self.statfs(id).await else { return Ok(()) };
-        if length.saturating_sub(stored) <= space.bytes_free {
+        if space.bytes_total == 0 || length.saturating_sub(stored) <= space.bytes_free {
             return Ok(());
         }
         let (length, free) = (ByteSize(length), ByteSize(space.bytes_free));

@@ -787,7 +787,7 @@ impl State {
                 let (version, signed) = (Version(2), signed.to_bytes());
                 done::<GetMap>(&MapReply { version, signed, key: None, now_ms: None })
             }
-            Request::GetMap(_) => fail(ErrorKind::NotSupported),
+            Request::GetMap(_) | Request::Usage(_) => fail(ErrorKind::NotSupported),
             other => panic!("the fake does not serve {:?}", other.op()),
         }
     }

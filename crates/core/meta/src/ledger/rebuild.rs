@@ -24,6 +24,9 @@ use tieline_types::{
 };
 use tieline_wire::data::ObjectOwner;
 
+/// Ranges of one file that are told.
+const GAPS_TOLD: usize = 4;
+
 /// An object at an OST.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FoundObject {
@@ -153,6 +156,7 @@ impl Tree {
             let content = StoredContent::Chunk { chunk: **chunk, skip: 0 };
             extents.insert(known.offset, StoredExtent { length: known.length, content });
         }
+        self.note_gaps(&path, &extents);
         let mut references: BTreeMap<ChunkId, u32> = BTreeMap::new();
         let (mut size, mut stored) = (0, 0);
         for (at, extent) in &extents {
@@ -189,6 +193,30 @@ impl Tree {
         let name = self.name_file(id, &path, prefix);
         let inode = Inode { size, stored, stripe, ..self.inode(FileKind::Regular, 0o600, name) };
         self.inodes.insert(id, inode);
+    }
+
+    /// Ranges that no object has: they read as zeros, and may have been more than that.
+    fn note_gaps(&mut self, path: &[u8], extents: &Extents) {
+        let shown = String::from_utf8_lossy(path);
+        let (mut gaps, mut end) = (Vec::new(), 0);
+        for (&at, extent) in extents {
+            if at > end {
+                gaps.push(format!("{end} to {at}"));
+            }
+            end = at + extent.length;
+        }
+        if gaps.is_empty() {
+            return;
+        }
+        let more = match gaps.len().saturating_sub(GAPS_TOLD) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        gaps.truncate(GAPS_TOLD);
+        let ranges = gaps.join(", ");
+        self.note(format!(
+            "{shown}: bytes {ranges}{more} are in no object: a hole, or small writes, or lost"
+        ));
     }
 
     /// A free name for the file: the one it had, if possible.

@@ -371,16 +371,20 @@ async fn objects_alone_give_files_back() {
         object(3, 10, 50, 100, 9, b"d/name"),
         object(4, 11, 0, 10, 7, b"d/name"),
         object(5, 12, 0, 10, 4, b""),
+        object(6, 13, 500, 10, 3, b"d/late"),
+        object(7, 13, 600, 10, 3, b"d/late"),
     ];
     let store = MemoryStore::new();
     let rebuilt = rebuild(&store, &identity(), b"", found, Time::default()).await.unwrap();
-    assert_eq!((rebuilt.files, rebuilt.directories, rebuilt.bytes), (3, 2, 220));
-    assert_eq!(rebuilt.notes.len(), 2, "{:?}", rebuilt.notes);
+    assert_eq!((rebuilt.files, rebuilt.directories, rebuilt.bytes), (4, 2, 240));
+    assert_eq!(rebuilt.notes.len(), 3, "{:?}", rebuilt.notes);
+    let gaps = "d/late: bytes 0 to 500, 510 to 600 are in no object";
+    assert!(rebuilt.notes.iter().any(|note| note.starts_with(gaps)), "{:?}", rebuilt.notes);
     let house = House::with(store).await;
     let client = house.client().await;
     let d = client.id(ROOT, "d").await.unwrap();
     assert_eq!(client.id(d, "name").await, Some(FileId(10)), "the newer one has the name");
-    assert_eq!(client.list(d).await, ["name", "name.~0xb"]);
+    assert_eq!(client.list(d).await, ["late", "name", "name.~0xb"]);
     let extents: Vec<_> =
         client.extents(FileId(10)).await.iter().map(|e| (e.offset, e.length)).collect();
     assert_eq!(extents, [(0, 50), (50, 100), (150, 50)], "the newer bytes count");
@@ -389,7 +393,7 @@ async fn objects_alone_give_files_back() {
     let lost = client.id(ROOT, "lost+found").await.unwrap();
     assert_eq!(client.list(lost).await.len(), 1);
     // What is new collides with nothing.
-    assert!(client.create(d, "new").await.serial() > 12);
+    assert!(client.create(d, "new").await.serial() > 13);
     assert!(client.grant.0 > 3);
     let inode = house.dump().await.into_iter().find(|(key, _)| *key == key::inode(FileId(10)));
     let inode: Inode = decode(&inode.unwrap().1, String::new).unwrap();

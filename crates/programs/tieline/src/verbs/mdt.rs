@@ -9,6 +9,7 @@ use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use tieline_auth::Serves;
 use tieline_format::ledger::{Frame, HeadKind, Sum, preamble};
@@ -52,7 +53,8 @@ pub enum MdtVerb {
         /// Where the log has a hole, restore what is before it
         #[arg(long)]
         up_to_hole: bool,
-        /// Dumps, segments, or directories of a change log, in any order
+        /// Dumps, segments, or directories of a change log, in any order; `-` and pipes are read to
+        /// their end first
         #[arg(required = true)]
         paths: Vec<PathBuf>,
     },
@@ -179,15 +181,59 @@ fn now() -> Time {
     Time { seconds: wall.as_secs() as i64, nanos: wall.subsec_nanos() }
 }
 
+/// What is restored from: everything is judged before anything is written, so that a pipe is put
+/// into a file first.
+struct Source {
+    path: PathBuf,
+    is_copy: bool,
+}
+
+impl Source {
+    fn take(path: &Path, state: &Path, number: usize) -> anyhow::Result<Self> {
+        let is_input = path == Path::new("-");
+        let is_pipe = || path.metadata().is_ok_and(|there| !there.is_file() && !there.is_dir());
+        if !is_input && !is_pipe() {
+            return Ok(Self { path: path.to_owned(), is_copy: false });
+        }
+        let copy = state.join(format!("restore-{}-{number}.part", std::process::id()));
+        let failed = || format!("cannot put {} into {}", path.display(), copy.display());
+        let mut options = std::fs::OpenOptions::new();
+        let mut out =
+            options.write(true).create_new(true).mode(0o600).open(&copy).with_context(failed)?;
+        let source = Self { path: copy.clone(), is_copy: true };
+        let poured = match is_input {
+            true => std::io::copy(&mut std::io::stdin().lock(), &mut out),
+            false => {
+                std::fs::File::open(path).and_then(|mut pipe| std::io::copy(&mut pipe, &mut out))
+            }
+        };
+        poured.with_context(failed)?;
+        Ok(source)
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        if self.is_copy {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
 fn restore_store(settings: &Path, paths: &[PathBuf], up_to_hole: bool) -> anyhow::Result<()> {
     let (plan, identity, _lock) = stopped(settings)?;
     let Some(mdt) = &plan.mdt else { return Ok(()) };
+    let sources = paths.iter().enumerate();
+    let sources: Vec<Source> = sources
+        .map(|(number, path)| Source::take(path, &plan.state, number))
+        .collect::<anyhow::Result<_>>()?;
+    let paths: Vec<PathBuf> = sources.iter().map(|source| source.path.clone()).collect();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let world = World::real();
         let at = (plan.state.as_path(), "tieline mdt restore");
         let store = open_store(&mdt.engine, &identity, at, &world, (None, None)).await?;
-        let restored = restore(&*store, paths, &identity, up_to_hole, now()).await?;
+        let restored = restore(&*store, &paths, &identity, up_to_hole, now()).await?;
         for note in &restored.notes {
             eprintln!("note: {note}");
         }
