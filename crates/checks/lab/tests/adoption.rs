@@ -161,6 +161,15 @@ fn a_file_changed_behind_us_is_refused_with_the_reason_and_adopted_again() -> Re
         let report = import(lab, &source.path("run"), &[])?;
         ensure!(count(&report, "adopted_again") == 1, "{report}");
         ensure!(fs::read_to_string(far.join("in/large"))? == "another content");
+        // What is gone from the source is named, also below a directory that is gone; what somebody
+        // wrote there is his.
+        fs::write(lab.mount().join("in/own"), "own")?;
+        fs::write(lab.mount().join("in/deep/own"), pattern(1 << 20))?;
+        fs::remove_file(source.path("run/small"))?;
+        fs::remove_dir_all(source.path("run/deep"))?;
+        let report = import(lab, &source.path("run"), &[])?;
+        let gone = serde_json::json!(["run/small", "run/deep/name with space \u{e4}%"]);
+        ensure!(report["gone"] == gone, "{report}");
         Ok(())
     })
 }

@@ -45,6 +45,17 @@ echo $n
 "#;
 
 #[test]
+fn a_database_that_is_away_is_named_before_anything_is_made() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut up = std::process::Command::new(program::tieline()?);
+    up.args(["dev", "up", "--engine", "postgres=host=/nowhere dbname=none", "--dir"]);
+    let run = program::finish(up.arg(folder.path().join("dev")), Duration::from_secs(60))?;
+    ensure!(!run.status.success() && run.stderr.contains("/nowhere"), "{}", run.stderr);
+    ensure!(fs::read_dir(folder.path())?.next().is_none(), "something was made");
+    Ok(())
+}
+
+#[test]
 fn a_federation_works_on_postgresql_and_leaves_nothing_there() -> Result<()> {
     let (server, _folder) = server()?;
     with_plan(&plan(&server), |lab| {

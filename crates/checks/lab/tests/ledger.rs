@@ -4,6 +4,7 @@ use anyhow::{Context, Result, ensure};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -334,19 +335,30 @@ fn what_the_objects_know_comes_back_without_any_dump() -> Result<()> {
             file.write_all(&bytes_of(number))?;
             file.sync_all()?;
         }
+        // Where files lie is known also to a daemon that was started again under programs at work.
+        let mut open = File::create(folder.join("f9"))?;
+        let inside = File::open(&folder)?;
+        dev(lab, &["dev", "kill", "mount-0", "--restart"])?;
+        open.write_all(&bytes_of(9))?;
+        open.sync_all()?;
+        let made = format!("/proc/self/fd/{}/f12", inside.as_raw_fd());
+        let mut made = File::create(made)?;
+        made.write_all(&bytes_of(12))?;
+        made.sync_all()?;
+        drop((open, inside, made));
         let settings = settings(lab, "mds-uf")?;
         let store = PathBuf::from(setting(&settings, "state")?).join("mdt0000.redb");
         dev(lab, &["dev", "kill", "mds-uf"])?;
         fs::remove_file(&store)?;
         let settings = settings.to_str().context("a plain path")?;
         let said = lab.tieline(&["mdt", "rebuild", "--from-osts", "--settings", settings])?;
-        ensure!(said.contains("3 files") && said.contains("mode 0600"), "{said}");
+        ensure!(said.contains("5 files") && said.contains("mode 0600"), "{said}");
         for word in ["session", "lost", "another", "no longer"] {
             lab.expect_log(word);
         }
         dev(lab, &["dev", "start", "mds-uf"])?;
         let far = lab.mount_again()?;
-        for number in [0, 3, 6] {
+        for number in [0, 3, 6, 9, 12] {
             let read = fs::read(far.join(format!("run/7/f{number}")))?;
             ensure!(read == bytes_of(number), "file {number} changed");
         }

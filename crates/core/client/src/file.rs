@@ -66,6 +66,8 @@ pub(crate) struct State {
     pub mtime: Option<Time>,
     /// Who writes, for calls that no handle makes.
     pub writer: Caller,
+    /// It was asked for once where the file lies.
+    pub way_was_asked: bool,
     pub clears_setid: bool,
     /// It was set since: the commit of what is written leaves it.
     pub keeps_mtime: bool,

@@ -25,7 +25,7 @@ use tieline_types::{
 use tieline_wire::data::{ObjectOwner, PutChunk};
 use tieline_wire::meta;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// How many OSTs may fail in turn before a run is given up for now.
 const OSTS_MAX: usize = 8;
@@ -43,6 +43,8 @@ pub(crate) const LATE_GRAIN: usize = 1 << 10;
 const SUM_STEP: usize = 256 << 10;
 /// How long an OST may be silent before another is asked for.
 const OST_PATIENCE: Duration = Duration::from_secs(20);
+/// How long a file's first chunk waits for what its label shall say.
+const WAY_PATIENCE: Duration = Duration::from_secs(2);
 
 impl Shared {
     /// Sends a run in the background; [`File::moved`] is woken at its end.
@@ -91,6 +93,9 @@ impl Shared {
 
     async fn put_somewhere(self: &Arc<Self>, file: &Arc<File>, sealed: &Sealed) -> Result<Copies> {
         let deadline = Instant::now() + self.servers.wait();
+        if !file.with(|state| std::mem::replace(&mut state.way_was_asked, true)) {
+            let _ = timeout(WAY_PATIENCE, self.learn_way(file)).await;
+        }
         let whole = Arc::new(Whole::new(&sealed.run));
         let mut exclude: BTreeSet<OstIndex> = BTreeSet::new();
         let mut last: Option<Error> = None;
@@ -124,6 +129,22 @@ impl Shared {
                 exclude.insert(ost);
                 last = Some(error);
             }
+        }
+    }
+
+    /// Learns where the directories are that a file lies in: the labels of its objects tell. A
+    /// daemon that was started again under programs at work may know the file alone.
+    async fn learn_way(&self, file: &File) -> Result<()> {
+        let caller = file.with(|state| state.writer.clone());
+        loop {
+            let top = self.cache.lock().top(file.id);
+            if top.is_root() {
+                return Ok(());
+            }
+            let told = self.servers.ask(&caller, top, meta::LookupParent { id: top }).await?.reply;
+            // A file may have lost its name.
+            let Some(name) = told.name else { return Ok(()) };
+            self.cache.lock().seen(top, told.parent, name);
         }
     }
 

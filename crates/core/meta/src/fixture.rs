@@ -3,7 +3,7 @@
 use crate::{Asker, LimitsKeeper, Mdt, ObjectMender, Objects, Parts, Recaller, Settings};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tieline_auth::{MapCell, MapSigner};
@@ -181,6 +181,8 @@ pub struct Mender {
     pub bad: Mutex<BTreeSet<(OstIndex, ChunkId)>>,
     pub down: Mutex<BTreeSet<OstIndex>>,
     pub fetches: Mutex<Vec<FetchChunk>>,
+    /// How many copies were verified.
+    pub looks: AtomicUsize,
 }
 
 impl Mender {
@@ -189,6 +191,10 @@ impl Mender {
             true => Err(Failure::new(ErrorKind::Timeout, "down")),
             false => Ok(()),
         }
+    }
+
+    pub fn looks(&self) -> usize {
+        self.looks.load(Ordering::Relaxed)
     }
 
     fn is_good(&self, ost: OstIndex, chunk: ChunkId) -> bool {
@@ -205,6 +211,7 @@ impl ObjectMender for Mender {
         _patience: Duration,
     ) -> Result<VerifyObjectReply, Failure> {
         self.check_up(message.ost)?;
+        self.looks.fetch_add(1, Ordering::Relaxed);
         let ObjectName::Chunk(chunk) = message.object else { panic!("only chunks") };
         if !self.held.lock().unwrap().contains(&(message.ost, chunk)) {
             return Err(Failure::new(ErrorKind::Gone, "no such object"));

@@ -474,6 +474,18 @@ impl Tables {
 
     /// The path of a file within the file system, as far as it was seen.
     pub fn path(&self, id: FileId) -> Vec<u8> {
+        let (mut names, _) = self.way(id);
+        names.reverse();
+        names.join(&b'/')
+    }
+
+    /// The highest directory above a file (or itself) of which it is not known where it is.
+    pub fn top(&self, id: FileId) -> FileId {
+        self.way(id).1
+    }
+
+    /// The names from a file upwards, and where they end.
+    fn way(&self, id: FileId) -> (Vec<&[u8]>, FileId) {
         // Deeper trees exist, but a label need not be whole.
         const DEPTH_MAX: usize = 64;
         let mut names = Vec::new();
@@ -484,8 +496,12 @@ impl Tables {
             names.push(name.as_bytes());
             at = *parent;
         }
-        names.reverse();
-        names.join(&b'/')
+        (names, at)
+    }
+
+    /// Where something was seen, for messages and labels.
+    pub fn seen(&mut self, id: FileId, parent: FileId, name: Name) {
+        self.inodes.entry(id).or_default().seen_at.get_or_insert((parent, name));
     }
 
     fn tell_file(&mut self, unit: FileId, generation: u64, id: FileId) {

@@ -122,7 +122,12 @@ impl Dumps {
                         "this MDT keeps no change log: set mdt.log_to, or take a full dump";
                     return Err(Failure::new(ErrorKind::NotSupported, detail));
                 };
-                log_part(log, cursor, since.unwrap_or_default())
+                let (since, last) = (since.unwrap_or_default(), log.last());
+                if since > last {
+                    let detail = format!("nothing came after version {since} yet: it is {last}");
+                    return Err(Failure::new(ErrorKind::InvalidArgument, detail));
+                }
+                log_part(log, cursor, since)
             }
         };
         if let Ok((DumpMdtReply { cursor: None }, _)) = &part

@@ -145,6 +145,11 @@ impl Log {
         state.broken.is_none() && (state.wants_dump || state.bytes_since_dump > limit)
     }
 
+    /// The last version that it has, or would have if it could be written.
+    pub(super) fn last(&self) -> Version {
+        self.state().last
+    }
+
     /// For `/health`: why nothing is written now.
     pub fn trouble(&self) -> Option<String> {
         self.state().broken.as_ref().map(|(reason, _)| reason.clone())

@@ -5,7 +5,7 @@
 //! versions move on beyond all that the lost store can have given out.
 
 use super::directory::Items;
-use super::stream::{Frames, Summary, read_through, verify};
+use super::stream::{Frames, Summary, verify};
 use super::{Error, Identity};
 use std::path::{Path, PathBuf};
 use tieline_format::Record;
@@ -298,30 +298,20 @@ impl<'a> Filler<'a> {
     }
 }
 
-/// What a path holds, for people who check their backups.
-pub fn verify_all(
-    path: &Path,
-    identity: Option<tieline_types::MdtIndex>,
-) -> Result<Vec<(PathBuf, Summary)>, Error> {
+/// What was found at a path.
+pub type Checked = (PathBuf, Result<Summary, Error>);
+
+/// What a path holds, for people who check their backups: each file by itself, and all of them
+/// whatever one of them is like.
+pub fn verify_all(path: &Path) -> Result<Vec<Checked>, Error> {
     if !path.is_dir() {
-        let summary = read_through(&mut Frames::open(path)?, |_, _| ())?;
-        return Ok(vec![(path.to_owned(), summary)]);
+        return Ok(vec![(path.to_owned(), verify(path))]);
     }
-    let mut all = Vec::new();
     let failed = |source| Error::Io { doing: "list", path: path.to_owned(), source };
     let mut paths: Vec<PathBuf> = std::fs::read_dir(path)
         .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect())
         .map_err(failed)?;
+    paths.retain(|path| path.extension().is_some_and(|end| end == "log" || end == "dump"));
     paths.sort();
-    for path in paths {
-        let is_ledger = path.extension().is_some_and(|end| end == "log" || end == "dump");
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
-        let is_wanted =
-            identity.is_none_or(|mdt| name.is_some_and(|name| name.starts_with(&mdt.label())));
-        if is_ledger && is_wanted {
-            let summary = verify(&path)?;
-            all.push((path, summary));
-        }
-    }
-    Ok(all)
+    Ok(paths.into_iter().map(|path| (path.clone(), verify(&path))).collect())
 }

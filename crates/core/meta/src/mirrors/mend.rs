@@ -33,11 +33,12 @@ struct Seen {
 }
 
 impl Mdt {
-    /// Has an OSS look at a place that somebody complained of; marks it if they were right.
-    pub(super) async fn check_place(&self, id: ChunkId, ost: OstIndex) -> Result<()> {
-        let Some(seen) = self.change_chunk(id, None, |_| ()).await? else { return Ok(()) };
+    /// Has an OSS look at a place that somebody complained of; marks it if they were right. Says
+    /// whether there may be something to mend: not where the last copy is bad.
+    pub(super) async fn check_place(&self, id: ChunkId, ost: OstIndex) -> Result<bool> {
+        let Some(seen) = self.change_chunk(id, None, |_| ()).await? else { return Ok(false) };
         let named = |place: &&Place| place.ost == ost && !place.is_stale;
-        let Some(place) = seen.chunk.places.iter().find(named).cloned() else { return Ok(()) };
+        let Some(place) = seen.chunk.places.iter().find(named).cloned() else { return Ok(true) };
         let (object, offset, length) = (place.object.clone(), place.offset, place.length);
         let message = VerifyObject { ost, object, offset, length, capability: None };
         let patience = VERIFY_PATIENCE;
@@ -52,7 +53,7 @@ impl Mdt {
                 }
             },
         };
-        let Some(damage) = damage else { return Ok(()) };
+        let Some(damage) = damage else { return Ok(true) };
         METRICS.copies_bad.with_label_values(&[&ost.label()]).inc();
         let good = |places: &[Place]| places.iter().filter(|place| !place.is_stale).count();
         let mut is_last = false;
@@ -77,7 +78,7 @@ impl Mdt {
                 "a copy does not match its checksum: read from its mirrors, to be made again"
             );
         }
-        Ok(())
+        Ok(!is_last)
     }
 
     /// Gives a chunk the copies that it lacks. Says how many bytes were fetched.

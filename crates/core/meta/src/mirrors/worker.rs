@@ -113,8 +113,10 @@ impl Mdt {
         let started = Instant::now();
         match job {
             Job::Check(chunk, ost) => {
-                self.check_place(chunk, ost).await?;
-                self.mend(chunk, None).await?;
+                // What is hopeless rests, and is not told of again meanwhile.
+                if self.check_place(chunk, ost).await? {
+                    self.mend(chunk, None).await?;
+                }
             }
             Job::Mend { chunk, file, is_urgent } => {
                 let bytes = self.mend(chunk, Some(file)).await?;

@@ -1,12 +1,18 @@
-//! LookupParent: which directory a directory is in.
+//! LookupParent: which directory a directory is in; and, for its owner, a file.
 
 use crate::error::Result;
+use crate::permission;
 use crate::view::View;
+use tieline_types::FileKind;
 use tieline_wire::meta::{LookupParent, LookupParentReply};
 
 pub async fn run(view: &mut View<'_>, request: &LookupParent) -> Result<LookupParentReply> {
     let id = request.id;
-    let inode = view.directory(id).await?;
+    let inode = view.inode(id).await?;
+    if inode.kind != FileKind::Directory {
+        // Names are what reading a directory is for, which others may not be allowed to.
+        permission::check_owner(id, &inode, view.scene.caller, "ask for its name")?;
+    }
     if let Some(name) = inode.names.into_iter().next() {
         return Ok(LookupParentReply { parent: name.parent, name: Some(name.name) });
     }

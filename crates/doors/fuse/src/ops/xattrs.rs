@@ -17,6 +17,10 @@ use tieline_types::{Gid, Uid, XattrName};
 use tieline_wire::meta::XattrMode;
 
 fn checked(name: &[u8]) -> Result<XattrName, Refusal> {
+    // A name space alone is none, as for the file systems in the kernel.
+    if matches!(name, b"user." | b"trusted." | b"security.") {
+        return Err(Errno::INVAL.into());
+    }
     // Linux has ERANGE for names that are too long here.
     XattrName::new(name).map_err(|_| Errno::RANGE.into())
 }

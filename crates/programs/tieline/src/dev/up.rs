@@ -17,13 +17,15 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use tieline_auth::MapSigner;
 use tieline_format::Record;
-use tieline_kv::PostgresServer;
+use tieline_kv::{PostgresServer, PostgresStore};
 use tieline_types::{Flavor, MachineTrust, SiteName};
 use tieline_wan::{Distance, Quality};
 
 /// In a namespace of its own a site may use the same ports as every other.
 const MDS_PORT: u16 = 7640;
 const OSS_PORT: u16 = 7642;
+/// Where the first mount's `/metrics` are, with `--netns`.
+const MOUNT_PORT: u16 = 7800;
 /// Below those that the kernel gives to outgoing connections, which would take the port of a server
 /// that is down for a moment.
 const PORTS: std::ops::Range<u16> = 10_000..32_768;
@@ -186,6 +188,10 @@ fn postgres(engine: &str) -> Option<&str> {
 fn check_engine(engine: &str) -> anyhow::Result<()> {
     match postgres(engine).map(str::parse::<PostgresServer>) {
         Some(Err(error)) => Err(Usage(format!("--engine: {error}")).into()),
+        Some(Ok(server)) => {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(PostgresStore::look(&server)).map(drop).context("--engine")
+        }
         None if !["embedded", "memory"].contains(&engine) => Err(Usage(format!(
             "--engine: `{engine}` is neither `embedded`, `memory` nor `postgres=CONNECTION`"
         ))
@@ -333,10 +339,13 @@ fn add_mount(held: &mut Held, mount: &Path, more: &MountMore) -> anyhow::Result<
     if table::is_mounted(&mountpoint) {
         bail!("something is mounted at {} already", mountpoint.display());
     }
-    let mounts = held.state.processes.iter().filter(|process| process.mountpoint.is_some());
-    let name = format!("mount-{}", mounts.count());
+    // What was mounted there before, and is no more.
+    let is_old = |process: &Process| process.mountpoint.as_ref() == Some(&mountpoint);
+    held.state.processes.retain(|process| !is_old(process));
+    let number = free_number(&held.state.processes);
+    let name = mount_name(number);
     let admin = match held.state.network {
-        Some(_) => format!("127.0.0.1:{}", 7800 + held.state.processes.len()),
+        Some(_) => format!("127.0.0.1:{}", MOUNT_PORT + number),
         None => free_ports(1)?.remove(0),
     };
     let network = held.state.network.as_ref();
@@ -378,6 +387,20 @@ fn add_mount(held: &mut Held, mount: &Path, more: &MountMore) -> anyhow::Result<
     started?;
     wait_for_space(mount);
     Ok(())
+}
+
+fn mount_name(number: u16) -> String {
+    format!("mount-{number}")
+}
+
+/// The first that no mount's name has.
+fn free_number(processes: &[Process]) -> u16 {
+    let is_taken = |number| processes.iter().any(|process| process.name == mount_name(number));
+    let mut number = 0;
+    while is_taken(number) {
+        number += 1;
+    }
+    number
 }
 
 /// A metadata server tells of space once it has heard from its data servers: a program that asks

@@ -467,7 +467,7 @@ impl MdtSettings {
                 let shown = directory.display();
                 format!("`{shown}` is not an absolute path: name a directory on another disk")
             });
-            check.holds(engine != Engine::Memory, "mdt.log_to", || {
+            check.holds(self.engine != "memory", "mdt.log_to", || {
                 "the memory engine keeps no log: leave it out, or take another engine".into()
             });
             LogSettings { directory, waits: self.log_wait }

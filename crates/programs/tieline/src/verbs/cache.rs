@@ -360,7 +360,7 @@ async fn chunks(shell: &Shell, location: &Location) -> anyhow::Result<Vec<ChunkR
     while let Some(attributes) = todo.pop() {
         match attributes.kind {
             FileKind::Directory => {
-                for entry in listed(shell, &attributes).await? {
+                for entry in listed(shell, attributes.id).await? {
                     todo.push(match entry.known {
                         Some(known) => known.attributes,
                         None => shell.files.attributes(&shell.caller, entry.id).await?.attributes,

@@ -178,7 +178,7 @@ impl Export<'_> {
         }
         self.report.directories += 1;
         let mut below = Vec::new();
-        for entry in listed(self.shell, attributes).await? {
+        for entry in listed(self.shell, attributes.id).await? {
             let attributes = match entry.known {
                 Some(known) => known.attributes,
                 None => self.shell.files.attributes(&self.shell.caller, entry.id).await?.attributes,

@@ -93,7 +93,7 @@ async fn get_one(
                 std::fs::create_dir(to).with_context(|| format!("cannot make {shown}"))?;
             }
             let mut below = Vec::new();
-            for entry in listed(shell, attributes).await? {
+            for entry in listed(shell, attributes.id).await? {
                 let attributes = match entry.known {
                     Some(known) => known.attributes,
                     None => shell.files.attributes(&shell.caller, entry.id).await?.attributes,

@@ -55,7 +55,7 @@ async fn search(shell: &Shell, location: &Location, wanted: &Wanted) -> anyhow::
         if !attributes.is_directory() {
             continue;
         }
-        for entry in listed(shell, &attributes).await?.into_iter().rev() {
+        for entry in listed(shell, attributes.id).await?.into_iter().rev() {
             let attributes = match entry.known {
                 Some(known) => known.attributes,
                 None => shell.files.attributes(&shell.caller, entry.id).await?.attributes,

@@ -136,7 +136,7 @@ async fn chosen(
         let goes_down =
             attributes.is_directory() && !args.directory && (depth == 0 || args.recursive);
         if goes_down {
-            for entry in listed(shell, &attributes).await?.into_iter().rev() {
+            for entry in listed(shell, attributes.id).await?.into_iter().rev() {
                 let attributes = match entry.known {
                     Some(known) => known.attributes,
                     None => shell.files.attributes(&shell.caller, entry.id).await?.attributes,

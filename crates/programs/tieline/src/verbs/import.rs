@@ -14,10 +14,12 @@ use self::sums::Sums;
 use crate::location::Location;
 use crate::shell::{self, Shell, is_not_found};
 use crate::verbs::checksum::kind::kept_by_xrootd;
+use crate::verbs::list::listed;
 use crate::verbs::ost;
 use crate::verbs::owners::Owners;
 use anyhow::bail;
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -190,6 +192,8 @@ struct Report {
     /// Files whose checksums are to be computed.
     unsummed: u64,
     left_out: Vec<String>,
+    /// Adopted before, and not in the source any more.
+    gone: Vec<String>,
     failed: Vec<String>,
 }
 
@@ -206,10 +210,12 @@ impl Import {
         let mut todo = vec![(top.directory.clone(), into)];
         while let Some((directory, id)) = todo.pop() {
             let mut after = None;
+            let mut there = BTreeSet::new();
             loop {
                 let volume = &self.shell.volume;
                 let page = volume.list_adopted(self.ost, &directory, after.take(), PAGE).await?;
                 let last = page.entries.last().map(|entry| entry.name.clone());
+                there.extend(page.entries.iter().map(|entry| entry.name.clone()));
                 for (path, entry, outcome) in self.page(&directory, id, page.entries).await {
                     if let Some(below) = report.take(&path, outcome) {
                         finished.push(Finished { id: below, entry });
@@ -221,12 +227,58 @@ impl Import {
                 }
                 after = last;
             }
+            self.name_gone(&mut report, (id, directory), &there).await?;
         }
         // Deepest first, so that no parent is touched after its own turn.
         for Finished { id, entry } in finished.iter().rev() {
             self.dress(*id, entry).await?;
         }
         Ok(report)
+    }
+
+    /// Names the files below a directory that were adopted from below `path`, and of which the
+    /// source has no more than `there`: they cannot be read.
+    async fn name_gone(
+        &self,
+        report: &mut Report,
+        (directory, path): (FileId, Vec<u8>),
+        there: &BTreeSet<Vec<u8>>,
+    ) -> anyhow::Result<()> {
+        let nothing = BTreeSet::new();
+        let mut todo = vec![(directory, path, there)];
+        while let Some((directory, path, there)) = todo.pop() {
+            let entries = listed(&self.shell, directory).await?;
+            for entry in entries.iter().filter(|entry| !there.contains(entry.name.as_bytes())) {
+                let below = below(&path, entry.name.as_bytes());
+                match entry.kind {
+                    FileKind::Directory => todo.push((entry.id, below, &nothing)),
+                    FileKind::Regular => {
+                        let adopted = self.adopted_from(entry.id).await?;
+                        if adopted.is_some_and(|(path, ..)| path == object_path(&below)) {
+                            report.gone.push(String::from_utf8_lossy(&below).into_owned());
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Where our OST has the first bytes of a file, if it has adopted them, and the size and time
+    /// of what it has adopted.
+    async fn adopted_from(&self, id: FileId) -> anyhow::Result<Option<(String, u64, i64)>> {
+        let page = self.shell.files.extents(&self.shell.caller, id, 0).await?;
+        let place = page.extents.into_iter().next().and_then(|extent| match extent.content {
+            Content::Chunk(chunk) => chunk.places.into_iter().next(),
+            _ => None,
+        });
+        Ok(match place.map(|place| (place.ost, place.object)) {
+            Some((ost, ObjectName::External { path, size, mtime_ns })) if ost == self.ost => {
+                Some((path, size, mtime_ns))
+            }
+            _ => None,
+        })
     }
 
     /// Some entries at once.
@@ -242,10 +294,7 @@ impl Import {
             if running.len() >= AT_ONCE {
                 done.extend(running.join_next().await.and_then(Result::ok));
             }
-            let path = match directory.is_empty() {
-                true => entry.name.clone(),
-                false => [directory, b"/", &entry.name].concat(),
-            };
+            let path = below(directory, &entry.name);
             let this = self.clone();
             running.spawn(async move {
                 let outcome = this.one(&path, parent, &entry).await;
@@ -376,16 +425,9 @@ impl Import {
             let is_same = entry.size == 0 && found.mtime == entry.mtime;
             return Ok(if is_same { Standing::Unchanged } else { Standing::Empty });
         }
-        let page = self.shell.files.extents(&self.shell.caller, found.id, 0).await?;
-        let place = page.extents.first().and_then(|extent| match &extent.content {
-            Content::Chunk(chunk) => chunk.places.first(),
-            _ => None,
-        });
-        Ok(match place.map(|place| (place.ost, &place.object)) {
-            Some((ost, ObjectName::External { path, size, mtime_ns }))
-                if ost == source.ost && *path == source.path =>
-            {
-                let is_same = (*size, *mtime_ns) == (source.size, source.mtime_ns);
+        Ok(match self.adopted_from(found.id).await? {
+            Some((path, size, mtime_ns)) if path == source.path => {
+                let is_same = (size, mtime_ns) == (source.size, source.mtime_ns);
                 let is_whole = found.size == source.size && found.stored == source.size;
                 match is_same && is_whole {
                     true => Standing::Unchanged,
@@ -435,6 +477,14 @@ enum Standing {
     Older,
     /// Somebody's.
     Other,
+}
+
+/// A path below the OST's tree.
+fn below(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    match directory.is_empty() {
+        true => name.to_vec(),
+        false => [directory, b"/", name].concat(),
+    }
 }
 
 fn taken() -> Outcome {
@@ -487,6 +537,7 @@ impl Report {
             "links": self.links,
             "bytes": self.bytes,
             "left_out": self.left_out,
+            "gone": self.gone,
             "failed": self.failed,
             "checksums_by": pid,
         })
@@ -496,19 +547,26 @@ impl Report {
         for line in self.left_out.iter() {
             eprintln!("tieline: left out: {line}");
         }
+        for path in self.gone.iter() {
+            eprintln!(
+                "tieline: {path}: is gone from the source, so that the adopted file cannot be \
+                 read: put it back, or remove the file"
+            );
+        }
         for line in self.failed.iter() {
             eprintln!("tieline: {line}");
         }
         let bytes = tieline_types::ByteSize(self.bytes);
         println!(
             "adopted {} files ({bytes}) in place, {} of them anew; {} unchanged, {} directories, \
-             {} links, {} left out",
+             {} links, {} left out, {} gone",
             self.adopted + self.again,
             self.again,
             self.unchanged,
             self.directories,
             self.links,
             self.left_out.len(),
+            self.gone.len(),
         );
         if let Some(pid) = pid {
             println!("checksums are computed in the background (pid {pid})");

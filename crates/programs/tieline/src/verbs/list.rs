@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use tieline_client::Listed;
-use tieline_types::{Attributes, ErrorKind, FileKind};
+use tieline_types::{Attributes, ErrorKind, FileId, FileKind};
 
 /// Entries that are asked for at once.
 const PAGE: usize = 1024;
@@ -66,7 +66,7 @@ impl<W: Write> Listing<W> {
                 self.title(&path)?;
             }
             let mut below = Vec::new();
-            for listed in listed(shell, &directory).await? {
+            for listed in listed(shell, directory.id).await? {
                 let (path, attributes, target) = self.complete(shell, &path, listed).await?;
                 if self.args.recursive && attributes.is_directory() {
                     below.push((path.clone(), attributes.clone()));
@@ -141,8 +141,8 @@ impl<W: Write> Listing<W> {
 }
 
 /// All entries of a directory, by name.
-pub async fn listed(shell: &Shell, directory: &Attributes) -> anyhow::Result<Vec<Listed>> {
-    let handle = shell.files.open_directory(&shell.caller, directory.id).await?;
+pub async fn listed(shell: &Shell, directory: FileId) -> anyhow::Result<Vec<Listed>> {
+    let handle = shell.files.open_directory(&shell.caller, directory).await?;
     let mut all: Vec<Listed> = Vec::new();
     let end = loop {
         let from = all.last().map_or(0, |last| last.next);
@@ -156,7 +156,7 @@ pub async fn listed(shell: &Shell, directory: &Attributes) -> anyhow::Result<Vec
     end?;
     // Of directories in which another client works alone only names are told.
     for one in all.iter_mut().filter(|one| one.known.is_none()) {
-        if one.id.mdt() == directory.id.mdt() {
+        if one.id.mdt() == directory.mdt() {
             match shell.files.attributes(&shell.caller, one.id).await {
                 Ok(known) => one.known = Some(known),
                 // Gone meanwhile.

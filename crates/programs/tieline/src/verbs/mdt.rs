@@ -15,8 +15,8 @@ use tieline_auth::Serves;
 use tieline_format::ledger::{Frame, HeadKind, Sum, preamble};
 use tieline_meta::ledger::Identity;
 use tieline_meta::ledger::rebuild::{FoundObject, rebuild};
-use tieline_meta::ledger::restore::{restore, verify_all};
-use tieline_meta::ledger::stream::{Frames, Summary};
+use tieline_meta::ledger::restore::{Checked, restore, verify_all};
+use tieline_meta::ledger::stream::Frames;
 use tieline_net::CallError;
 use tieline_types::{Caller, ChunkId, ErrorKind, Grant, MdtIndex, Time, Version};
 use tieline_wire::data::{ListObjects, StatObject};
@@ -112,47 +112,67 @@ fn dump(mdt: MdtIndex, since: Option<Version>, fs: Option<OsString>) -> anyhow::
 }
 
 fn verify(paths: &[PathBuf], is_json: bool) -> anyhow::Result<()> {
-    let mut all: Vec<(PathBuf, Summary)> = Vec::new();
+    let mut all: Vec<Checked> = Vec::new();
     for path in paths {
         if path.as_os_str() == "-" {
-            let mut frames = Frames::new(std::io::stdin().lock(), path)?;
-            let summary = tieline_meta::ledger::stream::read_through(&mut frames, |_, _| ())?;
-            all.push((path.clone(), summary));
-        } else {
-            all.extend(verify_all(path, None)?);
+            let frames = Frames::new(std::io::stdin().lock(), path);
+            all.push((
+                path.clone(),
+                frames.and_then(|mut frames| {
+                    tieline_meta::ledger::stream::read_through(&mut frames, |_, _| ())
+                }),
+            ));
+            continue;
         }
-    }
-    if is_json {
-        println!("{}", Value::Array(all.iter().map(|(path, s)| summary_json(path, s)).collect()));
-        return Ok(());
-    }
-    for (path, summary) in &all {
-        println!(
-            "{}: in order, {} frames, {} pairs",
-            path.display(),
-            summary.frames,
-            summary.pairs
-        );
-        for (head, last) in &summary.parts {
-            let (mdt, time) = (head.mdt.label(), show::time(head.time));
-            match head.kind {
-                HeadKind::Dump => {
-                    println!("  {mdt} of /{}: dump at version {}, {time}", head.fs, head.version);
-                }
-                HeadKind::Segment => println!(
-                    "  {mdt} of /{}: log segment {}, versions {} to {last}, begun {time}",
-                    head.fs, head.sequence, head.version
-                ),
+        match verify_all(path) {
+            Ok(found) if found.is_empty() => {
+                bail!("{}: no dump and no segment of a log is in it", path.display())
             }
-        }
-        if let Some(at) = summary.torn_at {
-            println!("  cut off at byte {at}: what follows there never was acknowledged");
+            Ok(found) => all.extend(found),
+            Err(error) => all.push((path.clone(), Err(error))),
         }
     }
-    Ok(())
+    let bad = all.iter().filter(|(_, checked)| checked.is_err()).count();
+    if is_json {
+        println!("{}", Value::Array(all.iter().map(checked_json).collect()));
+    } else {
+        all.iter().for_each(print_checked);
+    }
+    match bad {
+        0 => Ok(()),
+        bad => bail!("{bad} of {} files are not in order: take another dump", all.len()),
+    }
 }
 
-fn summary_json(path: &Path, summary: &Summary) -> Value {
+fn print_checked((path, checked): &Checked) {
+    let summary = match checked {
+        Ok(summary) => summary,
+        Err(error) => return println!("{}", crate::report::chain(error)),
+    };
+    println!("{}: in order, {} frames, {} pairs", path.display(), summary.frames, summary.pairs);
+    for (head, last) in &summary.parts {
+        let (mdt, time) = (head.mdt.label(), show::time(head.time));
+        match head.kind {
+            HeadKind::Dump => {
+                println!("  {mdt} of /{}: dump at version {}, {time}", head.fs, head.version);
+            }
+            HeadKind::Segment => println!(
+                "  {mdt} of /{}: log segment {}, versions {} to {last}, begun {time}",
+                head.fs, head.sequence, head.version
+            ),
+        }
+    }
+    if let Some(at) = summary.torn_at {
+        println!("  cut off at byte {at}: what follows there never was acknowledged");
+    }
+}
+
+fn checked_json((path, checked): &Checked) -> Value {
+    let path = path.display().to_string();
+    let summary = match checked {
+        Ok(summary) => summary,
+        Err(error) => return json!({ "path": path, "error": crate::report::chain(error) }),
+    };
     let parts = summary.parts.iter().map(|(head, last)| {
         json!({
             "fs": head.fs, "mdt": head.mdt.0, "sequence": head.sequence,
@@ -162,7 +182,7 @@ fn summary_json(path: &Path, summary: &Summary) -> Value {
         })
     });
     json!({
-        "path": path.display().to_string(), "frames": summary.frames, "pairs": summary.pairs,
+        "path": path, "frames": summary.frames, "pairs": summary.pairs,
         "torn_at": summary.torn_at, "parts": parts.collect::<Vec<_>>(),
     })
 }

@@ -106,7 +106,7 @@ fn check(path: &OsString, project: Option<u32>, is_tree: bool) -> anyhow::Result
             if !attributes.is_directory() || !(is_tree || depth == 0) {
                 continue;
             }
-            for one in list::listed(&shell, &attributes).await? {
+            for one in list::listed(&shell, attributes.id).await? {
                 // What is mounted there keeps its own quotas.
                 let Some(known) = one.known.filter(|_| one.id.mdt() == attributes.id.mdt()) else {
                     continue;
@@ -148,7 +148,7 @@ async fn set_below(
             continue;
         }
         let mut ids = Vec::new();
-        for one in list::listed(shell, &directory).await? {
+        for one in list::listed(shell, directory.id).await? {
             // What is mounted there keeps its own quotas.
             let Some(known) = one.known.filter(|_| one.id.mdt() == directory.id.mdt()) else {
                 continue;

@@ -95,7 +95,7 @@ async fn list_one(
         if *recursive && is_live {
             let attributes = shell.files.attributes(&shell.caller, directory).await?.attributes;
             let entries = match attributes.is_directory() {
-                true => list::listed(shell, &attributes).await?,
+                true => list::listed(shell, attributes.id).await?,
                 false => vec![],
             };
             let directories = entries.into_iter().filter(|entry| entry.kind == FileKind::Directory);
@@ -279,7 +279,7 @@ fn below<'a>(
             }
         }
         let attributes = shell.files.attributes(&shell.caller, directory).await?.attributes;
-        for entry in list::listed(shell, &attributes).await? {
+        for entry in list::listed(shell, attributes.id).await? {
             if entry.kind == FileKind::Directory {
                 below(shell, entry.id, format!("{path}/{}", entry.name)).await?;
             }

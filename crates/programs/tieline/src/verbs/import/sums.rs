@@ -67,7 +67,7 @@ pub fn compute(path: &OsStr) -> anyhow::Result<Sums> {
         while let Some((path, attributes)) = todo.pop() {
             match attributes.kind {
                 FileKind::Directory => {
-                    for entry in listed(&shell, &attributes).await? {
+                    for entry in listed(&shell, attributes.id).await? {
                         let known = match entry.known {
                             Some(known) => known,
                             None => shell.files.attributes(&shell.caller, entry.id).await?,
