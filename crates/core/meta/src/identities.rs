@@ -80,6 +80,11 @@ pub enum EditError {
     Number { number: u32 },
     #[error("a group has no groups")]
     Groups,
+    #[error(
+        "user `{name}` would be in no group, and one of its name is there already, which others \
+         may be in: say its groups (`tieline id add {name} --groups GROUP`)"
+    )]
+    OwnGroup { name: IdentityName },
     #[error("`{0}` is no principal: NAME@REALM, *@REALM, */INSTANCE@REALM or NAME/*@REALM")]
     Principal(String),
     #[error("`{0}` is no user's name")]
@@ -94,7 +99,7 @@ impl EditError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::NoIdentity { .. } | Self::NotMapped(_) => ErrorKind::NotFound,
-            Self::Taken { .. } | Self::Fixed { .. } => ErrorKind::Exists,
+            Self::Taken { .. } | Self::Fixed { .. } | Self::OwnGroup { .. } => ErrorKind::Exists,
             Self::Number { .. } | Self::Groups | Self::Principal(_) | Self::Pattern(_) => {
                 ErrorKind::InvalidArgument
             }
@@ -223,7 +228,8 @@ impl IdentityTable {
         Ok(table)
     }
 
-    fn apply(&mut self, edit: &IdentityEdit) -> Result<(), EditError> {
+    /// One edit, done or not; the version stays.
+    pub fn apply(&mut self, edit: &IdentityEdit) -> Result<(), EditError> {
         match edit {
             IdentityEdit::Put(new) => self.put(new),
             IdentityEdit::Remove { kind, name } => self.remove(*kind, name),
@@ -274,7 +280,27 @@ impl IdentityTable {
             None => old.as_ref().map(|old| old.groups.clone()).unwrap_or_default(),
         };
         let roles = old.map(|old| old.roles).unwrap_or_default();
-        self.insert(Identity { kind, number, name: new.name.clone(), groups, roles });
+        let mut identity = Identity { kind, number, name: new.name.clone(), groups, roles };
+        self.give_group(&mut identity)?;
+        self.insert(identity);
+        Ok(())
+    }
+
+    /// Puts a user who is in no group into one of his own, named as he is: what he lets his group
+    /// read is then nobody else's, nor that of strangers.
+    fn give_group(&mut self, user: &mut Identity) -> Result<(), EditError> {
+        let kind = IdentityKind::Group;
+        if user.kind == kind || !user.groups.is_empty() {
+            return Ok(());
+        }
+        let name = user.name.clone();
+        if self.named(kind, &name).is_some() {
+            return Err(EditError::OwnGroup { name });
+        }
+        let is_free = self.identity(kind, user.number).is_none();
+        let number = if is_free { user.number } else { self.free_number(kind) };
+        self.insert(Identity { kind, number, name, groups: vec![], roles: vec![] });
+        user.groups.push(number);
         Ok(())
     }
 
@@ -296,20 +322,43 @@ impl IdentityTable {
     }
 
     fn remove(&mut self, kind: IdentityKind, name: &IdentityName) -> Result<(), EditError> {
-        let number = self.existing(kind, name)?.number;
-        self.identities.remove(&(kind, number));
-        self.names.remove(&(kind, name.clone()));
+        let gone = self.existing(kind, name)?.clone();
+        let number = gone.number;
         match kind {
             IdentityKind::User => {
+                self.forget(&gone);
                 self.principals.retain(|_, to| *to != MappedTo::User(number));
+                let own = self.named(IdentityKind::Group, name).cloned();
+                let is_others =
+                    |group: u32| self.identities.values().any(|one| one.groups.contains(&group));
+                if let Some(own) = own
+                    && gone.groups == [own.number]
+                    && !is_others(own.number)
+                {
+                    self.forget(&own);
+                }
             }
             IdentityKind::Group => {
-                for user in self.identities.values_mut() {
+                let members: Vec<Identity> = self
+                    .identities
+                    .values()
+                    .filter(|one| one.groups.contains(&number))
+                    .cloned()
+                    .collect();
+                for mut user in members {
                     user.groups.retain(|&group| group != number);
+                    self.give_group(&mut user)?;
+                    self.insert(user);
                 }
+                self.forget(&gone);
             }
         }
         Ok(())
+    }
+
+    fn forget(&mut self, gone: &Identity) {
+        self.identities.remove(&(gone.kind, gone.number));
+        self.names.remove(&(gone.kind, gone.name.clone()));
     }
 
     fn map(&mut self, principal: &str, to: &NewMapping) -> Result<(), EditError> {
@@ -392,7 +441,7 @@ fn patterns(name: &str) -> Vec<(String, &str)> {
 
 fn resolved(user: &Identity, how: String) -> Resolved {
     let mut groups = user.groups.iter().copied().map(Gid);
-    // Who is in no group has files of nobody's.
+    // Tables from before users had groups of their own.
     let gid = groups.next().unwrap_or(Gid(NOBODY));
     let caller = Caller { uid: Uid(user.number), gid, groups: groups.collect(), proof: None };
     Resolved { caller, name: user.name.clone(), roles: user.roles.clone(), how }

@@ -96,6 +96,37 @@ fn what_hangs_on_an_identity_goes_with_it() {
 }
 
 #[test]
+fn who_is_in_no_group_gets_his_own() {
+    use IdentityKind::{Group, User};
+    let remove = |kind, text| IdentityEdit::Remove { kind, name: name(text) };
+    let own = |table: &IdentityTable, user: &str| {
+        let user = table.named(User, &name(user)).unwrap();
+        let [group] = user.groups[..] else { panic!("{user:?}") };
+        (group, table.identity(Group, group).unwrap().name.to_string())
+    };
+    let table = people().edited(&[put(User, "eve", Some(5002), &[])]).unwrap();
+    assert_eq!(own(&table, "eve"), (5002, "eve".into()));
+    // The number is that of a group, and one that was in no other when this was not so yet.
+    let table = table.edited(&[put(User, "carl", Some(6001), &[])]).unwrap();
+    assert_eq!(own(&table, "carl"), (100_001, "carl".into()));
+    let new = NewIdentity { kind: User, name: name("carl"), number: None, groups: None };
+    let again = table.edited(&[IdentityEdit::Put(new)]).unwrap();
+    assert_eq!(again, table, "it has one");
+    // A group of others is not entered by chance.
+    let refused = table.edited(&[put(User, "cms", None, &[])]).unwrap_err();
+    assert_eq!(refused, EditError::OwnGroup { name: name("cms") });
+    // With its only group gone a user has his own; that group goes with him.
+    let table = table.edited(&[remove(Group, "cms")]).unwrap();
+    assert_eq!(own(&table, "uf-bob").1, "uf-bob");
+    assert!(matches!(table.edited(&[remove(Group, "eve")]), Err(EditError::OwnGroup { .. })));
+    let table = table.edited(&[remove(User, "eve"), remove(User, "carl")]).unwrap();
+    assert!(table.named(Group, &name("eve")).is_none());
+    let shared = table.edited(&[put(User, "dora", None, &["uf-bob"])]).unwrap();
+    let shared = shared.edited(&[remove(User, "uf-bob")]).unwrap();
+    assert_eq!(own(&shared, "dora").1, "uf-bob", "it is dora's, too");
+}
+
+#[test]
 fn pages_make_the_table_again() {
     let mut edits = vec![];
     for place in 0..900 {

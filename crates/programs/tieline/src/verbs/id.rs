@@ -129,14 +129,23 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             edit(&location, vec![IdentityEdit::Remove { kind, name: named(&name)? }])
         }
         IdVerb::Import { from, file, groups, least, dry_run } => {
-            let edits = sources::read(from, &file, groups.as_deref(), least)?;
-            if dry_run {
-                edits.iter().try_for_each(|edit| writeln!(io::stdout(), "{edit:?}"))?;
-                return Ok(());
+            let table = with_table(&location, |table, _| Ok(table))?;
+            let import = sources::read(from, &file, groups.as_deref(), least, table)?;
+            for note in &import.notes {
+                eprintln!("tieline: {note}");
             }
-            let count = edits.len();
-            edit(&location, edits)?;
-            println!("{count} entries taken over from {}", file.display());
+            let count = import.edits.len();
+            if dry_run {
+                let mut out = io::stdout();
+                import
+                    .edits
+                    .iter()
+                    .try_for_each(|edit| writeln!(out, "{}", sources::shown(edit)))?;
+            } else {
+                edit(&location, import.edits)?;
+                let from = file.display();
+                println!("{count} entries taken over from {from}");
+            }
             Ok(())
         }
         IdVerb::Test { principal, json } => {
@@ -209,10 +218,10 @@ struct Rules {
     machines: Vec<(String, MachineTrust)>,
 }
 
-fn with_table(
+fn with_table<T>(
     location: &Location,
-    show: impl FnOnce(IdentityTable, Rules) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
+    show: impl FnOnce(IdentityTable, Rules) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
     let (table, rules) = operator::run(location, |operator| async move {
         let security = operator.map.security.as_ref();
         let machines = security.and_then(|security| security.machines.clone()).unwrap_or_default();

@@ -2,10 +2,10 @@
 //!
 //! Only text is read: a directory is asked with `ldapsearch -LLL`, a database with `getent`.
 
-use crate::report::Usage;
 use anyhow::Context;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use tieline_meta::identities::IdentityTable;
 use tieline_types::identity::NOBODY;
 use tieline_types::{IdentityKind, IdentityName};
 use tieline_wire::identity::{IdentityEdit, NewIdentity, NewMapping};
@@ -30,6 +30,14 @@ impl std::str::FromStr for Format {
     }
 }
 
+/// What a source changes in a table.
+#[derive(Default)]
+pub struct Import {
+    pub edits: Vec<IdentityEdit>,
+    /// What is left out and why, and what is not taken over as it stands.
+    pub notes: Vec<String>,
+}
+
 /// Users and groups as a source has them, by name.
 #[derive(Default)]
 struct Found {
@@ -40,6 +48,7 @@ struct Found {
     members: BTreeSet<(String, String)>,
     /// Principal and user.
     principals: Vec<(String, String)>,
+    notes: Vec<String>,
 }
 
 pub fn read(
@@ -47,7 +56,8 @@ pub fn read(
     file: &Path,
     groups: Option<&Path>,
     least: u32,
-) -> anyhow::Result<Vec<IdentityEdit>> {
+    table: IdentityTable,
+) -> anyhow::Result<Import> {
     let text = |path: &Path| {
         let bytes = std::fs::read(path);
         let bytes = bytes.with_context(|| format!("cannot read {}", path.display()))?;
@@ -65,25 +75,47 @@ pub fn read(
         Format::GridMapfile => found.read_grid_mapfile(&main),
         Format::Ldap => found.read_ldif(&main),
     }
-    found.edits(least)
+    Ok(found.import(least, table))
+}
+
+/// Lines that say something, with their numbers.
+fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let numbered = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim()));
+    numbered.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
 }
 
 impl Found {
+    fn not_understood(&mut self, number: usize, line: &str, wanted: &str) {
+        self.notes.push(format!("left out: line {number}, `{line}`: not of the form {wanted}"));
+    }
+
     fn read_passwd(&mut self, text: &str) {
-        for line in text.lines() {
+        for (number, line) in lines(text) {
             let fields: Vec<&str> = line.split(':').collect();
-            let [name, _, uid, gid, ..] = fields.as_slice() else { continue };
-            if let (Ok(uid), Ok(gid)) = (uid.parse(), gid.parse()) {
-                self.users.insert((*name).to_owned(), (Some(uid), Some(gid)));
+            let numbers = match fields.as_slice() {
+                [name, _, uid, gid, ..] => Some((*name, uid.parse().ok(), gid.parse().ok())),
+                _ => None,
+            };
+            match numbers {
+                Some((name, Some(uid), Some(gid))) => {
+                    self.users.insert(name.to_owned(), (Some(uid), Some(gid)));
+                }
+                _ => self.not_understood(number, line, "NAME:x:UID:GID:…"),
             }
         }
     }
 
     fn read_groups(&mut self, text: &str) {
-        for line in text.lines() {
+        for (number, line) in lines(text) {
             let fields: Vec<&str> = line.split(':').collect();
-            let [name, _, gid, members, ..] = fields.as_slice() else { continue };
-            let Ok(gid) = gid.parse() else { continue };
+            let parts = match fields.as_slice() {
+                [name, _, gid, members, ..] => gid.parse().ok().map(|gid| (name, gid, members)),
+                _ => None,
+            };
+            let Some((name, gid, members)) = parts else {
+                self.not_understood(number, line, "NAME:x:GID:MEMBERS");
+                continue;
+            };
             self.groups.insert((*name).to_owned(), gid);
             let members = members.split(',').map(str::trim).filter(|member| !member.is_empty());
             self.members.extend(members.map(|member| ((*name).to_owned(), member.to_owned())));
@@ -92,17 +124,30 @@ impl Found {
 
     /// `"/DC=org/CN=Ann" ann,other`: the first is who it is; `.pool` names an account of a pool.
     fn read_grid_mapfile(&mut self, text: &str) {
-        for line in text.lines().map(str::trim).filter(|line| !line.starts_with('#')) {
-            let Some((subject, names)) =
-                line.strip_prefix('"').and_then(|rest| rest.split_once('"'))
+        for (number, line) in lines(text) {
+            let parts = match line.strip_prefix('"') {
+                Some(rest) => rest.split_once('"'),
+                // Without blanks no quotes are needed.
+                None => line.split_once(char::is_whitespace).filter(|_| line.starts_with('/')),
+            };
+            let name = parts.and_then(|(_, names)| names.split(',').next()).map(str::trim);
+            let (Some((subject, _)), Some(name)) = (parts, name.filter(|name| !name.is_empty()))
             else {
+                self.not_understood(number, line, "\"SUBJECT\" USER");
                 continue;
             };
-            let name = names.split(',').next().unwrap_or_default().trim().trim_start_matches('.');
-            if !name.is_empty() {
-                self.users.entry(name.to_owned()).or_default();
-                self.principals.push((subject.to_owned(), name.to_owned()));
-            }
+            let user = match name.strip_prefix('.') {
+                Some(pool) => {
+                    self.notes.push(format!(
+                        "line {number}, `{name}`: the accounts of this pool: all of them are the \
+                         one user `{pool}`"
+                    ));
+                    pool
+                }
+                None => name,
+            };
+            self.users.entry(user.to_owned()).or_default();
+            self.principals.push((subject.to_owned(), user.to_owned()));
         }
     }
 
@@ -130,51 +175,97 @@ impl Found {
         }
     }
 
-    /// Groups first: users name them.
-    fn edits(mut self, least: u32) -> anyhow::Result<Vec<IdentityEdit>> {
-        let is_meant = |uid: Option<u32>| uid.is_none_or(|uid| uid >= least && uid != NOBODY);
+    /// What a table does not take is left out. Groups come first: users name them. System accounts
+    /// stay away, and groups that none of the users is in.
+    fn import(mut self, least: u32, mut table: IdentityTable) -> Import {
+        let is_number = |number: u32| number != 0 && number != NOBODY;
+        let is_meant = |uid: Option<u32>| uid.is_none_or(|uid| uid >= least && is_number(uid));
         self.users.retain(|_, (uid, _)| is_meant(*uid));
-        self.groups.retain(|_, gid| *gid != 0 && *gid != NOBODY);
+        let firsts = self.users.values().filter_map(|(_, gid)| *gid);
+        let firsts: BTreeSet<u32> = firsts.filter(|gid| is_number(*gid)).collect();
+        let used = self.members.iter().filter(|(_, member)| self.users.contains_key(member));
+        let used: BTreeSet<&String> = used.map(|(group, _)| group).collect();
+        self.groups.retain(|name, gid| {
+            is_number(*gid) && (*gid >= least || firsts.contains(gid) || used.contains(name))
+        });
         let mut names: BTreeMap<u32, String> =
             self.groups.iter().map(|(name, gid)| (*gid, name.clone())).collect();
-        for gid in self.users.values().filter_map(|(_, gid)| *gid) {
-            // A first group without a name gets one, for files will have its number.
-            if gid != 0 && gid != NOBODY {
-                names.entry(gid).or_insert_with(|| format!("g{gid}"));
-            }
+        for gid in firsts {
+            // A first group without a name has the one that its number has, or gets one: files will
+            // have its number.
+            let known = || table.identity(IdentityKind::Group, gid).map(|one| one.name.to_string());
+            names.entry(gid).or_insert_with(|| known().unwrap_or_else(|| format!("g{gid}")));
         }
-        let parsed = |name: &str| {
-            let parsed = name.parse::<IdentityName>();
-            parsed.map_err(|error| Usage(format!("`{name}`: {error}")))
-        };
-        let mut edits = vec![];
+        let mut import = Import { notes: self.notes, ..Import::default() };
         for (gid, name) in &names {
-            let (kind, number) = (IdentityKind::Group, Some(*gid));
-            let new = NewIdentity { kind, name: parsed(name)?, number, groups: None };
-            edits.push(IdentityEdit::Put(new));
+            import.put(&mut table, IdentityKind::Group, name, Some(*gid), None);
         }
         for (name, (uid, gid)) in &self.users {
-            let first = gid.and_then(|gid| names.get(&gid)).cloned();
+            let first = gid.and_then(|gid| names.get(&gid));
             let others = self.members.iter().filter(|(_, member)| member == name);
             let mut groups: Vec<IdentityName> = vec![];
-            for group in first.into_iter().chain(others.map(|(group, _)| group.clone())) {
-                let group = parsed(&group)?;
-                let is_there = names.values().any(|known| known == group.as_str());
-                if is_there && !groups.contains(&group) {
-                    groups.push(group);
-                }
+            for group in first.into_iter().chain(others.map(|(group, _)| group)) {
+                let group = group.parse::<IdentityName>().ok();
+                let known = group.filter(|group| table.named(IdentityKind::Group, group).is_some());
+                groups.extend(known.filter(|group| !groups.contains(group)));
             }
-            let (kind, groups) = (IdentityKind::User, uid.map(|_| groups));
-            let new = NewIdentity { kind, name: parsed(name)?, number: *uid, groups };
-            edits.push(IdentityEdit::Put(new));
+            let groups = uid.map(|_| groups);
+            import.put(&mut table, IdentityKind::User, name, *uid, groups);
         }
-        for (principal, name) in self.principals {
-            if self.users.contains_key(&name) {
-                let to = NewMapping::Named(name);
-                edits.push(IdentityEdit::Map { principal, to });
+        for (principal, user) in self.principals {
+            let is_there =
+                user.parse().is_ok_and(|user| table.named(IdentityKind::User, &user).is_some());
+            if is_there {
+                let what = format!("principal {principal}");
+                let to = NewMapping::Named(user);
+                import.add(&mut table, what, IdentityEdit::Map { principal, to });
             }
         }
-        Ok(edits)
+        import
+    }
+}
+
+impl Import {
+    fn put(
+        &mut self,
+        table: &mut IdentityTable,
+        kind: IdentityKind,
+        name: &str,
+        number: Option<u32>,
+        groups: Option<Vec<IdentityName>>,
+    ) {
+        let what = format!("{} `{name}`", kind.name());
+        match name.parse() {
+            Ok(name) => {
+                let new = NewIdentity { kind, name, number, groups };
+                self.add(table, what, IdentityEdit::Put(new));
+            }
+            Err(error) => self.notes.push(format!("left out: {what}: {error}")),
+        }
+    }
+
+    fn add(&mut self, table: &mut IdentityTable, what: String, edit: IdentityEdit) {
+        match table.apply(&edit) {
+            Ok(()) => self.edits.push(edit),
+            Err(error) => self.notes.push(format!("left out: {what}: {error}")),
+        }
+    }
+}
+
+/// An edit as people read it.
+pub fn shown(edit: &IdentityEdit) -> String {
+    match edit {
+        IdentityEdit::Put(new) => {
+            let number = new.number.map_or_else(String::new, |number| format!(" {number}"));
+            let groups = new.groups.iter().flatten().map(IdentityName::to_string);
+            let groups = groups.collect::<Vec<_>>().join(",");
+            let line = format!("{}{number} {} {groups}", new.kind.name(), new.name);
+            line.trim_end().to_owned()
+        }
+        IdentityEdit::Map { principal, to: NewMapping::Named(to) } => {
+            format!("map {principal} -> {to}")
+        }
+        other => format!("{other:?}"),
     }
 }
 
@@ -223,55 +314,82 @@ fn decoded(text: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn shown(found: Found) -> Vec<String> {
-        let line = |edit: IdentityEdit| match edit {
-            IdentityEdit::Put(new) => {
-                let groups =
-                    new.groups.map(|groups| groups.iter().map(|g| g.to_string()).collect());
-                let groups: Option<Vec<String>> = groups;
-                let number = new.number.map_or("-".to_owned(), |number| number.to_string());
-                let groups = groups.map_or("-".to_owned(), |groups| groups.join(","));
-                format!("{} {} {number} {groups}", new.kind.name(), new.name)
-            }
-            IdentityEdit::Map { principal, to: NewMapping::Named(to) } => {
-                format!("{principal} {to}")
-            }
-            other => format!("{other:?}"),
-        };
-        found.edits(1000).unwrap().into_iter().map(line).collect()
+    /// What is done with an empty table, and what is left out.
+    fn done(found: Found) -> (Vec<String>, Vec<String>) {
+        let import = found.import(1000, IdentityTable::default());
+        (import.edits.iter().map(shown).collect(), import.notes)
     }
 
     #[test]
     fn passwd_and_group_are_taken_over() {
         let mut found = Found::default();
         found.read_passwd(
-            "root:x:0:0::/root:/bin/sh\nann:x:1001:100::/:\nbob:x:1002:1002::/:\nbroken\n\
-             nobody:x:65534:65534::/:\n",
+            "root:x:0:0::/root:/bin/sh\nann:x:1001:100::/:\nbob:x:1002:1002::/:\n\nbroken\n\
+             nobody:x:65534:65534::/:\ntwin:x:1002:100::/:\nHOST$:x:1009:100::/:\n",
         );
-        found.read_groups("users:x:100:\ncms:x:300:ann, bob,eve\nroot:x:0:ann\n");
+        found.read_groups(
+            "users:x:100:\ncms:x:300:ann, bob,eve\nroot:x:0:ann\n_ssh:x:101:\nlp:x:7:\n\
+             _own:x:102:ann\n",
+        );
         let wanted = [
-            "group users 100 -",
-            "group cms 300 -",
-            "group g1002 1002 -",
-            "user ann 1001 users,cms",
-            "user bob 1002 g1002,cms",
+            "group 100 users",
+            "group 300 cms",
+            "group 1002 g1002",
+            "user 1001 ann users,cms",
+            "user 1002 bob g1002,cms",
         ];
-        assert_eq!(shown(found), wanted);
+        let (edits, notes) = done(found);
+        assert_eq!(edits, wanted);
+        let wanted =
+            ["line 5, `broken`", "group `_own`", "user `HOST$`", "user `twin`: number 1002"];
+        assert_eq!(notes.len(), wanted.len(), "{notes:?}");
+        for (notes, wanted) in notes.iter().zip(wanted) {
+            assert!(notes.starts_with(&format!("left out: {wanted}")), "{notes}");
+        }
+    }
+
+    #[test]
+    fn what_the_table_has_stays() {
+        let passwd = "ann:x:1001:100::/:\nbob:x:1002:100::/:\n";
+        let mut found = Found::default();
+        found.read_passwd(passwd);
+        found.read_groups("users:x:100:\n");
+        let first = found.import(1000, IdentityTable::default());
+        let table = IdentityTable::default().edited(&first.edits).unwrap();
+        // Without the groups' names: the table knows the number.
+        let mut found = Found::default();
+        found.read_passwd(passwd);
+        let again = found.import(1000, table.clone());
+        assert_eq!((table.edited(&again.edits).unwrap(), again.notes), (table.clone(), vec![]));
+        // Another site's numbers.
+        let mut found = Found::default();
+        found.read_passwd("ann:x:2001:100::/:\ncarl:x:1002:100::/:\ndora:x:1003:100::/:\n");
+        let other = found.import(1000, table);
+        assert_eq!(
+            other.edits.iter().map(shown).collect::<Vec<_>>(),
+            ["group 100 users", "user 1003 dora users"]
+        );
+        assert_eq!(other.notes.len(), 2);
     }
 
     #[test]
     fn grid_mapfiles_name_users() {
         let mut found = Found::default();
         found.read_grid_mapfile(
-            "# who\n\"/DC=org/CN=Ann Smith 7\" ann\n\"/DC=org/CN=Job\" .cmspool,x\nodd\n",
+            "# who\n\"/DC=org/CN=Ann Smith 7\" ann\n\"/DC=org/CN=Job\" .cmspool,x\nodd\n\
+             /DC=org/CN=dave dave\n",
         );
         let wanted = [
-            "user ann - -",
-            "user cmspool - -",
-            "/DC=org/CN=Ann Smith 7 ann",
-            "/DC=org/CN=Job cmspool",
+            "user ann",
+            "user cmspool",
+            "user dave",
+            "map /DC=org/CN=Ann Smith 7 -> ann",
+            "map /DC=org/CN=Job -> cmspool",
+            "map /DC=org/CN=dave -> dave",
         ];
-        assert_eq!(shown(found), wanted);
+        let (edits, notes) = done(found);
+        assert_eq!(edits, wanted);
+        assert!(notes[0].contains("pool") && notes[1].starts_with("left out: line 4, `odd`"));
     }
 
     #[test]
@@ -282,6 +400,7 @@ mod tests {
              gidNumber: 300\nkrbPrincipalName:: YW5uQEVYVEVOQ0kuT1JH\n\n\
              dn: cn=cms\nobjectClass: posixGroup\ncn: cms\ngidNumber: 300\nmemberUid: ann\n",
         );
-        assert_eq!(shown(found), ["group cms 300 -", "user ann 1001 cms", "ann@EXTENCI.ORG ann"]);
+        let wanted = ["group 300 cms", "user 1001 ann cms", "map ann@EXTENCI.ORG -> ann"];
+        assert_eq!(done(found), (wanted.map(str::to_owned).to_vec(), vec![]));
     }
 }
