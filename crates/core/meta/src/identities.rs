@@ -44,6 +44,8 @@ pub struct IdentityTable {
     identities: BTreeMap<(IdentityKind, u32), Identity>,
     names: BTreeMap<(IdentityKind, IdentityName), u32>,
     principals: BTreeMap<String, MappedTo>,
+    /// The highest number of each kind that was removed; the root's table alone knows.
+    removed: BTreeMap<IdentityKind, u32>,
 }
 
 /// Who a principal is.
@@ -318,6 +320,8 @@ impl IdentityTable {
     fn free_number(&self, kind: IdentityKind) -> u32 {
         let last = self.identities.range(..=(kind, IDENTITY_MAX)).next_back();
         let last = last.filter(|((of, _), _)| *of == kind).map_or(0, |((_, number), _)| *number);
+        // A removed one's files are still his.
+        let last = last.max(self.removed.get(&kind).copied().unwrap_or_default());
         (last + 1).max(FIRST_NUMBER)
     }
 
@@ -357,6 +361,8 @@ impl IdentityTable {
     }
 
     fn forget(&mut self, gone: &Identity) {
+        let last = self.removed.entry(gone.kind).or_default();
+        *last = gone.number.max(*last);
         self.identities.remove(&(gone.kind, gone.number));
         self.names.remove(&(gone.kind, gone.name.clone()));
     }
@@ -407,7 +413,13 @@ impl IdentityTable {
         }
         let gone = old.principals.keys().filter(|known| !self.principals.contains_key(*known));
         gone.for_each(|principal| transaction.delete(key::principal(principal)));
-        transaction.put(key::identities(), Identities { version: self.version }.to_bytes());
+        let last = |kind| self.removed.get(&kind).copied();
+        let record = Identities {
+            version: self.version,
+            last_user: last(IdentityKind::User),
+            last_group: last(IdentityKind::Group),
+        };
+        transaction.put(key::identities(), record.to_bytes());
     }
 }
 
@@ -487,6 +499,10 @@ async fn read(transaction: &mut dyn Transaction) -> Result<IdentityTable> {
     if let Some(value) = version {
         let record: Identities = decode(&value, || "identities".to_owned())?;
         table.version = record.version;
+        let last =
+            [(IdentityKind::User, record.last_user), (IdentityKind::Group, record.last_group)];
+        let last = last.into_iter().filter_map(|(kind, last)| Some((kind, last?)));
+        table.removed = last.collect();
     }
     for (_, value) in all(transaction, key::identities_each()).await? {
         table.insert(decode(&value, || "identity".to_owned())?);

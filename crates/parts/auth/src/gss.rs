@@ -437,7 +437,13 @@ impl Credential {
                 null_mut(),
             )
         };
-        check(library, major, minor)?;
+        check(library, major, minor).map_err(|trouble| match (&keys.keytab, trouble) {
+            (Some(keytab), Trouble::NoTicket) if usage == INITIATE => Trouble::KeytabLacks {
+                path: keytab.display().to_string(),
+                principal: keys.principal.clone().unwrap_or_default(),
+            },
+            (_, trouble) => trouble,
+        })?;
         Ok(credential)
     }
 }

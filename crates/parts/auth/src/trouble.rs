@@ -64,6 +64,10 @@ pub enum Trouble {
     #[error("the ticket or its key is not what the server has{}: compare key versions with \
         `kvno` and `klist -k`", of(.target))]
     Damaged { target: String },
+    #[error(
+        "the keytab {path} has no key{}: `klist -k {path}` shows whose keys it has", of(.principal)
+    )]
+    KeytabLacks { path: String, principal: String },
     #[error("the keytab {path} cannot be read: {why}")]
     Keytab { path: String, why: String },
     #[error("the other end did not prove itself")]

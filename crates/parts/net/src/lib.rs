@@ -117,8 +117,13 @@ pub enum CallError {
     /// The server said no.
     #[error(transparent)]
     Refused(Failure),
-    #[error("{server} did not answer within {} s", .patience.as_secs())]
-    Timeout { server: String, patience: Duration },
+    #[error("{server} did not answer within {} s{}", .patience.as_secs(), clause(.why))]
+    Timeout {
+        server: String,
+        patience: Duration,
+        /// What the last attempt to connect failed of, if there is no connection.
+        why: Option<String>,
+    },
     #[error("{server} refused the connection")]
     Handshake { server: String, source: Refusal },
     #[error("session with {server} is closed")]
@@ -128,6 +133,10 @@ pub enum CallError {
     SessionLost { server: String },
     #[error("{server} answered {op:?} with a body that cannot be read")]
     Body { server: String, op: Op, source: tieline_wire::BodyError },
+}
+
+fn clause(why: &Option<String>) -> String {
+    why.as_ref().map_or_else(String::new, |why| format!(": {why}"))
 }
 
 impl CallError {

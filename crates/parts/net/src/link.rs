@@ -57,8 +57,10 @@ pub enum Event {
     NoticeHandled(RequestNumber, NoticeAnswer),
     /// Bytes moved on the connection, though no frame may be complete.
     Moved,
-    /// The connection is gone, or could not be made.
+    /// The connection is gone.
     Lost,
+    /// It could not be made, for a reason.
+    Failed(String),
     Tick,
     /// The machine slept or its networks changed: the connection may be dead without a word.
     Doubt,
@@ -104,6 +106,8 @@ pub struct State {
     round_trips: u64,
     nearness: Nearness,
     keeping: Option<Keeping>,
+    /// What the last attempt to connect failed of.
+    trouble: Option<String>,
     /// The server said that it will be away until then.
     held_until: Option<Instant>,
     actions: VecDeque<Action>,
@@ -155,6 +159,7 @@ impl State {
             round_trips: 0,
             nearness: Nearness::default(),
             keeping: None,
+            trouble: None,
             held_until: None,
             actions: VecDeque::new(),
         }
@@ -194,6 +199,10 @@ impl State {
             Event::NoticeHandled(number, answer) => self.notice_handled(number, &answer, now),
             Event::Moved => self.moved(now),
             Event::Lost => self.lost(),
+            Event::Failed(why) => {
+                self.trouble = Some(why);
+                self.lost();
+            }
             Event::Tick => self.tick(now),
             Event::Doubt => self.doubt(now),
             Event::Close => self.close(),
@@ -268,7 +277,7 @@ impl State {
             }
         }
         self.backoff.succeeded();
-        self.held_until = None;
+        (self.trouble, self.held_until) = (None, None);
         self.nearness.forget();
         self.nearness.learn(now.saturating_duration_since(hello_sent), now);
         self.hello.session = Some(welcome.session);
@@ -504,7 +513,8 @@ impl State {
             let patience = self.calls.pending(id).and_then(|pending| pending.outgoing.patience);
             self.forget(id);
             let server = self.server.clone();
-            let error = CallError::Timeout { server, patience: patience.unwrap_or_default() };
+            let (patience, why) = (patience.unwrap_or_default(), self.trouble.clone());
+            let error = CallError::Timeout { server, patience, why };
             self.actions.push_back(Action::Complete(id, Err(error)));
         }
         let Phase::Up(up) = &mut self.phase else { return };

@@ -211,7 +211,7 @@ impl Session {
             None => place.await,
             Some(deadline) => tokio::time::timeout_at(deadline, place).await.map_err(|_| {
                 let server = self.view.server();
-                CallError::Timeout { server, patience: patience.unwrap_or_default() }
+                CallError::Timeout { server, patience: patience.unwrap_or_default(), why: None }
             })?,
         };
         place.map_err(|_| self.closed())

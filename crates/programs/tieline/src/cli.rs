@@ -150,6 +150,7 @@ enum ServerVerb {
 
 /// Runs the program, under whatever name it was called.
 pub fn main() -> ExitCode {
+    end_with_the_reader();
     let words: Vec<OsString> = std::env::args_os().collect();
     let result = match called_as(words.first()).as_str() {
         "mount.tieline" | "mount.fuse.tieline" => mount::helper::mount(&words),
@@ -164,6 +165,19 @@ pub fn main() -> ExitCode {
         Err(error) if is_pipe_closed(&error) => ExitCode::SUCCESS,
         Err(error) => report::failed(&error),
     }
+}
+
+/// `println!` panics where nobody reads any more, as with `| head`: that is no failure. SIGPIPE
+/// stays ignored, for servers write to sockets.
+fn end_with_the_reader() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let said = panic.payload_as_str().unwrap_or_default();
+        if said.starts_with("failed printing to stdout") && said.contains("Broken pipe") {
+            std::process::exit(0);
+        }
+        usual(panic);
+    }));
 }
 
 fn run(cli: Cli) -> anyhow::Result<()> {

@@ -100,6 +100,9 @@ pub fn run(args: Args, is_log_json: bool) -> anyhow::Result<()> {
         return holder::restart(&table::mountpoint(mountpoint));
     }
     let options = Options::parse(args.options.iter().map(String::as_str))?;
+    if args.hold.is_none() && args.held.is_none() {
+        options.proving.check()?;
+    }
     let missing = || anyhow!("a source and a mount point are needed");
     let source = args.source.clone().ok_or_else(missing)?;
     let mountpoint = args.mountpoint.as_deref().ok_or_else(missing)?;

@@ -33,11 +33,34 @@ pub struct Proving {
 }
 
 impl Proving {
-    /// Before a process has threads.
+    /// What was said to this very process. Before it has threads.
     pub fn prepare(&self) {
         if let Some(config) = &self.config {
             point_at(config);
         }
+    }
+
+    /// What a mount was told holds for a verb on it, unless its user's environment says otherwise.
+    pub fn prepare_verb(&self) {
+        if std::env::var_os(CONFIG).is_none() {
+            self.prepare();
+        }
+    }
+
+    /// What cannot be so, before anything is begun with it.
+    pub fn check(&self) -> Result<(), Usage> {
+        let named = [("keytab", &self.keytab), ("krb5conf", &self.config)];
+        let wrongs = named.into_iter().filter_map(|(option, path)| {
+            let path = path.as_ref()?;
+            let shown = path.display();
+            if !path.is_absolute() {
+                return Some(format!("{option}={shown}: not an absolute path"));
+            }
+            let error = std::fs::File::open(path).err()?;
+            Some(format!("{option}={shown}: cannot be read: {error}"))
+        });
+        let wrongs: Vec<String> = wrongs.collect();
+        if wrongs.is_empty() { Ok(()) } else { Err(Usage(wrongs.join("\n"))) }
     }
 
     /// What we dial with: the keytab, if we can read it, else the user's own tickets.
@@ -74,10 +97,8 @@ fn own_cache() -> String {
 }
 
 fn point_at(config: &Path) {
-    if std::env::var_os(CONFIG).is_none() {
-        // SAFETY: called before the process has other threads.
-        unsafe { std::env::set_var(CONFIG, config) };
-    }
+    // SAFETY: called before the process has other threads.
+    unsafe { std::env::set_var(CONFIG, config) };
 }
 
 /// What a server's settings say: `[kerberos]`.

@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn failures_of_servers_have_a_kind_and_a_next_step() {
         let patience = std::time::Duration::from_secs(3);
-        let error = CallError::Timeout { server: "mds-uf".into(), patience };
+        let error = CallError::Timeout { server: "mds-uf".into(), patience, why: None };
         let error = anyhow::Error::new(error).context("cannot look");
         assert_eq!(kind(&error), Some(ErrorKind::Timeout));
         assert!(kind(&error).and_then(hint).is_some());

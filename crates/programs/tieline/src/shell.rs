@@ -54,7 +54,7 @@ pub fn run<T, F: Future<Output = anyhow::Result<T>>>(
     if let Some(namespace) = &location.netns {
         crate::namespace::enter(namespace)?;
     }
-    location.proving.prepare();
+    location.proving.prepare_verb();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let shell = Arc::new(Shell::open(location.clone()).await?);

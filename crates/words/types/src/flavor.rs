@@ -154,6 +154,17 @@ impl FromStr for Network {
         if bits > bits_of(address) {
             return Err(wrong());
         }
+        // Two ways to write one network are one.
+        let address = match address {
+            IpAddr::V4(v4) => {
+                let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
+                IpAddr::V4((u32::from(v4) & mask).into())
+            }
+            IpAddr::V6(v6) => {
+                let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
+                IpAddr::V6((u128::from(v6) & mask).into())
+            }
+        };
         Ok(Self::Prefix { address, bits })
     }
 }

@@ -6,7 +6,7 @@ use crate::volume::Shared;
 use std::sync::Weak;
 use std::time::Duration;
 use tieline_net::NoticeSink;
-use tieline_types::Version;
+use tieline_types::{ErrorKind, Version};
 use tieline_wire::{Notice, NoticeAnswer, Welcome};
 use tokio::time::Instant;
 
@@ -35,6 +35,10 @@ impl ServerSink {
                     tracing::info!(%version, "federation map changed");
                 }
                 Ok(false) => {}
+                // What the map says of connections may have ended ours: the next one tells of it.
+                Err(error) if error.kind() == ErrorKind::Disconnected => {
+                    tracing::debug!(%error, "newer federation map cannot be had yet");
+                }
                 Err(error) => tracing::warn!(%error, "newer federation map cannot be had"),
             }
         });

@@ -172,4 +172,17 @@ async fn the_store_keeps_the_table() {
     let remove = IdentityEdit::Unmap("ann@PSC.EDU".into());
     let table = mdt.edit_identities(&[role, remove]).await.unwrap();
     assert_eq!((table.version(), mdt.identities().await.unwrap()), (2, table));
+    // Numbers of those who are gone are not given again, also not after a restart: files carry them.
+    let gone = IdentityEdit::Remove { kind: IdentityKind::User, name: name("ann") };
+    mdt.edit_identities(&[gone]).await.unwrap();
+    let table = mdt.identities().await.unwrap();
+    let table = table.edited(&[put(IdentityKind::User, "jane", None, &["cms"])]).unwrap();
+    assert_eq!(table.named(IdentityKind::User, &name("jane")).unwrap().number, 100_000);
+    let table = mdt.edit_identities(&[put(IdentityKind::User, "ivan", None, &["cms"])]).await;
+    assert!(table.is_ok());
+    let gone = IdentityEdit::Remove { kind: IdentityKind::User, name: name("ivan") };
+    mdt.edit_identities(&[gone]).await.unwrap();
+    let table = mdt.identities().await.unwrap();
+    let table = table.edited(&[put(IdentityKind::User, "jane", None, &["cms"])]).unwrap();
+    assert_eq!(table.named(IdentityKind::User, &name("jane")).unwrap().number, 100_001);
 }

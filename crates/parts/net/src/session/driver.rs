@@ -130,6 +130,19 @@ enum Failed {
     Late,
 }
 
+impl Failed {
+    /// With what it came from, as one clause.
+    fn why(&self) -> String {
+        let mut why = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            why = format!("{why}: {error}");
+            cause = error.source();
+        }
+        why
+    }
+}
+
 /// What woke the driver.
 enum Woken {
     Message(Option<Message>),
@@ -263,9 +276,9 @@ impl Driver {
                 self.event(Event::Refused(refusal));
             }
             Attempt::Failed(failed) => {
-                let cause = std::error::Error::source(&failed).map(ToString::to_string);
-                tracing::debug!(server = self.state.server(), %failed, cause, "not connected");
-                self.event(Event::Lost);
+                let why = failed.why();
+                tracing::debug!(server = self.state.server(), why, "not connected");
+                self.event(Event::Failed(why));
             }
         }
     }

@@ -16,7 +16,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
-use tieline_auth::gss::{GssInitiator, Keys, copy_tickets, standing};
+use tieline_auth::gss::{GssInitiator, Keys, copy_tickets, own_principal, standing};
 use tieline_auth::{BINDING, Mechanism};
 
 /// Tickets are renewed when half of their time is over, or so often.
@@ -92,6 +92,9 @@ fn run_job(
 ) -> anyhow::Result<ExitStatus> {
     let home = Home::new()?;
     let cache = format!("FILE:{}", home.0.join("tickets").display());
+    // `kinit -k` takes the machine's own principal, which few keytabs of people have.
+    let own = keytab.map(|keytab| first_of(keytab, principal)).transpose()?;
+    let principal = own.as_deref();
     match keytab {
         Some(keytab) => {
             let outcome = initialize(keytab, principal, &cache)?;
@@ -135,6 +138,16 @@ fn pause(cache: &str) -> Duration {
     let keys = Keys { cache: Some(cache.to_owned()), ..Keys::default() };
     let left = standing(&keys).ok().and_then(|(_, left)| left);
     left.map_or(RENEW_LEAST, |left| left / 2).clamp(RENEW_LEAST, RENEW_MAX)
+}
+
+/// Whose keys are used: by default the first that the keytab has.
+fn first_of(keytab: &Path, principal: Option<&str>) -> anyhow::Result<String> {
+    let keys = Keys {
+        keytab: Some(keytab.to_owned()),
+        cache: Some("MEMORY:tieline-job".to_owned()),
+        principal: principal.map(str::to_owned),
+    };
+    Ok(own_principal(&keys)?)
 }
 
 fn initialize(keytab: &Path, principal: Option<&str>, cache: &str) -> anyhow::Result<ExitStatus> {

@@ -13,16 +13,19 @@ use crate::location::Location;
 use crate::mount::idmap::{Idmap, Means, table_of};
 use crate::report;
 use crate::shell::{self, Shell};
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, ensure};
 use denials::Denial;
 use serde_json::{Value, json};
-use std::ffi::OsString;
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tieline_client::Access;
 use tieline_net::NoticeSink;
+use tieline_types::acl::{AccessList, Acls};
 use tieline_types::rules::{READ, Rights, SEARCH, WRITE};
 use tieline_types::{
     Attributes, Caller, FileId, FileKind, Flavor, Gid, IdentityKind, MdtIndex, Mode, Name, Uid,
@@ -32,13 +35,17 @@ use tieline_wire::{Notice, NoticeAnswer, Welcome};
 use tieline_world::Bulk;
 
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Links on one way, as for the kernel.
+const LINKS_MAX: usize = 40;
+/// As long as an attribute can be.
+const LIST_ROOM: usize = 64 << 10;
 
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Explain what holds of this principal (administrators see how it is mapped)
     #[arg(long = "as", value_name = "PRINCIPAL")]
     principal: Option<String>,
-    /// read, write, execute, create or delete
+    /// read, write, execute; create or delete: of the name PATH in its directory
     #[arg(long, default_value = "read")]
     op: Wish,
     /// One JSON value
@@ -183,7 +190,7 @@ async fn name_of(shell: &Shell, uid: Uid) -> Option<String> {
     table.identity(IdentityKind::User, uid.0).map(|identity| identity.name.to_string())
 }
 
-/// The way to the path, as far as we can see it.
+/// The way to the path, as far as we can see it. Links are followed as the kernel follows them.
 async fn steps(
     shell: &Shell,
     location: &Location,
@@ -191,53 +198,83 @@ async fn steps(
     wish: Wish,
     verdicts: &mut Vec<Verdict>,
 ) -> anyhow::Result<Vec<Step>> {
-    let directory = location.source.directory.as_bytes();
-    let whole = [directory, b"/", location.path.as_slice()].concat();
-    let names = whole.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
-    let names: Vec<Name> = names.map(|name| Name::new(name.to_vec())).collect::<Result<_, _>>()?;
     let root = FileId::root_of(MdtIndex(0));
-    let mut at = shell.files.attributes(&shell.caller, root).await?.attributes;
-    let mut path = format!("/{}", location.source.fs);
-    let is_name_wish = matches!(wish, Wish::Create | Wish::Delete);
+    let root = shell.files.attributes(&shell.caller, root).await?.attributes;
+    let mut way = vec![(format!("/{}", location.source.fs), root)];
+    let mut names = names_of(location.source.directory.as_bytes());
+    names.extend(names_of(&location.path));
     let mut steps: Vec<Step> = vec![];
-    for (place, name) in names.iter().enumerate() {
-        let is_last = place + 1 == names.len();
-        let here = if is_last && is_name_wish { WRITE | SEARCH } else { SEARCH };
-        let (shown, parent) = (path.clone(), at.clone());
-        steps.push(Step { path: shown, attributes: at.clone(), wish: here, stuck_to: None });
+    let mut links = 0;
+    let step = |path: &str, attributes: &Attributes, wish| {
+        let (path, attributes) = (path.to_owned(), attributes.clone());
+        Step { path, attributes, wish, stuck_to: None }
+    };
+    while let (Some((path, here)), Some(name)) = (way.last().cloned(), names.pop_front()) {
+        if name == b".." {
+            way.truncate(way.len().saturating_sub(1).max(1));
+            continue;
+        }
+        let is_last = names.is_empty();
+        let is_name_wish = is_last && matches!(wish, Wish::Create | Wish::Delete);
+        let wanted = if is_name_wish { WRITE | SEARCH } else { SEARCH };
+        steps.push(step(&path, &here, wanted));
         if is_last && wish == Wish::Create {
             return Ok(steps);
         }
-        let found = match shell.files.lookup(&shell.caller, at.id, name).await {
+        let name = Name::new(name)?;
+        let below = format!("{path}/{name}");
+        let found = match shell.files.lookup(&shell.caller, here.id, &name).await {
             Ok(found) => found,
             Err(error) => {
                 let by = if subject.is_self { "server" } else { "server (of you)" };
                 let rule = report::chain(&error);
-                verdicts.push(Verdict {
-                    by,
-                    path: format!("{path}/{name}"),
-                    is_allowed: false,
-                    rule,
-                });
+                verdicts.push(Verdict { by, path: below, is_allowed: false, rule });
                 return Ok(steps);
             }
         };
-        path = format!("{path}/{name}");
-        at = found.attributes.with_context(|| format!("there is no {path}"))?;
-        if is_last && wish == Wish::Delete {
-            if let Some(step) = steps.last_mut().filter(|_| parent.mode.has(Mode::STICKY)) {
-                step.stuck_to = Some(at);
+        let found = found.attributes.with_context(|| format!("there is no {below}"))?;
+        if is_name_wish {
+            if let Some(step) = steps.last_mut().filter(|_| here.mode.has(Mode::STICKY)) {
+                step.stuck_to = Some(found);
             }
             return Ok(steps);
         }
+        if found.kind != FileKind::Symlink {
+            way.push((below, found));
+            continue;
+        }
+        links += 1;
+        ensure!(links <= LINKS_MAX, "{below}: too many links, one to the other");
+        let target = shell.files.read_symlink(&shell.caller, found.id).await?;
+        let mut ahead = names_of(&target);
+        if target.starts_with(b"/") {
+            let within = location.mountpoint.as_deref().and_then(|mountpoint| {
+                Path::new(OsStr::from_bytes(&target)).strip_prefix(mountpoint).ok()
+            });
+            let shown = String::from_utf8_lossy(&target);
+            let within = within.with_context(|| {
+                format!("{below} is a link to {shown}, which is not in the file system")
+            })?;
+            ahead = names_of(location.source.directory.as_bytes());
+            ahead.extend(names_of(within.as_os_str().as_bytes()));
+            way.truncate(1);
+        }
+        ahead.append(&mut names);
+        names = ahead;
     }
     let wish = match wish {
         Wish::Read => READ,
         Wish::Execute => SEARCH,
         Wish::Write | Wish::Create | Wish::Delete => WRITE,
     };
-    steps.push(Step { path, attributes: at, wish, stuck_to: None });
+    steps.extend(way.last().map(|(path, attributes)| step(path, attributes, wish)));
     Ok(steps)
+}
+
+/// The names of a path that lead anywhere.
+fn names_of(path: &[u8]) -> VecDeque<Vec<u8>> {
+    let names = path.split(|&byte| byte == b'/').filter(|name| !matches!(*name, b"" | b"."));
+    names.map(<[u8]>::to_vec).collect()
 }
 
 fn judge(by: &'static str, step: &Step, caller: &Caller) -> Verdict {
@@ -282,6 +319,7 @@ fn by_kernel(location: &Location, steps: &[Step], stated: &Caller) -> Vec<Verdic
                     uid: Uid(shown.uid()),
                     gid: Gid(shown.gid()),
                     mode: Mode::new(shown.mode() & 0o7777),
+                    acls: shown_list(&path),
                     ..step.attributes.clone()
                 };
                 let step = Step { attributes, stuck_to: None, path: step.path.clone(), ..*step };
@@ -296,6 +334,14 @@ fn by_kernel(location: &Location, steps: &[Step], stated: &Caller) -> Vec<Verdic
         }
     }
     verdicts
+}
+
+/// The access list of a file, naming people as the mount shows them.
+fn shown_list(path: &Path) -> Option<Box<Acls>> {
+    let mut room = vec![0; LIST_ROOM];
+    let length = rustix::fs::lgetxattr(path, "system.posix_acl_access", &mut room[..]).ok()?;
+    let (_, list) = AccessList::parse(room.get(..length)?).ok()??;
+    Acls::new(list, None)
 }
 
 /// What the server says when it is asked to open the file, or to list the directory.
@@ -388,11 +434,17 @@ fn stranger(
     if args.json {
         let denials: Vec<Value> = before.iter().map(Denial::json).collect();
         let flavors = flavors_json(flavors);
-        println!("{}", json!({ "who": null, "why": why, "denials": denials, "flavors": flavors }));
+        println!(
+            "{}",
+            json!({
+                "who": null, "allowed": false, "why": why, "denials": denials, "flavors": flavors,
+            })
+        );
     } else {
         println!("nobody: {why}");
-        before.iter().for_each(|denial| println!("{denial}"));
+        denials::told(before).iter().for_each(|line| println!("{line}"));
         flavors.iter().for_each(|(server, flavor)| println!("connection {server}: {flavor}"));
+        println!("denied");
     }
     std::process::exit(1);
 }
@@ -439,7 +491,7 @@ fn tell(
             let word = if verdict.is_allowed { "allows" } else { "DENIES" };
             println!("{} {word} {}: {}", verdict.by, verdict.path, verdict.rule);
         }
-        before.iter().for_each(|denial| println!("{denial}"));
+        denials::told(before).iter().for_each(|line| println!("{line}"));
         flavors.iter().for_each(|(server, flavor)| println!("connection {server}: {flavor}"));
         println!("{}", if is_allowed { "allowed" } else { "denied" });
     }

@@ -7,11 +7,13 @@ use crate::location::Location;
 use crate::operator::{self, Line};
 use crate::report::Usage;
 use crate::shell;
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use tieline_format::map::FederationMap;
 use tieline_meta::identities::IdentityTable;
 use tieline_types::{
     Identity, IdentityKind, IdentityName, MachineTrust, MappedTo, MdtIndex, Role, Strangers,
@@ -154,6 +156,12 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         IdVerb::Role { user, role, take } => {
             let role: Role = role.parse().map_err(|error| Usage(format!("{error}")))?;
             let user = named(&user)?;
+            if !take {
+                let role = role.clone();
+                let known =
+                    |operator: operator::Operator| async move { check_role(&operator.map, &role) };
+                operator::run(&location, known)?;
+            }
             edit(&location, vec![IdentityEdit::Role { user, role, is_given: !take }])
         }
         IdVerb::Machine { principal, trust } => {
@@ -170,6 +178,25 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 
 fn named(text: &str) -> Result<IdentityName, Usage> {
     text.parse().map_err(|error| Usage(format!("`{text}`: {error}")))
+}
+
+/// A role at a site, or over a pool, that there is.
+fn check_role(map: &FederationMap, role: &Role) -> anyhow::Result<()> {
+    match role {
+        Role::SiteAdmin(site) => {
+            let sites: BTreeSet<&str> = map.osts.iter().map(|ost| ost.site.as_str()).collect();
+            let sites: Vec<&str> = sites.into_iter().collect();
+            let is_there = sites.contains(&site.as_str());
+            ensure!(is_there, "there is no site {site}: {} are", sites.join(", "));
+        }
+        Role::PoolAdmin(pool) => {
+            let pools: Vec<&str> = map.pools.iter().map(|pool| pool.name.as_str()).collect();
+            let is_there = pools.contains(&pool.as_str());
+            ensure!(is_there, "there is no pool {pool}: {} are", pools.join(", "));
+        }
+        Role::FsAdmin => {}
+    }
+    Ok(())
 }
 
 fn add(
@@ -328,6 +355,11 @@ fn test(
     is_json: bool,
 ) -> anyhow::Result<()> {
     let realm = rules.realm.as_deref().context("this federation has no realm")?;
+    // As `kinit` completes a name.
+    let principal = &match principal.contains('@') || principal.starts_with('/') {
+        true => principal.to_owned(),
+        false => format!("{principal}@{realm}"),
+    };
     let found = table.resolve(principal, realm);
     if is_json {
         let value = match &found {

@@ -10,7 +10,7 @@ mod whole;
 use crate::location::Location;
 use crate::report::Usage;
 use crate::shell::{self, Shell};
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use names::Names;
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -233,6 +233,11 @@ pub fn set(args: SetArgs) -> anyhow::Result<()> {
                 bail!("id 0 has no limits, and is under no default");
             }
         }
+        if let Some(pool) = &message.payer.pool {
+            let map = shell.files.map();
+            let is_there = map.pools.iter().any(|known| known.name == *pool);
+            ensure!(is_there, "there is no pool {pool}: `tieline pool list` shows which are");
+        }
         let reply = shell.volume.ask_of_mdt(&shell.caller, whole::home(), message).await?;
         for mdt in reply.absent.into_iter().flatten() {
             let shown = whole::name_of(&shell, mdt);
@@ -289,6 +294,12 @@ impl SetArgs {
         message.inodes_soft = files.map(|text| count("-i", text)).transpose()?;
         let hard = self.inode_hardlimit.as_deref();
         message.inodes_hard = hard.map(|text| count("-I", text)).transpose()?;
+        let limits =
+            [message.bytes_soft, message.bytes_hard, message.inodes_soft, message.inodes_hard];
+        if limits.iter().all(Option::is_none) && message.is_default.is_none() {
+            let wanted = "which limit: -b, -B, -i or -I (0 takes it away), or --default";
+            return Err(Usage(wanted.into()));
+        }
         Ok((message, whose))
     }
 }

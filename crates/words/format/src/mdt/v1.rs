@@ -359,6 +359,12 @@ pub struct Identities {
     /// Counts changes.
     #[n(0)]
     pub version: u64,
+    /// The highest numbers of users and of groups that were removed: files carry them, so that
+    /// nobody gets them by himself.
+    #[n(1)]
+    pub last_user: Option<u32>,
+    #[n(2)]
+    pub last_group: Option<u32>,
 }
 
 impl Record for Identities {

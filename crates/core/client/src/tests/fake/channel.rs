@@ -33,7 +33,7 @@ impl Channel for FakeChannel {
         if self.fake.lock().absent.contains(&self.address) {
             let patience = outgoing.patience.unwrap();
             tokio::time::sleep(patience).await;
-            return Err(CallError::Timeout { server: self.address.clone(), patience });
+            return Err(CallError::Timeout { server: self.address.clone(), patience, why: None });
         }
         if !std::mem::replace(&mut *self.welcomed.lock().unwrap(), true) {
             self.sink.connected(&self.fake.welcome());
@@ -57,7 +57,7 @@ impl Channel for FakeChannel {
         if silent(&self.fake.lock()) {
             let patience = outgoing.patience.unwrap();
             tokio::time::sleep(patience).await;
-            return Err(CallError::Timeout { server: "oss".to_owned(), patience });
+            return Err(CallError::Timeout { server: "oss".to_owned(), patience, why: None });
         }
         let (answer, held) = {
             let mut state = self.fake.lock();

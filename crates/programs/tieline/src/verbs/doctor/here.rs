@@ -84,7 +84,7 @@ fn finding(said: &Value) -> Option<Finding> {
 /// has threads.
 pub fn prepare(mountpoint: &Path) -> anyhow::Result<()> {
     let entry = entry(mountpoint)?;
-    entry.proving.prepare();
+    entry.proving.prepare_verb();
     entry.netns.as_deref().map_or(Ok(()), crate::namespace::enter)
 }
 

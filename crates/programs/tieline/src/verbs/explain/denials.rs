@@ -8,6 +8,8 @@ use tieline_types::{FileId, Span, Uid};
 
 /// As long as an attribute can be.
 const ROOM: usize = 64 << 10;
+/// Lines for people.
+const TOLD_MAX: usize = 5;
 
 /// One denial.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,6 +40,11 @@ impl Denial {
         rest.split(')').next()
     }
 
+    /// The reason without the id.
+    fn clause(&self) -> &str {
+        self.reason.rsplit_once("(denial ").map_or(&self.reason, |(clause, _)| clause)
+    }
+
     pub fn json(&self) -> Value {
         json!({
             "seconds_ago": self.ago.as_secs_f64(), "uid": self.uid.0, "op": self.operation,
@@ -51,6 +58,26 @@ impl fmt::Display for Denial {
         let ago = Span(Duration::from_secs(self.ago.as_secs()));
         write!(f, "denied {ago} ago: {}: {}", self.operation, self.reason)
     }
+}
+
+/// The newest denials for people: what was denied again and again for one reason is one line.
+pub fn told(denials: &[Denial]) -> Vec<String> {
+    let mut lines: Vec<(&Denial, usize)> = vec![];
+    for denial in denials.iter().rev() {
+        let same = |other: &Denial| {
+            let key = |one: &Denial| (one.uid, one.file, one.operation.clone(), one.errno);
+            key(other) == key(denial) && other.clause() == denial.clause()
+        };
+        match lines.iter_mut().find(|(other, _)| same(other)) {
+            Some((_, count)) => *count += 1,
+            None => lines.push((denial, 1)),
+        }
+    }
+    let told = lines.into_iter().take(TOLD_MAX).map(|(denial, count)| match count {
+        1 => denial.to_string(),
+        count => format!("{denial} ({count} times)"),
+    });
+    told.collect()
 }
 
 /// What a mount says; nothing, if it is an older one.
@@ -75,5 +102,18 @@ mod tests {
         assert_eq!(denial.id(), Some("0a1b2c3d"));
         assert!(denial.to_string().starts_with("denied 1 s ago: create: mode of 0x7"));
         assert_eq!(Denial::parse("1\t2\t3"), None);
+    }
+
+    #[test]
+    fn what_was_denied_again_is_one_line() {
+        let lines = [
+            "9000\t5\t7\topen\t13\tno (denial 00000001)",
+            "8000\t5\t8\topen\t13\tno",
+            "7000\t5\t7\topen\t13\tno (denial 00000002)",
+        ];
+        let denials: Vec<Denial> = lines.iter().filter_map(|line| Denial::parse(line)).collect();
+        let wanted =
+            ["denied 7 s ago: open: no (denial 00000002) (2 times)", "denied 8 s ago: open: no"];
+        assert_eq!(told(&denials), wanted);
     }
 }
