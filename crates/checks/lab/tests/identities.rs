@@ -404,6 +404,26 @@ fn a_destroyed_ticket_stops_what_is_new_and_a_renewed_one_works_at_once() -> Res
         machine.denied(ANN, &ann, "cat $MOUNT/hers/f")?;
         let again = machine.kinit("ann", ANN)?;
         ensure!(machine.by(ANN, &again, "cat $MOUNT/hers/f")? == "hello\nmore\n");
+        // What is open goes on also where a server is started anew after that.
+        let (flag, go) = (federation.local("flag"), federation.local("go"));
+        std::fs::create_dir(&flag)?;
+        std::os::unix::fs::chown(&flag, Some(ANN), Some(CMS))?;
+        let script = format!(
+            "exec 4>>$MOUNT/hers/f; kdestroy; touch {}/up; while [ ! -e {} ]; do sleep 0.1; done; \
+             echo later >&4; python3 -c 'import os; os.fsync(4); print(os.fstat(4).st_size)'",
+            flag.display(),
+            go.display()
+        );
+        let said = std::thread::scope(|scope| {
+            let job = scope.spawn(|| machine.by(ANN, &again, &script));
+            let up = program::until("the file is open", DEADLINE, || flag.join("up").exists());
+            let restarted = up.and_then(|()| federation.kill_and_restart("mds-uf"));
+            std::fs::write(&go, "")?;
+            restarted?;
+            job.join().map_err(|_| anyhow::anyhow!("the job's thread died"))?
+        })?;
+        ensure!(said == "17\n", "{said}");
+        let again = machine.kinit("ann", ANN)?;
         // Servers that are started anew are shown the ticket again.
         federation.kill_and_restart("mds-uf")?;
         machine.by(ANN, &again, "echo third >> $MOUNT/hers/f; cat $MOUNT/hers/f")?;

@@ -21,9 +21,10 @@ use crate::{Opened, Parts, StartError};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 use tieline_auth::capability::Issuer;
 use tieline_format::map::FederationMap;
-use tieline_format::mdt::{FEATURE_USAGE, Inode, Superblock, key};
+use tieline_format::mdt::{FEATURE_USAGE, Inode, Shown, Superblock, key};
 use tieline_format::{Record, RecordError};
 use tieline_kv::Transaction;
 use tieline_types::{ClientId, ErrorKind, FileId, FsName, Layout, MdtIndex, SessionId, Time};
@@ -205,6 +206,38 @@ impl Mdt {
             self.note(&error);
             error.into_failure(self.settings.mdt)
         })
+    }
+
+    /// Notes that a user showed a ticket in a session, and for how long it is good (`None`: for
+    /// ever), so that his requests are known after a restart too.
+    pub async fn note_shown(
+        &self,
+        (session, number): (SessionId, u64),
+        principal: &str,
+        lifetime: Option<Duration>,
+    ) -> Result<(), Failure> {
+        let at = wall_time(&self.parts.world);
+        let until = lifetime.map(|lifetime| {
+            let seconds = i64::try_from(lifetime.as_secs()).unwrap_or(i64::MAX);
+            Time { seconds: at.seconds.saturating_add(seconds), ..at }
+        });
+        let shown = Shown { principal: principal.to_owned(), at, until };
+        let noted = self.sessions.note_shown(session, number, &shown).await;
+        noted.map_err(|error| error.into_failure(self.settings.mdt))
+    }
+
+    /// Who showed a ticket in a session under a number, and how many seconds it is good from now on;
+    /// less than none if it is over.
+    pub async fn shown(
+        &self,
+        session: SessionId,
+        number: u64,
+    ) -> Result<Option<(String, Option<i64>)>, Failure> {
+        let found = self.sessions.shown(session, number).await;
+        let found = found.map_err(|error| error.into_failure(self.settings.mdt))?;
+        let now = wall_time(&self.parts.world).seconds;
+        let left = |until: Time| until.seconds.saturating_sub(now);
+        Ok(found.map(|shown| (shown.principal, shown.until.map(left))))
     }
 
     pub(crate) async fn end(&self, session: SessionId) -> Result<(), Error> {

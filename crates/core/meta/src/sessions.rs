@@ -10,7 +10,7 @@ use crate::view::decode;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tieline_format::Record;
-use tieline_format::mdt::{Orphan, SerialRun, Session, key};
+use tieline_format::mdt::{Orphan, SerialRun, Session, Shown, key};
 use tieline_kv::{Range, Store, Transaction};
 use tieline_types::{ClientId, FileId, Grant, RequestNumber, SessionId, Time};
 use tieline_wire::capability::{FileRun, Holder};
@@ -23,6 +23,8 @@ const PRUNE_MAX: usize = 64;
 pub const RUNS_MAX: usize = 4;
 /// Runs of ended sessions that are remembered.
 const RETIRED_MAX: usize = 256;
+/// Tickets of a session that are noted, by number.
+const SHOWN_MAX: u64 = 4096;
 /// Records that one transaction of an ending session deletes.
 const STEP: usize = 512;
 
@@ -211,15 +213,38 @@ impl SessionTable {
         true
     }
 
-    /// Deletes what the store keeps of a session but its orphans: its answers, last its record.
+    /// Notes a ticket that was shown in a session. It need not be durable: who showed it lately can
+    /// do so again.
+    pub async fn note_shown(&self, session: SessionId, number: u64, shown: &Shown) -> Result<()> {
+        let mut transaction = self.store.begin().await?;
+        transaction.put(key::shown(session, number), shown.to_bytes());
+        if let Some(old) = number.checked_sub(SHOWN_MAX) {
+            transaction.delete(key::shown(session, old));
+        }
+        transaction.commit().await?;
+        Ok(())
+    }
+
+    /// What was shown in a session under a number.
+    pub async fn shown(&self, session: SessionId, number: u64) -> Result<Option<Shown>> {
+        let mut transaction = self.store.begin().await?;
+        let found = transaction.read(&[key::shown(session, number)]).await?;
+        let found = found.into_iter().next().flatten();
+        found.map(|value| decode(&value, || format!("ticket of session {session}"))).transpose()
+    }
+
+    /// Deletes what the store keeps of a session but its orphans: its answers and tickets, last its
+    /// record.
     pub async fn delete(&self, session: SessionId) -> Result<()> {
         loop {
             let mut transaction = self.store.begin().await?;
-            let range = answers_of(session);
-            let answers = transaction.scan(range, STEP).await?;
-            let is_all = answers.len() < STEP;
-            for (key, _) in answers {
-                transaction.delete(key);
+            let mut is_all = true;
+            for range in [answers_of(session), shown_in(session)] {
+                let found = transaction.scan(range, STEP).await?;
+                is_all &= found.len() < STEP;
+                for (key, _) in found {
+                    transaction.delete(key);
+                }
             }
             if is_all {
                 transaction.delete(key::session(session));
@@ -269,6 +294,10 @@ fn answers_of(session: SessionId) -> Range {
         key::answer(session, RequestNumber(0)),
         key::answer(SessionId(session.0 + 1), RequestNumber(0)),
     )
+}
+
+fn shown_in(session: SessionId) -> Range {
+    Range::new(key::shown(session, 0), key::shown(SessionId(session.0 + 1), 0))
 }
 
 async fn load_answers(

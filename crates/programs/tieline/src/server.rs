@@ -155,6 +155,7 @@ pub async fn start(
         map: parts.map.cell().clone(),
         server: parts.name.clone(),
         keeper: mdt.clone().filter(|_| is_root),
+        mdt: mdt.clone(),
         file: parts.identities,
         peers: peers.clone(),
         audit: parts.audit.clone(),

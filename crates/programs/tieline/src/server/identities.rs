@@ -79,6 +79,8 @@ pub struct Identities {
     pub server: String,
     /// Where the table is kept, if here.
     pub keeper: Option<Arc<Mdt>>,
+    /// What notes who showed a ticket, if an MDT is served here.
+    pub mdt: Option<Arc<Mdt>>,
     /// Where a copy is kept.
     pub file: Option<PathBuf>,
     pub peers: Arc<Peers>,
@@ -188,7 +190,12 @@ impl Identities {
         number: Option<u64>,
         op: Op,
     ) -> Result<Who, Failure> {
-        let proof = self.state.proofs.find(session, number, op)?;
+        let proof = match self.state.proofs.find(session, number, op) {
+            Err(_) if self.remembers(session, number).await => {
+                self.state.proofs.find(session, number, op)?
+            }
+            found => found?,
+        };
         let known_by = self.known_by();
         let (Some(number), Some(principal)) = (number, proof.principal()) else {
             return Ok(proof.who());
@@ -200,6 +207,25 @@ impl Identities {
         let who = self.user(principal, current.map.security.as_ref()).await?;
         self.state.proofs.renew(session, number, &who, known_by);
         Ok(who)
+    }
+
+    /// A proof from before this server was started, or one that gave way to others.
+    async fn remembers(&self, session: SessionId, number: Option<u64>) -> bool {
+        let (Some(mdt), Some(number)) = (&self.mdt, number) else { return false };
+        if self.state.proofs.has(session, number) {
+            return false;
+        }
+        match mdt.shown(session, number).await {
+            Ok(Some((principal, left))) => {
+                self.state.proofs.keep(session, number, Proof::noted(principal.into(), left));
+                true
+            }
+            Ok(None) => false,
+            Err(failure) => {
+                tracing::warn!(%failure, "who showed a ticket before cannot be read");
+                false
+            }
+        }
     }
 
     fn known_by(&self) -> KnownBy {
@@ -372,6 +398,12 @@ impl Identities {
         self.audit.proven(&who, context.principal.as_deref(), context.session);
         let proof = Proof::new(&who, known_by, proven.lifetime);
         self.state.proofs.keep(context.session, message.proof, proof);
+        if let Some(mdt) = &self.mdt {
+            let number = (context.session, message.proof);
+            if let Err(failure) = mdt.note_shown(number, &principal, proven.lifetime).await {
+                tracing::warn!(%failure, "a ticket is not noted: to be shown again after a restart");
+            }
+        }
         let Who { caller, how, .. } = who;
         Ok(ProveReply { caller, principal: Some(proven.peer), how, seconds, is_believed: false })
     }

@@ -7,6 +7,7 @@
 //! | `d` deletion | time of deleting in ms, file | [`super::DeletedAt`] |
 //! | `e` entry | directory, name | [`super::Entry`] |
 //! | `f` freed chunk | time of freeing in ms, chunk | [`super::Freed`] |
+//! | `h` ticket that was shown | session, number of the proof | [`super::Shown`] |
 //! | `i` inode | file | [`super::Inode`] |
 //! | `k` chunk | chunk | [`super::Chunk`] |
 //! | `m` chunk that lacks copies | 1, chunk | [`super::Lacking`] |
@@ -193,6 +194,10 @@ pub fn sessions() -> Key {
 
 pub fn answer(session: SessionId, number: RequestNumber) -> Key {
     KeyWriter::new(b'a').u64(session.0).u64(number.0).0
+}
+
+pub fn shown(session: SessionId, number: u64) -> Key {
+    KeyWriter::new(b'h').u64(session.0).u64(number).0
 }
 
 pub fn orphan(file: FileId, session: SessionId) -> Key {

@@ -277,6 +277,24 @@ impl SerialRun {
     }
 }
 
+/// A ticket that a user showed over his machine's connection: whom requests of the session stand
+/// for that carry the proof's number.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Shown {
+    #[n(0)]
+    pub principal: String,
+    #[n(1)]
+    pub at: Time,
+    /// The end of the ticket; `None`: it has none.
+    #[n(2)]
+    pub until: Option<Time>,
+}
+
+impl Record for Shown {
+    const VERSION: u8 = 1;
+    const NAME: &'static str = "shown ticket";
+}
+
 impl Record for Session {
     const VERSION: u8 = 1;
     const NAME: &'static str = "session";

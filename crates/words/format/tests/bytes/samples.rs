@@ -86,6 +86,7 @@ pub fn decode_all(bytes: &[u8]) -> Vec<Result<(), RecordError>> {
         decode::<mdt::Freed>(bytes),
         decode::<mdt::XattrValue>(bytes),
         decode::<mdt::Session>(bytes),
+        decode::<mdt::Shown>(bytes),
         decode::<mdt::Answer>(bytes),
         decode::<mdt::Orphan>(bytes),
         decode::<mdt::Deleted>(bytes),
@@ -125,6 +126,9 @@ pub fn records() -> Vec<Sample> {
     let runs = Some(vec![mdt::SerialRun { first: 32_768, count: 8192 }]);
     samples.push(record("-runs", mdt::Session { runs, ..session.clone() }));
     samples.push(record("", session));
+    let shown =
+        mdt::Shown { principal: "ann@EXTENCI.ORG".into(), at: time(6), until: Some(time(7)) };
+    samples.push(record("", shown));
     let answer = mdt::Answer { op: 6, is_failure: true, body: vec![0x82, 2, 0x60] };
     samples.push(record("", answer));
     samples
@@ -141,7 +145,9 @@ pub fn records() -> Vec<Sample> {
     };
     samples.push(record("", deleted));
     samples.push(record("", mdt::DeletedAt { parent: directory() }));
-    samples.push(record("", mdt::Identities { version: 9 }));
+    samples.push(record("", mdt::Identities { version: 9, ..mdt::Identities::default() }));
+    let gone = mdt::Identities { version: 9, last_user: Some(100_007), last_group: Some(100_002) };
+    samples.push(record("-gone", gone));
     let ann = mdt::Identity {
         kind: IdentityKind::User,
         number: 5001,

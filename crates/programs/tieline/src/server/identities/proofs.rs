@@ -4,7 +4,8 @@
 //! of the client's. It holds as long as the ticket. What was opened with it goes on beyond, for
 //! rights were found at open, and so does what was done before and is told late; neither for ever
 //! ([`HANDLES_GO_ON`], [`NAMES_GO_ON`]). Who the user is, is found anew when the table of
-//! identities changed.
+//! identities changed. The MDT notes what was shown with the session: so a server that is started
+//! again knows it, though the user's tickets may be gone by then.
 //!
 //! Invariants: a token counts once, for one session and one number (channel bindings, and the
 //! library's replay cache); at most [`PROOFS_MAX`] are kept, the oldest go first.
@@ -60,6 +61,19 @@ impl Proof {
         Self { who: Arc::new(who.clone()), known_by, shown, until }
     }
 
+    /// As it was noted, with the seconds that its ticket has left (less than none: it is over). Who
+    /// the principal is, is still to be found.
+    pub fn noted(principal: Arc<str>, left: Option<i64>) -> Self {
+        let shown = Instant::now();
+        let until = left.map(|left| {
+            let apart = Duration::from_secs(left.unsigned_abs());
+            let until = if left < 0 { shown.checked_sub(apart) } else { shown.checked_add(apart) };
+            until.unwrap_or(shown)
+        });
+        let who = Arc::new(Who::nobody_by(Some(principal)));
+        Self { who, known_by: (u64::MAX, Version(u64::MAX)), shown, until }
+    }
+
     pub fn known_by(&self) -> KnownBy {
         self.known_by
     }
@@ -75,6 +89,10 @@ impl Proof {
 }
 
 impl Proofs {
+    pub fn has(&self, session: SessionId, number: u64) -> bool {
+        lock(&self.0).get(&session).is_some_and(|proofs| proofs.contains_key(&number))
+    }
+
     /// What was proven under a number.
     pub fn find(&self, session: SessionId, number: Option<u64>, op: Op) -> Result<Proof, Failure> {
         let again = |detail: &str| Failure::new(ErrorKind::Unauthenticated, detail);
