@@ -76,6 +76,10 @@ fn an_invited_site_joins_with_one_command() -> Result<()> {
         )?;
         let (dir, ost) = (folder.path().join("state"), folder.path().join("lent"));
         let words = join_words(&invitation, &address, &dir, &ost)?;
+        // What a mount knows of the root, it knows without the site.
+        let known = || std::fs::read_dir(federation.mount()).map(Iterator::count);
+        let count = known()?;
+        assert!(!federation.mount().join("psc").exists());
         let printed = federation.tieline(&words)?;
         let joined = Joined::from_words(&printed)?;
         assert!(printed.contains("psc has joined /extenci with MDT0002 at /extenci/psc"));
@@ -88,6 +92,8 @@ fn an_invited_site_joins_with_one_command() -> Result<()> {
         }
         // Its tree is at home there, and so are the bytes of new files in it.
         let at_home = federation.mount().join("psc");
+        let is_seen = || at_home.exists() && known().is_ok_and(|now| now == count + 1);
+        program::until("the mount shows the site", Duration::from_secs(10), is_seen)?;
         let is_there = || std::fs::create_dir(at_home.join("data")).is_ok();
         program::until("the mount knows the site", Duration::from_secs(20), is_there)?;
         let file = at_home.join("data/events");

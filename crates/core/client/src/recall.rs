@@ -11,6 +11,7 @@ use crate::writer::How;
 use crate::{CacheListener, Error, Invalidation, Result};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
+use tieline_format::map::FederationMap;
 use tieline_types::{Caller, ErrorKind, FileId, MdtIndex, Version};
 use tieline_wire::notice::Recall;
 use tieline_wire::{NoticeAnswer, Welcome};
@@ -137,6 +138,18 @@ impl Shared {
     pub(crate) fn let_go(&self, unit: FileId) {
         let told = self.cache.let_go(unit);
         self.tell(told);
+    }
+
+    /// MDTs were mounted in the tree, or taken out of it: no directory changed by that, so that
+    /// nobody recalls what is believed of their names.
+    pub(crate) fn junctions_changed(&self, before: &FederationMap, now: &FederationMap) {
+        let gone = before.junctions.iter().filter(|one| !now.junctions.contains(one));
+        let new = now.junctions.iter().filter(|one| !before.junctions.contains(one));
+        for junction in gone.chain(new) {
+            let mut told = self.cache.let_go(junction.parent);
+            told.entries.push((junction.parent, junction.name.clone()));
+            self.tell(told);
+        }
     }
 
     pub(crate) fn welcomed(self: &Arc<Self>, server: ServerNumber, welcome: &Welcome) {

@@ -411,14 +411,19 @@ impl Servers {
     /// Fetches the map from `server`; says whether it is newer than ours.
     async fn look_for_map(&self, server: &Server) -> Result<bool> {
         let _one = self.looking.lock().await;
-        let before = self.map.current().map.version;
+        let before = self.map.current();
         let deadline = Instant::now() + MAP_PATIENCE;
         let asked = self.once(server, &Caller::root(), GetMap {}, Bulk::Empty, deadline).await?;
         let unreadable = |_| Error::local(ErrorKind::Protocol, "federation map of a server");
         let signed = SignedMap::from_bytes(&asked.0.signed).map_err(unreadable)?;
         let untrusted = |_| Error::local(ErrorKind::Unauthenticated, "federation map of a server");
         self.map.offer(signed).map_err(untrusted)?;
-        Ok(self.map.current().map.version > before)
+        let now = self.map.current();
+        let is_newer = now.map.version > before.map.version;
+        if let Some(shared) = self.shared.upgrade().filter(|_| is_newer) {
+            shared.junctions_changed(&before.map, &now.map);
+        }
+        Ok(is_newer)
     }
 
     /// Looks for a newer map at `server`, else at whoever answers.

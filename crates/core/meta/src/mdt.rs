@@ -226,8 +226,8 @@ impl Mdt {
         noted.map_err(|error| error.into_failure(self.settings.mdt))
     }
 
-    /// Who showed a ticket in a session under a number, and how many seconds it is good from now on;
-    /// less than none if it is over.
+    /// Who showed a ticket in a session under a number, and how many seconds it is good from now
+    /// on; less than none if it is over.
     pub async fn shown(
         &self,
         session: SessionId,

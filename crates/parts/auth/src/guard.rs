@@ -349,7 +349,8 @@ fn rule(map: &FederationMap, pairs: &[Pair], dialing: Option<IpAddr>) -> Flavor 
 }
 
 /// `HOST` of `HOST:PORT` or `[HOST]:PORT`.
-fn host(address: &str) -> &str {
+/// The host in `HOST:PORT`.
+pub fn host(address: &str) -> &str {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     host.trim_start_matches('[').trim_end_matches(']')
 }

@@ -11,6 +11,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -44,6 +45,15 @@ pub struct ScratchKdc {
     daemons: Vec<Child>,
 }
 
+/// The realm's folder, and in it one where every user may keep his tickets.
+fn make_folders(dir: &Path) -> Result<(), ScratchError> {
+    let caches = dir.join("caches");
+    let everybody = fs::Permissions::from_mode(0o1777);
+    fs::create_dir_all(&caches)
+        .and_then(|()| fs::set_permissions(&caches, everybody))
+        .map_err(|source| ScratchError::Write { path: caches, source })
+}
+
 impl ScratchKdc {
     /// Makes a realm in `dir` and starts its KDC.
     pub fn start(dir: &Path, realm: &str) -> Result<Self, ScratchError> {
@@ -58,8 +68,7 @@ impl ScratchKdc {
         let port = free_port().ok_or(ScratchError::Port)?;
         let mut kdc = Self::again(dir, realm, port);
         kdc.hosts = hosts.to_vec();
-        fs::create_dir_all(dir)
-            .map_err(|source| ScratchError::Write { path: dir.into(), source })?;
+        make_folders(dir)?;
         kdc.write("krb5.conf", &kdc.client_conf())?;
         kdc.write("kdc.conf", &kdc.server_conf())?;
         kdc.write("acl", "")?;
@@ -77,8 +86,7 @@ impl ScratchKdc {
     pub fn replica(&self, dir: &Path) -> Result<Self, ScratchError> {
         let port = free_port().ok_or(ScratchError::Port)?;
         let replica = Self::again(dir, &self.realm, port);
-        fs::create_dir_all(dir)
-            .map_err(|source| ScratchError::Write { path: dir.into(), source })?;
+        make_folders(dir)?;
         replica.write("krb5.conf", &replica.client_conf())?;
         replica.write("kdc.conf", &replica.server_conf())?;
         replica.write("acl", "")?;
@@ -222,7 +230,7 @@ impl ScratchKdc {
             "[libdefaults]\n  default_realm = {realm}\n  rdns = false\n  \
              dns_canonicalize_hostname = false\n  dns_lookup_kdc = false\n  \
              dns_lookup_realm = false\n  udp_preference_limit = 1\n  \
-             default_ccache_name = FILE:{dir}/cache-%{{uid}}\n  \
+             default_ccache_name = FILE:{dir}/caches/%{{uid}}\n  \
              permitted_enctypes = aes256-cts-hmac-sha384-192 aes256-cts-hmac-sha1-96\n\n\
              [realms]\n  {realm} = {{\n{kdcs}  }}\n",
             dir = dir.display()

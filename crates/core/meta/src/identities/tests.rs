@@ -172,7 +172,7 @@ async fn the_store_keeps_the_table() {
     let remove = IdentityEdit::Unmap("ann@PSC.EDU".into());
     let table = mdt.edit_identities(&[role, remove]).await.unwrap();
     assert_eq!((table.version(), mdt.identities().await.unwrap()), (2, table));
-    // Numbers of those who are gone are not given again, also not after a restart: files carry them.
+    // Numbers of those who are gone are not given again, also after a restart: files carry them.
     let gone = IdentityEdit::Remove { kind: IdentityKind::User, name: name("ann") };
     mdt.edit_identities(&[gone]).await.unwrap();
     let table = mdt.identities().await.unwrap();

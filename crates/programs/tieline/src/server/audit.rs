@@ -6,12 +6,15 @@
 //! Lines are written by a thread of their own: a full disk holds nobody up. What cannot be written
 //! is counted and said in the log.
 //!
+//! Whoever rotates it moves it away: the next line begins a new file.
+//!
 //! Invariants: at most [`WAITING_MAX`] lines wait; a line is written whole.
 
 use crate::server::identities::Who;
 use serde_json::{Map, Value, json};
+use std::fs::File;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use tieline_types::{ErrorKind, SessionId};
@@ -32,12 +35,12 @@ impl Audit {
     pub fn new(server: String, world: World, file: Option<&Path>) -> std::io::Result<Self> {
         let mut audit = Self { server, world, lines: None };
         if let Some(path) = file {
-            let mut options = std::fs::File::options();
-            let file = options.append(true).create(true).mode(0o600).open(path)?;
+            let file = opened(path)?;
+            let path = path.to_owned();
             let (lines, waiting) = sync_channel(WAITING_MAX);
             std::thread::Builder::new()
                 .name("audit".to_owned())
-                .spawn(move || write_all(file, &waiting))?;
+                .spawn(move || write_all(file, &path, &waiting))?;
             audit.lines = Some(lines);
         }
         Ok(audit)
@@ -118,9 +121,27 @@ impl Audit {
     }
 }
 
-fn write_all(mut file: std::fs::File, waiting: &Receiver<String>) {
+fn opened(path: &Path) -> std::io::Result<File> {
+    File::options().append(true).create(true).mode(0o600).open(path)
+}
+
+/// Is the file still at its path?
+fn is_at(file: &File, path: &Path) -> bool {
+    let place = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
+    let own = file.metadata().map(place).ok();
+    own.is_some() && own == path.metadata().map(place).ok()
+}
+
+fn write_all(mut file: File, path: &Path, waiting: &Receiver<String>) {
     while let Ok(mut line) = waiting.recv() {
         line.push('\n');
+        if !is_at(&file, path) {
+            match opened(path) {
+                Ok(new) => file = new,
+                // What was moved away is better than nothing.
+                Err(error) => tracing::error!(%error, "the audit log cannot be begun anew"),
+            }
+        }
         if let Err(error) = file.write_all(line.as_bytes()) {
             tracing::error!(%error, "the audit log cannot be written");
         }
@@ -146,6 +167,26 @@ fn date_of(days: i64) -> (i64, i64, i64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_moved_away_is_followed_by_a_new_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, moved) = (folder.path().join("audit"), folder.path().join("audit.1"));
+        let (lines, waiting) = sync_channel(2);
+        let file = opened(&path).unwrap();
+        let own = path.clone();
+        let writer = std::thread::spawn(move || write_all(file, &own, &waiting));
+        lines.send("one".to_owned()).unwrap();
+        while std::fs::read(&path).unwrap().is_empty() {
+            std::thread::yield_now();
+        }
+        std::fs::rename(&path, &moved).unwrap();
+        lines.send("two".to_owned()).unwrap();
+        drop(lines);
+        writer.join().unwrap();
+        assert_eq!(std::fs::read(&moved).unwrap(), b"one\n");
+        assert_eq!(std::fs::read(&path).unwrap(), b"two\n");
+    }
 
     #[test]
     fn days_have_dates() {

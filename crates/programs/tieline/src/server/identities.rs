@@ -401,7 +401,7 @@ impl Identities {
         if let Some(mdt) = &self.mdt {
             let number = (context.session, message.proof);
             if let Err(failure) = mdt.note_shown(number, &principal, proven.lifetime).await {
-                tracing::warn!(%failure, "a ticket is not noted: to be shown again after a restart");
+                tracing::warn!(%failure, "a ticket is not noted: a restart forgets it");
             }
         }
         let Who { caller, how, .. } = who;

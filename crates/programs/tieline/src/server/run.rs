@@ -71,6 +71,8 @@ pub fn run(settings: &Path, is_json: bool) -> anyhow::Result<()> {
 async fn serve(plan: Plan) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    // What rotates logs sends it, and the audit log is begun anew without it.
+    let _hangup = signal(SignalKind::hangup())?;
     let name = name(&plan);
     let _lock = lock(&plan.state)?;
     let health = Health::default();

@@ -166,6 +166,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         }
         IdVerb::Machine { principal, trust } => {
             let trust: MachineTrust = trust.parse().map_err(Usage)?;
+            if !trust.believes_root() {
+                with_table(&location, |table, rules| keeps_someone(&table, &rules, &principal))?;
+            }
             let trust = Some(trust).filter(|&trust| trust != MachineTrust::Squash);
             edit_map(&location, MapEdit::MachineSet { principal, trust })
         }
@@ -196,6 +199,23 @@ fn check_role(map: &FederationMap, role: &Role) -> anyhow::Result<()> {
         }
         Role::FsAdmin => {}
     }
+    Ok(())
+}
+
+/// Somebody must be left who may change it back.
+fn keeps_someone(table: &IdentityTable, rules: &Rules, principal: &str) -> anyhow::Result<()> {
+    let (own, others): (Vec<_>, Vec<_>) =
+        rules.machines.iter().partition(|(machine, _)| machine == principal);
+    let has_root = |machines: &[&(String, MachineTrust)]| {
+        machines.iter().any(|(_, trust)| trust.believes_root())
+    };
+    let is_last = has_root(&own) && !has_root(&others);
+    let has_admin = table.identities().any(|one| one.roles.contains(&Role::FsAdmin));
+    ensure!(
+        !is_last || has_admin,
+        "nobody would be administrator any more: root of {principal} is the last. Let another \
+         machine's root, or a user, be it first (`tieline id role USER fs-admin`)"
+    );
     Ok(())
 }
 

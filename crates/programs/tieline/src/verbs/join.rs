@@ -24,7 +24,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tieline_auth::BelievedMap;
+use tieline_auth::gss::{Keys, try_self};
+use tieline_auth::{BelievedMap, SERVICE_MDS, SERVICE_OSS};
 use tieline_format::Record;
 use tieline_format::map::FederationMap;
 use tieline_types::MdtIndex;
@@ -125,9 +126,15 @@ fn prepare(args: &Args) -> anyhow::Result<Owner> {
 async fn join(operator: Operator, args: &Args) -> anyhow::Result<Arc<BelievedMap>> {
     let root = operator.map.mdt(MdtIndex(0)).context("the federation map has no root MDT")?;
     if operator.map.security.is_some() && args.keytab.is_none() {
-        bail!("this federation uses Kerberos: give --keytab with the server's keys");
+        bail!(
+            "this federation uses Kerberos: give --keytab with the keys of tieline_mds/HOST (with \
+             an MDT) or tieline_oss/HOST"
+        );
     }
     if !args.is_member(&operator.map) {
+        if let (Some(security), Some(keytab)) = (&operator.map.security, &args.keytab) {
+            prove_keys(args, &security.realm, keytab).await?;
+        }
         let join = SiteJoin {
             secret: args.invitation.secret,
             addresses: args.addresses.clone(),
@@ -145,6 +152,28 @@ async fn join(operator: Operator, args: &Args) -> anyhow::Result<Arc<BelievedMap
         bail!("the federation map does not name this server yet: run the same command again");
     }
     Ok(newest)
+}
+
+/// The name that others will dial the server by: its keys must prove it, or nobody could use what
+/// the invitation is spent for.
+async fn prove_keys(args: &Args, realm: &str, keytab: &Path) -> anyhow::Result<()> {
+    let service = if args.mdt { SERVICE_MDS } else { SERVICE_OSS };
+    let name = args.principal.clone().unwrap_or_else(|| {
+        let address = args.addresses.first().map_or("", String::as_str);
+        format!("{service}/{}@{realm}", tieline_auth::host(address))
+    });
+    let answering = Keys { keytab: Some(keytab.to_owned()), ..Keys::default() };
+    let cache = Some("MEMORY:tieline-join".to_owned());
+    let dialing = Keys { cache, principal: Some(name.clone()), ..answering.clone() };
+    let shown = name.clone();
+    let tried = tokio::task::spawn_blocking(move || try_self(&dialing, &answering, &name)).await?;
+    tried.with_context(|| {
+        format!(
+            "the server will be dialed as {shown}, and {} does not prove that: put its keys there \
+             (`addprinc -randkey`, `ktadd -k`), or say another --principal",
+            keytab.display()
+        )
+    })
 }
 
 impl Args {
