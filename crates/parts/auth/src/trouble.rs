@@ -36,10 +36,16 @@ pub enum Trouble {
     #[error("no way to the realm{}: its KDC is not in krb5.conf or DNS, or there is no trust \
         between the realms", of(.target))]
     WrongRealm { target: String },
+    #[error(
+        "a KDC cannot read the ticket of another realm{}: give the principal of the trust \
+         (krbtgt/THEIRS@OURS) the same password and key version in both KDCs", of(.target)
+    )]
+    Trust { target: String },
     #[error("no KDC answers{}: look at the network, and at `kdc =` in krb5.conf", of(.target))]
     NoKdc { target: String },
     #[error("the KDC does not know the server's principal{}: add it (`addprinc -randkey`), or \
-        correct its name in the federation map", of(.target))]
+        correct its name in the federation map; if it is of another realm, name that for its host \
+        in [domain_realm] of krb5.conf", of(.target))]
     UnknownServer { target: String },
     #[error("the KDC does not know who we say we are: look at the principal and at the keytab")]
     UnknownClient,
@@ -136,6 +142,7 @@ impl Trouble {
                 Self::KeyVersion { target }
             }
             _ if has("not found in keytab") => Self::NoKey { target },
+            _ if has("PROCESS_TGS") => Self::Trust { target },
             // MIT's KDC, where none of the principal's keys has an enctype that it permits.
             _ if has("FINDING_SERVER_KEY") => Self::NoEnctype { target },
             _ if has("No Kerberos credentials available") || has("No credentials cache found") => {
@@ -156,6 +163,7 @@ impl Trouble {
             | Self::NoKey { target }
             | Self::NoEnctype { target }
             | Self::WrongRealm { target }
+            | Self::Trust { target }
             | Self::NoKdc { target }
             | Self::UnknownServer { target }
             | Self::Damaged { target } => name.clone_into(target),

@@ -69,15 +69,15 @@ pub struct SecurityText {
     /// The Kerberos realm of the servers.
     pub realm: String,
     /// Rules, such as `default=krb5i` or `10.0.0.0/8.cli2ost=krb5p`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flavors: Vec<String>,
     /// Kerberos names of servers by address, where they are not `tieline_mds/HOST@REALM` or
     /// `tieline_oss/HOST@REALM`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub services: BTreeMap<String, String>,
     /// How far machines are believed, by their principals: `squash` (as any), `root`, `users` or
     /// `all`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub machines: BTreeMap<String, String>,
     /// What becomes of those whom nobody knows: `deny` (the default) or `squash`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -150,6 +150,38 @@ pub enum MapTextError {
 }
 
 impl MapText {
+    /// A map as it would be written; invitations are not.
+    pub fn of(map: &FederationMap) -> Self {
+        let mdt = map.mdts.iter().map(|mdt| {
+            let junction = map.junction_of(mdt.mdt);
+            MdtText {
+                index: mdt.mdt.0,
+                site: mdt.home.clone(),
+                addresses: mdt.addresses.clone(),
+                junction: junction.map(|junction| junction.name.to_string()),
+                parent: junction.map_or(0, |junction| junction.parent.mdt().0),
+            }
+        });
+        let ost = map.osts.iter().map(|ost| OstText {
+            index: ost.ost.0,
+            site: ost.site.clone(),
+            addresses: ost.addresses.clone(),
+            active: ost.is_active,
+        });
+        let pool = map.pools.iter().map(|pool| PoolText {
+            name: pool.name.clone(),
+            osts: pool.osts.iter().map(|ost| ost.0).collect(),
+        });
+        Self {
+            fs: map.fs.clone(),
+            version: map.version.0,
+            mdt: mdt.collect(),
+            ost: ost.collect(),
+            pool: pool.collect(),
+            security: map.security.as_ref().map(SecurityText::of),
+        }
+    }
+
     /// The map, if the text makes sense.
     pub fn build(&self) -> Result<FederationMap, MapTextError> {
         let mut mdts = self.mdt.clone();
@@ -178,6 +210,25 @@ impl MapText {
 }
 
 impl SecurityText {
+    pub fn of(security: &Security) -> Self {
+        let rule = |rule: &FlavorRule| {
+            let subject = rule.subject();
+            let network = subject.trim_start_matches("srpc.flavor.");
+            format!("{network}={}", rule.flavor.name())
+        };
+        let services = security.services.iter();
+        let services = services.map(|one| (one.address.clone(), one.principal.clone()));
+        let machines = security.machines.iter().flatten();
+        let machines = machines.map(|one| (one.principal.clone(), one.trust.name().to_owned()));
+        Self {
+            realm: security.realm.clone(),
+            flavors: security.flavors.0.iter().map(rule).collect(),
+            services: services.collect(),
+            machines: machines.collect(),
+            strangers: security.strangers.map(|strangers| strangers.name().to_owned()),
+        }
+    }
+
     fn record(&self, fs: &FsName) -> Result<Security, MapTextError> {
         let mut flavors = FlavorRules::default();
         for line in &self.flavors {
@@ -311,6 +362,21 @@ mod tests {
         assert_eq!(map.junction_of(MdtIndex(1)).unwrap().parent, FileId::root_of(MdtIndex(0)));
         assert!(!map.ost(OstIndex(1)).unwrap().is_active);
         assert_eq!(map.pool(&"uf".parse().unwrap()).unwrap().osts, [OstIndex(0)]);
+    }
+
+    #[test]
+    fn a_map_is_written_as_text_that_makes_it_again() {
+        let mut text = text();
+        text.version = 7;
+        text.security = toml::from_str(
+            "realm = 'EXTENCI.ORG'\nstrangers = 'squash'\n\
+             flavors = ['default=krb5i', '10.0.0.0/8.cli2ost=krb5p']\n\
+             services = { 'a:1' = 'host/a@UFL.EDU' }\nmachines = { 'host/wn@X' = 'root' }\n",
+        )
+        .unwrap();
+        let map = text.build().unwrap();
+        let written = toml::to_string(&MapText::of(&map)).unwrap();
+        assert_eq!(toml::from_str::<MapText>(&written).unwrap().build().unwrap(), map, "{written}");
     }
 
     #[test]

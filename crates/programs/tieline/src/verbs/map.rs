@@ -1,6 +1,6 @@
 //! `tieline map`: shows the federation map; makes keys and a first map for a new federation.
 
-use crate::federation::{MapText, secret_new};
+use crate::federation::{MapText, SecurityText, secret_new};
 use crate::location::Location;
 use crate::server::settings::secret_open;
 use crate::shell;
@@ -21,6 +21,9 @@ pub enum Map {
     Show {
         #[arg(long)]
         json: bool,
+        /// As `map sign` reads it
+        #[arg(long, conflicts_with = "json")]
+        toml: bool,
         /// Path below the file system, or tieline://HOST[:PORT]/FS
         path: Option<OsString>,
     },
@@ -48,7 +51,7 @@ pub enum Map {
 
 pub fn run(verb: Map) -> anyhow::Result<()> {
     match verb {
-        Map::Show { json, path } => show(path, json),
+        Map::Show { json, toml, path } => show(path, json, toml),
         Map::Keygen { fs, dir } => {
             let (public, _) = keygen(&dir, fs.as_str())?;
             println!("{public}");
@@ -99,7 +102,7 @@ fn sign(secret: &Path, out: &Path, text: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("cannot write {}", out.display()))
 }
 
-fn show(path: Option<OsString>, is_json: bool) -> anyhow::Result<()> {
+fn show(path: Option<OsString>, is_json: bool, is_toml: bool) -> anyhow::Result<()> {
     crate::verbs::log_start();
     let location = Location::find_fs(path.as_deref(), None)?;
     shell::run(&location, |shell| async move {
@@ -107,6 +110,8 @@ fn show(path: Option<OsString>, is_json: bool) -> anyhow::Result<()> {
         let mut out = io::stdout().lock();
         if is_json {
             writeln!(out, "{}", map_json(&map))?;
+        } else if is_toml {
+            write!(out, "{}", toml::to_string(&MapText::of(&map))?)?;
         } else {
             map_text(&mut out, &map)?;
         }
@@ -131,6 +136,7 @@ fn map_json(map: &FederationMap) -> Value {
         "pools": map.pools.iter().map(|pool| json!({
             "name": pool.name, "osts": pool.osts.iter().map(|ost| ost.0).collect::<Vec<_>>(),
         })).collect::<Vec<_>>(),
+        "security": map.security.as_ref().map(SecurityText::of),
     })
 }
 

@@ -36,7 +36,7 @@ pub async fn look_with(
 ) {
     let guard = proving.guard();
     let first = source.addresses.first().map(|address| guard.principal_of(address));
-    let asked = ask(&source.fs, source.addresses.clone(), key, guard, findings).await;
+    let asked = ask(&source.fs, source.addresses.clone(), key, guard.clone(), findings).await;
     let Some(cell) = asked else {
         // A server that is asked for with a ticket waits for the KDC.
         if let Some(name) = first {
@@ -45,6 +45,7 @@ pub async fn look_with(
         return;
     };
     kerberos::look(&proving.keys(), &cell, findings).await;
+    guard.follow(&cell);
     let current = cell.current();
     let mdts = current.map.mdts.iter().map(|mdt| (mdt.mdt.label(), &mdt.addresses));
     let osts = current.map.osts.iter().map(|ost| (ost.ost.label(), &ost.addresses));
@@ -56,8 +57,34 @@ pub async fn look_with(
         }
     }
     for (address, labels) in targets {
-        reach(&labels.join(" "), address, findings).await;
+        let label = labels.join(" ");
+        if reach(&label, address, findings).await && current.map.security.is_some() {
+            meet(&label, (&source.fs, address), &guard, findings).await;
+        }
     }
+}
+
+/// Both ends prove themselves: a ticket says nothing yet of the keys that the server has.
+async fn meet(
+    label: &str,
+    (fs, address): (&FsName, &str),
+    guard: &Arc<Guard>,
+    findings: &mut Findings,
+) {
+    let (world, dialer, rule) = real_world(guard);
+    let contact = Contact {
+        world,
+        dialer,
+        fs: fs.clone(),
+        addresses: vec![address.to_owned()],
+        rule,
+        description: format!("tieline doctor (pid {})", std::process::id()),
+        patience: PATIENCE,
+    };
+    let Err(error) = contact.fetch().await else { return };
+    let why = handshake(&error).unwrap_or_else(|| crate::report::chain(error.as_ref()));
+    let (why, fix) = kerberos::parts(&why);
+    findings.broken(&format!("{label} {address}"), format!("refuses us: {why}"), fix);
 }
 
 /// Asks for the map, and the time.
@@ -133,7 +160,7 @@ fn judge_clock(server: &str, off: Duration, took: Duration, findings: &mut Findi
     }
 }
 
-async fn reach(label: &str, address: &str, findings: &mut Findings) {
+async fn reach(label: &str, address: &str, findings: &mut Findings) -> bool {
     let start = Instant::now();
     let check = format!("{label} {address}");
     let fix = "start it (if it ended, its log says why), or open its TCP port on the way \
@@ -142,8 +169,10 @@ async fn reach(label: &str, address: &str, findings: &mut Findings) {
         Ok(Ok(_)) => {
             let took = start.elapsed().as_secs_f64() * 1000.0;
             findings.well(&check, format!("reachable in {took:.1} ms"));
+            return true;
         }
         Ok(Err(error)) => findings.broken(&check, error.to_string(), fix),
         Err(_) => findings.broken(&check, format!("no answer in {} s", PATIENCE.as_secs()), fix),
     }
+    false
 }
