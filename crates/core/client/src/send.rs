@@ -136,16 +136,14 @@ impl Shared {
     /// daemon that was started again under programs at work may know the file alone.
     async fn learn_way(&self, file: &File) -> Result<()> {
         let caller = file.with(|state| state.writer.clone());
-        loop {
-            let top = self.cache.lock().top(file.id);
-            if top.is_root() {
-                return Ok(());
-            }
+        let unplaced = || self.cache.lock().unplaced(file.id);
+        while let Some(top) = unplaced() {
             let told = self.servers.ask(&caller, top, meta::LookupParent { id: top }).await?.reply;
             // A file may have lost its name.
             let Some(name) = told.name else { return Ok(()) };
             self.cache.lock().seen(top, told.parent, name);
         }
+        Ok(())
     }
 
     /// The OSTs that chunks of the file go round, without those that just failed.

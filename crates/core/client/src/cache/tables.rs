@@ -50,6 +50,8 @@ const BURIED_MAX: usize = 256;
 
 /// Names of a listing that are looked up one by one before the others are asked for together.
 const UNSTATED_MIN: u32 = 3;
+/// How many names a path is put together from: deeper trees exist, but a label need not be whole.
+const DEPTH_MAX: usize = 64;
 
 #[derive(Default)]
 struct Directory {
@@ -479,15 +481,15 @@ impl Tables {
         names.join(&b'/')
     }
 
-    /// The highest directory above a file (or itself) of which it is not known where it is.
-    pub fn top(&self, id: FileId) -> FileId {
-        self.way(id).1
+    /// The lowest directory above a file (or itself) of which it is not known where it is, as far
+    /// as a path goes.
+    pub fn unplaced(&self, id: FileId) -> Option<FileId> {
+        let (names, at) = self.way(id);
+        (names.len() < DEPTH_MAX && !at.is_root()).then_some(at)
     }
 
     /// The names from a file upwards, and where they end.
     fn way(&self, id: FileId) -> (Vec<&[u8]>, FileId) {
-        // Deeper trees exist, but a label need not be whole.
-        const DEPTH_MAX: usize = 64;
         let mut names = Vec::new();
         let mut at = id;
         while names.len() < DEPTH_MAX

@@ -498,6 +498,12 @@ impl State {
                     target: None,
                 }),
             },
+            Request::LookupParent(LookupParent { id }) => {
+                let parent = self.find(id)?.parent;
+                let mut names = self.find(parent)?.names.iter();
+                let name = names.find(|(_, one)| **one == id).map(|(name, _)| name.clone());
+                done::<LookupParent>(&LookupParentReply { parent, name })
+            }
             Request::GetAttributes(GetAttributes { id }) => {
                 self.find(id)?;
                 done::<GetAttributes>(&self.attributes(id))

@@ -182,6 +182,34 @@ async fn a_time_that_was_set_before_the_bytes_were_sent_stays() {
     assert!(attributes[1].mtime > set, "that of its bytes");
 }
 
+/// Labels of objects tell where a file lies: whoever knows the file alone asks, once, and no further
+/// than a label goes.
+#[tokio::test(start_paused = true)]
+async fn who_knows_a_file_alone_learns_where_it_lies() {
+    const DEEPER_THAN_LABELS: usize = 70;
+    let fake = Fake::new();
+    let (volume, keep) = first(&fake);
+    let (root, mode) = (Caller::root(), Mode::new(0o755));
+    let mut parent = ROOT;
+    for _ in 0..DEEPER_THAN_LABELS {
+        let at = At { parent, name: &name("d") };
+        let made = volume.make_directory(&root, at, mode, Mode::default()).await.unwrap();
+        parent = made.attributes.id;
+    }
+    let access = Access { write: true, ..Access::default() };
+    let new = NewFile { mode, umask: Mode::default(), is_exclusive: true, access, layout: None };
+    let at = At { parent, name: &name("f") };
+    let (_, opened) = volume.create(&root, at, new).await.unwrap();
+    volume.sync(opened.handle, false).await.unwrap();
+
+    let (volume, _keep) = next(&fake, &keep).await;
+    for piece in 0..2 {
+        volume.write(opened.handle, piece << 20, Bytes::from(vec![1; 30_000])).await.unwrap();
+        volume.sync(opened.handle, false).await.unwrap();
+        assert_eq!(fake.count(Op::LookupParent), 64);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_write_that_was_not_answered_is_not_appended_twice() {
     let fake = Fake::new();
