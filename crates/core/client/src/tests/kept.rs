@@ -182,8 +182,8 @@ async fn a_time_that_was_set_before_the_bytes_were_sent_stays() {
     assert!(attributes[1].mtime > set, "that of its bytes");
 }
 
-/// Labels of objects tell where a file lies: whoever knows the file alone asks, once, and no further
-/// than a label goes.
+/// Labels of objects tell where a file lies: whoever knows the file alone asks, once, and no
+/// further than a label goes.
 #[tokio::test(start_paused = true)]
 async fn who_knows_a_file_alone_learns_where_it_lies() {
     const DEEPER_THAN_LABELS: usize = 70;
