@@ -203,7 +203,7 @@ fn quotas_are_those_of_identities_and_roles_count_for_them() -> Result<()> {
         }
         ensure!(federation.shell("cat all/f")? == "lost\n");
         let lines = audited(federation)?;
-        for what in ["set quotas", "into project 77", "undelete file"] {
+        for what in ["setquota user 5001 -B 20 MiB", "into project 77", "undelete file"] {
             let is_it = |line: &&Value| {
                 line["event"] == "administration"
                     && line["principal"] == "bob@EXTENCI.ORG"
@@ -307,6 +307,49 @@ fn people(federation: &Federation) -> Result<()> {
     federation.shell("mkdir -m 777 all fnal/all && mkdir -m 750 hers && chown 5001:6001 hers")?;
     id(federation, &["machine", "host/client.extenci.org@EXTENCI.ORG", "root"])?;
     Ok(())
+}
+
+/// What `explain` says is what a program meets: links, lists of who may, ids of this machine, and
+/// limits that are used up.
+#[test]
+fn explanations_are_true() -> Result<()> {
+    if !tieline_lab::is_root() {
+        return Ok(());
+    }
+    with_kdc(|federation| {
+        people(federation)?;
+        let machine = Machine::new(federation)?;
+        let (ann, bob) = (machine.kinit("ann", ANN)?, machine.kinit("bob", BOB)?);
+        machine.by(
+            ANN,
+            &ann,
+            &format!(
+                "cd $MOUNT/all; umask 77; echo x > list; setfacl -m u:{BOB}:r list; mkdir inner
+                 echo y > inner/f; ln -s inner/f link; ln -s list way"
+            ),
+        )?;
+        let explained = |op: &str, path: &str| -> Result<Value> {
+            let tieline = program::tieline()?.display();
+            let script = format!("{tieline} explain --json --op {op} $MOUNT/{path}");
+            Ok(serde_json::from_str(&machine.try_as(BOB, &bob, &script)?.stdout)?)
+        };
+        machine.by(BOB, &bob, "cat $MOUNT/all/way; touch $MOUNT/all/one")?;
+        let way = explained("read", "all/way")?;
+        ensure!(way["allowed"] == true, "{way}");
+        machine.denied(BOB, &bob, "cat $MOUNT/all/link")?;
+        let link = explained("read", "all/link")?;
+        ensure!(link["allowed"] == false && link["who"]["name"] == "bob", "{link}");
+        ensure!(explained("create", "all/two")?["allowed"] == true);
+        let mount = federation.mount().to_string_lossy().into_owned();
+        federation.tieline(&["setquota", "-u", "bob", "-I", "1", &mount])?;
+        let full = machine.try_as(BOB, &bob, "touch $MOUNT/all/two")?;
+        ensure!(full.stderr.contains("quota"), "{}", full.stderr);
+        let full = explained("create", "all/two")?;
+        let verdicts = full["verdicts"].as_array().context("verdicts")?;
+        ensure!(verdicts.iter().any(|one| one["by"] == "quota"), "{full}");
+        ensure!(full["allowed"] == false, "{full}");
+        Ok(())
+    })
 }
 
 #[test]

@@ -29,6 +29,7 @@ pub mod mirrors;
 pub mod notice;
 pub mod quotas;
 pub mod ranges;
+mod said;
 pub mod trees;
 
 pub use call::{Call, Envelope, Op, Request};

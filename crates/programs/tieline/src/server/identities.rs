@@ -243,6 +243,10 @@ impl Identities {
         let is_believed = if is_root { trust.believes_root() } else { trust.believes_users() };
         let how = format!("the word of {principal}, of which `{}` is believed", trust.name());
         let who = Who { principal: Some(principal.clone()), ..Who::default() };
+        if is_believed && stated.uid == Uid(NOBODY) {
+            let why = format!("a user of {principal} is no identity: its id map knows nobody such");
+            return self.stranger(principal, why, security);
+        }
         if is_believed {
             return Ok(Who {
                 caller: Caller { proof: None, ..stated },

@@ -227,10 +227,7 @@ impl Node {
             }
             _ => vec![],
         };
-        let edit = format!("{:?}", message.edit);
-        // What invites a site is for that site only.
-        let shown = if edit.starts_with("Site") { edit.split(['(', ' ']).next() } else { None };
-        let what = format!("change the federation map: {}", shown.unwrap_or(&edit));
+        let what = format!("change the federation map: {}", message.edit);
         let is_join = matches!(message.edit, MapEdit::SiteJoin(_));
         if !is_join {
             self.identities.check_role(who, self.operator, &what, &suffices)?;
@@ -252,8 +249,8 @@ impl Node {
     }
 
     async fn edit_identities(&self, who: &Who, message: &EditIdentities) -> Response {
-        let what =
-            format!("change identities: {:?}", message.edits.iter().take(8).collect::<Vec<_>>());
+        let edits = message.edits.iter().take(8).map(ToString::to_string);
+        let what = format!("change identities: {}", edits.collect::<Vec<_>>().join("; "));
         self.identities.check_role(who, self.operator, &what, &[])?;
         Ok(Reply::new::<EditIdentities>(&self.identities.edit(message).await?))
     }
@@ -467,7 +464,7 @@ struct Act {
 
 fn administered(request: &Request) -> Option<Act> {
     let (what, is_of_site) = match request {
-        Request::SetQuota(message) => (Some(format!("set quotas: {message:?}")), false),
+        Request::SetQuota(message) => (Some(message.to_string()), false),
         Request::ReclaimShares(message) => {
             (Some(format!("take back what {} held of limits", message.mdt.label())), false)
         }

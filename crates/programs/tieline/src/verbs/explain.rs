@@ -4,9 +4,11 @@
 //! with the ids that this machine shows, and by the server, with the identity behind a ticket. For
 //! oneself the server is asked to open the file or to list the directory, too: its word counts, and
 //! its denial has an id that is in its log and on record. What a mount denied to the caller's
-//! programs on that way before, of whatever kind, is told with its id as well ([`denials`]).
+//! programs on that way before, of whatever kind, is told with its id as well ([`denials`]). Who may
+//! write may still find a mount read-only, or a quota used up ([`limits`]).
 
 mod denials;
+mod limits;
 
 use crate::contact::Contact;
 use crate::location::Location;
@@ -64,6 +66,12 @@ enum Wish {
     /// Names change in the directory that the path is in.
     Create,
     Delete,
+}
+
+impl Wish {
+    fn changes(self) -> bool {
+        matches!(self, Self::Write | Self::Create | Self::Delete)
+    }
 }
 
 impl std::str::FromStr for Wish {
@@ -132,6 +140,12 @@ async fn explain(shell: &Arc<Shell>, location: &Location, args: &Args) -> anyhow
     let here = here(shell, location, &subject).await;
     if let Some(here) = &here {
         verdicts.extend(by_kernel(location, &steps, here));
+    }
+    if args.op.changes() {
+        verdicts.extend(location.mountpoint.as_deref().and_then(limits::read_only));
+    }
+    if let Some(step) = steps.last() {
+        verdicts.extend(limits::quotas(shell, step, &subject.caller, args.op).await);
     }
     if subject.is_self {
         let opens = matches!(args.op, Wish::Read | Wish::Write);
@@ -344,19 +358,26 @@ fn shown_list(path: &Path) -> Option<Box<Acls>> {
     Acls::new(list, None)
 }
 
-/// What the server says when it is asked to open the file, or to list the directory.
+/// What the servers say when they are asked to open the file and for its first byte, or to list the
+/// directory.
 async fn tried(shell: &Shell, step: &Step, wish: Wish) -> Option<Verdict> {
     let (read, write) = (wish == Wish::Read, wish == Wish::Write);
     let id = step.attributes.id;
     let asked = match step.attributes.kind {
         FileKind::Regular => {
             let access = Access { read, write, ..Access::default() };
-            let opened = shell.files.open(&shell.caller, id, access).await;
-            let opened = opened.map(|opened| opened.handle);
-            if let Ok(handle) = &opened {
-                shell.files.release(*handle).await;
+            match shell.files.open(&shell.caller, id, access).await {
+                Ok(opened) => {
+                    // Who lends the storage may serve some realms only.
+                    let first = match read {
+                        true => shell.files.read(opened.handle, 0, 1).await.map(drop),
+                        false => Ok(()),
+                    };
+                    shell.files.release(opened.handle).await;
+                    first.map(|()| if read { "it was opened and read" } else { "it was opened" })
+                }
+                Err(error) => Err(error),
             }
-            opened.map(|_| "it was opened")
         }
         FileKind::Directory if read => {
             let opened = shell.files.open_directory(&shell.caller, id).await;

@@ -142,7 +142,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
                 import
                     .edits
                     .iter()
-                    .try_for_each(|edit| writeln!(out, "{}", sources::shown(edit)))?;
+                    .try_for_each(|edit| writeln!(out, "{}", edit))?;
             } else {
                 edit(&location, import.edits)?;
                 let from = file.display();

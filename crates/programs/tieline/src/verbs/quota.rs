@@ -5,7 +5,7 @@
 //! What is promised to clients that are writing counts as used, and is shown beside it.
 
 mod names;
-mod whole;
+pub mod whole;
 
 use crate::location::Location;
 use crate::report::Usage;
@@ -24,10 +24,10 @@ use whole::Whole;
 /// Whose.
 #[derive(clap::Args, Debug)]
 struct Whom {
-    /// A user, by name or number
+    /// A user, by name or number of the identity (not of this machine's user)
     #[arg(short = 'u', long, value_name = "USER", num_args = 0..=1, default_missing_value = "")]
     user: Option<String>,
-    /// A group, by name or number
+    /// A group, by name or number of the identity
     #[arg(short = 'g', long, value_name = "GROUP", num_args = 0..=1, default_missing_value = "")]
     group: Option<String>,
     /// A project, by number (see `tieline project`)
@@ -371,15 +371,26 @@ fn at<F: Future<Output = anyhow::Result<()>>>(
 }
 
 /// One of a quota's two halves.
-struct Row {
-    used: u64,
+pub struct Row {
+    pub used: u64,
     soft: u64,
-    hard: u64,
+    pub hard: u64,
     /// Seconds of grace that are left, while the soft limit is passed.
     left: Option<u64>,
 }
 
-fn rows(whole: &Whole) -> [Row; 2] {
+impl Row {
+    fn is_at_hard(&self) -> bool {
+        self.hard > 0 && self.used >= self.hard
+    }
+
+    /// Nothing more is taken.
+    pub fn is_full(&self) -> bool {
+        self.is_at_hard() || self.left == Some(0)
+    }
+}
+
+pub fn rows(whole: &Whole) -> [Row; 2] {
     let quota = &whole.quota;
     let left = |over: Option<tieline_types::Time>, grace: u64| {
         let over = over?;
@@ -429,8 +440,7 @@ fn print(quotas: &[Whole], names: &Names, is_human: bool, is_json: bool) -> anyh
         };
         // As lfs marks whoever is over a limit.
         let mark = |row: &Row| {
-            let is_full = row.hard > 0 && row.used >= row.hard;
-            if row.left.is_some() || is_full { "*" } else { "" }
+            if row.left.is_some() || row.is_at_hard() { "*" } else { "" }
         };
         let pool = quota.payer.pool.as_ref().map_or(String::new(), |pool| format!(" {pool}"));
         let mark_default = match (quota.is_default, quota.payer.id) {

@@ -252,23 +252,6 @@ impl Import {
     }
 }
 
-/// An edit as people read it.
-pub fn shown(edit: &IdentityEdit) -> String {
-    match edit {
-        IdentityEdit::Put(new) => {
-            let number = new.number.map_or_else(String::new, |number| format!(" {number}"));
-            let groups = new.groups.iter().flatten().map(IdentityName::to_string);
-            let groups = groups.collect::<Vec<_>>().join(",");
-            let line = format!("{}{number} {} {groups}", new.kind.name(), new.name);
-            line.trim_end().to_owned()
-        }
-        IdentityEdit::Map { principal, to: NewMapping::Named(to) } => {
-            format!("map {principal} -> {to}")
-        }
-        other => format!("{other:?}"),
-    }
-}
-
 /// Entries of an LDIF text (RFC 2849): attributes in lower case, and their values.
 fn entries(text: &str) -> Vec<BTreeMap<String, Vec<String>>> {
     // A line that begins with a space goes on with the one before.
