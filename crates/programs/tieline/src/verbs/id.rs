@@ -139,10 +139,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             let count = import.edits.len();
             if dry_run {
                 let mut out = io::stdout();
-                import
-                    .edits
-                    .iter()
-                    .try_for_each(|edit| writeln!(out, "{}", edit))?;
+                import.edits.iter().try_for_each(|edit| writeln!(out, "{}", edit))?;
             } else {
                 edit(&location, import.edits)?;
                 let from = file.display();

@@ -13,18 +13,16 @@ pub fn read_only(mountpoint: &Path) -> Option<Verdict> {
     let flags = rustix::fs::statvfs(mountpoint).ok()?.f_flag;
     let path = mountpoint.display().to_string();
     let rule = "it is mounted read-only (`-o ro`)".to_owned();
-    flags
-        .contains(rustix::fs::StatVfsMountFlags::RDONLY)
-        .then_some(Verdict { by: "mount", path, is_allowed: false, rule })
+    flags.contains(rustix::fs::StatVfsMountFlags::RDONLY).then_some(Verdict {
+        by: "mount",
+        path,
+        is_allowed: false,
+        rule,
+    })
 }
 
 /// Limits that are reached, of those who would pay. Nobody is told of whom he may not ask.
-pub async fn quotas(
-    shell: &Arc<Shell>,
-    step: &Step,
-    caller: &Caller,
-    wish: Wish,
-) -> Vec<Verdict> {
+pub async fn quotas(shell: &Arc<Shell>, step: &Step, caller: &Caller, wish: Wish) -> Vec<Verdict> {
     let at = &step.attributes;
     let (uid, gid) = match wish {
         Wish::Write => (at.uid, at.gid),

@@ -300,7 +300,7 @@ mod tests {
     /// What is done with an empty table, and what is left out.
     fn done(found: Found) -> (Vec<String>, Vec<String>) {
         let import = found.import(1000, IdentityTable::default());
-        (import.edits.iter().map(shown).collect(), import.notes)
+        (import.edits.iter().map(ToString::to_string).collect(), import.notes)
     }
 
     #[test]
@@ -349,7 +349,7 @@ mod tests {
         found.read_passwd("ann:x:2001:100::/:\ncarl:x:1002:100::/:\ndora:x:1003:100::/:\n");
         let other = found.import(1000, table);
         assert_eq!(
-            other.edits.iter().map(shown).collect::<Vec<_>>(),
+            other.edits.iter().map(ToString::to_string).collect::<Vec<_>>(),
             ["group 100 users", "user 1003 dora users"]
         );
         assert_eq!(other.notes.len(), 2);
