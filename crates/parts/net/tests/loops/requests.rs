@@ -100,7 +100,8 @@ async fn an_unreachable_server_costs_the_callers_patience_and_no_more() {
     let begun = tokio::time::Instant::now();
     let error = ask(&*house.session, 2).await.unwrap_err();
     assert_eq!(begun.elapsed(), PATIENCE);
-    assert_eq!(error.to_string(), "mds:1 did not answer within 20 s");
+    let wanted = "mds:1 did not answer within 20 s: cannot connect: mds:1 is cut off";
+    assert_eq!(error.to_string(), wanted);
 }
 
 #[tokio::test(start_paused = true)]
