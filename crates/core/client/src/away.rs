@@ -12,17 +12,22 @@
 
 use crate::cache::ServerNumber;
 use crate::volume::Shared;
-use crate::{Belief, Known, Offline, Result};
+use crate::{Belief, Error, Known, Offline, Result};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
-use tieline_types::{Attributes, FileId, FileKind, Gid, MdtIndex, Mode, Name, Time, Uid, Version};
+use tieline_types::{
+    Attributes, ErrorKind, FileId, FileKind, Gid, MdtIndex, Mode, Name, Span, Time, Uid, Version,
+};
 use tieline_world::Unsettled;
+use tokio::time::timeout;
 
 /// A server that restarts quickly was never away.
 const AWAY_AFTER: Duration = Duration::from_secs(1);
 /// A server that was never reached is given longer: the first contact is the slowest.
 const UNMET_AFTER: Duration = Duration::from_secs(4);
+/// An error that comes by itself says more.
+const GRACE: Duration = Duration::from_millis(300);
 
 /// Has connections looked at when the machine slept or its networks changed.
 pub(crate) async fn watch(shared: std::sync::Weak<Shared>) {
@@ -88,6 +93,20 @@ impl Shared {
             () = self.goes_away(id.mdt()) => {}
         }
         ask().await
+    }
+
+    /// The same of names and attributes, which several questions may be asked for: together they
+    /// wait no longer than one.
+    pub(crate) async fn as_known_in_time<T, F>(&self, id: FileId, ask: impl Fn() -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        let patience = self.servers.wait();
+        let silence = |_| {
+            let text = format!("{} did not answer within {}", id.mdt().label(), Span(patience));
+            Error::local(ErrorKind::Timeout, text)
+        };
+        timeout(patience + GRACE, self.as_known(id, ask)).await.map_err(silence)?
     }
 
     /// Waits until the MDS is away, also if it was never met.

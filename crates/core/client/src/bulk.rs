@@ -84,11 +84,20 @@ impl Shared {
     }
 
     /// Somebody looks for a name in a directory and the answer is here.
-    pub(crate) fn walked(self: &Arc<Self>, directory: FileId) {
+    pub(crate) fn walked(self: &Arc<Self>, caller: &Caller, directory: FileId) {
         let mdt = directory.mdt();
-        if self.bulk.with(mdt, |walk| walk.revisit(directory)) {
-            self.go_on(mdt);
+        if !self.bulk.with(mdt, |walk| walk.revisit(directory)) {
+            return;
         }
+        let parent = self.cache.lock().parent_of(directory);
+        if let Some(parent) = parent.filter(|&id| self.bulk.with(mdt, |walk| walk.walks_in(id))) {
+            let behind = Some(directory);
+            let tables = self.cache.lock();
+            let ids = tables.unknown_directories(caller, parent, behind, NEIGHBOURS_MAX);
+            drop(tables);
+            self.bulk.with(mdt, |walk| walk.enqueue(ids, true));
+        }
+        self.go_on(mdt);
     }
 
     /// Somebody comes to a directory and finds that a name is not known, or that not all are.

@@ -7,7 +7,7 @@ use crate::late::Seen;
 use crate::listing::Listing;
 use crate::volume::lock;
 use crate::{Access, Error, HandleId, OpenFile, Result};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -25,8 +25,8 @@ pub(crate) struct FileHandle {
     pub looking: tokio::sync::Mutex<()>,
     /// The directory that it was opened in, if that is known.
     pub directory: Option<FileId>,
-    /// The last read that waited in vain, and when that ended.
-    pub in_vain: Mutex<Option<(Instant, Range<u64>)>>,
+    /// The last reads that waited in vain, and when that ended.
+    pub in_vain: Mutex<VecDeque<(Instant, Range<u64>)>>,
     /// Losses of the file that it need not be told of.
     pub seen: Seen,
 }

@@ -288,7 +288,7 @@ impl Shared {
         let limit = if after.is_none() { PAGE_FIRST } else { PAGE };
         let mut cached = self.page_cached(listing, after, limit as usize);
         if cached.is_some() {
-            self.walked(listing.id);
+            self.walked(&listing.caller, listing.id);
         } else if after.is_none() && self.come_to(&listing.caller, listing.id, None).await {
             cached = self.page_cached(listing, after, limit as usize);
         }

@@ -51,7 +51,7 @@ impl Shared {
     ) -> Result<Found> {
         match self.lookup_cached(caller, parent, name) {
             Some(Cached::Found(found)) => {
-                self.walked(parent);
+                self.walked(caller, parent);
                 return Ok(found);
             }
             Some(Cached::Junction(id, entry)) => return self.lookup_root(caller, id, entry).await,

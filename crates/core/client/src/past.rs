@@ -57,6 +57,9 @@ struct Story {
     stride: Stride,
     /// The walk before, or one through another file of the directory.
     told: Option<Told>,
+    /// The longest run of walks that are over. The kernel was given all of it: pieces of it are
+    /// what it has dropped.
+    given: Range<u64>,
     used: u64,
 }
 
@@ -135,7 +138,8 @@ impl Past {
         let told = kin.and_then(|story| story.best()).map(|walk| Told::of_kin(walk.clone()));
         let (version, used, at) = (step.version, self.clock, Instant::now());
         let (walk, stride) = (Walk::default(), Stride::default());
-        self.files.insert(step.file, Story { version, walk, at, stride, told, used });
+        let story = Story { version, walk, at, stride, told, given: 0..0, used };
+        self.files.insert(step.file, story);
         if self.files.len() > FILES_MAX {
             let oldest = self.files.iter().min_by_key(|(_, story)| story.used);
             if let Some(oldest) = oldest.map(|(&id, _)| id) {
@@ -150,6 +154,9 @@ impl Story {
     /// The file was not read for a while: what comes now begins anew.
     fn rest(&mut self) {
         let walk = std::mem::take(&mut self.walk);
+        let length = |run: &Range<u64>| run.end - run.start;
+        let longest = walk.runs().iter().chain([&self.given]).max_by_key(|run| length(run));
+        self.given = longest.cloned().unwrap_or_default();
         let before = self.told.take().map(Told::into_walk);
         // What the kernel has is not asked for again: a walk that is part of the one before says
         // less than that.
@@ -168,7 +175,15 @@ impl Story {
     }
 
     fn is_scattered(&self) -> bool {
-        self.best().is_some_and(|walk| walk.is_scattered(SCATTERED_FROM, SCATTERED_RUN))
+        let is_asked_for =
+            |run: &Range<u64>| run.start < self.given.start || run.end > self.given.end;
+        self.best().is_some_and(|walk| {
+            let lengths =
+                walk.runs().iter().filter(|run| is_asked_for(run)).map(|run| run.end - run.start);
+            let lengths: Vec<u64> = lengths.collect();
+            let small = lengths.iter().filter(|&&length| length <= SCATTERED_RUN).count();
+            lengths.len() >= SCATTERED_FROM && small * 2 >= lengths.len()
+        })
     }
 }
 

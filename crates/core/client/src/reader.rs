@@ -39,6 +39,8 @@ const DAMAGED_MAX: usize = 2;
 const LEFT_PAUSE: Duration = Duration::from_millis(1);
 /// A kernel asks again so soon.
 const ASKED_AGAIN: Duration = Duration::from_millis(100);
+/// As many requests as a kernel's read ahead is made of, and some.
+const IN_VAIN_MAX: usize = 16;
 /// Views of a range that others may overtake before its read ends.
 const VIEWS_MAX: usize = 64;
 /// Pages for one read: far more than the largest read can need.
@@ -63,8 +65,18 @@ impl FileHandle {
     /// Did a read of this place just end in vain? A kernel whose read ahead fails asks once more at
     /// once, for its first page: whoever waited once does not wait twice.
     fn was_in_vain(&self, range: &Range<u64>) -> bool {
-        let last = lock(&self.in_vain).take();
-        last.is_some_and(|(at, vain)| at.elapsed() < ASKED_AGAIN && vain.contains(&range.start))
+        let mut last = lock(&self.in_vain);
+        last.retain(|(at, _)| at.elapsed() < ASKED_AGAIN);
+        let found = last.iter().position(|(_, vain)| vain.contains(&range.start));
+        found.and_then(|at| last.remove(at)).is_some()
+    }
+
+    fn is_in_vain(&self, range: Range<u64>) {
+        let mut last = lock(&self.in_vain);
+        if last.len() >= IN_VAIN_MAX {
+            last.pop_front();
+        }
+        last.push_back((Instant::now(), range));
     }
 }
 
@@ -104,7 +116,7 @@ impl Shared {
                 self.read_exactly(&open, range).await?
             }
             Err(error) if error.kind() == ErrorKind::Timeout => {
-                *lock(&open.in_vain) = Some((Instant::now(), range));
+                open.is_in_vain(range);
                 return Err(error);
             }
             other => other?,

@@ -256,15 +256,15 @@ impl FileSystem for Volume {
     }
 
     async fn lookup(&self, caller: &Caller, parent: FileId, name: &Name) -> Result<Found> {
-        self.shared.as_known(parent, || self.shared.lookup(caller, parent, name)).await
+        self.shared.as_known_in_time(parent, || self.shared.lookup(caller, parent, name)).await
     }
 
     async fn parent(&self, caller: &Caller, directory: FileId) -> Result<FileId> {
-        self.shared.as_known(directory, || self.shared.parent(caller, directory)).await
+        self.shared.as_known_in_time(directory, || self.shared.parent(caller, directory)).await
     }
 
     async fn attributes(&self, caller: &Caller, id: FileId) -> Result<Known> {
-        self.shared.as_known(id, || self.shared.attributes(caller, id)).await
+        self.shared.as_known_in_time(id, || self.shared.attributes(caller, id)).await
     }
 
     async fn set_attributes(
@@ -338,7 +338,7 @@ impl FileSystem for Volume {
         if access.truncate {
             return self.shared.open(caller, id, access).await;
         }
-        self.shared.as_known(id, || self.shared.open(caller, id, access)).await
+        self.shared.as_known_in_time(id, || self.shared.open(caller, id, access)).await
     }
 
     async fn read(&self, handle: HandleId, offset: u64, length: u32) -> Result<Vec<Bytes>> {
@@ -393,7 +393,7 @@ impl FileSystem for Volume {
     }
 
     async fn open_directory(&self, caller: &Caller, id: FileId) -> Result<HandleId> {
-        self.shared.as_known(id, || self.shared.open_directory(caller, id)).await
+        self.shared.as_known_in_time(id, || self.shared.open_directory(caller, id)).await
     }
 
     async fn read_directory(
@@ -405,7 +405,7 @@ impl FileSystem for Volume {
     ) -> Result<Vec<Listed>> {
         let id = self.shared.handles.directory(handle)?.id();
         let page = || self.shared.read_directory(handle, from, limit, is_plus);
-        self.shared.as_known(id, page).await
+        self.shared.as_known_in_time(id, page).await
     }
 
     async fn sync_directory(&self, handle: HandleId) -> Result<()> {

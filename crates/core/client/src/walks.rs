@@ -47,6 +47,8 @@ const NAMES_AHEAD_MAX: u32 = 4 * PAGE_ENTRIES;
 const NAMES_MAX: u32 = 64 << 10;
 /// Pages on their way at once.
 const PAGES_MAX: usize = 4;
+/// So many directories of one were come to: somebody walks there.
+const WALK_FROM: u32 = 2;
 /// Less credit is not worth a question.
 const CREDIT_MIN: u64 = 64;
 const RAISE_FIRST: u64 = 1024;
@@ -272,18 +274,9 @@ impl Walk {
             return Visit::Alone;
         }
         self.caller = caller.clone();
-        let visits = coming.parent.map_or(0, |parent| {
-            if self.visits.len() >= QUEUE_MAX {
-                self.visits.clear();
-            }
-            let visits = self.visits.entry(parent).or_default();
-            *visits += 1;
-            *visits
-        });
-        let is_walk = visits >= 2;
+        let is_walk = self.count_visit(coming.parent) >= WALK_FROM;
         if is_walk {
-            self.raise = (self.raise * 2).clamp(RAISE_FIRST, RAISE_MAX);
-            self.credit = (self.credit + self.raise).min(CREDIT_MAX);
+            self.raise_credit();
         }
         let (under, flight) = self.fly(&[id]);
         Visit::Ask { under, flight, is_walk, rest }
@@ -294,12 +287,38 @@ impl Walk {
         (coming.mark == Some(rest.mark)).then(|| rest.clone())
     }
 
-    /// Somebody comes to a directory that is known. Says whether there may be more to bring.
+    fn count_visit(&mut self, parent: Option<FileId>) -> u32 {
+        let Some(parent) = parent else { return 0 };
+        if self.visits.len() >= QUEUE_MAX {
+            self.visits.clear();
+        }
+        let visits = self.visits.entry(parent).or_default();
+        *visits += 1;
+        *visits
+    }
+
+    fn raise_credit(&mut self) {
+        self.raise = (self.raise * 2).clamp(RAISE_FIRST, RAISE_MAX);
+        self.credit = (self.credit + self.raise).min(CREDIT_MAX);
+    }
+
+    /// Somebody comes to a directory that is known. Says whether it was brought ahead.
     pub fn revisit(&mut self, id: FileId) -> bool {
         let Some(entries) = self.ahead.remove(&id) else { return false };
         let gain = USED_GAIN * (u64::from(entries) + CREDIT_MIN);
         self.credit = (self.credit + gain).min(CREDIT_MAX);
-        !self.queue.is_empty()
+        true
+    }
+
+    /// What was brought ahead came alone, perhaps, by a trail: whoever comes to one after the other
+    /// walks all the same. Says whether somebody does in this directory, of whom it was not known.
+    pub fn walks_in(&mut self, parent: FileId) -> bool {
+        let is_known = self.visits.get(&parent).is_some_and(|visits| *visits >= WALK_FROM);
+        let walks = !is_known && self.count_visit(Some(parent)) >= WALK_FROM;
+        if walks {
+            self.raise_credit();
+        }
+        walks
     }
 
     /// Is it on its way?

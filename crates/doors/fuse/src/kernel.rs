@@ -5,6 +5,7 @@ use crate::abi::outgoing;
 use crate::init::Features;
 use crate::nodes::Nodes;
 use crate::recent::Recent;
+use crate::vain::InVain;
 use rustix::io::Errno;
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
@@ -15,6 +16,7 @@ pub struct Kernel {
     pub features: Features,
     pub nodes: Nodes,
     pub recent: Recent,
+    pub vain: InVain,
     devices: Vec<OwnedFd>,
 }
 
@@ -36,7 +38,7 @@ pub enum Forget {
 
 impl Kernel {
     pub fn new(nodes: Nodes, features: Features, devices: Vec<OwnedFd>) -> Self {
-        Self { features, nodes, recent: Recent::default(), devices }
+        Self { features, nodes, recent: Recent::default(), vain: InVain::default(), devices }
     }
 
     /// How many descriptors there are: at least one.

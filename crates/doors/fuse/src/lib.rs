@@ -13,8 +13,8 @@
 //! * [`answer`]: replies that may be cached rest on beliefs, and are written under the client's
 //!   lock.
 //! * [`people`]: who callers are, and as whom owners are shown.
-//! * [`notify`]: what the kernel shall forget, told by threads of its own. * [`nodes`], [`recent`]:
-//!   what it knows.
+//! * [`notify`]: what the kernel shall forget, told by threads of its own. * [`nodes`], [`recent`],
+//!   [`vain`]: what it knows.
 //!
 //! Invariants: every request gets exactly one reply, also when its code panics. A waiting caller
 //! that is killed is gone at once, whatever a server does. Nothing is told to be cached longer than
@@ -43,6 +43,7 @@ mod reply;
 mod session;
 mod taken;
 mod unwind;
+mod vain;
 mod wait;
 mod watch;
 

@@ -88,6 +88,24 @@ async fn random_reads_foretell_nothing() {
     assert_eq!(reader.past.manner(FileId(99), None), Manner::Unknown);
 }
 
+/// Kernels that need their memory drop pages here and there of what they were given.
+#[tokio::test(start_paused = true)]
+async fn pages_that_were_dropped_are_no_scattered_reading() {
+    let mut reader = Reader::new();
+    reader.read(&(0..64).map(|at| at * MIB..(at + 1) * MIB).collect::<Vec<_>>());
+    let dropped: Vec<_> = (0..500).map(|at| at * 131_072..at * 131_072 + 8192).collect();
+    for _ in 0..2 {
+        reader.rest().await;
+        reader.read(&dropped);
+        assert_eq!(reader.past.manner(reader.file, None), Manner::Unknown);
+    }
+    let beyond: Vec<_> =
+        dropped.iter().map(|run| run.start + 64 * MIB..run.end + 64 * MIB).collect();
+    reader.rest().await;
+    reader.read(&beyond);
+    assert_eq!(reader.past.manner(reader.file, None), Manner::Scattered);
+}
+
 /// A header, an index, and blocks that lie anywhere.
 fn blocks(seed: u64) -> Vec<Range<u64>> {
     let (mut at, mut dice) = (0, seed);

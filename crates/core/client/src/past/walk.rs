@@ -58,11 +58,6 @@ impl Walk {
     pub(super) fn is_telling(&self) -> bool {
         self.runs.len() >= 3 && !self.is_cut
     }
-
-    pub(super) fn is_scattered(&self, from: usize, run_max: u64) -> bool {
-        let small = self.runs.iter().filter(|run| run.end - run.start <= run_max).count();
-        self.runs.len() >= from && small * 2 >= self.runs.len()
-    }
 }
 
 /// A walk of before, as it is followed.

@@ -69,6 +69,19 @@ async fn the_second_neighbour_begins_a_walk_that_grows_with_its_use() {
     assert!(third > 400, "{third} after a hundred were used");
 }
 
+/// Each directory that a trail brings just in time is none that somebody has to wait for.
+#[tokio::test(start_paused = true)]
+async fn who_walks_through_what_trails_bring_walks() {
+    let mut walk = Walk::default();
+    assert_eq!(visit(&mut walk, 10, 1), Some(false));
+    walk.landed((&[id(11), id(12)], 0), &[(id(11), 10), (id(12), 10)], vec![], None);
+    assert!(!walk.revisit(id(99)), "it was not brought ahead");
+    let credit = walk.credit().0;
+    assert!(walk.revisit(id(11)) && walk.walks_in(id(1)));
+    assert!(walk.credit().0 >= credit + RAISE_FIRST);
+    assert!(walk.revisit(id(12)) && !walk.walks_in(id(1)), "that is known");
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_is_on_its_way_is_waited_for_and_what_failed_is_left_alone() {
     let mut walk = Walk::default();

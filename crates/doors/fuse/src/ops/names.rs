@@ -14,7 +14,7 @@ use crate::session::Session;
 use rustix::io::Errno;
 use std::sync::Arc;
 use tieline_client::{At, Belief, Known, NewNode};
-use tieline_types::{FileId, FileKind, Mode, Name};
+use tieline_types::{ErrorKind, FileId, FileKind, Mode, Name};
 use tieline_wire::meta::RenameMode;
 
 fn name(from: &mut Reader<'_>) -> Result<Name, Refusal> {
@@ -23,7 +23,15 @@ fn name(from: &mut Reader<'_>) -> Result<Name, Refusal> {
 
 pub async fn lookup(call: &Call) -> Outcome {
     let name = name(&mut call.arguments())?;
-    let found = call.fs().lookup(&call.caller(), call.id(), &name).await?;
+    let (vain, process, parent) = (&call.session.kernel.vain, call.header.pid, call.id());
+    if vain.was(process, parent, &name) {
+        return Err(Errno::TIMEDOUT.into());
+    }
+    let found = call.fs().lookup(&call.caller(), parent, &name).await;
+    if found.as_ref().is_err_and(|error| error.kind() == ErrorKind::Timeout) {
+        vain.note(process, parent, name.clone());
+    }
+    let found = found?;
     let Some(attributes) = found.attributes else {
         return absent(found.entry);
     };
