@@ -56,6 +56,8 @@ struct Stream {
     /// Read before anything of it was answered, and since.
     burst: u64,
     later: u64,
+    /// Bytes between its requests that nobody has asked for.
+    skipped: u64,
     /// Requests that are not answered.
     pending: u32,
     window: u64,
@@ -215,12 +217,22 @@ impl Stream {
             self.later += length;
         }
         self.pending += 1;
+        if range.start > self.next {
+            self.skipped += range.start - self.next;
+        } else {
+            let behind = range.end.min(self.next) - range.start;
+            self.skipped = self.skipped.saturating_sub(behind);
+        }
         self.next = self.next.max(range.end);
     }
 
     /// Does it look as if more would follow? The few bytes that some programs read after a large
     /// block do not.
     fn goes_on(&self, run: u64) -> bool {
+        // Requests overtake each other, but whoever leaves out much goes in leaps.
+        if self.skipped > self.length() / 4 {
+            return false;
+        }
         let is_long = self.later > 0 && self.later >= self.burst / 4;
         // Where a file is read in runs, this one must be longer than those.
         self.is_bold || (is_long && self.length() > run + run / 4)

@@ -41,7 +41,7 @@ pub(crate) const SMALL_MAX: u64 = 4 << 20;
 /// Directories in one that a walk looks at.
 const NEIGHBOURS_MAX: usize = 16 << 10;
 /// Bytes of small files that may be on their way, or here and not read yet.
-const FLYING_MAX: usize = 16 << 20;
+const FLYING_MAX: u64 = 16 << 20;
 /// The order of opens is reported so long after the first of them.
 const REPORT_AGE: Duration = Duration::from_secs(2);
 const REPORT_PATIENCE: Duration = Duration::from_secs(30);
@@ -430,7 +430,11 @@ impl Shared {
 
     fn go_on_with_files(self: &Arc<Self>, mdt: MdtIndex) {
         loop {
-            let room = FLYING_MAX.saturating_sub(self.chunks.flying()) as u64;
+            if !self.bulk.with(mdt, |walk| walk.has_files()) {
+                return;
+            }
+            let most = self.servers.room_ahead().min(FLYING_MAX);
+            let room = most.saturating_sub(self.chunks.flying() as u64);
             let room = room.min(self.chunks.room_ahead() as u64);
             let Some(job) = self.bulk.with(mdt, |walk| walk.next_files(room)) else { return };
             let shared = self.clone();

@@ -148,11 +148,12 @@ impl Shared {
         let is_direct = access.read
             && !access.write
             && match mode {
-                ReadMode::Normal => true,
+                // A kernel that reads on would ask for more than a buffer.
+                ReadMode::Normal | ReadMode::ReadBuffer(_) => true,
                 ReadMode::Auto => {
                     lock(&self.past).manner(attributes.id, directory) == Manner::Scattered
                 }
-                ReadMode::ReadBuffer(_) | ReadMode::ReadAhead | ReadMode::Stream => false,
+                ReadMode::ReadAhead | ReadMode::Stream => false,
             };
         let file = self.file(attributes.id);
         let is_due = self.is_access_due(&attributes);

@@ -63,6 +63,9 @@ const PUT_BYTES_PER_OSS: usize = 32 << 20;
 pub(crate) const PUT_GRAIN: usize = 4 << 10;
 pub(crate) const PUT_GRAINS_MIN: usize = 16;
 pub(crate) const PUT_GRAINS_MAX: usize = PUT_BYTES_PER_OSS / PUT_GRAIN;
+/// What nobody waits for yet holds up others by half a second, or by so many bytes.
+const AHEAD_PER_SECOND: u64 = 2;
+const AHEAD_LEAST: u64 = 1 << 20;
 /// A map comes from any server; one that is slow to give it is not worth waiting for.
 const MAP_PATIENCE: Duration = Duration::from_secs(10);
 /// Refusals that ask for the same request again, in a row.
@@ -612,6 +615,19 @@ impl Servers {
         let held = *crate::volume::lock(&self.held_until);
         let left = held.map(|until| until.saturating_duration_since(Instant::now()));
         self.wait.max(left.unwrap_or_default())
+    }
+
+    /// How many bytes that nobody waits for yet may be on their way: a read that somebody waits
+    /// for stands behind them.
+    pub fn room_ahead(&self) -> u64 {
+        let servers = self.lock();
+        let is_far = |server: &&Arc<Server>| server.kind == ServerKind::Oss && server.ways.is_far();
+        let mut rates = servers.values().filter(is_far).map(|server| server.pace.rate()).peekable();
+        if rates.peek().is_none() {
+            return u64::MAX;
+        }
+        let sum = rates.flatten().sum::<u64>();
+        (sum / AHEAD_PER_SECOND).max(AHEAD_LEAST)
     }
 
     /// Connections may be dead without a word: they are tried now.

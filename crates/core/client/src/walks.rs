@@ -604,6 +604,10 @@ impl Walk {
         }
     }
 
+    pub fn has_files(&self) -> bool {
+        !self.files.is_empty()
+    }
+
     /// The next files to be asked for. `room`: how many bytes may come.
     pub fn next_files(&mut self, room: u64) -> Option<FilesJob> {
         self.files_ahead.expire();

@@ -54,7 +54,8 @@ fn obey(desk: &Desk, line: &str) -> Result<String, WordError> {
         ["link", name, rest] => (Some(name), rest),
         _ => (None, line),
     };
-    let Some(steps) = rest.strip_prefix("script ") else { return desk.ask(line.parse()?) };
+    let steps = rest.strip_prefix("script").filter(|steps| !steps.starts_with(|c| c != ' '));
+    let Some(steps) = steps else { return desk.ask(line.parse()?) };
     let mut script: Script = steps.parse()?;
     for (_, order) in script.steps.iter_mut().filter(|_| link.is_some()) {
         order.link = link.map(str::to_owned);

@@ -28,11 +28,18 @@ impl FromStr for Script {
 
     fn from_str(text: &str) -> Result<Self, WordError> {
         let words = text.split(|c: char| c.is_whitespace() || c == ';' || c == ',');
-        let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
-        if words.len() > STEPS_MAX {
+        let mut orders: Vec<String> = vec![];
+        for word in words.filter(|word| !word.is_empty()) {
+            // An order may have several words; its time is in the last.
+            match orders.last_mut().filter(|order| !order.contains('@')) {
+                Some(order) => order.extend([" ", word]),
+                None => orders.push(word.to_owned()),
+            }
+        }
+        if orders.len() > STEPS_MAX {
             return Err(WordError::Step(format!("more than {STEPS_MAX} steps")));
         }
-        let mut steps = words.into_iter().map(step).collect::<Result<Vec<_>, _>>()?;
+        let mut steps = orders.iter().map(|order| step(order)).collect::<Result<Vec<_>, _>>()?;
         steps.sort_by_key(|(time, _)| *time);
         Ok(Self { steps, text: text.to_owned() })
     }
@@ -62,6 +69,8 @@ mod tests {
         let times: Vec<u128> = script.steps.iter().map(|(time, _)| time.as_millis()).collect();
         assert_eq!(times, [2_500, 5_000, 15_000]);
         assert!("heal@1min".parse::<Script>().is_ok());
+        let several: Script = "cut to-servers@1s nat on@2s heal@4s".parse().unwrap();
+        assert_eq!(several.steps.len(), 3);
         assert_eq!("".parse::<Script>().unwrap().steps.len(), 0);
         for wrong in ["cut", "cut@", "cut@soon", "fly@5s", "@5s"] {
             assert!(wrong.parse::<Script>().is_err(), "{wrong}");

@@ -80,6 +80,15 @@ fn each_pattern_is_met_in_its_way() {
     }
 }
 
+/// Steps that are shorter than what requests may overtake each other by.
+#[test]
+fn who_goes_in_short_leaps_is_not_taken_for_a_stream() {
+    let first = iter::once(0..512 << 10);
+    let leaps = first.chain(steps(780 << 10, 780 << 10, 80 << 10, 80));
+    let ahead = fetched(Mode::Auto, leaps);
+    assert!(ahead <= 2 * FRAME.window_first, "{ahead}");
+}
+
 #[test]
 fn several_streams_on_one_handle_are_told_apart() {
     let streams = [0, 100 * MIB, 200 * MIB, 300 * MIB];

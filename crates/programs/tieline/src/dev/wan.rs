@@ -70,7 +70,8 @@ pub enum Wan {
         #[command(flatten)]
         which: Which,
     },
-    /// Do such things at their times: `cut@5s heal@15s rtt=100ms@20s`
+    /// Do such things at their times, from now on and in the background: `cut@5s heal@15s
+    /// rtt=100ms@20s`. Takes the place of a script that is played; an empty one stops it
     Script {
         steps: String,
         #[command(flatten)]
@@ -124,7 +125,8 @@ fn order(which: &Which, order: &str) -> anyhow::Result<String> {
     let link = which.link.as_ref().map_or_else(String::new, |link| format!("link {link} "));
     let path = socket(&which.dir.path()?);
     let hint = "a federation has a line if it was started with `--netns --rtt`";
-    tieline_wan::ask(&path, &format!("{link}{order}")).context(hint)
+    let asked = tieline_wan::ask(&path, &format!("{link}{order}"));
+    if path.exists() { Ok(asked?) } else { asked.context(hint) }
 }
 
 fn print(answer: &str) -> anyhow::Result<()> {

@@ -14,9 +14,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tieline_cache::survey::Survey;
 use tieline_client::PathCost;
-use tieline_types::{Attributes, ChunkRef, Content, Extent, FileKind, OstIndex, Place};
+use tieline_types::{Attributes, ChunkRef, Content, Extent, FileKind, OstIndex, Place, Span};
+use tokio::time::timeout;
 
 #[derive(clap::Args, Debug)]
 pub struct Args {
@@ -27,6 +29,9 @@ pub struct Args {
     #[arg(required = true)]
     paths: Vec<OsString>,
 }
+
+/// How long a server may take to show its cost.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What was found of the ways to OSTs: the cost, or why there is none.
 type Ways = BTreeMap<OstIndex, Result<PathCost, String>>;
@@ -116,7 +121,10 @@ impl Costs {
                 Content::Inline(_) | Content::Hole => None,
             })
             .collect();
+        let map = shell.files.map();
+        let server = |ost| map.ost(ost).map(|known| known.addresses.clone());
         let mut ways = Ways::new();
+        let mut silent = BTreeSet::new();
         // The largest chunk of each OST says most of its rate.
         let mut largest: Vec<&(Extent, ChunkRef)> = chunks.iter().collect();
         largest.sort_by_key(|(_, chunk)| std::cmp::Reverse(chunk.length));
@@ -126,8 +134,21 @@ impl Costs {
                     continue;
                 }
                 let (volume, id) = (&shell.volume, attributes.id);
-                let found = volume.path_cost(&shell.caller, id, (extent, chunk), place).await;
-                let found = found.map_err(|error| crate::report::chain(&error));
+                let measured = volume.path_cost(&shell.caller, id, (extent, chunk), place);
+                let measured = async {
+                    // Another OST of a server that does not answer.
+                    if silent.contains(&server(place.ost)) {
+                        return None;
+                    }
+                    timeout(PATIENCE, measured).await.ok()
+                };
+                let found = match measured.await {
+                    Some(found) => found.map_err(|error| crate::report::chain(&error)),
+                    None => {
+                        silent.insert(server(place.ost));
+                        Err(format!("its server did not answer within {}", Span(PATIENCE)))
+                    }
+                };
                 ways.insert(place.ost, found);
             }
         }

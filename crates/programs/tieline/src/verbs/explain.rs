@@ -4,8 +4,8 @@
 //! with the ids that this machine shows, and by the server, with the identity behind a ticket. For
 //! oneself the server is asked to open the file or to list the directory, too: its word counts, and
 //! its denial has an id that is in its log and on record. What a mount denied to the caller's
-//! programs on that way before, of whatever kind, is told with its id as well ([`denials`]). Who may
-//! write may still find a mount read-only, or a quota used up ([`limits`]).
+//! programs on that way before, of whatever kind, is told with its id as well ([`denials`]). Who
+//! may write may still find a mount read-only, or a quota used up ([`limits`]).
 
 mod denials;
 mod limits;

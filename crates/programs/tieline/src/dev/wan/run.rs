@@ -9,6 +9,7 @@ use crate::process::ProcessId;
 use anyhow::{Context, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
@@ -39,7 +40,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     drop(place);
     let status = status?;
     if !status.success() {
-        bail!("the command failed: {status}");
+        // As shells tell it.
+        std::process::exit(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)));
     }
     Ok(())
 }
