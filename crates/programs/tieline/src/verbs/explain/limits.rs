@@ -40,25 +40,26 @@ pub async fn quotas(shell: &Arc<Shell>, step: &Step, caller: &Caller, wish: Wish
         let asked = whole::of(shell, vec![Payer { kind, id, pool: None }]).await;
         for whole in asked.unwrap_or_default() {
             let [bytes, files] = rows(&whole);
-            for (what, row) in [("bytes", bytes), ("files", files)] {
-                if !row.is_full() {
-                    continue;
-                }
-                let shown = |amount| match what {
-                    "bytes" => ByteSize(amount).to_string(),
-                    _ => amount.to_string(),
-                };
-                let rule = match row.hard {
-                    0 => format!("its grace is over: {} used", shown(row.used)),
-                    hard => format!("{} of {} used", shown(row.used), shown(hard)),
-                };
-                verdicts.push(Verdict {
-                    by: "quota",
-                    path: step.path.clone(),
-                    is_allowed: false,
-                    rule: format!("{what} of {} {id}: {rule}", kind.name()),
-                });
+            // A new file is empty, and bytes make none.
+            let is_new = wish == Wish::Create;
+            let (what, row) = if is_new { ("files", files) } else { ("bytes", bytes) };
+            if !row.is_full() {
+                continue;
             }
+            let shown = |amount: u64| match is_new {
+                true => amount.to_string(),
+                false => ByteSize(amount).to_string(),
+            };
+            let rule = match row.hard {
+                0 => format!("its grace is over: {} used", shown(row.used)),
+                hard => format!("{} of {} used", shown(row.used), shown(hard)),
+            };
+            verdicts.push(Verdict {
+                by: "quota",
+                path: step.path.clone(),
+                is_allowed: false,
+                rule: format!("{what} of {} {id}: {rule}", kind.name()),
+            });
         }
     }
     verdicts
