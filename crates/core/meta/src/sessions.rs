@@ -213,15 +213,15 @@ impl SessionTable {
         true
     }
 
-    /// Notes a ticket that was shown in a session. It need not be durable: who showed it lately can
-    /// do so again.
+    /// Notes a ticket that was shown in a session, durably: who showed it may destroy it at once, and
+    /// what he opened goes on.
     pub async fn note_shown(&self, session: SessionId, number: u64, shown: &Shown) -> Result<()> {
         let mut transaction = self.store.begin().await?;
         transaction.put(key::shown(session, number), shown.to_bytes());
         if let Some(old) = number.checked_sub(SHOWN_MAX) {
             transaction.delete(key::shown(session, old));
         }
-        transaction.commit().await?;
+        transaction.commit().await?.durable.await?;
         Ok(())
     }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tieline_auth::ScratchKdc;
 use tieline_auth::gss::Keys;
+use tieline_lab::program::{DEADLINE, until};
 use tieline_types::{Caller, Flavor, SessionId};
 use tieline_wire::data::OstStatus;
 use tieline_wire::{CredentialKind, FrameHeader, FrameKind, Hello, Offer, PeerRole};
@@ -30,8 +31,13 @@ async fn no_ticket(scene: &Scene<'_>) -> Result<()> {
     }
     let logs = scene.federation.dir().join("logs");
     for role in ["mds", "oss"] {
-        let records = std::fs::read_to_string(logs.join(format!("audit-{role}-uf.jsonl")))?;
-        ensure!(records.contains(r#""event":"refusal""#), "{role} kept no record: {records}");
+        // Who was refused hears of it before it is on record.
+        let audit = logs.join(format!("audit-{role}-uf.jsonl"));
+        let is_kept = || {
+            std::fs::read_to_string(&audit)
+                .is_ok_and(|records| records.contains(r#""event":"refusal""#))
+        };
+        until(&format!("{role} has the refusal on record"), DEADLINE, is_kept)?;
     }
     Ok(())
 }
