@@ -312,6 +312,48 @@ fn thousands_of_little_synced_writes_stay_fast_and_become_few() -> Result<()> {
 /// Promise 14: Stores through a shared mapping are in the file after msync, and seen by other
 /// clients that open it then.
 #[test]
+fn who_reads_what_is_being_changed_is_never_refused() -> Result<()> {
+    with_federation(|lab| {
+        let script = r"
+import mmap, os, random, sys, time
+path = sys.argv[1] + '/changing'
+piece = 65536
+size = 4 * piece
+with open(path, 'wb') as file:
+    file.write(bytes(size))
+end = time.monotonic() + 6
+def change():
+    file = os.open(path, os.O_RDWR)
+    dice = random.Random(1)
+    while time.monotonic() < end:
+        at, length = dice.randrange(size // 2), dice.randrange(1, piece)
+        what = dice.randrange(3)
+        if what == 0:
+            os.copy_file_range(file, file, length, at, at + piece)
+        elif what == 1:
+            os.fsync(file)
+        else:
+            os.pwrite(file, bytes(length), at)
+def read():
+    file = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    memory = mmap.mmap(-1, piece)
+    dice = random.Random()
+    while time.monotonic() < end:
+        os.preadv(file, [memory], dice.randrange(4) * piece)
+children = []
+for part in [change, read, read]:
+    pid = os.fork()
+    if pid == 0:
+        part()
+        os._exit(0)
+    children.append(pid)
+assert all([os.waitpid(pid, 0)[1] == 0 for pid in children])
+";
+        python(script, &[lab.mount()]).map(drop)
+    })
+}
+
+#[test]
 fn a_mapping_follows_the_other_client() -> Result<()> {
     with_two(|_, here, there| {
         let script = r"

@@ -296,7 +296,8 @@ impl Shared {
     /// or just fetched.
     pub(crate) async fn view(&self, caller: &Caller, file: &File, range: Range<u64>) -> Result<()> {
         let mut is_fresh = self.is_believed(file);
-        let mut last = None;
+        // An own change that is answered meanwhile may forget what a page just told, or know better
+        // than the page: the same place is asked for again then.
         for _ in 0..PAGES_MAX {
             let missing = file.with(|state| {
                 let end = range.end.min(state.size);
@@ -307,14 +308,9 @@ impl Shared {
                 (_, Some(offset)) => offset,
                 (false, None) => range.start,
             };
-            if is_fresh && last == Some(offset) {
-                break;
-            }
-            last = Some(offset);
             is_fresh |= self.fetch_extents(caller, file, offset).await?;
         }
-        let what = format!("extents of {} that do not go on", file.id);
-        Err(Error::local(ErrorKind::Protocol, what))
+        Err(Error::local(ErrorKind::Conflict, format!("extents of {} that change", file.id)))
     }
 
     /// Are the file's version and size surely what we have?
@@ -331,11 +327,15 @@ impl Shared {
         })
     }
 
-    /// Fetches a page; says whether it was news.
+    /// Fetches a page, which must tell of `offset`; says whether it was news.
     async fn fetch_extents(&self, caller: &Caller, file: &File, offset: u64) -> Result<bool> {
         let message = GetExtents { id: file.id, offset, limit: EXTENTS_PAGE };
         let told = self.servers.ask(caller, file.id, message).await?;
         let reply = told.reply;
+        if reply.page.covered <= offset && offset < reply.attributes.size {
+            let what = format!("a page of extents of {} that does not go on at {offset}", file.id);
+            return Err(Error::local(ErrorKind::Protocol, what));
+        }
         let as_of = reply.lease.as_of;
         let is_news = file.with(|state| {
             if state.version == Version(0) {
