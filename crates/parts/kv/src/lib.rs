@@ -163,6 +163,26 @@ impl Range {
     pub fn reverse(self) -> Self {
         Self { is_reverse: true, ..self }
     }
+
+    /// The part from where it begins to `last`, included.
+    fn up_to(&self, last: &Key) -> Self {
+        if self.is_reverse {
+            Self { start: last.clone(), ..self.clone() }
+        } else {
+            // The next key after `last` is one zero byte longer.
+            let end = [last.as_slice(), &[0]].concat();
+            Self { end, ..self.clone() }
+        }
+    }
+
+    /// What is left of it after `covered`, with which it begins.
+    fn after(&self, covered: &Self) -> Self {
+        if self.is_reverse {
+            Self { end: covered.start.clone(), ..self.clone() }
+        } else {
+            Self { start: covered.end.clone(), ..self.clone() }
+        }
+    }
 }
 
 /// What an engine can answer instead.
