@@ -8,7 +8,7 @@
 //! that wait together into one group.
 //!
 //! * [`MemoryStore`]: for tests and simulated worlds.
-//! * [`EmbeddedStore`]: redb in one file.
+//! * [`EmbeddedStore`]: redb in one file, and a write-ahead log beside it.
 //! * [`PostgresStore`]: a schema of a PostgreSQL database, owned by one server at a time.
 //! * [`conformance`]: what every engine must do, as one suite.
 //!
