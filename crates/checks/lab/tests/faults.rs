@@ -177,6 +177,9 @@ fn a_wait_ends_when_the_mount_says_so() -> Result<()> {
     })
 }
 
+/// Ends of the names of files that are no objects: stores, their logs, and what servers say.
+const NO_OBJECTS: [&str; 3] = ["redb", "redb-wal", "log"];
+
 /// Turns one bit in every object of the federation that is at least this large.
 fn damage_objects(folder: &Path, length_min: u64) -> Result<usize> {
     use std::os::unix::fs::FileExt;
@@ -188,7 +191,7 @@ fn damage_objects(folder: &Path, length_min: u64) -> Result<usize> {
             damaged += damage_objects(&path, length_min)?;
         } else if metadata.is_file()
             && metadata.len() >= length_min
-            && !path.extension().is_some_and(|end| end == "redb" || end == "log")
+            && !path.extension().is_some_and(|end| NO_OBJECTS.iter().any(|no| end == *no))
         {
             let file = fs::OpenOptions::new().read(true).write(true).open(&path)?;
             let mut byte = [0];

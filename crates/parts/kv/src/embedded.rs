@@ -1,10 +1,20 @@
-//! The engine of one server: redb, a copy-on-write B-tree in one file.
+//! The engine of one server: redb, a copy-on-write B-tree in one file, and a write-ahead log in
+//! another beside it.
 //!
-//! One table holds the pairs, another what the store remembers of itself: its format and the
-//! newest version. Everything that waits becomes one redb transaction and one durable commit, on a
-//! thread of the store's own. Commits are in two phases and save the allocator's state (quick
-//! repair): a store that was not closed opens in milliseconds, and whatever a power failure left
-//! of an unfinished commit is never mistaken for a finished one.
+//! ```text
+//!   overlay ──group──▶ log (one sync) ──▶ tables in memory ──checkpoint──▶ redb
+//! ```
+//!
+//! Everything that waits becomes one group, on a thread of the store's own. A group is durable when
+//! the log has it; redb takes up many of them at once, on another thread ([`base`]). Who reads looks
+//! into the tables, then into redb.
+//!
+//! One table of redb holds the pairs, another what the store remembers of itself: its format, the
+//! newest version that redb holds, and the id of the log that goes on after it. Commits of redb are
+//! in two phases and save the allocator's state (quick repair): a store that was not closed opens in
+//! milliseconds, and whatever a power failure left of an unfinished commit is never mistaken for a
+//! finished one. What the log holds beyond redb is taken up at the opening. A store that was closed
+//! needs no log and has none; one whose log is missing, or is another's, is refused.
 //!
 //! Reads are called where they are wanted, without handing them to another thread: from the cache
 //! they take microseconds, less than the hand-over.
@@ -15,16 +25,22 @@
 //! Nothing is written before the store was found to be one that this build knows, and before
 //! whoever opens it has judged what is in it ([`Opening::check`]).
 //!
-//! Invariants: one process at a time (redb locks the file); a version is never used again, not
-//! even one that never became durable.
+//! Invariants: one process at a time (redb locks its file, and the log belongs to who has that
+//! lock); a version is never used again, not even one that never became durable.
 
+mod base;
 mod file;
+mod log;
+mod pairs;
 mod room;
+mod tables;
 
-use crate::overlay::{Base, Batch, Limits, Overlay};
-use crate::{Check, Error, Key, Opening, Range, Snapshot, Store, Transaction, Value};
+use crate::overlay::{Batch, Limits, Overlay};
+use crate::{Check, Error, Key, Opening, Snapshot, Store, Transaction, Value};
+use base::{Parts, RedbBase, Sizes};
+use log::{Log, LogId, Mismatch, Place};
 use redb::backends::FileBackend;
-use redb::{Builder, Database, ReadableDatabase, StorageBackend, TableDefinition, TableError};
+use redb::{Builder, ReadableDatabase, StorageBackend, TableDefinition, TableError};
 use room::Room;
 use std::io;
 use std::panic::AssertUnwindSafe;
@@ -32,6 +48,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use tieline_types::{ByteSize, Version};
+use tieline_world::{Dice, SystemDice};
 
 /// The pairs.
 const PAIRS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("pairs");
@@ -39,16 +56,21 @@ const PAIRS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("pairs");
 const STORE: TableDefinition<&str, u64> = TableDefinition::new("store");
 const FORMAT: &str = "format";
 const VERSION: &str = "version";
-/// The layout of both tables.
-const FORMAT_KNOWN: u64 = 1;
+/// The id of the store's log; 0, or nothing, if it has none.
+const LOG: &str = "log";
+/// The layout of both tables, and of the log.
+const FORMAT_KNOWN: u64 = 2;
+/// The same without a log: goes on as the newer.
+const FORMAT_BEFORE: u64 = 1;
 
 /// How far the version moves on at each opening.
 const VERSIONS_SKIPPED: u64 = 1 << 20;
 
-/// A store in one file.
+/// A store in a file, and its log.
 pub struct EmbeddedStore {
     overlay: Arc<Overlay<RedbBase>>,
     committer: Option<JoinHandle<()>>,
+    checkpointer: Option<JoinHandle<()>>,
 }
 
 impl EmbeddedStore {
@@ -68,17 +90,18 @@ impl EmbeddedStore {
             }
             Err(error) => return Err(io_error(&store, error)),
         };
+        let place = file::LogBeside::new(path);
         if opened.unfinished.is_none() {
-            judge_untouched(path, &store, opening.check.as_ref())?;
+            judge_untouched(path, &place, &store, opening.check.as_ref())?;
         }
         let backend = FileBackend::new(opened.file).map_err(|error| redb_error(&store, error))?;
-        // The engine does not expect to find its pages damaged.
-        let start = AssertUnwindSafe(|| Self::start(store.clone(), backend, opening));
+        let start = || Self::start(store.clone(), backend, place, Sizes::default(), opening);
         let damaged = |_| Error::Failed {
             store: store.clone(),
             source: "its file is damaged: bring it back with `tieline mdt restore`".into(),
         };
-        let this = std::panic::catch_unwind(start).map_err(damaged)??;
+        // The engine does not expect to find its pages damaged.
+        let this = std::panic::catch_unwind(AssertUnwindSafe(start)).map_err(damaged)??;
         if let Some(unfinished) = opened.unfinished {
             file::publish(&unfinished, path)
                 .map_err(|error| io_error(this.overlay.store(), error))?;
@@ -86,18 +109,13 @@ impl EmbeddedStore {
         Ok(this)
     }
 
-    /// Opens (blocking) a store on other storage than a file; crash tests put theirs beneath.
-    pub fn open_backend(
-        store: String,
-        backend: impl StorageBackend,
-        cache: ByteSize,
-    ) -> Result<Self, Error> {
-        Self::start(store, backend, Opening { cache, ..Opening::default() })
-    }
-
+    /// Opens (blocking) a store whose file is `backend` and whose log lies at `place`: files, or
+    /// what crash tests put there.
     fn start(
         store: String,
         backend: impl StorageBackend,
+        place: impl Place + 'static,
+        sizes: Sizes,
         mut opening: Opening,
     ) -> Result<Self, Error> {
         let cache = usize::try_from(opening.cache.0).unwrap_or(usize::MAX);
@@ -105,39 +123,53 @@ impl EmbeddedStore {
             .set_cache_size(cache)
             .create_with_backend(backend)
             .map_err(|error| redb_error(&store, error))?;
-        let room = Room::new(std::mem::take(&mut opening.disks));
-        let base = RedbBase { database, store: store.clone(), room };
         let limits = Limits::default();
         assert!(limits.pending_commits() < VERSIONS_SKIPPED, "a version could be used again");
-        let durable = judge(&base.database, &base.store, opening.check.as_ref())?;
+        let found = judge(&database, &place, &store, opening.check.as_ref())?;
+        let durable = found.beyond.version;
         let version = Version(durable.0 + VERSIONS_SKIPPED);
         if let Some(journal) = &mut opening.journal {
             let failed = |source| Error::Journal { store: store.clone(), source };
             journal.start(durable, version).map_err(failed)?;
         }
-        base.start(version)?;
+        let room = Room::new(std::mem::take(&mut opening.disks));
+        let place = Box::new(place);
+        let parts = Parts { database, store: store.clone(), room, place, sizes };
+        let base = RedbBase::start(parts, found.log, found.beyond, version)?;
         let overlay = Overlay::with_journal(base, store.clone(), version, limits, opening.journal);
-        let committer = std::thread::Builder::new()
-            .name("kv-committer".into())
-            .spawn({
-                let overlay = overlay.clone();
-                move || while overlay.wait_for_work() && overlay.flush() {}
-            })
-            .map_err(|error| io_error(&store, error))?;
-        Ok(Self { overlay, committer: Some(committer) })
+        let mut this = Self { overlay, committer: None, checkpointer: None };
+        let thread = |name: &str, run: fn(&Overlay<RedbBase>)| {
+            let overlay = this.overlay.clone();
+            let thread = std::thread::Builder::new().name(name.into());
+            thread.spawn(move || run(&overlay)).map_err(|error| io_error(&store, error)).map(Some)
+        };
+        let commit = |overlay: &Overlay<RedbBase>| {
+            while overlay.wait_for_work() && overlay.flush() {}
+        };
+        this.checkpointer =
+            thread("kv-checkpointer", |overlay| overlay.base().checkpoint_until_closed())?;
+        this.committer = thread("kv-committer", commit)?;
+        Ok(this)
     }
 }
 
 impl Drop for EmbeddedStore {
-    /// Writes what is still pending, if there is room: all who wait for it are told.
+    /// Writes what is still pending, if there is room: all who wait for it are told. Then redb takes
+    /// up all that the log holds.
     fn drop(&mut self) {
+        let base = self.overlay.base();
+        let join = |thread: Option<JoinHandle<()>>| {
+            if thread.is_some_and(|thread| thread.join().is_err()) {
+                tracing::error!(store = self.overlay.store(), "a thread of the store panicked");
+            }
+        };
         self.overlay.close();
-        self.overlay.base().room.close();
-        if let Some(committer) = self.committer.take()
-            && committer.join().is_err()
-        {
-            tracing::error!(store = self.overlay.store(), "the committer panicked");
-        }
+        base.close_room();
+        join(self.committer.take());
+        // Not before: the last groups may wait for a checkpoint.
+        base.stop();
+        join(self.checkpointer.take());
+        base.close();
     }
 }
 
@@ -162,35 +194,76 @@ impl Store for EmbeddedStore {
 
 /// Judges a store that is there without touching it: redb notes even in one that it only opened
 /// that it did. One that was not closed it repairs first, and is judged then.
-fn judge_untouched(path: &Path, store: &str, check: Option<&(Key, Check)>) -> Result<(), Error> {
+fn judge_untouched(
+    path: &Path,
+    place: &dyn Place,
+    store: &str,
+    check: Option<&(Key, Check)>,
+) -> Result<(), Error> {
     match Builder::new().open_read_only(path) {
-        Ok(database) => judge(&database, store, check).map(drop),
+        Ok(database) => judge(&database, place, store, check).map(drop),
         // Whatever else it is, opening it says.
         Err(_) => Ok(()),
     }
 }
 
-/// Is it a store to be opened? Its newest version. Writes nothing.
+/// A store that may be opened.
+struct Found {
+    /// The log that it has.
+    log: Option<Log>,
+    /// What that holds beyond redb, up to the newest version that is durable.
+    beyond: Batch,
+}
+
+/// Is it a store to be opened? Writes nothing.
 fn judge(
     database: &impl ReadableDatabase,
+    place: &dyn Place,
     store: &str,
     check: Option<&(Key, Check)>,
-) -> Result<Version, Error> {
+) -> Result<Found, Error> {
     let refused = |source| Error::Refused { store: store.to_owned(), source };
     let note = |name| note(database, name).map_err(|error| redb_error(store, error));
     let known = note(FORMAT)?;
-    if let Some(format) = known.filter(|&format| format != FORMAT_KNOWN) {
+    if let Some(format) = known.filter(|format| ![FORMAT_BEFORE, FORMAT_KNOWN].contains(format)) {
         let source = format!("format {format} is not known, {FORMAT_KNOWN} is: use a newer build");
         return Err(refused(source.into()));
     }
+    let (id, version) = (note(LOG)?.unwrap_or(0), Version(note(VERSION)?.unwrap_or(0)));
+    let found = if id == 0 {
+        // Whatever lies where its log would be is of another store, or of the past.
+        Found { log: None, beyond: Batch { version, ..Batch::default() } }
+    } else {
+        let found = find_log(place, id, version).map_err(|error| io_error(store, error))?;
+        found.map_err(|mismatch| refused(mismatch.into()))?
+    };
     if let Some((key, check)) = check {
-        let value = match known {
-            Some(_) => pair(database, key).map_err(|error| redb_error(store, error))?,
-            None => None,
+        let value = match (known, found.beyond.writes.get(key)) {
+            (None, _) => None,
+            (Some(_), Some(value)) => value.as_deref().cloned(),
+            (Some(_), None) => pair(database, key).map_err(|error| redb_error(store, error))?,
         };
         check(value).map_err(refused)?;
     }
-    Ok(Version(note(VERSION)?.unwrap_or(0)))
+    Ok(found)
+}
+
+/// The log of a store that redb holds up to `version`, and what it holds beyond.
+fn find_log(place: &dyn Place, id: LogId, version: Version) -> io::Result<Result<Found, Mismatch>> {
+    let log = match Log::open(place, id)? {
+        Ok(log) => log,
+        Err(mismatch) => return Ok(Err(mismatch)),
+    };
+    Ok(log.replay(version)?.map(|beyond| Found { log: Some(log), beyond }))
+}
+
+/// An id for a log that is made. Not from a world that could be simulated: this engine has threads
+/// and files, and is in none.
+fn new_log_id() -> LogId {
+    let mut bytes = [0; 8];
+    SystemDice.fill(&mut bytes);
+    // 0 is none.
+    u64::from_le_bytes(bytes).max(1)
 }
 
 /// What a store that is not new remembers of itself.
@@ -205,141 +278,6 @@ fn note(database: &impl ReadableDatabase, name: &str) -> Result<Option<u64>, red
 fn pair(database: &impl ReadableDatabase, key: &Key) -> Result<Option<Value>, redb::Error> {
     let table = database.begin_read()?.open_table(PAIRS)?;
     Ok(table.get(key.as_slice())?.map(|value| value.value().to_vec()))
-}
-
-struct RedbBase {
-    database: Database,
-    store: String,
-    room: Room,
-}
-
-impl RedbBase {
-    /// Moves the version on, durably.
-    fn start(&self, version: Version) -> Result<(), Error> {
-        self.write(|transaction| {
-            transaction.open_table(PAIRS)?;
-            let mut table = transaction.open_table(STORE)?;
-            table.insert(FORMAT, FORMAT_KNOWN)?;
-            table.insert(VERSION, version.0)?;
-            Ok(())
-        })
-    }
-
-    /// Runs `fill` in a transaction and makes it durable.
-    fn write(
-        &self,
-        fill: impl FnOnce(&redb::WriteTransaction) -> Result<(), redb::Error>,
-    ) -> Result<(), Error> {
-        let run = || -> Result<(), redb::Error> {
-            let mut transaction = self.database.begin_write()?;
-            transaction.set_two_phase_commit(true);
-            transaction.set_quick_repair(true);
-            fill(&transaction)?;
-            transaction.commit()?;
-            Ok(())
-        };
-        run().map_err(|error| redb_error(&self.store, error))
-    }
-
-    /// Runs `look` on the newest durable state.
-    fn read<T>(&self, look: impl FnOnce(&Pairs) -> Result<T, redb::Error>) -> Result<T, Error> {
-        let run = || {
-            let transaction = self.database.begin_read()?;
-            look(&transaction.open_table(PAIRS)?)
-        };
-        run().map_err(|error: redb::Error| redb_error(&self.store, error))
-    }
-}
-
-type Pairs = redb::ReadOnlyTable<&'static [u8], &'static [u8]>;
-
-fn get(pairs: &Pairs, keys: &[&Key]) -> Result<Vec<Option<Value>>, redb::Error> {
-    let get = |key: &&Key| Ok(pairs.get(key.as_slice())?.map(|value| value.value().to_vec()));
-    keys.iter().map(get).collect()
-}
-
-fn scan(pairs: &Pairs, range: &Range, limit: usize) -> Result<Vec<(Key, Value)>, redb::Error> {
-    // An empty range is no error for callers.
-    let end = (&range.end).max(&range.start);
-    let found = pairs.range::<&[u8]>(range.start.as_slice()..end.as_slice())?;
-    if range.is_reverse {
-        found.rev().take(limit).map(copy_pair).collect()
-    } else {
-        found.take(limit).map(copy_pair).collect()
-    }
-}
-
-/// A table as it was: redb keeps its pages for as long as this is there.
-struct RedbSnapshot {
-    pairs: Pairs,
-    version: Version,
-    store: String,
-}
-
-#[async_trait::async_trait]
-impl Snapshot for RedbSnapshot {
-    fn version(&self) -> Version {
-        self.version
-    }
-
-    async fn read(&mut self, keys: &[Key]) -> Result<Vec<Option<Value>>, Error> {
-        let keys: Vec<&Key> = keys.iter().collect();
-        get(&self.pairs, &keys).map_err(|error| redb_error(&self.store, error))
-    }
-
-    async fn scan(&mut self, range: Range, limit: usize) -> Result<Vec<(Key, Value)>, Error> {
-        scan(&self.pairs, &range, limit).map_err(|error| redb_error(&self.store, error))
-    }
-}
-
-impl Base for RedbBase {
-    const IS_IMMEDIATE: bool = false;
-
-    async fn get(&self, keys: &[&Key]) -> Result<Vec<Option<Value>>, Error> {
-        self.read(|pairs| get(pairs, keys))
-    }
-
-    async fn scan(&self, range: &Range, limit: usize) -> Result<Vec<(Key, Value)>, Error> {
-        self.read(|pairs| scan(pairs, range, limit))
-    }
-
-    fn wait_for_room(&self, batch: &Batch) -> bool {
-        self.room.wait(batch)
-    }
-
-    fn apply(&self, batch: &Batch) -> Result<(), Error> {
-        self.write(|transaction| {
-            let mut pairs = transaction.open_table(PAIRS)?;
-            for (key, value) in &batch.writes {
-                match value {
-                    Some(value) => pairs.insert(key.as_slice(), value.as_slice())?,
-                    None => pairs.remove(key.as_slice())?,
-                };
-            }
-            transaction.open_table(STORE)?.insert(VERSION, batch.version.0)?;
-            Ok(())
-        })
-    }
-
-    async fn snapshot(&self) -> Result<Box<dyn Snapshot>, Error> {
-        let open = || -> Result<_, redb::Error> {
-            let transaction = self.database.begin_read()?;
-            let pairs = transaction.open_table(PAIRS)?;
-            let version = transaction.open_table(STORE)?.get(VERSION)?.map_or(0, |v| v.value());
-            Ok((pairs, Version(version)))
-        };
-        let (pairs, version) = open().map_err(|error| redb_error(&self.store, error))?;
-        Ok(Box::new(RedbSnapshot { pairs, version, store: self.store.clone() }))
-    }
-}
-
-type Guard<'a> = redb::AccessGuard<'a, &'static [u8]>;
-
-fn copy_pair<'a>(
-    pair: Result<(Guard<'a>, Guard<'a>), redb::StorageError>,
-) -> Result<(Key, Value), redb::Error> {
-    let (key, value) = pair?;
-    Ok((key.value().to_vec(), value.value().to_vec()))
 }
 
 fn redb_error(store: &str, error: impl Into<redb::Error>) -> Error {

@@ -8,7 +8,7 @@
 //! that wait together into one group.
 //!
 //! * [`MemoryStore`]: for tests and simulated worlds.
-//! * [`EmbeddedStore`]: redb in one file.
+//! * [`EmbeddedStore`]: redb in one file, and a write-ahead log beside it.
 //! * [`PostgresStore`]: a schema of a PostgreSQL database, owned by one server at a time.
 //! * [`conformance`]: what every engine must do, as one suite.
 //!
@@ -162,6 +162,26 @@ impl Range {
 
     pub fn reverse(self) -> Self {
         Self { is_reverse: true, ..self }
+    }
+
+    /// The part from where it begins to `last`, included.
+    fn up_to(&self, last: &Key) -> Self {
+        if self.is_reverse {
+            Self { start: last.clone(), ..self.clone() }
+        } else {
+            // The next key after `last` is one zero byte longer.
+            let end = [last.as_slice(), &[0]].concat();
+            Self { end, ..self.clone() }
+        }
+    }
+
+    /// What is left of it after `covered`, with which it begins.
+    fn after(&self, covered: &Self) -> Self {
+        if self.is_reverse {
+            Self { end: covered.start.clone(), ..self.clone() }
+        } else {
+            Self { start: covered.end.clone(), ..self.clone() }
+        }
     }
 }
 

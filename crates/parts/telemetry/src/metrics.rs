@@ -47,6 +47,11 @@ metrics! {
         "Transactions that were run again because another got in between.";
     commit_groups: IntCounter = "tieline_commit_groups_total" [] "Durable group commits.";
     commits: IntCounter = "tieline_commits_total" [] "Transactions in durable group commits.";
+    checkpoints: IntCounter = "tieline_checkpoints_total" []
+        "Times that an embedded store took up what was in its write-ahead log.";
+    checkpoint_pairs: IntCounter = "tieline_checkpoint_pairs_total" [] "Pairs it took up.";
+    checkpoint_waits: IntCounter = "tieline_checkpoint_waits_total" []
+        "Group commits that waited for it, since the log was full.";
     chunks_freed: IntCounter = "tieline_chunks_freed_total" [] "Chunks deleted at OSTs.";
     strays_deleted: IntCounter = "tieline_strays_deleted_total" []
         "Objects deleted that no commit ever named.";

@@ -1,4 +1,5 @@
-//! Room on the disks that commits are written to, looked for before each group of them.
+//! Room on the disks that commits are written to, looked for before each group of them, and before
+//! redb takes up many.
 //!
 //! An engine that meets the end of its disk is not used again. So a group waits until there is
 //! room: what it holds was decided and not answered, and is durable once somebody made some.
@@ -13,6 +14,8 @@ use std::time::Duration;
 const GROUP_BYTES: u64 = 4 << 20;
 /// A pair's page and those above it, each written anew.
 const PAIR_BYTES: u64 = 16 << 10;
+/// Where many are written at once they share the pages above; a page may become two.
+const SHARED_PAIR_BYTES: u64 = 8 << 10;
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// The disks of a store.
@@ -32,13 +35,23 @@ impl Room {
         self.is_closing.store(true, Ordering::Relaxed);
     }
 
-    /// Waits (blocking) until all disks have room for a group. `false`: there was none until the
-    /// store was closed.
-    pub fn wait(&self, batch: &Batch) -> bool {
-        let pairs = batch.writes.iter();
-        let bytes = pairs.map(|(key, value)| key.len() + value.as_ref().map_or(0, |v| v.len()));
-        let pairs: u64 = bytes.map(|bytes| PAIR_BYTES + 2 * bytes as u64).sum();
-        let needed = GROUP_BYTES + pairs;
+    /// What a group needs.
+    pub fn for_group(batch: &Batch) -> u64 {
+        needed(batch, PAIR_BYTES)
+    }
+
+    /// What redb needs to take up a table of many groups.
+    pub fn for_checkpoint(batch: &Batch) -> u64 {
+        needed(batch, SHARED_PAIR_BYTES)
+    }
+
+    /// Have all disks room for so much?
+    pub fn is_there(&self, needed: u64) -> bool {
+        self.short(needed).is_none()
+    }
+
+    /// Waits (blocking) until they have. `false`: they had not until the store was closed.
+    pub fn wait(&self, needed: u64) -> bool {
         let mut has_told = false;
         while let Some(short) = self.short(needed) {
             if self.is_closing.load(Ordering::Relaxed) {
@@ -67,6 +80,12 @@ impl Room {
     }
 }
 
+fn needed(batch: &Batch, pair_bytes: u64) -> u64 {
+    let pairs = batch.writes.iter();
+    let bytes = pairs.map(|(key, value)| key.len() + value.as_ref().map_or(0, |v| v.len()));
+    GROUP_BYTES + bytes.map(|bytes| pair_bytes + 2 * bytes as u64).sum::<u64>()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,9 +94,9 @@ mod tests {
     fn a_group_waits_for_room_until_the_store_is_closed() {
         let folder = tempfile::tempdir().unwrap();
         let room = Room::new(vec![folder.path().to_owned(), "/nowhere/at/all".into()]);
-        assert!(room.wait(&Batch::default()));
+        assert!(room.wait(Room::for_group(&Batch::default())));
         assert_eq!(room.short(u64::MAX), Some(&folder.path().to_owned()));
         room.close();
-        assert!(room.wait(&Batch::default()));
+        assert!(room.wait(Room::for_group(&Batch::default())));
     }
 }

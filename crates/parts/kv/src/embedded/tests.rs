@@ -1,15 +1,47 @@
 //! The engine on real files.
 
+use super::crash::{Disk, SMALL};
 use super::*;
 use crate::Journal;
+use crate::Range;
 use crate::model;
 use proptest::prelude::*;
+use redb::Database;
+use std::path::PathBuf;
 use tempfile::TempDir;
 
 const CACHE: ByteSize = ByteSize(16 << 20);
 
+fn path(directory: &TempDir) -> PathBuf {
+    directory.path().join("store.redb")
+}
+
+fn log_path(directory: &TempDir) -> PathBuf {
+    directory.path().join("store.redb-wal")
+}
+
 fn open(directory: &TempDir) -> Result<EmbeddedStore, Error> {
-    EmbeddedStore::open(&directory.path().join("store.redb"), CACHE)
+    EmbeddedStore::open(&path(directory), CACHE)
+}
+
+/// What a machine that stops now leaves of the store.
+fn cut_off(directory: &TempDir) -> TempDir {
+    let left = tempfile::tempdir().unwrap();
+    std::fs::copy(path(directory), path(&left)).unwrap();
+    std::fs::copy(log_path(directory), log_path(&left)).unwrap();
+    left
+}
+
+async fn get(store: &EmbeddedStore, key: &[u8]) -> Option<Value> {
+    store.begin().await.unwrap().read(&[key.to_vec()]).await.unwrap().remove(0)
+}
+
+/// Why a store is refused.
+fn reason(opened: Result<EmbeddedStore, Error>) -> String {
+    match opened.err().expect("it is refused") {
+        Error::Refused { source, .. } => source.to_string(),
+        other => panic!("{other:?}"),
+    }
 }
 
 async fn put(store: &EmbeddedStore, key: &[u8]) -> Version {
@@ -28,6 +60,16 @@ async fn conforms() {
         let number = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let path = directory.path().join(format!("{number}.redb"));
         Arc::new(EmbeddedStore::open(&path, CACHE).unwrap()) as Arc<dyn Store>
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn conforms_while_tables_are_taken_up() {
+    // What is written is in both tables and in redb, as it comes.
+    let sizes = Sizes { pairs: 2, ..SMALL };
+    crate::conformance::run(|| async {
+        Arc::new(Disk::default().open_with(sizes).unwrap()) as Arc<dyn Store>
     })
     .await;
 }
@@ -188,13 +230,215 @@ async fn a_store_outlived_by_its_transaction_ends() {
     assert!(matches!(transaction.commit().await, Err(Error::Ended { .. })));
 }
 
+#[tokio::test]
+async fn what_was_pending_at_a_close_is_written_also_past_the_log() {
+    let disk = Disk::default();
+    let store = disk.open().unwrap();
+    put(&store, b"a").await;
+    let mut pending = Vec::new();
+    for key in [b"b", b"c", b"d"] {
+        let mut transaction = store.begin().await.unwrap();
+        transaction.put(key.to_vec(), vec![1; 2 * SMALL.segment_bytes as usize]);
+        pending.push(transaction.commit().await.unwrap());
+    }
+    drop(store);
+    for committed in pending {
+        committed.durable.await.unwrap();
+    }
+    let store = disk.open().unwrap();
+    assert!(get(&store, b"a").await.is_some() && get(&store, b"d").await.is_some());
+}
+
+#[tokio::test]
+async fn a_closed_store_is_one_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(&directory).unwrap();
+    put(&store, b"a").await;
+    assert!(log_path(&directory).exists());
+    drop(store);
+    assert!(!log_path(&directory).exists());
+    assert_eq!(get(&open(&directory).unwrap(), b"a").await.as_deref(), Some(&b"value"[..]));
+}
+
+#[tokio::test]
+async fn a_store_that_was_cut_off_goes_on_with_its_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(&directory).unwrap();
+    let first = put(&store, b"a").await;
+    let last = put(&store, b"b").await;
+    let left = cut_off(&directory);
+    let heard = Heard::default();
+    let opening = Opening {
+        journal: Some(Box::new(heard.clone()) as Box<dyn Journal>),
+        ..Opening::default()
+    };
+    let again = EmbeddedStore::open_with(&path(&left), opening).unwrap();
+    assert!(first < last);
+    let version = Version(last.0 + VERSIONS_SKIPPED);
+    assert_eq!(heard.0.lock().unwrap()[0], (last, version, 0), "the log counts");
+    assert_eq!(get(&again, b"b").await.as_deref(), Some(&b"value"[..]));
+    put(&again, b"c").await;
+    let left = cut_off(&left);
+    assert!(get(&open(&left).unwrap(), b"c").await.is_some(), "the log is filled anew");
+}
+
+#[tokio::test]
+async fn a_store_without_its_log_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(&directory).unwrap();
+    put(&store, b"a").await;
+    let left = cut_off(&directory);
+    let log = std::fs::read(log_path(&left)).unwrap();
+    std::fs::remove_file(log_path(&left)).unwrap();
+    let said = reason(open(&left));
+    assert!(said.contains("is missing") && said.contains("tieline mdt restore"), "{said}");
+    let other = tempfile::tempdir().unwrap();
+    let other_store = open(&other).unwrap();
+    put(&other_store, b"of another").await;
+    std::fs::copy(log_path(&other), log_path(&left)).unwrap();
+    let said = reason(open(&left));
+    assert!(said.contains("not this store's"), "{said}");
+    std::fs::write(log_path(&left), b"").unwrap();
+    assert!(reason(open(&left)).contains("not this store's"));
+    // With its own again it goes on.
+    std::fs::write(log_path(&left), log).unwrap();
+    assert!(get(&open(&left).unwrap(), b"a").await.is_some());
+}
+
+#[tokio::test]
+async fn an_older_copy_of_a_store_is_refused_beside_a_newer_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let backend = |directory: &TempDir| {
+        let opened = file::open(&path(directory)).unwrap();
+        let backend = FileBackend::new(opened.file).unwrap();
+        (backend, file::LogBeside::new(&path(directory)), opened.unfinished)
+    };
+    let (file, place, unfinished) = backend(&directory);
+    let opening = Opening { cache: CACHE, ..Opening::default() };
+    let store = EmbeddedStore::start("small".into(), file, place, SMALL, opening).unwrap();
+    file::publish(&unfinished.unwrap(), &path(&directory)).unwrap();
+    put(&store, b"a").await;
+    let left = cut_off(&directory);
+    // Until both segments are written anew.
+    for number in 0..200_u8 {
+        put(&store, &[number]).await;
+    }
+    std::fs::copy(log_path(&directory), log_path(&left)).unwrap();
+    let said = reason(open(&left));
+    assert!(said.contains("older copy"), "{said}");
+}
+
+#[tokio::test]
+async fn the_log_of_a_store_that_was_removed_is_not_taken_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(&directory).unwrap();
+    put(&store, b"a").await;
+    let left = cut_off(&directory);
+    std::fs::remove_file(path(&left)).unwrap();
+    let store = open(&left).unwrap();
+    assert_eq!(get(&store, b"a").await, None);
+    put(&store, b"b").await;
+    let left = cut_off(&left);
+    assert_eq!(get(&open(&left).unwrap(), b"a").await, None);
+}
+
+#[tokio::test]
+async fn who_closes_a_store_leaves_the_log_of_the_one_in_its_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let removed = open(&directory).unwrap();
+    std::fs::remove_file(path(&directory)).unwrap();
+    let store = open(&directory).unwrap();
+    put(&removed, b"a").await;
+    put(&store, b"b").await;
+    drop(removed);
+    let left = cut_off(&directory);
+    let store = open(&left).unwrap();
+    assert!(get(&store, b"a").await.is_none() && get(&store, b"b").await.is_some());
+}
+
+#[tokio::test]
+async fn a_store_of_the_format_before_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = Database::create(path(&directory)).unwrap();
+    let transaction = database.begin_write().unwrap();
+    {
+        let mut pairs = transaction.open_table(PAIRS).unwrap();
+        pairs.insert(&b"a"[..], &b"value"[..]).unwrap();
+        let mut notes = transaction.open_table(STORE).unwrap();
+        notes.insert(FORMAT, 1).unwrap();
+        notes.insert(VERSION, 77).unwrap();
+    }
+    transaction.commit().unwrap();
+    drop(database);
+    // Nothing that lies there is its log.
+    std::fs::write(log_path(&directory), b"of somebody").unwrap();
+    let store = open(&directory).unwrap();
+    assert_eq!(store.begin().await.unwrap().version(), Version(77 + VERSIONS_SKIPPED));
+    assert!(get(&store, b"a").await.is_some());
+    drop(store);
+    let database = Database::open(path(&directory)).unwrap();
+    assert_eq!(note(&database, FORMAT).unwrap(), Some(2));
+}
+
+#[tokio::test]
+async fn what_is_only_in_the_log_is_judged() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(&directory).unwrap();
+    put(&store, b"a").await;
+    let left = cut_off(&directory);
+    let log = std::fs::read(log_path(&left)).unwrap();
+    let judge = |verdict: Result<(), &'static str>| {
+        let check: Check = Box::new(move |value| {
+            assert_eq!(value.as_deref(), Some(&b"value"[..]));
+            verdict.map_err(Into::into)
+        });
+        let check = Some((b"a".to_vec(), check));
+        EmbeddedStore::open_with(&path(&left), Opening { check, ..Opening::default() })
+    };
+    assert_eq!(reason(judge(Err("not this one"))), "not this one");
+    assert!(std::fs::read(log_path(&left)).unwrap() == log, "it was touched");
+    assert!(get(&judge(Ok(())).unwrap(), b"a").await.is_some());
+}
+
+#[tokio::test]
+async fn what_was_written_is_taken_up_when_nothing_more_comes() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(&directory).unwrap();
+    put(&store, b"a").await;
+    while store.overlay.base().waits_in_log() {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    assert!(get(&store, b"a").await.is_some());
+    let snapshot = store.snapshot().await.unwrap();
+    assert_eq!(snapshot.version(), store.begin().await.unwrap().version());
+}
+
+#[tokio::test]
+async fn a_full_log_is_taken_up_within_a_second() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(&directory).unwrap();
+    for group in 0..12_u8 {
+        let mut transaction = store.begin().await.unwrap();
+        for number in 0..1000_u32 {
+            let key = [&number.wrapping_mul(2_654_435_761).to_be_bytes()[..], &[group]].concat();
+            transaction.put(key, vec![group; 1000]);
+        }
+        transaction.commit().await.unwrap().durable.await.unwrap();
+    }
+    let left = cut_off(&directory);
+    let since = std::time::Instant::now();
+    let store = open(&left).unwrap();
+    assert!(since.elapsed() < std::time::Duration::from_secs(1), "{:?}", since.elapsed());
+    let all = Range::new(Vec::new(), vec![0xff; 8]);
+    assert_eq!(store.begin().await.unwrap().scan(all, usize::MAX).await.unwrap().len(), 12_000);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
     fn interleaved_transactions_are_as_if_one_after_the_other(steps in model::steps(80)) {
-        let backend = redb::backends::InMemoryBackend::new();
-        let store = EmbeddedStore::open_backend("model".into(), backend, CACHE).unwrap();
+        let store = Disk::default().open().unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(model::run(&store, &steps, || ()));
     }

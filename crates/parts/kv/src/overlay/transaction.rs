@@ -94,7 +94,7 @@ impl<B: Base> OverlayTransaction<B> {
         if from_base.len() >= limit
             && let Some((last, _)) = from_base.last()
         {
-            covered = up_to(&covered, last);
+            covered = covered.up_to(last);
         }
         let mut pairs = merge(from_base, layer, &covered);
         if range.is_reverse {
@@ -103,7 +103,7 @@ impl<B: Base> OverlayTransaction<B> {
         if pairs.len() >= want {
             pairs.truncate(want);
             if let Some((last, _)) = pairs.last() {
-                covered = up_to(&covered, last);
+                covered = covered.up_to(last);
             }
         }
         let state = self.overlay.lock();
@@ -121,7 +121,7 @@ impl<B: Base> OverlayTransaction<B> {
             state.scan(range, limit)
         };
         let covered = match recent.last() {
-            Some((last, _)) if recent.len() >= limit => up_to(range, last),
+            Some((last, _)) if recent.len() >= limit => range.up_to(last),
             _ => range.clone(),
         };
         let mut layer: Layer =
@@ -158,11 +158,7 @@ impl<B: Base> Transaction for OverlayTransaction<B> {
         while pairs.len() < limit && rest.start < rest.end {
             let page = self.scan_page(&rest, limit - pairs.len()).await?;
             pairs.extend(page.pairs);
-            if rest.is_reverse {
-                rest.end = page.covered.start.clone();
-            } else {
-                rest.start = page.covered.end.clone();
-            }
+            rest = rest.after(&page.covered);
             self.reads.ranges.push(page.covered);
         }
         Ok(pairs)
@@ -194,17 +190,6 @@ impl<B: Base> Drop for OverlayTransaction<B> {
         if let Ok(mut state) = self.overlay.state.lock() {
             state.end(self.snapshot, self.overlay.limits.recent_bytes);
         }
-    }
-}
-
-/// The part of `range` from where it begins to `last`, included.
-fn up_to(range: &Range, last: &Key) -> Range {
-    if range.is_reverse {
-        Range { start: last.clone(), ..range.clone() }
-    } else {
-        // The next key after `last` is one zero byte longer.
-        let end = [last.as_slice(), &[0]].concat();
-        Range { end, ..range.clone() }
     }
 }
 
