@@ -144,7 +144,7 @@ async fn others(
 }
 
 /// Adopted chunks without block checks.
-async fn unsummed(shell: &Shell, attributes: &Attributes) -> anyhow::Result<Vec<ChunkRef>> {
+pub async fn unsummed(shell: &Shell, attributes: &Attributes) -> anyhow::Result<Vec<ChunkRef>> {
     let mut missing = Vec::new();
     let mut offset = 0;
     while offset < attributes.size {
