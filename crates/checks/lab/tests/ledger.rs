@@ -1,6 +1,7 @@
 //! What must not be lost: deleted files, lost stores, missing objects; and what must be refused.
 
 use anyhow::{Context, Result, ensure};
+use rustix::process::Signal;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -293,6 +294,14 @@ fn objects(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// Has a process a handler of its own for SIGINT?
+fn takes_interrupts(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    caught.is_some_and(|mask| mask & 0b10 != 0)
+}
+
 /// Of a grant that no session ever had.
 fn orphan_id() -> ChunkId {
     ChunkId { mdt: MdtIndex(0), grant: Grant(0xfff_ffff), serial: 1 }
@@ -328,6 +337,19 @@ fn fsck_names_missing_wrong_and_orphan_objects() -> Result<()> {
             file.sync_all()?;
         }
         let clean = lab.try_tieline(&["fsck", "--read", &mount])?;
+        ensure!(clean.status.code() == Some(0), "{clean:?}");
+        // Interrupted while it waits for a server, it is given up, and stands in nobody's way.
+        lab.signal("oss-uf", Signal::STOP)?;
+        let mut check = program::start(Command::new(program::tieline()?).args(["fsck", &mount]))?;
+        let interrupted = program::until("it takes interrupts", Duration::from_secs(60), || {
+            takes_interrupts(check.id())
+        })
+        .and_then(|()| program::call("kill", &["-INT", &check.id().to_string()]))
+        .and_then(|_| program::wait(&mut check, Duration::from_secs(60)));
+        lab.signal("oss-uf", Signal::CONT)?;
+        let code = interrupted?.code();
+        ensure!(code == Some(32), "{code:?}");
+        let clean = lab.try_tieline(&["fsck", &mount])?;
         ensure!(clean.status.code() == Some(0), "{clean:?}");
         let chunk = |name: &str| -> Result<String> {
             let layout = lab.json(&["getstripe", &format!("{mount}/{name}")])?;

@@ -47,6 +47,8 @@ const ANSWER_AFTER: Duration = Duration::from_millis(500);
 const ASKED_WITHIN: Duration = Duration::from_secs(60);
 /// Who gives a check up is answered when it has ended, or after this long.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
+const ABANDONED: Error = Error::Invalid { what: "nobody asks after this check any more" };
+const PANICKED: Error = Error::Invalid { what: "the check panicked: see the server's log" };
 /// Directories above a file, for its path: more is a loop.
 const DEPTH_MAX: usize = 512;
 
@@ -85,9 +87,23 @@ impl Job {
 
     fn check_asked(&self) -> Result<()> {
         let state = self.state();
-        match state.is_given_up || state.asked.elapsed() > ASKED_WITHIN {
-            true => Err(Error::Invalid { what: "nobody asks after this check any more" }),
+        match state.is_given_up || state.asked.elapsed() >= ASKED_WITHIN {
+            true => Err(ABANDONED),
             false => Ok(()),
+        }
+    }
+
+    /// Waits until nobody asks any more.
+    async fn abandoned(&self) {
+        loop {
+            // Whoever asks and whoever gives up says so.
+            let fetched = self.fetched.notified();
+            tokio::pin!(fetched);
+            fetched.as_mut().enable();
+            if self.check_asked().is_err() {
+                return;
+            }
+            let _ = tokio::time::timeout(ASKED_WITHIN, fetched).await;
         }
     }
 
@@ -199,9 +215,15 @@ fn begin(mdt: &Arc<Mdt>, message: &CheckMdt) -> Result<Arc<Job>, Failure> {
                 let (mdt, job) = (mdt.clone(), job.clone());
                 async move { run(&mdt, &job).await }
             });
-            let outcome = match work.await {
-                Ok(outcome) => outcome,
-                Err(_) => Err(Error::Invalid { what: "the check panicked: see the server's log" }),
+            tokio::pin!(work);
+            let outcome = tokio::select! {
+                biased;
+                // Also while it waits for a server that does not answer. A repair is not cut off.
+                () = job.abandoned(), if !job.is_repair => {
+                    work.abort();
+                    work.await.unwrap_or_else(|_| Err(ABANDONED))
+                }
+                outcome = &mut work => outcome.unwrap_or_else(|_| Err(PANICKED)),
             };
             let mut state = job.state();
             state.is_end = true;

@@ -280,7 +280,8 @@ impl Import {
                     FileKind::Directory => todo.push((entry.id, below, &nothing)),
                     FileKind::Regular => {
                         let adopted = self.adopted_from(entry.id).await?;
-                        if adopted.is_some_and(|adopted| adopted.path == object_path(&below)) {
+                        if adopted.is_some_and(|adopted| adopted.source.path == object_path(&below))
+                        {
                             report.gone.push(String::from_utf8_lossy(&below).into_owned());
                         }
                     }
@@ -291,17 +292,19 @@ impl Import {
         Ok(())
     }
 
-    /// Where our OST has the first bytes of a file, if it has adopted them, and the size and time
-    /// of what it has adopted.
-    async fn adopted_from(&self, id: FileId) -> anyhow::Result<Option<Source>> {
+    /// Where our OST has the first bytes of a file, if it has adopted them, and what is known.
+    async fn adopted_from(&self, id: FileId) -> anyhow::Result<Option<Adopted>> {
         let page = self.shell.files.extents(&self.shell.caller, id, 0).await?;
+        let covered = page.covered;
+        let has_sums = !page.extents.iter().any(|extent| sums::is_missing(&extent.content));
         let place = page.extents.into_iter().next().and_then(|extent| match extent.content {
             Content::Chunk(chunk) => chunk.places.into_iter().next(),
             _ => None,
         });
         Ok(match place.map(|place| (place.ost, place.object)) {
             Some((ost, ObjectName::External { path, size, mtime_ns })) if ost == self.ost => {
-                Some(Source { ost, path, size, mtime_ns })
+                let source = Source { ost, path, size, mtime_ns };
+                Some(Adopted { source, covered, has_sums })
             }
             _ => None,
         })
@@ -458,14 +461,25 @@ impl Import {
         }
         let is_whole = found.size == source.size && found.stored == source.size;
         Ok(match self.adopted_from(found.id).await? {
-            Some(adopted) if adopted == *source && is_whole => {
-                let missing = sums::unsummed(&self.shell, found).await?;
-                Standing::Unchanged { has_sums: missing.is_empty() }
+            Some(adopted) if adopted.source == *source && is_whole => {
+                let mut has_sums = adopted.has_sums;
+                if has_sums && adopted.covered < found.size {
+                    has_sums = sums::unsummed(&self.shell, found).await?.is_empty();
+                }
+                Standing::Unchanged { has_sums }
             }
-            Some(adopted) if adopted.path == source.path => Standing::Older,
+            Some(adopted) if adopted.source.path == source.path => Standing::Older,
             _ => Standing::Other,
         })
     }
+}
+
+/// What a file of ours was adopted from.
+struct Adopted {
+    source: Source,
+    /// How far its extents were looked at, and whether all of these have their checksums.
+    covered: u64,
+    has_sums: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
