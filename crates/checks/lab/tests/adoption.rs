@@ -137,8 +137,38 @@ fn checksums_are_taken_over_or_computed_and_watched() -> Result<()> {
         let far = lab.mount_again()?;
         let error = fs::read(far.join("in/large")).unwrap_err();
         ensure!(error.raw_os_error() == Some(libc::EIO), "{error}");
+        // Whoever looks after the bytes finds it too: not by size and time, but by reading.
+        ensure!(findings(lab, &[])? == [], "size and time are the same");
+        let wrong = [("wrong-chunk".to_owned(), "in/large".to_owned())];
+        ensure!(findings(lab, &["--read"])? == wrong);
+        lab.expect_log("does not match its checksum");
+        let verify = |name: &str| {
+            let path = lab.mount().join("in").join(name);
+            lab.try_tieline(&[
+                "mirror".as_ref(),
+                "verify".as_ref(),
+                "-v".as_ref(),
+                path.as_os_str(),
+            ])
+        };
+        let bad = verify("large")?;
+        ensure!(!bad.status.success() && bad.stdout.contains("  bad: chunk"), "{bad:?}");
+        ensure!(bad.stdout.contains("  good: chunk"), "the second chunk is well: {bad:?}");
+        ensure!(verify("deep/name with space \u{e4}%")?.status.success());
         Ok(())
     })
+}
+
+/// What `fsck` finds at the MDT of the adopted files, and where.
+fn findings(lab: &Federation, more: &[&str]) -> Result<Vec<(String, String)>> {
+    let mount = lab.mount().to_string_lossy();
+    let run = lab.try_tieline(&[&["fsck", "--json", "--mdt", "0", &mount], more].concat())?;
+    let told: Value = serde_json::from_str(&run.stdout).with_context(|| format!("{run:?}"))?;
+    let found = told["findings"].as_array().context("a list")?.iter();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let mut found: Vec<_> = found.map(|one| (text(&one["what"]), text(&one["path"]))).collect();
+    found.dedup();
+    Ok(found)
 }
 
 #[test]
@@ -158,6 +188,12 @@ fn a_file_changed_behind_us_is_refused_with_the_reason_and_adopted_again() -> Re
         // The others are read, and the reason is in the server's log.
         ensure!(fs::read_to_string(far.join("in/small"))? == "small\n");
         ensure!(lab.logs()?.contains("OST0000: adopted file run/large was changed"));
+        let changed = |name: &str| ("adopted-changed".to_owned(), format!("in/{name}"));
+        ensure!(findings(lab, &[])? == [changed("large")]);
+        lab.expect_log("does not match its checksum");
+        let path = lab.mount().join("in/large");
+        let bad = lab.try_tieline(&["mirror".as_ref(), "verify".as_ref(), path.as_os_str()])?;
+        ensure!(!bad.status.success() && bad.stdout.contains("was changed behind"), "{bad:?}");
         let report = import(lab, &source.path("run"), &[])?;
         ensure!(count(&report, "adopted_again") == 1, "{report}");
         ensure!(fs::read_to_string(far.join("in/large"))? == "another content");
@@ -170,6 +206,21 @@ fn a_file_changed_behind_us_is_refused_with_the_reason_and_adopted_again() -> Re
         let report = import(lab, &source.path("run"), &[])?;
         let gone = serde_json::json!(["run/small", "run/deep/name with space \u{e4}%"]);
         ensure!(report["gone"] == gone, "{report}");
+        let mut found = findings(lab, &["--read"])?;
+        found.sort();
+        ensure!(found == [changed("deep/name with space \u{e4}%"), changed("small")], "{found:?}");
+        // The job that computes checksums is cut off, and begun again by the next import.
+        program::shell(&source.path("run"), "truncate -s 16G huge")?;
+        let report = import(lab, &source.path("run"), &[])?;
+        let kill = |report: &Value| {
+            let pid = report["checksums_by"].as_u64().context("no checksums are computed")?;
+            program::shell(Path::new("/"), &format!("kill -9 {pid}"))
+        };
+        kill(&report)?;
+        let report = import(lab, &source.path("run"), &[])?;
+        ensure!(count(&report, "adopted") == 0, "{report}");
+        ensure!((1..=2).contains(&count(&report, "without_checksums")), "{report}");
+        kill(&report)?;
         Ok(())
     })
 }
@@ -186,6 +237,14 @@ fn owners_are_mapped_and_what_is_not_ours_is_left_alone() -> Result<()> {
         fs::write(&owners, "5001 = 1001\n:5002 = 1002\n* = nobody # the rest\n")?;
         fs::create_dir(lab.mount().join("in"))?;
         fs::write(lab.mount().join("in/none"), "somebody wrote this here")?;
+        // Access lists come along, under the same map; what the destination hands down does not.
+        program::shell(
+            &source.path("run"),
+            "echo listed > listed && chown 5003:1003 listed && chmod 600 listed && \
+             setfacl -m g::---,u:5001:rw,m::rw listed && mkdir listing && \
+             setfacl -m u:5001:rx,d:g:5002:rwx listing",
+        )?;
+        lab.shell("setfacl -m d:u:1003:rwx in")?;
         let report = import(lab, &source.path("run"), &["--owners", &owners.to_string_lossy()])?;
         ensure!(
             report["left_out"][0].as_str().is_some_and(|l| l.starts_with("run/none")),
@@ -198,12 +257,40 @@ fn owners_are_mapped_and_what_is_not_ours_is_left_alone() -> Result<()> {
         // Outside the adopted tree there is nothing to adopt.
         let outside = import(lab, Path::new("/etc"), &[]).unwrap_err().to_string();
         ensure!(outside.contains("not below the adopted tree"), "{outside}");
-        // Nor may others than root.
-        let run = program::shell(
-            lab.mount(),
-            "chmod 777 . && setpriv --reuid=1001 --regid=1001 --clear-groups true",
-        );
-        run.map(drop)
+        let lists = |path: &str| lab.shell(&format!("getfacl -cn in/{path}"));
+        let listed = lists("listed")?;
+        for entry in ["user:1001:rw-", "group::---", "mask::rw-", "other::---"] {
+            ensure!(listed.contains(entry), "{listed}");
+        }
+        let listing = lists("listing")?;
+        ensure!(listing.contains("user:1001:r-x"), "{listing}");
+        ensure!(listing.contains("default:group:1002:rwx"), "{listing}");
+        for plain in ["small", "deep", "."] {
+            ensure!(!lists(plain)?.contains("1003"), "{plain}: {}", lists(plain)?);
+        }
+        let by = |uid: u32, gid: u32, words: &str| {
+            let who = format!("setpriv --reuid={uid} --regid={gid} --clear-groups");
+            lab.shell(&format!("{who} {words}"))
+        };
+        ensure!(by(1001, 1001, "cat in/listed")? == "listed\n");
+        ensure!(by(1004, 1003, "cat in/listed").is_err(), "its group may read it here");
+        // They leave with the files, too.
+        let out = lab.local("out");
+        let from = lab.mount().join("in");
+        lab.tieline(&["export".as_ref(), from.as_os_str(), out.as_os_str()])?;
+        let left = |path: &str| program::shell(&out, &format!("getfacl -cn {path}"));
+        ensure!(left("listed")? == listed && left("listing")? == listing, "{}", left("listed")?);
+        // Nobody but root may adopt, and nothing is begun for others.
+        lab.shell("chmod 777 .")?;
+        let all = || lab.shell("ls -lanR --time-style=full-iso .");
+        let (before, address) = (all()?, lab.process("mds-uf")?["address"].clone());
+        let to = format!("tieline://{}/extenci/denied", address.as_str().context("an address")?);
+        let (tieline, run) = (program::tieline()?.display(), source.path("run"));
+        let denied = by(1001, 1001, &format!("{tieline} import --in-place {} {to}", run.display()));
+        let denied = format!("{:#}", denied.err().context("a user adopted files")?);
+        ensure!(denied.contains("nothing was imported"), "{denied}");
+        ensure!(all()? == before, "something was made");
+        Ok(())
     })
 }
 

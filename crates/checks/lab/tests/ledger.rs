@@ -1,6 +1,8 @@
 //! What must not be lost: deleted files, lost stores, missing objects; and what must be refused.
 
 use anyhow::{Context, Result, ensure};
+use rustix::process::Signal;
+use serde_json::json;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Write;
@@ -9,8 +11,10 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use tieline_format::object::ObjectTrailer;
 use tieline_lab::federation::{Plan, with_plan};
 use tieline_lab::{Federation, program, with_federation};
+use tieline_types::{ChunkId, FileId, Grant, MdtIndex, Version, checksum};
 
 fn with_log(test: impl FnOnce(&Federation) -> Result<()>) -> Result<()> {
     with_plan(&Plan { arguments: vec!["--log".to_owned()], ..Plan::default() }, test)
@@ -76,21 +80,7 @@ fn a_store_deleted_under_load_is_restored_whole() -> Result<()> {
         let store = PathBuf::from(setting(&settings, "state")?).join("mdt0000.redb");
         let log = setting(&settings, "log_to")?;
         let dump = lab.local("dump");
-        // Processes of their own: what this one starts must not wait for files that it has open
-        // on a mount whose server is gone.
-        let mut writers = Vec::new();
-        for writer in 0..2 {
-            let told = File::create(lab.local(&format!("told{writer}")))?;
-            let mut python = Command::new("python3");
-            python.args(["-c", WRITER, &writer.to_string()]).current_dir(&folder).stdout(told);
-            writers.push(program::start(&mut python)?);
-        }
-        let acknowledged = || -> Result<BTreeSet<usize>> {
-            let told = |writer: usize| fs::read_to_string(lab.local(&format!("told{writer}")));
-            let told = [told(0)?, told(1)?].concat();
-            let numbers = told.lines().map(|line| line.parse().context("a number"));
-            numbers.collect()
-        };
+        let mut writers = Writers::start(lab, &folder)?;
         let disaster = (|| {
             std::thread::sleep(Duration::from_millis(800));
             let mount = lab.mount().to_str().context("a plain path")?;
@@ -120,20 +110,14 @@ fn a_store_deleted_under_load_is_restored_whole() -> Result<()> {
             ensure!(again.stderr.contains("not empty"), "{again:?}");
             dev(lab, &["dev", "start", "mds-uf"])?;
             // The writers go on by themselves.
-            let before = acknowledged()?.len();
-            program::until("the writers go on", Duration::from_secs(60), || {
-                acknowledged().is_ok_and(|now| now.len() > before + 5)
-            })
+            writers.go_on(6).map(drop)
         })();
-        writers.iter().for_each(program::kill_group);
-        for writer in &mut writers {
-            program::wait(writer, Duration::from_secs(30))?;
-        }
+        writers.stop()?;
         disaster?;
         let again = lab.mount_again()?;
         ensure!(program::shell(&again, lists)? == listed, "access lists changed");
         let far = again.join("load");
-        let acknowledged = acknowledged()?;
+        let acknowledged = writers.acknowledged()?;
         for number in &acknowledged {
             let read = fs::read(far.join(number.to_string()));
             let read = read.with_context(|| format!("file {number} of {}", acknowledged.len()))?;
@@ -141,6 +125,123 @@ fn a_store_deleted_under_load_is_restored_whole() -> Result<()> {
         }
         let found = lab.json(&["fsck", lab.mount().to_str().context("a plain path")?])?;
         ensure!(found["findings"] == serde_json::json!([]), "{found:#}");
+        Ok(())
+    })
+}
+
+/// Two processes that write [`WRITER`]'s files, and what they were answered.
+struct Writers<'l> {
+    lab: &'l Federation,
+    running: Vec<std::process::Child>,
+}
+
+impl<'l> Writers<'l> {
+    fn start(lab: &'l Federation, folder: &Path) -> Result<Self> {
+        let mut writers = Self { lab, running: vec![] };
+        // Processes of their own: what this one starts must not wait for files that it has open
+        // on a mount whose server is gone.
+        for writer in 0..2 {
+            let told = File::create(lab.local(&format!("told{writer}")))?;
+            let mut python = Command::new("python3");
+            python.args(["-c", WRITER, &writer.to_string()]).current_dir(folder).stdout(told);
+            writers.running.push(program::start(&mut python)?);
+        }
+        Ok(writers)
+    }
+
+    fn acknowledged(&self) -> Result<BTreeSet<usize>> {
+        let told = |writer: usize| fs::read_to_string(self.lab.local(&format!("told{writer}")));
+        let told = [told(0)?, told(1)?].concat();
+        // A line that is being written is not told yet.
+        let lines = told.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+        lines.map(|line| line.parse().context("a number")).collect()
+    }
+
+    /// Waits until so many more are acknowledged.
+    fn go_on(&self, more: usize) -> Result<BTreeSet<usize>> {
+        let before = self.acknowledged()?.len();
+        program::until("the writers go on", Duration::from_secs(60), || {
+            self.acknowledged().is_ok_and(|now| now.len() >= before + more)
+        })?;
+        self.acknowledged()
+    }
+
+    fn stop(&mut self) -> Result<()> {
+        self.running.iter().for_each(program::kill_group);
+        for writer in &mut self.running {
+            program::wait(writer, Duration::from_secs(30))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Writers<'_> {
+    fn drop(&mut self) {
+        self.running.iter().for_each(program::kill_group);
+    }
+}
+
+/// Without waiting for the log, what was answered 5 s ago is in the second place: with both the
+/// store and the log's last 5 s lost, everything older is there.
+#[test]
+fn a_log_that_nobody_waits_for_is_five_seconds_behind_at_most() -> Result<()> {
+    with_log(|lab| {
+        let path = settings(lab, "mds-uf")?;
+        dev(lab, &["dev", "kill", "mds-uf"])?;
+        let mut table: toml::Table = fs::read_to_string(&path)?.parse()?;
+        let mdt = table.get_mut("mdt").and_then(|mdt| mdt.as_table_mut()).context("an MDT")?;
+        mdt.insert("log_wait".into(), false.into());
+        fs::write(&path, table.to_string())?;
+        dev(lab, &["dev", "start", "mds-uf"])?;
+        fs::create_dir(lab.mount().join("load"))?;
+        let store = PathBuf::from(setting(&path, "state")?).join("mdt0000.redb");
+        let log = setting(&path, "log_to")?;
+        // Of a client that is gone when what it knows is.
+        let client = lab.mount_again()?;
+        let mut writers = Writers::start(lab, &client.join("load"))?;
+        writers.go_on(10)?;
+        let [dump, later, copy] = ["dump", "later", "copy"].map(|name| lab.local(name));
+        let [dump, later, copy] = [&dump, &later, &copy].map(|path| path.to_string_lossy());
+        let tieline = program::tieline()?.display();
+        let mount = lab.mount().display();
+        let write = |more: &str, to: &str| {
+            let script = format!("{tieline} mdt dump --mdt 0 --fs {mount} {more} > {to}");
+            program::shell(Path::new("/"), &script)
+        };
+        write("", &dump)?;
+        // What is refused leaves nothing that looks like a dump.
+        ensure!(write("--since 999999999999", &later).is_err());
+        ensure!(fs::metadata(&*later)?.len() == 0, "a refused dump has begun");
+        let at = lab.json(&["mdt", "verify", &*dump])?[0]["parts"][0]["version"].clone();
+        writers.go_on(10)?;
+        write(&format!("--since {at}"), &later)?;
+        let parts = lab.json(&["mdt", "verify", &*later])?[0]["parts"].clone();
+        let last = parts.as_array().and_then(|parts| parts.last()).map(|part| &part["last"]);
+        ensure!(last.and_then(|last| last.as_u64()) > at.as_u64(), "{parts:#} after {at}");
+        let answered = writers.go_on(10)?;
+        // The promise itself is the time.
+        std::thread::sleep(Duration::from_secs(5));
+        program::shell(Path::new("/"), &format!("cp -r {log} {copy}"))?;
+        ensure!(writers.acknowledged()?.len() > answered.len(), "that was no load");
+        writers.stop()?;
+        lab.unmount(&client)?;
+        dev(lab, &["dev", "kill", "mds-uf"])?;
+        fs::remove_file(&store)?;
+        program::shell(Path::new("/"), &format!("rm -r {log} && mv {copy} {log}"))?;
+        let settings = path.to_str().context("a plain path")?;
+        let restore = ["mdt", "restore", "--settings", settings, &*dump, &*later, &log];
+        let restored = lab.json(&restore)?;
+        ensure!(restored["version"].as_u64() > at.as_u64(), "{restored:#}");
+        for word in ["session", "lost", "another", "no longer", "stale", "older"] {
+            lab.expect_log(word);
+        }
+        dev(lab, &["dev", "start", "mds-uf"])?;
+        let far = lab.mount_again()?.join("load");
+        for number in &answered {
+            let read = fs::read(far.join(number.to_string()));
+            let read = read.with_context(|| format!("file {number} of {}", answered.len()))?;
+            ensure!(read == bytes_of(*number), "file {number} changed");
+        }
         Ok(())
     })
 }
@@ -162,7 +263,9 @@ fn deleted_files_come_back() -> Result<()> {
         let listed = lab.json(&["undelete", "--list", &parent])?;
         ensure!(listed[0]["name"] == "data" && listed[0]["deleted_by"].is_u64(), "{listed:#}");
         ensure!(listed[0]["remaining_seconds"].as_u64().is_some_and(|left| left <= 3600));
-        lab.tieline(&["undelete", "-r", &at("")])?;
+        let back = lab.json(&["undelete", "-r", &at("")])?;
+        ensure!(back.as_array().is_some_and(|back| back.len() >= 4), "{back:#}");
+        ensure!(back[0]["path"].as_str().is_some_and(|path| path.ends_with("data")), "{back:#}");
         ensure!(fs::read(folder.join("f"))? == bytes_of(0));
         ensure!(fs::read(folder.join("deep/g"))? == bytes_of(1));
         ensure!(fs::read_to_string(folder.join("other"))? == "new");
@@ -191,6 +294,39 @@ fn objects(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// Has a process a handler of its own for SIGINT?
+fn takes_interrupts(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    caught.is_some_and(|mask| mask & 0b10 != 0)
+}
+
+/// Of a grant that no session ever had.
+fn orphan_id() -> ChunkId {
+    ChunkId { mdt: MdtIndex(0), grant: Grant(0xfff_ffff), serial: 1 }
+}
+
+/// Puts a sound object that nobody committed where its OST has another.
+fn orphan_beside(other: &Path) -> Result<PathBuf> {
+    let chunk = orphan_id();
+    let data = [7; 5000];
+    let trailer = ObjectTrailer {
+        chunk,
+        file: FileId::new(chunk.mdt, 0xfff_ffff),
+        offset: 0,
+        version: Version(1),
+        path: b"never/committed".to_vec(),
+        checks: checksum::block_checks(&data),
+    };
+    let objects = other.ancestors().find(|above| above.ends_with("objects"));
+    let folder = objects.context("an OST")?.join("0000/00000f/fff/fff/0000000000000");
+    fs::create_dir_all(&folder)?;
+    let path = folder.join(chunk.to_string());
+    fs::write(&path, [&data[..], &trailer.to_tail(data.len() as u64)].concat())?;
+    Ok(path)
+}
+
 #[test]
 fn fsck_names_missing_wrong_and_orphan_objects() -> Result<()> {
     with_federation(|lab| {
@@ -201,6 +337,19 @@ fn fsck_names_missing_wrong_and_orphan_objects() -> Result<()> {
             file.sync_all()?;
         }
         let clean = lab.try_tieline(&["fsck", "--read", &mount])?;
+        ensure!(clean.status.code() == Some(0), "{clean:?}");
+        // Interrupted while it waits for a server, it is given up, and stands in nobody's way.
+        lab.signal("oss-uf", Signal::STOP)?;
+        let mut check = program::start(Command::new(program::tieline()?).args(["fsck", &mount]))?;
+        let interrupted = program::until("it takes interrupts", Duration::from_secs(60), || {
+            takes_interrupts(check.id())
+        })
+        .and_then(|()| program::call("kill", &["-INT", &check.id().to_string()]))
+        .and_then(|_| program::wait(&mut check, Duration::from_secs(60)));
+        lab.signal("oss-uf", Signal::CONT)?;
+        let code = interrupted?.code();
+        ensure!(code == Some(32), "{code:?}");
+        let clean = lab.try_tieline(&["fsck", &mount])?;
         ensure!(clean.status.code() == Some(0), "{clean:?}");
         let chunk = |name: &str| -> Result<String> {
             let layout = lab.json(&["getstripe", &format!("{mount}/{name}")])?;
@@ -218,17 +367,22 @@ fn fsck_names_missing_wrong_and_orphan_objects() -> Result<()> {
         fs::write(&wrong, bytes)?;
         // An object that nobody committed, of a session that never was.
         let well = object(&chunk("well")?)?;
+        let orphan = orphan_beside(&well)?;
         let seen = lab
             .json(&["fsck", "--read", &mount])
             .err()
             .map(|error| format!("{error:#}"))
             .unwrap_or_default();
-        for part in ["missing-chunk", "wrong-chunk", "\"missing\"", "\"wrong\""] {
+        let belongs = format!("object {} at", orphan_id());
+        let parts = ["missing-chunk", "wrong-chunk", "\"missing\"", "\"wrong\"", "orphan-object"];
+        for part in parts.into_iter().chain([belongs.as_str()]) {
             ensure!(seen.contains(part), "{part}: {seen}");
         }
         ensure!(!seen.contains("\"well\""), "{seen}");
+        ensure!(orphan.exists(), "a look changes nothing");
         let run = lab.try_tieline(&["fsck", "--read", "--repair", &mount])?;
         ensure!(run.status.code() == Some(4), "lost bytes stay lost: {run:?}");
+        ensure!(!orphan.exists() && well.exists(), "{run:?}");
         for word in ["corrupt", "checksum", "Corrupt", "damaged"] {
             lab.expect_log(word);
         }
@@ -346,17 +500,29 @@ fn what_the_objects_know_comes_back_without_any_dump() -> Result<()> {
         made.write_all(&bytes_of(12))?;
         made.sync_all()?;
         drop((open, inside, made));
+        // Every second MiB of one at the other site, whose OSS is lost too.
+        let wide = folder.join("wide").to_string_lossy().into_owned();
+        lab.tieline(&["setstripe", "-o", "0,2", "-S", "1M", &wide])?;
+        let mut wide = File::create(folder.join("wide"))?;
+        wide.write_all(&vec![5; 4 << 20])?;
+        wide.sync_all()?;
+        drop(wide);
         let settings = settings(lab, "mds-uf")?;
         let store = PathBuf::from(setting(&settings, "state")?).join("mdt0000.redb");
         dev(lab, &["dev", "kill", "mds-uf"])?;
+        dev(lab, &["dev", "kill", "oss-fnal"])?;
         fs::remove_file(&store)?;
         let settings = settings.to_str().context("a plain path")?;
-        let said = lab.tieline(&["mdt", "rebuild", "--from-osts", "--settings", settings])?;
-        ensure!(said.contains("5 files") && said.contains("mode 0600"), "{said}");
+        let ask = ["mdt", "rebuild", "--from-osts", "--settings", settings, "--without"];
+        let unknown = lab.try_tieline(&[&ask[..], &["OST0099"]].concat())?;
+        ensure!(unknown.stderr.contains("not in the map"), "{unknown:?}");
+        let said = lab.json(&[&ask[..], &["OST0002,OST0003"]].concat())?;
+        ensure!(said["files"] == 6 && said["with_gaps"] == json!(["run/7/wide"]), "{said:#}");
         for word in ["session", "lost", "another", "no longer"] {
             lab.expect_log(word);
         }
         dev(lab, &["dev", "start", "mds-uf"])?;
+        dev(lab, &["dev", "start", "oss-fnal"])?;
         let far = lab.mount_again()?;
         for number in [0, 3, 6, 9, 12] {
             let read = fs::read(far.join(format!("run/7/f{number}")))?;

@@ -56,6 +56,11 @@ impl Volume {
         Ok(reply)
     }
 
+    /// Asks whether `caller` may adopt files, which is root's: before anything is made for them.
+    pub async fn check_may_adopt(&self, caller: &Caller, id: FileId) -> Result<()> {
+        self.shared().servers.ask(caller, id, RecordSums { id, sums: vec![] }).await.map(drop)
+    }
+
     /// Makes the bytes of `source` those of an empty file. `adler32` is that of all of them, if it
     /// is known.
     pub async fn adopt(

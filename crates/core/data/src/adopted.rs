@@ -15,6 +15,7 @@ use tieline_wire::data::{
     ReadObjectReply,
 };
 use tieline_wire::meta::Xattr;
+use tieline_wire::mirrors::{VerifyObject, VerifyObjectReply};
 
 /// As the messages say.
 const ENTRIES_MAX: usize = 4096;
@@ -79,6 +80,33 @@ impl Adopted {
             })
         })
         .await
+    }
+
+    /// Reads a range where it lies. What it should be, the asker knows; a file that is not what was
+    /// adopted is Corrupt, as an object whose bytes are not those that were written. Of no bytes,
+    /// only the file's size and time are looked at.
+    pub async fn verify(&self, message: VerifyObject) -> Result<VerifyObjectReply, Failure> {
+        let (offset, length) = (message.offset, message.length);
+        if !offset.is_multiple_of(checksum::BLOCK as u64) || length > CHECKSUM_MAX.into() {
+            return Err(self.refuse(format!("verification of {length} bytes at {offset}")));
+        }
+        let file = self.file(message.object)?;
+        let looked = self.blocking(move |tree| {
+            let (_, bytes) = match tree.read(&file, offset, length as u32) {
+                Err(error @ AdoptedError::Changed { .. }) => return Ok(Err(error.to_string())),
+                read => read?,
+            };
+            // Whole blocks were read; the range may end within the last.
+            let bytes = bytes.slice(..bytes.len().min(length as usize));
+            Ok(Ok(VerifyObjectReply {
+                digest: Digest(*blake3::hash(&bytes).as_bytes()),
+                bad_blocks: 0,
+                first_bad: None,
+                length: bytes.len() as u64,
+            }))
+        });
+        let changed = |why| Failure::new(ErrorKind::Corrupt, format!("{}: {why}", self.label));
+        looked.await?.map_err(changed)
     }
 
     fn file(&self, object: ObjectName) -> Result<AdoptedFile, Failure> {

@@ -33,8 +33,10 @@ impl ChunkService {
     /// Reads a range where it lies, and says whether it is as it was written.
     pub async fn verify(&self, message: VerifyObject) -> Result<VerifyObjectReply, Failure> {
         let target = self.target(message.ost)?;
-        let chunk = own_object(target, &message.object)?;
         let _room = self.whole.acquire().await;
+        let ObjectName::Chunk(chunk) = message.object else {
+            return target.adopted.verify(message).await;
+        };
         let looked = look(target, chunk, message.offset, message.length).await?;
         if let Some(first) = looked.reply.first_bad {
             let count = looked.reply.bad_blocks;
@@ -206,17 +208,6 @@ async fn store(
     let trailer = ObjectTrailer { chunk: message.chunk, file, offset, version, path, checks };
     target.replace(trailer, bytes).await?;
     target.sync_chunk(message.chunk).await
-}
-
-fn own_object(target: &Target, object: &ObjectName) -> Result<ChunkId, Failure> {
-    match object {
-        ObjectName::Chunk(chunk) => Ok(*chunk),
-        ObjectName::External { path, .. } => {
-            let detail =
-                format!("{}: adopted file {path}: not verified by this version", target.label());
-            Err(Failure::new(ErrorKind::NotSupported, detail))
-        }
-    }
 }
 
 fn corrupt(chunk: ChunkId, ost: OstIndex) -> Failure {

@@ -436,10 +436,6 @@ impl Target {
         }
     }
 
-    pub fn label(&self) -> &str {
-        &self.label
-    }
-
     /// Something is wrong with a chunk, for the storage's sake.
     pub fn fault(&self, chunk: ChunkId, kind: ErrorKind, reason: &str) -> Failure {
         let detail = format!("{}: read of chunk {chunk}: {reason}", self.label);

@@ -9,11 +9,13 @@
 //! * `bytes`: extents, chunk records, attributes, and their counts.
 //! * `usage`: what is noted for quotas.
 //! * `objects`: chunks at the OSTs.
+//! * `adopted`: files that were there before, and in which chunks lie.
 //! * `repair`: the transactions.
 //!
-//! Invariants: one check at a time; findings that wait to be fetched are bounded, and so is what a
+//! Invariants: one check at a time, and none that nobody asks after; findings that wait to be fetched are bounded, and so is what a
 //! check remembers; nothing is deleted that any record or any living session may still name.
 
+mod adopted;
 mod bytes;
 mod names;
 mod objects;
@@ -43,6 +45,10 @@ const WAITING_MAX: usize = 1024;
 const ANSWER_AFTER: Duration = Duration::from_millis(500);
 /// A check that nobody asks after ends.
 const ASKED_WITHIN: Duration = Duration::from_secs(60);
+/// Who gives a check up is answered when it has ended, or after this long.
+const ENDS_WITHIN: Duration = Duration::from_secs(10);
+const ABANDONED: Error = Error::Invalid { what: "nobody asks after this check any more" };
+const PANICKED: Error = Error::Invalid { what: "the check panicked: see the server's log" };
 /// Directories above a file, for its path: more is a loop.
 const DEPTH_MAX: usize = 512;
 
@@ -71,11 +77,63 @@ struct State {
     is_end: bool,
     failure: Option<Failure>,
     asked: Instant,
+    is_given_up: bool,
 }
 
 impl Job {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check_asked(&self) -> Result<()> {
+        let state = self.state();
+        match state.is_given_up || state.asked.elapsed() >= ASKED_WITHIN {
+            true => Err(ABANDONED),
+            false => Ok(()),
+        }
+    }
+
+    /// Waits until nobody asks any more.
+    async fn abandoned(&self) {
+        loop {
+            // Whoever asks and whoever gives up says so.
+            let fetched = self.fetched.notified();
+            tokio::pin!(fetched);
+            fetched.as_mut().enable();
+            if self.check_asked().is_err() {
+                return;
+            }
+            let _ = tokio::time::timeout(ASKED_WITHIN, fetched).await;
+        }
+    }
+
+    /// Has the check end, and waits for that.
+    async fn give_up(&self) {
+        self.state().is_given_up = true;
+        self.fetched.notify_waiters();
+        let ended = async {
+            loop {
+                let told = self.told.notified();
+                tokio::pin!(told);
+                told.as_mut().enable();
+                if self.state().is_end {
+                    return;
+                }
+                told.await;
+            }
+        };
+        let _ = tokio::time::timeout(ENDS_WITHIN, ended).await;
+    }
+
+    fn reply(&self) -> CheckMdtReply {
+        let state = self.state();
+        CheckMdtReply {
+            job: self.id,
+            findings: state.findings.iter().take(PAGE).cloned().collect(),
+            phase: state.phase.clone(),
+            looked_at: state.looked_at,
+            is_end: state.is_end && state.failure.is_none() && state.findings.len() <= PAGE,
+        }
     }
 }
 
@@ -91,6 +149,10 @@ pub async fn ask(mdt: &Arc<Mdt>, message: &CheckMdt) -> Result<CheckMdtReply, Fa
             })?
         }
     };
+    if message.received == CheckMdt::GIVE_UP {
+        job.give_up().await;
+        return Ok(job.reply());
+    }
     let told = job.told.notified();
     tokio::pin!(told);
     told.as_mut().enable();
@@ -112,13 +174,8 @@ pub async fn ask(mdt: &Arc<Mdt>, message: &CheckMdt) -> Result<CheckMdtReply, Fa
     if let Some(failure) = state.failure.clone().filter(|_| state.findings.is_empty()) {
         return Err(failure);
     }
-    Ok(CheckMdtReply {
-        job: job.id,
-        findings: state.findings.iter().take(PAGE).cloned().collect(),
-        phase: state.phase.clone(),
-        looked_at: state.looked_at,
-        is_end: state.is_end && state.failure.is_none() && state.findings.len() <= PAGE,
-    })
+    drop(state);
+    Ok(job.reply())
 }
 
 fn current(mdt: &Mdt) -> Option<Arc<Job>> {
@@ -127,12 +184,10 @@ fn current(mdt: &Mdt) -> Option<Arc<Job>> {
 
 fn begin(mdt: &Arc<Mdt>, message: &CheckMdt) -> Result<Arc<Job>, Failure> {
     let mut checks = mdt.checks.0.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(job) = &*checks {
-        let state = job.state();
-        if !state.is_end && state.asked.elapsed() < ASKED_WITHIN {
-            let detail = "another check of this MDT is under way: wait until it ends";
-            return Err(Failure::new(ErrorKind::Busy, detail));
-        }
+    if checks.as_ref().is_some_and(|job| !job.state().is_end) {
+        let detail = "another check of this MDT is under way: wait until it ends, or a minute if \
+                      nobody waits for it any more";
+        return Err(Failure::new(ErrorKind::Busy, detail));
     }
     let state = State {
         findings: VecDeque::new(),
@@ -142,6 +197,7 @@ fn begin(mdt: &Arc<Mdt>, message: &CheckMdt) -> Result<Arc<Job>, Failure> {
         is_end: false,
         failure: None,
         asked: Instant::now(),
+        is_given_up: false,
     };
     let job = Arc::new(Job {
         id: mdt.parts.world.random(),
@@ -159,9 +215,15 @@ fn begin(mdt: &Arc<Mdt>, message: &CheckMdt) -> Result<Arc<Job>, Failure> {
                 let (mdt, job) = (mdt.clone(), job.clone());
                 async move { run(&mdt, &job).await }
             });
-            let outcome = match work.await {
-                Ok(outcome) => outcome,
-                Err(_) => Err(Error::Invalid { what: "the check panicked: see the server's log" }),
+            tokio::pin!(work);
+            let outcome = tokio::select! {
+                biased;
+                // Also while it waits for a server that does not answer. A repair is not cut off.
+                () = job.abandoned(), if !job.is_repair => {
+                    work.abort();
+                    work.await.unwrap_or_else(|_| Err(ABANDONED))
+                }
+                outcome = &mut work => outcome.unwrap_or_else(|_| Err(PANICKED)),
             };
             let mut state = job.state();
             state.is_end = true;
@@ -207,8 +269,9 @@ impl Check {
         self.job.state().phase = phase.into();
     }
 
-    /// The next records of a range, and from where to go on.
+    /// The next records of a range, and from where to go on. Ends what nobody asks after.
     async fn page(&mut self, start: &mut Key, end: &Key) -> Result<Vec<(Key, Value)>> {
+        self.job.check_asked()?;
         let range = Range::new(start.clone(), end.clone());
         let page = self.snapshot.scan(range, PAGE).await?;
         if let Some((last, _)) = page.last() {
@@ -265,11 +328,9 @@ impl Check {
             let fetched = self.job.fetched.notified();
             tokio::pin!(fetched);
             fetched.as_mut().enable();
+            self.job.check_asked()?;
             {
                 let mut state = self.job.state();
-                if state.asked.elapsed() > ASKED_WITHIN {
-                    return Err(Error::Invalid { what: "nobody asks after this check any more" });
-                }
                 if state.findings.len() < WAITING_MAX {
                     state.findings.push_back(finding);
                     break;

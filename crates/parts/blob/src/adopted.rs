@@ -16,10 +16,12 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use tieline_types::acl::{ACCESS_NAME, DEFAULT_NAME};
 use tieline_types::{ErrorKind, FileKind, Time};
 
 /// A tree of files below a directory.
@@ -51,7 +53,7 @@ pub struct AdoptedFound {
     pub size: u64,
     pub mtime: Time,
     pub target: Option<Vec<u8>>,
-    /// Those below `user.`, of files and directories.
+    /// Those below `user.` and the access lists, of files and directories.
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -139,7 +141,7 @@ impl AdoptedTree {
         let name = directory.rsplit(|&byte| byte == b'/').next().unwrap_or_default().to_vec();
         let stat = rustix::fs::fstat(&folder).map_err(failed)?;
         let mut own = describe(name, &stat).map_err(failed)?;
-        own.xattrs = xattrs(&folder);
+        own.xattrs = xattrs(&folder).map_err(failed)?;
         let is_end = from.saturating_add(limit) >= names.len();
         Ok(AdoptedPage { directory, own, entries, is_end })
     }
@@ -267,12 +269,11 @@ fn found(folder: &File, name: &[u8]) -> Result<AdoptedFound, Errno> {
             let target = rustix::fs::readlinkat(folder, name, Vec::new())?;
             found.target = Some(target.into_bytes());
         }
-        FileKind::Regular => {
-            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            // One that cannot be opened is told all the same: reading it will say why.
-            if let Ok(file) = rustix::fs::openat(folder, name, flags, Mode::empty()) {
-                found.xattrs = xattrs(&File::from(file));
-            }
+        FileKind::Regular | FileKind::Directory => {
+            // Not to be read from: an access list is there to see for whom the bytes are not.
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let file = rustix::fs::openat(folder, name, flags, Mode::empty())?;
+            found.xattrs = xattrs(&File::from(file))?;
         }
         _ => {}
     }
@@ -302,22 +303,31 @@ pub fn nanoseconds(time: Time) -> i64 {
     time.seconds.saturating_mul(1_000_000_000).saturating_add(i64::from(time.nanos))
 }
 
-/// Attributes below `user.`; none where the file system keeps none.
-fn xattrs(file: &File) -> Vec<(Vec<u8>, Vec<u8>)> {
+/// Access lists, and attributes below `user.`; none where the file system keeps none. A list that
+/// cannot be read is no list that is not there: without it the mode gives more than the file did.
+fn xattrs(file: &File) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Errno> {
     /// What Linux keeps at most, of names and of one value.
     const ROOM: usize = 64 << 10;
-    let mut names = vec![0; ROOM];
-    let Ok(length) = rustix::fs::flistxattr(file, names.as_mut_slice()) else { return Vec::new() };
-    let names = names.get(..length).unwrap_or_default();
+    // Its attributes are not told of a descriptor that reads nothing, but of the name of one.
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let mut all = Vec::new();
-    for name in names.split(|&byte| byte == 0).filter(|name| name.starts_with(b"user.")) {
-        let mut value = vec![0; ROOM];
-        if let Ok(length) = rustix::fs::fgetxattr(file, name, value.as_mut_slice()) {
-            value.truncate(length);
-            all.push((name.to_vec(), value));
+    let mut room = vec![0; ROOM];
+    for name in [ACCESS_NAME, DEFAULT_NAME] {
+        match rustix::fs::getxattr(&path, name, room.as_mut_slice()) {
+            Ok(length) => all.push((name.to_vec(), room.get(..length).unwrap_or_default().into())),
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
+            Err(errno) => return Err(errno),
         }
     }
-    all
+    let mut names = vec![0; ROOM];
+    let length = rustix::fs::listxattr(&path, names.as_mut_slice()).unwrap_or_default();
+    let names = names.get(..length).unwrap_or_default();
+    for name in names.split(|&byte| byte == 0).filter(|name| name.starts_with(b"user.")) {
+        if let Ok(length) = rustix::fs::getxattr(&path, name, room.as_mut_slice()) {
+            all.push((name.to_vec(), room.get(..length).unwrap_or_default().into()));
+        }
+    }
+    Ok(all)
 }
 
 /// The path of a file as the name of an object.

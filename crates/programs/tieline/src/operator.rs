@@ -70,7 +70,11 @@ impl Operator {
 
     pub fn dial(&self, mdt: MdtIndex) -> anyhow::Result<Line> {
         let known = self.map.mdt(mdt);
-        let known = known.with_context(|| format!("{} is not in the map", mdt.label()))?;
+        let known = known.with_context(|| {
+            let there: Vec<String> = self.map.mdts.iter().map(|mdt| mdt.mdt.label()).collect();
+            let (mdt, there) = (mdt.label(), there.join(", "));
+            format!("{mdt} is not in the map: name one of {there}, or see `tieline map show`")
+        })?;
         let contact = Contact { addresses: known.addresses.clone(), ..self.contact.clone() };
         Ok(Line { channel: contact.channel(), caller: self.caller.clone() })
     }

@@ -146,6 +146,29 @@ impl AccessList {
     }
 }
 
+/// A list of another file system in the form of the extended attribute, whose users and groups have
+/// other numbers here. Several that become one may do what all of them may.
+pub fn renamed(bytes: &[u8], rename: impl Fn(Who) -> Who) -> Result<Vec<u8>, AclError> {
+    let Some(mut list) = Whole::parse(bytes)? else { return Ok(vec![]) };
+    let mut named: Vec<Named> = Vec::with_capacity(list.named.len());
+    for Named { who, rights } in list.named {
+        let who = rename(who);
+        match named.iter_mut().find(|one| one.who == who) {
+            Some(one) => one.rights &= rights,
+            None => named.push(Named { who, rights }),
+        }
+    }
+    list.named = named;
+    Ok(list.to_bytes())
+}
+
+/// What the owning group may do by a list in the form of the extended attribute: the mode's group
+/// bits where the list itself cannot be kept. Nothing, if it is no list.
+pub fn group_alone(bytes: &[u8]) -> u8 {
+    let list = Whole::parse(bytes).ok().flatten();
+    list.map_or(0, |list| list.group & list.mask.unwrap_or(ALL))
+}
+
 /// `rw-` and the like.
 fn letters(rights: u8) -> String {
     let bits = [(4, 'r'), (2, 'w'), (1, 'x')];

@@ -101,7 +101,7 @@ pub struct CheckMdt {
     /// None begins one.
     #[n(0)]
     pub job: Option<u64>,
-    /// Findings that were received: those from here on are told.
+    /// Findings that were received: those from here on are told. [`Self::GIVE_UP`] ends the check.
     #[n(1)]
     pub received: u64,
     #[n(2)]
@@ -109,6 +109,11 @@ pub struct CheckMdt {
     /// Reads every byte of every object too.
     #[n(3)]
     pub reads_bytes: bool,
+}
+
+impl CheckMdt {
+    /// As `received`: no more is wanted, and the check ends.
+    pub const GIVE_UP: u64 = u64::MAX;
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]

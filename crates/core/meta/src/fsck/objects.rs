@@ -40,7 +40,7 @@ struct Records {
 }
 
 /// What is wrong with chunks: for the files that they hurt.
-type Bad = BTreeMap<ChunkId, (&'static str, String, Outcome)>;
+pub(super) type Bad = BTreeMap<ChunkId, (&'static str, String, Outcome)>;
 
 impl Check {
     pub(super) async fn objects(&mut self) -> Result<()> {
@@ -48,7 +48,12 @@ impl Check {
         let mut bad = Bad::new();
         for ost in &map.map.osts {
             self.phase(format!("objects of {}", ost.ost.label()));
-            if let Err(failure) = self.objects_of(ost.ost, &mut bad).await? {
+            let mut looked = self.objects_of(ost.ost, &mut bad).await?;
+            if looked.is_ok() {
+                self.phase(format!("adopted files of {}", ost.ost.label()));
+                looked = self.adopted_of(ost.ost, &mut bad).await?;
+            }
+            if let Err(failure) = looked {
                 let detail = format!("objects of {} are not checked: {failure}", ost.ost.label());
                 self.tell("ost-unreachable", None, detail, Outcome::Left).await?;
             }
@@ -101,20 +106,29 @@ impl Check {
         record: &Chunk,
         bad: &mut Bad,
     ) -> Result<Result<(), Failure>> {
+        self.job.check_asked()?;
         self.job.state().looked_at += 1;
-        let label = ost.label();
         let fault = match self.fault(ost, chunk, record).await {
             Ok(None) => return Ok(Ok(())),
             Ok(Some(fault)) => fault,
             Err(failure) => return Ok(Err(failure)),
         };
+        self.hurt((ost, chunk), fault, bad).await.map(Ok)
+    }
+
+    /// Notes what is wrong with a chunk at an OST, for the files that it hurts.
+    pub(super) async fn hurt(
+        &mut self,
+        (ost, chunk): (OstIndex, ChunkId),
+        (what, why): (&'static str, String),
+        bad: &mut Bad,
+    ) -> Result<()> {
         // Freed and deleted meanwhile?
         let now = self.mdt.parts.store.begin().await?.read(&[key::chunk(chunk)]).await;
         let now = now.ok().and_then(|values| values.into_iter().next().flatten());
         let now = now.and_then(|value| Chunk::from_bytes(&value).ok());
-        let Some(now) = now.filter(|now| now.references > 0) else { return Ok(Ok(())) };
-        let (what, why) = fault;
-        let detail = format!("chunk {chunk} at {label}: {why}");
+        let Some(now) = now.filter(|now| now.references > 0) else { return Ok(()) };
+        let detail = format!("chunk {chunk} at {}: {why}", ost.label());
         let has_other = now.places.iter().any(|place| place.ost != ost && !place.is_stale);
         if has_other {
             let detail = format!("{detail}; other copies are there");
@@ -124,7 +138,7 @@ impl Check {
         } else {
             self.tell(what, None, detail, Outcome::Lost).await?;
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
     /// What is wrong with an object, if something is.
@@ -187,6 +201,7 @@ impl Check {
 
     /// An object that no record of the snapshot places there.
     async fn unknown(&mut self, ost: OstIndex, chunk: ChunkId) -> Result<Result<(), Failure>> {
+        self.job.check_asked()?;
         self.job.state().looked_at += 1;
         if chunk.mdt != self.mdt.settings.mdt || self.mdt.sessions.is_grant(chunk.grant) {
             // Another MDT's, or not committed yet.

@@ -3,10 +3,13 @@
 use crate::fixture::*;
 use crate::view::decode;
 
+use std::time::Duration;
 use tieline_format::Record;
 use tieline_format::mdt::{Chunk, Entry, Inode, key};
 use tieline_kv::Store;
-use tieline_types::{ChunkId, Content, Extent, FileId, Grant, MdtIndex, OstIndex};
+use tieline_types::{
+    ChunkId, Content, Digest, Extent, FileId, Grant, MdtIndex, ObjectName, OstIndex, Place,
+};
 use tieline_wire::ledger::{CheckMdt, Finding, Outcome};
 
 async fn check(house: &House, is_repair: bool) -> Vec<Finding> {
@@ -165,6 +168,59 @@ async fn one_check_at_a_time_and_an_ost_that_is_away_is_said() {
         reply = house.mdt.check(&ask).await.unwrap();
     }
     assert_eq!(kinds(&reply.findings), [("ost-unreachable", Outcome::Left)]);
+}
+
+fn ask(job: Option<u64>, received: u64) -> CheckMdt {
+    CheckMdt { job, received, is_repair: false, reads_bytes: false }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_check_that_is_given_up_or_forgotten_ends_before_the_next() {
+    let (house, client, ..) = some_house().await;
+    for number in 10..40 {
+        let many = client.create(ROOT, &format!("many{number}")).await;
+        client.commit(many, vec![chunk(&house, &client, number, b"some bytes")]).await;
+    }
+    *house.remover.pace.lock().unwrap() = Duration::from_secs(10);
+    // Given up: the next need not wait.
+    let first = house.mdt.check(&ask(None, 0)).await.unwrap();
+    assert!(house.mdt.check(&ask(None, 0)).await.is_err(), "one at a time");
+    let given_up = house.mdt.check(&ask(Some(first.job), CheckMdt::GIVE_UP)).await.unwrap();
+    assert_eq!(given_up.job, first.job);
+    let second = house.mdt.check(&ask(None, 0)).await.unwrap();
+    // Forgotten: it ends by itself, and until then it is the only one.
+    let looks = || house.remover.looks.load(std::sync::atomic::Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(50)).await;
+    assert!(house.mdt.check(&ask(None, 0)).await.is_err(), "it is still under way");
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let before = looks();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(looks(), before, "nobody asks, and it goes on");
+    assert!(house.mdt.check(&ask(Some(second.job), 0)).await.is_err());
+    assert!(house.mdt.check(&ask(None, 0)).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn adopted_files_that_are_gone_or_changed_are_named() {
+    let (house, client, ..) = some_house().await;
+    let (kept, lost) = (Digest([1; 32]), Digest([2; 32]));
+    for (serial, path, digest) in [(50, "well", kept), (51, "gone", kept), (52, "other", lost)] {
+        let file = client.create(ROOT, path).await;
+        let mut extent = client.chunk(serial, 0, 8192);
+        let Content::Chunk(chunk) = &mut extent.content else { panic!("{extent:?}") };
+        let object = ObjectName::External { path: path.into(), size: 8192, mtime_ns: 1 };
+        chunk.places = vec![Place { object, ..chunk.places[0].clone() }];
+        client.commit(file, vec![extent.clone()]).await;
+        edit::<Chunk>(&house, key::chunk(id_of(&extent)), |chunk| chunk.digest = Some(kept)).await;
+        if path != "gone" {
+            house.mender.adopted.lock().unwrap().insert(path.to_owned(), digest);
+        }
+    }
+    let mut found = check(&house, false).await;
+    found.sort_by(|a, b| a.what.cmp(&b.what));
+    let expected = [("adopted-changed", Outcome::Lost), ("wrong-chunk", Outcome::Lost)];
+    assert_eq!(kinds(&found), expected);
+    assert_eq!([&found[0].path, &found[1].path], [b"gone".as_slice(), b"other"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -46,6 +46,8 @@ pub struct Rebuilt {
     pub superseded: u64,
     /// What is uncertain, each with a path.
     pub notes: Vec<String>,
+    /// Files with ranges that are in no object.
+    pub gaps: Vec<Vec<u8>>,
 }
 
 /// A chunk, wherever it lies.
@@ -208,6 +210,7 @@ impl Tree {
         if gaps.is_empty() {
             return;
         }
+        self.rebuilt.gaps.push(path.to_vec());
         let more = match gaps.len().saturating_sub(GAPS_TOLD) {
             0 => String::new(),
             more => format!(" and {more} more"),

@@ -92,3 +92,29 @@ fn any_name_survives_being_an_object() {
     }
     assert_eq!(object_path(b"a/\xff%"), "a/%FF%25");
 }
+
+#[test]
+fn access_lists_are_told_also_of_what_is_not_for_everybody() {
+    let (_folder, tree) = tree();
+    let path = tree.root().join("a");
+    // Owner, a named user, group, mask and others, as Linux keeps them.
+    let entries: [(u16, u16, u32); 5] =
+        [(1, 7, !0), (2, 6, 1001), (4, 0, !0), (0x10, 6, !0), (0x20, 0, !0)];
+    let mut list = 2_u32.to_le_bytes().to_vec();
+    for (tag, rights, id) in entries {
+        list.extend([&tag.to_le_bytes()[..], &rights.to_le_bytes(), &id.to_le_bytes()].concat());
+    }
+    let set = |name: &str, key: &[u8]| {
+        rustix::fs::setxattr(path.join(name), key, &list, rustix::fs::XattrFlags::empty())
+    };
+    if set("file", ACCESS_NAME) == Err(Errno::OPNOTSUPP) {
+        eprintln!("SKIPPED: the file system keeps no access lists");
+        return;
+    }
+    set("b", DEFAULT_NAME).unwrap();
+    let page = tree.list(b"a", None, 100).unwrap();
+    let of = |name: &[u8]| page.entries.iter().find(|entry| entry.name == name).unwrap();
+    assert_eq!(of(b"file").xattrs, [(ACCESS_NAME.to_vec(), list.clone())]);
+    assert_eq!(of(b"b").xattrs, [(DEFAULT_NAME.to_vec(), list)]);
+    assert_eq!(page.own.xattrs, []);
+}

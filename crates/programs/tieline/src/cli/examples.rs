@@ -70,6 +70,7 @@ Examples:
 
 pub const MIRROR: &str = "\
 Examples:
+  tieline mirror create -N 2 /extenci/data/new.root             an empty file, to have two copies
   tieline mirror extend -N 1 -p fnal /extenci/data/run7.root    one more copy, at fnal
   tieline mirror verify /extenci/data/run7.root                 every copy is read where it lies
   tieline mirror resync /extenci/data/run7.root                 missing copies are made now
@@ -143,7 +144,8 @@ Examples:
   tieline fsck --repair --mdt 1
   tieline fsck --read --json /extenci > report # reads every byte of every object too
 
-Exit codes, as fsck(8): 0 nothing wrong, 1 all repaired, 4 something is left, 8 the check failed.";
+Exit codes, as fsck(8): 0 nothing wrong, 1 all repaired, 4 something is left, 8 the check failed,
+32 it was interrupted.";
 
 pub const MDT: &str = "\
 Examples:
@@ -151,7 +153,8 @@ Examples:
   tieline mdt dump --mdt 0 --since 1048577 > mdt0.later    # from the change log
   tieline mdt verify mdt0.dump /elsewhere/tieline-log
   tieline mdt restore --settings server.toml /elsewhere/tieline-log
-  tieline mdt rebuild --from-osts --settings server.toml";
+  tieline mdt rebuild --from-osts --settings server.toml
+  tieline mdt rebuild --from-osts --without OST0003 --settings server.toml   # it is gone for good";
 
 pub const IMPORT: &str = "\
 Examples:

@@ -26,10 +26,11 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use tieline_blob::file_path;
 use tieline_client::{Access, HandleId, SeekTarget};
+use tieline_types::acl::{ACCESS_NAME, DEFAULT_NAME, group_alone};
 use tieline_types::{Attributes, Content, ErrorKind, FileId, FileKind, ObjectName, OstIndex, Time};
 
 /// Bytes asked for at once.
@@ -174,7 +175,8 @@ impl Export<'_> {
         to: &Path,
     ) -> anyhow::Result<Vec<(Attributes, PathBuf)>> {
         if !to.is_dir() {
-            std::fs::create_dir(to)?;
+            // Nobody else's until it has its own mode and list.
+            std::fs::DirBuilder::new().mode(0o700).create(to)?;
         }
         self.report.directories += 1;
         let mut below = Vec::new();
@@ -306,7 +308,8 @@ impl Export<'_> {
         let is_same = there.permissions().mode() & 0o7777 == attributes.mode.bits()
             && (there.uid(), there.gid()) == (attributes.uid.0, attributes.gid.0)
             && (there.mtime(), there.mtime_nsec())
-                == (attributes.mtime.seconds, i64::from(attributes.mtime.nanos));
+                == (attributes.mtime.seconds, i64::from(attributes.mtime.nanos))
+            && local_list(&local.path, ACCESS_NAME) == list_of(attributes, ACCESS_NAME);
         if !is_same || std::fs::hard_link(&local.path, to).is_err() {
             return Ok(false);
         }
@@ -419,7 +422,7 @@ impl Export<'_> {
                     self.unkept.borrow_mut().push(line);
                 }
             }
-            let mode = std::fs::Permissions::from_mode(attributes.mode.bits());
+            let mode = std::fs::Permissions::from_mode(self.lists(attributes, path, shown)?);
             std::fs::set_permissions(path, mode)?;
         }
         let spec = |time: Time| Timespec { tv_sec: time.seconds, tv_nsec: time.nanos.into() };
@@ -428,6 +431,46 @@ impl Export<'_> {
         rustix::fs::utimensat(rustix::fs::CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(())
     }
+
+    /// The file's access lists and no others, such as a directory hands down. Says the mode that
+    /// goes with them: where a list is not kept, the group has what the list let it have.
+    fn lists(&self, attributes: &Attributes, path: &Path, shown: &Path) -> anyhow::Result<u32> {
+        let mut mode = attributes.mode.bits();
+        for name in [ACCESS_NAME, DEFAULT_NAME] {
+            let Some(list) = list_of(attributes, name) else {
+                match rustix::fs::removexattr(path, name) {
+                    Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => continue,
+                    Err(errno) => return Err(errno.into()),
+                }
+            };
+            let Err(errno) = rustix::fs::setxattr(path, name, &list, XattrFlags::empty()) else {
+                continue;
+            };
+            if name == ACCESS_NAME {
+                mode = mode & !0o070 | u32::from(group_alone(&list)) << 3;
+            }
+            let (shown, name) = (shown.display(), String::from_utf8_lossy(name));
+            let line = format!("{shown}: access list {name} is not kept: {errno}");
+            self.unkept.borrow_mut().push(line);
+        }
+        Ok(mode)
+    }
+}
+
+/// A list of a file of ours, as its attribute.
+fn list_of(attributes: &Attributes, name: &[u8]) -> Option<Vec<u8>> {
+    let acls = attributes.acls.as_deref()?;
+    match name {
+        ACCESS_NAME => Some(acls.access.as_ref()?.to_bytes(attributes.mode)),
+        _ => Some(acls.default.as_ref()?.to_bytes()),
+    }
+}
+
+fn local_list(path: &Path, name: &[u8]) -> Option<Vec<u8>> {
+    let mut list = vec![0; 64 << 10];
+    let length = rustix::fs::lgetxattr(path, name, list.as_mut_slice()).ok()?;
+    list.truncate(length);
+    Some(list)
 }
 
 /// The bytes of a file; its holes stay holes.
@@ -484,7 +527,7 @@ impl Draft {
             false => name,
         };
         let path = to.with_file_name(name);
-        let file = File::options().write(true).create_new(true).open(&path)?;
+        let file = File::options().write(true).create_new(true).mode(0o600).open(&path)?;
         Ok(Self { file, path })
     }
 

@@ -3,7 +3,7 @@
 //! The check runs at the MDS; this asks how it goes on, and prints what it finds.
 //!
 //! Exit codes, as fsck(8): 0 nothing wrong, 1 all was repaired, 4 something is left, 8 the check
-//! itself failed.
+//! itself failed, 32 it was interrupted: the MDS is told, so that the next one need not wait.
 
 use crate::location::Location;
 use crate::operator::{self, Operator};
@@ -18,6 +18,7 @@ use tieline_wire::ledger::{CheckMdt, Finding, Outcome};
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 const LEFT: i32 = 4;
 const FAILED: i32 = 8;
+const INTERRUPTED: i32 = 32;
 
 #[derive(clap::Args, Debug)]
 pub struct Args {
@@ -43,6 +44,7 @@ struct Counted {
     repaired: u64,
     looked_at: u64,
     findings: Vec<Value>,
+    is_interrupted: bool,
 }
 
 pub fn run(args: Args) -> anyhow::Result<()> {
@@ -57,6 +59,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         let mut counted = Counted::default();
         for mdt in mdts {
             check(&operator, mdt, &args, &mut counted).await?;
+            if counted.is_interrupted {
+                break;
+            }
         }
         Ok(counted)
     });
@@ -81,6 +86,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         );
     }
     std::io::stdout().flush()?;
+    if counted.is_interrupted {
+        eprintln!("tieline: interrupted: not everything was looked at");
+        std::process::exit(INTERRUPTED);
+    }
     match (counted.found, left) {
         (0, _) => Ok(()),
         (_, 0) => std::process::exit(1),
@@ -100,10 +109,21 @@ async fn check(
     let (mut job, mut received, mut looked_at) = (None, 0, 0);
     let mut shown = Instant::now();
     let is_terminal = std::io::stderr().is_terminal();
+    let mut interruption = std::pin::pin!(tokio::signal::ctrl_c());
     loop {
         let message = CheckMdt { job, received, is_repair: args.repair, reads_bytes: args.read };
         let failed = || format!("{} cannot be checked", mdt.label());
-        let (reply, _) = line.call(message).await.with_context(failed)?;
+        let mut asking = std::pin::pin!(line.call(message.clone()));
+        let reply = tokio::select! {
+            biased;
+            _ = &mut interruption => {
+                counted.is_interrupted = true;
+                // It comes soon, and tells which check is to be given up.
+                asking.await
+            }
+            reply = &mut asking => reply,
+        };
+        let (reply, _) = reply.with_context(failed)?;
         job = Some(reply.job);
         received += reply.findings.len() as u64;
         looked_at = looked_at.max(reply.looked_at);
@@ -118,6 +138,11 @@ async fn check(
             eprint!("\r\x1b[K{label}: {}, {looked_at} looked at", reply.phase);
         }
         if reply.is_end {
+            break;
+        }
+        if counted.is_interrupted {
+            let received = CheckMdt::GIVE_UP;
+            line.call(CheckMdt { job, received, ..message }).await.with_context(failed)?;
             break;
         }
     }

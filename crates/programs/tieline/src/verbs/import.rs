@@ -3,11 +3,12 @@
 //!
 //! The OSS lists the tree, a directory at a time; names, owners, modes, times and attributes are
 //! made here, and extents that lie in the files themselves. Bytes are read only for checksums, in a
-//! process of its own when all is there ([`sums`]).
+//! process of its own when all is there ([`sums`]). What a file has beside its bytes is [`dress`]'s.
 //!
 //! Invariants: nothing in the source is changed; what somebody wrote at the destination is never
 //! replaced; running it again changes only what changed.
 
+mod dress;
 mod sums;
 
 use self::sums::Sums;
@@ -17,21 +18,21 @@ use crate::verbs::checksum::kind::kept_by_xrootd;
 use crate::verbs::list::listed;
 use crate::verbs::ost;
 use crate::verbs::owners::Owners;
-use anyhow::bail;
+use crate::verbs::progress::Ticker;
+use anyhow::{Context, bail};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use tieline_blob::{nanoseconds, object_path};
 use tieline_client::adopt::Source;
 use tieline_client::{Access, At, AttributeChange, NewFile};
 use tieline_types::{
-    Attributes, Content, ErrorKind, FileId, FileKind, Mode, Name, ObjectName, OstIndex, SetTime,
+    Attributes, Content, FileId, FileKind, Mode, Name, ObjectName, OstIndex, SetTime,
 };
 use tieline_wire::data::{AdoptedEntry, ListAdoptedReply};
-use tieline_wire::meta::XattrMode;
 use tokio::task::JoinSet;
 
 /// Entries of a directory that are listed at once.
@@ -84,8 +85,8 @@ fn import(args: &Args, directory: &OsString, path: &OsString) -> anyhow::Result<
     let report = shell::run(&location.clone(), |shell| async move {
         let (ost, top) = find_tree(&shell, &named, real.as_bytes()).await?;
         let into = destination(&shell, &location).await?;
-        let import = Arc::new(Import { shell, ost, owners });
-        import.tree(top, into).await
+        let import = Import { shell, ost, owners, narrowed: Mutex::default() };
+        Arc::new(import).tree(top, into).await
     })?;
     let pid = match report.unsummed > 0 && !args.wait {
         true => Some(sums::start(path)?),
@@ -141,17 +142,26 @@ async fn find_tree(
     bail!("no OST adopts {shown}: {}", reasons.join("; "))
 }
 
-/// The directory that shall hold the tree; made if only it is missing.
-async fn destination(shell: &Shell, location: &Location) -> anyhow::Result<FileId> {
+/// The directory that shall hold the tree; made if only it is missing. Nothing is made for who may
+/// not adopt.
+async fn destination(shell: &Shell, location: &Location) -> anyhow::Result<Attributes> {
+    let may_adopt = async |id: FileId| {
+        let asked = shell.volume.check_may_adopt(&shell.caller, id).await;
+        asked.context("nothing was imported: files are adopted, and given to their owners, by root")
+    };
     match shell.resolve(&location.path, true).await {
-        Ok(entry) if entry.attributes.is_directory() => Ok(entry.attributes.id),
+        Ok(entry) if entry.attributes.is_directory() => {
+            may_adopt(entry.attributes.id).await?;
+            Ok(entry.attributes)
+        }
         Ok(_) => bail!("{} is not a directory", location.text),
         Err(error) if is_not_found(&error) => {
             let (parent, name) = shell.resolve_parent(&location.path).await?;
+            may_adopt(parent.id).await?;
             let at = At { parent: parent.id, name: &name };
             let mode = Mode::new(0o755);
             let made = shell.files.make_directory(&shell.caller, at, mode, Mode::new(0)).await?;
-            Ok(made.attributes.id)
+            Ok(made.attributes)
         }
         Err(error) => Err(error),
     }
@@ -161,6 +171,8 @@ struct Import {
     shell: Arc<Shell>,
     ost: OstIndex,
     owners: Owners,
+    /// Files whose access list could not be kept.
+    narrowed: Mutex<Vec<String>>,
 }
 
 /// What became of one entry.
@@ -173,9 +185,11 @@ enum Outcome {
         bytes: u64,
         has_sums: bool,
     },
-    Unchanged,
+    Unchanged {
+        has_sums: bool,
+    },
     Link,
-    Directory(FileId),
+    Directory(Box<Attributes>),
     /// Why not.
     LeftOut(String),
 }
@@ -189,25 +203,34 @@ struct Report {
     directories: u64,
     links: u64,
     bytes: u64,
-    /// Files whose checksums are to be computed.
+    /// Files whose checksums are to be computed: also of earlier imports, whose job was cut off.
     unsummed: u64,
     left_out: Vec<String>,
     /// Adopted before, and not in the source any more.
     gone: Vec<String>,
     failed: Vec<String>,
+    /// Their groups got less than the source's list says.
+    narrowed: Vec<String>,
 }
 
 /// A directory that is done but for its own attributes: what is made in it changes them.
 struct Finished {
-    id: FileId,
+    found: Attributes,
+    path: Vec<u8>,
     entry: AdoptedEntry,
 }
 
 impl Import {
-    async fn tree(self: &Arc<Self>, top: ListAdoptedReply, into: FileId) -> anyhow::Result<Report> {
+    async fn tree(
+        self: &Arc<Self>,
+        top: ListAdoptedReply,
+        into: Attributes,
+    ) -> anyhow::Result<Report> {
         let mut report = Report::default();
-        let mut finished = vec![Finished { id: into, entry: top.own.clone() }];
-        let mut todo = vec![(top.directory.clone(), into)];
+        let mut todo = vec![(top.directory.clone(), into.id)];
+        let (path, entry) = (top.directory, top.own);
+        let mut finished = vec![Finished { found: into, path, entry }];
+        let news = Ticker::new("importing", "entries");
         while let Some((directory, id)) = todo.pop() {
             let mut after = None;
             let mut there = BTreeSet::new();
@@ -216,10 +239,11 @@ impl Import {
                 let page = volume.list_adopted(self.ost, &directory, after.take(), PAGE).await?;
                 let last = page.entries.last().map(|entry| entry.name.clone());
                 there.extend(page.entries.iter().map(|entry| entry.name.clone()));
+                news.add(page.entries.len() as u64);
                 for (path, entry, outcome) in self.page(&directory, id, page.entries).await {
-                    if let Some(below) = report.take(&path, outcome) {
-                        finished.push(Finished { id: below, entry });
-                        todo.push((path, below));
+                    if let Some(found) = report.take(&path, outcome) {
+                        todo.push((path.clone(), found.id));
+                        finished.push(Finished { found, path, entry });
                     }
                 }
                 if page.is_end || last.is_none() {
@@ -230,9 +254,11 @@ impl Import {
             self.name_gone(&mut report, (id, directory), &there).await?;
         }
         // Deepest first, so that no parent is touched after its own turn.
-        for Finished { id, entry } in finished.iter().rev() {
-            self.dress(*id, entry).await?;
+        for Finished { found, path, entry } in finished.iter().rev() {
+            self.dress(found, path, entry).await?;
         }
+        report.narrowed =
+            std::mem::take(&mut *self.narrowed.lock().unwrap_or_else(PoisonError::into_inner));
         Ok(report)
     }
 
@@ -254,7 +280,8 @@ impl Import {
                     FileKind::Directory => todo.push((entry.id, below, &nothing)),
                     FileKind::Regular => {
                         let adopted = self.adopted_from(entry.id).await?;
-                        if adopted.is_some_and(|(path, ..)| path == object_path(&below)) {
+                        if adopted.is_some_and(|adopted| adopted.source.path == object_path(&below))
+                        {
                             report.gone.push(String::from_utf8_lossy(&below).into_owned());
                         }
                     }
@@ -265,17 +292,19 @@ impl Import {
         Ok(())
     }
 
-    /// Where our OST has the first bytes of a file, if it has adopted them, and the size and time
-    /// of what it has adopted.
-    async fn adopted_from(&self, id: FileId) -> anyhow::Result<Option<(String, u64, i64)>> {
+    /// Where our OST has the first bytes of a file, if it has adopted them, and what is known.
+    async fn adopted_from(&self, id: FileId) -> anyhow::Result<Option<Adopted>> {
         let page = self.shell.files.extents(&self.shell.caller, id, 0).await?;
+        let covered = page.covered;
+        let has_sums = !page.extents.iter().any(|extent| sums::is_missing(&extent.content));
         let place = page.extents.into_iter().next().and_then(|extent| match extent.content {
             Content::Chunk(chunk) => chunk.places.into_iter().next(),
             _ => None,
         });
         Ok(match place.map(|place| (place.ost, place.object)) {
             Some((ost, ObjectName::External { path, size, mtime_ns })) if ost == self.ost => {
-                Some((path, size, mtime_ns))
+                let source = Source { ost, path, size, mtime_ns };
+                Some(Adopted { source, covered, has_sums })
             }
             _ => None,
         })
@@ -320,7 +349,7 @@ impl Import {
         match entry.kind {
             FileKind::Regular => self.file(path, at, entry, found).await,
             FileKind::Directory => self.directory(at, found).await,
-            FileKind::Symlink => self.link(at, entry, found).await,
+            FileKind::Symlink => self.link(path, at, entry, found).await,
             _ => Ok(Outcome::LeftOut("neither file, directory nor link".to_owned())),
         }
     }
@@ -328,18 +357,19 @@ impl Import {
     async fn directory(&self, at: At<'_>, found: Option<Attributes>) -> anyhow::Result<Outcome> {
         if let Some(found) = found {
             return Ok(match found.is_directory() {
-                true => Outcome::Directory(found.id),
+                true => Outcome::Directory(found.into()),
                 false => taken(),
             });
         }
         let files = &self.shell.files;
         let mode = Mode::new(0o700);
         let made = files.make_directory(&self.shell.caller, at, mode, Mode::new(0)).await?;
-        Ok(Outcome::Directory(made.attributes.id))
+        Ok(Outcome::Directory(made.attributes.into()))
     }
 
     async fn link(
         &self,
+        path: &[u8],
         at: At<'_>,
         entry: &AdoptedEntry,
         found: Option<Attributes>,
@@ -349,10 +379,10 @@ impl Import {
         if let Some(found) = found {
             let is_same = found.kind == FileKind::Symlink
                 && files.read_symlink(caller, found.id).await? == target;
-            return Ok(if is_same { Outcome::Unchanged } else { taken() });
+            return Ok(if is_same { Outcome::Unchanged { has_sums: true } } else { taken() });
         }
         let made = files.make_symlink(caller, at, &target).await?;
-        self.dress(made.attributes.id, entry).await?;
+        self.dress(&made.attributes, path, entry).await?;
         Ok(Outcome::Link)
     }
 
@@ -374,22 +404,23 @@ impl Import {
             None => Standing::Empty,
         };
         match standing {
-            Standing::Unchanged => return Ok(Outcome::Unchanged),
+            Standing::Unchanged { has_sums } => return Ok(Outcome::Unchanged { has_sums }),
             Standing::Other => return Ok(taken()),
             Standing::Empty | Standing::Older => {}
         }
         let (files, caller) = (&self.shell.files, &self.shell.caller);
-        let id = match found {
-            Some(found) => found.id,
+        let found = match found {
+            Some(found) => found,
             None => self.create(at).await?,
         };
+        let id = found.id;
         if standing == Standing::Older {
             let change = AttributeChange { size: Some(0), ..AttributeChange::default() };
             files.set_attributes(caller, id, None, change).await?;
         }
         let adler32 = xrd_adler32(entry);
         // First, so that a file with bytes is a whole one, whatever stops us.
-        self.dress(id, entry).await?;
+        self.dress(&found, path, entry).await?;
         self.shell.volume.adopt(caller, id, &source, adler32).await?;
         let mtime = Some(SetTime::At(entry.mtime));
         let change = AttributeChange { mtime, ..AttributeChange::default() };
@@ -401,14 +432,14 @@ impl Import {
         })
     }
 
-    async fn create(&self, at: At<'_>) -> anyhow::Result<FileId> {
+    async fn create(&self, at: At<'_>) -> anyhow::Result<Attributes> {
         let files = &self.shell.files;
         let access = Access { write: true, ..Access::default() };
         let mode = Mode::new(0o600);
         let new = NewFile { mode, umask: Mode::new(0), is_exclusive: true, access, layout: None };
         let (_, opened) = files.create(&self.shell.caller, at, new).await?;
         files.release(opened.handle).await;
-        Ok(opened.attributes.id)
+        Ok(opened.attributes)
     }
 
     /// What a file that is there is to the source.
@@ -423,56 +454,41 @@ impl Import {
         }
         if found.size == 0 && found.stored == 0 {
             let is_same = entry.size == 0 && found.mtime == entry.mtime;
-            return Ok(if is_same { Standing::Unchanged } else { Standing::Empty });
+            return Ok(match is_same {
+                true => Standing::Unchanged { has_sums: true },
+                false => Standing::Empty,
+            });
         }
+        let is_whole = found.size == source.size && found.stored == source.size;
         Ok(match self.adopted_from(found.id).await? {
-            Some((path, size, mtime_ns)) if path == source.path => {
-                let is_same = (size, mtime_ns) == (source.size, source.mtime_ns);
-                let is_whole = found.size == source.size && found.stored == source.size;
-                match is_same && is_whole {
-                    true => Standing::Unchanged,
-                    false => Standing::Older,
+            Some(adopted) if adopted.source == *source && is_whole => {
+                let mut has_sums = adopted.has_sums;
+                if has_sums && adopted.covered < found.size {
+                    has_sums = sums::unsummed(&self.shell, found).await?.is_empty();
                 }
+                Standing::Unchanged { has_sums }
             }
+            Some(adopted) if adopted.source.path == source.path => Standing::Older,
             _ => Standing::Other,
         })
     }
+}
 
-    /// Owner, mode, time and attributes as the source has them.
-    async fn dress(&self, id: FileId, entry: &AdoptedEntry) -> anyhow::Result<()> {
-        let (files, caller) = (&self.shell.files, &self.shell.caller);
-        for xattr in &entry.xattrs {
-            let set =
-                files.set_xattr(caller, id, &xattr.name, &xattr.value, XattrMode::Either).await;
-            match set {
-                // What we compute ourselves is not taken over.
-                Err(error) if error.kind() == ErrorKind::NotSupported => {}
-                Err(error) if error.kind() == ErrorKind::NotPermitted => {}
-                other => other?,
-            }
-        }
-        let is_link = entry.kind == FileKind::Symlink;
-        let change = AttributeChange {
-            uid: Some(self.owners.user(entry.uid)),
-            gid: Some(self.owners.group(entry.gid)),
-            mtime: Some(SetTime::At(entry.mtime)),
-            ..AttributeChange::default()
-        };
-        files.set_attributes(caller, id, None, change).await?;
-        if !is_link {
-            // After the owner, whose change takes setuid away.
-            let mode = AttributeChange { mode: Some(entry.mode), ..AttributeChange::default() };
-            files.set_attributes(caller, id, None, mode).await?;
-        }
-        Ok(())
-    }
+/// What a file of ours was adopted from.
+struct Adopted {
+    source: Source,
+    /// How far its extents were looked at, and whether all of these have their checksums.
+    covered: u64,
+    has_sums: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Standing {
     /// Nothing is there, or a file that an import was about to fill.
     Empty,
-    Unchanged,
+    Unchanged {
+        has_sums: bool,
+    },
     /// The same file, adopted when it was another.
     Older,
     /// Somebody's.
@@ -500,7 +516,7 @@ fn xrd_adler32(entry: &AdoptedEntry) -> Option<u32> {
 
 impl Report {
     /// Counts an outcome; a directory is to be looked into.
-    fn take(&mut self, path: &[u8], outcome: anyhow::Result<Outcome>) -> Option<FileId> {
+    fn take(&mut self, path: &[u8], outcome: anyhow::Result<Outcome>) -> Option<Attributes> {
         let shown = || String::from_utf8_lossy(path).into_owned();
         match outcome {
             Ok(Outcome::Adopted { bytes, has_sums }) => {
@@ -513,11 +529,14 @@ impl Report {
                 self.bytes += bytes;
                 self.unsummed += u64::from(!has_sums);
             }
-            Ok(Outcome::Unchanged) => self.unchanged += 1,
+            Ok(Outcome::Unchanged { has_sums }) => {
+                self.unchanged += 1;
+                self.unsummed += u64::from(!has_sums);
+            }
             Ok(Outcome::Link) => self.links += 1,
-            Ok(Outcome::Directory(id)) => {
+            Ok(Outcome::Directory(found)) => {
                 self.directories += 1;
-                return Some(id);
+                return Some(*found);
             }
             Ok(Outcome::LeftOut(why)) => self.left_out.push(format!("{}: {why}", shown())),
             Err(error) => {
@@ -539,6 +558,8 @@ impl Report {
             "left_out": self.left_out,
             "gone": self.gone,
             "failed": self.failed,
+            "narrowed": self.narrowed,
+            "without_checksums": self.unsummed,
             "checksums_by": pid,
         })
     }
@@ -553,7 +574,7 @@ impl Report {
                  read: put it back, or remove the file"
             );
         }
-        for line in self.failed.iter() {
+        for line in self.failed.iter().chain(&self.narrowed) {
             eprintln!("tieline: {line}");
         }
         let bytes = tieline_types::ByteSize(self.bytes);
@@ -569,7 +590,8 @@ impl Report {
             self.gone.len(),
         );
         if let Some(pid) = pid {
-            println!("checksums are computed in the background (pid {pid})");
+            let count = self.unsummed;
+            println!("checksums of {count} files are computed in the background (pid {pid})");
         }
     }
 }

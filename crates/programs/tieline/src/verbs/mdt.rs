@@ -2,8 +2,9 @@
 
 use crate::location::Location;
 use crate::operator;
-use crate::server::run::{first_map, open_store, server_dialer};
+use crate::server::run::open_store;
 use crate::server::settings::{Plan, Settings};
+use crate::verbs::progress::Ticker;
 use crate::verbs::show;
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
@@ -11,17 +12,15 @@ use std::ffi::OsString;
 use std::io::{BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use tieline_auth::Serves;
 use tieline_format::ledger::{Frame, HeadKind, Sum, preamble};
 use tieline_meta::ledger::Identity;
-use tieline_meta::ledger::rebuild::{FoundObject, rebuild};
 use tieline_meta::ledger::restore::{Checked, restore, verify_all};
 use tieline_meta::ledger::stream::Frames;
-use tieline_net::CallError;
-use tieline_types::{Caller, ChunkId, ErrorKind, Grant, MdtIndex, Time, Version};
-use tieline_wire::data::{ListObjects, StatObject};
+use tieline_types::{MdtIndex, Time, Version};
 use tieline_wire::ledger::DumpMdt;
-use tieline_world::{Bulk, World};
+use tieline_world::World;
+
+mod rebuild;
 
 #[derive(clap::Subcommand, Debug)]
 pub enum MdtVerb {
@@ -53,6 +52,9 @@ pub enum MdtVerb {
         /// Where the log has a hole, restore what is before it
         #[arg(long)]
         up_to_hole: bool,
+        /// One JSON value
+        #[arg(long)]
+        json: bool,
         /// Dumps, segments, or directories of a change log, in any order; `-` and pipes are read to
         /// their end first
         #[arg(required = true)]
@@ -63,6 +65,13 @@ pub enum MdtVerb {
         /// Ask all OSTs of the federation: their servers must run
         #[arg(long, required = true)]
         from_osts: bool,
+        /// OSTs that are gone for good, such as OST0003: what only they had is lost, and files
+        /// that show gaps are named
+        #[arg(long, value_name = "OST", value_delimiter = ',')]
+        without: Vec<String>,
+        /// One JSON value
+        #[arg(long)]
+        json: bool,
         /// The server's settings
         #[arg(long, value_name = "FILE")]
         settings: PathBuf,
@@ -74,10 +83,12 @@ pub fn run(verb: MdtVerb) -> anyhow::Result<()> {
     match verb {
         MdtVerb::Dump { mdt, since, fs } => dump(MdtIndex(mdt), since.map(Version), fs),
         MdtVerb::Verify { json, paths } => verify(&paths, json),
-        MdtVerb::Restore { settings, up_to_hole, paths } => {
-            restore_store(&settings, &paths, up_to_hole)
+        MdtVerb::Restore { settings, up_to_hole, json, paths } => {
+            restore_store(&settings, &paths, up_to_hole, json)
         }
-        MdtVerb::Rebuild { settings, .. } => rebuild_store(&settings),
+        MdtVerb::Rebuild { settings, without, json, .. } => {
+            rebuild::rebuild_store(&settings, &without, json)
+        }
     }
 }
 
@@ -85,10 +96,10 @@ pub fn run(verb: MdtVerb) -> anyhow::Result<()> {
 fn dump(mdt: MdtIndex, since: Option<Version>, fs: Option<OsString>) -> anyhow::Result<()> {
     let location = Location::find_fs(fs.as_deref(), None)?;
     let mut out = BufWriter::with_capacity(1 << 20, std::io::stdout().lock());
-    out.write_all(&preamble())?;
     operator::run(&location, |operator| async move {
         let line = operator.dial(mdt)?;
-        let mut cursor = None;
+        let news = Ticker::new(format!("dumping {}", mdt.label()), "bytes");
+        let (mut cursor, mut is_begun) = (None, false);
         let mut sum = Sum::default();
         loop {
             let ask = DumpMdt { cursor: cursor.take(), since };
@@ -98,7 +109,12 @@ fn dump(mdt: MdtIndex, since: Option<Version>, fs: Option<OsString>) -> anyhow::
             while let Some((frame, check)) = parts.read()? {
                 sum.add(&frame, check);
             }
+            // What is refused leaves nothing that looks like a dump.
+            if !std::mem::replace(&mut is_begun, true) {
+                out.write_all(&preamble())?;
+            }
             out.write_all(&frames)?;
+            news.add(frames.len() as u64);
             cursor = reply.cursor;
             if cursor.is_none() {
                 break;
@@ -113,7 +129,9 @@ fn dump(mdt: MdtIndex, since: Option<Version>, fs: Option<OsString>) -> anyhow::
 
 fn verify(paths: &[PathBuf], is_json: bool) -> anyhow::Result<()> {
     let mut all: Vec<Checked> = Vec::new();
+    let news = Ticker::new("verifying", "files");
     for path in paths {
+        news.add(all.len() as u64);
         if path.as_os_str() == "-" {
             let frames = Frames::new(std::io::stdin().lock(), path);
             all.push((
@@ -132,6 +150,7 @@ fn verify(paths: &[PathBuf], is_json: bool) -> anyhow::Result<()> {
             Err(error) => all.push((path.clone(), Err(error))),
         }
     }
+    drop(news);
     let bad = all.iter().filter(|(_, checked)| checked.is_err()).count();
     if is_json {
         println!("{}", Value::Array(all.iter().map(checked_json).collect()));
@@ -240,7 +259,12 @@ impl Drop for Source {
     }
 }
 
-fn restore_store(settings: &Path, paths: &[PathBuf], up_to_hole: bool) -> anyhow::Result<()> {
+fn restore_store(
+    settings: &Path,
+    paths: &[PathBuf],
+    up_to_hole: bool,
+    is_json: bool,
+) -> anyhow::Result<()> {
     let (plan, identity, _lock) = stopped(settings)?;
     let Some(mdt) = &plan.mdt else { return Ok(()) };
     let sources = paths.iter().enumerate();
@@ -253,7 +277,18 @@ fn restore_store(settings: &Path, paths: &[PathBuf], up_to_hole: bool) -> anyhow
         let world = World::real();
         let at = (plan.state.as_path(), "tieline mdt restore");
         let store = open_store(&mdt.engine, &identity, at, &world, (None, None)).await?;
+        let news = Ticker::new(format!("restoring {}", identity.mdt.label()), "");
         let restored = restore(&*store, &paths, &identity, up_to_hole, now()).await?;
+        drop(news);
+        if is_json {
+            let document = json!({
+                "mdt": identity.mdt.0, "notes": restored.notes, "groups": restored.groups,
+                "dump": restored.dump.as_ref().map(|dump| dump.display().to_string()),
+                "dump_version": restored.dump_version.0, "version": restored.version.0,
+            });
+            println!("{document}");
+            return Ok(());
+        }
         for note in &restored.notes {
             eprintln!("note: {note}");
         }
@@ -270,96 +305,4 @@ fn restore_store(settings: &Path, paths: &[PathBuf], up_to_hole: bool) -> anyhow
         println!("start the server; then `tieline fsck` compares it with the objects");
         anyhow::Ok(())
     })
-}
-
-fn rebuild_store(settings: &Path) -> anyhow::Result<()> {
-    let (plan, identity, _lock) = stopped(settings)?;
-    plan.kerberos.prepare();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let world = World::real();
-        let guard = plan.kerberos.guard(Serves { mdt: true, ost: false });
-        let (dialer, rule) = server_dialer(&world, guard.clone());
-        let cell = first_map(&plan, &world, &dialer, "tieline mdt rebuild", rule).await?;
-        guard.follow(&cell);
-        let map = cell.current().map.clone();
-        let prefix = map.junction_of(identity.mdt).map(|junction| junction.name.clone());
-        let mut found = Vec::new();
-        for ost in &map.osts {
-            let contact = crate::contact::Contact {
-                world: world.clone(),
-                dialer: dialer.clone(),
-                fs: plan.fs.clone(),
-                addresses: ost.addresses.clone(),
-                rule,
-                description: "tieline mdt rebuild".to_owned(),
-                patience: crate::shell::PATIENCE,
-            };
-            let label = ost.ost.label();
-            let objects = objects(&contact, ost.ost, identity.mdt).await;
-            let objects = objects.with_context(|| {
-                format!("{label} cannot be asked: without it files would lose bytes in silence")
-            })?;
-            println!("{label}: {} objects of {}", objects.len(), identity.mdt.label());
-            found.extend(objects);
-        }
-        let Some(mdt) = &plan.mdt else { return Ok(()) };
-        let at = (plan.state.as_path(), "tieline mdt rebuild");
-        let store = open_store(&mdt.engine, &identity, at, &world, (None, None)).await?;
-        let prefix = prefix.map_or(vec![], |name| name.as_bytes().to_vec());
-        let rebuilt = rebuild(&*store, &identity, &prefix, found, now()).await?;
-        for note in &rebuilt.notes {
-            println!("uncertain: {note}");
-        }
-        println!(
-            "{} files ({} bytes) and {} directories are back; {} objects were superseded",
-            rebuilt.files, rebuilt.bytes, rebuilt.directories, rebuilt.superseded
-        );
-        println!(
-            "they are root's with mode 0600 (directories 0700): nothing knows owners, modes, \
-             times, links, attributes, symlinks, empty files, and files small enough to lie in the \
-             metadata; what was deleted or cut off lately may be back"
-        );
-        anyhow::Ok(())
-    })
-}
-
-/// What an OST holds of an MDT.
-async fn objects(
-    contact: &crate::contact::Contact,
-    ost: tieline_types::OstIndex,
-    mdt: MdtIndex,
-) -> anyhow::Result<Vec<FoundObject>> {
-    let channel = contact.channel();
-    let caller = Caller::root();
-    let patience = Some(contact.patience);
-    let mut after = mdt.0.checked_sub(1).map(|before| ChunkId {
-        mdt: MdtIndex(before),
-        grant: Grant(u64::MAX),
-        serial: u64::MAX,
-    });
-    let mut found = Vec::new();
-    loop {
-        let ask = ListObjects { ost, after, limit: 4096 };
-        let (page, _) = tieline_net::call(&*channel, &caller, ask, Bulk::Empty, patience).await?;
-        for &chunk in page.chunks.iter().filter(|chunk| chunk.mdt == mdt) {
-            let ask = StatObject { ost, chunk };
-            match tieline_net::call(&*channel, &caller, ask, Bulk::Empty, patience).await {
-                Ok((stat, _)) => {
-                    let (length, owner) = (stat.length, stat.owner);
-                    found.push(FoundObject { ost, chunk, length, owner });
-                }
-                Err(CallError::Refused(failure))
-                    if matches!(failure.kind, ErrorKind::Gone | ErrorKind::Corrupt) =>
-                {
-                    println!("uncertain: object {chunk}: {failure}");
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        after = page.chunks.last().copied();
-        if page.is_end || after.is_none_or(|last| last.mdt > mdt) {
-            return Ok(found);
-        }
-    }
 }

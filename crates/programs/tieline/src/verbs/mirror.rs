@@ -1,6 +1,6 @@
-//! `tieline mirror extend|split|resync|verify`, with the meanings of `lfs mirror`.
+//! `tieline mirror create|extend|split|resync|verify`, with the meanings of `lfs mirror`.
 //!
-//! `extend` changes the layout and waits until every chunk has its new copies; `resync` waits until
+//! `create` is `setstripe` of a new file; `extend` changes the layout and waits until every chunk has its new copies; `resync` waits until
 //! none is missing; the work is the servers'. `verify` has every copy read and checked by the OSS
 //! that has it, so that no bytes travel, and tells the MDS of those that are bad.
 
@@ -28,14 +28,35 @@ const PATIENCE_TROUBLED: Duration = Duration::from_secs(5);
 
 #[derive(clap::Subcommand, Debug)]
 pub enum Mirror {
+    /// Make files that will have copies, with the options of `setstripe`
+    Create(Box<setstripe::Args>),
     /// Give files more copies
     Extend(Extend),
     /// Take one copy away; it is freed as deleted files are
     Split(split::Split),
     /// Make missing and damaged copies again, now
-    Resync(Files),
+    Resync(Resync),
     /// Read every copy where it lies, and compare
-    Verify(Files),
+    Verify(Verify),
+}
+
+#[derive(clap::Args, Debug)]
+pub struct Resync {
+    /// As in `lfs`; the other copies are made too, where they are missing
+    #[arg(long, value_name = "ID", value_delimiter = ',',
+        value_parser = clap::value_parser!(u8).range(1..))]
+    only: Vec<u8>,
+    #[command(flatten)]
+    files: Files,
+}
+
+#[derive(clap::Args, Debug)]
+pub struct Verify {
+    /// Tell of the good copies too
+    #[arg(short, long)]
+    verbose: bool,
+    #[command(flatten)]
+    files: Files,
 }
 
 #[derive(clap::Args, Debug)]
@@ -63,6 +84,7 @@ pub struct Files {
 pub fn run(verb: Mirror) -> anyhow::Result<()> {
     crate::verbs::log_start();
     match verb {
+        Mirror::Create(args) => setstripe::run(*args),
         Mirror::Extend(args) => {
             let pool = args.pool.as_deref().map(setstripe::pool).transpose()?.flatten();
             let count = args.mirror_count;
@@ -78,12 +100,14 @@ pub fn run(verb: Mirror) -> anyhow::Result<()> {
                 split::split(&shell, &path, &attributes, &choice, verifies).await
             })
         }
-        Mirror::Resync(files) => each(files, "resync", async |shell, path, attributes| {
+        Mirror::Resync(args) => each(args.files, "resync", async |shell, path, attributes| {
             complete(&shell, &path, &attributes).await
         }),
-        Mirror::Verify(files) => each(files, "verify", async |shell, path, attributes| {
-            verify::verify(&shell, &path, &attributes).await
-        }),
+        Mirror::Verify(Verify { verbose, files }) => {
+            each(files, "verify", async move |shell, path, attributes| {
+                verify::verify(&shell, &path, &attributes, verbose).await
+            })
+        }
     }
 }
 

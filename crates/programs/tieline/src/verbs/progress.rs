@@ -1,6 +1,10 @@
 //! How far a long transfer is: a line on the terminal, once it has taken two seconds.
 
 use std::io::{IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tieline_types::ByteSize;
 
@@ -58,5 +62,53 @@ impl Progress {
         let rate = ByteSize((self.done as f64 / seconds) as u64);
         let (done, total) = (ByteSize(self.done), ByteSize(self.total));
         format!("{}: {done} of {total}, {rate}/s, {seconds:.0} s", self.name)
+    }
+}
+
+/// News of work that may stand still for long: every two seconds, on a terminal, what was counted
+/// so far. Ends when it is dropped.
+pub struct Ticker {
+    count: Arc<AtomicU64>,
+    thread: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
+}
+
+impl Ticker {
+    /// `what` is done to `unit`s; without a unit only the time is told.
+    pub fn new(what: impl Into<String>, unit: &'static str) -> Self {
+        let count = Arc::new(AtomicU64::new(0));
+        if !std::io::stderr().is_terminal() {
+            return Self { count, thread: None };
+        }
+        let (stop, stopped) = mpsc::channel();
+        let (what, counted) = (what.into(), count.clone());
+        let thread = std::thread::spawn(move || {
+            let started = Instant::now();
+            while stopped.recv_timeout(QUIET) == Err(RecvTimeoutError::Timeout) {
+                let (count, seconds) = (counted.load(Ordering::Relaxed), started.elapsed());
+                let so_far = match unit {
+                    "" => String::new(),
+                    unit => format!("{count} {unit}, "),
+                };
+                let line = format!("{what}: {so_far}{} s", seconds.as_secs());
+                let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
+            }
+            if started.elapsed() >= QUIET {
+                let _ = write!(std::io::stderr(), "\r\x1b[K");
+            }
+        });
+        Self { count, thread: Some((stop, thread)) }
+    }
+
+    pub fn add(&self, count: u64) {
+        self.count.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Ticker {
+    fn drop(&mut self) {
+        if let Some((stop, thread)) = self.thread.take() {
+            drop(stop);
+            let _ = thread.join();
+        }
     }
 }

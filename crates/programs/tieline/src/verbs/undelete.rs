@@ -5,6 +5,7 @@
 
 use crate::location::Location;
 use crate::shell::{self, Shell};
+use crate::verbs::progress::Ticker;
 use crate::verbs::{list, show};
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
@@ -29,7 +30,7 @@ pub struct Args {
     /// Another name, in the same directory
     #[arg(long, value_name = "NEWNAME")]
     to: Option<OsString>,
-    /// With --list: one JSON list
+    /// One JSON list: of what was deleted, or of what was brought back
     #[arg(long)]
     json: bool,
     /// Paths below a mount, or tieline://HOST[:PORT]/FS/path; `PATH@ID` or `PATH@TIME`, as --list
@@ -48,18 +49,35 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let to = args.to.map(|to| Name::new(to.into_vec())).transpose()?;
     shell::run(&first, |shell| async move {
         let mut listed = Vec::new();
+        let mut back = Back { rows: vec![], news: Ticker::new("undeleting", "files") };
         for location in &all {
             if args.list {
                 list_one(&shell, location, &args.recursive, &mut listed).await?;
             } else {
-                bring_back(&shell, location, to.as_ref(), args.recursive).await?;
+                bring_back(&shell, location, to.as_ref(), args.recursive, &mut back).await?;
             }
         }
-        if args.list {
-            print(&listed, args.json)?;
+        match (args.list, args.json) {
+            (true, is_json) => print(&listed, is_json)?,
+            (false, true) => writeln!(std::io::stdout(), "{}", Value::Array(back.rows))?,
+            (false, false) => {}
         }
         Ok(())
     })
+}
+
+/// What was brought back, and what stayed since its name is taken.
+struct Back {
+    rows: Vec<Value>,
+    news: Ticker,
+}
+
+impl Back {
+    fn add(&mut self, path: &str, file: &DeletedFile, is_back: bool) {
+        self.news.add(1);
+        let (id, kind) = (file.id.to_string(), show::kind(file.kind));
+        self.rows.push(json!({ "path": path, "id": id, "kind": kind, "is_back": is_back }));
+    }
 }
 
 /// A deleted file as it is listed.
@@ -225,6 +243,7 @@ async fn bring_back(
     location: &Location,
     to: Option<&Name>,
     recursive: bool,
+    back: &mut Back,
 ) -> anyhow::Result<()> {
     let mut spot = find(shell, location).await?;
     let text = &location.text;
@@ -247,9 +266,16 @@ async fn bring_back(
             .undelete(&shell.caller, file.id, at, to)
             .await
             .with_context(|| format!("cannot bring back `{}` of {text} as `{name}`", file.name))?;
+        // Of a path that leads through deleted directories, each down to it came back.
+        let above = text.trim_end_matches('/').rsplitn(count - place, '/').last();
+        let shown = match above.and_then(|path| path.rsplit_once('/')) {
+            Some((directory, _)) => format!("{directory}/{name}"),
+            None => name.to_string(),
+        };
+        back.add(&shown, &file, true);
         at = file.id;
     }
-    if recursive { below(shell, at, text.clone()).await } else { Ok(()) }
+    if recursive { below(shell, at, text.clone(), back).await } else { Ok(()) }
 }
 
 /// Brings back all that was deleted below a directory: of each name the newest, where nothing has
@@ -258,6 +284,7 @@ fn below<'a>(
     shell: &'a Shell,
     directory: FileId,
     path: String,
+    back: &'a mut Back,
 ) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + 'a>> {
     Box::pin(async move {
         let attributes = shell.files.attributes(&shell.caller, directory).await?.attributes;
@@ -270,9 +297,10 @@ fn below<'a>(
         for file in newest.into_values() {
             let to = At { parent: directory, name: &file.name };
             match shell.files.undelete(&shell.caller, file.id, directory, to).await {
-                Ok(_) => {}
+                Ok(_) => back.add(&format!("{path}/{}", file.name), &file, true),
                 Err(error) if error.kind() == ErrorKind::Exists => {
                     let name = &file.name;
+                    back.add(&format!("{path}/{name}"), &file, false);
                     eprintln!("tieline: {path}/{name} is there; the deleted one stays {}", file.id);
                 }
                 Err(error) => return Err(error).context(format!("{path}/{}", file.name)),
@@ -281,7 +309,7 @@ fn below<'a>(
         let attributes = shell.files.attributes(&shell.caller, directory).await?.attributes;
         for entry in list::listed(shell, attributes.id).await? {
             if entry.kind == FileKind::Directory {
-                below(shell, entry.id, format!("{path}/{}", entry.name)).await?;
+                below(shell, entry.id, format!("{path}/{}", entry.name), back).await?;
             }
         }
         Ok(())

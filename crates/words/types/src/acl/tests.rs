@@ -143,3 +143,29 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_list_of_elsewhere_gets_the_numbers_of_here() {
+    let bytes = raw(&[
+        (1, 6, u32::MAX),
+        (2, 6, 5001),
+        (2, 7, 5002),
+        (2, 3, 5003),
+        (4, 5, u32::MAX),
+        (8, 4, 5001),
+        (0x10, 6, u32::MAX),
+        (0x20, 0, u32::MAX),
+    ]);
+    let here = renamed(&bytes, |who| match who {
+        Who::User(Uid(5001)) => Who::User(Uid(1)),
+        Who::User(_) => Who::User(Uid(9)),
+        group => group,
+    });
+    let (mode, list) = AccessList::parse(&here.unwrap()).unwrap().unwrap();
+    assert_eq!(mode.bits(), 0o660);
+    // Two became one: what both may do.
+    assert_eq!(list.unwrap().named, [user(1, 6), user(9, 3), group(5001, 4)]);
+    assert_eq!(group_alone(&bytes), 4, "the mask counts for the owning group as well");
+    assert_eq!(group_alone(b"no list"), 0);
+    assert_eq!(renamed(&[], |who| who), Ok(vec![]));
+}

@@ -16,7 +16,9 @@ use serde_json::json;
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use tieline_types::{Attributes, ChunkRef, Content, ErrorKind, FileKind, ObjectName, XattrName};
+use tieline_types::{
+    Attributes, ChunkRef, Content, ErrorKind, FileKind, ObjectName, Place, XattrName,
+};
 
 /// Starts `tieline import --checksums` in the background; it outlives us.
 pub fn start(path: &OsStr) -> anyhow::Result<u32> {
@@ -143,8 +145,15 @@ async fn others(
     Ok(())
 }
 
+/// Is this a chunk that lies in an adopted file, without block checks?
+pub fn is_missing(content: &Content) -> bool {
+    let Content::Chunk(chunk) = content else { return false };
+    let is_external = |place: &Place| matches!(place.object, ObjectName::External { .. });
+    chunk.checks.is_none() && chunk.places.iter().any(is_external)
+}
+
 /// Adopted chunks without block checks.
-async fn unsummed(shell: &Shell, attributes: &Attributes) -> anyhow::Result<Vec<ChunkRef>> {
+pub async fn unsummed(shell: &Shell, attributes: &Attributes) -> anyhow::Result<Vec<ChunkRef>> {
     let mut missing = Vec::new();
     let mut offset = 0;
     while offset < attributes.size {
@@ -153,9 +162,8 @@ async fn unsummed(shell: &Shell, attributes: &Attributes) -> anyhow::Result<Vec<
             page => page?,
         };
         for extent in page.extents {
-            if let Content::Chunk(chunk) = extent.content
-                && chunk.checks.is_none()
-                && chunk.places.iter().any(|p| matches!(p.object, ObjectName::External { .. }))
+            if is_missing(&extent.content)
+                && let Content::Chunk(chunk) = extent.content
             {
                 missing.push(chunk);
             }

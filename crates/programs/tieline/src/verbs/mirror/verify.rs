@@ -32,13 +32,20 @@ struct Tally {
     chunks: u64,
     good: u64,
     stale: u64,
+    is_told: bool,
     rows: Vec<Value>,
     lines: Vec<String>,
 }
 
-pub async fn verify(shell: &Shell, path: &str, attributes: &Attributes) -> anyhow::Result<Outcome> {
+/// `is_told`: of the good copies too.
+pub async fn verify(
+    shell: &Shell,
+    path: &str,
+    attributes: &Attributes,
+    is_told: bool,
+) -> anyhow::Result<Outcome> {
     let mut progress = Progress::new(path, 0);
-    let mut tally = Tally::default();
+    let mut tally = Tally { is_told, ..Tally::default() };
     let mut seen = BTreeSet::new();
     let mut looking = JoinSet::new();
     let mut offset = 0;
@@ -131,6 +138,10 @@ impl Tally {
         let (state, reason) = match state {
             State::Good => {
                 self.good += 1;
+                if self.is_told {
+                    let (chunk, label) = (copy.chunk.chunk, copy.place.ost.label());
+                    self.lines.push(format!("  good: chunk {chunk} at {label}"));
+                }
                 return;
             }
             State::Bad(reason) => ("bad", reason),
@@ -161,7 +172,7 @@ impl Tally {
     }
 
     fn outcome(self, path: &str) -> Outcome {
-        let Self { chunks, good, stale, rows, lines } = self;
+        let Self { chunks, good, stale, rows, lines, .. } = self;
         let is_bad = !rows.is_empty();
         let head = match is_bad {
             false => format!("{path}: {chunks} chunks, {good} copies, all good"),
