@@ -660,6 +660,7 @@ fn a_job_keeps_its_tickets_and_is_known_by_its_control_group() -> Result<()> {
         let long = format!("{program} auth run -- sh -ec 'sleep 20; cat $MOUNT/hers/f'");
         ensure!(machine.by(ANN, &cache, &long)? == "hello\n", "the job's tickets were not renewed");
         machine.denied(ANN, &cache, "cat $MOUNT/hers/f")?;
+        told_to_end(&machine, &program)?;
 
         let bases = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
         let base = bases
@@ -674,6 +675,28 @@ fn a_job_keeps_its_tickets_and_is_known_by_its_control_group() -> Result<()> {
         std::fs::remove_dir(&group)?;
         outcome
     })
+}
+
+/// A batch system ends a job by a signal to who watches over it: the job hears it, and its tickets
+/// go with it.
+fn told_to_end(machine: &Machine<'_>, program: &str) -> Result<()> {
+    let cache = machine.kinit("ann", ANN)?;
+    for signal in ["TERM", "HUP"] {
+        let script = format!(
+            "{program} auth run -- sh -c 'trap \"echo heard; exit 7\" {signal}; echo $KRB5CCNAME; \
+             echo up > $HOME/up; while :; do sleep 0.1; done' &
+             while [ ! -s $HOME/up ]; do sleep 0.1; done; kill -{signal} $!
+             code=0; wait $! || code=$?; rm $HOME/up; echo $code"
+        );
+        let home = machine.federation.local(&format!("home-{ANN}"));
+        let script = format!("HOME={}; export HOME; {script}", home.display());
+        let said = machine.by(ANN, &cache, &script)?;
+        let lines: Vec<&str> = said.lines().collect();
+        ensure!(lines[1..] == ["heard", "7"], "{signal}: {said}");
+        let tickets = lines[0].trim_start_matches("FILE:");
+        ensure!(!std::fs::exists(tickets)?, "{signal}: {tickets} is left");
+    }
+    Ok(())
 }
 
 /// A batch system gave ann a group; her job forgets its environment.

@@ -3,6 +3,7 @@
 //! own.
 
 use anyhow::{Context, Result, ensure};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tieline_auth::ScratchKdc;
@@ -118,6 +119,48 @@ fn listed(settings: &Path, cache: &str, url: &str) -> Result<Run> {
     with_tickets(settings, cache, program::tieline()?, &["ls", url])
 }
 
+/// A user of a machine whose krb5.conf is `settings`, on a mount of that machine.
+const USER: u32 = 1501;
+
+/// Has somebody write and read through a mount by the keys of a machine, with tickets as the script
+/// finds them.
+fn on_a_mount(home: &Home, settings: &Path, cache: &str, script: &str) -> Result<Run> {
+    let federation = home.federation;
+    for path in ["..", "", "kdc"].map(|path| federation.dir().join(path)) {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o711))?;
+    }
+    std::fs::set_permissions(home.folder.path(), std::fs::Permissions::from_mode(0o711))?;
+    std::fs::set_permissions(settings, std::fs::Permissions::from_mode(0o644))?;
+    let (_, place) = cache.split_once(':').context("a cache has a kind")?;
+    program::call("chown", &["-R", &USER.to_string(), place])?;
+    let mount = home.folder.path().join("mount");
+    std::fs::create_dir(&mount)?;
+    let keytab = federation.dir().join("kdc/client.keytab");
+    let options = format!("idmap=same,krb5conf={},keytab={}", settings.display(), keytab.display());
+    let source = home.url()?.replace("tieline://", "").replacen('/', ":/", 1);
+    let shown = mount.to_string_lossy().into_owned();
+    let words = ["mount", source.as_str(), shown.as_str(), "-o", options.as_str()];
+    with_tickets(settings, cache, program::tieline()?, &words)?.succeed("mount")?;
+    let mut command = Command::new("setpriv");
+    let uid = format!("--reuid={USER}");
+    command.args([&uid, "--clear-groups", "sh", "-ec", script]).current_dir("/");
+    command.env("KRB5_CONFIG", settings).env("KRB5CCNAME", cache).env("MOUNT", &mount);
+    let run = program::finish(command.env("TIELINE", program::tieline()?), DEADLINE);
+    federation.unmount(&mount)?;
+    std::fs::remove_dir(&mount)?;
+    run
+}
+
+fn works_on_a_mount(home: &Home, settings: &Path, cache: &str) -> Result<()> {
+    if !tieline_lab::is_root() {
+        return Ok(());
+    }
+    home.federation.shell("mkdir -m 777 all")?;
+    let run = on_a_mount(home, settings, cache, "echo events > $MOUNT/all/f; cat $MOUNT/all/f")?;
+    ensure!(run.succeed("a mount")? == "events\n");
+    Ok(())
+}
+
 #[test]
 fn users_of_other_realms_work_by_direct_trust_and_by_a_chain() -> Result<()> {
     with_home(|home| {
@@ -174,6 +217,22 @@ fn of_several_tickets_the_one_of_the_federations_realm_is_taken() -> Result<()> 
         kinit(&settings, &cache, "ann@PSC.EDU", "ann's")?;
         let found = listed(&settings, &cache, &url)?;
         ensure!(found.status.success(), "{}", found.stderr);
+        if !tieline_lab::is_root() {
+            return Ok(());
+        }
+        // The same one through a mount, by a job that takes all along, and when it is explained.
+        home.federation.shell("mkdir -m 777 all")?;
+        home.id(&["machine", "host/client.extenci.org@EXTENCI.ORG", "root"])?;
+        let script = "echo events > $MOUNT/all/run7; cat $MOUNT/all/run7
+            $TIELINE auth run -- sh -ec 'cat $MOUNT/all/run7; klist -l | grep -c @'
+            $TIELINE explain --json $MOUNT/all/run7";
+        let run = on_a_mount(home, &settings, &cache, script)?;
+        let said = run.succeed("a collection on a mount")?;
+        let (read, explained) = said.split_at(said.find('{').context("an explanation")?);
+        ensure!(read == "events\nevents\n2\n", "{read}");
+        let explained: serde_json::Value = serde_json::from_str(explained)?;
+        ensure!(explained["who"]["principal"] == "carol@EXTENCI.ORG", "{explained}");
+        ensure!(explained["allowed"] == true, "{explained}");
         Ok(())
     })
 }
@@ -233,7 +292,7 @@ fn a_certificate_is_enough_by_pkinit() -> Result<()> {
         ensure!(got.status.success(), "kinit: {}", got.stderr);
         let dora = listed(&own, &cache, &url)?;
         ensure!(dora.status.success(), "{}", dora.stderr);
-        Ok(())
+        works_on_a_mount(home, &own, &cache)
     })
 }
 
@@ -264,6 +323,6 @@ fn a_replica_serves_while_the_master_is_away() -> Result<()> {
         kinit(&own, &cache, "carol", "carol's")?;
         let carol = listed(&own, &cache, &home.url()?)?;
         ensure!(carol.status.success(), "{}", carol.stderr);
-        Ok(())
+        works_on_a_mount(home, &own, &cache)
     })
 }

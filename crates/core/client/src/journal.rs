@@ -182,7 +182,7 @@ struct Entry {
 impl Entry {
     /// What shows for whom it was done.
     fn proof(&self) -> Option<u64> {
-        self.act.item.caller.proof
+        self.act.item.caller.shown_proof()
     }
 }
 

@@ -9,8 +9,7 @@ use bytes::Bytes;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tieline_client::FileSystem;
-use tieline_types::identity::NOBODY;
-use tieline_types::{Attributes, Caller, FileId, Gid, Uid};
+use tieline_types::{Attributes, Caller, FileId};
 
 /// Must it be known who asks?
 enum Identifying {
@@ -38,10 +37,6 @@ impl Identifying {
     }
 }
 
-fn nobody() -> Caller {
-    Caller { uid: Uid(NOBODY), gid: Gid(NOBODY), ..Caller::default() }
-}
-
 pub struct Call {
     pub session: Arc<Session>,
     pub header: Header,
@@ -52,6 +47,8 @@ pub struct Call {
     groups: Vec<u32>,
     /// Its caller's other groups were read a while ago.
     is_by_memory: AtomicBool,
+    /// It could not be found out who its caller is.
+    is_unknown: AtomicBool,
     /// Who its caller is to the file system, where that was asked.
     known: Mutex<Option<Caller>>,
 }
@@ -64,8 +61,9 @@ impl Call {
         body: Bytes,
         groups: Vec<u32>,
     ) -> Self {
-        let is_by_memory = AtomicBool::new(false);
-        Self { session, header, opcode, body, groups, is_by_memory, known: Mutex::default() }
+        let (is_by_memory, is_unknown) = (AtomicBool::new(false), AtomicBool::new(false));
+        let known = Mutex::default();
+        Self { session, header, opcode, body, groups, is_by_memory, is_unknown, known }
     }
 
     pub fn fs(&self) -> &dyn FileSystem {
@@ -127,13 +125,18 @@ impl Call {
         let found = people.caller(Asking { process: self.header.pid, stated }).await;
         let caller = match found {
             Ok(caller) => caller,
-            Err(_) if is_soft => nobody(),
+            Err(_) if is_soft => Caller::stranger(),
             Err(Unknown { kind, why }) => {
+                self.is_unknown.store(true, Ordering::Relaxed);
                 return Err(tieline_client::Error::local(kind, why).into());
             }
         };
         *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(caller);
         Ok(())
+    }
+
+    pub fn is_unknown(&self) -> bool {
+        self.is_unknown.load(Ordering::Relaxed)
     }
 
     fn known(&self) -> Option<Caller> {

@@ -39,10 +39,10 @@ struct Denial {
 }
 
 impl Denials {
-    /// Remembers why a call was refused, if it is about rights.
+    /// Remembers why a call was refused, if it is about rights, or about who asks.
     pub fn note(&self, call: &Call, refusal: &Refusal) {
         let Refusal { errno, cause: Some(error) } = refusal else { return };
-        if !refusal.is_denial() {
+        if !refusal.is_denial() && !call.is_unknown() {
             return;
         }
         let reason: String = reason_of(error).chars().take(REASON_MAX).collect();

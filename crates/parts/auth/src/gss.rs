@@ -22,8 +22,11 @@ use std::ptr::{null, null_mut};
 use std::time::Duration;
 use tieline_wire::CredentialKind;
 
+mod caches;
 mod library;
 mod realm;
+
+pub use caches::{Cache, caches, default_cache};
 
 /// 1.2.840.113554.1.2.2
 static KERBEROS: [u8; 9] = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02];
@@ -75,6 +78,7 @@ pub struct GssInitiator {
     /// Made in the first step; the second needs no other.
     ready: Option<Ready>,
     context: Context,
+    left: Option<Duration>,
 }
 
 /// The accepting side.
@@ -86,7 +90,13 @@ pub struct GssAcceptor {
 impl GssInitiator {
     /// Proves us to `target`, a Kerberos principal.
     pub fn new(keys: Keys, target: String) -> Self {
-        Self { keys, target, ready: None, context: Context::new() }
+        Self { keys, target, ready: None, context: Context::new(), left: None }
+    }
+
+    /// How long the ticket that was used holds (`None`: for ever), by its own end. What acceptors
+    /// say is later by the minutes that clocks may differ.
+    pub fn left(&self) -> Option<Duration> {
+        self.left
     }
 }
 
@@ -136,6 +146,7 @@ impl Mechanism for GssInitiator {
             )
         };
         check(library, major, minor).map_err(|trouble| trouble.about(&self.target))?;
+        self.left = (lifetime != INDEFINITE).then(|| Duration::from_secs(u64::from(lifetime)));
         let token = output.bytes();
         if major & CONTINUE_NEEDED != 0 {
             return Ok(Step { token: Some(token), proof: None });
@@ -216,7 +227,7 @@ pub fn standing(keys: &Keys) -> Result<(String, Option<Duration>), Trouble> {
     Ok((name.text()?, left))
 }
 
-/// Copies tickets from whatever cache they are in (`DIR:`, `KEYRING:` and `KCM:` too) into another.
+/// Copies the tickets of one cache (`DIR:`, `KEYRING:` and `KCM:` too) into another.
 pub fn copy_tickets(from: &Keys, to: &str) -> Result<(), Trouble> {
     let library = opened()?;
     let credential = Credential::acquire(library, from, INITIATE)?;

@@ -1,5 +1,6 @@
 //! On whose behalf a request is made.
 
+use crate::identity::NOBODY;
 use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -43,7 +44,8 @@ pub struct Caller {
     /// Supplementary groups, at most [`Caller::GROUPS_MAX`].
     #[n(2)]
     pub groups: Vec<Gid>,
-    /// The proof of a user beside the machine's, as the client numbered it: the MDS finds the rest.
+    /// The proof of a user beside the connection's own, as the client numbered it: the MDS finds
+    /// the rest.
     #[n(3)]
     pub proof: Option<u64>,
 }
@@ -51,9 +53,22 @@ pub struct Caller {
 impl Caller {
     /// Linux's own limit is 65,536; no site of the field comes near a thousand.
     pub const GROUPS_MAX: usize = 1024;
+    /// The number of a proof that nobody made: who carries it is nobody, whose connection it is.
+    pub const STRANGER: u64 = 0;
 
     pub fn root() -> Self {
         Self::default()
+    }
+
+    /// Who shows nothing, and is not who the connection belongs to.
+    pub fn stranger() -> Self {
+        let (uid, gid) = (Uid(NOBODY), Gid(NOBODY));
+        Self { uid, gid, groups: Vec::new(), proof: Some(Self::STRANGER) }
+    }
+
+    /// What is shown of this caller, if he is no stranger.
+    pub fn shown_proof(&self) -> Option<u64> {
+        self.proof.filter(|&proof| proof != Self::STRANGER)
     }
 
     pub fn is_root(&self) -> bool {

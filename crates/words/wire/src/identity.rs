@@ -104,11 +104,11 @@ pub struct ListIdentitiesReply {
     pub is_end: bool,
 }
 
-/// Proves a user over the connection of a machine: requests of this session whose caller carries
+/// Proves a user over the connection of a mount: requests of this session whose caller carries
 /// `proof` are that user's from now on. Without a token: tells whom the caller is taken for.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct Prove {
-    /// The client's number for it.
+    /// The client's number for it; never [`Caller::STRANGER`].
     #[n(0)]
     pub proof: u64,
     /// The first token of GSSAPI, bound to session and number (docs/security.md, section 2).

@@ -29,12 +29,13 @@ pub async fn attack(scene: &Scene<'_>) -> Result<()> {
     let id = found.attributes.context("it is there")?.id;
     let open = Open { id, is_read: true, is_write: false };
     honest.ask(&user(DAEMON), open.clone()).await.context("with her ticket")?;
+    refused("a stranger, over hers", honest.ask(&Caller::stranger(), open.clone()).await)?;
     as_others(scene, &honest).await.context("with her ticket, as others")?;
 
     let evil = scene.dial(&scene.mds, &Guise::of(&machine(scene)?, 51));
     evil.knock().await?;
     // Her number, that of others, and hers with the number of a proof that somebody else made.
-    for proof in [None, Some(1), Some(u64::MAX)] {
+    for proof in [None, Some(Caller::STRANGER), Some(1), Some(u64::MAX)] {
         for uid in [DAEMON, 2, 1001] {
             let caller = Caller { proof, ..user(uid) };
             let why = refused("a user without a ticket", evil.ask(&caller, open.clone()).await)?;

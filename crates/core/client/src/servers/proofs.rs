@@ -81,7 +81,8 @@ impl Volume {
 }
 
 async fn taken_for(shared: Arc<Shared>, mdt: MdtIndex, stated: Caller) -> Result<ProveReply> {
-    let stated = Caller { proof: None, ..stated };
+    let is_stranger = stated.proof == Some(Caller::STRANGER);
+    let stated = Caller { proof: is_stranger.then_some(Caller::STRANGER), ..stated };
     let message = Prove { proof: 0, token: None };
     Ok(shared.servers.ask_now(&stated, mdt, message).await?.reply)
 }
@@ -141,9 +142,9 @@ impl Servers {
         caller: &Caller,
         request: &Request,
     ) -> bool {
-        let mut proofs: BTreeSet<u64> = caller.proof.into_iter().collect();
+        let mut proofs: BTreeSet<u64> = caller.shown_proof().into_iter().collect();
         if let Request::Batch(batch) = request {
-            proofs.extend(batch.items.iter().filter_map(|item| item.caller.proof));
+            proofs.extend(batch.items.iter().filter_map(|item| item.caller.shown_proof()));
         }
         if proofs.is_empty() {
             return false;

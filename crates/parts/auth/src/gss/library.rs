@@ -148,6 +148,17 @@ library! {
     fn krb5_free = c"krb5_free_context" (Handle) -> ();
     fn host_realm = c"krb5_get_host_realm" (Handle, *const c_char, *mut *mut *mut c_char) -> i32;
     fn host_realm_free = c"krb5_free_host_realm" (Handle, *mut *mut c_char) -> i32;
+    fn cache_default_name = c"krb5_cc_default_name" (Handle) -> *const c_char;
+    fn cache_full_name = c"krb5_cc_get_full_name" (Handle, Handle, *mut *mut c_char) -> i32;
+    fn cache_principal = c"krb5_cc_get_principal" (Handle, Handle, *mut Handle) -> i32;
+    fn cache_close = c"krb5_cc_close" (Handle, Handle) -> i32;
+    fn caches_begin = c"krb5_cccol_cursor_new" (Handle, *mut Handle) -> i32;
+    fn caches_next = c"krb5_cccol_cursor_next" (Handle, Handle, *mut Handle) -> i32;
+    fn caches_end = c"krb5_cccol_cursor_free" (Handle, *mut Handle) -> i32;
+    fn unparse_name = c"krb5_unparse_name" (Handle, Handle, *mut *mut c_char) -> i32;
+    fn free_name = c"krb5_free_unparsed_name" (Handle, *mut c_char) -> ();
+    fn free_principal = c"krb5_free_principal" (Handle, Handle) -> ();
+    fn free_string = c"krb5_free_string" (Handle, *mut c_char) -> ();
 }
 
 /// The library, or why it is not there.

@@ -2,15 +2,22 @@
 //!
 //! Where the servers believe this machine (or nothing is proven at all), a caller is who the
 //! machine's ids say, as [`Idmap`] translates them. Else a caller is whoever his ticket shows
-//! ([`Tickets`]); root, and who has no ticket, is whom the servers take him for: nobody, a
-//! stranger, or root ([`word`](crate::mount::word)).
+//! ([`Tickets`]). Who has none is whom the servers take him for ([`word`](crate::mount::word)),
+//! and that depends on whose the mount's connection is: of a machine's users they make strangers
+//! and of its root what the map says; over a user's connection all are strangers, root and the
+//! user's own processes too. What somebody mounted with is nobody's right but his own processes',
+//! as long as they find it themselves.
+//!
+//! A KDC that does not answer makes no stranger of anybody: that is an error, and the next try may
+//! do better.
 //!
 //! Invariants: a caller is found anew when his cache changed, when his ticket is over, and when
 //! the rules did; at most [`KNOWN_MAX`] are remembered.
 
 use crate::mount::idmap::Idmap;
-use crate::mount::tickets::{Purse, Seen, Tickets};
+use crate::mount::tickets::{Hand, Lack, Purse, Seen, Tickets, is_same_file};
 use crate::mount::word::Word;
+use crate::server::identities::is_machine;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,6 +26,7 @@ use tieline_auth::MapCell;
 use tieline_client::{FileSystem, Volume};
 use tieline_fuse::{Asking, People, Unknown};
 use tieline_types::{Caller, ErrorKind, Gid, MdtIndex, Uid};
+use tieline_wire::identity::ProveReply;
 use tieline_world::World;
 use tokio::time::Instant;
 
@@ -29,8 +37,11 @@ const BELIEVED: Duration = Duration::from_secs(5);
 const RULES_BELIEVED: Duration = Duration::from_secs(60);
 /// How long a mount that begins waits to hear whether its machine is believed.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(20);
-/// A ticket is shown again so long before it is over.
+/// A ticket is shown again so long before servers take it for over.
 const MARGIN: Duration = Duration::from_secs(2);
+/// A KDC that did not answer is not waited for again so soon: a program that looks at ten files
+/// would wait ten times.
+const SILENT: Duration = Duration::from_secs(5);
 
 /// See the module.
 pub struct Users {
@@ -43,6 +54,7 @@ pub struct Users {
     tickets: Arc<Tickets>,
     is_personal: AtomicBool,
     known: Mutex<BTreeMap<Purse, Known>>,
+    silent: Mutex<BTreeMap<Purse, Silent>>,
     /// What servers make of those who show nothing.
     word: Arc<Word>,
 }
@@ -55,6 +67,24 @@ struct Known {
     until: Option<Instant>,
 }
 
+/// A cache for which nobody said whether there is a ticket.
+struct Silent {
+    seen: Seen,
+    at: Instant,
+    lack: Lack,
+}
+
+/// How servers find out who a caller is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Rule {
+    /// By what this machine says.
+    Word,
+    /// By tickets; of others, and of root, this machine says who they are.
+    Machine,
+    /// By tickets only: the mount's connection is a user's.
+    User,
+}
+
 impl Users {
     pub fn new(
         volume: Arc<Volume>,
@@ -65,8 +95,9 @@ impl Users {
         volume.set_credentials(tickets.clone());
         let is_personal = AtomicBool::new(map.current().map.security.is_some());
         let mdt = volume.root().mdt();
-        let (known, word) = (Mutex::default(), Word::new(volume.clone(), map.clone()));
-        Self { volume, mdt, world, map, idmap, tickets, is_personal, known, word }
+        let (known, silent) = (Mutex::default(), Mutex::default());
+        let word = Word::new(volume.clone(), map.clone());
+        Self { volume, mdt, world, map, idmap, tickets, is_personal, known, silent, word }
     }
 
     /// For a process that follows another one: see [`Word::was_believed`].
@@ -99,92 +130,143 @@ impl Users {
     }
 
     /// Must users show tickets? Asked again when the federation map changed, and now and then.
-    async fn look_at_rules(&self) -> Result<bool, Unknown> {
-        let is_proven = self.map.current().map.security.is_some();
-        let is_personal = match is_proven {
-            false => false,
-            true => match self.word.told(&Caller::root(), RULES_BELIEVED).await {
-                Ok(told) => !told.is_believed,
-                Err(unknown) if unknown.kind == ErrorKind::PermissionDenied => true,
+    async fn look_at_rules(&self) -> Result<Rule, Unknown> {
+        let current = self.map.current();
+        let security = current.map.security.as_ref();
+        let is_users = |told: &ProveReply| {
+            told.principal.as_deref().is_some_and(|principal| !is_machine(principal, security))
+        };
+        let rule = match security {
+            None => Rule::Word,
+            Some(_) => match self.word.told(&Caller::root(), RULES_BELIEVED).await {
+                Ok(told) if told.is_believed => Rule::Word,
+                Ok(told) if is_users(&told) => Rule::User,
+                Ok(_) => Rule::Machine,
+                // Whoever the connection belongs to is a stranger himself.
+                Err(unknown) if unknown.kind == ErrorKind::PermissionDenied => Rule::User,
                 Err(unknown) => return Err(unknown),
             },
         };
-        self.is_personal.store(is_personal, Ordering::Relaxed);
-        Ok(is_personal)
+        self.is_personal.store(rule != Rule::Word, Ordering::Relaxed);
+        Ok(rule)
     }
 
     /// Whoever shows nothing.
-    async fn taken_for(&self, stated: &Caller) -> Result<Caller, Unknown> {
+    async fn taken_for(&self, stated: &Caller, rule: Rule) -> Result<Caller, Unknown> {
+        if rule == Rule::User {
+            let told = self.word.told(&Caller::stranger(), BELIEVED).await?;
+            return Ok(Caller { proof: Some(Caller::STRANGER), ..told.caller });
+        }
         // Some machines are believed about their users, who have identities, too.
         let stated = self.idmap.caller(stated.clone());
         Ok(self.word.told(&stated, BELIEVED).await?.caller)
     }
 
-    async fn by_ticket(&self, process: u32, stated: &Caller) -> Result<Caller, Unknown> {
-        let purse = self.tickets.purse(process, stated.uid.0).await;
-        let known = lock(&self.known).get(&purse).cloned();
+    /// Whoever could not show anything. Where that is a denial, it is told what was missing.
+    async fn without(&self, stated: &Caller, rule: Rule, lack: Lack) -> Result<Caller, Unknown> {
+        if lack.is_silent {
+            return Err(Unknown { kind: ErrorKind::Unreachable, why: lack.why });
+        }
+        self.taken_for(stated, rule).await.map_err(|unknown| match unknown.kind {
+            ErrorKind::PermissionDenied => {
+                Unknown { why: format!("{}; {}", lack.why, unknown.why), ..unknown }
+            }
+            _ => unknown,
+        })
+    }
+
+    async fn by_ticket(
+        &self,
+        process: u32,
+        stated: &Caller,
+        rule: Rule,
+    ) -> Result<Caller, Unknown> {
+        let hand = self.tickets.hand(process, stated.uid.0).await;
+        let known = lock(&self.known).get(&hand.purse).cloned();
         let is_good = |known: &Known| {
             let is_over = known.until.is_some_and(|until| Instant::now() >= until);
             // Whether a cache that is no file changed, only a server that is shown it again says.
             let is_untold = || matches!(known.seen, Seen::At(_)) && self.volume.is_away(self.mdt);
-            !is_over && (purse.is_as(known.seen) || is_untold())
+            !is_over && (hand.is_as(known.seen) || is_untold())
         };
         match known {
             Some(known) if is_good(&known) => return Ok(known.caller),
-            _ => drop(lock(&self.known).remove(&purse)),
+            _ => drop(lock(&self.known).remove(&hand.purse)),
         }
-        if purse.is_gone() {
-            return self.taken_for(stated).await;
+        if let Some(cache) = hand.is_gone() {
+            let why = format!("KRB5CCNAME names {cache}, which is not there: run `kinit`");
+            return self.without(stated, rule, Lack { is_silent: false, why }).await;
         }
-        let (before, number) = (purse.look(), self.world.random());
-        self.tickets.register(number, &purse, stated);
+        let before = hand.look();
+        if let Some(lack) = self.silence(&hand, before) {
+            return self.without(stated, rule, lack).await;
+        }
+        let number = self.new_number();
+        self.tickets.register(number, &hand, stated);
         let told = match self.volume.show(self.mdt, number).await {
             Ok(told) => told,
-            Err(_) if self.tickets.is_empty(number) => {
-                self.tickets.forget(number);
-                return self.taken_for(stated).await;
-            }
             Err(error) => {
-                tracing::info!(uid = stated.uid.0, %error, "a user's ticket is refused");
-                return Err(error.into());
+                let lack = self.tickets.lack(number);
+                self.tickets.forget(number);
+                let Some(lack) = lack else {
+                    tracing::info!(uid = stated.uid.0, %error, "a user's ticket is refused");
+                    return Err(error.into());
+                };
+                if lack.is_silent {
+                    let silent = Silent { seen: before, at: Instant::now(), lack: lack.clone() };
+                    remember(&self.silent, hand.purse, silent);
+                }
+                return self.without(stated, rule, lack).await;
             }
         };
         // The library itself writes new tickets into the cache, beside what was there.
-        let after = purse.look();
+        let after = hand.look();
         let seen = if is_same_file(before, after) { after } else { before };
         let left = told.seconds.map(|left| Duration::from_secs(left.into()).saturating_sub(MARGIN));
         let caller = Caller { proof: Some(number), ..told.caller };
-        let until = left.map(|left| Instant::now() + left);
-        let mut known = lock(&self.known);
-        if known.len() >= KNOWN_MAX {
-            known.clear();
-        }
-        known.insert(purse, Known { caller: caller.clone(), seen, until });
+        // Servers allow for clocks that differ; the ticket's own end is what its user sees.
+        let ends = [left.map(|left| Instant::now() + left), self.tickets.until(number)];
+        let until = ends.into_iter().flatten().min();
+        remember(&self.known, hand.purse, Known { caller: caller.clone(), seen, until });
         Ok(caller)
+    }
+
+    /// What was missing a moment ago, if it is not worth looking again.
+    fn silence(&self, hand: &Hand, now: Seen) -> Option<Lack> {
+        let silent = lock(&self.silent);
+        let known = silent.get(&hand.purse)?;
+        let is_same = known.seen == now || matches!(now, Seen::At(_));
+        (is_same && known.at.elapsed() < SILENT).then(|| known.lack.clone())
+    }
+
+    fn new_number(&self) -> u64 {
+        loop {
+            let number = self.world.random();
+            if number != Caller::STRANGER {
+                return number;
+            }
+        }
     }
 }
 
-fn is_same_file(before: Seen, after: Seen) -> bool {
-    match (before, after) {
-        (Seen::File(Some(before)), Seen::File(Some(after))) => {
-            (before.0, before.1) == (after.0, after.1)
-        }
-        (Seen::At(_), Seen::At(_)) => true,
-        _ => false,
+fn remember<T>(place: &Mutex<BTreeMap<Purse, T>>, purse: Purse, what: T) {
+    let mut known = lock(place);
+    if known.len() >= KNOWN_MAX {
+        known.clear();
     }
+    known.insert(purse, what);
 }
 
 #[async_trait::async_trait]
 impl People for Users {
     async fn caller(&self, asking: Asking) -> Result<Caller, Unknown> {
         let Asking { process, stated } = asking;
-        if !self.look_at_rules().await? {
-            return Ok(self.idmap.caller(stated));
+        let rule = self.look_at_rules().await?;
+        match rule {
+            Rule::Word => Ok(self.idmap.caller(stated)),
+            Rule::Machine if stated.is_root() => self.taken_for(&stated, rule).await,
+            Rule::Machine | Rule::User => self.by_ticket(process, &stated, rule).await,
         }
-        if stated.is_root() {
-            return self.taken_for(&stated).await;
-        }
-        self.by_ticket(process, &stated).await
     }
 
     fn shown(&self, uid: Uid, gid: Gid) -> (Uid, Gid) {

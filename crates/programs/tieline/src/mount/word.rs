@@ -27,7 +27,11 @@ const PATIENCE: Duration = Duration::from_millis(500);
 pub type Told = Result<ProveReply, Unknown>;
 
 /// What somebody says who shows nothing.
-type Stated = (Uid, Gid, Vec<Gid>);
+type Stated = (Uid, Gid, Vec<Gid>, Option<u64>);
+
+fn said_by(caller: &Caller) -> Stated {
+    (caller.uid, caller.gid, caller.groups.clone(), caller.proof)
+}
 
 /// See the module.
 pub struct Word {
@@ -59,7 +63,7 @@ impl Word {
     /// again, or otherwise.
     pub fn was_believed(&self) {
         let root = Caller::root();
-        let key = (root.uid, root.gid, root.groups.clone());
+        let key = said_by(&root);
         let how = "an earlier process".to_owned();
         let (principal, seconds, is_believed) = (None, None, true);
         let told = Ok(ProveReply { caller: root, principal, how, seconds, is_believed });
@@ -70,7 +74,7 @@ impl Word {
     /// Whom servers take a caller for who shows nothing, as they said at most `good_for` ago if
     /// they can be asked.
     pub async fn told(self: &Arc<Self>, stated: &Caller, good_for: Duration) -> Told {
-        let key = (stated.uid, stated.gid, stated.groups.clone());
+        let key = said_by(stated);
         let version = self.map.current().map.version;
         let Some(last) = self.lock().answers.get(&key).cloned() else {
             return self.ask(&key).await;
@@ -97,9 +101,9 @@ impl Word {
     }
 
     async fn ask(&self, stated: &Stated) -> Told {
-        let (uid, gid, groups) = stated.clone();
+        let (uid, gid, groups, proof) = stated.clone();
         let version = self.map.current().map.version;
-        let caller = Caller { uid, gid, groups, proof: None };
+        let caller = Caller { uid, gid, groups, proof };
         let told = self.volume.taken_anywhere(self.volume.root().mdt(), &caller).await;
         let told = told.map_err(|error| {
             tracing::info!(uid = uid.0, %error, "whom servers take a user for is not known");

@@ -6,8 +6,10 @@
 //! * A machine (`host/NAME`, `tieline_role/NAME`) says which of its users asks, and is believed as
 //!   far as the map's rule for it says: by default not at all. Its users prove themselves beside it
 //!   ([`Identities::prove`]), and their requests carry the number of their proof.
-//! * A user's own principal is who the table of identities says, whatever the request says. While
-//!   the table is empty, the user database of the server's machine stands in for it.
+//! * A user's own principal is who the table of identities says, whatever uid the request says.
+//!   While the table is empty, the user database of the server's machine stands in for it. Over a
+//!   user's connection, too, others prove themselves: a mount is not only for who made it. Who asks
+//!   there and shows nothing is a stranger, if the mount says so ([`Caller::STRANGER`]).
 //! * Everybody else is a stranger: refused with the reason, or nobody in particular, as the map
 //!   says.
 //!
@@ -143,10 +145,14 @@ impl Identities {
         let current = self.map.current();
         let security = current.map.security.as_ref();
         match kind_of(principal, security) {
-            Kind::User => self.user(principal, security).await,
-            Kind::Machine(_) if stated.proof.is_some() => {
-                self.proven(context.session, stated.proof, op).await
+            _ if stated.proof == Some(Caller::STRANGER) => {
+                let why = format!(
+                    "who asks over the connection of {principal} has shown no ticket of his own"
+                );
+                self.stranger(principal, why, security)
             }
+            _ if stated.proof.is_some() => self.proven(context.session, stated.proof, op).await,
+            Kind::User => self.user(principal, security).await,
             Kind::Machine(trust) => self.machine(principal, trust, stated, security),
         }
     }
@@ -370,15 +376,18 @@ impl Identities {
         Err(self.deny(ErrorKind::NotPermitted, who.principal.as_ref(), why))
     }
 
-    /// Proves a user over a machine's connection, or tells whom a caller is taken for.
+    /// Proves a user over the connection of a mount, or tells whom a caller is taken for.
     pub async fn prove(
         &self,
         context: &CallContext,
         stated: Caller,
         message: Prove,
     ) -> Result<ProveReply, Failure> {
-        let stated = Caller { proof: None, ..stated };
-        let token = message.token.filter(|_| self.is_machine(context.principal.as_deref()));
+        let is_stranger = stated.proof == Some(Caller::STRANGER);
+        let stated = Caller { proof: is_stranger.then_some(Caller::STRANGER), ..stated };
+        // Servers have no users, and under flavor null nothing is proven.
+        let can_carry = context.principal.is_some() && !is_server(context.session);
+        let token = message.token.filter(|_| can_carry && message.proof != Caller::STRANGER);
         let Some(token) = token else {
             let who = self.who(context, stated, Op::Prove).await?;
             let principal = who.principal.as_deref().map(str::to_owned);
@@ -389,11 +398,11 @@ impl Identities {
             |why: String| self.deny(ErrorKind::PermissionDenied, context.principal.as_ref(), why);
         let proven = proofs::accept(&self.guard, context.session, message.proof, token).await;
         let proven = proven.map_err(|trouble| {
-            let machine = context.principal.as_deref().unwrap_or_default();
-            refused(format!("a ticket shown by a user of {machine} is refused: {trouble}"))
+            let whose = context.principal.as_deref().unwrap_or_default();
+            refused(format!("a ticket shown over the connection of {whose} is refused: {trouble}"))
         })?;
         let principal: Arc<str> = proven.peer.as_str().into();
-        if self.guard.is_server(&principal) || self.is_machine(Some(&principal)) {
+        if self.guard.is_server(&principal) || self.is_machine(&principal) {
             return Err(refused(format!("{principal} is no user")));
         }
         let (current, known_by) = (self.map.current(), self.known_by());
@@ -412,10 +421,8 @@ impl Identities {
         Ok(ProveReply { caller, principal: Some(proven.peer), how, seconds, is_believed: false })
     }
 
-    fn is_machine(&self, principal: Option<&str>) -> bool {
-        let current = self.map.current();
-        let kind = principal.map(|name| kind_of(name, current.map.security.as_ref()));
-        matches!(kind, Some(Kind::Machine(_)))
+    fn is_machine(&self, principal: &str) -> bool {
+        is_machine(principal, self.map.current().map.security.as_ref())
     }
 
     /// What somebody may know of the table.
@@ -554,6 +561,11 @@ pub fn pool_admin(pool: &PoolName) -> Role {
 
 fn nobody() -> Caller {
     Caller { uid: Uid(NOBODY), gid: Gid(NOBODY), groups: vec![], proof: None }
+}
+
+/// Is it a machine that a connection belongs to, rather than a user?
+pub fn is_machine(principal: &str, security: Option<&Security>) -> bool {
+    matches!(kind_of(principal, security), Kind::Machine(_))
 }
 
 fn kind_of(principal: &str, security: Option<&Security>) -> Kind {

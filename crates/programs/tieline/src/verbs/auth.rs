@@ -4,24 +4,28 @@
 //! command runs, and destroys it at the end. What the command starts finds it by KRB5CCNAME; what
 //! loses its environment, by its control group, where we may make one.
 //!
+//! A signal that would end us goes to the command, and we end with it ([`signals`]).
+//!
 //! `tieline auth token` is what a mount has run with a user's ids to read that user's cache.
 
 use crate::report::Usage;
-use anyhow::{Context, bail};
+use anyhow::Context;
+use rustix::process::{Pid, Signal};
+use signals::Signals;
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
-use tieline_auth::gss::{GssInitiator, Keys, copy_tickets, own_principal, standing};
-use tieline_auth::{BINDING, Mechanism};
+use tickets::Tickets;
+use tieline_auth::BINDING;
 
-/// Tickets are renewed when half of their time is over, or so often.
-const RENEW_MAX: Duration = Duration::from_secs(600);
-const RENEW_LEAST: Duration = Duration::from_secs(1);
+mod signals;
+mod tickets;
+
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Who has a job in which control group; anybody may enter his own.
 const JOBS: &str = "/run/tieline/jobs";
@@ -48,6 +52,9 @@ pub enum Auth {
         target: String,
         #[arg(long)]
         binding: String,
+        /// Caches that are files are below the directory at the standard input
+        #[arg(long)]
+        below_stdin: bool,
     },
 }
 
@@ -59,20 +66,17 @@ pub fn run(verb: Auth) -> anyhow::Result<()> {
             let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
             std::process::exit(code);
         }
-        Auth::Token { target, binding } => token(&target, &binding),
+        Auth::Token { target, binding, below_stdin } => token(&target, &binding, below_stdin),
     }
 }
 
-/// Prints a token that proves us to a server.
-fn token(target: &str, binding: &str) -> anyhow::Result<()> {
+/// Prints a token that proves us to a server, or why there is none.
+fn token(target: &str, binding: &str, below_stdin: bool) -> anyhow::Result<()> {
     let binding: [u8; BINDING] = bytes_of(binding)
         .and_then(|bytes| bytes.try_into().ok())
         .ok_or_else(|| Usage("a binding has 64 hexadecimal digits".to_owned()))?;
-    let cache = std::env::var("KRB5CCNAME").ok();
-    let keys = Keys { cache, ..Keys::default() };
-    let step = GssInitiator::new(keys, target.to_owned()).step(None, &binding)?;
-    let token = step.token.context("there is no token")?;
-    println!("{}", token.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+    let reading = crate::mount::tickets::reading::look(target, &binding, below_stdin);
+    println!("{}", serde_json::to_string(&reading)?);
     Ok(())
 }
 
@@ -90,85 +94,49 @@ fn run_job(
     principal: Option<&str>,
     command: &[OsString],
 ) -> anyhow::Result<ExitStatus> {
+    // Whoever wants to end the job tells us: it must not go on without us, nor our folder stay.
+    let signals = Signals::hold();
     let home = Home::new()?;
-    let cache = format!("FILE:{}", home.0.join("tickets").display());
-    // `kinit -k` takes the machine's own principal, which few keytabs of people have.
-    let own = keytab.map(|keytab| first_of(keytab, principal)).transpose()?;
-    let principal = own.as_deref();
-    match keytab {
-        Some(keytab) => {
-            let outcome = initialize(keytab, principal, &cache)?;
-            if !outcome.success() {
-                bail!("kinit did not work with {}", keytab.display());
-            }
-        }
-        None => take_tickets(&cache)?,
-    }
+    let tickets = match keytab {
+        Some(keytab) => Tickets::from_keytab(keytab, principal, &home.0)?,
+        None => Tickets::from_caller(&home.0)?,
+    };
     let (program, words) = command.split_first().context("name a command")?;
     // Before the job is there: its first call already has the tickets.
-    let group = Group::enter(&cache);
+    let group = Group::enter(&tickets.name);
     let mut job = Command::new(program);
-    job.args(words).env("KRB5CCNAME", &cache);
+    job.args(words).env("KRB5CCNAME", &tickets.name);
+    // SAFETY: between fork and exec one system call is made, on values made before.
+    unsafe { job.pre_exec(move || signals.release()) };
     let mut child =
         job.spawn().with_context(|| format!("cannot run `{}`", program.to_string_lossy()))?;
-    let mut next = Instant::now() + pause(&cache);
+    let mut next = Instant::now() + tickets.pause();
     let status = loop {
         if let Some(status) = child.try_wait()? {
             break status;
         }
-        std::thread::sleep(LOOK_EVERY);
+        if let Some(came) = signals.next(LOOK_EVERY).filter(|came| !came.is_by_kernel) {
+            tell(&child, came.number);
+        }
         if Instant::now() < next {
             continue;
         }
-        let renewed = match keytab {
-            Some(keytab) => initialize(keytab, principal, &cache),
-            None => renew(&cache),
-        };
-        if !renewed.is_ok_and(|status| status.success()) {
+        if !tickets.renew().is_ok_and(|are_renewed| are_renewed) {
             tracing::warn!("the job's tickets could not be renewed; trying again");
         }
-        next = Instant::now() + pause(&cache);
+        next = Instant::now() + tickets.pause();
     };
     drop(group);
     Ok(status)
 }
 
-/// Half of what is left of the tickets' time.
-fn pause(cache: &str) -> Duration {
-    let keys = Keys { cache: Some(cache.to_owned()), ..Keys::default() };
-    let left = standing(&keys).ok().and_then(|(_, left)| left);
-    left.map_or(RENEW_LEAST, |left| left / 2).clamp(RENEW_LEAST, RENEW_MAX)
-}
-
-/// Whose keys are used: by default the first that the keytab has.
-fn first_of(keytab: &Path, principal: Option<&str>) -> anyhow::Result<String> {
-    let keys = Keys {
-        keytab: Some(keytab.to_owned()),
-        cache: Some("MEMORY:tieline-job".to_owned()),
-        principal: principal.map(str::to_owned),
-    };
-    Ok(own_principal(&keys)?)
-}
-
-fn initialize(keytab: &Path, principal: Option<&str>, cache: &str) -> anyhow::Result<ExitStatus> {
-    let mut kinit = Command::new("kinit");
-    kinit.arg("-k").arg("-t").arg(keytab).args(["-c", cache]).args(principal);
-    kinit.stdin(Stdio::null()).status().context("kinit cannot be run: install krb5-user")
-}
-
-fn renew(cache: &str) -> anyhow::Result<ExitStatus> {
-    let mut kinit = Command::new("kinit");
-    kinit.args(["-R", "-c", cache]).stdin(Stdio::null()).stderr(Stdio::null());
-    kinit.status().context("kinit cannot be run: install krb5-user")
-}
-
-/// The caller's tickets, as they are now, from whatever cache he has.
-fn take_tickets(to: &str) -> anyhow::Result<()> {
-    let cache = std::env::var("KRB5CCNAME").ok();
-    let shown = cache.clone().unwrap_or_else(|| "your default cache".to_owned());
-    let keys = Keys { cache, ..Keys::default() };
-    copy_tickets(&keys, to)
-        .with_context(|| format!("there are no tickets in {shown}: run kinit, or give --keytab"))
+/// Hands a signal on to the job, which is not waited for yet: its number is its own.
+fn tell(job: &Child, number: i32) {
+    let pid = i32::try_from(job.id()).ok().and_then(Pid::from_raw);
+    if let Some((pid, signal)) = pid.zip(Signal::from_named_raw(number)) {
+        // It may have ended by itself; then that is seen next.
+        let _ = rustix::process::kill_process(pid, signal);
+    }
 }
 
 /// A folder of our own, which goes with us.

@@ -13,6 +13,7 @@ mod limits;
 use crate::contact::Contact;
 use crate::location::Location;
 use crate::mount::idmap::{Idmap, Means, table_of};
+use crate::mount::tickets::reading;
 use crate::report;
 use crate::shell::{self, Shell};
 use anyhow::{Context, anyhow, ensure};
@@ -23,8 +24,10 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tieline_auth::gss::{default_cache, standing};
 use tieline_client::Access;
 use tieline_net::NoticeSink;
 use tieline_types::acl::{AccessList, Acls};
@@ -118,8 +121,34 @@ struct Verdict {
 pub fn run(args: Args) -> anyhow::Result<()> {
     crate::verbs::log_start();
     let location = Location::find(&args.path)?;
-    let asked = location.clone();
-    shell::run(&location, |shell| async move { explain(&shell, &asked, &args).await })
+    let (asked, args) = (location.clone(), Arc::new(args));
+    let (wished, is_open) = (args.clone(), Arc::new(AtomicBool::new(false)));
+    let opened = is_open.clone();
+    let outcome = shell::run(&location, |shell| async move {
+        opened.store(true, Ordering::Relaxed);
+        explain(&shell, &asked, &wished).await
+    });
+    match outcome {
+        Err(error) if !is_open.load(Ordering::Relaxed) => unheard(error, &location, &args),
+        outcome => outcome,
+    }
+}
+
+/// No server heard us. Whoever has no ticket is told so, and what a mount denied him for that.
+fn unheard(error: anyhow::Error, location: &Location, args: &Args) -> anyhow::Result<()> {
+    let own = shell::own_caller().uid;
+    let mut before = location.mountpoint.as_deref().map(denials::read).unwrap_or_default();
+    before.retain(|denial| denial.uid == own);
+    match standing(&location.proving.keys()) {
+        Err(trouble) => {
+            let why = reading::lack(&trouble, default_cache().as_deref()).why;
+            stranger(&anyhow!(why), &[], &before, args)
+        }
+        Ok(_) => {
+            denials::told(&before).iter().for_each(|line| eprintln!("{line}"));
+            Err(error)
+        }
+    }
 }
 
 async fn explain(shell: &Arc<Shell>, location: &Location, args: &Args) -> anyhow::Result<()> {

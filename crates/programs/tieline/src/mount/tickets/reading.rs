@@ -1,0 +1,227 @@
+//! A look into a user's cache, by a process that is that user.
+//!
+//! `tieline auth token` is that process ([`look`] is what it does); [`ask`] runs it for a mount and
+//! hears what it found. Where the caller sees another tree of files than the mount (a unit with a
+//! private /tmp, a container), the process gets that tree's root as its standard input, and opens
+//! caches that are files below it. So nothing of that tree is executed, no namespace is entered,
+//! and what is opened is opened with the user's rights.
+//!
+//! Invariants: the process ends with its deadline; it has the ids and groups of the caller before
+//! it begins, and nothing of the mount's environment but the name of krb5.conf.
+
+use super::Owner;
+use anyhow::Context;
+use rustix::fs::{Mode, OFlags};
+use serde::{Deserialize, Serialize};
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use tieline_auth::gss::{GssInitiator, Keys, caches, default_cache};
+use tieline_auth::{BINDING, Mechanism, Trouble};
+
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Of what the process says: a token has 64 KiB, in hexadecimal digits.
+const TEXT_MAX: u64 = 2 << 20;
+const VARIABLE: &str = "KRB5CCNAME";
+/// Where the process finds the root of the caller's tree.
+const BELOW: &str = "/proc/self/fd/0";
+
+/// What was found, where.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Reading {
+    /// The cache, or the collection, that was looked into.
+    pub cache: Option<String>,
+    pub found: Found,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Found {
+    /// A token in hexadecimal digits, and for how many seconds the ticket behind it holds, by its
+    /// own end.
+    Token {
+        digits: String,
+        seconds: Option<u64>,
+    },
+    Lack(Lack),
+}
+
+/// Why there is no token.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Lack {
+    /// Nobody could say whether there is one: it may be there the next time.
+    pub is_silent: bool,
+    /// With the next step.
+    pub why: String,
+}
+
+impl Lack {
+    pub fn silent(why: impl Into<String>) -> Self {
+        Self { is_silent: true, why: why.into() }
+    }
+}
+
+/// What this process' own caches have for a server, `below` the root at its standard input or not.
+pub fn look(target: &str, binding: &[u8; BINDING], below: bool) -> Reading {
+    let cache = default_cache();
+    if let Some(name) = cache.as_deref().filter(|_| below).and_then(name_below) {
+        // SAFETY: this process has one thread.
+        unsafe { std::env::set_var(VARIABLE, name) };
+    }
+    // No cache is named to the library: of a collection it takes the one of the server's realm.
+    let mut initiator = GssInitiator::new(Keys::default(), target.to_owned());
+    let found = match initiator.step(None, binding) {
+        Ok(step) => Found::Token {
+            digits: step.token.iter().flatten().map(|byte| format!("{byte:02x}")).collect(),
+            seconds: initiator.left().map(|left| left.as_secs()),
+        },
+        Err(trouble) => Found::Lack(lack(&trouble, cache.as_deref())),
+    };
+    Reading { cache, found }
+}
+
+/// What is told of a trouble with the tickets of this process, in a cache of that name.
+pub fn lack(trouble: &Trouble, cache: Option<&str>) -> Lack {
+    let is_silent = matches!(trouble, Trouble::NoKdc { .. } | Trouble::Late { .. });
+    let mut owners: Vec<String> = caches().into_iter().map(|cache| cache.principal).collect();
+    owners.dedup();
+    let whose = match owners.is_empty() {
+        true => String::new(),
+        false => format!(" of {}", owners.join(", ")),
+    };
+    let why = format!("{trouble} (cache {}{whose})", cache.unwrap_or("without a name"));
+    Lack { is_silent, why }
+}
+
+/// The same cache in the caller's tree; `None`: it is no file, and the same everywhere.
+fn name_below(cache: &str) -> Option<String> {
+    let (kind, path) = match cache.split_once(':') {
+        Some((kind @ ("FILE" | "DIR"), path)) => (kind, path),
+        Some(_) => return None,
+        None => ("FILE", cache),
+    };
+    // `DIR::/path` is one of the directory's caches.
+    let (mark, path) = path.strip_prefix(':').map_or(("", path), |path| (":", path));
+    path.starts_with('/').then(|| format!("{kind}:{mark}{BELOW}{path}"))
+}
+
+/// Has a process with the user's ids look for a ticket.
+pub(super) fn ask(
+    owner: &Owner,
+    target: &str,
+    binding: &[u8; BINDING],
+    deadline: Instant,
+) -> Result<Reading, Lack> {
+    let purse = &owner.hand.purse;
+    let mut command = Command::new("/proc/self/exe");
+    let binding: String = binding.iter().map(|byte| format!("{byte:02x}")).collect();
+    command.args(["auth", "token", "--target", target, "--binding", &binding]);
+    command.env_clear().current_dir("/");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    if purse.place.is_some() {
+        command.arg("--below-stdin").stdin(Stdio::from(root_of(owner)?));
+    }
+    if let Some(cache) = &purse.cache {
+        command.env(VARIABLE, cache);
+    }
+    if let Some(config) = std::env::var_os("KRB5_CONFIG") {
+        command.env("KRB5_CONFIG", config);
+    }
+    if rustix::process::geteuid().is_root() {
+        let (uid, gid, groups) = (purse.uid, owner.gid, owner.groups.clone());
+        // SAFETY: between fork and exec only system calls are made, on values made before.
+        unsafe { command.pre_exec(move || become_user(uid, gid, &groups)) };
+    } else if rustix::process::geteuid().as_raw() != purse.uid {
+        let why = "this mount is another user's: it cannot look for tickets of others".to_owned();
+        return Err(Lack { is_silent: false, why });
+    }
+    finish(command, deadline).map_err(|error| Lack::silent(format!("{error:#}")))
+}
+
+fn finish(mut command: Command, deadline: Instant) -> anyhow::Result<Reading> {
+    let mut child = command.spawn().context("the process that reads caches cannot be run")?;
+    // Read while it runs: a large token is more than a pipe takes.
+    let said = child.stdout.take().map(|stdout| std::thread::spawn(move || text_of(stdout)));
+    while child.try_wait()?.is_none() {
+        if Instant::now() >= deadline {
+            let _ = child.kill();
+            let _ = child.wait();
+            anyhow::bail!("looking for a ticket took too long: does a KDC answer?");
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    let output = child.wait_with_output()?;
+    let said = said.and_then(|said| said.join().ok()).unwrap_or_default();
+    serde_json::from_str(&said).with_context(|| {
+        let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        format!("the process that reads caches says nothing ({}): {why}", output.status)
+    })
+}
+
+/// The root of the caller's tree, if he is still there.
+fn root_of(owner: &Owner) -> Result<OwnedFd, Lack> {
+    let process = owner.hand.process;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(format!("/proc/{process}/root"), flags, Mode::empty());
+    // It is looked at after the opening: a number of a process may have become another's.
+    let is_same = super::place_of(process) == owner.hand.purse.place;
+    root.ok().filter(|_| is_same).ok_or_else(|| {
+        Lack::silent(format!("the tree of files of process {process} cannot be entered"))
+    })
+}
+
+/// All that comes, as far as it is text.
+fn text_of(from: impl Read) -> String {
+    let mut bytes = vec![];
+    // What came before an error is not what was meant, and is found to be none.
+    let _ = from.take(TEXT_MAX).read_to_end(&mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Everything that a process of this user could do, and nothing else.
+fn become_user(uid: u32, gid: u32, groups: &[u32]) -> std::io::Result<()> {
+    let check = |status: libc::c_int| match status {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    };
+    // SAFETY: the list has that many entries; the other calls take numbers only.
+    unsafe {
+        check(libc::setgroups(groups.len(), groups.as_ptr()))?;
+        check(libc::setresgid(gid, gid, gid))?;
+        check(libc::setresuid(uid, uid, uid))
+    }
+}
+
+/// The path that a cache is, if it is a file.
+pub(super) fn file_named(name: &str) -> Option<&Path> {
+    let path = Path::new(name.strip_prefix("FILE:").unwrap_or(name));
+    path.is_absolute().then_some(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_known_by_their_names() {
+        assert_eq!(file_named("FILE:/tmp/x"), Some(Path::new("/tmp/x")));
+        assert_eq!(file_named("/tmp/x"), Some(Path::new("/tmp/x")));
+        for other in ["KCM:", "KEYRING:persistent:7", "DIR:/tmp/d", "FILE:x", ""] {
+            assert_eq!(file_named(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn files_of_another_tree_are_below_its_root() {
+        let below = |name| name_below(name).unwrap_or_default();
+        assert_eq!(below("FILE:/tmp/x"), "FILE:/proc/self/fd/0/tmp/x");
+        assert_eq!(below("/tmp/x"), "FILE:/proc/self/fd/0/tmp/x");
+        assert_eq!(below("DIR:/tmp/d"), "DIR:/proc/self/fd/0/tmp/d");
+        assert_eq!(below("DIR::/tmp/d/tkt"), "DIR::/proc/self/fd/0/tmp/d/tkt");
+        for same in ["KCM:", "KEYRING:persistent:7", "MEMORY:x", "FILE:x"] {
+            assert_eq!(name_below(same), None, "{same}");
+        }
+    }
+}
