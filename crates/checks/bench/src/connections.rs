@@ -212,6 +212,7 @@ fn guard(dialing: &Dialing) -> Arc<Guard> {
         is_eager: true,
         realm: Some(REALM.to_owned()),
         services: vec![],
+        service: None,
     })
 }
 

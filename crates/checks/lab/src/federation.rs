@@ -18,6 +18,8 @@ pub struct Plan {
     pub arguments: Vec<String>,
     /// A mount elsewhere than in the federation's own folder.
     pub mount: Option<PathBuf>,
+    /// Others may come through to the federation's folder: then root's servers do not run as root.
+    pub is_open: bool,
 }
 
 impl Plan {
@@ -94,6 +96,10 @@ impl Watchdog {
 impl Federation {
     pub fn start(plan: &Plan) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("tieline-lab-").tempdir()?;
+        if plan.is_open {
+            let passable = std::os::unix::fs::PermissionsExt::from_mode(0o711);
+            std::fs::set_permissions(folder.path(), passable)?;
+        }
         let mount = plan.mount.clone().unwrap_or_else(|| folder.path().join("mount"));
         std::fs::create_dir_all(&mount)?;
         let federation = Self {

@@ -24,16 +24,42 @@ pub mod tree;
 pub use federation::{Federation, Plan, with_federation};
 pub use program::{Run, shell};
 
-/// Is this test run by root? Some things only root may do; such tests say that they were skipped.
+/// Says that a test is skipped, and for want of what. Where everything is to be tested (`CI=1`) it
+/// fails.
+pub fn skip(what: impl std::fmt::Display) {
+    let is_everything = std::env::var_os("CI").is_some_and(|value| value == "1");
+    assert!(!is_everything, "CI=1, and yet: {what}");
+    eprintln!("SKIPPED: {what}");
+}
+
+/// Is this test run by root?
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
+}
+
+/// Some things only root may do; such tests say that they were skipped.
+pub fn needs_root() -> bool {
+    let is_root = is_root();
+    if !is_root {
+        skip("it needs root");
+    }
+    is_root
+}
+
+/// Is there a KDC to be started?
+pub fn has_kdc() -> bool {
+    let found = std::path::Path::new("/usr/sbin/krb5kdc").exists();
+    if !found {
+        skip("krb5-kdc is not installed");
+    }
+    found
 }
 
 /// Can file systems be mounted here at all?
 pub fn can_mount() -> bool {
     let is_possible = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
     if !is_possible {
-        eprintln!("SKIPPED: /dev/fuse cannot be opened here");
+        skip("/dev/fuse cannot be opened here");
     }
     is_possible
 }
@@ -42,7 +68,7 @@ pub fn can_mount() -> bool {
 pub fn can_emulate_lines() -> bool {
     let is_possible = is_root() && std::path::Path::new("/dev/net/tun").exists();
     if !is_possible {
-        eprintln!("SKIPPED: emulated lines need root and /dev/net/tun");
+        skip("emulated lines need root and /dev/net/tun");
     }
     is_possible
 }
@@ -51,7 +77,7 @@ pub fn can_emulate_lines() -> bool {
 pub fn python() -> Option<std::path::PathBuf> {
     let python = std::env::var_os("TIELINE_PYTHON").map(std::path::PathBuf::from);
     if python.is_none() {
-        eprintln!("SKIPPED: TIELINE_PYTHON names no Python with uproot; `make test` makes one");
+        skip("TIELINE_PYTHON names no Python with uproot; `make test` makes one");
     }
     python
 }

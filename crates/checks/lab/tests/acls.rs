@@ -144,7 +144,7 @@ fn are_there(lab: &Federation) -> bool {
     let is_root = tieline_lab::is_root();
     let has_programs = lab.shell("command -v setfacl getfacl").is_ok();
     if !is_root || !has_programs {
-        eprintln!("SKIPPED: needs root, and setfacl and getfacl (package acl)");
+        tieline_lab::skip("needs root, and setfacl and getfacl (package acl)");
     }
     is_root && has_programs
 }
@@ -162,7 +162,7 @@ fn compare(lab: &Federation, script: &str) -> Result<()> {
     let there = lab.mount().join("compared");
     std::fs::create_dir(&there)?;
     if lab.shell(&format!("cd '{}' && setfacl -m u:1:r .", here.display())).is_err() {
-        eprintln!("SKIPPED: the local file system keeps no access lists to compare with");
+        tieline_lab::skip("the local file system keeps no access lists to compare with");
         return Ok(());
     }
     lab.shell(&format!("setfacl -b '{}'", here.display()))?;

@@ -59,7 +59,7 @@ fn python(lab: &Federation, program: &str) -> Result<()> {
 fn needs_root() -> bool {
     let is_root = tieline_lab::is_root();
     if !is_root {
-        eprintln!("SKIPPED: becoming other users needs root");
+        tieline_lab::skip("becoming other users needs root");
     }
     is_root
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tieline_lab::{Federation, is_root, program, with_federation};
+use tieline_lab::{Federation, program, with_federation};
 
 /// A small disk mounted where an OST was, with what was there; unmounted when dropped.
 struct Disk(PathBuf);
@@ -46,8 +46,7 @@ fn with_disks(
     sizes: &[(&str, u32)],
     test: impl FnOnce(&Federation, &[Disk]) -> Result<()>,
 ) -> Result<()> {
-    if !is_root() {
-        eprintln!("SKIPPED: only root can mount small disks");
+    if !tieline_lab::needs_root() {
         return Ok(());
     }
     with_federation(|lab| {
@@ -213,8 +212,7 @@ impl FailingDisk {
 
 #[test]
 fn a_disk_that_fails_costs_what_only_it_has() -> Result<()> {
-    if !is_root() {
-        eprintln!("SKIPPED: only root can mount small disks");
+    if !tieline_lab::needs_root() {
         return Ok(());
     }
     with_federation(|lab| {
@@ -305,8 +303,7 @@ fn control_mds(lab: &Federation, verb: &str) -> Result<()> {
 
 #[test]
 fn a_store_whose_disk_fails_ends_and_has_all_it_said_when_the_disk_is_well() -> Result<()> {
-    if !is_root() {
-        eprintln!("SKIPPED: only root can mount small disks");
+    if !tieline_lab::needs_root() {
         return Ok(());
     }
     with_federation(|lab| {
@@ -442,8 +439,7 @@ fn an_ost_that_is_not_there_keeps_nobody_from_the_others() -> Result<()> {
 
 #[test]
 fn a_store_on_a_full_disk_is_read_and_heals() -> Result<()> {
-    if !is_root() {
-        eprintln!("SKIPPED: only root can mount small disks");
+    if !tieline_lab::needs_root() {
         return Ok(());
     }
     with_federation(|lab| {

@@ -273,8 +273,7 @@ fn a_federation_taken_down_is_gone() -> Result<()> {
 
 #[test]
 fn sites_in_network_namespaces_of_their_own() -> Result<()> {
-    if !tieline_lab::is_root() {
-        eprintln!("SKIPPED: network namespaces need root");
+    if !tieline_lab::needs_root() {
         return Ok(());
     }
     let plan = Plan { arguments: vec!["--netns".to_owned()], ..Plan::default() };

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use tieline_auth::ScratchKdc;
 use tieline_lab::federation::{Federation, Plan, with_plan};
@@ -127,7 +127,11 @@ fn administrators_have_roles_and_denials_are_on_record() -> Result<()> {
         ensure!(federation.logs()?.contains(number), "{number} is not in a log");
         let lines = audited(federation)?;
         let of = |event: &str| lines.iter().filter(|line| line["event"] == *event).count();
-        ensure!(lines.iter().any(|line| line["id"] == *number), "{number} is on no record");
+        let line = lines.iter().find(|line| line["id"] == *number);
+        let line = line.with_context(|| format!("{number} is on no record"))?;
+        let from = line["address"].as_str().unwrap_or_default();
+        ensure!(line["op"].is_string() && from.starts_with("127.0.0.1:"), "{line}");
+        ensure!(line["machine"] == "bob@EXTENCI.ORG", "{line}");
         ensure!(of("authentication") > 0 && of("administration") > 2, "{lines:?}");
         Ok(())
     })
@@ -136,7 +140,7 @@ fn administrators_have_roles_and_denials_are_on_record() -> Result<()> {
 /// What `dev up --kerberos` brings without more words: root administers, and users show tickets.
 #[test]
 fn users_of_a_new_federation_show_tickets() -> Result<()> {
-    if !tieline_lab::is_root() || !Path::new("/usr/sbin/krb5kdc").exists() {
+    if !tieline_lab::needs_root() || !tieline_lab::has_kdc() {
         return Ok(());
     }
     let arguments = vec!["--kerberos".to_owned()];
@@ -313,7 +317,7 @@ fn people(federation: &Federation) -> Result<()> {
 /// limits that are used up.
 #[test]
 fn explanations_are_true() -> Result<()> {
-    if !tieline_lab::is_root() {
+    if !tieline_lab::needs_root() {
         return Ok(());
     }
     with_kdc(|federation| {
@@ -348,13 +352,57 @@ fn explanations_are_true() -> Result<()> {
         let verdicts = full["verdicts"].as_array().context("verdicts")?;
         ensure!(verdicts.iter().any(|one| one["by"] == "quota"), "{full}");
         ensure!(full["allowed"] == false, "{full}");
-        Ok(())
+        // Aliases; and what only the owner may.
+        for (op, is_allowed) in [("list", false), ("append", false), ("unlink", true)] {
+            let said = explained(op, "all/inner")?;
+            ensure!(said["allowed"] == is_allowed, "{op}: {said}");
+        }
+        ensure!(explained("chmod", "all/one")?["allowed"] == true);
+        ensure!(explained("chmod", "all/list")?["allowed"] == false);
+        // A stranger is told nothing of others' denials.
+        let other = machine.try_as(ANN, "FILE:/nonexistent", "cat $MOUNT/all/list")?;
+        ensure!(!other.status.success());
+        let script = format!("{} explain --json $MOUNT/all/list", program::tieline()?.display());
+        let said = machine.try_as(BOB, "FILE:/nonexistent", &script)?.stdout;
+        let said: Value = serde_json::from_str(&said).context(said.clone())?;
+        let denials = said["denials"].as_array().context("denials")?;
+        ensure!(denials.iter().all(|denial| denial["uid"] == BOB), "{said}");
+        storage_is_explained(federation, &explained)
     })
+}
+
+/// That nobody takes what somebody may write.
+fn storage_is_explained(
+    federation: &Federation,
+    explained: &dyn Fn(&str, &str) -> Result<Value>,
+) -> Result<()> {
+    let may = explained("write", "all/one")?;
+    ensure!(may["allowed"] == true, "{may}");
+    let path = federation.dir().join("sites/uf/oss.toml");
+    let told = std::fs::read_to_string(&path)?;
+    let dir = federation.dir().to_string_lossy().into_owned();
+    let cases = [
+        ("realms = [\"PSC.EDU\"]", "serves clients of PSC.EDU only"),
+        ("limit = \"0 B\"", "that its site gives are used"),
+        ("read_only = true", "read-only"),
+    ];
+    for (line, why) in cases {
+        let settings = told.replace("read_only = false\n", "");
+        let settings = settings.replace("[[ost]]\n", &format!("[[ost]]\n{line}\n"));
+        std::fs::write(&path, settings)?;
+        federation.tieline(&["dev", "restart", "oss-uf", "--dir", &dir])?;
+        let is_told = || {
+            let said = explained("write", "all/one").map(|said| said.to_string());
+            said.is_ok_and(|said| said.contains(why) && said.contains("\"allowed\":false"))
+        };
+        program::until(&format!("told: {why}"), DEADLINE, is_told)?;
+    }
+    Ok(())
 }
 
 #[test]
 fn users_of_a_machine_are_who_their_tickets_say() -> Result<()> {
-    if !tieline_lab::is_root() {
+    if !tieline_lab::needs_root() {
         return Ok(());
     }
     for flavor in ["krb5i", "krb5p"] {
@@ -412,13 +460,20 @@ fn why(machine: &Machine<'_>, other: &str) -> Result<()> {
     let denial = denial.with_context(|| format!("it is not told: {said}"))?;
     let id = denial["id"].as_str().with_context(|| format!("it has no id: {said}"))?;
     ensure!(machine.federation.logs()?.contains(id), "{id} is in no log");
-    ensure!(denial["why"].as_str().is_some_and(|why| why.contains("bob")), "{denial}");
+    let reason = denial["why"].as_str().unwrap_or_default();
+    ensure!(reason.contains("bob") && reason.contains("/extenci/hers"), "{denial}");
+    ensure!(!reason.contains("0x") && denial["path"] == "/extenci/hers", "{denial}");
+    let lines = audited(machine.federation)?;
+    let line = lines.iter().find(|line| line["id"] == *id).context("it is on no record")?;
+    ensure!(line["principal"] == "bob@EXTENCI.ORG" && line["name"] == "d", "{line}");
+    ensure!(line["machine"] == "host/client.extenci.org@EXTENCI.ORG", "{line}");
+    ensure!(line["op"] == "MakeDirectory" && line["file"].is_string(), "{line}");
     // Somebody else is told nothing of it.
     let others = machine.try_as(BOB, other, &explain)?;
     ensure!(!others.stdout.contains(id), "{}", others.stdout);
     // An administrator hears what the kernel here makes of her.
     let path = machine.mount.join("hers/f").to_string_lossy().into_owned();
-    let hers = ["explain", "--as", "ann@EXTENCI.ORG", "--op", "write", "--json", &path];
+    let hers = ["explain", "--as", "ann", "--op", "write", "--json", &path];
     let said: Value = serde_json::from_str(&machine.federation.tieline(&hers)?)?;
     let verdicts = said["verdicts"].as_array().context("verdicts")?;
     let is_by_kernel = |verdict: &&Value| {
@@ -431,7 +486,7 @@ fn why(machine: &Machine<'_>, other: &str) -> Result<()> {
 
 #[test]
 fn a_destroyed_ticket_stops_what_is_new_and_a_renewed_one_works_at_once() -> Result<()> {
-    if !tieline_lab::is_root() {
+    if !tieline_lab::needs_root() {
         return Ok(());
     }
     with_kdc(|federation| {
@@ -510,7 +565,7 @@ fn enlarge_tickets(federation: &Federation) -> Result<ScratchKdc> {
 
 #[test]
 fn a_large_ticket_is_as_good_as_any() -> Result<()> {
-    if !tieline_lab::is_root() {
+    if !tieline_lab::needs_root() {
         return Ok(());
     }
     with_kdc(|federation| {
@@ -548,7 +603,7 @@ impl Kcm {
     fn start(federation: &Federation) -> Result<Option<Self>> {
         const DAEMON: &str = "/usr/sbin/kcm";
         if !std::path::Path::new(DAEMON).exists() {
-            eprintln!("SKIPPED: KCM: heimdal-kcm is not installed");
+            tieline_lab::skip("KCM: heimdal-kcm is not installed");
             return Ok(None);
         }
         let run = federation.local("run");
@@ -583,7 +638,7 @@ const BELIEVED: std::time::Duration = std::time::Duration::from_millis(1500);
 /// Caches that are no files: by KRB5CCNAME, and as the default of a uid.
 #[test]
 fn tickets_are_found_in_caches_of_every_kind() -> Result<()> {
-    if !tieline_lab::is_root() {
+    if !tieline_lab::needs_root() {
         return Ok(());
     }
     with_kdc(|federation| {
@@ -601,7 +656,7 @@ fn tickets_are_found_in_caches_of_every_kind() -> Result<()> {
         let mut kinds = vec![format!("DIR:{home}/several"), format!("FILE:{home}/one")];
         match machine.kinit_as(Some(&keyring), "") {
             Ok(()) => kinds.push(keyring),
-            Err(_) => eprintln!("SKIPPED: keyrings cannot be used here"),
+            Err(_) => tieline_lab::skip("keyrings cannot be used here"),
         }
         let kcm = Kcm::start(federation)?;
         if kcm.is_some() {
@@ -644,7 +699,7 @@ fn tickets_are_found_in_caches_of_every_kind() -> Result<()> {
 /// A job's tickets are renewed while it runs, and found when it loses its environment.
 #[test]
 fn a_job_keeps_its_tickets_and_is_known_by_its_control_group() -> Result<()> {
-    if !tieline_lab::is_root() {
+    if !tieline_lab::needs_root() {
         return Ok(());
     }
     with_kdc(|federation| {
@@ -668,7 +723,7 @@ fn a_job_keeps_its_tickets_and_is_known_by_its_control_group() -> Result<()> {
             .find(|base| std::fs::exists(format!("{base}/cgroup.procs")).unwrap_or(false));
         let group = base.map(|base| format!("{base}/tieline-lab-{}", std::process::id()));
         let Some(group) = group.filter(|group| std::fs::create_dir(group).is_ok()) else {
-            eprintln!("SKIPPED: no control groups can be made here");
+            tieline_lab::skip("no control groups can be made here");
             return Ok(());
         };
         let outcome = in_group(&machine, &group, &cache, &program);

@@ -8,8 +8,7 @@ use tieline_lab::{program, with_federation};
 
 #[test]
 fn mount_and_umount_as_an_administrator_does() -> Result<()> {
-    if !tieline_lab::is_root() {
-        eprintln!("SKIPPED: mount(8) needs root");
+    if !tieline_lab::needs_root() {
         return Ok(());
     }
     with_federation(|lab| {

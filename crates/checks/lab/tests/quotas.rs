@@ -54,7 +54,7 @@ def attempt(call):
 fn is_root() -> bool {
     let is_root = tieline_lab::is_root();
     if !is_root {
-        eprintln!("SKIPPED: becoming other users needs root");
+        tieline_lab::skip("becoming other users needs root");
     }
     is_root
 }
@@ -437,6 +437,62 @@ assert 12 <= total <= 16, total
         python(lab, "assert by(1002, 1002, lambda: write('more', 1)) == \"(0, 'EDQUOT')\"")?;
         set(lab, &["-U", "-B", "0"])?;
         python(lab, "assert by(1001, 1001, lambda: write('fnal/more', 20)) == '(20, None)'")?;
+        check_counts(lab)
+    })
+}
+
+/// Promises 40 and 45, in a pool. The root's files are in pool `uf`, those at fnal in `fnal`.
+#[test]
+fn limits_in_a_pool_hold_there_and_nowhere_else() -> Result<()> {
+    with_federation(|lab| {
+        if !is_root() {
+            return Ok(());
+        }
+        open_both(lab)?;
+        let mount = lab.mount().display().to_string();
+        lab.shell("mkdir -m 1777 far fnal/near")?;
+        lab.tieline(&["setstripe", "-p", "fnal", &format!("{mount}/far")])?;
+        lab.tieline(&["setstripe", "-p", "uf", &format!("{mount}/fnal/near")])?;
+        set(lab, &["-u", "1001", "--pool", "uf", "-B", "4M"])?;
+        python(
+            lab,
+            r#"
+assert by(1001, 1001, lambda: write("f", 40)) == "(16, 'EDQUOT')"
+assert by(1001, 1001, lambda: write("g", 1)) == "(0, 'EDQUOT')"
+assert by(1001, 1001, lambda: write("far/g", 20)) == "(20, None)"
+assert by(1001, 1001, lambda: write("fnal/g", 20)) == "(20, None)"
+assert by(1002, 1002, lambda: write("h", 20)) == "(20, None)"
+"#,
+        )?;
+        let told = quota(lab, &["-u", "1001", "--pool", "uf"])?;
+        ensure!(told["bytes"]["used"] == 4 << 20 && told["bytes"]["hard"] == 4 << 20, "{told}");
+        ensure!(quota(lab, &["-u", "1001"])?["bytes"]["used"] == 14 << 20);
+        let all = lab.json(&["repquota", "--pool", "uf", &mount])?;
+        let of =
+            |id: u64| all.as_array()?.iter().find(|one| one["id"] == id && one["pool"] == "uf");
+        ensure!(of(1001).is_some_and(|one| one["bytes"] == told["bytes"]), "{all}");
+        ensure!(of(1002).is_some_and(|one| one["bytes"]["used"] == 5 << 20), "{all}");
+        // A write that is refused is explained.
+        let file = format!("{mount}/f");
+        let run = lab.try_tieline(&["explain", "--op", "append", &file])?;
+        let is_told = run.stdout.contains("user 1001 in pool uf: 4 MiB of 4 MiB used");
+        ensure!(!run.status.success() && is_told, "{}", run.stdout);
+        let far = lab.tieline(&["explain", "--op", "append", &format!("{mount}/far/g")])?;
+        ensure!(far.ends_with("allowed\n"), "{far}");
+        // The pool's files at the other site's MDT count in the same limit; what goes makes room.
+        python(
+            lab,
+            r#"
+import time
+assert by(1001, 1001, lambda: write("fnal/near/i", 1)) == "(0, 'EDQUOT')"
+os.truncate("f", 0)
+more, late = 0, time.monotonic() + 30
+while more < 16 and time.monotonic() < late:
+    more += eval(by(1001, 1001, lambda: write("fnal/near/i", 40, os.O_APPEND)))[0]
+    time.sleep(0.3)
+assert more == 16, more
+"#,
+        )?;
         check_counts(lab)
     })
 }

@@ -191,7 +191,7 @@ fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
 
 fn all_on(kind: Kind) -> Result<()> {
     if !tieline_lab::is_root() && kind != Kind::Local {
-        eprintln!("SKIPPED: mounting {kind:?} needs root");
+        tieline_lab::skip(format_args!("mounting {kind:?} needs root"));
         return Ok(());
     }
     let scenes = [

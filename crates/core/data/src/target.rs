@@ -433,6 +433,7 @@ impl Target {
             objects_free: space.objects_free,
             trouble,
             is_read_only: self.limits.is_read_only.then_some(true),
+            realms: self.limits.realms.as_ref().map(|all| all.iter().cloned().collect()),
         }
     }
 

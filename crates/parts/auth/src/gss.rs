@@ -22,11 +22,14 @@ use std::ptr::{null, null_mut};
 use std::time::Duration;
 use tieline_wire::CredentialKind;
 
+mod asked;
 mod caches;
+mod keytab;
 mod library;
 mod realm;
 
 pub use caches::{Cache, caches, default_cache};
+pub use keytab::principals;
 
 /// 1.2.840.113554.1.2.2
 static KERBEROS: [u8; 9] = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02];
@@ -166,11 +169,11 @@ impl Mechanism for GssAcceptor {
     }
 
     fn step(&mut self, token: Option<&[u8]>, binding: &[u8; BINDING]) -> Result<Step, Trouble> {
-        let Some(token) = token else { return Ok(Step { token: None, proof: None }) };
+        let Some(given) = token else { return Ok(Step { token: None, proof: None }) };
         let library = opened()?;
         let credential = Credential::acquire(library, &self.keys, ACCEPT)?;
         let bindings = bindings(binding);
-        let mut input = RawBuffer::of(token);
+        let mut input = RawBuffer::of(given);
         let mut output = Buffer::new(library);
         let (mut minor, mut flags, mut lifetime) = (0, 0, 0);
         // SAFETY: all pointers are to values that live through the call; the context is null or
@@ -190,7 +193,9 @@ impl Mechanism for GssAcceptor {
                 null_mut(),
             )
         };
-        check(library, major, minor)?;
+        // Whom the ticket is for is not to be had of a context that was not made.
+        check(library, major, minor)
+            .map_err(|trouble| trouble.about(&asked::server(given).unwrap_or_default()))?;
         let token = output.bytes();
         if major & CONTINUE_NEEDED != 0 {
             return Ok(Step { token: Some(token), proof: None });
@@ -263,7 +268,7 @@ pub fn try_self(dialing: &Keys, answering: &Keys, own: &str) -> Result<(), Troub
     let mut initiator = GssInitiator::new(dialing.clone(), own.to_owned());
     let first = initiator.step(None, &[0; BINDING])?;
     let mut acceptor = GssAcceptor::new(answering.clone());
-    acceptor.step(first.token.as_deref(), &[0; BINDING]).map(drop).map_err(|e| e.about(own))
+    acceptor.step(first.token.as_deref(), &[0; BINDING]).map(drop)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -101,6 +101,8 @@ pub struct GuardParts {
     pub realm: Option<String>,
     /// First components of principals that may be asked for here.
     pub services: Vec<String>,
+    /// First component of a server that no map names yet; `None` tries the usual ones.
+    pub service: Option<String>,
 }
 
 /// See the module.
@@ -116,8 +118,8 @@ pub struct Guard {
 pub struct Dialing {
     /// The weakest flavor that is taken.
     pub flavor: Flavor,
-    /// Whom to expect, and how to prove ourselves.
-    pub proof: Option<(String, Box<dyn Mechanism>)>,
+    /// Whom to expect, and how to prove ourselves: the first of them whom the KDC knows.
+    pub proofs: Vec<(String, Box<dyn Mechanism>)>,
 }
 
 /// How to answer.
@@ -129,6 +131,8 @@ pub struct Answering {
 
 pub const SERVICE_MDS: &str = "tieline_mds";
 pub const SERVICE_OSS: &str = "tieline_oss";
+/// What servers go by that share their machine's keys.
+pub const SERVICE_HOST: &str = "host";
 
 impl Guard {
     pub fn new(parts: GuardParts) -> Arc<Self> {
@@ -150,6 +154,7 @@ impl Guard {
             is_eager: false,
             realm: None,
             services: Vec::new(),
+            service: None,
         })
     }
 
@@ -185,17 +190,20 @@ impl Guard {
     ) -> Result<Dialing, Trouble> {
         let flavor = self.dialing_flavor(role, address, own);
         let is_wanted = flavor > Flavor::Null || self.is_asked.load(Ordering::Relaxed);
-        let proof = match &self.parts.prover {
+        let proofs = match &self.parts.prover {
             Some(prover) if is_wanted => {
-                let target = self.principal_of(address);
-                let mechanism = prover.initiator(&target);
-                Some((target, mechanism))
+                let targets = self.principals_of(address).into_iter();
+                let proof = |target: String| {
+                    let mechanism = prover.initiator(&target);
+                    (target, mechanism)
+                };
+                targets.map(proof).collect()
             }
-            Some(_) => None,
+            Some(_) => Vec::new(),
             None if flavor > Flavor::Null => return Err(Trouble::NoCredential(flavor)),
-            None => None,
+            None => Vec::new(),
         };
-        Ok(Dialing { flavor, proof })
+        Ok(Dialing { flavor, proofs })
     }
 
     /// A server refused us for want of a proof: is there one, that we did not offer?
@@ -258,9 +266,7 @@ impl Guard {
     pub fn check_caller(&self, hello: &Hello, proof: &Proof) -> Result<(), Trouble> {
         self.check_service(proof)?;
         if hello.role != PeerRole::Client && !self.is_server(&proof.peer) {
-            let text =
-                format!("{} is no server of this federation: it is not in the map", proof.peer);
-            return Err(Trouble::Other { text });
+            return Err(Trouble::NoServer { peer: proof.peer.clone() });
         }
         Ok(())
     }
@@ -285,14 +291,25 @@ impl Guard {
 
     /// The principal of the server at an address.
     pub fn principal_of(&self, address: &str) -> String {
+        // There always is one.
+        self.principals_of(address).swap_remove(0)
+    }
+
+    /// The principals that the server at an address may go by, the likeliest first. A map names
+    /// one. Before it, a service of our own, or the machine's where the KDC knows no such: which
+    /// of both a site made is not to be known from outside.
+    pub fn principals_of(&self, address: &str) -> Vec<String> {
         let named = self.map.get().and_then(|cell| principal_at(&cell.current().map, address));
-        named.unwrap_or_else(|| {
-            let name = format!("{SERVICE_MDS}/{}", host(address));
-            match &self.parts.realm {
-                Some(realm) => format!("{name}@{realm}"),
-                None => name,
-            }
-        })
+        if let Some(named) = named {
+            return vec![named];
+        }
+        let services = match &self.parts.service {
+            Some(service) => vec![service.as_str()],
+            None => vec![SERVICE_MDS, SERVICE_HOST],
+        };
+        let realm = self.parts.realm.as_ref().map_or_else(String::new, |realm| format!("@{realm}"));
+        let name = |service| format!("{service}/{}{realm}", host(address));
+        services.into_iter().map(name).collect()
     }
 }
 

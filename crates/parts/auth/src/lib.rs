@@ -25,8 +25,8 @@ mod trouble;
 
 pub use cell::{BelievedMap, MapCell};
 pub use guard::{
-    Answering, Dialing, Guard, GuardParts, Kerberos, Prover, SERVICE_MDS, SERVICE_OSS,
-    SeededProver, Serves, address_of, host, principal_at, proof_binding,
+    Answering, Dialing, Guard, GuardParts, Kerberos, Prover, SERVICE_HOST, SERVICE_MDS,
+    SERVICE_OSS, SeededProver, Serves, address_of, host, principal_at, proof_binding,
 };
 pub use map::{MapError, MapSigner, MapVerifier};
 pub use mechanism::{BINDING, Mechanism, Proof, SECRET, Step, TOKEN_MAX};

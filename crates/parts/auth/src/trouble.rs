@@ -61,10 +61,14 @@ pub enum Trouble {
     Ended,
     #[error("there is no ticket: run `kinit`, or give a keytab")]
     NoTicket,
-    #[error("the ticket was used before: it was repeated by somebody on the way")]
+    #[error(
+        "the ticket was shown before, as if somebody on the way repeated it: try again; if it \
+         stays so, look at what is between both ends"
+    )]
     Replayed,
     #[error(
-        "the ticket belongs to another conversation: somebody on the way changed what was said"
+        "the ticket belongs to another conversation, as if somebody on the way changed what was \
+         said: connect both ends without a proxy between them, and update the older one"
     )]
     Binding,
     #[error("the ticket or its key is not what the server has{}: compare key versions with \
@@ -74,9 +78,15 @@ pub enum Trouble {
         "the keytab {path} has no key{}: `klist -k {path}` shows whose keys it has", of(.principal)
     )]
     KeytabLacks { path: String, principal: String },
-    #[error("the keytab {path} cannot be read: {why}")]
+    #[error(
+        "the keytab {path} cannot be read ({why}): correct its path, or give it to the user that \
+         reads it (`chown`, `chmod 600`)"
+    )]
     Keytab { path: String, why: String },
-    #[error("the other end did not prove itself")]
+    #[error(
+        "the other end did not prove itself: look who listens at that address, and run \
+         `tieline doctor` there"
+    )]
     NotMutual,
     #[error(
         "{peer} answered, and not {expected}: it has the wrong keys, or the map has a wrong name"
@@ -92,7 +102,12 @@ pub enum Trouble {
     Late { seconds: u64 },
     #[error("a token of {length} bytes came, and {limit} are the most")]
     TokenTooLong { length: usize, limit: usize },
-    #[error("{text}")]
+    #[error(
+        "{peer} is no server of this federation: add its address to the federation map, or \
+         correct its principal in `services`"
+    )]
+    NoServer { peer: String },
+    #[error("{text}: look at the KDC's log, and at what `KRB5_TRACE=/dev/stderr` shows")]
     Other { text: String },
 }
 
@@ -190,6 +205,20 @@ mod tests {
         let named = Trouble::from_code(13 << 16, -1_765_328_377, String::new()).about("a/b@C");
         assert!(named.to_string().contains("a/b@C"));
         assert_eq!(Trouble::from_code(4 << 16, 0, String::new()), Trouble::Binding);
+        let text = || "x".to_owned();
+        let others = [
+            (Trouble::Keytab { path: text(), why: text() }, "chown"),
+            (Trouble::NotMutual, "tieline doctor"),
+            (Trouble::Replayed, "try again"),
+            (Trouble::Binding, "proxy"),
+            (Trouble::NoServer { peer: text() }, "federation map"),
+            (Trouble::Other { text: text() }, "KRB5_TRACE"),
+        ];
+        for (trouble, step) in others {
+            let told = trouble.to_string();
+            let (_, fix) = told.rsplit_once(": ").unwrap();
+            assert!(fix.contains(step), "{told}");
+        }
         assert_eq!(Trouble::from_code(12 << 16, 0, "Success".into()), Trouble::Ended);
     }
 }

@@ -78,7 +78,7 @@ pub(crate) async fn dial(
     let flavor = hello.flavor.max(dialing.flavor);
     let mut hello = Hello { flavor, credential: CredentialKind::None, ..hello.clone() };
     let mut transcript = Transcript::new();
-    let Some((target, mechanism)) = dialing.proof else {
+    let Some((_, mechanism)) = dialing.proofs.first() else {
         let hello_sent = say_hello(&hello, None, writer).await?;
         let answer = reader.next().await?;
         return Ok(Dialed { proven: Proven::nothing(), answer, hello, hello_sent });
@@ -86,7 +86,7 @@ pub(crate) async fn dial(
     hello.credential = mechanism.kind();
     transcript.add(&tieline_wire::encode(&hello));
     let binding = transcript.digest();
-    let (mechanism, step) = take_step(guard, mechanism, None, binding).await?;
+    let (target, mechanism, step) = begin(guard, dialing.proofs, binding).await?;
     let token = step.token.unwrap_or_default();
     transcript.add(&token);
     let hello_sent = say_hello(&hello, Some(token), writer).await?;
@@ -202,6 +202,24 @@ fn read_token(frame: Frame) -> Result<(Bytes, Vec<u8>), HandshakeError> {
         InBulk::Here(token, _) if length <= TOKEN_MAX => Ok((frame.body, token.to_vec())),
         _ => Err(Trouble::TokenTooLong { length, limit: TOKEN_MAX }.into()),
     }
+}
+
+/// The first step towards the first server whom the KDC knows.
+async fn begin(
+    guard: &Guard,
+    proofs: Vec<(String, Box<dyn Mechanism>)>,
+    binding: seal::Digest,
+) -> Result<(String, Box<dyn Mechanism>, Step), Trouble> {
+    let mut unknown = None;
+    for (target, mechanism) in proofs {
+        match take_step(guard, mechanism, None, binding).await {
+            Ok((mechanism, step)) => return Ok((target, mechanism, step)),
+            // If the KDC knows none of them, the likeliest is the one to be told of.
+            Err(trouble @ Trouble::UnknownServer { .. }) => _ = unknown.get_or_insert(trouble),
+            Err(trouble) => return Err(trouble),
+        }
+    }
+    Err(unknown.unwrap_or(Trouble::NotMutual))
 }
 
 /// One step of a mechanism, where it may take its time.

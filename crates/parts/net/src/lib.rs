@@ -250,6 +250,8 @@ pub struct CallContext {
     pub envelope: Envelope,
     /// Who the connection's other end proved to be; nobody knows under flavor null.
     pub principal: Option<Arc<str>>,
+    /// From where it came.
+    pub address: Arc<str>,
     /// The number by which it calls itself.
     pub client: ClientId,
     /// How long the client still waits.

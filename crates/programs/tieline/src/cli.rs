@@ -19,6 +19,10 @@ pub struct Cli {
     /// Log lines as JSON (`TIELINE_LOG` filters them: `info` by default, `warn` for verbs)
     #[arg(long, global = true)]
     log_json: bool,
+    /// What a server goes by that no map names yet, such as `host` for host/HOST (else
+    /// tieline_mds/HOST, and host/HOST where the KDC does not know that)
+    #[arg(long, global = true, value_name = "NAME")]
+    service: Option<String>,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -182,6 +186,9 @@ fn end_with_the_reader() {
 
 fn run(cli: Cli) -> anyhow::Result<()> {
     let is_json = cli.log_json;
+    if let Some(service) = &cli.service {
+        crate::proving::pin_service(crate::proving::service_check(service)?);
+    }
     match cli.verb {
         Verb::Server { verb: Some(ServerVerb::Drain(args)), .. } => verbs::drain::run(&args),
         Verb::Server { verb: None, settings, check } => {

@@ -19,6 +19,7 @@ pub mod plan;
 pub mod processes;
 pub mod state;
 pub mod up;
+pub mod user;
 pub mod wan;
 
 use anyhow::Context;
@@ -109,6 +110,9 @@ pub struct Up {
     /// `all` if it is not root who runs this
     #[arg(long, value_name = "RULE")]
     pub machine: Option<tieline_types::MachineTrust>,
+    /// With a KDC, servers have the keys of their machines only (`host/HOST`)
+    #[arg(long, hide = true)]
+    pub host_keys: bool,
     /// Each site in a network namespace of its own (root only)
     #[arg(long)]
     pub netns: bool,
@@ -132,6 +136,9 @@ pub struct Up {
     /// Each MDT keeps a change log; not by default: on one disk with the store it is flushed twice
     #[arg(long)]
     pub log: bool,
+    /// As whom the servers run, if root starts them; by default `nobody`
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
     /// Say what was started as JSON
     #[arg(long)]
     pub json: bool,

@@ -56,9 +56,9 @@ pub struct Args {
     /// ro, wait=SPAN, interactive, offline=stale|error, relatime, journal=off, hold=off,
     /// watchdog=SPAN, fuse=7.N, readmode=auto|normal|readbuf|readahead|stream, readbuf=SIZE,
     /// congestion=auto|system, sec=FLAVOR, keytab=FILE, principal=NAME, krb5conf=FILE,
-    /// idmap=names|same|FILE, mapkey=KEY, admin=HOST:PORT, cache=DIR, cache-size=SIZE,
-    /// sitecache=DIR, sitecache-size=HIGH[:LOW], direct=OST0000=DIR, at-rest=trusted, log=FILE,
-    /// pidfile=FILE, netns=NAME, and what fstab carries
+    /// service=NAME, idmap=names|same|FILE, mapkey=KEY, admin=HOST:PORT, cache=DIR,
+    /// cache-size=SIZE, sitecache=DIR, sitecache-size=HIGH[:LOW], direct=OST0000=DIR,
+    /// at-rest=trusted, log=FILE, pidfile=FILE, netns=NAME, and what fstab carries
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
     /// Stay in the foreground, and log to standard error

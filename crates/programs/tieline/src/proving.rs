@@ -8,7 +8,7 @@
 use crate::report::Usage;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use tieline_auth::gss::Keys;
 use tieline_auth::{Guard, GuardParts, Kerberos, SERVICE_MDS, SERVICE_OSS, Serves};
 use tieline_types::Flavor;
@@ -30,6 +30,18 @@ pub struct Proving {
     /// Another krb5.conf than the machine's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<PathBuf>,
+    /// What servers go by that no map names yet, such as `host`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<String>,
+}
+
+/// What was said to this process, for whatever it dials.
+static SERVICE: OnceLock<String> = OnceLock::new();
+
+/// Servers go by this service until a map names them.
+pub fn pin_service(service: String) {
+    // A command line says it once.
+    let _ = SERVICE.set(service);
 }
 
 impl Proving {
@@ -87,6 +99,7 @@ impl Proving {
             is_eager,
             realm: None,
             services: Vec::new(),
+            service: self.service.as_ref().or_else(|| SERVICE.get()).cloned(),
         })
     }
 }
@@ -194,6 +207,7 @@ impl KerberosPlan {
             keytab: Some(settings.keytab.clone()),
             principal: settings.principal.clone(),
             config: settings.config.clone(),
+            service: None,
         }
     }
 
@@ -213,8 +227,16 @@ impl KerberosPlan {
         }
         let floor = self.floor.unwrap_or(Flavor::Null);
         let is_eager = prover.is_some();
-        Guard::new(GuardParts { prover, floor, serves, is_eager, realm, services })
+        let service = None;
+        Guard::new(GuardParts { prover, floor, serves, is_eager, realm, services, service })
     }
+}
+
+/// The first component of a principal, and nothing more of it.
+pub fn service_check(name: &str) -> Result<String, Usage> {
+    let is_component = !name.is_empty() && !name.contains(['/', '@']);
+    let wrong = || Usage(format!("service={name}: the first part of a principal, as service=host"));
+    is_component.then(|| name.to_owned()).ok_or_else(wrong)
 }
 
 /// Names a flavor that there is.

@@ -144,6 +144,9 @@ pub struct OstState {
     /// Its site made it read-only: that no byte is free does not mean that it is full.
     #[n(6)]
     pub is_read_only: Option<bool>,
+    /// The realms whose clients its site lets use it; `None`: all.
+    #[n(7)]
+    pub realms: Option<Vec<String>>,
 }
 
 /// Looks at one object without reading it.

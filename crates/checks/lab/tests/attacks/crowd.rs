@@ -17,7 +17,7 @@ pub async fn attack(scene: &Scene<'_>) -> Result<()> {
     let limit = getrlimit(Resource::Nofile);
     let wanted = CROWD as u64 + SPARE;
     if limit.maximum.is_some_and(|maximum| maximum < wanted) {
-        eprintln!("SKIPPED: the crowd needs {wanted} open files");
+        tieline_lab::skip(format_args!("the crowd needs {wanted} open files"));
         return Ok(());
     }
     setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), ..limit })?;

@@ -196,6 +196,7 @@ impl<'f> Scene<'f> {
             is_eager: true,
             realm: Some(REALM.to_owned()),
             services: vec![],
+            service: None,
         });
         if let Some(cell) = self.cell(address, guise) {
             guard.follow(&cell);

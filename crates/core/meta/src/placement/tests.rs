@@ -16,6 +16,7 @@ fn state(ost: u16, free: u64) -> OstState {
         objects_free: 1 << 30,
         trouble: None,
         is_read_only: None,
+        realms: None,
     }
 }
 

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use tieline_types::ErrorKind::{CrossDevice, InvalidArgument, NotPermitted, QuotaExceeded};
 use tieline_types::quota::PayerKind;
 use tieline_types::{ErrorKind, Uid};
-use tieline_wire::meta::SetAttributes;
+use tieline_wire::meta::{LayoutChange, PoolChoice, SetAttributes, SetLayout};
 use tieline_wire::quotas::{GetQuota, ListQuotas, Promise, Quota, SetProject, SetQuota};
 
 const KIB: u64 = 1024;
@@ -404,4 +404,56 @@ async fn default_limits_hold_for_who_has_none_of_their_own() {
     for (client, name) in [(&ann, "a9"), (&ben, "b9"), (&cyd, "c9")] {
         client.create(ROOT, name).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn limits_in_a_pool_hold_there_and_nowhere_else() {
+    let house = House::new().await;
+    let root = house.client().await;
+    root.call(chmod(ROOT, 0o777)).await.unwrap();
+    let ann = root.by(&user(10, 20, &[]));
+    let pooled = root.mkdir(ROOT, "pooled").await;
+    root.call(chmod(pooled, 0o777)).await.unwrap();
+    let uf: tieline_types::PoolName = "uf".parse().unwrap();
+    let change = LayoutChange { pool: Some(PoolChoice::Pool(uf.clone())), ..Default::default() };
+    root.call(SetLayout { id: pooled, layout: Some(change) }).await.unwrap();
+    let within = |kind, id| Payer { kind, id, pool: Some(uf.clone()) };
+    let ann_there = within(PayerKind::User, 10);
+    let hard =
+        SetQuota { bytes_hard: Some(6 * KIB), inodes_hard: Some(2), ..set(ann_there.clone()) };
+    root.call(hard).await.unwrap();
+    let file = ann.create(pooled, "f").await;
+    ann.create(pooled, "g").await;
+    assert_eq!(ann.kind_of(create(pooled, "h", 0o644)).await, Some(QuotaExceeded));
+    ann.commit(file, vec![inline(0, &bytes(4))]).await;
+    let more = commit(file, vec![inline(4 * KIB, &bytes(4))]);
+    assert_eq!(ann.kind_of(more).await, Some(QuotaExceeded));
+    let ask = |id, wanted| Promise { id, wanted, needed: 0, payers: None };
+    assert_eq!(ann.call(ask(file, 9 * KIB)).await.unwrap().promised, Some(2 * KIB));
+    // Elsewhere there is no limit; nor for others there.
+    let free = ann.create(ROOT, "h").await;
+    ann.commit(free, vec![inline(0, &bytes(12))]).await;
+    let ben = root.by(&user(11, 20, &[]));
+    ben.create(pooled, "b").await;
+    let there = quota(&root, ann_there.clone()).await;
+    assert_eq!((there.used.bytes, there.used.inodes), (4 * KIB, 2));
+    assert_eq!(used(&root, PayerKind::User, 10).await, (16 * KIB, 3));
+    assert_eq!(quota(&root, within(PayerKind::Group, 20)).await.used.inodes, 3);
+    check(&house).await;
+    // A default in the pool is for who has no limits of their own there.
+    let default = SetQuota {
+        inodes_hard: Some(1),
+        is_default: Some(true),
+        ..set(within(PayerKind::User, 0))
+    };
+    root.call(default).await.unwrap();
+    assert_eq!(ben.kind_of(create(pooled, "c", 0o644)).await, Some(QuotaExceeded));
+    ben.create(ROOT, "c").await;
+    // What goes makes room.
+    ann.call(unlink(pooled, "g")).await.unwrap();
+    ann.create(pooled, "i").await;
+    let listed = ListQuotas { kind: PayerKind::User, after: None, limit: 100 };
+    let listed = root.call(listed).await.unwrap().quotas;
+    assert!(listed.iter().any(|one| one.payer == ann_there && one.limits.bytes_hard == 6 * KIB));
+    check(&house).await;
 }

@@ -51,6 +51,7 @@ fn guard(floor: Flavor, can_prove: bool, rules: &[&str]) -> Arc<Guard> {
         is_eager: false,
         realm: None,
         services: vec![SERVICE_MDS.into()],
+        service: None,
     });
     guard.follow(&cell(rules));
     guard
@@ -104,7 +105,13 @@ fn servers_have_the_names_that_the_map_gives_them() {
     assert_eq!(guard.principal_of("mds.uf.example:7640"), "tieline_mds/mds.uf.example@EXTENCI.ORG");
     assert_eq!(guard.principal_of("oss.uf.example:7640"), "host/oss.uf.example@UFL.EDU");
     assert_eq!(guard.principal_of("[2001:db8::1]:7640"), "tieline_oss/2001:db8::1@EXTENCI.ORG");
-    assert_eq!(guard.principal_of("elsewhere:1"), "tieline_mds/elsewhere");
+    assert_eq!(guard.principals_of("elsewhere:1"), ["tieline_mds/elsewhere", "host/elsewhere"]);
+    let oss = "host/oss.uf.example@UFL.EDU";
+    assert_eq!(guard.principals_of("oss.uf.example:7640"), [oss]);
+    let mut parts = Guard::open();
+    let pinned = Arc::get_mut(&mut parts).unwrap();
+    (pinned.parts.service, pinned.parts.realm) = (Some("host".into()), Some("UFL.EDU".into()));
+    assert_eq!(pinned.principals_of("mds:1"), ["host/mds@UFL.EDU"]);
     assert!(guard.is_server("host/oss.uf.example@UFL.EDU"));
     assert!(!guard.is_server("host/oss.uf.example@EXTENCI.ORG"));
 }

@@ -150,6 +150,7 @@ fn version_for(hello: &Hello) -> Option<u16> {
 struct Sitting {
     shared: Arc<Shared>,
     peer: Arc<str>,
+    address: Arc<str>,
     session: SessionId,
     /// What was agreed, and with whom.
     greeted: Greeted,
@@ -200,6 +201,7 @@ impl Sitting {
             places: Arc::new(Semaphore::new(shared.settings.requests_max)),
             shared,
             peer: greeted.peer.to_string().into(),
+            address: greeted.peer.address.as_str().into(),
             session: welcome.session,
             greeted,
             reader,
@@ -343,7 +345,9 @@ impl Sitting {
         let op = request.op();
         let principal = self.greeted.peer.principal.clone();
         let client = self.greeted.hello.client;
-        let asked = Asked { header, envelope, principal, client, request, bulk, held, place };
+        let address = self.address.clone();
+        let asked =
+            Asked { header, envelope, principal, address, client, request, bulk, held, place };
         let (shared, peer) = (self.shared.clone(), self.peer.clone());
         let work = answer_request(shared, peer, self.session, self.outbox.clone(), asked);
         let task = self.requests.spawn(work);

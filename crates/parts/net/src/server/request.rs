@@ -30,6 +30,7 @@ pub(super) struct Asked {
     pub(super) header: FrameHeader,
     pub(super) envelope: Envelope,
     pub(super) principal: Option<Arc<str>>,
+    pub(super) address: Arc<str>,
     pub(super) client: ClientId,
     pub(super) request: Request,
     pub(super) bulk: bytes::Bytes,
@@ -44,13 +45,13 @@ pub(super) async fn answer_request(
     outbox: Outbox,
     asked: Asked,
 ) -> RequestNumber {
-    let Asked { header, envelope, principal, client, request, bulk, held, place } = asked;
+    let Asked { header, envelope, principal, address, client, request, bulk, held, place } = asked;
     let (number, op, begun) = (header.number, request.op(), Instant::now());
     let patience = match header.deadline_ms {
         0 => None,
         millis => Some(Duration::from_millis(millis.into())),
     };
-    let context = CallContext { session, number, envelope, principal, client, patience };
+    let context = CallContext { session, number, envelope, principal, address, client, patience };
     let span = tracing::info_span!(
         "request", %peer, %session, request = %number, op = op.name(),
         caller = %context.envelope.caller.uid

@@ -25,7 +25,7 @@ fn guard(prover: Option<Box<dyn Prover>>, floor: Flavor) -> Arc<Guard> {
     let (serves, services) = (Serves { mdt: true, ost: false }, vec!["tieline_mds".to_owned()]);
     let realm = Some("EXTENCI.ORG".to_owned());
     let is_eager = false;
-    Guard::new(GuardParts { prover, floor, serves, is_eager, realm, services })
+    Guard::new(GuardParts { prover, floor, serves, is_eager, realm, services, service: None })
 }
 
 /// Two ends with a proof each; the server wants `floor`.

@@ -23,6 +23,8 @@ Options (-o), separated by commas:
   sec=FLAVOR          the weakest protection that is taken: null, krb5n, krb5a, krb5i, krb5p
   keytab=FILE principal=NAME krb5conf=FILE
                       the machine's keys; without, the tickets of who mounts
+  service=host        servers go by host/HOST until the map names them; by default tieline_mds/HOST,
+                      and host/HOST where the KDC does not know that
   idmap=names|same|FILE
                       whose uids are whose
   mapkey=KEY          the federation's public key, as digits or a file; else
@@ -229,7 +231,9 @@ Examples:
   tieline setquota -t -u -b 7d -i 1h /extenci           for how long users may pass soft limits
   tieline setquota -U -B 20G /extenci                   for every user without limits of their own
   tieline setquota -D -u ann /extenci                   ann is under that default again
+  tieline setquota -u ann 9G 10G 0 1M /extenci          the same, as setquota(8) has it
   tieline quota -u ann -h /extenci
+  tieline quota -t -u /extenci                          for how long it is
   tieline repquota -g --json /extenci
   tieline project set /extenci/cms 7                    the tree is of project 7
 

@@ -16,9 +16,14 @@ use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tieline_auth::{SERVICE_MDS, SERVICE_OSS, ScratchKdc};
+use tieline_auth::{SERVICE_HOST, SERVICE_MDS, SERVICE_OSS, ScratchKdc};
 
 pub const REALM: &str = "EXTENCI.ORG";
+/// What an MDS and an OSS go by.
+pub type Services = [&'static str; 2];
+pub const SERVICES: Services = [SERVICE_MDS, SERVICE_OSS];
+/// The same where a KDC has machines' names only.
+pub const SERVICES_HOST: Services = [SERVICE_HOST, SERVICE_HOST];
 const CLIENT: &str = "host/client.extenci.org";
 const USERS: [&str; 3] = ["ann", "bob", "daemon"];
 const END_PATIENCE: Duration = Duration::from_secs(5);
@@ -39,6 +44,7 @@ impl Kdc {
         dir: &Path,
         sites: &[SitePlan],
         network: Option<&Network>,
+        [mds, oss]: Services,
     ) -> anyhow::Result<Self> {
         let hosts: Vec<String> = match network {
             Some(_) => sites.iter().flat_map(hosts_of).collect(),
@@ -46,11 +52,10 @@ impl Kdc {
         };
         let mut kdc = ScratchKdc::make(dir, REALM, &hosts)?;
         for site in sites {
-            let hosts = hosts_of(site).map(|host| format!("{SERVICE_MDS}/{host}@{REALM}"));
-            let mds: Vec<_> = std::iter::once(service(SERVICE_MDS, site)).chain(hosts).collect();
-            kdc.keytab(&keytab_name("mds", site), &mds)?;
-            let oss = [service(SERVICE_OSS, site)];
-            kdc.keytab(&keytab_name("oss", site), &oss)?;
+            let hosts = hosts_of(site).map(|host| format!("{mds}/{host}@{REALM}"));
+            let all: Vec<_> = std::iter::once(service(mds, site)).chain(hosts).collect();
+            kdc.keytab(&keytab_name("mds", site), &all)?;
+            kdc.keytab(&keytab_name("oss", site), &[service(oss, site)])?;
         }
         let principal = client();
         let keytab = kdc.keytab("client.keytab", std::slice::from_ref(&principal))?;

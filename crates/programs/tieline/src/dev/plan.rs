@@ -7,9 +7,7 @@ use crate::dev::kdc;
 use crate::federation::{MapText, MdtText, OstText, PoolText, SecurityText};
 use crate::proving::KerberosSettings;
 use crate::server::settings::{MdtSettings, OstSettings, Settings};
-use crate::server::user::ROOT;
 use std::path::{Path, PathBuf};
-use tieline_auth::{SERVICE_MDS, SERVICE_OSS};
 use tieline_types::{FsName, MachineTrust, MdtIndex, PoolName, SiteName, Span};
 
 /// The file system's name.
@@ -53,6 +51,8 @@ pub struct Plan {
     pub lease: Span,
     /// Each MDT keeps a change log beside its site's state.
     pub has_log: bool,
+    /// As whom the servers run, if root starts them.
+    pub user: Option<String>,
     /// The federation's public key, as digits.
     pub key: String,
     pub secret: PathBuf,
@@ -64,6 +64,7 @@ pub struct Plan {
 pub struct KerberosPlan {
     pub dir: PathBuf,
     pub config: PathBuf,
+    pub services: kdc::Services,
     pub flavors: Vec<String>,
     /// What is believed of the machine whose mounts these are.
     pub machine: MachineTrust,
@@ -135,8 +136,8 @@ impl Plan {
 
     fn security(&self, kerberos: &KerberosPlan) -> SecurityText {
         let services = self.sites.iter().flat_map(|site| {
-            let servers = [(&site.mds, SERVICE_MDS), (&site.oss, SERVICE_OSS)];
-            servers.into_iter().flat_map(move |(ports, name)| {
+            let servers = [&site.mds, &site.oss].into_iter().zip(kerberos.services);
+            servers.flat_map(move |(ports, name)| {
                 let announced = ports.announced().into_iter();
                 announced.map(move |address| (address, kdc::service(name, site)))
             })
@@ -154,11 +155,13 @@ impl Plan {
     fn kerberos(&self, site: &SiteName, role: &str) -> Option<KerberosSettings> {
         let kerberos = self.kerberos.as_ref()?;
         let site = self.sites.iter().find(|plan| plan.site == *site)?;
-        let service = if role == "mds" { SERVICE_MDS } else { SERVICE_OSS };
+        let [mds, oss] = kerberos.services;
+        let service = if role == "mds" { mds } else { oss };
+        let is_usual = kerberos.services == kdc::SERVICES;
         Some(KerberosSettings {
             keytab: kerberos.dir.join(kdc::keytab_name(role, site)),
             principal: Some(kdc::service(service, site)),
-            services: Vec::new(),
+            services: if is_usual { Vec::new() } else { vec![service.to_owned()] },
             sec: None,
             realm: Some(kdc::REALM.to_owned()),
             config: Some(kerberos.config.clone()),
@@ -235,8 +238,7 @@ impl Plan {
         Settings {
             fs: FS.to_owned(),
             site: site.to_string(),
-            // On purpose: whoever plays here is whoever he is.
-            user: rustix::process::geteuid().is_root().then(|| ROOT.to_owned()),
+            user: self.user.clone(),
             state: self.site_dir(site).join(role),
             listen: ports.listen.as_ref().unwrap_or(&ports.address).clone(),
             admin: ports.admin.clone(),
@@ -301,6 +303,7 @@ mod tests {
             adopt: None,
             lease: "20 s".parse().unwrap(),
             has_log: false,
+            user: None,
             key: "00".repeat(32),
             secret: "/d/keys/extenci.secret".into(),
             kerberos: None,

@@ -1,10 +1,10 @@
 //! `tieline dev up` and `dev mount`.
 
-use crate::dev::kdc::Kdc;
+use crate::dev::kdc::{self, Kdc};
 use crate::dev::netns::{self, Distances, Network};
 use crate::dev::plan::{self, KerberosPlan, Plan, Ports, ServerPlan, SitePlan};
 use crate::dev::state::{Database, Held, Process, State};
-use crate::dev::{Up, control, down, processes, wan};
+use crate::dev::{Up, control, down, processes, user, wan};
 use crate::mount::table;
 use crate::proving::flavor_check;
 use crate::report::Usage;
@@ -155,8 +155,11 @@ fn make_plan(dir: &Path, up: &Up) -> anyhow::Result<Plan> {
     let (lease, has_log) = (up.lease, up.log);
     let adopt = up.adopt.as_ref().map(|adopt| adopt.canonicalize()).transpose();
     let adopt = adopt.context("--adopt: no such directory")?;
+    let user = user::of_servers(&dir, up)?;
+    user::give(&secret, user.as_deref())?;
+    user::give(&dir.join("logs"), user.as_deref())?;
     let kerberos = None;
-    Ok(Plan { dir, sites, engine, schemas, lease, has_log, adopt, key, secret, kerberos })
+    Ok(Plan { dir, sites, engine, schemas, lease, has_log, adopt, user, key, secret, kerberos })
 }
 
 /// The federation's own realm, with keys for everybody.
@@ -164,7 +167,13 @@ fn make_realm(held: &mut Held, plan: &Plan, up: &Up) -> anyhow::Result<KerberosP
     let dir = held.dir().join("kdc");
     std::fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
     held.state.made.insert(0, dir.clone());
-    let kdc = Kdc::start(&dir, &plan.sites, held.state.network.as_ref())?;
+    let services = if up.host_keys { kdc::SERVICES_HOST } else { kdc::SERVICES };
+    let kdc = Kdc::start(&dir, &plan.sites, held.state.network.as_ref(), services)?;
+    for site in &plan.sites {
+        for role in ["mds", "oss"] {
+            user::give(&dir.join(kdc::keytab_name(role, site)), plan.user.as_deref())?;
+        }
+    }
     let config = kdc.config.clone();
     held.state.kdc = Some(kdc);
     held.save()?;
@@ -176,7 +185,8 @@ fn make_realm(held: &mut Held, plan: &Plan, up: &Up) -> anyhow::Result<KerberosP
     // himself: the mount is his.
     let is_root = rustix::process::geteuid().is_root();
     let usual = if is_root { MachineTrust::Root } else { MachineTrust::All };
-    Ok(KerberosPlan { dir, config, flavors, machine: up.machine.unwrap_or(usual) })
+    let machine = up.machine.unwrap_or(usual);
+    Ok(KerberosPlan { dir, config, services, flavors, machine })
 }
 
 /// The connection of `postgres=CONNECTION`.
@@ -288,7 +298,9 @@ fn prepare(held: &Held, server: &ServerPlan) -> anyhow::Result<Process> {
     std::fs::create_dir_all(&settings.state)?;
     for ost in &settings.ost {
         std::fs::create_dir_all(&ost.path)?;
+        user::give(&ost.path, settings.user.as_deref())?;
     }
+    user::give(&settings.state, settings.user.as_deref())?;
     let role = server.name.split('-').next().unwrap_or_default();
     let path = plan::site_dir(held.dir(), &server.site).join(format!("{role}.toml"));
     // Readable by its owner only: a connection to a database may hold a password.

@@ -2,7 +2,7 @@
 
 use crate::mount::caches::NearOptions;
 use crate::mount::idmap::Means;
-use crate::proving::{Proving, flavor_check};
+use crate::proving::{Proving, flavor_check, service_check};
 use crate::report::Usage;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -53,7 +53,7 @@ pub struct Options {
     pub mapkey: Option<String>,
     /// Whose uids are whose.
     pub idmap: Means,
-    /// `sec=`, `keytab=`, `principal=`, `krb5conf=`.
+    /// `sec=`, `keytab=`, `principal=`, `krb5conf=`, `service=`.
     pub proving: Proving,
     /// Caches, and storage that is read directly.
     pub near: NearOptions,
@@ -168,6 +168,7 @@ impl Options {
             ("keytab", Some(value)) => self.proving.keytab = Some(value.into()),
             ("principal", Some(value)) => self.proving.principal = Some(value.to_owned()),
             ("krb5conf", Some(value)) => self.proving.config = Some(value.into()),
+            ("service", Some(value)) => self.proving.service = Some(service_check(value)?),
             ("admin", Some(value)) => self.admin = Some(value.to_owned()),
             ("log", Some(value)) => self.log = Some(value.into()),
             ("pidfile", Some(value)) => self.pidfile = Some(value.into()),
@@ -281,6 +282,8 @@ mod tests {
         assert_eq!(idmap("idmap=names"), Means::Names);
         assert_eq!(idmap("idmap=/etc/idmap"), Means::File("/etc/idmap".into()));
         assert_eq!(idmap("ro"), Means::Auto);
+        let pinned = Options::parse(["service=host"]).unwrap().proving.service;
+        assert_eq!(pinned.as_deref(), Some("host"));
         let interactive = Options::parse(["interactive,suid,mapkey=/etc/tieline/e.key"]).unwrap();
         assert_eq!(interactive.wait, Duration::from_secs(30));
         assert!(!interactive.no_suid);
@@ -292,6 +295,7 @@ mod tests {
         assert!(error("rdonly").contains("`rdonly`"));
         assert!(error("sec=rot13").contains("rot13"));
         assert!(error("fuse=8").contains("7.39"));
+        assert!(error("service=host/mds.uf.example").contains("service=host"));
         assert!(error("readmode=fast").contains("readahead"));
         assert!(error("readbuf=1").contains("4 KiB"));
         assert!(error("congestion=vegas").contains("system"));

@@ -1,7 +1,8 @@
 //! Who came, who was turned away, and who changed what is everybody's: a file of JSON lines.
 //!
 //! Each line has `time` (UTC), `server` and `event`: `authentication`, `refusal`, `proof`, `denial`
-//! or `administration`. A denial's `id` is in the answer and in the server's log, too.
+//! or `administration`. A denial's `id` is in the answer and in the server's log, too; what was
+//! asked, of which file and from where is known by the task that answers ([`asked`]).
 //!
 //! Lines are written by a thread of their own: a full disk holds nobody up. What cannot be written
 //! is counted and said in the log.
@@ -20,6 +21,10 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use tieline_types::{ErrorKind, SessionId};
 use tieline_wire::{Hello, Refusal};
 use tieline_world::World;
+
+mod asked;
+
+pub use asked::Asked;
 
 const WAITING_MAX: usize = 10_000;
 
@@ -80,10 +85,12 @@ impl Audit {
     pub fn denied(&self, principal: Option<&str>, kind: ErrorKind, why: &str) -> String {
         let id = format!("{:08x}", self.world.random() as u32);
         tracing::info!(denial = %id, principal, why, "denied");
-        self.write(
-            "denial",
-            json!({ "id": id, "principal": principal, "kind": format!("{kind:?}"), "why": why }),
-        );
+        let mut fields = Asked::told();
+        fields.insert("id".to_owned(), json!(id));
+        fields.insert("principal".to_owned(), json!(principal));
+        fields.insert("kind".to_owned(), json!(format!("{kind:?}")));
+        fields.insert("why".to_owned(), json!(why));
+        self.write("denial", Value::Object(fields));
         id
     }
 

@@ -11,7 +11,7 @@
 //! only another server may delete chunks or have them copied; only an operator, at the server with
 //! the key, changes the map; only an operator dumps and checks an MDT.
 
-use crate::server::audit::Audit;
+use crate::server::audit::{Asked, Audit};
 use crate::server::capabilities::Capabilities;
 use crate::server::connections::Connections;
 use crate::server::identities::{Identities, Who, pool_admin, site_admin};
@@ -114,7 +114,39 @@ impl Service for Node {
         self.connections.add(session, notifier);
     }
 
-    async fn call(&self, mut context: CallContext, mut request: Request, bulk: Bytes) -> Response {
+    async fn call(&self, context: CallContext, request: Request, bulk: Bytes) -> Response {
+        let asked = Asked::of(&context, &request);
+        asked.scope(self.answer(context, request, bulk)).await
+    }
+
+    fn heard(&self, session: SessionId) {
+        if let Some(mdt) = self.mdt_of(session) {
+            mdt.heard(session);
+        }
+    }
+
+    fn disconnected(&self, session: SessionId) {
+        self.connections.remove(session);
+        if let Some(mdt) = self.mdt_of(session) {
+            mdt.disconnected(session);
+        }
+    }
+
+    async fn goodbye(&self, session: SessionId) {
+        let Some(mdt) = self.mdt_of(session) else { return };
+        if let Err(failure) = mdt.end_session(session).await {
+            tracing::warn!(%session, %failure, "session could not be ended; it will expire");
+        }
+    }
+}
+
+impl Node {
+    async fn answer(
+        &self,
+        mut context: CallContext,
+        mut request: Request,
+        bulk: Bytes,
+    ) -> Response {
         let stated = std::mem::take(&mut context.envelope.caller);
         // Whatever a machine may say of its users, others may not.
         let who = match request {
@@ -158,28 +190,6 @@ impl Service for Node {
         }
     }
 
-    fn heard(&self, session: SessionId) {
-        if let Some(mdt) = self.mdt_of(session) {
-            mdt.heard(session);
-        }
-    }
-
-    fn disconnected(&self, session: SessionId) {
-        self.connections.remove(session);
-        if let Some(mdt) = self.mdt_of(session) {
-            mdt.disconnected(session);
-        }
-    }
-
-    async fn goodbye(&self, session: SessionId) {
-        let Some(mdt) = self.mdt_of(session) else { return };
-        if let Err(failure) = mdt.end_session(session).await {
-            tracing::warn!(%session, %failure, "session could not be ended; it will expire");
-        }
-    }
-}
-
-impl Node {
     /// What both ends can speak.
     fn agree(&self, hello: &Hello) -> Result<u16, Refusal> {
         let version = hello.version_newest.min(VERSION);

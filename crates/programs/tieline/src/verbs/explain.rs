@@ -5,7 +5,8 @@
 //! oneself the server is asked to open the file or to list the directory, too: its word counts, and
 //! its denial has an id that is in its log and on record. What a mount denied to the caller's
 //! programs on that way before, of whatever kind, is told with its id as well ([`denials`]). Who
-//! may write may still find a mount read-only, or a quota used up ([`limits`]).
+//! may write may still find a mount read-only, a quota used up, or no storage that takes his bytes
+//! ([`limits`]).
 
 mod denials;
 mod limits;
@@ -50,7 +51,8 @@ pub struct Args {
     /// Explain what holds of this principal (administrators see how it is mapped)
     #[arg(long = "as", value_name = "PRINCIPAL")]
     principal: Option<String>,
-    /// read, write, execute; create or delete: of the name PATH in its directory
+    /// read (list), write (append), execute; create or delete (unlink, rename): of the name PATH in
+    /// its directory; chmod
     #[arg(long, default_value = "read")]
     op: Wish,
     /// One JSON value
@@ -69,11 +71,13 @@ enum Wish {
     /// Names change in the directory that the path is in.
     Create,
     Delete,
+    /// What only the owner may.
+    Chmod,
 }
 
 impl Wish {
     fn changes(self) -> bool {
-        matches!(self, Self::Write | Self::Create | Self::Delete)
+        !matches!(self, Self::Read | Self::Execute)
     }
 }
 
@@ -82,12 +86,17 @@ impl std::str::FromStr for Wish {
 
     fn from_str(text: &str) -> Result<Self, String> {
         Ok(match text {
-            "read" => Self::Read,
-            "write" => Self::Write,
+            "read" | "list" => Self::Read,
+            "write" | "append" => Self::Write,
             "execute" | "search" => Self::Execute,
             "create" => Self::Create,
-            "delete" => Self::Delete,
-            _ => return Err("read, write, execute, create or delete".to_owned()),
+            // A name that is moved goes from its directory; where it goes to is another path.
+            "delete" | "unlink" | "rename" => Self::Delete,
+            "chmod" => Self::Chmod,
+            _ => {
+                let known = "read, list, write, append, execute, create, delete, unlink, rename";
+                return Err(format!("{known} or chmod"));
+            }
         })
     }
 }
@@ -106,6 +115,8 @@ struct Step {
     path: String,
     attributes: Attributes,
     wish: u32,
+    /// Whatever its mode says.
+    is_for_owner: bool,
     /// A sticky directory keeps others' files.
     stuck_to: Option<Attributes>,
 }
@@ -161,7 +172,14 @@ async fn explain(shell: &Arc<Shell>, location: &Location, args: &Args) -> anyhow
     let before = location.mountpoint.as_deref().map(denials::read).unwrap_or_default();
     let subject = match subject {
         Ok(subject) => subject,
-        Err(error) => return stranger(&error, &flavors, &before, args),
+        Err(error) => {
+            // What this machine's programs were denied says nothing of a principal whom it does not
+            // know; and others' is not the caller's.
+            let is_own =
+                |denial: &Denial| args.principal.is_none() && denial.uid == shell.caller.uid;
+            let before: Vec<Denial> = before.into_iter().filter(is_own).collect();
+            return stranger(&error, &flavors, &before, args);
+        }
     };
     let mut verdicts = vec![];
     let steps = steps(shell, location, &subject, args.op, &mut verdicts).await?;
@@ -175,6 +193,10 @@ async fn explain(shell: &Arc<Shell>, location: &Location, args: &Args) -> anyhow
     }
     if let Some(step) = steps.last() {
         verdicts.extend(limits::quotas(shell, step, &subject.caller, args.op).await);
+        if args.op == Wish::Write && step.attributes.kind == FileKind::Regular {
+            let realm = realm(shell, location, &subject).await;
+            verdicts.extend(limits::storage(shell, step, realm.as_deref()).await);
+        }
     }
     if subject.is_self {
         let opens = matches!(args.op, Wish::Read | Wish::Write);
@@ -188,8 +210,61 @@ async fn explain(shell: &Arc<Shell>, location: &Location, args: &Args) -> anyhow
         let is_on_the_way = |step: &Step| step.attributes.id == denial.file;
         Some(denial.uid) == uid && steps.iter().any(is_on_the_way)
     };
-    let before: Vec<Denial> = before.into_iter().filter(is_of).collect();
+    let mut before: Vec<Denial> = before.into_iter().filter(is_of).collect();
+    for denial in &mut before {
+        denial.reason = named(&denial.reason, &steps);
+        let at = steps.iter().find(|step| step.attributes.id == denial.file);
+        denial.path = at.map(|step| step.path.clone());
+    }
+    for verdict in &mut verdicts {
+        verdict.rule = named(&verdict.rule, &steps);
+    }
     tell(&subject, &verdicts, (&before, &flavors), args)
+}
+
+/// Servers know files by their numbers; who asked here knows paths.
+fn named(text: &str, steps: &[Step]) -> String {
+    let mut text = text.to_owned();
+    for step in steps {
+        let id = step.attributes.id.to_string();
+        let mut rest = text.as_str();
+        let mut whole = String::new();
+        while let Some((before, after)) = rest.split_once(&id) {
+            whole.push_str(before);
+            // The beginning of a longer number is another's.
+            let is_whole = !after.starts_with(|next: char| next.is_ascii_hexdigit());
+            whole.push_str(if is_whole { &step.path } else { &id });
+            rest = after;
+        }
+        whole.push_str(rest);
+        text = whole;
+    }
+    text
+}
+
+/// The realm that data servers see: that of the connection, which on a mount is the machine's.
+/// `None`: it is not known.
+async fn realm(shell: &Shell, location: &Location, subject: &Subject) -> Option<String> {
+    if shell.files.map().security.is_none() {
+        // Who proves nothing is of a realm that no site names.
+        return Some(String::new());
+    }
+    let proving = &location.proving;
+    let named = match location.mountpoint {
+        Some(_) => proving.principal.clone(),
+        None => subject.principal.clone(),
+    };
+    let keys = proving.keys();
+    let is_known = proving.keytab.is_none() || keys.keytab.is_some();
+    let principal = match named {
+        Some(principal) => principal,
+        None if is_known => {
+            let own = tokio::task::spawn_blocking(move || tieline_auth::gss::own_principal(&keys));
+            own.await.ok()?.ok()?
+        }
+        None => return None,
+    };
+    principal.rsplit_once('@').map(|(_, realm)| realm.to_owned())
 }
 
 /// Whom the kernel of this machine knows the subject as, if it is known.
@@ -217,6 +292,7 @@ async fn other(shell: &Shell, principal: &str) -> anyhow::Result<Subject> {
     let map = shell.files.map();
     let realm = map.security.as_ref().context("this federation has no realm")?.realm.clone();
     let table = table_of(&shell.volume, None).await?.unwrap_or_default();
+    let principal = &crate::verbs::id::completed(principal, &realm);
     let found = table.resolve(principal, &realm);
     let found = found.map_err(|why| anyhow!("{principal} is a stranger: {why}"))?;
     Ok(Subject {
@@ -250,7 +326,7 @@ async fn steps(
     let mut links = 0;
     let step = |path: &str, attributes: &Attributes, wish| {
         let (path, attributes) = (path.to_owned(), attributes.clone());
-        Step { path, attributes, wish, stuck_to: None }
+        Step { path, attributes, wish, is_for_owner: false, stuck_to: None }
     };
     while let (Some((path, here)), Some(name)) = (way.last().cloned(), names.pop_front()) {
         if name == b".." {
@@ -305,12 +381,16 @@ async fn steps(
         ahead.append(&mut names);
         names = ahead;
     }
+    let is_for_owner = wish == Wish::Chmod;
     let wish = match wish {
+        Wish::Chmod => 0,
         Wish::Read => READ,
         Wish::Execute => SEARCH,
         Wish::Write | Wish::Create | Wish::Delete => WRITE,
     };
-    steps.extend(way.last().map(|(path, attributes)| step(path, attributes, wish)));
+    steps.extend(
+        way.last().map(|(path, attributes)| Step { is_for_owner, ..step(path, attributes, wish) }),
+    );
     Ok(steps)
 }
 
@@ -324,7 +404,9 @@ fn judge(by: &'static str, step: &Step, caller: &Caller) -> Verdict {
     let rights = Rights::of(&step.attributes);
     let is_stuck =
         step.stuck_to.as_ref().is_some_and(|file| rights.is_stuck(Rights::of(file), caller));
-    let is_allowed = rights.allow(caller, step.wish) && !is_stuck;
+    let is_owner = caller.is_root() || caller.uid == rights.uid;
+    let is_kept = step.is_for_owner && !is_owner;
+    let is_allowed = rights.allow(caller, step.wish) && !is_stuck && !is_kept;
     let list = step.attributes.acls.as_ref().and_then(|acls| acls.access.as_ref());
     let about = list.map(|list| list.about(rights.mode, rights.gid, caller)).unwrap_or_default();
     let class = match () {
@@ -336,7 +418,8 @@ fn judge(by: &'static str, step: &Step, caller: &Caller) -> Verdict {
     };
     let stuck = if is_stuck { ", and it is sticky" } else { "" };
     let mode = rights.mode.bits();
-    let rule = format!("mode {mode:04o}, {} wanted; {class}{stuck}", wished(step.wish));
+    let wanted = if step.is_for_owner { "its owner".to_owned() } else { wished(step.wish) };
+    let rule = format!("mode {mode:04o}, {wanted} wanted; {class}{stuck}");
     Verdict { by, path: step.path.clone(), is_allowed, rule }
 }
 

@@ -80,7 +80,7 @@ enum IdVerb {
     Import {
         #[arg(long, value_name = "passwd|grid-mapfile|ldap")]
         from: sources::Format,
-        /// The file: passwd(5), a grid-mapfile, or LDIF
+        /// The file: passwd(5), a grid-mapfile, or LDIF; `-` is standard input
         file: PathBuf,
         /// Beside passwd: group(5)
         #[arg(long)]
@@ -365,6 +365,14 @@ fn list(table: &IdentityTable, rules: &Rules, is_json: bool) -> anyhow::Result<(
     Ok(())
 }
 
+/// A principal as `kinit` completes its name.
+pub fn completed(principal: &str, realm: &str) -> String {
+    match principal.contains('@') || principal.starts_with('/') {
+        true => principal.to_owned(),
+        false => format!("{principal}@{realm}"),
+    }
+}
+
 fn test(
     table: &IdentityTable,
     rules: &Rules,
@@ -372,11 +380,7 @@ fn test(
     is_json: bool,
 ) -> anyhow::Result<()> {
     let realm = rules.realm.as_deref().context("this federation has no realm")?;
-    // As `kinit` completes a name.
-    let principal = &match principal.contains('@') || principal.starts_with('/') {
-        true => principal.to_owned(),
-        false => format!("{principal}@{realm}"),
-    };
+    let principal = &completed(principal, realm);
     let found = table.resolve(principal, realm);
     if is_json {
         let value = match &found {

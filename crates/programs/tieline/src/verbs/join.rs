@@ -33,6 +33,8 @@ use tieline_wire::federation::{EditMap, MapEdit, SiteJoin};
 
 const SETTINGS_FILE: &str = "server.toml";
 const LOG_FILE: &str = "server.log";
+/// In the state directory, which is the server's own.
+const AUDIT_FILE: &str = "audit.jsonl";
 /// Longest wait for the server to answer.
 const READY_PATIENCE: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
@@ -194,6 +196,7 @@ impl Args {
                 keytab: self.keytab.clone(),
                 principal: self.principal.clone(),
                 config: self.krb5conf.clone(),
+                service: None,
             },
             text: format!("/{}", self.invitation.fs),
         }
@@ -282,13 +285,14 @@ impl Args {
             config: self.krb5conf.clone(),
         });
         let root = map.mdt(MdtIndex(0)).map(|root| root.addresses.clone());
+        let state = self.dir.join("state");
         Ok(Settings {
-            audit: None,
+            audit: Some(state.join(AUDIT_FILE)),
             congestion: "auto".to_owned(),
             fs: self.invitation.fs.to_string(),
             site: self.invitation.site.to_string(),
             user: None,
-            state: self.dir.join("state"),
+            state,
             listen: self.listen()?,
             admin: "127.0.0.1:0".to_owned(),
             log: "text".to_owned(),

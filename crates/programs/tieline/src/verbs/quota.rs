@@ -5,21 +5,22 @@
 //! What is promised to clients that are writing counts as used, and is shown beside it.
 
 mod names;
+mod shown;
 pub mod whole;
+
+pub use shown::rows;
 
 use crate::location::Location;
 use crate::report::Usage;
 use crate::shell::{self, Shell};
 use anyhow::{Context, bail, ensure};
 use names::Names;
-use serde_json::{Value, json};
+use shown::{Shown, print};
 use std::ffi::OsString;
-use std::io::{self, Write};
 use std::sync::Arc;
 use tieline_types::quota::{Payer, PayerKind};
 use tieline_types::{ByteSize, MdtIndex, PoolName, Span};
 use tieline_wire::quotas::{ReclaimShares, SetQuota};
-use whole::Whole;
 
 /// Whose.
 #[derive(clap::Args, Debug)]
@@ -81,6 +82,13 @@ impl Whom {
         Ok(found)
     }
 
+    /// What stood behind -u, -g or -p and is not whose quota is meant: they may stand alone.
+    fn give_back(&mut self) -> Option<OsString> {
+        let all = [&mut self.user, &mut self.group, &mut self.project];
+        let taken = all.into_iter().flatten().find(|text| !text.is_empty())?;
+        Some(std::mem::take(taken).into())
+    }
+
     fn pool(&self) -> Result<Option<PoolName>, Usage> {
         self.pool.as_deref().map(super::setstripe::pool).transpose().map(Option::flatten)
     }
@@ -91,6 +99,15 @@ impl Whom {
 pub struct Args {
     #[command(flatten)]
     whom: Whom,
+    /// For how long soft limits may be passed: `-t -u` of users
+    #[arg(short = 't', long)]
+    grace: bool,
+    /// What each MDT has of it, too
+    #[arg(short = 'v', long)]
+    verbose: bool,
+    /// Only who is over a limit
+    #[arg(short = 'q', long)]
+    quiet: bool,
     /// Sizes in units people read
     #[arg(short = 'h')]
     human: bool,
@@ -101,21 +118,32 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     /// Path below a mount, or tieline://HOST[:PORT]/FS/path
-    path: OsString,
+    path: Option<OsString>,
+}
+
+fn no_path() -> Usage {
+    Usage("where: a path below a mount, or tieline://HOST[:PORT]/FS/path".into())
 }
 
 /// `tieline quota`: without -u, -g and -p of the caller, their groups, and the path's project.
-pub fn run(args: Args) -> anyhow::Result<()> {
+pub fn run(mut args: Args) -> anyhow::Result<()> {
+    let path = args.path.take().or_else(|| args.whom.give_back()).ok_or_else(no_path)?;
     let (whom, pool) = (args.whom.kind()?, args.whom.pool()?);
-    let (is_human, is_json) = (args.human, args.json);
+    let shown = Shown {
+        is_human: args.human,
+        is_json: args.json,
+        has_parts: args.verbose,
+        is_over_only: args.quiet,
+        is_grace: args.grace,
+    };
     if let Some(kind) = args.whom.default_kind()? {
-        return at(&args.path, |shell, _| async move {
+        return at(&path, |shell, _| async move {
             let payer = Payer { kind, id: 0, pool };
             let quotas = vec![whole::of_default(&shell, payer).await?];
-            print(&quotas, &Names::of(&shell).await, is_human, is_json)
+            print(&quotas, &Names::of(&shell).await, &shown)
         });
     }
-    at(&args.path, |shell, project| async move {
+    at(&path, |shell, project| async move {
         let (names, caller) = (Names::of(&shell).await, names::own(&shell).await);
         let payers: Vec<(PayerKind, u32)> = match whom {
             Some((kind, Some(text))) => vec![(kind, names.number(kind, &text)?)],
@@ -135,7 +163,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         let payer = |(kind, id)| Payer { kind, id, pool: pool.clone() };
         let payers: Vec<Payer> = payers.into_iter().map(payer).collect();
         let quotas = whole::of(&shell, payers).await?;
-        print(&quotas, &names, is_human, is_json)
+        print(&quotas, &names, &shown)
     })
 }
 
@@ -151,6 +179,12 @@ pub struct ReportArgs {
     /// Projects
     #[arg(short = 'p', long)]
     project: bool,
+    /// All three
+    #[arg(short = 'a', long)]
+    all: bool,
+    /// What each MDT has of it, too
+    #[arg(short = 'v', long)]
+    verbose: bool,
     /// Only what lies in this pool
     #[arg(long, value_name = "POOL")]
     pool: Option<String>,
@@ -170,17 +204,22 @@ pub struct ReportArgs {
 /// `tieline repquota`: everybody who uses anything or has limits.
 pub fn report(args: ReportArgs) -> anyhow::Result<()> {
     let wanted = [
-        (PayerKind::User, args.user || !(args.group || args.project)),
-        (PayerKind::Group, args.group),
-        (PayerKind::Project, args.project),
+        (PayerKind::User, args.user || args.all || !(args.group || args.project)),
+        (PayerKind::Group, args.group || args.all),
+        (PayerKind::Project, args.project || args.all),
     ];
     let pool = args.pool.as_deref().map(super::setstripe::pool).transpose()?.flatten();
-    let (is_human, is_json) = (args.human, args.json);
+    let shown = Shown {
+        is_human: args.human,
+        is_json: args.json,
+        has_parts: args.verbose,
+        ..Shown::default()
+    };
     at(&args.path, |shell, _| async move {
         let kinds = wanted.into_iter().filter(|(_, is_wanted)| *is_wanted);
         let mut quotas = whole::of_everybody(&shell, kinds.map(|(kind, _)| kind).collect()).await?;
         quotas.retain(|whole| whole.quota.payer.pool == pool);
-        print(&quotas, &Names::of(&shell).await, is_human, is_json)
+        print(&quotas, &Names::of(&shell).await, &shown)
     })
 }
 
@@ -216,12 +255,17 @@ pub struct SetArgs {
         "inode_softlimit", "inode_hardlimit",
     ])]
     default: bool,
-    /// Path below a mount, or tieline://HOST[:PORT]/FS/path
+    /// Path below a mount, or tieline://HOST[:PORT]/FS/path; before it, as for setquota(8), the
+    /// four limits BLOCK-SOFT BLOCK-HARD INODE-SOFT INODE-HARD (with -t the two times)
+    #[arg(num_args = 1..=5, value_name = "[LIMITS] PATH")]
+    words: Vec<OsString>,
+    #[arg(skip)]
     path: OsString,
 }
 
 /// `tieline setquota`.
-pub fn set(args: SetArgs) -> anyhow::Result<()> {
+pub fn set(mut args: SetArgs) -> anyhow::Result<()> {
+    args.take_words()?;
     if let Some(mdt) = args.reclaim {
         return reclaim(&args.path, MdtIndex(mdt));
     }
@@ -257,6 +301,41 @@ fn reclaim(path: &OsString, mdt: MdtIndex) -> anyhow::Result<()> {
 }
 
 impl SetArgs {
+    /// Limits that stand before the path become those of options.
+    fn take_words(&mut self) -> Result<(), Usage> {
+        if self.grace {
+            let first = self.whom.give_back();
+            self.words.splice(..0, first);
+        }
+        self.path = self.words.pop().ok_or_else(no_path)?;
+        let count = if self.grace { 2 } else { 4 };
+        if self.words.is_empty() {
+            return Ok(());
+        }
+        let options = [
+            &self.block_softlimit,
+            &self.block_hardlimit,
+            &self.inode_softlimit,
+            &self.inode_hardlimit,
+        ];
+        let has_options =
+            options.into_iter().any(Option::is_some) || self.default || self.reclaim.is_some();
+        if has_options || self.words.len() != count {
+            let what = match self.grace {
+                true => "the times BLOCK-GRACE INODE-GRACE",
+                false => "the limits BLOCK-SOFT BLOCK-HARD INODE-SOFT INODE-HARD",
+            };
+            return Err(Usage(format!("before the path: {what}, and no options for them")));
+        }
+        let words = self.words.drain(..).map(|word| word.to_string_lossy().into_owned());
+        let mut words = words.collect::<Vec<_>>().into_iter();
+        self.block_softlimit = words.next();
+        self.block_hardlimit = if self.grace { None } else { words.next() };
+        self.inode_softlimit = words.next();
+        self.inode_hardlimit = words.next();
+        Ok(())
+    }
+
     /// What is wished, and for whom of that kind.
     fn message(&self) -> Result<(SetQuota, Option<String>), Usage> {
         let default_kind = self.whom.default_kind()?;
@@ -304,8 +383,14 @@ impl SetArgs {
     }
 }
 
+/// No limit, as people write it who do not think of 0.
+const UNLIMITED: [&str; 2] = ["unlimited", "none"];
+
 /// As `lfs setquota` reads them: a plain number is KiB.
 fn size(option: &str, text: &str) -> Result<u64, Usage> {
+    if UNLIMITED.contains(&text) {
+        return Ok(0);
+    }
     if let Ok(number) = text.parse::<u64>() {
         return number.checked_mul(1024).ok_or_else(|| Usage(format!("{option} {text}: too much")));
     }
@@ -315,6 +400,9 @@ fn size(option: &str, text: &str) -> Result<u64, Usage> {
 
 /// `1000`, or `10k` for ten thousand.
 fn count(option: &str, text: &str) -> Result<u64, Usage> {
+    if UNLIMITED.contains(&text) {
+        return Ok(0);
+    }
     let wrong = || Usage(format!("{option} {text}: a number of files, such as 1000, 10k or 2M"));
     let (digits, factor) = match text.char_indices().last() {
         Some((at, 'k' | 'K')) => (&text[..at], 1_000),
@@ -370,135 +458,6 @@ fn at<F: Future<Output = anyhow::Result<()>>>(
     })
 }
 
-/// One of a quota's two halves.
-pub struct Row {
-    pub used: u64,
-    soft: u64,
-    pub hard: u64,
-    /// Seconds of grace that are left, while the soft limit is passed.
-    left: Option<u64>,
-}
-
-impl Row {
-    fn is_at_hard(&self) -> bool {
-        self.hard > 0 && self.used >= self.hard
-    }
-
-    /// Nothing more is taken.
-    pub fn is_full(&self) -> bool {
-        self.is_at_hard() || self.left == Some(0)
-    }
-}
-
-pub fn rows(whole: &Whole) -> [Row; 2] {
-    let quota = &whole.quota;
-    let left = |over: Option<tieline_types::Time>, grace: u64| {
-        let over = over?;
-        let passed = quota.now.seconds.saturating_sub(over.seconds).max(0) as u64;
-        Some(grace.saturating_sub(passed))
-    };
-    let limits = quota.limits;
-    [
-        Row {
-            used: whole.used().bytes.saturating_add(whole.promised()),
-            soft: limits.bytes_soft,
-            hard: limits.bytes_hard,
-            left: left(quota.bytes_over, quota.grace.bytes_seconds),
-        },
-        Row {
-            used: whole.used().inodes,
-            soft: limits.inodes_soft,
-            hard: limits.inodes_hard,
-            left: left(quota.inodes_over, quota.grace.inodes_seconds),
-        },
-    ]
-}
-
-fn print(quotas: &[Whole], names: &Names, is_human: bool, is_json: bool) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
-    if is_json {
-        let all: Vec<Value> = quotas.iter().map(|whole| quota_json(whole, names)).collect();
-        writeln!(out, "{}", Value::from(all))?;
-        return Ok(());
-    }
-    let size = |bytes: u64| match is_human {
-        true => ByteSize(bytes).to_string(),
-        false => bytes.div_ceil(1024).to_string(),
-    };
-    let unit = if is_human { "bytes" } else { "kbytes" };
-    writeln!(
-        out,
-        "{:<20} {unit:>12} {:>12} {:>12} {:>8} {:>9} {:>9} {:>9} {:>8}",
-        "whose", "soft", "hard", "grace", "files", "soft", "hard", "grace"
-    )?;
-    for whole in quotas {
-        let ([bytes, files], quota) = (rows(whole), &whole.quota);
-        let grace = |row: &Row| match row.left {
-            None => "-".to_owned(),
-            Some(0) => "over".to_owned(),
-            Some(left) => Span(std::time::Duration::from_secs(left)).to_string(),
-        };
-        // As lfs marks whoever is over a limit.
-        let mark = |row: &Row| {
-            if row.left.is_some() || row.is_at_hard() { "*" } else { "" }
-        };
-        let pool = quota.payer.pool.as_ref().map_or(String::new(), |pool| format!(" {pool}"));
-        let mark_default = match (quota.is_default, quota.payer.id) {
-            (Some(true), 1..) => " (default)",
-            _ => "",
-        };
-        let name = shown_name(&quota.payer, quota.is_default, names);
-        let whose = format!("{} {name}{pool}{mark_default}", quota.payer.kind.name());
-        writeln!(
-            out,
-            "{whose:<20} {:>12} {:>12} {:>12} {:>8} {:>9} {:>9} {:>9} {:>8}",
-            format!("{}{}", size(bytes.used), mark(&bytes)),
-            size(bytes.soft),
-            size(bytes.hard),
-            grace(&bytes),
-            format!("{}{}", files.used, mark(&files)),
-            files.soft,
-            files.hard,
-            grace(&files),
-        )?;
-    }
-    Ok(())
-}
-
-fn shown_name(payer: &Payer, is_default: Option<bool>, names: &Names) -> String {
-    match (is_default, payer.id) {
-        (Some(true), 0) => "default".to_owned(),
-        _ => names.name(payer),
-    }
-}
-
-fn quota_json(whole: &Whole, names: &Names) -> Value {
-    let ([bytes, files], quota) = (rows(whole), &whole.quota);
-    let parts = whole.parts.iter().map(|part| {
-        json!({
-            "mdt": part.mdt.label(), "bytes": part.used.bytes, "promised": part.promised,
-            "inodes": part.used.inodes, "answers": part.is_current,
-        })
-    });
-    json!({
-        "kind": quota.payer.kind.name(),
-        "id": quota.payer.id,
-        "name": shown_name(&quota.payer, quota.is_default, names),
-        "default": quota.is_default == Some(true),
-        "pool": quota.payer.pool.as_ref().map(|pool| pool.as_str()),
-        "bytes": {
-            "used": whole.used().bytes, "promised": whole.promised(),
-            "soft": bytes.soft, "hard": bytes.hard,
-            "grace_left": bytes.left, "grace": quota.grace.bytes_seconds,
-        },
-        "inodes": {
-            "used": files.used, "soft": files.soft, "hard": files.hard,
-            "grace_left": files.left, "grace": quota.grace.inodes_seconds,
-        },
-        "mdts": parts.collect::<Vec<_>>(),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -508,11 +467,39 @@ mod tests {
         assert_eq!(size("-b", "100").unwrap(), 100 << 10);
         assert_eq!(size("-b", "10M").unwrap(), 10 << 20);
         assert_eq!(size("-b", "0").unwrap(), 0);
+        assert_eq!((size("-B", "unlimited").unwrap(), count("-I", "none").unwrap()), (0, 0));
         assert!(size("-b", "much").is_err());
         assert_eq!((count("-i", "20").unwrap(), count("-i", "2k").unwrap()), (20, 2000));
         assert!(count("-i", "k").is_err() && count("-i", "").is_err());
         assert_eq!(seconds("-b", "1w4d").unwrap(), 11 * 86_400);
         assert_eq!((seconds("-b", "90").unwrap(), seconds("-b", "2h").unwrap()), (90, 7200));
         assert!(seconds("-b", "soon").is_err() && seconds("-b", "1w4").is_err());
+    }
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        set: SetArgs,
+    }
+
+    fn set_of(words: &str) -> Result<SetQuota, Usage> {
+        use clap::Parser as _;
+        let words = ["setquota"].into_iter().chain(words.split(' '));
+        let mut args = Line::try_parse_from(words).map_err(|e| Usage(e.to_string()))?.set;
+        args.take_words()?;
+        assert_eq!(args.path, "/extenci");
+        Ok(args.message()?.0)
+    }
+
+    #[test]
+    fn limits_may_stand_before_the_path() {
+        let set = set_of("-u ann 9G 10G 900 unlimited /extenci").unwrap();
+        assert_eq!((set.bytes_soft, set.bytes_hard), (Some(9 << 30), Some(10 << 30)));
+        assert_eq!((set.inodes_soft, set.inodes_hard), (Some(900), Some(0)));
+        let set = set_of("-t -g 7d 1h /extenci").unwrap();
+        assert_eq!((set.bytes_grace, set.inodes_grace), (Some(7 * 86_400), Some(3600)));
+        assert_eq!(set_of("-u ann -B 5M /extenci").unwrap().bytes_hard, Some(5 << 20));
+        assert!(set_of("-u ann 9G 10G /extenci").is_err());
+        assert!(set_of("-u ann -B 5M 1 2 3 4 /extenci").is_err());
     }
 }

@@ -734,6 +734,7 @@ fn ost_state() -> OstState {
         objects_free: 1 << 31,
         trouble: Some("the disk is read-only".into()),
         is_read_only: Some(true),
+        realms: Some(vec!["EXTENCI.ORG".into()]),
     }
 }
 

@@ -4,7 +4,7 @@
 
 use super::Findings;
 use std::time::Duration;
-use tieline_auth::gss::{Keys, own_principal, try_self, try_ticket};
+use tieline_auth::gss::{Keys, own_principal, principals, try_self, try_ticket};
 use tieline_auth::{MapCell, Trouble, principal_at};
 use tokio::time::timeout;
 
@@ -41,16 +41,30 @@ pub async fn look_for_kdc(keys: &Keys, name: String, findings: &mut Findings) {
     }
 }
 
-/// A server's own keys: does the KDC know us by them, and would we understand who asks for us?
+/// A server's own keys: does the KDC know us by them, and would we understand who asks for us, by
+/// whatever name? Each in the keytab may be old by itself.
 pub async fn look_at_server(dialing: &Keys, answering: &Keys, findings: &mut Findings) {
     let keys = dialing.clone();
     let name = match within(move || own_principal(&keys)).await {
         Ok(name) => name,
         Err(trouble) => return judge("keys of our own", Err(trouble), findings),
     };
-    let (dialing, answering, target) = (dialing.clone(), answering.clone(), name.clone());
-    let tried = within(move || try_self(&dialing, &answering, &target)).await;
-    judge(&format!("a ticket of {name} for itself, opened with its keytab"), tried, findings);
+    let mut names = vec![name.clone()];
+    if let Some(keytab) = answering.keytab.clone() {
+        match within(move || principals(&keytab)).await {
+            Ok(all) => names.extend(all.into_iter().filter(|other| *other != name)),
+            Err(trouble) => judge("the names in its keytab", Err(trouble), findings),
+        }
+    }
+    for target in names {
+        let what = match target == name {
+            true => format!("a ticket of {name} for itself, opened with its keytab"),
+            false => format!("a ticket for {target}, opened with its keytab"),
+        };
+        let (dialing, answering) = (dialing.clone(), answering.clone());
+        let tried = within(move || try_self(&dialing, &answering, &target)).await;
+        judge(&what, tried, findings);
+    }
 }
 
 /// What the library does may block.

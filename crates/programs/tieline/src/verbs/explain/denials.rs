@@ -18,6 +18,8 @@ pub struct Denial {
     pub uid: Uid,
     /// The file; of names, the directory.
     pub file: FileId,
+    /// Where it is, if that is known.
+    pub path: Option<String>,
     pub operation: String,
     pub errno: i32,
     pub reason: String,
@@ -31,7 +33,8 @@ impl Denial {
         let file = FileId(fields.next()?.parse().ok()?);
         let operation = fields.next()?.to_owned();
         let errno = fields.next()?.parse().ok()?;
-        Some(Self { ago, uid, file, operation, errno, reason: fields.next()?.to_owned() })
+        let reason = fields.next()?.to_owned();
+        Some(Self { ago, uid, file, path: None, operation, errno, reason })
     }
 
     /// The id that is in the server's log and on record, if a server was asked.
@@ -48,7 +51,7 @@ impl Denial {
     pub fn json(&self) -> Value {
         json!({
             "seconds_ago": self.ago.as_secs_f64(), "uid": self.uid.0, "op": self.operation,
-            "errno": self.errno, "why": self.reason, "id": self.id(),
+            "path": self.path, "errno": self.errno, "why": self.reason, "id": self.id(),
         })
     }
 }
@@ -56,7 +59,8 @@ impl Denial {
 impl fmt::Display for Denial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ago = Span(Duration::from_secs(self.ago.as_secs()));
-        write!(f, "denied {ago} ago: {}: {}", self.operation, self.reason)
+        let path = self.path.as_ref().map_or_else(String::new, |path| format!(" {path}"));
+        write!(f, "denied {ago} ago: {}{path}: {}", self.operation, self.reason)
     }
 }
 

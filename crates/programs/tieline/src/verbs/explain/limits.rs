@@ -1,12 +1,14 @@
-//! What stands in the way of who may write: a mount that is read-only, and quotas that are used up.
+//! What stands in the way of who may write: a mount that is read-only, quotas that are used up, and
+//! storage whose site takes nothing, or nothing from here.
 
 use super::{Step, Verdict, Wish};
 use crate::shell::Shell;
 use crate::verbs::quota::{rows, whole};
 use std::path::Path;
 use std::sync::Arc;
-use tieline_types::quota::{Payer, PayerKind};
+use tieline_types::quota::{Account, Payer};
 use tieline_types::{ByteSize, Caller, Mode};
+use tieline_wire::meta::OstUsage;
 
 /// A mount that takes no changes.
 pub fn read_only(mountpoint: &Path) -> Option<Verdict> {
@@ -28,16 +30,15 @@ pub async fn quotas(shell: &Arc<Shell>, step: &Step, caller: &Caller, wish: Wish
         Wish::Write => (at.uid, at.gid),
         Wish::Create if at.mode.has(Mode::SETGID) => (caller.uid, at.gid),
         Wish::Create => (caller.uid, caller.gid),
-        Wish::Read | Wish::Execute | Wish::Delete => return vec![],
+        Wish::Read | Wish::Execute | Wish::Delete | Wish::Chmod => return vec![],
     };
-    let payers = [
-        (PayerKind::User, uid.0),
-        (PayerKind::Group, gid.0),
-        (PayerKind::Project, at.project.unwrap_or(0)),
-    ];
+    // That of the file, or of files in the directory: it says in which pools they count.
+    let layout = shell.files.layout(&shell.caller, at.id).await.ok().map(|found| found.layout);
+    let account = Account::new((uid, gid, at.project.unwrap_or(0)), layout.as_ref());
     let mut verdicts = vec![];
-    for (kind, id) in payers.into_iter().filter(|(_, id)| *id != 0) {
-        let asked = whole::of(shell, vec![Payer { kind, id, pool: None }]).await;
+    for payer in account.payers().into_iter().filter(|payer| payer.id != 0) {
+        let Payer { kind, id, pool } = payer.clone();
+        let asked = whole::of(shell, vec![payer]).await;
         for whole in asked.unwrap_or_default() {
             let [bytes, files] = rows(&whole);
             // A new file is empty, and bytes make none.
@@ -50,6 +51,7 @@ pub async fn quotas(shell: &Arc<Shell>, step: &Step, caller: &Caller, wish: Wish
                 true => amount.to_string(),
                 false => ByteSize(amount).to_string(),
             };
+            let within = pool.as_ref().map_or_else(String::new, |pool| format!(" in pool {pool}"));
             let rule = match row.hard {
                 0 => format!("its grace is over: {} used", shown(row.used)),
                 hard => format!("{} of {} used", shown(row.used), shown(hard)),
@@ -58,9 +60,86 @@ pub async fn quotas(shell: &Arc<Shell>, step: &Step, caller: &Caller, wish: Wish
                 by: "quota",
                 path: step.path.clone(),
                 is_allowed: false,
-                rule: format!("{what} of {} {id}: {rule}", kind.name()),
+                rule: format!("{what} of {} {id}{within}: {rule}", kind.name()),
             });
         }
     }
     verdicts
+}
+
+/// That no OST takes new bytes of this file, from a client of this realm (`None`: it is not known).
+pub async fn storage(shell: &Shell, step: &Step, realm: Option<&str>) -> Option<Verdict> {
+    let usages = shell.files.usage().await.ok()?;
+    let layout = shell.files.layout(&shell.caller, step.attributes.id).await.ok()?.layout;
+    let map = shell.files.map();
+    let pool = layout.pool.as_ref().and_then(|pool| map.pool(pool));
+    let mut reasons = vec![];
+    for usage in &usages {
+        if pool.is_none_or(|pool| pool.osts.contains(&usage.ost)) {
+            reasons.push(format!("{}: {}", usage.ost.label(), refusal(usage, realm)?));
+        }
+    }
+    let within = layout.pool.map_or_else(String::new, |pool| format!(" of pool {pool}"));
+    (!reasons.is_empty()).then(|| Verdict {
+        by: "storage",
+        path: step.path.clone(),
+        is_allowed: false,
+        rule: format!("no OST{within} takes new bytes: {}", reasons.join("; ")),
+    })
+}
+
+/// Why an OST takes nothing new; nothing is claimed of one that is not heard of.
+fn refusal(usage: &OstUsage, realm: Option<&str>) -> Option<String> {
+    if !usage.is_active {
+        return Some("deactivated".to_owned());
+    }
+    let state = usage.state.as_ref()?;
+    let is_named = |realms: &Vec<String>| realms.iter().any(|named| Some(named.as_str()) == realm);
+    match &state.realms {
+        Some(realms) if realm.is_some() && !is_named(realms) => {
+            Some(format!("its site serves clients of {} only", realms.join(", ")))
+        }
+        _ if state.bytes_free == 0 => {
+            Some(state.trouble.clone().unwrap_or_else(|| "full".to_owned()))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tieline_types::OstIndex;
+    use tieline_wire::data::OstState;
+
+    #[test]
+    fn what_a_site_does_not_take_is_told() {
+        let state = OstState {
+            ost: OstIndex(3),
+            bytes_total: 9,
+            bytes_free: 9,
+            objects_total: 9,
+            objects_free: 9,
+            trouble: None,
+            is_read_only: None,
+            realms: None,
+        };
+        let with = |state: OstState| OstUsage {
+            ost: OstIndex(3),
+            site: "uf".parse().unwrap(),
+            is_active: true,
+            state: Some(state),
+            heard: None,
+        };
+        assert_eq!(refusal(&with(state.clone()), Some("PSC.EDU")), None);
+        let realms = Some(vec!["PSC.EDU".to_owned()]);
+        let some = with(OstState { realms, ..state.clone() });
+        assert_eq!(refusal(&some, Some("PSC.EDU")), None);
+        assert_eq!(refusal(&some, None), None);
+        assert!(refusal(&some, Some("")).unwrap().contains("PSC.EDU only"));
+        let trouble = Some("its site made it read-only".to_owned());
+        let closed = with(OstState { bytes_free: 0, trouble: trouble.clone(), ..state });
+        assert_eq!(refusal(&closed, None), trouble);
+        assert_eq!(refusal(&OstUsage { state: None, ..closed }, None), None);
+    }
 }

@@ -4,11 +4,15 @@
 
 use anyhow::Context;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
 use std::path::Path;
 use tieline_meta::identities::IdentityTable;
 use tieline_types::identity::NOBODY;
 use tieline_types::{IdentityKind, IdentityName};
 use tieline_wire::identity::{IdentityEdit, NewIdentity, NewMapping};
+
+/// In the place of a file.
+const STANDARD_INPUT: &str = "-";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
@@ -59,7 +63,13 @@ pub fn read(
     table: IdentityTable,
 ) -> anyhow::Result<Import> {
     let text = |path: &Path| {
-        let bytes = std::fs::read(path);
+        let bytes = match path.as_os_str() == STANDARD_INPUT {
+            true => {
+                let mut bytes = Vec::new();
+                std::io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
+            }
+            false => std::fs::read(path),
+        };
         let bytes = bytes.with_context(|| format!("cannot read {}", path.display()))?;
         anyhow::Ok(String::from_utf8_lossy(&bytes).into_owned())
     };

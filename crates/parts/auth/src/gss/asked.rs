@@ -1,0 +1,113 @@
+//! Whom a token asks for: the server's name in the ticket, which stands there in clear (RFC 4121
+//! section 4.1, RFC 4120 sections 5.3 and 5.5.1).
+//!
+//! For messages about tickets that cannot be opened: nothing here is proven, and nobody is let in
+//! by it. What is not read as expected has no name.
+//!
+//! Invariant: a name is printable and at most [`NAME_MAX`] long, whatever was sent.
+
+const NAME_MAX: usize = 256;
+
+/// Tags of DER that stand on the way; those of fields are these and the field's number.
+const SEQUENCE: u8 = 0x30;
+const OBJECT: u8 = 0x06;
+const STRING: u8 = 0x1b;
+const FIELD: u8 = 0xa0;
+const INITIAL: u8 = 0x60;
+const TICKET: u8 = 0x61;
+const REQUEST: u8 = 0x6e;
+/// Says that a token is a request, between the mechanism's name and the request.
+const TOKEN_REQUEST: [u8; 2] = [1, 0];
+
+/// `SERVICE/HOST@REALM` of the ticket in an initiator's first token.
+pub fn server(token: &[u8]) -> Option<String> {
+    let mut token = within(token, INITIAL)?;
+    take(&mut token, OBJECT)?;
+    let request = token.strip_prefix(&TOKEN_REQUEST)?;
+    let request = within(within(request, REQUEST)?, SEQUENCE)?;
+    let ticket = within(within(field(request, 3)?, TICKET)?, SEQUENCE)?;
+    let realm = text(within(field(ticket, 1)?, STRING)?)?;
+    let name = within(field(ticket, 2)?, SEQUENCE)?;
+    let mut parts = within(field(name, 1)?, SEQUENCE)?;
+    let mut words = Vec::new();
+    while !parts.is_empty() {
+        words.push(text(take(&mut parts, STRING)?)?);
+    }
+    let name = format!("{}@{realm}", words.join("/"));
+    (name.len() <= NAME_MAX).then_some(name)
+}
+
+fn text(bytes: &[u8]) -> Option<&str> {
+    let is_printable = bytes.iter().all(u8::is_ascii_graphic);
+    std::str::from_utf8(bytes).ok().filter(|_| is_printable)
+}
+
+/// The field of that number in a sequence.
+fn field(mut sequence: &[u8], number: u8) -> Option<&[u8]> {
+    loop {
+        let tag = *sequence.first()?;
+        let value = take(&mut sequence, tag)?;
+        if tag == FIELD | number {
+            return Some(value);
+        }
+    }
+}
+
+/// The value of what must be first.
+fn within(mut bytes: &[u8], tag: u8) -> Option<&[u8]> {
+    take(&mut bytes, tag)
+}
+
+/// The value of what must be first, which is taken away.
+fn take<'a>(bytes: &mut &'a [u8], tag: u8) -> Option<&'a [u8]> {
+    let (&found, rest) = bytes.split_first()?;
+    let (&first, mut rest) = rest.split_first()?;
+    let mut length = usize::from(first);
+    if first & 0x80 != 0 {
+        let digits = rest.split_at_checked(usize::from(first & 0x7f))?;
+        // Four digits are more than any token has.
+        let is_short = digits.0.len() <= 4;
+        length = digits.0.iter().fold(0, |sum, &digit| sum << 8 | usize::from(digit));
+        rest = digits.1;
+        is_short.then_some(())?;
+    }
+    let (value, rest) = rest.split_at_checked(length)?;
+    *bytes = rest;
+    (found == tag).then_some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn der(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
+        let value = parts.concat();
+        let length = u16::try_from(value.len()).unwrap().to_be_bytes();
+        [&[tag, 0x82][..], &length, &value].concat()
+    }
+
+    fn token(host: &[u8]) -> Vec<u8> {
+        let name = der(SEQUENCE, &[&der(STRING, &[b"tieline_mds"]), &der(STRING, &[host])]);
+        let kind = der(FIELD, &[&[2, 1, 1]]);
+        let name = der(SEQUENCE, &[&kind, &der(FIELD | 1, &[&name])]);
+        let realm = der(FIELD | 1, &[&der(STRING, &[b"EXTENCI.ORG"])]);
+        let ticket = der(SEQUENCE, &[&kind, &realm, &der(FIELD | 2, &[&name])]);
+        let ticket = der(FIELD | 3, &[&der(TICKET, &[&ticket])]);
+        let request = der(REQUEST, &[&der(SEQUENCE, &[&kind, &ticket])]);
+        der(INITIAL, &[&[OBJECT, 2, 9, 9], &TOKEN_REQUEST, &request])
+    }
+
+    #[test]
+    fn the_server_of_a_ticket_is_read_and_nothing_else_is_believed() {
+        let whole = token(b"mds.uf.example");
+        assert_eq!(server(&whole).unwrap(), "tieline_mds/mds.uf.example@EXTENCI.ORG");
+        assert_eq!(server(&token(b"two\nlines")), None);
+        assert_eq!(server(&token(&[b'x'; NAME_MAX])), None);
+        assert!((0..whole.len()).all(|length| server(&whole[..length]).is_none()));
+        for place in 0..whole.len() {
+            let mut changed = whole.clone();
+            changed[place] ^= 0xff;
+            let _ = server(&changed);
+        }
+    }
+}
