@@ -6,15 +6,15 @@
 //! ```
 //!
 //! Everything that waits becomes one group, on a thread of the store's own. A group is durable when
-//! the log has it; redb takes up many of them at once, on another thread ([`base`]). Who reads looks
-//! into the tables, then into redb.
+//! the log has it; redb takes up many of them at once, on another thread ([`base`]). Who reads
+//! looks into the tables, then into redb.
 //!
 //! One table of redb holds the pairs, another what the store remembers of itself: its format, the
 //! newest version that redb holds, and the id of the log that goes on after it. Commits of redb are
-//! in two phases and save the allocator's state (quick repair): a store that was not closed opens in
-//! milliseconds, and whatever a power failure left of an unfinished commit is never mistaken for a
-//! finished one. What the log holds beyond redb is taken up at the opening. A store that was closed
-//! needs no log and has none; one whose log is missing, or is another's, is refused.
+//! in two phases and save the allocator's state (quick repair): a store that was not closed opens
+//! in milliseconds, and whatever a power failure left of an unfinished commit is never mistaken for
+//! a finished one. What the log holds beyond redb is taken up at the opening. A store that was
+//! closed needs no log and has none; one whose log is missing, or is another's, is refused.
 //!
 //! Reads are called where they are wanted, without handing them to another thread: from the cache
 //! they take microseconds, less than the hand-over.
@@ -154,8 +154,8 @@ impl EmbeddedStore {
 }
 
 impl Drop for EmbeddedStore {
-    /// Writes what is still pending, if there is room: all who wait for it are told. Then redb takes
-    /// up all that the log holds.
+    /// Writes what is still pending, if there is room: all who wait for it are told. Then redb
+    /// takes up all that the log holds.
     fn drop(&mut self) {
         let base = self.overlay.base();
         let join = |thread: Option<JoinHandle<()>>| {

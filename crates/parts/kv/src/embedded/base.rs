@@ -9,8 +9,8 @@
 //! ```
 //!
 //! While a sealed table is on its way to redb, on a thread of its own, the other is filled, and the
-//! log's other segment. If that is full, too, groups wait for the checkpoint. A group that is larger
-//! than a segment goes to redb itself, after all that was before it.
+//! log's other segment. If that is full, too, groups wait for the checkpoint. A group that is
+//! larger than a segment goes to redb itself, after all that was before it.
 //!
 //! A checkpoint that fails ends the store: the next group is told why. All that was said to be
 //! durable is in the log.
@@ -115,11 +115,9 @@ impl RedbBase {
     /// does.
     pub fn checkpoint_until_closed(&self) {
         while let Some(table) = self.wait_for_sealed() {
-            // A panicking engine must not leave anybody waiting.
-            let outcome = catch_unwind(AssertUnwindSafe(|| self.checkpoint(&table, None)));
-            let panicked = |_| Err(self.failed("the engine panicked"));
+            let outcome = self.checkpoint(&table, None);
             let mut progress = self.progress();
-            match outcome.unwrap_or_else(panicked) {
+            match outcome {
                 Ok(()) => self.tables_mut().forget_sealed(),
                 Err(error) => {
                     progress.failure = Some(error);
@@ -146,6 +144,10 @@ impl RedbBase {
     /// Brings to redb what is left, so that the store needs no log; if that fails it keeps it.
     pub fn close(&self) {
         let Ok(mut progress) = self.progress.lock() else { return };
+        if let Some(error) = progress.failure.take() {
+            // No group came that could have been told.
+            tracing::error!(store = %self.store, ?error, "its write-ahead log was not taken up");
+        }
         if std::mem::replace(&mut progress.is_over, true) || self.tables().sealed().is_some() {
             return;
         }
@@ -156,7 +158,7 @@ impl RedbBase {
             removed.map_err(|error| io_error(&self.store, error))
         });
         if let Err(error) = closed {
-            tracing::warn!(store = %self.store, %error, "closed with a write-ahead log");
+            tracing::warn!(store = %self.store, ?error, "closed with a write-ahead log");
         }
     }
 
@@ -192,7 +194,9 @@ impl RedbBase {
         if !self.room.wait(Room::for_checkpoint(table)) {
             return Err(Error::Full { store: self.store.clone() });
         }
-        self.write(table, log)?;
+        // A panicking engine must not leave anybody waiting.
+        let written = catch_unwind(AssertUnwindSafe(|| self.write(table, log)));
+        written.unwrap_or_else(|_| Err(self.failed("the engine panicked")))?;
         METRICS.checkpoints.inc();
         METRICS.checkpoint_pairs.inc_by(table.writes.len() as u64);
         Ok(())

@@ -181,7 +181,10 @@ fn another_log_is_none() {
 
 proptest! {
     #[test]
-    fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), cut in 0..200usize) {
+    fn no_bytes_make_it_panic(
+        bytes in prop::collection::vec(any::<u8>(), 0..200),
+        cut in 0..200usize,
+    ) {
         let (place, mut log) = log();
         append(&mut log, 11, 50);
         let storage = place.open().unwrap();
