@@ -9,7 +9,8 @@
 //! ([`Stamp`]).
 //!
 //! Invariants: a mutation is sent again only if it surely did not happen, or may happen twice;
-//! every call ends after [`crate::Settings::wait`].
+//! every call ends after [`crate::Settings::wait`], or when
+//! the absence that its server announced is over.
 
 use crate::cache::{Cache, ServerNumber, Stamp};
 use crate::cause;
@@ -102,6 +103,8 @@ pub(crate) struct Server {
     pub puts: Arc<Semaphore>,
     addresses: Vec<String>,
     session: Mutex<Option<Kept>>,
+    /// When the absence that it announced is over.
+    held_until: Mutex<Option<Instant>>,
 }
 
 impl Server {
@@ -178,8 +181,6 @@ pub(crate) struct Servers {
     client: ClientId,
     description: String,
     wait: Duration,
-    /// When the last of the announced absences is over.
-    held_until: Mutex<Option<Instant>>,
     table: Mutex<BTreeMap<Key, Arc<Server>>>,
     next: AtomicU64,
     is_closed: AtomicBool,
@@ -223,7 +224,6 @@ impl Servers {
             client: ClientId(client),
             description: settings.description.clone(),
             wait: settings.wait,
-            held_until: Mutex::default(),
             table: Mutex::default(),
             next: AtomicU64::new(1),
             is_closed: AtomicBool::new(false),
@@ -266,7 +266,7 @@ impl Servers {
         file: FileId,
         message: C,
     ) -> Result<Told<C::Reply>> {
-        self.ask_mdt(caller, file.mdt(), message, self.wait()).await
+        self.ask_mdt(caller, file.mdt(), message, self.wait_for(file.mdt())).await
     }
 
     /// What was done here and the message may rest on comes before it.
@@ -300,7 +300,7 @@ impl Servers {
         mdt: MdtIndex,
         message: C,
     ) -> Result<Told<C::Reply>> {
-        self.ask_until(caller, mdt, message, Instant::now() + self.wait()).await
+        self.ask_until(caller, mdt, message, Instant::now() + self.wait_for(mdt)).await
     }
 
     async fn ask_until<C: Call + Clone>(
@@ -472,6 +472,7 @@ impl Servers {
             addresses: addresses.to_vec(),
             serial_first: kept::first_number(&self.keep),
             session: Mutex::default(),
+            held_until: Mutex::default(),
             ways: Ways::new((0..count).map(dial).collect()),
             turns: Turns::default(),
             pace: Pace::default(),
@@ -560,15 +561,15 @@ impl Servers {
 
     /// A server has welcomed us: its other connections follow if it is far.
     fn welcomed(&self, number: ServerNumber) {
-        let server = self.lock().values().find(|server| server.number == number).cloned();
-        if let Some(server) = server.filter(|server| server.kind == ServerKind::Oss) {
+        if let Some(server) = self.numbered(number).filter(|server| server.kind == ServerKind::Oss)
+        {
             server.ways.warm();
         }
     }
 
     /// Any answer proves that there is a session.
     pub async fn greet(&self, server: &Server) -> Result<()> {
-        let deadline = Instant::now() + self.wait();
+        let deadline = Instant::now() + self.wait_at(server);
         self.once(server, &Caller::root(), GetMap {}, Bulk::Empty, deadline).await.map(drop)
     }
 
@@ -577,8 +578,7 @@ impl Servers {
         if !self.keep.is_on() {
             return;
         }
-        let server = self.lock().values().find(|server| server.number == number).cloned();
-        let Some(server) = server else { return };
+        let Some(server) = self.numbered(number) else { return };
         let (addresses, session) = (server.addresses.clone(), welcome.session.0);
         let session = KeptSession { addresses, session, boot: welcome.boot };
         let name = kept::server_name(&session.addresses);
@@ -602,19 +602,48 @@ impl Servers {
         }
     }
 
-    /// A server announced an absence.
-    pub fn hold(&self, span: Duration) {
-        let span = span.min(HOLD_MAX);
-        tracing::info!(seconds = span.as_secs(), "a server will be away, and is waited for");
-        let mut held = crate::volume::lock(&self.held_until);
-        *held = (*held).max(Some(Instant::now() + span + HOLD_GRACE));
+    /// A server announced an absence, or took it back by one of no length.
+    fn hold(&self, number: ServerNumber, span: Duration) {
+        let Some(server) = self.numbered(number) else { return };
+        let (span, shown) = (span.min(HOLD_MAX), server.addresses.join(" or "));
+        if span.is_zero() {
+            tracing::info!(server = shown, "a server stays after all");
+        } else {
+            let seconds = span.as_secs();
+            tracing::info!(server = shown, seconds, "a server will be away, and is waited for");
+        }
+        let until = (!span.is_zero()).then(|| Instant::now() + span + HOLD_GRACE);
+        *crate::volume::lock(&server.held_until) = until;
     }
 
-    /// The longest wait for a server: longer than the mount says while one announced its absence.
-    pub fn wait(&self) -> Duration {
-        let held = *crate::volume::lock(&self.held_until);
+    /// It is back, or was never gone: one that still means to go says so again.
+    fn hold_ended(&self, number: ServerNumber) {
+        if let Some(server) = self.numbered(number) {
+            *crate::volume::lock(&server.held_until) = None;
+        }
+    }
+
+    /// The longest wait for a server: longer than the mount says while it announced its absence.
+    fn wait_at(&self, server: &Server) -> Duration {
+        let held = *crate::volume::lock(&server.held_until);
         let left = held.map(|until| until.saturating_duration_since(Instant::now()));
         self.wait.max(left.unwrap_or_default())
+    }
+
+    /// The longest wait for the MDS of an MDT.
+    pub fn wait_for(&self, mdt: MdtIndex) -> Duration {
+        self.mds(mdt).map_or(self.wait, |server| self.wait_at(&server))
+    }
+
+    /// The longest wait for one of these OSTs.
+    pub fn wait_for_osts(&self, osts: impl IntoIterator<Item = OstIndex>) -> Duration {
+        let servers = osts.into_iter().filter_map(|ost| self.oss(ost).ok());
+        servers.map(|server| self.wait_at(&server)).max().unwrap_or(self.wait)
+    }
+
+    /// The longest wait where any server may be what is waited for.
+    pub fn wait(&self) -> Duration {
+        self.lock().values().map(|server| self.wait_at(server)).max().unwrap_or(self.wait)
     }
 
     /// How many bytes that nobody waits for yet may be on their way: a read that somebody waits
@@ -654,6 +683,10 @@ impl Servers {
             tasks.spawn(async move { channel.close(patience).await });
         }
         while tasks.join_next().await.is_some() {}
+    }
+
+    fn numbered(&self, number: ServerNumber) -> Option<Arc<Server>> {
+        self.lock().values().find(|server| server.number == number).cloned()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Key, Arc<Server>>> {
