@@ -245,9 +245,11 @@ impl Shared {
             let is_placed = tables.unplaced(*id).is_none_or(|top| top == self.root);
             let path = String::from_utf8_lossy(&tables.path(*id)).into_owned();
             drop(tables);
-            let path = if is_placed { format!("\"/{}\"", plain(&path)) } else { "null".to_owned() };
+            let path = is_placed.then(|| format!("\"/{}\"", plain(&path)));
+            let path = path.unwrap_or_else(|| "null".to_owned());
             let (uid, words, state) = (pin.caller().uid, &pin.words, lock(&pin.progress).text());
-            format!("{{\"path\":{path},\"uid\":{uid},\"words\":\"{words}\",\"state\":{state}}}")
+            let tree = format!("\"path\":{path},\"uid\":{uid},\"words\":\"{words}\"");
+            format!("{{{tree},\"state\":{state}}}")
         };
         let own =
             trees.iter().filter(|(_, pin)| caller.is_root() || pin.caller().uid == caller.uid);

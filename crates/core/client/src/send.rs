@@ -93,9 +93,6 @@ impl Shared {
 
     async fn put_somewhere(self: &Arc<Self>, file: &Arc<File>, sealed: &Sealed) -> Result<Copies> {
         let started = Instant::now();
-        let is_in_time = |osts: &BTreeSet<OstIndex>| {
-            started.elapsed() < self.servers.wait_for_osts(osts.iter().copied())
-        };
         if !file.with(|state| std::mem::replace(&mut state.way_was_asked, true)) {
             let _ = timeout(WAY_PATIENCE, self.learn_way(file)).await;
         }
@@ -109,7 +106,10 @@ impl Shared {
                 (Err(refusal), Some(_)) if is_passing(&refusal) => return Err(refusal),
                 // Nobody else takes it: those who may come back are asked again, for as long as the
                 // operator said.
-                (Err(_), Some(error)) if is_passing(&error) && is_in_time(&exclude) => {
+                (Err(_), Some(error))
+                    if is_passing(&error)
+                        && Instant::now() < self.servers.until_for_osts(started, &exclude) =>
+                {
                     tokio::time::sleep(AGAIN).await;
                     exclude.clear();
                     last = Some(error);
@@ -117,7 +117,7 @@ impl Shared {
                 }
                 (Err(_), Some(error)) => return Err(error),
             };
-            let until = started + self.servers.wait_for_osts(stripe.iter().copied());
+            let until = self.servers.until_for_osts(started, &stripe);
             let failed = match self.put_copies(file, sealed, &whole, &stripe, until).await? {
                 Ok(copies) => return Ok(copies),
                 Err(failed) => failed,

@@ -47,6 +47,7 @@ mod pace;
 mod proofs;
 mod sink;
 pub(crate) mod turns;
+mod waits;
 pub(crate) mod ways;
 use pace::Pace;
 use sink::ServerSink;
@@ -71,9 +72,6 @@ const AHEAD_LEAST: u64 = 1 << 20;
 const MAP_PATIENCE: Duration = Duration::from_secs(10);
 /// Refusals that ask for the same request again, in a row.
 const REPEATS_MAX: u32 = 6;
-/// The longest absence that is waited for, and how much longer than announced.
-const HOLD_MAX: Duration = Duration::from_secs(24 * 3600);
-const HOLD_GRACE: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum ServerKind {
@@ -600,50 +598,6 @@ impl Servers {
             description: self.description.clone(),
             map: map.version,
         }
-    }
-
-    /// A server announced an absence, or took it back by one of no length.
-    fn hold(&self, number: ServerNumber, span: Duration) {
-        let Some(server) = self.numbered(number) else { return };
-        let (span, shown) = (span.min(HOLD_MAX), server.addresses.join(" or "));
-        if span.is_zero() {
-            tracing::info!(server = shown, "a server stays after all");
-        } else {
-            let seconds = span.as_secs();
-            tracing::info!(server = shown, seconds, "a server will be away, and is waited for");
-        }
-        let until = (!span.is_zero()).then(|| Instant::now() + span + HOLD_GRACE);
-        *crate::volume::lock(&server.held_until) = until;
-    }
-
-    /// It is back, or was never gone: one that still means to go says so again.
-    fn hold_ended(&self, number: ServerNumber) {
-        if let Some(server) = self.numbered(number) {
-            *crate::volume::lock(&server.held_until) = None;
-        }
-    }
-
-    /// The longest wait for a server: longer than the mount says while it announced its absence.
-    fn wait_at(&self, server: &Server) -> Duration {
-        let held = *crate::volume::lock(&server.held_until);
-        let left = held.map(|until| until.saturating_duration_since(Instant::now()));
-        self.wait.max(left.unwrap_or_default())
-    }
-
-    /// The longest wait for the MDS of an MDT.
-    pub fn wait_for(&self, mdt: MdtIndex) -> Duration {
-        self.mds(mdt).map_or(self.wait, |server| self.wait_at(&server))
-    }
-
-    /// The longest wait for one of these OSTs.
-    pub fn wait_for_osts(&self, osts: impl IntoIterator<Item = OstIndex>) -> Duration {
-        let servers = osts.into_iter().filter_map(|ost| self.oss(ost).ok());
-        servers.map(|server| self.wait_at(&server)).max().unwrap_or(self.wait)
-    }
-
-    /// The longest wait where any server may be what is waited for.
-    pub fn wait(&self) -> Duration {
-        self.lock().values().map(|server| self.wait_at(server)).max().unwrap_or(self.wait)
     }
 
     /// How many bytes that nobody waits for yet may be on their way: a read that somebody waits
