@@ -288,6 +288,72 @@ fn stands_alone(federation: &Federation, dead: &[&str]) -> Result<()> {
     })
 }
 
+/// With `offline=error` nothing is told beyond its lease, but `df` of the mount is: at once.
+#[test]
+fn offline_error_tells_the_space_and_nothing_else() -> Result<()> {
+    far(|federation| {
+        federation.shell("mkdir d; echo one > d/a; sync d/a; ls -l d > /dev/null")?;
+        let strict = mount_at(federation, "strict", &["-o", "offline=error,wait=4s"])?;
+        program::shell(&strict, "ls -l d; cat d/a; df . > /dev/null")?;
+        federation.expect_log("did not answer within");
+        dev(federation, &["wan", "cut", "--link", "clients"])?;
+        std::thread::sleep(NOTICED);
+        let space = timed(&strict, "df . > /dev/null");
+        let failed = ["ls d", "cat d/a"].map(|script| {
+            let start = Instant::now();
+            (program::shell(&strict, script).is_err(), start.elapsed())
+        });
+        // Verbs say at once who is away, and tell what a mount knows that tells it.
+        let told = federation.mount().join("d").to_string_lossy().into_owned();
+        let start = Instant::now();
+        let listed = federation.try_tieline(&["ls", &told]);
+        let refused = federation.try_tieline(&["getstripe", &told]);
+        let verbs = start.elapsed();
+        dev(federation, &["wan", "heal"])?;
+        ensure!(space? < AT_ONCE, "df took too long while the line was cut");
+        for (is_error, took) in failed {
+            ensure!(is_error, "something was told beyond its lease");
+            ensure!(took < Duration::from_secs(10), "the error took {took:?}");
+        }
+        let (listed, refused) = (listed?, refused?);
+        ensure!(listed.stdout.trim() == "a", "{} {}", listed.stdout, listed.stderr);
+        ensure!(!refused.status.success() && refused.stderr.contains("uf"), "{}", refused.stderr);
+        ensure!(verbs < Duration::from_secs(10), "verbs took {verbs:?}");
+        program::until("the mount works again", Duration::from_secs(30), || {
+            program::shell(&strict, "grep -q one d/a").is_ok()
+        })
+    })
+}
+
+/// A laptop that slept finds its connections dead, and is back within two seconds. The sleep is
+/// feigned: SIGUSR2 says that there was one, another address of the NAT kills the connections.
+#[test]
+fn a_laptop_that_slept_is_back_at_once() -> Result<()> {
+    far(|federation| {
+        let mount = federation.mount();
+        dev(federation, &["wan", "nat", "on", "--link", "clients"])?;
+        federation.shell("mkdir d; echo x > d/a; sync d/a; cat d/a > /dev/null")?;
+        best_of_three("after a sleep", || {
+            dev(federation, &["wan", "nat", "rebind", "--link", "clients"])?;
+            kill_process(federation.daemon("mount-0")?, Signal::USR2)?;
+            timed(mount, "echo y > d/b; sync d/b; stat d/b > /dev/null")
+        })
+    })
+}
+
+/// Promised are two seconds. A machine that is busy may miss them, but not three times.
+fn best_of_three(what: &str, mut turn: impl FnMut() -> Result<Duration>) -> Result<()> {
+    let mut all = Vec::new();
+    for _ in 0..3 {
+        let took = turn()?;
+        if took < Duration::from_secs(2) {
+            return Ok(());
+        }
+        all.push(took);
+    }
+    anyhow::bail!("{what}: {all:?}")
+}
+
 #[test]
 fn another_network_is_no_reason_to_wait() -> Result<()> {
     far(|federation| {
@@ -297,14 +363,17 @@ fn another_network_is_no_reason_to_wait() -> Result<()> {
             let words: Vec<&str> = words.split(' ').collect();
             program::call("ip", &[&["-n", &clients][..], &words].concat()).map(drop)
         };
-        ip("address add 10.77.254.3/24 dev eth0")?;
-        ip("address del 10.77.254.2/24 dev eth0")?;
-        // Taking the address away took the way along.
-        let _ = ip("address add 10.77.254.3/24 dev eth0");
-        let _ = ip("route add default via 10.77.254.1 dev eth0");
-        let took = timed(mount, "echo y > d/b; sync d/b; stat d/b > /dev/null")?;
-        ensure!(took < Duration::from_secs(3), "after a change of address: {took:?}");
-        Ok(())
+        let mut last = 2;
+        best_of_three("after a change of address", || {
+            let (before, now) = (last, last + 1);
+            last = now;
+            ip(&format!("address add 10.77.254.{now}/24 dev eth0"))?;
+            ip(&format!("address del 10.77.254.{before}/24 dev eth0"))?;
+            // Taking the address away took the way along.
+            let _ = ip(&format!("address add 10.77.254.{now}/24 dev eth0"));
+            let _ = ip("route add default via 10.77.254.1 dev eth0");
+            timed(mount, "echo y > d/b; sync d/b; stat d/b > /dev/null")
+        })
     })
 }
 
@@ -326,6 +395,36 @@ fn a_drained_server_is_waited_for() -> Result<()> {
         // Without words: all that run here.
         let told = federation.tieline(&["server", "drain", "--for", "1s", "--fs", &path])?;
         ensure!(told.lines().count() == 4, "{told}");
+        // Who comes after that is told, too; a dead server keeps nobody from being told.
+        federation.signal("oss-uf", Signal::KILL)?;
+        let drain = ["server", "drain", "--for", "2m", "--json", "--fs", &path, "uf", "fnal"];
+        let start = Instant::now();
+        let run = federation.try_tieline(&drain)?;
+        ensure!(!run.status.success() && start.elapsed() < DEADLINE, "{:?}", start.elapsed());
+        let rows: serde_json::Value = serde_json::from_str(run.stdout.trim())?;
+        let rows = rows.as_array().context("a list")?;
+        let untold = rows.iter().filter(|row| row["told"].is_null()).count();
+        ensure!(rows.len() == 4 && untold == 1, "{}", run.stdout);
+        dev(federation, &["start", "oss-uf"])?;
+        let late = mount_at(federation, "late", &["-o", "wait=3s"])?;
+        program::shell(&late, "ls fnal > /dev/null")?;
+        federation.signal("mds-fnal", Signal::KILL)?;
+        let mut maker = begin(&late, "echo z > fnal/z; sync fnal/z")?;
+        std::thread::sleep(Duration::from_secs(6));
+        ensure!(maker.try_wait()?.is_none(), "who came later was not told to wait");
+        dev(federation, &["start", "mds-fnal"])?;
+        ensure!(program::wait(&mut maker, DEADLINE)?.success(), "an error for a drained server");
+        // Taken back, a server that is gone is an error again.
+        federation.tieline(&["server", "drain", "--for", "2m", "--fs", &path, "fnal"])?;
+        let told = federation.tieline(&["server", "drain", "--cancel", "--fs", &path, "fnal"])?;
+        ensure!(told.contains("told that it stays"), "{told}");
+        std::thread::sleep(Duration::from_millis(300));
+        federation.expect_log("did not answer within");
+        federation.signal("mds-fnal", Signal::KILL)?;
+        let start = Instant::now();
+        let failed = program::shell(&late, "echo w > fnal/w; sync fnal/w").is_err();
+        dev(federation, &["start", "mds-fnal"])?;
+        ensure!(failed && start.elapsed() < DEADLINE, "{failed}, {:?}", start.elapsed());
         Ok(())
     })
 }
@@ -347,6 +446,9 @@ fn clients_behind_one_address_work_and_find_back() -> Result<()> {
     })
 }
 
+/// Where clients find the other sites by IPv6 (`dev up --netns`).
+const BETTER_WAY: &str = "fd77:0:fe::1";
+
 #[test]
 fn of_two_networks_the_one_that_works_is_used() -> Result<()> {
     if !can_emulate_lines() {
@@ -359,6 +461,20 @@ fn of_two_networks_the_one_that_works_is_used() -> Result<()> {
         program::call("ip", &["-6", "-n", &clients, "route", "del", "default"])?;
         let took = timed(federation.mount(), "echo y > b; sync b; cat a > /dev/null")?;
         ensure!(took < Duration::from_secs(15), "by the other network: {took:?}");
+        // When the better one is back, it is used again: at once, for the network changed.
+        let by_the_better = || {
+            let listed = ["netns", "exec", &clients, "ss", "-Htn", "state", "established"];
+            let listed = program::call("ip", &listed)?;
+            let (six, four): (Vec<&str>, Vec<&str>) =
+                listed.lines().partition(|line| line.contains("[fd"));
+            anyhow::Ok(!six.is_empty() && four.is_empty())
+        };
+        ensure!(!by_the_better()?, "no connection by the other network");
+        program::call("ip", &["-6", "-n", &clients, "route", "add", "default", "via", BETTER_WAY])?;
+        program::until("the better network is used", Duration::from_secs(60), || {
+            by_the_better().unwrap_or(false)
+        })?;
+        federation.shell("grep -q y b")?;
         Ok(())
     })
 }
@@ -385,6 +501,9 @@ fn a_pinned_tree_is_there_without_servers() -> Result<()> {
         let tree = federation.mount().join("t").to_string_lossy().into_owned();
         let told = federation.tieline(&["pin", &tree])?;
         ensure!(told.contains("53 files"), "{told}");
+        let mount = federation.mount().to_string_lossy().into_owned();
+        let listed = federation.tieline(&["pin", "--list", &mount])?;
+        ensure!(listed.contains(&format!("{tree}: 53 files")), "{listed}");
         dev(federation, &["wan", "cut"])?;
         std::thread::sleep(NOTICED);
         let script = "cat t/a t/u/* | sort -n | tail -1 | grep -q 50; readlink t/l; ls -lR t";

@@ -133,6 +133,83 @@ fn jobs_of_a_site_fetch_what_is_distinct_once() -> Result<()> {
     })
 }
 
+/// Whoever fetches for the site and whoever waits for that: both hear of a dead server after the
+/// mount's `wait`, not after that many times it.
+#[test]
+fn a_dead_server_is_waited_for_once_by_all_nodes() -> Result<()> {
+    with_federation(|lab| {
+        let (clients, shared) = (Clients::new(lab), folder(lab, "shared")?);
+        write(lab, "f", &bytes(41, CHUNK))?;
+        let options = format!("wait=5s,sitecache={}", shared.display());
+        let nodes = [clients.mount(&options)?, clients.mount(&options)?];
+        for node in &nodes {
+            fs::metadata(node.join("f"))?;
+        }
+        for server in ["oss-uf", "oss-fnal"] {
+            lab.signal(server, rustix::process::Signal::STOP)?;
+        }
+        let start = std::time::Instant::now();
+        let read = |node: &PathBuf| {
+            let path = node.join("f");
+            std::thread::spawn(move || fs::read(path).map(|bytes| bytes.len()))
+        };
+        let reading: Vec<_> = nodes.iter().map(read).collect();
+        let read: Vec<_> = reading.into_iter().map(std::thread::JoinHandle::join).collect();
+        let took = start.elapsed();
+        for server in ["oss-uf", "oss-fnal"] {
+            lab.signal(server, rustix::process::Signal::CONT)?;
+        }
+        let are_errors = read.iter().all(|read| matches!(read, Ok(Err(_))));
+        ensure!(are_errors, "{read:?}");
+        ensure!(took < Duration::from_secs(10), "the error took {took:?}");
+        Ok(())
+    })
+}
+
+/// Promised modes of reading: the mount's, and the nearest attribute above it.
+#[test]
+fn a_pinned_read_mode_decides_what_is_fetched() -> Result<()> {
+    with_federation(|lab| {
+        let clients = Clients::new(lab);
+        lab.shell("mkdir -p d/below")?;
+        for (seed, name) in [(51, "f"), (52, "d/below/g"), (53, "d/below/h")] {
+            write(lab, name, &bytes(seed, 3 * CHUNK))?;
+        }
+        lab.shell("setfattr -n user.tieline.readmode -v normal d")?;
+        lab.shell("setfattr -n user.tieline.readmode -v stream d/below/h")?;
+        let fetched = |mount: &Path| number(&report(mount)?, &["fetched_bytes"]);
+        let read = |mount: &Path, name: &str| {
+            let script = format!("dd if={name} of=/dev/null bs=64k skip=16 count=1 2>/dev/null");
+            program::shell(mount, &script).map(drop)
+        };
+        let mount = |mode: &str| {
+            let options = format!("cache={},readmode={mode}", lab.local(mode).display());
+            clients.mount(&options)
+        };
+        let exact = |mount: &Path, name: &str| -> Result<()> {
+            let before = fetched(mount)?;
+            read(mount, name)?;
+            // What would come ahead comes at once.
+            std::thread::sleep(Duration::from_secs(1));
+            let came = fetched(mount)? - before;
+            ensure!((1..=1 << 20).contains(&came), "{came} bytes came for 64 KiB of {name}");
+            Ok(())
+        };
+        let ahead = |mount: &Path, name: &str| -> Result<()> {
+            let before = fetched(mount)?;
+            read(mount, name)?;
+            program::until("more comes than was asked for", PATIENCE, || {
+                fetched(mount).is_ok_and(|now| now - before >= 2 << 20)
+            })
+        };
+        let (normal, stream) = (mount("normal")?, mount("stream")?);
+        exact(&normal, "f")?;
+        ahead(&normal, "d/below/h")?;
+        exact(&stream, "d/below/g")?;
+        ahead(&stream, "f")
+    })
+}
+
 #[test]
 fn mounted_storage_is_read_past_its_server() -> Result<()> {
     with_federation(|lab| {
@@ -194,6 +271,19 @@ fn operators_warm_pin_and_empty_caches() -> Result<()> {
         ensure!(fs::read(mount.join("aux/a"))? == bytes(21, CHUNK + 20_000));
         let missing = lab.try_tieline(&["cache", "unpin", &aux])?;
         ensure!(missing.stderr.contains("is not pinned"), "{missing:?}");
+        // Whoever finds something bad, or may not do what he is asked, says so in the end.
+        program::until("it is shared", PATIENCE, || !chunks(Path::new(&site)).is_empty())?;
+        let bad = chunks(Path::new(&site)).into_iter().next().context("a chunk")?;
+        fs::write(bad, b"bad")?;
+        let scrubbed = lab.try_tieline(&["cache", "scrub", &site])?;
+        ensure!(scrubbed.stderr.contains("1 chunks were bad"), "{scrubbed:?}");
+        ensure!(!scrubbed.status.success(), "{scrubbed:?}");
+        if tieline_lab::is_root() {
+            let nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups";
+            let tieline = program::tieline()?;
+            let script = format!("{nobody} {} cache evict --all --cache {site}", tieline.display());
+            ensure!(program::shell(Path::new("/"), &script).is_err(), "nobody may evict");
+        }
         Ok(())
     })
 }

@@ -78,6 +78,52 @@ fn a_cut_costs_time_and_nothing_else() -> Result<()> {
     })
 }
 
+/// A cut within `wait`, also of one way, and steps of latency and rate: nobody who works meanwhile
+/// sees more than a delay.
+#[test]
+fn a_line_that_changes_under_load_is_no_error() -> Result<()> {
+    if !can_emulate_lines() {
+        return Ok(());
+    }
+    with_plan(&far(&["--rtt", "10ms", "--rate", "1gbit", "--lease", "5s"]), |federation| {
+        // A chunk whose OSS is silent for long may go elsewhere.
+        federation.expect_log("chunk goes to another OST");
+        federation.shell("mkdir r w; head -c 40000000 /dev/urandom > r/big; sync r/big")?;
+        let other = federation.mount_again()?;
+        let sum = federation.shell("md5sum < r/big")?;
+        let read = format!(
+            "for n in $(seq 1000); do test -e w/end && exit 0; echo 3 > /proc/sys/vm/drop_caches; \
+             test \"$(md5sum < r/big)\" = \"{}\"; done",
+            sum.trim()
+        );
+        let write = "for n in $(seq 100000); do test -e w/end && exit 0; \
+                     head -c 300000 /dev/zero > w/f$((n % 20)); sync w/f$((n % 20)); done";
+        let list = "for n in $(seq 100000); do test -e w/end && exit 0; ls -l r > /dev/null; \
+                    ls w > /dev/null; done";
+        let begin = |folder: &Path, script: &str| {
+            let mut command = Command::new("bash");
+            program::start(command.args(["-ec", script]).current_dir(folder))
+        };
+        let mut workers = [
+            ("reader", begin(&other, &read)?),
+            ("writer", begin(federation.mount(), write)?),
+            ("lister", begin(&other, list)?),
+        ];
+        let script = "cut@1s heal@5s cut to-servers@7s heal@9s cut to-clients@10s heal@12s \
+                      rtt=80ms@13s rate=20mbit@14s rtt=2ms@16s rate=1gbit@17s";
+        wan(federation, &["script", script])?;
+        std::thread::sleep(Duration::from_secs(18));
+        for (who, worker) in &mut workers {
+            ensure!(worker.try_wait()?.is_none(), "the {who} saw an error");
+        }
+        federation.shell("touch w/end")?;
+        for (who, worker) in &mut workers {
+            ensure!(program::wait(worker, DEADLINE)?.success(), "the {who} saw an error");
+        }
+        Ok(())
+    })
+}
+
 #[test]
 fn the_line_is_back_after_its_relay_was_killed() -> Result<()> {
     if !can_emulate_lines() {

@@ -6,6 +6,9 @@
 //! and find what the cache kept ([`Shared::as_known`]); what was never known here waits on, as long
 //! as the mount's patience says. Changes always wait for the server.
 //!
+//! With [`Offline::Error`] nothing is told beyond its lease but the mounted directory's own
+//! attributes, which `df` and `umount` ask for, and the space.
+//!
 //! Invariants: the first word of a server ends its absence and with it all that was believed
 //! without a lease; made-up directories are never remembered, and answer for names that lead to
 //! other MDTs only.
@@ -48,9 +51,6 @@ pub(crate) async fn watch(shared: std::sync::Weak<Shared>) {
 impl Shared {
     /// The connection to an MDS is gone.
     pub(crate) fn disconnected(self: &Arc<Self>, server: ServerNumber) {
-        if self.settings.offline == Offline::Error {
-            return;
-        }
         let lost = self.cache.lock().units.lost(server);
         let shared = Arc::downgrade(self);
         tokio::spawn(async move {
@@ -67,6 +67,13 @@ impl Shared {
         server.is_ok_and(|server| self.cache.lock().units.is_away(server.number))
     }
 
+    /// The site of an MDT whose MDS is out of reach.
+    pub(crate) fn site_away(&self, mdt: MdtIndex) -> Option<Vec<u8>> {
+        let believed = self.servers.map.current();
+        let home = believed.map.mdt(mdt)?.home.as_str().to_owned();
+        self.is_away(mdt).then(|| home.into_bytes())
+    }
+
     /// Do answers about what that MDT holds rest on its last word, and on no lease?
     pub(crate) fn is_stale(&self, mdt: MdtIndex) -> bool {
         let server = self.servers.mds(mdt);
@@ -74,8 +81,18 @@ impl Shared {
             let tables = self.cache.lock();
             let is_over =
                 tables.units.has_lapsed(server.number) || tables.units.is_unmet(server.number);
-            tables.units.is_away(server.number) && is_over
+            let is_told = self.settings.offline == Offline::Stale;
+            is_told && tables.units.is_away(server.number) && is_over
         })
+    }
+
+    /// Where nothing else is told beyond its lease: what the mounted directory was last.
+    pub(crate) fn root_seen(&self, id: FileId) -> Option<Known> {
+        if self.settings.offline == Offline::Stale || id != self.root || !self.is_away(id.mdt()) {
+            return None;
+        }
+        let attributes = crate::volume::lock(&self.root_seen).clone()?;
+        Some(Known { attributes, belief: Belief::default() })
     }
 
     /// Runs `ask`, and once more if the MDS of `id` turns out to be away meanwhile: then what is
@@ -84,7 +101,7 @@ impl Shared {
     where
         F: Future<Output = Result<T>>,
     {
-        if self.settings.offline == Offline::Error {
+        if self.settings.offline == Offline::Error && id != self.root {
             return ask().await;
         }
         tokio::select! {
@@ -101,7 +118,7 @@ impl Shared {
     where
         F: Future<Output = Result<T>>,
     {
-        let patience = self.servers.wait();
+        let patience = self.servers.wait_for(id.mdt());
         let silence = |_| {
             let text = format!("{} did not answer within {}", id.mdt().label(), Span(patience));
             Error::local(ErrorKind::Timeout, text)
@@ -132,6 +149,9 @@ impl Shared {
     /// A directory with junctions in it whose MDS is away and was never met: what the map says of
     /// it.
     pub(crate) fn made_up(&self, id: FileId) -> Option<Known> {
+        if self.settings.offline == Offline::Error {
+            return None;
+        }
         let believed = self.servers.map.current();
         let junctions = believed.map.junctions_in(id).count();
         let is_unmet = || self.servers.mds(id.mdt()).is_ok_and(|server| server.grant().is_none());

@@ -207,6 +207,15 @@ enum Key {
     File(FileId, Use),
 }
 
+impl Key {
+    fn mdt(self) -> MdtIndex {
+        match self {
+            Self::Own(mdt) => mdt,
+            Self::File(file, _) => file.mdt(),
+        }
+    }
+}
+
 impl Shared {
     fn is_capability_needed(&self) -> bool {
         self.servers.map.current().map.security.is_some()
@@ -316,7 +325,7 @@ impl Shared {
             }
             return Ok(Some(held));
         }
-        let until = begun + self.servers.wait();
+        let until = begun + self.servers.wait_for(key.mdt());
         let mut turn = self.capabilities.turns.wait(key, until).await?;
         // Somebody else may have asked while we waited.
         if let Some((held, _)) = find()
@@ -330,7 +339,7 @@ impl Shared {
     }
 
     async fn renew(self: Arc<Self>, key: Key, whose: Whose) {
-        let until = Instant::now() + self.servers.wait();
+        let until = Instant::now() + self.servers.wait_for(key.mdt());
         if let Err(error) = self.ask_capability(key, &whose, until).await {
             tracing::info!(file = %whose.file, %error, "a capability is not renewed yet");
         }
@@ -343,13 +352,12 @@ impl Shared {
         until: Instant,
     ) -> Result<Option<Held>> {
         let asked = Instant::now();
-        let (mdt, message) = match key {
-            Key::Own(mdt) => (mdt, self.wish(None, (true, true), None)),
-            Key::File(file, Use::Read) => (file.mdt(), self.wish(Some(file), (true, false), None)),
-            Key::File(file, Use::Write) => (file.mdt(), self.wish(Some(file), (false, true), None)),
-            Key::File(file, Use::Named) => {
-                (file.mdt(), self.wish(Some(file), (true, false), Some(whose.offset)))
-            }
+        let mdt = key.mdt();
+        let message = match key {
+            Key::Own(_) => self.wish(None, (true, true), None),
+            Key::File(file, Use::Read) => self.wish(Some(file), (true, false), None),
+            Key::File(file, Use::Write) => self.wish(Some(file), (false, true), None),
+            Key::File(file, Use::Named) => self.wish(Some(file), (true, false), Some(whose.offset)),
         };
         let patience = until.saturating_duration_since(asked);
         let told = self.servers.ask_mdt(&whose.caller, mdt, message, patience).await;

@@ -189,7 +189,7 @@ impl Shared {
             let capability = self.capability_to_sync(file, is_refused).await?;
             let may_ask_again = capability.is_some() && !is_refused;
             let message = SyncFile { ost, file: file.id, capability };
-            let patience = self.servers.wait();
+            let patience = self.servers.wait_for_osts([ost]);
             match self.servers.ask_oss(ost, message, Bytes::new(), patience).await {
                 Err(error) if error.kind() == ErrorKind::PermissionDenied && may_ask_again => {
                     is_refused = true;

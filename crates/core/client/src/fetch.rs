@@ -23,7 +23,7 @@ use tieline_types::{Caller, ChunkId, ChunkRef, ErrorKind, OstIndex, Place};
 use tieline_wire::data::{ReadObject, ReadObjectReply};
 use tieline_wire::mirrors::ReportPlace;
 use tieline_world::Bulk;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 /// Sequential readers fetch pieces of this size, aligned in the chunk: several are on their way at
 /// once.
@@ -39,6 +39,8 @@ const SMALL: u64 = 128 << 10;
 const REPORTED_KEPT: Duration = Duration::from_secs(30);
 const REPORTED_MAX: usize = 1024;
 const REPORT_PATIENCE: Duration = Duration::from_secs(10);
+/// An error that comes by itself says more.
+const GRACE: Duration = Duration::from_millis(300);
 /// An OST that failed is asked last for so long.
 pub(crate) const TROUBLE_KEPT: Duration = Duration::from_secs(30);
 
@@ -88,14 +90,15 @@ impl Shared {
     }
 
     /// Asks the places of a chunk: the best first, the next at once when that fails, and beside it
-    /// when that is slow. Who gave damage, or has lost what others have, is reported.
+    /// when that is slow; nobody is waited for beyond `until`. Who gave damage, or has lost what
+    /// others have, is reported.
     pub(crate) async fn fetch(
         self: &Arc<Self>,
         chunk: &ChunkRef,
         range: Range<u64>,
         whose: &Whose,
+        until: Instant,
     ) -> Outcome {
-        let wait = self.servers.wait();
         let bytes = range.end - range.start;
         let places = self.places_in_order(chunk, bytes);
         // Before a turn is taken: an MDS that is away keeps no other reader from the OSS.
@@ -110,14 +113,14 @@ impl Shared {
         let mut turn = None;
         if let Some(server) = first {
             let waited = server.turn(whose.reader, bytes, &whose.is_wanted);
-            let waited = tokio::time::timeout(wait, waited).await.map_err(|_| slow())?;
+            let waited = timeout_at(until, waited).await.map_err(|_| slow())?;
             turn = Some((waited.ok_or_else(unwanted)?, server));
         }
         let ask = |place: &Place| {
             let (place, range) = (place.clone(), range.clone());
             async move {
                 let asked = Instant::now();
-                let outcome = self.fetch_from(chunk, &place, range, whose).await;
+                let outcome = self.fetch_from(chunk, &place, range, (whose, until)).await;
                 if outcome.is_ok() {
                     self.costs.learn(place.ost, asked.elapsed());
                 }
@@ -132,7 +135,7 @@ impl Shared {
             race.add(ask(place));
             loop {
                 let patience = match next.len() {
-                    0 => wait,
+                    0 => until.saturating_duration_since(Instant::now()) + GRACE,
                     _ => self.costs.patience(place.ost),
                 };
                 match tokio::time::timeout(patience, race.next()).await {
@@ -154,7 +157,12 @@ impl Shared {
                         self.mark_trouble(place.ost);
                         asking = next.next();
                     }
-                    Err(_) => {}
+                    Err(_) => {
+                        let what = format!("chunk {} at {}", chunk.chunk, place.ost.label());
+                        let fault = Fault { kind: ErrorKind::Timeout, what };
+                        faults.push((place.clone(), fault));
+                        break;
+                    }
                 }
                 if asking.is_some() || race.is_empty() {
                     break;
@@ -260,7 +268,7 @@ impl Shared {
         chunk: &ChunkRef,
         place: &Place,
         range: &Range<u64>,
-        whose: &Whose,
+        (whose, until): (&Whose, Instant),
     ) -> Result<(ReadObjectReply, Bytes)> {
         let mut is_refused = false;
         loop {
@@ -274,11 +282,12 @@ impl Shared {
                 length: u32::try_from(range.end - range.start).unwrap_or(u32::MAX),
                 capability,
             };
-            let (patience, none) = (self.servers.wait(), Bulk::Empty);
+            let left = until.saturating_duration_since(Instant::now());
+            let patience = left.min(self.servers.wait_for_osts([place.ost]));
             let asked = self.servers.ask_oss_for(
                 place.ost,
                 message,
-                (none, range.end - range.start),
+                (Bulk::Empty, range.end - range.start),
                 patience,
             );
             match asked.await {
@@ -295,9 +304,9 @@ impl Shared {
         chunk: &ChunkRef,
         place: &Place,
         range: Range<u64>,
-        whose: &Whose,
+        (whose, until): (&Whose, Instant),
     ) -> Result<(u64, Bytes)> {
-        let (reply, bulk) = self.ask_place(chunk, place, &range, whose).await?;
+        let (reply, bulk) = self.ask_place(chunk, place, &range, (whose, until)).await?;
         METRICS.client_fetched_bytes.inc_by(bulk.len() as u64);
         let is_aligned = reply.offset.is_multiple_of(BLOCK as u64);
         if !is_aligned || first_mismatch(&bulk, &reply.checks).is_some() {
@@ -313,6 +322,13 @@ impl Shared {
             return Err(corrupt(chunk, place.ost));
         }
         Ok((offset, bytes))
+    }
+
+    /// Until when somebody who wants bytes of a chunk now waits for them.
+    pub(crate) fn fetch_until(&self, chunk: &ChunkRef, whose: &Whose) -> Instant {
+        let osts = chunk.places.iter().map(|place| place.ost);
+        let wait = self.servers.wait_for_osts(osts).max(self.servers.wait_for(whose.file.mdt()));
+        Instant::now() + wait
     }
 
     pub(crate) fn is_in_trouble(&self, ost: OstIndex) -> bool {

@@ -21,12 +21,15 @@ impl Shared {
             Some(known) => known,
             None => self.fetch_attributes(caller, id).await?,
         };
+        if id == self.root {
+            *crate::volume::lock(&self.root_seen) = Some(known.attributes.clone());
+        }
         self.patch(&mut known.attributes);
         Ok(known)
     }
 
     async fn fetch_attributes(&self, caller: &Caller, id: FileId) -> Result<Known> {
-        if let Some(known) = self.made_up(id) {
+        if let Some(known) = self.made_up(id).or_else(|| self.root_seen(id)) {
             return Ok(known);
         }
         let told = match self.servers.ask(caller, id, GetAttributes { id }).await {

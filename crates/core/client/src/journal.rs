@@ -514,7 +514,7 @@ impl Queue {
         let Some((proof, since)) = first.filter(|_| at == 0) else { return entries };
         if shared.servers.unshown(self.mdt, &BTreeSet::from([proof])).await.is_empty() {
             lock(&self.unproven).remove(&proof);
-        } else if since.elapsed() >= shared.servers.wait() {
+        } else if since.elapsed() >= shared.servers.wait_for(self.mdt) {
             let error = Error::local(ErrorKind::Unauthenticated, "a ticket that is not shown");
             self.refused(shared, &entries, &error);
             entries.clear();
@@ -628,7 +628,7 @@ impl Shared {
     pub(crate) async fn drain_file(&self, id: FileId) -> Result<()> {
         let Some(queue) = self.journal.of(id.mdt()) else { return Ok(()) };
         let number = queue.last_on(id);
-        queue.drain(number, self.servers.wait()).await
+        queue.drain(number, self.servers.wait_for(id.mdt())).await
     }
 
     /// Sends everything that was done here.

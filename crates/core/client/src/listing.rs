@@ -112,7 +112,8 @@ impl Shared {
         let listing = Listing::new(id, caller.clone());
         let is_gone = known.attributes.links == 0;
         let is_allowed = || self.cache.lock().allows(caller, id, access::READ);
-        if !is_gone && !is_allowed() && self.made_up(id).is_none() {
+        let is_seen = || self.made_up(id).or_else(|| self.root_seen(id)).is_some();
+        if !is_gone && !is_allowed() && !is_seen() {
             // The MDS decides, and its answer is the first page.
             let mut cursor = listing.cursor.lock().await;
             self.turn(&listing, &mut cursor, false).await?;

@@ -504,7 +504,7 @@ impl Shared {
         let count = parts.len();
         for (index, part) in parts.into_iter().enumerate() {
             let request = AssertLocks { locks: part.clone(), is_last: index + 1 == count };
-            let wait = self.servers.wait();
+            let wait = self.servers.wait_for(mdt);
             let told = self.servers.ask_mdt(&Caller::root(), mdt, request, wait).await;
             match told {
                 Ok(told) => {

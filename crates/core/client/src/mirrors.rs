@@ -84,7 +84,7 @@ impl Volume {
         let Place { ost, offset, length, .. } = *place;
         let message =
             VerifyObject { ost, object: place.object.clone(), offset, length, capability: None };
-        let wait = self.shared.servers.wait();
+        let wait = self.shared.servers.wait_for_osts([ost]);
         Ok(self.shared.servers.ask_oss(ost, message, Bytes::new(), wait).await?.0)
     }
 

@@ -3,7 +3,8 @@
 //!
 //! What a node has of a range is not fetched again, and what is fetched is kept there. Storage that
 //! others write to gives whole chunks only, each compared with its digest before it is used; one
-//! that comes that way is brought once for all readers here.
+//! that comes that way is brought once for all readers here. Whoever wants bytes waits for them
+//! once, wherever that is: one deadline holds for other nodes and for OSSs.
 //!
 //! Knows no directory and no file of any cache.
 //!
@@ -11,17 +12,19 @@
 //! but for the node's own cache; whatever a cache answers, an OSS is asked in the end.
 
 use crate::capabilities::Whose;
-use crate::chunks::Outcome;
+use crate::chunks::{Fault, Outcome};
 use crate::fetch::PIECE;
 use crate::volume::{Shared, lock};
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tieline_telemetry::metrics::METRICS;
-use tieline_types::{ChunkId, ChunkRef, Digest, OstIndex, Place};
+use tieline_types::{ChunkId, ChunkRef, Digest, ErrorKind, OstIndex, Place, Retry};
 use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 /// A gap smaller than this is not worth a request of its own beside another.
 const GAP_MIN: u64 = 64 << 10;
@@ -29,6 +32,8 @@ const GAP_MIN: u64 = 64 << 10;
 const STORED: u64 = 4 << 20;
 /// Requests for one whole chunk.
 const REQUESTS_MAX: u64 = 8;
+/// However long storage or other nodes took, an OSS is given so long.
+const FETCH_LEAST: Duration = Duration::from_secs(1);
 
 /// What an operator asked for.
 #[derive(Clone, Default)]
@@ -68,8 +73,8 @@ pub trait NodeCache: Send + Sync {
 /// Whole chunks for all nodes of a site.
 #[async_trait::async_trait]
 pub trait SiteCache: Send + Sync {
-    /// Waits while another node fetches it.
-    async fn look(&self, digest: &Digest, length: u64) -> SiteLook;
+    /// Waits while another node fetches it, until then at most.
+    async fn look(&self, digest: &Digest, length: u64, until: Instant) -> SiteLook;
 }
 
 pub enum SiteLook {
@@ -77,6 +82,8 @@ pub enum SiteLook {
     Here(Bytes),
     /// We fetch it for all.
     Ours(Box<dyn SiteClaim>),
+    /// Another node has not fetched it yet.
+    Late,
     Aside,
 }
 
@@ -94,8 +101,11 @@ pub trait DirectAccess: Send + Sync {
     async fn read(&self, chunk: &ChunkRef, place: &Place) -> Option<Bytes>;
 }
 
+/// All of a chunk; `None`: everybody asks for his own range.
+type Brought = Result<Option<Bytes>, Fault>;
+
 /// Chunks that are being brought whole.
-pub(crate) type Bringing = Mutex<BTreeMap<ChunkId, Arc<OnceCell<Option<Bytes>>>>>;
+pub(crate) type Bringing = Mutex<BTreeMap<ChunkId, Arc<OnceCell<Brought>>>>;
 
 impl Shared {
     /// A range of a chunk from wherever it is nearest.
@@ -113,13 +123,15 @@ impl Shared {
         if missing.is_empty() {
             return Ok(join(range, here));
         }
-        if let Some(whole) = self.whole(chunk, whose).await {
+        if let Some(whole) = self.whole(chunk, whose).await? {
             return Ok((0, whole));
         }
+        // No server was waited for yet.
+        let until = self.fetch_until(chunk, whose);
         let Some(node) = self.near.node.as_ref() else {
-            return self.fetch(chunk, range, whose).await;
+            return self.fetch(chunk, range, whose, until).await;
         };
-        let fetched = self.fetch_all(chunk, missing, whose).await?;
+        let fetched = self.fetch_all(chunk, missing, whose, until).await?;
         for (offset, bytes) in &fetched {
             node.keep(chunk, *offset, bytes.clone());
         }
@@ -136,14 +148,15 @@ impl Shared {
         chunk: &ChunkRef,
         ranges: Vec<Range<u64>>,
         whose: &Whose,
-    ) -> Result<Vec<(u64, Bytes)>, crate::chunks::Fault> {
+        until: Instant,
+    ) -> Result<Vec<(u64, Bytes)>, Fault> {
         if let [range] = ranges.as_slice() {
-            return Ok(vec![self.fetch(chunk, range.clone(), whose).await?]);
+            return Ok(vec![self.fetch(chunk, range.clone(), whose, until).await?]);
         }
         let mut fetches = JoinSet::new();
         for range in ranges {
             let (shared, chunk, whose) = (self.clone(), chunk.clone(), whose.clone());
-            fetches.spawn(async move { shared.fetch(&chunk, range, &whose).await });
+            fetches.spawn(async move { shared.fetch(&chunk, range, &whose, until).await });
         }
         let mut fetched = Vec::new();
         while let Some(joined) = fetches.join_next().await {
@@ -155,16 +168,16 @@ impl Shared {
 
     /// A whole chunk from storage that others write to too, if there is any; brought once for all
     /// who want it here.
-    async fn whole(self: &Arc<Self>, chunk: &ChunkRef, whose: &Whose) -> Option<Bytes> {
+    async fn whole(self: &Arc<Self>, chunk: &ChunkRef, whose: &Whose) -> Brought {
         if self.near.site.is_none() && self.near.direct.is_none() {
-            return None;
+            return Ok(None);
         }
-        let digest = chunk.digest?;
+        let Some(digest) = chunk.digest else { return Ok(None) };
         let is_private = |place: &Place| {
             self.near.is_private.as_ref().is_some_and(|is_private| is_private(place.ost))
         };
         if chunk.places.iter().any(is_private) {
-            return None;
+            return Ok(None);
         }
         let cell = lock(&self.bringing).entry(chunk.chunk).or_default().clone();
         let whole = cell.get_or_init(|| self.bring_whole(chunk, &digest, whose)).await.clone();
@@ -180,32 +193,41 @@ impl Shared {
         chunk: &ChunkRef,
         digest: &Digest,
         whose: &Whose,
-    ) -> Option<Bytes> {
+    ) -> Brought {
         if let Some(bytes) = self.bring_directly(chunk, digest).await {
-            return Some(bytes);
+            return Ok(Some(bytes));
         }
-        let claim = match self.near.site.as_ref()?.look(digest, chunk.length).await {
+        let Some(site) = &self.near.site else { return Ok(None) };
+        let until = self.fetch_until(chunk, whose);
+        let claim = match site.look(digest, chunk.length, until).await {
             SiteLook::Here(bytes) => {
                 self.keep_whole(chunk, &bytes);
-                return Some(bytes);
+                return Ok(Some(bytes));
             }
             SiteLook::Ours(claim) => claim,
-            SiteLook::Aside => return None,
+            SiteLook::Late => return Err(late(chunk)),
+            SiteLook::Aside => return Ok(None),
         };
+        let until = until.max(Instant::now() + FETCH_LEAST);
         let step = chunk.length.div_ceil(REQUESTS_MAX).next_multiple_of(PIECE);
         let starts = (0..chunk.length).step_by(step as usize);
         let ranges = starts.map(|at| at..(at + step).min(chunk.length)).collect();
-        // Who asked hears what is wrong when he asks for his own range.
-        let fetched = self.fetch_all(chunk, ranges, whose).await.ok()?;
+        let fetched = match self.fetch_all(chunk, ranges, whose, until).await {
+            Ok(fetched) => fetched,
+            // To wait for the same server again would help nobody.
+            Err(fault) if fault.kind.retry() != Retry::Never => return Err(fault),
+            // Rights that others have, or damage where they do not look: who asked asks himself.
+            Err(_) => return Ok(None),
+        };
         let (_, bytes) = join(0..chunk.length, fetched);
         if !has_digest(bytes.clone(), *digest).await {
             METRICS.corrupt_blocks.with_label_values(&["client"]).inc();
             tracing::warn!(chunk = %chunk.chunk, "chunk does not have the digest of its metadata");
-            return None;
+            return Ok(None);
         }
         self.keep_whole(chunk, &bytes);
         tokio::spawn(claim.publish(bytes.clone()));
-        Some(bytes)
+        Ok(Some(bytes))
     }
 
     async fn bring_directly(&self, chunk: &ChunkRef, digest: &Digest) -> Option<Bytes> {
@@ -234,14 +256,16 @@ impl Shared {
         if node.holds(chunk).await {
             return Ok(());
         }
-        if let Some(whole) = self.whole(chunk, whose).await {
+        let whole = self.whole(chunk, whose).await.map_err(|fault| fault.what)?;
+        if let Some(whole) = whole {
             return node.store(chunk, 0, whole).await;
         }
         let here = node.find(chunk, 0..chunk.length).await;
         for range in missing(&(0..chunk.length), &here) {
             for start in (range.start..range.end).step_by(STORED as usize) {
                 let step = start..(start + STORED).min(range.end);
-                let fetched = self.fetch(chunk, step, whose).await;
+                let until = self.fetch_until(chunk, whose);
+                let fetched = self.fetch(chunk, step, whose, until).await;
                 let (offset, bytes) = fetched.map_err(|fault| fault.what)?;
                 node.store(chunk, offset, bytes).await?;
             }
@@ -254,6 +278,11 @@ impl Shared {
             node.keep(chunk, 0, bytes.clone());
         }
     }
+}
+
+fn late(chunk: &ChunkRef) -> Fault {
+    let what = format!("chunk {}, which another node of the site fetches", chunk.chunk);
+    Fault { kind: ErrorKind::Timeout, what }
 }
 
 /// Takes milliseconds for a large chunk: not where others wait for their turn.

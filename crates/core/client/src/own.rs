@@ -58,7 +58,7 @@ impl Shared {
             && !queue.lock().has_room()
         {
             // Late or not: who is asked next says what is wrong.
-            let _ = queue.room(self.servers.wait()).await;
+            let _ = queue.room(self.servers.wait_for(file.mdt())).await;
         }
     }
 

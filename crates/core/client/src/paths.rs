@@ -69,7 +69,8 @@ impl Shared {
         let mut shortest = Duration::MAX;
         for _ in 0..PROBES {
             let asked = Instant::now();
-            self.fetch_from(chunk, place, small.clone(), whose).await?;
+            let until = self.fetch_until(chunk, whose);
+            self.fetch_from(chunk, place, small.clone(), (whose, until)).await?;
             shortest = shortest.min(asked.elapsed());
         }
         server.ways.warm();
@@ -94,13 +95,15 @@ impl Shared {
         whose: &Whose,
     ) -> Result<(u64, Duration)> {
         let end = chunk.length.min(SAMPLE);
-        let started = Instant::now();
+        let (started, until) = (Instant::now(), self.fetch_until(chunk, whose));
         let mut asked = JoinSet::new();
         for start in (0..end).step_by(STEP as usize) {
             let range: Range<u64> = start..(start + STEP).min(end);
             let (shared, chunk, place) = (self.clone(), chunk.clone(), place.clone());
             let whose = whose.clone();
-            asked.spawn(async move { shared.fetch_from(&chunk, &place, range, &whose).await });
+            asked.spawn(
+                async move { shared.fetch_from(&chunk, &place, range, (&whose, until)).await },
+            );
         }
         let stopped = |_| crate::Error::local(tieline_types::ErrorKind::Internal, "a measure");
         while let Some(ended) = asked.join_next().await {

@@ -8,7 +8,7 @@
 //!
 //! Pinned is by virtual attributes of a directory, which are read: whoever may read it may pin it,
 //! also where nothing may be written. `user.tieline.pin.set` pins, `user.tieline.pin.drop` lets go,
-//! `user.tieline.pin` tells how far it is.
+//! `user.tieline.pin` tells how far it is, and `user.tieline.pins`, of any file, which there are.
 //!
 //! With a node's cache a pin lasts until it is let go: the words that it has there name the tree
 //! and whoever pinned it. A user who proves himself is known again when he next opens a directory.
@@ -37,6 +37,7 @@ mod seen;
 use seen::Seen;
 
 pub(crate) const NAME: &[u8] = b"user.tieline.pin";
+pub(crate) const ALL: &[u8] = b"user.tieline.pins";
 pub(crate) const SET: &[u8] = b"user.tieline.pin.set";
 pub(crate) const DROP: &[u8] = b"user.tieline.pin.drop";
 const PINS_MAX: usize = 64;
@@ -103,9 +104,7 @@ impl Progress {
     /// As JSON.
     fn text(&self) -> String {
         let Self { files, bytes, failed, is_done, is_refused, why } = self;
-        let why = why.as_deref().unwrap_or_default();
-        let is_plain = |letter: &char| !letter.is_control() && !['"', '\\'].contains(letter);
-        let why: String = why.chars().filter(is_plain).collect();
+        let why = plain(why.as_deref().unwrap_or_default());
         format!(
             "{{\"is_done\":{is_done},\"is_refused\":{is_refused},\"files\":{files},\
              \"bytes\":{bytes},\"failed\":{failed},\"why\":\"{why}\"}}"
@@ -236,6 +235,27 @@ impl Shared {
         Some(text)
     }
 
+    /// The pins of a user, or all for root, as a JSON list: where each tree is in the file system, as far as that is known, the
+    /// words under which the cache has it, and how far it is here.
+    pub(crate) fn all_pinned(&self, caller: &Caller) -> String {
+        let trees: Vec<_> =
+            lock(&self.pins.trees).iter().map(|(id, pin)| (*id, pin.clone())).collect();
+        let row = |(id, pin): &(FileId, Arc<Pin>)| {
+            let tables = self.cache.lock();
+            let is_placed = tables.unplaced(*id).is_none_or(|top| top == self.root);
+            let path = String::from_utf8_lossy(&tables.path(*id)).into_owned();
+            drop(tables);
+            let path = is_placed.then(|| format!("\"/{}\"", plain(&path)));
+            let path = path.unwrap_or_else(|| "null".to_owned());
+            let (uid, words, state) = (pin.caller().uid, &pin.words, lock(&pin.progress).text());
+            let tree = format!("\"path\":{path},\"uid\":{uid},\"words\":\"{words}\"");
+            format!("{{{tree},\"state\":{state}}}")
+        };
+        let own =
+            trees.iter().filter(|(_, pin)| caller.is_root() || pin.caller().uid == caller.uid);
+        format!("[{}]", own.map(row).collect::<Vec<_>>().join(","))
+    }
+
     /// Goes on with the pins of an earlier process.
     async fn take_up(&self) {
         let Some(node) = &self.near.node else { return };
@@ -350,10 +370,18 @@ impl Shared {
     /// Brings chunks into the node's cache.
     async fn store_all(self: &Arc<Self>, wanted: Vec<Wanted>, progress: &mut Progress) {
         let mut storing = JoinSet::new();
-        let mut stored = |joined: Result<Result<(), String>, tokio::task::JoinError>| {
-            let joined = joined.map_err(|error| error.to_string()).and_then(|stored| stored);
-            joined.unwrap_or_else(|why| progress.fail(why));
-        };
+        // Files are counted, not their chunks.
+        let mut lacking = BTreeSet::new();
+        let mut stored =
+            |joined: Result<(FileId, Result<(), String>), tokio::task::JoinError>| match joined {
+                Ok((_, Ok(()))) => {}
+                Ok((file, Err(why))) => {
+                    if lacking.insert(file) {
+                        progress.fail(why);
+                    }
+                }
+                Err(error) => progress.fail(error.to_string()),
+            };
         for Wanted { chunk, whose } in wanted {
             if storing.len() >= CHUNKS_AT_ONCE
                 && let Some(joined) = storing.join_next().await
@@ -361,7 +389,7 @@ impl Shared {
                 stored(joined);
             }
             let shared = self.clone();
-            storing.spawn(async move { shared.store_whole(&chunk, &whose).await });
+            storing.spawn(async move { (whose.file, shared.store_whole(&chunk, &whose).await) });
         }
         while let Some(joined) = storing.join_next().await {
             stored(joined);
@@ -446,6 +474,12 @@ impl Progress {
             Err(error) => self.fail(error.to_string()),
         }
     }
+}
+
+/// Without what would have to be escaped in JSON.
+fn plain(text: &str) -> String {
+    let is_plain = |letter: &char| !letter.is_control() && !['"', '\\'].contains(letter);
+    text.chars().filter(is_plain).collect()
 }
 
 /// Which tree is pinned, for whom.

@@ -202,7 +202,7 @@ impl Shared {
         (bytes, more): (u64, u64),
     ) -> Result<Option<Option<String>>> {
         // The last question that the MDS heard is the one that counts.
-        let until = Instant::now() + self.servers.wait();
+        let until = Instant::now() + self.servers.wait_for(file.id.mdt());
         let mut turn = self.promises.turns.wait(file.id, until).await?;
         let answer = self.ask_promise_now(caller, file, (bytes, more)).await;
         turn.note(&answer);

@@ -116,7 +116,7 @@ impl Shared {
         // far as it still can be.
         let sending = tokio::spawn(async move {
             let laundered = shared.launder_deferred(unit, How::Flush).await;
-            queue.drain(queue.last(), shared.servers.wait()).await.and(laundered)
+            queue.drain(queue.last(), shared.servers.wait_for(mdt)).await.and(laundered)
         });
         let slow = |_| Error::local(ErrorKind::Timeout, "what was done here takes longer");
         let stopped = |_| Error::local(ErrorKind::Internal, "task of the client");

@@ -92,7 +92,7 @@ impl Shared {
     }
 
     async fn put_somewhere(self: &Arc<Self>, file: &Arc<File>, sealed: &Sealed) -> Result<Copies> {
-        let deadline = Instant::now() + self.servers.wait();
+        let started = Instant::now();
         if !file.with(|state| std::mem::replace(&mut state.way_was_asked, true)) {
             let _ = timeout(WAY_PATIENCE, self.learn_way(file)).await;
         }
@@ -106,7 +106,10 @@ impl Shared {
                 (Err(refusal), Some(_)) if is_passing(&refusal) => return Err(refusal),
                 // Nobody else takes it: those who may come back are asked again, for as long as the
                 // operator said.
-                (Err(_), Some(error)) if is_passing(&error) && Instant::now() < deadline => {
+                (Err(_), Some(error))
+                    if is_passing(&error)
+                        && Instant::now() < self.servers.until_for_osts(started, &exclude) =>
+                {
                     tokio::time::sleep(AGAIN).await;
                     exclude.clear();
                     last = Some(error);
@@ -114,12 +117,13 @@ impl Shared {
                 }
                 (Err(_), Some(error)) => return Err(error),
             };
-            let failed = match self.put_copies(file, sealed, &whole, &stripe, deadline).await? {
+            let until = self.servers.until_for_osts(started, &stripe);
+            let failed = match self.put_copies(file, sealed, &whole, &stripe, until).await? {
                 Ok(copies) => return Ok(copies),
                 Err(failed) => failed,
             };
             for (ost, error) in failed {
-                let is_over = exclude.len() >= OSTS_MAX || Instant::now() >= deadline;
+                let is_over = exclude.len() >= OSTS_MAX || Instant::now() >= until;
                 if is_over || !is_the_osts_fault(error.kind()) {
                     return Err(error);
                 }

@@ -9,7 +9,8 @@
 //! ([`Stamp`]).
 //!
 //! Invariants: a mutation is sent again only if it surely did not happen, or may happen twice;
-//! every call ends after [`crate::Settings::wait`].
+//! every call ends after [`crate::Settings::wait`], or when
+//! the absence that its server announced is over.
 
 use crate::cache::{Cache, ServerNumber, Stamp};
 use crate::cause;
@@ -46,6 +47,7 @@ mod pace;
 mod proofs;
 mod sink;
 pub(crate) mod turns;
+mod waits;
 pub(crate) mod ways;
 use pace::Pace;
 use sink::ServerSink;
@@ -70,9 +72,6 @@ const AHEAD_LEAST: u64 = 1 << 20;
 const MAP_PATIENCE: Duration = Duration::from_secs(10);
 /// Refusals that ask for the same request again, in a row.
 const REPEATS_MAX: u32 = 6;
-/// The longest absence that is waited for, and how much longer than announced.
-const HOLD_MAX: Duration = Duration::from_secs(24 * 3600);
-const HOLD_GRACE: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum ServerKind {
@@ -102,6 +101,8 @@ pub(crate) struct Server {
     pub puts: Arc<Semaphore>,
     addresses: Vec<String>,
     session: Mutex<Option<Kept>>,
+    /// When the absence that it announced is over.
+    held_until: Mutex<Option<Instant>>,
 }
 
 impl Server {
@@ -178,8 +179,6 @@ pub(crate) struct Servers {
     client: ClientId,
     description: String,
     wait: Duration,
-    /// When the last of the announced absences is over.
-    held_until: Mutex<Option<Instant>>,
     table: Mutex<BTreeMap<Key, Arc<Server>>>,
     next: AtomicU64,
     is_closed: AtomicBool,
@@ -223,7 +222,6 @@ impl Servers {
             client: ClientId(client),
             description: settings.description.clone(),
             wait: settings.wait,
-            held_until: Mutex::default(),
             table: Mutex::default(),
             next: AtomicU64::new(1),
             is_closed: AtomicBool::new(false),
@@ -266,7 +264,7 @@ impl Servers {
         file: FileId,
         message: C,
     ) -> Result<Told<C::Reply>> {
-        self.ask_mdt(caller, file.mdt(), message, self.wait()).await
+        self.ask_mdt(caller, file.mdt(), message, self.wait_for(file.mdt())).await
     }
 
     /// What was done here and the message may rest on comes before it.
@@ -300,7 +298,7 @@ impl Servers {
         mdt: MdtIndex,
         message: C,
     ) -> Result<Told<C::Reply>> {
-        self.ask_until(caller, mdt, message, Instant::now() + self.wait()).await
+        self.ask_until(caller, mdt, message, Instant::now() + self.wait_for(mdt)).await
     }
 
     async fn ask_until<C: Call + Clone>(
@@ -472,6 +470,7 @@ impl Servers {
             addresses: addresses.to_vec(),
             serial_first: kept::first_number(&self.keep),
             session: Mutex::default(),
+            held_until: Mutex::default(),
             ways: Ways::new((0..count).map(dial).collect()),
             turns: Turns::default(),
             pace: Pace::default(),
@@ -560,15 +559,15 @@ impl Servers {
 
     /// A server has welcomed us: its other connections follow if it is far.
     fn welcomed(&self, number: ServerNumber) {
-        let server = self.lock().values().find(|server| server.number == number).cloned();
-        if let Some(server) = server.filter(|server| server.kind == ServerKind::Oss) {
+        if let Some(server) = self.numbered(number).filter(|server| server.kind == ServerKind::Oss)
+        {
             server.ways.warm();
         }
     }
 
     /// Any answer proves that there is a session.
     pub async fn greet(&self, server: &Server) -> Result<()> {
-        let deadline = Instant::now() + self.wait();
+        let deadline = Instant::now() + self.wait_at(server);
         self.once(server, &Caller::root(), GetMap {}, Bulk::Empty, deadline).await.map(drop)
     }
 
@@ -577,8 +576,7 @@ impl Servers {
         if !self.keep.is_on() {
             return;
         }
-        let server = self.lock().values().find(|server| server.number == number).cloned();
-        let Some(server) = server else { return };
+        let Some(server) = self.numbered(number) else { return };
         let (addresses, session) = (server.addresses.clone(), welcome.session.0);
         let session = KeptSession { addresses, session, boot: welcome.boot };
         let name = kept::server_name(&session.addresses);
@@ -600,21 +598,6 @@ impl Servers {
             description: self.description.clone(),
             map: map.version,
         }
-    }
-
-    /// A server announced an absence.
-    pub fn hold(&self, span: Duration) {
-        let span = span.min(HOLD_MAX);
-        tracing::info!(seconds = span.as_secs(), "a server will be away, and is waited for");
-        let mut held = crate::volume::lock(&self.held_until);
-        *held = (*held).max(Some(Instant::now() + span + HOLD_GRACE));
-    }
-
-    /// The longest wait for a server: longer than the mount says while one announced its absence.
-    pub fn wait(&self) -> Duration {
-        let held = *crate::volume::lock(&self.held_until);
-        let left = held.map(|until| until.saturating_duration_since(Instant::now()));
-        self.wait.max(left.unwrap_or_default())
     }
 
     /// How many bytes that nobody waits for yet may be on their way: a read that somebody waits
@@ -654,6 +637,10 @@ impl Servers {
             tasks.spawn(async move { channel.close(patience).await });
         }
         while tasks.join_next().await.is_some() {}
+    }
+
+    fn numbered(&self, number: ServerNumber) -> Option<Arc<Server>> {
+        self.lock().values().find(|server| server.number == number).cloned()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Key, Arc<Server>>> {

@@ -134,7 +134,7 @@ impl Shared {
 
     pub(crate) async fn edit_map(&self, caller: &Caller, edit: MapEdit) -> Result<()> {
         let mdt = MdtIndex(0);
-        self.servers.ask_mdt(caller, mdt, EditMap { edit }, self.servers.wait()).await?;
+        self.servers.ask_mdt(caller, mdt, EditMap { edit }, self.servers.wait_for(mdt)).await?;
         // Ours follows with the notice; who edits wants to see it at once.
         self.servers.refresh(mdt).await
     }

@@ -31,7 +31,7 @@ use crate::unsynced::UnsyncedFiles;
 use crate::{
     Access, Allocation, At, AttributeChange, Belief, CacheListener, CopyEnd, Error, FileSystem,
     Found, FsSpace, HandleId, Known, LayoutInForce, Listed, LockFound, LockWish, NewFile, NewNode,
-    OpenFile, Opened, Parts, Result, SeekTarget, Settings, Unsent,
+    Offline, OpenFile, Opened, Parts, Result, SeekTarget, Settings, Unsent,
 };
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ use std::time::Duration;
 use tieline_format::map::FederationMap;
 use tieline_keep::{Keep, Record};
 use tieline_types::{
-    Caller, ChunkId, ErrorKind, FileId, LockKind, Mode, Name, OstIndex, Time, XattrName,
+    Attributes, Caller, ChunkId, ErrorKind, FileId, LockKind, Mode, Name, OstIndex, Time, XattrName,
 };
 use tieline_wire::federation::MapEdit;
 use tieline_wire::ledger::ListDeletedReply;
@@ -57,6 +57,8 @@ pub struct Volume {
 /// What calls, tasks and sinks share.
 pub(crate) struct Shared {
     pub root: FileId,
+    /// What it was last, also beyond the lease.
+    pub root_seen: Mutex<Option<Attributes>>,
     pub settings: Settings,
     pub servers: Servers,
     pub cache: Arc<Cache>,
@@ -133,10 +135,12 @@ impl Volume {
         let left = Left::read(records);
         let shared = Arc::new_cyclic(|weak| {
             let cache = Arc::new(Cache::new(settings.inodes_max));
+            cache.lock().units.tells_last = settings.offline == Offline::Stale;
             let limits = cache.lock().limits.clone();
             let budget = Arc::new(Budget::new(settings.dirty_bytes_max));
             Shared {
                 root: parts.root,
+                root_seen: Mutex::default(),
                 servers: Servers::new(
                     weak.clone(),
                     cache.clone(),
@@ -331,7 +335,7 @@ impl FileSystem for Volume {
     }
 
     async fn read_symlink(&self, caller: &Caller, id: FileId) -> Result<Vec<u8>> {
-        self.shared.as_known(id, || self.shared.read_symlink(caller, id)).await
+        self.shared.as_known_in_time(id, || self.shared.read_symlink(caller, id)).await
     }
 
     async fn open(&self, caller: &Caller, id: FileId, access: Access) -> Result<Opened> {
@@ -424,7 +428,7 @@ impl FileSystem for Volume {
     }
 
     async fn xattrs(&self, caller: &Caller, id: FileId) -> Result<Vec<XattrName>> {
-        self.shared.as_known(id, || self.shared.xattrs(caller, id)).await
+        self.shared.as_known_in_time(id, || self.shared.xattrs(caller, id)).await
     }
 
     async fn set_xattr(

@@ -150,7 +150,7 @@ impl Shared {
         }
         if let Some(queue) = self.journal.of(id.mdt()) {
             self.launder_deferred(id, How::Sync).await?;
-            queue.drain(queue.last(), self.servers.wait()).await?;
+            queue.drain(queue.last(), self.servers.wait_for(id.mdt())).await?;
         }
         self.sync_arrived((id != self.root).then_some(id)).await?;
         if id != self.root {

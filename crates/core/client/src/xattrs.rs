@@ -8,7 +8,9 @@
 //! Virtual, readable and not listed: `user.tieline.adler32` (eight hexadecimal digits),
 //! `user.XrdCks.adler32` (the structure that XRootD's servers keep, if no real one is set),
 //! `user.tieline.layout` and, where the mount has caches, `user.tieline.cache` (JSON), and
-//! `user.tieline.pin` with the two that change it by being read ([`crate::pins`]).
+//! `user.tieline.pin` with the two that change it by being read, and `user.tieline.pins`
+//! ([`crate::pins`]);
+//! `user.tieline.away`, while the file's MDS is out of reach: the site that is.
 
 use crate::cache::tables::XattrsKnown;
 use crate::cache::{Reply, Under};
@@ -24,6 +26,7 @@ use tieline_wire::meta::{
 };
 
 const ADLER32: &[u8] = b"user.tieline.adler32";
+const AWAY: &[u8] = b"user.tieline.away";
 /// What the mount's caches did.
 const CACHE: &[u8] = b"user.tieline.cache";
 const LAYOUT: &[u8] = b"user.tieline.layout";
@@ -47,6 +50,7 @@ impl Shared {
                 self.check_readable(caller, id).await?;
                 return Ok(format!("{:08x}", self.adler32(caller, id).await?).into_bytes());
             }
+            AWAY => return self.site_away(id.mdt()).ok_or_else(|| none(name)),
             CACHE => {
                 let report = self.near.report.as_ref().ok_or_else(|| none(name))?;
                 return Ok(report().into_bytes());
@@ -55,6 +59,7 @@ impl Shared {
             pins::NAME => {
                 return self.pinned(id).map(String::into_bytes).ok_or_else(|| none(name));
             }
+            pins::ALL => return Ok(self.all_pinned(caller).into_bytes()),
             pins::SET => {
                 self.pin(caller, id).await?;
                 return Ok(b"1".to_vec());

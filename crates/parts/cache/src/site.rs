@@ -91,6 +91,8 @@ pub enum Looked {
     Here(Bytes),
     /// It is for us to fetch it for all.
     Ours(Claim),
+    /// Another node has not fetched it yet.
+    Late,
     /// The cache cannot help: fetch it as if there were none.
     Aside,
 }
@@ -135,12 +137,12 @@ impl SiteCache {
 
     /// The whole chunk with that digest, if it is here or comes while we wait; or the right to
     /// bring it.
-    pub async fn look(&self, digest: &Digest, length: u64) -> Looked {
+    pub async fn look(&self, digest: &Digest, length: u64, until: Instant) -> Looked {
         let inner = &self.inner;
         if length > LENGTH_MAX || inner.is_barred(digest) || inner.trouble.is_now() {
             return Looked::Aside;
         }
-        match self.look_patiently(digest, length).await {
+        match self.look_patiently(digest, length, until).await {
             Ok(looked) => looked,
             Err(error) => {
                 inner.trouble.note(&inner.path, NAME, &error);
@@ -149,7 +151,12 @@ impl SiteCache {
         }
     }
 
-    async fn look_patiently(&self, digest: &Digest, length: u64) -> io::Result<Looked> {
+    async fn look_patiently(
+        &self,
+        digest: &Digest,
+        length: u64,
+        until: Instant,
+    ) -> io::Result<Looked> {
         let (end, name) = (Instant::now() + WAIT_MAX, digest.to_string());
         let mut watch: Option<Watch> = None;
         let mut pause = LOOK_FIRST;
@@ -189,6 +196,9 @@ impl SiteCache {
             if Instant::now() >= end {
                 self.inner.bar(digest);
                 return Ok(Looked::Aside);
+            }
+            if Instant::now() >= until {
+                return Ok(Looked::Late);
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 3 / 2).min(LOOK_LAST);

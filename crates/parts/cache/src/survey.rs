@@ -40,12 +40,15 @@ pub struct Scrubbed {
     pub bad: Vec<(String, String)>,
 }
 
-/// What was taken away, and what stayed because it is pinned.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+/// What was taken away, and what stayed: because it is pinned, or because it could not be removed.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Evicted {
     pub chunks: u64,
     pub bytes: u64,
     pub pinned: u64,
+    pub failed: u64,
+    /// Why the first one could not.
+    pub why: Option<String>,
 }
 
 struct ChunkFile {
@@ -185,9 +188,28 @@ impl Survey {
         }
     }
 
+    /// May we see what is there? Who may not would find nothing, and take that for all.
+    fn check_listed(&self) -> Result<(), Error> {
+        let failed = |source| Error::Failed { path: self.path.clone(), doing: "list", source };
+        let names = LocalStorage.list(&self.path).map_err(failed)?;
+        let below = names.into_iter().map(|name| self.path.join(name));
+        let roots: Vec<PathBuf> = match self.kind {
+            Kind::Site => vec![self.path.clone()],
+            Kind::Node => below.filter(|path| path.is_dir()).collect(),
+        };
+        for root in roots {
+            match LocalStorage.list(&root.join("chunks")) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Takes chunks away: those named, or all. Pinned ones stay.
     pub fn evict(&self, names: Option<&BTreeSet<String>>) -> Result<Evicted, Error> {
         let mut evicted = Evicted::default();
+        self.check_listed()?;
         for root in self.roots() {
             let pinned = pins::names(&LocalStorage, &root);
             for file in self.files(&root)? {
@@ -196,9 +218,18 @@ impl Survey {
                 }
                 if pinned.contains(&file.name) {
                     evicted.pinned += 1;
-                } else if std::fs::remove_file(&file.path).is_ok() {
-                    evicted.chunks += 1;
-                    evicted.bytes += file.bytes;
+                    continue;
+                }
+                match std::fs::remove_file(&file.path) {
+                    Ok(()) => {
+                        evicted.chunks += 1;
+                        evicted.bytes += file.bytes;
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => {
+                        evicted.failed += 1;
+                        evicted.why.get_or_insert_with(|| error.to_string());
+                    }
                 }
             }
         }
@@ -255,7 +286,7 @@ mod tests {
         assert!(status.poisoned[0].1.contains("found by a test"));
         survey.pin("", "/extenci/kept", &[kept.clone()].into()).unwrap();
         let evicted = survey.evict(None).unwrap();
-        assert_eq!(evicted, Evicted { chunks: 1, bytes: 4, pinned: 1 });
+        assert_eq!(evicted, Evicted { chunks: 1, bytes: 4, pinned: 1, ..Evicted::default() });
         let all = [good, bad, kept.clone()].into();
         assert_eq!(survey.holds(&all).unwrap(), [kept].into());
         assert!(survey.unpin("", "/extenci/kept").unwrap());

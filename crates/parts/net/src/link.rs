@@ -27,10 +27,12 @@ use tieline_world::Bulk;
 use tokio::time::Instant;
 
 mod backoff;
+mod better;
 mod calls;
 mod nearness;
 
 use backoff::Backoff;
+use better::Better;
 use calls::Calls;
 use nearness::Nearness;
 
@@ -45,6 +47,8 @@ pub enum Event {
     Warm,
     /// This one of the addresses answered.
     Reached(String),
+    /// This better one answered an [`Action::Try`].
+    Better(String),
     /// Nobody waits for the call any more.
     Cancelled(CallId),
     /// The connection that was asked for stands, and the server welcomed us. The hello was sent at
@@ -76,6 +80,11 @@ pub enum Action {
         after: Duration,
         hello: Hello,
     },
+    /// See whether one of these answers, beside the connection, and come back with
+    /// [`Event::Better`] if so.
+    Try {
+        addresses: Vec<String>,
+    },
     Send(OutFrame),
     /// Take a request back if it still waits to be sent; else send the cancellation.
     Cancel(RequestNumber),
@@ -100,6 +109,7 @@ pub struct State {
     hello: Hello,
     phase: Phase,
     backoff: Backoff,
+    better: Better,
     standing: Option<Standing>,
     server: String,
     calls: Calls,
@@ -151,6 +161,7 @@ impl State {
         Self {
             server: addresses.join(" or "),
             backoff: Backoff::new(&settings, addresses, seed),
+            better: Better::default(),
             settings,
             hello,
             phase: Phase::Idle,
@@ -193,6 +204,7 @@ impl State {
                 }
             }
             Event::Reached(address) => self.backoff.prefer(&address),
+            Event::Better(address) => self.better_answers(&address),
             Event::Connected(welcome, sent) => self.connected(welcome, sent, now),
             Event::Refused(refusal) => self.refused(refusal),
             Event::Frame(frame) => self.frame(frame, now),
@@ -216,7 +228,7 @@ impl State {
     /// When something is due without anything happening.
     pub fn next_tick(&self) -> Option<Instant> {
         let life = match &self.phase {
-            Phase::Up(up) => Some(up.due(&self.settings)),
+            Phase::Up(up) => self.better.try_at.into_iter().chain([up.due(&self.settings)]).min(),
             Phase::Idle | Phase::Connecting | Phase::Closed => None,
         };
         self.calls.deadline().into_iter().chain(life).min()
@@ -290,6 +302,7 @@ impl State {
             holder: welcome.holder,
             is_connected: true,
         });
+        self.better_connected(now);
         self.phase =
             Phase::Up(Up { sent: now, heard: now, ping: None, ping_number: 0, notices: 0 });
         self.actions.push_back(Action::Connected(welcome));
@@ -449,10 +462,13 @@ impl State {
         CallError::Body { server: self.server.clone(), op, source }
     }
 
-    /// Nobody gives up before the server had its time to come back.
-    fn hold(&mut self, until: Instant) {
-        self.held_until = Some(until);
-        self.calls.extend(until + HOLD_GRACE);
+    /// Nobody gives up before the server had its time to come back. An absence of no length takes
+    /// back what was announced.
+    fn hold(&mut self, span: Duration, now: Instant) {
+        self.held_until = (!span.is_zero()).then(|| now + span.min(HOLD_MAX));
+        if let Some(until) = self.held_until {
+            self.calls.extend(until + HOLD_GRACE);
+        }
     }
 
     fn notice(&mut self, frame: &Frame, now: Instant) {
@@ -464,7 +480,7 @@ impl State {
         match tieline_wire::decode::<Notice>(&frame.body) {
             Ok(notice) => {
                 if let Notice::Hold(millis) = notice {
-                    self.hold(now + Duration::from_millis(millis).min(HOLD_MAX));
+                    self.hold(Duration::from_millis(millis), now);
                 }
                 self.actions.push_back(Action::Notice(frame.header.number, notice));
             }
@@ -517,6 +533,9 @@ impl State {
             let error = CallError::Timeout { server, patience, why };
             self.actions.push_back(Action::Complete(id, Err(error)));
         }
+        if self.better.try_at.is_some_and(|at| at <= now) {
+            self.better_try(now);
+        }
         let Phase::Up(up) = &mut self.phase else { return };
         if up.due(&self.settings) > now {
             return;
@@ -541,7 +560,10 @@ impl State {
     fn doubt(&mut self, now: Instant) {
         match &self.phase {
             Phase::Up(up) if up.ping.as_ref().is_some_and(|ping| ping.is_doubt) => {}
-            Phase::Up(_) => self.ping(now, true),
+            Phase::Up(_) => {
+                self.ping(now, true);
+                self.better_try(now);
+            }
             Phase::Connecting => {
                 self.backoff.hurry();
                 self.connect();

@@ -1,4 +1,5 @@
-//! An emulated long link, for tests and measurements on one machine whose kernel has no netem.
+//! An emulated long link, for tests and measurements on one machine, with or without netem in its
+//! kernel.
 //!
 //! A [`Link`] joins two TUN devices, usually in two network namespaces: `clients` on one side,
 //! `servers` on the other. Real TCP stacks at both ends send real packets; between them every

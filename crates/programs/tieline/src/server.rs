@@ -264,6 +264,6 @@ async fn spread_map(map: Arc<MapKeeper>, connections: Arc<Connections>, peers: A
         let version = newer.borrow_and_update().map.version;
         tracing::info!(%version, "federation map changed");
         peers.prune();
-        connections.tell_all(Notice::MapChanged(version));
+        connections.tell_all(&Notice::MapChanged(version));
     }
 }

@@ -24,6 +24,8 @@ use tieline_world::{Congestion, World};
 const LINKS_MAX: usize = 40;
 /// A person waits.
 pub const PATIENCE: Duration = Duration::from_secs(30);
+/// The same for the first word of servers that a mount here talks with all the time.
+const PATIENCE_MOUNTED: Duration = Duration::from_secs(10);
 const CLOSE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A session with a federation, for one command.
@@ -87,8 +89,12 @@ pub fn contact(location: &Location, guard: &Arc<Guard>) -> Contact {
         addresses: location.source.addresses.clone(),
         rule,
         description: format!("tieline (pid {})", std::process::id()),
-        patience: PATIENCE,
+        patience: patience_for(location),
     }
+}
+
+fn patience_for(location: &Location) -> Duration {
+    if location.mountpoint.is_some() { PATIENCE_MOUNTED } else { PATIENCE }
 }
 
 /// Who runs this command.
@@ -115,7 +121,7 @@ impl Shell {
             addresses: location.source.addresses.clone(),
             rule,
             description: description.clone(),
-            patience: PATIENCE,
+            patience: patience_for(&location),
         };
         let (map, key) = contact.believe(key.map_err(|e| anyhow!("mapkey: {e}"))?).await?;
         guard.follow(&map);

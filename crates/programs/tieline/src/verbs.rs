@@ -21,6 +21,7 @@ pub mod getstripe;
 pub mod id;
 pub mod import;
 pub mod join;
+pub mod known;
 pub mod list;
 pub mod map;
 pub mod mdt;

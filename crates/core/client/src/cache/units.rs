@@ -74,6 +74,8 @@ pub(crate) struct Units {
     clock: u64,
     tenures: BTreeMap<ServerNumber, Tenure>,
     units: BTreeMap<FileId, Unit>,
+    /// What a server that is away told last counts.
+    pub tells_last: bool,
     /// The bar of all units that are not in the table: versions are counted by each MDT.
     bars: BTreeMap<MdtIndex, Version>,
     /// The next sweep of idle units is due at this many.
@@ -246,7 +248,7 @@ impl Units {
 
     /// Its server is away: what it told last is all there is.
     fn is_left_alone(&self, entry: &Unit) -> bool {
-        entry.held.is_some_and(|held| self.is_away(held.server))
+        self.tells_last && entry.held.is_some_and(|held| self.is_away(held.server))
     }
 
     pub fn belief(&self, unit: FileId) -> Belief {

@@ -27,8 +27,7 @@ impl ServerSink {
         let number = self.number;
         tokio::spawn(async move {
             let servers = &shared.servers;
-            let server = servers.lock().values().find(|server| server.number == number).cloned();
-            let Some(server) = server else { return };
+            let Some(server) = servers.numbered(number) else { return };
             match servers.look_for_map(&server).await {
                 Ok(true) => {
                     let version = servers.map.current().map.version;
@@ -59,7 +58,7 @@ impl NoticeSink for ServerSink {
             }
             Notice::Hold(millis) => {
                 if let Some(shared) = self.shared.upgrade() {
-                    shared.servers.hold(Duration::from_millis(millis));
+                    shared.servers.hold(self.number, Duration::from_millis(millis));
                 }
                 NoticeAnswer::default()
             }
@@ -67,6 +66,9 @@ impl NoticeSink for ServerSink {
     }
 
     fn connected(&self, welcome: &Welcome) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.servers.hold_ended(self.number);
+        }
         if self.kind == ServerKind::Oss
             && let Some(shared) = self.shared.upgrade()
         {

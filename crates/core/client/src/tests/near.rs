@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use tieline_types::{ChunkId, ChunkRef, Digest, Place};
+use tieline_types::{ChunkId, ChunkRef, Digest, ErrorKind, Place};
 use tieline_wire::Op;
 
 const CHUNK: usize = 64 << 10;
@@ -84,7 +84,7 @@ struct ShelfClaim(Arc<Mutex<BTreeMap<[u8; 32], Bytes>>>, Digest);
 
 #[async_trait::async_trait]
 impl SiteCache for Shelf {
-    async fn look(&self, digest: &Digest, _length: u64) -> SiteLook {
+    async fn look(&self, digest: &Digest, _length: u64, _until: tokio::time::Instant) -> SiteLook {
         self.looks.fetch_add(1, Ordering::Relaxed);
         if self.is_aside.load(Ordering::Relaxed) {
             return SiteLook::Aside;
@@ -188,6 +188,29 @@ async fn a_site_fetches_a_chunk_once() {
     let private = fake.mount_near(Near { is_private: Some(is_private), ..near });
     assert_eq!(read(&private, id, 0..3 * CHUNK).await, bytes);
     assert_eq!(shelf.looks.load(Ordering::Relaxed), looks);
+}
+
+/// Neither who fetches for the site nor who waits for that waits twice.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_gone_is_waited_for_once() {
+    let fake = Fake::new();
+    let (id, _) = file(&fake).await;
+    fake.lock().silent = [OstIndex(0), OstIndex(1)].into();
+    let near = Near { site: Some(Arc::new(Shelf::default())), ..Near::default() };
+    let volume = fake.mount_near(near);
+    let access = Access { read: true, ..Access::default() };
+    let begun = tokio::time::Instant::now();
+    let mut reading = tokio::task::JoinSet::new();
+    for at in [0, 100_000] {
+        let opened = volume.open(&Caller::root(), id, access).await.unwrap();
+        let volume = volume.clone();
+        reading.spawn(async move { volume.read(opened.handle, at, 100).await.map(drop) });
+    }
+    while let Some(read) = reading.join_next().await {
+        assert_eq!(read.unwrap().unwrap_err().kind(), ErrorKind::Timeout);
+    }
+    let wait = Settings::default().wait;
+    assert!(begun.elapsed() < wait + Duration::from_secs(2), "{:?}", begun.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

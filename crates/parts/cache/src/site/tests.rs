@@ -48,9 +48,13 @@ fn bytes(seed: u8, length: usize) -> Bytes {
     (0..length).map(|at| (at as u8).wrapping_mul(31) ^ seed).collect::<Vec<_>>().into()
 }
 
+fn in_a_minute() -> Instant {
+    Instant::now() + Duration::from_secs(60)
+}
+
 /// Gets a chunk as a client does; counts fetches from afar.
 async fn get(node: &SiteCache, wanted: &Bytes, fetches: &AtomicUsize) -> Bytes {
-    match node.look(&digest(wanted), wanted.len() as u64).await {
+    match node.look(&digest(wanted), wanted.len() as u64, in_a_minute()).await {
         Looked::Here(bytes) => bytes,
         looked => {
             fetches.fetch_add(1, Ordering::Relaxed);
@@ -132,7 +136,11 @@ async fn whoever_may_not_fetch_lets_others_try() {
     let lab = Lab { life: Duration::from_secs(60), ..Lab::new() };
     let wanted = bytes(5, 10_000);
     let node = lab.node(None);
-    let Looked::Ours(claim) = node.look(&digest(&wanted), 10_000).await else { panic!() };
+    let looked = node.look(&digest(&wanted), 10_000, in_a_minute()).await;
+    let Looked::Ours(claim) = looked else { panic!() };
+    let soon = Instant::now() + Duration::from_millis(100);
+    let looked = lab.node(None).look(&digest(&wanted), 10_000, soon).await;
+    assert!(matches!(looked, Looked::Late), "nobody waits longer than he said");
     let begun = Instant::now();
     drop(claim);
     assert_eq!(all_get(&lab, 3, &wanted).await, 1);

@@ -1,6 +1,7 @@
 //! Where to connect next, and after which pause.
 //!
-//! Addresses take turns in being the first to be tried; one that answered stays it. The pause
+//! Addresses take turns in being the first to be tried; one that answered stays it, until one that
+//! was told before it is found to answer, too ([`Backoff::better`]). The pause
 //! doubles with each round through them, up to the longest, and half of it is left to chance, so
 //! that a farm does not come back in one instant after a server's reboot.
 
@@ -55,6 +56,11 @@ impl Backoff {
         let first = self.addresses.get(self.at);
         let others = self.addresses.iter().enumerate().filter(|(index, _)| *index != self.at);
         first.into_iter().chain(others.map(|(_, address)| address)).cloned().collect()
+    }
+
+    /// Those that are better than the one in use.
+    pub(super) fn better(&self) -> &[String] {
+        self.addresses.get(..self.at).unwrap_or_default()
     }
 
     /// This address answered: it is the one in use.

@@ -124,6 +124,7 @@ fn tell(action: &Action) -> String {
             assert!(*after <= Duration::from_secs(5));
             format!("connect {address} for {session}")
         }
+        Action::Try { addresses } => format!("try {}", addresses.join(" ")),
         Action::Send(frame) => {
             let (header, number) = (frame.header(), frame.header().number);
             if header.kind != FrameKind::Request {
@@ -323,6 +324,49 @@ fn a_server_that_announced_its_absence_is_waited_for() {
     assert_eq!(script.wait(100), [""; 0]);
     let welcomed = script.welcome(1, true);
     assert!(welcomed.iter().any(|line| line.starts_with("send 2")), "{welcomed:?}");
+}
+
+#[test]
+fn an_announced_absence_can_be_taken_back() {
+    let mut script = Script::connected();
+    for millis in [60_000, 0] {
+        let body: &'static [u8] = tieline_wire::encode(&Notice::Hold(millis)).leak();
+        script.frame(FrameKind::Notice, millis + 1, |_| {}, body);
+    }
+    script.handle(Event::Lost);
+    script.call_within(read(2), Some(Duration::from_secs(3)));
+    assert!(script.wait(5).iter().any(|line| line.ends_with("Timeout")));
+}
+
+#[test]
+fn a_better_address_is_used_again_when_it_answers() {
+    let mut script = Script::with_addresses(&["a:1", "b:1"]);
+    script.call(read(1));
+    script.handle(Event::Reached("b:1".to_owned()));
+    script.welcome(1, false);
+    let tries = |script: &mut Script, seconds| {
+        let mut told = Vec::new();
+        for number in 1..=seconds {
+            told.extend(script.wait(1).into_iter().filter(|line| line.starts_with("try")));
+            script.frame(FrameKind::Pong, number, |_| {}, b"");
+            script.handle(Event::Moved);
+        }
+        told
+    };
+    assert_eq!(tries(&mut script, 29), [""; 0]);
+    assert_eq!(tries(&mut script, 31), ["try a:1", "try a:1"]);
+    // Another network: at once.
+    assert!(script.handle(Event::Doubt).contains(&"try a:1".to_owned()));
+    let moved = script.handle(Event::Better("a:1".to_owned()));
+    let words = ["close: a better address answers again", "disconnected", "connect a:1 for 1"];
+    assert_eq!(moved, words);
+    assert_eq!(script.handle(Event::Better("a:1".to_owned())), [""; 0]);
+    // It answers, but not to us: then not so soon again.
+    script.handle(Event::Reached("b:1".to_owned()));
+    let sent = script.welcome(1, true);
+    assert!(sent.contains(&"send 1 GetAttributes below 1".to_owned()), "{sent:?}");
+    assert_eq!(tries(&mut script, 59), [""; 0]);
+    assert_eq!(tries(&mut script, 1), ["try a:1"]);
 }
 
 #[test]

@@ -45,6 +45,8 @@ pub(super) struct Driver {
     view: Arc<View>,
     waiting: BTreeMap<CallId, Waiting>,
     line: Line,
+    /// Looks whether a better address answers.
+    trial: Option<Trial>,
     /// Counts connections: a notice's answer goes to the connection it came on.
     epoch: u64,
     notices: JoinSet<(u64, RequestNumber, NoticeAnswer)>,
@@ -52,6 +54,8 @@ pub(super) struct Driver {
     /// Set by the goodbye: when to stop waiting for the server to close.
     finish_by: Option<Instant>,
 }
+
+type Trial = Pin<Box<dyn Future<Output = Option<String>> + Send>>;
 
 type Outcome = oneshot::Sender<Result<Incoming, CallError>>;
 
@@ -149,6 +153,8 @@ enum Woken {
     Attempt(Attempt),
     Frame(Result<Frame, ReadError>),
     Notice(u64, RequestNumber, NoticeAnswer),
+    /// A better address answers, or none.
+    Tried(Option<String>),
     /// The connection must be agreed anew.
     Terms(&'static str),
     Tick,
@@ -171,6 +177,7 @@ impl Driver {
             view,
             waiting: BTreeMap::new(),
             line: Line::None,
+            trial: None,
             epoch: 0,
             notices: JoinSet::new(),
             closing: Vec::new(),
@@ -199,6 +206,12 @@ impl Driver {
                     self.event(Event::NoticeHandled(number, answer));
                 }
                 Woken::Notice(..) => {}
+                Woken::Tried(address) => {
+                    self.trial = None;
+                    if let Some(address) = address {
+                        self.event(Event::Better(address));
+                    }
+                }
                 Woken::Terms(why) => self.renew(why),
                 Woken::Tick => self.tick(),
             }
@@ -229,6 +242,7 @@ impl Driver {
                 Err(_) => Woken::Tick,
             },
             why = terms => Woken::Terms(why),
+            address = tried(&mut self.trial) => Woken::Tried(address),
             () = sleep => Woken::Tick,
         }
     }
@@ -332,6 +346,10 @@ impl Driver {
                 let attempt = attempt(transport, guard, addresses, after, hello);
                 self.line = Line::Connecting(Box::pin(attempt));
             }
+            Action::Try { addresses } => {
+                let transport = self.transport.clone();
+                self.trial.get_or_insert_with(|| Box::pin(try_out(transport, addresses)));
+            }
             Action::Send(frame) => {
                 if let Line::Up(up) = &self.line {
                     up.outbox.push(frame);
@@ -430,6 +448,19 @@ impl Line {
                 () = until(terms.renew_at) => "its proof ends soon",
             }
         }
+    }
+}
+
+/// The best of these addresses that answers. It hears nothing more than that somebody is there.
+async fn try_out(transport: Arc<dyn Transport>, addresses: Vec<String>) -> Option<String> {
+    let reached = reach(&transport, &addresses, REACH_PATIENCE).await;
+    reached.ok().map(|(address, _)| address)
+}
+
+async fn tried(trial: &mut Option<Trial>) -> Option<String> {
+    match trial {
+        Some(trial) => trial.await,
+        None => std::future::pending().await,
     }
 }
 

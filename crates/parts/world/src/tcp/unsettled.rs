@@ -3,7 +3,8 @@
 //!
 //! The kernel tells of addresses and ways on a netlink socket. Sleep shows in that the clock on the
 //! wall went on while the one that counts intervals stood still. A wall clock that is set by hand
-//! looks the same, and costs a ping.
+//! looks the same, and costs a ping. SIGUSR2 says so, too: a hook of the system may send it, and
+//! tests feign a sleep with it.
 //!
 //! Invariant: a machine without netlink is still watched for sleep.
 
@@ -15,6 +16,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Links, addresses and ways, of both families (`RTMGRP_LINK` and so on).
 const GROUPS: u32 = 0x1 | 0x10 | 0x40 | 0x100 | 0x400;
@@ -27,10 +29,12 @@ const SLEEP_LEAST: Duration = Duration::from_secs(3);
 
 pub(super) async fn unsettled() -> Unsettled {
     let news = listen().ok();
+    let mut said = signal(SignalKind::user_defined2()).ok();
     let mut clocks = Clocks::now();
     loop {
         tokio::select! {
             biased;
+            () = hooked(said.as_mut()) => return Unsettled::Slept,
             () = told(news.as_ref()) => {
                 tokio::time::sleep(SWARM).await;
                 return Unsettled::Moved;
@@ -42,6 +46,14 @@ pub(super) async fn unsettled() -> Unsettled {
                 }
             }
         }
+    }
+}
+
+/// Waits for the signal.
+async fn hooked(said: Option<&mut Signal>) {
+    match said {
+        Some(said) => drop(said.recv().await),
+        None => std::future::pending().await,
     }
 }
 

@@ -283,10 +283,11 @@ struct ClaimPlug(tieline_cache::Claim);
 
 #[async_trait::async_trait]
 impl SiteCache for SitePlug {
-    async fn look(&self, digest: &Digest, length: u64) -> SiteLook {
-        match self.0.look(digest, length).await {
+    async fn look(&self, digest: &Digest, length: u64, until: Instant) -> SiteLook {
+        match self.0.look(digest, length, until).await {
             Looked::Here(bytes) => SiteLook::Here(bytes),
             Looked::Ours(claim) => SiteLook::Ours(Box::new(ClaimPlug(claim))),
+            Looked::Late => SiteLook::Late,
             Looked::Aside => SiteLook::Aside,
         }
     }

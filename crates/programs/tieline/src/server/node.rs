@@ -36,7 +36,7 @@ use tieline_wire::identity::{EditIdentities, ListIdentities, Prove};
 use tieline_wire::ledger::{CheckMdt, DumpMdt, Undelete};
 use tieline_wire::mirrors::{FetchChunk, VerifyObject};
 use tieline_wire::quotas::{QuotaNews, QuotaShares};
-use tieline_wire::{Failure, Hello, Notice, PeerRole, Refusal, Request, Welcome};
+use tieline_wire::{Failure, Hello, PeerRole, Refusal, Request, Welcome};
 use tieline_world::{Bulk, World};
 
 /// Set in the session numbers of visitors.
@@ -265,10 +265,10 @@ impl Node {
         Ok(Reply::new::<EditIdentities>(&self.identities.edit(message).await?))
     }
 
-    /// Tells everybody that this server will be away.
+    /// Tells everybody that this server will be away, or that it stays.
     fn drain(&self, who: &Who, message: &Drain) -> Response {
         self.identities.check_role(who, self.operator, "drain this server", &[])?;
-        let told = self.connections.tell_all(Notice::Hold(message.for_ms));
+        let told = self.connections.hold_all(Duration::from_millis(message.for_ms));
         tracing::info!(told, seconds = message.for_ms / 1000, "clients are told to hold");
         let told = u32::try_from(told).unwrap_or(u32::MAX);
         Ok(Reply::new::<Drain>(&DrainReply { told }))

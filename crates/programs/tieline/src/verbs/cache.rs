@@ -140,7 +140,10 @@ fn caches_for(location: &Location, cache: Option<&Path>) -> anyhow::Result<Vec<S
 fn status(args: &WhereArgs) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     for named in named(&args.places)? {
-        let status = named.survey.status()?;
+        let mut status = named.survey.status()?;
+        if let Some(mount) = &named.mount {
+            name_pins(mount, &mut status);
+        }
         let counters = named.mount.as_ref().map(|mount| counters(mount, named.survey.kind));
         let path = &named.survey.path;
         if args.json {
@@ -153,6 +156,16 @@ fn status(args: &WhereArgs) -> anyhow::Result<()> {
         println!("{}", Value::Array(rows));
     }
     Ok(())
+}
+
+/// Pins of a mount carry its numbers of directories: it says which paths these are.
+fn name_pins(mount: &Entry, status: &mut Status) {
+    let Ok(pins) = crate::verbs::pin::all(&mount.mountpoint) else { return };
+    for pin in &mut status.pins {
+        if let Some(known) = pins.iter().find(|known| known.words == pin.what) {
+            pin.what = format!("{} (by `tieline pin`)", known.shown(mount));
+        }
+    }
 }
 
 /// What a mount did with a cache since it began.
@@ -288,19 +301,26 @@ fn show_evicted(
     is_json: bool,
 ) -> anyhow::Result<()> {
     let mut rows = Vec::new();
+    let (mut failed, mut why) = (0, None);
     for (cache, names) in caches {
         let evicted = cache.evict(names.as_ref())?;
         let (chunks, bytes, pinned) = (evicted.chunks, evicted.bytes, evicted.pinned);
+        failed += evicted.failed;
+        why = why.or(evicted.why);
         if !is_json {
             let (path, size) = (cache.path.display(), ByteSize(bytes));
             println!("{path}: {chunks} chunks, {size} evicted; {pinned} stay because of pins");
         }
         rows.push(json!({
             "path": cache.path, "chunks": chunks, "bytes": bytes, "pinned": pinned,
+            "failed": evicted.failed,
         }));
     }
     if is_json {
         println!("{}", Value::Array(rows));
+    }
+    if failed > 0 {
+        bail!("{failed} chunks cannot be removed: {}", why.unwrap_or_default());
     }
     Ok(())
 }
@@ -333,8 +353,9 @@ fn scrub(args: &WhereArgs) -> anyhow::Result<()> {
     }
     if args.json {
         println!("{}", Value::Array(rows));
-    } else if bad > 0 {
-        println!("what was bad is gone: it comes anew when it is next read");
+    }
+    if bad > 0 {
+        bail!("{bad} chunks were bad, and are gone: they come anew when they are next read");
     }
     Ok(())
 }

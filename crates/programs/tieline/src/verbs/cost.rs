@@ -1,5 +1,5 @@
-//! `tieline cost`: where a file's chunks lie, what each way to them costs now, and which would be
-//! taken.
+//! `tieline cost`: where the chunks of a file lie, or of all files below a directory, what each way
+//! to them costs now, and which would be taken.
 //!
 //! It measures itself, from where it is run: a few round trips to each OST, and some of the file's
 //! own bytes from there. Where the mount has caches or reads an OST's storage directly, it looks
@@ -8,6 +8,7 @@
 use crate::mount::registry;
 use crate::shell::{self, Shell};
 use crate::verbs::getstripe::extents;
+use crate::verbs::list::listed;
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +18,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tieline_cache::survey::Survey;
 use tieline_client::PathCost;
-use tieline_types::{Attributes, ChunkRef, Content, Extent, FileKind, OstIndex, Place, Span};
+use tieline_types::{
+    Attributes, ChunkRef, Content, Extent, FileId, FileKind, OstIndex, Place, Span,
+};
 use tokio::time::timeout;
 
 #[derive(clap::Args, Debug)]
@@ -25,7 +28,7 @@ pub struct Args {
     /// One JSON list, with every chunk and place
     #[arg(long)]
     json: bool,
-    /// Files below a mount, or tieline://HOST[:PORT]/FS/path
+    /// Files and directories below a mount, or tieline://HOST[:PORT]/FS/path
     #[arg(required = true)]
     paths: Vec<OsString>,
 }
@@ -39,18 +42,20 @@ type Ways = BTreeMap<OstIndex, Result<PathCost, String>>;
 pub fn run(args: Args) -> anyhow::Result<()> {
     crate::verbs::log_start();
     let (first, all) = crate::verbs::locations(&args.paths)?;
+    if let Some(site) = crate::verbs::known::away(&first) {
+        return Err(crate::verbs::known::refused(&first, &site));
+    }
     shell::run(&first, |shell| async move {
         let mut out = io::stdout().lock();
-        let mut values = Vec::new();
+        let (mut values, mut unreached) = (Vec::new(), 0);
         for location in &all {
             let entry = shell.resolve(&location.path, true).await?;
             let path = location.text.trim_end_matches('/').to_owned();
-            if entry.attributes.kind != FileKind::Regular {
-                bail!("{path} is no regular file: chunks belong to files, so name those in it");
-            }
-            let costs = Costs::of(&shell, &path, &entry.attributes).await;
+            let files = files_below(&shell, entry.attributes).await?;
+            let costs = Costs::of(&shell, &path, &files).await;
             let mut costs = costs.with_context(|| format!("cannot tell what {path} costs"))?;
             costs.nearer = Nearer::of(location.mountpoint.as_deref(), &costs.chunks);
+            unreached += costs.ways.values().filter(|way| way.is_err()).count();
             if args.json {
                 values.push(costs.json(&shell));
             } else {
@@ -60,17 +65,48 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         if args.json {
             writeln!(out, "{}", Value::Array(values))?;
         }
+        if unreached > 0 {
+            bail!("{unreached} OSTs that have chunks of it are out of reach");
+        }
         Ok(())
     })
 }
 
-/// A file's chunks, and the ways to them.
+/// The file itself, or all files below a directory.
+async fn files_below(shell: &Shell, top: Attributes) -> anyhow::Result<Vec<Attributes>> {
+    let (mut files, mut todo) = (Vec::new(), vec![top]);
+    while let Some(attributes) = todo.pop() {
+        match attributes.kind {
+            FileKind::Directory => {
+                for entry in listed(shell, attributes.id).await? {
+                    todo.push(match entry.known {
+                        Some(known) => known.attributes,
+                        None => shell.files.attributes(&shell.caller, entry.id).await?.attributes,
+                    });
+                }
+            }
+            FileKind::Regular => files.push(attributes),
+            _ => {}
+        }
+    }
+    Ok(files)
+}
+
+/// Chunks of one file or more, and the ways to them.
 struct Costs {
     path: String,
+    files: usize,
     size: u64,
-    chunks: Vec<(Extent, ChunkRef)>,
+    chunks: Vec<Part>,
     ways: Ways,
     nearer: Vec<Nearer>,
+}
+
+/// A chunk of a file.
+struct Part {
+    file: FileId,
+    extent: Extent,
+    chunk: ChunkRef,
 }
 
 /// A place nearer than any OST, in the order in which a mount asks them.
@@ -83,7 +119,7 @@ struct Nearer {
 
 impl Nearer {
     /// Those of the mount.
-    fn of(mountpoint: Option<&Path>, chunks: &[(Extent, ChunkRef)]) -> Vec<Self> {
+    fn of(mountpoint: Option<&Path>, chunks: &[Part]) -> Vec<Self> {
         let Some(entry) = mountpoint.and_then(registry::at) else { return Vec::new() };
         let caches = entry.caches;
         let node = caches.node.map(|path| Self::cache("node cache", path, chunks));
@@ -91,7 +127,7 @@ impl Nearer {
             let lies = |chunk: &ChunkRef| {
                 chunk.places.iter().any(|place| place.ost.0 == ost && !place.is_stale)
             };
-            let there = chunks.iter().enumerate().filter(|(_, (_, chunk))| lies(chunk));
+            let there = chunks.iter().enumerate().filter(|(_, part)| lies(&part.chunk));
             Self { kind: "direct", path, chunks: there.map(|(place, _)| place).collect() }
         });
         let site = caches.site.map(|path| Self::cache("site cache", path, chunks));
@@ -99,9 +135,9 @@ impl Nearer {
     }
 
     /// One that cannot be read has nothing.
-    fn cache(kind: &'static str, path: PathBuf, chunks: &[(Extent, ChunkRef)]) -> Self {
+    fn cache(kind: &'static str, path: PathBuf, chunks: &[Part]) -> Self {
         let held = Survey::open(&path).and_then(|survey| {
-            let names: Vec<_> = chunks.iter().map(|(_, chunk)| survey.name(chunk)).collect();
+            let names: Vec<_> = chunks.iter().map(|part| survey.name(&part.chunk)).collect();
             let held = survey.holds(&names.iter().flatten().cloned().collect())?;
             let is_held = |name: &Option<String>| name.as_ref().is_some_and(|n| held.contains(n));
             let there = names.iter().enumerate().filter(|(_, name)| is_held(name));
@@ -112,29 +148,30 @@ impl Nearer {
 }
 
 impl Costs {
-    async fn of(shell: &Shell, path: &str, attributes: &Attributes) -> anyhow::Result<Self> {
-        let all = extents(shell, attributes).await?;
-        let chunks: Vec<(Extent, ChunkRef)> = all
-            .into_iter()
-            .filter_map(|extent| match &extent.content {
-                Content::Chunk(chunk) => Some((extent.clone(), chunk.clone())),
+    async fn of(shell: &Shell, path: &str, files: &[Attributes]) -> anyhow::Result<Self> {
+        let mut chunks: Vec<Part> = Vec::new();
+        for attributes in files {
+            let file = attributes.id;
+            let all = extents(shell, attributes).await?;
+            chunks.extend(all.into_iter().filter_map(|extent| match &extent.content {
+                Content::Chunk(chunk) => Some(Part { file, chunk: chunk.clone(), extent }),
                 Content::Inline(_) | Content::Hole => None,
-            })
-            .collect();
+            }));
+        }
         let map = shell.files.map();
         let server = |ost| map.ost(ost).map(|known| known.addresses.clone());
         let mut ways = Ways::new();
         let mut silent = BTreeSet::new();
         // The largest chunk of each OST says most of its rate.
-        let mut largest: Vec<&(Extent, ChunkRef)> = chunks.iter().collect();
-        largest.sort_by_key(|(_, chunk)| std::cmp::Reverse(chunk.length));
-        for (extent, chunk) in largest {
+        let mut largest: Vec<&Part> = chunks.iter().collect();
+        largest.sort_by_key(|part| std::cmp::Reverse(part.chunk.length));
+        for Part { file, extent, chunk } in largest {
             for place in chunk.places.iter().filter(|place| !place.is_stale) {
                 if ways.contains_key(&place.ost) {
                     continue;
                 }
-                let (volume, id) = (&shell.volume, attributes.id);
-                let measured = volume.path_cost(&shell.caller, id, (extent, chunk), place);
+                let wanted = (extent, chunk);
+                let measured = shell.volume.path_cost(&shell.caller, *file, wanted, place);
                 let measured = async {
                     // Another OST of a server that does not answer.
                     if silent.contains(&server(place.ost)) {
@@ -153,7 +190,8 @@ impl Costs {
             }
         }
         let nearer = Vec::new();
-        Ok(Self { path: path.to_owned(), size: attributes.size, chunks, ways, nearer })
+        let (files, size) = (files.len(), files.iter().map(|file| file.size).sum());
+        Ok(Self { path: path.to_owned(), files, size, chunks, ways, nearer })
     }
 
     /// From where a mount takes a chunk before it asks an OST.
@@ -179,9 +217,11 @@ impl Costs {
                 Err(why) => json!({ "ost": ost.0, "site": site, "failure": why }),
             }
         };
-        let chunk = |(number, (extent, chunk)): (usize, &(Extent, ChunkRef))| {
+        let chunk = |(number, part): (usize, &Part)| {
+            let Part { file, extent, chunk } = part;
             let places: Vec<_> = chunk.places.iter().map(|place| self.place_json(place)).collect();
             json!({
+                "inode": file.0,
                 "offset": extent.offset,
                 "length": extent.length,
                 "id": chunk.chunk.to_string(),
@@ -196,6 +236,7 @@ impl Costs {
         };
         json!({
             "path": self.path,
+            "files": self.files,
             "size": self.size,
             "paths": self.ways.iter().map(way).collect::<Vec<_>>(),
             "nearer": self.nearer.iter().map(nearer).collect::<Vec<_>>(),
@@ -214,13 +255,14 @@ impl Costs {
     }
 
     fn text(&self, shell: &Shell, out: &mut dyn Write) -> io::Result<()> {
-        writeln!(out, "{}", self.path)?;
+        let files = if self.files == 1 { String::new() } else { format!(": {} files", self.files) };
+        writeln!(out, "{}{files}", self.path)?;
         if self.chunks.is_empty() {
             return writeln!(out, "  no chunks: its bytes are in the metadata");
         }
         let mut taken: BTreeMap<OstIndex, (u64, u64)> = BTreeMap::new();
         let mut held = taken.clone();
-        for (number, (extent, chunk)) in self.chunks.iter().enumerate() {
+        for (number, Part { extent, chunk, .. }) in self.chunks.iter().enumerate() {
             let count = |rows: &mut BTreeMap<_, (u64, u64)>, ost| {
                 let row = rows.entry(ost).or_insert((0, 0));
                 *row = (row.0 + 1, row.1 + extent.length);

@@ -2,7 +2,7 @@
 
 use crate::location::Location;
 use crate::shell::{self, Shell};
-use crate::verbs::show;
+use crate::verbs::{known, show};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -61,6 +61,9 @@ fn show_space(
         Some(word) => Location::find_word(&word)?,
         None => Location::find_fs(None, None)?,
     };
+    if let Some(site) = known::away(&location) {
+        return show_known(&location, &site, (shows, is_json, with_pools));
+    }
     shell::run(&location, |shell| async move {
         let rows = rows(&shell).await?;
         let map = shell.files.map();
@@ -98,6 +101,30 @@ fn show_space(
         }
         Ok(())
     })
+}
+
+/// What the mount heard last: the sum is all that it keeps.
+fn show_known(
+    location: &Location,
+    site: &str,
+    (shows, is_json, with_pools): (Shows, bool, bool),
+) -> anyhow::Result<()> {
+    let mount = location.mountpoint.as_deref().filter(|_| with_pools && shows != Shows::Objects);
+    let mount = mount.ok_or_else(|| known::refused(location, site))?;
+    let (total, free) = known::space(mount)?;
+    if is_json {
+        let used = total.saturating_sub(free);
+        let all = json!({ "total": total, "free": free, "used": used });
+        println!("{}", json!({ "away": site, "osts": [], "pools": [], "all": all }));
+        return Ok(());
+    }
+    let size = |amount: u64| match shows {
+        Shows::Bytes(true) => ByteSize(amount).to_string(),
+        _ => (amount >> 10).to_string(),
+    };
+    let state = format!("as last heard: {site} is out of reach");
+    line(&mut io::stdout().lock(), "all", "", &Some(Space { total, free }), &size, &state)?;
+    Ok(())
 }
 
 /// One OST.

@@ -1,30 +1,42 @@
 //! `tieline server drain`: tells the clients of servers that these will be away for a while.
 //!
 //! Clients then wait, longer than their mounts' `wait` if they have to, and dial at leisure. The
-//! servers go on serving until somebody stops them.
+//! servers go on serving until somebody stops them. All are told at once: one that is dead keeps
+//! no other from being told.
 //!
 //! Servers of this machine are those whose addresses it has, those that run here (also in network
 //! namespaces of their own), and those whose settings are in /etc/tieline.
 
 use crate::location::Location;
 use crate::operator::{self, Operator};
-use crate::report::Usage;
+use crate::report::{Usage, chain};
 use crate::server::settings::{Plan, Settings};
 use crate::source::Source;
+use anyhow::bail;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tieline_auth::MapVerifier;
 use tieline_format::map::FederationMap;
 use tieline_types::Span;
 use tieline_wire::federation::Drain;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// For how long at most, such as 15m
-    #[arg(long = "for", value_name = "SPAN")]
-    span: Span,
+    /// For how long at most, such as 15m; 0s takes back what was said
+    #[arg(long = "for", value_name = "SPAN", required_unless_present = "cancel")]
+    span: Option<Span>,
+    /// Take back what was said: the servers stay
+    #[arg(long, conflicts_with = "span")]
+    cancel: bool,
+    /// One JSON list, with what became of each server
+    #[arg(long)]
+    json: bool,
     /// Addresses as the map has them (HOST:PORT), or sites; by default the servers of this machine
     servers: Vec<String>,
     /// The file system, by a path below its mount or as tieline://HOST[:PORT]/FS
@@ -42,19 +54,53 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 async fn drain(operator: &Operator, args: &Args) -> anyhow::Result<()> {
-    let for_ms = u64::try_from(args.span.0.as_millis()).unwrap_or(u64::MAX);
+    let span = args.span.filter(|_| !args.cancel).map_or(Duration::ZERO, |span| span.0);
+    let for_ms = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
     let chosen = match args.servers.as_slice() {
         [] => own_servers(&operator.map, &operator.key)?,
         words => choose(&operator.map, words)?,
     };
+    let mut telling = JoinSet::new();
     for address in chosen {
         let line = operator.dial_at(&address);
-        let told = line.call(Drain { for_ms }).await;
-        line.close().await;
-        println!("{address}: {} sessions told to hold for {}", told?.0.told, args.span);
+        telling.spawn(async move {
+            let told = timeout(PATIENCE, line.call(Drain { for_ms })).await;
+            let told = match told {
+                Ok(Ok((reply, _))) => Ok(reply.told),
+                Ok(Err(error)) => Err(chain(error.as_ref())),
+                Err(_) => Err(format!("did not answer within {}", Span(PATIENCE))),
+            };
+            line.close().await;
+            (address, told)
+        });
+    }
+    let (mut rows, mut untold, mut all) = (Vec::new(), 0, 0);
+    while let Some(joined) = telling.join_next().await {
+        let (address, told) = joined?;
+        all += 1;
+        untold += usize::from(told.is_err());
+        if args.json {
+            let (told, error) = (told.as_ref().ok(), told.as_ref().err());
+            rows.push(json!({ "server": address, "told": told, "error": error }));
+            continue;
+        }
+        match told {
+            Ok(told) if span.is_zero() => println!("{address}: {told} sessions told that it stays"),
+            Ok(told) => println!("{address}: {told} sessions told to hold for {}", Span(span)),
+            Err(why) => println!("{address}: not told: {why}"),
+        }
+    }
+    if args.json {
+        println!("{}", Value::Array(rows));
+    }
+    if untold > 0 {
+        bail!("{untold} of {all} servers could not be told: their clients do not wait for them");
     }
     Ok(())
 }
+
+/// Who does not answer meanwhile is not there to be told.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The first address of each server that is meant.
 fn choose(map: &FederationMap, words: &[String]) -> anyhow::Result<BTreeSet<String>> {

@@ -2,7 +2,7 @@
 
 use crate::location::Location;
 use crate::shell::{self, Shell};
-use crate::verbs::show;
+use crate::verbs::{known, show};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -34,15 +34,19 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<()> {
     crate::verbs::log_start();
     let (first, all) = crate::verbs::locations(&args.paths)?;
+    if known::away(&first).is_some() {
+        let mut listing = Listing { args, out: io::stdout().lock(), json: Vec::new(), parts: 0 };
+        for location in &all {
+            listing.show_known(location, all.len() > 1)?;
+        }
+        return listing.end();
+    }
     shell::run(&first, |shell| async move {
         let mut listing = Listing { args, out: io::stdout().lock(), json: Vec::new(), parts: 0 };
         for location in &all {
             listing.show(&shell, location, all.len() > 1).await?;
         }
-        if listing.args.json {
-            writeln!(listing.out, "{}", Value::Array(listing.json))?;
-        }
-        Ok(())
+        listing.end()
     })
 }
 
@@ -75,6 +79,44 @@ impl<W: Write> Listing<W> {
                 self.line(&path, name, &attributes, target)?;
             }
             todo.extend(below.into_iter().rev());
+        }
+        Ok(())
+    }
+
+    /// The same as the mount knows it.
+    fn show_known(&mut self, at: &Location, titled: bool) -> anyhow::Result<()> {
+        let Some(place) = known::path(at) else { return Ok(()) };
+        let attributes = known::attributes(&place, !self.args.directory)?;
+        if !attributes.is_directory() || self.args.directory {
+            return self.line(&at.text, &at.text, &attributes, None);
+        }
+        let mut todo = vec![(at.text.trim_end_matches('/').to_owned(), place)];
+        while let Some((path, place)) = todo.pop() {
+            if titled || self.args.recursive {
+                self.title(&path)?;
+            }
+            let mut below = Vec::new();
+            for entry in known::names(&place)? {
+                let name = entry.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                let attributes = known::attributes(&entry, false)?;
+                let path = format!("{path}/{name}");
+                let target = (attributes.kind == FileKind::Symlink)
+                    .then(|| entry.read_link().ok())
+                    .flatten()
+                    .map(|target| target.to_string_lossy().into_owned());
+                self.line(&path, &name, &attributes, target)?;
+                if self.args.recursive && attributes.is_directory() {
+                    below.push((path, entry));
+                }
+            }
+            todo.extend(below.into_iter().rev());
+        }
+        Ok(())
+    }
+
+    fn end(mut self) -> anyhow::Result<()> {
+        if self.args.json {
+            writeln!(self.out, "{}", Value::Array(self.json))?;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! `tieline stat`.
 
 use crate::shell;
-use crate::verbs::show;
+use crate::verbs::{known, show};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -23,22 +23,32 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<()> {
     crate::verbs::log_start();
     let (first, all) = crate::verbs::locations(&args.paths)?;
-    shell::run(&first, |shell| async move {
-        let mut out = io::stdout().lock();
-        let mut values = Vec::new();
-        for location in &all {
-            let entry = shell.resolve(&location.path, args.follow).await?;
-            if args.json {
-                values.push(show::attributes_json(&location.text, &entry.attributes));
-            } else {
-                text(&mut out, &location.text, &entry.attributes)?;
+    let mut seen = Vec::new();
+    if known::away(&first).is_some() {
+        for path in all.iter().filter_map(known::path) {
+            seen.push(known::attributes(&path, args.follow)?);
+        }
+    } else {
+        let (follows, wanted) = (args.follow, all.clone());
+        seen = shell::run(&first, |shell| async move {
+            let mut seen = Vec::new();
+            for location in &wanted {
+                seen.push(shell.resolve(&location.path, follows).await?.attributes);
             }
-        }
-        if args.json {
-            writeln!(out, "{}", Value::Array(values))?;
-        }
-        Ok(())
-    })
+            Ok(seen)
+        })?;
+    }
+    let mut out = io::stdout().lock();
+    let rows = all.iter().map(|location| &location.text).zip(&seen);
+    if args.json {
+        let values = rows.map(|(path, attributes)| show::attributes_json(path, attributes));
+        writeln!(out, "{}", Value::Array(values.collect()))?;
+        return Ok(());
+    }
+    for (path, attributes) in rows {
+        text(&mut out, path, attributes)?;
+    }
+    Ok(())
 }
 
 fn text(out: &mut dyn Write, path: &str, attributes: &Attributes) -> io::Result<()> {

@@ -1,5 +1,5 @@
 //! `tieline cache warm`: reads files through their mount, past the kernel's cache, so that the
-//! mount's own caches have them.
+//! mount's own caches have them. One that cannot be read keeps no other from it.
 
 use super::of_mount;
 use crate::location;
@@ -8,8 +8,9 @@ use crate::verbs::progress::Progress;
 use anyhow::{Context, bail};
 use rustix::fs::OFlags;
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -38,27 +39,53 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         todo.push(path);
     }
     let mut progress = Progress::new("warming", 0);
-    let (mut files, mut bytes) = (0_u64, 0_u64);
+    let named: BTreeSet<PathBuf> = todo.iter().cloned().collect();
+    let mut warmed = Warmed::default();
     while let Some(path) = todo.pop() {
-        let context = || format!("cannot read {}", path.display());
-        let metadata = std::fs::symlink_metadata(&path).with_context(context)?;
-        if metadata.is_dir() {
-            for entry in std::fs::read_dir(&path).with_context(context)? {
-                todo.push(entry.with_context(context)?.path());
+        match warmed.warm(&path, &mut progress) {
+            Ok(below) => todo.extend(below),
+            // It went away during the walk.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !named.contains(&path) => {}
+            Err(error) => {
+                eprintln!("tieline: cannot read {}: {error}", path.display());
+                warmed.failed += 1;
             }
-        } else if metadata.is_file() {
-            progress.widen(metadata.len());
-            bytes += read(&path, &mut progress).with_context(context)?;
-            files += 1;
         }
     }
     progress.end();
+    let Warmed { files, bytes, failed } = warmed;
     if args.json {
-        println!("{}", json!({ "files": files, "bytes": bytes }));
+        println!("{}", json!({ "files": files, "bytes": bytes, "failed": failed }));
     } else {
         println!("{files} files, {} read", tieline_types::ByteSize(bytes));
     }
+    if failed > 0 {
+        bail!("{failed} files or directories could not be read");
+    }
     Ok(())
+}
+
+#[derive(Default)]
+struct Warmed {
+    files: u64,
+    bytes: u64,
+    failed: u64,
+}
+
+impl Warmed {
+    /// Reads a file, or lists a directory.
+    fn warm(&mut self, path: &Path, progress: &mut Progress) -> io::Result<Vec<PathBuf>> {
+        let metadata = std::fs::symlink_metadata(path)?;
+        if metadata.is_dir() {
+            return std::fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect();
+        }
+        if metadata.is_file() {
+            progress.widen(metadata.len());
+            self.bytes += read(path, progress)?;
+            self.files += 1;
+        }
+        Ok(Vec::new())
+    }
 }
 
 fn read(path: &Path, progress: &mut Progress) -> std::io::Result<u64> {
