@@ -23,7 +23,15 @@ const IPERF_SECONDS: &str = "8";
 const STORM: usize = 64;
 const STORM_FILE: usize = 16 << 20;
 /// How a directory is read: left alone, and pinned.
-const MODES: [&str; 4] = ["auto", "normal", "readahead", "stream"];
+const MODES: [&str; 5] = ["auto", "normal", "readbuf", "readahead", "stream"];
+/// What analyses read, as [`TREE`] makes it: files, kinds, and what they are called.
+const TREES: [(&str, &str, &str); 3] = [
+    ("tree.root", "plain", "uproot"),
+    ("packed.root", "packed", "uproot, compressed tree"),
+    ("ntuple.root", "ntuple", "uproot, RNTuple"),
+];
+/// Fields of each.
+const FIELDS: u32 = 20;
 
 /// Each prints the seconds that it took.
 const SEQUENTIAL: &str = include_str!("reads/sequential.py");
@@ -62,7 +70,7 @@ struct Taken {
 /// What is read in parts of a file: megabytes that are asked for, goals in seconds for the first
 /// file and the next, and bytes on the line for the next, times what was asked for.
 struct Asked {
-    what: &'static str,
+    what: String,
     asked: f64,
     goals: (f64, f64),
     times: f64,
@@ -102,9 +110,14 @@ impl<'f> Field<'f> {
         for mode in MODES {
             self.federation.shell(&format!("cp large {mode}/large"))?;
         }
-        self.run(TREE, &mount.join("auto/tree.root"), &[])?;
-        self.federation.shell("for m in normal readahead stream; do cp auto/tree.root $m; done")?;
-        self.federation.shell("for f in large tree.root; do cp auto/$f auto/next-$f; done")?;
+        self.federation.shell("cp auto/large auto/next-large")?;
+        for (name, kind, _) in TREES {
+            self.run(TREE, &mount.join("auto").join(name), &[kind])?;
+            self.federation.shell(&format!("cp auto/{name} auto/next-{name}"))?;
+            for mode in MODES.into_iter().filter(|mode| *mode != "auto") {
+                self.federation.shell(&format!("cp auto/{name} {mode}/{name}"))?;
+            }
+        }
         let script = format!(
             "mkdir storm; for i in $(seq 0 {}); do head -c {STORM_FILE} large > storm/f$i; done",
             STORM - 1
@@ -126,8 +139,10 @@ impl<'f> Field<'f> {
         for mode in MODES {
             eprintln!("measuring: reads, mode {mode}");
             figures.extend(self.skip(mode)?);
-            figures.extend(self.branches(mode, "2", 25.6)?);
-            figures.extend(self.branches(mode, "20", 256.0)?);
+            for (name, _, called) in TREES {
+                figures.extend(self.branches(mode, (name, called), 2)?);
+                figures.extend(self.branches(mode, (name, called), FIELDS)?);
+            }
         }
         figures.extend(self.storm()?);
         self.wan(&["loss", "1e-4"])?;
@@ -179,17 +194,26 @@ impl<'f> Field<'f> {
 
     fn skip(&self, mode: &'static str) -> Result<Vec<Figure>> {
         let asked = self.settings.size as f64 / 10.0 / 1e6;
-        let set = Asked { what: "1 MiB of every 10", asked, goals: (1.8, 1.4), times: 1.1 };
+        let set =
+            Asked { what: "1 MiB of every 10".to_owned(), asked, goals: (1.8, 1.4), times: 1.1 };
         self.twice(mode, &set, SKIP, "large", &[])
     }
 
-    fn branches(&self, mode: &'static str, count: &str, asked: f64) -> Result<Vec<Figure>> {
+    fn branches(
+        &self,
+        mode: &'static str,
+        (name, called): (&str, &str),
+        count: u32,
+    ) -> Result<Vec<Figure>> {
+        let path = self.federation.mount().join(mode).join(name);
+        // All fields are equally long.
+        let asked = path.metadata()?.len() as f64 / 1e6 * f64::from(count) / f64::from(FIELDS);
         let (what, goals) = match count {
-            "2" => ("uproot, 2 of 20 branches", (0.9, 0.6)),
-            _ => ("uproot, all branches", (1.3 * asked / LINK, 1.3 * asked / LINK)),
+            FIELDS => (format!("{called}, all branches"), (1.3 * asked / LINK, 1.3 * asked / LINK)),
+            _ => (format!("{called}, {count} of {FIELDS} branches"), (0.9, 0.6)),
         };
         let set = Asked { what, asked, goals, times: 1.15 };
-        self.twice(mode, &set, BRANCHES, "tree.root", &[count])
+        self.twice(mode, &set, BRANCHES, name, &[&count.to_string()])
     }
 
     /// One file right after the mount, and where nothing is pinned the next file of the data set
@@ -202,7 +226,7 @@ impl<'f> Field<'f> {
         name: &str,
         arguments: &[&str],
     ) -> Result<Vec<Figure>> {
-        let Asked { what, asked, goals, times } = *set;
+        let Asked { what, asked, goals, times } = set;
         let mount = self.federation.mount_again()?;
         let taken = self.taken(script, &mount.join(mode).join(name), arguments)?;
         let mut figures = vec![
@@ -215,7 +239,7 @@ impl<'f> Field<'f> {
             let taken = self.taken(script, &next, arguments)?;
             figures.push(seconds(format!("{what}, the next file"), taken.numbers[0], goals.1));
             let bytes = format!("{what}, the next file, bytes on the line");
-            figures.push(ratio(bytes, taken.bytes / asked, times));
+            figures.push(ratio(bytes, taken.bytes / asked, *times));
         }
         self.federation.unmount(&mount)?;
         Ok(figures)

@@ -6,7 +6,8 @@
 //!
 //! What was read to its end is *spent*: whoever reads through the kernel's cache has it there, and
 //! will not ask again. Little of it is kept, and it goes first, so that memory is used again while
-//! the processor's caches know it. What nobody asked for in [`IDLE`] goes too ([`sweep`]).
+//! the processor's caches know it. What nobody asked for in [`IDLE`] goes too, and what was fetched ahead
+//! in [`IDLE_UNASKED`] ([`sweep`]).
 //!
 //! Small chunks from afar *linger*: kernels give up single pages of files that rest for seconds,
 //! and to ask for one again costs as much as the whole chunk did. They have room of their own when
@@ -29,6 +30,10 @@ use tokio::time::{Instant, sleep};
 
 /// What lies here for so long without being asked for is dropped.
 const IDLE: Duration = Duration::from_secs(4);
+
+/// The same of what was fetched ahead: whoever works on what he has read comes for it later, and it
+/// would be fetched again.
+const IDLE_UNASKED: Duration = Duration::from_secs(30);
 
 /// The same of what lingers.
 pub(crate) const IDLE_SMALL: Duration = Duration::from_secs(60);
@@ -408,13 +413,17 @@ impl State {
         let is_idle = |&(chunk, offset): &(ChunkId, u64)| {
             let kept = self.chunks.get(&chunk).and_then(|pieces| pieces.get(&offset));
             kept.is_none_or(|kept| {
-                let limit = if kept.lingers { IDLE_SMALL } else { IDLE };
+                let limit = match kept {
+                    Kept { lingers: true, .. } => IDLE_SMALL,
+                    Kept { is_unasked: true, .. } => IDLE_UNASKED,
+                    _ => IDLE,
+                };
                 kept.used_at.elapsed() >= limit
             })
         };
         let spent = [Stand::Spent, Stand::Lingering].into_iter();
         let mut first = spent.filter_map(|stand| self.line(stand).pieces.values().next().copied());
-        // Both what lingers and what does not waits there.
+        // What waits there has limits of each kind.
         let mut unread = self.line(Stand::Unread).pieces.values().copied();
         first.find(is_idle).or_else(|| unread.find(is_idle))
     }
@@ -538,7 +547,7 @@ mod tests {
         assert_eq!((spent(&chunks), chunks.lock().bytes()), (20, 70));
         assert_eq!(held(), [2, 3, 4, 5, 10, 11, 12], "four that linger, two others, the new one");
         sleep(IDLE * 2).await;
-        assert_eq!(held(), [2, 3, 4, 5]);
+        assert_eq!(held(), [2, 3, 4, 5, 12]);
         sleep(IDLE_SMALL).await;
         assert!(held().is_empty() && chunks.lock().bytes() == 0);
         drop(chunks);
@@ -578,6 +587,8 @@ mod tests {
         fetch(&chunks, 1);
         chunks.keep(id(2), &[Bytes::from_static(&[1; 10])]);
         sleep(IDLE * 2).await;
+        assert_eq!(chunks.lock().bytes(), 10, "what nobody has read yet waits");
+        sleep(IDLE_UNASKED).await;
         let bytes = {
             let state = chunks.lock();
             (state.bytes(), state.chunks.len())

@@ -3,6 +3,7 @@
 //! Invariants: extents do not overlap; what is covered and in no extent is a hole; nothing is said
 //! of what is not covered.
 
+use crate::merged::Merged;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use tieline_types::{Content, Extent, OstIndex};
@@ -11,7 +12,7 @@ use tieline_wire::meta::ExtentPage;
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Extents {
     map: BTreeMap<u64, Extent>,
-    covered: Ranges,
+    covered: Merged,
 }
 
 /// Where a piece of a file comes from.
@@ -145,38 +146,6 @@ impl Extents {
 /// The part of an extent that lies in `range`.
 pub(crate) fn slice(extent: &Extent, range: Range<u64>) -> Option<Extent> {
     extent.within(range.start, range.end)
-}
-
-/// Ranges of numbers, merged.
-#[derive(Clone, Default, Debug)]
-struct Ranges(BTreeMap<u64, u64>);
-
-impl Ranges {
-    fn add(&mut self, range: Range<u64>) {
-        if range.is_empty() {
-            return;
-        }
-        let (mut start, mut end) = (range.start, range.end);
-        while let Some((&from, &to)) = self.0.range(..=end).next_back() {
-            if to < start {
-                break;
-            }
-            (start, end) = (start.min(from), end.max(to));
-            self.0.remove(&from);
-        }
-        self.0.insert(start, end);
-    }
-
-    fn first_gap(&self, range: Range<u64>) -> Option<u64> {
-        let mut at = range.start;
-        if at >= range.end {
-            return None;
-        }
-        if let Some((_, &to)) = self.0.range(..=at).next_back() {
-            at = at.max(to);
-        }
-        (at < range.end).then_some(at)
-    }
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 
 use crate::capabilities::Whose;
 use crate::chunks::{Fault, Outcome, Segment};
+use crate::costs::Load;
 use crate::race::Race;
 use crate::volume::Shared;
 use crate::{Error, Result};
@@ -108,6 +109,7 @@ impl Shared {
             let what = |error| format!("right to read chunk {} ({error})", chunk.chunk);
             proof.map_err(|error: Error| Fault { kind: error.kind(), what: what(error) })?;
         }
+        self.probe(chunk, places.get(1..).unwrap_or_default(), whose);
         // Whoever else is asked is asked because this one is slow.
         let first = places.first().and_then(|place| self.servers.oss(place.ost).ok());
         let mut turn = None;
@@ -118,14 +120,7 @@ impl Shared {
         }
         let ask = |place: &Place| {
             let (place, range) = (place.clone(), range.clone());
-            async move {
-                let asked = Instant::now();
-                let outcome = self.fetch_from(chunk, &place, range, (whose, until)).await;
-                if outcome.is_ok() {
-                    self.costs.learn(place.ost, asked.elapsed());
-                }
-                (place, outcome)
-            }
+            async move { (self.fetch_measured(chunk, &place, range, (whose, until)).await, place) }
         };
         let mut next = places.iter();
         let mut race = Race::default();
@@ -139,7 +134,7 @@ impl Shared {
                     _ => self.costs.patience(place.ost),
                 };
                 match tokio::time::timeout(patience, race.next()).await {
-                    Ok(Some((_, Ok(found)))) => {
+                    Ok(Some((Ok(found), _))) => {
                         if let Some((turn, server)) = turn.take() {
                             drop(turn);
                             server.pace.came(bytes, server.turns.under_way() == 0);
@@ -147,7 +142,7 @@ impl Shared {
                         self.report_faults(chunk, &faults);
                         return Ok(found);
                     }
-                    Ok(Some((place, Err(error)))) => {
+                    Ok(Some((Err(error), place))) => {
                         let fault = self.place_failed(chunk, &place, &error);
                         faults.push((place, fault));
                         asking = next.next();
@@ -194,17 +189,54 @@ impl Shared {
             places.rotate_left(turn);
             let cost = |place: &Place| (self.is_in_trouble(place.ost), self.cost(place.ost, bytes));
             places.sort_by_cached_key(cost);
-            if let Some(first) = places.first() {
-                self.costs.chosen(first.ost);
-            }
         }
         places
     }
 
     /// What it costs to have so many bytes from there now, for comparing.
-    pub(crate) fn cost(&self, ost: OstIndex, bytes: u64) -> u32 {
-        let measured = self.servers.oss(ost).ok().and_then(|server| server.estimate(bytes));
-        self.costs.of(ost, measured)
+    fn cost(&self, ost: OstIndex, bytes: u64) -> u32 {
+        let server = self.servers.oss(ost).ok();
+        let load = server.map_or_else(Load::default, |server| Load {
+            round_trip: server.ways.round_trip(),
+            bytes: server.turns.queued() + bytes,
+        });
+        self.costs.of(ost, load)
+    }
+
+    /// Asks places whose cost is not known, or not any more, for a little of the chunk, beside
+    /// whoever reads it.
+    fn probe(self: &Arc<Self>, chunk: &ChunkRef, others: &[Place], whose: &Whose) {
+        for place in others.iter().filter(|place| self.costs.begin_probe(place.ost)) {
+            let (shared, chunk) = (self.clone(), chunk.clone());
+            let (place, whose) = (place.clone(), whose.clone());
+            tokio::spawn(async move {
+                let little = 0..chunk.length.min(REQUEST_FAR);
+                let until = shared.fetch_until(&chunk, &whose);
+                let asked = shared.fetch_measured(&chunk, &place, little, (&whose, until)).await;
+                if let Err(error) = asked {
+                    let fault = shared.place_failed(&chunk, &place, &error);
+                    shared.report_faults(&chunk, &[(place, fault)]);
+                }
+            });
+        }
+    }
+
+    /// Asks a place, and learns from it what that costs.
+    async fn fetch_measured(
+        self: &Arc<Self>,
+        chunk: &ChunkRef,
+        place: &Place,
+        range: Range<u64>,
+        (whose, until): (&Whose, Instant),
+    ) -> Result<(u64, Bytes)> {
+        let (asked, own) = (Instant::now(), range.end - range.start);
+        let load = self.servers.oss(place.ost).map(|server| Load {
+            round_trip: server.ways.round_trip(),
+            bytes: server.turns.under_way().max(own),
+        });
+        let found = self.fetch_from(chunk, place, range, (whose, until)).await?;
+        self.costs.learn(place.ost, asked.elapsed(), load.unwrap_or_default());
+        Ok(found)
     }
 
     /// Is the nearest place of the chunk far?
@@ -337,6 +369,7 @@ impl Shared {
     }
 
     pub(crate) fn mark_trouble(&self, ost: OstIndex) {
+        METRICS.client_ost_failures.with_label_values(&[&ost.label()]).inc();
         crate::volume::lock(&self.troubles).insert(ost, Instant::now());
     }
 }

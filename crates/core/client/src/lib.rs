@@ -62,6 +62,7 @@ mod kept;
 mod late;
 mod listing;
 mod locks;
+mod merged;
 mod mirrors;
 mod names;
 mod near;

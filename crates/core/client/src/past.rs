@@ -10,7 +10,7 @@
 //!
 //! What is foretold is what was read, not what lies between. It grows with what came true: twice as
 //! many bytes are fetched ahead as were foretold rightly, so a past that does not repeat itself
-//! costs little.
+//! costs little. No byte is foretold twice, nor after it was read ([`pass`]).
 //!
 //! Knows no chunk, no server. Nothing of it outlives the process.
 //!
@@ -23,9 +23,11 @@ use std::time::Duration;
 use tieline_types::{FileId, Version};
 use tokio::time::Instant;
 
+mod pass;
 mod stride;
 mod walk;
 
+use pass::Pass;
 use stride::Stride;
 use walk::{Told, Walk};
 
@@ -55,6 +57,7 @@ struct Story {
     walk: Walk,
     at: Instant,
     stride: Stride,
+    pass: Pass,
     /// The walk before, or one through another file of the directory.
     told: Option<Told>,
     /// The longest run of walks that are over. The kernel was given all of it: pieces of it are
@@ -102,6 +105,9 @@ impl Past {
             story.rest();
         }
         story.at = now;
+        if story.pass.note(&step.range) {
+            story.stride = Stride::default();
+        }
         let begun = story.walk.note(&step.range);
         let run = story.walk.longest_but(&step.range);
         let ranges = match &mut story.told {
@@ -111,10 +117,11 @@ impl Past {
         if let Some(directory) = step.directory.filter(|_| story.walk.is_telling()) {
             self.latest.insert(directory, step.file);
         }
-        if !ranges.is_empty() || !begun {
-            return Foretold { ranges, run };
-        }
-        Foretold { ranges: story.stride.next(&story.walk, step.window), run }
+        let ranges = match begun && ranges.is_empty() {
+            true => story.stride.next(&story.walk, step.window),
+            false => ranges,
+        };
+        Foretold { ranges: story.pass.new_of(ranges), run }
     }
 
     /// How a file is read, or others in its directory.
@@ -137,8 +144,8 @@ impl Past {
         let kin = kin.filter(|&&kin| kin != step.file).and_then(|kin| self.files.get(kin));
         let told = kin.and_then(|story| story.best()).map(|walk| Told::of_kin(walk.clone()));
         let (version, used, at) = (step.version, self.clock, Instant::now());
-        let (walk, stride) = (Walk::default(), Stride::default());
-        let story = Story { version, walk, at, stride, told, given: 0..0, used };
+        let (walk, stride, pass) = (Walk::default(), Stride::default(), Pass::default());
+        let story = Story { version, walk, at, stride, pass, told, given: 0..0, used };
         self.files.insert(step.file, story);
         if self.files.len() > FILES_MAX {
             let oldest = self.files.iter().min_by_key(|(_, story)| story.used);
@@ -165,7 +172,7 @@ impl Story {
             _ => walk,
         };
         self.told = kept.is_telling().then(|| Told::own(kept));
-        self.stride = Stride::default();
+        (self.stride, self.pass) = (Stride::default(), Pass::default());
     }
 
     /// The walk that says most.

@@ -4,6 +4,7 @@
 //! bytes for the rate. What is found is what readers of this client go by from then on.
 
 use crate::capabilities::Whose;
+use crate::costs::Load;
 use crate::servers::turns::Reader;
 use crate::volume::Shared;
 use crate::{Result, Volume};
@@ -81,7 +82,8 @@ impl Shared {
         // The last byte comes a round trip after it was asked for, whatever the rate.
         let moving = took.saturating_sub(shortest).max(Duration::from_micros(1));
         let rate = (bytes as f64 / moving.as_secs_f64()) as u64;
-        self.costs.learn(place.ost, took);
+        let load = Load { round_trip: Some(shortest), bytes };
+        self.costs.learn(place.ost, took, load);
         let round_trip = server.ways.round_trip().unwrap_or(shortest).min(shortest);
         let name = server.ways.first().map_or_else(String::new, |channel| channel.server());
         Ok(PathCost { server: name, round_trip, rate })

@@ -117,13 +117,6 @@ impl Server {
         self.pace.room(self.ways.round_trip(), self.ways.is_far())
     }
 
-    /// How long so many bytes more would take now, behind what is under way.
-    pub fn estimate(&self, bytes: u64) -> Option<Duration> {
-        let (trip, rate) = (self.ways.round_trip()?, self.pace.rate()?);
-        let queued = self.turns.under_way() + bytes;
-        Some(trip + Duration::from_secs_f64(queued as f64 / rate.max(1) as f64))
-    }
-
     /// Waits until so many bytes may be asked for.
     pub async fn turn(
         &self,

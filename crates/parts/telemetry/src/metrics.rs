@@ -79,6 +79,8 @@ missing, malformed, unknown_key, forged, expired, foreign, revoked, other_file, 
         "Bytes taken from programs by this client.";
     client_fetched_bytes: IntCounter = "tieline_client_fetched_bytes_total" []
         "Bytes of chunks this client fetched from OSSs.";
+    client_ost_failures: IntCounterVec = "tieline_client_ost_failures_total" ["ost"]
+        "Requests of this client that an OST failed, or was too slow for.";
     client_unread_bytes: IntCounter = "tieline_client_unread_bytes_total" []
         "Bytes of chunks this client fetched ahead and nobody read.";
     client_sent_bytes: IntCounter = "tieline_client_sent_bytes_total" []

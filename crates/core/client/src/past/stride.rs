@@ -62,7 +62,9 @@ impl Stride {
             Row { is_exact: true, .. } => PAGE,
             _ => 2 * PAGE,
         };
-        for index in 1.. {
+        // A distance that is known to a page over the whole row is off by the slack so far on.
+        let sure = if row.is_exact { u32::MAX } else { 2 * row.count as u32 };
+        for index in 1..=sure {
             if budget < row.length {
                 break;
             }

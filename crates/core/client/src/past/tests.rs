@@ -1,6 +1,7 @@
 //! What is remembered of readings, and what is foretold from it.
 
 use super::*;
+use crate::merged::Merged;
 use tieline_types::Version;
 
 const MIB: u64 = 1 << 20;
@@ -186,4 +187,54 @@ async fn no_more_is_remembered_than_there_is_room_for() {
     reader.read(&steps(0, 8192, 4096, 2 * RUNS_MAX as u64));
     let story = &reader.past.files[&reader.file];
     assert!(story.walk.runs().len() <= RUNS_MAX);
+}
+
+/// What uproot was seen to read of an RNTuple, through a kernel: for each cluster its list of
+/// pages, then, in several passes over the file, what its fields lack yet. Clusters are equally far
+/// apart but for the rounding to pages.
+#[tokio::test(start_paused = true)]
+async fn no_byte_is_fetched_twice_in_one_pass() {
+    const CLUSTERS: u64 = 60;
+    const STEP: u64 = 1_915_333;
+    const SIZE: u64 = (CLUSTERS + 1) * STEP;
+    let parts = [(0, 131_072), (135_168, 229_376), (364_544, 241_664), (606_208, 1_236_992)];
+    let to_pages =
+        |from: u64, length: u64| from / PAGE * PAGE..(from + length).div_ceil(PAGE) * PAGE;
+    let reads = parts.into_iter().flat_map(|(from, length)| {
+        (0..CLUSTERS).map(move |index| to_pages(1_916_928 + from + index * STEP, length))
+    });
+    let (mut past, mut had) = (Past::default(), Merged::default());
+    let (mut asked, mut fetched, mut twice, mut found) = (0, 0, 0, 0);
+    let sum = |ranges: Vec<Range<u64>>| total(&ranges);
+    for range in reads {
+        let lacking = sum(had.gaps(range.clone()));
+        found += u64::from(lacking == 0);
+        asked += range.end - range.start;
+        fetched += lacking;
+        had.add(range.clone());
+        let (file, version) = (FileId(3), Version(1));
+        let step = Step { file, version, directory: Some(DIRECTORY), range, window: 16 * MIB };
+        for ahead in past.note(&step).ranges {
+            // Nothing is fetched beyond the file's end.
+            let ahead = ahead.start.min(SIZE)..ahead.end.min(SIZE);
+            let new = sum(had.gaps(ahead.clone()));
+            twice += ahead.end - ahead.start - new;
+            fetched += new;
+            had.add(ahead);
+        }
+    }
+    assert_eq!(twice, 0);
+    assert!(fetched <= asked + asked / 20, "{fetched} for {asked}");
+    assert!(found >= 3 * CLUSTERS, "{found}");
+}
+
+/// Whoever reads all of it once more has dropped what he had.
+#[tokio::test(start_paused = true)]
+async fn what_is_asked_for_again_is_foretold_again() {
+    let mut reader = Reader::new();
+    let skip = steps(0, 10 * MIB, MIB, 60);
+    reader.read(&skip);
+    reader.fetched.clear();
+    let found = reader.read(&skip);
+    assert!(found >= 50, "{found}");
 }

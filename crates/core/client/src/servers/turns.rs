@@ -99,6 +99,12 @@ impl Turns {
         lock(&self.0).under_way
     }
 
+    /// Bytes under way, and those that wait for their turn.
+    pub fn queued(&self) -> u64 {
+        let state = lock(&self.0);
+        state.under_way + state.waiting.iter().map(|one| one.weight).sum::<u64>()
+    }
+
     /// Gives turns while there is room.
     fn go_on(&self, room: u64) {
         loop {
