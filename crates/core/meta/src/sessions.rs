@@ -213,8 +213,8 @@ impl SessionTable {
         true
     }
 
-    /// Notes a ticket that was shown in a session, durably: who showed it may destroy it at once, and
-    /// what he opened goes on.
+    /// Notes a ticket that was shown in a session, durably: who showed it may destroy it at once,
+    /// and what he opened goes on.
     pub async fn note_shown(&self, session: SessionId, number: u64, shown: &Shown) -> Result<()> {
         let mut transaction = self.store.begin().await?;
         transaction.put(key::shown(session, number), shown.to_bytes());
