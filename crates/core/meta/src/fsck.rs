@@ -12,8 +12,9 @@
 //! * `adopted`: files that were there before, and in which chunks lie.
 //! * `repair`: the transactions.
 //!
-//! Invariants: one check at a time, and none that nobody asks after; findings that wait to be fetched are bounded, and so is what a
-//! check remembers; nothing is deleted that any record or any living session may still name.
+//! Invariants: one check at a time, and none that nobody asks after; findings that wait to be
+//! fetched are bounded, and so is what a check remembers; nothing is deleted that any record or any
+//! living session may still name.
 
 mod adopted;
 mod bytes;

@@ -32,6 +32,7 @@ pub struct AdoptedTree {
 }
 
 type Names = (Vec<u8>, Arc<Vec<Vec<u8>>>);
+type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// An adopted file, as it was then.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -305,7 +306,7 @@ pub fn nanoseconds(time: Time) -> i64 {
 
 /// Access lists, and attributes below `user.`; none where the file system keeps none. A list that
 /// cannot be read is no list that is not there: without it the mode gives more than the file did.
-fn xattrs(file: &File) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Errno> {
+fn xattrs(file: &File) -> Result<Xattrs, Errno> {
     /// What Linux keeps at most, of names and of one value.
     const ROOM: usize = 64 << 10;
     // Its attributes are not told of a descriptor that reads nothing, but of the name of one.

@@ -3,7 +3,7 @@
 //!
 //! The OSS lists the tree, a directory at a time; names, owners, modes, times and attributes are
 //! made here, and extents that lie in the files themselves. Bytes are read only for checksums, in a
-//! process of its own when all is there ([`sums`]). What a file has beside its bytes is [`dress`]'s.
+//! process of its own when all is there ([`sums`]). What a file has beside its bytes: [`dress`].
 //!
 //! Invariants: nothing in the source is changed; what somebody wrote at the destination is never
 //! replaced; running it again changes only what changed.

@@ -1,8 +1,9 @@
 //! `tieline mirror create|extend|split|resync|verify`, with the meanings of `lfs mirror`.
 //!
-//! `create` is `setstripe` of a new file; `extend` changes the layout and waits until every chunk has its new copies; `resync` waits until
-//! none is missing; the work is the servers'. `verify` has every copy read and checked by the OSS
-//! that has it, so that no bytes travel, and tells the MDS of those that are bad.
+//! `create` is `setstripe` of a new file; `extend` changes the layout and waits until every chunk
+//! has its new copies; `resync` waits until none is missing; the work is the servers'. `verify` has
+//! every copy read and checked by the OSS that has it, so that no bytes travel, and tells the MDS
+//! of those that are bad.
 
 use crate::shell::{self, Shell};
 use crate::verbs::progress::Progress;

@@ -1,5 +1,5 @@
-//! `tieline mdt rebuild --from-osts`: asks every OST what its objects know, and fills an empty store
-//! with it.
+//! `tieline mdt rebuild --from-osts`: asks every OST what its objects know, and fills an empty
+//! store with it.
 //!
 //! An OST that does not answer ends it, since files would lose bytes in silence; one that is gone
 //! for good is named with `--without`, and the files that show gaps are told.
