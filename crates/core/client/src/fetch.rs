@@ -40,6 +40,8 @@ const SMALL: u64 = 128 << 10;
 const REPORTED_KEPT: Duration = Duration::from_secs(30);
 const REPORTED_MAX: usize = 1024;
 const REPORT_PATIENCE: Duration = Duration::from_secs(10);
+/// A place that is only asked to be measured may take so long.
+const PROBE_PATIENCE: Duration = Duration::from_secs(10);
 /// An OST that failed is asked last for so long.
 pub(crate) const TROUBLE_KEPT: Duration = Duration::from_secs(30);
 
@@ -203,10 +205,14 @@ impl Shared {
             let (place, whose) = (place.clone(), whose.clone());
             tokio::spawn(async move {
                 let little = 0..chunk.length.min(REQUEST_FAR);
-                let asked = shared.fetch_measured(&chunk, &place, little, &whose).await;
-                if let Err(error) = asked {
-                    let fault = shared.place_failed(&chunk, &place, &error);
-                    shared.report_faults(&chunk, &[(place, fault)]);
+                let asked = shared.fetch_measured(&chunk, &place, little, &whose);
+                match tokio::time::timeout(PROBE_PATIENCE, asked).await {
+                    Ok(Ok(_)) => {}
+                    Ok(Err(error)) => {
+                        let fault = shared.place_failed(&chunk, &place, &error);
+                        shared.report_faults(&chunk, &[(place, fault)]);
+                    }
+                    Err(_) => shared.mark_trouble(place.ost),
                 }
             });
         }

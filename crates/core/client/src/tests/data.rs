@@ -270,14 +270,18 @@ async fn appends_go_to_the_end() {
 
 /// A file of three chunks with two mirrors each, that nothing is cached of.
 async fn mirrored(fake: &Arc<Fake>) -> (FileId, Bytes) {
-    fake.lock().layout.mirrors = 2;
+    stored(fake, 2).await
+}
+
+async fn stored(fake: &Arc<Fake>, mirrors: u8) -> (FileId, Bytes) {
+    fake.lock().layout.mirrors = mirrors;
     let volume = fake.mount();
     let (id, handle) = create(&volume, "a", READ_WRITE).await;
     let bytes = noise(3 * CHUNK);
     volume.write(handle, 0, bytes.clone()).await.unwrap();
     volume.flush(handle).await.unwrap();
     volume.release(handle).await;
-    assert_eq!(fake.lock().chunks.len(), 6);
+    assert_eq!(fake.lock().chunks.len(), 3 * usize::from(mirrors));
     (id, bytes)
 }
 
@@ -427,9 +431,23 @@ async fn a_chunk_that_is_gone_makes_the_extents_be_asked_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_readers_share_one_fetch() {
+async fn another_place_is_measured_beside_the_reader_once() {
     let fake = Fake::new();
     let (id, bytes) = mirrored(&fake).await;
+    let volume = fake.mount();
+    let handle = volume.open(&Caller::root(), id, READ_WRITE).await.unwrap().handle;
+    volume.read(handle, 0, 4096).await.unwrap();
+    until(|| fake.count(Op::ReadObject) == 2).await;
+    let read = volume.read(handle, 70_000, 4096).await.unwrap().concat();
+    assert_eq!(read, bytes[70_000..74_096]);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(fake.count(Op::ReadObject), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_readers_share_one_fetch() {
+    let fake = Fake::new();
+    let (id, bytes) = stored(&fake, 1).await;
     let volume = fake.mount();
     let handle = volume.open(&Caller::root(), id, READ_WRITE).await.unwrap().handle;
     let (one, two) =
@@ -442,7 +460,7 @@ async fn two_readers_share_one_fetch() {
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_goes_away_takes_nothing_from_the_other() {
     let fake = Fake::new();
-    let (id, bytes) = mirrored(&fake).await;
+    let (id, bytes) = stored(&fake, 1).await;
     let volume = fake.mount();
     let handle = volume.open(&Caller::root(), id, READ_WRITE).await.unwrap().handle;
     let held = fake.hold(Op::ReadObject);
