@@ -42,6 +42,8 @@ const REPORTED_MAX: usize = 1024;
 const REPORT_PATIENCE: Duration = Duration::from_secs(10);
 /// An error that comes by itself says more.
 const GRACE: Duration = Duration::from_millis(300);
+/// A place that is only asked to be measured may take so long.
+const PROBE_PATIENCE: Duration = Duration::from_secs(10);
 /// An OST that failed is asked last for so long.
 pub(crate) const TROUBLE_KEPT: Duration = Duration::from_secs(30);
 
@@ -211,11 +213,15 @@ impl Shared {
             let (place, whose) = (place.clone(), whose.clone());
             tokio::spawn(async move {
                 let little = 0..chunk.length.min(REQUEST_FAR);
-                let until = shared.fetch_until(&chunk, &whose);
-                let asked = shared.fetch_measured(&chunk, &place, little, (&whose, until)).await;
-                if let Err(error) = asked {
-                    let fault = shared.place_failed(&chunk, &place, &error);
-                    shared.report_faults(&chunk, &[(place, fault)]);
+                let until = Instant::now() + PROBE_PATIENCE;
+                let asked = shared.fetch_measured(&chunk, &place, little, (&whose, until));
+                match tokio::time::timeout_at(until + GRACE, asked).await {
+                    Ok(Ok(_)) => {}
+                    Ok(Err(error)) => {
+                        let fault = shared.place_failed(&chunk, &place, &error);
+                        shared.report_faults(&chunk, &[(place, fault)]);
+                    }
+                    Err(_) => shared.mark_trouble(place.ost),
                 }
             });
         }

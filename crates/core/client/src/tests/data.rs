@@ -431,6 +431,20 @@ async fn a_chunk_that_is_gone_makes_the_extents_be_asked_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn another_place_is_measured_beside_the_reader_once() {
+    let fake = Fake::new();
+    let (id, bytes) = mirrored(&fake).await;
+    let volume = fake.mount();
+    let handle = volume.open(&Caller::root(), id, READ_WRITE).await.unwrap().handle;
+    volume.read(handle, 0, 4096).await.unwrap();
+    until(|| fake.count(Op::ReadObject) == 2).await;
+    let read = volume.read(handle, 70_000, 4096).await.unwrap().concat();
+    assert_eq!(read, bytes[70_000..74_096]);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(fake.count(Op::ReadObject), 3);
+}
+
+#[tokio::test(start_paused = true)]
 async fn two_readers_share_one_fetch() {
     let fake = Fake::new();
     let (id, bytes) = stored(&fake, 1).await;
