@@ -169,7 +169,7 @@ async fn explain(shell: &Arc<Shell>, location: &Location, args: &Args) -> anyhow
     if let Some(step) = steps.last() {
         verdicts.extend(limits::quotas(shell, step, &subject.caller, args.op).await);
         if args.op == Wish::Write && step.attributes.kind == FileKind::Regular {
-            let realm = realm(shell, location, &subject).await;
+            let realm = limits::realm(shell, location, &subject).await;
             verdicts.extend(limits::storage(shell, step, realm.as_deref()).await);
         }
     }
@@ -215,31 +215,6 @@ fn named(text: &str, steps: &[Step]) -> String {
         text = whole;
     }
     text
-}
-
-/// The realm that data servers see: that of the connection, which on a mount is the machine's.
-/// `None`: it is not known.
-async fn realm(shell: &Shell, location: &Location, subject: &Subject) -> Option<String> {
-    if shell.files.map().security.is_none() {
-        // Who proves nothing is of a realm that no site names.
-        return Some(String::new());
-    }
-    let proving = &location.proving;
-    let named = match location.mountpoint {
-        Some(_) => proving.principal.clone(),
-        None => subject.principal.clone(),
-    };
-    let keys = proving.keys();
-    let is_known = proving.keytab.is_none() || keys.keytab.is_some();
-    let principal = match named {
-        Some(principal) => principal,
-        None if is_known => {
-            let own = tokio::task::spawn_blocking(move || tieline_auth::gss::own_principal(&keys));
-            own.await.ok()?.ok()?
-        }
-        None => return None,
-    };
-    principal.rsplit_once('@').map(|(_, realm)| realm.to_owned())
 }
 
 /// Whom the kernel of this machine knows the subject as, if it is known.
