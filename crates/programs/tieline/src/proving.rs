@@ -9,7 +9,7 @@ use crate::report::Usage;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use tieline_auth::gss::Keys;
+use tieline_auth::gss::{Keys, principals};
 use tieline_auth::{Guard, GuardParts, Kerberos, SERVICE_MDS, SERVICE_OSS, Serves};
 use tieline_types::Flavor;
 
@@ -86,6 +86,13 @@ impl Proving {
             },
             None => Keys::default(),
         }
+    }
+
+    /// The same, and by which of the keytab's names it goes: that is its first. Verbs may not be
+    /// able to read it.
+    pub fn named(&self) -> Self {
+        let first = || principals(self.keytab.as_ref()?).ok()?.into_iter().next();
+        Self { principal: self.principal.clone().or_else(first), ..self.clone() }
     }
 
     pub fn guard(&self) -> Arc<Guard> {

@@ -428,8 +428,10 @@ async fn limits_in_a_pool_hold_there_and_nowhere_else() {
     ann.commit(file, vec![inline(0, &bytes(4))]).await;
     let more = commit(file, vec![inline(4 * KIB, &bytes(4))]);
     assert_eq!(ann.kind_of(more).await, Some(QuotaExceeded));
-    let ask = |id, wanted| Promise { id, wanted, needed: 0, payers: None };
-    assert_eq!(ann.call(ask(file, 9 * KIB)).await.unwrap().promised, Some(2 * KIB));
+    let ask = Promise { id: file, wanted: 9 * KIB, needed: 9 * KIB, payers: None };
+    let short = ann.call(ask).await.unwrap();
+    assert_eq!(short.promised, Some(2 * KIB));
+    assert!(short.reason.unwrap().contains("uf"));
     // Elsewhere there is no limit; nor for others there.
     let free = ann.create(ROOT, "h").await;
     ann.commit(free, vec![inline(0, &bytes(12))]).await;

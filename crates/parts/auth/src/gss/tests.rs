@@ -234,7 +234,11 @@ fn a_weaker_session_key_is_refused_whatever_the_machines_permit() {
     with_realm(|kdc, dir| {
         let aes128 = "aes128-cts-hmac-sha1-96";
         permit(kdc, dir, &[SHA1, aes128]);
-        kdc.admin(&format!("addprinc -randkey -e {aes128}:normal {MDS}\n")).unwrap();
+        kdc.admin(&format!(
+            "addprinc -randkey -e {aes128}:normal {MDS}\n\
+             setstr krbtgt/{REALM} session_enctypes {aes128}\n"
+        ))
+        .unwrap();
         let server = keytab(kdc.keytab("mds.keytab", &[MDS.to_owned()]).unwrap());
         kdc.user("ann", "secret").unwrap();
         // Both ends know no better: else the acceptor gives a stronger key of its own.

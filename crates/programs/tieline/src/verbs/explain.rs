@@ -17,7 +17,7 @@ use crate::mount::idmap::{Idmap, Means, table_of};
 use crate::mount::tickets::reading;
 use crate::report;
 use crate::shell::{self, Shell};
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use denials::Denial;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
@@ -166,12 +166,16 @@ async fn explain(shell: &Arc<Shell>, location: &Location, args: &Args) -> anyhow
     let flavors = flavors(shell, location).await;
     let subject = match &args.principal {
         Some(principal) => other(shell, principal).await,
-        None => own(shell).await,
+        None => own(shell).await.map(Some),
     };
     // The shell may be in the mount's network; the mount is in ours all the same.
     let before = location.mountpoint.as_deref().map(denials::read).unwrap_or_default();
     let subject = match subject {
-        Ok(subject) => subject,
+        Ok(Some(subject)) => subject,
+        Ok(None) => bail!(
+            "there are no identities yet, so the users of the MDS's machine count: add some \
+             (`tieline id add`)"
+        ),
         Err(error) => {
             // What this machine's programs were denied says nothing of a principal whom it does not
             // know; and others' is not the caller's.
@@ -194,7 +198,7 @@ async fn explain(shell: &Arc<Shell>, location: &Location, args: &Args) -> anyhow
     if let Some(step) = steps.last() {
         verdicts.extend(limits::quotas(shell, step, &subject.caller, args.op).await);
         if args.op == Wish::Write && step.attributes.kind == FileKind::Regular {
-            let realm = realm(shell, location, &subject).await;
+            let realm = limits::realm(shell, location, &subject).await;
             verdicts.extend(limits::storage(shell, step, realm.as_deref()).await);
         }
     }
@@ -242,31 +246,6 @@ fn named(text: &str, steps: &[Step]) -> String {
     text
 }
 
-/// The realm that data servers see: that of the connection, which on a mount is the machine's.
-/// `None`: it is not known.
-async fn realm(shell: &Shell, location: &Location, subject: &Subject) -> Option<String> {
-    if shell.files.map().security.is_none() {
-        // Who proves nothing is of a realm that no site names.
-        return Some(String::new());
-    }
-    let proving = &location.proving;
-    let named = match location.mountpoint {
-        Some(_) => proving.principal.clone(),
-        None => subject.principal.clone(),
-    };
-    let keys = proving.keys();
-    let is_known = proving.keytab.is_none() || keys.keytab.is_some();
-    let principal = match named {
-        Some(principal) => principal,
-        None if is_known => {
-            let own = tokio::task::spawn_blocking(move || tieline_auth::gss::own_principal(&keys));
-            own.await.ok()?.ok()?
-        }
-        None => return None,
-    };
-    principal.rsplit_once('@').map(|(_, realm)| realm.to_owned())
-}
-
 /// Whom the kernel of this machine knows the subject as, if it is known.
 async fn here(shell: &Shell, location: &Location, subject: &Subject) -> Option<Caller> {
     if subject.is_self {
@@ -288,20 +267,24 @@ async fn own(shell: &Shell) -> anyhow::Result<Subject> {
     Ok(Subject { principal, name, caller, how, is_self: true })
 }
 
-async fn other(shell: &Shell, principal: &str) -> anyhow::Result<Subject> {
+/// Whom the table says; `None`: it is empty, and others are asked.
+async fn other(shell: &Shell, principal: &str) -> anyhow::Result<Option<Subject>> {
     let map = shell.files.map();
     let realm = map.security.as_ref().context("this federation has no realm")?.realm.clone();
     let table = table_of(&shell.volume, None).await?.unwrap_or_default();
+    if table.is_empty() {
+        return Ok(None);
+    }
     let principal = &crate::verbs::id::completed(principal, &realm);
     let found = table.resolve(principal, &realm);
     let found = found.map_err(|why| anyhow!("{principal} is a stranger: {why}"))?;
-    Ok(Subject {
+    Ok(Some(Subject {
         principal: Some(principal.to_owned()),
         name: Some(found.name.to_string()),
         caller: found.caller,
         how: found.how,
         is_self: false,
-    })
+    }))
 }
 
 async fn name_of(shell: &Shell, uid: Uid) -> Option<String> {

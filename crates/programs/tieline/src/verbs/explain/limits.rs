@@ -1,7 +1,8 @@
 //! What stands in the way of who may write: a mount that is read-only, quotas that are used up, and
 //! storage whose site takes nothing, or nothing from here.
 
-use super::{Step, Verdict, Wish};
+use super::{Step, Subject, Verdict, Wish};
+use crate::location::Location;
 use crate::shell::Shell;
 use crate::verbs::quota::{rows, whole};
 use std::path::Path;
@@ -86,6 +87,31 @@ pub async fn storage(shell: &Shell, step: &Step, realm: Option<&str>) -> Option<
         is_allowed: false,
         rule: format!("no OST{within} takes new bytes: {}", reasons.join("; ")),
     })
+}
+
+/// The realm that data servers see: that of the connection, which on a mount is the machine's.
+/// `None`: it is not known.
+pub async fn realm(shell: &Shell, location: &Location, subject: &Subject) -> Option<String> {
+    if shell.files.map().security.is_none() {
+        // Who proves nothing is of a realm that no site names.
+        return Some(String::new());
+    }
+    let proving = &location.proving;
+    let named = match location.mountpoint {
+        Some(_) => proving.principal.clone(),
+        None => subject.principal.clone(),
+    };
+    let keys = proving.keys();
+    let is_known = proving.keytab.is_none() || keys.keytab.is_some();
+    let principal = match named {
+        Some(principal) => principal,
+        None if is_known => {
+            let own = tokio::task::spawn_blocking(move || tieline_auth::gss::own_principal(&keys));
+            own.await.ok()?.ok()?
+        }
+        None => return None,
+    };
+    principal.rsplit_once('@').map(|(_, realm)| realm.to_owned())
 }
 
 /// Why an OST takes nothing new; nothing is claimed of one that is not heard of.
