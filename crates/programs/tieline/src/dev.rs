@@ -136,7 +136,7 @@ pub struct Up {
     /// Each MDT keeps a change log; not by default: on one disk with the store it is flushed twice
     #[arg(long)]
     pub log: bool,
-    /// As whom the servers run, if root starts them; by default `nobody`
+    /// As whom the servers run, if root starts them; by default `nobody` with --kerberos, else root
     #[arg(long, value_name = "NAME")]
     pub user: Option<String>,
     /// Say what was started as JSON

@@ -1,8 +1,9 @@
-//! As whom the servers of a development federation run: whoever starts it, but not as root, who
-//! gives them to `nobody` with what they keep.
+//! As whom the servers of a development federation run: whoever starts it; where there is a realm
+//! root gives them to `nobody` with what they keep.
 //!
-//! Root stays root where `nobody` would not come through to the federation's folder, and where
-//! files are adopted that may be root's alone.
+//! Root stays root where nobody proves who he is, so that stores and objects may be handled by hand,
+//! where `nobody` would not come through to the federation's folder, and where files are adopted
+//! that may be root's alone.
 //!
 //! Invariant: what is given is the servers' own: state, storage, logs, and the keys they prove
 //! themselves with.
@@ -34,7 +35,7 @@ pub fn of_servers(dir: &Path, up: &Up) -> anyhow::Result<Option<String>> {
     }
     let is_closed = |path: &&Path| path.metadata().is_ok_and(|meta| meta.mode() & PASSABLE == 0);
     let user = match dir.ancestors().find(is_closed) {
-        _ if up.adopt.is_some() || user_of_machine(USUAL).is_none() => ROOT,
+        _ if !up.kerberos || up.adopt.is_some() || user_of_machine(USUAL).is_none() => ROOT,
         Some(closed) => {
             let closed = closed.display();
             eprintln!(
