@@ -272,6 +272,8 @@ fn operators_warm_pin_and_empty_caches() -> Result<()> {
         let missing = lab.try_tieline(&["cache", "unpin", &aux])?;
         ensure!(missing.stderr.contains("is not pinned"), "{missing:?}");
         // Whoever finds something bad, or may not do what he is asked, says so in the end.
+        write(lab, "late", &bytes(24, CHUNK))?;
+        ensure!(fs::read(mount.join("late"))? == bytes(24, CHUNK));
         program::until("it is shared", PATIENCE, || !chunks(Path::new(&site)).is_empty())?;
         let bad = chunks(Path::new(&site)).into_iter().next().context("a chunk")?;
         fs::write(bad, b"bad")?;
