@@ -6,8 +6,8 @@
 //!
 //! What was read to its end is *spent*: whoever reads through the kernel's cache has it there, and
 //! will not ask again. Little of it is kept, and it goes first, so that memory is used again while
-//! the processor's caches know it. What nobody asked for in [`IDLE`] goes too, and what was fetched ahead
-//! in [`IDLE_UNASKED`] ([`sweep`]).
+//! the processor's caches know it. What nobody asked for in [`IDLE`] goes too, and what was fetched
+//! ahead in [`IDLE_UNASKED`] ([`sweep`]).
 //!
 //! Small chunks from afar *linger*: kernels give up single pages of files that rest for seconds,
 //! and to ask for one again costs as much as the whole chunk did. They have room of their own when

@@ -1,9 +1,9 @@
 //! As whom the servers of a development federation run: whoever starts it; where there is a realm
 //! root gives them to `nobody` with what they keep.
 //!
-//! Root stays root where nobody proves who he is, so that stores and objects may be handled by hand,
-//! where `nobody` would not come through to the federation's folder, and where files are adopted
-//! that may be root's alone.
+//! Root stays root where nobody proves who he is, so that stores and objects may be handled by
+//! hand, where `nobody` would not come through to the federation's folder, and where files are
+//! adopted that may be root's alone.
 //!
 //! Invariant: what is given is the servers' own: state, storage, logs, and the keys they prove
 //! themselves with.
