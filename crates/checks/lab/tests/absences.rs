@@ -308,6 +308,7 @@ fn offline_error_tells_the_space_and_nothing_else() -> Result<()> {
         let start = Instant::now();
         let listed = federation.try_tieline(&["ls", &told]);
         let refused = federation.try_tieline(&["getstripe", &told]);
+        let unknown = federation.try_tieline(&["ls", &format!("{told}/none")]);
         let verbs = start.elapsed();
         dev(federation, &["wan", "heal"])?;
         ensure!(space? < AT_ONCE, "df took too long while the line was cut");
@@ -318,7 +319,8 @@ fn offline_error_tells_the_space_and_nothing_else() -> Result<()> {
         let (listed, refused) = (listed?, refused?);
         ensure!(listed.stdout.trim() == "a", "{} {}", listed.stdout, listed.stderr);
         ensure!(!refused.status.success() && refused.stderr.contains("uf"), "{}", refused.stderr);
-        ensure!(verbs < Duration::from_secs(10), "verbs took {verbs:?}");
+        ensure!(!unknown?.status.success(), "a name was told that is not there");
+        ensure!(verbs < Duration::from_secs(8), "verbs took {verbs:?}");
         program::until("the mount works again", Duration::from_secs(30), || {
             program::shell(&strict, "grep -q one d/a").is_ok()
         })

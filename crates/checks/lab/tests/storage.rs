@@ -158,7 +158,10 @@ fn a_poisoned_chunk_is_never_served(lab: &Federation, storage: &Storage) -> Resu
     ensure!(number(&report(&next[0])?, &["fetched_bytes"])? == 0);
     let path = chunks(&site.seen).pop().context("a chunk")?;
     replace(&path, b"short")?;
-    let scrubbed = site.tool("scrub")?;
+    let words = ["cache", "scrub", "--json", site.seen.to_str().context("path")?];
+    let run = lab.try_tieline(&words)?;
+    ensure!(!run.status.success() && run.stderr.contains("1 chunks were bad"), "{run:?}");
+    let scrubbed: serde_json::Value = serde_json::from_str(&run.stdout)?;
     ensure!(scrubbed[0]["bad"].as_array().is_some_and(|all| all.len() == 1), "{scrubbed}");
     ensure!(!path.exists());
     Ok(())

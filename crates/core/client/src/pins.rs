@@ -235,8 +235,8 @@ impl Shared {
         Some(text)
     }
 
-    /// The pins of a user, or all for root, as a JSON list: where each tree is in the file system,
-    /// as far as that is known, the words under which the cache has it, and how far it is here.
+    /// The pins of a user, or all for root, as a JSON list: where each tree is, as far as that is
+    /// known, the words under which the cache has it, and how far it is here.
     pub(crate) fn all_pinned(&self, caller: &Caller) -> String {
         let trees: Vec<_> =
             lock(&self.pins.trees).iter().map(|(id, pin)| (*id, pin.clone())).collect();

@@ -30,6 +30,7 @@ mod backoff;
 mod better;
 mod calls;
 mod nearness;
+mod notices;
 
 use backoff::Backoff;
 use better::Better;
@@ -147,11 +148,6 @@ struct Ping {
     is_doubt: bool,
 }
 
-/// More notices at once than any server of ours sends: the peer is not one.
-const NOTICES_MAX: usize = 4096;
-
-/// The longest absence that a server can announce.
-const HOLD_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Calls wait so much longer than was announced: connecting takes its time.
 const HOLD_GRACE: Duration = Duration::from_secs(60);
 
@@ -460,42 +456,6 @@ impl State {
 
     fn unreadable(&self, op: Op, source: BodyError) -> CallError {
         CallError::Body { server: self.server.clone(), op, source }
-    }
-
-    /// Nobody gives up before the server had its time to come back. An absence of no length takes
-    /// back what was announced.
-    fn hold(&mut self, span: Duration, now: Instant) {
-        self.held_until = (!span.is_zero()).then(|| now + span.min(HOLD_MAX));
-        if let Some(until) = self.held_until {
-            self.calls.extend(until + HOLD_GRACE);
-        }
-    }
-
-    fn notice(&mut self, frame: &Frame, now: Instant) {
-        let Phase::Up(up) = &mut self.phase else { return };
-        up.notices += 1;
-        if up.notices > NOTICES_MAX {
-            return self.give_up("server sent too many notices at once");
-        }
-        match tieline_wire::decode::<Notice>(&frame.body) {
-            Ok(notice) => {
-                if let Notice::Hold(millis) = notice {
-                    self.hold(Duration::from_millis(millis), now);
-                }
-                self.actions.push_back(Action::Notice(frame.header.number, notice));
-            }
-            // A lease might stand behind it: better to begin anew than to keep what is recalled.
-            Err(_) => self.give_up("server sent a notice that cannot be read"),
-        }
-    }
-
-    fn notice_handled(&mut self, number: RequestNumber, answer: &NoticeAnswer, now: Instant) {
-        let Phase::Up(up) = &mut self.phase else { return };
-        up.notices = up.notices.saturating_sub(1);
-        up.sent = now;
-        let body = tieline_wire::encode(answer);
-        let frame = OutFrame::new(FrameKind::NoticeAnswer, number, body, Bulk::Empty);
-        self.actions.push_back(Action::Send(frame));
     }
 
     fn moved(&mut self, now: Instant) {

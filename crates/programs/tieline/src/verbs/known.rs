@@ -9,6 +9,7 @@
 use crate::location::Location;
 use anyhow::{Context, anyhow};
 use rustix::fs::{getxattr, statvfs};
+use rustix::io::Errno;
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -23,11 +24,22 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// The site whose servers a mount cannot reach, if the place is on such a mount.
 pub fn away(location: &Location) -> Option<String> {
     let path = path(location)?;
+    let mount = location.mountpoint.clone()?;
     let site = patiently(move || {
+        let within = path.ancestors().take_while(|above| above.starts_with(&mount));
         let mut value = vec![0; 256];
-        let length = getxattr(&path, AWAY, &mut value[..]).ok()?;
-        value.truncate(length);
-        String::from_utf8(value).ok()
+        for place in within {
+            match getxattr(place, AWAY, &mut value[..]) {
+                Ok(length) => {
+                    value.truncate(length);
+                    return String::from_utf8(value).ok();
+                }
+                Err(Errno::NODATA) => return None,
+                // A name that the mount does not know: what it is below says the same.
+                Err(_) => {}
+            }
+        }
+        None
     });
     site.ok().flatten()
 }

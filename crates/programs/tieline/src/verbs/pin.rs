@@ -86,9 +86,16 @@ fn list(args: &Args) -> anyhow::Result<()> {
     }
     let mut rows = Vec::new();
     for mount in mounts {
-        let pins = all(&mount.mountpoint);
         let shown = mount.mountpoint.display();
-        for pin in pins.with_context(|| format!("cannot tell the pins of {shown}"))? {
+        let pins = match all(&mount.mountpoint) {
+            // Of another user, or of a daemon that does not know of this yet.
+            Err(error) if args.directories.is_empty() => {
+                eprintln!("tieline: cannot tell the pins of {shown}: {error}");
+                continue;
+            }
+            pins => pins.with_context(|| format!("cannot tell the pins of {shown}"))?,
+        };
+        for pin in pins {
             let (path, state) = (pin.shown(&mount), &pin.state);
             if args.json {
                 rows.push(json!({ "path": path, "uid": pin.uid, "state": state }));

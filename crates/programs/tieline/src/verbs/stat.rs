@@ -56,10 +56,13 @@ fn text(out: &mut dyn Write, path: &str, attributes: &Attributes) -> io::Result<
     writeln!(out, "  file: {path}")?;
     writeln!(out, "  kind: {}, on {}", show::kind(a.kind), a.id.mdt().label())?;
     writeln!(out, "  size: {} ({} stored)", a.size, ByteSize(a.stored))?;
-    writeln!(out, " inode: {}, links {}, version {}", a.id.0, a.links, a.version)?;
+    // What a mount tells while servers are away lacks some of it.
+    let version = if a.version.0 == 0 { "unknown".to_owned() } else { a.version.to_string() };
+    writeln!(out, " inode: {}, links {}, version {version}", a.id.0, a.links)?;
     writeln!(out, " owner: {}:{}, {} ({:04o})", a.uid, a.gid, show::mode(a), a.mode.bits())?;
     writeln!(out, "access: {}", show::time(a.atime))?;
     writeln!(out, "modify: {}", show::time(a.mtime))?;
     writeln!(out, "change: {}", show::time(a.ctime))?;
-    writeln!(out, " birth: {}", show::time(a.btime))
+    let is_known = a.btime.seconds != 0;
+    writeln!(out, " birth: {}", if is_known { show::time(a.btime) } else { "unknown".to_owned() })
 }
