@@ -131,7 +131,7 @@ fn administrators_have_roles_and_denials_are_on_record() -> Result<()> {
         let line = line.with_context(|| format!("{number} is on no record"))?;
         let from = line["address"].as_str().unwrap_or_default();
         ensure!(line["op"].is_string() && from.starts_with("127.0.0.1:"), "{line}");
-        ensure!(line["machine"] == "bob@EXTENCI.ORG", "{line}");
+        ensure!(line["machine"] == "ann@EXTENCI.ORG", "{line}");
         ensure!(of("authentication") > 0 && of("administration") > 2, "{lines:?}");
         Ok(())
     })

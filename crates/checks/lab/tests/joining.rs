@@ -179,6 +179,8 @@ fn with_a_realm_the_new_server_proves_itself() -> Result<()> {
         std::fs::write(&file, vec![7; 1 << 20])?;
         std::fs::File::open(&file)?.sync_all()?;
         std::fs::remove_file(&file)?;
+        let record = std::fs::read_to_string(dir.join("state/audit.jsonl"))?;
+        assert!(record.contains("authentication"), "{record}");
         drop(joined);
         Ok(())
     })
