@@ -9,9 +9,9 @@
 //! ([`limits`]).
 
 mod denials;
+mod flavors;
 mod limits;
 
-use crate::contact::Contact;
 use crate::location::Location;
 use crate::mount::idmap::{Idmap, Means, table_of};
 use crate::mount::tickets::reading;
@@ -25,20 +25,16 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tieline_auth::gss::{default_cache, standing};
 use tieline_client::Access;
-use tieline_net::NoticeSink;
 use tieline_types::acl::{AccessList, Acls};
 use tieline_types::rules::{READ, Rights, SEARCH, WRITE};
 use tieline_types::{
-    Attributes, Caller, FileId, FileKind, Flavor, Gid, IdentityKind, MdtIndex, Mode, Name, Uid,
+    Attributes, Caller, FileId, FileKind, Gid, IdentityKind, MdtIndex, Mode, Name, Uid,
 };
-use tieline_wire::federation::GetMap;
-use tieline_wire::{Notice, NoticeAnswer, Welcome};
-use tieline_world::Bulk;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Links on one way, as for the kernel.
@@ -163,7 +159,7 @@ fn unheard(error: anyhow::Error, location: &Location, args: &Args) -> anyhow::Re
 }
 
 async fn explain(shell: &Arc<Shell>, location: &Location, args: &Args) -> anyhow::Result<()> {
-    let flavors = flavors(shell, location).await;
+    let flavors = flavors::here(shell, location).await;
     let subject = match &args.principal {
         Some(principal) => other(shell, principal).await,
         None => own(shell).await.map(Some),
@@ -490,56 +486,6 @@ async fn tried(shell: &Shell, step: &Step, wish: Wish) -> Option<Verdict> {
     Some(Verdict { by: "server, asked", path: step.path.clone(), is_allowed, rule })
 }
 
-/// Flavors of connections from here, by server.
-async fn flavors(shell: &Shell, location: &Location) -> Vec<(String, String)> {
-    let map = shell.files.map();
-    let guard = location.proving.guard();
-    guard.follow(&shell.map);
-    let contact = shell::contact(location, &guard);
-    let mdts = map.mdts.iter().map(|mdt| (mdt.mdt.label(), mdt.addresses.clone()));
-    let osts = map.osts.iter().map(|ost| (ost.ost.label(), ost.addresses.clone()));
-    let mut found: Vec<(String, String)> = vec![];
-    for (label, addresses) in mdts.chain(osts) {
-        let flavor = flavor_of(&contact, addresses).await;
-        found.push((label, flavor));
-    }
-    found
-}
-
-async fn flavor_of(contact: &Contact, addresses: Vec<String>) -> String {
-    let heard = Arc::new(Heard::default());
-    let channel = contact.listening(addresses, heard.clone());
-    let patience = Some(PATIENCE);
-    let asked =
-        tieline_net::call(&*channel, &Caller::root(), GetMap {}, Bulk::Empty, patience).await;
-    channel.close(Duration::from_millis(200)).await;
-    let flavor = *heard.0.lock().unwrap_or_else(PoisonError::into_inner);
-    match (flavor, asked) {
-        (Some(flavor), _) => flavor.name().to_owned(),
-        (None, Err(error)) => format!("no connection: {error}"),
-        (None, Ok(_)) => "not told".to_owned(),
-    }
-}
-
-/// Hears the flavor in a welcome.
-#[derive(Default)]
-struct Heard(Mutex<Option<Flavor>>);
-
-#[async_trait::async_trait]
-impl NoticeSink for Heard {
-    async fn notice(&self, _notice: Notice) -> NoticeAnswer {
-        NoticeAnswer::default()
-    }
-
-    fn connected(&self, welcome: &Welcome) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(welcome.flavor);
-    }
-
-    fn disconnected(&self) {}
-
-    fn renewed(&self, _sent: tokio::time::Instant) {}
-}
-
 fn stranger(
     error: &anyhow::Error,
     flavors: &[(String, String)],
@@ -549,7 +495,7 @@ fn stranger(
     let why = report::chain(error.as_ref());
     if args.json {
         let denials: Vec<Value> = before.iter().map(Denial::json).collect();
-        let flavors = flavors_json(flavors);
+        let flavors = flavors::json(flavors);
         println!(
             "{}",
             json!({
@@ -563,10 +509,6 @@ fn stranger(
         println!("denied");
     }
     std::process::exit(1);
-}
-
-fn flavors_json(flavors: &[(String, String)]) -> Value {
-    Value::Object(flavors.iter().map(|(server, flavor)| (server.clone(), json!(flavor))).collect())
 }
 
 /// Exit codes: 0 allowed, 1 denied.
@@ -594,7 +536,7 @@ fn tell(
             "allowed": is_allowed,
             "verdicts": verdicts.iter().map(verdict).collect::<Vec<_>>(),
             "denials": before.iter().map(Denial::json).collect::<Vec<_>>(),
-            "flavors": flavors_json(flavors),
+            "flavors": flavors::json(flavors),
         });
         println!("{value}");
     } else {
