@@ -2,6 +2,7 @@
 //! nothing of it.
 
 use anyhow::{Context, Result, ensure};
+use rustix::fs::FlockOperation;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::path::Path;
@@ -17,10 +18,15 @@ const DIED: &str = "daemon died";
 fn with_kills(lab: &Federation, script: &str, pause: Duration) -> Result<usize> {
     lab.expect_log(DIED);
     lab.expect_log("another client took it");
+    with_kills_at(lab, lab.mount(), script, pause)
+}
+
+/// The same in a mount that `dev` does not know.
+fn with_kills_at(lab: &Federation, mount: &Path, script: &str, pause: Duration) -> Result<usize> {
     let errors = File::create(lab.local("errors"))?;
     let mut command = Command::new("python3");
-    command.args(["-c", script]).arg(lab.mount()).stdout(Stdio::null()).stderr(errors);
-    let mut worker = program::start(&mut command)?;
+    command.args(["-c", &format!("{HEAD}{script}")]).arg(mount);
+    let mut worker = program::start(command.stdout(Stdio::null()).stderr(errors))?;
     let (mut kills, mut last) = (0, None);
     let deadline = Instant::now() + Duration::from_secs(60);
     let status = loop {
@@ -30,7 +36,7 @@ fn with_kills(lab: &Federation, script: &str, pause: Duration) -> Result<usize> 
         }
         ensure!(Instant::now() < deadline, "the worker hangs after {kills} kills");
         // Only one that serves, and each once.
-        let Ok(daemon) = lab.daemon("mount-0") else { continue };
+        let Ok(daemon) = registered(mount) else { continue };
         if last != Some(daemon) && kill_process(daemon, Signal::KILL).is_ok() {
             (kills, last) = (kills + 1, Some(daemon));
         }
@@ -52,14 +58,8 @@ fn kill(lab: &Federation) -> Result<()> {
 
 const HEAD: &str = "import os, sys, fcntl, time, random\nm = sys.argv[1]\n";
 
-/// Promise 36: Programs with files open go on when the mount's daemon is killed, and read and
-/// write the right bytes.
-#[test]
-fn open_files_are_written_and_read_while_the_daemon_dies() -> Result<()> {
-    with_federation(|lab| {
-        let script = format!(
-            "{HEAD}{}",
-            r"
+/// Writes, appends and reads in files that stay open, against a model.
+const WRITES: &str = r"
 f = os.open(m + '/f', os.O_RDWR | os.O_CREAT)
 log = os.open(m + '/log', os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 size = 3000000
@@ -87,29 +87,10 @@ with open(m + '/f.model', 'wb') as out:
 with open(m + '/log.model', 'wb') as out:
     for i in range(n):
         out.write(b'line %d\n' % i)
-"
-        );
-        let kills = with_kills(lab, &script, Duration::from_millis(400))?;
-        ensure!(kills >= 4, "only {kills} kills");
-        let far = lab.mount_again()?;
-        for name in ["f", "log"] {
-            let (is, should) =
-                (fs::read(far.join(name))?, fs::read(far.join(format!("{name}.model")))?);
-            let at = is.iter().zip(&should).position(|(is, should)| is != should);
-            ensure!(is == should, "{name}: {} and {} bytes, {at:?}", is.len(), should.len());
-        }
-        Ok(())
-    })
-}
+";
 
-/// Promise 38: Each operation takes effect once, also one that was under way when the mount's
-/// daemon was killed.
-#[test]
-fn names_are_made_moved_and_removed_once_while_the_daemon_dies() -> Result<()> {
-    with_federation(|lab| {
-        let script = format!(
-            "{HEAD}{}",
-            r"
+/// Names that are made, moved and removed, each of which must succeed, once.
+const NAMES: &str = r"
 os.mkdir(m + '/d')
 os.mkdir(m + '/e')
 end = time.monotonic() + 6
@@ -132,9 +113,25 @@ while time.monotonic() < end:
         os.link('%s/e/0' % m, '%s/d/hard%d' % (m, n))
     n += 1
 open(m + '/count', 'w').write(str(n))
-"
-        );
-        let kills = with_kills(lab, &script, Duration::from_millis(300))?;
+";
+
+/// Promise 36: Programs with files open go on when the mount's daemon is killed, and read and
+/// write the right bytes.
+#[test]
+fn open_files_are_written_and_read_while_the_daemon_dies() -> Result<()> {
+    with_federation(|lab| {
+        let kills = with_kills(lab, WRITES, Duration::from_millis(400))?;
+        ensure!(kills >= 4, "only {kills} kills");
+        check_writes(&lab.mount_again()?)
+    })
+}
+
+/// Promise 38: Each operation takes effect once, also one that was under way when the mount's
+/// daemon was killed.
+#[test]
+fn names_are_made_moved_and_removed_once_while_the_daemon_dies() -> Result<()> {
+    with_federation(|lab| {
+        let kills = with_kills(lab, NAMES, Duration::from_millis(300))?;
         ensure!(kills >= 4, "only {kills} kills");
         let far = lab.mount_again()?;
         let count: usize = fs::read_to_string(far.join("count"))?.parse()?;
@@ -195,6 +192,16 @@ for n in range(60):
         program::finish(&mut command, Duration::from_secs(60))?.succeed("the worker")?;
         Ok(())
     })
+}
+
+fn check_writes(far: &Path) -> Result<()> {
+    for name in ["f", "log"] {
+        let (is, should) =
+            (fs::read(far.join(name))?, fs::read(far.join(format!("{name}.model")))?);
+        let at = is.iter().zip(&should).position(|(is, should)| is != should);
+        ensure!(is == should, "{name}: {} and {} bytes, {at:?}", is.len(), should.len());
+    }
+    Ok(())
 }
 
 fn check_names(far: &Path, count: usize) -> Result<()> {
@@ -337,72 +344,46 @@ fn a_daemon_that_stands_still_is_replaced() -> Result<()> {
     })
 }
 
-/// Where the kernel gives no call again, those under way fail; nothing else is lost.
+/// Where the kernel gives no call again, the mount keeps those under way: programs see no more of
+/// a death than elsewhere.
 #[test]
-fn on_an_older_kernel_only_calls_under_way_fail() -> Result<()> {
+fn on_an_older_kernel_calls_under_way_go_on_too() -> Result<()> {
     with_federation(|lab| {
-        let script = format!(
-            "{HEAD}{}",
-            r"
-import errno
-def again(call, *arguments):
-    while True:
-        try:
-            return call(*arguments)
-        except OSError as error:
-            assert error.errno == errno.ECONNABORTED, error
-f = again(os.open, m + '/f', os.O_RDWR | os.O_CREAT)
-fcntl.flock(f, fcntl.LOCK_EX)
-r = random.Random(3)
-model = bytearray(1000000)
-end = time.monotonic() + 4
-n = 0
-while time.monotonic() < end:
-    at, data = r.randrange(900000), bytes([r.randrange(256)]) * r.choice([10, 5000, 100000])
-    # A call of several requests tells how far it came.
-    done = 0
-    while done < len(data):
-        done += again(os.pwrite, f, data[done:], at + done)
-    model[at:at + len(data)] = data
-    at = r.randrange(900000)
-    got, size = again(os.pread, f, 1000, at), again(os.fstat, f).st_size
-    want = model[at:min(at + 1000, size)]
-    assert got == want, (n, at, size, len(got), len(want), got[:40], bytes(want[:40]))
-    name = '%s/small%d' % (m, n % 50)
-    g = again(os.open, name, os.O_WRONLY | os.O_CREAT)
-    again(os.pwrite, g, b'%d' % n, 0)
-    again(os.fsync, g)
-    try:
-        os.close(g)
-    except ConnectionAbortedError:
-        pass
-    n += 1
-again(os.fsync, f)
-open(sys.argv[2], 'wb').write(bytes(model[:os.fstat(f).st_size]))
-"
-        );
-        let model = lab.local("model");
         let log = lab.with_mount("fuse=7.39", |mount| {
-            let errors = File::create(lab.local("errors"))?;
-            let mut command = Command::new("python3");
-            command.args(["-c", &script]).arg(mount).arg(&model).stderr(errors);
-            let mut worker = program::start(&mut command)?;
-            for _ in 0..6 {
-                std::thread::sleep(Duration::from_millis(500));
-                let daemon = registered(mount)?;
-                kill_process(daemon, Signal::KILL)?;
-                program::until("another daemon serves", Duration::from_secs(20), || {
-                    registered(mount).is_ok_and(|now| now != daemon)
-                })?;
+            for script in [WRITES, NAMES] {
+                let kills = with_kills_at(lab, mount, script, Duration::from_millis(300))?;
+                ensure!(kills >= 4, "only {kills} kills");
             }
-            let status = program::wait(&mut worker, Duration::from_secs(30))?;
-            ensure!(status.success(), "{}", fs::read_to_string(lab.local("errors"))?);
-            ensure!(fs::read(mount.join("f"))? == fs::read(&model)?);
+            // One that waits, and its caller, who is killed when another daemon has it.
+            let lock = File::create(lab.mount().join("lock"))?;
+            rustix::fs::flock(&lock, FlockOperation::LockExclusive)?;
+            let waits = "import sys, fcntl\nf = open(sys.argv[1] + '/lock')\nprint(flush=True)\n\
+                         fcntl.flock(f, fcntl.LOCK_EX)\n";
+            let mut waiting = Vec::new();
+            for _ in 0..2 {
+                let mut command = Command::new("python3");
+                let child = command.args(["-c", waits]).arg(mount);
+                let mut child = child.stdout(Stdio::piped()).spawn()?;
+                let mut said = std::io::BufReader::new(child.stdout.take().context("piped")?);
+                std::io::BufRead::read_line(&mut said, &mut String::new())?;
+                waiting.push(child);
+            }
+            let daemon = registered(mount)?;
+            kill_process(daemon, Signal::KILL)?;
+            program::until("another daemon serves", Duration::from_secs(20), || {
+                registered(mount).is_ok_and(|now| now != daemon)
+            })?;
+            waiting[0].kill()?;
+            program::wait(&mut waiting[0], Duration::from_secs(20))?;
+            drop(lock);
+            let status = program::wait(&mut waiting[1], Duration::from_secs(30))?;
+            ensure!(status.success(), "who waited for a lock has it now");
             Ok(())
         })?;
-        ensure!(log.contains("gives no call again"), "{log}");
-        ensure!(fs::read(lab.mount().join("f"))? == fs::read(&model)?);
-        Ok(())
+        ensure!(log.contains("serving what was not answered"), "{log}");
+        check_writes(lab.mount())?;
+        let count: usize = fs::read_to_string(lab.mount().join("count"))?.parse()?;
+        check_names(lab.mount(), count)
     })
 }
 

@@ -8,7 +8,7 @@
 //!   made and taken away.
 //! * [`session`]: event threads (whose turn it is: [`watch`]), replies, waiting requests
 //!   ([`pending`]) and their interrupts ([`process`]); [`taken`]: a session that an earlier process
-//!   began.
+//!   began, and what it had not answered ([`requests`]).
 //! * [`ops`]: the translation, one file per group of requests; [`errno`]: of errors.
 //! * [`answer`]: replies that may be cached rest on beliefs, and are written under the client's
 //!   lock.
@@ -40,6 +40,7 @@ mod people;
 mod process;
 mod recent;
 mod reply;
+mod requests;
 mod session;
 mod taken;
 mod unwind;
@@ -51,4 +52,4 @@ pub use attach::AttachError;
 pub use denials::NAME as DENIALS;
 pub use mount::{Error, Mount, MountOptions, Unmounted};
 pub use people::{Asking, People, Unknown};
-pub use taken::{Beginning, HandOver, Taken};
+pub use taken::{Beginning, Give, HandOver, Taken};

@@ -16,6 +16,7 @@ use crate::kernel::{Forget, Kernel};
 use crate::nodes::Nodes;
 use crate::notify::Notifier;
 use crate::people::People;
+use crate::requests::{Left, Requests};
 use crate::session::Session;
 use crate::taken::{Beginning, HandOver, Taken};
 use rustix::io::Errno;
@@ -24,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_client::{CacheListener, FileSystem, Invalidation};
+use tieline_keep::Keep;
 use tieline_types::ByteSize;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -155,13 +157,12 @@ impl Mount {
             Beginning::Mounted(hand_over) => {
                 Self::attached(fs, options, runtime, buffers, hand_over)
             }
-            Beginning::Taken(Taken { devices, features }) => {
-                let devices = taken_devices(devices, features, options.threads.max(1));
+            Beginning::Taken(Taken { devices, features, keep, left }) => {
                 let attachment = Attachment::existing(&options.mountpoint);
                 let mut mount = Self::over(attachment);
                 mount.is_held = true;
                 let kernel = Kernel::new(Nodes::taken(fs.root()), features, devices);
-                let ended = mount.serve(fs, runtime, kernel, buffers, options)?;
+                let ended = mount.serve((fs, runtime), kernel, buffers, (keep, left), options)?;
                 mount.ended = ended;
                 Ok(mount)
             }
@@ -179,9 +180,10 @@ impl Mount {
         // From here on an error drops this, which detaches.
         let mut mount = Self::over(attachment);
         let features = start_init(&device, &buffers, options.minor_max)?;
-        let devices = start_devices(device, features, options.threads.max(1), hand_over)?;
+        let (devices, keep) = start_devices(device, features, options.threads.max(1), hand_over)?;
         let kernel = Kernel::new(Nodes::new(fs.root()), features, devices);
-        mount.ended = mount.serve(fs, runtime, kernel, buffers, options)?;
+        let kept = (keep, Vec::new());
+        mount.ended = mount.serve((fs, runtime), kernel, buffers, kept, options)?;
         mount.tune(options);
         Ok(mount)
     }
@@ -194,10 +196,10 @@ impl Mount {
 
     fn serve(
         &self,
-        fs: Arc<dyn FileSystem>,
-        runtime: Handle,
+        (fs, runtime): (Arc<dyn FileSystem>, Handle),
         kernel: Kernel,
         buffers: Arc<Pool>,
+        (keep, left): (Keep, Vec<Left>),
         options: &MountOptions,
     ) -> Result<watch::Receiver<bool>, Error> {
         let (ended_sender, ended) = watch::channel(false);
@@ -206,9 +208,12 @@ impl Mount {
             Notifier::start(Arc::clone(&kernel)).map_err(|source| Error::Thread { source })?;
         fs.listen(Arc::clone(&notifier) as Arc<_>);
         runtime.spawn(buffer::shrink_idle(Arc::downgrade(&buffers)));
-        let session = Arc::new(Session::new(fs, runtime, kernel, buffers, options.people.clone()));
+        let keep = if kernel.features.resends { Keep::none() } else { keep };
+        let memory = (buffers, Requests::new(keep));
+        let session = Arc::new(Session::new(fs, runtime, kernel, memory, options.people.clone()));
         if self.is_held {
             go_on(&session, &notifier);
+            session.serve_left(left);
         }
         let guarded = Arc::clone(&session);
         let guard = std::thread::Builder::new().name("fuse-guard".to_owned());
@@ -348,26 +353,11 @@ fn start_devices(
     features: Features,
     threads: usize,
     hand_over: Option<HandOver>,
-) -> Result<Vec<OwnedFd>, Error> {
-    let Some(hand_over) = hand_over else { return Ok(with_clones(first, threads)) };
-    let give = |devices: &[OwnedFd]| {
-        hand_over(devices, &features.to_bytes()).map_err(|source| Error::HandOver { source })
-    };
-    if !features.resends {
-        give(std::slice::from_ref(&first))?;
-        return Ok(clones_alone(first, threads));
-    }
+) -> Result<(Vec<OwnedFd>, Keep), Error> {
     let devices = with_clones(first, threads);
-    give(&devices)?;
-    Ok(devices)
-}
-
-/// Those that an earlier process served, or others in their place.
-fn taken_devices(mut devices: Vec<OwnedFd>, features: Features, threads: usize) -> Vec<OwnedFd> {
-    if features.resends || devices.len() != 1 {
-        return devices;
-    }
-    devices.pop().map_or_else(Vec::new, |first| clones_alone(first, threads))
+    let Some(HandOver { give, keep }) = hand_over else { return Ok((devices, Keep::none())) };
+    give(&devices, &features.to_bytes()).map_err(|source| Error::HandOver { source })?;
+    Ok((devices, keep))
 }
 
 /// Whoever may not open the device has one descriptor for all threads.
@@ -379,17 +369,6 @@ fn with_clones(first: OwnedFd, threads: usize) -> Vec<OwnedFd> {
         Err(error) => tracing::debug!(%error, "event threads share one descriptor"),
     }
     devices
-}
-
-/// For a kernel that gives no request again: descriptors that no holder has. They go with this
-/// process, and the kernel ends the calls that were taken through them with ECONNABORTED; else
-/// they would wait for ever.
-fn clones_alone(first: OwnedFd, threads: usize) -> Vec<OwnedFd> {
-    let clones: Result<Vec<_>, _> = (0..threads).map(|_| clone_device(&first)).collect();
-    clones.unwrap_or_else(|error| {
-        tracing::error!(%error, "if this process dies, calls under way hang until unmounted");
-        vec![first]
-    })
 }
 
 fn clone_device(first: &OwnedFd) -> Result<OwnedFd, Errno> {

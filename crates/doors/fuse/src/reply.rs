@@ -14,6 +14,7 @@ use std::io::IoSlice;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use tieline_client::cause::Cause;
+use tieline_keep::Kept;
 
 /// The kernel takes 1024 pieces at once; one is the header.
 const PIECES_MAX: usize = 1000;
@@ -25,6 +26,10 @@ pub struct Reply {
     unique: u64,
     /// Lets go when the kernel was answered.
     cause: Option<Arc<Cause>>,
+    /// The request, for the next process if this one dies before it has answered.
+    pub kept: Option<Kept>,
+    /// An earlier process may have answered already.
+    pub is_left: bool,
     is_sent: bool,
 }
 
@@ -58,7 +63,7 @@ impl Reply {
         unique: u64,
         cause: Option<Arc<Cause>>,
     ) -> Self {
-        Self { session, device, unique, cause, is_sent: false }
+        Self { session, device, unique, cause, kept: None, is_left: false, is_sent: false }
     }
 
     pub fn outcome(self, outcome: Outcome) {
@@ -77,7 +82,7 @@ impl Reply {
     }
 
     fn answer(mut self, answer: Answer) {
-        let Answer { body, undo } = answer;
+        let Answer { body, mut undo } = answer;
         let is_taken = match body {
             Body::Bytes(bytes) => self.send(0, &[&bytes]),
             Body::Pieces(pieces) => self.send_pieces(&pieces),
@@ -94,6 +99,10 @@ impl Reply {
             }
         };
         if !is_taken {
+            if self.is_left {
+                // The kernel may have what was opened, from the answer before.
+                (undo.file, undo.directory) = (None, None);
+            }
             undo_all(&self.session, undo);
         }
     }
@@ -120,6 +129,8 @@ impl Reply {
         slices.push(IoSlice::new(&header));
         slices.extend(pieces.iter().map(|piece| IoSlice::new(piece)));
         let written = rustix::io::writev(to, &slices);
+        // Before what says that it was carried out: else it might be, twice.
+        drop(self.kept.take());
         if let Some(cause) = &self.cause {
             cause.answered();
         }

@@ -5,6 +5,8 @@
 //! caches is answered at once, without a wake-up. The rest becomes a task of the runtime; the
 //! thread goes on. Replies go back through the descriptor they came from, as the kernel demands.
 //!
+//! Where the kernel would not give it again, a request is kept until it is answered ([`Requests`]).
+//!
 //! Invariants: every request gets exactly one reply, also if its code panics or its task is dropped
 //! ([`Reply`]). All descriptors live as long as the session: closing one would fail the requests
 //! that were read from it.
@@ -21,6 +23,7 @@ use crate::pending::Pending;
 use crate::people::People;
 use crate::process::Callers;
 use crate::reply::Reply;
+use crate::requests::{Full, Landing, Left, Request, Requests};
 use crate::wait::{self, Work};
 use crate::watch::{Next, Turn, Watch};
 use crate::{ops, unwind};
@@ -29,12 +32,16 @@ use rustix::io::Errno;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use tieline_client::{FileSystem, cause};
+use tieline_keep::Kept;
 use tieline_telemetry::metrics::METRICS;
 use tokio::runtime::Handle;
 
 /// Requests longer than this keep the buffer they were read into; shorter ones are copied out of
 /// it.
 const COPIED_BYTES_MAX: usize = 64 << 10;
+
+/// The number of no event thread, and not that of nobody.
+const NO_THREAD: usize = usize::MAX - 1;
 
 /// A mount, as its threads and tasks see it.
 pub struct Session {
@@ -47,6 +54,7 @@ pub struct Session {
     pub denials: Denials,
     pending: Pending,
     buffers: Arc<Pool>,
+    requests: Requests,
     pub watch: Watch,
 }
 
@@ -55,7 +63,7 @@ impl Session {
         fs: Arc<dyn FileSystem>,
         runtime: Handle,
         kernel: Arc<Kernel>,
-        buffers: Arc<Pool>,
+        (buffers, requests): (Arc<Pool>, Requests),
         people: Option<Arc<dyn People>>,
     ) -> Self {
         Self {
@@ -68,6 +76,7 @@ impl Session {
             denials: Denials::default(),
             pending: Pending::default(),
             buffers,
+            requests,
             watch: Watch::default(),
         }
     }
@@ -93,11 +102,20 @@ impl Session {
         }
         let mut turn = self.watch.turn(thread);
         let mut buffer = self.buffers.take();
+        let Ok(mut landing) = self.requests.landing(device, buffer.as_ref().len()) else {
+            return tracing::error!("no memory is left to keep requests in; a thread ends");
+        };
         loop {
-            match rustix::io::read(from, buffer.as_mut()) {
+            let into = landing.as_mut().map_or_else(|| buffer.as_mut(), Landing::as_mut);
+            match rustix::io::read(from, into) {
                 Ok(length) => {
                     turn.found();
-                    buffer = self.receive(device, buffer, length, &mut turn);
+                    buffer = match &mut landing {
+                        None => self.receive(Request::new(device, buffer, length), &mut turn),
+                        Some(landing) => {
+                            self.receive_landed(landing, (device, buffer, length), &mut turn)
+                        }
+                    };
                 }
                 Err(Errno::AGAIN) => {
                     if turn.idle(from) == Next::Leave {
@@ -117,14 +135,70 @@ impl Session {
         }
     }
 
-    /// Serves one request; returns a buffer for the next.
-    fn receive(
+    /// Serves what a process before this one was asked and has not answered. Before any thread runs.
+    pub fn serve_left(self: &Arc<Self>, left: Vec<Left>) {
+        let _inside = self.runtime.enter();
+        let mut turn = self.watch.turn(NO_THREAD);
+        if !left.is_empty() {
+            tracing::info!(requests = left.len(), "serving what was not answered");
+        }
+        for Left { device, bytes, record } in left {
+            let mut buffer = self.buffers.take();
+            let Some(place) = buffer.as_mut().get_mut(..bytes.len()) else { continue };
+            place.copy_from_slice(&bytes);
+            let is_aside = record.is_aside;
+            let in_hand = record.kept.in_hand();
+            let request = Request {
+                kept: Some(record.kept),
+                is_left: true,
+                ..Request::new(device, buffer, bytes.len())
+            };
+            if is_aside {
+                tracing::error!("serving a request has crashed processes; its caller gets EIO");
+                self.refuse(&request, Errno::IO);
+            } else {
+                self.receive(request, &mut turn);
+            }
+            drop(in_hand);
+        }
+    }
+
+    /// The same for a request that is kept until it is answered.
+    fn receive_landed(
         self: &Arc<Self>,
-        device: usize,
-        buffer: Buffer,
-        length: usize,
+        landing: &mut Landing,
+        (device, mut buffer, length): (usize, Buffer, usize),
         turn: &mut Turn<'_>,
     ) -> Buffer {
+        let moved = landing.move_to(&mut buffer, length);
+        let mut request = Request::new(device, buffer, length);
+        match moved {
+            Ok(kept) => {
+                landing.clear();
+                request.kept = Some(kept);
+                self.receive(request, turn)
+            }
+            // An answer that says no is better than none after this process's death.
+            Err(Full) => {
+                tracing::error!("too many requests wait to be kept; refusing one");
+                self.refuse(&request, Errno::NOMEM);
+                landing.clear();
+                request.buffer
+            }
+        }
+    }
+
+    /// Answers an error to what is not looked at any further.
+    fn refuse(self: &Arc<Self>, request: &Request, errno: Errno) {
+        let bytes = request.buffer.as_ref().get(..request.length);
+        if let Some(Ok((header, ..))) = bytes.map(incoming::split) {
+            Reply::new(Arc::clone(self), request.device, header.unique, None).refuse(errno);
+        }
+    }
+
+    /// Serves one request; returns a buffer for the next.
+    fn receive(self: &Arc<Self>, request: Request, turn: &mut Turn<'_>) -> Buffer {
+        let Request { device, buffer, length, kept, is_left } = request;
         let Some(bytes) = buffer.as_ref().get(..length) else { return buffer };
         let (header, arguments, groups) = match receive_split(bytes) {
             Ok(parts) => parts,
@@ -161,19 +235,25 @@ impl Session {
                     let bytes = bytes.get(arguments).unwrap_or_default();
                     (Bytes::copy_from_slice(bytes), buffer)
                 };
-                self.serve(device, Call::new(Arc::clone(self), header, opcode, body, groups));
+                let call = Call::new(Arc::clone(self), header, opcode, body, groups);
+                self.serve(call, device, (kept, is_left));
                 next
             }
         }
     }
 
-    fn serve(self: &Arc<Self>, device: usize, call: Call) {
+    fn serve(self: &Arc<Self>, call: Call, device: usize, (kept, is_left): (Option<Kept>, bool)) {
         let Header { unique, pid, .. } = call.header;
         let opcode = call.opcode;
-        let cause = changes(opcode)
-            .then(|| self.fs.cause(unique & !RESENT_UNIQUE, unique & RESENT_UNIQUE != 0))
-            .flatten();
-        let reply = Reply::new(Arc::clone(self), device, unique, cause.clone());
+        let is_again = is_left || unique & RESENT_UNIQUE != 0;
+        let cause =
+            changes(opcode).then(|| self.fs.cause(unique & !RESENT_UNIQUE, is_again)).flatten();
+        let mut reply = Reply::new(Arc::clone(self), device, unique, cause.clone());
+        (reply.kept, reply.is_left) = (kept, is_left);
+        if is_left && opcode != Opcode::Setlkw {
+            // The kernel told the process before, and tells once: its thread is looked at.
+            self.pending.interrupt(unique);
+        }
         let work = unwind::caught(ops::dispatch(call));
         let mut work: Work = match cause {
             None => Box::pin(work),

@@ -5,16 +5,18 @@
 //! number, and perhaps were carried out already, which is for the client to know
 //! (`FileSystem::cause`).
 //!
-//! A kernel before 7.40 does not do that. There a holder has one descriptor that nobody reads from;
-//! those that were read from go with their process, and the kernel ends what was under way.
+//! A kernel before 7.40 does not do that. There the process itself keeps each request in the
+//! holder's memory until it is answered ([`crate::requests`]).
 
 use crate::abi::bits::notify;
 use crate::abi::outgoing;
 use crate::init::Features;
 use crate::mount::Error;
+use crate::requests::{self, Left};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
+use tieline_keep::{Keep, Record};
 
 /// How a mount begins.
 pub enum Beginning {
@@ -24,19 +26,34 @@ pub enum Beginning {
     Taken(Taken),
 }
 
+/// The way to a holder.
+pub struct HandOver {
+    pub give: Give,
+    /// Its memory.
+    pub keep: Keep,
+}
+
 /// Takes descriptors, and what was agreed with the kernel.
-pub type HandOver = Box<dyn FnOnce(&[OwnedFd], &[u8]) -> io::Result<()> + Send>;
+pub type Give = Box<dyn FnOnce(&[OwnedFd], &[u8]) -> io::Result<()> + Send>;
 
 /// What an earlier process left of a mount.
 pub struct Taken {
     pub(crate) devices: Vec<OwnedFd>,
     pub(crate) features: Features,
+    pub(crate) keep: Keep,
+    pub(crate) left: Vec<Left>,
 }
 
 impl Taken {
-    /// Takes over what was handed over, and has the kernel give again what was not answered. A
-    /// program that waits for such an answer can be killed from then on.
-    pub fn new(devices: Vec<OwnedFd>, agreed: &[u8]) -> Result<Self, Error> {
+    /// Takes over what was handed over, and has the kernel give again what was not answered, or
+    /// finds it among the records. A program that waits for such an answer can be killed from then
+    /// on.
+    pub fn new(
+        devices: Vec<OwnedFd>,
+        agreed: &[u8],
+        keep: Keep,
+        records: &mut Vec<Record>,
+    ) -> Result<Self, Error> {
         let features = Features::from_bytes(agreed).map_err(|_| Error::Left)?;
         let device = devices.first().ok_or(Error::Left)?;
         if features.resends {
@@ -46,13 +63,7 @@ impl Taken {
                 Ok(_) | Err(Errno::NODEV | Errno::NOTCONN | Errno::PERM | Errno::CONNABORTED) => {}
                 Err(error) => tracing::error!(%error, "the kernel does not give requests again"),
             }
-        } else {
-            tracing::warn!(
-                minor = features.minor,
-                "the kernel gives no call again (FUSE before 7.40): those under way ended with \
-                 ECONNABORTED; open files, locks and what was written are there"
-            );
         }
-        Ok(Self { devices, features })
+        Ok(Self { devices, features, keep, left: requests::take_left(records) })
     }
 }

@@ -12,7 +12,8 @@
 //! A killed process leaves its stores in the order of its program, so that a mark that is stored
 //! after everything else says that all of it is there; freeing a slot is one store. The check
 //! covers the header and the first block of the body: it finds what a stray write did, while no
-//! pass over megabytes of written data is paid for what cannot be torn.
+//! pass over megabytes of written data is paid for what cannot be torn. A room's body changes while
+//! it stands, and is not covered.
 //!
 //! The mark also says whether a process has the record in hand just now, and how many have crashed
 //! with it in hand: who watches says whether the last one crashed. A record with which
@@ -27,15 +28,15 @@ use crate::memory::Memory;
 use crate::{Error, Stage};
 use rustix::fs::MemfdFlags;
 use std::os::fd::OwnedFd;
-#[cfg(test)]
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tieline_types::checksum;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"tielkeep");
 /// Changes with what programs put into records, too.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
+/// The first had no rooms, and everything else as it is.
+const VERSION_OLDEST: u64 = 1;
 /// With how often a process crashed that had it in hand, in the lowest bits.
 const MARK: u64 = 0x6b65_7074_6b65_7074;
 const CRASHES: u64 = 3;
@@ -63,6 +64,8 @@ const CLASS_MAX: usize = 22;
 /// Slots so large get their memory at once: fault by fault it costs as much as what is copied
 /// there.
 const CLASS_LARGE: usize = 16;
+/// In a slot's second word, between kind and length: it is a room.
+const ROOM: u64 = 1 << 16;
 /// So much of a body is covered by the check.
 const CHECKED: usize = 4096;
 
@@ -126,7 +129,8 @@ impl Heap {
     pub fn map(file: OwnedFd) -> Result<Self, Error> {
         let memory = Memory::map(file.try_clone()?, AT_SLABS)?;
         let word = |at: usize| memory.word(at).load(Ordering::Acquire);
-        if word(AT_MAGIC) != MAGIC || word(AT_VERSION) != VERSION {
+        let is_known = (VERSION_OLDEST..=VERSION).contains(&word(AT_VERSION));
+        if word(AT_MAGIC) != MAGIC || !is_known {
             return Err(Error::Layout { found: word(AT_VERSION) });
         }
         let bytes = usize::try_from(word(AT_BYTES)).unwrap_or(0);
@@ -199,27 +203,59 @@ impl Heap {
 
     pub fn put(&self, kind: u16, key: u64, parts: &[&[u8]]) -> Option<Slot> {
         let length: usize = parts.iter().map(|part| part.len()).sum();
-        let length_told = u32::try_from(length).ok()?;
+        let form = form_of(kind, length)?;
         let slot = self.take(class_of(length)?)?;
         let mut at = slot.offset + HEADER;
         for part in parts {
             self.memory.write(at, part);
             at += part.len();
         }
-        let sequence = self.memory.word(AT_SEQUENCE).fetch_add(1, Ordering::Relaxed);
-        let words = [u64::from(kind) | (u64::from(length_told) << 32), sequence, key];
-        for (index, word) in words.into_iter().enumerate() {
-            self.memory.word(slot.offset + 8 + index * 8).store(word, Ordering::Relaxed);
-        }
-        let check = self.check(words, slot.offset, length);
-        self.memory.word(slot.offset + 32).store(check, Ordering::Relaxed);
-        self.memory.word(slot.offset).store(MARK, Ordering::Release);
+        self.set_valid(&slot, form, key, length);
         Some(slot)
     }
 
-    fn check(&self, words: [u64; 3], offset: usize, length: usize) -> u64 {
+    /// A slot whose owner writes into it while it counts. Its memory stays where it is.
+    pub fn room(&self, kind: u16, key: u64, length: usize) -> Option<Slot> {
+        let form = form_of(kind, length)? | ROOM;
+        let slot = self.take(class_of(length.max(8))?)?;
+        self.memory.pin(slot.offset, HEADER + length);
+        self.memory.word(slot.offset + HEADER).store(0, Ordering::Relaxed);
+        self.set_valid(&slot, form, key, 0);
+        Some(slot)
+    }
+
+    /// A room's first word, which says whether anything is in it.
+    pub fn room_word(&self, slot: &Slot) -> &AtomicU64 {
+        self.memory.word(slot.offset + HEADER)
+    }
+
+    /// A room's bytes.
+    ///
+    /// # Safety
+    ///
+    /// The slot is the caller's, who has no other reference into it.
+    #[expect(clippy::mut_from_ref, reason = "the slot is the caller's alone")]
+    pub unsafe fn room_bytes(&self, slot: &Slot) -> &mut [u8] {
+        let form = self.memory.word(slot.offset + 8).load(Ordering::Relaxed);
+        // SAFETY: the length was checked when the slot was taken; the rest is the caller's promise.
+        unsafe { self.memory.slice_mut(slot.offset + HEADER, (form >> 32) as usize) }
+    }
+
+    /// Everything else of it is in its place.
+    fn set_valid(&self, slot: &Slot, form: u64, key: u64, covered: usize) {
+        let sequence = self.memory.word(AT_SEQUENCE).fetch_add(1, Ordering::Relaxed);
+        let words = [form, sequence, key];
+        for (index, word) in words.into_iter().enumerate() {
+            self.memory.word(slot.offset + 8 + index * 8).store(word, Ordering::Relaxed);
+        }
+        let check = self.check(words, slot.offset, covered);
+        self.memory.word(slot.offset + 32).store(check, Ordering::Relaxed);
+        self.memory.word(slot.offset).store(MARK, Ordering::Release);
+    }
+
+    fn check(&self, words: [u64; 3], offset: usize, covered: usize) -> u64 {
         let salt = self.memory.word(AT_SALT).load(Ordering::Relaxed);
-        let mut covered = self.memory.read(offset + HEADER, length.min(CHECKED));
+        let mut covered = self.memory.read(offset + HEADER, covered.min(CHECKED));
         for word in words.into_iter().chain([salt]) {
             covered.extend_from_slice(&word.to_le_bytes());
         }
@@ -335,8 +371,9 @@ impl Heap {
         let words = [word(8), word(16), word(24)];
         let [form, sequence, key] = words;
         let length = (form >> 32) as usize;
+        let covered = if form & ROOM == 0 { length } else { 0 };
         let is_whole =
-            length <= (1 << class) - HEADER && self.check(words, offset, length) == word(32);
+            length <= (1 << class) - HEADER && self.check(words, offset, covered) == word(32);
         if !is_whole {
             mark.store(0, Ordering::Release);
             return None;
@@ -373,6 +410,11 @@ impl Heap {
     pub fn word(&self, at: usize) -> &AtomicU64 {
         self.memory.word(at)
     }
+}
+
+/// Says what a record is, and how long.
+fn form_of(kind: u16, length: usize) -> Option<u64> {
+    Some(u64::from(kind) | u64::from(u32::try_from(length).ok()?) << 32)
 }
 
 /// The power of two of the slots that a body of `length` bytes goes into.

@@ -6,7 +6,8 @@
 //!
 //! [`Keep::put`] copies bytes into a slot of a size class and marks it valid last; dropping the
 //! [`Kept`] clears the mark. What was marked when the process died is found again by
-//! [`Keep::open`], in the order in which it was put. A [`Keep::none`] keeps nothing and costs
+//! [`Keep::open`], in the order in which it was put. A [`Room`] counts from its beginning, and is
+//! filled where it lies: for bytes that a kernel hands over. A [`Keep::none`] keeps nothing and costs
 //! nothing: for processes that nobody holds.
 //!
 //! * [`heap`]: slots, and how they are found again. * [`memory`]: the mapping.
@@ -19,6 +20,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 mod heap;
 mod memory;
@@ -104,6 +106,14 @@ impl Keep {
         Some(Kept(Some((heap.clone(), slot))))
     }
 
+    /// Room for bytes that change while it stands: whatever is in it when this process dies is
+    /// found. `None` if there is none, or nothing is kept.
+    pub fn room(&self, kind: Kind, key: u64, bytes: usize) -> Option<Room> {
+        let heap = self.0.as_ref()?;
+        let slot = heap.room(kind.0, key, bytes)?;
+        Some(Room(heap.clone(), slot))
+    }
+
     /// Counts the processes that opened the memory: numbers that begin with it are new.
     pub fn generation(&self) -> u64 {
         self.0.as_ref().map_or(0, |heap| heap.generation())
@@ -176,6 +186,27 @@ impl Drop for Kept {
 impl std::fmt::Debug for Kept {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Kept")
+    }
+}
+
+/// A record that is written where it stands; gone when dropped. It begins with zeros.
+pub struct Room(Arc<Heap>, Slot);
+
+impl Room {
+    pub fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: the slot belongs to this value, which is borrowed for as long.
+        unsafe { self.0.room_bytes(&self.1) }
+    }
+
+    /// Zeros the first eight bytes, at once.
+    pub fn clear(&mut self) {
+        self.0.room_word(&self.1).store(0, Ordering::Release);
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.0.free(self.1);
     }
 }
 

@@ -76,6 +76,26 @@ impl Memory {
         bytes
     }
 
+    /// The bytes where they lie.
+    ///
+    /// # Safety
+    ///
+    /// They belong to the caller, who has no other reference to them.
+    #[expect(clippy::mut_from_ref, reason = "the bytes are the caller's alone")]
+    pub unsafe fn slice_mut(&self, offset: usize, length: usize) -> &mut [u8] {
+        let place = self.at(offset, length);
+        // SAFETY: in bounds, alive as long as `self`; alone by the caller's promise.
+        unsafe { NonNull::slice_from_raw_parts(place, length).as_mut() }
+    }
+
+    /// Has pages stay in memory, as far as this process may.
+    pub fn pin(&self, offset: usize, length: usize) {
+        self.fill(offset, length);
+        let place = self.at(offset, length);
+        // SAFETY: in bounds; changes no byte.
+        let _ = unsafe { rustix::mm::mlock(place.as_ptr().cast(), length) };
+    }
+
     /// Has pages made before they are used; what cannot be made is made when it is.
     pub fn fill(&self, offset: usize, length: usize) {
         let place = self.at(offset, length);

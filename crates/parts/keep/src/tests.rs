@@ -62,6 +62,24 @@ fn memory_is_bounded_and_used_again() {
 }
 
 #[test]
+fn a_room_is_found_as_it_was_left() {
+    let keep = Keep::create(SIZE).unwrap();
+    let mut room = keep.room(Kind(5), 3, 1 << 20).unwrap();
+    assert_eq!(room.bytes()[..8], [0; 8]);
+    room.bytes()[..12].copy_from_slice(b"taken in one");
+    let (_, told, records) = reopened(&keep);
+    assert_eq!((told[0].0, told[0].1, &told[0].2[..12]), (5, 3, &b"taken in one"[..]));
+    assert_eq!(told[0].2.len(), 1 << 20);
+    std::mem::forget(records);
+    room.clear();
+    assert_eq!(&reopened(&keep).1[0].2[..12], b"\0\0\0\0\0\0\0\0 one");
+    drop(room);
+    let again = keep.room(Kind(5), 3, 1 << 20).unwrap();
+    assert_eq!(reopened(&keep).1[0].2[..8], [0; 8], "what was there before is not taken for it");
+    drop(again);
+}
+
+#[test]
 fn bodies_of_before_are_not_taken_for_records() {
     let keep = Keep::create(4 << 20).unwrap();
     // A body that holds a slot as a forger would make it, if the salt were known.

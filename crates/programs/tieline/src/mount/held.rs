@@ -19,7 +19,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use tieline_fuse::{HandOver, Taken};
+use tieline_fuse::{Give, HandOver, Taken};
 use tieline_keep::{Keep, Record, Stage};
 
 /// Descriptors in one message: the kernel takes 253.
@@ -56,12 +56,12 @@ impl Held {
         if descriptors.is_empty() {
             bail!("the holder gives no memory");
         }
-        let (keep, records) = Keep::open(descriptors.remove(0))?;
+        let (keep, mut records) = Keep::open(descriptors.remove(0))?;
         let (mut taken, mut mount) = (None, None);
         if !descriptors.is_empty() {
             let devices = descriptors.iter().map(OwnedFd::try_clone).collect::<Result<_, _>>()?;
             mount = Some(Gift { devices, agreed: bytes.clone(), pid: 0 });
-            taken = Some(Taken::new(descriptors, &bytes)?);
+            taken = Some(Taken::new(descriptors, &bytes, keep.clone(), &mut records)?);
         }
         let mount = Arc::new(std::sync::Mutex::new(mount));
         Ok(Self { socket: Arc::new(socket), keep, records, taken, mount })
@@ -70,14 +70,15 @@ impl Held {
     /// Gives the holder a mount.
     pub fn hand_over(&self) -> HandOver {
         let (socket, mount) = (self.socket.clone(), self.mount.clone());
-        Box::new(move |devices, agreed| {
+        let give: Give = Box::new(move |devices, agreed| {
             let borrowed: Vec<_> = devices.iter().map(AsFd::as_fd).collect();
             send(&socket, agreed, &borrowed)?;
             let devices = devices.iter().map(OwnedFd::try_clone).collect::<io::Result<_>>()?;
             let gift = Gift { devices, agreed: agreed.to_vec(), pid: 0 };
             *mount.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(gift);
             Ok(())
-        })
+        });
+        HandOver { give, keep: self.keep.clone() }
     }
 
     /// A thread that sees to it that there is always a holder.
