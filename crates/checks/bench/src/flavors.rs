@@ -7,7 +7,7 @@
 use crate::chart::Point;
 use crate::figure::{Figure, Goal, Unit, take_turns};
 use crate::files::{Playground, read_file};
-use crate::{Settings, cost, sharing};
+use crate::{Settings, cost, line, sharing};
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -35,7 +35,7 @@ const HAND_OVERS: u64 = 100;
 const SERVERS: [&str; 4] = ["mds-uf", "oss-uf", "mds-fnal", "oss-fnal"];
 
 /// The far client's line.
-const LINE: [&str; 4] = ["--rtt", "50ms", "--rate", "1gbit"];
+const LINE: [&str; 4] = ["--rtt", "50ms", "--rate", line::RATE];
 const WRAP: &str = include_str!("flavors/wrap.py");
 
 pub fn measure(settings: &Settings) -> Result<Vec<Figure>> {
