@@ -71,7 +71,14 @@ impl Scale {
             Some((low, high)) => {
                 (low as i32..=high as i32).map(|power| 10f64.powi(power)).collect()
             }
-            None => (0..=4).map(|step| self.max * f64::from(step) / 4.0).collect(),
+            None => {
+                // Four to ten of them, at round numbers.
+                let power = 10f64.powf((self.max / 4.0).log10().floor());
+                let steps = [1.0, 2.0, 5.0].map(|step| step * power);
+                let fits = |step: &&f64| **step <= self.max / 4.0;
+                let step = steps.iter().rfind(fits).copied().unwrap_or(power);
+                (0..=10).map(|at| f64::from(at) * step).filter(|at| *at <= self.max).collect()
+            }
         }
     }
 }
@@ -244,6 +251,7 @@ mod tests {
         let samples = |value| Samples { median: value, min: value, max: value };
         let near = Scale::of([samples(1.0), samples(50.0)].iter());
         assert!(near.powers.is_none() && near.share(0.0) == 0.0);
+        assert_eq!(near.ticks(), [0.0, 10.0, 20.0, 30.0, 40.0, 50.0]);
         let wide = Scale::of([samples(0.1), samples(15.0)].iter());
         assert_eq!(wide.ticks().len(), 4);
         assert!((wide.share(1.0) - 1.0 / 3.0).abs() < 1e-9);
