@@ -127,7 +127,7 @@ const PARTS: [(&str, When, Part); 13] = [
     ("reads", When::Drawn, reads::measure),
     ("recall", When::Drawn, |settings, to| to.keep(recall::measure(settings)?)),
     ("caches", When::Drawn, caches::measure),
-    ("flavors", When::Drawn, |settings, to| to.keep(flavors::measure(settings)?)),
+    ("flavors", When::Drawn, flavors::measure),
     ("connections", When::Named, |settings, to| to.keep(connections::measure(settings)?)),
     ("crowd", When::Named, |settings, to| to.keep(crowd::measure(settings)?)),
     ("near", When::Usual, near),
