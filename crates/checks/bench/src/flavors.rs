@@ -164,7 +164,7 @@ fn measure_near(
     let Aim { flavor, rate, per_cpu, metadata } = *aim;
     secured.rule(flavor)?;
     let compare =
-        |what: &str, unit, goal: Option<f64>, work: &dyn Fn(&Ground<'_>) -> Result<f64>| {
+        |what: &str, null, unit, goal: Option<f64>, work: &dyn Fn(&Ground<'_>) -> Result<f64>| {
             // What is needed once was done before it counts.
             work(plain)?;
             work(secured)?;
@@ -173,7 +173,7 @@ fn measure_near(
                 unit,
                 turns,
                 Box::new(|| work(secured)),
-                vec![("null", Box::new(|| work(plain)))],
+                vec![(null, Box::new(|| work(plain)))],
             )?;
             anyhow::Ok(match goal {
                 Some(goal) => figure.with_goal(Goal::Ratio(goal)),
@@ -182,12 +182,12 @@ fn measure_near(
         };
     let megabytes = Unit::MegabytesPerSecond;
     let (writes, reads) = ("sequential write, fsync", "sequential read, cold");
-    let wrote = compare(writes, megabytes, Some(rate), &|on| on.write(size))?;
-    let read = compare(reads, megabytes, Some(rate), &|on| on.read())?;
+    let wrote = compare(writes, "null, write, near", megabytes, Some(rate), &|on| on.write(size))?;
+    let read = compare(reads, "null, read, near", megabytes, Some(rate), &|on| on.read())?;
     let what = "MB written and read per second of processor";
-    let cost = compare(what, megabytes, Some(per_cpu), &|on| on.per_cpu(size))?;
+    let cost = compare(what, "null", megabytes, Some(per_cpu), &|on| on.per_cpu(size))?;
     let what = "hand-overs between clients";
-    let handed = compare(what, Unit::PerSecond, metadata, &|on| on.hand_overs())?;
+    let handed = compare(what, "null", Unit::PerSecond, metadata, &|on| on.hand_overs())?;
     let (write, read) = (point(flavor, "write, near"), read.at(point(flavor, "read, near")));
     Ok(vec![wrote.at(write), read, cost, handed])
 }

@@ -91,11 +91,12 @@ impl<'f> Field<'f> {
         self.federation.shell(&format!(
             "mkdir data storm; cd data; head -c {size} /dev/urandom > large; sync large"
         ))?;
-        self.federation.shell("cd data; cp large next-large")?;
+        // `cp` would share the chunks, and so would the first file and the next.
+        self.federation.shell("cd data; cat large > next-large")?;
         for kind in TREES {
             let name = format!("{kind}.root");
             self.run(TREE, &self.federation.mount().join("data").join(&name), &[kind])?;
-            self.federation.shell(&format!("cd data; cp {name} next-{name}"))?;
+            self.federation.shell(&format!("cd data; cat {name} > next-{name}"))?;
         }
         for index in 0..self.storm_max() {
             self.federation.shell(&format!("head -c {STORM_FILE} data/large > storm/f{index}"))?;
