@@ -117,7 +117,7 @@ enum When {
 type Part = fn(&Settings, &mut Gathered<'_>) -> Result<()>;
 
 /// The parts, by the names that `--only` takes; those in a mount near by are [`mount`]'s.
-const PARTS: [(&str, When, Part); 13] = [
+const PARTS: [(&str, When, Part); 12] = [
     ("wire", When::Usual, |settings, to| to.keep(vec![wire::measure(settings)?])),
     ("store", When::Usual, |settings, to| to.keep(store::measure(settings)?)),
     ("metadata", When::Usual, |settings, to| to.keep(metadata::measure(settings)?)),
@@ -130,7 +130,6 @@ const PARTS: [(&str, When, Part); 13] = [
     ("flavors", When::Drawn, flavors::measure),
     ("connections", When::Named, |settings, to| to.keep(connections::measure(settings)?)),
     ("crowd", When::Named, |settings, to| to.keep(crowd::measure(settings)?)),
-    ("near", When::Usual, near),
 ];
 
 /// Measures everything that `settings` allow. A part that fails is told, and others go on.
@@ -138,8 +137,6 @@ pub fn run(settings: &Settings) -> Gathered<'_> {
     let mut gathered = Gathered::new(settings);
     for (name, when, part) in PARTS {
         let is_wanted = match when {
-            // Several parts in one.
-            _ if name == "near" => mount::is_wanted(settings),
             When::Usual => settings.wants(name),
             When::Drawn => settings.is_drawn(name),
             When::Named => settings.is_named(name),
@@ -149,10 +146,14 @@ pub fn run(settings: &Settings) -> Gathered<'_> {
             gathered.note(name, outcome);
         }
     }
+    if mount::is_wanted(settings) {
+        let outcome = near(settings, &mut gathered);
+        gathered.note("a mount near by", outcome);
+    }
     gathered
 }
 
-/// The parts in a mount.
+/// The parts in a mount near by.
 fn near(settings: &Settings, to: &mut Gathered<'_>) -> Result<()> {
     if let Some(mount) = &settings.mount {
         return to.keep(mount::measure(settings, mount, None)?);
