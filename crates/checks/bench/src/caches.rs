@@ -1,11 +1,13 @@
-//! The GENIE job at 1/8 through a site's cache: 32 jobs on four nodes, each reads a random eighth
-//! of a data set, twice, over a long link.
+//! The GENIE job at 1/8 through a site's cache: 32 jobs (for charts also fewer) on four nodes, each
+//! reads a random eighth of a data set, twice, over a long link.
 //!
 //! What crosses the link stands beside the distinct bytes that the jobs read, the second pass
 //! beside plain reads of the shared storage by as many readers.
 
 use crate::Settings;
 use crate::figure::{Figure, Goal, Unit};
+use crate::line;
+use crate::sweep::{Axis, Gathered};
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -18,65 +20,81 @@ use std::time::Instant;
 use tieline_lab::Federation;
 
 const NODES: usize = 4;
-const JOBS: usize = 32;
-/// The set is 2 GB in files of 140 MB; each job reads 250 MB of it.
+const JOBS: Axis =
+    Axis { over: "jobs, at 50 ms", values: &["8", "16", "32"], usual: "32", is_even: false };
+/// The set is twice as large as the large file, 2 GB in files of 140 MB; each job reads 250 MB.
+const LARGE_FILES: u64 = 2;
 const FILES: u64 = 14;
 const SHARE: u64 = 8;
 const PIECE: usize = 1 << 20;
 const CHUNK: u64 = 4 << 20;
 /// The link that the design speaks of.
-const LINE: [&str; 4] = ["--rtt", "50ms", "--rate", "1gbit"];
+const LINE: [&str; 4] = ["--rtt", "50ms", "--rate", line::RATE];
 
 /// A part of the set: which file, from where, how much.
 type Part = (u64, u64, u64);
 
-/// Measures with `settings.size` bytes of data. Needs root, for network namespaces.
-pub fn measure(settings: &Settings) -> Result<Vec<Figure>> {
+/// Measures with twice `settings.size` bytes of data. Needs root, for network namespaces.
+pub fn measure(settings: &Settings, to: &mut Gathered<'_>) -> Result<()> {
     ensure!(tieline_lab::is_root(), "caches: network namespaces need root");
     let federation = Federation::start(&settings.over_a_line(&LINE))?;
-    let measured = run(settings, &federation);
+    let measured = measure_in(settings, &federation, to);
     federation.down()?;
     measured
 }
 
-fn run(settings: &Settings, federation: &Federation) -> Result<Vec<Figure>> {
-    let shared = tempfile::Builder::new().prefix("shared-").tempdir_in(&settings.local)?;
-    let file_size = settings.size / FILES / 4096 * 4096;
+fn measure_in(settings: &Settings, federation: &Federation, to: &mut Gathered<'_>) -> Result<()> {
+    let file_size = LARGE_FILES * settings.size / FILES / 4096 * 4096;
     fill(&federation.mount().join("fnal/set"), file_size)?;
-    let nodes = mount_nodes(federation, shared.path())?;
-    let jobs: Vec<Vec<Part>> = (0..JOBS as u64).map(|job| parts(job, file_size)).collect();
+    for jobs in JOBS.values(settings) {
+        eprintln!("measuring: GENIE, {jobs} jobs");
+        let measured = measure_jobs(settings, federation, file_size, jobs);
+        to.keep_if_measured(&format!("GENIE, {jobs} jobs"), measured);
+    }
+    Ok(())
+}
+
+/// So many jobs, on nodes of their own with a cache that is empty.
+fn measure_jobs(
+    settings: &Settings,
+    federation: &Federation,
+    file_size: u64,
+    count: &'static str,
+) -> Result<Vec<Figure>> {
+    let shared = tempfile::Builder::new().prefix("shared-").tempdir_in(&settings.local)?;
+    let nodes = mount_nodes(federation, shared.path(), count)?;
+    let jobs: Vec<Vec<Part>> = (0..count.parse()?).map(|job| parts(job, file_size)).collect();
     let asked: u64 = jobs.iter().flatten().map(|(_, _, length)| length).sum();
     let first = pass(&nodes, &jobs)?;
-    let fetched = fetched(&nodes)?;
+    let fetched_once = fetched(&nodes)?;
     let distinct = distinct(&jobs, file_size);
     // As when other jobs ran in between: nothing is in the memory of a node any more.
     forget(&nodes, shared.path());
     let second = pass(&nodes, &jobs)?;
+    let again = fetched(&nodes)? - fetched_once;
     forget(&nodes, shared.path());
-    let plain = read_plainly(shared.path(), asked)?;
+    let plain = read_plainly(shared.path(), asked, jobs.len())?;
+    for node in nodes {
+        federation.unmount(&node)?;
+    }
+    let name = |what: &str| format!("GENIE 1/8, {count} jobs: {what}");
+    let per_second = Unit::MegabytesPerSecond;
     let rate = |seconds: f64| asked as f64 / 1e6 / seconds;
-    let ratio = fetched as f64 / distinct as f64;
-    let again = crate::caches::fetched(&nodes)? - fetched;
+    let ratio = |bytes: u64| bytes as f64 / distinct as f64;
+    let once = "bytes over the link / distinct bytes";
+    let once = Figure::single(name(once), Unit::Times, ratio(fetched_once));
+    let second_bytes = "bytes over the link / distinct bytes, second pass";
+    let second_bytes = Figure::single(name(second_bytes), Unit::Times, ratio(again));
+    let first = Figure::single(name("first pass, all jobs"), per_second, rate(first));
+    let plain = ("plain reads of the shared storage", rate(plain));
+    let second = Figure::beside(name("second pass, all jobs"), per_second, rate(second), plain);
+    let (bytes, rates) = ("site-cache-bytes-by-jobs", "site-cache-rate-by-jobs");
     Ok(vec![
-        Figure::single("GENIE 1/8: bytes over the link / distinct bytes", Unit::Times, ratio)
-            .with_goal(Goal::Value(1.02)),
-        Figure::single(
-            "GENIE 1/8: bytes over the link, second pass",
-            Unit::Mebibytes,
-            mebibytes(again),
-        ),
-        Figure::single("GENIE 1/8: first pass, all jobs", Unit::MegabytesPerSecond, rate(first)),
-        Figure::beside(
-            "GENIE 1/8: second pass, all jobs",
-            Unit::MegabytesPerSecond,
-            rate(second),
-            ("plain reads of the shared storage", rate(plain)),
-        ),
+        JOBS.place(once.with_goal(Goal::Value(1.02)), bytes, "first pass", count),
+        JOBS.place(second_bytes, bytes, "second pass", count),
+        JOBS.place(first, rates, "first pass", count),
+        JOBS.place(second, rates, "second pass", count),
     ])
-}
-
-fn mebibytes(bytes: u64) -> f64 {
-    bytes as f64 / f64::from(1 << 20)
 }
 
 /// Files of bytes that repeat nowhere.
@@ -102,10 +120,10 @@ fn fill(folder: &Path, file_size: u64) -> Result<()> {
 }
 
 /// Clients at the near end of the line, each with its own memory and all with one cache.
-fn mount_nodes(federation: &Federation, shared: &Path) -> Result<Vec<PathBuf>> {
+fn mount_nodes(federation: &Federation, shared: &Path, jobs: &str) -> Result<Vec<PathBuf>> {
     let options = format!("sitecache={}", shared.display());
     let mount = |number: usize| {
-        let mount = federation.local(&format!("node-{number}"));
+        let mount = federation.local(&format!("node-{jobs}-{number}"));
         std::fs::create_dir(&mount)?;
         let dir = federation.dir();
         let words = ["dev", "mount"].map(OsStr::new);
@@ -169,7 +187,7 @@ fn read(node: &Path, &(file, offset, length): &Part) -> Result<()> {
 }
 
 /// As many readers on the cache's own files; seconds for `asked` bytes.
-fn read_plainly(shared: &Path, asked: u64) -> Result<f64> {
+fn read_plainly(shared: &Path, asked: u64, jobs: usize) -> Result<f64> {
     let mut files = Vec::new();
     for folder in std::fs::read_dir(shared.join("chunks"))?.flatten() {
         files.extend(std::fs::read_dir(folder.path())?.flatten().map(|entry| entry.path()));
@@ -178,11 +196,11 @@ fn read_plainly(shared: &Path, asked: u64) -> Result<f64> {
     let start = Instant::now();
     thread::scope(|scope| {
         let files = &files;
-        let running = (0..JOBS).map(|job| {
+        let running = (0..jobs).map(|job| {
             scope.spawn(move || -> Result<()> {
-                let mut left = asked / JOBS as u64;
+                let mut left = asked / jobs as u64;
                 let mut piece = Vec::with_capacity(CHUNK as usize);
-                for path in files.iter().cycle().skip(job * files.len() / JOBS) {
+                for path in files.iter().cycle().skip(job * files.len() / jobs) {
                     piece.clear();
                     File::open(path)?.read_to_end(&mut piece)?;
                     left = left.saturating_sub(piece.len() as u64);
@@ -238,7 +256,7 @@ mod tests {
     #[test]
     fn jobs_read_an_eighth_each_and_all_of_the_set_together() {
         let size = 140_000_000 / 4096 * 4096;
-        let jobs: Vec<_> = (0..JOBS as u64).map(|job| parts(job, size)).collect();
+        let jobs: Vec<_> = (0..32).map(|job| parts(job, size)).collect();
         for job in &jobs {
             assert_eq!(job.iter().map(|part| part.2).sum::<u64>(), size * FILES / SHARE);
             assert!(

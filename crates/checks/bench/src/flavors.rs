@@ -7,7 +7,8 @@
 use crate::chart::Point;
 use crate::figure::{Figure, Goal, Unit, take_turns};
 use crate::files::{Playground, read_file};
-use crate::{Settings, cost, sharing};
+use crate::sweep::Gathered;
+use crate::{Settings, cost, line, sharing};
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -29,43 +30,53 @@ const AIMS: [Aim; 4] = [
     Aim { flavor: "krb5i", rate: 0.95, per_cpu: 1.0 / 1.10, metadata: None },
     Aim { flavor: "krb5p", rate: 0.88, per_cpu: 1.0 / 1.35, metadata: Some(0.9) },
 ];
+/// Of the large file: what was written over is kept on the disk for a while, and much is.
+const SHARE: u64 = 4;
 /// Connections are made anew when a rule changes.
 const SETTLE: Duration = Duration::from_secs(1);
 const HAND_OVERS: u64 = 100;
 const SERVERS: [&str; 4] = ["mds-uf", "oss-uf", "mds-fnal", "oss-fnal"];
 
 /// The far client's line.
-const LINE: [&str; 4] = ["--rtt", "50ms", "--rate", "1gbit"];
+const LINE: [&str; 4] = ["--rtt", "50ms", "--rate", line::RATE];
 const WRAP: &str = include_str!("flavors/wrap.py");
 
-pub fn measure(settings: &Settings) -> Result<Vec<Figure>> {
+pub fn measure(settings: &Settings, to: &mut Gathered<'_>) -> Result<()> {
+    let size = settings.size / SHARE;
     let near = |sec| Plan::proven(&["--sec", sec]);
-    let mut figures = side_by_side(&near("null"), &near("krb5n"), |plain, secured| {
-        measure_near(settings, plain, secured)
+    side_by_side(&near("null"), &near("krb5n"), |plain, secured| {
+        to.keep_if_measured("gss_wrap", wrapped(secured.federation).map(|figure| vec![figure]));
+        for aim in &AIMS {
+            eprintln!("measuring: {}", aim.flavor);
+            let measured = measure_near(aim, size, settings.turns, plain, secured);
+            to.keep_if_measured(aim.flavor, measured);
+        }
     })?;
-    if can_emulate_lines() {
-        let far = |sec: &str| {
-            Settings { sec: Some(sec.to_owned()), ..settings.clone() }.over_a_line(&LINE)
-        };
-        figures.extend(side_by_side(&far("null"), &far("krb5n"), |plain, secured| {
-            measure_far(settings, plain, secured)
-        })?);
+    if !can_emulate_lines() {
+        return Ok(());
     }
-    Ok(figures)
+    let far =
+        |sec: &str| Settings { sec: Some(sec.to_owned()), ..settings.clone() }.over_a_line(&LINE);
+    side_by_side(&far("null"), &far("krb5n"), |plain, secured| {
+        for flavor in ["null"].into_iter().chain(AIMS.iter().map(|aim| aim.flavor)) {
+            eprintln!("measuring: {flavor}, far");
+            let measured = measure_far(flavor, size, plain, secured);
+            to.keep_if_measured(&format!("{flavor}, far"), measured);
+        }
+    })
 }
 
 /// Two federations, of which the second has a realm.
 fn side_by_side(
     plain: &Plan,
     secured: &Plan,
-    work: impl FnOnce(&Ground, &Ground) -> Result<Vec<Figure>>,
-) -> Result<Vec<Figure>> {
+    work: impl FnOnce(&Ground<'_>, &Ground<'_>),
+) -> Result<()> {
     let plain = Federation::start(plain)?;
     let secured = Federation::start(secured)?;
-    let measured = work(&Ground::new(&plain)?, &Ground::new(&secured)?);
+    work(&Ground::new(&plain)?, &Ground::new(&secured)?);
     secured.down()?;
-    plain.down()?;
-    measured
+    plain.down()
 }
 
 /// Where a flavor stands in the chart; null is the first.
@@ -142,63 +153,64 @@ impl<'f> Ground<'f> {
     }
 }
 
-/// Each flavor by turns with null: bytes, and what they and metadata cost.
-fn measure_near(settings: &Settings, plain: &Ground, secured: &Ground) -> Result<Vec<Figure>> {
-    let (size, turns) = (settings.size, settings.turns);
-    let mut figures = vec![wrapped(secured.federation)?];
-    for Aim { flavor, rate, per_cpu, metadata } in AIMS {
-        eprintln!("measuring: {flavor}");
-        secured.rule(flavor)?;
-        let compare =
-            |what: &str, unit, goal: Option<f64>, work: &dyn Fn(&Ground) -> Result<f64>| {
-                // What is needed once was done before it counts.
-                work(plain)?;
-                work(secured)?;
-                let figure = take_turns(
-                    format!("{flavor}: {what}"),
-                    unit,
-                    turns,
-                    Box::new(|| work(secured)),
-                    vec![("null", Box::new(|| work(plain)))],
-                )?;
-                anyhow::Ok(match goal {
-                    Some(goal) => figure.with_goal(Goal::Ratio(goal)),
-                    None => figure,
-                })
-            };
-        let megabytes = Unit::MegabytesPerSecond;
-        let (writes, reads) = ("sequential write, fsync", "sequential read, cold");
-        let wrote = compare(writes, megabytes, Some(rate), &|on| on.write(size))?;
-        figures.push(wrote.at(point(flavor, "write, near")));
-        let read = compare(reads, megabytes, Some(rate), &|on| on.read())?;
-        figures.push(read.at(point(flavor, "read, near")));
-        let what = "MB written and read per second of processor";
-        figures.push(compare(what, megabytes, Some(per_cpu), &|on| on.per_cpu(size))?);
-        let what = "hand-overs between clients";
-        figures.push(compare(what, Unit::PerSecond, metadata, &|on| on.hand_overs())?);
-    }
-    Ok(figures)
+/// A flavor by turns with null: bytes, and what they and metadata cost.
+fn measure_near(
+    aim: &Aim,
+    size: u64,
+    turns: usize,
+    plain: &Ground<'_>,
+    secured: &Ground<'_>,
+) -> Result<Vec<Figure>> {
+    let Aim { flavor, rate, per_cpu, metadata } = *aim;
+    secured.rule(flavor)?;
+    let compare =
+        |what: &str, null, unit, goal: Option<f64>, work: &dyn Fn(&Ground<'_>) -> Result<f64>| {
+            // What is needed once was done before it counts.
+            work(plain)?;
+            work(secured)?;
+            let figure = take_turns(
+                format!("{flavor}: {what}"),
+                unit,
+                turns,
+                Box::new(|| work(secured)),
+                vec![(null, Box::new(|| work(plain)))],
+            )?;
+            anyhow::Ok(match goal {
+                Some(goal) => figure.with_goal(Goal::Ratio(goal)),
+                None => figure,
+            })
+        };
+    let megabytes = Unit::MegabytesPerSecond;
+    let (writes, reads) = ("sequential write, fsync", "sequential read, cold");
+    let wrote = compare(writes, "null, write, near", megabytes, Some(rate), &|on| on.write(size))?;
+    let read = compare(reads, "null, read, near", megabytes, Some(rate), &|on| on.read())?;
+    let what = "MB written and read per second of processor";
+    let cost = compare(what, "null", megabytes, Some(per_cpu), &|on| on.per_cpu(size))?;
+    let what = "hand-overs between clients";
+    let handed = compare(what, "null", Unit::PerSecond, metadata, &|on| on.hand_overs())?;
+    let (write, read) = (point(flavor, "write, near"), read.at(point(flavor, "read, near")));
+    Ok(vec![wrote.at(write), read, cost, handed])
 }
 
 /// The rates alone, once each.
-fn measure_far(settings: &Settings, plain: &Ground, secured: &Ground) -> Result<Vec<Figure>> {
-    let flavors = AIMS.iter().map(|aim| aim.flavor);
-    let mut figures = Vec::new();
-    for flavor in ["null"].into_iter().chain(flavors) {
-        eprintln!("measuring: {flavor}, far");
-        let ground = if flavor == "null" { plain } else { secured };
-        if flavor != "null" {
-            ground.rule(flavor)?;
-        }
-        let mut add = |what: &str, series: &str, rate| {
-            let figure =
-                Figure::single(format!("{flavor}: {what}"), Unit::MegabytesPerSecond, rate);
-            figures.push(figure.at(point(flavor, series)));
-        };
-        add("sequential write, far", "write, far", ground.write(settings.size)?);
-        add("sequential read, far", "read, far", ground.read()?);
+fn measure_far(
+    flavor: &'static str,
+    size: u64,
+    plain: &Ground<'_>,
+    secured: &Ground<'_>,
+) -> Result<Vec<Figure>> {
+    let ground = if flavor == "null" { plain } else { secured };
+    if flavor != "null" {
+        ground.rule(flavor)?;
     }
-    Ok(figures)
+    let figure = |what: &str, series: &str, rate| {
+        let figure = Figure::single(format!("{flavor}: {what}"), Unit::MegabytesPerSecond, rate);
+        figure.at(point(flavor, series))
+    };
+    Ok(vec![
+        figure("sequential write, far", "write, far", ground.write(size)?),
+        figure("sequential read, far", "read, far", ground.read()?),
+    ])
 }
 
 /// What `gss_wrap` and `gss_unwrap` pass on one core, with privacy.

@@ -5,7 +5,7 @@
 //! system), several times, and the ratio is the median of the ratios of the turns.
 //!
 //! * [`figure`]: takes turns, keeps the samples, prints them; [`plot`]: draws their ratios;
-//!   [`chart`]: draws them over what was varied.
+//!   [`sweep`]: varies something, and [`chart`]: draws them over it; [`line`]: what lies between.
 //! * [`store`]: the directory backend against plain files.
 //! * [`metadata`]: the metadata engines against each other and against plain synced writes.
 //! * [`wire`]: raw loopback TCP, the ceiling of this machine's network.
@@ -14,8 +14,8 @@
 //!   [`programs`], and what processes [`cost`]; [`scale`]: a server with millions of files.
 //! * [`flavors`]: what protection costs; [`connections`]: what making one does; [`crowd`]: what is
 //!   left while ten thousand say nothing; [`caches`]: what a site's cache saves; [`scram`]: a
-//!   build's walk over a distance; [`reads`]: bulk data over one; [`recall`]: what many clients
-//!   hold is taken back.
+//!   build's walk over a distance; [`tree`]: sources unpacked and looked through over one;
+//!   [`reads`]: bulk data; [`recall`]: what many clients hold is taken back.
 //!
 //! Nothing here asserts a speed: figures are for people, who know the machine.
 
@@ -27,6 +27,7 @@ pub mod crowd;
 pub mod figure;
 pub mod files;
 pub mod flavors;
+pub mod line;
 pub mod metadata;
 pub mod mount;
 pub mod plot;
@@ -38,9 +39,13 @@ pub mod scram;
 pub mod sharing;
 pub mod small;
 pub mod store;
+pub mod sweep;
+pub mod tree;
 pub mod wire;
 
+use anyhow::Result;
 use std::path::PathBuf;
+use sweep::Gathered;
 use tieline_lab::{Federation, Plan};
 
 /// What to measure, and how much of it.
@@ -65,13 +70,27 @@ pub struct Settings {
     pub turns: usize,
     /// Twentieths of the paper's unit, for a build's walk.
     pub parts: usize,
+    /// A packed tree of sources; else one is made.
+    pub tar: Option<PathBuf>,
     /// The flavor of what goes over a line; `None`: the default ones.
     pub sec: Option<String>,
+    /// Where charts are drawn, for which more is measured.
+    pub charts: Option<PathBuf>,
 }
 
 impl Settings {
+    /// Is a part wanted that is measured unless others are named? Who wants charts names them, too.
     pub(crate) fn wants(&self, part: &str) -> bool {
-        self.only.is_empty() || self.only.iter().any(|only| only == part)
+        self.is_named(part) || self.only.is_empty() && self.charts.is_none()
+    }
+
+    /// Is one wanted that is measured for charts?
+    fn is_drawn(&self, part: &str) -> bool {
+        self.is_named(part) || self.only.is_empty() && self.charts.is_some()
+    }
+
+    fn is_named(&self, part: &str) -> bool {
+        self.only.iter().any(|only| only == part)
     }
 
     /// A federation in namespaces, with the flavor that is asked for.
@@ -84,53 +103,63 @@ impl Settings {
     }
 }
 
-/// Measures everything that `settings` allow.
-pub fn run(settings: &Settings) -> anyhow::Result<Vec<figure::Figure>> {
-    let mut figures = Vec::new();
-    if settings.wants("wire") {
-        figures.push(wire::measure(settings)?);
-    }
-    if settings.wants("store") {
-        figures.extend(store::measure(settings)?);
-    }
-    if settings.wants("metadata") {
-        figures.extend(metadata::measure(settings)?);
-    }
-    if settings.only.iter().any(|part| part == "scale") {
-        figures.extend(scale::measure(settings.scale)?);
-    }
-    if settings.only.iter().any(|part| part == "reads") {
-        figures.extend(reads::measure(settings)?);
-    }
-    if settings.only.iter().any(|part| part == "flavors") {
-        figures.extend(flavors::measure(settings)?);
-    }
-    if settings.only.iter().any(|part| part == "connections") {
-        figures.extend(connections::measure(settings)?);
-    }
-    if settings.only.iter().any(|part| part == "crowd") {
-        figures.extend(crowd::measure(settings)?);
-    }
-    if settings.only.iter().any(|part| part == "scram") {
-        figures.extend(scram::measure(settings)?);
-    }
-    if settings.only.iter().any(|part| part == "recall") {
-        figures.extend(recall::measure(settings)?);
-    }
-    if settings.only.iter().any(|part| part == "caches") {
-        figures.extend(caches::measure(settings)?);
-    }
-    if !mount::is_wanted(settings) {
-        return Ok(figures);
-    }
-    match &settings.mount {
-        Some(mount) => figures.extend(mount::measure(settings, mount, None)?),
-        None => {
-            let federation = Federation::start(&Plan::default())?;
-            let measured = mount::measure(settings, federation.mount(), Some(&federation));
-            federation.down()?;
-            figures.extend(measured?);
+/// When a part is measured.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum When {
+    /// Unless others are named.
+    Usual,
+    /// If it is named, or if charts are drawn and nothing is named.
+    Drawn,
+    /// If it is named.
+    Named,
+}
+
+type Part = fn(&Settings, &mut Gathered<'_>) -> Result<()>;
+
+/// The parts, by the names that `--only` takes; those in a mount near by are [`mount`]'s.
+const PARTS: [(&str, When, Part); 12] = [
+    ("wire", When::Usual, |settings, to| to.keep(vec![wire::measure(settings)?])),
+    ("store", When::Usual, |settings, to| to.keep(store::measure(settings)?)),
+    ("metadata", When::Usual, |settings, to| to.keep(metadata::measure(settings)?)),
+    ("scale", When::Named, |settings, to| to.keep(scale::measure(settings.scale)?)),
+    ("scram", When::Drawn, scram::measure),
+    ("tree", When::Drawn, tree::measure),
+    ("reads", When::Drawn, reads::measure),
+    ("recall", When::Drawn, |settings, to| to.keep(recall::measure(settings)?)),
+    ("caches", When::Drawn, caches::measure),
+    ("flavors", When::Drawn, flavors::measure),
+    ("connections", When::Named, |settings, to| to.keep(connections::measure(settings)?)),
+    ("crowd", When::Named, |settings, to| to.keep(crowd::measure(settings)?)),
+];
+
+/// Measures everything that `settings` allow. A part that fails is told, and others go on.
+pub fn run(settings: &Settings) -> Gathered<'_> {
+    let mut gathered = Gathered::new(settings);
+    for (name, when, part) in PARTS {
+        let is_wanted = match when {
+            When::Usual => settings.wants(name),
+            When::Drawn => settings.is_drawn(name),
+            When::Named => settings.is_named(name),
+        };
+        if is_wanted {
+            let outcome = part(settings, &mut gathered);
+            gathered.note(name, outcome);
         }
     }
-    Ok(figures)
+    if mount::is_wanted(settings) {
+        let outcome = near(settings, &mut gathered);
+        gathered.note("a mount near by", outcome);
+    }
+    gathered
+}
+
+/// The parts in a mount near by.
+fn near(settings: &Settings, to: &mut Gathered<'_>) -> Result<()> {
+    if let Some(mount) = &settings.mount {
+        return to.keep(mount::measure(settings, mount, None)?);
+    }
+    let federation = Federation::start(&Plan::default())?;
+    let measured = mount::measure(settings, federation.mount(), Some(&federation));
+    federation.down()?;
+    to.keep(measured?)
 }

@@ -1,9 +1,10 @@
 //! `cargo xtask bench`: measures, and prints a table or JSON.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::Parser;
 use std::path::PathBuf;
-use tieline_bench::{Settings, chart, connections, crowd, figure, plot, recall, small};
+use tieline_bench::sweep::Gathered;
+use tieline_bench::{Settings, connections, crowd, figure, plot, recall, small};
 use tieline_types::ByteSize;
 
 /// Measures Tieline beside references in the same run
@@ -17,8 +18,8 @@ struct Arguments {
     #[arg(long)]
     local: Option<PathBuf>,
     /// Parts: wire, store, metadata, large, random, small, listing, sharing, programs, cost
-    /// [default: all of these], scale, flavors, connections, crowd, scram, caches, reads,
-    /// recall
+    /// [default: all of these]; scram, tree, reads, recall, caches, flavors [default with
+    /// `--charts`: all of these]; scale, connections, crowd
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Size of the large file
@@ -39,6 +40,9 @@ struct Arguments {
     /// Twentieths of the paper's unit of a build's walk
     #[arg(long, default_value_t = 1)]
     parts: usize,
+    /// A packed tree of sources for the part `tree` [default: one that is made up]
+    #[arg(long)]
+    tar: Option<PathBuf>,
     /// Flavor of connections over a line [default: as a federation with Kerberos has them]
     #[arg(long)]
     sec: Option<String>,
@@ -48,7 +52,8 @@ struct Arguments {
     /// Draw the ratios, as SVG
     #[arg(long)]
     plot: Option<PathBuf>,
-    /// Draw what was varied, one picture and one file of numbers per chart, into this folder
+    /// Vary round trips, losses, modes and clients, and draw what comes of it, one picture and one
+    /// file of numbers per chart, into this folder
     #[arg(long)]
     charts: Option<PathBuf>,
     #[command(subcommand)]
@@ -84,7 +89,7 @@ fn main() -> Result<()> {
         }
         None => {}
     }
-    let figures = tieline_bench::run(&Settings {
+    let settings = Settings {
         program: std::env::current_exe()?,
         local: arguments.local.unwrap_or_else(std::env::temp_dir),
         mount: arguments.mount,
@@ -95,18 +100,19 @@ fn main() -> Result<()> {
         reads: arguments.reads,
         turns: arguments.turns,
         parts: arguments.parts,
+        tar: arguments.tar,
         sec: arguments.sec,
-    })?;
+        charts: arguments.charts,
+    };
+    let Gathered { figures, failed, .. } = tieline_bench::run(&settings);
     if let Some(path) = arguments.plot {
         std::fs::write(path, plot::svg(&figures))?;
-    }
-    if let Some(folder) = arguments.charts {
-        chart::write(&figures, &folder)?;
     }
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&figures)?);
     } else {
         print!("{}", figure::table(&figures));
     }
+    ensure!(failed.is_empty(), "not measured: {}", failed.join(", "));
     Ok(())
 }

@@ -86,10 +86,11 @@ impl Source {
     }
 }
 
-fn run(folder: &Path, program: &str, arguments: &[&str]) -> Result<()> {
+/// Runs a program in a folder; it must succeed. What it printed.
+pub(crate) fn run(folder: &Path, program: &str, arguments: &[&str]) -> Result<String> {
     let mut command = Command::new(program);
     let output = command.args(arguments).current_dir(folder).output();
     let output = output.with_context(|| format!("cannot run {program}"))?;
     ensure!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(())
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

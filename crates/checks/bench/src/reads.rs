@@ -2,52 +2,59 @@
 //!
 //! One federation stands at the other end of a line of 1 Gbit/s, whose round trip changes while it
 //! stands. Each workload runs in a mount of its own, so that nothing is warm but the servers; what
-//! went over the line is counted by the line.
+//! went over the line is counted by the line. What is read in pieces, and how, says [`pieces`].
+
+mod pieces;
 
 use crate::Settings;
-use crate::chart::Point;
 use crate::figure::{Figure, Goal, Unit, take_turns};
+use crate::line::{self, LINK, Line};
+use crate::sweep::{Axis, Gathered, RTT};
 use anyhow::{Context, Result, ensure};
+use pieces::{SETS, TREES};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::time::Instant;
 use tieline_lab::{Federation, can_emulate_lines};
 
-const RATE: &str = "1gbit";
-/// What such a line carries of a file, in MB/s.
-const LINK: f64 = 117.7;
-/// Round trips, near to far, and the same in milliseconds.
-const DISTANCES: [(&str, f64); 3] = [("200us", 0.2), ("12ms", 12.0), ("50ms", 50.0)];
-/// As many seconds as a gibibyte takes, about.
-const IPERF_SECONDS: &str = "8";
-/// Files of the storm, and what each holds.
-const STORM: usize = 64;
+/// How files are read: left alone, and pinned.
+const MODES: Axis = Axis {
+    over: "read mode, at 50 ms",
+    values: &["auto", "normal", "readbuf", "readahead", "stream"],
+    usual: "auto",
+    is_even: true,
+};
+/// Shares of packets that are lost.
+const LOSSES: Axis = Axis {
+    over: "loss, at 50 ms",
+    values: &["0", "1e-5", "1e-4", "1e-3"],
+    usual: "1e-4",
+    is_even: true,
+};
+/// Processes of the storm, each with a file of its own, and what a file holds.
+const STORM: Axis =
+    Axis { over: "processes, at 50 ms", values: &["16", "64", "128"], usual: "64", is_even: false };
 const STORM_FILE: usize = 16 << 20;
-/// How a directory is read: left alone, and pinned.
-const MODES: [&str; 5] = ["auto", "normal", "readbuf", "readahead", "stream"];
-/// What analyses read, as [`TREE`] makes it: files, kinds, and what they are called.
-const TREES: [(&str, &str, &str); 3] = [
-    ("tree.root", "plain", "uproot"),
-    ("packed.root", "packed", "uproot, compressed tree"),
-    ("ntuple.root", "ntuple", "uproot, RNTuple"),
-];
-/// Fields of each.
-const FIELDS: u32 = 20;
+/// The one that is left when nobody may choose.
+const CUBIC: &str = "cubic";
+/// A read that is slow goes on for so many seconds: its rate shows by then.
+const SECONDS_MAX: &str = "20";
+/// As long as it takes.
+const TO_THE_END: &str = "inf";
 
 /// Each prints the seconds that it took.
 const SEQUENTIAL: &str = include_str!("reads/sequential.py");
-const SKIP: &str = include_str!("reads/skip.py");
-const BRANCHES: &str = include_str!("reads/branches.py");
 const STORMS: &str = include_str!("reads/storm.py");
 const TREE: &str = include_str!("reads/tree.py");
 
 /// Measures all of it; nothing where lines cannot be emulated.
-pub fn measure(settings: &Settings) -> Result<Vec<Figure>> {
+pub fn measure(settings: &Settings, to: &mut Gathered<'_>) -> Result<()> {
     if !can_emulate_lines() {
-        return Ok(Vec::new());
+        return Ok(());
     }
-    let words = ["--sites", "uf", "--rtt", DISTANCES[0].0, "--rate", RATE];
+    let words = ["--sites", "uf", "--rtt", "0.2ms", "--rate", line::RATE];
     let federation = Federation::start(&settings.over_a_line(&words))?;
-    let measured = Field::new(settings, &federation).and_then(|field| field.measure());
+    let measured = Field::new(settings, &federation).map(|field| field.measure(to));
     federation.down()?;
     measured
 }
@@ -55,10 +62,8 @@ pub fn measure(settings: &Settings) -> Result<Vec<Figure>> {
 struct Field<'f> {
     settings: &'f Settings,
     federation: &'f Federation,
+    line: Line<'f>,
     python: PathBuf,
-    /// Network namespaces: of the servers, and of clients.
-    servers: String,
-    clients: String,
 }
 
 /// What a workload took, and what went over the line for it.
@@ -67,114 +72,123 @@ struct Taken {
     bytes: f64,
 }
 
-/// What is read in parts of a file: megabytes that are asked for, goals in seconds for the first
-/// file and the next, and bytes on the line for the next, times what was asked for.
-struct Asked {
-    what: String,
-    asked: f64,
-    goals: (f64, f64),
-    times: f64,
-}
+/// A sweep by its name.
+type Sweep<'f> = (&'static str, fn(&Field<'f>, &'static str) -> Result<Vec<Figure>>);
 
 impl<'f> Field<'f> {
     fn new(settings: &'f Settings, federation: &'f Federation) -> Result<Self> {
         let python = std::env::var_os("TIELINE_PYTHON").unwrap_or_else(|| "python3".into());
-        let state = std::fs::read_to_string(federation.dir().join("dev.json"))?;
-        let state: serde_json::Value = serde_json::from_str(&state)?;
-        let made = state["network"]["made"].as_array().context("namespaces were made")?.clone();
-        let ending = |end: &str| -> Result<String> {
-            let mut names = made.iter().filter_map(|name| name.as_str());
-            let found = names.find(|name| name.ends_with(end)).map(str::to_owned);
-            found.with_context(|| format!("no namespace ends with {end}"))
-        };
-        let (servers, clients) = (ending("-uf")?, ending("-cl")?);
-        let field = Self { settings, federation, python: python.into(), servers, clients };
+        let line = Line::of(federation)?;
+        let field = Self { settings, federation, line, python: python.into() };
         field.fill()?;
         Ok(field)
     }
 
     /// What is read: written while the servers are near.
     fn fill(&self) -> Result<()> {
-        let mount = self.federation.mount();
+        eprintln!("measuring: writing what is read");
         let size = self.settings.size;
-        for mode in MODES {
-            let folder = mount.join(mode);
-            std::fs::create_dir(&folder)?;
-            if mode != "auto" {
-                let value = format!("setfattr -n user.tieline.readmode -v {mode} {mode}");
-                self.federation.shell(&value)?;
-            }
+        self.federation.shell(&format!(
+            "mkdir data storm; cd data; head -c {size} /dev/urandom > large; sync large"
+        ))?;
+        // `cp` would share the chunks, and so would the first file and the next.
+        self.federation.shell("cd data; cat large > next-large")?;
+        for kind in TREES {
+            let name = format!("{kind}.root");
+            self.run(TREE, &self.federation.mount().join("data").join(&name), &[kind])?;
+            self.federation.shell(&format!("cd data; cat {name} > next-{name}"))?;
         }
-        let noise = format!("head -c {size} /dev/urandom > large; sync large");
-        self.federation.shell(&noise)?;
-        for mode in MODES {
-            self.federation.shell(&format!("cp large {mode}/large"))?;
+        for index in 0..self.storm_max() {
+            self.federation.shell(&format!("head -c {STORM_FILE} data/large > storm/f{index}"))?;
         }
-        self.federation.shell("cp auto/large auto/next-large")?;
-        for (name, kind, _) in TREES {
-            self.run(TREE, &mount.join("auto").join(name), &[kind])?;
-            self.federation.shell(&format!("cp auto/{name} auto/next-{name}"))?;
-            for mode in MODES.into_iter().filter(|mode| *mode != "auto") {
-                self.federation.shell(&format!("cp auto/{name} {mode}/{name}"))?;
-            }
-        }
-        let script = format!(
-            "mkdir storm; for i in $(seq 0 {}); do head -c {STORM_FILE} large > storm/f$i; done",
-            STORM - 1
-        );
-        self.federation.shell(&format!("{script}; sync -f ."))?;
+        self.federation.shell("sync -f .")?;
         Ok(())
     }
 
-    fn measure(&self) -> Result<Vec<Figure>> {
-        let mut figures = Vec::new();
-        for (distance, at) in DISTANCES {
-            eprintln!("measuring: reads at {distance}");
-            self.wan(&["rtt", distance])?;
-            let (chart, over) = ("sequential-read-by-distance", "RTT (ms)");
-            let point = Point { chart, series: "mount, cold".to_owned(), over, at, label: None };
-            figures.push(self.sequential(distance)?.at(point));
-        }
-        figures.push(self.write()?);
-        for mode in MODES {
-            eprintln!("measuring: reads, mode {mode}");
-            figures.extend(self.skip(mode)?);
-            for (name, _, called) in TREES {
-                figures.extend(self.branches(mode, (name, called), 2)?);
-                figures.extend(self.branches(mode, (name, called), FIELDS)?);
+    fn storm_max(&self) -> usize {
+        let sizes = STORM.values(self.settings).into_iter().filter_map(|size| size.parse().ok());
+        sizes.max().unwrap_or(0)
+    }
+
+    fn measure(&self, to: &mut Gathered<'_>) {
+        // Reads are beside iperf3 at every distance, charts or not.
+        let near_and_far: [Sweep<'f>; 1] = [("sequential read", Self::sequential)];
+        let distances: [Sweep<'f>; 2] =
+            [("sequential write", Self::write), ("reads of pieces", Self::pieces)];
+        self.sweep(to, &near_and_far, RTT.values.to_vec(), |rtt| self.line.set_rtt(rtt));
+        self.sweep(to, &distances, RTT.values(self.settings), |rtt| self.line.set_rtt(rtt));
+        // What follows is measured far away.
+        let modes: [Sweep<'f>; 3] = [
+            ("sequential read by mode", Self::sequential_by_mode),
+            ("reads of pieces by mode", Self::pieces_by_mode),
+            ("open storm by mode", Self::storm_by_mode),
+        ];
+        self.sweep(to, &modes, MODES.values.to_vec(), |mode| self.pin(mode));
+        to.note("reads: taking back the mode", self.pin(MODES.usual));
+        let storm: [Sweep<'f>; 1] = [("open storm", Self::storm)];
+        self.sweep(to, &storm, STORM.values(self.settings), |_| Ok(()));
+        let losses: [Sweep<'f>; 1] = [("sequential read with losses", Self::lossy)];
+        self.sweep(to, &losses, LOSSES.values(self.settings), |loss| self.line.set_loss(loss));
+    }
+
+    /// At each value in turn, all of these.
+    fn sweep(
+        &self,
+        to: &mut Gathered<'_>,
+        sweeps: &[Sweep<'f>],
+        values: Vec<&'static str>,
+        set: impl Fn(&str) -> Result<()>,
+    ) {
+        for value in values {
+            for (name, work) in sweeps {
+                let name = format!("{name}, {value}");
+                eprintln!("measuring: {name}");
+                to.keep_if_measured(&name, set(value).and_then(|()| work(self, value)));
             }
         }
-        figures.extend(self.storm()?);
-        self.wan(&["loss", "1e-4"])?;
-        figures.push(self.sequential("50ms, loss 1e-4")?);
-        Ok(figures)
     }
 
-    fn sequential(&self, distance: &str) -> Result<Figure> {
-        let size = self.settings.size as f64 / 1e6;
-        let read =
-            || -> Result<f64> { Ok(size / self.cold(SEQUENTIAL, "auto/large", &[])?.numbers[0]) };
+    /// Says how what is opened from now on is read.
+    fn pin(&self, mode: &str) -> Result<()> {
+        let attribute = "user.tieline.readmode";
+        // Where nothing was ever pinned there is no attribute to be asked for.
+        let script = if mode == MODES.usual {
+            format!("setfattr -x {attribute} data storm 2> /dev/null || true")
+        } else {
+            format!("setfattr -n {attribute} -v {mode} data storm")
+        };
+        self.federation.shell(&script).map(drop)
+    }
+
+    /// MB/s of a cold read.
+    fn rate(&self, seconds_max: &str) -> Result<f64> {
+        let numbers = self.cold(SEQUENTIAL, "data/large", &[seconds_max])?.numbers;
+        let [seconds, bytes] = numbers.as_slice() else {
+            anyhow::bail!("a read prints two numbers");
+        };
+        Ok(bytes / 1e6 / seconds)
+    }
+
+    fn sequential(&self, rtt: &'static str) -> Result<Vec<Figure>> {
         let figure = take_turns(
-            format!("sequential read, cold, {distance}"),
+            format!("sequential read, cold, {rtt} ms"),
             Unit::MegabytesPerSecond,
             self.settings.turns,
-            Box::new(read),
-            vec![("iperf3", Box::new(|| self.iperf(true)))],
+            Box::new(|| self.rate(TO_THE_END)),
+            vec![("iperf3", Box::new(|| self.line.iperf(true)))],
         )?;
-        // Where packets are lost one stream of iperf3 is no measure.
-        let is_lossy = distance.contains("loss");
-        let goal = if is_lossy { Goal::Value(0.85 * LINK) } else { Goal::Ratio(0.95) };
-        Ok(figure.with_goal(goal))
+        let point = RTT.point("sequential-read-by-distance", "mount, cold", rtt);
+        Ok(vec![figure.with_goal(Goal::Ratio(0.95)).at(point)])
     }
 
-    fn write(&self) -> Result<Figure> {
+    fn write(&self, rtt: &'static str) -> Result<Vec<Figure>> {
         let size = self.settings.size;
         let from = self.federation.local("noise");
         self.federation.shell(&format!("head -c {size} /dev/urandom > {}", from.display()))?;
         let work = || -> Result<f64> {
             let mount = self.federation.mount_again()?;
             let to = mount.join("written");
-            let start = std::time::Instant::now();
+            let start = Instant::now();
             let script = format!("dd if={} of={} bs=1M conv=fsync", from.display(), to.display());
             self.federation.shell(&script)?;
             let seconds = start.elapsed().as_secs_f64();
@@ -183,76 +197,87 @@ impl<'f> Field<'f> {
             Ok(size as f64 / 1e6 / seconds)
         };
         let figure = take_turns(
-            "sequential write, fsync, 50ms",
+            format!("sequential write, fsync, {rtt} ms"),
             Unit::MegabytesPerSecond,
             self.settings.turns,
             Box::new(work),
-            vec![("iperf3", Box::new(|| self.iperf(false)))],
+            vec![("iperf3", Box::new(|| self.line.iperf(false)))],
         )?;
-        Ok(figure.with_goal(Goal::Ratio(0.9)))
+        let figure = figure.with_goal(Goal::Ratio(0.9));
+        Ok(vec![RTT.place(figure, "sequential-write-by-distance", "mount, fsync", rtt)])
     }
 
-    fn skip(&self, mode: &'static str) -> Result<Vec<Figure>> {
-        let asked = self.settings.size as f64 / 10.0 / 1e6;
-        let set =
-            Asked { what: "1 MiB of every 10".to_owned(), asked, goals: (1.8, 1.4), times: 1.1 };
-        self.twice(mode, &set, SKIP, "large", &[])
-    }
-
-    fn branches(
-        &self,
-        mode: &'static str,
-        (name, called): (&str, &str),
-        count: u32,
-    ) -> Result<Vec<Figure>> {
-        let path = self.federation.mount().join(mode).join(name);
-        // All fields are equally long.
-        let asked = path.metadata()?.len() as f64 / 1e6 * f64::from(count) / f64::from(FIELDS);
-        let (what, goals) = match count {
-            FIELDS => (format!("{called}, all branches"), (1.3 * asked / LINK, 1.3 * asked / LINK)),
-            _ => (format!("{called}, {count} of {FIELDS} branches"), (0.9, 0.6)),
-        };
-        let set = Asked { what, asked, goals, times: 1.15 };
-        self.twice(mode, &set, BRANCHES, name, &[&count.to_string()])
-    }
-
-    /// One file right after the mount, and where nothing is pinned the next file of the data set
-    /// over connections that stand.
-    fn twice(
-        &self,
-        mode: &'static str,
-        set: &Asked,
-        script: &str,
-        name: &str,
-        arguments: &[&str],
-    ) -> Result<Vec<Figure>> {
-        let Asked { what, asked, goals, times } = set;
-        let mount = self.federation.mount_again()?;
-        let taken = self.taken(script, &mount.join(mode).join(name), arguments)?;
-        let mut figures = vec![
-            seconds(format!("{what}, 50ms, {mode}"), taken.numbers[0], goals.0)
-                .at(by_mode(mode, what)),
-            ratio(format!("{what}, bytes on the line, {mode}"), taken.bytes / asked, 1.5),
-        ];
-        if mode == "auto" {
-            let next = mount.join(mode).join(format!("next-{name}"));
-            let taken = self.taken(script, &next, arguments)?;
-            figures.push(seconds(format!("{what}, the next file"), taken.numbers[0], goals.1));
-            let bytes = format!("{what}, the next file, bytes on the line");
-            figures.push(ratio(bytes, taken.bytes / asked, *times));
+    /// Where packets are lost: each connection with the congestion control that the product
+    /// chooses, and, for a chart, all of them with CUBIC. One stream of iperf3 is no measure there.
+    fn lossy(&self, loss: &'static str) -> Result<Vec<Figure>> {
+        let mut figures = vec![self.lossy_with(loss, "mount", "iperf3", 0.85)?];
+        if self.settings.charts.is_some() {
+            if let Err(error) = self.line.pin_congestion(CUBIC) {
+                eprintln!("not measured with {CUBIC}: {error:#}");
+                return Ok(figures);
+            }
+            let measured = self.lossy_with(loss, "mount, CUBIC alone", "iperf3, CUBIC", 0.55);
+            self.line.unpin_congestion()?;
+            figures.push(measured?);
         }
-        self.federation.unmount(&mount)?;
         Ok(figures)
     }
 
-    fn storm(&self) -> Result<Vec<Figure>> {
-        let taken = self.cold(STORMS, "storm", &[&STORM.to_string()])?;
-        ensure!(taken.numbers.len() == 2, "the storm prints two numbers");
-        let figure = |name: &str, value, goal| seconds(name.to_owned(), value, goal);
-        Ok(vec![
-            figure("open storm, 50ms, open p99", taken.numbers[0], 0.12),
-            figure("open storm, 50ms, 1 MiB p90", taken.numbers[1], 0.35),
-        ])
+    fn lossy_with(
+        &self,
+        loss: &'static str,
+        series: &'static str,
+        reference: &'static str,
+        goal: f64,
+    ) -> Result<Figure> {
+        let figure = take_turns(
+            format!("sequential read, cold, 50 ms, loss {loss}, {series}"),
+            Unit::MegabytesPerSecond,
+            self.settings.turns,
+            Box::new(|| self.rate(SECONDS_MAX)),
+            vec![(reference, Box::new(|| self.line.iperf(true)))],
+        )?;
+        let figure = figure.with_goal(Goal::Value(goal * LINK));
+        Ok(LOSSES.place(figure, "sequential-read-by-loss", series, loss))
+    }
+
+    fn pieces(&self, rtt: &'static str) -> Result<Vec<Figure>> {
+        let drawn = SETS.iter().filter(|set| set.chart.is_some() || rtt == RTT.usual);
+        let measured: Result<Vec<_>> = drawn.map(|set| set.over_distance(self, rtt)).collect();
+        Ok(measured?.concat())
+    }
+
+    fn sequential_by_mode(&self, mode: &'static str) -> Result<Vec<Figure>> {
+        let name = format!("sequential read, cold, 50 ms, {mode}");
+        let rate = Figure::single(name, Unit::MegabytesPerSecond, self.rate(SECONDS_MAX)?);
+        Ok(vec![rate.at(MODES.point("rate-by-read-mode", "sequential read", mode))])
+    }
+
+    fn pieces_by_mode(&self, mode: &'static str) -> Result<Vec<Figure>> {
+        let measured: Result<Vec<_>> = SETS.iter().map(|set| set.by_mode(self, mode)).collect();
+        Ok(measured?.concat())
+    }
+
+    fn storm_by_mode(&self, mode: &'static str) -> Result<Vec<Figure>> {
+        let [_, read] = self.storm_of(STORM.usual)?;
+        let name = format!("open storm, 50 ms, 1 MiB p90, {mode}");
+        let figure = seconds(name, read, 0.35);
+        Ok(vec![MODES.place(figure, "time-by-read-mode", "open storm, 1 MiB p90", mode)])
+    }
+
+    fn storm(&self, processes: &'static str) -> Result<Vec<Figure>> {
+        let [opened, read] = self.storm_of(processes)?;
+        let figure = |what: &str, value, goal| {
+            let figure = seconds(format!("{processes} open within 1 s, {what}"), value, goal);
+            STORM.place(figure, "open-storm-by-processes", what, processes)
+        };
+        Ok(vec![figure("open, p99", opened, 0.12), figure("1 MiB, p90", read, 0.35)])
+    }
+
+    /// p99 of opens and p90 of reads.
+    fn storm_of(&self, processes: &str) -> Result<[f64; 2]> {
+        let numbers = self.cold(STORMS, "storm", &[processes])?.numbers;
+        numbers.try_into().ok().context("the storm prints two numbers")
     }
 
     /// Runs a program in a mount of its own.
@@ -264,9 +289,9 @@ impl<'f> Field<'f> {
     }
 
     fn taken(&self, script: &str, path: &Path, arguments: &[&str]) -> Result<Taken> {
-        let before = self.bytes()?;
+        let before = self.line.bytes()?;
         let numbers = self.run(script, path, arguments)?;
-        Ok(Taken { numbers, bytes: (self.bytes()? - before) / 1e6 })
+        Ok(Taken { numbers, bytes: (self.line.bytes()? - before) / 1e6 })
     }
 
     fn run(&self, script: &str, path: &Path, arguments: &[&str]) -> Result<Vec<f64>> {
@@ -276,54 +301,8 @@ impl<'f> Field<'f> {
         let said = String::from_utf8(output.stdout)?;
         said.split_whitespace().map(|word| word.parse().context("a number")).collect()
     }
-
-    fn wan(&self, words: &[&str]) -> Result<String> {
-        let dir = self.federation.dir();
-        let words = ["dev", "wan"].iter().chain(words).map(|word| std::ffi::OsString::from(*word));
-        let all: Vec<_> = words.chain(["--dir".into(), dir.into_os_string()]).collect();
-        self.federation.tieline(&all)
-    }
-
-    /// What the line has brought to clients so far.
-    fn bytes(&self) -> Result<f64> {
-        let told: serde_json::Value = serde_json::from_str(&self.wan(&["show", "--json"])?)?;
-        told[0]["to_clients"]["bytes"].as_f64().context("bytes are counted")
-    }
-
-    /// MB/s of one stream, to the clients or from them.
-    fn iperf(&self, to_clients: bool) -> Result<f64> {
-        let within = |netns: &str| {
-            let mut command = Command::new("ip");
-            command.args(["netns", "exec", netns, "iperf3"]);
-            command
-        };
-        let mut server = within(&self.servers);
-        let server = server.args(["-s", "-1"]).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut server = server.spawn().context("iperf3 is needed")?;
-        std::thread::sleep(std::time::Duration::from_millis(500));
-        let mut client = within(&self.clients);
-        client.args(["-c", "10.77.1.2", "-t", IPERF_SECONDS, "-J"]);
-        if to_clients {
-            client.arg("-R");
-        }
-        let output = client.output()?;
-        let _ = server.wait();
-        let told: serde_json::Value = serde_json::from_slice(&output.stdout)?;
-        let bits = told["end"]["sum_received"]["bits_per_second"].as_f64();
-        Ok(bits.context("iperf3 tells a rate")? / 8e6)
-    }
-}
-
-fn by_mode(mode: &'static str, series: &str) -> Point {
-    let at = MODES.iter().position(|known| *known == mode).unwrap_or(0) as f64;
-    let (chart, series) = ("time-by-read-mode", series.to_owned());
-    Point { chart, series, over: "read mode, at 50 ms", at, label: Some(mode) }
 }
 
 fn seconds(name: String, value: f64, goal: f64) -> Figure {
     Figure::single(name, Unit::Seconds, value).with_goal(Goal::Value(goal))
-}
-
-fn ratio(name: String, value: f64, goal: f64) -> Figure {
-    Figure::single(name, Unit::Times, value).with_goal(Goal::Value(goal))
 }

@@ -8,6 +8,8 @@
 
 use crate::Settings;
 use crate::figure::{Figure, Goal, Unit, take_turns};
+use crate::line;
+use crate::sweep::Axis;
 use anyhow::{Context, Result, bail, ensure};
 use std::cell::Cell;
 use std::io::{BufRead, BufReader, Write};
@@ -23,7 +25,12 @@ use tieline_lab::{Federation, can_emulate_lines};
 use tieline_types::{FileId, MdtIndex, Name};
 use tokio::task::JoinSet;
 
-const HOLDERS: usize = 100;
+const HOLDERS: Axis = Axis {
+    over: "clients that hold, at 50 ms",
+    values: &["1", "10", "100"],
+    usual: "100",
+    is_even: false,
+};
 const DIRECTORY: &str = "shared";
 const ROUND_TRIP: &str = "50ms";
 /// The goal of the recall: a round trip and 50 ms.
@@ -40,7 +47,7 @@ pub fn measure(settings: &Settings) -> Result<Vec<Figure>> {
     if !can_emulate_lines() {
         return Ok(Vec::new());
     }
-    let words = ["--sites", "uf", "--rtt", ROUND_TRIP, "--rate", "1gbit"];
+    let words = ["--sites", "uf", "--rtt", ROUND_TRIP, "--rate", line::RATE];
     let federation = Federation::start(&settings.over_a_line(&words))?;
     let measured = measure_in(settings, &federation);
     federation.down()?;
@@ -68,25 +75,21 @@ fn measure_in(settings: &Settings, federation: &Federation) -> Result<Vec<Figure
             holders.see(&name)?;
             Ok(taken)
         };
-        let mut many = Holders::start(settings, federation, HOLDERS)?;
-        let hundred = (0..settings.turns.max(1)).map(|_| turn(&mut many));
-        let hundred = hundred.collect::<Result<Vec<_>>>()?;
-        let line = many.round_trip_ms()?;
-        many.end()?;
-        let mut single = Holders::start(settings, federation, 1)?;
-        let mut hundred = hundred.into_iter();
-        let figure = take_turns(
-            format!("recall from {HOLDERS} clients at {ROUND_TRIP}, {what}"),
-            Unit::Milliseconds,
-            settings.turns,
-            Box::new(|| hundred.next().context("as many turns")),
-            vec![
-                ("round trip of the line", Box::new(|| Ok(line))),
-                ("recall from one client", Box::new(|| turn(&mut single))),
-            ],
-        )?;
-        single.end()?;
-        figures.push(figure.with_goal(Goal::Value(goal)));
+        // One by itself says what the many cost, charts or not.
+        for count in HOLDERS.values {
+            let mut holders = Holders::start(settings, federation, count)?;
+            let line = holders.round_trip_ms()?;
+            let figure = take_turns(
+                format!("recall at {ROUND_TRIP} from clients: {count}, {what}"),
+                Unit::Milliseconds,
+                settings.turns,
+                Box::new(|| turn(&mut holders)),
+                vec![("round trip of the line", Box::new(|| Ok(line)))],
+            )?;
+            holders.end()?;
+            let figure = figure.with_goal(Goal::Value(goal));
+            figures.push(HOLDERS.place(figure, "recall-by-clients", what, count));
+        }
     }
     Ok(figures)
 }
@@ -112,9 +115,9 @@ struct Holders {
 
 impl Holders {
     /// They hold the directory from the start.
-    fn start(settings: &Settings, federation: &Federation, count: usize) -> Result<Self> {
+    fn start(settings: &Settings, federation: &Federation, count: &str) -> Result<Self> {
         let mut command = Command::new(&settings.program);
-        command.arg("holders").arg(federation.mount()).arg(count.to_string());
+        command.arg("holders").arg(federation.mount()).arg(count);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let tell = child.stdin.take().context("its input is ours")?;
         let said = BufReader::new(child.stdout.take().context("its output is ours")?);

@@ -10,6 +10,8 @@
 
 use crate::Settings;
 use crate::figure::{Figure, Goal, Unit, take_turns};
+use crate::line::{self, Line};
+use crate::sweep::{Axis, Gathered, RTT};
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -33,6 +35,9 @@ const SUBSYSTEM: usize = 20;
 const SEED: u64 = 0x5c4a_4d20;
 /// A call that took longer waited for the line; with `TIELINE_BENCH_WAITS` set each is told.
 const A_WAIT: Duration = Duration::from_millis(20);
+
+/// Round trips, as far as continents are apart.
+const DISTANCES: Axis = Axis { values: &["0.2", "12", "50", "100"], ..RTT };
 
 /// One call.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -194,44 +199,87 @@ fn timed(root: &Path, steps: &[Step], bytes: usize) -> Result<Duration> {
 
 /// The replay over a distance: never used before, used once by another client, and again by the
 /// same one; beside the local file system.
-pub fn measure(settings: &Settings) -> Result<Vec<Figure>> {
-    let plan = settings.over_a_line(&["--rtt", "50ms", "--rate", "1gbit"]);
+pub fn measure(settings: &Settings, to: &mut Gathered<'_>) -> Result<()> {
+    let plan = settings.over_a_line(&["--rtt", "50ms", "--rate", line::RATE]);
     let federation = Federation::start(&plan)?;
-    let measured = measure_in(settings, &federation);
+    let measured = measure_in(settings, &federation, to);
     federation.down()?;
     measured
 }
 
-fn measure_in(settings: &Settings, federation: &Federation) -> Result<Vec<Figure>> {
+fn measure_in(settings: &Settings, federation: &Federation, to: &mut Gathered<'_>) -> Result<()> {
     let parts = settings.parts;
     let steps = trace(parts);
     let local = tempfile::tempdir_in(&settings.local)?;
     make(local.path(), parts)?;
     let (bytes, _) = replay(local.path(), &steps)?;
-    let tree = federation.mount().join("scram");
-    let begun = Instant::now();
-    make(&tree, parts)?;
-    eprintln!("tree of {} files made in {:.1} s", parts * 9000, begun.elapsed().as_secs_f64());
-    federation.tieline(&["sync".as_ref(), tree.as_os_str()])?;
+    let walk = Walk { federation, steps, local: local.path(), bytes, parts };
+    let line = Line::of(federation)?;
+    for distance in DISTANCES.values(settings) {
+        eprintln!("measuring: scram at {distance} ms");
+        let measured = line.set_rtt(distance).and_then(|()| walk.measure(distance));
+        to.keep_if_measured(&format!("scram at {distance} ms"), measured);
+    }
+    Ok(())
+}
 
-    // Every client is cold once.
-    let first = federation.mount_again()?.join("scram");
-    let here = || Ok(timed(local.path(), &steps, bytes)?.as_secs_f64());
-    let once = |name: &str, tree: &Path, goal: f64| {
-        let work = || Ok(timed(tree, &steps, bytes)?.as_secs_f64());
-        let figure =
-            take_turns(name, Unit::Seconds, 1, Box::new(work), vec![("local", Box::new(here))])?;
-        anyhow::Ok(figure.with_goal(Goal::Value(goal)))
-    };
-    let scale = parts as f64;
-    let unused = once("scram, never used before", &first, 15.0 * scale)?;
-    // What was opened is reported after a while.
-    std::thread::sleep(Duration::from_secs(5));
-    let second = federation.mount_again()?.join("scram");
-    let goal = if parts == 1 { 2.6 } else { 20.0 };
-    let used = once("scram, used by another client", &second, goal)?;
-    let again = once("scram, the same client again", &second, 0.12 * scale)?;
-    Ok(vec![unused, used, again])
+/// What is replayed.
+struct Walk<'w> {
+    federation: &'w Federation,
+    steps: Vec<Step>,
+    local: &'w Path,
+    bytes: usize,
+    parts: usize,
+}
+
+impl Walk<'_> {
+    /// In a tree that nobody has used.
+    fn measure(&self, distance: &'static str) -> Result<Vec<Figure>> {
+        let name = format!("scram-{distance}");
+        let tree = self.federation.mount().join(&name);
+        let begun = Instant::now();
+        make(&tree, self.parts)?;
+        let (files, took) = (self.parts * 9000, begun.elapsed().as_secs_f64());
+        eprintln!("tree of {files} files made in {took:.1} s");
+        self.federation.tieline(&["sync".as_ref(), tree.as_os_str()])?;
+
+        let scale = self.parts as f64;
+        // Every client is cold once.
+        let first = self.federation.mount_again()?;
+        let once = |what: &'static str, mount: &Path, goal| {
+            self.once(distance, what, &mount.join(&name), goal)
+        };
+        let unused = once("never used before", &first, 15.0 * scale)?;
+        // What was opened is reported after a while.
+        std::thread::sleep(Duration::from_secs(5));
+        let second = self.federation.mount_again()?;
+        let goal = if self.parts == 1 { 2.6 } else { 20.0 };
+        let used = once("used by another client", &second, goal)?;
+        let again = once("the same client again", &second, 0.12 * scale)?;
+        for mount in [first, second] {
+            self.federation.unmount(&mount)?;
+        }
+        Ok(vec![unused, used, again])
+    }
+
+    fn once(
+        &self,
+        distance: &'static str,
+        what: &'static str,
+        tree: &Path,
+        goal: f64,
+    ) -> Result<Figure> {
+        let timed = |tree| Ok(timed(tree, &self.steps, self.bytes)?.as_secs_f64());
+        let figure = take_turns(
+            format!("scram, {distance} ms, {what}"),
+            Unit::Seconds,
+            1,
+            Box::new(|| timed(tree)),
+            vec![("local", Box::new(|| timed(self.local)))],
+        )?;
+        let figure = figure.with_goal(Goal::Value(goal));
+        Ok(DISTANCES.place(figure, "scram-by-distance", what, distance))
+    }
 }
 
 #[cfg(test)]
