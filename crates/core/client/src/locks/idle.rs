@@ -50,9 +50,6 @@ impl Own {
             return None;
         }
         let LockWish { owner, range, mode, .. } = *wish;
-        if self.posix.conflicts(owner, range, mode).next().is_some() {
-            return Some(Step::Ask);
-        }
         if is_heard && self.may_idle && self.at_server.suffices(owner, range, mode) {
             self.note_here(wish, Some(mode));
             return Some(Step::Taken);
