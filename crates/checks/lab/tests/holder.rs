@@ -254,6 +254,9 @@ os.unlink(m + '/gone')
 lock = os.open(m + '/lock', os.O_RDWR | os.O_CREAT)
 fcntl.flock(lock, fcntl.LOCK_EX)
 fcntl.lockf(lock, fcntl.LOCK_EX, 10, 0)
+# Nobody holds it: it is idle at the server.
+fcntl.lockf(lock, fcntl.LOCK_EX, 10, 20)
+fcntl.lockf(lock, fcntl.LOCK_UN, 10, 20)
 os.mkdir(m + '/many')
 for i in range(2500):
     os.close(os.open('%s/many/%d' % (m, i), os.O_CREAT | os.O_WRONLY))
@@ -300,6 +303,7 @@ for take in (lambda: fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB),
     except BlockingIOError:
         continue
     sys.exit('a lock was lost')
+fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB, 10, 20)
 ";
         let far_path = far.to_string_lossy();
         program::call("python3", &["-c", refused, &far_path])?;

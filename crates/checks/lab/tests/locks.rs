@@ -199,6 +199,54 @@ assert succeeded(pid)
     })
 }
 
+/// What no program holds keeps nobody out, at once, however its client keeps it.
+#[test]
+fn what_was_freed_keeps_nobody_out() -> Result<()> {
+    with_two(|_, here, there| {
+        let script = r"
+import struct
+def idle(file, *place):
+    fcntl.lockf(file, EX, *place)
+    fcntl.lockf(file, UN, *place)
+def holder(file, start):
+    asked = struct.pack('hhqqi4x', fcntl.F_WRLCK, 0, start, 1, 0)
+    return struct.unpack('hhqqi4x', fcntl.fcntl(file, fcntl.F_GETLK, asked))[0]
+for start in range(10):
+    idle(a, 1, start)
+begun = time.time()
+fcntl.lockf(b, EX | NB, 1, 0)
+fcntl.lockf(b, EX, 1, 1)
+assert holder(b, 2) == fcntl.F_UNLCK
+assert refused(fcntl.lockf, a, SH | NB, 1, 0)
+assert refused(fcntl.lockf, a, SH | NB, 1, 1)
+fcntl.lockf(b, UN)
+# Of two processes on one client.
+other = open(here + '/g', 'w+')
+idle(other, 1, 0)
+def work():
+    mine = open(here + '/g', 'r+')
+    assert holder(mine, 0) == fcntl.F_UNLCK
+    fcntl.lockf(mine, EX | NB, 1, 0)
+    idle(mine, 1, 1)
+assert succeeded(child(work))
+# Its close freed all for good.
+far = open(there + '/g', 'r+')
+fcntl.lockf(far, EX | NB)
+fcntl.lockf(far, UN)
+# One waits while the other holds what may be idle later.
+held = open(here + '/h', 'w+')
+fcntl.lockf(held, EX, 1, 0)
+pid = child(lambda: fcntl.lockf(open(there + '/h', 'r+'), EX, 1, 0))
+near = child(lambda: fcntl.lockf(open(here + '/h', 'r+'), EX, 1, 0))
+time.sleep(0.5)
+fcntl.lockf(held, UN, 1, 0)
+assert succeeded(pid) and succeeded(near)
+assert time.time() - begun < 10, time.time() - begun
+";
+        python(script, here, there).map(drop)
+    })
+}
+
 /// A client that dies holds nobody up for longer than its lease.
 #[test]
 fn a_killed_client_frees_its_locks() -> Result<()> {
@@ -250,10 +298,15 @@ fn locks_survive_the_death_of_a_server() -> Result<()> {
             program.display(),
             dir.display()
         );
-        let before = "fcntl.flock(a, EX)\nfcntl.lockf(b, EX, 10, 0)\n";
+        let before = r"
+fcntl.flock(a, EX)
+fcntl.lockf(b, EX, 20, 0)
+fcntl.lockf(b, UN, 10, 10)
+";
         let after = r"
 assert refused(fcntl.flock, b, EX | NB), 'flock'
 assert refused(fcntl.lockf, a, SH | NB, 1, 3), 'fcntl'
+# What was idle is forgotten.
 fcntl.lockf(a, SH | NB, 1, 10)
 fcntl.flock(a, UN)
 fcntl.flock(b, EX | NB)

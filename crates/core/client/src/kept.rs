@@ -125,17 +125,20 @@ pub(crate) struct KeptLock {
     pub mode: LockMode,
     #[n(4)]
     pub process: u32,
+    /// No program holds it, but the server has it as held.
+    #[n(5)]
+    pub is_idle: Option<bool>,
 }
 
 impl KeptLock {
     pub fn wish(&self) -> LockWish {
-        let Self { kind, owner, range, mode, process } = *self;
+        let Self { kind, owner, range, mode, process, .. } = *self;
         LockWish { kind, owner, range, mode, process }
     }
 
     pub fn of(wish: &LockWish) -> Self {
         let LockWish { kind, owner, range, mode, process } = *wish;
-        Self { kind, owner, range, mode, process }
+        Self { kind, owner, range, mode, process, is_idle: None }
     }
 }
 

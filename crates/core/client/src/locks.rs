@@ -4,13 +4,17 @@
 //! have, needs no server; a close without locks costs nothing; and a server that was started anew
 //! is told of them before it grants others. Frees and changes to a weaker lock commit first what
 //! was written, and a lock is granted only after the door forgot bytes that it should not believe:
-//! so programs that lock see each other's writes.
+//! so programs that lock see each other's writes. What programs free of `fcntl` locks may stay at
+//! the server: [`idle`].
 //!
 //! A wait is a task of its own. A caller who goes away makes it cancel at the server; a grant that
 //! crossed that is given back. New locks on the file wait until that is settled.
 //!
 //! Invariants: what the list says is held at the server, unless the session was lost, which is
 //! told; requests that wait at a server are few.
+
+mod asserted;
+mod idle;
 
 use crate::cache::ServerNumber;
 use crate::file::File;
@@ -24,12 +28,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tieline_keep::{Keep, Kept};
-use tieline_types::locks::LockSet;
+use tieline_types::locks::{Held, LockSet};
 use tieline_types::{Caller, ErrorKind, FileId, LockKind, LockMode, LockRange, SessionId};
-use tieline_wire::Welcome;
-use tieline_wire::locks::{
-    AssertLocks, AssertedLock, CancelLock, Lock, LockOutcome, LockWait, TestLock,
-};
+use tieline_wire::locks::{CancelLock, Lock, LockOutcome, LockReply, LockWait, TestLock};
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::Instant;
 
@@ -42,13 +43,13 @@ const ASK_AGAIN: Duration = Duration::from_millis(200);
 /// A kernel tells of the last close of a file after `close(2)` has returned: a `flock` that is in
 /// the way may be freed just now. So a refusal is asked for again after these pauses.
 const CLOSING: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(20)];
-/// Locks in one assertion.
-const ASSERTED_MAX: usize = 1024;
 
 pub(crate) struct Locks {
     table: Mutex<BTreeMap<FileId, Own>>,
-    /// Woken when a cancelled wait is settled.
+    /// Woken when a cancelled wait is settled, and when locks were freed.
     settled: Notify,
+    /// When idle locks on a file were asked for last. Looked at with the table locked.
+    asked: Mutex<BTreeMap<FileId, Instant>>,
     ticket: AtomicU64,
     parked: Semaphore,
     /// Of each server. Frees read, assertions write: what is asserted is held.
@@ -64,6 +65,7 @@ impl Locks {
             keep: keep.clone(),
             table: Mutex::default(),
             settled: Notify::new(),
+            asked: Mutex::default(),
             ticket: AtomicU64::new(first_number(&keep) + 1),
             parked: Semaphore::new(PARKED_MAX),
             asserting: Mutex::default(),
@@ -77,10 +79,18 @@ impl Locks {
 struct Own {
     posix: LockSet<u64>,
     flock: LockSet<u64>,
+    /// `fcntl` locks that the server has as held: those of programs, and idle ones.
+    at_server: LockSet<u64>,
+    /// What is freed may be idle: the server asks for it.
+    may_idle: bool,
     /// Whose number an owner of a `fcntl` lock is.
     processes: BTreeMap<u64, u32>,
     /// Cancelled waits that are not settled.
     unsettled: usize,
+    /// Idle locks are being freed.
+    is_freeing: bool,
+    /// Frees under way that programs asked for.
+    leaving: usize,
     kept: Option<Kept>,
 }
 
@@ -92,7 +102,15 @@ impl Own {
         }
     }
 
+    /// The server has it so.
     fn note(&mut self, wish: &LockWish, mode: Option<LockMode>) {
+        self.note_here(wish, mode);
+        if wish.kind == LockKind::Posix {
+            self.at_server.set(wish.owner, wish.range, mode);
+        }
+    }
+
+    fn note_here(&mut self, wish: &LockWish, mode: Option<LockMode>) {
         self.set(wish.kind).set(wish.owner, wish.range, mode);
         if mode.is_some() && wish.kind == LockKind::Posix {
             self.processes.insert(wish.owner, wish.process);
@@ -100,20 +118,32 @@ impl Own {
     }
 
     fn put(&self, keep: &Keep, id: FileId) -> Option<Kept> {
-        if !keep.is_on() || (self.posix.is_empty() && self.flock.is_empty()) {
+        if !keep.is_on() || !self.has_locks() {
             return None;
         }
-        let lock = |kind, held: tieline_types::locks::Held<u64>| {
+        let lock = |kind, held: Held<u64>, is_idle| {
             let process = self.processes.get(&held.owner).copied().unwrap_or_default();
-            KeptLock { kind, owner: held.owner, range: held.range, mode: held.mode, process }
+            let Held { owner, range, mode } = held;
+            KeptLock { kind, owner, range, mode, process, is_idle }
         };
-        let posix = self.posix.iter().map(|held| lock(LockKind::Posix, held));
-        let flock = self.flock.iter().map(|held| lock(LockKind::Flock, held));
-        kept::put_locks(keep, id, &posix.chain(flock).collect())
+        let posix = self.posix.iter().map(|held| lock(LockKind::Posix, held, None));
+        let flock = self.flock.iter().map(|held| lock(LockKind::Flock, held, None));
+        let idle = self.idle().into_iter();
+        let idle = idle.map(|one| lock(LockKind::Posix, one.held, Some(true)));
+        kept::put_locks(keep, id, &posix.chain(flock).chain(idle).collect())
+    }
+
+    fn has_locks(&self) -> bool {
+        !self.posix.is_empty() || !self.flock.is_empty() || !self.at_server.is_empty()
     }
 
     fn is_empty(&self) -> bool {
-        self.posix.is_empty() && self.flock.is_empty() && self.unsettled == 0
+        let is_quiet = self.is_settled() && self.leaving == 0;
+        is_quiet && !self.has_locks()
+    }
+
+    fn is_settled(&self) -> bool {
+        self.unsettled == 0 && !self.is_freeing
     }
 }
 
@@ -130,18 +160,28 @@ impl Locks {
         result
     }
 
-    fn note(&self, id: FileId, wish: &LockWish, mode: Option<LockMode>) {
+    /// The same, for a change that outlives this process.
+    fn change<R>(&self, id: FileId, change: impl FnOnce(&mut Own) -> R) -> R {
         self.with(id, |own| {
-            own.note(wish, mode);
+            let result = change(own);
             own.kept = own.put(&self.keep, id);
-        });
+            result
+        })
+    }
+
+    fn note(&self, id: FileId, wish: &LockWish, mode: Option<LockMode>) {
+        self.change(id, |own| own.note(wish, mode));
     }
 
     /// Locks that an earlier process held.
     pub fn restore(&self, id: FileId, locks: &[KeptLock]) {
-        self.with(id, |own| {
-            locks.iter().for_each(|one| own.note(&one.wish(), Some(one.mode)));
-            own.kept = own.put(&self.keep, id);
+        self.change(id, |own| {
+            for one in locks {
+                match one.is_idle {
+                    Some(true) => own.at_server.set(one.owner, one.range, Some(one.mode)),
+                    _ => own.note(&one.wish(), Some(one.mode)),
+                }
+            }
         });
     }
 
@@ -171,16 +211,22 @@ impl Locks {
         !set.of(owner, range).is_empty()
     }
 
-    async fn all_settled(&self, id: FileId) {
+    /// Waits until `look` finds what it looks for.
+    async fn when<R>(&self, id: FileId, mut look: impl FnMut(&mut Own) -> Option<R>) -> R {
         loop {
             let settled = self.settled.notified();
             tokio::pin!(settled);
             settled.as_mut().enable();
-            if lock(&self.table).get(&id).is_none_or(|own| own.unsettled == 0) {
-                return;
+            if let Some(found) = self.with(id, &mut look) {
+                return found;
             }
             settled.await;
         }
+    }
+
+    fn settle(&self, id: FileId, settle: impl FnOnce(&mut Own)) {
+        self.change(id, settle);
+        self.settled.notify_waiters();
     }
 }
 
@@ -193,21 +239,24 @@ impl Shared {
     ) -> Result<()> {
         let open = self.handles.file(handle)?;
         let id = open.file.id;
-        self.locks.all_settled(id).await;
-        let (has_it, weakens) = self.locks.with(id, |own| {
+        let looking = self.locks.when(id, |own| {
+            let is_settled = own.is_settled();
             let set = own.set(wish.kind);
             let held = set.of(wish.owner, wish.range);
             let is_weaker = wish.mode == LockMode::Shared;
             let weakens = is_weaker && held.iter().any(|one| one.mode == LockMode::Exclusive);
-            (set.covers(wish.owner, wish.range, wish.mode), weakens)
+            is_settled.then(|| (set.covers(wish.owner, wish.range, wish.mode), weakens))
         });
+        let (has_it, weakens) = looking.await;
         if has_it {
             return Ok(());
         }
         if weakens {
             self.commit_before_unlock(&open.file).await;
         }
-        if waits {
+        if self.take_idle(&open, &wish).await? {
+            // What is asked of no server is held already.
+        } else if waits {
             self.wait_for_lock(&open, wish).await?;
         } else {
             self.try_lock(&open, wish).await?;
@@ -239,10 +288,14 @@ impl Shared {
 
     async fn ask_once(&self, caller: &Caller, id: FileId, wish: LockWish) -> Result<()> {
         let _asking = self.keep_wish(caller, id, &wish);
-        let told = self.servers.ask(caller, id, message(id, &wish, Some(wish.mode), None)).await?;
-        match told.reply.outcome {
+        let asked = Instant::now();
+        let idles = self.locks.offers_idle(id, wish.kind);
+        let request = Lock { idles, ..message(id, &wish, Some(wish.mode), None) };
+        let LockReply { outcome, idles } = self.servers.ask(caller, id, request).await?.reply;
+        match outcome {
             LockOutcome::Granted => {
-                self.locks.note(id, &wish, Some(wish.mode));
+                let may_idle = idles == Some(true);
+                self.locks.granted(id, &wish, &Granted { asked, may_idle });
                 Ok(())
             }
             _ => Err(refused(id)),
@@ -274,18 +327,21 @@ impl Shared {
         outcome
     }
 
-    async fn ask_until_granted(&self, wait: &Wait) -> Result<()> {
+    async fn ask_until_granted(&self, wait: &Wait) -> Result<Granted> {
         loop {
             let place = self.locks.parked.try_acquire();
             let longest = PATIENCE.min(self.settings.wait / 2);
             let patience = if place.is_ok() { longest } else { Duration::ZERO };
             let patience_ms = patience.as_millis() as u32;
             let place_kept = Some(LockWait { ticket: wait.ticket, patience_ms });
-            let request = message(wait.id, &wait.wish, Some(wait.wish.mode), place_kept);
+            let idles = self.locks.offers_idle(wait.id, wait.wish.kind);
+            let message = message(wait.id, &wait.wish, Some(wait.wish.mode), place_kept);
             let asked = Instant::now();
+            let request = Lock { idles, ..message };
             let told = self.servers.ask(&wait.caller, wait.id, request).await?;
+            let may_idle = told.reply.idles == Some(true);
             match told.reply.outcome {
-                LockOutcome::Granted => return Ok(()),
+                LockOutcome::Granted => return Ok(Granted { asked, may_idle }),
                 LockOutcome::Queued if asked.elapsed() >= ASK_AGAIN => {}
                 LockOutcome::Queued => tokio::time::sleep(ASK_AGAIN).await,
                 LockOutcome::Refused | LockOutcome::Cancelled => return Err(refused(wait.id)),
@@ -310,14 +366,14 @@ impl Shared {
     }
 
     /// A wait has ended: with a lock that is noted, or given back if nobody wants it any more.
-    async fn conclude(&self, wait: &Wait, outcome: Result<()>) -> Result<()> {
+    async fn conclude(&self, wait: &Wait, outcome: Result<Granted>) -> Result<()> {
         let is_wanted = {
             let mut fate = lock(&wait.fate);
             let is_wanted = *fate == Fate::Waiting;
             if is_wanted {
                 *fate = Fate::Over;
-                if outcome.is_ok() {
-                    self.locks.note(wait.id, &wait.wish, Some(wait.wish.mode));
+                if let Ok(granted) = &outcome {
+                    self.locks.granted(wait.id, &wait.wish, granted);
                 }
             }
             is_wanted
@@ -327,10 +383,9 @@ impl Shared {
             tracing::info!(file = %wait.id, %error, "cancelled lock is not given back");
         }
         if !is_wanted {
-            self.locks.with(wait.id, |own| own.unsettled -= 1);
-            self.locks.settled.notify_waiters();
+            self.locks.settle(wait.id, |own| own.unsettled -= 1);
         }
-        outcome
+        outcome.map(drop)
     }
 
     /// Makes the server's idea of what the owner holds there what it was before the wait.
@@ -340,7 +395,17 @@ impl Shared {
             // What is changed was given up when the wait began.
             self.locks.note(wait.id, wish, None);
         }
-        let held = self.locks.with(wait.id, |own| own.set(wish.kind).of(wish.owner, wish.range));
+        let held = self.locks.change(wait.id, |own| {
+            let held = own.set(wish.kind).of(wish.owner, wish.range);
+            if wish.kind == LockKind::Posix {
+                own.at_server.set(wish.owner, wish.range, None);
+                for one in &held {
+                    let range = one.range.within(wish.range);
+                    own.at_server.set(wish.owner, range, Some(one.mode));
+                }
+            }
+            held
+        });
         let mut at = wish.range.start;
         for old in held {
             let range = old.range.within(wish.range);
@@ -362,17 +427,26 @@ impl Shared {
 
     pub(crate) async fn unlock(self: &Arc<Self>, handle: HandleId, wish: LockWish) -> Result<()> {
         let open = self.handles.file(handle)?;
-        self.unlock_file(&open, wish).await
-    }
-
-    async fn unlock_file(self: &Arc<Self>, open: &FileHandle, wish: LockWish) -> Result<()> {
-        let (id, file) = (open.file.id, open.file.clone());
-        if !self.locks.holds(id, wish.kind, wish.owner, wish.range) {
+        if !self.locks.holds(open.file.id, wish.kind, wish.owner, wish.range) {
             return Ok(());
         }
+        self.unlock_file(&open, wish, false).await
+    }
+
+    /// Frees a range, for good if the owner closes the file.
+    async fn unlock_file(
+        self: &Arc<Self>,
+        open: &FileHandle,
+        wish: LockWish,
+        closes: bool,
+    ) -> Result<()> {
+        let (id, file) = (open.file.id, open.file.clone());
         let (shared, caller) = (self.clone(), open.caller.clone());
         self.detached(async move {
             shared.commit_before_unlock(&file).await;
+            if shared.locks.leave(id, &wish, closes).await {
+                return Ok(());
+            }
             let server = shared.servers.mds(id.mdt()).ok();
             let asserting = server.map(|server| shared.locks.asserting(server.number));
             let _asserting = match &asserting {
@@ -382,7 +456,10 @@ impl Shared {
             let request = message(id, &wish, None, None);
             let freed = shared.servers.ask(&caller, id, request).await.map(drop);
             // If the server cannot be asked, the session will end before long.
-            shared.locks.note(id, &wish, None);
+            shared.locks.settle(id, |own| {
+                own.note(&wish, None);
+                own.leaving -= 1;
+            });
             freed
         })
         .await
@@ -402,7 +479,11 @@ impl Shared {
         let Ok(open) = self.handles.file(handle) else { return };
         let (range, mode) = (LockRange::WHOLE, LockMode::Shared);
         let wish = LockWish { kind, owner, range, mode, process: 0 };
-        if let Err(error) = self.unlock_file(&open, wish).await {
+        let id = open.file.id;
+        if !self.locks.holds(id, kind, owner, range) && !self.locks.has_idle(id, kind, owner) {
+            return;
+        }
+        if let Err(error) = self.unlock_file(&open, wish, true).await {
             tracing::warn!(file = %open.file.id, %error, "locks of a closed file are not freed");
         }
     }
@@ -443,92 +524,22 @@ impl Shared {
         }
         Ok(())
     }
-
-    /// A server welcomed us. A new start of it has forgotten our locks, a new session has lost
-    /// them.
-    pub(crate) fn locks_welcomed(self: &Arc<Self>, server: ServerNumber, welcome: &Welcome) {
-        let now = (welcome.session, welcome.boot);
-        let before = lock(&self.locks.met).insert(server, now);
-        let Some((session, boot)) = before else { return };
-        if welcome.is_resumed && session == welcome.session {
-            if boot != welcome.boot {
-                let shared = self.clone();
-                tokio::spawn(async move { shared.assert_locks(server).await });
-            }
-            return;
-        }
-        for id in self.locked_files(server) {
-            tracing::error!(file = %id, "locks are lost: the session with the server ended");
-            lock(&self.locks.table).remove(&id);
-            self.lost_lock(id);
-        }
-    }
-
-    /// Told at the next fsync or close.
-    fn lost_lock(&self, id: FileId) {
-        if let Some(file) = self.file_known(id) {
-            let what = "a lock on it was lost".to_owned();
-            file.with(|state| state.late.lose(ErrorKind::StorageFault, what));
-        }
-    }
-
-    fn locked_files(&self, server: ServerNumber) -> Vec<FileId> {
-        let files: Vec<FileId> = lock(&self.locks.table).keys().copied().collect();
-        let is_there =
-            |id: &FileId| self.servers.mds(id.mdt()).is_ok_and(|holder| holder.number == server);
-        files.into_iter().filter(is_there).collect()
-    }
-
-    async fn assert_locks(self: Arc<Self>, server: ServerNumber) {
-        let asserting = self.locks.asserting(server);
-        let _asserting = asserting.write().await;
-        let mut locks = Vec::new();
-        for id in self.locked_files(server) {
-            for kind in [LockKind::Posix, LockKind::Flock] {
-                let held: Vec<_> = self.locks.with(id, |own| own.set(kind).iter().collect());
-                locks.extend(held.into_iter().map(|held| AssertedLock {
-                    id,
-                    kind,
-                    owner: held.owner,
-                    range: held.range,
-                    mode: held.mode,
-                }));
-            }
-        }
-        let Some(mdt) = self.servers.mdt_of(server) else { return };
-        let mut parts: Vec<Vec<AssertedLock>> =
-            locks.chunks(ASSERTED_MAX).map(<[_]>::to_vec).collect();
-        if parts.is_empty() {
-            parts.push(Vec::new());
-        }
-        let count = parts.len();
-        for (index, part) in parts.into_iter().enumerate() {
-            let request = AssertLocks { locks: part.clone(), is_last: index + 1 == count };
-            let wait = self.servers.wait_for(mdt);
-            let told = self.servers.ask_mdt(&Caller::root(), mdt, request, wait).await;
-            match told {
-                Ok(told) => {
-                    let lost = told.reply.lost.iter().filter_map(|&at| part.get(at as usize));
-                    for one in lost {
-                        tracing::error!(file = %one.id, "a lock is lost: another client took it");
-                        let AssertedLock { id, kind, owner, range, mode } = *one;
-                        let wish = LockWish { kind, owner, range, mode, process: 0 };
-                        self.locks.note(id, &wish, None);
-                        self.lost_lock(one.id);
-                    }
-                }
-                Err(error) => return tracing::warn!(%error, "locks are not asserted"),
-            }
-        }
-    }
 }
 
 fn message(id: FileId, wish: &LockWish, mode: Option<LockMode>, wait: Option<LockWait>) -> Lock {
-    Lock { id, kind: wish.kind, owner: wish.owner, range: wish.range, mode, wait }
+    let LockWish { kind, owner, range, .. } = *wish;
+    Lock { id, kind, owner, range, mode, wait, idles: None }
 }
 
 fn refused(id: FileId) -> Error {
     Error::local(ErrorKind::WouldBlock, format!("lock on {id}"))
+}
+
+/// What a server said with a grant.
+struct Granted {
+    /// When it was asked.
+    asked: Instant,
+    may_idle: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -156,11 +156,12 @@ impl Shared {
         if !welcome.is_resumed {
             self.journal.session_changed();
         }
+        // Before its word counts again: idle locks rest on it.
+        self.locks_welcomed(server, welcome);
         self.bulk.welcomed(server, welcome);
         let told = self.cache.welcomed(server, welcome);
         self.tell(told);
         self.confirm_open_files(server);
-        self.locks_welcomed(server, welcome);
         self.promises_welcomed();
         drop(self.take_recalled(server));
         self.pins.renew();

@@ -3,6 +3,7 @@
 mod data;
 mod deferred;
 mod fake;
+mod idle;
 mod journal;
 mod kept;
 mod leases;

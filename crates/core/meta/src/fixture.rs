@@ -18,6 +18,7 @@ use tieline_wire::data::{
     ListObjects, ListObjectsReply, ObjectOwner, ReadObject, ReadObjectReply, StatObject,
     StatObjectReply,
 };
+use tieline_wire::locks::Lock;
 use tieline_wire::meta::*;
 use tieline_wire::mirrors::{FetchChunk, FetchChunkReply, VerifyObject, VerifyObjectReply};
 use tieline_wire::notice::Recall;
@@ -60,6 +61,16 @@ pub struct Clients {
     pub open: Mutex<BTreeSet<(SessionId, FileId)>>,
     /// Recalls in the order they came.
     pub recalls: Mutex<Vec<(SessionId, Recall)>>,
+    pub idle: Mutex<Idle>,
+}
+
+/// What is done when idle locks are asked for.
+#[derive(Default)]
+pub struct Idle {
+    /// What a session does on a file before it answers, the first time.
+    pub frees: BTreeMap<(SessionId, FileId), (Client, Vec<Lock>)>,
+    /// Who was asked.
+    pub asked: Vec<SessionId>,
 }
 
 impl Clients {
@@ -69,6 +80,18 @@ impl Clients {
 
     pub fn open(&self, session: SessionId, file: FileId) {
         self.open.lock().unwrap().insert((session, file));
+    }
+
+    /// A client will free that, when asked.
+    pub fn frees(&self, client: &Client, locks: Vec<Lock>) {
+        let file = locks[0].id;
+        let key = (client.session, file);
+        self.idle.lock().unwrap().frees.insert(key, (client.clone(), locks));
+    }
+
+    /// Takes who was asked for idle locks.
+    pub fn asked(&self) -> Vec<SessionId> {
+        std::mem::take(&mut self.idle.lock().unwrap().asked)
     }
 
     /// Takes the units that were recalled from a session.
@@ -108,6 +131,30 @@ impl Recaller for Clients {
             }
             Manner::IsAway => None,
         }
+    }
+
+    async fn free_locks(&self, session: SessionId, file: FileId, patience: Duration) -> bool {
+        let frees = {
+            let mut idle = self.idle.lock().unwrap();
+            idle.asked.push(session);
+            idle.frees.remove(&(session, file))
+        };
+        let manner = self.manners.lock().unwrap().get(&session).cloned().unwrap_or_default();
+        match manner {
+            Manner::Answers => {}
+            Manner::Takes(time) => tokio::time::sleep(time).await,
+            Manner::Ignores => {
+                tokio::time::sleep(patience).await;
+                return false;
+            }
+            Manner::IsAway => return false,
+        }
+        if let Some((client, frees)) = frees {
+            for lock in frees {
+                client.call(lock).await.unwrap();
+            }
+        }
+        true
     }
 }
 

@@ -72,7 +72,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tieline_auth::MapCell;
 use tieline_kv::Store;
-use tieline_types::{Caller, ChunkId, Grant, OstIndex, RequestNumber, SessionId};
+use tieline_types::{Caller, ChunkId, FileId, Grant, OstIndex, RequestNumber, SessionId};
 use tieline_wire::data::{
     ListObjects, ListObjectsReply, ReadObject, ReadObjectReply, StatObject, StatObjectReply,
 };
@@ -95,7 +95,7 @@ pub struct Parts {
     pub log: Option<Arc<ledger::log::Log>>,
 }
 
-/// Takes leases back, over whatever connection the session has.
+/// Takes leases and idle locks back, over whatever connection the session has.
 #[async_trait::async_trait]
 pub trait Recaller: Send + Sync {
     /// `None`: no answer within `patience`, or not connected (an early `None` does not end the
@@ -106,6 +106,9 @@ pub trait Recaller: Send + Sync {
         recall: Recall,
         patience: Duration,
     ) -> Option<NoticeAnswer>;
+
+    /// Has a session free its idle locks on a file. Says whether it answered within `patience`.
+    async fn free_locks(&self, session: SessionId, file: FileId, patience: Duration) -> bool;
 }
 
 /// The objects at OSTs.

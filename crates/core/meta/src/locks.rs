@@ -5,6 +5,10 @@
 //! overtake others whom they would block. A wait that nobody is at (the client asks again, or its
 //! connection was lost) keeps its place for [`PLACE_KEPT`]; so does a grant that nobody came for.
 //!
+//! A session may keep *idle* locks: such that its client does not give back although no program
+//! holds them. Whoever is kept out by a session that may is not refused before it was asked to free
+//! them, and is woken when a session that may is granted more.
+//!
 //! After a start the sessions of before are *missing* until they have asserted their locks, have
 //! ended, or the lease time is over; nothing new is granted before.
 //!
@@ -21,7 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tieline_types::locks::{Held, LockSet};
 use tieline_types::{FileId, LockKind, LockMode, LockRange, SessionId};
-use tieline_wire::locks::{AssertedLock, Lock, LockFound, LockOutcome, TestLock};
+use tieline_wire::locks::{AssertedLock, Lock, LockFound, LockOutcome};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -57,6 +61,8 @@ struct Inner {
     /// Files with a queue.
     queued: BTreeSet<FileId>,
     cancelled: BTreeMap<SessionId, VecDeque<u64>>,
+    /// Counts the times that a session was told that its locks may be idle.
+    idled: u64,
 }
 
 #[derive(Default)]
@@ -64,6 +70,8 @@ struct FileLocks {
     posix: LockSet<Owner>,
     flock: LockSet<Owner>,
     queue: VecDeque<Wait>,
+    /// Sessions whose `fcntl` locks here may be idle, and the count when they were told so last.
+    idlers: BTreeMap<SessionId, u64>,
 }
 
 struct Wait {
@@ -184,11 +192,41 @@ impl LockTable {
         inner.conflicts(file, wish).iter().map(|held| held.owner.0).collect()
     }
 
-    pub fn test(&self, session: SessionId, request: &TestLock) -> Option<LockFound> {
-        let owner = (session, request.owner);
-        let (range, mode) = (request.range, request.mode);
-        let wish = Wish { owner, kind: request.kind, range, mode };
-        let found = self.lock().conflicts(request.id, &wish).into_iter().next()?;
+    /// A session may keep idle locks on a file from now on.
+    pub fn may_idle(&self, session: SessionId, file: FileId) {
+        let mut inner = self.lock();
+        inner.idled += 1;
+        let count = inner.idled;
+        let Some(locks) = inner.files.get_mut(&file) else { return };
+        locks.idlers.insert(session, count);
+        // What it was granted before may be in their way.
+        locks.queue.iter().for_each(|wait| wait.turn.notify_one());
+    }
+
+    /// Sessions whose locks in the way of a wish may be idle, and when they were told so last.
+    pub fn idlers(&self, file: FileId, wish: &Wish) -> BTreeMap<SessionId, u64> {
+        let inner = self.lock();
+        let Some(locks) = inner.files.get(&file) else { return BTreeMap::new() };
+        if wish.kind != LockKind::Posix || locks.idlers.is_empty() {
+            return BTreeMap::new();
+        }
+        let idler = |held: Held<Owner>| locks.idlers.get_key_value(&held.owner.0);
+        locks.conflicts(wish).filter_map(idler).map(|(&session, &told)| (session, told)).collect()
+    }
+
+    /// A session has freed its idle locks. If it was told since that they may be, it stays so.
+    pub fn idle_no_more(&self, file: FileId, session: SessionId, told: u64) {
+        let mut inner = self.lock();
+        if let Some(locks) = inner.files.get_mut(&file)
+            && locks.idlers.get(&session) == Some(&told)
+        {
+            locks.idlers.remove(&session);
+        }
+    }
+
+    pub fn test(&self, file: FileId, wish: &Wish) -> Option<LockFound> {
+        let session = wish.owner.0;
+        let found = self.lock().conflicts(file, wish).into_iter().next()?;
         let (of, number) = found.owner;
         let owner = (of == session).then_some(number);
         Some(LockFound { range: found.range, mode: found.mode, owner })
@@ -243,6 +281,7 @@ impl LockTable {
             locks.posix.drop_owners(is_gone);
             locks.flock.drop_owners(is_gone);
             locks.queue.retain(|wait| wait.wish.owner.0 != session);
+            locks.idlers.remove(&session);
             inner.serve(file);
             inner.tidy(file);
         }
@@ -537,10 +576,13 @@ impl Inner {
         if locks.is_empty() {
             self.files.remove(&file);
         }
-        let locks = self.files.get(&file);
+        let mut locks = self.files.get_mut(&file);
         self.by_session.retain(|&session, files| {
-            if files.contains(&file) && locks.is_none_or(|locks| !locks.is_of(session)) {
+            if files.contains(&file) && locks.as_ref().is_none_or(|locks| !locks.is_of(session)) {
                 files.remove(&file);
+                if let Some(locks) = &mut locks {
+                    locks.idlers.remove(&session);
+                }
             }
             !files.is_empty()
         });

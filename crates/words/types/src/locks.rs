@@ -65,6 +65,14 @@ pub struct Held<O> {
     pub mode: LockMode,
 }
 
+/// What one set has of an owner's and another has not, or only weaker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Surplus<O> {
+    pub held: Held<O>,
+    /// What the other has there.
+    pub rest: Option<LockMode>,
+}
+
 /// Locks of one kind on one file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LockSet<O> {
@@ -132,6 +140,40 @@ impl<O: Ord + Copy> LockSet<O> {
             && one.range.start <= range.start && range.end <= one.range.end)
     }
 
+    /// Does the owner hold all of `range`, in that mode or a stronger one?
+    pub fn suffices(&self, owner: O, range: LockRange, mode: LockMode) -> bool {
+        let mut at = range.start;
+        for one in self.of(owner, range) {
+            if one.range.start > at || one.mode < mode {
+                return false;
+            }
+            at = one.range.end;
+        }
+        at >= range.end
+    }
+
+    /// What is held here beyond what `other` holds.
+    pub fn beyond(&self, other: &Self) -> Vec<Surplus<O>> {
+        let mut found = Vec::new();
+        for one in self.iter() {
+            let mut put = |start, end, rest: Option<LockMode>| {
+                let held = Held { range: LockRange { start, end }, ..one };
+                if !held.range.is_empty() && rest.is_none_or(|rest| rest < one.mode) {
+                    found.push(Surplus { held, rest });
+                }
+            };
+            let mut at = one.range.start;
+            for part in other.of(one.owner, one.range) {
+                let range = part.range.within(one.range);
+                put(at, range.start, None);
+                put(range.start, range.end, Some(part.mode));
+                at = range.end;
+            }
+            put(at, one.range.end, None);
+        }
+        found
+    }
+
     /// Gives `range` to the owner in that mode, or frees it.
     pub fn set(&mut self, owner: O, range: LockRange, mode: Option<LockMode>) {
         if range.is_empty() {
@@ -176,7 +218,7 @@ impl<O: Ord + Copy> LockSet<O> {
     }
 }
 
-fn modes_conflict(one: LockMode, other: LockMode) -> bool {
+pub fn modes_conflict(one: LockMode, other: LockMode) -> bool {
     one == LockMode::Exclusive || other == LockMode::Exclusive
 }
 

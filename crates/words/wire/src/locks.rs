@@ -3,6 +3,9 @@
 //! Locks live in the MDS's memory and end with the session. An owner is a number that the client's
 //! kernel gave it; with the session it is unique. A client keeps a list of its own locks, and
 //! asserts them after a start of the MDS before new ones are granted.
+//!
+//! What programs free may stay held as *idle* locks, if both sides have said so: until the server
+//! asks with [`crate::Notice::FreeLocks`].
 
 use minicbor::{Decode, Encode};
 use tieline_types::{FileId, LockKind, LockMode, LockRange};
@@ -24,6 +27,9 @@ pub struct Lock {
     /// `None`: an answer at once.
     #[n(5)]
     pub wait: Option<LockWait>,
+    /// What programs here free on this file would stay held, idle, until it is asked for.
+    #[n(6)]
+    pub idles: Option<bool>,
 }
 
 /// A place in the queue.
@@ -41,6 +47,10 @@ pub struct LockWait {
 pub struct LockReply {
     #[n(0)]
     pub outcome: LockOutcome,
+    /// Locks of this session on the file may be idle: whoever they are in the way of has them
+    /// asked for. Only of a grant to one who offered that.
+    #[n(1)]
+    pub idles: Option<bool>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]

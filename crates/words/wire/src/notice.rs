@@ -15,6 +15,9 @@ pub enum Notice {
     /// The server will be away for so many milliseconds at most: wait for it, without hurry.
     #[n(3)]
     Hold(#[n(0)] u64),
+    /// Idle locks on the file may be in somebody's way: free what no program holds, then answer.
+    #[n(4)]
+    FreeLocks(#[n(0)] FileId),
 }
 
 /// A lease is taken back.

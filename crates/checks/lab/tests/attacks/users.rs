@@ -79,6 +79,7 @@ async fn handles(mds: &Line, shown: FileId, hidden: FileId) -> Result<()> {
         range: LockRange { start: 0, end: 1 },
         mode: Some(LockMode::Shared),
         wait: None,
+        idles: None,
     };
     refused("locking", mds.ask(&caller, lock).await)?;
     for is_access in [None, Some(true)] {

@@ -2,9 +2,9 @@
 //!
 //! First, without asking anybody: open files, locks and operations are as they were. Then, in this
 //! order: the sessions are resumed and what was under way in them is sent again; operations that
-//! were decided here are sent; locks that are perhaps held are given back; open files are looked
-//! at, and what was written to them lies over them again. Leases are not taken over: everything is
-//! asked for anew.
+//! were decided here are sent; locks that are idle or perhaps held are given back; open files are
+//! looked at, and what was written to them lies over them again. Leases are not taken over:
+//! everything is asked for anew.
 //!
 //! Invariant: nothing new is sent before the outcome of what was under way is known.
 
@@ -159,6 +159,7 @@ impl Shared {
         if let Err(error) = self.drain_all(self.servers.wait()).await {
             tracing::warn!(%error, "what an earlier process did waits for a server");
         }
+        self.free_all_idle().await;
         self.recover_wishes().await;
         let files = self.recover_files().await;
         self.recovered.send_replace(true);

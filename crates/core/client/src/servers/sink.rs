@@ -56,6 +56,12 @@ impl NoticeSink for ServerSink {
                 self.consider(version);
                 NoticeAnswer::default()
             }
+            Notice::FreeLocks(id) => {
+                if let Some(shared) = self.shared.upgrade() {
+                    shared.free_locks(id).await;
+                }
+                NoticeAnswer::default()
+            }
             Notice::Hold(millis) => {
                 if let Some(shared) = self.shared.upgrade() {
                     shared.servers.hold(self.number, Duration::from_millis(millis));

@@ -4,6 +4,7 @@
 //! Replies can be held back ([`Fake::hold`]), OSTs can fail or flip bits.
 
 mod channel;
+mod locks;
 mod map;
 mod objects;
 mod trees;
@@ -25,7 +26,6 @@ use tieline_types::*;
 use tieline_wire::data::*;
 use tieline_wire::federation::{GetMap, MapReply};
 use tieline_wire::identity::{Prove, ProveReply};
-use tieline_wire::locks::*;
 use tieline_wire::meta::{self, *};
 use tieline_wire::mirrors::{ReportPlace, ReportPlaceReply};
 use tieline_wire::notice::Recall;
@@ -673,44 +673,10 @@ impl State {
                 self.nodes.get_mut(&compact.id).unwrap().attributes.version = version;
                 done::<Compact>(&CompactReply { is_done: true })
             }
-            Request::Lock(call) => {
-                let owner = (self.session, call.owner);
-                let set = self.locks.entry((call.id, call.kind)).or_default();
-                let is_free = call
-                    .mode
-                    .is_none_or(|mode| set.conflicts(owner, call.range, mode).next().is_none());
-                let outcome = match (is_free, call.wait) {
-                    (true, _) => LockOutcome::Granted,
-                    (false, None) => LockOutcome::Refused,
-                    (false, Some(wait)) if self.cancelled.contains(&wait.ticket) => {
-                        LockOutcome::Cancelled
-                    }
-                    (false, Some(_)) => LockOutcome::Queued,
-                };
-                if is_free {
-                    set.set(owner, call.range, call.mode);
-                }
-                done::<Lock>(&LockReply { outcome })
-            }
-            Request::TestLock(call) => {
-                let owner = (self.session, call.owner);
-                let set = self.locks.entry((call.id, call.kind)).or_default();
-                let found = set.conflicts(owner, call.range, call.mode).next();
-                let found =
-                    found.map(|held| LockFound { range: held.range, mode: held.mode, owner: None });
-                done::<TestLock>(&TestLockReply { found })
-            }
-            Request::CancelLock(call) => {
-                self.cancelled.insert(call.ticket);
-                done::<CancelLock>(&CancelLockReply { was_waiting: true })
-            }
-            Request::AssertLocks(call) => {
-                for lock in call.locks {
-                    let set = self.locks.entry((lock.id, lock.kind)).or_default();
-                    set.set((self.session, lock.owner), lock.range, Some(lock.mode));
-                }
-                done::<AssertLocks>(&AssertLocksReply { lost: Vec::new() })
-            }
+            Request::Lock(call) => self.take_lock(&call),
+            Request::TestLock(call) => self.test_lock(&call),
+            Request::CancelLock(call) => self.cancel_lock(&call),
+            Request::AssertLocks(call) => self.assert_locks(call),
             Request::Place(meta::Place { id, exclude }) => {
                 let all = [OstIndex(0), OstIndex(1)];
                 let stripe: Vec<_> = all.into_iter().filter(|ost| !exclude.contains(ost)).collect();

@@ -233,3 +233,41 @@ async fn a_write_that_was_not_answered_is_not_appended_twice() {
     assert_eq!(fake.bytes(id), b"line\n");
     drop((cause, again));
 }
+
+/// What was idle is freed before the door serves anybody: whether it was being freed is not known.
+#[tokio::test(start_paused = true)]
+async fn held_locks_go_on_and_idle_ones_are_freed() {
+    let fake = Fake::new();
+    // Its sessions are resumed.
+    fake.lock().boot = 2;
+    let (volume, keep) = first(&fake);
+    let (id, handle) = make(&volume, "f", false).await.unwrap();
+    volume.sync(handle, false).await.unwrap();
+    let wish = |start, mode| {
+        let range = LockRange { start, end: start + 10 };
+        LockWish { kind: LockKind::Posix, owner: 1, range, mode, process: 7 }
+    };
+    for start in [0, 20, 40] {
+        volume.lock(handle, wish(start, LockMode::Exclusive), false).await.unwrap();
+    }
+    volume.unlock(handle, wish(0, LockMode::Shared)).await.unwrap();
+    volume.lock(handle, wish(20, LockMode::Shared), false).await.unwrap();
+    let at_server = || {
+        let state = fake.lock();
+        let held = state.locks[&(id, LockKind::Posix)].iter();
+        held.map(|one| (one.range.start, one.mode)).collect::<Vec<_>>()
+    };
+    assert_eq!(at_server().len(), 3);
+
+    let (volume, keep) = next(&fake, &keep).await;
+    assert_eq!(at_server(), [(20, LockMode::Shared), (40, LockMode::Exclusive)]);
+    let other = LockWish { owner: 2, ..wish(20, LockMode::Exclusive) };
+    let found = volume.test_lock(handle, other).await.unwrap().unwrap();
+    assert_eq!((found.mode, found.process), (LockMode::Shared, 7));
+    // Again: nothing is idle now.
+    let before = fake.count(Op::Lock);
+    let (volume, _) = next(&fake, &keep).await;
+    assert_eq!(fake.count(Op::Lock), before);
+    volume.drop_locks(handle, LockKind::Posix, 1).await;
+    assert_eq!(at_server(), []);
+}

@@ -37,6 +37,14 @@ impl Scene {
         String::from_utf8(self.fake.bytes(self.id)).unwrap()
     }
 
+    /// Locks that the server has: whose, where, how.
+    fn at_server(&self) -> Vec<(u64, (u64, u64), LockMode)> {
+        let state = self.fake.lock();
+        let held = state.locks.get(&(self.id, LockKind::Posix));
+        let held = held.into_iter().flat_map(|set| set.iter());
+        held.map(|one| (one.owner.1, (one.range.start, one.range.end), one.mode)).collect()
+    }
+
     async fn settle(&self) {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -158,10 +166,155 @@ async fn locks_are_asked_once_and_freed_after_the_bytes() {
     assert_eq!(scene.text(), "");
     volume.unlock(handle, wish(1, LockMode::Shared)).await.unwrap();
     assert_eq!(scene.text(), "bytes");
-    // A close of who holds nothing asks nobody.
+    // A close frees what stayed at the server; one of who has nothing there asks nobody.
+    volume.drop_locks(handle, LockKind::Posix, 1).await;
+    assert_eq!(scene.at_server(), []);
     let before = scene.fake.requests();
     volume.drop_locks(handle, LockKind::Posix, 1).await;
     assert_eq!(scene.fake.requests(), before);
+}
+
+/// A door that has a cache.
+struct Forgets;
+
+impl CacheListener for Forgets {
+    fn invalidate(&self, _: Invalidation, done: Box<dyn FnOnce() + Send>) {
+        done();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_locks_are_taken_again_without_a_request() {
+    let scene = Scene::new(PLACE).await;
+    scene.volume.listen(Arc::new(Forgets));
+    let (volume, handle) = (&scene.volume, scene.handle);
+    volume.lock(handle, wish(1, LockMode::Exclusive), false).await.unwrap();
+    volume.unlock(handle, wish(1, LockMode::Shared)).await.unwrap();
+    let before = scene.fake.requests();
+    for waits in [false, true] {
+        for mode in [LockMode::Exclusive, LockMode::Shared, LockMode::Exclusive] {
+            volume.lock(handle, wish(1, mode), waits).await.unwrap();
+            let refused = volume.lock(handle, wish(2, LockMode::Exclusive), false).await;
+            assert_eq!(refused.unwrap_err().kind(), ErrorKind::WouldBlock);
+            volume.unlock(handle, wish(1, LockMode::Shared)).await.unwrap();
+            assert_eq!(scene.fake.requests(), before);
+        }
+    }
+    assert_eq!(scene.at_server(), [(1, (0, 10), LockMode::Exclusive)]);
+    // They keep nobody out here.
+    volume.lock(handle, wish(2, LockMode::Exclusive), false).await.unwrap();
+    assert_eq!(scene.at_server(), [(2, (0, 10), LockMode::Exclusive)]);
+    volume.unlock(handle, wish(2, LockMode::Shared)).await.unwrap();
+    // What does not suffice goes before more is asked for.
+    let more = LockWish { range: LockRange { start: 5, end: 20 }, ..wish(2, LockMode::Shared) };
+    volume.lock(handle, more, false).await.unwrap();
+    assert_eq!(scene.at_server(), [(2, (5, 20), LockMode::Shared)]);
+    // A session that may have ended unheard has nothing idle.
+    volume.unlock(handle, more).await.unwrap();
+    volume.shared().cache.lock().units.slept();
+    let before = scene.fake.count(Op::Lock);
+    tokio::time::sleep(Duration::from_millis(2)).await;
+    volume.lock(handle, more, false).await.unwrap();
+    assert!(scene.fake.count(Op::Lock) > before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_locks_go_when_they_are_asked_for() {
+    let scene = Scene::new(PLACE).await;
+    let (volume, handle) = (&scene.volume, scene.handle);
+    let at = |start, mode| {
+        let range = LockRange { start, end: start + 10 };
+        LockWish { range, ..wish(1, mode) }
+    };
+    for start in [0, 20, 40] {
+        volume.lock(handle, at(start, LockMode::Exclusive), false).await.unwrap();
+    }
+    volume.unlock(handle, at(0, LockMode::Shared)).await.unwrap();
+    volume.lock(handle, at(20, LockMode::Shared), false).await.unwrap();
+    assert_eq!(scene.at_server().len(), 3);
+    assert!(scene.at_server().iter().all(|(.., mode)| *mode == LockMode::Exclusive));
+    scene.fake.wants_locks(scene.id).await;
+    let left = [(1, (20, 30), LockMode::Shared), (1, (40, 50), LockMode::Exclusive)];
+    assert_eq!(scene.at_server(), left);
+    // For a while nothing is left idle.
+    volume.lock(handle, at(0, LockMode::Exclusive), false).await.unwrap();
+    volume.unlock(handle, at(0, LockMode::Shared)).await.unwrap();
+    assert_eq!(scene.at_server(), left);
+    volume.unlock(handle, at(40, LockMode::Shared)).await.unwrap();
+    assert_eq!(scene.at_server(), left[..1]);
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    volume.lock(handle, at(0, LockMode::Exclusive), false).await.unwrap();
+    volume.unlock(handle, at(0, LockMode::Shared)).await.unwrap();
+    assert_eq!(scene.at_server().len(), 2);
+    volume.drop_locks(handle, LockKind::Posix, 1).await;
+    assert_eq!(scene.at_server(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_waits_while_idle_ones_are_freed() {
+    let scene = Scene::new(PLACE).await;
+    let (volume, handle) = (scene.volume.clone(), scene.handle);
+    volume.lock(handle, wish(1, LockMode::Exclusive), false).await.unwrap();
+    volume.unlock(handle, wish(1, LockMode::Shared)).await.unwrap();
+    let held = scene.fake.hold(Op::Lock);
+    let (fake, id) = (scene.fake.clone(), scene.id);
+    let asked = tokio::spawn(async move { fake.wants_locks(id).await });
+    scene.settle().await;
+    let locking =
+        tokio::spawn(async move { volume.lock(handle, wish(1, LockMode::Exclusive), false).await });
+    scene.settle().await;
+    assert!(!asked.is_finished() && !locking.is_finished());
+    assert_eq!(scene.fake.count(Op::Lock), 2, "what is being freed is not idle");
+    scene.fake.release(Op::Lock);
+    drop(held);
+    asked.await.unwrap();
+    locking.await.unwrap().unwrap();
+    assert_eq!(scene.at_server(), [(1, (0, 10), LockMode::Exclusive)]);
+}
+
+/// A grant from before the server asked leaves nothing idle, however late its answer comes.
+#[tokio::test(start_paused = true)]
+async fn a_late_grant_leaves_nothing_idle() {
+    let scene = Scene::new(PLACE).await;
+    let (volume, handle) = (scene.volume.clone(), scene.handle);
+    let held = scene.fake.hold(Op::Lock);
+    let locking =
+        tokio::spawn(async move { volume.lock(handle, wish(1, LockMode::Exclusive), false).await });
+    scene.settle().await;
+    scene.fake.wants_locks(scene.id).await;
+    scene.fake.release(Op::Lock);
+    drop(held);
+    locking.await.unwrap().unwrap();
+    assert_eq!(scene.at_server().len(), 1);
+    scene.volume.unlock(handle, wish(1, LockMode::Shared)).await.unwrap();
+    assert_eq!(scene.at_server(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_locks_end_with_a_start_of_the_server_and_with_the_session() {
+    let scene = Scene::new(PLACE).await;
+    let (volume, handle) = (&scene.volume, scene.handle);
+    let lock = async || {
+        volume.lock(handle, wish(1, LockMode::Exclusive), false).await.unwrap();
+        volume.unlock(handle, wish(1, LockMode::Shared)).await.unwrap();
+    };
+    lock().await;
+    scene.fake.restart();
+    scene.settle().await;
+    assert_eq!(scene.at_server(), []);
+    lock().await;
+    assert_eq!(scene.at_server(), [], "not so soon again");
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    lock().await;
+    assert_eq!(scene.at_server().len(), 1);
+    // Nobody has lost anything.
+    scene.fake.lock().boot = 1;
+    scene.fake.lock().locks.clear();
+    scene.fake.lose_session();
+    scene.volume.sync(scene.handle, true).await.unwrap();
+    let before = scene.fake.count(Op::Lock);
+    volume.lock(handle, wish(1, LockMode::Exclusive), false).await.unwrap();
+    assert_eq!(scene.fake.count(Op::Lock), before + 1);
 }
 
 #[tokio::test(start_paused = true)]

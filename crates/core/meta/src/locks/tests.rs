@@ -11,7 +11,7 @@ const FILE: FileId = FileId(7);
 
 fn lock(owner: u64, range: (u64, u64), mode: Option<LockMode>) -> Lock {
     let range = LockRange { start: range.0, end: range.1 };
-    Lock { id: FILE, kind: LockKind::Posix, owner, range, mode, wait: None }
+    Lock { id: FILE, kind: LockKind::Posix, owner, range, mode, wait: None, idles: None }
 }
 
 fn exclusive(owner: u64) -> Lock {
@@ -207,4 +207,121 @@ async fn locks_come_back_after_a_restart_before_new_ones() {
     assert!(begun.elapsed() >= LEASE && begun.elapsed() < LEASE * 2);
     let a = house.client_named(1, Some(a.session)).await;
     assert_eq!(a.call(asserted).await.unwrap().lost, [0]);
+}
+
+fn idling(lock: Lock) -> Lock {
+    Lock { idles: Some(true), ..lock }
+}
+
+/// What no program holds keeps nobody out, whether he waits or not, and nobody else is asked.
+#[tokio::test(start_paused = true)]
+async fn idle_locks_are_freed_before_anybody_is_refused() {
+    let house = House::new().await;
+    let (a, b) = (house.client().await, house.client().await);
+    for waits in [false, true] {
+        let reply = a.call(idling(exclusive(1))).await.unwrap();
+        assert_eq!((reply.outcome, reply.idles), (Granted, Some(true)));
+        house.clients.frees(&a, vec![free(1)]);
+        let wish = if waits { waiting(exclusive(1), 1) } else { exclusive(1) };
+        assert_eq!(b.call(wish).await.unwrap(), LockReply { outcome: Granted, idles: None });
+        assert_eq!(house.clients.asked(), [a.session]);
+        ask(&b, free(1)).await;
+    }
+    // Who asks about it finds nobody either.
+    ask(&a, idling(exclusive(1))).await;
+    house.clients.frees(&a, vec![free(1)]);
+    let (range, mode) = (LockRange { start: 0, end: 10 }, LockMode::Shared);
+    let test = TestLock { id: FILE, kind: LockKind::Posix, owner: 1, range, mode };
+    assert_eq!(b.call(test).await.unwrap().found, None);
+    assert_eq!(house.clients.asked(), [a.session]);
+    // A downgrade, as far as programs still hold it.
+    ask(&a, idling(exclusive(1))).await;
+    house.clients.frees(&a, vec![shared(1)]);
+    assert_eq!(ask(&b, shared(1)).await, Granted);
+    assert_eq!((ask(&b, exclusive(1)).await, house.clients.asked().len()), (Refused, 1));
+}
+
+/// Whoever is kept out by a program is refused, and the client is not asked again and again.
+#[tokio::test(start_paused = true)]
+async fn a_program_that_holds_keeps_others_out() {
+    let house = House::new().await;
+    let (a, b) = (house.client().await, house.client().await);
+    ask(&a, idling(exclusive(1))).await;
+    assert_eq!(ask(&b, exclusive(1)).await, Refused);
+    assert_eq!(ask(&b, exclusive(1)).await, Refused);
+    assert_eq!(house.clients.asked(), [a.session]);
+    let waiter = wait(&b, waiting(exclusive(1), 1)).await;
+    // It may leave locks idle again: the waiter, too, has it asked.
+    ask(&a, idling(lock(1, (50, 60), Some(LockMode::Shared)))).await;
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(house.clients.asked(), [a.session]);
+    assert!(!waiter.is_finished());
+    ask(&a, free(1)).await;
+    assert_eq!(waiter.await.unwrap(), Granted);
+    // So does a wait within the session of who holds.
+    ask(&b, idling(exclusive(1))).await;
+    let waiter = wait(&b, waiting(exclusive(2), 2)).await;
+    assert_eq!(house.clients.asked(), [b.session]);
+    ask(&b, free(1)).await;
+    assert_eq!(waiter.await.unwrap(), Granted);
+}
+
+/// Told again that its locks may be idle while it frees them, a client is asked again.
+#[tokio::test(start_paused = true)]
+async fn what_is_idle_again_is_asked_for_again() {
+    let house = House::new().await;
+    let (a, b, c) = (house.client().await, house.client().await, house.client().await);
+    ask(&a, idling(exclusive(1))).await;
+    house.clients.set(a.session, Manner::Takes(Duration::from_secs(1)));
+    house.clients.frees(&a, vec![idling(exclusive(1))]);
+    let asking = wait(&b, exclusive(1)).await;
+    house.clients.frees(&a, vec![free(1)]);
+    assert_eq!(asking.await.unwrap(), Granted);
+    assert_eq!(house.clients.asked(), [a.session; 2]);
+    ask(&b, free(1)).await;
+    // Two who ask at once do no harm.
+    ask(&a, idling(exclusive(1))).await;
+    house.clients.frees(&a, vec![free(1)]);
+    let (one, other) = (wait(&b, shared(1)).await, wait(&c, shared(1)).await);
+    assert_eq!((one.await.unwrap(), other.await.unwrap()), (Granted, Granted));
+    assert_eq!(house.clients.asked(), [a.session; 2]);
+}
+
+/// A client that does not answer holds others up no longer than one whose programs hold locks.
+#[tokio::test(start_paused = true)]
+async fn idle_locks_of_who_is_gone_end_with_the_lease() {
+    for manner in [Manner::IsAway, Manner::Ignores] {
+        let house = House::new().await;
+        let (a, b) = (house.client().await, house.client().await);
+        ask(&a, idling(exclusive(1))).await;
+        house.clients.set(a.session, manner);
+        let begun = Instant::now();
+        loop {
+            house.mdt.heard(b.session);
+            match ask(&b, waiting(exclusive(1), 2)).await {
+                Queued => {}
+                outcome => break assert_eq!(outcome, Granted),
+            }
+        }
+        assert!(begun.elapsed() <= LEASE + Duration::from_secs(1), "{:?}", begun.elapsed());
+        assert_eq!(a.kind_of(exclusive(1)).await, Some(ErrorKind::SessionLost));
+    }
+    // One that is connected and heard of, and never answers, counts as one that holds.
+    let house = House::new().await;
+    let (a, b) = (house.client().await, house.client().await);
+    ask(&a, idling(exclusive(1))).await;
+    house.clients.set(a.session, Manner::Ignores);
+    let mdt = house.mdt.clone();
+    let session = a.session;
+    tokio::spawn(async move {
+        loop {
+            mdt.heard(session);
+            tokio::time::sleep(Duration::from_secs(5)).await;
+        }
+    });
+    let begun = Instant::now();
+    assert_eq!(ask(&b, exclusive(1)).await, Refused);
+    assert!(begun.elapsed() <= LEASE + Duration::from_secs(1), "{:?}", begun.elapsed());
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(a.kind_of(exclusive(2)).await, Some(ErrorKind::SessionLost), "it is barred");
 }

@@ -1,7 +1,8 @@
 //! Lock calls, from asking to answer. They are not of the store: nothing here waits for a commit.
 //!
 //! Whoever waits for a lock also watches its holders: one that is silent for the lease time is
-//! ended, as it would be if a change were in the way of its leases.
+//! ended, as it would be if a change were in the way of its leases. Whoever is kept out by locks
+//! that may be idle has them freed before it is answered.
 
 use super::Mdt;
 use crate::Asker;
@@ -11,13 +12,17 @@ use crate::permission::{READ, WRITE};
 use crate::view::decode;
 use std::time::Duration;
 use tieline_format::mdt::{Inode, key};
-use tieline_types::{FileId, SessionId};
+use tieline_types::{FileId, LockKind, SessionId};
 use tieline_wire::Request;
 use tieline_wire::locks::{
-    AssertLocks, AssertLocksReply, CancelLockReply, Lock, LockOutcome, LockReply, TestLockReply,
+    AssertLocks, AssertLocksReply, CancelLockReply, Lock, LockOutcome, LockReply, LockWait,
+    TestLock, TestLockReply,
 };
-use tokio::time::Instant;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
 
+/// A session that is not connected is asked again so often: it may be back.
+const AWAY_PAUSE: Duration = Duration::from_millis(50);
 /// The longest wait of one request: well below what connections and clients take for silence.
 const PATIENCE_MAX: Duration = Duration::from_secs(20);
 /// Locks in one assertion.
@@ -34,12 +39,20 @@ impl Mdt {
         Some(match request {
             Request::Lock(lock) => {
                 let outcome = self.lock(asker, lock).await;
-                outcome.map(|outcome| tieline_wire::encode(&LockReply { outcome }))
+                outcome.map(|outcome| {
+                    let idles = self.may_idle(session, lock, outcome).then_some(true);
+                    tieline_wire::encode(&LockReply { outcome, idles })
+                })
             }
             Request::TestLock(test) => {
                 self.locks.grace_over().await;
-                let found = self.locks.test(session, test);
-                Ok(tieline_wire::encode(&TestLockReply { found }))
+                let TestLock { id, kind, range, mode, .. } = *test;
+                let wish = Wish { owner: (session, test.owner), kind, range, mode };
+                let deadline = Instant::now() + self.settings.lease;
+                self.free_idle(id, &wish, deadline).await.map(|()| {
+                    let found = self.locks.test(id, &wish);
+                    tieline_wire::encode(&TestLockReply { found })
+                })
             }
             Request::CancelLock(cancel) => {
                 let was_waiting = self.locks.cancel(session, cancel.id, cancel.ticket);
@@ -65,7 +78,7 @@ impl Mdt {
             return Err(Error::OtherMdt { id: request.id });
         }
         let Some(mode) = request.mode else {
-            return self.ask_lock(session, request).await;
+            return self.ask_lock(session, request, Instant::now()).await;
         };
         self.check_lockable(asker, request.id).await?;
         self.locks.grace_over().await;
@@ -75,12 +88,83 @@ impl Mdt {
             range: request.range,
             mode,
         };
-        let outcome = self.ask_lock(session, request).await?;
+        let deadline = Instant::now() + request.wait.map_or(self.settings.lease, patience);
+        self.free_idle(request.id, &wish, deadline).await?;
+        let outcome = self.ask_lock(session, request, deadline).await?;
         // Perhaps only one who is gone is in the way.
         if outcome == LockOutcome::Refused && self.end_silent(request.id, &wish).await? {
-            return self.ask_lock(session, request).await;
+            return self.ask_lock(session, request, deadline).await;
         }
         Ok(outcome)
+    }
+
+    /// May the session keep idle locks on the file from now on?
+    fn may_idle(&self, session: SessionId, request: &Lock, outcome: LockOutcome) -> bool {
+        let is_taken = outcome == LockOutcome::Granted && request.mode.is_some();
+        let may = is_taken && request.kind == LockKind::Posix && request.idles == Some(true);
+        if may {
+            self.locks.may_idle(session, request.id);
+        }
+        may
+    }
+
+    /// Has idle locks in the way of a wish freed, unless that takes too long: then they count as
+    /// held.
+    async fn free_idle(&self, file: FileId, wish: &Wish, deadline: Instant) -> Result<()> {
+        loop {
+            let idlers = self.locks.idlers(file, wish);
+            if idlers.is_empty() {
+                return Ok(());
+            }
+            let mut asking = JoinSet::new();
+            for (session, told) in idlers {
+                // Goes on if nobody waits for it any more: whoever asks again finds them freed.
+                let asked = tokio::spawn(self.ask_idler(file, session, told));
+                asking.spawn(async move { asked.await.unwrap_or(false) });
+            }
+            let silent_at = self.first_silent_at(file, wish);
+            let until = silent_at.map_or(deadline, |at| at.min(deadline));
+            let mut all_freed = true;
+            while let Some(has_freed) =
+                timeout_at(until, asking.join_next()).await.unwrap_or(Some(Ok(false)))
+            {
+                if !has_freed.unwrap_or(false) {
+                    all_freed = false;
+                    break;
+                }
+            }
+            if all_freed {
+                continue;
+            }
+            self.end_silent(file, wish).await?;
+            if Instant::now() >= deadline {
+                return Ok(());
+            }
+            // It may be away, and back soon.
+            tokio::time::sleep(AWAY_PAUSE).await;
+        }
+    }
+
+    /// Has a session free its idle locks on a file. One that is heard of but does not answer within
+    /// the lease is barred, as after a recall.
+    fn ask_idler(
+        &self,
+        file: FileId,
+        session: SessionId,
+        told: u64,
+    ) -> impl Future<Output = bool> + use<> {
+        let (locks, leases) = (self.locks.clone(), self.leases.clone());
+        let (recaller, lease) = (self.parts.recaller.clone(), self.settings.lease);
+        let give_up = Instant::now() + lease;
+        async move {
+            let has_freed = recaller.free_locks(session, file, lease).await;
+            if has_freed {
+                locks.idle_no_more(file, session, told);
+            } else if Instant::now() >= give_up {
+                leases.bar(session);
+            }
+            has_freed
+        }
     }
 
     /// Who opened a file may lock it: it must be there, and be somebody's to read or to write.
@@ -94,10 +178,15 @@ impl Mdt {
         self.check_handle(asker, (id, &inode), &[READ, WRITE])
     }
 
-    async fn ask_lock(&self, session: SessionId, request: &Lock) -> Result<LockOutcome> {
+    async fn ask_lock(
+        &self,
+        session: SessionId,
+        request: &Lock,
+        deadline: Instant,
+    ) -> Result<LockOutcome> {
         match self.locks.ask(session, request)? {
             Asked::Outcome(outcome) => Ok(outcome),
-            Asked::Wait(place) => self.wait_for_lock(session, request, place).await,
+            Asked::Wait(place) => self.wait_for_lock(session, request, place, deadline).await,
         }
     }
 
@@ -106,15 +195,21 @@ impl Mdt {
         session: SessionId,
         request: &Lock,
         place: Place,
+        deadline: Instant,
     ) -> Result<LockOutcome> {
-        let patience = request.wait.map_or(0, |wait| wait.patience_ms);
-        let deadline = Instant::now() + Duration::from_millis(patience.into()).min(PATIENCE_MAX);
         let mode = request.mode.unwrap_or(tieline_types::LockMode::Shared);
         let (kind, range) = (request.kind, request.range);
         let wish = Wish { owner: (session, request.owner), kind, range, mode };
         loop {
             if let Some(outcome) = self.locks.look(&place) {
                 return Ok(outcome);
+            }
+            if !self.locks.idlers(request.id, &wish).is_empty() {
+                tokio::select! {
+                    biased;
+                    () = place.turn.notified() => continue,
+                    freed = self.free_idle(request.id, &wish, deadline) => freed?,
+                }
             }
             if Instant::now() >= deadline {
                 return Ok(LockOutcome::Queued);
@@ -153,4 +248,8 @@ impl Mdt {
         }
         Ok(has_ended)
     }
+}
+
+fn patience(wait: LockWait) -> Duration {
+    Duration::from_millis(wait.patience_ms.into()).min(PATIENCE_MAX)
 }

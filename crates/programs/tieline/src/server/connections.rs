@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tieline_meta::Recaller;
 use tieline_net::Notifier;
-use tieline_types::SessionId;
+use tieline_types::{FileId, SessionId};
 use tieline_wire::notice::Recall;
 use tieline_wire::{Notice, NoticeAnswer};
 use tokio::time::Instant;
@@ -94,5 +94,10 @@ impl Recaller for Connections {
         patience: Duration,
     ) -> Option<NoticeAnswer> {
         self.newest(session)?.notify(Notice::Recall(recall), patience).await
+    }
+
+    async fn free_locks(&self, session: SessionId, file: FileId, patience: Duration) -> bool {
+        let Some(notifier) = self.newest(session) else { return false };
+        notifier.notify(Notice::FreeLocks(file), patience).await.is_some()
     }
 }

@@ -174,7 +174,7 @@ impl NoticeSink for Wake {
     async fn notice(&self, notice: Notice) -> NoticeAnswer {
         match notice {
             Notice::MapChanged(_) => self.0.notify_one(),
-            Notice::Recall(_) | Notice::Hold(_) => (),
+            Notice::Recall(_) | Notice::Hold(_) | Notice::FreeLocks(_) => (),
         }
         NoticeAnswer::default()
     }

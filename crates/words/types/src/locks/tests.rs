@@ -35,7 +35,43 @@ fn only_others_are_in_the_way() {
     assert!(set.drop_owners(|owner| owner == 2) && !set.has(2) && set.has(1));
 }
 
+/// A set of one owner, from its bytes.
+fn set_of(bytes: &[u8]) -> LockSet<u8> {
+    let mut set = LockSet::default();
+    for (at, &byte) in (0..).zip(bytes) {
+        set.set(0, range(at, at + 1), mode(byte));
+    }
+    set
+}
+
+fn mode(byte: u8) -> Option<LockMode> {
+    [None, Some(LockMode::Shared), Some(LockMode::Exclusive)][byte as usize]
+}
+
 proptest! {
+    #[test]
+    fn what_is_beyond_another_set_makes_it_that(
+        here in prop::collection::vec(0u8..3, 12),
+        there in prop::collection::vec(0u8..3, 12),
+        place in (0usize..12, 1usize..13),
+    ) {
+        let (mut set, other) = (set_of(&here), set_of(&there));
+        let (start, end) = (place.0, (place.0 + place.1).min(12));
+        let wanted = range(start as u64, end as u64);
+        for strength in [1, 2] {
+            let is_enough = here[start..end].iter().all(|&byte| byte >= strength);
+            let mode = mode(strength).unwrap();
+            prop_assert_eq!(set.suffices(0, wanted, mode), is_enough);
+        }
+        for one in set.beyond(&other) {
+            prop_assert!(set.suffices(0, one.held.range, one.held.mode));
+            set.set(0, one.held.range, one.rest);
+        }
+        // Where it had less, it still has.
+        let less: Vec<u8> = here.iter().zip(&there).map(|(&one, &two)| one.min(two)).collect();
+        prop_assert_eq!(set, set_of(&less));
+    }
+
     #[test]
     fn a_set_is_what_was_set(
         steps in prop::collection::vec((0u8..3, 0..SPACE, 1..SPACE, 0u8..3), 1..60)

@@ -368,11 +368,15 @@ fn lock_calls(op: Op) -> Vec<Sample> {
         }
         _ => {
             let wait = Some(locks::LockWait { ticket: 77, patience_ms: 5000 });
-            let call = locks::Lock { id, kind, owner, range, mode: Some(mode), wait };
+            let mode = Some(mode);
+            let call = locks::Lock { id, kind, owner, range, mode, wait, idles: None };
             let unlock = locks::Lock { mode: None, wait: None, ..call.clone() };
-            let reply = locks::LockReply { outcome: locks::LockOutcome::Queued };
-            let mut samples = pair(call, reply);
+            let reply = locks::LockReply { outcome: locks::LockOutcome::Queued, idles: None };
+            let mut samples = pair(call.clone(), reply);
             samples.push(request("-unlock", unlock));
+            samples.push(request("-idles", locks::Lock { wait: None, idles: Some(true), ..call }));
+            let (outcome, idles) = (locks::LockOutcome::Granted, Some(true));
+            samples.push(message("reply-Lock-idles", locks::LockReply { outcome, idles }));
             samples
         }
     }
@@ -589,6 +593,7 @@ pub fn others() -> Vec<Sample> {
         message("notice-recall", Notice::Recall(recall)),
         message("notice-map-changed", Notice::MapChanged(Version(9))),
         message("notice-hold", Notice::Hold(900_000)),
+        message("notice-free-locks", Notice::FreeLocks(file())),
         message("notice-answer", NoticeAnswer { is_contended: true, open: vec![file()] }),
     ]
 }

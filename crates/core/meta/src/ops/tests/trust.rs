@@ -158,6 +158,7 @@ async fn calls_about_handles_are_judged_by_the_file() {
         range: LockRange { start: 0, end: 10 },
         mode: Some(mode),
         wait: None,
+        idles: None,
     };
     assert_eq!(bob.kind_of(lock(secret, 1, LockMode::Shared)).await, Some(PermissionDenied));
     let locked = ann.call(lock(secret, 2, LockMode::Exclusive)).await.unwrap();
