@@ -254,12 +254,10 @@ impl Shared {
         if weakens {
             self.commit_before_unlock(&open.file).await;
         }
-        if self.take_idle(&open, &wish).await? {
-            // What is asked of no server is held already.
-        } else if waits {
-            self.wait_for_lock(&open, wish).await?;
-        } else {
+        if !waits {
             self.try_lock(&open, wish).await?;
+        } else if !self.take_idle(&open, &wish).await? {
+            self.wait_for_lock(&open, wish).await?;
         }
         self.freshen(&open).await
     }
@@ -281,6 +279,9 @@ impl Shared {
         let id = open.file.id;
         if self.locks.in_the_way(id, &wish).is_some() {
             return Err(refused(id));
+        }
+        if self.take_idle(open, &wish).await? {
+            return Ok(());
         }
         let (shared, caller) = (self.clone(), open.caller.clone());
         self.detached(async move { shared.ask_once(&caller, id, wish).await }).await
