@@ -199,7 +199,7 @@ assert succeeded(pid)
     })
 }
 
-/// What no program holds keeps nobody out, at once, however its client keeps it.
+/// What no program holds keeps nobody out, also where it is idle at the server.
 #[test]
 fn what_was_freed_keeps_nobody_out() -> Result<()> {
     with_two(|_, here, there| {
@@ -213,7 +213,6 @@ def holder(file, start):
     return struct.unpack('hhqqi4x', fcntl.fcntl(file, fcntl.F_GETLK, asked))[0]
 for start in range(10):
     idle(a, 1, start)
-begun = time.time()
 fcntl.lockf(b, EX | NB, 1, 0)
 fcntl.lockf(b, EX, 1, 1)
 assert holder(b, 2) == fcntl.F_UNLCK
@@ -241,7 +240,6 @@ near = child(lambda: fcntl.lockf(open(here + '/h', 'r+'), EX, 1, 0))
 time.sleep(0.5)
 fcntl.lockf(held, UN, 1, 0)
 assert succeeded(pid) and succeeded(near)
-assert time.time() - begun < 10, time.time() - begun
 ";
         python(script, here, there).map(drop)
     })
