@@ -13,7 +13,8 @@ const FLOORS: &[&str] = &["words", "parts", "core", "doors", "programs", "checks
 /// Where a room may depend on its neighbours.
 const SIDEWAYS: &[&str] = &["words", "parts", "checks"];
 /// All that a door may see, beside the words.
-const SEEN_BY_DOORS: &[&str] = &["core/client", "parts/auth", "parts/world", "parts/telemetry"];
+const SEEN_BY_DOORS: &[&str] =
+    &["core/client", "parts/auth", "parts/keep", "parts/world", "parts/telemetry"];
 /// What a room does not know, although its floor would allow it.
 const UNKNOWN: &[(&str, &str)] = &[
     ("core/meta", "parts/net"),
@@ -116,7 +117,7 @@ fn fault(from: &str, to: &str) -> Option<&'static str> {
     } else if above == below && !SIDEWAYS.contains(&above.as_str()) {
         Some("rooms of this floor do not see each other")
     } else if above == "doors" && below != "words" && !SEEN_BY_DOORS.contains(&to) {
-        Some("a door sees client, auth, world, telemetry and words only")
+        Some("a door sees client, auth, keep, world, telemetry and words only")
     } else {
         None
     }

@@ -7,7 +7,8 @@
 //! has its answer. The process that follows serves every request that is left, before any other.
 //!
 //! A process may die when the kernel has an answer and the record is still there. The request is
-//! served again then: what it changed is found by its cause, and the kernel refuses a second answer.
+//! served again then: what it changed is found by its cause, and the kernel refuses a second
+//! answer.
 //!
 //! Where the kernel gives requests again, or nobody holds the mount, nothing is kept.
 

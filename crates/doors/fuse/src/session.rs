@@ -135,7 +135,8 @@ impl Session {
         }
     }
 
-    /// Serves what a process before this one was asked and has not answered. Before any thread runs.
+    /// Serves what a process before this one was asked and has not answered, before any thread
+    /// runs.
     pub fn serve_left(self: &Arc<Self>, left: Vec<Left>) {
         let _inside = self.runtime.enter();
         let mut turn = self.watch.turn(NO_THREAD);

@@ -7,8 +7,8 @@
 //! [`Keep::put`] copies bytes into a slot of a size class and marks it valid last; dropping the
 //! [`Kept`] clears the mark. What was marked when the process died is found again by
 //! [`Keep::open`], in the order in which it was put. A [`Room`] counts from its beginning, and is
-//! filled where it lies: for bytes that a kernel hands over. A [`Keep::none`] keeps nothing and costs
-//! nothing: for processes that nobody holds.
+//! filled where it lies: for bytes that a kernel hands over. A [`Keep::none`] keeps nothing and
+//! costs nothing: for processes that nobody holds.
 //!
 //! * [`heap`]: slots, and how they are found again. * [`memory`]: the mapping.
 //!
