@@ -249,6 +249,7 @@ mod tests {
 
     /// A device, and threads that tell who took what, and go on when they are told to.
     struct Mount {
+        watch: Arc<Watch>,
         kernel: UnixStream,
         taken: Receiver<(usize, u8)>,
         done: Vec<Sender<()>>,
@@ -294,7 +295,7 @@ mod tests {
         while watch.state().resting < threads - 1 {
             std::thread::yield_now();
         }
-        Mount { kernel, taken, done, threads: all }
+        Mount { watch, kernel, taken, done, threads: all }
     }
 
     impl Mount {
@@ -319,6 +320,10 @@ mod tests {
         let first = mount.takes(SHORT);
         for _ in 0..1000 {
             mount.done[first].send(()).unwrap();
+            // One that is there before its thread looks again is one of a row.
+            while mount.watch.beat.load(Ordering::SeqCst) % 2 == 1 {
+                std::thread::yield_now();
+            }
             assert_eq!(mount.takes(SHORT), first);
         }
         mount.done[first].send(()).unwrap();
