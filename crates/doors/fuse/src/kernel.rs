@@ -1,6 +1,6 @@
 //! The other end: the descriptors that lead to the kernel, what it can do, and what it knows.
 
-use crate::abi::bits::notify as code;
+use crate::abi::bits::{INTERRUPT_UNIQUE, notify as code};
 use crate::abi::outgoing;
 use crate::init::Features;
 use crate::nodes::Nodes;
@@ -76,6 +76,15 @@ impl Kernel {
                 (code::INVAL_ENTRY, "entry", body)
             }
         }
+    }
+
+    /// Does the kernel wait for an answer to a request that was read from this descriptor? Answers
+    /// an interruption of it, of which there need be none: the kernel looks for the request, and
+    /// nothing more comes of it.
+    pub fn awaits(&self, device: usize, unique: u64) -> bool {
+        let Some(to) = self.device(device) else { return false };
+        let answer = outgoing::header(0, 0, unique | INTERRUPT_UNIQUE);
+        rustix::io::write(to, &answer).is_ok()
     }
 
     fn send(&self, code: i32, body: &[u8]) -> Result<(), Errno> {

@@ -28,8 +28,6 @@ pub struct Reply {
     cause: Option<Arc<Cause>>,
     /// The request, for the next process if this one dies before it has answered.
     pub kept: Option<Kept>,
-    /// An earlier process may have answered already.
-    pub is_left: bool,
     is_sent: bool,
 }
 
@@ -63,7 +61,7 @@ impl Reply {
         unique: u64,
         cause: Option<Arc<Cause>>,
     ) -> Self {
-        Self { session, device, unique, cause, kept: None, is_left: false, is_sent: false }
+        Self { session, device, unique, cause, kept: None, is_sent: false }
     }
 
     pub fn outcome(self, outcome: Outcome) {
@@ -82,7 +80,7 @@ impl Reply {
     }
 
     fn answer(mut self, answer: Answer) {
-        let Answer { body, mut undo } = answer;
+        let Answer { body, undo } = answer;
         let is_taken = match body {
             Body::Bytes(bytes) => self.send(0, &[&bytes]),
             Body::Pieces(pieces) => self.send_pieces(&pieces),
@@ -99,10 +97,6 @@ impl Reply {
             }
         };
         if !is_taken {
-            if self.is_left {
-                // The kernel may have what was opened, from the answer before.
-                (undo.file, undo.directory) = (None, None);
-            }
             undo_all(&self.session, undo);
         }
     }

@@ -6,9 +6,8 @@
 //! moves into a record, and the landing is free for the next one. The record goes when the kernel
 //! has its answer. The process that follows serves every request that is left, before any other.
 //!
-//! A process may die when the kernel has an answer and the record is still there. The request is
-//! served again then: what it changed is found by its cause, and the kernel refuses a second
-//! answer.
+//! A process may die when the kernel has an answer and the record is still there. Such a request is
+//! not served again: the kernel says whether it still waits.
 //!
 //! Where the kernel gives requests again, or nobody holds the mount, nothing is kept.
 
@@ -39,7 +38,7 @@ pub struct Request {
     pub length: usize,
     /// Until the kernel has its answer.
     pub kept: Option<Kept>,
-    /// A process before this one had it, and may even have answered.
+    /// A process before this one had it.
     pub is_left: bool,
 }
 
@@ -53,6 +52,7 @@ impl Request {
 /// A request that an earlier process left.
 pub struct Left {
     pub device: usize,
+    pub header: Header,
     pub bytes: Vec<u8>,
     pub record: Record,
 }
@@ -117,7 +117,7 @@ pub fn take_left(records: &mut Vec<Record>) -> Vec<Left> {
         let header = header_of(&bytes)?;
         bytes.truncate(header.len as usize);
         let device = usize::try_from(record.key).ok()?;
-        seen.insert(header.unique).then_some(Left { device, bytes, record })
+        seen.insert(header.unique).then_some(Left { device, header, bytes, record })
     });
     left.collect()
 }

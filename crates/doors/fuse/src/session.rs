@@ -143,7 +143,13 @@ impl Session {
         if !left.is_empty() {
             tracing::info!(requests = left.len(), "serving what was not answered");
         }
-        for Left { device, bytes, record } in left {
+        for Left { device, header, bytes, record } in left {
+            let opcode = Opcode::from_number(header.opcode);
+            if opcode.has_answer() && !self.kernel.awaits(device, header.unique) {
+                // It was answered just before: what was opened is in use, what was locked may be
+                // free again.
+                continue;
+            }
             let mut buffer = self.buffers.take();
             let Some(place) = buffer.as_mut().get_mut(..bytes.len()) else { continue };
             place.copy_from_slice(&bytes);
@@ -250,7 +256,7 @@ impl Session {
         let cause =
             changes(opcode).then(|| self.fs.cause(unique & !RESENT_UNIQUE, is_again)).flatten();
         let mut reply = Reply::new(Arc::clone(self), device, unique, cause.clone());
-        (reply.kept, reply.is_left) = (kept, is_left);
+        reply.kept = kept;
         if is_left && opcode != Opcode::Setlkw {
             // The kernel told the process before, and tells once: its thread is looked at.
             self.pending.interrupt(unique);

@@ -28,6 +28,13 @@ macro_rules! opcodes {
     };
 }
 
+impl Opcode {
+    /// Does the kernel wait for an answer to it, one by its number?
+    pub fn has_answer(self) -> bool {
+        !matches!(self, Self::Forget | Self::BatchForget | Self::Interrupt)
+    }
+}
+
 opcodes! {
     1 Lookup "lookup";
     2 Forget "forget";

@@ -5,13 +5,14 @@ mod directories;
 mod files;
 mod life;
 mod memory;
+mod taken;
 mod waiting;
 
 use memory::Memory;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tieline_fuse::{Mount, MountOptions};
+use tieline_fuse::{Beginning, Mount, MountOptions};
 use tokio::runtime::Runtime;
 
 /// A mount for one test; unmounted when dropped, also if the test fails.
@@ -29,6 +30,15 @@ impl Mounted {
     }
 
     fn with(fs: Memory, change: impl FnOnce(&mut MountOptions)) -> Self {
+        Self::beginning(fs, Beginning::Mounted(None), change).0
+    }
+
+    /// Says with which options it was mounted, too.
+    fn beginning(
+        fs: Memory,
+        beginning: Beginning,
+        change: impl FnOnce(&mut MountOptions),
+    ) -> (Self, MountOptions) {
         let is_root = rustix::process::geteuid().is_root();
         assert!(is_root, "these tests mount for real: run them as root");
         let directory = tempfile::tempdir().unwrap();
@@ -41,8 +51,9 @@ impl Mounted {
         let mut options = MountOptions::new(directory.path(), "127.0.0.1:7988:/extenci");
         options.allows_others = true;
         change(&mut options);
-        let mount = Mount::start(Arc::clone(&fs) as Arc<_>, &options, runtime.handle().clone());
-        Self { mount: mount.unwrap(), fs, runtime, _directory: directory }
+        let handle = runtime.handle().clone();
+        let mount = Mount::start_as(Arc::clone(&fs) as Arc<_>, &options, handle, beginning);
+        (Self { mount: mount.unwrap(), fs, runtime, _directory: directory }, options)
     }
 
     fn root(&self) -> &Path {
