@@ -91,6 +91,8 @@ const AHEAD_KEPT: Duration = IDLE_SMALL;
 /// Bytes that were brought and not opened yet: more would push out what is needed first. Ten round
 /// trips of a link of 1 Gbit/s.
 const AHEAD_MAX: u64 = 48 << 20;
+/// So much of that is given up when others are read than those that came.
+const PASSED_ROOM: u64 = AHEAD_MAX / 4;
 /// Directories that are looked at for one that may bring files.
 const STEPS_MAX: usize = 256;
 /// Files that went are looked for so often.
@@ -214,6 +216,8 @@ struct FilesAhead {
     order: VecDeque<(FileId, Instant)>,
     /// Of all of them.
     bytes: u64,
+    /// Those that readers went past: they take no room any more, but may be opened yet.
+    passed: BTreeMap<FileId, (u64, Instant)>,
 }
 
 impl FilesAhead {
@@ -240,8 +244,27 @@ impl FilesAhead {
         }
     }
 
+    /// Others are read than those that came: the oldest make room.
+    fn pass(&mut self) {
+        while self.room() < PASSED_ROOM
+            && let Some((id, since)) = self.order.pop_front()
+        {
+            if self.sizes.get(&id).is_some_and(|(_, at)| *at == since)
+                && let Some(size) = self.take(id)
+            {
+                if self.passed.len() >= NOTED_MAX {
+                    self.passed.clear();
+                }
+                self.passed.insert(id, (size, since));
+            }
+        }
+    }
+
     /// Gives the file's size, if it is one of them.
     fn take(&mut self, id: FileId) -> Option<u64> {
+        if let Some((size, since)) = self.passed.remove(&id) {
+            return (since.elapsed() < AHEAD_KEPT).then_some(size);
+        }
         let (size, _) = self.sizes.remove(&id)?;
         self.bytes -= size;
         Some(size)
@@ -249,7 +272,8 @@ impl FilesAhead {
 
     /// Has it come so lately that its bytes are still here?
     fn has(&self, id: FileId) -> bool {
-        self.sizes.get(&id).is_some_and(|(_, since)| since.elapsed() < AHEAD_KEPT)
+        let came = self.sizes.get(&id).or_else(|| self.passed.get(&id));
+        came.is_some_and(|(_, since)| since.elapsed() < AHEAD_KEPT)
     }
 
     fn room(&self) -> u64 {
@@ -537,8 +561,7 @@ impl Walk {
         let count = if before == parent { count + 1 } else { 1 };
         self.missed_in = (parent, count);
         if self.files_ahead.room() < SMALL_MAX {
-            // Others are read than those that came: they are not waited for.
-            self.files_ahead = FilesAhead::default();
+            self.files_ahead.pass();
         }
         if count >= TRAIL_MISSES && self.trails.doubt(parent) {
             self.filed.remove(&parent);

@@ -230,6 +230,26 @@ async fn no_more_comes_than_has_room_until_it_is_read() {
     assert!(bring(&mut walk, &mut next, 100_000) > 100);
 }
 
+/// Of many files one in seven is read, and now and then one that did not come: those behind the
+/// reader make room, those before it are still his.
+#[tokio::test(start_paused = true)]
+async fn who_reads_a_few_of_what_comes_wastes_the_others_only() {
+    let mut walk = Walk::default();
+    walk.opened(&root(), id(1), id(10), false);
+    walk.file_credit = BYTES_CREDIT_MAX;
+    let (mut next, size, mut waits) = (1000, 31_000, 0);
+    for step in 0..1300 {
+        bring(&mut walk, &mut next, size);
+        let read = 1000 + 7 * step;
+        waits += u64::from(walk.opened(&root(), id(read), id(10), read < next) == 0);
+        if step % 5 == 0 {
+            walk.opened(&root(), id(1_000_000 + step), id(11), false);
+        }
+    }
+    let (brought, used) = walk.bytes();
+    assert!(waits < 20, "{waits} waits; {brought} bytes came for {used}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn after_much_waste_files_come_again() {
     let mut walk = Walk::default();
