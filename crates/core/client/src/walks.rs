@@ -224,7 +224,7 @@ impl FilesAhead {
     fn add(&mut self, id: FileId, size: u64) {
         self.take(id);
         if self.order.len() >= NOTED_MAX {
-            *self = Self::default();
+            self.pass_oldest();
         }
         let now = Instant::now();
         self.sizes.insert(id, (size, now));
@@ -246,18 +246,21 @@ impl FilesAhead {
 
     /// Others are read than those that came: the oldest make room.
     fn pass(&mut self) {
-        while self.room() < PASSED_ROOM
-            && let Some((id, since)) = self.order.pop_front()
+        while self.room() < PASSED_ROOM && self.pass_oldest() {}
+    }
+
+    /// Says whether there was one.
+    fn pass_oldest(&mut self) -> bool {
+        let Some((id, since)) = self.order.pop_front() else { return false };
+        if self.sizes.get(&id).is_some_and(|(_, at)| *at == since)
+            && let Some(size) = self.take(id)
         {
-            if self.sizes.get(&id).is_some_and(|(_, at)| *at == since)
-                && let Some(size) = self.take(id)
-            {
-                if self.passed.len() >= NOTED_MAX {
-                    self.passed.clear();
-                }
-                self.passed.insert(id, (size, since));
+            if self.passed.len() >= NOTED_MAX {
+                self.passed.clear();
             }
+            self.passed.insert(id, (size, since));
         }
+        true
     }
 
     /// Gives the file's size, if it is one of them.

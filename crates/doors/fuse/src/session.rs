@@ -140,16 +140,11 @@ impl Session {
     pub fn serve_left(self: &Arc<Self>, left: Vec<Left>) {
         let _inside = self.runtime.enter();
         let mut turn = self.watch.turn(NO_THREAD);
+        let left: Vec<Left> = left.into_iter().filter(|left| self.is_waited_for(left)).collect();
         if !left.is_empty() {
             tracing::info!(requests = left.len(), "serving what was not answered");
         }
-        for Left { device, header, bytes, record } in left {
-            let opcode = Opcode::from_number(header.opcode);
-            if opcode.has_answer() && !self.kernel.awaits(device, header.unique) {
-                // It was answered just before: what was opened is in use, what was locked may be
-                // free again.
-                continue;
-            }
+        for Left { device, bytes, record, .. } in left {
             let mut buffer = self.buffers.take();
             let Some(place) = buffer.as_mut().get_mut(..bytes.len()) else { continue };
             place.copy_from_slice(&bytes);
@@ -170,7 +165,14 @@ impl Session {
         }
     }
 
-    /// The same for a request that is kept until it is answered.
+    /// What was answered just before the process died is done: what it opened is in use, what it
+    /// locked may be free again.
+    fn is_waited_for(&self, left: &Left) -> bool {
+        let Header { opcode, unique, .. } = left.header;
+        !Opcode::from_number(opcode).has_answer() || self.kernel.awaits(left.device, unique)
+    }
+
+    /// Serves what a thread's landing holds, which is kept until it is answered.
     fn receive_landed(
         self: &Arc<Self>,
         landing: &mut Landing,

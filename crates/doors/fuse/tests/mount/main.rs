@@ -30,15 +30,10 @@ impl Mounted {
     }
 
     fn with(fs: Memory, change: impl FnOnce(&mut MountOptions)) -> Self {
-        Self::beginning(fs, Beginning::Mounted(None), change).0
+        Self::beginning(fs, Beginning::Mounted(None), change)
     }
 
-    /// Says with which options it was mounted, too.
-    fn beginning(
-        fs: Memory,
-        beginning: Beginning,
-        change: impl FnOnce(&mut MountOptions),
-    ) -> (Self, MountOptions) {
+    fn beginning(fs: Memory, beginning: Beginning, change: impl FnOnce(&mut MountOptions)) -> Self {
         let is_root = rustix::process::geteuid().is_root();
         assert!(is_root, "these tests mount for real: run them as root");
         let directory = tempfile::tempdir().unwrap();
@@ -53,7 +48,7 @@ impl Mounted {
         change(&mut options);
         let handle = runtime.handle().clone();
         let mount = Mount::start_as(Arc::clone(&fs) as Arc<_>, &options, handle, beginning);
-        (Self { mount: mount.unwrap(), fs, runtime, _directory: directory }, options)
+        Self { mount: mount.unwrap(), fs, runtime, _directory: directory }
     }
 
     fn root(&self) -> &Path {

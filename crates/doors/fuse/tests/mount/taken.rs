@@ -30,7 +30,7 @@ fn only_what_was_not_answered_is_served_again() {
     let handed: Arc<Mutex<Option<Handed>>> = Arc::default();
     let (fs, runtime) = (Memory::new(1), tokio::runtime::Runtime::new().unwrap());
     fs.freeze("create");
-    let (first, options) = {
+    let first = {
         let handed = Arc::clone(&handed);
         let give = move |devices: &[OwnedFd], agreed: &[u8]| {
             *handed.lock().unwrap() = Some((copies(devices), agreed.to_vec()));
@@ -65,7 +65,7 @@ fn only_what_was_not_answered_is_served_again() {
     let fs = Arc::new(Memory::new(1));
     let next = Mount::start_as(
         Arc::clone(&fs) as Arc<_>,
-        &MountOptions { minor_max: MINOR, ..options },
+        &MountOptions::new(first.root(), "127.0.0.1:7988:/extenci"),
         runtime.handle().clone(),
         Beginning::Taken(taken),
     );
