@@ -1,7 +1,7 @@
 //! Bytes that travel beside a message.
 
 use bytes::Bytes;
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -39,6 +39,14 @@ impl FileRange {
     /// A part of it, `from` bytes on.
     pub fn part(&self, from: u32, length: u32) -> Self {
         Self { offset: self.offset + u64::from(from), length, ..self.clone() }
+    }
+
+    /// Fills `buffer` from `from` bytes on, if that is in the kernel's cache and waits for no disk.
+    pub fn read_at_once(&self, from: u32, buffer: &mut [u8]) -> bool {
+        let (length, offset) = (buffer.len(), self.offset + u64::from(from));
+        let mut one = [io::IoSliceMut::new(buffer)];
+        let read = preadv2(&self.file, &mut one, offset, ReadWriteFlags::NOWAIT);
+        matches!(read, Ok(read) if read == length)
     }
 
     /// Takes note of why sending it ended, if that was the file's fault.

@@ -15,6 +15,7 @@
 
 use super::{Begun, FILE_STEP, FrameReader, FrameWriter, GATHER, OutFrame, ReadError};
 use bytes::{Buf, Bytes, BytesMut};
+use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
 use tieline_auth::seal::{Level, Opener, SEGMENT, Sealer, TAG};
@@ -24,8 +25,6 @@ use tieline_world::{Bulk, FileRange};
 const PREFIX: usize = 16;
 /// "TLP1" read as a little-endian number.
 const MAGIC: u32 = u32::from_le_bytes(*b"TLP1");
-/// Segments that one write takes.
-const RUN: usize = FILE_STEP as usize / SEGMENT;
 
 struct Prefix {
     head: u32,
@@ -156,10 +155,7 @@ impl FrameWriter {
             }
             Bulk::Bytes(bytes) => {
                 self.flush().await?;
-                match sealer.level() {
-                    Level::Privacy => self.send_private(bytes, sealer).await,
-                    _ => self.send_checked(bytes, sealer).await,
-                }
+                self.send_pieces(std::slice::from_ref(bytes), sealer).await
             }
             Bulk::Pieces(pieces) => {
                 self.flush().await?;
@@ -172,74 +168,43 @@ impl FrameWriter {
         }
     }
 
-    /// Encrypts from where the bytes are to where they are sent from: one pass, no other copy.
-    async fn send_private(&mut self, bytes: &[u8], sealer: &mut Sealer) -> io::Result<()> {
-        let mut run = std::mem::take(&mut self.run);
-        for some in bytes.chunks(RUN * SEGMENT) {
-            run.resize(tieline_auth::seal::sealed_length(some.len()), 0);
-            for (segment, place) in some.chunks(SEGMENT).zip(run.chunks_mut(SEGMENT + TAG)) {
-                sealer.segment_into(segment, place);
-            }
-            self.send(&mut [IoSlice::new(&run)]).await?;
-        }
-        self.run = run;
-        Ok(())
-    }
-
-    /// Sends the bytes from where they are, with tags between them.
-    async fn send_checked(&mut self, bytes: &[u8], sealer: &mut Sealer) -> io::Result<()> {
-        for some in bytes.chunks(RUN * SEGMENT) {
-            let tags: Vec<[u8; TAG]> =
-                some.chunks(SEGMENT).map(|segment| sealer.check(segment)).collect();
-            let pieces = some.chunks(SEGMENT).zip(&tags);
-            let mut slices: Vec<IoSlice<'_>> = pieces
-                .flat_map(|(segment, tag)| [IoSlice::new(segment), IoSlice::new(tag)])
-                .collect();
-            self.send(&mut slices).await?;
-        }
-        Ok(())
-    }
-
-    /// Gathers pieces into segments and sends those.
+    /// Segment by segment, so that each stays in the processor's cache until it is sent. What is
+    /// encrypted goes from where it is to where it is sent from, what is covered is sent from where
+    /// it is: there is no other copy.
     async fn send_pieces(&mut self, pieces: &[Bytes], sealer: &mut Sealer) -> io::Result<()> {
         let mut run = std::mem::take(&mut self.run);
-        run.clear();
-        let mut filled = 0;
-        for piece in pieces {
-            let mut rest = piece.as_ref();
-            while !rest.is_empty() {
-                let (some, later) = rest.split_at(rest.len().min(SEGMENT - filled));
-                run.extend_from_slice(some);
-                filled += some.len();
-                rest = later;
-                if filled == SEGMENT {
-                    seal_last(&mut run, filled, sealer);
-                    filled = 0;
-                }
-                if run.len() >= RUN * SEGMENT && filled == 0 {
-                    self.send(&mut [IoSlice::new(&run)]).await?;
-                    run.clear();
-                }
+        for segment in cut(pieces) {
+            if sealer.level() == Level::Privacy {
+                run.resize(segment.len() + TAG, 0);
+                sealer.segment_into(&segment, &mut run);
+                self.send(&mut [IoSlice::new(&run)]).await?;
+            } else {
+                let tag = sealer.check(&segment);
+                self.send(&mut [IoSlice::new(&segment), IoSlice::new(&tag)]).await?;
             }
         }
-        if filled > 0 {
-            seal_last(&mut run, filled, sealer);
-        }
-        self.send(&mut [IoSlice::new(&run)]).await?;
         self.run = run;
         Ok(())
     }
 
-    /// A file passes through memory here: the kernel has no key.
+    /// A file passes through memory here: the kernel has no key. Segment by segment where it is in
+    /// the kernel's cache, so that each stays in the processor's until it is sent.
     async fn send_file_sealed(&mut self, range: &FileRange, sealer: &mut Sealer) -> io::Result<()> {
         let mut run = std::mem::take(&mut self.run);
         let mut sent = 0;
         while sent < range.length {
-            let length = (range.length - sent).min(FILE_STEP);
-            let (file, offset) = (range.file.clone(), range.offset + u64::from(sent));
-            run.resize(tieline_auth::seal::sealed_length(length as usize), 0);
-            let read = move || read_apart(&file, offset, &mut run).map(|()| run);
-            run = tokio::task::spawn_blocking(read).await.map_err(io::Error::other)??;
+            let left = range.length - sent;
+            let mut length = left.min(SEGMENT as u32);
+            run.resize(length as usize + TAG, 0);
+            let segment = run.get_mut(..length as usize).unwrap_or_default();
+            if !range.read_at_once(sent, segment) {
+                length = left.min(FILE_STEP);
+                run.resize(tieline_auth::seal::sealed_length(length as usize), 0);
+                let step = range.part(sent, length);
+                let read = move || read_apart(&step, &mut run).map(|()| run);
+                let read = tokio::task::spawn_blocking(read).await.map_err(io::Error::other)?;
+                run = read.inspect_err(|error| range.judge(error))?;
+            }
             for sealed in run.chunks_mut(SEGMENT + TAG) {
                 let (segment, place) = sealed.split_at_mut(sealed.len() - TAG);
                 place.copy_from_slice(&sealer.segment(segment));
@@ -252,20 +217,43 @@ impl FrameWriter {
     }
 }
 
-/// Seals the last bytes where they lie, and puts the tag behind them.
-fn seal_last(run: &mut Vec<u8>, length: usize, sealer: &mut Sealer) {
-    let start = run.len() - length;
-    let tag = sealer.segment(run.get_mut(start..).unwrap_or_default());
-    run.extend_from_slice(&tag);
+/// Cuts pieces into segments; copies only those that lie in several pieces.
+fn cut(pieces: &[Bytes]) -> impl Iterator<Item = Bytes> {
+    let mut left: VecDeque<Bytes> =
+        pieces.iter().filter(|piece| !piece.is_empty()).cloned().collect();
+    std::iter::from_fn(move || {
+        let first = front(&mut left, SEGMENT)?;
+        if first.len() == SEGMENT || left.is_empty() {
+            return Some(first);
+        }
+        let mut segment = BytesMut::with_capacity(SEGMENT);
+        segment.extend_from_slice(&first);
+        while let Some(next) = front(&mut left, SEGMENT - segment.len()) {
+            segment.extend_from_slice(&next);
+        }
+        Some(segment.freeze())
+    })
+}
+
+/// What comes first, and at most so much of it.
+fn front(left: &mut VecDeque<Bytes>, length: usize) -> Option<Bytes> {
+    if length == 0 {
+        return None;
+    }
+    let mut piece = left.pop_front()?;
+    if piece.len() > length {
+        left.push_front(piece.split_off(length));
+    }
+    Some(piece)
 }
 
 /// Reads segments with room for a tag behind each.
-fn read_apart(file: &std::fs::File, offset: u64, run: &mut [u8]) -> io::Result<()> {
-    let mut at = offset;
+fn read_apart(range: &FileRange, run: &mut [u8]) -> io::Result<()> {
+    let mut at = range.offset;
     for place in run.chunks_mut(SEGMENT + TAG) {
         let length = place.len() - TAG;
         let segment = place.get_mut(..length).unwrap_or_default();
-        file.read_exact_at(segment, at)?;
+        range.file.read_exact_at(segment, at)?;
         at += length as u64;
     }
     Ok(())

@@ -225,6 +225,36 @@ mod sealed {
         }
     }
 
+    #[tokio::test]
+    async fn pieces_are_sealed_as_one() {
+        let segment = seal::SEGMENT;
+        let lengths = [1, 0, segment - 1, segment, 3 * segment + 5, 70, 2 * segment, 9, 0];
+        let pieces = lengths.iter().zip(1..).map(|(&length, at)| Bytes::from(vec![at; length]));
+        let pieces: Vec<Bytes> = pieces.collect();
+        let whole = pieces.concat();
+        for flavor in FLAVORS {
+            let (writer, mut reader) = pair_of(flavor, Budget::unlimited()).await;
+            let bulk = Bulk::Pieces(pieces.clone().into());
+            tokio::spawn(send(writer, vec![frame(1, 3, bulk), frame(2, 0, bytes(2, 17))]));
+            assert!(bulk_of(reader.next().await.unwrap()) == whole, "{flavor:?}");
+            assert_eq!(bulk_of(reader.next().await.unwrap()), vec![2; 17], "{flavor:?}");
+        }
+    }
+
+    /// Else its OSS would promise the same bytes again and again.
+    #[tokio::test]
+    async fn a_file_that_cannot_be_read_is_remembered() {
+        for flavor in [Flavor::Krb5i, Flavor::Krb5p] {
+            let (mut writer, _reader) = pair_of(flavor, Budget::unlimited()).await;
+            // Nothing is mapped at 0: EIO.
+            let file = Arc::new(std::fs::File::open("/proc/self/mem").unwrap());
+            let range = FileRange::new(file, 0, 4096);
+            let error = writer.write(&frame(1, 0, Bulk::File(range.clone()))).await.unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(5), "{error}");
+            assert!(range.has_failed.load(Ordering::Relaxed), "{flavor:?}");
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn bulk_without_room_is_passed_over_and_the_next_frame_opens() {
         let budget = Budget::new(1 << 20);
