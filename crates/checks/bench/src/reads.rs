@@ -91,12 +91,16 @@ impl<'f> Field<'f> {
         self.federation.shell(&format!(
             "mkdir data storm; cd data; head -c {size} /dev/urandom > large; sync large"
         ))?;
-        // `cp` would share the chunks, and so would the first file and the next.
-        self.federation.shell("cd data; cat large > next-large")?;
+        // `cp` and `cat` would share the chunks.
+        let copy = |from: &str| {
+            self.federation
+                .shell(&format!("cd data; dd if={from} of=next-{from} bs=1M status=none"))
+        };
+        copy("large")?;
         for kind in TREES {
             let name = format!("{kind}.root");
             self.run(TREE, &self.federation.mount().join("data").join(&name), &[kind])?;
-            self.federation.shell(&format!("cd data; cat {name} > next-{name}"))?;
+            copy(&name)?;
         }
         for index in 0..self.storm_max() {
             self.federation.shell(&format!("head -c {STORM_FILE} data/large > storm/f{index}"))?;

@@ -55,7 +55,8 @@ impl Mdt {
         reply: &mut OpenReply,
     ) {
         let Some(holder) = self.sessions.holder(asker.session) else { return };
-        let objects = named(&reply.extents.extents, false);
+        // A file that never had a place of its own for chunks was made of others' by copying.
+        let objects = named(&reply.extents.extents, reply.stripe.is_empty());
         let (is_read, is_write) = (open.is_read, open.is_write);
         let scope = Scope::File { file: open.id, is_read, is_write, objects };
         reply.capability = Some(self.sign(serial, asker.session, holder, scope));

@@ -60,8 +60,9 @@ pub const XATTR_VALUE_MAX: usize = 64 << 10;
 pub const ENTRIES_MAX: u32 = 4096;
 /// Extents in one page, or in one commit.
 pub const EXTENTS_MAX: usize = 1024;
-/// Extents that an open brings along.
-pub const EXTENTS_AT_OPEN: usize = 64;
+/// Extents that an open brings along: of a file of 1 GiB all, so that a reader who begins at its
+/// end, as those of ROOT files do, asks for no more.
+pub const EXTENTS_AT_OPEN: usize = 256;
 
 /// Messages of all rooms of the protocol that are answered here.
 mod messages {

@@ -2,6 +2,7 @@
 
 use crate::fixture::*;
 use tieline_types::{Content, Digest, ErrorKind, Extent, SetTime};
+use tieline_wire::capability::{Capability, Scope, SignedCapability};
 use tieline_wire::meta::*;
 use tieline_wire::ranges::*;
 
@@ -46,6 +47,27 @@ async fn appended_extents_go_to_the_end_as_it_is() {
     assert_eq!((extents[1].offset, extents[1].length), (8, 100));
     let half = append(vec![inline(100, b"xxxxxxxxxxxx")], 108);
     assert_eq!(a.kind_of(half).await, Some(ErrorKind::InvalidArgument));
+}
+
+/// Else its reader is refused first at every OSS, and asks the MDS once more.
+#[tokio::test(start_paused = true)]
+async fn the_capability_of_a_copy_names_what_it_shares() {
+    let house = House::proven().await;
+    let client = house.client().await;
+    let (from, to) = (client.create(ROOT, "from").await, client.create(ROOT, "to").await);
+    client.call(Place { id: from, exclude: vec![] }).await.unwrap();
+    let extent = client.chunk(1, 0, 1000);
+    client.commit(from, vec![extent.clone()]).await;
+    client.call(copy((from, 0), (to, 0))).await.unwrap();
+    let Content::Chunk(chunk) = &extent.content else { panic!("a chunk") };
+    for (id, named) in [(from, vec![]), (to, vec![chunk.places[0].object.clone()])] {
+        let open = client.call(Open { id, is_read: true, is_write: false }).await.unwrap();
+        let signed = open.capability.unwrap().signed;
+        let signed: SignedCapability = tieline_wire::decode(&signed).unwrap();
+        let capability: Capability = tieline_wire::decode(&signed.capability).unwrap();
+        let Scope::File { objects, .. } = capability.scope else { panic!("of a file") };
+        assert_eq!(objects, named);
+    }
 }
 
 #[tokio::test(start_paused = true)]
