@@ -6,8 +6,9 @@
 //! The peer's name is imported as a Kerberos principal and not as a host-based service, so the
 //! library neither canonicalizes it nor asks any reverse DNS. Both ends bind the handshake to a
 //! digest of what was said before it (channel bindings), so a ticket cannot be carried into another
-//! conversation. What leaves here are a name and 64 bytes of the context's pseudo-random function
-//! (RFC 4401, 4402); message functions of GSSAPI are not used.
+//! conversation, and one that is bound to none is refused. What leaves here are a name and 64 bytes
+//! of the context's pseudo-random function (RFC 4401, 4402); message functions of GSSAPI are not
+//! used.
 //!
 //! Invariants: mutual authentication or nothing; session keys of another enctype than AES-256 are
 //! refused; each handle is released once; these calls may block (network, files), and are never
@@ -47,6 +48,9 @@ const REPLAY: u32 = 4;
 const SEQUENCE: u32 = 8;
 const CONFIDENTIAL: u32 = 16;
 const INTEGRITY: u32 = 32;
+/// Of a context that was accepted: the dialing end had given these very bindings. Without any of its
+/// own, MIT's library (1.19 and later) is content.
+const BOUND: u32 = 0x800;
 /// What every context must have, beside being mutual.
 const FLAGS: u32 = MUTUAL | REPLAY | SEQUENCE | CONFIDENTIAL | INTEGRITY;
 
@@ -101,6 +105,50 @@ impl GssInitiator {
     pub fn left(&self) -> Option<Duration> {
         self.left
     }
+
+    /// One step of the context, bound to what is given.
+    fn advance(
+        &mut self,
+        token: Option<&[u8]>,
+        bindings: Option<&Bindings>,
+    ) -> Result<Step, Trouble> {
+        let library = opened()?;
+        let Ready { credential, target } = match self.ready.take() {
+            Some(ready) => self.ready.insert(ready),
+            None => self.ready.insert(Ready::new(library, &self.keys, &self.target)?),
+        };
+        let oid = oid(&KERBEROS);
+        let mut input = RawBuffer::of(token.unwrap_or_default());
+        let mut output = Buffer::new(library);
+        let (mut minor, mut flags, mut lifetime) = (0, 0, 0);
+        // SAFETY: all pointers are to values that live through the call; the context is null or
+        // what an earlier call of this function made.
+        let major = unsafe {
+            (library.init_sec_context)(
+                &mut minor,
+                credential.handle,
+                &mut self.context.handle,
+                target.handle,
+                &oid,
+                FLAGS,
+                0,
+                bindings.map_or(null(), std::ptr::from_ref),
+                &mut input,
+                null_mut(),
+                &mut output.raw,
+                &mut flags,
+                &mut lifetime,
+            )
+        };
+        check(library, major, minor).map_err(|trouble| trouble.about(&self.target))?;
+        self.left = (lifetime != INDEFINITE).then(|| Duration::from_secs(u64::from(lifetime)));
+        let token = output.bytes();
+        if major & CONTINUE_NEEDED != 0 {
+            return Ok(Step { token: Some(token), proof: None });
+        }
+        let peer = self.context.prove(library, flags, lifetime, Side::Initiator)?;
+        Ok(Step { token: (!token.is_empty()).then_some(token), proof: Some(peer) })
+    }
 }
 
 impl GssAcceptor {
@@ -119,43 +167,7 @@ impl Mechanism for GssInitiator {
     }
 
     fn step(&mut self, token: Option<&[u8]>, binding: &[u8; BINDING]) -> Result<Step, Trouble> {
-        let library = opened()?;
-        let Ready { credential, target } = match self.ready.take() {
-            Some(ready) => self.ready.insert(ready),
-            None => self.ready.insert(Ready::new(library, &self.keys, &self.target)?),
-        };
-        let oid = oid(&KERBEROS);
-        let bindings = bindings(binding);
-        let mut input = RawBuffer::of(token.unwrap_or_default());
-        let mut output = Buffer::new(library);
-        let (mut minor, mut flags, mut lifetime) = (0, 0, 0);
-        // SAFETY: all pointers are to values that live through the call; the context is null or
-        // what an earlier call of this function made.
-        let major = unsafe {
-            (library.init_sec_context)(
-                &mut minor,
-                credential.handle,
-                &mut self.context.handle,
-                target.handle,
-                &oid,
-                FLAGS,
-                0,
-                &bindings,
-                &mut input,
-                null_mut(),
-                &mut output.raw,
-                &mut flags,
-                &mut lifetime,
-            )
-        };
-        check(library, major, minor).map_err(|trouble| trouble.about(&self.target))?;
-        self.left = (lifetime != INDEFINITE).then(|| Duration::from_secs(u64::from(lifetime)));
-        let token = output.bytes();
-        if major & CONTINUE_NEEDED != 0 {
-            return Ok(Step { token: Some(token), proof: None });
-        }
-        let peer = self.context.prove(library, flags, lifetime, Side::Initiator)?;
-        Ok(Step { token: (!token.is_empty()).then_some(token), proof: Some(peer) })
+        self.advance(token, Some(&bindings(binding)))
     }
 }
 
@@ -318,6 +330,9 @@ impl Context {
     ) -> Result<Proof, Trouble> {
         if flags & FLAGS != FLAGS {
             return Err(Trouble::NotMutual);
+        }
+        if side == Side::Acceptor && flags & BOUND == 0 {
+            return Err(Trouble::Unbound);
         }
         self.check_enctype(library)?;
         let mut source = Name { library, handle: null_mut() };

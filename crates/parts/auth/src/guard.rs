@@ -378,4 +378,4 @@ pub fn address_of(peer: &str) -> Option<IpAddr> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

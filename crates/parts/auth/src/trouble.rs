@@ -77,6 +77,11 @@ pub enum Trouble {
     #[error(
         "the keytab {path} has no key{}: `klist -k {path}` shows whose keys it has", of(.principal)
     )]
+    #[error(
+        "the ticket belongs to no conversation, so that it may have been shown to somebody else: \
+         update the end that dials, and the server's libgssapi_krb5 (1.19 at least)"
+    )]
+    Unbound,
     KeytabLacks { path: String, principal: String },
     #[error(
         "the keytab {path} cannot be read ({why}): correct its path, or give it to the user that \

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::seal::{self, Transcript};
-use crate::{ScratchError, ScratchKdc};
+use crate::{Guard, GuardParts, Kerberos, ScratchError, ScratchKdc, Serves};
 use std::path::Path;
 use tieline_wire::Flavor;
 
@@ -141,6 +141,39 @@ fn a_repeated_token_and_a_silent_kdc_are_refused() {
         let silent = GssInitiator::new(keys, format!("other/x@{REALM}")).step(None, &[7; 32]);
         let silent = silent.unwrap_err();
         assert!(matches!(silent, Trouble::NoKdc { .. }), "{silent}");
+    });
+}
+
+/// MIT's library is content where only the server binds: such a ticket could have been shown to
+/// somebody else's program, who shows it on.
+#[test]
+fn a_token_that_is_bound_to_nothing_is_refused_in_hellos_and_for_users() {
+    with_realm(|kdc, dir| {
+        let keys = user(kdc, dir);
+        let answering = keytab(kdc.keytab("mds.keytab", &[MDS.to_owned()]).unwrap());
+        let guard = Guard::new(GuardParts {
+            prover: Some(Box::new(Kerberos { dialing: Keys::default(), answering })),
+            floor: Flavor::Krb5i,
+            serves: Serves { mdt: true, ost: false },
+            is_eager: true,
+            realm: None,
+            services: vec![],
+            service: None,
+        });
+        let hello = crate::guard::tests::hello_of(CredentialKind::Kerberos);
+        let of_hellos = || guard.answering(&hello, None).unwrap().mechanism.unwrap();
+        let of_users = || guard.acceptor().unwrap();
+        for mut acceptor in [of_hellos(), of_users()] {
+            let mut initiator = GssInitiator::new(keys.clone(), MDS.to_owned());
+            let token = initiator.advance(None, None).unwrap().token.unwrap();
+            let refused = acceptor.step(Some(&token), &[7; 32]).map(|step| step.proof);
+            assert_eq!(refused.err(), Some(Trouble::Unbound));
+        }
+        for mut acceptor in [of_hellos(), of_users()] {
+            let mut initiator = GssInitiator::new(keys.clone(), MDS.to_owned());
+            let token = initiator.step(None, &[7; 32]).unwrap().token.unwrap();
+            assert!(acceptor.step(Some(&token), &[7; 32]).unwrap().proof.is_some());
+        }
     });
 }
 

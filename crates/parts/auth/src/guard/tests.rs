@@ -73,6 +73,11 @@ fn hello(role: PeerRole, flavor: Flavor, credential: CredentialKind) -> Hello {
     }
 }
 
+/// Somebody's who proves himself.
+pub(crate) fn hello_of(credential: CredentialKind) -> Hello {
+    hello(PeerRole::Client, Flavor::Null, credential)
+}
+
 #[test]
 fn the_stricter_end_decides() {
     let near: Option<IpAddr> = "10.0.0.1".parse().ok();
