@@ -259,6 +259,13 @@ impl FlavorRules {
     }
 
     /// Takes away what is said of the same connections, whatever flavor that was. Says whether
+    /// Does nobody have to prove anything, wherever he is?
+    pub fn are_null(&self) -> bool {
+        let is_null = |rule: &FlavorRule| rule.flavor == Flavor::Null;
+        let none = |pair: Pair| self.flavor(pair, None) == Flavor::Null;
+        self.0.iter().all(is_null) && Pair::ALL.into_iter().all(none)
+    }
+
     /// there was anything.
     pub fn unset(&mut self, rule: &FlavorRule) -> bool {
         let before = self.0.len();

@@ -104,6 +104,33 @@ fn no_rule_is_met_without_a_proof() {
     assert_eq!(dialed.flavor, Flavor::Krb5p);
 }
 
+/// Whoever says that he is a server has not shown it, and under null he never would.
+#[test]
+fn no_rule_for_servers_lets_anybody_in_who_says_to_be_one() {
+    let said = |role, rules: &[&str]| {
+        let server = guard(Flavor::Null, true, rules);
+        let bare = hello(role, Flavor::Null, CredentialKind::None);
+        let answering = server.answering_flavor(&bare, None);
+        // The other end goes by the same.
+        assert_eq!(server.dialing_flavor(role, "mds.uf.example:7640", None), answering);
+        (answering, server.answering(&bare, None).is_ok())
+    };
+    for role in [PeerRole::Mds, PeerRole::Oss] {
+        let clients = "default.cli2mdt=krb5i";
+        let rules = ["default.mdt2ost=null", "default.mdt2mdt=null", clients];
+        assert_eq!(said(role, &rules), (Flavor::Krb5i, false));
+        // Anybody may be a client here, and nobody a server.
+        let rules = ["default=null", "default.cli2ost=krb5p"];
+        assert_eq!(said(role, &rules), (Flavor::Krb5n, false));
+        let rules = ["default=null", "192.0.2.0/24=krb5p"];
+        assert_eq!(said(role, &rules), (Flavor::Krb5n, false));
+        assert_eq!(said(role, &["default=null"]), (Flavor::Null, true));
+        assert_eq!(said(role, &["default=krb5n", clients]), (Flavor::Krb5n, false));
+    }
+    let rules = ["default=null", "default.cli2ost=krb5p"];
+    assert_eq!(said(PeerRole::Client, &rules), (Flavor::Null, true));
+}
+
 #[test]
 fn servers_have_the_names_that_the_map_gives_them() {
     let guard = guard(Flavor::Null, true, &[]);
