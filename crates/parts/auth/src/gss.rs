@@ -10,9 +10,9 @@
 //! of the context's pseudo-random function (RFC 4401, 4402); message functions of GSSAPI are not
 //! used.
 //!
-//! Invariants: mutual authentication or nothing; session keys of another enctype than AES-256 are
-//! refused; each handle is released once; these calls may block (network, files), and are never
-//! made on a task's thread.
+//! Invariants: mutual authentication or nothing; a ticket that is sealed with another enctype than
+//! AES-256, and a key of another, are refused; each handle is released once; these calls may block
+//! (network, files), and are never made on a task's thread.
 
 use crate::mechanism::{BINDING, Mechanism, Proof, SECRET, Step};
 use crate::trouble::Trouble;
@@ -167,7 +167,11 @@ impl Mechanism for GssInitiator {
     }
 
     fn step(&mut self, token: Option<&[u8]>, binding: &[u8; BINDING]) -> Result<Step, Trouble> {
-        self.advance(token, Some(&bindings(binding)))
+        let step = self.advance(token, Some(&bindings(binding)))?;
+        if let (None, Some(request)) = (token, &step.token) {
+            check_ticket(request)?;
+        }
+        Ok(step)
     }
 }
 
@@ -183,6 +187,7 @@ impl Mechanism for GssAcceptor {
     fn step(&mut self, token: Option<&[u8]>, binding: &[u8; BINDING]) -> Result<Step, Trouble> {
         let Some(given) = token else { return Ok(Step { token: None, proof: None }) };
         let library = opened()?;
+        check_ticket(given)?;
         let credential = Credential::acquire(library, &self.keys, ACCEPT)?;
         let bindings = bindings(binding);
         let mut input = RawBuffer::of(given);
@@ -383,7 +388,8 @@ impl Context {
         })
     }
 
-    /// The key must be one of AES-256, whatever a krb5.conf permits.
+    /// The context's key must be one of AES-256, whatever a krb5.conf permits. It is the acceptor's
+    /// own where both ends permit a stronger one than the ticket's.
     fn check_enctype(&self, library: &'static Library) -> Result<(), Trouble> {
         let wanted = oid(&SESSION_KEY);
         let (mut minor, mut set) = (0, null_mut());
@@ -549,6 +555,19 @@ impl Drop for Buffer {
         let mut minor = 0;
         // SAFETY: the buffer is empty or was filled by the library, and is released here only.
         unsafe { (self.library.release_buffer)(&mut minor, &mut self.raw) };
+    }
+}
+
+/// So must be the keys that the ticket brings: what the context's own follows from is only as strong
+/// as they are.
+fn check_ticket(token: &[u8]) -> Result<(), Trouble> {
+    let text = || "a token came that is no request of Kerberos".to_owned();
+    let asked = asked::enctypes(token).ok_or_else(|| Trouble::Other { text: text() })?;
+    let is_strong = |enctype| ENCTYPES.contains(&enctype);
+    match (asked.ticket, asked.session) {
+        (ticket, _) if !is_strong(ticket) => Err(Trouble::WeakTicket { enctype: ticket }),
+        (_, session) if !is_strong(session) => Err(Trouble::WeakKey { enctype: session }),
+        _ => Ok(()),
     }
 }
 

@@ -33,6 +33,12 @@ pub enum Trouble {
          session_enctypes of the server's principal to aes256-cts"
     )]
     WeakKey { enctype: u8 },
+    #[error(
+        "the ticket is sealed with enctype {enctype}, and only AES-256 is accepted: give the \
+         server's principal aes256-cts keys alone (`cpw -randkey -e aes256-cts:normal`), and the \
+         server a new keytab (`ktadd`)"
+    )]
+    WeakTicket { enctype: u8 },
     #[error("no way to the realm{}: its KDC is not in krb5.conf or DNS, or there is no trust \
         between the realms", of(.target))]
     WrongRealm { target: String },
