@@ -382,9 +382,11 @@ pub fn host(address: &str) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
-/// The address in `HOST:PORT`, if it is a number.
+/// The address in `HOST:PORT`, if it is a number. By which of its own interfaces a machine sees it
+/// (`%2`) is no part of it.
 pub fn address_of(peer: &str) -> Option<IpAddr> {
-    host(peer).parse().ok()
+    let host = host(peer);
+    host.split_once('%').map_or(host, |(address, _)| address).parse().ok()
 }
 
 #[cfg(test)]

@@ -168,3 +168,12 @@ fn nobody_is_a_server_by_saying_so() {
     assert!(guard.check_server(&proof("a/b@C", ""), "a/b").is_ok());
     assert!(guard.check_server(&proof("a/b@C", ""), "a/b@D").is_err());
 }
+
+#[test]
+fn an_address_is_found_with_and_without_a_scope() {
+    let of = |peer| address_of(peer).map(|address| address.to_string());
+    assert_eq!(of("192.0.2.1:7640").as_deref(), Some("192.0.2.1"));
+    assert_eq!(of("[fe80::1%2]:7640").as_deref(), Some("fe80::1"));
+    assert_eq!(of("[fe80::1%eth0]:7640").as_deref(), Some("fe80::1"));
+    assert_eq!(of("mds.uf.example:7640"), None);
+}
