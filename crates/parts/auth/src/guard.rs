@@ -95,6 +95,9 @@ pub struct GuardParts {
     pub prover: Option<Box<dyn Prover>>,
     /// The weakest flavor we agree to, whatever the map says.
     pub floor: Flavor,
+    /// The weakest that we take of a server before there is a map: else whoever answers first
+    /// could say that nobody proves anything here.
+    pub first: Flavor,
     pub serves: Serves,
     /// Offers its proof before anybody asks for one.
     pub is_eager: bool,
@@ -151,6 +154,7 @@ impl Guard {
         Self::new(GuardParts {
             prover: None,
             floor: Flavor::Null,
+            first: Flavor::Null,
             serves: Serves::default(),
             is_eager: false,
             realm: None,
@@ -177,7 +181,9 @@ impl Guard {
 
     /// The weakest flavor that we take, when we dial a server from `own` address.
     pub fn dialing_flavor(&self, role: PeerRole, address: &str, own: Option<IpAddr>) -> Flavor {
-        let Some(current) = self.map.get().map(MapCell::current) else { return self.parts.floor };
+        let Some(current) = self.map.get().map(MapCell::current) else {
+            return self.parts.floor.max(self.parts.first);
+        };
         self.parts.floor.max(rule(&current.map, role, serves_of(&current.map, address), own))
     }
 

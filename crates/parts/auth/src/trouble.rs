@@ -104,7 +104,7 @@ pub enum Trouble {
     )]
     WrongServer { peer: String, expected: String },
     #[error("flavor {} needs Kerberos, and this end has no credential for it: give a keytab or \
-        run `kinit`", .0.name())]
+        run `kinit` (towards servers without Kerberos: `sec=null`)", .0.name())]
     NoCredential(Flavor),
     #[error("flavor {} was offered, and nothing weaker than {} is taken here: look with `tieline \
         flavor list` at the rules, and at `sec=` of both ends; if they agree, somebody on the way \

@@ -154,6 +154,7 @@ fn a_token_that_is_bound_to_nothing_is_refused_in_hellos_and_for_users() {
         let guard = Guard::new(GuardParts {
             prover: Some(Box::new(Kerberos { dialing: Keys::default(), answering })),
             floor: Flavor::Krb5i,
+            first: Flavor::Null,
             serves: Serves { mdt: true, ost: false },
             is_eager: true,
             realm: None,

@@ -43,18 +43,24 @@ fn cell(rules: &[&str]) -> MapCell {
 }
 
 fn guard(floor: Flavor, can_prove: bool, rules: &[&str]) -> Arc<Guard> {
+    let guard = newcomer(floor, Flavor::Null, can_prove);
+    guard.follow(&cell(rules));
+    guard
+}
+
+/// Without a map.
+fn newcomer(floor: Flavor, first: Flavor, can_prove: bool) -> Arc<Guard> {
     let prover = SeededProver { secret: 1, own: "ann@EXTENCI.ORG".into(), nonce: 0.into() };
-    let guard = Guard::new(GuardParts {
+    Guard::new(GuardParts {
         prover: can_prove.then(|| Box::new(prover) as Box<dyn Prover>),
         floor,
+        first,
         serves: Serves { mdt: true, ost: false },
         is_eager: false,
         realm: None,
         services: vec![SERVICE_MDS.into()],
         service: None,
-    });
-    guard.follow(&cell(rules));
-    guard
+    })
 }
 
 fn hello(role: PeerRole, flavor: Flavor, credential: CredentialKind) -> Hello {
@@ -102,6 +108,21 @@ fn no_rule_is_met_without_a_proof() {
     let floor = guard(Flavor::Krb5p, true, &["default=null"]);
     let dialed = floor.dialing(PeerRole::Client, "mds.uf.example:7640", None).unwrap();
     assert_eq!(dialed.flavor, Flavor::Krb5p);
+}
+
+#[test]
+fn who_comes_for_the_first_time_may_want_a_proof_and_the_map_says_what_holds_then() {
+    let address = "mds.uf.example:7640";
+    let dialed = |guard: &Guard| {
+        let dialing = guard.dialing(PeerRole::Client, address, None).unwrap();
+        (dialing.flavor, dialing.proofs.is_empty())
+    };
+    let strict = newcomer(Flavor::Null, Flavor::Krb5n, true);
+    assert_eq!(dialed(&strict), (Flavor::Krb5n, false));
+    strict.follow(&cell(&["default=null"]));
+    assert_eq!(dialed(&strict), (Flavor::Null, true));
+    assert_eq!(dialed(&newcomer(Flavor::Null, Flavor::Null, true)), (Flavor::Null, true));
+    assert_eq!(dialed(&newcomer(Flavor::Krb5i, Flavor::Krb5n, true)), (Flavor::Krb5i, false));
 }
 
 /// Whoever says that he is a server has not shown it, and under null he never would.
