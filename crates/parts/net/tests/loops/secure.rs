@@ -7,9 +7,10 @@ use tieline_auth::{Guard, GuardParts, MapCell, MapSigner, Prover, SeededProver, 
 use tieline_format::map::{FederationMap, Mdt, Security};
 use tieline_net::{CallError, Server, ServerSettings, Session, SessionSettings};
 use tieline_types::{
-    ErrorKind, Flavor, FlavorRule, FlavorRules, Grant, MdtIndex, SessionId, Version,
+    ErrorKind, FileId, Flavor, FlavorRule, FlavorRules, Grant, MdtIndex, SessionId, Version,
 };
-use tieline_wire::{CredentialKind, FrameHeader, FrameKind, Hello, Offer, Welcome};
+use tieline_wire::meta::GetAttributes;
+use tieline_wire::{CredentialKind, FrameHeader, FrameKind, Hello, Offer, Refusal, Welcome};
 use tieline_world::{Bulk, LocalTransport, Transport, World};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
@@ -240,6 +241,12 @@ fn framed(kind: FrameKind, body: Vec<u8>, bulk: &[u8]) -> Vec<u8> {
     [&header.encode(&body)[..], &body, bulk].concat()
 }
 
+fn refusal(kind: ErrorKind) -> Vec<u8> {
+    let detail = "said on the way".to_owned();
+    let refusal = Refusal { kind, detail, version_oldest: 1, version_newest: 1 };
+    framed(FrameKind::Refused, tieline_wire::encode(&refusal), b"")
+}
+
 /// A welcome to whoever comes, by who proves nothing.
 fn bare_welcome() -> Vec<u8> {
     let welcome = Welcome {
@@ -268,6 +275,46 @@ async fn who_wants_a_proof_at_first_is_not_content_with_a_welcome() {
     let (kind, detail) = why(ask(&*pair.dial_at(ELSEWHERE, newcomer()), 2).await);
     assert_eq!(kind, ErrorKind::Unauthenticated);
     assert!(detail.contains("flavor null was offered"), "{detail}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_has_proven_ends_neither_a_session_nor_its_calls() {
+    let offer = tieline_wire::encode(&Offer { flavor: Flavor::Krb5i });
+    let lies = [
+        refusal(ErrorKind::SessionLost),
+        refusal(ErrorKind::Unauthenticated),
+        refusal(ErrorKind::VersionMismatch),
+        bare_welcome(),
+        framed(FrameKind::Token, offer.clone(), b"no token"),
+        framed(FrameKind::Token, offer, &[0; 65 << 10]),
+    ];
+    for (at, said) in lies.into_iter().enumerate() {
+        let pair = Pair::new(guard(prover(SERVER, 1), Flavor::Krb5i)).await;
+        let lies = lie(&pair).await;
+        let client = || guard(prover(USER, 1), Flavor::Krb5i);
+        let session = pair.dial_at(ELSEWHERE, client());
+        ask(&*session, 2).await.unwrap();
+        lies.send(Some(said)).unwrap();
+        let asking = {
+            let session = session.clone();
+            tokio::spawn(async move { ask(&*session, 4).await })
+        };
+        let brief = Some(Duration::from_secs(3));
+        let request = || GetAttributes { id: FileId(6) };
+        let late = exchange_within(&*session, request(), Bulk::Empty, brief).await;
+        assert!(matches!(late, Err(CallError::Timeout { why: Some(_), .. })), "{late:?}");
+        assert!(!asking.is_finished());
+        // Who has no session yet hears at once what is said: it may be his keytab or his clock.
+        let newcomer = pair.dial_at(ELSEWHERE, client());
+        let told = exchange_within(&*newcomer, request(), Bulk::Empty, brief).await;
+        // That a session is over means nothing to him: he tries again.
+        let is_told = matches!(told, Err(CallError::Handshake { .. }));
+        assert_eq!(is_told, at > 0, "{told:?}");
+        lies.send(None).unwrap();
+        assert_eq!(asking.await.unwrap().unwrap(), "no file 0x4");
+        let log = pair.ear.log.lock().unwrap().clone();
+        assert!(log.iter().any(|line| line.contains("resumed")), "{log:?}");
+    }
 }
 
 /// How long a word is on its way to somebody far.
