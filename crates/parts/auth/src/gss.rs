@@ -48,8 +48,8 @@ const REPLAY: u32 = 4;
 const SEQUENCE: u32 = 8;
 const CONFIDENTIAL: u32 = 16;
 const INTEGRITY: u32 = 32;
-/// Of a context that was accepted: the dialing end had given these very bindings. Without any of its
-/// own, MIT's library (1.19 and later) is content.
+/// Of a context that was accepted: the dialing end had given these very bindings. Without any of
+/// its own, MIT's library (1.19 and later) is content.
 const BOUND: u32 = 0x800;
 /// What every context must have, beside being mutual.
 const FLAGS: u32 = MUTUAL | REPLAY | SEQUENCE | CONFIDENTIAL | INTEGRITY;
@@ -558,8 +558,8 @@ impl Drop for Buffer {
     }
 }
 
-/// So must be the keys that the ticket brings: what the context's own follows from is only as strong
-/// as they are.
+/// So must be the keys that the ticket brings: what the context's own follows from is only as
+/// strong as they are.
 fn check_ticket(token: &[u8]) -> Result<(), Trouble> {
     let text = || "a token came that is no request of Kerberos".to_owned();
     let asked = asked::enctypes(token).ok_or_else(|| Trouble::Other { text: text() })?;

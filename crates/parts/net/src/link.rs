@@ -8,8 +8,8 @@
 //! call gets its number when it is first sent. After a lost connection the unanswered calls are
 //! sent again: under their numbers if the server kept the session, else under new ones, and
 //! mutations that the old session may have applied end with [`CallError::SessionLost`]. A server
-//! that answers so itself has ended the session: it is given up with its connection. What is refused
-//! by nobody who proved who he is, though we would, is no more than an attempt that failed.
+//! that answers so itself has ended the session: it is given up with its connection. A refusal by
+//! nobody who proved who he is, though our rule wants that, is no more than an attempt that failed.
 //!
 //! Invariants: a call completes exactly once; numbers of a session only grow; `answered_below` in
 //! an envelope is never above a number that may be sent again; nothing is sent outside a connection
@@ -57,7 +57,7 @@ pub enum Event {
     /// the given time.
     Connected(Welcome, Instant),
     Refused(Refusal),
-    /// The same, by nobody who proved who he is, though we offered to.
+    /// The same, by nobody who proved who he is, though our rule wants it.
     Doubted(Refusal),
     /// A frame came on the connection.
     Frame(Frame),
@@ -381,9 +381,9 @@ impl State {
         }
     }
 
-    /// Whoever is on the way may have said it. It may as well be the server, to whom our proof means
-    /// nothing, and whoever begins shall hear why at once; a session that stands and what waits in
-    /// it are not given up by the word of anybody.
+    /// Whoever is on the way may have said it. It may as well be the server, to whom our proof
+    /// means nothing, and whoever begins shall hear why at once; a session that stands and what
+    /// waits in it are not given up by the word of anybody.
     fn doubted(&mut self, refusal: Refusal) {
         if self.hello.session.is_none() {
             return self.refused(refusal);

@@ -92,8 +92,8 @@ impl Proving {
         }
     }
 
-    /// The same for verbs on a mount: by which of the keytab's names it goes (that is its first, and
-    /// verbs may not be able to read it), and whether its map has servers that prove nothing.
+    /// The same for verbs on a mount: by which of the keytab's names it goes (that is its first,
+    /// and verbs may not be able to read it), and whether its map wants a proof of all servers.
     pub fn named(&self, map: &FederationMap) -> Self {
         let first = || principals(self.keytab.as_ref()?).ok()?.into_iter().next();
         let rules = map.security.as_ref().map(|security| &security.flavors.0);

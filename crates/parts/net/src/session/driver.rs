@@ -24,7 +24,7 @@ use std::time::Duration;
 use tieline_auth::Guard;
 use tieline_types::{ErrorKind, Flavor, RequestNumber};
 use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
-use tieline_wire::{CredentialKind, FrameKind, Hello, NoticeAnswer, PeerRole, Refusal, Welcome};
+use tieline_wire::{FrameKind, Hello, NoticeAnswer, PeerRole, Refusal, Welcome};
 use tieline_world::Transport;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
@@ -106,7 +106,7 @@ struct Moved {
 enum Attempt {
     Welcomed(Box<Welcomed>),
     Refused(Refusal),
-    /// The same in clear, though we offered a proof: whoever is on the way may have said it.
+    /// The same in clear, though our rule wants a proof: whoever is on the way may have said it.
     Doubted(Refusal),
     Failed(Failed),
 }
@@ -543,8 +543,8 @@ async fn greet(
         dialed => dialed.map_err(Failed::Handshake)?,
     };
     let Dialed { proven, answer, hello: said, hello_sent } = dialed;
-    // Where nothing can be proven, there is nothing better than what is said.
-    let is_doubtful = proven.peer.is_none() && said.credential != CredentialKind::None;
+    // Where nothing has to be proven, there is nothing better than what is said.
+    let is_doubtful = proven.peer.is_none() && said.flavor > Flavor::Null;
     let refused = if is_doubtful { Attempt::Doubted } else { Attempt::Refused };
     match answer.header.kind {
         FrameKind::Welcome => {

@@ -317,6 +317,18 @@ async fn what_nobody_has_proven_ends_neither_a_session_nor_its_calls() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn where_nothing_has_to_be_proven_a_refusal_in_clear_counts() {
+    let pair = Pair::new(guard(prover(SERVER, 1), Flavor::Null)).await;
+    let lies = lie(&pair).await;
+    let client = guard(prover(USER, 1), Flavor::Null);
+    assert!(client.ask(), "it offers its proof all the same");
+    let session = pair.dial_at(ELSEWHERE, client);
+    ask(&*session, 2).await.unwrap();
+    lies.send(Some(refusal(ErrorKind::VersionMismatch))).unwrap();
+    assert_eq!(why(ask(&*session, 4).await).0, ErrorKind::VersionMismatch);
+}
+
 /// How long a word is on its way to somebody far.
 const WAY: Duration = Duration::from_millis(25);
 
