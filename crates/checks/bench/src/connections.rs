@@ -208,6 +208,7 @@ fn guard(dialing: &Dialing) -> Arc<Guard> {
     Guard::new(GuardParts {
         prover: Some(Box::new(keys)),
         floor: Flavor::Null,
+        first: Flavor::Null,
         serves: Serves::default(),
         is_eager: true,
         realm: Some(REALM.to_owned()),

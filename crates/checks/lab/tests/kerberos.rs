@@ -1,11 +1,15 @@
 //! Federations with a KDC of their own: who gets in, what shows on the line, rules that change.
 
 use anyhow::{Context, Result, ensure};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tieline_auth::ScratchKdc;
 use tieline_lab::federation::{Federation, Plan, with_plan};
 use tieline_lab::program::{self, DEADLINE, Run};
+use tieline_types::{Flavor, Grant, SessionId, Version};
+use tieline_wire::{FrameHeader, FrameKind, Welcome};
 
 /// What no file here holds by accident.
 const MARK: &str = "dimuon-mass-91.1876-event-bytes";
@@ -203,6 +207,61 @@ fn a_server_is_found_by_another_name_once_it_has_a_key_for_it() -> Result<()> {
         kdc.admin(&format!("addprinc -randkey {name}\nktadd -k {keytab} {name}\n"))?;
         let known = tieline_as(federation, "daemon", &["ls", &alias])?;
         ensure!(known.status.success(), "{}", known.stderr);
+        Ok(())
+    })
+}
+
+/// Welcomes everybody and proves nothing, as a server of a federation without Kerberos does.
+fn pretend(welcomed: usize) -> Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    let welcome = Welcome {
+        version: 1,
+        session: SessionId(9),
+        is_resumed: false,
+        grant: Grant(1),
+        boot: 1,
+        lease_ms: 20_000,
+        flavor: Flavor::Null,
+        features: 0,
+        server: "mds".to_owned(),
+        map: Version(0),
+        holder: None,
+    };
+    let body = tieline_wire::encode(&welcome);
+    let body_length = u32::try_from(body.len())?;
+    let header = FrameHeader { body_length, ..FrameHeader::new(FrameKind::Welcome) };
+    let frame = [&header.encode(&body)[..], &body].concat();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().take(welcomed) {
+            let Ok(mut stream) = stream else { return };
+            // Until the other end has heard enough.
+            let _ = stream.write_all(&frame).and_then(|()| stream.read_to_end(&mut vec![]));
+        }
+    });
+    Ok(address)
+}
+
+#[test]
+fn who_names_kerberos_is_not_talked_out_of_it_by_the_first_server() -> Result<()> {
+    with_sec(&["--kerberos"], |federation| {
+        let kdc = ScratchKdc::again(&federation.dir().join("kdc"), "EXTENCI.ORG", 0);
+        kdc.admin("addprinc -randkey host/127.0.0.1\n")?;
+        kinit(federation, "daemon")?;
+        let url = format!("tieline://{}/extenci", pretend(1)?);
+        let told = tieline_as(federation, "daemon", &["--service", "host", "ls", &url])?;
+        let why = "flavor null was offered, and nothing weaker than krb5n is taken";
+        ensure!(!told.status.success() && told.stderr.contains(why), "{}", told.stderr);
+        let keytab = federation.dir().join("kdc/client.keytab");
+        let (keytab, config) = (keytab.display(), config(federation));
+        let source = format!("{}:/extenci", pretend(1)?);
+        let at = federation.local("talked-down");
+        std::fs::create_dir_all(&at)?;
+        let options = format!("keytab={keytab},krb5conf={},service=host", config.display());
+        let mut mount = Command::new(program::tieline()?);
+        mount.args(["mount", "-o", &options, &source]).arg(&at);
+        let told = program::finish(&mut mount, DEADLINE)?;
+        ensure!(!told.status.success() && told.stderr.contains(why), "{}", told.stderr);
         Ok(())
     })
 }

@@ -6,12 +6,13 @@
 //! The peer's name is imported as a Kerberos principal and not as a host-based service, so the
 //! library neither canonicalizes it nor asks any reverse DNS. Both ends bind the handshake to a
 //! digest of what was said before it (channel bindings), so a ticket cannot be carried into another
-//! conversation. What leaves here are a name and 64 bytes of the context's pseudo-random function
-//! (RFC 4401, 4402); message functions of GSSAPI are not used.
+//! conversation, and one that is bound to none is refused. What leaves here are a name and 64 bytes
+//! of the context's pseudo-random function (RFC 4401, 4402); message functions of GSSAPI are not
+//! used.
 //!
-//! Invariants: mutual authentication or nothing; session keys of another enctype than AES-256 are
-//! refused; each handle is released once; these calls may block (network, files), and are never
-//! made on a task's thread.
+//! Invariants: mutual authentication or nothing; a ticket that is sealed with another enctype than
+//! AES-256, and a key of another, are refused; each handle is released once; these calls may block
+//! (network, files), and are never made on a task's thread.
 
 use crate::mechanism::{BINDING, Mechanism, Proof, SECRET, Step};
 use crate::trouble::Trouble;
@@ -47,6 +48,9 @@ const REPLAY: u32 = 4;
 const SEQUENCE: u32 = 8;
 const CONFIDENTIAL: u32 = 16;
 const INTEGRITY: u32 = 32;
+/// Of a context that was accepted: the dialing end had given these very bindings. Without any of
+/// its own, MIT's library (1.19 and later) is content.
+const BOUND: u32 = 0x800;
 /// What every context must have, beside being mutual.
 const FLAGS: u32 = MUTUAL | REPLAY | SEQUENCE | CONFIDENTIAL | INTEGRITY;
 
@@ -101,31 +105,19 @@ impl GssInitiator {
     pub fn left(&self) -> Option<Duration> {
         self.left
     }
-}
 
-impl GssAcceptor {
-    pub fn new(keys: Keys) -> Self {
-        Self { keys, context: Context::new() }
-    }
-}
-
-impl Mechanism for GssInitiator {
-    fn kind(&self) -> CredentialKind {
-        CredentialKind::Kerberos
-    }
-
-    fn may_block(&self) -> bool {
-        true
-    }
-
-    fn step(&mut self, token: Option<&[u8]>, binding: &[u8; BINDING]) -> Result<Step, Trouble> {
+    /// One step of the context, bound to what is given.
+    fn advance(
+        &mut self,
+        token: Option<&[u8]>,
+        bindings: Option<&Bindings>,
+    ) -> Result<Step, Trouble> {
         let library = opened()?;
         let Ready { credential, target } = match self.ready.take() {
             Some(ready) => self.ready.insert(ready),
             None => self.ready.insert(Ready::new(library, &self.keys, &self.target)?),
         };
         let oid = oid(&KERBEROS);
-        let bindings = bindings(binding);
         let mut input = RawBuffer::of(token.unwrap_or_default());
         let mut output = Buffer::new(library);
         let (mut minor, mut flags, mut lifetime) = (0, 0, 0);
@@ -140,7 +132,7 @@ impl Mechanism for GssInitiator {
                 &oid,
                 FLAGS,
                 0,
-                &bindings,
+                bindings.map_or(null(), std::ptr::from_ref),
                 &mut input,
                 null_mut(),
                 &mut output.raw,
@@ -159,6 +151,30 @@ impl Mechanism for GssInitiator {
     }
 }
 
+impl GssAcceptor {
+    pub fn new(keys: Keys) -> Self {
+        Self { keys, context: Context::new() }
+    }
+}
+
+impl Mechanism for GssInitiator {
+    fn kind(&self) -> CredentialKind {
+        CredentialKind::Kerberos
+    }
+
+    fn may_block(&self) -> bool {
+        true
+    }
+
+    fn step(&mut self, token: Option<&[u8]>, binding: &[u8; BINDING]) -> Result<Step, Trouble> {
+        let step = self.advance(token, Some(&bindings(binding)))?;
+        if let (None, Some(request)) = (token, &step.token) {
+            check_ticket(request)?;
+        }
+        Ok(step)
+    }
+}
+
 impl Mechanism for GssAcceptor {
     fn kind(&self) -> CredentialKind {
         CredentialKind::Kerberos
@@ -171,6 +187,7 @@ impl Mechanism for GssAcceptor {
     fn step(&mut self, token: Option<&[u8]>, binding: &[u8; BINDING]) -> Result<Step, Trouble> {
         let Some(given) = token else { return Ok(Step { token: None, proof: None }) };
         let library = opened()?;
+        check_ticket(given)?;
         let credential = Credential::acquire(library, &self.keys, ACCEPT)?;
         let bindings = bindings(binding);
         let mut input = RawBuffer::of(given);
@@ -319,6 +336,9 @@ impl Context {
         if flags & FLAGS != FLAGS {
             return Err(Trouble::NotMutual);
         }
+        if side == Side::Acceptor && flags & BOUND == 0 {
+            return Err(Trouble::Unbound);
+        }
         self.check_enctype(library)?;
         let mut source = Name { library, handle: null_mut() };
         let mut target = Name { library, handle: null_mut() };
@@ -368,7 +388,8 @@ impl Context {
         })
     }
 
-    /// The key must be one of AES-256, whatever a krb5.conf permits.
+    /// The context's key must be one of AES-256, whatever a krb5.conf permits. It is the acceptor's
+    /// own where both ends permit a stronger one than the ticket's.
     fn check_enctype(&self, library: &'static Library) -> Result<(), Trouble> {
         let wanted = oid(&SESSION_KEY);
         let (mut minor, mut set) = (0, null_mut());
@@ -534,6 +555,19 @@ impl Drop for Buffer {
         let mut minor = 0;
         // SAFETY: the buffer is empty or was filled by the library, and is released here only.
         unsafe { (self.library.release_buffer)(&mut minor, &mut self.raw) };
+    }
+}
+
+/// So must be the keys that the ticket brings: what the context's own follows from is only as
+/// strong as they are.
+fn check_ticket(token: &[u8]) -> Result<(), Trouble> {
+    let text = || "a token came that is no request of Kerberos".to_owned();
+    let asked = asked::enctypes(token).ok_or_else(|| Trouble::Other { text: text() })?;
+    let is_strong = |enctype| ENCTYPES.contains(&enctype);
+    match (asked.ticket, asked.session) {
+        (ticket, _) if !is_strong(ticket) => Err(Trouble::WeakTicket { enctype: ticket }),
+        (_, session) if !is_strong(session) => Err(Trouble::WeakKey { enctype: session }),
+        _ => Ok(()),
     }
 }
 

@@ -8,7 +8,8 @@
 //! Knows no socket: the handshake's frames are `net`'s affair.
 //!
 //! Invariants: no flavor below our own floor or the map's rule is ever agreed to; a flavor above
-//! null without a proof is refused; at most [`STEPS_MAX`] steps of handshakes block at once.
+//! null without a proof is refused; nobody is taken for a server by his word, unless all rules are
+//! null; at most [`STEPS_MAX`] steps of handshakes block at once.
 
 use crate::cell::MapCell;
 use crate::gss::{GssAcceptor, GssInitiator, Keys};
@@ -94,6 +95,9 @@ pub struct GuardParts {
     pub prover: Option<Box<dyn Prover>>,
     /// The weakest flavor we agree to, whatever the map says.
     pub floor: Flavor,
+    /// The weakest that we take of a server before there is a map: else whoever answers first
+    /// could say that nobody proves anything here.
+    pub first: Flavor,
     pub serves: Serves,
     /// Offers its proof before anybody asks for one.
     pub is_eager: bool,
@@ -150,6 +154,7 @@ impl Guard {
         Self::new(GuardParts {
             prover: None,
             floor: Flavor::Null,
+            first: Flavor::Null,
             serves: Serves::default(),
             is_eager: false,
             realm: None,
@@ -176,9 +181,10 @@ impl Guard {
 
     /// The weakest flavor that we take, when we dial a server from `own` address.
     pub fn dialing_flavor(&self, role: PeerRole, address: &str, own: Option<IpAddr>) -> Flavor {
-        let Some(current) = self.map.get().map(MapCell::current) else { return self.parts.floor };
-        let pairs = pairs_of(role, serves_of(&current.map, address));
-        self.parts.floor.max(rule(&current.map, &pairs, own))
+        let Some(current) = self.map.get().map(MapCell::current) else {
+            return self.parts.floor.max(self.parts.first);
+        };
+        self.parts.floor.max(rule(&current.map, role, serves_of(&current.map, address), own))
     }
 
     /// How to dial a server: with a proof where a rule, or the server, wants one.
@@ -214,7 +220,7 @@ impl Guard {
     /// The flavor for who says `hello` from `peer`.
     pub fn answering_flavor(&self, hello: &Hello, peer: Option<IpAddr>) -> Flavor {
         let rule = self.map.get().map_or(Flavor::Null, |cell| {
-            rule(&cell.current().map, &pairs_of(hello.role, self.parts.serves), peer)
+            rule(&cell.current().map, hello.role, self.parts.serves, peer)
         });
         self.parts.floor.max(rule).max(hello.flavor)
     }
@@ -358,24 +364,36 @@ fn pairs_of(role: PeerRole, serves: Serves) -> Vec<Pair> {
         .collect()
 }
 
-/// The strictest of what is said of any of the pairs.
-fn rule(map: &FederationMap, pairs: &[Pair], dialing: Option<IpAddr>) -> Flavor {
+/// The rule for who says that it has a role. Under null nobody shows it, and a server may more than
+/// a client: where anybody has to prove himself, so has who says to be a server, and he is
+/// protected no less than the clients there.
+fn rule(map: &FederationMap, role: PeerRole, serves: Serves, dialing: Option<IpAddr>) -> Flavor {
     let Some(security) = &map.security else { return Flavor::Null };
-    let flavors = pairs.iter().map(|&pair| security.flavors.flavor(pair, dialing));
-    flavors.max().unwrap_or(Flavor::Null)
+    let strictest = |role| {
+        let pairs = pairs_of(role, serves).into_iter();
+        let flavors = pairs.map(|pair| security.flavors.flavor(pair, dialing));
+        flavors.max().unwrap_or(Flavor::Null)
+    };
+    match (role, strictest(role)) {
+        (PeerRole::Mds | PeerRole::Oss, Flavor::Null) if !security.flavors.are_null() => {
+            strictest(PeerRole::Client).max(Flavor::Krb5n)
+        }
+        (_, flavor) => flavor,
+    }
 }
 
-/// `HOST` of `HOST:PORT` or `[HOST]:PORT`.
 /// The host in `HOST:PORT`.
 pub fn host(address: &str) -> &str {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
-/// The address in `HOST:PORT`, if it is a number.
+/// The address in `HOST:PORT`, if it is a number. By which of its own interfaces a machine sees it
+/// (`%2`) is no part of it.
 pub fn address_of(peer: &str) -> Option<IpAddr> {
-    host(peer).parse().ok()
+    let host = host(peer);
+    host.split_once('%').map_or(host, |(address, _)| address).parse().ok()
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -33,6 +33,12 @@ pub enum Trouble {
          session_enctypes of the server's principal to aes256-cts"
     )]
     WeakKey { enctype: u8 },
+    #[error(
+        "the ticket is sealed with enctype {enctype}, and only AES-256 is accepted: give the \
+         server's principal aes256-cts keys alone (`cpw -randkey -e aes256-cts:normal`), and the \
+         server a new keytab (`ktadd`)"
+    )]
+    WeakTicket { enctype: u8 },
     #[error("no way to the realm{}: its KDC is not in krb5.conf or DNS, or there is no trust \
         between the realms", of(.target))]
     WrongRealm { target: String },
@@ -71,6 +77,11 @@ pub enum Trouble {
          said: connect both ends without a proxy between them, and update the older one"
     )]
     Binding,
+    #[error(
+        "the ticket belongs to no conversation, so that it may have been shown to somebody else: \
+         update the end that dials, and the server's libgssapi_krb5 (1.19 at least)"
+    )]
+    Unbound,
     #[error("the ticket or its key is not what the server has{}: compare key versions with \
         `kvno` and `klist -k`", of(.target))]
     Damaged { target: String },
@@ -93,14 +104,21 @@ pub enum Trouble {
     )]
     WrongServer { peer: String, expected: String },
     #[error("flavor {} needs Kerberos, and this end has no credential for it: give a keytab or \
-        run `kinit`", .0.name())]
+        run `kinit` (towards servers without Kerberos: `sec=null`)", .0.name())]
     NoCredential(Flavor),
-    #[error("flavor {} was offered, and nothing weaker than {} is taken here",
-        .offered.name(), .wanted.name())]
+    #[error("flavor {} was offered, and nothing weaker than {} is taken here: look with `tieline \
+        flavor list` at the rules, and at `sec=` of both ends; if they agree, somebody on the way \
+        has a hand in it", .offered.name(), .wanted.name())]
     TooWeak { offered: Flavor, wanted: Flavor },
-    #[error("the handshake took longer than {seconds} s")]
+    #[error(
+        "the handshake took longer than {seconds} s: look whether the KDCs of `kdc =` in krb5.conf \
+         answer, and at the load of this machine"
+    )]
     Late { seconds: u64 },
-    #[error("a token of {length} bytes came, and {limit} are the most")]
+    #[error(
+        "a token of {length} bytes came, and {limit} are the most: have the KDC put less into the \
+         ticket (in Active Directory: fewer groups for the account)"
+    )]
     TokenTooLong { length: usize, limit: usize },
     #[error(
         "{peer} is no server of this federation: add its address to the federation map, or \
@@ -211,6 +229,11 @@ mod tests {
             (Trouble::NotMutual, "tieline doctor"),
             (Trouble::Replayed, "try again"),
             (Trouble::Binding, "proxy"),
+            (Trouble::Unbound, "update"),
+            (Trouble::WeakTicket { enctype: 17 }, "aes256-cts"),
+            (Trouble::TooWeak { offered: Flavor::Null, wanted: Flavor::Krb5i }, "sec="),
+            (Trouble::Late { seconds: 8 }, "kdc ="),
+            (Trouble::TokenTooLong { length: 1, limit: 0 }, "groups"),
             (Trouble::NoServer { peer: text() }, "federation map"),
             (Trouble::Other { text: text() }, "KRB5_TRACE"),
         ];

@@ -46,6 +46,9 @@ pub(crate) enum HandshakeError {
     Unexpected(FrameKind),
     #[error(transparent)]
     Trouble(#[from] Trouble),
+    /// It lies in what came before anything was proven: anybody may have sent that.
+    #[error(transparent)]
+    Heard(Trouble),
 }
 
 /// What a proven connection is.
@@ -99,10 +102,11 @@ pub(crate) async fn dial(
     transcript.add(&offer);
     transcript.add(&token);
     let offer: Offer = tieline_wire::decode(&offer).map_err(HandshakeError::Offer)?;
-    let (_, step) = take_step(guard, mechanism, Some(token), binding).await?;
-    let proof = step.proof.ok_or(Trouble::NotMutual)?;
-    guard.check_server(&proof, &target)?;
-    check_flavor(offer.flavor, hello.flavor)?;
+    let step = take_step(guard, mechanism, Some(token), binding).await;
+    let (_, step) = step.map_err(HandshakeError::Heard)?;
+    let proof = step.proof.ok_or(HandshakeError::Heard(Trouble::NotMutual))?;
+    guard.check_server(&proof, &target).map_err(HandshakeError::Heard)?;
+    check_flavor(offer.flavor, hello.flavor).map_err(HandshakeError::Heard)?;
     let (sealer, opener) = seal::initiator(&proof, offer.flavor, &transcript.digest());
     reader.protect(opener);
     writer.protect(sealer);
@@ -162,10 +166,10 @@ impl HandshakeError {
             Self::Send(_) | Self::Read(_) => ErrorKind::Disconnected,
             Self::Offer(_) | Self::Unexpected(_) => ErrorKind::Protocol,
             // The KDC may be back soon; all else wants somebody to do something.
-            Self::Trouble(Trouble::NoKdc { .. } | Trouble::Late { .. } | Trouble::Ended) => {
-                ErrorKind::Timeout
-            }
-            Self::Trouble(_) => ErrorKind::Unauthenticated,
+            Self::Trouble(trouble) | Self::Heard(trouble) => match trouble {
+                Trouble::NoKdc { .. } | Trouble::Late { .. } | Trouble::Ended => ErrorKind::Timeout,
+                _ => ErrorKind::Unauthenticated,
+            },
         }
     }
 }
@@ -200,7 +204,7 @@ fn read_token(frame: Frame) -> Result<(Bytes, Vec<u8>), HandshakeError> {
     let length = frame.header.bulk_length as usize;
     match frame.bulk {
         InBulk::Here(token, _) if length <= TOKEN_MAX => Ok((frame.body, token.to_vec())),
-        _ => Err(Trouble::TokenTooLong { length, limit: TOKEN_MAX }.into()),
+        _ => Err(HandshakeError::Heard(Trouble::TokenTooLong { length, limit: TOKEN_MAX })),
     }
 }
 

@@ -8,7 +8,8 @@
 //! call gets its number when it is first sent. After a lost connection the unanswered calls are
 //! sent again: under their numbers if the server kept the session, else under new ones, and
 //! mutations that the old session may have applied end with [`CallError::SessionLost`]. A server
-//! that answers so itself has ended the session: it is given up with its connection.
+//! that answers so itself has ended the session: it is given up with its connection. A refusal by
+//! nobody who proved who he is, though our rule wants that, is no more than an attempt that failed.
 //!
 //! Invariants: a call completes exactly once; numbers of a session only grow; `answered_below` in
 //! an envelope is never above a number that may be sent again; nothing is sent outside a connection
@@ -56,6 +57,8 @@ pub enum Event {
     /// the given time.
     Connected(Welcome, Instant),
     Refused(Refusal),
+    /// The same, by nobody who proved who he is, though our rule wants it.
+    Doubted(Refusal),
     /// A frame came on the connection.
     Frame(Frame),
     /// A notice was handled.
@@ -203,6 +206,7 @@ impl State {
             Event::Better(address) => self.better_answers(&address),
             Event::Connected(welcome, sent) => self.connected(welcome, sent, now),
             Event::Refused(refusal) => self.refused(refusal),
+            Event::Doubted(refusal) => self.doubted(refusal),
             Event::Frame(frame) => self.frame(frame, now),
             Event::NoticeHandled(number, answer) => self.notice_handled(number, &answer, now),
             Event::Moved => self.moved(now),
@@ -375,6 +379,17 @@ impl State {
                 self.phase = Phase::Idle;
             }
         }
+    }
+
+    /// Whoever is on the way may have said it. It may as well be the server, to whom our proof
+    /// means nothing, and whoever begins shall hear why at once; a session that stands and what
+    /// waits in it are not given up by the word of anybody.
+    fn doubted(&mut self, refusal: Refusal) {
+        if self.hello.session.is_none() {
+            return self.refused(refusal);
+        }
+        self.trouble = Some(refusal.to_string());
+        self.connect_again();
     }
 
     fn connect_again(&mut self) {

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use tieline_auth::gss::{Keys, principals};
 use tieline_auth::{Guard, GuardParts, Kerberos, SERVICE_MDS, SERVICE_OSS, Serves};
+use tieline_format::map::FederationMap;
 use tieline_types::Flavor;
 
 const CONFIG: &str = "KRB5_CONFIG";
@@ -33,6 +34,9 @@ pub struct Proving {
     /// What servers go by that no map names yet, such as `host`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<String>,
+    /// Of a mount, for verbs on it: did all servers have to prove themselves, wherever they are?
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_proven: Option<bool>,
 }
 
 /// What was said to this process, for whatever it dials.
@@ -88,20 +92,40 @@ impl Proving {
         }
     }
 
-    /// The same, and by which of the keytab's names it goes: that is its first. Verbs may not be
-    /// able to read it.
-    pub fn named(&self) -> Self {
+    /// The same for verbs on a mount: by which of the keytab's names it goes (that is its first,
+    /// and verbs may not be able to read it), and whether its map wants a proof of all servers.
+    pub fn named(&self, map: &FederationMap) -> Self {
         let first = || principals(self.keytab.as_ref()?).ok()?.into_iter().next();
-        Self { principal: self.principal.clone().or_else(first), ..self.clone() }
+        let rules = map.security.as_ref().map(|security| &security.flavors.0);
+        let is_proven =
+            rules.is_some_and(|rules| rules.iter().all(|rule| rule.flavor > Flavor::Null));
+        let principal = self.principal.clone().or_else(first);
+        Self { principal, is_proven: Some(is_proven), ..self.clone() }
+    }
+
+    fn sec(&self) -> Option<Flavor> {
+        self.sec.as_deref()?.parse().ok()
+    }
+
+    /// The weakest flavor that is taken of the first server, before the map is here. Who names
+    /// anything of Kerberos is not content with one that proves nothing. That a machine has a
+    /// keytab, or a user tickets, says nothing of this federation.
+    fn first(&self) -> Flavor {
+        let names = [&self.principal, &self.service].into_iter().any(Option::is_some);
+        let is_named = names || self.keytab.is_some() || self.config.is_some();
+        let is_wanted = self.is_proven.unwrap_or(is_named) || SERVICE.get().is_some();
+        let usual = if is_wanted { Flavor::Krb5n } else { Flavor::Null };
+        self.sec().unwrap_or(usual)
     }
 
     pub fn guard(&self) -> Arc<Guard> {
-        let floor = self.sec.as_deref().and_then(|sec| sec.parse().ok()).unwrap_or(Flavor::Null);
+        let floor = self.sec().unwrap_or(Flavor::Null);
         let dialing = self.keys();
         let is_eager = dialing.keytab.is_some();
         Guard::new(GuardParts {
             prover: Some(Box::new(Kerberos { dialing, answering: Keys::default() })),
             floor,
+            first: self.first(),
             serves: Serves::default(),
             is_eager,
             realm: None,
@@ -215,6 +239,7 @@ impl KerberosPlan {
             principal: settings.principal.clone(),
             config: settings.config.clone(),
             service: None,
+            is_proven: None,
         }
     }
 
@@ -232,10 +257,12 @@ impl KerberosPlan {
                 services = settings.services.clone();
             }
         }
-        let floor = self.floor.unwrap_or(Flavor::Null);
         let is_eager = prover.is_some();
+        // The first map is taken of who proves himself, unless the settings say null.
+        let usual = if is_eager { Flavor::Krb5n } else { Flavor::Null };
+        let (floor, first) = (self.floor.unwrap_or(Flavor::Null), self.floor.unwrap_or(usual));
         let service = None;
-        Guard::new(GuardParts { prover, floor, serves, is_eager, realm, services, service })
+        Guard::new(GuardParts { prover, floor, first, serves, is_eager, realm, services, service })
     }
 }
 
@@ -249,4 +276,30 @@ pub fn service_check(name: &str) -> Result<String, Usage> {
 /// Names a flavor that there is.
 pub fn flavor_check(name: &str) -> Result<Flavor, Usage> {
     name.parse().map_err(|error| Usage(format!("sec={name}: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_names_kerberos_takes_no_first_server_without_a_proof() {
+        let none = Proving::default;
+        let text = || Some("host".to_owned());
+        assert_eq!(none().first(), Flavor::Null);
+        let keytab = Some(PathBuf::from("/etc/krb5.keytab"));
+        let with_keytab = Proving { keytab, ..none() };
+        assert_eq!(with_keytab.first(), Flavor::Krb5n);
+        assert_eq!(Proving { service: text(), ..none() }.first(), Flavor::Krb5n);
+        assert_eq!(Proving { principal: text(), ..none() }.first(), Flavor::Krb5n);
+        let sec = |sec: &str| Proving { sec: Some(sec.to_owned()), ..with_keytab.clone() };
+        assert_eq!(sec("null").first(), Flavor::Null);
+        assert_eq!(sec("krb5p").first(), Flavor::Krb5p);
+        // A mount knows more.
+        let mount = |is_proven| Proving { is_proven: Some(is_proven), ..with_keytab.clone() };
+        assert_eq!(mount(false).first(), Flavor::Null);
+        assert_eq!(Proving { is_proven: Some(true), ..none() }.first(), Flavor::Krb5n);
+        let said = Proving { is_proven: Some(true), ..sec("null") };
+        assert_eq!(said.first(), Flavor::Null);
+    }
 }

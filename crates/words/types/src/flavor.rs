@@ -119,6 +119,9 @@ impl fmt::Display for Network {
     }
 }
 
+/// Bits of `::ffff:0:0/96`, below which the addresses of IPv4 stand among those of IPv6.
+const MAPPED: u8 = 96;
+
 fn bits_of(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
@@ -155,6 +158,11 @@ impl FromStr for Network {
             return Err(wrong());
         }
         // Two ways to write one network are one.
+        let (address, bits) = match address.to_canonical() {
+            // Addresses are judged in their own family, too.
+            IpAddr::V4(v4) if address.is_ipv6() && bits >= MAPPED => (v4.into(), bits - MAPPED),
+            _ => (address, bits),
+        };
         let address = match address {
             IpAddr::V4(v4) => {
                 let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
@@ -251,6 +259,13 @@ impl FlavorRules {
         weighed.max().map_or(pair.flavor_default(), |(_, flavor)| flavor)
     }
 
+    /// Does nobody have to prove anything, wherever he is?
+    pub fn are_null(&self) -> bool {
+        let is_null = |rule: &FlavorRule| rule.flavor == Flavor::Null;
+        let none = |pair: Pair| self.flavor(pair, None) == Flavor::Null;
+        self.0.iter().all(is_null) && Pair::ALL.into_iter().all(none)
+    }
+
     /// Replaces what is said of the same connections.
     pub fn set(&mut self, rule: FlavorRule) {
         self.0.retain(|other| !other.is_about(&rule));
@@ -298,6 +313,18 @@ mod tests {
         assert_eq!(of(Pair::ClientOst, "10.1.2.3"), Flavor::Null);
         assert_eq!(of(Pair::MdtMdt, "2001:db8::1"), Flavor::Krb5a);
         assert_eq!(of(Pair::MdtMdt, "no address"), Flavor::Krb5i);
+    }
+
+    #[test]
+    fn a_network_of_one_family_may_be_written_as_one_of_the_other() {
+        let rules = rules(&["default=krb5i", "::ffff:10.0.0.0/104=krb5p", "fe80::/10=krb5n"]);
+        let of = |address: &str| rules.flavor(Pair::ClientOst, address.parse().ok());
+        assert_eq!(of("10.1.2.3"), Flavor::Krb5p);
+        assert_eq!(of("::ffff:10.1.2.3"), Flavor::Krb5p);
+        assert_eq!(of("11.1.2.3"), Flavor::Krb5i);
+        assert_eq!(of("fe80::1"), Flavor::Krb5n);
+        assert_eq!("::ffff:10.0.0.0/104".parse::<Network>().unwrap().to_string(), "10.0.0.0/8");
+        assert_eq!("::/90".parse::<Network>().unwrap().to_string(), "::/90");
     }
 
     #[test]

@@ -89,6 +89,28 @@ async fn other_role(scene: &Scene<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Who says that he is a server, where servers' own rule is null: nobody has to believe that. And
+/// honest servers go on.
+pub async fn unproven_role(scene: &Scene<'_>) -> Result<()> {
+    let mount = scene.federation.mount().to_string_lossy().into_owned();
+    for pair in ["mdt2ost", "mdt2mdt"] {
+        let rule = format!("extenci.srpc.flavor.default.{pair}=null");
+        scene.federation.tieline(&["flavor", "set", "--fs", &mount, &rule])?;
+    }
+    for (role, address) in [(PeerRole::Mds, &scene.oss), (PeerRole::Oss, &scene.mds)] {
+        let guise = Guise { role, keys: None, ..Guise::of(&scene.machine, 9) };
+        let outcome = scene.dial(address, &guise).ask(&Caller::root(), OstStatus {}).await;
+        let why = refused("a server's role without a proof", outcome)?;
+        ensure!(why.contains("needs Kerberos"), "{why}");
+    }
+    scene.federation.shell("head -c 9000000 /dev/zero > far && sync far")?;
+    let far = scene.federation.mount().join("far");
+    let far = far.to_string_lossy();
+    scene.federation.tieline(&["mirror", "extend", "-N", "1", "-p", "fnal", &far])?;
+    scene.federation.tieline(&["mirror", "resync", &far])?;
+    scene.federation.tieline(&["mirror", "verify", &far]).map(drop)
+}
+
 /// Session and client number of somebody else, read on the line.
 async fn stolen_session(scene: &Scene<'_>) -> Result<()> {
     let thief = scene.user("daemon")?;

@@ -192,6 +192,7 @@ impl<'f> Scene<'f> {
         let guard = Guard::new(GuardParts {
             prover,
             floor: Flavor::Null,
+            first: Flavor::Null,
             serves: Serves::default(),
             is_eager: true,
             realm: Some(REALM.to_owned()),

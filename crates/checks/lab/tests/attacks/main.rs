@@ -89,6 +89,11 @@ fn a_connection_takes_three_round_trips() -> Result<()> {
 }
 
 #[test]
+fn nobody_is_a_server_by_his_word_whatever_the_rule_for_servers() -> Result<()> {
+    with_scene("krb5i", async |scene| connections::unproven_role(scene).await)
+}
+
+#[test]
 fn capabilities_end_and_are_taken_back() -> Result<()> {
     with_scene("krb5i", async |scene| capabilities::ends(scene).await)?;
     with_scene("krb5p", async |scene| capabilities::ends(scene).await)

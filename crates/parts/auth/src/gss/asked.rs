@@ -1,8 +1,9 @@
-//! Whom a token asks for: the server's name in the ticket, which stands there in clear (RFC 4121
-//! section 4.1, RFC 4120 sections 5.3 and 5.5.1).
+//! What stands in clear in a token: whom it asks for, and how its ticket and its authenticator are
+//! sealed (RFC 4121 section 4.1, RFC 4120 sections 5.2.9, 5.3 and 5.5.1).
 //!
-//! For messages about tickets that cannot be opened: nothing here is proven, and nobody is let in
-//! by it. What is not read as expected has no name.
+//! Nothing here is proven, and nobody is let in by it: the name is for messages about tickets that
+//! cannot be opened, and who states other enctypes than those of the keys has a token that nobody
+//! can open. What is not read as expected is not there.
 //!
 //! Invariant: a name is printable and at most [`NAME_MAX`] long, whatever was sent.
 
@@ -12,6 +13,7 @@ const NAME_MAX: usize = 256;
 const SEQUENCE: u8 = 0x30;
 const OBJECT: u8 = 0x06;
 const STRING: u8 = 0x1b;
+const INTEGER: u8 = 0x02;
 const FIELD: u8 = 0xa0;
 const INITIAL: u8 = 0x60;
 const TICKET: u8 = 0x61;
@@ -19,13 +21,31 @@ const REQUEST: u8 = 0x6e;
 /// Says that a token is a request, between the mechanism's name and the request.
 const TOKEN_REQUEST: [u8; 2] = [1, 0];
 
+/// Enctypes of what an initiator's first token has sealed; 0 for numbers that no byte holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Enctypes {
+    /// Of the server's key.
+    pub ticket: u8,
+    /// Of the key in the ticket.
+    pub session: u8,
+}
+
+/// How the ticket and the authenticator are sealed.
+pub fn enctypes(token: &[u8]) -> Option<Enctypes> {
+    let request = request(token)?;
+    let ticket = enctype(field(ticket(request)?, 3)?)?;
+    Some(Enctypes { ticket, session: enctype(field(request, 4)?)? })
+}
+
+/// Of sealed data.
+fn enctype(sealed: &[u8]) -> Option<u8> {
+    let number = within(field(within(sealed, SEQUENCE)?, 0)?, INTEGER)?;
+    Some(if let &[enctype] = number { enctype } else { 0 })
+}
+
 /// `SERVICE/HOST@REALM` of the ticket in an initiator's first token.
 pub fn server(token: &[u8]) -> Option<String> {
-    let mut token = within(token, INITIAL)?;
-    take(&mut token, OBJECT)?;
-    let request = token.strip_prefix(&TOKEN_REQUEST)?;
-    let request = within(within(request, REQUEST)?, SEQUENCE)?;
-    let ticket = within(within(field(request, 3)?, TICKET)?, SEQUENCE)?;
+    let ticket = ticket(request(token)?)?;
     let realm = text(within(field(ticket, 1)?, STRING)?)?;
     let name = within(field(ticket, 2)?, SEQUENCE)?;
     let mut parts = within(field(name, 1)?, SEQUENCE)?;
@@ -35,6 +55,18 @@ pub fn server(token: &[u8]) -> Option<String> {
     }
     let name = format!("{}@{realm}", words.join("/"));
     (name.len() <= NAME_MAX).then_some(name)
+}
+
+/// The fields of a token's request.
+fn request(token: &[u8]) -> Option<&[u8]> {
+    let mut token = within(token, INITIAL)?;
+    take(&mut token, OBJECT)?;
+    within(within(token.strip_prefix(&TOKEN_REQUEST)?, REQUEST)?, SEQUENCE)
+}
+
+/// The fields of a request's ticket.
+fn ticket(request: &[u8]) -> Option<&[u8]> {
+    within(within(field(request, 3)?, TICKET)?, SEQUENCE)
 }
 
 fn text(bytes: &[u8]) -> Option<&str> {
@@ -91,9 +123,12 @@ mod tests {
         let kind = der(FIELD, &[&[2, 1, 1]]);
         let name = der(SEQUENCE, &[&kind, &der(FIELD | 1, &[&name])]);
         let realm = der(FIELD | 1, &[&der(STRING, &[b"EXTENCI.ORG"])]);
-        let ticket = der(SEQUENCE, &[&kind, &realm, &der(FIELD | 2, &[&name])]);
-        let ticket = der(FIELD | 3, &[&der(TICKET, &[&ticket])]);
-        let request = der(REQUEST, &[&der(SEQUENCE, &[&kind, &ticket])]);
+        let sealed = |enctype| der(SEQUENCE, &[&der(FIELD, &[&[INTEGER, 1, enctype]])]);
+        let fields =
+            [&kind[..], &realm, &der(FIELD | 2, &[&name]), &der(FIELD | 3, &[&sealed(18)])];
+        let ticket = der(FIELD | 3, &[&der(TICKET, &[&der(SEQUENCE, &fields)])]);
+        let authenticator = der(FIELD | 4, &[&sealed(23)]);
+        let request = der(REQUEST, &[&der(SEQUENCE, &[&kind, &ticket, &authenticator])]);
         der(INITIAL, &[&[OBJECT, 2, 9, 9], &TOKEN_REQUEST, &request])
     }
 
@@ -103,11 +138,13 @@ mod tests {
         assert_eq!(server(&whole).unwrap(), "tieline_mds/mds.uf.example@EXTENCI.ORG");
         assert_eq!(server(&token(b"two\nlines")), None);
         assert_eq!(server(&token(&[b'x'; NAME_MAX])), None);
+        assert_eq!(enctypes(&whole), Some(Enctypes { ticket: 18, session: 23 }));
         assert!((0..whole.len()).all(|length| server(&whole[..length]).is_none()));
+        assert!((0..whole.len()).all(|length| enctypes(&whole[..length]).is_none()));
         for place in 0..whole.len() {
             let mut changed = whole.clone();
             changed[place] ^= 0xff;
-            let _ = server(&changed);
+            let _ = (server(&changed), enctypes(&changed));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::seal::{self, Transcript};
-use crate::{ScratchError, ScratchKdc};
+use crate::{Guard, GuardParts, Kerberos, ScratchError, ScratchKdc, Serves};
 use std::path::Path;
 use tieline_wire::Flavor;
 
@@ -144,6 +144,40 @@ fn a_repeated_token_and_a_silent_kdc_are_refused() {
     });
 }
 
+/// MIT's library is content where only the server binds: such a ticket could have been shown to
+/// somebody else's program, who shows it on.
+#[test]
+fn a_token_that_is_bound_to_nothing_is_refused_in_hellos_and_for_users() {
+    with_realm(|kdc, dir| {
+        let keys = user(kdc, dir);
+        let answering = keytab(kdc.keytab("mds.keytab", &[MDS.to_owned()]).unwrap());
+        let guard = Guard::new(GuardParts {
+            prover: Some(Box::new(Kerberos { dialing: Keys::default(), answering })),
+            floor: Flavor::Krb5i,
+            first: Flavor::Null,
+            serves: Serves { mdt: true, ost: false },
+            is_eager: true,
+            realm: None,
+            services: vec![],
+            service: None,
+        });
+        let hello = crate::guard::tests::hello_of(CredentialKind::Kerberos);
+        let of_hellos = || guard.answering(&hello, None).unwrap().mechanism.unwrap();
+        let of_users = || guard.acceptor().unwrap();
+        for mut acceptor in [of_hellos(), of_users()] {
+            let mut initiator = GssInitiator::new(keys.clone(), MDS.to_owned());
+            let token = initiator.advance(None, None).unwrap().token.unwrap();
+            let refused = acceptor.step(Some(&token), &[7; 32]).map(|step| step.proof);
+            assert_eq!(refused.err(), Some(Trouble::Unbound));
+        }
+        for mut acceptor in [of_hellos(), of_users()] {
+            let mut initiator = GssInitiator::new(keys.clone(), MDS.to_owned());
+            let token = initiator.step(None, &[7; 32]).unwrap().token.unwrap();
+            assert!(acceptor.step(Some(&token), &[7; 32]).unwrap().proof.is_some());
+        }
+    });
+}
+
 /// Has the library of all who come now read other settings.
 fn set(dir: &Path, setting: &str) {
     let path = dir.join("krb5.conf");
@@ -248,12 +282,58 @@ fn a_weaker_session_key_is_refused_whatever_the_machines_permit() {
         change(dir, "weaker.conf", "permitted_enctypes", aes128);
         // SAFETY: as in `with_realm`, whose next test has its own.
         unsafe { std::env::set_var("KRB5_CONFIG", weaker) };
-        let weak = Trouble::WeakKey { enctype: 17 };
+        let weak = Trouble::WeakTicket { enctype: 17 };
         let mut initiator = GssInitiator::new(keys, MDS.to_owned());
-        let first = initiator.step(None, &[7; 32]).unwrap();
+        let first = initiator.advance(None, Some(&bindings(&[7; 32]))).unwrap();
         let mut acceptor = GssAcceptor::new(server);
         let refused = acceptor.step(first.token.as_deref(), &[7; 32]).unwrap_err();
         assert_eq!(refused, weak);
+    });
+}
+
+/// The library's default: it takes the stronger of what both ends permit for the context's key,
+/// whatever the ticket has.
+fn permit_as_usual(dir: &Path) {
+    for (file, key) in [("krb5.conf", "permitted_enctypes"), ("kdc.conf", "supported_enctypes")] {
+        let path = dir.join(file);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let kept = text.lines().filter(|line| !line.trim_start().starts_with(key));
+        std::fs::write(&path, kept.map(|line| format!("{line}\n")).collect::<String>()).unwrap();
+    }
+}
+
+#[test]
+fn a_weaker_ticket_is_refused_at_either_end_though_the_contexts_key_is_strong() {
+    with_realm(|kdc, dir| {
+        kdc.stop();
+        permit_as_usual(dir);
+        kdc.serve().unwrap();
+        let aes128 = "aes128-cts-hmac-sha1-96";
+        let (sealed, keyed) = (MDS, "tieline_mds/other.uf.example@EXTENCI.ORG");
+        // One whose own key is weaker, and one to whom a weaker key is given with the ticket.
+        kdc.admin(&format!(
+            "addprinc -randkey -e {aes128}:normal {sealed}\n\
+             addprinc -randkey -e {SHA1}:normal {keyed}\n\
+             setstr {sealed} session_enctypes {SHA1}\n\
+             setstr {keyed} session_enctypes {aes128}\n"
+        ))
+        .unwrap();
+        let names = [sealed, keyed].map(str::to_owned);
+        let server = keytab(kdc.keytab("mds.keytab", &names).unwrap());
+        let keys = user(kdc, dir);
+        for (name, weak) in [
+            (sealed, Trouble::WeakTicket { enctype: 17 }),
+            (keyed, Trouble::WeakKey { enctype: 17 }),
+        ] {
+            let mut initiator = GssInitiator::new(keys.clone(), name.to_owned());
+            assert_eq!(initiator.step(None, &[7; 32]).err(), Some(weak.clone()), "{name}");
+            // Who dials is not asked for his opinion.
+            let mut careless = GssInitiator::new(keys.clone(), name.to_owned());
+            let first = careless.advance(None, Some(&bindings(&[7; 32]))).unwrap();
+            let mut acceptor = GssAcceptor::new(server.clone());
+            let refused = acceptor.step(first.token.as_deref(), &[7; 32]).map(|step| step.proof);
+            assert_eq!(refused.err(), Some(weak), "{name}");
+        }
     });
 }
 

@@ -43,18 +43,24 @@ fn cell(rules: &[&str]) -> MapCell {
 }
 
 fn guard(floor: Flavor, can_prove: bool, rules: &[&str]) -> Arc<Guard> {
+    let guard = newcomer(floor, Flavor::Null, can_prove);
+    guard.follow(&cell(rules));
+    guard
+}
+
+/// Without a map.
+fn newcomer(floor: Flavor, first: Flavor, can_prove: bool) -> Arc<Guard> {
     let prover = SeededProver { secret: 1, own: "ann@EXTENCI.ORG".into(), nonce: 0.into() };
-    let guard = Guard::new(GuardParts {
+    Guard::new(GuardParts {
         prover: can_prove.then(|| Box::new(prover) as Box<dyn Prover>),
         floor,
+        first,
         serves: Serves { mdt: true, ost: false },
         is_eager: false,
         realm: None,
         services: vec![SERVICE_MDS.into()],
         service: None,
-    });
-    guard.follow(&cell(rules));
-    guard
+    })
 }
 
 fn hello(role: PeerRole, flavor: Flavor, credential: CredentialKind) -> Hello {
@@ -71,6 +77,11 @@ fn hello(role: PeerRole, flavor: Flavor, credential: CredentialKind) -> Hello {
         description: String::new(),
         map: Version(0),
     }
+}
+
+/// Somebody's who proves himself.
+pub(crate) fn hello_of(credential: CredentialKind) -> Hello {
+    hello(PeerRole::Client, Flavor::Null, credential)
 }
 
 #[test]
@@ -97,6 +108,48 @@ fn no_rule_is_met_without_a_proof() {
     let floor = guard(Flavor::Krb5p, true, &["default=null"]);
     let dialed = floor.dialing(PeerRole::Client, "mds.uf.example:7640", None).unwrap();
     assert_eq!(dialed.flavor, Flavor::Krb5p);
+}
+
+#[test]
+fn who_comes_for_the_first_time_may_want_a_proof_and_the_map_says_what_holds_then() {
+    let address = "mds.uf.example:7640";
+    let dialed = |guard: &Guard| {
+        let dialing = guard.dialing(PeerRole::Client, address, None).unwrap();
+        (dialing.flavor, dialing.proofs.is_empty())
+    };
+    let strict = newcomer(Flavor::Null, Flavor::Krb5n, true);
+    assert_eq!(dialed(&strict), (Flavor::Krb5n, false));
+    strict.follow(&cell(&["default=null"]));
+    assert_eq!(dialed(&strict), (Flavor::Null, true));
+    assert_eq!(dialed(&newcomer(Flavor::Null, Flavor::Null, true)), (Flavor::Null, true));
+    assert_eq!(dialed(&newcomer(Flavor::Krb5i, Flavor::Krb5n, true)), (Flavor::Krb5i, false));
+}
+
+/// Whoever says that he is a server has not shown it, and under null he never would.
+#[test]
+fn no_rule_for_servers_lets_anybody_in_who_says_to_be_one() {
+    let said = |role, rules: &[&str]| {
+        let server = guard(Flavor::Null, true, rules);
+        let bare = hello(role, Flavor::Null, CredentialKind::None);
+        let answering = server.answering_flavor(&bare, None);
+        // The other end goes by the same.
+        assert_eq!(server.dialing_flavor(role, "mds.uf.example:7640", None), answering);
+        (answering, server.answering(&bare, None).is_ok())
+    };
+    for role in [PeerRole::Mds, PeerRole::Oss] {
+        let clients = "default.cli2mdt=krb5i";
+        let rules = ["default.mdt2ost=null", "default.mdt2mdt=null", clients];
+        assert_eq!(said(role, &rules), (Flavor::Krb5i, false));
+        // Anybody may be a client here, and nobody a server.
+        let rules = ["default=null", "default.cli2ost=krb5p"];
+        assert_eq!(said(role, &rules), (Flavor::Krb5n, false));
+        let rules = ["default=null", "192.0.2.0/24=krb5p"];
+        assert_eq!(said(role, &rules), (Flavor::Krb5n, false));
+        assert_eq!(said(role, &["default=null"]), (Flavor::Null, true));
+        assert_eq!(said(role, &["default=krb5n", clients]), (Flavor::Krb5n, false));
+    }
+    let rules = ["default=null", "default.cli2ost=krb5p"];
+    assert_eq!(said(PeerRole::Client, &rules), (Flavor::Null, true));
 }
 
 #[test]
@@ -135,4 +188,13 @@ fn nobody_is_a_server_by_saying_so() {
     assert!(guard.check_caller(&client, &other).is_err());
     assert!(guard.check_server(&proof("a/b@C", ""), "a/b").is_ok());
     assert!(guard.check_server(&proof("a/b@C", ""), "a/b@D").is_err());
+}
+
+#[test]
+fn an_address_is_found_with_and_without_a_scope() {
+    let of = |peer| address_of(peer).map(|address| address.to_string());
+    assert_eq!(of("192.0.2.1:7640").as_deref(), Some("192.0.2.1"));
+    assert_eq!(of("[fe80::1%2]:7640").as_deref(), Some("fe80::1"));
+    assert_eq!(of("[fe80::1%eth0]:7640").as_deref(), Some("fe80::1"));
+    assert_eq!(of("mds.uf.example:7640"), None);
 }

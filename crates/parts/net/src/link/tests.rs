@@ -400,6 +400,26 @@ fn a_refusal_for_now_is_tried_again_and_one_for_good_ends_all_calls() {
 }
 
 #[test]
+fn a_refusal_that_anybody_may_have_made_counts_only_before_there_is_a_session() {
+    let doubted = |kind| {
+        let detail = "made up".to_owned();
+        Event::Doubted(Refusal { kind, detail, version_oldest: 1, version_newest: 1 })
+    };
+    let mut script = Script::connected();
+    script.handle(Event::Lost);
+    for kind in [ErrorKind::SessionLost, ErrorKind::Unauthenticated, ErrorKind::VersionMismatch] {
+        assert_eq!(script.handle(doubted(kind)), ["connect a:1 for 1"]);
+    }
+    script.call_within(read(2), Some(Duration::from_secs(1)));
+    assert_eq!(script.wait(1), ["complete 2: Timeout"]);
+    assert!(script.state.trouble.as_ref().is_some_and(|why| why.contains("made up")));
+    let mut newcomer = Script::new();
+    newcomer.call(read(1));
+    let told = newcomer.handle(doubted(ErrorKind::Unauthenticated));
+    assert_eq!(told, ["complete 1: Unauthenticated"]);
+}
+
+#[test]
 fn addresses_take_turns_and_the_one_that_was_good_comes_first() {
     let mut script = Script::with_addresses(&["a:1", "b:1"]);
     script.call(read(1));

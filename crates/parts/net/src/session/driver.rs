@@ -24,7 +24,7 @@ use std::time::Duration;
 use tieline_auth::Guard;
 use tieline_types::{ErrorKind, Flavor, RequestNumber};
 use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
-use tieline_wire::{CredentialKind, FrameKind, Hello, NoticeAnswer, PeerRole, Refusal, Welcome};
+use tieline_wire::{FrameKind, Hello, NoticeAnswer, PeerRole, Refusal, Welcome};
 use tieline_world::Transport;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
@@ -106,6 +106,8 @@ struct Moved {
 enum Attempt {
     Welcomed(Box<Welcomed>),
     Refused(Refusal),
+    /// The same in clear, though our rule wants a proof: whoever is on the way may have said it.
+    Doubted(Refusal),
     Failed(Failed),
 }
 
@@ -288,6 +290,11 @@ impl Driver {
             Attempt::Refused(refusal) => {
                 tracing::warn!(server = self.state.server(), %refusal, "connection refused");
                 self.event(Event::Refused(refusal));
+            }
+            Attempt::Doubted(refusal) => {
+                tracing::warn!(server = self.state.server(), %refusal,
+                    "connection refused, by nobody who proved who he is");
+                self.event(Event::Doubted(refusal));
             }
             Attempt::Failed(failed) => {
                 let why = failed.why();
@@ -530,9 +537,15 @@ async fn greet(
         Err(error @ HandshakeError::Trouble(_)) => {
             return Ok(Attempt::Refused(own_refusal(&error)));
         }
+        Err(error @ HandshakeError::Heard(_)) => {
+            return Ok(Attempt::Doubted(own_refusal(&error)));
+        }
         dialed => dialed.map_err(Failed::Handshake)?,
     };
     let Dialed { proven, answer, hello: said, hello_sent } = dialed;
+    // Where nothing has to be proven, there is nothing better than what is said.
+    let is_doubtful = proven.peer.is_none() && said.flavor > Flavor::Null;
+    let refused = if is_doubtful { Attempt::Doubted } else { Attempt::Refused };
     match answer.header.kind {
         FrameKind::Welcome => {
             let welcome: Welcome =
@@ -541,7 +554,7 @@ async fn greet(
                 return Err(Failed::Version(welcome.version));
             }
             if let Err(trouble) = handshake::check_flavor(proven.flavor, said.flavor) {
-                return Ok(Attempt::Refused(own_refusal(&trouble.into())));
+                return Ok(refused(own_refusal(&trouble.into())));
             }
             let flavor = guard.dialing_flavor(said.role, address, own);
             let renew_at = proven.until.map(|until| renewal(hello_sent, until));
@@ -554,10 +567,7 @@ async fn greet(
         FrameKind::Refused => {
             let refusal: Refusal =
                 tieline_wire::decode(&answer.body).map_err(Failed::Unreadable)?;
-            if said.credential != CredentialKind::None {
-                tracing::debug!(address, "refused though we offered a proof");
-            }
-            Ok(Attempt::Refused(refusal))
+            Ok(refused(refusal))
         }
         kind => Err(Failed::Unexpected(kind)),
     }

@@ -6,10 +6,14 @@ use std::time::Duration;
 use tieline_auth::{Guard, GuardParts, MapCell, MapSigner, Prover, SeededProver, Serves};
 use tieline_format::map::{FederationMap, Mdt, Security};
 use tieline_net::{CallError, Server, ServerSettings, Session, SessionSettings};
-use tieline_types::{ErrorKind, Flavor, FlavorRule, FlavorRules, MdtIndex, Version};
-use tieline_wire::{CredentialKind, FrameHeader, Hello, Offer};
+use tieline_types::{
+    ErrorKind, FileId, Flavor, FlavorRule, FlavorRules, Grant, MdtIndex, SessionId, Version,
+};
+use tieline_wire::meta::GetAttributes;
+use tieline_wire::{CredentialKind, FrameHeader, FrameKind, Hello, Offer, Refusal, Welcome};
 use tieline_world::{Bulk, LocalTransport, Transport, World};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 const SERVER: &str = "tieline_mds/mds@EXTENCI.ORG";
@@ -22,10 +26,14 @@ fn prover(own: &str, secret: u64) -> Option<Box<dyn Prover>> {
 }
 
 fn guard(prover: Option<Box<dyn Prover>>, floor: Flavor) -> Arc<Guard> {
+    guard_of(prover, (floor, floor))
+}
+
+fn guard_of(prover: Option<Box<dyn Prover>>, (floor, first): (Flavor, Flavor)) -> Arc<Guard> {
     let (serves, services) = (Serves { mdt: true, ost: false }, vec!["tieline_mds".to_owned()]);
     let realm = Some("EXTENCI.ORG".to_owned());
-    let is_eager = false;
-    Guard::new(GuardParts { prover, floor, serves, is_eager, realm, services, service: None })
+    let (is_eager, service) = (false, None);
+    Guard::new(GuardParts { prover, floor, first, serves, is_eager, realm, services, service })
 }
 
 /// Two ends with a proof each; the server wants `floor`.
@@ -184,6 +192,141 @@ async fn a_handshake_that_is_changed_on_the_way_leads_nowhere() {
         };
         assert!(ask_past(other_offer).await.is_err(), "{flavor:?}");
     }
+}
+
+/// Somebody on the way, who passes on what is said until he is given an answer of his own: then he
+/// cuts what stands, and says it to whoever comes.
+async fn lie(pair: &Pair) -> watch::Sender<Option<Vec<u8>>> {
+    let (lies, lie) = watch::channel(None);
+    let mut listener = pair.transport.listen(ELSEWHERE).await.unwrap();
+    let transport = pair.transport.clone();
+    tokio::spawn(async move {
+        while let Ok(near) = listener.accept().await {
+            tokio::spawn(lie_once(near, transport.clone(), lie.clone()));
+        }
+    });
+    lies
+}
+
+async fn lie_once(
+    near: tieline_world::Connection,
+    transport: Arc<LocalTransport>,
+    mut lie: watch::Receiver<Option<Vec<u8>>>,
+) {
+    let (mut near_in, mut near_out) = (near.reader, near.writer);
+    let said = lie.borrow_and_update().clone();
+    if let Some(said) = said {
+        let _ = near_out.write_all(&said).await;
+        let _ = near_out.flush().await;
+        // Until the other end has heard enough.
+        let _ = near_in.read_to_end(&mut Vec::new()).await;
+        return;
+    }
+    let far = transport.connect(ADDRESS, PATIENCE).await.unwrap();
+    let (mut far_in, mut far_out) = (far.reader, far.writer);
+    let pass = async {
+        let up = tokio::io::copy(&mut near_in, &mut far_out);
+        tokio::join!(up, tokio::io::copy(&mut far_in, &mut near_out))
+    };
+    tokio::select! {
+        biased;
+        _ = lie.changed() => {}
+        _ = pass => {}
+    }
+}
+
+fn framed(kind: FrameKind, body: Vec<u8>, bulk: &[u8]) -> Vec<u8> {
+    let (body_length, bulk_length) = (body.len() as u32, bulk.len() as u32);
+    let header = FrameHeader { body_length, bulk_length, ..FrameHeader::new(kind) };
+    [&header.encode(&body)[..], &body, bulk].concat()
+}
+
+fn refusal(kind: ErrorKind) -> Vec<u8> {
+    let detail = "said on the way".to_owned();
+    let refusal = Refusal { kind, detail, version_oldest: 1, version_newest: 1 };
+    framed(FrameKind::Refused, tieline_wire::encode(&refusal), b"")
+}
+
+/// A welcome to whoever comes, by who proves nothing.
+fn bare_welcome() -> Vec<u8> {
+    let welcome = Welcome {
+        version: 1,
+        session: SessionId(9),
+        is_resumed: false,
+        grant: Grant(1),
+        boot: 1,
+        lease_ms: 20_000,
+        flavor: Flavor::Null,
+        features: 0,
+        server: "mds".to_owned(),
+        map: Version(0),
+        holder: None,
+    };
+    framed(FrameKind::Welcome, tieline_wire::encode(&welcome), b"")
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_wants_a_proof_at_first_is_not_content_with_a_welcome() {
+    let pair = Pair::new(guard(prover(SERVER, 1), Flavor::Null)).await;
+    let lies = lie(&pair).await;
+    let newcomer = || guard_of(prover(USER, 1), (Flavor::Null, Flavor::Krb5n));
+    assert_eq!(ask(&*pair.dial_at(ELSEWHERE, newcomer()), 2).await.unwrap(), "no file 0x2");
+    lies.send(Some(bare_welcome())).unwrap();
+    let (kind, detail) = why(ask(&*pair.dial_at(ELSEWHERE, newcomer()), 2).await);
+    assert_eq!(kind, ErrorKind::Unauthenticated);
+    assert!(detail.contains("flavor null was offered"), "{detail}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_has_proven_ends_neither_a_session_nor_its_calls() {
+    let offer = tieline_wire::encode(&Offer { flavor: Flavor::Krb5i });
+    let lies = [
+        refusal(ErrorKind::SessionLost),
+        refusal(ErrorKind::Unauthenticated),
+        refusal(ErrorKind::VersionMismatch),
+        bare_welcome(),
+        framed(FrameKind::Token, offer.clone(), b"no token"),
+        framed(FrameKind::Token, offer, &[0; 65 << 10]),
+    ];
+    for (at, said) in lies.into_iter().enumerate() {
+        let pair = Pair::new(guard(prover(SERVER, 1), Flavor::Krb5i)).await;
+        let lies = lie(&pair).await;
+        let client = || guard(prover(USER, 1), Flavor::Krb5i);
+        let session = pair.dial_at(ELSEWHERE, client());
+        ask(&*session, 2).await.unwrap();
+        lies.send(Some(said)).unwrap();
+        let asking = {
+            let session = session.clone();
+            tokio::spawn(async move { ask(&*session, 4).await })
+        };
+        let brief = Some(Duration::from_secs(3));
+        let request = || GetAttributes { id: FileId(6) };
+        let late = exchange_within(&*session, request(), Bulk::Empty, brief).await;
+        assert!(matches!(late, Err(CallError::Timeout { why: Some(_), .. })), "{late:?}");
+        assert!(!asking.is_finished());
+        // Who has no session yet hears at once what is said: it may be his keytab or his clock.
+        let newcomer = pair.dial_at(ELSEWHERE, client());
+        let told = exchange_within(&*newcomer, request(), Bulk::Empty, brief).await;
+        // That a session is over means nothing to him: he tries again.
+        let is_told = matches!(told, Err(CallError::Handshake { .. }));
+        assert_eq!(is_told, at > 0, "{told:?}");
+        lies.send(None).unwrap();
+        assert_eq!(asking.await.unwrap().unwrap(), "no file 0x4");
+        let log = pair.ear.log.lock().unwrap().clone();
+        assert!(log.iter().any(|line| line.contains("resumed")), "{log:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_nothing_has_to_be_proven_a_refusal_in_clear_counts() {
+    let pair = Pair::new(guard(prover(SERVER, 1), Flavor::Null)).await;
+    let lies = lie(&pair).await;
+    let client = guard(prover(USER, 1), Flavor::Null);
+    assert!(client.ask(), "it offers its proof all the same");
+    let session = pair.dial_at(ELSEWHERE, client);
+    ask(&*session, 2).await.unwrap();
+    lies.send(Some(refusal(ErrorKind::VersionMismatch))).unwrap();
+    assert_eq!(why(ask(&*session, 4).await).0, ErrorKind::VersionMismatch);
 }
 
 /// How long a word is on its way to somebody far.

@@ -375,7 +375,7 @@ impl Mounted {
             netns: options.netns.clone(),
             mapkey: mapkey.clone(),
             admin: admin.as_ref().map(|admin| admin.address().to_string()),
-            proving: options.proving.named(),
+            proving: options.proving.named(&files.map()),
             caches: options.near.places(&task.source.fs, &MapVerifier::from_hex(&mapkey)?),
             idmap: Some(idmap.text()),
             ending: None,

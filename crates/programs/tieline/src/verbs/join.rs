@@ -197,6 +197,7 @@ impl Args {
                 principal: self.principal.clone(),
                 config: self.krb5conf.clone(),
                 service: None,
+                is_proven: None,
             },
             text: format!("/{}", self.invitation.fs),
         }
