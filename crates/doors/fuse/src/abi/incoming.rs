@@ -90,7 +90,7 @@ incoming! {
         _padding: u32,
     }
     WriteIn {
-        handle: u64, offset: u64, size: u32, write_flags: u32, _lock_owner: u64, _flags: u32,
+        handle: u64, offset: u64, size: u32, write_flags: u32, _lock_owner: u64, flags: u32,
         _padding: u32,
     }
     /// RELEASEDIR begins with it.

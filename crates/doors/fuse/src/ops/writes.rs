@@ -27,7 +27,20 @@ pub async fn write(call: &Call) -> Outcome {
         return Ok(outgoing::count(arguments.size).into());
     }
     call.fs().write(handle, arguments.offset, data).await?;
+    if let Some(is_data_only) = durability(&arguments) {
+        call.fs().sync(handle, is_data_only).await?;
+    }
     Ok(outgoing::count(arguments.size).into())
+}
+
+/// Is the write to be durable when it returns, and of its metadata only what finds the bytes? What
+/// the kernel has in its own cache it syncs itself; what is written past that it leaves to us. It
+/// does not say which of the two a write is: the second sync finds nothing to do.
+fn durability(arguments: &WriteIn) -> Option<bool> {
+    let is_from_mapping = arguments.write_flags & bits::write::CACHE != 0;
+    let flags = arguments.flags as i32;
+    let is_wanted = flags & libc::O_DSYNC != 0 && !is_from_mapping;
+    is_wanted.then_some(flags & libc::O_SYNC != libc::O_SYNC)
 }
 
 /// A page of a mapping, for which the kernel took a handle that appends: there it would land at the

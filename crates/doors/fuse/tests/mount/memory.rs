@@ -28,6 +28,8 @@ pub struct Memory {
     pub callers: Mutex<Vec<Caller>>,
     pub lookups: AtomicU64,
     pub flushes: AtomicU64,
+    /// Whether each was of data only.
+    pub syncs: Mutex<Vec<bool>>,
     freed: tokio::sync::Notify,
 }
 
@@ -84,6 +86,7 @@ impl Memory {
             callers: Mutex::default(),
             lookups: AtomicU64::new(0),
             flushes: AtomicU64::new(0),
+            syncs: Mutex::default(),
             freed: tokio::sync::Notify::new(),
         }
     }
@@ -478,7 +481,8 @@ impl FileSystem for Memory {
         Ok(())
     }
 
-    async fn sync(&self, _: HandleId, _: bool) -> Result<()> {
+    async fn sync(&self, _: HandleId, is_data_only: bool) -> Result<()> {
+        self.syncs.lock().unwrap().push(is_data_only);
         Ok(())
     }
 
