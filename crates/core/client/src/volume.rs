@@ -365,6 +365,7 @@ impl FileSystem for Volume {
     }
 
     async fn release(&self, handle: HandleId) {
+        self.shared.drop_locks_through(handle).await;
         self.shared.release(handle);
     }
 
