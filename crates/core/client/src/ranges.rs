@@ -7,7 +7,7 @@ use crate::file::{File, State};
 use crate::handles::FileHandle;
 use crate::volume::Shared;
 use crate::writer::How;
-use crate::{Allocation, AllocationMode, CopyEnd, Error, HandleId, Result, SeekTarget};
+use crate::{Allocation, AllocationMode, CopyEnd, Error, HandleId, Result, SeekTarget, Writing};
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
@@ -138,7 +138,7 @@ impl Shared {
         length: u64,
     ) -> Result<u64> {
         let (source, target) = (self.handles.file(from.handle)?, self.handles.file(to.handle)?);
-        if !source.access.read || !target.access.write || target.access.append {
+        if !source.access.read || !target.access.write {
             return Err(Error::local(ErrorKind::BadHandle, "handles of a copy"));
         }
         if source.file.id == target.file.id && overlaps(from.offset, to.offset, length) {
@@ -218,7 +218,8 @@ impl Shared {
             }
             for piece in pieces {
                 let length = piece.len() as u64;
-                self.write(to.handle, to.offset.saturating_add(done), piece).await?;
+                let how = Writing { appends: Some(false) };
+                self.write(to.handle, to.offset.saturating_add(done), how, piece).await?;
                 done += length;
             }
         }

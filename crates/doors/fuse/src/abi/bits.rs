@@ -48,7 +48,7 @@ pub mod opened {
 
 /// In WRITE.
 pub mod write {
-    /// From the page cache (mmap): the kernel guessed the handle.
+    /// From the page cache (mmap): the kernel guessed the handle, and says no flags of it.
     pub const CACHE: u32 = 1 << 0;
 }
 

@@ -25,9 +25,6 @@ pub async fn open(call: &Call) -> Outcome {
     let access = access_of(flags);
     let opened = call.fs().open(&call.caller(), call.id(), access).await?;
     call.session.kernel.nodes.see(&opened.attributes);
-    if access.append {
-        call.session.appenders.enter(opened.handle, call.id(), call.caller());
-    }
     let body = Body::Bytes(outgoing::open(opened.handle.0, reply_flags(call, flags, &opened)));
     Ok(Answer { body, undo: Undo { file: Some(opened.handle), ..Undo::default() } })
 }
@@ -62,9 +59,6 @@ fn new_file(arguments: &CreateIn) -> NewFile {
 }
 
 fn created(call: &Call, flags: i32, known: Known, opened: Opened) -> Outcome {
-    if access_of(flags).append {
-        call.session.appenders.enter(opened.handle, known.attributes.id, call.caller());
-    }
     let handle = (opened.handle, reply_flags(call, flags, &opened));
     let entry = names::made_entry(call, known);
     Ok(Answer::entry(&call.session.kernel.nodes, entry, Some(handle)))
@@ -133,7 +127,6 @@ pub async fn fsync(call: &Call) -> Outcome {
 pub async fn release(call: &Call) -> Outcome {
     let arguments = ReleaseIn::read(&mut call.arguments())?;
     let handle = HandleId(arguments.handle);
-    call.session.appenders.leave(handle);
     if arguments.release_flags & bits::RELEASE_FLOCK_UNLOCK != 0 {
         call.fs().drop_locks(handle, LockKind::Flock, arguments.lock_owner).await;
     }

@@ -6,12 +6,9 @@ use crate::abi::bits;
 use crate::abi::incoming::{CopyFileRangeIn, WriteIn};
 use crate::abi::opcode::Opcode;
 use crate::abi::outgoing;
-use crate::appenders::Appender;
 use crate::call::Call;
-use crate::errno::Refusal;
-use bytes::Bytes;
 use rustix::io::Errno;
-use tieline_client::{Access, CopyEnd, HandleId};
+use tieline_client::{CopyEnd, HandleId, Writing};
 
 pub async fn write(call: &Call) -> Outcome {
     let arguments = WriteIn::read(&mut call.arguments())?;
@@ -21,43 +18,31 @@ pub async fn write(call: &Call) -> Outcome {
     }
     let data = call.body.slice(WRITE_IN_BYTES..end);
     let handle = HandleId(arguments.handle);
-    let is_from_cache = arguments.write_flags & bits::write::CACHE != 0;
-    if is_from_cache && let Some(appender) = call.session.appenders.find(handle) {
-        write_elsewhere(call, appender, arguments.offset, data).await?;
-        return Ok(outgoing::count(arguments.size).into());
-    }
-    call.fs().write(handle, arguments.offset, data).await?;
+    call.fs().write_as(handle, arguments.offset, writing(&arguments), data).await?;
     if let Some(is_data_only) = durability(&arguments) {
         call.fs().sync(handle, is_data_only).await?;
     }
     Ok(outgoing::count(arguments.size).into())
 }
 
+/// As the program has the file now: `O_APPEND` comes and goes. A page of a mapping has its place,
+/// whatever handle the kernel took for it.
+fn writing(arguments: &WriteIn) -> Writing {
+    let appends = arguments.flags as i32 & libc::O_APPEND != 0;
+    Writing { appends: Some(appends && !is_from_mapping(arguments)) }
+}
+
 /// Is the write to be durable when it returns, and of its metadata only what finds the bytes? What
 /// the kernel has in its own cache it syncs itself; what is written past that it leaves to us. It
 /// does not say which of the two a write is: the second sync finds nothing to do.
 fn durability(arguments: &WriteIn) -> Option<bool> {
-    let is_from_mapping = arguments.write_flags & bits::write::CACHE != 0;
     let flags = arguments.flags as i32;
-    let is_wanted = flags & libc::O_DSYNC != 0 && !is_from_mapping;
+    let is_wanted = flags & libc::O_DSYNC != 0 && !is_from_mapping(arguments);
     is_wanted.then_some(flags & libc::O_SYNC != libc::O_SYNC)
 }
 
-/// A page of a mapping, for which the kernel took a handle that appends: there it would land at the
-/// end.
-async fn write_elsewhere(
-    call: &Call,
-    appender: Appender,
-    offset: u64,
-    data: Bytes,
-) -> Result<(), Refusal> {
-    let access = Access { write: true, ..Access::default() };
-    let opened = call.fs().open(&appender.caller, appender.id, access).await?;
-    let written = call.fs().write(opened.handle, offset, data).await;
-    let flushed = call.fs().flush(opened.handle).await;
-    call.fs().release(opened.handle).await;
-    written?;
-    Ok(flushed?)
+fn is_from_mapping(arguments: &WriteIn) -> bool {
+    arguments.write_flags & bits::write::CACHE != 0
 }
 
 pub async fn copy_range(call: &Call) -> Outcome {

@@ -455,7 +455,13 @@ impl FileSystem for Memory {
         Ok(bytes[from..to].chunks(300_001).map(Bytes::copy_from_slice).collect())
     }
 
-    async fn write(&self, handle: HandleId, offset: u64, data: Bytes) -> Result<()> {
+    async fn write_as(
+        &self,
+        handle: HandleId,
+        offset: u64,
+        how: Writing,
+        data: Bytes,
+    ) -> Result<()> {
         self.gate("write").await;
         let mut state = self.lock();
         let Handle { id, access, by_root, .. } = *state.handle(handle)?;
@@ -463,7 +469,8 @@ impl FileSystem for Memory {
             return Err(error(ErrorKind::BadHandle));
         }
         let bytes = &mut state.node_mut(id)?.bytes;
-        let at = if access.append { bytes.len() } else { offset as usize };
+        let appends = how.appends.expect("the door knows");
+        let at = if appends { bytes.len() } else { offset as usize };
         if bytes.len() < at + data.len() {
             bytes.resize(at + data.len(), 0);
         }
@@ -472,6 +479,11 @@ impl FileSystem for Memory {
             state.clear_privileges(id)?;
         }
         state.touch(id);
+        drop(state);
+        if appends && !access.append {
+            let (attributes, data) = (vec![id], vec![id]);
+            drop(self.invalidate(Invalidation { attributes, data, ..Invalidation::default() }));
+        }
         Ok(())
     }
 

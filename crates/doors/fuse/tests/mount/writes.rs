@@ -1,15 +1,21 @@
-//! What comes with each write: whether it is to be durable.
+//! What comes with each write: whether it appends, and whether it is to be durable.
 
 use super::*;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
 fn opened(on: &Mounted, name: &str, flags: i32) -> File {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).custom_flags(flags);
     options.open(on.path(name)).unwrap()
+}
+
+/// As `fcntl(F_SETFL)` does, long after the file was opened.
+fn set_flags(file: &File, flags: i32) {
+    // SAFETY: no memory is passed; the result is checked.
+    assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags) }, 0);
 }
 
 fn synced(on: &Mounted) -> Vec<bool> {
@@ -33,4 +39,33 @@ fn direct_writes_that_ask_for_it_are_synced() {
     // SAFETY: one piece that lives, and is only read; the result is checked.
     let count = unsafe { libc::pwritev2(file.as_raw_fd(), &piece, 1, 0, libc::RWF_DSYNC) };
     assert_eq!((count, synced(&on)), (4, vec![true]));
+}
+
+#[test]
+fn a_file_that_appends_no_more_is_written_where_it_is_said() {
+    let on = Mounted::new();
+    let mut file = opened(&on, "log", libc::O_APPEND);
+    file.write_all(b"one two").unwrap();
+    set_flags(&file, 0);
+    file.write_all_at(b"six", 0).unwrap();
+    assert_eq!(on.fs.bytes("log"), b"six two");
+    set_flags(&file, libc::O_APPEND);
+    on.fs.put_elsewhere("log", b"six two elsewhere");
+    file.write_all(b" end").unwrap();
+    assert_eq!(on.fs.bytes("log"), b"six two elsewhere end");
+}
+
+/// Its pages go through the kernel's cache, and so may be somewhere else than their bytes.
+#[test]
+fn a_file_that_appends_since_loses_nothing_of_others() {
+    let on = Mounted::new();
+    let mut file = opened(&on, "log", 0);
+    file.write_all(b"one\n").unwrap();
+    set_flags(&file, libc::O_APPEND);
+    on.fs.put_elsewhere("log", b"one\nelsewhere\n");
+    file.write_all(b"two\n").unwrap();
+    assert_eq!(on.fs.bytes("log"), b"one\nelsewhere\ntwo\n");
+    eventually("what is read is what is there", || {
+        std::fs::read(on.path("log")).unwrap() == b"one\nelsewhere\ntwo\n"
+    });
 }
