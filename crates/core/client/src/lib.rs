@@ -382,6 +382,8 @@ pub struct Access {
 pub struct Writing {
     /// It goes to the file's end.
     pub appends: Option<bool>,
+    /// Setuid and setgid end with it: whoever writes may not keep them.
+    pub ends_setid: Option<bool>,
 }
 
 #[derive(Clone, Debug)]
@@ -404,7 +406,7 @@ pub struct Allocation {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AllocationMode {
-    /// Extends the file; space is not set aside, holes stay holes.
+    /// Extends the file; space is not set aside, holes stay holes. It counts as a write anyhow.
     Extend,
     /// Like `Extend`, but the size stays (`FALLOC_FL_KEEP_SIZE`).
     KeepSize,

@@ -209,8 +209,8 @@ impl Locks {
         lock(&self.asserting).entry(server).or_default().clone()
     }
 
-    /// Is another owner here in the way? Not one that is leaving: the kernel tells of the last close
-    /// of a file after `close(2)` has returned.
+    /// Is another owner here in the way? Not one that is leaving: the kernel tells of a file's last
+    /// close after `close(2)` has returned.
     async fn is_kept_out(&self, id: FileId, wish: &LockWish) -> bool {
         let look = |own: &mut Own| {
             let is_kept_out = own.in_the_way(wish).is_some();

@@ -73,6 +73,7 @@ impl Shared {
         }
         let file = &open.file;
         let appends = how.appends.unwrap_or(open.access.append);
+        let ends_setid = how.ends_setid.unwrap_or(!open.caller.is_root());
         let is_cached_elsewhere = appends && !open.access.append;
         if cause::current().is_some_and(|cause| cause.has_written()) {
             // An earlier process took them.
@@ -90,7 +91,8 @@ impl Shared {
         self.afford(&open, place, data.len() as u64).await?;
         METRICS.client_written_bytes.inc_by(data.len() as u64);
         let laid = loop {
-            match file.with(|state| lay(state, &open, place, &data, (&self.keep, self.now())))? {
+            let now = (&self.keep, self.now());
+            match file.with(|state| lay(state, &open, (place, ends_setid), &data, now))? {
                 Some(laid) => break laid,
                 // What waits, and this, would not keep apart.
                 None => self.launder_within_write(file).await?,
@@ -222,7 +224,7 @@ struct Laid {
 fn lay(
     state: &mut State,
     open: &FileHandle,
-    place: Option<u64>,
+    (place, ends_setid): (Option<u64>, bool),
     data: &Bytes,
     (keep, now): (&Keep, Time),
 ) -> Result<Option<Laid>> {
@@ -241,7 +243,7 @@ fn lay(
     state.mtime = Some(now);
     state.keeps_mtime = false;
     state.writer = open.caller.clone();
-    state.clears_setid |= !open.caller.is_root();
+    state.clears_setid |= ends_setid;
     state.last_written = Some(Instant::now());
     let was_clean = state.first_written.is_none();
     state.first_written = state.first_written.or(state.last_written);

@@ -405,7 +405,7 @@ async fn a_worn_file_is_compacted_when_it_rests() {
 async fn each_write_says_whether_it_appends() {
     let scene = Scene::new(APPEND).await;
     let write = async |handle, offset, appends, text: &'static str| {
-        let how = Writing { appends: Some(appends) };
+        let how = Writing { appends: Some(appends), ..Writing::default() };
         scene.volume.write_as(handle, offset, how, text.into()).await.unwrap();
     };
     write(scene.handle, 0, true, "one two").await;

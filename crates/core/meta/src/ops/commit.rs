@@ -44,7 +44,7 @@ pub async fn run(view: &mut View<'_>, request: &Commit) -> Result<AttributesRepl
     inode.ctime = view.scene.at;
     inode.version = view.next_version(&inode);
     if request.clears_setid {
-        inode.mode = inode.mode.without_setid();
+        inode.mode = inode.mode.without_setid(view.scene.caller.may_setgid(inode.gid));
     }
     view.put_inode(id, &inode);
     view.touch_file(id, &inode);

@@ -49,7 +49,7 @@ pub async fn run(view: &mut View<'_>, request: &CopyRange) -> Result<CopyRangeRe
         inode.ctime = view.scene.at;
         inode.version = view.next_version(&inode);
         if request.clears_setid {
-            inode.mode = inode.mode.without_setid();
+            inode.mode = inode.mode.without_setid(view.scene.caller.may_setgid(inode.gid));
         }
         view.put_inode(request.to, &inode);
         view.touch_file(request.to, &inode);

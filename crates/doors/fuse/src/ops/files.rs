@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use tieline_client::{
     Access, Allocation, AllocationMode, At, HandleId, Known, NewFile, Opened, SeekTarget,
 };
-use tieline_types::{LockKind, Mode, Name};
+use tieline_types::{FileId, LockKind, Mode, Name};
 
 pub async fn open(call: &Call) -> Outcome {
     let arguments = OpenIn::read(&mut call.arguments())?;
@@ -109,12 +109,15 @@ pub async fn flush(call: &Call) -> Outcome {
     // A process that closes any descriptor of a file frees all its locks on it.
     call.fs().drop_locks(handle, LockKind::Posix, arguments.lock_owner).await;
     flushed?;
-    let id = call.id();
+    forget_privileges(call, call.id());
+    Ok(Answer::done())
+}
+
+/// A write may have ended setuid and setgid of a file, by which the kernel would start it.
+pub fn forget_privileges(call: &Call, id: FileId) {
     if call.session.kernel.nodes.is_privileged(id) {
-        // A write may have ended that.
         call.session.kernel.forget(&Forget::Attributes(id));
     }
-    Ok(Answer::done())
 }
 
 pub async fn fsync(call: &Call) -> Outcome {
@@ -148,6 +151,7 @@ pub async fn fallocate(call: &Call) -> Outcome {
     };
     let change = Allocation { offset: arguments.offset, length: arguments.length, mode };
     call.fs().allocate(HandleId(arguments.handle), change).await?;
+    forget_privileges(call, call.id());
     Ok(Answer::done())
 }
 

@@ -475,7 +475,7 @@ impl FileSystem for Memory {
             bytes.resize(at + data.len(), 0);
         }
         bytes[at..at + data.len()].copy_from_slice(&data);
-        if !by_root {
+        if how.ends_setid.unwrap_or(!by_root) {
             state.clear_privileges(id)?;
         }
         state.touch(id);

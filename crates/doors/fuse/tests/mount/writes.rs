@@ -1,10 +1,10 @@
-//! What comes with each write: whether it appends, and whether it is to be durable.
+//! What comes with each write: whether it appends, is to be durable, and ends setuid.
 
 use super::*;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::Write;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 
 fn opened(on: &Mounted, name: &str, flags: i32) -> File {
     let mut options = OpenOptions::new();
@@ -68,4 +68,21 @@ fn a_file_that_appends_since_loses_nothing_of_others() {
     eventually("what is read is what is there", || {
         std::fs::read(on.path("log")).unwrap() == b"one\nelsewhere\ntwo\n"
     });
+}
+
+/// Who writes counts, not who opened the file.
+#[test]
+fn setuid_ends_with_the_write_of_who_may_not_keep_it() {
+    let on = Mounted::new();
+    let mode = || std::fs::metadata(on.path("tool")).unwrap().mode() & 0o7777;
+    for flags in [0, libc::O_APPEND] {
+        let mut file = opened(&on, "tool", flags);
+        std::fs::set_permissions(on.path("tool"), Permissions::from_mode(0o6755)).unwrap();
+        file.write_all(b"root's own\n").unwrap();
+        assert_eq!(mode(), 0o6755);
+        let mut stranger = std::process::Command::new("setpriv");
+        stranger.args(["--reuid=65534", "--regid=65534", "--clear-groups", "echo", "another's"]);
+        assert!(stranger.stdout(file.try_clone().unwrap()).status().unwrap().success());
+        assert_eq!(mode(), 0o755, "while it is open");
+    }
 }
