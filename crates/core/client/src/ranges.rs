@@ -182,6 +182,8 @@ impl Shared {
         let known = {
             let mut tables = self.cache.lock();
             let reply = tables.admit(told.stamp, &lease);
+            // A capability among them is gone.
+            tables.forget_xattrs(file.id);
             tables.learn_attributes(reply, &lease, Under::Granted, attributes)
         };
         let was_alone = before.is_still(&known);

@@ -37,9 +37,7 @@ pub async fn run(view: &mut View<'_>, request: &Commit) -> Result<AttributesRepl
             inode = view.inode(id).await?;
         }
     }
-    if !request.extents.is_empty() {
-        list_xattrs::drop_capability(view, id, &mut inode).await?;
-    }
+    list_xattrs::drop_capability(view, id, &mut inode).await?;
     inode.mtime = mtime;
     inode.ctime = view.scene.at;
     inode.version = view.next_version(&inode);
