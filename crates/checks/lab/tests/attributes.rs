@@ -332,6 +332,79 @@ assert os.statvfs(b".").f_namemax == 255
     })
 }
 
+/// As ext4 was seen to do it, of whatever counts as a write.
+#[test]
+fn each_kind_of_write_ends_setuid_setgid_and_capabilities() -> Result<()> {
+    if !needs_root() {
+        return Ok(());
+    }
+    with_federation(|lab| {
+        python(
+            lab,
+            r#"
+os.chmod(".", 0o777)
+OWNER, GROUP = 1001, 2000
+CAPABILITY = b"\x01\x00\x00\x02" + b"\x00\x04\x00\x00" + b"\x00" * 12
+PEOPLE = {"root": (0, 0, []), "owner": (OWNER, 1001, []), "member": (1002, 1002, [GROUP]),
+          "other": (1003, 1003, [])}
+write("source", "y" * 8192); os.chmod("source", 0o644)
+
+def written(flags):
+    return lambda file: os.write(os.open(file, os.O_WRONLY | flags), b"y")
+def allocated(mode, offset, length):
+    def work(file):
+        range = (ctypes.c_int64(offset), ctypes.c_int64(length))
+        if libc.fallocate(os.open(file, os.O_RDWR), mode, *range):
+            raise OSError(ctypes.get_errno(), "fallocate")
+    return work
+def copied(file):
+    os.copy_file_range(os.open("source", os.O_RDONLY), os.open(file, os.O_RDWR), 4096, 0, 0)
+KEEP, PUNCH, ZERO = 1, 2, 16
+WRITES = {
+    "write": written(0), "append": written(os.O_APPEND), "O_TRUNC": written(os.O_TRUNC),
+    "truncate": lambda file: os.truncate(file, 3), "copy": copied,
+    "fallocate within": allocated(0, 0, 4096), "fallocate beyond": allocated(0, 0, 16384),
+    "keep": allocated(KEEP, 0, 4096), "keep beyond": allocated(KEEP, 0, 16384),
+    "punch": allocated(PUNCH | KEEP, 0, 4096), "punch beyond": allocated(PUNCH | KEEP, 16384, 1),
+    "zero": allocated(ZERO, 0, 4096), "zero beyond": allocated(ZERO | KEEP, 16384, 4096),
+}
+# Where the group may not execute, setgid ends with who is not in it.
+LEFT = {0o6777: {"owner": 0o777, "member": 0o777, "other": 0o777},
+        0o6766: {"owner": 0o766, "member": 0o2766, "other": 0o766}}
+
+def fresh(file, mode):
+    write(file, "x" * 8192); os.chown(file, OWNER, GROUP); os.chmod(file, mode)
+    os.setxattr(file, "security.capability", CAPABILITY)
+    os.utime(file, ns=(1, 1))
+    return os.stat(file)
+def seen(file):
+    fails(errno.ENODATA, os.getxattr, file, "security.capability")
+    return os.stat(file)
+for name, work in WRITES.items():
+    for who, (uid, gid, groups) in PEOPLE.items():
+        for before in LEFT:
+            what, file = (name, who, oct(before)), f"{name} {who} {before}"
+            was = fresh(file, before)
+            as_user(uid, gid, groups, lambda: work(file))
+            now = seen(file)
+            left = LEFT[before].get(who, before)
+            assert stat.S_IMODE(now.st_mode) == left, (what, oct(now.st_mode))
+            assert now.st_mtime_ns > was.st_mtime_ns and now.st_ctime_ns > was.st_ctime_ns, what
+for who in ("root", "owner"):
+    for before, left in ((0o6777, 0o777), (0o6766, 0o2766 if who == "root" else 0o766)):
+        was = fresh("given", before)
+        uid, gid, groups = PEOPLE[who]
+        as_user(uid, gid, groups, lambda: os.chown("given", OWNER, -1))
+        assert mode("given") == left, (who, oct(before), oct(mode("given")))
+        seen("given")
+# Nobody takes one away by name who may not set it.
+fresh("kept", 0o666)
+as_user(OWNER, 1001, [], lambda: fails(errno.EPERM, os.removexattr, "kept", "security.capability"))
+"#,
+        )
+    })
+}
+
 /// Promise 24: Extended attributes have Linux's limits and errors; a write takes
 /// security.capability away.
 #[test]

@@ -246,7 +246,7 @@ fn what_is_held_open_stays() -> Result<()> {
     with_federation(|lab| {
         let far = lab.mount_again()?;
         let script = r"
-import os, sys, fcntl
+import os, struct, sys, fcntl
 m = sys.argv[1]
 gone = os.open(m + '/gone', os.O_RDWR | os.O_CREAT)
 os.write(gone, b'still here')
@@ -257,6 +257,9 @@ fcntl.lockf(lock, fcntl.LOCK_EX, 10, 0)
 # Nobody holds it: it is idle at the server.
 fcntl.lockf(lock, fcntl.LOCK_EX, 10, 20)
 fcntl.lockf(lock, fcntl.LOCK_UN, 10, 20)
+# The open file's own (F_OFD_SETLK): it ends with that.
+own = os.open(m + '/own', os.O_RDWR | os.O_CREAT)
+fcntl.fcntl(own, 37, struct.pack('hhqqi4x', fcntl.F_WRLCK, 0, 0, 10, 0))
 os.mkdir(m + '/many')
 for i in range(2500):
     os.close(os.open('%s/many/%d' % (m, i), os.O_CREAT | os.O_WRONLY))
@@ -277,6 +280,9 @@ os.link('/proc/self/fd/%d' % unnamed, m + '/named', src_dir_fd=lock, follow_syml
 os.close(unnamed)
 print('done', flush=True)
 sys.stdin.readline()
+os.close(own)
+print('closed', flush=True)
+sys.stdin.readline()
 ";
         let mut command = Command::new("python3");
         command.args(["-c", script]).arg(lab.mount()).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -295,8 +301,9 @@ sys.stdin.readline()
         ensure!(line()? == "done\n", "the program failed");
         let refused = r"
 import sys, fcntl
-f = open(sys.argv[1] + '/lock', 'r+')
-for take in (lambda: fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB),
+f, own = (open(sys.argv[1] + name, 'r+') for name in ('/lock', '/own'))
+for take in (lambda: fcntl.lockf(own, fcntl.LOCK_EX | fcntl.LOCK_NB),
+             lambda: fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB),
              lambda: fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 3)):
     try:
         take()
@@ -308,6 +315,11 @@ fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB, 10, 20)
         let far_path = far.to_string_lossy();
         program::call("python3", &["-c", refused, &far_path])?;
         ensure!(fs::read_to_string(far.join("named"))? == "unnamed");
+        std::io::Write::write_all(&mut input, b"close\n")?;
+        ensure!(line()? == "closed\n");
+        let taken =
+            "import sys, fcntl\nfcntl.lockf(open(sys.argv[1] + '/own', 'r+'), fcntl.LOCK_EX)\n";
+        program::call("timeout", &["20", "python3", "-c", taken, &far_path])?;
         drop(input);
         holder.wait()?;
         let taken = "import sys, fcntl\nfcntl.flock(open(sys.argv[1] + '/lock'), fcntl.LOCK_EX)\n";

@@ -79,6 +79,41 @@ fcntl.lockf(b, EX | NB)
     })
 }
 
+/// Of an open file's own locks no program tells when they end.
+#[test]
+fn locks_of_an_open_file_end_with_it() -> Result<()> {
+    with_two(|_, here, there| {
+        let script = r"
+import struct
+OFD_SETLK, OFD_SETLKW = 37, 38
+def lock(file, command, start):
+    fcntl.fcntl(file, command, struct.pack('hhqqi4x', fcntl.F_WRLCK, 0, start, 10, 0))
+other = open(here + '/f', 'r+')
+lock(a, OFD_SETLK, 0)
+assert refused(lock, other, OFD_SETLK, 5) and refused(lock, b, OFD_SETLK, 5)
+# It is not the process's.
+open(here + '/f').close()
+assert refused(lock, b, OFD_SETLK, 5)
+copy = os.dup(a.fileno())
+a.close()
+assert refused(lock, b, OFD_SETLK, 5)
+os.close(copy)
+lock(b, OFD_SETLKW, 5)
+lock(other, OFD_SETLK, 40)
+# Nor does it outlive a program that is killed.
+def killed():
+    lock(open(here + '/f', 'r+'), OFD_SETLK, 20)
+    os.kill(os.getpid(), signal.SIGKILL)
+child(killed)
+os.wait()
+signal.alarm(20)
+lock(b, OFD_SETLKW, 20)
+assert refused(lock, b, OFD_SETLK, 40)
+";
+        python(script, here, there).map(drop)
+    })
+}
+
 #[test]
 fn the_holder_is_told_of_on_one_client() -> Result<()> {
     with_two(|_, here, there| {

@@ -332,7 +332,8 @@ impl State {
             attributes.mtime = self.mtime.unwrap_or(attributes.mtime);
             attributes.ctime = attributes.ctime.max(attributes.mtime);
             if self.clears_setid {
-                attributes.mode = attributes.mode.without_setid();
+                let may_setgid = self.writer.may_setgid(attributes.gid);
+                attributes.mode = attributes.mode.without_setid(may_setgid);
             }
         }
     }

@@ -128,6 +128,9 @@ pub(crate) struct KeptLock {
     /// No program holds it, but the server has it as held.
     #[n(5)]
     pub is_idle: Option<bool>,
+    /// Through which a `fcntl` lock was asked for.
+    #[n(6)]
+    pub handle: Option<u64>,
 }
 
 impl KeptLock {
@@ -138,7 +141,7 @@ impl KeptLock {
 
     pub fn of(wish: &LockWish) -> Self {
         let LockWish { kind, owner, range, mode, process } = *wish;
-        Self { kind, owner, range, mode, process, is_idle: None }
+        Self { kind, owner, range, mode, process, is_idle: None, handle: None }
     }
 }
 

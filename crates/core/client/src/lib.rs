@@ -167,16 +167,27 @@ pub trait FileSystem: Send + Sync {
     async fn open(&self, caller: &Caller, id: FileId, access: Access) -> Result<Opened>;
     /// Bytes from `offset`, in pieces, fewer than asked only at the file's end. Holes are zeroes.
     async fn read(&self, handle: HandleId, offset: u64, length: u32) -> Result<Vec<Bytes>>;
-    /// Takes all of `data`. With [`Access::append`] the offset is the file's end, whatever `offset`
-    /// says.
-    async fn write(&self, handle: HandleId, offset: u64, data: Bytes) -> Result<()>;
+    /// Takes all of `data`, as the handle was opened: with [`Access::append`] the offset is the
+    /// file's end, whatever `offset` says.
+    async fn write(&self, handle: HandleId, offset: u64, data: Bytes) -> Result<()> {
+        self.write_as(handle, offset, Writing::default(), data).await
+    }
+    /// The same, as it is said with the write. What is appended through a handle that was not
+    /// opened so is committed, and the door forgets the file's bytes: it took them for elsewhere.
+    async fn write_as(
+        &self,
+        handle: HandleId,
+        offset: u64,
+        how: Writing,
+        data: Bytes,
+    ) -> Result<()>;
     /// Commits what was written through any handle of the file, and reports what went wrong
     /// earlier: each `close(2)`.
     async fn flush(&self, handle: HandleId) -> Result<()>;
     /// Makes data and metadata of the file durable.
     async fn sync(&self, handle: HandleId, is_data_only: bool) -> Result<()>;
     /// The last `close(2)` of the handle. Never fails; what is still dirty is committed in the
-    /// background.
+    /// background, and `fcntl` locks are freed that belonged to the open file itself.
     async fn release(&self, handle: HandleId);
     async fn allocate(&self, handle: HandleId, change: Allocation) -> Result<()>;
     /// `SEEK_DATA` and `SEEK_HOLE`.
@@ -366,6 +377,15 @@ pub struct Access {
     pub truncate: bool,
 }
 
+/// What a door knows of one write. `None`: as the handle was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Writing {
+    /// It goes to the file's end.
+    pub appends: Option<bool>,
+    /// Setuid and setgid end with it: whoever writes may not keep them.
+    pub ends_setid: Option<bool>,
+}
+
 #[derive(Clone, Debug)]
 pub struct Opened {
     pub handle: HandleId,
@@ -386,7 +406,7 @@ pub struct Allocation {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AllocationMode {
-    /// Extends the file; space is not set aside, holes stay holes.
+    /// Extends the file; space is not set aside, holes stay holes. It counts as a write anyhow.
     Extend,
     /// Like `Extend`, but the size stays (`FALLOC_FL_KEEP_SIZE`).
     KeepSize,

@@ -85,6 +85,9 @@ struct Own {
     may_idle: bool,
     /// Whose number an owner of a `fcntl` lock is.
     processes: BTreeMap<u64, u32>,
+    /// Through which handle an owner asked for a `fcntl` lock last. One that is an open file asks
+    /// through its own alone, and ends with it.
+    handles: BTreeMap<u64, HandleId>,
     /// Cancelled waits that are not settled.
     unsettled: usize,
     /// Idle locks are being freed.
@@ -122,9 +125,11 @@ impl Own {
             return None;
         }
         let lock = |kind, held: Held<u64>, is_idle| {
-            let process = self.processes.get(&held.owner).copied().unwrap_or_default();
             let Held { owner, range, mode } = held;
-            KeptLock { kind, owner, range, mode, process, is_idle }
+            let process = self.processes.get(&owner).copied().unwrap_or_default();
+            let is_posix = kind == LockKind::Posix;
+            let handle = self.handles.get(&owner).filter(|_| is_posix).map(|handle| handle.0);
+            KeptLock { kind, owner, range, mode, process, is_idle, handle }
         };
         let posix = self.posix.iter().map(|held| lock(LockKind::Posix, held, None));
         let flock = self.flock.iter().map(|held| lock(LockKind::Flock, held, None));
@@ -139,7 +144,15 @@ impl Own {
 
     fn is_empty(&self) -> bool {
         let is_quiet = self.is_settled() && self.leaving == 0;
-        is_quiet && !self.has_locks()
+        is_quiet && !self.has_locks() && self.handles.is_empty()
+    }
+
+    /// A lock of another owner here that is in the way.
+    fn in_the_way(&mut self, wish: &LockWish) -> Option<LockFound> {
+        let set = self.set(wish.kind);
+        let held = set.conflicts(wish.owner, wish.range, wish.mode).next()?;
+        let process = self.processes.get(&held.owner).copied().unwrap_or_default();
+        Some(LockFound { range: held.range, mode: held.mode, process })
     }
 
     fn is_settled(&self) -> bool {
@@ -177,6 +190,8 @@ impl Locks {
     pub fn restore(&self, id: FileId, locks: &[KeptLock]) {
         self.change(id, |own| {
             for one in locks {
+                let handle = one.handle.map(|handle| (one.owner, HandleId(handle)));
+                own.handles.extend(handle);
                 match one.is_idle {
                     Some(true) => own.at_server.set(one.owner, one.range, Some(one.mode)),
                     _ => own.note(&one.wish(), Some(one.mode)),
@@ -194,14 +209,21 @@ impl Locks {
         lock(&self.asserting).entry(server).or_default().clone()
     }
 
-    /// A lock of another owner here that is in the way.
-    fn in_the_way(&self, id: FileId, wish: &LockWish) -> Option<LockFound> {
-        self.with(id, |own| {
-            let set = own.set(wish.kind);
-            let held = set.conflicts(wish.owner, wish.range, wish.mode).next()?;
-            let process = own.processes.get(&held.owner).copied().unwrap_or_default();
-            Some(LockFound { range: held.range, mode: held.mode, process })
-        })
+    /// Is another owner here in the way? Not one that is leaving: the kernel tells of a file's last
+    /// close after `close(2)` has returned.
+    async fn is_kept_out(&self, id: FileId, wish: &LockWish) -> bool {
+        let look = |own: &mut Own| {
+            let is_kept_out = own.in_the_way(wish).is_some();
+            (!is_kept_out || own.leaving == 0).then_some(is_kept_out)
+        };
+        self.when(id, look).await
+    }
+
+    /// Owners that asked through a handle last.
+    fn owners_through(&self, id: FileId, handle: HandleId) -> Vec<u64> {
+        let table = lock(&self.table);
+        let handles = table.get(&id).map(|own| &own.handles).into_iter().flatten();
+        handles.filter(|(_, through)| **through == handle).map(|(&owner, _)| owner).collect()
     }
 
     fn holds(&self, id: FileId, kind: LockKind, owner: u64, range: LockRange) -> bool {
@@ -241,6 +263,9 @@ impl Shared {
         let id = open.file.id;
         let looking = self.locks.when(id, |own| {
             let is_settled = own.is_settled();
+            if is_settled && wish.kind == LockKind::Posix {
+                own.handles.insert(wish.owner, handle);
+            }
             let set = own.set(wish.kind);
             let held = set.of(wish.owner, wish.range);
             let is_weaker = wish.mode == LockMode::Shared;
@@ -277,7 +302,7 @@ impl Shared {
 
     async fn try_once(self: &Arc<Self>, open: &FileHandle, wish: LockWish) -> Result<()> {
         let id = open.file.id;
-        if self.locks.in_the_way(id, &wish).is_some() {
+        if self.locks.is_kept_out(id, &wish).await {
             return Err(refused(id));
         }
         if self.take_idle(open, &wish).await? {
@@ -481,11 +506,22 @@ impl Shared {
         let (range, mode) = (LockRange::WHOLE, LockMode::Shared);
         let wish = LockWish { kind, owner, range, mode, process: 0 };
         let id = open.file.id;
-        if !self.locks.holds(id, kind, owner, range) && !self.locks.has_idle(id, kind, owner) {
-            return;
+        if (self.locks.holds(id, kind, owner, range) || self.locks.has_idle(id, kind, owner))
+            && let Err(error) = self.unlock_file(&open, wish, true).await
+        {
+            tracing::warn!(file = %id, %error, "locks of a closed file are not freed");
         }
-        if let Err(error) = self.unlock_file(&open, wish, true).await {
-            tracing::warn!(file = %open.file.id, %error, "locks of a closed file are not freed");
+        if kind == LockKind::Posix {
+            self.locks.with(id, |own| own.handles.remove(&owner));
+        }
+    }
+
+    /// A handle's last close. Processes have freed what was theirs: what is left was the open
+    /// file's own (`F_OFD_SETLK`).
+    pub(crate) async fn drop_locks_through(self: &Arc<Self>, handle: HandleId) {
+        let Ok(open) = self.handles.file(handle) else { return };
+        for owner in self.locks.owners_through(open.file.id, handle) {
+            self.drop_locks(handle, LockKind::Posix, owner).await;
         }
     }
 
@@ -496,7 +532,7 @@ impl Shared {
     ) -> Result<Option<LockFound>> {
         let open = self.handles.file(handle)?;
         let id = open.file.id;
-        if let Some(found) = self.locks.in_the_way(id, &wish) {
+        if let Some(found) = self.locks.with(id, |own| own.in_the_way(&wish)) {
             return Ok(Some(found));
         }
         let LockWish { kind, owner, range, mode, .. } = wish;

@@ -149,7 +149,7 @@ impl Shared {
     pub(crate) async fn afford(
         self: &Arc<Self>,
         open: &FileHandle,
-        offset: u64,
+        place: Option<u64>,
         length: u64,
     ) -> Result<()> {
         if !self.promises.has_limits() {
@@ -160,7 +160,7 @@ impl Shared {
             let known = self.cache.lock().attributes(file.id);
             known.is_some_and(|known| known.attributes.stored >= known.attributes.size)
         };
-        let place = |state: &State| if open.access.append { state.size_here() } else { offset };
+        let place = |state: &State| place.unwrap_or_else(|| state.size_here());
         let draw = || {
             file.with(|state| {
                 let needed = growth(state, place(state), length, is_whole);

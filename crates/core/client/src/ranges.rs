@@ -7,7 +7,7 @@ use crate::file::{File, State};
 use crate::handles::FileHandle;
 use crate::volume::Shared;
 use crate::writer::How;
-use crate::{Allocation, AllocationMode, CopyEnd, Error, HandleId, Result, SeekTarget};
+use crate::{Allocation, AllocationMode, CopyEnd, Error, HandleId, Result, SeekTarget, Writing};
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
@@ -63,12 +63,13 @@ impl Shared {
         let range = change.offset..end;
         self.detached(async move {
             match change.mode {
-                AllocationMode::KeepSize => Ok(()),
-                AllocationMode::Extend => shared.extend(&open, end).await,
+                AllocationMode::KeepSize => shared.touch(&open, 0).await,
+                AllocationMode::Extend => shared.touch(&open, end).await,
                 AllocationMode::Punch => shared.punch(&open, range).await,
                 AllocationMode::Zero { keeps_size } => {
                     shared.punch(&open, range).await?;
-                    if keeps_size { Ok(()) } else { shared.extend(&open, end).await }
+                    let is_there = keeps_size || open.file.with(|state| state.size_here() >= end);
+                    if is_there { Ok(()) } else { shared.touch(&open, end).await }
                 }
             }
         })
@@ -89,22 +90,20 @@ impl Shared {
         Err(Error::local(ErrorKind::NoSpace, what))
     }
 
-    /// Makes the file at least `end` long.
-    async fn extend(self: &Arc<Self>, open: &FileHandle, end: u64) -> Result<()> {
+    /// Makes the file at least `size_min` long. That it was written counts in any case, as on a
+    /// local file system: times move, and what a write ends is ended.
+    async fn touch(self: &Arc<Self>, open: &FileHandle, size_min: u64) -> Result<()> {
         self.view(&open.caller, &open.file, 0..0).await?;
-        if open.file.with(|state| state.size_here()) >= end {
-            return Ok(());
-        }
         // What waits may be appended bytes, whose place is not settled yet.
         self.launder(&open.file, How::Flush).await?;
         let _gate = open.file.gate.lock().await;
         let clears_setid = !open.caller.is_root();
         // Not a change of the size, which could cut off what others have added meanwhile.
-        let change = Change { size_min: end, clears_setid, ..Change::default() };
+        let change = Change { size_min, clears_setid, ..Change::default() };
         self.commit_extents(&open.file, &open.caller, change).await.map(drop)
     }
 
-    /// Cuts a hole, within the file.
+    /// Cuts a hole, within the file: beyond it there is nothing to cut.
     async fn punch(self: &Arc<Self>, open: &FileHandle, range: Range<u64>) -> Result<()> {
         let file = &open.file;
         // The file's end must be where programs here see it before a hole is cut.
@@ -112,13 +111,10 @@ impl Shared {
         let _gate = file.gate.lock().await;
         self.view(&open.caller, file, 0..0).await?;
         let end = range.end.min(file.with(|state| state.size_here()));
-        if range.start >= end {
-            return Ok(());
-        }
-        let length = end - range.start;
+        let length = end.saturating_sub(range.start);
         let hole = Extent { offset: range.start, length, content: Content::Hole };
         let clears_setid = !open.caller.is_root();
-        let extents = vec![hole];
+        let extents = if length > 0 { vec![hole] } else { Vec::new() };
         let change = Change { extents, clears_setid, ..Change::default() };
         self.commit_extents(file, &open.caller, change).await?;
         // What was appended meanwhile is behind the end as it was.
@@ -138,7 +134,7 @@ impl Shared {
         length: u64,
     ) -> Result<u64> {
         let (source, target) = (self.handles.file(from.handle)?, self.handles.file(to.handle)?);
-        if !source.access.read || !target.access.write || target.access.append {
+        if !source.access.read || !target.access.write {
             return Err(Error::local(ErrorKind::BadHandle, "handles of a copy"));
         }
         if source.file.id == target.file.id && overlaps(from.offset, to.offset, length) {
@@ -186,6 +182,8 @@ impl Shared {
         let known = {
             let mut tables = self.cache.lock();
             let reply = tables.admit(told.stamp, &lease);
+            // A capability among them is gone.
+            tables.forget_xattrs(file.id);
             tables.learn_attributes(reply, &lease, Under::Granted, attributes)
         };
         let was_alone = before.is_still(&known);
@@ -218,7 +216,8 @@ impl Shared {
             }
             for piece in pieces {
                 let length = piece.len() as u64;
-                self.write(to.handle, to.offset.saturating_add(done), piece).await?;
+                let how = Writing { appends: Some(false), ..Writing::default() };
+                self.write(to.handle, to.offset.saturating_add(done), how, piece).await?;
                 done += length;
             }
         }

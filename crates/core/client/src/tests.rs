@@ -7,6 +7,7 @@ mod idle;
 mod journal;
 mod kept;
 mod leases;
+mod locks;
 mod model;
 mod names;
 mod near;

@@ -31,7 +31,7 @@ use crate::unsynced::UnsyncedFiles;
 use crate::{
     Access, Allocation, At, AttributeChange, Belief, CacheListener, CopyEnd, Error, FileSystem,
     Found, FsSpace, HandleId, Known, LayoutInForce, Listed, LockFound, LockWish, NewFile, NewNode,
-    Offline, OpenFile, Opened, Parts, Result, SeekTarget, Settings, Unsent,
+    Offline, OpenFile, Opened, Parts, Result, SeekTarget, Settings, Unsent, Writing,
 };
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -352,8 +352,14 @@ impl FileSystem for Volume {
         self.shared.as_known(id, || self.shared.read(handle, offset, length)).await
     }
 
-    async fn write(&self, handle: HandleId, offset: u64, data: Bytes) -> Result<()> {
-        self.shared.write(handle, offset, data).await
+    async fn write_as(
+        &self,
+        handle: HandleId,
+        offset: u64,
+        how: Writing,
+        data: Bytes,
+    ) -> Result<()> {
+        self.shared.write(handle, offset, how, data).await
     }
 
     async fn flush(&self, handle: HandleId) -> Result<()> {
@@ -365,6 +371,7 @@ impl FileSystem for Volume {
     }
 
     async fn release(&self, handle: HandleId) {
+        self.shared.drop_locks_through(handle).await;
         self.shared.release(handle);
     }
 

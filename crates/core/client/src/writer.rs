@@ -10,7 +10,8 @@
 //! mix with it is kept apart by a commit in between.
 //!
 //! While other clients write to the file too it is *shared*: each write is committed before it
-//! returns.
+//! returns. So is what is appended through a handle that was opened to write at places: the door
+//! has it in its own cache where it believed the end, and forgets it when the place is known.
 //!
 //! Invariants: held bytes are bounded, writers wait beyond; an append is whole, and behind all that
 //! was appended here before.
@@ -21,7 +22,7 @@ use crate::handles::FileHandle;
 use crate::kept::writes::Writer;
 use crate::overlay::{Overlay, Sealed};
 use crate::volume::{Shared, lock};
-use crate::{Error, HandleId, Result};
+use crate::{Error, HandleId, Invalidation, Result, Writing};
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
@@ -63,6 +64,7 @@ impl Shared {
         self: &Arc<Self>,
         handle: HandleId,
         offset: u64,
+        how: Writing,
         data: Bytes,
     ) -> Result<()> {
         let open = self.handles.file(handle)?;
@@ -70,22 +72,27 @@ impl Shared {
             return Err(Error::local(ErrorKind::BadHandle, "handle is not open for writing"));
         }
         let file = &open.file;
+        let appends = how.appends.unwrap_or(open.access.append);
+        let ends_setid = how.ends_setid.unwrap_or(!open.caller.is_root());
+        let is_cached_elsewhere = appends && !open.access.append;
         if cause::current().is_some_and(|cause| cause.has_written()) {
             // An earlier process took them.
-            let is_shared = file.with(|state| state.is_shared());
+            let is_shared = is_cached_elsewhere || file.with(|state| state.is_shared());
             return if is_shared { self.launder_within_write(file).await } else { Ok(()) };
         }
         if data.is_empty() {
             return Ok(());
         }
         self.room(data.len()).await?;
-        if open.access.append {
+        if appends {
             self.view(&open.caller, file, 0..0).await?;
         }
-        self.afford(&open, offset, data.len() as u64).await?;
+        let place = (!appends).then_some(offset);
+        self.afford(&open, place, data.len() as u64).await?;
         METRICS.client_written_bytes.inc_by(data.len() as u64);
         let laid = loop {
-            match file.with(|state| lay(state, &open, offset, &data, (&self.keep, self.now())))? {
+            let now = (&self.keep, self.now());
+            match file.with(|state| lay(state, &open, (place, ends_setid), &data, now))? {
                 Some(laid) => break laid,
                 // What waits, and this, would not keep apart.
                 None => self.launder_within_write(file).await?,
@@ -96,8 +103,13 @@ impl Shared {
         }
         laid.sealed.into_iter().for_each(|sealed| self.send(file, sealed));
         // What could not be kept is committed first.
-        if laid.is_shared || !laid.is_kept {
-            return self.launder_within_write(file).await;
+        if laid.is_shared || !laid.is_kept || is_cached_elsewhere {
+            self.launder_within_write(file).await?;
+        }
+        if is_cached_elsewhere {
+            // Not to be waited for: the door holds the pages until this is answered.
+            let (attributes, data) = (vec![file.id], vec![file.id]);
+            self.tell(Invalidation { attributes, data, ..Invalidation::default() });
         }
         Ok(())
     }
@@ -207,11 +219,12 @@ struct Laid {
     is_kept: bool,
 }
 
-/// Lays bytes over the file; `None` if what waits must be committed before.
+/// Lays bytes over the file, at the end if they have no place; `None` if what waits must be
+/// committed before.
 fn lay(
     state: &mut State,
     open: &FileHandle,
-    offset: u64,
+    (place, ends_setid): (Option<u64>, bool),
     data: &Bytes,
     (keep, now): (&Keep, Time),
 ) -> Result<Option<Laid>> {
@@ -219,28 +232,18 @@ fn lay(
     let length = data.len() as u64;
     let is_possible =
         |offset: u64| offset.checked_add(length).is_some_and(|end| end <= Extent::FILE_SIZE_MAX);
-    let place = (!open.access.append).then_some(offset);
-    let offset = if open.access.append {
-        if !is_possible(state.size_here()) {
-            return Err(too_large());
-        }
-        match state.place_append(length) {
-            Some(offset) => offset,
-            None => return Ok(None),
-        }
-    } else {
-        if !is_possible(offset) {
-            return Err(too_large());
-        }
-        if !state.may_place(offset + length) {
-            return Ok(None);
-        }
-        offset
+    if !is_possible(place.unwrap_or_else(|| state.size_here())) {
+        return Err(too_large());
+    }
+    let offset = match place {
+        Some(offset) => state.may_place(offset + length).then_some(offset),
+        None => state.place_append(length),
     };
+    let Some(offset) = offset else { return Ok(None) };
     state.mtime = Some(now);
     state.keeps_mtime = false;
     state.writer = open.caller.clone();
-    state.clears_setid |= !open.caller.is_root();
+    state.clears_setid |= ends_setid;
     state.last_written = Some(Instant::now());
     let was_clean = state.first_written.is_none();
     state.first_written = state.first_written.or(state.last_written);

@@ -58,24 +58,27 @@ pub struct Features {
     pub resends: bool,
     /// Files may be mapped that are not cached otherwise (7.39).
     pub maps_direct: bool,
+    /// It says with each write whether setuid and setgid end (7.33).
+    pub says_setid: bool,
 }
 
 impl Features {
     /// For the process that goes on with the session.
     pub fn to_bytes(self) -> Vec<u8> {
-        let Self { minor, expires, has_epoch, resends, maps_direct } = self;
-        let flags = [expires, has_epoch, resends, maps_direct].map(u8::from);
+        let Self { minor, expires, has_epoch, resends, maps_direct, says_setid } = self;
+        let flags = [expires, has_epoch, resends, maps_direct, says_setid].map(u8::from);
         [&minor.to_le_bytes()[..], &flags].concat()
     }
 
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Malformed> {
         let (minor, flags) = bytes.split_first_chunk().ok_or(Malformed)?;
-        // Earlier programs did not say the last.
+        // Earlier programs did not say the last two.
         let (flags, rest) = flags.split_first_chunk().ok_or(Malformed)?;
         let [expires, has_epoch, resends] = flags.map(|flag| flag != 0);
-        // Earlier programs did not say this.
-        let maps_direct = rest.first().is_some_and(|&flag| flag != 0);
-        Ok(Self { minor: u32::from_le_bytes(*minor), expires, has_epoch, resends, maps_direct })
+        let [maps_direct, says_setid] =
+            [0, 1].map(|at| rest.get(at).is_some_and(|&flag| flag != 0));
+        let minor = u32::from_le_bytes(*minor);
+        Ok(Self { minor, expires, has_epoch, resends, maps_direct, says_setid })
     }
 }
 
@@ -138,6 +141,7 @@ impl Offer {
             has_epoch: minor >= 44,
             resends: minor >= 40 && has(bits::HAS_RESEND),
             maps_direct: minor >= 39 && has(bits::DIRECT_IO_ALLOW_MMAP),
+            says_setid: minor >= 33 && has(bits::HANDLE_KILLPRIV_V2),
         };
         let out = InitOut {
             minor: minor.min(MINOR_NEWEST),

@@ -23,7 +23,6 @@
 
 mod abi;
 mod answer;
-mod appenders;
 mod attach;
 mod buffer;
 mod call;

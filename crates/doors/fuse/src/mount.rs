@@ -304,9 +304,6 @@ fn go_on(session: &Session, notifier: &Notifier) {
     for open in session.fs.open_files() {
         all.attributes.push(open.id);
         all.data.push(open.id);
-        if open.access.append {
-            session.appenders.enter(open.handle, open.id, open.caller);
-        }
     }
     notifier.invalidate(all, Box::new(|| ()));
 }

@@ -30,14 +30,12 @@ struct Node {
     is_privileged: bool,
 }
 
-/// Setuid, and setgid where the group may execute: what ends when somebody else writes.
+/// Setuid and setgid: what ends when somebody else writes.
 fn is_privileged(attributes: &Attributes) -> bool {
     let mode = attributes.mode;
-    let has_any = mode.has(Mode::SETUID) || mode.has(Mode::SETGID | GROUP_EXECUTES);
+    let has_any = mode.has(Mode::SETUID) || mode.has(Mode::SETGID);
     has_any && attributes.kind == FileKind::Regular
 }
-
-const GROUP_EXECUTES: u32 = 0o010;
 
 impl Nodes {
     pub fn new(root: FileId) -> Self {

@@ -154,7 +154,6 @@ impl Drop for Reply {
 /// Gives back what the kernel did not take.
 fn undo_all(session: &Arc<Session>, undo: Undo) {
     undo.nodes.iter().for_each(|&id| session.kernel.nodes.forget(id, 1));
-    undo.file.iter().for_each(|&handle| session.appenders.leave(handle));
     if undo.file.is_none() && undo.directory.is_none() {
         return;
     }

@@ -14,7 +14,6 @@
 use crate::abi::bits::RESENT_UNIQUE;
 use crate::abi::incoming::{self, Header, InterruptIn, ReadIn, Reader};
 use crate::abi::opcode::Opcode;
-use crate::appenders::Appenders;
 use crate::buffer::{Buffer, Pool};
 use crate::call::Call;
 use crate::denials::Denials;
@@ -49,7 +48,6 @@ pub struct Session {
     pub runtime: Handle,
     pub kernel: Arc<Kernel>,
     pub callers: Callers,
-    pub appenders: Appenders,
     pub people: Option<Arc<dyn People>>,
     pub denials: Denials,
     pending: Pending,
@@ -71,7 +69,6 @@ impl Session {
             runtime,
             kernel,
             callers: Callers::default(),
-            appenders: Appenders::default(),
             people,
             denials: Denials::default(),
             pending: Pending::default(),

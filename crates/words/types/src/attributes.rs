@@ -79,12 +79,13 @@ impl Mode {
         Self::new(self.0 & !bits)
     }
 
-    /// After somebody without special rights wrote the file: no setuid, and no setgid where the
-    /// group may execute.
-    pub fn without_setid(self) -> Self {
+    /// After somebody without special rights wrote the file, or it changed hands: no setuid, and no
+    /// setgid, unless the group may not execute and whoever did it may set it.
+    pub fn without_setid(self, may_setgid: bool) -> Self {
         const GROUP_EXECUTES: u32 = 0o010;
         let kept = self.without(Self::SETUID);
-        if kept.has(GROUP_EXECUTES) { kept.without(Self::SETGID) } else { kept }
+        let keeps_setgid = may_setgid && !kept.has(GROUP_EXECUTES);
+        if keeps_setgid { kept } else { kept.without(Self::SETGID) }
     }
 }
 
@@ -180,8 +181,9 @@ mod tests {
 
     #[test]
     fn writing_takes_privileges_away() {
-        assert_eq!(Mode::new(0o6755).without_setid(), Mode::new(0o755));
-        // Setgid without group execution marks mandatory locks.
-        assert_eq!(Mode::new(0o6745).without_setid(), Mode::new(0o2745));
+        assert_eq!(Mode::new(0o6755).without_setid(true), Mode::new(0o755));
+        // Setgid without group execution marked mandatory locks.
+        assert_eq!(Mode::new(0o6745).without_setid(true), Mode::new(0o2745));
+        assert_eq!(Mode::new(0o6745).without_setid(false), Mode::new(0o745));
     }
 }

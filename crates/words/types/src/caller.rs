@@ -78,4 +78,9 @@ impl Caller {
     pub fn is_member(&self, gid: Gid) -> bool {
         self.gid == gid || self.groups.contains(&gid)
     }
+
+    /// May it give a file of that group setgid?
+    pub fn may_setgid(&self, gid: Gid) -> bool {
+        self.is_root() || self.is_member(gid)
+    }
 }

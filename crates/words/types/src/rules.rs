@@ -81,7 +81,7 @@ impl<'a> Rights<'a> {
         if kind == FileKind::Directory {
             let inherited = if is_setgid { Mode::SETGID } else { 0 };
             mode = Mode::new(mode.bits() & 0o1777 | inherited);
-        } else if mode.has(Mode::SETGID | 0o010) && !caller.is_root() && !caller.is_member(gid) {
+        } else if mode.has(Mode::SETGID | 0o010) && !caller.may_setgid(gid) {
             mode = mode.without(Mode::SETGID);
         }
         let handed = default.filter(|_| kind == FileKind::Directory).cloned();

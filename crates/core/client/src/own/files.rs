@@ -187,7 +187,8 @@ impl Shared {
             let number = journal.next();
             let act = Act::new(caller, now, id, left, request.into());
             journal.push(act.cuts(change.cuts.clone()));
-            let mode = if clears_setid { file.mode.without_setid() } else { file.mode };
+            let cleared = || file.mode.without_setid(caller.may_setgid(file.gid));
+            let mode = if clears_setid { cleared() } else { file.mode };
             let size = file.size.max(size_min);
             let stored = stored.unwrap_or(file.stored);
             let attributes =
@@ -265,14 +266,14 @@ fn after_change(
     (left, now): (Version, Time),
 ) -> Attributes {
     if change.uid.is_some() || change.gid.is_some() {
+        if file.kind != FileKind::Directory {
+            file.mode = file.mode.without_setid(caller.may_setgid(file.gid));
+        }
         file.uid = change.uid.unwrap_or(file.uid);
         file.gid = change.gid.unwrap_or(file.gid);
-        if file.kind != FileKind::Directory {
-            file.mode = file.mode.without_setid();
-        }
     }
     if let Some(mode) = change.mode {
-        let may_setgid = caller.is_root() || caller.is_member(file.gid);
+        let may_setgid = caller.may_setgid(file.gid);
         file.mode = if may_setgid { mode } else { mode.without(Mode::SETGID) };
     }
     let resolve = |time| match time {
@@ -286,7 +287,7 @@ fn after_change(
         file.mtime = now;
         file.version = left;
         if !caller.is_root() {
-            file.mode = file.mode.without_setid();
+            file.mode = file.mode.without_setid(caller.may_setgid(file.gid));
         }
     }
     file.ctime = now;

@@ -519,6 +519,27 @@ async fn holes_are_found_and_cut() {
     assert_eq!(fake.bytes(id).len(), 5 * CHUNK);
 }
 
+/// What `fallocate` finds done already is a write all the same.
+#[tokio::test(start_paused = true)]
+async fn setting_room_aside_moves_times() {
+    let fake = Fake::new();
+    let volume = fake.mount();
+    let (id, handle) = create(&volume, "a", READ_WRITE).await;
+    volume.write(handle, 0, noise(10_000)).await.unwrap();
+    volume.flush(handle).await.unwrap();
+    for mode in [AllocationMode::Extend, AllocationMode::KeepSize, AllocationMode::Punch] {
+        let (offset, length) = if mode == AllocationMode::Punch { (20_000, 9) } else { (0, 9) };
+        let (before, commits) =
+            (volume.attributes(&Caller::root(), id).await, fake.count(Op::Commit));
+        volume.allocate(handle, Allocation { offset, length, mode }).await.unwrap();
+        let (before, after) =
+            (before.unwrap(), volume.attributes(&Caller::root(), id).await.unwrap());
+        assert_eq!(fake.count(Op::Commit), commits + 1, "{mode:?}");
+        assert_eq!(after.attributes.size, 10_000);
+        assert!(after.attributes.mtime > before.attributes.mtime, "{mode:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn ranges_are_copied() {
     let fake = Fake::new();

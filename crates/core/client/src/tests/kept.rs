@@ -31,19 +31,19 @@ fn killed(keep: &Keep) -> (Keep, Vec<Record>) {
 }
 
 /// The next process, after it did what was owed.
-async fn next(fake: &Arc<Fake>, keep: &Keep) -> (Arc<Volume>, Keep) {
+pub async fn next(fake: &Arc<Fake>, keep: &Keep) -> (Arc<Volume>, Keep) {
     let (keep, records) = killed(keep);
     let volume = fake.mount_kept(settings(), keep.clone(), records);
     volume.recover().await;
     (volume, keep)
 }
 
-fn first(fake: &Arc<Fake>) -> (Arc<Volume>, Keep) {
+pub fn first(fake: &Arc<Fake>) -> (Arc<Volume>, Keep) {
     let (keep, records) = killed(&Keep::create(SIZE).unwrap());
     (fake.mount_kept(settings(), keep.clone(), records), keep)
 }
 
-async fn make(volume: &Volume, text: &str, append: bool) -> Result<(FileId, HandleId)> {
+pub async fn make(volume: &Volume, text: &str, append: bool) -> Result<(FileId, HandleId)> {
     let access = Access { read: true, write: true, append, truncate: false };
     let (mode, umask) = (Mode::new(0o644), Mode::default());
     let new = NewFile { mode, umask, is_exclusive: true, access, layout: None };

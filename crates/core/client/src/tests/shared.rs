@@ -175,10 +175,12 @@ async fn locks_are_asked_once_and_freed_after_the_bytes() {
 }
 
 /// A door that has a cache.
-struct Forgets;
+#[derive(Default)]
+struct Forgets(std::sync::Mutex<Vec<FileId>>);
 
 impl CacheListener for Forgets {
-    fn invalidate(&self, _: Invalidation, done: Box<dyn FnOnce() + Send>) {
+    fn invalidate(&self, what: Invalidation, done: Box<dyn FnOnce() + Send>) {
+        self.0.lock().unwrap().extend(what.data);
         done();
     }
 }
@@ -186,7 +188,7 @@ impl CacheListener for Forgets {
 #[tokio::test(start_paused = true)]
 async fn idle_locks_are_taken_again_without_a_request() {
     let scene = Scene::new(PLACE).await;
-    scene.volume.listen(Arc::new(Forgets));
+    scene.volume.listen(Arc::new(Forgets::default()));
     let (volume, handle) = (&scene.volume, scene.handle);
     volume.lock(handle, wish(1, LockMode::Exclusive), false).await.unwrap();
     volume.unlock(handle, wish(1, LockMode::Shared)).await.unwrap();
@@ -396,4 +398,27 @@ async fn a_worn_file_is_compacted_when_it_rests() {
     let before = scene.fake.requests();
     tokio::time::sleep(Duration::from_secs(100)).await;
     assert_eq!(scene.fake.requests(), before, "it is left alone then");
+}
+
+/// `O_APPEND` comes and goes while a file is open.
+#[tokio::test(start_paused = true)]
+async fn each_write_says_whether_it_appends() {
+    let scene = Scene::new(APPEND).await;
+    let write = async |handle, offset, appends, text: &'static str| {
+        let how = Writing { appends: Some(appends), ..Writing::default() };
+        scene.volume.write_as(handle, offset, how, text.into()).await.unwrap();
+    };
+    write(scene.handle, 0, true, "one two").await;
+    write(scene.handle, 0, false, "six").await;
+    scene.volume.flush(scene.handle).await.unwrap();
+    assert_eq!(scene.text(), "six two");
+    // What the door has of it may lie elsewhere.
+    let told = Arc::new(Forgets::default());
+    scene.volume.listen(told.clone());
+    let placed = scene.volume.open(&Caller::root(), scene.id, PLACE).await.unwrap().handle;
+    scene.elsewhere(|state| append(state, scene.id, " ELSEWHERE")).await;
+    told.0.lock().unwrap().clear();
+    write(placed, 7, true, " end").await;
+    assert_eq!(scene.text(), "six two ELSEWHERE end", "committed when it returns");
+    assert_eq!(*told.0.lock().unwrap(), [scene.id]);
 }

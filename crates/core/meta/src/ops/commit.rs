@@ -37,14 +37,12 @@ pub async fn run(view: &mut View<'_>, request: &Commit) -> Result<AttributesRepl
             inode = view.inode(id).await?;
         }
     }
-    if !request.extents.is_empty() {
-        list_xattrs::drop_capability(view, id, &mut inode).await?;
-    }
+    list_xattrs::drop_capability(view, id, &mut inode).await?;
     inode.mtime = mtime;
     inode.ctime = view.scene.at;
     inode.version = view.next_version(&inode);
     if request.clears_setid {
-        inode.mode = inode.mode.without_setid();
+        inode.mode = inode.mode.without_setid(view.scene.caller.may_setgid(inode.gid));
     }
     view.put_inode(id, &inode);
     view.touch_file(id, &inode);

@@ -3,7 +3,7 @@
 //! Costs what the extents cost, whatever the bytes: chunks are referred to once more, inline bytes
 //! are copied, holes are cut. One call copies what one page of extents tells.
 
-use super::{commit, lease, open, set_attributes};
+use super::{commit, lease, list_xattrs, open, set_attributes};
 use crate::chunks::{self, Naming};
 use crate::error::{Error, Result};
 use crate::mirrors;
@@ -49,8 +49,9 @@ pub async fn run(view: &mut View<'_>, request: &CopyRange) -> Result<CopyRangeRe
         inode.ctime = view.scene.at;
         inode.version = view.next_version(&inode);
         if request.clears_setid {
-            inode.mode = inode.mode.without_setid();
+            inode.mode = inode.mode.without_setid(view.scene.caller.may_setgid(inode.gid));
         }
+        list_xattrs::drop_capability(view, request.to, &mut inode).await?;
         view.put_inode(request.to, &inode);
         view.touch_file(request.to, &inode);
     }

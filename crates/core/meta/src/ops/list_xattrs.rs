@@ -2,8 +2,9 @@
 //! names in `user.` alone, with empty values.
 //!
 //! `user.` belongs to those who may read and write the file, `trusted.` to root, `security.` is
-//! root's to set and anybody's to see. Access lists (`system.`) are no attributes of this kind:
-//! [`super::access_lists`] has them, and they are not listed here.
+//! root's to set and anybody's to see; `security.capability` is taken away by who may write, too.
+//! Access lists (`system.`) are no attributes of this kind: [`super::access_lists`] has them, and
+//! they are not listed here.
 
 use super::lease;
 use crate::error::{Error, Result};
@@ -100,6 +101,20 @@ pub fn check_write(view: &View<'_>, (id, inode): (FileId, &Inode), name: &XattrN
         Namespace::Trusted | Namespace::Security => {
             permission::check_root(caller, "set trusted and security attributes")
         }
+    }
+}
+
+/// Kernels take a capability away in the name of who writes the file, or gives it away.
+pub fn check_remove(
+    view: &View<'_>,
+    (id, inode): (FileId, &Inode),
+    name: &XattrName,
+) -> Result<()> {
+    let caller = view.scene.caller;
+    match name.as_bytes() {
+        CAPABILITY if permission::is_owner(inode, caller) => Ok(()),
+        CAPABILITY => permission::check(id, inode, caller, WRITE),
+        _ => check_write(view, (id, inode), name),
     }
 }
 

@@ -1,7 +1,7 @@
 //! RemoveXattr: takes one extended attribute away.
 
 use super::access_lists::Which;
-use super::list_xattrs::check_write;
+use super::list_xattrs::check_remove;
 use super::{access_lists, lease};
 use crate::error::{Error, Result};
 use crate::view::{View, unit_of};
@@ -14,7 +14,7 @@ pub async fn run(view: &mut View<'_>, request: &RemoveXattr) -> Result<Attribute
         return access_lists::set(view, (id, which), &[]).await;
     }
     let mut inode = view.inode(id).await?;
-    check_write(view, (id, &inode), name)?;
+    check_remove(view, (id, &inode), name)?;
     let there: Option<XattrValue> = view.record(key::xattr(id, name)).await?;
     there.ok_or_else(|| Error::NoXattr { id, name: name.clone() })?;
     view.delete(key::xattr(id, name));

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::permission::{self, READ, WRITE};
 use crate::view::{View, unit_of};
 use tieline_format::mdt::Inode;
-use tieline_types::{Extent, FileId, FileKind, Mode, SetTime, Time};
+use tieline_types::{Caller, Extent, FileId, FileKind, Mode, SetTime, Time};
 use tieline_wire::meta::{AttributesReply, SetAttributes};
 
 pub async fn run(view: &mut View<'_>, request: &SetAttributes) -> Result<AttributesReply> {
@@ -50,7 +50,7 @@ fn access(view: &mut View<'_>, request: &SetAttributes, inode: &mut Inode) -> Re
 async fn change(view: &mut View<'_>, request: &SetAttributes, inode: &mut Inode) -> Result<()> {
     let id = request.id;
     if is_change(request) {
-        change_owner(request, inode);
+        change_owner(view.scene.caller, request, inode);
         change_mode(view, request, inode);
         change_times(view, request, inode)?;
         if let Some(size) = request.size {
@@ -108,7 +108,7 @@ fn check_quota(view: &mut View<'_>, request: &SetAttributes, inode: &Inode) -> R
         return Ok(());
     }
     let mut given = inode.clone();
-    change_owner(request, &mut given);
+    change_owner(view.scene.caller, request, &mut given);
     view.afford((request.id, Some(inode)), &given, 0)
 }
 
@@ -140,21 +140,20 @@ fn check_times(request: &SetAttributes, inode: &Inode, view: &View<'_>) -> Resul
 }
 
 /// Linux takes setuid and setgid from what changes hands, from root's calls too.
-fn change_owner(request: &SetAttributes, inode: &mut Inode) {
+fn change_owner(caller: &Caller, request: &SetAttributes, inode: &mut Inode) {
     if request.uid.is_none() && request.gid.is_none() {
         return;
     }
+    if inode.kind != FileKind::Directory {
+        inode.mode = inode.mode.without_setid(caller.may_setgid(inode.gid));
+    }
     inode.uid = request.uid.unwrap_or(inode.uid);
     inode.gid = request.gid.unwrap_or(inode.gid);
-    if inode.kind != FileKind::Directory {
-        inode.mode = inode.mode.without_setid();
-    }
 }
 
 fn change_mode(view: &View<'_>, request: &SetAttributes, inode: &mut Inode) {
     let Some(mode) = request.mode else { return };
-    let caller = view.scene.caller;
-    let may_setgid = caller.is_root() || caller.is_member(inode.gid);
+    let may_setgid = view.scene.caller.may_setgid(inode.gid);
     inode.mode = if may_setgid { mode } else { mode.without(Mode::SETGID) };
 }
 
@@ -191,8 +190,9 @@ async fn change_size(view: &mut View<'_>, id: FileId, inode: &mut Inode, size: u
     inode.size = reached;
     inode.version = view.next_version(inode);
     inode.mtime = view.scene.at;
-    if !view.scene.caller.is_root() {
-        inode.mode = inode.mode.without_setid();
+    let caller = view.scene.caller;
+    if !caller.is_root() {
+        inode.mode = inode.mode.without_setid(caller.may_setgid(inode.gid));
     }
     Ok(())
 }

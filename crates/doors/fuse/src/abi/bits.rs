@@ -48,8 +48,10 @@ pub mod opened {
 
 /// In WRITE.
 pub mod write {
-    /// From the page cache (mmap): the kernel guessed the handle.
+    /// From the page cache (mmap): the kernel guessed the handle, and says no flags of it.
     pub const CACHE: u32 = 1 << 0;
+    /// Whoever writes may not keep setuid and setgid.
+    pub const KILL_SUIDGID: u32 = 1 << 2;
 }
 
 /// In GETLK, SETLK and SETLKW: it is `flock`.

@@ -90,7 +90,7 @@ incoming! {
         _padding: u32,
     }
     WriteIn {
-        handle: u64, offset: u64, size: u32, write_flags: u32, _lock_owner: u64, _flags: u32,
+        handle: u64, offset: u64, size: u32, write_flags: u32, _lock_owner: u64, flags: u32,
         _padding: u32,
     }
     /// RELEASEDIR begins with it.
@@ -109,7 +109,7 @@ incoming! {
     FallocateIn { handle: u64, offset: u64, length: u64, mode: u32, _padding: u32, }
     LseekIn { handle: u64, offset: u64, whence: u32, _padding: u32, }
     CopyFileRangeIn {
-        from_handle: u64, from_offset: u64, _to_node: u64, to_handle: u64, to_offset: u64,
+        from_handle: u64, from_offset: u64, to_node: u64, to_handle: u64, to_offset: u64,
         length: u64, _flags: u64,
     }
     ExtensionHeader { size: u32, kind: u32, }

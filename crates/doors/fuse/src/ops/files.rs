@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use tieline_client::{
     Access, Allocation, AllocationMode, At, HandleId, Known, NewFile, Opened, SeekTarget,
 };
-use tieline_types::{LockKind, Mode, Name};
+use tieline_types::{FileId, LockKind, Mode, Name};
 
 pub async fn open(call: &Call) -> Outcome {
     let arguments = OpenIn::read(&mut call.arguments())?;
@@ -25,9 +25,6 @@ pub async fn open(call: &Call) -> Outcome {
     let access = access_of(flags);
     let opened = call.fs().open(&call.caller(), call.id(), access).await?;
     call.session.kernel.nodes.see(&opened.attributes);
-    if access.append {
-        call.session.appenders.enter(opened.handle, call.id(), call.caller());
-    }
     let body = Body::Bytes(outgoing::open(opened.handle.0, reply_flags(call, flags, &opened)));
     Ok(Answer { body, undo: Undo { file: Some(opened.handle), ..Undo::default() } })
 }
@@ -62,9 +59,6 @@ fn new_file(arguments: &CreateIn) -> NewFile {
 }
 
 fn created(call: &Call, flags: i32, known: Known, opened: Opened) -> Outcome {
-    if access_of(flags).append {
-        call.session.appenders.enter(opened.handle, known.attributes.id, call.caller());
-    }
     let handle = (opened.handle, reply_flags(call, flags, &opened));
     let entry = names::made_entry(call, known);
     Ok(Answer::entry(&call.session.kernel.nodes, entry, Some(handle)))
@@ -115,12 +109,15 @@ pub async fn flush(call: &Call) -> Outcome {
     // A process that closes any descriptor of a file frees all its locks on it.
     call.fs().drop_locks(handle, LockKind::Posix, arguments.lock_owner).await;
     flushed?;
-    let id = call.id();
+    forget_privileges(call, call.id());
+    Ok(Answer::done())
+}
+
+/// A write may have ended setuid and setgid of a file, by which the kernel would start it.
+pub fn forget_privileges(call: &Call, id: FileId) {
     if call.session.kernel.nodes.is_privileged(id) {
-        // A write may have ended that.
         call.session.kernel.forget(&Forget::Attributes(id));
     }
-    Ok(Answer::done())
 }
 
 pub async fn fsync(call: &Call) -> Outcome {
@@ -133,7 +130,6 @@ pub async fn fsync(call: &Call) -> Outcome {
 pub async fn release(call: &Call) -> Outcome {
     let arguments = ReleaseIn::read(&mut call.arguments())?;
     let handle = HandleId(arguments.handle);
-    call.session.appenders.leave(handle);
     if arguments.release_flags & bits::RELEASE_FLOCK_UNLOCK != 0 {
         call.fs().drop_locks(handle, LockKind::Flock, arguments.lock_owner).await;
     }
@@ -155,6 +151,7 @@ pub async fn fallocate(call: &Call) -> Outcome {
     };
     let change = Allocation { offset: arguments.offset, length: arguments.length, mode };
     call.fs().allocate(HandleId(arguments.handle), change).await?;
+    forget_privileges(call, call.id());
     Ok(Answer::done())
 }
 

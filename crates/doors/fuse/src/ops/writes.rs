@@ -1,17 +1,15 @@
 //! Writing: from programs, from the page cache, and from file to file.
 
 use super::Outcome;
+use super::files::forget_privileges;
 use crate::abi::WRITE_IN_BYTES;
 use crate::abi::bits;
 use crate::abi::incoming::{CopyFileRangeIn, WriteIn};
 use crate::abi::opcode::Opcode;
 use crate::abi::outgoing;
-use crate::appenders::Appender;
 use crate::call::Call;
-use crate::errno::Refusal;
-use bytes::Bytes;
 use rustix::io::Errno;
-use tieline_client::{Access, CopyEnd, HandleId};
+use tieline_client::{CopyEnd, HandleId, Writing};
 
 pub async fn write(call: &Call) -> Outcome {
     let arguments = WriteIn::read(&mut call.arguments())?;
@@ -21,30 +19,36 @@ pub async fn write(call: &Call) -> Outcome {
     }
     let data = call.body.slice(WRITE_IN_BYTES..end);
     let handle = HandleId(arguments.handle);
-    let is_from_cache = arguments.write_flags & bits::write::CACHE != 0;
-    if is_from_cache && let Some(appender) = call.session.appenders.find(handle) {
-        write_elsewhere(call, appender, arguments.offset, data).await?;
-        return Ok(outgoing::count(arguments.size).into());
+    call.fs().write_as(handle, arguments.offset, writing(call, &arguments), data).await?;
+    forget_privileges(call, call.id());
+    if let Some(is_data_only) = durability(&arguments) {
+        call.fs().sync(handle, is_data_only).await?;
     }
-    call.fs().write(handle, arguments.offset, data).await?;
     Ok(outgoing::count(arguments.size).into())
 }
 
-/// A page of a mapping, for which the kernel took a handle that appends: there it would land at the
-/// end.
-async fn write_elsewhere(
-    call: &Call,
-    appender: Appender,
-    offset: u64,
-    data: Bytes,
-) -> Result<(), Refusal> {
-    let access = Access { write: true, ..Access::default() };
-    let opened = call.fs().open(&appender.caller, appender.id, access).await?;
-    let written = call.fs().write(opened.handle, offset, data).await;
-    let flushed = call.fs().flush(opened.handle).await;
-    call.fs().release(opened.handle).await;
-    written?;
-    Ok(flushed?)
+/// As the program has the file now: `O_APPEND` comes and goes. A page of a mapping has its place,
+/// whatever handle the kernel took for it.
+fn writing(call: &Call, arguments: &WriteIn) -> Writing {
+    let appends = arguments.flags as i32 & libc::O_APPEND != 0;
+    let ends_setid = arguments.write_flags & bits::write::KILL_SUIDGID != 0;
+    Writing {
+        appends: Some(appends && !is_from_mapping(arguments)),
+        ends_setid: call.session.kernel.features.says_setid.then_some(ends_setid),
+    }
+}
+
+/// Is the write to be durable when it returns, and of its metadata only what finds the bytes? What
+/// the kernel has in its own cache it syncs itself; what is written past that it leaves to us. It
+/// does not say which of the two a write is: the second sync finds nothing to do.
+fn durability(arguments: &WriteIn) -> Option<bool> {
+    let flags = arguments.flags as i32;
+    let is_wanted = flags & libc::O_DSYNC != 0 && !is_from_mapping(arguments);
+    is_wanted.then_some(flags & libc::O_SYNC != libc::O_SYNC)
+}
+
+fn is_from_mapping(arguments: &WriteIn) -> bool {
+    arguments.write_flags & bits::write::CACHE != 0
 }
 
 pub async fn copy_range(call: &Call) -> Outcome {
@@ -52,14 +56,17 @@ pub async fn copy_range(call: &Call) -> Outcome {
     let end = |handle, offset| CopyEnd { handle: HandleId(handle), offset };
     let from = end(arguments.from_handle, arguments.from_offset);
     let to = end(arguments.to_handle, arguments.to_offset);
+    let target = call.session.kernel.nodes.id_of(arguments.to_node);
     if call.opcode == Opcode::CopyFileRange64 {
         let copied = call.fs().copy_range(from, to, arguments.length).await?;
+        forget_privileges(call, target);
         return Ok(outgoing::position(copied).into());
     }
     // Its answer has 32 bits. Whole chunks are shared, others copied: keep to a multiple of any
     // chunk size.
     const LENGTH_MAX: u64 = 1 << 30;
     let copied = call.fs().copy_range(from, to, arguments.length.min(LENGTH_MAX)).await?;
+    forget_privileges(call, target);
     let copied = u32::try_from(copied).map_err(|_| Errno::IO)?;
     Ok(outgoing::count(copied).into())
 }

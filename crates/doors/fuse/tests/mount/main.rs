@@ -7,6 +7,7 @@ mod life;
 mod memory;
 mod taken;
 mod waiting;
+mod writes;
 
 use memory::Memory;
 use std::path::{Path, PathBuf};

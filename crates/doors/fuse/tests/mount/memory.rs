@@ -28,6 +28,8 @@ pub struct Memory {
     pub callers: Mutex<Vec<Caller>>,
     pub lookups: AtomicU64,
     pub flushes: AtomicU64,
+    /// Whether each was of data only.
+    pub syncs: Mutex<Vec<bool>>,
     freed: tokio::sync::Notify,
 }
 
@@ -84,6 +86,7 @@ impl Memory {
             callers: Mutex::default(),
             lookups: AtomicU64::new(0),
             flushes: AtomicU64::new(0),
+            syncs: Mutex::default(),
             freed: tokio::sync::Notify::new(),
         }
     }
@@ -452,7 +455,13 @@ impl FileSystem for Memory {
         Ok(bytes[from..to].chunks(300_001).map(Bytes::copy_from_slice).collect())
     }
 
-    async fn write(&self, handle: HandleId, offset: u64, data: Bytes) -> Result<()> {
+    async fn write_as(
+        &self,
+        handle: HandleId,
+        offset: u64,
+        how: Writing,
+        data: Bytes,
+    ) -> Result<()> {
         self.gate("write").await;
         let mut state = self.lock();
         let Handle { id, access, by_root, .. } = *state.handle(handle)?;
@@ -460,15 +469,21 @@ impl FileSystem for Memory {
             return Err(error(ErrorKind::BadHandle));
         }
         let bytes = &mut state.node_mut(id)?.bytes;
-        let at = if access.append { bytes.len() } else { offset as usize };
+        let appends = how.appends.expect("the door knows");
+        let at = if appends { bytes.len() } else { offset as usize };
         if bytes.len() < at + data.len() {
             bytes.resize(at + data.len(), 0);
         }
         bytes[at..at + data.len()].copy_from_slice(&data);
-        if !by_root {
+        if how.ends_setid.unwrap_or(!by_root) {
             state.clear_privileges(id)?;
         }
         state.touch(id);
+        drop(state);
+        if appends && !access.append {
+            let (attributes, data) = (vec![id], vec![id]);
+            drop(self.invalidate(Invalidation { attributes, data, ..Invalidation::default() }));
+        }
         Ok(())
     }
 
@@ -478,7 +493,8 @@ impl FileSystem for Memory {
         Ok(())
     }
 
-    async fn sync(&self, _: HandleId, _: bool) -> Result<()> {
+    async fn sync(&self, _: HandleId, is_data_only: bool) -> Result<()> {
+        self.syncs.lock().unwrap().push(is_data_only);
         Ok(())
     }
 

@@ -125,6 +125,27 @@ async fn writing_takes_setuid_away() {
     assert_eq!(cut.mode, Mode::new(0o755));
 }
 
+/// Where the group may not execute, setgid is left to who is in it.
+#[tokio::test(start_paused = true)]
+async fn setgid_ends_with_who_is_not_in_the_group() {
+    let house = House::new().await;
+    let root = shared_root(&house).await;
+    let (member, stranger) = (root.by(&user(10, 10, &[20])), root.by(&user(10, 10, &[])));
+    let file = member.call(create(ROOT, "f", 0o766)).await.unwrap().open.attributes.id;
+    let own = SetAttributes { gid: Some(Gid(20)), ..setattr(file) };
+    root.call(own.clone()).await.unwrap();
+    for (who, expected) in [(&root, 0o2766), (&member, 0o2766), (&stranger, 0o766)] {
+        let written = Commit { clears_setid: true, ..commit(file, vec![inline(0, b"y")]) };
+        let calls: [tieline_wire::Request; 3] =
+            [written.into(), truncate(file, 1).into(), own.clone().into()];
+        for call in calls {
+            root.call(chmod(file, 0o2766)).await.unwrap();
+            who.request(call).await.unwrap();
+            assert_eq!(root.stat(file).await.mode, Mode::new(expected));
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn every_change_moves_the_times_it_should() {
     let house = House::new().await;

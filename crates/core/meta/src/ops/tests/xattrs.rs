@@ -4,8 +4,9 @@ use crate::fixture::*;
 use tieline_types::ErrorKind::{
     Exists, NoAttribute, NoSpace, NotPermitted, NotSupported, PermissionDenied,
 };
-use tieline_types::{FileId, XattrName};
+use tieline_types::{FileId, SetTime, XattrName};
 use tieline_wire::meta::*;
+use tieline_wire::ranges::CopyRange;
 
 fn xattr(text: &str) -> XattrName {
     XattrName::new(text).unwrap()
@@ -94,9 +95,13 @@ async fn a_changed_program_loses_its_capability() {
     let has = async || client.stat(file).await.has_xattrs;
     assert_eq!(has().await, Some(false));
     let give = || set(file, "security.capability", b"1", XattrMode::Either);
-    let calls: [tieline_wire::Request; 3] = [
+    let other = client.create(ROOT, "other").await;
+    client.commit(other, vec![inline(0, b"y")]).await;
+    let calls: [tieline_wire::Request; 5] = [
         commit(file, vec![inline(0, b"x")]).into(),
         truncate(file, 0).into(),
+        Commit { size_min: 9, ..commit(file, vec![]) }.into(),
+        copy(other, file).into(),
         SetAttributes { gid: Some(tieline_types::Gid(7)), ..setattr(file) }.into(),
     ];
     for call in calls {
@@ -107,6 +112,33 @@ async fn a_changed_program_loses_its_capability() {
         assert_eq!(has().await, Some(false));
         assert_eq!(house.count(b'x').await, 0);
     }
+}
+
+fn copy(from: FileId, to: FileId) -> CopyRange {
+    let (from_offset, to_offset, length) = (0, 0, 1);
+    let (mtime, clears_setid) = (SetTime::Now, false);
+    CopyRange { from, from_offset, to, to_offset, length, mtime, clears_setid }
+}
+
+/// The kernel takes it in the name of who writes, or gives the file away.
+#[tokio::test(start_paused = true)]
+async fn a_capability_is_taken_by_who_may_write() {
+    let house = House::new().await;
+    let root = house.client().await;
+    root.call(chmod(ROOT, 0o1777)).await.unwrap();
+    let (owner, other) = (root.by(&user(10, 10, &[])), root.by(&user(11, 11, &[])));
+    let file = owner.call(create(ROOT, "f", 0o464)).await.unwrap().open.attributes.id;
+    let (writer, name) = (root.by(&user(12, 10, &[])), xattr("security.capability"));
+    let give = set(file, "security.capability", b"1", XattrMode::Either);
+    let take = RemoveXattr { id: file, name };
+    for (who, outcome) in [(&owner, None), (&writer, None), (&other, Some(PermissionDenied))] {
+        assert_eq!(who.kind_of(give.clone()).await, Some(NotPermitted));
+        root.call(give.clone()).await.unwrap();
+        assert_eq!(who.kind_of(take.clone()).await, outcome);
+    }
+    root.call(set(file, "security.a", b"1", XattrMode::Either)).await.unwrap();
+    let another = RemoveXattr { id: file, name: xattr("security.a") };
+    assert_eq!(owner.kind_of(another).await, Some(NotPermitted));
 }
 
 #[tokio::test(start_paused = true)]
