@@ -7,8 +7,8 @@
 //!
 //! Invariants: a chunk is compared whole with its digest each time it enters a node, before a byte
 //! of it is served; one that differs is discarded, told and fetched again; a storage that hangs
-//! holds up nobody for longer than [`PATIENCE`], and nobody waits for another node for longer than
-//! [`WAIT_MAX`].
+//! holds up nobody for longer than [`PATIENCE`], and one that cannot be written serves what it has;
+//! nobody waits for another node for longer than [`WAIT_MAX`].
 
 use crate::claims::{Claims, Held, Taken, Watch};
 use crate::storage::Storage;
@@ -23,7 +23,7 @@ use std::time::Duration;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::Digest;
 use tieline_world::Dice;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
 pub(crate) const NAME: &str = "site";
@@ -79,6 +79,10 @@ pub(crate) struct Inner {
     pub settings: SiteSettings,
     pub claims: Arc<Claims>,
     pub trouble: Trouble,
+    /// It cannot be written to, so that nothing is claimed.
+    pub writing: Trouble,
+    /// Woken when the storage is full.
+    pub full: Arc<Notify>,
     dice: Arc<dyn Dice>,
     jobs: Arc<Semaphore>,
     touched: Mutex<BTreeMap<[u8; 32], Instant>>,
@@ -116,7 +120,9 @@ impl SiteCache {
             path,
             storage,
             claims,
-            trouble: Trouble::default(),
+            trouble: Trouble::all(),
+            writing: Trouble::writing(),
+            full: Arc::default(),
             dice,
             jobs: Arc::new(Semaphore::new(JOBS_MAX)),
             touched: Mutex::default(),
@@ -125,7 +131,7 @@ impl SiteCache {
         });
         // A directory that cannot be written to may be read all the same.
         if let Err(error) = inner.make_folders() {
-            inner.trouble.note(&inner.path, NAME, &error);
+            inner.not_written(&error);
         }
         tokio::spawn(cleaner::run(Arc::downgrade(&inner)));
         Ok(Self { inner })
@@ -143,7 +149,10 @@ impl SiteCache {
             return Looked::Aside;
         }
         match self.look_patiently(digest, length, until).await {
-            Ok(looked) => looked,
+            Ok(looked) => {
+                inner.trouble.over(&inner.path, NAME);
+                looked
+            }
             Err(error) => {
                 inner.trouble.note(&inner.path, NAME, &error);
                 Looked::Aside
@@ -165,6 +174,10 @@ impl SiteCache {
                 METRICS.cache_served_bytes.with_label_values(&[NAME]).inc_by(length);
                 return Ok(Looked::Here(bytes));
             }
+            // Who waits for another already has nothing to write.
+            if watch.is_none() && self.inner.writing.is_now() {
+                return Ok(Looked::Aside);
+            }
             let claimed = name.clone();
             let taken = self.blocking(move |inner| {
                 // Who takes the place of another looks past what this node remembers.
@@ -177,6 +190,10 @@ impl SiteCache {
             let taken = match taken.await {
                 // What is there may be read all the same.
                 Err(error) if is_read_only(&error) => return Ok(Looked::Aside),
+                Err(error) if error.kind() != io::ErrorKind::TimedOut => {
+                    self.inner.not_written(&error);
+                    return Ok(Looked::Aside);
+                }
                 taken => taken?,
             };
             match taken {
@@ -247,10 +264,10 @@ impl Claim {
         let inner = &self.cache.inner;
         match published {
             Ok(()) => {
-                inner.trouble.over(&inner.path, NAME);
+                inner.writing.over(&inner.path, NAME);
                 METRICS.cache_kept_bytes.with_label_values(&[NAME]).inc_by(length);
             }
-            Err(error) => inner.trouble.note(&inner.path, NAME, &error),
+            Err(error) => inner.not_written(&error),
         }
     }
 }
@@ -273,6 +290,14 @@ impl Inner {
         match self.storage.make_directory(path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             made => made,
+        }
+    }
+
+    /// Something could not be written. Where there is no room some is made.
+    fn not_written(&self, error: &io::Error) {
+        self.writing.note(&self.path, NAME, error);
+        if is_full(error) {
+            self.full.notify_one();
         }
     }
 
@@ -412,6 +437,11 @@ pub(crate) fn chunk_path(root: &Path, name: &str) -> PathBuf {
 /// May this node only read there?
 fn is_read_only(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+}
+
+/// Has it no room, for anybody or for us?
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// Is it not there, or not any more?

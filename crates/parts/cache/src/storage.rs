@@ -59,10 +59,7 @@ pub struct LocalStorage;
 
 impl Storage for LocalStorage {
     fn create(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        // Who may read is for the directory to say.
-        let mut file =
-            settled(|| OpenOptions::new().write(true).create_new(true).mode(0o644).open(path))?;
-        file.write_all(bytes)
+        make(path, |file| file.write_all(bytes))
     }
 
     fn read(&self, path: &Path, length_max: u64) -> io::Result<Vec<u8>> {
@@ -118,6 +115,17 @@ impl Storage for LocalStorage {
     }
 }
 
+/// A new file, of which no half stays.
+fn make(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+    // Who may read is for the directory to say.
+    let mut file =
+        settled(|| OpenOptions::new().write(true).create_new(true).mode(0o644).open(path))?;
+    write(&mut file).inspect_err(|_| {
+        // A full disk: an empty claim would stand for somebody who is not there.
+        let _ = std::fs::remove_file(path);
+    })
+}
+
 /// Does it again while what it is about is on its way: replaced, removed or made by another node.
 pub(crate) fn settled<T>(mut work: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     for pause in AGAIN_MS {
@@ -147,6 +155,19 @@ fn milliseconds(seconds: i64, nanoseconds: i64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_finds_no_room_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("claim");
+        let full = make(&path, |file| {
+            file.write_all(b"some")?;
+            Err(Errno::NOSPC.into())
+        });
+        assert_eq!(full.unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert!(!path.exists());
+        LocalStorage.create(&path, b"all").unwrap();
+    }
 
     #[test]
     fn what_is_on_its_way_is_asked_for_again_and_not_for_ever() {

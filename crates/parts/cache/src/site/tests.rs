@@ -188,6 +188,75 @@ async fn a_cache_that_fails_or_goes_costs_no_reader() {
     assert_eq!(fetches.load(Ordering::Relaxed), before + 1, "it works again");
 }
 
+/// What is there is served, also where nothing more can be written.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_storage_serves_what_it_has() {
+    let lab = Lab::new();
+    let (fetches, node) = (AtomicUsize::default(), lab.node(None));
+    let (old, new) = (bytes(1, 10_000), bytes(2, 10_000));
+    get(&node, &old, &fetches).await;
+    let looked = node.look(&digest(&new), 10_000, in_a_minute()).await;
+    let Looked::Ours(claim) = looked else { panic!() };
+    lab.awkward.set_full(true);
+    // A chunk that finds no room when it is published, and one that cannot be claimed.
+    claim.publish(new.clone()).await;
+    let looked = node.look(&digest(&bytes(3, 10_000)), 10_000, in_a_minute()).await;
+    assert!(matches!(looked, Looked::Aside));
+    let before = fetches.load(Ordering::Relaxed);
+    assert_eq!(get(&node, &old, &fetches).await, old);
+    assert_eq!(fetches.load(Ordering::Relaxed), before, "it is there");
+    // Who can neither read is let alone.
+    lab.awkward.set_failing(true);
+    get(&node, &old, &fetches).await;
+    lab.awkward.set_failing(false);
+    assert!(matches!(node.look(&digest(&old), 10_000, in_a_minute()).await, Looked::Aside));
+}
+
+/// A storage that is full is cleaned at once, whatever its marks say.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_storage_is_cleaned() {
+    let lab = Lab::new();
+    let fetches = AtomicUsize::default();
+    let node = lab.node(Some((1 << 30, 1 << 29)));
+    let chunks: Vec<Bytes> = (0..10).map(|seed| bytes(seed, 10_000)).collect();
+    for chunk in &chunks {
+        get(&node, chunk, &fetches).await;
+        tokio::time::sleep(Duration::from_millis(15)).await;
+    }
+    let looked = node.look(&digest(&bytes(99, 10_000)), 10_000, in_a_minute()).await;
+    let Looked::Ours(claim) = looked else { panic!() };
+    lab.awkward.set_full(true);
+    claim.publish(bytes(99, 10_000)).await;
+    lab.awkward.set_full(false);
+    until("the oldest goes", || !lab.place(&chunks[0]).exists()).await;
+    assert!(lab.place(&chunks[9]).exists());
+}
+
+/// What dead nodes left goes also where no size is said.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_dead_nodes_left_goes_without_marks() {
+    let lab = Lab::new();
+    let _node = lab.node(None);
+    let [draft, claim] = ["tmp/0123", "claims/abcd.0"].map(|name| lab.folder.path().join(name));
+    let long_ago = std::time::SystemTime::now() - Duration::from_secs(7200);
+    for left in [&draft, &claim] {
+        std::fs::write(left, "left").unwrap();
+        let file = std::fs::File::options().write(true).open(left).unwrap();
+        file.set_times(std::fs::FileTimes::new().set_modified(long_ago)).unwrap();
+    }
+    until("what was left goes", || !draft.exists() && !claim.exists()).await;
+}
+
+async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..1000 {
+        if is_so() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("{what}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_cleaner_keeps_the_marks_and_pins() {
     let lab = Lab::new();
