@@ -8,7 +8,8 @@
 //! Invariants: a chunk is compared whole with its digest each time it enters a node, before a byte
 //! of it is served; one that differs is discarded, told and fetched again; a storage that hangs
 //! holds up nobody for longer than [`PATIENCE`], and one that cannot be written serves what it has;
-//! nobody waits for another node for longer than [`WAIT_MAX`].
+//! whoever waits for another node waits while that gives signs of life, and no longer than his own
+//! reader.
 
 use crate::claims::{Claims, Held, Taken, Watch};
 use crate::storage::Storage;
@@ -38,16 +39,13 @@ const PATIENCE: Duration = Duration::from_secs(15);
 const PLACED_AGAIN_MS: [u64; 6] = [0, 50, 200, 1000, 2000, 4000];
 /// A file that was closed has all its bytes after so long.
 const SETTLED_MAX: Duration = Duration::from_secs(5);
-/// However long another node takes: then we fetch for ourselves.
-const WAIT_MAX: Duration = Duration::from_secs(60);
 /// How often to look whether another has fetched it.
 const LOOK_FIRST: Duration = Duration::from_millis(5);
 const LOOK_LAST: Duration = Duration::from_millis(200);
 /// A chunk in use is marked so at most this often.
 const TOUCH_APART: Duration = Duration::from_secs(3600);
 const TOUCHED_MAX: usize = 65_536;
-/// Chunks that are not looked for here: bad ones that cannot be discarded, and those that another
-/// node takes too long for.
+/// Chunks that are not looked for here: bad ones that cannot be discarded.
 const BARRED_MAX: usize = 4096;
 const BARRED: Duration = Duration::from_secs(600);
 
@@ -166,7 +164,7 @@ impl SiteCache {
         length: u64,
         until: Instant,
     ) -> io::Result<Looked> {
-        let (end, name) = (Instant::now() + WAIT_MAX, digest.to_string());
+        let name = digest.to_string();
         let mut watch: Option<Watch> = None;
         let mut pause = LOOK_FIRST;
         loop {
@@ -209,10 +207,6 @@ impl SiteCache {
                     return Ok(Looked::Ours(Claim { cache, digest, _held: held }));
                 }
                 Taken::Theirs(seen) => watch = Some(seen),
-            }
-            if Instant::now() >= end {
-                self.inner.bar(digest);
-                return Ok(Looked::Aside);
             }
             if Instant::now() >= until {
                 return Ok(Looked::Late);

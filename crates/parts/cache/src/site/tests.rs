@@ -232,6 +232,32 @@ async fn a_full_storage_is_cleaned() {
     assert!(lab.place(&chunks[9]).exists());
 }
 
+/// Who fetches for long and lives is waited for, as long as the reader waits; and others may look
+/// again.
+#[tokio::test(start_paused = true)]
+async fn whoever_lives_is_waited_for_as_long_as_the_reader_waits() {
+    let lab = Lab { life: Duration::from_secs(60), ..Lab::new() };
+    let wanted = bytes(5, 10_000);
+    let node = lab.node(None);
+    let looked = node.look(&digest(&wanted), 10_000, in_a_minute()).await;
+    let Looked::Ours(claim) = looked else { panic!() };
+    let other = lab.node(None);
+    let waiting = tokio::spawn({
+        let (other, wanted) = (other.clone(), wanted.clone());
+        async move {
+            let until = Instant::now() + Duration::from_secs(300);
+            let begun = Instant::now();
+            let looked = other.look(&digest(&wanted), 10_000, until).await;
+            (matches!(looked, Looked::Here(_)), begun.elapsed())
+        }
+    });
+    tokio::time::sleep(Duration::from_secs(150)).await;
+    assert!(!waiting.is_finished(), "a living claim is waited for");
+    claim.publish(wanted.clone()).await;
+    let (is_here, waited) = waiting.await.unwrap();
+    assert!(is_here && waited > Duration::from_secs(100), "{waited:?}");
+}
+
 /// What dead nodes left goes also where no size is said.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_dead_nodes_left_goes_without_marks() {
