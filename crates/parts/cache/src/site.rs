@@ -9,7 +9,7 @@
 //! of it is served; one that differs is discarded, told and fetched again; a storage that hangs
 //! holds up nobody for longer than [`PATIENCE`], and one that cannot be written serves what it has;
 //! whoever waits for another node waits while that gives signs of life, and no longer than his own
-//! reader.
+//! reader; a directory over which the storage is not mounted any more is not filled in its place.
 
 use crate::claims::{Claims, Held, Taken, Watch};
 use crate::storage::Storage;
@@ -19,6 +19,7 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tieline_telemetry::metrics::METRICS;
@@ -81,6 +82,8 @@ pub(crate) struct Inner {
     pub writing: Trouble,
     /// Woken when the storage is full.
     pub full: Arc<Notify>,
+    /// The file system that it lies on.
+    device: AtomicU64,
     dice: Arc<dyn Dice>,
     jobs: Arc<Semaphore>,
     touched: Mutex<BTreeMap<[u8; 32], Instant>>,
@@ -108,6 +111,8 @@ impl SiteCache {
     ) -> Result<Self, Error> {
         let path = settings.path.clone();
         marker::ensure(&*storage, &path, Kind::Site)?;
+        let failed = |source| Error::Failed { path: path.clone(), doing: "look at", source };
+        let device = storage.device(&path).map_err(failed)?;
         let claims = Arc::new(Claims {
             storage: storage.clone(),
             folder: path.join("claims"),
@@ -121,6 +126,7 @@ impl SiteCache {
             trouble: Trouble::all(),
             writing: Trouble::writing(),
             full: Arc::default(),
+            device: AtomicU64::new(device),
             dice,
             jobs: Arc::new(Semaphore::new(JOBS_MAX)),
             touched: Mutex::default(),
@@ -295,8 +301,17 @@ impl Inner {
         }
     }
 
-    /// It may all be deleted at any time; then it is made anew.
+    /// It may all be deleted at any time; then it is made anew, but on no other file system: that
+    /// would be the disk below a storage that is not mounted any more.
     fn restore(&self) -> io::Result<()> {
+        let device = self.storage.device(&self.path)?;
+        if device != self.device.load(Ordering::Relaxed) {
+            // It was mounted again, perhaps, under another number.
+            if !marker::is_there(&*self.storage, &self.path) {
+                return Err(io::Error::other("it is on another file system than before"));
+            }
+            self.device.store(device, Ordering::Relaxed);
+        }
         marker::ensure(&*self.storage, &self.path, Kind::Site).map_err(io::Error::other)?;
         self.make_folders()
     }

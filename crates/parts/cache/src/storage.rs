@@ -51,6 +51,8 @@ pub trait Storage: Send + Sync {
     /// With all that leads to it.
     fn make_directory(&self, path: &Path) -> io::Result<()>;
     fn space(&self, path: &Path) -> io::Result<Space>;
+    /// Which file system it is on: another number, another one.
+    fn device(&self, path: &Path) -> io::Result<u64>;
 }
 
 /// A file system that is mounted here.
@@ -112,6 +114,10 @@ impl Storage for LocalStorage {
         let found = rustix::fs::statvfs(path)?;
         let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
         Ok(Space { bytes_total: bytes(found.f_blocks), bytes_free: bytes(found.f_bavail) })
+    }
+
+    fn device(&self, path: &Path) -> io::Result<u64> {
+        Ok(std::fs::metadata(path)?.dev())
     }
 }
 

@@ -258,6 +258,23 @@ async fn whoever_lives_is_waited_for_as_long_as_the_reader_waits() {
     assert!(is_here && waited > Duration::from_secs(100), "{waited:?}");
 }
 
+/// A directory over which the storage is not mounted any more is not filled.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn storage_that_is_not_mounted_any_more_is_not_filled_in_its_place() {
+    let lab = Lab::new();
+    let (node, wanted) = (lab.node(None), bytes(1, 10_000));
+    get(&node, &wanted, &AtomicUsize::default()).await;
+    let names = ["chunks", "claims", "tmp", "poisoned", "tieline-cache"];
+    for name in names {
+        let path = lab.folder.path().join(name);
+        std::fs::remove_dir_all(&path).or_else(|_| std::fs::remove_file(&path)).unwrap();
+    }
+    lab.awkward.set_device(7);
+    let looked = node.look(&digest(&wanted), 10_000, in_a_minute()).await;
+    assert!(matches!(looked, Looked::Aside));
+    assert!(names.iter().all(|name| !lab.folder.path().join(name).exists()), "nothing is made");
+}
+
 /// What dead nodes left goes also where no size is said.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_dead_nodes_left_goes_without_marks() {
