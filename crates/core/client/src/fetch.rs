@@ -103,7 +103,7 @@ impl Shared {
         until: Instant,
     ) -> Outcome {
         let bytes = range.end - range.start;
-        let places = self.places_in_order(chunk, bytes);
+        let mut places = self.places_in_order(chunk, bytes);
         // Before a turn is taken: an MDS that is away keeps no other reader from the OSS.
         if let Some(place) = places.first() {
             let wanted = (chunk.chunk, &place.object);
@@ -113,12 +113,22 @@ impl Shared {
         }
         self.probe(chunk, places.get(1..).unwrap_or_default(), whose);
         // Whoever else is asked is asked because this one is slow.
-        let first = places.first().and_then(|place| self.servers.oss(place.ost).ok());
         let mut turn = None;
-        if let Some(server) = first {
+        for _ in 0..places.len() {
+            let Some(first) = places.first().map(|place| place.ost) else { break };
+            let Ok(server) = self.servers.oss(first) else { break };
             let waited = server.turn(whose.reader, bytes, &whose.is_wanted);
             let waited = timeout_at(until, waited).await.map_err(|_| slow())?;
             turn = Some((waited.ok_or_else(unwanted)?, server));
+            // It may have died while we stood in its line.
+            if !self.is_in_trouble(first) {
+                break;
+            }
+            places = self.places_in_order(chunk, bytes);
+            if places.first().is_some_and(|place| place.ost == first) {
+                break;
+            }
+            turn = None;
         }
         let ask = |place: &Place| {
             let (place, range) = (place.clone(), range.clone());

@@ -34,6 +34,7 @@ struct Plan {
     attributes: BTreeMap<PathBuf, (Instant, Stat)>,
     delay: Duration,
     closing: Duration,
+    device: u64,
 }
 
 impl Awkward {
@@ -69,6 +70,11 @@ impl Awkward {
     /// Files have no bytes before so long after they were made.
     pub fn set_closing(&self, closing: Duration) {
         lock(&self.0).closing = closing;
+    }
+
+    /// It lies on another file system than without that.
+    pub fn set_device(&self, device: u64) {
+        lock(&self.0).device = device;
     }
 
     /// Everything takes so much longer.
@@ -189,5 +195,10 @@ impl Storage for AwkwardStorage {
     fn space(&self, path: &Path) -> io::Result<Space> {
         self.begin()?;
         self.inner.space(path)
+    }
+
+    fn device(&self, path: &Path) -> io::Result<u64> {
+        self.begin()?;
+        Ok(self.inner.device(path)? ^ lock(&self.awkward.0).device)
     }
 }

@@ -2,9 +2,13 @@
 //!
 //! It looks at all chunks now and then, spends at most a twentieth of its time on that, and evicts
 //! those that were not used for longest when the high water mark is passed, down to the low one. It
-//! removes what dead nodes left: drafts, claims, and old notes of poisoned chunks.
+//! removes what dead nodes left: drafts, claims, and old notes of poisoned chunks; that it does now
+//! and then also where no marks are said.
 //!
-//! Invariant: pinned chunks stay, whatever the marks say.
+//! Whoever finds the storage full makes some room at once, whoever the cleaner is: that may not know
+//! of it, and a claim takes room itself.
+//!
+//! Invariants: pinned chunks stay, whatever the marks say; without marks nothing is evicted.
 
 use crate::claims::{Held, Taken, Watch};
 use crate::pins;
@@ -12,13 +16,17 @@ use crate::site::{Inner, NAME};
 use crate::storage::{Stat, Storage};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use tieline_telemetry::metrics::METRICS;
 use tokio::time::Instant;
 
 pub(crate) const CLAIM: &str = "cleaner";
 /// A look that took long is not repeated soon.
 const SHARE: u32 = 20;
+/// Where nothing is to be evicted it is looked less often.
+const SELDOM: u32 = 12;
+/// Of a storage that is full so much is freed at once.
+const FREED_SHARE: u64 = 20;
 /// What was begun so long ago is finished by nobody.
 const LEFT_MS: u64 = 3_600_000;
 const NOTES_MAX: usize = 100;
@@ -43,15 +51,22 @@ pub(crate) struct Cleaned {
 pub(crate) async fn run(inner: Weak<Inner>) {
     let mut held: Option<Held> = None;
     let mut watch: Option<Watch> = None;
-    let Some(apart) = inner.upgrade().map(|cache| cache.settings.life + cache.settings.life / 4)
-    else {
-        return;
+    let begin = |cache: Arc<Inner>| {
+        let often = if cache.settings.marks.is_some() { 1 } else { SELDOM };
+        let first = cache.settings.life + cache.settings.life / 4;
+        (cache.full.clone(), first, first * often)
     };
-    let mut pause = apart;
+    let Some((full, first, apart)) = inner.upgrade().map(begin) else { return };
+    let mut pause = first;
     loop {
-        tokio::time::sleep(pause).await;
+        let is_full = tokio::time::timeout(pause, full.notified()).await.is_ok();
         let Some(cache) = inner.upgrade() else { return };
-        if cache.settings.marks.is_none() || cache.trouble.is_now() {
+        if is_full {
+            // That it cannot be written was told; what fails here fails again at the next look.
+            let _ = tokio::task::spawn_blocking(move || clean(&cache, true)).await;
+            continue;
+        }
+        if cache.trouble.is_now() {
             continue;
         }
         if held.is_none() {
@@ -70,7 +85,7 @@ pub(crate) async fn run(inner: Weak<Inner>) {
             continue;
         }
         let begun = Instant::now();
-        match tokio::task::spawn_blocking(move || clean(&cache)).await {
+        match tokio::task::spawn_blocking(move || clean(&cache, false)).await {
             Ok(Ok(_)) => {
                 if held.as_ref().is_some_and(Held::is_long) {
                     (held, watch) = (None, None);
@@ -88,17 +103,35 @@ pub(crate) async fn run(inner: Weak<Inner>) {
 }
 
 /// One look, and what follows from it. Blocks.
-pub(crate) fn clean(cache: &Inner) -> io::Result<Cleaned> {
+pub(crate) fn clean(cache: &Inner, is_full: bool) -> io::Result<Cleaned> {
+    let storage = &*cache.storage;
+    let cleaned = match cache.settings.marks {
+        Some(marks) => keep_marks(cache, marks, is_full)?,
+        None => Cleaned::default(),
+    };
+    if let Some(now_ms) = now_of_storage(cache) {
+        for folder in ["tmp", "claims"] {
+            remove_left(storage, &cache.path.join(folder), now_ms);
+        }
+    }
+    remove_notes(storage, &cache.path.join("poisoned"));
+    Ok(cleaned)
+}
+
+/// Evicts what is over the marks; of a storage that is full, something in any case.
+fn keep_marks(cache: &Inner, (high, low): (u64, u64), is_full: bool) -> io::Result<Cleaned> {
     let storage = &*cache.storage;
     let mut chunks = chunks(storage, &cache.path)?;
     let mut bytes: u64 = chunks.iter().map(|found| found.stat.length).sum();
     let mut cleaned = Cleaned { chunks: chunks.len() as u64, ..Cleaned::default() };
-    if let Some((high, low)) = cache.settings.marks.filter(|(high, _)| bytes > *high) {
+    if bytes > high || is_full {
+        let freed = if is_full { bytes.div_ceil(FREED_SHARE) } else { 0 };
+        let goal = low.min(bytes - freed);
         let pinned = pins::names(storage, &cache.path);
         chunks.retain(|found| !pinned.contains(&found.name));
         chunks.sort_by_key(|found| found.stat.used_ms);
         for found in chunks {
-            if bytes <= low {
+            if bytes <= goal {
                 break;
             }
             if storage.remove(&found.path).is_ok() {
@@ -108,17 +141,12 @@ pub(crate) fn clean(cache: &Inner) -> io::Result<Cleaned> {
             }
         }
         let (evicted, evicted_bytes) = (cleaned.evicted, cleaned.evicted_bytes);
-        tracing::info!(evicted, evicted_bytes, high, "the site cache was over its mark");
+        let path = cache.path.display();
+        tracing::info!(%path, evicted, evicted_bytes, high, is_full, "made room in the site cache");
         METRICS.cache_evicted_bytes.with_label_values(&[NAME]).inc_by(evicted_bytes);
     }
     cleaned.bytes = bytes;
     METRICS.cache_bytes.with_label_values(&[NAME]).set(i64::try_from(bytes).unwrap_or(i64::MAX));
-    if let Some(now_ms) = now_of_storage(cache) {
-        for folder in ["tmp", "claims"] {
-            remove_left(storage, &cache.path.join(folder), now_ms);
-        }
-    }
-    remove_notes(storage, &cache.path.join("poisoned"));
     Ok(cleaned)
 }
 

@@ -42,6 +42,11 @@ pub fn kind(path: &Path) -> Result<Kind, Error> {
     read(&text).map_err(|reason| unfit(&reason))
 }
 
+/// Is the marker of any cache there?
+pub(crate) fn is_there(storage: &dyn Storage, path: &Path) -> bool {
+    storage.read(&path.join(MARKER), LENGTH_MAX).is_ok()
+}
+
 /// Makes an empty directory a cache of `kind`; one that is, is left as it is.
 pub(crate) fn ensure(storage: &dyn Storage, path: &Path, wanted: Kind) -> Result<(), Error> {
     let failed = |doing, source| Error::Failed { path: path.to_owned(), doing, source };

@@ -10,7 +10,7 @@
 //!
 //! Invariants: every block is compared with its check when it is read, every chunk with its digest
 //! when its last block comes; what differs is dropped; files may vanish at any time; a disk that is
-//! full or fails costs a log line and a counter.
+//! full or fails costs a log line and a counter, and what is on it is served if it can be read.
 
 mod entry;
 mod files;
@@ -79,6 +79,8 @@ struct Inner {
     device: u64,
     clock: Arc<dyn Clock>,
     trouble: Trouble,
+    /// It cannot be written to, so that nothing is kept.
+    writing: Trouble,
     index: Mutex<Index>,
     /// All that is left is pinned: nothing more is kept until then.
     stuck: Mutex<Option<Instant>>,
@@ -114,7 +116,8 @@ impl NodeCache {
             root,
             device,
             clock,
-            trouble: Trouble::default(),
+            trouble: Trouble::all(),
+            writing: Trouble::writing(),
             index: Mutex::default(),
             stuck: Mutex::default(),
             jobs: Arc::new(Semaphore::new(JOBS_MAX)),
@@ -168,6 +171,9 @@ impl NodeCache {
         let bytes: u64 = found.iter().map(|(_, bytes)| bytes.len() as u64).sum();
         METRICS.cache_served_bytes.with_label_values(&[NAME]).inc_by(bytes);
         self.missed((range.end - range.start).saturating_sub(bytes));
+        if bytes > 0 {
+            self.inner.trouble.over(self.path(), NAME);
+        }
         found
     }
 
@@ -179,7 +185,8 @@ impl NodeCache {
     pub fn keep(&self, known: &Known, offset: u64, bytes: Bytes) {
         let inner = &self.inner;
         let grains = u32::try_from(bytes.len().div_ceil(GRAIN)).unwrap_or(u32::MAX);
-        if known.length > LENGTH_MAX || inner.trouble.is_now() {
+        let is_let_alone = inner.trouble.is_now() || inner.writing.is_now();
+        if known.length > LENGTH_MAX || is_let_alone {
             return;
         }
         let Ok(room) = inner.queue.clone().try_acquire_many_owned(grains) else { return };
@@ -188,14 +195,14 @@ impl NodeCache {
             let length = bytes.len() as u64;
             match inner.keep(&known, offset, &bytes) {
                 Ok(()) => {
-                    inner.trouble.over(&inner.settings.path, NAME);
+                    inner.writing.over(&inner.settings.path, NAME);
                     METRICS.cache_kept_bytes.with_label_values(&[NAME]).inc_by(length);
                 }
                 Err(error) => {
                     if error.kind() == io::ErrorKind::StorageFull {
                         inner.evict(inner.settings.bytes_max / FREED_SHARE);
                     }
-                    inner.trouble.note(&inner.settings.path, NAME, &error);
+                    inner.writing.note(&inner.settings.path, NAME, &error);
                 }
             }
             drop(room);
@@ -356,7 +363,7 @@ impl Inner {
         let freed = lock(&self.index).forget(chunk);
         match std::fs::remove_file(self.path(chunk)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                self.trouble.note(&self.settings.path, NAME, &error);
+                self.writing.note(&self.settings.path, NAME, &error);
             }
             _ => {}
         }

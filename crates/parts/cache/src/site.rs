@@ -7,8 +7,9 @@
 //!
 //! Invariants: a chunk is compared whole with its digest each time it enters a node, before a byte
 //! of it is served; one that differs is discarded, told and fetched again; a storage that hangs
-//! holds up nobody for longer than [`PATIENCE`], and nobody waits for another node for longer than
-//! [`WAIT_MAX`].
+//! holds up nobody for longer than [`PATIENCE`], and one that cannot be written serves what it has;
+//! whoever waits for another node waits while that gives signs of life, and no longer than his own
+//! reader; a directory over which the storage is not mounted any more is not filled in its place.
 
 use crate::claims::{Claims, Held, Taken, Watch};
 use crate::storage::Storage;
@@ -18,12 +19,13 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::Digest;
 use tieline_world::Dice;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
 pub(crate) const NAME: &str = "site";
@@ -38,16 +40,13 @@ const PATIENCE: Duration = Duration::from_secs(15);
 const PLACED_AGAIN_MS: [u64; 6] = [0, 50, 200, 1000, 2000, 4000];
 /// A file that was closed has all its bytes after so long.
 const SETTLED_MAX: Duration = Duration::from_secs(5);
-/// However long another node takes: then we fetch for ourselves.
-const WAIT_MAX: Duration = Duration::from_secs(60);
 /// How often to look whether another has fetched it.
 const LOOK_FIRST: Duration = Duration::from_millis(5);
 const LOOK_LAST: Duration = Duration::from_millis(200);
 /// A chunk in use is marked so at most this often.
 const TOUCH_APART: Duration = Duration::from_secs(3600);
 const TOUCHED_MAX: usize = 65_536;
-/// Chunks that are not looked for here: bad ones that cannot be discarded, and those that another
-/// node takes too long for.
+/// Chunks that are not looked for here: bad ones that cannot be discarded.
 const BARRED_MAX: usize = 4096;
 const BARRED: Duration = Duration::from_secs(600);
 
@@ -79,6 +78,12 @@ pub(crate) struct Inner {
     pub settings: SiteSettings,
     pub claims: Arc<Claims>,
     pub trouble: Trouble,
+    /// It cannot be written to, so that nothing is claimed.
+    pub writing: Trouble,
+    /// Woken when the storage is full.
+    pub full: Arc<Notify>,
+    /// The file system that it lies on.
+    device: AtomicU64,
     dice: Arc<dyn Dice>,
     jobs: Arc<Semaphore>,
     touched: Mutex<BTreeMap<[u8; 32], Instant>>,
@@ -106,6 +111,8 @@ impl SiteCache {
     ) -> Result<Self, Error> {
         let path = settings.path.clone();
         marker::ensure(&*storage, &path, Kind::Site)?;
+        let failed = |source| Error::Failed { path: path.clone(), doing: "look at", source };
+        let device = storage.device(&path).map_err(failed)?;
         let claims = Arc::new(Claims {
             storage: storage.clone(),
             folder: path.join("claims"),
@@ -116,7 +123,10 @@ impl SiteCache {
             path,
             storage,
             claims,
-            trouble: Trouble::default(),
+            trouble: Trouble::all(),
+            writing: Trouble::writing(),
+            full: Arc::default(),
+            device: AtomicU64::new(device),
             dice,
             jobs: Arc::new(Semaphore::new(JOBS_MAX)),
             touched: Mutex::default(),
@@ -125,7 +135,7 @@ impl SiteCache {
         });
         // A directory that cannot be written to may be read all the same.
         if let Err(error) = inner.make_folders() {
-            inner.trouble.note(&inner.path, NAME, &error);
+            inner.not_written(&error);
         }
         tokio::spawn(cleaner::run(Arc::downgrade(&inner)));
         Ok(Self { inner })
@@ -143,7 +153,10 @@ impl SiteCache {
             return Looked::Aside;
         }
         match self.look_patiently(digest, length, until).await {
-            Ok(looked) => looked,
+            Ok(looked) => {
+                inner.trouble.over(&inner.path, NAME);
+                looked
+            }
             Err(error) => {
                 inner.trouble.note(&inner.path, NAME, &error);
                 Looked::Aside
@@ -157,13 +170,17 @@ impl SiteCache {
         length: u64,
         until: Instant,
     ) -> io::Result<Looked> {
-        let (end, name) = (Instant::now() + WAIT_MAX, digest.to_string());
+        let name = digest.to_string();
         let mut watch: Option<Watch> = None;
         let mut pause = LOOK_FIRST;
         loop {
             if let Some(bytes) = self.enter(digest, length).await? {
                 METRICS.cache_served_bytes.with_label_values(&[NAME]).inc_by(length);
                 return Ok(Looked::Here(bytes));
+            }
+            // Who waits for another already has nothing to write.
+            if watch.is_none() && self.inner.writing.is_now() {
+                return Ok(Looked::Aside);
             }
             let claimed = name.clone();
             let taken = self.blocking(move |inner| {
@@ -177,6 +194,10 @@ impl SiteCache {
             let taken = match taken.await {
                 // What is there may be read all the same.
                 Err(error) if is_read_only(&error) => return Ok(Looked::Aside),
+                Err(error) if error.kind() != io::ErrorKind::TimedOut => {
+                    self.inner.not_written(&error);
+                    return Ok(Looked::Aside);
+                }
                 taken => taken?,
             };
             match taken {
@@ -192,10 +213,6 @@ impl SiteCache {
                     return Ok(Looked::Ours(Claim { cache, digest, _held: held }));
                 }
                 Taken::Theirs(seen) => watch = Some(seen),
-            }
-            if Instant::now() >= end {
-                self.inner.bar(digest);
-                return Ok(Looked::Aside);
             }
             if Instant::now() >= until {
                 return Ok(Looked::Late);
@@ -247,10 +264,10 @@ impl Claim {
         let inner = &self.cache.inner;
         match published {
             Ok(()) => {
-                inner.trouble.over(&inner.path, NAME);
+                inner.writing.over(&inner.path, NAME);
                 METRICS.cache_kept_bytes.with_label_values(&[NAME]).inc_by(length);
             }
-            Err(error) => inner.trouble.note(&inner.path, NAME, &error),
+            Err(error) => inner.not_written(&error),
         }
     }
 }
@@ -276,8 +293,25 @@ impl Inner {
         }
     }
 
-    /// It may all be deleted at any time; then it is made anew.
+    /// Something could not be written. Where there is no room some is made.
+    fn not_written(&self, error: &io::Error) {
+        self.writing.note(&self.path, NAME, error);
+        if is_full(error) {
+            self.full.notify_one();
+        }
+    }
+
+    /// It may all be deleted at any time; then it is made anew, but on no other file system: that
+    /// would be the disk below a storage that is not mounted any more.
     fn restore(&self) -> io::Result<()> {
+        let device = self.storage.device(&self.path)?;
+        if device != self.device.load(Ordering::Relaxed) {
+            // It was mounted again, perhaps, under another number.
+            if !marker::is_there(&*self.storage, &self.path) {
+                return Err(io::Error::other("it is on another file system than before"));
+            }
+            self.device.store(device, Ordering::Relaxed);
+        }
         marker::ensure(&*self.storage, &self.path, Kind::Site).map_err(io::Error::other)?;
         self.make_folders()
     }
@@ -412,6 +446,11 @@ pub(crate) fn chunk_path(root: &Path, name: &str) -> PathBuf {
 /// May this node only read there?
 fn is_read_only(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+}
+
+/// Has it no room, for anybody or for us?
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// Is it not there, or not any more?

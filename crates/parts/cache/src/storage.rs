@@ -51,6 +51,8 @@ pub trait Storage: Send + Sync {
     /// With all that leads to it.
     fn make_directory(&self, path: &Path) -> io::Result<()>;
     fn space(&self, path: &Path) -> io::Result<Space>;
+    /// Which file system it is on: another number, another one.
+    fn device(&self, path: &Path) -> io::Result<u64>;
 }
 
 /// A file system that is mounted here.
@@ -59,10 +61,7 @@ pub struct LocalStorage;
 
 impl Storage for LocalStorage {
     fn create(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        // Who may read is for the directory to say.
-        let mut file =
-            settled(|| OpenOptions::new().write(true).create_new(true).mode(0o644).open(path))?;
-        file.write_all(bytes)
+        make(path, |file| file.write_all(bytes))
     }
 
     fn read(&self, path: &Path, length_max: u64) -> io::Result<Vec<u8>> {
@@ -116,6 +115,21 @@ impl Storage for LocalStorage {
         let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
         Ok(Space { bytes_total: bytes(found.f_blocks), bytes_free: bytes(found.f_bavail) })
     }
+
+    fn device(&self, path: &Path) -> io::Result<u64> {
+        Ok(std::fs::metadata(path)?.dev())
+    }
+}
+
+/// A new file, of which no half stays.
+fn make(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+    // Who may read is for the directory to say.
+    let mut file =
+        settled(|| OpenOptions::new().write(true).create_new(true).mode(0o644).open(path))?;
+    write(&mut file).inspect_err(|_| {
+        // A full disk: an empty claim would stand for somebody who is not there.
+        let _ = std::fs::remove_file(path);
+    })
 }
 
 /// Does it again while what it is about is on its way: replaced, removed or made by another node.
@@ -147,6 +161,19 @@ fn milliseconds(seconds: i64, nanoseconds: i64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_finds_no_room_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("claim");
+        let full = make(&path, |file| {
+            file.write_all(b"some")?;
+            Err(Errno::NOSPC.into())
+        });
+        assert_eq!(full.unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert!(!path.exists());
+        LocalStorage.create(&path, b"all").unwrap();
+    }
 
     #[test]
     fn what_is_on_its_way_is_asked_for_again_and_not_for_ever() {

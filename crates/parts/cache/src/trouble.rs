@@ -1,4 +1,5 @@
-//! A directory that fails is let alone for a while, and the log is told now and then.
+//! A directory that fails is let alone for a while, and the log is told now and then. One that
+//! cannot be written may be read all the same: that is counted by itself.
 
 use crate::lock;
 use std::fmt::Display;
@@ -13,23 +14,37 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// One that fails again and again is told of at most so often.
 const TOLD_APART: Duration = Duration::from_secs(600);
 
-#[derive(Default)]
 pub(crate) struct Trouble {
+    /// For people: what does not work, and what follows.
+    what: &'static str,
     since: Mutex<Option<Instant>>,
     /// When a line was written last.
     told: Mutex<Option<Instant>>,
 }
 
 impl Trouble {
-    /// Something did not work: the cache is not asked for a while.
+    /// The directory as a whole.
+    pub fn all() -> Self {
+        Self::of("fails: service goes on without it")
+    }
+
+    pub fn writing() -> Self {
+        Self::of("cannot be written to: what is there is served")
+    }
+
+    fn of(what: &'static str) -> Self {
+        Self { what, since: Mutex::default(), told: Mutex::default() }
+    }
+
+    /// Something did not work: it is not tried for a while.
     pub fn note(&self, path: &Path, kind: &'static str, error: &dyn Display) {
         METRICS.cache_errors.with_label_values(&[kind]).inc();
         *lock(&self.since) = Some(Instant::now());
         let mut told = lock(&self.told);
         if told.is_none_or(|told| told.elapsed() >= TOLD_APART) {
             *told = Some(Instant::now());
-            let path = path.display();
-            tracing::warn!(%path, %error, "the {kind} cache fails: service goes on without it");
+            let (path, what) = (path.display(), self.what);
+            tracing::warn!(%path, %error, "the {kind} cache {what}");
         }
     }
 
@@ -38,7 +53,7 @@ impl Trouble {
         lock(&self.since).is_some_and(|since| since.elapsed() < PAUSE)
     }
 
-    /// It was written to. What was begun before it failed does not count.
+    /// It works. What was begun before it failed does not count.
     pub fn over(&self, path: &Path, kind: &'static str) {
         if self.is_now() {
             return;

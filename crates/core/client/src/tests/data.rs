@@ -333,6 +333,35 @@ async fn a_mirror_that_does_not_answer_holds_nobody_up() {
     }
 }
 
+/// Whoever waits for his turn at a server that dies meanwhile asks another.
+#[tokio::test(start_paused = true)]
+async fn who_waited_for_a_server_that_died_asks_another_at_once() {
+    let fake = Fake::new();
+    let (id, bytes) = mirrored(&fake).await;
+    let volume = fake.mount();
+    let shared = volume.shared();
+    let chunk = fake.lock().nodes[&id].extents.iter().find_map(|one| match &one.content {
+        Content::Chunk(chunk) => Some(chunk.clone()),
+        _ => None,
+    });
+    let ost = shared.places_in_order(&chunk.unwrap(), 4096)[0].ost;
+    let server = shared.servers.oss(ost).unwrap();
+    let turn = server.turn(Default::default(), 1 << 30, &Arc::default()).await.unwrap();
+    let handle = volume.open(&Caller::root(), id, READ_WRITE).await.unwrap().handle;
+    let reading = tokio::spawn({
+        let volume = volume.clone();
+        async move { volume.read(handle, 0, 4096).await.unwrap().concat() }
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!reading.is_finished(), "it waits for its turn");
+    fake.lock().silent = [ost].into();
+    shared.mark_trouble(ost);
+    let before = tokio::time::Instant::now();
+    drop(turn);
+    assert_eq!(reading.await.unwrap(), bytes[..4096]);
+    assert!(before.elapsed() < Duration::from_millis(50), "{:?}", before.elapsed());
+}
+
 /// (OST, is it stale) of each place of each chunk.
 fn places(fake: &Fake, id: FileId) -> Vec<Vec<(u16, bool)>> {
     let state = fake.lock();

@@ -177,6 +177,18 @@ async fn all_of_it_may_go_at_any_time() {
     assert!(entry_path(&path, 2).exists(), "it is used again");
 }
 
+/// What is there is served, also where nothing more can be written.
+#[tokio::test]
+async fn a_disk_that_cannot_be_written_serves_what_it_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = open(folder.path(), 10 << 20).unwrap();
+    keep(&cache, 1, 0..LENGTH).await;
+    // A directory where the file should be.
+    std::fs::create_dir_all(entry_path(folder.path(), 2)).unwrap();
+    keep(&cache, 2, 0..LENGTH).await;
+    assert_eq!(find(&cache, 1, 0..LENGTH).await, [0..LENGTH]);
+}
+
 #[tokio::test]
 async fn a_disk_that_fails_costs_no_reader() {
     let folder = tempfile::tempdir().unwrap();
@@ -184,6 +196,6 @@ async fn a_disk_that_fails_costs_no_reader() {
     // A directory where the file should be.
     std::fs::create_dir_all(entry_path(folder.path(), 1)).unwrap();
     keep(&cache, 1, 0..LENGTH).await;
-    assert!(cache.inner.trouble.is_now());
+    assert!(cache.inner.writing.is_now() && !cache.inner.trouble.is_now());
     assert_eq!(find(&cache, 1, 0..LENGTH).await, []);
 }

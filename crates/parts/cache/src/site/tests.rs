@@ -188,6 +188,118 @@ async fn a_cache_that_fails_or_goes_costs_no_reader() {
     assert_eq!(fetches.load(Ordering::Relaxed), before + 1, "it works again");
 }
 
+/// What is there is served, also where nothing more can be written.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_storage_serves_what_it_has() {
+    let lab = Lab::new();
+    let (fetches, node) = (AtomicUsize::default(), lab.node(None));
+    let (old, new) = (bytes(1, 10_000), bytes(2, 10_000));
+    get(&node, &old, &fetches).await;
+    let looked = node.look(&digest(&new), 10_000, in_a_minute()).await;
+    let Looked::Ours(claim) = looked else { panic!() };
+    lab.awkward.set_full(true);
+    // A chunk that finds no room when it is published, and one that cannot be claimed.
+    claim.publish(new.clone()).await;
+    let looked = node.look(&digest(&bytes(3, 10_000)), 10_000, in_a_minute()).await;
+    assert!(matches!(looked, Looked::Aside));
+    let before = fetches.load(Ordering::Relaxed);
+    assert_eq!(get(&node, &old, &fetches).await, old);
+    assert_eq!(fetches.load(Ordering::Relaxed), before, "it is there");
+    // Who can neither read is let alone.
+    lab.awkward.set_failing(true);
+    get(&node, &old, &fetches).await;
+    lab.awkward.set_failing(false);
+    assert!(matches!(node.look(&digest(&old), 10_000, in_a_minute()).await, Looked::Aside));
+}
+
+/// A storage that is full is cleaned at once, whatever its marks say.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_storage_is_cleaned() {
+    let lab = Lab::new();
+    let fetches = AtomicUsize::default();
+    let node = lab.node(Some((1 << 30, 1 << 29)));
+    let chunks: Vec<Bytes> = (0..10).map(|seed| bytes(seed, 10_000)).collect();
+    for chunk in &chunks {
+        get(&node, chunk, &fetches).await;
+        tokio::time::sleep(Duration::from_millis(15)).await;
+    }
+    let looked = node.look(&digest(&bytes(99, 10_000)), 10_000, in_a_minute()).await;
+    let Looked::Ours(claim) = looked else { panic!() };
+    lab.awkward.set_full(true);
+    claim.publish(bytes(99, 10_000)).await;
+    lab.awkward.set_full(false);
+    until("the oldest goes", || !lab.place(&chunks[0]).exists()).await;
+    assert!(lab.place(&chunks[9]).exists());
+}
+
+/// Who fetches for long and lives is waited for, as long as the reader waits; and others may look
+/// again.
+#[tokio::test(start_paused = true)]
+async fn whoever_lives_is_waited_for_as_long_as_the_reader_waits() {
+    let lab = Lab { life: Duration::from_secs(60), ..Lab::new() };
+    let wanted = bytes(5, 10_000);
+    let node = lab.node(None);
+    let looked = node.look(&digest(&wanted), 10_000, in_a_minute()).await;
+    let Looked::Ours(claim) = looked else { panic!() };
+    let other = lab.node(None);
+    let waiting = tokio::spawn({
+        let (other, wanted) = (other.clone(), wanted.clone());
+        async move {
+            let until = Instant::now() + Duration::from_secs(300);
+            let begun = Instant::now();
+            let looked = other.look(&digest(&wanted), 10_000, until).await;
+            (matches!(looked, Looked::Here(_)), begun.elapsed())
+        }
+    });
+    tokio::time::sleep(Duration::from_secs(150)).await;
+    assert!(!waiting.is_finished(), "a living claim is waited for");
+    claim.publish(wanted.clone()).await;
+    let (is_here, waited) = waiting.await.unwrap();
+    assert!(is_here && waited > Duration::from_secs(100), "{waited:?}");
+}
+
+/// A directory over which the storage is not mounted any more is not filled.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn storage_that_is_not_mounted_any_more_is_not_filled_in_its_place() {
+    let lab = Lab::new();
+    let (node, wanted) = (lab.node(None), bytes(1, 10_000));
+    get(&node, &wanted, &AtomicUsize::default()).await;
+    let names = ["chunks", "claims", "tmp", "poisoned", "tieline-cache"];
+    for name in names {
+        let path = lab.folder.path().join(name);
+        std::fs::remove_dir_all(&path).or_else(|_| std::fs::remove_file(&path)).unwrap();
+    }
+    lab.awkward.set_device(7);
+    let looked = node.look(&digest(&wanted), 10_000, in_a_minute()).await;
+    assert!(matches!(looked, Looked::Aside));
+    assert!(names.iter().all(|name| !lab.folder.path().join(name).exists()), "nothing is made");
+}
+
+/// What dead nodes left goes also where no size is said.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_dead_nodes_left_goes_without_marks() {
+    let lab = Lab::new();
+    let _node = lab.node(None);
+    let [draft, claim] = ["tmp/0123", "claims/abcd.0"].map(|name| lab.folder.path().join(name));
+    let long_ago = std::time::SystemTime::now() - Duration::from_secs(7200);
+    for left in [&draft, &claim] {
+        std::fs::write(left, "left").unwrap();
+        let file = std::fs::File::options().write(true).open(left).unwrap();
+        file.set_times(std::fs::FileTimes::new().set_modified(long_ago)).unwrap();
+    }
+    until("what was left goes", || !draft.exists() && !claim.exists()).await;
+}
+
+async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..1000 {
+        if is_so() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("{what}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_cleaner_keeps_the_marks_and_pins() {
     let lab = Lab::new();
