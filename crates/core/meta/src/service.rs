@@ -60,8 +60,8 @@ enum Run {
 
 impl Mdt {
     /// Answers one namespace request with the encoded reply. Requests of other rooms are refused.
-    pub async fn call(&self, asker: &Asker, request: Request) -> Result<Vec<u8>, Failure> {
-        let result = self.dispatch(asker, &request).await;
+    pub async fn call(&self, asker: &Asker, request: &Request) -> Result<Vec<u8>, Failure> {
+        let result = self.dispatch(asker, request).await;
         result.map_err(|error| {
             self.note(&error);
             let failure = error.into_failure(self.settings.mdt);
