@@ -277,7 +277,7 @@ impl Mdt {
         let committed = view.commit().await?;
         drop(turn);
         change.committed(committed.version);
-        self.revoke_changed(request);
+        self.revoke_changed(request, &outcomes, (done.len(), is_partial));
         self.inodes.add(counted);
         if !self.settings.keeps_deleted {
             // Else whoever removed one must hear of it when it is brought back.
