@@ -23,7 +23,7 @@ use tieline_types::{Content, Extent, FileId, Grant, ObjectName, OstIndex, Place,
 use tieline_wire::capability::{
     CapabilityGrant, CapabilityNewsReply, GetCapability, GetCapabilityReply, Holder, Scope,
 };
-use tieline_wire::meta::{Open, OpenReply};
+use tieline_wire::meta::{BatchOutcome, Open, OpenReply};
 use tieline_wire::{Op, Request};
 
 /// Extents whose objects one capability names at most.
@@ -141,32 +141,47 @@ impl Mdt {
         self.issuer.issue(serial, self.now_ms(), (session, holder), scope)
     }
 
-    /// A mutation was committed: did it change rights?
-    pub(crate) fn revoke_changed(&self, request: &Request) {
-        match request {
-            Request::SetAttributes(change)
-                if change.mode.is_some() || change.uid.is_some() || change.gid.is_some() =>
-            {
-                self.issuer.revoke_file(change.id);
+    /// A mutation was committed: did it change rights? Of a batch, with what came of its items,
+    /// those from `first` on; what is partial has begun the next one, too.
+    pub(crate) fn revoke_changed(
+        &self,
+        request: &Request,
+        outcomes: &[BatchOutcome],
+        (first, is_partial): (usize, bool),
+    ) {
+        let Request::Batch(batch) = request else {
+            changed(request).into_iter().for_each(|file| self.issuer.revoke_file(file));
+            return;
+        };
+        let count = outcomes.len() + usize::from(is_partial);
+        for (index, item) in batch.items.iter().enumerate().take(count).skip(first) {
+            // What was refused changed nothing: else it would take back what it may not touch.
+            let is_refused = outcomes.get(index).is_some_and(|outcome| outcome.failure.is_some());
+            if is_refused || item.op != Op::SetAttributes.number() {
+                continue;
             }
-            Request::SetXattr(change) if is_acl(change.name.as_bytes()) => {
-                self.issuer.revoke_file(change.id);
-            }
-            Request::RemoveXattr(change) if is_acl(change.name.as_bytes()) => {
-                self.issuer.revoke_file(change.id);
-            }
-            Request::Batch(batch) => {
-                let rights = [Op::SetAttributes, Op::SetXattr, Op::RemoveXattr];
-                let is_change = |op: u16| rights.iter().any(|known| known.number() == op);
-                let changed = batch.items.iter().filter(|item| is_change(item.op));
-                changed.for_each(|item| self.issuer.revoke_file(item.id));
-            }
-            _ => {}
+            // The file that is changed is the message's.
+            let request = Request::decode_message(item.op, &item.message);
+            let file = request.ok().as_ref().and_then(changed);
+            file.into_iter().for_each(|file| self.issuer.revoke_file(file));
         }
     }
 
     fn now_ms(&self) -> u64 {
         chunks::millis(wall_time(&self.parts.world))
+    }
+}
+
+/// The file whose mode, owner or access list a call changes.
+fn changed(request: &Request) -> Option<FileId> {
+    match request {
+        Request::SetAttributes(change) => {
+            let is_change = change.mode.is_some() || change.uid.is_some() || change.gid.is_some();
+            is_change.then_some(change.id)
+        }
+        Request::SetXattr(change) => is_acl(change.name.as_bytes()).then_some(change.id),
+        Request::RemoveXattr(change) => is_acl(change.name.as_bytes()).then_some(change.id),
+        _ => None,
     }
 }
 
@@ -195,3 +210,6 @@ fn named(extents: &[Extent], with_chunks: bool) -> Vec<ObjectName> {
     adopted.extend(chunks.into_iter().map(ObjectName::Chunk));
     adopted
 }
+
+#[cfg(test)]
+mod tests;

@@ -528,7 +528,7 @@ impl Client {
             caller: self.caller.clone(),
             answered_below: RequestNumber(self.confirmed),
         };
-        self.mdt.call(&asker, request).await
+        self.mdt.call(&asker, &request).await
     }
 
     pub async fn kind_of<C: Call>(&self, call: C) -> Option<ErrorKind> {

@@ -60,8 +60,8 @@ enum Run {
 
 impl Mdt {
     /// Answers one namespace request with the encoded reply. Requests of other rooms are refused.
-    pub async fn call(&self, asker: &Asker, request: Request) -> Result<Vec<u8>, Failure> {
-        let result = self.dispatch(asker, &request).await;
+    pub async fn call(&self, asker: &Asker, request: &Request) -> Result<Vec<u8>, Failure> {
+        let result = self.dispatch(asker, request).await;
         result.map_err(|error| {
             self.note(&error);
             let failure = error.into_failure(self.settings.mdt);
@@ -277,7 +277,7 @@ impl Mdt {
         let committed = view.commit().await?;
         drop(turn);
         change.committed(committed.version);
-        self.revoke_changed(request);
+        self.revoke_changed(request, &outcomes, (done.len(), is_partial));
         self.inodes.add(counted);
         if !self.settings.keeps_deleted {
             // Else whoever removed one must hear of it when it is brought back.

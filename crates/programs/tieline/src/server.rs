@@ -21,6 +21,7 @@
 //! serves what it holds.
 
 pub mod audit;
+mod batches;
 mod capabilities;
 pub mod connections;
 mod descriptors;

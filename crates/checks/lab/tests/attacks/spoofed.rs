@@ -94,7 +94,9 @@ async fn batched(evil: &Line, id: FileId) -> Result<()> {
             Err(_) => {}
             Ok(reply) => {
                 let outcome = reply.outcomes.first().context("an outcome")?;
-                ensure!(outcome.failure.is_some(), "an item passes for somebody else's");
+                let failure = outcome.failure.as_ref();
+                let failure = failure.context("an item passes for somebody else's")?;
+                ensure!(failure.detail.contains("(denial "), "it is on no record: {failure}");
             }
         }
     }

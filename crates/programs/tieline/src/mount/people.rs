@@ -181,7 +181,10 @@ impl Users {
         stated: &Caller,
         rule: Rule,
     ) -> Result<Caller, Unknown> {
-        let hand = self.tickets.hand(process, stated.uid.0).await;
+        let hand = match self.tickets.hand(process, stated.uid.0).await {
+            Ok(hand) => hand,
+            Err(lack) => return self.without(stated, rule, lack).await,
+        };
         let known = lock(&self.known).get(&hand.purse).cloned();
         let is_good = |known: &Known| {
             let is_over = known.until.is_some_and(|until| Instant::now() >= until);
@@ -197,7 +200,7 @@ impl Users {
             let why = format!("KRB5CCNAME names {cache}, which is not there: run `kinit`");
             return self.without(stated, rule, Lack { is_silent: false, why }).await;
         }
-        let before = hand.look();
+        let before = hand.seen;
         if let Some(lack) = self.silence(&hand, before) {
             return self.without(stated, rule, lack).await;
         }
@@ -220,7 +223,7 @@ impl Users {
             }
         };
         // The library itself writes new tickets into the cache, beside what was there.
-        let after = hand.look();
+        let after = self.tickets.look(&hand).await;
         let seen = if is_same_file(before, after) { after } else { before };
         let left = told.seconds.map(|left| Duration::from_secs(left.into()).saturating_sub(MARGIN));
         let caller = Caller { proof: Some(number), ..told.caller };

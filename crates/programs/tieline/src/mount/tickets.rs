@@ -9,10 +9,18 @@
 //! Whether a cache is still what it was is seen by a look at its file at each use; of caches that
 //! are no files a reading says so again, once a second.
 //!
+//! The path of a cache is of its user's choice, and so is what lies there: storage that hangs, or
+//! this very mount. Looks and readings take [`turns`], and end for who waits when they take long.
+//! Of a cache on this mount: looking at it makes requests of our own process, and reading it those
+//! of a process that we started. Neither is looked for a ticket, else each would begin the next:
+//! they have none, and what strangers may see is what they see.
+//!
 //! Invariants: at most [`KNOWN_MAX`] credentials are remembered, and [`READERS_MAX`] readings are
-//! under way at once; one look for a ticket takes [`PATIENCE`] at most, its turn included.
+//! under way at once; one look for a ticket takes [`PATIENCE`] at most, its turn included, and one
+//! at a cache [`LOOK_PATIENCE`]; no look is made for who looks for us.
 
 use std::collections::BTreeMap;
+use std::fs::Metadata;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -21,9 +29,11 @@ use std::time::Duration;
 use tieline_auth::{Guard, proof_binding};
 use tieline_types::{Caller, SessionId};
 use tokio::sync::Semaphore;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
+use turns::Turns;
 
 pub mod reading;
+mod turns;
 
 pub use reading::Lack;
 use reading::{Found, Reading, file_named};
@@ -33,11 +43,20 @@ const READERS_MAX: usize = 8;
 /// A program waits in a system call. The library asks a KDC again after a second, and goes to the
 /// next one then: who does not answer within ten times that is away.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// A reading ends by itself then, but for one that cannot be killed. It says why.
+const LEEWAY: Duration = Duration::from_secs(1);
+/// A look is made at each call, and takes microseconds where nothing hangs.
+const LOOK_PATIENCE: Duration = Duration::from_secs(5);
+/// Looks and readings of one user at once, and of all: some of them may hang for ever, and the
+/// threads that they have are needed for other work, too.
+const LOOKS: (usize, usize) = (4, 128);
+const READINGS: (usize, usize) = (2, 64);
 /// How long a cache that is no file is believed to be what it was.
 const BELIEVED: Duration = Duration::from_secs(1);
 /// Of an environment.
 const TEXT_MAX: u64 = 2 << 20;
 const VARIABLE: &[u8] = b"KRB5CCNAME=";
+const HANGS: &str = "the cache of tickets lies where nothing answers: see KRB5CCNAME";
 
 /// Whose cache, and which.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -56,6 +75,9 @@ pub struct Hand {
     pub process: u32,
     /// What the user's default was, the last time.
     default: Option<String>,
+    /// How the cache looked when it was found.
+    pub seen: Seen,
+    is_gone: bool,
 }
 
 /// Whom a number of a proof stands for, here.
@@ -92,25 +114,38 @@ pub struct Tickets {
     /// Users' default caches, as the last readings had them.
     defaults: Mutex<BTreeMap<u32, String>>,
     readers: Semaphore,
+    looks: Turns,
+    readings: Turns,
 }
 
 impl Tickets {
     pub fn new(guard: Arc<Guard>) -> Self {
         crate::verbs::auth::make_place_for_jobs();
         let (owners, defaults) = (Mutex::default(), Mutex::default());
-        Self { guard, owners, defaults, readers: Semaphore::new(READERS_MAX) }
+        let [looks, readings] = [LOOKS, READINGS].map(|(each, all)| Turns::new(each, all));
+        let readers = Semaphore::new(READERS_MAX);
+        Self { guard, owners, defaults, readers, looks, readings }
     }
 
-    /// Which cache a process means.
-    pub async fn hand(&self, process: u32, uid: u32) -> Hand {
+    /// Which cache a process means, and how it looks.
+    pub async fn hand(&self, process: u32, uid: u32) -> Result<Hand, Lack> {
+        // Without a turn: whoever looks has one, and others of his user's may wait for theirs.
+        if is_own_thread(process) {
+            return Err(looks_itself());
+        }
+        let default = lock(&self.defaults).get(&uid).cloned();
+        let until = Instant::now() + LOOK_PATIENCE;
         // The kernel may make us wait for the memory of a process that waits for us.
-        let named = tokio::task::spawn_blocking(move || {
-            let cache = cache_named(process, uid);
-            (cache.or_else(|| crate::verbs::auth::cache_of_job(process, uid)), place_of(process))
-        });
-        let (cache, place) = named.await.unwrap_or_default();
-        let default = lock(&self.defaults).get(&uid).cloned().filter(|_| cache.is_none());
-        Hand { purse: Purse { uid, cache, place }, process, default }
+        let found = self.looks.run(uid, until, move || Hand::find(process, uid, default)).await;
+        found.unwrap_or_else(|| Err(Lack::silent(HANGS)))
+    }
+
+    /// How a cache looks now.
+    pub async fn look(&self, hand: &Hand) -> Seen {
+        let (uid, until) = (hand.purse.uid, Instant::now() + LOOK_PATIENCE);
+        let hand = hand.clone();
+        let seen = self.looks.run(uid, until, move || hand.look().0).await;
+        seen.unwrap_or(Seen::File(None))
     }
 
     /// From now on a number stands for a user and his cache.
@@ -145,44 +180,62 @@ impl Tickets {
     }
 
     async fn read(&self, owner: Owner, target: String, binding: [u8; 32]) -> Result<Reading, Lack> {
-        let deadline = std::time::Instant::now() + PATIENCE;
+        let (deadline, until) = (std::time::Instant::now() + PATIENCE, Instant::now() + PATIENCE);
         let busy = || Lack::silent("too many others look for tickets: try again");
-        let turn = tokio::time::timeout(PATIENCE, self.readers.acquire()).await;
-        let _turn = turn.map_err(|_| busy())?.map_err(|_| busy())?;
-        let asking =
-            tokio::task::spawn_blocking(move || reading::ask(&owner, &target, &binding, deadline));
-        asking.await.unwrap_or_else(|_| Err(Lack::silent("looking for a ticket ended early")))
+        // Who waits for his own turns keeps no reader from others.
+        let turns = async {
+            let own = self.readings.take(owner.hand.purse.uid).await?;
+            Some((own, self.readers.acquire().await.ok()?))
+        };
+        let turns = timeout_at(until, turns).await.ok().flatten();
+        let (own, _reader) = turns.ok_or_else(busy)?;
+        let asking = own.hold(move || reading::ask(&owner, &target, &binding, deadline));
+        let asked = timeout_at(until + LEEWAY, asking).await;
+        let asked = asked.map_err(|_| Lack::silent(HANGS))?;
+        asked.unwrap_or_else(|| Err(Lack::silent("looking for a ticket ended early")))
     }
 }
 
 impl Hand {
-    /// How the cache looks now.
-    pub fn look(&self) -> Seen {
-        match self.file() {
-            Some(file) => Seen::File(stamp(&file)),
-            None => Seen::At(Instant::now()),
+    /// May take as long as its user likes.
+    fn find(process: u32, uid: u32, default: Option<String>) -> Result<Self, Lack> {
+        let status = status_of(process).unwrap_or_default();
+        if is_reader(&status) {
+            return Err(looks_itself());
+        }
+        let cache = cache_named(process, uid, &status);
+        let cache = cache.or_else(|| crate::verbs::auth::cache_of_job(process, uid));
+        let default = default.filter(|_| cache.is_none());
+        let purse = Purse { uid, cache, place: place_of(process) };
+        let mut hand = Self { purse, process, default, seen: Seen::File(None), is_gone: false };
+        (hand.seen, hand.is_gone) = hand.look();
+        Ok(hand)
+    }
+
+    /// How the cache looks now; is it a file that is not there?
+    fn look(&self) -> (Seen, bool) {
+        let named = self.purse.cache.as_deref().or(self.default.as_deref());
+        let Some(file) = named.and_then(file_named) else {
+            return (Seen::At(Instant::now()), false);
+        };
+        match std::fs::metadata(self.here(file)) {
+            Ok(found) => (Seen::File(Some(stamp(&found))), false),
+            Err(error) => (Seen::File(None), error.kind() == std::io::ErrorKind::NotFound),
         }
     }
 
-    /// Is it still what it was?
-    pub fn is_as(&self, seen: Seen) -> bool {
-        match (seen, self.file()) {
-            (Seen::File(Some(was)), Some(file)) => stamp(&file) == Some(was),
-            (Seen::At(at), None) => at.elapsed() < BELIEVED,
+    /// Was it found as it was then?
+    pub fn is_as(&self, then: Seen) -> bool {
+        match (then, self.seen) {
+            (Seen::File(Some(then)), Seen::File(now)) => now == Some(then),
+            (Seen::At(at), Seen::At(_)) => at.elapsed() < BELIEVED,
             _ => false,
         }
     }
 
     /// The file that KRB5CCNAME names, if it is not there.
     pub fn is_gone(&self) -> Option<&str> {
-        let cache = self.purse.cache.as_deref()?;
-        let file = self.here(file_named(cache)?);
-        matches!(file.try_exists(), Ok(false)).then_some(cache)
-    }
-
-    fn file(&self) -> Option<PathBuf> {
-        let named = self.purse.cache.as_deref().or(self.default.as_deref())?;
-        Some(self.here(file_named(named)?))
+        self.purse.cache.as_deref().filter(|_| self.is_gone)
     }
 
     /// Where we find a file of the caller's tree.
@@ -206,10 +259,26 @@ pub fn is_same_file(before: Seen, after: Seen) -> bool {
     }
 }
 
-fn stamp(file: &Path) -> Option<Stamp> {
-    let metadata = std::fs::metadata(file).ok()?;
-    let (mtime, nanos) = (metadata.mtime(), metadata.mtime_nsec());
-    Some((metadata.dev(), metadata.ino(), mtime, nanos, metadata.size()))
+fn stamp(found: &Metadata) -> Stamp {
+    (found.dev(), found.ino(), found.mtime(), found.mtime_nsec(), found.size())
+}
+
+/// What is told of a process that looks at caches for us.
+fn looks_itself() -> Lack {
+    let why =
+        "who looks for a ticket here has none: a cache is of no use on the mount that needs it";
+    Lack { is_silent: false, why: why.to_owned() }
+}
+
+/// Is it a thread of ours? The kernel names threads.
+fn is_own_thread(thread: u32) -> bool {
+    thread != 0 && Path::new(&format!("/proc/self/task/{thread}")).exists()
+}
+
+/// Is it of a process that we started? We start none but readers.
+fn is_reader(status: &str) -> bool {
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+    parent.is_some_and(|parent| parent.trim().parse() == Ok(std::process::id()))
 }
 
 /// The tree of files that a process sees, if it is not ours.
@@ -222,13 +291,16 @@ fn place_of(process: u32) -> Option<u64> {
     (Some(theirs) != namespace("self")).then_some(theirs)
 }
 
-/// What KRB5CCNAME is to a process that is nobody else's than its user's.
-fn cache_named(process: u32, uid: u32) -> Option<String> {
+fn status_of(process: u32) -> Option<String> {
     if process == 0 {
         return None;
     }
     let status = std::fs::read(format!("/proc/{process}/status")).ok()?;
-    let status = String::from_utf8_lossy(&status).into_owned();
+    Some(String::from_utf8_lossy(&status).into_owned())
+}
+
+/// What KRB5CCNAME is to a process that is nobody else's than its user's.
+fn cache_named(process: u32, uid: u32, status: &str) -> Option<String> {
     let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     if !ids.split_whitespace().all(|id| id.parse() == Ok(uid)) {
         return None;
@@ -288,20 +360,41 @@ mod tests {
         let file = dir.path().join("cc");
         let named = format!("FILE:{}", file.display());
         let purse = Purse { uid: 7, cache: Some(named.clone()), place: None };
-        let hand = Hand { purse, process: 0, default: None };
-        assert!(hand.is_gone().is_some() && !hand.is_as(hand.look()));
+        let (seen, is_gone) = (Seen::File(None), false);
+        let hand = Hand { purse, process: 0, default: None, seen, is_gone };
+        let look = |hand: &Hand| {
+            let (seen, is_gone) = hand.look();
+            Hand { seen, is_gone, ..hand.clone() }
+        };
+        let gone = look(&hand);
+        assert!(gone.is_gone().is_some() && !gone.is_as(gone.seen));
         std::fs::write(&file, "one").unwrap();
-        let seen = hand.look();
-        assert!(hand.is_as(seen) && hand.is_gone().is_none());
+        let one = look(&hand);
+        assert!(look(&hand).is_as(one.seen) && one.is_gone().is_none());
         std::fs::write(&file, "other").unwrap();
-        assert!(!hand.is_as(seen));
+        assert!(!look(&hand).is_as(one.seen));
         // A default is looked at as well; whether it still is the default, only a reading says.
         let purse = Purse { cache: None, ..hand.purse.clone() };
-        let default = Hand { purse, process: 0, default: Some(named) };
-        let seen = default.look();
-        assert!(default.is_as(seen));
+        let default = Hand { purse, default: Some(named), ..hand.clone() };
+        let seen = look(&default).seen;
+        assert!(look(&default).is_as(seen));
         std::fs::remove_file(&file).unwrap();
-        assert!(!hand.is_as(seen) && !default.is_as(seen) && default.is_gone().is_none());
+        assert!(!look(&hand).is_as(seen) && !look(&default).is_as(seen));
+        assert!(look(&default).is_gone().is_none());
+    }
+
+    /// On this mount, looks for a cache would look for caches themselves, without an end.
+    #[test]
+    fn who_looks_for_us_is_not_looked_for() {
+        let thread = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+        assert!(is_own_thread(thread) && is_own_thread(std::process::id()));
+        assert!(!is_own_thread(0) && !is_own_thread(1));
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let find = |process| Hand::find(process, rustix::process::geteuid().as_raw(), None);
+        assert!(find(child.id()).is_err_and(|lack| !lack.is_silent));
+        assert!(find(1).is_ok() && find(0).is_ok());
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     #[test]
@@ -326,14 +419,16 @@ mod tests {
         let mut child = Command::new("sleep").arg("60").env("KRB5CCNAME", "FILE:/tmp/a").spawn();
         let child = child.as_mut().unwrap();
         let own = rustix::process::geteuid().as_raw();
+        let id = child.id();
+        let status = || status_of(id).unwrap();
         // Until it is executed it is still us.
         let deadline = std::time::Instant::now() + Duration::from_secs(10);
         let mut found = None;
         while found.is_none() && std::time::Instant::now() < deadline {
-            found = cache_named(child.id(), own);
+            found = cache_named(child.id(), own, &status());
         }
         assert_eq!(found.as_deref(), Some("FILE:/tmp/a"));
-        assert_eq!(cache_named(child.id(), own + 1), None);
+        assert_eq!(cache_named(child.id(), own + 1, &status()), None);
         child.kill().unwrap();
         child.wait().unwrap();
     }

@@ -2,7 +2,8 @@
 //!
 //! Each line has `time` (UTC), `server` and `event`: `authentication`, `refusal`, `proof`, `denial`
 //! or `administration`. A denial's `id` is in the answer and in the server's log, too; what was
-//! asked, of which file and from where is known by the task that answers ([`asked`]).
+//! asked, of which file and from where is known by the task that answers ([`asked`]). What
+//! administrators did has an `outcome` ([`deed`]).
 //!
 //! Lines are written by a thread of their own: a full disk holds nobody up. What cannot be written
 //! is counted and said in the log.
@@ -23,8 +24,10 @@ use tieline_wire::{Hello, Refusal};
 use tieline_world::World;
 
 mod asked;
+mod deed;
 
 pub use asked::Asked;
+pub use deed::Deed;
 
 const WAITING_MAX: usize = 10_000;
 
@@ -94,13 +97,17 @@ impl Audit {
         id
     }
 
-    /// Somebody did what only administrators may.
-    pub fn act(&self, who: &Who, what: &str) {
-        let principal = who.principal.as_deref();
-        tracing::info!(principal, uid = who.caller.uid.0, what, "administration");
+    /// Somebody begins what only administrators may.
+    pub fn begin<'a>(&'a self, who: &'a Who, what: Vec<String>) -> Deed<'a> {
+        Deed::new(self, who, what)
+    }
+
+    fn act(&self, who: &Who, what: &str, outcome: &str) {
+        let (principal, uid) = (who.principal.as_deref(), who.caller.uid.0);
+        tracing::info!(principal, uid, what, outcome, "administration");
         self.write(
             "administration",
-            json!({ "principal": principal, "identity": who.caller.uid.0, "what": what }),
+            json!({ "principal": principal, "identity": uid, "what": what, "outcome": outcome }),
         );
     }
 
@@ -193,6 +200,44 @@ mod tests {
         writer.join().unwrap();
         assert_eq!(std::fs::read(&moved).unwrap(), b"one\n");
         assert_eq!(std::fs::read(&path).unwrap(), b"two\n");
+    }
+
+    /// What of an act is on record, after `doing` it.
+    fn recorded(doing: impl FnOnce(&Audit)) -> Vec<Value> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit");
+        let world = World::real();
+        let audit = Audit::new("mds".to_owned(), world, Some(&path)).unwrap();
+        doing(&audit);
+        drop(audit);
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        loop {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let lines: Vec<Value> =
+                text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+            if lines.iter().any(|line| line["what"] == "last") {
+                return lines;
+            }
+            assert!(std::time::Instant::now() < deadline, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_act_is_on_record_with_what_became_of_it() {
+        let who = Who::default();
+        let lines = recorded(|audit| {
+            let begin = |what: &str| audit.begin(&who, vec![what.to_owned()]);
+            begin("one").ended(Ok(())).unwrap();
+            let failure = tieline_wire::Failure::new(ErrorKind::Exists, "it is there");
+            begin("two").ended::<()>(Err(failure)).unwrap_err();
+            drop(begin("three"));
+            audit.begin(&who, vec!["four".to_owned(), "last".to_owned()]).ended(Ok(())).unwrap();
+        });
+        let told = |line: &Value| format!("{} {}", line["what"], line["outcome"]).replace('"', "");
+        let told: Vec<String> = lines.iter().map(told).collect();
+        assert_eq!(told[..1], ["one done"]);
+        assert!(told[1].starts_with("two failed: ") && told[1].contains("it is there"), "{told:?}");
+        assert_eq!(told[2..], ["three unknown", "four done", "last done"]);
     }
 
     #[test]

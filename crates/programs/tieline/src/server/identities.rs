@@ -157,24 +157,27 @@ impl Identities {
         }
     }
 
-    /// The same for what somebody did by himself and tells of now.
+    /// The same for what somebody did by himself and tells of now: who did each item.
     pub async fn settle_batch(
         &self,
         context: &CallContext,
         request: &mut Request,
-    ) -> Result<(), Failure> {
-        let Request::Batch(batch) = request else { return Ok(()) };
+    ) -> Result<Vec<Who>, Failure> {
+        let Request::Batch(batch) = request else { return Ok(vec![]) };
         if context.principal.is_none() {
-            return Ok(());
+            return Ok(vec![]);
         }
+        let mut doers = Vec::with_capacity(batch.items.len());
         for item in &mut batch.items {
             let stated = std::mem::take(&mut item.caller);
             // What was written to an open file is no name.
             let is_commit = item.op == Op::Commit.number();
             let op = if is_commit { Op::Commit } else { Op::Batch };
-            item.caller = self.who(context, stated, op).await?.caller;
+            let who = self.who(context, stated, op).await?;
+            item.caller = who.caller.clone();
+            doers.push(who);
         }
-        Ok(())
+        Ok(doers)
     }
 
     /// Who opened its session as a server.
@@ -361,7 +364,6 @@ impl Identities {
         let is_operator = caller.is_root() || (is_word && caller.uid == operator);
         let has = |role: &Role| *role == Role::FsAdmin || suffices.contains(role);
         if is_operator || who.roles.iter().any(has) {
-            self.audit.act(who, what);
             return Ok(());
         }
         let name =

@@ -11,7 +11,8 @@
 //! only another server may delete chunks or have them copied; only an operator, at the server with
 //! the key, changes the map; only an operator dumps and checks an MDT.
 
-use crate::server::audit::{Asked, Audit};
+use crate::server::audit::{Asked, Audit, Deed};
+use crate::server::batches;
 use crate::server::capabilities::Capabilities;
 use crate::server::connections::Connections;
 use crate::server::identities::{Identities, Who, pool_admin, site_admin};
@@ -32,7 +33,7 @@ use tieline_wire::capability::CapabilityNews;
 use tieline_wire::data::{OstStatus, OstStatusReply, ReadObject};
 use tieline_wire::federation::{Drain, DrainReply, EditMap, EditMapReply, GetMap, MapEdit};
 use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
-use tieline_wire::identity::{EditIdentities, ListIdentities, Prove};
+use tieline_wire::identity::{EditIdentities, IdentityEdit, ListIdentities, Prove};
 use tieline_wire::ledger::{CheckMdt, DumpMdt, Undelete};
 use tieline_wire::mirrors::{FetchChunk, VerifyObject};
 use tieline_wire::quotas::{QuotaNews, QuotaShares};
@@ -48,6 +49,9 @@ const OWNER: u64 = 0xffff_ffff << 1;
 const VISITOR_LEASE: Duration = Duration::from_secs(20);
 /// Calls from this number on are answered by the chunk service.
 const FIRST_CHUNK_CALL: u16 = 100;
+
+/// Changes of identities in one line of the record.
+const EDITS_A_LINE: usize = 8;
 
 /// A server as the network sees it.
 pub struct Node {
@@ -164,7 +168,7 @@ impl Node {
             _ => self.identities.who(&context, stated, request.op()).await?,
         };
         context.envelope.caller = who.caller.clone();
-        self.identities.settle_batch(&context, &mut request).await?;
+        let doers = self.identities.settle_batch(&context, &mut request).await?;
         match request {
             Request::EditMap(message) => self.edit_map(&who, message).await,
             Request::DumpMdt(message) => self.dump(&who, message).await,
@@ -186,7 +190,7 @@ impl Node {
                 let mdt = self.kept_limits(&context, message.mdt)?;
                 Ok(Reply::new::<QuotaNews>(&mdt.quota_news(&message).await?))
             }
-            request => self.call_mdt(context, &who, request).await,
+            request => self.call_mdt(context, (&who, &doers), request).await,
         }
     }
 
@@ -242,14 +246,21 @@ impl Node {
         if !is_join {
             self.identities.check_role(who, self.operator, &what, &suffices)?;
         }
+        // Whether it is known who joins, and with which right, is seen when he has.
+        let deed = (!is_join).then(|| self.audit.begin(who, vec![what]));
         let edited = self.map.edit(&message.edit, self.now_ms()).await;
-        let version = edited.map_err(|failure| self.explained_join(who, is_join, failure))?;
+        let edited = match deed {
+            Some(deed) => deed.ended(edited),
+            None => edited.map_err(|failure| self.explained_join(who, is_join, failure)),
+        };
+        let version = edited?;
         if let MapEdit::SiteJoin(join) = &message.edit {
             let map = self.map.cell().current();
             let site = map.map.osts.iter().find(|ost| ost.addresses == join.addresses);
             let site = site.map_or_else(String::new, |ost| format!("site {} ", ost.site));
             let at = join.addresses.join(", ");
-            self.audit.act(who, &format!("have {site}join by its invitation, at {at}"));
+            let what = format!("have {site}join by its invitation, at {at}");
+            self.audit.begin(who, vec![what]).ended(Ok(()))?;
         }
         Ok(Reply::new::<EditMap>(&EditMapReply { version }))
     }
@@ -259,23 +270,34 @@ impl Node {
     }
 
     async fn edit_identities(&self, who: &Who, message: &EditIdentities) -> Response {
-        let edits = message.edits.iter().take(8).map(ToString::to_string);
-        let what = format!("change identities: {}", edits.collect::<Vec<_>>().join("; "));
+        let lines: Vec<String> = message.edits.chunks(EDITS_A_LINE).map(edits_line).collect();
+        let mut what = lines.first().cloned().unwrap_or_else(|| edits_line(&[]));
+        if let Some(more) = message.edits.len().checked_sub(EDITS_A_LINE).filter(|&more| more > 0) {
+            what = format!("{what}; and {more} more");
+        }
         self.identities.check_role(who, self.operator, &what, &[])?;
-        Ok(Reply::new::<EditIdentities>(&self.identities.edit(message).await?))
+        let deed = self.audit.begin(who, lines);
+        let reply = deed.ended(self.identities.edit(message).await)?;
+        Ok(Reply::new::<EditIdentities>(&reply))
     }
 
     /// Tells everybody that this server will be away, or that it stays.
     fn drain(&self, who: &Who, message: &Drain) -> Response {
-        self.identities.check_role(who, self.operator, "drain this server", &[])?;
+        let what = "drain this server";
+        self.identities.check_role(who, self.operator, what, &[])?;
+        let deed = self.audit.begin(who, vec![what.to_owned()]);
         let told = self.connections.hold_all(Duration::from_millis(message.for_ms));
         tracing::info!(told, seconds = message.for_ms / 1000, "clients are told to hold");
         let told = u32::try_from(told).unwrap_or(u32::MAX);
-        Ok(Reply::new::<Drain>(&DrainReply { told }))
+        deed.ended(Ok(Reply::new::<Drain>(&DrainReply { told })))
     }
 
     /// What only operators may ask of the MDT, over any connection.
-    fn operated(&self, who: &Who, what: &str) -> Result<&Arc<Mdt>, Failure> {
+    fn operated<'a>(
+        &'a self,
+        who: &'a Who,
+        what: &str,
+    ) -> Result<(&'a Arc<Mdt>, Deed<'a>), Failure> {
         let Some(mdt) = &self.mdt else {
             let detail = format!("{} holds no MDT", self.name);
             return Err(Failure::new(ErrorKind::WrongServer, detail));
@@ -284,21 +306,28 @@ impl Node {
         let home = current.map.mdt(mdt.index()).map(|known| site_admin(&known.home));
         let suffices: Vec<Role> = home.into_iter().collect();
         self.identities.check_role(who, self.operator, what, &suffices)?;
-        Ok(mdt)
+        Ok((mdt, self.audit.begin(who, vec![what.to_owned()])))
     }
 
     async fn dump(&self, who: &Who, message: DumpMdt) -> Response {
-        let (reply, frames) = self.operated(who, "dump the MDT")?.dump(&message).await?;
+        let (mdt, deed) = self.operated(who, "dump the MDT")?;
+        let (reply, frames) = deed.ended(mdt.dump(&message).await)?;
         Ok(Reply { bulk: Bulk::Bytes(frames.into()), ..Reply::new::<DumpMdt>(&reply) })
     }
 
     async fn check(&self, who: &Who, message: CheckMdt) -> Response {
         let what = if message.is_repair { "repair the MDT" } else { "check the MDT" };
-        let reply = self.operated(who, what)?.check(&message).await?;
+        let (mdt, deed) = self.operated(who, what)?;
+        let reply = deed.ended(mdt.check(&message).await)?;
         Ok(Reply::new::<CheckMdt>(&reply))
     }
 
-    async fn call_mdt(&self, context: CallContext, who: &Who, request: Request) -> Response {
+    async fn call_mdt(
+        &self,
+        context: CallContext,
+        (who, doers): (&Who, &[Who]),
+        request: Request,
+    ) -> Response {
         let Some(mdt) = self.mdt_of(context.session) else {
             let detail = format!("{} answers no namespace calls here", self.name);
             return Err(Failure::new(ErrorKind::WrongServer, detail));
@@ -311,19 +340,26 @@ impl Node {
             caller: if is_raised { Caller::root() } else { who.caller.clone() },
             answered_below: context.envelope.answered_below,
         };
-        let answer = mdt.call(&asker, request).await;
-        if let Some(what) = act.and_then(|act| act.what)
-            && answer.is_ok()
-            && asker.caller.is_root()
-        {
-            self.audit.act(who, &what);
-        }
+        let what = act.and_then(|act| act.what).filter(|_| asker.caller.is_root());
+        let deed = what.map(|what| self.audit.begin(who, vec![what]));
+        let answer = mdt.call(&asker, &request).await;
         if answer.is_err() && mdt.trouble().is_some() {
             // The store ended, and with it this server. What became of the request is known to
             // whoever opens the store next, and the client asks there again.
             std::future::pending::<()>().await;
         }
-        let body = answer.map_err(|failure| self.explained(who, failure))?;
+        let answer = match deed {
+            Some(deed) => deed.ended(answer),
+            None => answer,
+        };
+        let mut body = answer.map_err(|failure| self.explained(who, failure))?;
+        if let Request::Batch(batch) = &request {
+            body = batches::explained(batch, body, |index, item, failure| {
+                let asked = Asked::of_item(&context, item);
+                let doer = doers.get(index).unwrap_or(who);
+                asked.scope_now(|| self.explained(doer, failure))
+            });
+        }
         Ok(Reply { body, ..Reply::default() })
     }
 
@@ -495,7 +531,12 @@ fn administered(request: &Request) -> Option<Act> {
     Some(Act { what, is_of_site })
 }
 
-fn is_denial(kind: ErrorKind) -> bool {
+fn edits_line(edits: &[IdentityEdit]) -> String {
+    let edits: Vec<String> = edits.iter().map(ToString::to_string).collect();
+    format!("change identities: {}", edits.join("; "))
+}
+
+pub fn is_denial(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::PermissionDenied | ErrorKind::NotPermitted)
 }
 

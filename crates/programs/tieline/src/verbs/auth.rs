@@ -10,11 +10,12 @@
 
 use crate::report::Usage;
 use anyhow::Context;
+use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal};
 use signals::Signals;
 use std::ffi::OsString;
-use std::fs::{DirBuilder, File};
-use std::io::Write;
+use std::fs::{DirBuilder, File, Metadata};
+use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -29,6 +30,8 @@ mod tickets;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Who has a job in which control group; anybody may enter his own.
 const JOBS: &str = "/run/tieline/jobs";
+/// Of a note: it names a cache, which is a path at most.
+const NOTE_MAX: u64 = 8192;
 /// Where control groups of version 2 are, alone or beside the first version's.
 const CGROUPS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 const PROCESSES: &str = "cgroup.procs";
@@ -235,17 +238,54 @@ pub fn cache_of_job(process: u32, uid: u32) -> Option<String> {
     let mut group = group.as_str();
     loop {
         let note = note_of(group);
-        let is_his = |file: &File| file.metadata().is_ok_and(|note| note.uid() == uid);
-        if let Some(file) = File::open(&note).ok().filter(is_his) {
-            return std::io::read_to_string(file).ok();
+        if let Some(cache) = read_note(&note, uid) {
+            return Some(cache);
         }
         group = group.rsplit_once('/').map(|(above, _)| above).filter(|above| !above.is_empty())?;
     }
 }
 
+/// A note, if its user made it. Whatever else lies there is of whoever liked: it is not waited for,
+/// nor followed to elsewhere.
+fn read_note(note: &Path, uid: u32) -> Option<String> {
+    let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY;
+    let mut options = File::options();
+    let file = options.read(true).custom_flags(flags.bits().cast_signed()).open(note).ok()?;
+    let is_his = |found: Metadata| found.is_file() && found.uid() == uid;
+    if !file.metadata().is_ok_and(is_his) {
+        return None;
+    }
+    let mut cache = String::new();
+    // One byte more tells what is too long.
+    file.take(NOTE_MAX + 1).read_to_string(&mut cache).ok()?;
+    (cache.len() as u64 <= NOTE_MAX).then_some(cache)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Everybody makes notes, and root's mounts read them.
+    #[test]
+    fn a_note_is_a_small_file_of_its_user() {
+        let dir = tempfile::tempdir().unwrap();
+        let (note, uid) = (dir.path().join("note"), rustix::process::geteuid().as_raw());
+        std::fs::write(&note, "FILE:/tmp/a").unwrap();
+        assert_eq!(read_note(&note, uid).as_deref(), Some("FILE:/tmp/a"));
+        assert_eq!(read_note(&note, uid + 1), None);
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&note, &link).unwrap();
+        assert_eq!(read_note(&link, uid), None, "a link");
+        std::fs::write(&note, vec![b'a'; 1 << 20]).unwrap();
+        assert_eq!(read_note(&note, uid), None, "a long one");
+        assert_eq!(read_note(dir.path(), uid), None, "a directory");
+        let pipe = dir.path().join("pipe");
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let (said, heard) = std::sync::mpsc::channel();
+        std::thread::spawn(move || said.send(read_note(&pipe, uid)));
+        let answer = heard.recv_timeout(Duration::from_secs(5));
+        assert_eq!(answer.expect("a pipe that nobody writes to is not waited for"), None);
+    }
 
     #[test]
     fn digits_are_bytes() {

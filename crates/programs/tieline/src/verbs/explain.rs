@@ -17,6 +17,7 @@ use crate::mount::idmap::{Idmap, Means, table_of};
 use crate::mount::tickets::reading;
 use crate::report;
 use crate::shell::{self, Shell};
+use crate::verbs::id::judged;
 use anyhow::{Context, anyhow, bail, ensure};
 use denials::Denial;
 use serde_json::{Value, json};
@@ -272,8 +273,7 @@ async fn other(shell: &Shell, principal: &str) -> anyhow::Result<Option<Subject>
         return Ok(None);
     }
     let principal = &crate::verbs::id::completed(principal, &realm);
-    let found = table.resolve(principal, &realm);
-    let found = found.map_err(|why| anyhow!("{principal} is a stranger: {why}"))?;
+    let found = judged(&table, principal, &realm).map_err(|why| anyhow!(why))?;
     Ok(Some(Subject {
         principal: Some(principal.to_owned()),
         name: Some(found.name.to_string()),

@@ -23,7 +23,10 @@ use tieline_wire::identity::{
     EditIdentities, IdentityEdit, ListIdentities, NewIdentity, NewMapping,
 };
 
+mod judged;
 mod sources;
+
+pub use judged::judged;
 
 /// Edits that are sent together; the server takes no more than 1,000.
 const TOGETHER: usize = 500;
@@ -381,7 +384,7 @@ fn test(
 ) -> anyhow::Result<()> {
     let realm = rules.realm.as_deref().context("this federation has no realm")?;
     let principal = &completed(principal, realm);
-    let found = table.resolve(principal, realm);
+    let found = judged(table, principal, realm);
     if is_json {
         let value = match &found {
             Ok(who) => json!({
@@ -392,7 +395,7 @@ fn test(
                 "by": who.how,
             }),
             Err(why) => json!({
-                "principal": principal, "user": null, "why": why.to_string(),
+                "principal": principal, "user": null, "why": why,
                 "strangers": rules.strangers.name(),
             }),
         };
@@ -408,8 +411,7 @@ fn test(
             "{principal}: there are no identities yet, so the users of the MDS's machine count"
         ),
         Err(why) => bail!(
-            "{principal} is a stranger: {why}; strangers: {} (`tieline id map` or `id add` changes \
-             who it is)",
+            "{why}; strangers: {} (`tieline id map` or `id add` changes who it is)",
             rules.strangers.name()
         ),
     }

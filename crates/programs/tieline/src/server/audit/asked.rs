@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use tieline_net::CallContext;
 use tieline_types::{FileId, Name};
+use tieline_wire::meta::{Batch, BatchItem};
 use tieline_wire::{Op, Request};
 
 tokio::task_local! {
@@ -34,9 +35,22 @@ impl Asked {
         Self { op: request.op(), file, name: name.cloned(), machine, address }
     }
 
+    /// One of the items of a batch.
+    pub fn of_item(context: &CallContext, item: &BatchItem) -> Self {
+        let request = Request::decode_message(item.op, &item.message);
+        let asked = request.map(|request| Self::of(context, &request));
+        // What cannot be read was not denied for what it asks.
+        asked.unwrap_or_else(|_| Self::of(context, &Request::Batch(Batch { items: vec![] })))
+    }
+
     /// Whatever is denied in `answering` is about this.
     pub async fn scope<F: Future>(self, answering: F) -> F::Output {
         ASKED.scope(self, answering).await
+    }
+
+    /// The same for what is denied at once.
+    pub fn scope_now<T>(self, denying: impl FnOnce() -> T) -> T {
+        ASKED.sync_scope(self, denying)
     }
 
     /// What the running task answers.

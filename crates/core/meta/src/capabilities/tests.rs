@@ -1,0 +1,60 @@
+//! What is taken back, and by whom.
+
+use crate::fixture::*;
+use tieline_types::{Caller, ErrorKind, FileId, Mode, Time};
+use tieline_wire::Request;
+use tieline_wire::capability::{GetCapability, Revocation};
+use tieline_wire::meta::*;
+
+fn ann() -> Caller {
+    user(5001, 5001, &[])
+}
+
+fn bob() -> Caller {
+    user(5002, 5002, &[])
+}
+
+/// A file that all may read, for which a client has a capability.
+async fn open_to_all(client: &Client, text: &str) -> FileId {
+    let id = client.call(create(ROOT, text, 0o644)).await.unwrap().open.attributes.id;
+    let given = SetAttributes { uid: Some(ann().uid), gid: Some(ann().gid), ..setattr(id) };
+    client.call(given).await.unwrap();
+    let (offset, holder) = (None, None);
+    let asked = GetCapability { id: Some(id), is_read: true, is_write: false, offset, holder };
+    assert!(client.call(asked).await.unwrap().grant.is_some());
+    id
+}
+
+fn private(id: FileId) -> SetAttributes {
+    SetAttributes { mode: Some(Mode::new(0o600)), ..setattr(id) }
+}
+
+/// An item that says to be about `named` and changes `changed`.
+fn item(caller: &Caller, named: FileId, changed: FileId) -> BatchItem {
+    let request: Request = private(changed).into();
+    let (op, message) = (request.op().number(), request.encode_message());
+    BatchItem { caller: caller.clone(), at: Time::default(), id: named, op, message }
+}
+
+fn taken_back(house: &House) -> Vec<FileId> {
+    let revoked: Vec<Revocation> = house.mdt.capability_news().revoked;
+    revoked.into_iter().filter_map(|one| one.file).collect()
+}
+
+/// Else whoever may send batches ends the capabilities of all, as often as he likes.
+#[tokio::test(start_paused = true)]
+async fn what_is_denied_takes_nothing_back() {
+    let house = House::proven().await;
+    let client = house.client().await;
+    let (hers, other) = (open_to_all(&client, "hers").await, open_to_all(&client, "other").await);
+    let thief = house.client().await.by(&bob());
+    let reply = thief.call(Batch { items: vec![item(&bob(), hers, hers)] }).await.unwrap();
+    let denied = reply.outcomes[0].failure.as_ref().map(|failure| failure.kind);
+    assert_eq!(denied, Some(ErrorKind::NotPermitted));
+    assert_eq!(taken_back(&house), []);
+    // What is changed counts, whatever file the item says to be about.
+    let items = vec![item(&bob(), other, other), item(&ann(), other, hers)];
+    let reply = client.call(Batch { items }).await.unwrap();
+    assert!(reply.outcomes[0].failure.is_some() && reply.outcomes[1].failure.is_none());
+    assert_eq!(taken_back(&house), [hers]);
+}
