@@ -133,13 +133,16 @@ impl Shared {
         let bytes = self.bytes_of(caller, file.id, window).await?;
         let length = bytes.len() as u64;
         let start = window.first().map_or(0, |extent| extent.offset);
-        let chunk = self.put_loose(file, &Sealed::loose(start, bytes)).await?;
+        let runs = runs(window);
+        // Where there are gaps, the object alone does not say what lies where.
+        let sealed = Sealed::loose(start, bytes, runs.len() > 1);
+        let chunk = self.put_loose(file, &sealed).await?;
         let enough = file.with(|state| state.layout.as_ref().map_or(1, |layout| layout.sync));
         let copies = BTreeSet::from([crate::file::copies(&chunk)]);
         self.sync_copies(file, &copies, enough.max(1).into()).await?;
         let mut skip = 0;
         let mut extents = Vec::new();
-        for (offset, length) in runs(window) {
+        for (offset, length) in runs {
             let mut chunk = chunk.clone();
             chunk.skip = skip;
             skip += length;

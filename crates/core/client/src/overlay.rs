@@ -74,6 +74,8 @@ struct Row<'o> {
 pub(crate) struct Sealed {
     pub id: SealId,
     pub offset: u64,
+    /// Its bytes do not lie behind one another in the file.
+    pub is_scattered: bool,
     pub run: Run,
 }
 
@@ -111,8 +113,8 @@ impl From<Run> for Bulk {
 
 impl Sealed {
     /// Bytes that are to be a chunk, and of no overlay.
-    pub fn loose(offset: u64, bytes: Bytes) -> Self {
-        Self { id: SealId(0), offset, run: Run::of(vec![bytes]) }
+    pub fn loose(offset: u64, bytes: Bytes, is_scattered: bool) -> Self {
+        Self { id: SealId(0), offset, is_scattered, run: Run::of(vec![bytes]) }
     }
 }
 
@@ -318,7 +320,7 @@ impl Overlay {
             self.put(at, Piece { bytes: bytes.clone(), seal: Some(id) });
             at += bytes.len() as u64;
         }
-        Sealed { id, offset, run }
+        Sealed { id, offset, is_scattered: false, run }
     }
 
     /// A sealed run has arrived. Nothing happens if nothing is left of it.
@@ -421,7 +423,8 @@ impl Overlay {
                 seal.content = None;
                 self.arrived -= seal.run.length();
                 self.sending.insert(id);
-                again.push(Sealed { id, offset: seal.offset, run: seal.run.clone() });
+                let (offset, run) = (seal.offset, seal.run.clone());
+                again.push(Sealed { id, offset, is_scattered: false, run });
             }
         }
         again

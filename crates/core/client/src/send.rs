@@ -340,7 +340,8 @@ impl Shared {
     fn owner(&self, file: &File, sealed: &Sealed) -> ObjectOwner {
         let version = file.with(|state| state.version);
         let path = self.cache.lock().path(file.id);
-        ObjectOwner { file: file.id, offset: sealed.offset, version, path }
+        let offset = if sealed.is_scattered { ObjectOwner::SCATTERED } else { sealed.offset };
+        ObjectOwner { file: file.id, offset, version, path }
     }
 }
 

@@ -24,7 +24,6 @@ use tieline_format::mdt::{Chunk, Deleted, DeletedAt, Freed, NO_SESSION, Orphan, 
 use tieline_kv::{Key, Range};
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{Caller, ChunkId, FileId, Grant, ObjectName, OstIndex, SessionId};
-use tieline_wire::notice::Recall;
 
 /// Chunks deleted per step: far below what an OSS takes in one request, so that it serves others in
 /// between.
@@ -43,13 +42,6 @@ const READERS_KEEP: Duration = Duration::from_secs(60);
 
 /// Rounds between two questions whether kept files are still open: about a minute.
 const ROUNDS_PER_CHECK: u64 = 12;
-/// Files in one such question; the others are asked about when these are settled.
-const FILES_PER_CHECK: usize = 1024;
-/// How long a file that was replaced stays for those who have looked its name up: for the way from
-/// there to the open, and for reading what was opened.
-const LINGER_MS: u64 = 60_000;
-/// Who was just told that a file is kept for them may not have taken note of it yet.
-const ANSWER_MS: u64 = 10_000;
 
 /// Freed chunks of one step.
 #[derive(Default)]
@@ -64,6 +56,8 @@ struct Batch {
 /// A change that no client asked for.
 pub(crate) enum Chore {
     Release(FileId, SessionId),
+    /// A file that lingered goes over to those who have it open.
+    Keep(FileId, BTreeSet<SessionId>),
     Remove(FileId),
     /// A deleted file was kept long enough.
     Purge(u64, FileId),
@@ -94,6 +88,13 @@ impl Chore {
             Self::Repair(ref repair) => repair::run(view, repair).await,
             Self::Release(file, session) => {
                 ops::release(view, file, session).await?;
+                Ok(true)
+            }
+            Self::Keep(file, ref sessions) => {
+                let orphan: Option<Orphan> = view.record(key::orphan(file, NO_SESSION)).await?;
+                let Some(orphan) = orphan else { return Ok(true) };
+                view.delete(key::orphan(file, NO_SESSION));
+                sessions.iter().for_each(|&session| view.put(key::orphan(file, session), &orphan));
                 Ok(true)
             }
             Self::Purge(at_ms, file) => {
@@ -191,50 +192,6 @@ impl Mdt {
         if !*is_counted {
             self.count_inodes().await?;
             *is_counted = true;
-        }
-        Ok(())
-    }
-
-    /// Deletes nameless files that no known session holds.
-    pub(crate) async fn collect_orphans(&self) -> Result<()> {
-        let sessions = self.sessions.ids();
-        let now_ms = chunks::millis(wall_time(&self.parts.world));
-        for (file, session, orphan) in self.sessions.orphans().await? {
-            if session == NO_SESSION {
-                let has_name = orphan.name.is_some();
-                if !has_name || chunks::millis(orphan.since) + LINGER_MS <= now_ms {
-                    self.remove(file).await?;
-                }
-            } else if !sessions.contains(&session) {
-                self.release(file, session).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Asks those for whom nameless files are kept whether they still have them open. Some could
-    /// not be asked when the last name went, and some lost their connection before they could say.
-    pub(crate) async fn check_kept(&self) -> Result<()> {
-        let mut kept: BTreeMap<SessionId, Vec<FileId>> = BTreeMap::new();
-        let now_ms = chunks::millis(wall_time(&self.parts.world));
-        for (file, session, orphan) in self.sessions.orphans().await? {
-            if chunks::millis(orphan.since) + ANSWER_MS <= now_ms {
-                kept.entry(session).or_default().push(file);
-            }
-        }
-        kept.remove(&NO_SESSION);
-        for (session, mut files) in kept {
-            files.truncate(FILES_PER_CHECK);
-            let Some(&unit) = files.first() else { continue };
-            let at = self.parts.store.begin().await?.version();
-            let recall = Recall { unit, at, names: vec![], files: files.clone(), is_shared: None };
-            let recaller = &self.parts.recaller;
-            let Some(answer) = recaller.recall(session, recall, self.settings.lease).await else {
-                continue;
-            };
-            for file in files.into_iter().filter(|file| !answer.open.contains(file)) {
-                self.release(file, session).await?;
-            }
         }
         Ok(())
     }
@@ -435,3 +392,4 @@ impl Batch {
 pub(crate) mod strays;
 #[cfg(test)]
 mod tests;
+mod orphans;

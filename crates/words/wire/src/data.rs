@@ -11,7 +11,7 @@ use tieline_types::{
 pub struct ObjectOwner {
     #[n(0)]
     pub file: FileId,
-    /// Offset in the file of the chunk's first byte.
+    /// Offset in the file of the chunk's first byte, or [`ObjectOwner::SCATTERED`].
     #[n(1)]
     pub offset: u64,
     /// The file's version that the writer started from.
@@ -21,6 +21,12 @@ pub struct ObjectOwner {
     #[n(3)]
     #[cbor(with = "minicbor::bytes")]
     pub path: Vec<u8>,
+}
+
+impl ObjectOwner {
+    /// No file has bytes there: the chunk's lie in several places of its file, with gaps between
+    /// them, and only extents say where.
+    pub const SCATTERED: u64 = u64::MAX;
 }
 
 /// Writes a whole chunk, which is the frame's bulk. The same chunk with the same bytes may be put

@@ -54,6 +54,8 @@ pub struct State {
     next: u64,
     pub nodes: BTreeMap<FileId, Node>,
     pub chunks: BTreeMap<(OstIndex, ChunkId), Bytes>,
+    /// Where in their files chunks say that they lie.
+    pub labels: BTreeMap<ChunkId, u64>,
     /// Every request, in order.
     pub log: Vec<Op>,
     pub synced: BTreeSet<OstIndex>,
@@ -126,6 +128,7 @@ impl Fake {
             next: 100,
             nodes,
             chunks: BTreeMap::new(),
+            labels: BTreeMap::new(),
             log: Vec::new(),
             synced: BTreeSet::new(),
             layout,
@@ -730,6 +733,7 @@ impl State {
                     return fail(kind);
                 }
                 assert_eq!(checksum::first_mismatch(&bulk, &put.checks), None);
+                self.labels.insert(put.chunk, put.owner.offset);
                 self.chunks.insert((put.ost, put.chunk), bulk);
                 self.synced.remove(&put.ost);
                 done::<PutChunk>(&PutChunkReply {})

@@ -2,8 +2,10 @@
 
 use super::fake::{Fake, ROOT, State};
 use crate::*;
+use std::collections::BTreeSet;
 use tieline_types::{Content, ErrorKind, Extent};
 use tieline_wire::Op;
+use tieline_wire::data::ObjectOwner;
 
 const APPEND: Access = Access { read: true, write: true, append: true, truncate: false };
 const PLACE: Access = Access { read: true, write: true, append: false, truncate: false };
@@ -421,4 +423,22 @@ async fn each_write_says_whether_it_appends() {
     write(placed, 7, true, " end").await;
     assert_eq!(scene.text(), "six two ELSEWHERE end", "committed when it returns");
     assert_eq!(*told.0.lock().unwrap(), [scene.id]);
+}
+
+/// The object alone does not say what of it lies where: whoever rebuilds an MDT must know.
+#[tokio::test(start_paused = true)]
+async fn a_chunk_that_was_compacted_over_gaps_says_so() {
+    let labels = async |step: usize| {
+        let scene = Scene::new(PLACE).await;
+        for index in (0..256u64).step_by(step) {
+            let page = vec![7u8; 4096];
+            scene.volume.write(scene.handle, index * 4096, page.into()).await.unwrap();
+            scene.volume.sync(scene.handle, true).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let labels = scene.fake.lock().labels.values().copied().collect::<BTreeSet<u64>>();
+        labels
+    };
+    assert_eq!(labels(2).await, BTreeSet::from([ObjectOwner::SCATTERED]));
+    assert_eq!(labels(1).await, (0..16).map(|window| window * (64 << 10)).collect());
 }

@@ -146,6 +146,24 @@ async fn a_replaced_file_waits_for_those_who_looked_it_up() {
     assert_eq!((house.count(b'o').await, house.count(b'i').await), (0, 2));
 }
 
+/// It was opened when it had no name any more: nobody was asked about it at the rename.
+#[tokio::test(start_paused = true)]
+async fn a_replaced_file_stays_for_who_opened_it_meanwhile() {
+    let house = House::new().await;
+    let (here, there) = (house.client().await, house.client().await);
+    let replaced = here.create(ROOT, "current").await;
+    here.create(ROOT, "new").await;
+    here.call(rename((ROOT, "new"), (ROOT, "current"))).await.unwrap();
+    there.call(Open { id: replaced, is_read: true, is_write: false }).await.unwrap();
+    house.clients.open(there.session, replaced);
+    tokio::time::advance(Duration::from_secs(61)).await;
+    house.mdt.collect_orphans().await.unwrap();
+    house.mdt.check_kept().await.unwrap();
+    assert_eq!(there.stat(replaced).await.links, 0);
+    there.call(Release { id: replaced }).await.unwrap();
+    assert_eq!((house.count(b'o').await, house.count(b'i').await), (0, 2));
+}
+
 #[tokio::test(start_paused = true)]
 async fn objects_nobody_committed_go_after_their_session() {
     let house = House::new().await;

@@ -4,7 +4,8 @@
 //! path as it was then. Of each file, where chunks overlap the newer version wins. Its newest path
 //! gives it its name; two that claim one are told apart by their ids. Nothing knows owners, modes,
 //! times, links, attributes, layouts, empty and small files: the files are root's with mode 0600,
-//! and what was deleted or cut off may be back.
+//! and what was deleted or cut off may be back. A chunk whose bytes lie in several places of its
+//! file is left out: where, only the extents knew.
 //!
 //! Pure but for the store that is filled: whoever asks the OSTs hands in what they said.
 
@@ -44,6 +45,8 @@ pub struct Rebuilt {
     pub bytes: u64,
     /// Objects that newer ones cover.
     pub superseded: u64,
+    /// Chunks whose place in their files is not known.
+    pub scattered: u64,
     /// What is uncertain, each with a path.
     pub notes: Vec<String>,
     /// Files with ranges that are in no object.
@@ -153,12 +156,25 @@ impl Tree {
         order.sort_by_key(|(chunk, known)| (known.version, **chunk));
         let path = order.last().map(|(_, known)| known.path.clone()).unwrap_or_default();
         let mut extents = Extents::new();
+        let mut scattered = 0;
         for (chunk, known) in &order {
+            if known.offset == ObjectOwner::SCATTERED {
+                scattered += 1;
+                continue;
+            }
             extents::cut(&mut extents, known.offset, known.offset.saturating_add(known.length));
             let content = StoredContent::Chunk { chunk: **chunk, skip: 0 };
             extents.insert(known.offset, StoredExtent { length: known.length, content });
         }
         self.note_gaps(&path, &extents);
+        if scattered > 0 {
+            self.rebuilt.scattered += scattered;
+            let shown = String::from_utf8_lossy(&path);
+            self.note(format!(
+                "{shown}: {scattered} objects hold small writes of many places, which are not \
+                 known any more: what lies there instead is older, or zeros"
+            ));
+        }
         let mut references: BTreeMap<ChunkId, u32> = BTreeMap::new();
         let (mut size, mut stored) = (0, 0);
         for (at, extent) in &extents {
@@ -189,7 +205,7 @@ impl Tree {
                 &Chunk { length, references, places, digest, adler32, checks },
             );
         }
-        self.rebuilt.superseded += (chunks.len() - references.len()) as u64;
+        self.rebuilt.superseded += chunks.len() as u64 - scattered - references.len() as u64;
         self.rebuilt.bytes += stored;
         self.rebuilt.files += 1;
         let name = self.name_file(id, &path, prefix);

@@ -356,6 +356,30 @@ async fn a_dump_of_a_house_at_work_is_a_house() {
     assert!(refused.unwrap_err().detail.contains("mdt.log_to"));
 }
 
+/// Small writes of many places that became one chunk: it cannot be laid anywhere as one piece.
+#[tokio::test]
+async fn what_lay_in_many_places_is_not_laid_in_one() {
+    let object = |serial, offset, version| FoundObject {
+        ost: OstIndex(1),
+        chunk: ChunkId { mdt: MdtIndex(0), grant: Grant(3), serial },
+        length: 100,
+        owner: ObjectOwner {
+            file: FileId(10),
+            offset,
+            version: Version(version),
+            path: b"f".to_vec(),
+        },
+    };
+    let found = vec![object(1, 0, 5), object(2, ObjectOwner::SCATTERED, 9)];
+    let store = MemoryStore::new();
+    let rebuilt = rebuild(&store, &identity(), b"", found, Time::default()).await.unwrap();
+    assert_eq!((rebuilt.bytes, rebuilt.superseded, rebuilt.scattered), (100, 0, 1));
+    assert!(rebuilt.notes[0].starts_with("f: 1 objects"), "{:?}", rebuilt.notes);
+    let client = House::with(store).await.client().await;
+    let extents = client.extents(FileId(10)).await;
+    assert_eq!(extents.iter().map(|e| (e.offset, e.length)).collect::<Vec<_>>(), [(0, 100)]);
+}
+
 #[tokio::test]
 async fn objects_alone_give_files_back() {
     let object = |serial, file, offset, length, version, path: &[u8]| FoundObject {

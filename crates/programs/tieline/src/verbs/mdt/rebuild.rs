@@ -100,13 +100,14 @@ pub fn rebuild_store(settings: &Path, without: &[String], is_json: bool) -> anyh
 
 impl Told {
     fn json(&self) {
-        let Rebuilt { files, bytes, directories, superseded, notes, gaps } = &self.rebuilt;
+        let Rebuilt { files, bytes, directories, superseded, scattered, notes, gaps } =
+            &self.rebuilt;
         let gaps = gaps.iter().map(|path| String::from_utf8_lossy(path)).collect::<Vec<_>>();
         let without = self.without.iter().map(|ost| ost.label()).collect::<Vec<_>>();
         let uncertain: Vec<&String> = self.uncertain.iter().chain(notes).collect();
         let document = json!({
             "mdt": self.mdt.0, "files": files, "bytes": bytes, "directories": directories,
-            "superseded": superseded, "without": without, "with_gaps": gaps,
+            "superseded": superseded, "scattered": scattered, "without": without, "with_gaps": gaps,
             "uncertain": uncertain,
         });
         println!("{document}");
