@@ -70,6 +70,7 @@ fn hello(role: PeerRole, flavor: Flavor, credential: CredentialKind) -> Hello {
         features: 0,
         description: String::new(),
         map: Version(0),
+        wait_ms: None,
     }
 }
 
