@@ -113,8 +113,8 @@ pub struct MdtSettings {
     /// How long an object that nobody committed stays after its writer's session ended.
     #[serde(default = "stray_keep_default", skip_serializing_if = "is_stray_keep_default")]
     pub stray_keep: String,
-    /// How long the session of a client that is cut off is kept at most, if its mount waits so long;
-    /// 10 minutes are the least.
+    /// How long the session of a client that is cut off is kept at most, if its mount waits so
+    /// long; 10 minutes are the least.
     #[serde(default = "session_keep_default", skip_serializing_if = "is_session_keep_default")]
     pub session_keep: String,
     /// How long a capability that this MDS signs holds at data servers, 5 minutes at most.
