@@ -252,6 +252,7 @@ async fn connect(guard: &Arc<Guard>, address: &str, session: Option<SessionId>) 
         features: 0,
         description: "bench".to_owned(),
         map: Version(0),
+        wait_ms: None,
     };
     let start = Instant::now();
     let channel = dialer.dial(&[address.to_owned()], hello, Arc::new(Nobody));

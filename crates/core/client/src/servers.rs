@@ -590,6 +590,7 @@ impl Servers {
             features: 0,
             description: self.description.clone(),
             map: map.version,
+            wait_ms: Some(u64::try_from(self.wait.as_millis()).unwrap_or(u64::MAX)),
         }
     }
 

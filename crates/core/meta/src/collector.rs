@@ -178,7 +178,10 @@ impl Mdt {
             // It would be written; and what it frees, the disk does not see.
             return Ok(());
         }
-        for session in self.leases.lost(self.settings.session_keep * 10) {
+        // Not asked under the lock of the leases.
+        let waits = self.sessions.waits();
+        let wait = |session| waits.get(&session).copied().flatten();
+        for session in self.leases.lost(|session| self.settings.session_keep_for(wait(session))) {
             self.end(session).await?;
         }
         self.locks.sweep();
@@ -389,7 +392,7 @@ impl Batch {
     }
 }
 
+mod orphans;
 pub(crate) mod strays;
 #[cfg(test)]
 mod tests;
-mod orphans;

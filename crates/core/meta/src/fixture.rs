@@ -450,9 +450,18 @@ impl House {
     }
 
     pub async fn client_named(&self, id: u64, session: Option<SessionId>) -> Client {
+        self.client_waiting((id, None), session).await
+    }
+
+    /// One that says how long it waits.
+    pub async fn client_waiting(
+        &self,
+        (id, wait): (u64, Option<Duration>),
+        session: Option<SessionId>,
+    ) -> Client {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&id.to_le_bytes());
-        Client::open(&self.mdt, ClientId(bytes), session).await
+        Client::open(&self.mdt, (ClientId(bytes), wait), session).await
     }
 
     /// Every record of the store.
@@ -480,8 +489,12 @@ pub struct Client {
 }
 
 impl Client {
-    pub async fn open(mdt: &Arc<Mdt>, id: ClientId, session: Option<SessionId>) -> Self {
-        let opened = mdt.open_session(id, session, "test").await.unwrap();
+    pub async fn open(
+        mdt: &Arc<Mdt>,
+        (id, wait): (ClientId, Option<Duration>),
+        session: Option<SessionId>,
+    ) -> Self {
+        let opened = mdt.open_session(id, session, "test", wait).await.unwrap();
         Self {
             mdt: mdt.clone(),
             session: opened.session,

@@ -147,10 +147,10 @@ impl LeaseTable {
         }
     }
 
-    /// The same for one that was silent so long that it is not expected back.
-    pub fn bar_silent(&self, session: SessionId, limit: Duration) {
+    /// The same for one that was silent for the lease time.
+    pub fn bar_silent(&self, session: SessionId) {
         if let Some(held) = self.lock().sessions.get_mut(&session)
-            && held.heard.elapsed() >= limit
+            && held.heard.elapsed() >= self.lease
         {
             held.is_barred = true;
         }
@@ -282,14 +282,15 @@ impl LeaseTable {
         self.lock().sessions.get(&session).map(|held| held.heard + self.lease)
     }
 
-    /// Sessions that did not answer a recall, and those silent for longer than `limit`.
-    pub fn lost(&self, limit: Duration) -> Vec<SessionId> {
+    /// Sessions that did not answer a recall, and those silent for longer than each is kept.
+    pub fn lost(&self, keep: impl Fn(SessionId) -> Duration) -> Vec<SessionId> {
         let inner = self.lock();
-        let is_lost = |held: &Held| {
+        let is_lost = |id: SessionId, held: &Held| {
             let silence = held.heard.elapsed();
-            silence > limit || (held.is_barred && silence >= self.lease)
+            silence > keep(id) || (held.is_barred && silence >= self.lease)
         };
-        inner.sessions.iter().filter(|(_, held)| is_lost(held)).map(|(id, _)| *id).collect()
+        let sessions = inner.sessions.iter();
+        sessions.filter(|(id, held)| is_lost(**id, held)).map(|(id, _)| *id).collect()
     }
 
     #[cfg(test)]

@@ -156,12 +156,14 @@ impl Mdt {
         }))
     }
 
-    /// Opens a session, or resumes the one the client names.
+    /// Opens a session, or resumes the one the client names. It is kept for as long as the client
+    /// waits, if it says so.
     pub async fn open_session(
         &self,
         client: ClientId,
         session: Option<SessionId>,
         description: &str,
+        wait: Option<Duration>,
     ) -> Result<Opened, Failure> {
         let known = session.filter(|&session| !self.leases.is_barred(session));
         let resumed =
@@ -172,7 +174,7 @@ impl Mdt {
             None => {
                 let now = wall_time(&self.parts.world);
                 let opened = match self.room.check_any() {
-                    Ok(()) => self.sessions.open(client, description, now).await,
+                    Ok(()) => self.sessions.open(client, (description, wait), now).await,
                     Err(error) => Err(error),
                 };
                 opened.map_err(|error| {
@@ -184,6 +186,12 @@ impl Mdt {
         // Whatever it held, the answers and recalls of the old connection may be lost.
         self.leases.open(session);
         self.leases.found(session);
+        if is_resumed && self.room.check_any().is_ok() {
+            self.sessions.note_wait(session, wait).await.map_err(|error| {
+                self.note(&error);
+                error.into_failure(self.settings.mdt)
+            })?;
+        }
         let (boot, lease) = (self.boot, self.settings.lease);
         tracing::info!(session = session.0, is_resumed, "session opened: {description}");
         Ok(Opened { session, grant, is_resumed, boot, lease })

@@ -133,7 +133,6 @@ impl Mdt {
                 leases: self.leases.clone(),
                 recaller: self.parts.recaller.clone(),
                 lease: self.settings.lease,
-                session_keep: self.settings.session_keep,
             };
             waiting.spawn(async move {
                 let answer = asking.ask(&ask).await;
@@ -173,7 +172,6 @@ struct Asking {
     leases: Arc<LeaseTable>,
     recaller: Arc<dyn Recaller>,
     lease: Duration,
-    session_keep: Duration,
 }
 
 impl Asking {
@@ -230,7 +228,6 @@ impl Asking {
                     self.leases.bar(holder.session);
                     self.leases.ended(holder).await;
                 }
-                self.leases.bar_silent(holder.session, self.session_keep);
                 "expired"
             }
         };

@@ -9,6 +9,7 @@ use crate::serials::{Counter, Serials};
 use crate::view::decode;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tieline_format::Record;
 use tieline_format::mdt::{Orphan, SerialRun, Session, Shown, key};
 use tieline_kv::{Range, Store, Transaction};
@@ -39,6 +40,8 @@ pub struct SessionTable {
 struct Known {
     client: ClientId,
     grant: Grant,
+    /// How long the client waits for us, if it says so.
+    wait: Option<Duration>,
     /// Numbers whose answers are stored.
     answers: BTreeSet<RequestNumber>,
     /// File serials that it gives out itself.
@@ -62,10 +65,11 @@ impl SessionTable {
                 let id = key::session_id(key).ok_or_else(damaged)?;
                 let record: Session = decode(value, || id.to_string())?;
                 let answers = load_answers(&store, id).await?;
-                let Session { client, grant, runs, .. } = record;
+                let Session { client, grant, runs, wait_ms, .. } = record;
+                let wait = wait_ms.map(Duration::from_millis);
                 let runs = runs.unwrap_or_default();
                 // Which of them were given out is not known.
-                let known = Known { client, grant, answers, runs, unused_from: u64::MAX };
+                let known = Known { client, grant, wait, answers, runs, unused_from: u64::MAX };
                 sessions.insert(id, known);
             }
         }
@@ -140,19 +144,46 @@ impl SessionTable {
     pub async fn open(
         &self,
         client: ClientId,
-        description: &str,
+        (description, wait): (&str, Option<Duration>),
         now: Time,
     ) -> Result<(SessionId, Grant)> {
         let serial = self.serials.next().await?;
         let (session, grant) = (SessionId(serial), Grant(serial));
         let description = description.chars().take(256).collect();
-        let record = Session { client, grant, description, opened: now, runs: None };
+        let (opened, runs, wait_ms) = (now, None, wait.map(millis));
+        let record = Session { client, grant, description, opened, runs, wait_ms };
         let mut transaction = self.store.begin().await?;
         transaction.put(key::session(session), record.to_bytes());
         transaction.commit().await?.durable.await?;
         let (answers, runs, unused_from) = (BTreeSet::new(), vec![], u64::MAX);
-        self.lock().insert(session, Known { client, grant, answers, runs, unused_from });
+        let known = Known { client, grant, wait, answers, runs, unused_from };
+        self.lock().insert(session, known);
         Ok((session, grant))
+    }
+
+    /// How long the clients of all sessions wait for us, as far as they say so.
+    pub fn waits(&self) -> BTreeMap<SessionId, Option<Duration>> {
+        self.lock().iter().map(|(&session, known)| (session, known.wait)).collect()
+    }
+
+    /// A client that came back says how long it waits, perhaps otherwise than before.
+    pub async fn note_wait(&self, session: SessionId, wait: Option<Duration>) -> Result<()> {
+        match self.lock().get_mut(&session) {
+            Some(known) if known.wait != wait => known.wait = wait,
+            _ => return Ok(()),
+        }
+        loop {
+            let mut transaction = self.store.begin().await?;
+            let found = transaction.read(&[key::session(session)]).await?.into_iter().next();
+            let Some(value) = found.flatten() else { return Ok(()) };
+            let record: Session = decode(&value, || session.to_string())?;
+            let record = Session { wait_ms: wait.map(millis), ..record };
+            transaction.put(key::session(session), record.to_bytes());
+            match commit(transaction).await {
+                Err(error) if error.is_conflict() => {}
+                other => return other,
+            }
+        }
     }
 
     /// As whom capabilities know the session's client.
@@ -278,6 +309,10 @@ impl SessionTable {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<SessionId, Known>> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 async fn commit(transaction: Box<dyn Transaction>) -> Result<()> {

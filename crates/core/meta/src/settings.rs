@@ -3,14 +3,19 @@
 use std::time::Duration;
 use tieline_types::MdtIndex;
 
+/// Who comes back at the end of its wait still has to connect, and to send what it had not.
+const RETURN_GRACE: Duration = Duration::from_secs(60);
+
 /// What an operator says.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub mdt: MdtIndex,
     pub lease: Duration,
-    /// A session that is silent this long is ended when its leases are in somebody's way, or after
-    /// ten times as long.
+    /// A session that is silent this long is ended: its answers and what it keeps open go.
     pub session_keep: Duration,
+    /// One whose client waits longer for us is kept as long as that, and a little more, but so long
+    /// at most.
+    pub session_keep_max: Duration,
     /// How long freed chunks stay readable, and deleted files can be brought back.
     pub freed_keep: Duration,
     /// Are deleted files kept so at all?
@@ -28,12 +33,38 @@ impl Default for Settings {
         Self {
             mdt: MdtIndex(0),
             lease: Duration::from_secs(20),
-            session_keep: Duration::from_secs(60),
+            session_keep: Duration::from_secs(600),
+            session_keep_max: Duration::from_secs(3600),
             freed_keep: Duration::from_secs(60),
             keeps_deleted: true,
             collect_rate: 2000,
             stray_keep: Duration::from_secs(3600),
             capability_life: Duration::from_secs(300),
         }
+    }
+}
+
+impl Settings {
+    /// How long a session is kept that is silent, if its client waits so long for an answer.
+    pub fn session_keep_for(&self, wait: Option<Duration>) -> Duration {
+        let wished = wait.map_or(Duration::ZERO, |wait| wait.saturating_add(RETURN_GRACE));
+        self.session_keep.max(wished.min(self.session_keep_max))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_are_kept_for_the_wait_within_bounds() {
+        let settings = Settings::default();
+        let minutes = |count: u64| Duration::from_secs(60 * count);
+        let keep = |wait| settings.session_keep_for(wait);
+        assert_eq!((keep(None), keep(Some(minutes(1)))), (minutes(10), minutes(10)));
+        assert_eq!(
+            (keep(Some(minutes(15))), keep(Some(Duration::MAX))),
+            (minutes(16), minutes(60))
+        );
     }
 }

@@ -117,6 +117,7 @@ impl Contact {
             features: Hello::VISITOR,
             description: self.description.clone(),
             map: Version(0),
+            wait_ms: None,
         }
     }
 }

@@ -69,6 +69,9 @@ pub struct Hello {
     /// The federation map this end has; 0 for none.
     #[n(10)]
     pub map: Version,
+    /// How long this end waits for an answer, in milliseconds: an MDS keeps its session so long.
+    #[n(11)]
+    pub wait_ms: Option<u64>,
 }
 
 impl Hello {

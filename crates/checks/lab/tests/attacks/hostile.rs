@@ -220,6 +220,7 @@ impl<'f> Scene<'f> {
             features: 0,
             description: "hostile".to_owned(),
             map: Version(0),
+            wait_ms: None,
         };
         let channel = dialer.dial(&[address.to_owned()], hello, ear.clone());
         Line { channel, patience: PATIENCE, ear }

@@ -54,6 +54,8 @@ pub struct State {
     next: u64,
     pub nodes: BTreeMap<FileId, Node>,
     pub chunks: BTreeMap<(OstIndex, ChunkId), Bytes>,
+    /// How long clients said that they wait.
+    pub waits_said: Vec<Option<u64>>,
     /// Where in their files chunks say that they lie.
     pub labels: BTreeMap<ChunkId, u64>,
     /// Every request, in order.
@@ -128,6 +130,7 @@ impl Fake {
             next: 100,
             nodes,
             chunks: BTreeMap::new(),
+            waits_said: Vec::new(),
             labels: BTreeMap::new(),
             log: Vec::new(),
             synced: BTreeSet::new(),

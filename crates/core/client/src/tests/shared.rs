@@ -442,3 +442,11 @@ async fn a_chunk_that_was_compacted_over_gaps_says_so() {
     assert_eq!(labels(2).await, BTreeSet::from([ObjectOwner::SCATTERED]));
     assert_eq!(labels(1).await, (0..16).map(|window| window * (64 << 10)).collect());
 }
+
+/// The MDS keeps the session of a client that is cut off for as long as it waits.
+#[tokio::test(start_paused = true)]
+async fn servers_are_told_how_long_they_are_waited_for() {
+    let scene = Scene::new(PLACE).await;
+    let wait = Some(Settings::default().wait.as_millis() as u64);
+    assert_eq!(scene.fake.lock().waits_said.first(), Some(&wait));
+}

@@ -120,7 +120,7 @@ async fn the_barred_are_heard_no_more() {
     assert!(table.ended(holder(A)).await);
     assert_eq!(before.elapsed(), LEASE);
     assert_eq!(table.grant(A, &[OTHER], Version(1)), []);
-    assert_eq!(table.lost(LEASE * 10), [A]);
+    assert_eq!(table.lost(|_| LEASE * 10), [A]);
 }
 
 #[tokio::test(start_paused = true)]

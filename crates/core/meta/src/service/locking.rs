@@ -240,7 +240,7 @@ impl Mdt {
             let silent_at = self.leases.silent_at(session);
             if silent_at.is_none_or(|at| at <= Instant::now()) {
                 tracing::info!(session = session.0, "session holds a lock and is silent: ended");
-                self.leases.bar_silent(session, self.settings.lease);
+                self.leases.bar_silent(session);
                 self.locks.end(session);
                 self.end(session).await?;
                 has_ended = true;

@@ -2,6 +2,7 @@
 
 mod alone;
 mod coherence;
+mod cut;
 
 use crate::fixture::*;
 use std::time::Duration;

@@ -76,6 +76,7 @@ fn hello(role: PeerRole, flavor: Flavor, credential: CredentialKind) -> Hello {
         features: 0,
         description: String::new(),
         map: Version(0),
+        wait_ms: None,
     }
 }
 

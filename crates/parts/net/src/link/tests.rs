@@ -31,6 +31,7 @@ impl Script {
             features: 0,
             description: String::new(),
             map: Version(0),
+            wait_ms: None,
         };
         let addresses = addresses.iter().map(|&address| address.to_owned()).collect();
         let state = State::new(SessionSettings::default(), addresses, hello, 3);

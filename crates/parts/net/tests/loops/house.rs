@@ -222,6 +222,7 @@ pub fn hello() -> Hello {
         features: 0,
         description: "test".to_owned(),
         map: Version(0),
+        wait_ms: None,
     }
 }
 

@@ -196,6 +196,7 @@ impl Plan {
             log_wait: true,
             collect_rate: 2000,
             stray_keep: "1 h".to_owned(),
+            session_keep: "1 h".to_owned(),
             capability_life: "5 min".to_owned(),
         });
         ServerPlan {

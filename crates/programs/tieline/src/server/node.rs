@@ -547,7 +547,8 @@ pub fn is_server(session: SessionId) -> bool {
 
 async fn greet_client(mdt: &Mdt, hello: &Hello, peer: &Peer) -> Result<Greeting, Refusal> {
     let client = owned_by(hello.client, peer);
-    let opened = mdt.open_session(client, hello.session, &hello.description).await;
+    let wait = hello.wait_ms.map(Duration::from_millis);
+    let opened = mdt.open_session(client, hello.session, &hello.description, wait).await;
     let opened = opened.map_err(|failure| refusal(failure.kind, failure.detail))?;
     Ok(Greeting {
         session: opened.session,

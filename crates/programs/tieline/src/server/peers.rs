@@ -77,6 +77,7 @@ impl Peers {
             features: 0,
             description: self.parts.name.clone(),
             map: self.parts.map.current().map.version,
+            wait_ms: None,
         };
         self.parts.dialer.dial(addresses, hello, sink)
     }

@@ -311,6 +311,7 @@ async fn open_mdt(
         keeps_deleted: !plan.freed_keep.is_zero(),
         collect_rate: plan.collect_rate,
         stray_keep: plan.stray_keep,
+        session_keep_max: plan.session_keep,
         capability_life: plan.capability_life,
         ..tieline_meta::Settings::default()
     };

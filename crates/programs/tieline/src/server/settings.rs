@@ -113,6 +113,10 @@ pub struct MdtSettings {
     /// How long an object that nobody committed stays after its writer's session ended.
     #[serde(default = "stray_keep_default", skip_serializing_if = "is_stray_keep_default")]
     pub stray_keep: String,
+    /// How long the session of a client that is cut off is kept at most, if its mount waits so
+    /// long; 10 minutes are the least.
+    #[serde(default = "session_keep_default", skip_serializing_if = "is_session_keep_default")]
+    pub session_keep: String,
     /// How long a capability that this MDS signs holds at data servers, 5 minutes at most.
     #[serde(
         default = "capability_life_default",
@@ -202,6 +206,14 @@ fn stray_keep_default() -> String {
     "1 h".to_owned()
 }
 
+fn session_keep_default() -> String {
+    "1 h".to_owned()
+}
+
+fn is_session_keep_default(keep: &str) -> bool {
+    keep == session_keep_default()
+}
+
 fn capability_life_default() -> String {
     "5 min".to_owned()
 }
@@ -254,6 +266,7 @@ pub struct MdtPlan {
     pub log: Option<LogSettings>,
     pub collect_rate: u64,
     pub stray_keep: Duration,
+    pub session_keep: Duration,
     pub capability_life: Duration,
 }
 
@@ -428,6 +441,7 @@ impl MdtSettings {
             log_wait: log_wait_default(),
             collect_rate: collect_rate_default(),
             stray_keep: stray_keep_default(),
+            session_keep: session_keep_default(),
             capability_life: capability_life_default(),
         }
     }
@@ -457,6 +471,7 @@ impl MdtSettings {
         let reserve = check.parse("mdt.reserve", &self.reserve, "write a size such as \"256 MiB\"");
         let freed_keep = check.span("mdt.freed_keep", &self.freed_keep, "1 h");
         let stray_keep = check.span("mdt.stray_keep", &self.stray_keep, "1 h");
+        let session_keep = check.span("mdt.session_keep", &self.session_keep, "1 h");
         let capability_life = check.span("mdt.capability_life", &self.capability_life, "5 min");
         let is_possible = (Duration::from_secs(1)..=LIFE_MAX).contains(&capability_life);
         check.holds(is_possible, "mdt.capability_life", || {
@@ -481,6 +496,7 @@ impl MdtSettings {
             log,
             collect_rate: self.collect_rate,
             stray_keep,
+            session_keep,
             capability_life,
         }
     }

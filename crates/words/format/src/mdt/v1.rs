@@ -260,6 +260,9 @@ pub struct Session {
     /// any may hold directories alone.
     #[n(4)]
     pub runs: Option<Vec<SerialRun>>,
+    /// How long the client waits for an answer, if it says so.
+    #[n(5)]
+    pub wait_ms: Option<u64>,
 }
 
 /// Serials from `first` on.

@@ -122,7 +122,10 @@ pub fn records() -> Vec<Sample> {
         description: "mount /extenci on wn17 (pid 4711)".into(),
         opened: time(1),
         runs: None,
+        wait_ms: None,
     };
+    let wait_ms = Some(900_000);
+    samples.push(record("-wait", mdt::Session { wait_ms, ..session.clone() }));
     let runs = Some(vec![mdt::SerialRun { first: 32_768, count: 8192 }]);
     samples.push(record("-runs", mdt::Session { runs, ..session.clone() }));
     samples.push(record("", session));

@@ -541,6 +541,7 @@ pub fn others() -> Vec<Sample> {
         features: 1 << 63,
         description: "mount /extenci on wn17 (pid 4711)".into(),
         map: Version(7),
+        wait_ms: None,
     };
     let welcome = Welcome {
         version: 1,
@@ -585,6 +586,7 @@ pub fn others() -> Vec<Sample> {
         message("lease-exclusive", LeaseGrant { exclusive: Some(vec![unit]), ..lease() }),
         message("notice-recall-shared", Notice::Recall(looked_at)),
         message("attributes-acls", Attributes { acls: Some(Box::new(acls())), ..attributes() }),
+        message("hello-wait", Hello { wait_ms: Some(900_000), ..hello.clone() }),
         message("hello", hello),
         message("welcome", welcome),
         message("offer", Offer { flavor: Flavor::Krb5p }),

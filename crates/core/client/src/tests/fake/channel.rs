@@ -8,11 +8,12 @@ impl Dialer for FakeDialer {
     fn dial(
         &self,
         addresses: &[String],
-        _hello: Hello,
+        hello: Hello,
         sink: Arc<dyn NoticeSink>,
     ) -> Arc<dyn Channel> {
         let is_mds = addresses[0].starts_with("mds");
         self.0.lock().sinks.push((is_mds, sink.clone()));
+        self.0.lock().waits_said.push(hello.wait_ms);
         let welcomed = Mutex::new(false);
         let address = addresses[0].clone();
         Arc::new(FakeChannel { fake: self.0.clone(), address, sink, welcomed })

@@ -212,11 +212,11 @@ async fn play(seed: u64) -> usize {
         log: None,
     };
     let mdt = Mdt::start(parts, Settings::default()).await.unwrap();
-    let first = Client::open(&mdt, ClientId([0xff; 16]), None).await;
+    let first = Client::open(&mdt, (ClientId([0xff; 16]), None), None).await;
     let dirs = [first.mkdir(ROOT, "left").await, first.mkdir(ROOT, "right").await];
     let mut working = tokio::task::JoinSet::new();
     for id in 0..CLIENTS {
-        let client = Client::open(&mdt, ClientId([id as u8; 16]), None).await;
+        let client = Client::open(&mdt, (ClientId([id as u8; 16]), None), None).await;
         working.spawn(work(client, world.clone(), caches.clone(), dirs));
     }
     while let Some(done) = working.join_next().await {
