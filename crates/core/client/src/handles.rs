@@ -108,6 +108,19 @@ impl Handles {
         table.iter().filter_map(open).collect()
     }
 
+    /// Who opened a file, by each of its handles or by this one.
+    pub fn openers(&self, id: FileId, handle: Option<HandleId>) -> Vec<Caller> {
+        let opener = |(open, _): &(Open, Option<Kept>)| match open {
+            Open::File(open) if open.file.id == id => Some(open.caller.clone()),
+            Open::File(_) | Open::Directory(_) => None,
+        };
+        let table = lock(&self.table);
+        match handle {
+            Some(HandleId(number)) => table.get(&number).and_then(opener).into_iter().collect(),
+            None => table.values().filter_map(opener).collect(),
+        }
+    }
+
     pub fn file(&self, handle: HandleId) -> Result<Arc<FileHandle>> {
         match lock(&self.table).get(&handle.0) {
             Some((Open::File(file), _)) => Ok(file.clone()),

@@ -134,6 +134,9 @@ pub trait FileSystem: Send + Sync {
         change: AttributeChange,
     ) -> Result<Known>;
 
+    /// Who opened a file, by each of its handles or by this one. Rights belong to handles.
+    fn openers(&self, id: FileId, handle: Option<HandleId>) -> Vec<Caller>;
+
     async fn create(&self, caller: &Caller, at: At<'_>, new: NewFile) -> Result<(Known, Opened)>;
     /// A file without a name, as if it were made in `parent`: it goes with its last handle, unless
     /// [`FileSystem::link`] gives it one.

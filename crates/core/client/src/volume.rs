@@ -281,6 +281,12 @@ impl FileSystem for Volume {
         self.shared.set_attributes(caller, id, handle, change).await
     }
 
+    fn openers(&self, id: FileId, handle: Option<HandleId>) -> Vec<Caller> {
+        // Mostly it is asked after files that nobody has open.
+        let known = self.shared.file_known(id);
+        known.map_or_else(Vec::new, |_| self.shared.handles.openers(id, handle))
+    }
+
     async fn create(&self, caller: &Caller, at: At<'_>, new: NewFile) -> Result<(Known, Opened)> {
         self.shared.create(caller, at, new).await
     }

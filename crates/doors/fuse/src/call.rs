@@ -1,14 +1,15 @@
 //! One request on its way through the operations.
 
-use crate::abi::incoming::{Header, Reader};
+use crate::abi::bits::{get, set};
+use crate::abi::incoming::{GetattrIn, Header, Reader, SetattrIn};
 use crate::abi::opcode::Opcode;
 use crate::errno::Refusal;
-use crate::people::{self, Asking, Unknown};
+use crate::people::{self, Asking, People, Unknown};
 use crate::session::Session;
 use bytes::Bytes;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use tieline_client::FileSystem;
+use tieline_client::{FileSystem, HandleId};
 use tieline_types::{Attributes, Caller, FileId};
 
 /// Must it be known who asks?
@@ -116,6 +117,10 @@ impl Call {
             Identifying::Needed => false,
             Identifying::Wished => true,
         };
+        if let Some(opener) = self.opener() {
+            self.know(opener);
+            return Ok(());
+        }
         // What is made belongs to groups of now.
         let is_making = matches!(
             self.opcode,
@@ -125,14 +130,46 @@ impl Call {
         let found = people.caller(Asking { process: self.header.pid, stated }).await;
         let caller = match found {
             Ok(caller) => caller,
-            Err(_) if is_soft => Caller::stranger(),
+            Err(_) if is_soft => self.opener_by_uid(&**people).unwrap_or_else(Caller::stranger),
             Err(Unknown { kind, why }) => {
                 self.is_unknown.store(true, Ordering::Relaxed);
                 return Err(tieline_client::Error::local(kind, why).into());
             }
         };
-        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(caller);
+        self.know(caller);
         Ok(())
+    }
+
+    /// Who opened the handle that the request names. What it gives, it gives whoever has it: its
+    /// size and times to see, and to write, its size to set.
+    fn opener(&self) -> Option<Caller> {
+        let mut arguments = self.arguments();
+        let handle = match self.opcode {
+            Opcode::Getattr => {
+                let asked = GetattrIn::read(&mut arguments).ok()?;
+                (asked.flags & get::HANDLE != 0).then_some(asked.handle)
+            }
+            Opcode::Setattr => {
+                let asked = SetattrIn::read(&mut arguments).ok()?;
+                let is_owners = asked.valid & (set::MODE | set::UID | set::GID) != 0;
+                (asked.valid & set::HANDLE != 0 && !is_owners).then_some(asked.handle)
+            }
+            _ => None,
+        };
+        self.fs().openers(self.id(), Some(HandleId(handle?))).pop()
+    }
+
+    /// For `fstat` the kernel names no handle: who opened the file under the uid that asks.
+    fn opener_by_uid(&self, people: &dyn People) -> Option<Caller> {
+        if self.opcode != Opcode::Getattr {
+            return None;
+        }
+        let mut openers = self.fs().openers(self.id(), None).into_iter();
+        openers.find(|opener| people.shown(opener.uid, opener.gid).0.0 == self.header.uid)
+    }
+
+    fn know(&self, caller: Caller) {
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(caller);
     }
 
     pub fn is_unknown(&self) -> bool {

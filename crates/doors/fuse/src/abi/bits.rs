@@ -40,6 +40,11 @@ pub mod set {
     pub const MTIME_NOW: u32 = 1 << 8;
 }
 
+/// In GETATTR.
+pub mod get {
+    pub const HANDLE: u32 = 1 << 0;
+}
+
 /// In replies to OPEN.
 pub mod opened {
     pub const DIRECT_IO: u32 = 1 << 0;

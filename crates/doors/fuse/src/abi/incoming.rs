@@ -73,6 +73,7 @@ incoming! {
     InitIn { major: u32, minor: u32, max_readahead: u32, flags: u32, }
     ForgetOne { node: u64, lookups: u64, }
     BatchForgetIn { count: u32, _padding: u32, }
+    GetattrIn { flags: u32, _padding: u32, handle: u64, }
     SetattrIn {
         valid: u32, _padding: u32, handle: u64, size: u64, _lock_owner: u64, atime: u64,
         mtime: u64, _ctime: u64, atime_nanos: u32, mtime_nanos: u32, _ctime_nanos: u32,

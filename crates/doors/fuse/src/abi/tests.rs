@@ -45,6 +45,7 @@ proptest! {
             prop_assert!(arguments.len() + extensions.len() + IN_HEADER_BYTES == bytes.len());
         }
         let _ = extension_groups(&bytes);
+        let _ = GetattrIn::read(&mut Reader::new(&bytes));
         let _ = SetattrIn::read(&mut Reader::new(&bytes));
         let _ = CopyFileRangeIn::read(&mut Reader::new(&bytes));
         let _ = crate::init::Offer::read(&bytes);

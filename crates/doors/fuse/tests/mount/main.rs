@@ -6,6 +6,7 @@ mod files;
 mod life;
 mod memory;
 mod taken;
+mod tickets;
 mod waiting;
 mod writes;
 

@@ -1,7 +1,8 @@
 //! A file system in memory: a tree and vectors of bytes, too simple to be wrong.
 //!
 //! It can be frozen, so that calls wait until it thaws; changed behind the kernel's back; and told
-//! how long beliefs hold. It checks no permissions: the kernel does.
+//! how long beliefs hold. It checks no permissions, as the kernel does that,
+//! but tells strangers no attributes.
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -54,7 +55,7 @@ struct Node {
 struct Handle {
     id: FileId,
     access: Access,
-    by_root: bool,
+    caller: Caller,
     listing: Vec<(Name, FileId)>,
 }
 
@@ -190,9 +191,8 @@ impl Memory {
         let attributes = state.node(id)?.attributes.clone();
         state.counter += 1;
         let handle = HandleId(state.counter);
-        state
-            .handles
-            .insert(handle, Handle { id, access, by_root: caller.is_root(), listing: Vec::new() });
+        let (caller, listing) = (caller.clone(), Vec::new());
+        state.handles.insert(handle, Handle { id, access, caller, listing });
         Ok(Opened { handle, attributes, keeps_cache: self.keeps_cache, is_direct: false })
     }
 
@@ -311,9 +311,20 @@ impl FileSystem for Memory {
         Ok(self.lock().node(directory)?.parent)
     }
 
-    async fn attributes(&self, _: &Caller, id: FileId) -> Result<Known> {
+    async fn attributes(&self, caller: &Caller, id: FileId) -> Result<Known> {
         self.gate("attributes").await;
+        if *caller == Caller::stranger() {
+            return Err(error(ErrorKind::PermissionDenied));
+        }
         self.known(id)
+    }
+
+    fn openers(&self, id: FileId, handle: Option<HandleId>) -> Vec<Caller> {
+        let state = self.lock();
+        let is_meant = |number: &HandleId| handle.is_none_or(|handle| handle == *number);
+        let handles = state.handles.iter();
+        let of_file = handles.filter(|(number, open)| open.id == id && is_meant(number));
+        of_file.map(|(_, open)| open.caller.clone()).collect()
     }
 
     async fn set_attributes(
@@ -464,7 +475,8 @@ impl FileSystem for Memory {
     ) -> Result<()> {
         self.gate("write").await;
         let mut state = self.lock();
-        let Handle { id, access, by_root, .. } = *state.handle(handle)?;
+        let Handle { id, access, ref caller, .. } = *state.handle(handle)?;
+        let by_root = caller.is_root();
         if !access.write {
             return Err(error(ErrorKind::BadHandle));
         }

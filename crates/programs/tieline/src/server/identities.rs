@@ -49,6 +49,7 @@ mod local;
 mod proofs;
 
 pub use local::user_of_machine;
+pub use proofs::Errand;
 
 /// What may state its users' ids.
 const MACHINES: [&str; 2] = ["host", "tieline_role"];
@@ -132,7 +133,12 @@ enum Kind {
 
 impl Identities {
     /// Who asks, or why he may not.
-    pub async fn who(&self, context: &CallContext, stated: Caller, op: Op) -> Result<Who, Failure> {
+    pub async fn who(
+        &self,
+        context: &CallContext,
+        stated: Caller,
+        (op, errand): (Op, Errand),
+    ) -> Result<Who, Failure> {
         let Some(principal) = &context.principal else {
             // Under flavor null there is nothing but the client's word.
             let (how, is_believed) = ("the client's word: flavor null".to_owned(), true);
@@ -151,7 +157,7 @@ impl Identities {
                 );
                 self.stranger(principal, why, security)
             }
-            _ if stated.proof.is_some() => self.proven(context.session, stated.proof, op).await,
+            _ if stated.proof.is_some() => self.proven(context.session, stated.proof, errand).await,
             Kind::User => self.user(principal, security).await,
             Kind::Machine(trust) => self.machine(principal, trust, stated, security),
         }
@@ -170,10 +176,7 @@ impl Identities {
         let mut doers = Vec::with_capacity(batch.items.len());
         for item in &mut batch.items {
             let stated = std::mem::take(&mut item.caller);
-            // What was written to an open file is no name.
-            let is_commit = item.op == Op::Commit.number();
-            let op = if is_commit { Op::Commit } else { Op::Batch };
-            let who = self.who(context, stated, op).await?;
+            let who = self.who(context, stated, (Op::Batch, Errand::of_item(item))).await?;
             item.caller = who.caller.clone();
             doers.push(who);
         }
@@ -197,11 +200,11 @@ impl Identities {
         &self,
         session: SessionId,
         number: Option<u64>,
-        op: Op,
+        errand: Errand,
     ) -> Result<Who, Failure> {
-        let proof = match self.state.proofs.find(session, number, op) {
+        let proof = match self.state.proofs.find(session, number, errand) {
             Err(_) if self.remembers(session, number).await => {
-                self.state.proofs.find(session, number, op)?
+                self.state.proofs.find(session, number, errand)?
             }
             found => found?,
         };
@@ -391,7 +394,7 @@ impl Identities {
         let can_carry = context.principal.is_some() && !is_server(context.session);
         let token = message.token.filter(|_| can_carry && message.proof != Caller::STRANGER);
         let Some(token) = token else {
-            let who = self.who(context, stated, Op::Prove).await?;
+            let who = self.who(context, stated, (Op::Prove, Errand::New)).await?;
             let principal = who.principal.as_deref().map(str::to_owned);
             let Who { caller, how, seconds, is_believed, .. } = who;
             return Ok(ProveReply { caller, principal, how, seconds, is_believed });

@@ -15,7 +15,7 @@ use crate::server::audit::{Asked, Audit, Deed};
 use crate::server::batches;
 use crate::server::capabilities::Capabilities;
 use crate::server::connections::Connections;
-use crate::server::identities::{Identities, Who, pool_admin, site_admin};
+use crate::server::identities::{Errand, Identities, Who, pool_admin, site_admin};
 use crate::server::maps::MapKeeper;
 use crate::server::peers::Peers;
 use bytes::Bytes;
@@ -165,7 +165,10 @@ impl Node {
             }
             // Who joins has nothing but the invitation.
             _ if is_joining(&request) => Who::nobody_by(context.principal.clone()),
-            _ => self.identities.who(&context, stated, request.op()).await?,
+            _ => {
+                let asks = (request.op(), Errand::of(&request));
+                self.identities.who(&context, stated, asks).await?
+            }
         };
         context.envelope.caller = who.caller.clone();
         let doers = self.identities.settle_batch(&context, &mut request).await?;

@@ -15,17 +15,21 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tieline_auth::{Guard, Trouble, proof_binding};
 use tieline_types::{ErrorKind, SessionId, Version};
-use tieline_wire::{Failure, Op};
+use tieline_wire::meta::{BatchItem, SetAttributes};
+use tieline_wire::{Failure, Op, Request};
 use tokio::time::Instant;
 
 /// Of one session, and of all.
 const OF_SESSION_MAX: usize = 4096;
 const PROOFS_MAX: usize = 100_000;
-/// Calls on behalf of files that are open.
-const OF_HANDLES: [Op; 8] = [
+/// Calls on behalf of files that are open. What a handle's caller may, their rooms look at.
+const OF_HANDLES: [Op; 11] = [
     Op::Commit,
+    Op::GetAttributes,
     Op::GetExtents,
     Op::Place,
+    Op::Promise,
+    Op::CopyRange,
     Op::Release,
     Op::Compact,
     Op::Lock,
@@ -37,6 +41,53 @@ const HANDLES_GO_ON: Duration = Duration::from_secs(24 * 3600);
 /// So long after it names are taken that were changed before: they come within a second, or after
 /// a cut. All of a batch is refused with one of its items.
 const NAMES_GO_ON: Duration = Duration::from_secs(3600);
+
+/// Which rights a call is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Errand {
+    /// Those that a ticket gives now.
+    New,
+    /// To names, as they were when it was done.
+    Told,
+    /// Those of an open file.
+    OfHandle,
+}
+
+impl Errand {
+    pub fn of(request: &Request) -> Self {
+        match request {
+            Request::Batch(_) => Self::Told,
+            Request::SetAttributes(change) if is_by_handle(change) => Self::OfHandle,
+            request if OF_HANDLES.contains(&request.op()) => Self::OfHandle,
+            _ => Self::New,
+        }
+    }
+
+    /// What was done by somebody himself, and is told of now.
+    pub fn of_item(item: &BatchItem) -> Self {
+        // What was written to an open file is no name.
+        let may_be = [Op::Commit, Op::SetAttributes].iter().any(|op| op.number() == item.op);
+        let request = may_be.then(|| Request::decode_message(item.op, &item.message).ok());
+        match request.flatten().as_ref().map(Self::of) {
+            Some(Self::OfHandle) => Self::OfHandle,
+            _ => Self::Told,
+        }
+    }
+
+    /// So long after the end of a ticket it is heard.
+    fn beyond(self) -> Duration {
+        match self {
+            Self::New => Duration::ZERO,
+            Self::Told => NAMES_GO_ON,
+            Self::OfHandle => HANDLES_GO_ON,
+        }
+    }
+}
+
+/// Size and times are a handle's to set, mode and owners are not.
+fn is_by_handle(change: &SetAttributes) -> bool {
+    change.is_handle && (change.mode, change.uid, change.gid) == (None, None, None)
+}
 
 /// A user, as proven.
 #[derive(Clone)]
@@ -94,17 +145,17 @@ impl Proofs {
     }
 
     /// What was proven under a number.
-    pub fn find(&self, session: SessionId, number: Option<u64>, op: Op) -> Result<Proof, Failure> {
+    pub fn find(
+        &self,
+        session: SessionId,
+        number: Option<u64>,
+        errand: Errand,
+    ) -> Result<Proof, Failure> {
         let again = |detail: &str| Failure::new(ErrorKind::Unauthenticated, detail);
         let sessions = lock(&self.0);
         let found = number.and_then(|number| sessions.get(&session)?.get(&number));
         let proof = found.ok_or_else(|| again("this proof is not known here: show it again"))?;
-        let beyond = match op {
-            Op::Batch => NAMES_GO_ON,
-            op if OF_HANDLES.contains(&op) => HANDLES_GO_ON,
-            _ => Duration::ZERO,
-        };
-        if proof.until.is_some_and(|until| Instant::now() >= until + beyond) {
+        if proof.until.is_some_and(|until| Instant::now() >= until + errand.beyond()) {
             return Err(again("the ticket behind this proof is over: show a newer one"));
         }
         Ok(proof.clone())
@@ -166,7 +217,10 @@ pub async fn accept(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tieline_types::{Caller, Role, Uid};
+    use tieline_types::{Caller, FileId, Mode, Role, SetTime, Time, Uid};
+    use tieline_wire::meta::GetAttributes;
+    use tieline_wire::quotas::Promise;
+    use tieline_wire::ranges::CopyRange;
 
     const BY: KnownBy = (1, Version(1));
 
@@ -178,25 +232,83 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_proof_is_one_sessions_and_ends_with_its_ticket() {
         let (proofs, session) = (Proofs::default(), SessionId(7));
-        let find = |session, number, op| {
-            let found = proofs.find(session, Some(number), op);
+        let find = |session, number, errand| {
+            let found = proofs.find(session, Some(number), errand);
             found.map(|proof| proof.who().caller.uid.0).map_err(|failure| failure.kind)
         };
         proofs.keep(session, 1, Proof::new(&who(5001), BY, Some(Duration::from_secs(60))));
         proofs.keep(session, 2, Proof::new(&who(5002), BY, None));
-        assert_eq!(find(session, 1, Op::Lookup), Ok(5001));
-        assert_eq!(find(SessionId(8), 1, Op::Lookup), Err(ErrorKind::Unauthenticated));
-        assert_eq!(find(session, 3, Op::Lookup), Err(ErrorKind::Unauthenticated));
+        assert_eq!(find(session, 1, Errand::New), Ok(5001));
+        assert_eq!(find(SessionId(8), 1, Errand::New), Err(ErrorKind::Unauthenticated));
+        assert_eq!(find(session, 3, Errand::New), Err(ErrorKind::Unauthenticated));
         tokio::time::advance(Duration::from_secs(61)).await;
-        assert_eq!(find(session, 1, Op::Lookup), Err(ErrorKind::Unauthenticated));
-        assert_eq!(find(session, 1, Op::Commit), Ok(5001), "what is open goes on");
-        assert_eq!(find(session, 1, Op::Batch), Ok(5001), "what was done before is told late");
+        assert_eq!(find(session, 1, Errand::New), Err(ErrorKind::Unauthenticated));
+        assert_eq!(find(session, 1, Errand::OfHandle), Ok(5001), "what is open goes on");
+        assert_eq!(find(session, 1, Errand::Told), Ok(5001), "what was done before is told late");
         tokio::time::advance(NAMES_GO_ON).await;
-        assert_eq!(find(session, 1, Op::Batch), Err(ErrorKind::Unauthenticated));
-        assert_eq!(find(session, 1, Op::Commit), Ok(5001));
+        assert_eq!(find(session, 1, Errand::Told), Err(ErrorKind::Unauthenticated));
+        assert_eq!(find(session, 1, Errand::OfHandle), Ok(5001));
         tokio::time::advance(HANDLES_GO_ON).await;
-        assert_eq!(find(session, 1, Op::Commit), Err(ErrorKind::Unauthenticated), "not for ever");
-        assert_eq!(find(session, 2, Op::Lookup), Ok(5002));
+        assert_eq!(
+            find(session, 1, Errand::OfHandle),
+            Err(ErrorKind::Unauthenticated),
+            "not for ever"
+        );
+        assert_eq!(find(session, 2, Errand::New), Ok(5002));
+    }
+
+    /// A job outlives its ticket with what it has open: to read, to write and grow it, to copy into
+    /// it, to look how long it is and to cut it.
+    #[test]
+    fn handles_do_what_they_are_for_without_a_ticket() {
+        let id = FileId(7);
+        let promise = Promise { id, wanted: 1, needed: 1, payers: None };
+        let cut = SetAttributes { size: Some(0), is_handle: true, ..unchanged(id) };
+        let copy = CopyRange {
+            from: id,
+            to: id,
+            from_offset: 0,
+            to_offset: 0,
+            length: 1,
+            mtime: SetTime::Now,
+            clears_setid: false,
+        };
+        let look = GetAttributes { id };
+        let of_handles: [Request; 4] =
+            [promise.into(), cut.clone().into(), copy.into(), look.into()];
+        for request in of_handles {
+            assert_eq!(Errand::of(&request), Errand::OfHandle, "{request:?}");
+        }
+        let mode = Some(Mode::new(0o777));
+        let others = [
+            SetAttributes { is_handle: false, ..cut.clone() },
+            SetAttributes { mode, ..cut.clone() },
+            SetAttributes { uid: Some(Uid(1)), ..cut.clone() },
+        ];
+        for other in others {
+            assert_eq!(Errand::of(&other.into()), Errand::New);
+        }
+        let item = |request: Request| {
+            let (op, message) = (request.op().number(), request.encode_message());
+            BatchItem { caller: Caller::default(), at: Time::default(), id, op, message }
+        };
+        assert_eq!(Errand::of_item(&item(cut.into())), Errand::OfHandle);
+        assert_eq!(Errand::of_item(&item(unchanged(id).into())), Errand::Told);
+        assert_eq!(Errand::of_item(&item(GetAttributes { id }.into())), Errand::Told);
+    }
+
+    fn unchanged(id: FileId) -> SetAttributes {
+        SetAttributes {
+            id,
+            mode: None,
+            uid: None,
+            gid: None,
+            size: None,
+            atime: None,
+            mtime: None,
+            is_handle: false,
+            is_access: None,
+        }
     }
 
     #[tokio::test]
@@ -205,7 +317,7 @@ mod tests {
         for number in 0..=OF_SESSION_MAX as u64 {
             proofs.keep(session, number, Proof::new(&who(1), BY, None));
         }
-        assert!(proofs.find(session, Some(0), Op::Lookup).is_err());
-        assert!(proofs.find(session, Some(1), Op::Lookup).is_ok());
+        assert!(proofs.find(session, Some(0), Errand::New).is_err());
+        assert!(proofs.find(session, Some(1), Errand::New).is_ok());
     }
 }

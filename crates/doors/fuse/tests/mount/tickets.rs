@@ -1,0 +1,64 @@
+//! What an open file gives, also when whoever has it shows no ticket any more.
+
+use super::*;
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, Read, Seek, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use tieline_fuse::{Asking, People, Unknown};
+use tieline_types::{Caller, Gid, Uid};
+
+/// Everybody has a ticket, or nobody any more.
+#[derive(Default)]
+struct Tickets {
+    are_gone: AtomicBool,
+}
+
+#[async_trait::async_trait]
+impl People for Tickets {
+    async fn caller(&self, asking: Asking) -> Result<Caller, Unknown> {
+        if self.are_gone.load(Ordering::Relaxed) {
+            let why = "run `kinit`".to_owned();
+            return Err(Unknown { kind: tieline_types::ErrorKind::PermissionDenied, why });
+        }
+        Ok(asking.stated)
+    }
+
+    fn shown(&self, uid: Uid, gid: Gid) -> (Uid, Gid) {
+        (uid, gid)
+    }
+
+    fn stored_uid(&self, uid: Uid) -> Option<Uid> {
+        Some(uid)
+    }
+
+    fn stored_gid(&self, gid: Gid) -> Option<Gid> {
+        Some(gid)
+    }
+
+    fn are_personal(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn an_open_file_keeps_its_rights() {
+    let people = Arc::new(Tickets::default());
+    let on = Mounted::with(Memory::new(1), |options| options.people = Some(people.clone()));
+    let (path, mut options) = (on.path("f"), OpenOptions::new());
+    let mut file = options.read(true).write(true).create(true).open(&path).unwrap();
+    file.write_all(b"hello").unwrap();
+    people.are_gone.store(true, Ordering::Relaxed);
+    on.fs.put_elsewhere("f", b"hello, world");
+    let denied = |error: std::io::Error| error.kind() == ErrorKind::PermissionDenied;
+    assert!(fs::metadata(&path).is_err_and(denied), "a name");
+    assert_eq!(file.metadata().unwrap().len(), 12, "fstat");
+    let mut text = String::new();
+    file.rewind().unwrap();
+    file.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "hello, world", "to the end");
+    file.set_len(4).unwrap();
+    assert_eq!(on.fs.bytes("f"), b"hell");
+    drop(file);
+    eventually("the file is closed", || on.fs.handles() == 0);
+    assert!(fs::metadata(&path).is_err_and(denied));
+}
