@@ -10,5 +10,6 @@ mod leases;
 mod model;
 mod names;
 mod near;
+mod pins;
 mod shared;
 mod trees;
