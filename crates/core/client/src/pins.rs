@@ -4,9 +4,9 @@
 //! whenever an MDS welcomed us anew or leases lapsed, and when one of its directories was recalled,
 //! since what was known under those leases is gone then: names, attributes, targets of links,
 //! extents and small files are fetched, so that they are known when the servers are away
-//! ([`crate::away`]). What is still known is not asked again. The chunks of larger files are brought
-//! into the node's cache, whole, and stay there; without such a cache a tree that has any is
-//! refused.
+//! ([`crate::away`]). What is still known is not asked again. The chunks of larger files are
+//! brought into the node's cache, whole, and stay there; without such a cache a tree that has any
+//! is refused.
 //!
 //! Pinned is by virtual attributes of a directory, which are read: whoever may read it may pin it,
 //! also where nothing may be written. `user.tieline.pin.set` pins, `user.tieline.pin.drop` lets go,
