@@ -56,7 +56,8 @@ impl Shared {
         tokio::spawn(async move {
             tokio::time::sleep(AWAY_AFTER).await;
             if let Some(shared) = shared.upgrade() {
-                shared.cache.away(server, lost);
+                let recall = shared.seen_of(server).await;
+                shared.cache.away(server, lost, recall);
             }
         });
     }
@@ -135,7 +136,7 @@ impl Shared {
                 let losses = self.cache.lock().units.losses(server.number);
                 // Taken out before it is used: who asks again finds it.
                 let recall = self.recalled_of(server.number);
-                self.cache.away_unmet(server.number, losses, recall);
+                self.cache.away(server.number, losses, recall);
             }
             std::future::pending::<()>().await
         };

@@ -15,6 +15,7 @@
 //!
 //! A server that cannot be reached ([`Cache::away`]) is believed as of its last word, beyond the
 //! lease, where the settings say so; its first word ends that, before anything else is answered.
+//! If it goes again at once, what it was not asked meanwhile is as it was before.
 //!
 //! Invariants: else nothing is answered from here without a lease that has not run out; what a
 //! door was told to believe is remembered until it was told to forget it; the number of files is
@@ -56,15 +57,8 @@ impl Cache {
     }
 
     /// Nothing was heard of the server since loss number `lost`: from now on what it told last
-    /// counts.
-    pub fn away(&self, server: ServerNumber, lost: u64) {
-        if self.lock().units.away(server, lost) {
-            self.went_away.notify_waiters();
-        }
-    }
-
-    /// The same of a server that was never met; `recall` brings what is known of it all the same.
-    pub fn away_unmet(&self, server: ServerNumber, lost: u64, recall: impl FnOnce(&mut Tables)) {
+    /// counts; `recall` brings what was put down of that.
+    pub fn away(&self, server: ServerNumber, lost: u64, recall: impl FnOnce(&mut Tables)) {
         let mut tables = self.lock();
         if tables.units.away(server, lost) {
             recall(&mut tables);

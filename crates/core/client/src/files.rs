@@ -5,12 +5,15 @@
 //! that goes through many small files again opens and reads each without asking a server; and so
 //! of files that were told in bulk before anybody opens them ([`crate::bulk`]).
 //!
-//! Invariant: a file is in one of the two tables at most.
+//! What is pinned ([`crate::pins`]) keeps its extents, whatever else is used.
+//!
+//! Invariants: a file is in one of the two tables at most; what is pinned takes at most
+//! [`PINNED_MAX`] bytes.
 
 use crate::cache::tables::is_provisional;
 use crate::file::{Budget, File, State};
 use crate::volume::lock;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex};
 use tieline_types::{Attributes, Content, Extent, FileId, Layout, OstIndex, Version};
@@ -21,6 +24,8 @@ const WHOLE_MAX: usize = 4096;
 /// Bytes of small files, and of what says where their bytes are, among those that are not kept
 /// whole.
 const BYTES_MAX: usize = 64 << 20;
+/// The same of files that are pinned.
+pub(crate) const PINNED_MAX: usize = 1 << 30;
 /// Of files in more pieces only what is in use is remembered.
 const EXTENTS_MAX: usize = 16;
 
@@ -38,8 +43,11 @@ struct Tables {
     plan: Option<Arc<Plan>>,
     /// How many whole files there are when the next are closed.
     sweep_at: usize,
-    /// Of `closed`.
+    /// Of those of `closed` that are not pinned.
     bytes: usize,
+    /// Files that keep their extents, and what these take.
+    pinned: BTreeMap<FileId, usize>,
+    pinned_bytes: usize,
     /// Where among `closed` room was made last.
     hand: FileId,
 }
@@ -60,6 +68,7 @@ struct Closed {
     door_version: Option<Version>,
     /// All its extents, if they are few and there is room for them.
     extents: Option<Arc<[Extent]>>,
+    is_pinned: bool,
 }
 
 /// What an MDS told of a file that nobody opened yet.
@@ -140,12 +149,44 @@ impl Files {
             size: told.attributes.size,
             door_version,
             extents: is_good.then(|| told.extents.extents.into()),
+            is_pinned: false,
         };
         if tables.closed.len() >= self.closed_max {
-            tables.closed.clear();
-            tables.bytes = 0;
+            tables.clear_closed();
         }
         tables.keep_closed(id, one);
+    }
+
+    /// Has a file keep its extents; `false` if there is no room for that.
+    pub fn pin(&self, id: FileId) -> bool {
+        let mut tables = lock(&self.tables);
+        let whole = tables.whole.get(&id).cloned();
+        let bytes = match (whole, tables.closed.get(&id)) {
+            (Some(file), _) => file.with(|state| {
+                let all = state.extents.all(state.size, usize::MAX);
+                all.map_or(0, |all| all.map(weigh).sum())
+            }),
+            (None, closed) => closed.map_or(0, Closed::bytes),
+        };
+        tables.unpin(id);
+        if tables.pinned_bytes + bytes > PINNED_MAX {
+            return false;
+        }
+        // Counted as pinned from now on.
+        let closed = tables.forget(id);
+        tables.pinned.insert(id, bytes);
+        tables.pinned_bytes += bytes;
+        if let Some(closed) = closed {
+            tables.keep_closed(id, closed);
+        }
+        true
+    }
+
+    /// Of files that were pinned, only these still are.
+    pub fn keep_pinned(&self, ids: &BTreeSet<FileId>) {
+        let mut tables = lock(&self.tables);
+        let gone: Vec<_> = tables.pinned.keys().filter(|id| !ids.contains(id)).copied().collect();
+        gone.into_iter().for_each(|id| tables.unpin(id));
     }
 
     pub fn remove(&self, id: FileId) {
@@ -187,11 +228,10 @@ impl Tables {
     /// Closes what only this table holds: nobody has it open, and nothing of it is dirty. What the
     /// MDS has given no version yet stays: its version would be of no use.
     fn sweep(&mut self, closed_max: usize) {
-        let Self { whole, closed, plan, bytes, .. } = self;
-        if closed.len() + whole.len() > closed_max {
-            closed.clear();
-            *bytes = 0;
+        if self.closed.len() + self.whole.len() > closed_max {
+            self.clear_closed();
         }
+        let Self { whole, pinned, plan, .. } = self;
         let mut swept = Vec::new();
         whole.retain(|&id, file| {
             if Arc::strong_count(file) > 1 {
@@ -199,7 +239,8 @@ impl Tables {
             }
             file.with(|state| {
                 let is_kept = is_provisional(state.version);
-                if !is_kept && let Some(one) = Closed::new(state, plan) {
+                let extents_max = if pinned.contains_key(&id) { usize::MAX } else { EXTENTS_MAX };
+                if !is_kept && let Some(one) = Closed::new(state, plan, extents_max) {
                     swept.push((id, one));
                 }
                 is_kept
@@ -212,11 +253,12 @@ impl Tables {
 
     /// Remembers a file that is not in use. Extents of others go for it, in turn.
     fn keep_closed(&mut self, id: FileId, one: Closed) {
-        self.bytes += one.bytes();
+        let one = Closed { is_pinned: self.pinned.contains_key(&id), ..one };
+        self.bytes += one.bytes_counted();
         self.closed.insert(id, one);
         while self.bytes > BYTES_MAX {
             let mut behind = self.closed.range_mut((Bound::Excluded(self.hand), Bound::Unbounded));
-            let Some((&next, other)) = behind.find(|(_, other)| other.extents.is_some()) else {
+            let Some((&next, other)) = behind.find(|(_, other)| other.bytes_counted() > 0) else {
                 if self.hand == FileId(0) {
                     return;
                 }
@@ -239,14 +281,28 @@ impl Tables {
 
     fn forget(&mut self, id: FileId) -> Option<Closed> {
         let closed = self.closed.remove(&id)?;
-        self.bytes -= closed.bytes();
+        self.bytes -= closed.bytes_counted();
         Some(closed)
+    }
+
+    /// Forgets all that are not in use and not pinned.
+    fn clear_closed(&mut self) {
+        self.closed.retain(|_, closed| closed.is_pinned);
+        self.bytes = 0;
+    }
+
+    fn unpin(&mut self, id: FileId) {
+        let Some(bytes) = self.pinned.remove(&id) else { return };
+        self.pinned_bytes -= bytes;
+        if let Some(closed) = self.forget(id) {
+            self.keep_closed(id, closed);
+        }
     }
 }
 
 impl Closed {
     /// `None` for a file whose next open should ask.
-    fn new(state: &mut State, last: &mut Option<Arc<Plan>>) -> Option<Self> {
+    fn new(state: &mut State, last: &mut Option<Arc<Plan>>, extents_max: usize) -> Option<Self> {
         let layout = state.layout.take()?;
         if state.version == Version(0) || state.is_orphan || state.door_unsure.is_some() {
             return None;
@@ -256,9 +312,15 @@ impl Closed {
             Some(same) if **same == plan => same.clone(),
             _ => last.insert(Arc::new(plan)).clone(),
         };
-        let extents = state.extents.whole(state.size, EXTENTS_MAX).map(Arc::from);
+        let extents = state.extents.whole(state.size, extents_max).map(Arc::from);
         let State { version, as_of, size, door_version, .. } = *state;
-        Some(Self { plan, version, as_of, size, door_version, extents })
+        let is_pinned = false;
+        Some(Self { plan, version, as_of, size, door_version, extents, is_pinned })
+    }
+
+    /// What pinned ones take is counted elsewhere.
+    fn bytes_counted(&self) -> usize {
+        if self.is_pinned { 0 } else { self.bytes() }
     }
 
     fn bytes(&self) -> usize {
@@ -334,6 +396,46 @@ mod tests {
         (1..30_000).for_each(|serial| drop(opened(&files, serial, 7)));
         let tables = lock(&files.tables);
         assert!(tables.whole.len() + tables.closed.len() <= 6000 + WHOLE_MAX);
+    }
+
+    #[test]
+    fn what_is_pinned_keeps_its_bytes_whatever_comes_later() {
+        const SIZE: usize = 16 << 10;
+        let files = Files::new(Arc::new(Budget::new(1 << 20)), 12_000);
+        let count = 2 * (BYTES_MAX / SIZE) as u64;
+        let told = |serial: u64| {
+            let file = files.get(id(serial));
+            file.with(|state| {
+                state.layout = Some(Layout::default());
+                (state.version, state.size) = (Version(7), SIZE as u64);
+                // In more pieces than are remembered of others.
+                for piece in 0..=EXTENTS_MAX {
+                    let (offset, length) = ((piece * SIZE / 32) as u64, (SIZE / 32) as u64);
+                    let is_last = piece == EXTENTS_MAX;
+                    let length = if is_last { SIZE as u64 - offset } else { length };
+                    let content = Content::Inline(vec![serial as u8; length as usize]);
+                    state.extents.commit(&Extent { offset, length, content });
+                }
+            });
+        };
+        let is_whole = |serial| {
+            let known = files.known(id(serial));
+            known.is_some_and(|file| {
+                file.with(|state| state.extents.whole(SIZE as u64, usize::MAX).is_some())
+            })
+        };
+        for serial in 1..=count {
+            told(serial);
+            assert!(files.pin(id(serial)));
+        }
+        (count + 1..=2 * count).for_each(told);
+        assert!((1..=count).all(is_whole));
+        let tables = lock(&files.tables);
+        assert!(tables.pinned_bytes > BYTES_MAX && tables.bytes <= BYTES_MAX);
+        drop(tables);
+        files.keep_pinned(&BTreeSet::new());
+        let tables = lock(&files.tables);
+        assert!(tables.pinned_bytes == 0 && tables.bytes <= BYTES_MAX);
     }
 
     #[test]

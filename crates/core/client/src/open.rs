@@ -60,9 +60,15 @@ impl Shared {
         Ok(opened)
     }
 
-    fn open_cached(&self, caller: &Caller, id: FileId, access: Access) -> Option<Attributes> {
+    pub(crate) fn open_cached(
+        &self,
+        caller: &Caller,
+        id: FileId,
+        access: Access,
+    ) -> Option<Attributes> {
         // What is written needs a server that says yes today.
-        if (access.write || access.truncate) && self.is_stale(id.mdt()) {
+        let is_change = access.write || access.truncate;
+        if is_change && self.is_stale(id.mdt()) {
             return None;
         }
         let file = self.files.known(id)?;
@@ -70,6 +76,10 @@ impl Shared {
         let mut tables = self.cache.lock();
         let wanted = wanted(access);
         let known = tables.attributes(id).filter(|known| known.attributes.version == version)?;
+        // Of before its last contact, while leases of that still run.
+        if is_change && !tables.units.are_current(&known.belief) {
+            return None;
+        }
         tables.allows(caller, id, wanted).then_some(known.attributes)
     }
 

@@ -1,10 +1,12 @@
 //! Trees that are kept here for times without servers: `tieline pin`.
 //!
 //! A pinned tree is walked when it is pinned, when a process takes up the pins of an earlier one,
-//! and whenever an MDS welcomed us anew, since all that was known under leases of before is gone
-//! then: names, attributes, targets of links, extents and small files are fetched, so that they are
-//! known when the servers are away ([`crate::away`]). The chunks of larger files are brought into
-//! the node's cache, whole, and stay there; without such a cache a tree that has any is refused.
+//! whenever an MDS welcomed us anew or leases lapsed, and when one of its directories was recalled,
+//! since what was known under those leases is gone then: names, attributes, targets of links,
+//! extents and small files are fetched, so that they are known when the servers are away
+//! ([`crate::away`]). What is still known is not asked again. The chunks of larger files are
+//! brought into the node's cache, whole, and stay there; without such a cache a tree that has any
+//! is refused.
 //!
 //! Pinned is by virtual attributes of a directory, which are read: whoever may read it may pin it,
 //! also where nothing may be written. `user.tieline.pin.set` pins, `user.tieline.pin.drop` lets go,
@@ -16,10 +18,13 @@
 //! What is known of the tree is put down there, too ([`seen`]): for a process that begins while the
 //! servers are away.
 //!
-//! Invariants: at most [`PINS_MAX`] trees, of at most as many files as the cache remembers; a walk
-//! has at most [`AT_ONCE`] requests for names under way, and [`CHUNKS_AT_ONCE`] chunks.
+//! Invariants: at most [`PINS_MAX`] trees, together of fewer files than the cache remembers, which
+//! then make no room for others; a walk has at most [`AT_ONCE`] requests for names under way, and
+//! [`CHUNKS_AT_ONCE`] chunks; walks take at most a part of the time ([`APART`]).
 
 use crate::capabilities::Whose;
+use crate::file::File;
+use crate::files::PINNED_MAX;
 use crate::servers::turns::Reader;
 use crate::volume::{Shared, lock};
 use crate::{Error, Listed, Result};
@@ -32,6 +37,7 @@ use tieline_types::{
 };
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 mod seen;
 use seen::Seen;
@@ -48,6 +54,9 @@ const ENTRIES: usize = 1024;
 const SWARM: Duration = Duration::from_millis(500);
 /// A walk that did not reach everything is repeated.
 const AGAIN: Duration = Duration::from_secs(15);
+/// A walk that took long is not repeated soon, whatever others change meanwhile.
+const APART: u32 = 9;
+const APART_MAX: Duration = Duration::from_secs(60);
 /// What words of pins of ours begin with, in the cache.
 const WORDS: &str = "tree ";
 
@@ -74,6 +83,16 @@ struct Pin {
     progress: Mutex<Progress>,
     /// What the cache keeps for it.
     chunks: Mutex<BTreeSet<ChunkId>>,
+    /// What its walks found, and memory keeps for it.
+    held: Mutex<Held>,
+    /// Of what was put down last.
+    saved: Mutex<Option<blake3::Hash>>,
+}
+
+#[derive(Clone, Default)]
+struct Held {
+    directories: BTreeSet<FileId>,
+    files: BTreeSet<FileId>,
 }
 
 /// What the last walk found.
@@ -112,10 +131,29 @@ impl Progress {
     }
 }
 
+impl Held {
+    /// Takes what a walk found: if that is not all, what was not seen may be there still.
+    fn take(&mut self, listed: &[(FileId, Vec<Listed>)], is_all: bool) {
+        if is_all {
+            *self = Self::default();
+        }
+        self.directories.extend(listed.iter().map(|(id, _)| *id));
+        let entries = listed.iter().flat_map(|(_, entries)| entries);
+        let files = entries.filter(|entry| entry.kind == FileKind::Regular);
+        self.files.extend(files.map(|entry| entry.id));
+    }
+}
+
 impl Pin {
     fn new(caller: Caller, words: String) -> Arc<Self> {
-        let (progress, chunks) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { caller: Mutex::new(caller), words, progress, chunks })
+        Arc::new(Self {
+            caller: Mutex::new(caller),
+            words,
+            progress: Mutex::default(),
+            chunks: Mutex::default(),
+            held: Mutex::default(),
+            saved: Mutex::default(),
+        })
     }
 
     fn caller(&self) -> Caller {
@@ -153,6 +191,18 @@ impl Pins {
         lock(&self.trees).values().any(|pin| pin.words == words)
     }
 
+    fn words(&self) -> Vec<String> {
+        lock(&self.trees).values().map(|pin| pin.words.clone()).collect()
+    }
+
+    /// Was each walked here without a failure?
+    fn are_whole(&self) -> bool {
+        lock(&self.trees).values().all(|pin| {
+            let progress = lock(&pin.progress);
+            progress.is_done && progress.failed == 0
+        })
+    }
+
     fn add(&self, id: FileId, pin: Arc<Pin>) {
         if !pin.caller().is_root() {
             self.has_provers.store(true, Ordering::Relaxed);
@@ -168,13 +218,14 @@ pub(crate) async fn run(shared: Weak<Shared>) {
     if let Some(shared) = shared.upgrade() {
         shared.take_up().await;
     }
-    let mut is_whole = true;
+    let (mut is_whole, mut earliest) = (true, Instant::now());
     loop {
         match is_whole {
             true => due.notified().await,
             false => drop(tokio::time::timeout(AGAIN, due.notified()).await),
         }
-        tokio::time::sleep(SWARM).await;
+        tokio::time::sleep_until(earliest.max(Instant::now() + SWARM)).await;
+        let begun = Instant::now();
         let Some(shared) = shared.upgrade() else { return };
         let trees: Vec<_> =
             lock(&shared.pins.trees).iter().map(|(id, pin)| (*id, pin.clone())).collect();
@@ -184,9 +235,10 @@ pub(crate) async fn run(shared: Weak<Shared>) {
                 continue;
             }
             let progress = shared.walk(id, &pin).await;
-            is_whole &= progress.failed == 0;
+            is_whole &= progress.failed == 0 && shared.is_held(&pin);
             *lock(&pin.progress) = progress;
         }
+        earliest = Instant::now() + (begun.elapsed() * APART).min(APART_MAX);
     }
 }
 
@@ -221,6 +273,7 @@ impl Shared {
             return Err(Error::local(ErrorKind::NotPermitted, "another user's pin"));
         }
         lock(&self.pins.trees).remove(&id);
+        self.hold_names();
         if let Some(node) = &self.near.node {
             let failed = |why| Error::local(ErrorKind::StorageFault, why);
             node.pin(&pin.words, None).await.map_err(failed)?;
@@ -256,6 +309,41 @@ impl Shared {
         format!("[{}]", own.map(row).collect::<Vec<_>>().join(","))
     }
 
+    /// A unit was taken away or let go: is it of a pinned tree?
+    pub(crate) fn renew_pins(&self, unit: FileId) {
+        if self.cache.lock().pinned.contains(&unit) {
+            self.pins.renew();
+        }
+    }
+
+    /// Is the tree known as the walk left it? Where others write all the time no lease is had.
+    fn is_held(&self, pin: &Pin) -> bool {
+        let tables = self.cache.lock();
+        lock(&pin.held).directories.iter().all(|&id| tables.is_complete(id))
+    }
+
+    /// What all trees have makes no room for others; what none has any more does.
+    fn hold_names(&self) {
+        let mut all = Held::default();
+        for pin in lock(&self.pins.trees).values() {
+            let held = lock(&pin.held).clone();
+            all.directories.extend(held.directories);
+            all.files.extend(held.files);
+        }
+        self.cache.lock().pinned = all.directories;
+        self.files.keep_pinned(&all.files);
+    }
+
+    /// How many files may be walked for a tree, beside those of the others: some of the room is for
+    /// what is not pinned.
+    fn files_max(&self, top: FileId) -> u64 {
+        let trees = lock(&self.pins.trees);
+        let others = trees.iter().filter(|(id, _)| **id != top);
+        let others: u64 = others.map(|(_, pin)| lock(&pin.progress).files).sum();
+        let room = self.settings.inodes_max as u64;
+        (room - room / 4).saturating_sub(others)
+    }
+
     /// Goes on with the pins of an earlier process.
     async fn take_up(&self) {
         let Some(node) = &self.near.node else { return };
@@ -272,10 +360,14 @@ impl Shared {
         let caller = pin.caller();
         let (mut progress, wanted, listed) = self.walk_names(top, &caller).await;
         if self.near.node.is_none() && !wanted.is_empty() {
+            *lock(&pin.held) = Held::default();
+            self.hold_names();
             let files: BTreeSet<_> = wanted.iter().map(|wanted| wanted.whose.file).collect();
             let why = format!("{} files are too large to be kept without a cache", files.len());
             return Progress { is_refused: true, why: Some(why), ..progress };
         }
+        lock(&pin.held).take(&listed, progress.failed == 0);
+        self.hold_names();
         let chunks = wanted.iter().map(|one| one.chunk.chunk).collect();
         if let Err(why) = self.hold(pin, chunks, progress.failed == 0).await {
             progress.fail(why);
@@ -283,7 +375,8 @@ impl Shared {
         self.store_all(wanted, &mut progress).await;
         if progress.failed == 0
             && self.pins.has(&pin.words)
-            && let Err(why) = self.save_seen(&pin.words, self.see(top, &listed)).await
+            && self.near.node.is_some()
+            && let Err(why) = self.save_seen(pin, self.see(top, &listed)).await
         {
             progress.fail(why);
         }
@@ -327,8 +420,10 @@ impl Shared {
             (Progress { is_done: true, ..Progress::default() }, vec![]);
         let places = Arc::new(Semaphore::new(AT_ONCE));
         let (mut directories, mut files) = (vec![top], JoinSet::new());
-        let mut listed = Vec::new();
+        let (mut listed, files_max) = (Vec::new(), self.files_max(top));
         while let Some(directory) = directories.pop() {
+            // From here on a recall of it is heard of.
+            self.cache.lock().pinned.insert(directory);
             let entries = match self.entries(caller, directory).await {
                 Ok(entries) => entries,
                 Err(error) => {
@@ -339,7 +434,7 @@ impl Shared {
             for entry in &entries {
                 let (id, kind) = (entry.id, entry.kind);
                 progress.files += 1;
-                if progress.files > self.settings.inodes_max as u64 {
+                if progress.files > files_max {
                     progress.fail("there are more files than can be remembered".to_owned());
                     continue;
                 }
@@ -357,9 +452,7 @@ impl Shared {
                     progress.take(joined, &mut wanted);
                 }
             }
-            if self.near.node.is_some() {
-                listed.push((directory, entries));
-            }
+            listed.push((directory, entries));
         }
         while let Some(joined) = files.join_next().await {
             progress.take(joined, &mut wanted);
@@ -433,12 +526,23 @@ impl Shared {
             self.launder(&file, crate::writer::How::Flush).await?;
         }
         let access = crate::Access { read: true, ..crate::Access::default() };
-        let opened = self.open_at_server(caller, id, access).await?;
-        let file = self.file(id);
-        self.view(caller, &file, 0..opened.size).await?;
-        let extents = file.with(|state| state.extents.whole(state.size, usize::MAX));
-        let changed = || Error::local(ErrorKind::Conflict, format!("file {id} changes"));
-        let extents = extents.ok_or_else(changed)?;
+        let whole = |file: &File| file.with(|state| state.extents.whole(state.size, usize::MAX));
+        let known = self.open_cached(caller, id, access);
+        let known = known.and_then(|known| Some((known, whole(&*self.file_known(id)?)?)));
+        let (opened, extents) = match known {
+            Some(known) => known,
+            None => {
+                let opened = self.open_at_server(caller, id, access).await?;
+                let file = self.file(id);
+                self.view(caller, &file, 0..opened.size).await?;
+                let changed = || Error::local(ErrorKind::Conflict, format!("file {id} changes"));
+                (opened, whole(&file).ok_or_else(changed)?)
+            }
+        };
+        if !self.files.pin(id) {
+            let what = format!("small files take more than {} MiB", PINNED_MAX >> 20);
+            return Err(Error::local(ErrorKind::NoSpace, what));
+        }
         let chunks = extents.into_iter().filter_map(|extent| match extent.content {
             Content::Chunk(chunk) => {
                 let whose = Whose {

@@ -70,6 +70,7 @@ impl Shared {
             return NoticeAnswer::default();
         }
         let mut told = self.cache.recalled(&recall);
+        self.renew_pins(recall.unit);
         for &id in &recall.files {
             self.changes_elsewhere(id);
         }
@@ -137,6 +138,7 @@ impl Shared {
     /// Believes nothing under a unit any more.
     pub(crate) fn let_go(&self, unit: FileId) {
         let told = self.cache.let_go(unit);
+        self.renew_pins(unit);
         self.tell(told);
     }
 
@@ -183,6 +185,7 @@ impl Shared {
         if let Some(told) = self.cache.renewed(server, sent) {
             self.tell(told);
             self.confirm_open_files(server);
+            self.pins.renew();
         }
     }
 

@@ -11,5 +11,6 @@ mod locks;
 mod model;
 mod names;
 mod near;
+mod pins;
 mod shared;
 mod trees;

@@ -5,8 +5,8 @@
 //! removes what dead nodes left: drafts, claims, and old notes of poisoned chunks; that it does now
 //! and then also where no marks are said.
 //!
-//! Whoever finds the storage full makes some room at once, whoever the cleaner is: that may not know
-//! of it, and a claim takes room itself.
+//! Whoever finds the storage full makes some room at once, whoever the cleaner is: that may not
+//! know of it, and a claim takes room itself.
 //!
 //! Invariants: pinned chunks stay, whatever the marks say; without marks nothing is evicted.
 

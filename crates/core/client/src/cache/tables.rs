@@ -1,6 +1,7 @@
 //! What was learned, and under which lease it is good.
 //!
-//! * [`drops`]: letting go of it. * [`bulk`]: whole directories.
+//! * [`drops`]: letting go of it. * [`bulk`]: whole directories. * [`last`]: what was put down of
+//!   it for times without its server.
 //!
 //! Invariant: what is here is newer than anything that may still be refused by a unit's bar; only
 //! [`Units`] decides whether it may be believed.
@@ -17,6 +18,7 @@ use tieline_wire::meta::{LeaseGrant, Xattr};
 
 mod bulk;
 mod drops;
+mod last;
 mod own;
 
 pub(crate) use own::{is_provisional, provisional};
@@ -42,6 +44,8 @@ pub(crate) enum Under {
 struct Entry {
     id: Option<FileId>,
     as_of: Version,
+    /// Of the unit when it was learned.
+    generation: u64,
     /// The last own operation on it that the MDS does not know yet.
     own: Option<u64>,
 }
@@ -55,11 +59,11 @@ const DEPTH_MAX: usize = 64;
 
 #[derive(Default)]
 struct Directory {
-    /// Of the unit when these names were learned.
+    /// Of the unit when something was learned last.
     generation: u64,
     names: BTreeMap<Name, Entry>,
-    /// Every name is here.
-    is_complete: bool,
+    /// Of the unit when every name was here.
+    complete: Option<u64>,
     /// Lookups that found a name and no attributes: whoever listed the names is asking for all.
     unstated: u32,
     /// How often a name was dropped: a listing under way does not know all names then.
@@ -112,6 +116,8 @@ pub(crate) struct Tables {
     pub units: Units,
     directories: BTreeMap<FileId, Directory>,
     inodes: BTreeMap<FileId, Inode>,
+    /// Directories of pinned trees: they do not make room.
+    pub pinned: BTreeSet<FileId>,
     /// Directories that went here, of late, as they were: programs may be in them still.
     buried: VecDeque<Attributes>,
     /// Does any MDT have quotas?
@@ -125,6 +131,7 @@ impl Tables {
             units: Units::default(),
             directories: BTreeMap::new(),
             inodes: BTreeMap::new(),
+            pinned: BTreeSet::new(),
             buried: VecDeque::new(),
             limits: Limits::default(),
             inodes_max: inodes_max.max(16),
@@ -229,7 +236,7 @@ impl Tables {
     }
 
     fn is_good(&self, basis: &Basis) -> bool {
-        self.units.generation(basis.unit) == Some(basis.generation)
+        self.units.believes(basis.unit, basis.generation)
     }
 
     /// Attributes under a lease, whole and up to date.
@@ -328,12 +335,14 @@ impl Tables {
         };
         let directory = self.directories.entry(parent).or_default();
         directory.renew(generation);
-        let is_newer = directory.names.get(name).is_none_or(|entry| entry.as_of <= reply.as_of);
+        let before = directory.names.get(name).filter(|entry| entry.generation == generation);
+        let is_newer = before.is_none_or(|entry| entry.as_of <= reply.as_of);
         let is_full = id.is_none() && directory.names.len() > self.inodes_max;
         if !is_newer || is_full {
             return Belief::default();
         }
-        directory.names.insert(name.clone(), Entry { id, as_of: reply.as_of, own: None });
+        let entry = Entry { id, as_of: reply.as_of, generation, own: None };
+        directory.names.insert(name.clone(), entry);
         if let Some(id) = id {
             self.inodes.entry(id).or_default().seen_at = Some((parent, name.clone()));
         }
@@ -343,14 +352,12 @@ impl Tables {
     /// What a name leads to, under a lease: `Some(None)` if it surely leads nowhere.
     pub fn name(&mut self, parent: FileId, name: &Name) -> Option<(Option<FileId>, Belief)> {
         let generation = self.units.generation(parent)?;
+        let is_good = |generation: u64| self.units.believes(parent, generation);
         let directory = self.directories.get_mut(&parent)?;
-        if directory.generation != generation {
-            return None;
-        }
         let id = match directory.names.get(name) {
-            Some(entry) => entry.id,
-            None if directory.is_complete => None,
-            None => return None,
+            Some(entry) if is_good(entry.generation) => entry.id,
+            None if directory.complete.is_some_and(is_good) => None,
+            _ => return None,
         };
         directory.told_names.insert(name.clone());
         self.units.touch(parent);
@@ -404,7 +411,9 @@ impl Tables {
             && let Some(directory) = self.directories.get_mut(&parent)
             && directory.generation == mark.generation
         {
-            directory.is_complete = true;
+            let is_named = |entry: &Entry| entry.generation == mark.generation;
+            directory.names.retain(|_, entry| is_named(entry));
+            directory.complete = Some(mark.generation);
         }
     }
 
@@ -415,12 +424,11 @@ impl Tables {
         after: Option<&Name>,
         limit: usize,
     ) -> Option<Vec<(Name, FileId)>> {
-        let generation = self.units.generation(parent)?;
-        let directory = self.directories.get(&parent)?;
-        if !directory.is_complete || directory.generation != generation {
+        if !self.is_complete(parent) {
             return None;
         }
         self.units.touch(parent);
+        let directory = self.directories.get(&parent)?;
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let rest = directory.names.range::<Name, _>((from, Bound::Unbounded));
         let real = rest.filter_map(|(name, entry)| Some((name.clone(), entry.id?)));
@@ -516,16 +524,14 @@ impl Tables {
 impl Directory {
     fn drop_name(&mut self, name: &Name) {
         self.names.remove(name);
-        self.is_complete = false;
+        self.complete = None;
         self.dropped += 1;
     }
 
-    /// Names of an earlier generation are of no use; what was told stays told.
+    /// Names of an earlier generation stay for when the server is away; what was told stays told.
     fn renew(&mut self, generation: u64) {
-        if self.generation != generation {
+        if self.generation < generation {
             self.generation = generation;
-            self.names.clear();
-            self.is_complete = false;
             self.unstated = 0;
         }
     }

@@ -1,7 +1,12 @@
 //! Which lease units are held, since when, and for how long.
 //!
+//! What was learned in an earlier epoch is no answer while its server is heard. While the server is
+//! away it is, until the unit was taken away or let go: of what was not asked again in a later
+//! epoch nothing newer is known ([`Units::believes`]).
+//!
 //! Invariants: a generation is never used twice; a unit is held only under the epoch of its server
-//! in which it was granted; a bar never goes down while anything older could still arrive.
+//! in which it was granted; a bar never goes down while anything older could still arrive; nothing
+//! of before a unit was taken away is told after it.
 
 use crate::Belief;
 use std::collections::BTreeMap;
@@ -53,7 +58,9 @@ struct Tenure {
 #[derive(Default)]
 struct Unit {
     generation: u64,
-    /// When it was granted; `None`: it is not held.
+    /// The first generation that counts while its server is away.
+    since: u64,
+    /// When it was granted; `None`: it was taken away, or let go.
     held: Option<Stamp>,
     /// What was read as of this version or before is not cached.
     bar: Version,
@@ -174,19 +181,37 @@ impl Units {
             return false;
         }
         let stamp = self.stamp(stamp.server);
-        let generation = self.generation + 1;
         let entry = self.entry(unit);
         let is_closed = entry.closed_until.is_some_and(|until| Instant::now() < until);
         if as_of <= entry.bar || is_closed {
             return entry.held == Some(stamp);
         }
         if entry.held != Some(stamp) {
-            entry.held = Some(stamp);
-            entry.alone = None;
-            entry.generation = generation;
-            self.generation = generation;
+            self.hold(unit, stamp);
         }
         true
+    }
+
+    /// The first of two new generations is for what was put down before ([`Units::hold_last`]).
+    fn hold(&mut self, unit: FileId, stamp: Stamp) {
+        self.generation += 2;
+        let generation = self.generation;
+        let entry = self.entry(unit);
+        if entry.held.is_none() {
+            entry.since = generation - 1;
+        }
+        (entry.held, entry.generation, entry.alone) = (Some(stamp), generation, None);
+    }
+
+    /// Something was put down about a unit by whoever knew it once. Gives the generation under
+    /// which that counts while its server is away, and where nothing newer is known; and what it is
+    /// as of.
+    pub fn hold_last(&mut self, unit: FileId, server: ServerNumber) -> (u64, Version) {
+        if self.entry(unit).held.is_none() {
+            self.hold(unit, Stamp::past(server));
+        }
+        let entry = self.entry(unit);
+        (entry.since, entry.bar)
     }
 
     /// A reply read as of `as_of` says that nobody else holds `unit`.
@@ -199,11 +224,10 @@ impl Units {
 
     /// A directory was made here in one that is held alone: so is it.
     pub fn made_alone(&mut self, unit: FileId, parent: FileId, layout: Layout) {
-        let held = self.units.get(&parent).and_then(|entry| entry.held);
-        self.generation += 1;
-        let generation = self.generation;
-        let entry = self.entry(unit);
-        (entry.held, entry.generation, entry.alone) = (held, generation, Some(layout));
+        let Some(held) = self.units.get(&parent).and_then(|entry| entry.held) else { return };
+        self.release(unit);
+        self.hold(unit, held);
+        self.entry(unit).alone = Some(layout);
     }
 
     /// What new files in `unit` inherit, if it is surely held alone.
@@ -237,8 +261,27 @@ impl Units {
     /// The generation of a unit that is held; `None`: believe nothing under it.
     pub fn generation(&self, unit: FileId) -> Option<u64> {
         let entry = self.units.get(&unit)?;
-        let is_good = self.is_leased(entry) || (self.is_held(entry) && self.is_left_alone(entry));
+        let is_good = self.is_leased(entry) || self.is_left_alone(entry);
         is_good.then_some(entry.generation)
+    }
+
+    /// May what was learned under a generation of a unit be told?
+    pub fn believes(&self, unit: FileId, generation: u64) -> bool {
+        let Some(entry) = self.units.get(&unit) else { return false };
+        let is_leased = self.is_leased(entry);
+        // What is decided here rests on what is known for certain.
+        let is_decided = is_leased && entry.alone.is_some();
+        if !is_decided && self.is_left_alone(entry) {
+            return (entry.since..=entry.generation).contains(&generation);
+        }
+        is_leased && entry.generation == generation
+    }
+
+    /// May it be told now, or while its server is away?
+    pub fn keeps(&self, unit: FileId, generation: u64) -> bool {
+        self.units.get(&unit).is_some_and(|entry| {
+            entry.held.is_some() && (entry.since..=entry.generation).contains(&generation)
+        })
     }
 
     /// Held, and not run out.
@@ -271,6 +314,15 @@ impl Units {
         let tenure = entry.held.and_then(|held| self.tenures.get(&held.server));
         let ends = tenure.and_then(|tenure| tenure.ends);
         ends.map_or(Duration::ZERO, |ends| ends.saturating_duration_since(Instant::now()))
+    }
+
+    /// Is it of the epochs that count now?
+    pub fn are_current(&self, belief: &Belief) -> bool {
+        let is_current = |&(unit, generation): &(FileId, u64)| {
+            let entry = self.units.get(&unit).filter(|entry| entry.generation == generation);
+            entry.is_some_and(|entry| self.is_held(entry))
+        };
+        belief.units.iter().all(is_current)
     }
 
     /// How long a belief is good for.

@@ -1,14 +1,15 @@
 //! What is known of a pinned tree, put down beside its chunks for the next process.
 //!
 //! That process takes it for the last word of servers that it has not met and cannot reach: as
-//! after a restart while the line is cut. It is put into the cache in the moment in which such a
-//! server is found to be away ([`crate::away`]), under leases of an epoch that ends with the first
-//! welcome.
+//! after a restart while the line is cut. So does this one, for what was recalled from it and could
+//! not be asked again before the line was cut. It is put into the cache in the moment in which the
+//! server is found to be away ([`crate::away`]), and counts while it is.
 //!
-//! Invariants: of a server that was met nothing is taken; nothing is opened for writing on it.
+//! Invariants: it takes the place of nothing that is known here; nothing is opened for writing on
+//! it.
 
-use super::Pins;
-use crate::cache::{ServerNumber, Tables, Under};
+use super::{Pin, Pins};
+use crate::cache::{ServerNumber, Tables};
 use crate::volume::{Shared, lock};
 use crate::{Listed, Result};
 use minicbor::{Decode, Encode};
@@ -126,43 +127,69 @@ impl Shared {
     /// What an earlier process knew of what a server holds, which nobody needs a second time.
     pub(crate) fn take_recalled(&self, server: ServerNumber) -> Seen {
         let mut recalled = lock(&self.pins.recalled);
-        if recalled.directories.is_empty() && recalled.files.is_empty() {
+        self.part_of(&mut recalled, server)
+    }
+
+    fn part_of(&self, seen: &mut Seen, server: ServerNumber) -> Seen {
+        if seen.directories.is_empty() && seen.files.is_empty() {
             return Seen::default();
         }
         let is_its =
             |id: FileId| self.servers.mds(id.mdt()).is_ok_and(|holder| holder.number == server);
-        let directories = recalled.directories.extract_if(.., |one| is_its(one.attributes.id));
+        let directories = seen.directories.extract_if(.., |one| is_its(one.attributes.id));
         let directories = directories.collect();
-        let files = recalled.files.extract_if(.., |one| is_its(one.attributes.id)).collect();
+        let files = seen.files.extract_if(.., |one| is_its(one.attributes.id)).collect();
         Seen { form: FORM, directories, files }
     }
 
     /// What an earlier process knew of what a server holds: to be called before it is said that the
     /// server is away, and what comes back in that moment.
-    pub(crate) fn recalled_of(&self, server: ServerNumber) -> impl FnOnce(&mut Tables) + use<> {
-        let Seen { directories, files, .. } = self.take_recalled(server);
-        files.iter().for_each(|open| self.learn_open(open));
+    pub(crate) fn recalled_of(
+        &self,
+        server: ServerNumber,
+    ) -> impl FnOnce(&mut Tables) + Send + use<> {
+        self.put_last(server, self.take_recalled(server))
+    }
+
+    /// The same of a server that was met: what was put down, if anything of it is not known here
+    /// any more.
+    pub(crate) async fn seen_of(
+        &self,
+        server: ServerNumber,
+    ) -> impl FnOnce(&mut Tables) + Send + use<> {
+        let mut seen = self.take_recalled(server);
+        let lacks = |tables: &Tables, id: FileId| {
+            self.servers.mds(id.mdt()).is_ok_and(|holder| holder.number == server)
+                && !tables.keeps_complete(id)
+        };
+        let is_lacking = {
+            let tables = self.cache.lock();
+            !self.pins.are_whole() || tables.pinned.iter().any(|&id| lacks(&tables, id))
+        };
+        for words in self.pins.words().into_iter().filter(|_| is_lacking) {
+            if let Some(mut one) = self.saved_seen(&words).await {
+                let one = self.part_of(&mut one, server);
+                seen.directories.extend(one.directories);
+                seen.files.extend(one.files);
+            }
+        }
+        self.put_last(server, seen)
+    }
+
+    fn put_last(
+        &self,
+        server: ServerNumber,
+        seen: Seen,
+    ) -> impl FnOnce(&mut Tables) + Send + use<> {
+        let Seen { directories, files, .. } = seen;
+        for open in &files {
+            self.learn_open(open);
+            self.files.pin(open.attributes.id);
+        }
         move |tables: &mut Tables| {
-            let stamp = tables.units.stamp(server);
             for directory in directories {
-                let id = directory.attributes.id;
-                let lease = last_word(vec![id]);
-                let reply = tables.admit(stamp, &lease);
-                tables.learn_attributes(reply, &lease, Under::Granted, directory.attributes);
-                for entry in directory.entries {
-                    tables.learn_name(reply, id, &entry.name, Some(entry.id));
-                    tables.learn_kind(entry.id, entry.kind);
-                    if let Some(target) = entry.target {
-                        tables.learn_target(entry.id, target);
-                    }
-                    if let Some(attributes) = entry.attributes {
-                        tables.learn_attributes(reply, &lease, Under::Parent(id), attributes);
-                    }
-                }
-                let mark = tables.listing_mark(id).filter(|_| directory.is_complete);
-                if let Some(mark) = mark {
-                    tables.learn_complete(id, mark);
-                }
+                let DirectorySeen { attributes, entries, is_complete } = directory;
+                tables.put_last(server, attributes, (entries, is_complete));
             }
         }
     }
@@ -186,17 +213,26 @@ fn last_word(units: Vec<FileId>) -> LeaseGrant {
 
 /// Writes and reads what was put down.
 impl Shared {
-    pub(super) async fn save_seen(&self, words: &str, seen: Seen) -> Result<(), String> {
-        match &self.near.node {
-            Some(node) => node.save(words, seen.to_bytes()).await,
-            None => Ok(()),
+    pub(super) async fn save_seen(&self, pin: &Pin, seen: Seen) -> Result<(), String> {
+        let Some(node) = &self.near.node else { return Ok(()) };
+        let bytes = seen.to_bytes();
+        let digest = blake3::hash(&bytes);
+        if *lock(&pin.saved) == Some(digest) {
+            return Ok(());
         }
+        node.save(&pin.words, bytes).await?;
+        *lock(&pin.saved) = Some(digest);
+        Ok(())
     }
 
     pub(super) async fn load_seen(&self, words: &str) {
-        let Some(node) = &self.near.node else { return };
-        if let Some(seen) = node.saved(words).await.and_then(|bytes| Seen::from_bytes(&bytes)) {
+        if let Some(seen) = self.saved_seen(words).await {
             self.pins.recall(seen);
         }
+    }
+
+    async fn saved_seen(&self, words: &str) -> Option<Seen> {
+        let bytes = self.near.node.as_ref()?.saved(words).await?;
+        Seen::from_bytes(&bytes)
     }
 }

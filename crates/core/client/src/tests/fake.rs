@@ -240,14 +240,13 @@ impl Fake {
 
     /// The client's session is gone: another one, with another grant.
     pub fn lose_session(&self) {
-        let sinks: Vec<_> = {
+        {
             let mut state = self.lock();
             state.session += 1;
             state.grant = Grant(state.grant.0 + 1);
-            state.sinks.iter().filter(|(is_mds, _)| *is_mds).map(|(_, sink)| sink.clone()).collect()
-        };
+        }
         let welcome = self.welcome();
-        for sink in sinks {
+        for sink in self.mds_sinks() {
             sink.connected(&welcome);
             sink.renewed(Instant::now());
         }

@@ -13,7 +13,7 @@ const CHUNK: usize = 64 << 10;
 
 /// Everything that was ever kept, in pieces as they came.
 #[derive(Default)]
-struct Memory(
+pub struct Memory(
     Mutex<BTreeMap<(ChunkId, u64), Bytes>>,
     Mutex<BTreeMap<String, Vec<ChunkId>>>,
     Mutex<Option<Vec<u8>>>,
@@ -137,7 +137,7 @@ async fn file(fake: &Arc<Fake>) -> (FileId, Bytes) {
     (known.attributes.id, bytes)
 }
 
-async fn read(volume: &Volume, id: FileId, range: Range<usize>) -> Vec<u8> {
+pub async fn read(volume: &Volume, id: FileId, range: Range<usize>) -> Vec<u8> {
     let access = Access { read: true, ..Access::default() };
     let opened = volume.open(&Caller::root(), id, access).await.unwrap();
     let length = (range.end - range.start) as u32;
@@ -233,10 +233,15 @@ async fn storage_that_is_mounted_is_read_past_its_server_if_it_is_right() {
 
 /// How far the pin of the root is.
 async fn pinned(volume: &Volume) -> String {
+    pinned_at(volume, ROOT).await
+}
+
+/// How far the pin of a tree is, once it was walked.
+pub async fn pinned_at(volume: &Volume, tree: FileId) -> String {
     loop {
         tokio::time::sleep(Duration::from_millis(100)).await;
         let name = XattrName::new(b"user.tieline.pin").unwrap();
-        let Ok(state) = volume.xattr(&Caller::root(), ROOT, &name).await else { continue };
+        let Ok(state) = volume.xattr(&Caller::root(), tree, &name).await else { continue };
         let state = String::from_utf8(state).unwrap();
         if state.contains("\"is_done\":true") {
             return state;

@@ -35,7 +35,7 @@ fn far(count: usize, below: usize, files: usize, size: usize) -> Arc<Fake> {
 }
 
 /// Gives a file bytes: small ones in the metadata, others in a chunk.
-fn put(state: &mut super::fake::State, file: FileId, size: usize) {
+pub fn put(state: &mut super::fake::State, file: FileId, size: usize) {
     let bytes = vec![file.0 as u8; size];
     let length = size as u64;
     let content = if size <= 16 << 10 {

@@ -83,9 +83,8 @@ impl Tables {
 
     /// Are all names of a directory known?
     pub fn is_complete(&self, id: FileId) -> bool {
-        let generation = self.units.generation(id);
-        let directory = self.directories.get(&id);
-        directory.is_some_and(|one| one.is_complete && Some(one.generation) == generation)
+        let complete = self.directories.get(&id).and_then(|one| one.complete);
+        complete.is_some_and(|generation| self.units.believes(id, generation))
     }
 
     /// The directory that a file was last seen in.

@@ -3,7 +3,7 @@
 //!
 //! Invariant: whatever a door was told to believe is named when it is dropped.
 
-use super::Tables;
+use super::{Directory, Tables};
 use crate::Invalidation;
 use crate::cache::units::ServerNumber;
 use tieline_telemetry::metrics::METRICS;
@@ -29,11 +29,22 @@ impl Tables {
         self.drop_unit(unit)
     }
 
+    /// The epoch has ended already, so that nothing is believed until the server is away again;
+    /// this finds what was told, and frees memory where nothing is told then either.
     pub fn drop_server(&mut self, server: ServerNumber) -> Invalidation {
         let units = self.units.of_server(server);
-        // The epoch has ended already, so that nothing is believed; this frees memory and finds
-        // what was told.
-        self.drop_units(&units)
+        if !self.units.tells_last {
+            return self.drop_units(&units);
+        }
+        let mut all = Invalidation::default();
+        for unit in units {
+            let Some(directory) = self.directories.get_mut(&unit) else { continue };
+            let names = std::mem::take(&mut directory.told_names);
+            all.doubted.extend(names.into_iter().map(|name| (unit, name)));
+            all.attributes.extend(std::mem::take(&mut directory.told_files));
+            directory.drop_own_names();
+        }
+        all
     }
 
     fn drop_units(&mut self, units: &[FileId]) -> Invalidation {
@@ -55,7 +66,8 @@ impl Tables {
         let mut dropped = Invalidation::default();
         let target = self.inodes_max - self.inodes_max / 8;
         self.sweep();
-        let order = self.units.by_use();
+        let mut order = self.units.by_use();
+        order.retain(|unit| !self.pinned.contains(unit));
         for some in order.chunks(order.len().div_ceil(8).max(1)) {
             if self.inodes.len() <= target {
                 break;
@@ -69,12 +81,24 @@ impl Tables {
         dropped
     }
 
-    /// Forgets files that no lease covers.
+    /// Forgets files that no lease covers, nor did until its server was lost.
     fn sweep(&mut self) {
         let units = &self.units;
         self.inodes.retain(|_, inode| {
             let basis = inode.basis();
-            basis.is_some_and(|basis| units.generation(basis.unit) == Some(basis.generation))
+            basis.is_some_and(|basis| units.keeps(basis.unit, basis.generation))
         });
+    }
+}
+
+impl Directory {
+    /// What was done here may not have come to the server.
+    fn drop_own_names(&mut self) {
+        let before = self.names.len();
+        self.names.retain(|_, entry| entry.own.is_none());
+        if self.names.len() < before {
+            self.complete = None;
+            self.dropped += 1;
+        }
     }
 }

@@ -42,7 +42,7 @@ impl Tables {
         let directory = self.directories.entry(id).or_default();
         directory.renew(generation);
         directory.names.retain(|_, entry| entry.own.is_some());
-        directory.is_complete = true;
+        directory.complete = Some(generation);
     }
 
     pub fn is_alone(&self, unit: FileId) -> bool {
@@ -72,7 +72,7 @@ impl Tables {
         else {
             return false;
         };
-        let is_known = directory.is_complete && directory.generation == generation;
+        let is_known = directory.complete == Some(generation);
         is_known && directory.names.values().all(|entry| entry.id.is_none())
     }
 
@@ -87,7 +87,7 @@ impl Tables {
         let directory = self.directories.entry(parent).or_default();
         directory.renew(generation);
         let as_of = directory.names.get(name).map_or(Version(0), |entry| entry.as_of);
-        directory.names.insert(name.clone(), Entry { id, as_of, own: Some(own) });
+        directory.names.insert(name.clone(), Entry { id, as_of, generation, own: Some(own) });
         directory.told_names.insert(name.clone());
         if let Some(id) = id {
             self.inodes.entry(id).or_default().seen_at = Some((parent, name.clone()));

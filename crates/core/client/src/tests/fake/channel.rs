@@ -20,6 +20,30 @@ impl Dialer for FakeDialer {
     }
 }
 
+impl Fake {
+    /// The line to the MDS is cut.
+    pub fn cut(&self) {
+        self.lock().absent.insert("mds:1".to_owned());
+        let sinks = self.mds_sinks();
+        sinks.iter().for_each(|sink| sink.disconnected());
+    }
+
+    /// It is whole again, and the session goes on.
+    pub fn heal(&self) {
+        self.lock().absent.remove("mds:1");
+        let welcome = Welcome { is_resumed: true, ..self.welcome() };
+        for sink in self.mds_sinks() {
+            sink.connected(&welcome);
+            sink.renewed(Instant::now());
+        }
+    }
+
+    pub fn mds_sinks(&self) -> Vec<Arc<dyn NoticeSink>> {
+        let state = self.lock();
+        state.sinks.iter().filter(|(is_mds, _)| *is_mds).map(|(_, sink)| sink.clone()).collect()
+    }
+}
+
 struct FakeChannel {
     fake: Arc<Fake>,
     address: String,

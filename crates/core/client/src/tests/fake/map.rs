@@ -28,8 +28,11 @@ pub fn map(version: u64, mds: &str) -> FederationMap {
 impl Fake {
     /// With caches.
     pub fn mount_near(self: &Arc<Self>, near: Near) -> Arc<Volume> {
-        let parts = Parts { near, ..self.parts() };
-        Volume::new(parts, Settings::default())
+        self.mount_near_with(near, Settings::default())
+    }
+
+    pub fn mount_near_with(self: &Arc<Self>, near: Near, settings: Settings) -> Arc<Volume> {
+        Volume::new(Parts { near, ..self.parts() }, settings)
     }
 
     /// With another MDT, served at `mds:9`.
