@@ -436,8 +436,7 @@ async fn a_chunk_that_was_compacted_over_gaps_says_so() {
             scene.volume.sync(scene.handle, true).await.unwrap();
         }
         tokio::time::sleep(Duration::from_secs(10)).await;
-        let labels = scene.fake.lock().labels.values().copied().collect::<BTreeSet<u64>>();
-        labels
+        scene.fake.lock().labels.values().copied().collect::<BTreeSet<u64>>()
     };
     assert_eq!(labels(2).await, BTreeSet::from([ObjectOwner::SCATTERED]));
     assert_eq!(labels(1).await, (0..16).map(|window| window * (64 << 10)).collect());
