@@ -102,7 +102,8 @@ lock(b, OFD_SETLKW, 5)
 lock(other, OFD_SETLK, 40)
 # Nor does it outlive a program that is killed.
 def killed():
-    lock(open(here + '/f', 'r+'), OFD_SETLK, 20)
+    mine = open(here + '/f', 'r+')
+    lock(mine, OFD_SETLK, 20)
     os.kill(os.getpid(), signal.SIGKILL)
 child(killed)
 os.wait()
