@@ -439,6 +439,11 @@ fn tickets_tell_users_apart(federation: &Federation) -> Result<()> {
     // No ticket; another's cache; another's ticket under the same uid.
     machine.denied(ANN, "FILE:/nonexistent", "cat $MOUNT/hers/f")?;
     machine.denied(BOB, &ann, "ls $MOUNT/all")?;
+    // Nor of any use is a cache on the mount that needs it: nobody waits for that.
+    machine.by(ANN, &ann, "cp ${KRB5CCNAME#FILE:} $MOUNT/all/cache")?;
+    let (here, began) = (machine.mount.join("all/cache"), std::time::Instant::now());
+    machine.denied(ANN, &format!("FILE:{}", here.display()), "cat $MOUNT/hers/f")?;
+    ensure!(began.elapsed().as_secs() < 4, "it is waited for: {:?}", began.elapsed());
     let other = machine.kinit("bob", ANN)?;
     machine.denied(ANN, &other, "cat $MOUNT/hers/f")?;
     why(&machine, &other)?;
@@ -509,20 +514,23 @@ fn a_destroyed_ticket_stops_what_is_new_and_a_renewed_one_works_at_once() -> Res
         std::fs::create_dir(&flag)?;
         std::os::unix::fs::chown(&flag, Some(ANN), Some(CMS))?;
         let script = format!(
-            "exec 4>>$MOUNT/hers/f; kdestroy; touch {}/up; while [ ! -e {} ]; do sleep 0.1; done; \
-             echo later >&4; python3 -c 'import os; os.fsync(4); print(os.fstat(4).st_size)'",
+            "exec 3<$MOUNT/hers/f 4<>$MOUNT/hers/f; kdestroy; touch {}/up; \
+             while [ ! -e {} ]; do sleep 0.1; done; \
+             python3 -c 'import os; print(os.fstat(3).st_size, len(os.read(3, 100)))
+os.ftruncate(4, 11); os.pwrite(4, b\"later\\n\", 11); os.fsync(4); print(os.fstat(4).st_size)'",
             flag.display(),
             go.display()
         );
         let said = std::thread::scope(|scope| {
             let job = scope.spawn(|| machine.by(ANN, &again, &script));
             let up = program::until("the file is open", DEADLINE, || flag.join("up").exists());
-            let restarted = up.and_then(|()| federation.kill_and_restart("mds-uf"));
+            let changed = up.and_then(|()| federation.shell("echo far >> hers/f; sync hers/f"));
+            let restarted = changed.and_then(|_| federation.kill_and_restart("mds-uf"));
             std::fs::write(&go, "")?;
             restarted?;
             job.join().map_err(|_| anyhow::anyhow!("the job's thread died"))?
         })?;
-        ensure!(said == "17\n", "{said}");
+        ensure!(said == "15 15\n17\n", "{said}");
         let again = machine.kinit("ann", ANN)?;
         // Servers that are started anew are shown the ticket again.
         federation.kill_and_restart("mds-uf")?;
