@@ -66,7 +66,7 @@ async fn the_next_process_knows_which_open_file_a_lock_is_of() {
     let other = open(&volume, id).await;
     volume.lock(handle, wish(1, 0), false).await.unwrap();
     volume.lock(other, wish(2, 20), false).await.unwrap();
-    let (volume, keep) = kept::next(&fake, &keep).await;
+    let (_volume, keep) = kept::next(&fake, &keep).await;
     // And who follows that one.
     let (volume, _keep) = kept::next(&fake, &keep).await;
     volume.release(handle).await;
