@@ -135,14 +135,14 @@ mod tests {
     }
 
     #[test]
-    fn privileges_are_setuid_and_setgid_of_programs() {
+    fn privileges_are_setuid_and_setgid_of_files() {
         let nodes = Nodes::new(FileId(1));
         let told = |mode| {
             nodes.remember(&attributes(9, mode));
             nodes.is_privileged(FileId(9))
         };
         assert!(told(0o4711) && told(0o6755) && told(0o2755));
-        assert!(!told(0o755) && !told(0o2644), "mandatory locking's mark is none");
+        assert!(!told(0o755) && told(0o2644), "who is not in the group ends that, too");
         nodes.see(&attributes(9, 0o4711));
         assert!(nodes.is_privileged(FileId(9)) && !nodes.is_privileged(FileId(3)));
     }
