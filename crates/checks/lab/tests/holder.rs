@@ -110,7 +110,8 @@ while time.monotonic() < end:
         os.rmdir('%s/d/dir%d' % (m, n))
     if n % 7 == 0:
         os.chmod('%s/e' % m, 0o700 + n % 8)
-        os.link('%s/e/0' % m, '%s/d/hard%d' % (m, n))
+    if n % 21 == 0:
+        os.link('%s/e/%d' % (m, n), '%s/d/hard%d' % (m, n))
     n += 1
 open(m + '/count', 'w').write(str(n))
 ";
@@ -215,7 +216,7 @@ fn check_names(far: &Path, count: usize) -> Result<()> {
         if n % 10 == 0 {
             expected[1].push(format!("link{n}"));
         }
-        if n % 7 == 0 {
+        if n % 21 == 0 {
             expected[0].push(format!("hard{n}"));
         }
     }
