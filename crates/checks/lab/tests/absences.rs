@@ -481,6 +481,29 @@ fn of_two_networks_the_one_that_works_is_used() -> Result<()> {
     })
 }
 
+/// A network that swallows one version's packets says nothing of it, as a firewall does.
+#[test]
+fn a_line_that_carries_one_version_only_is_used_by_it() -> Result<()> {
+    if !can_emulate_lines() {
+        return Ok(());
+    }
+    let arguments = ["--netns", "--rtt", "10ms", "--ip", "64"].map(str::to_owned).to_vec();
+    with_plan(&Plan { arguments, ..Plan::default() }, |federation| {
+        federation.shell("echo x > a; sync a")?;
+        for (n, version) in ["4", "6"].into_iter().enumerate() {
+            dev(federation, &["wan", "script", &format!("ip={version}@0s")])?;
+            let script = format!("echo y > b{n}; sync b{n}; cat a > /dev/null");
+            let took = timed(federation.mount(), &script)?;
+            ensure!(took < Duration::from_secs(30), "by IPv{version} alone: {took:?}");
+        }
+        let told = dev(federation, &["wan", "show"])?;
+        ensure!(told.contains("IPv6 ONLY"), "{told}");
+        dev(federation, &["wan", "ip", "46"])?;
+        let other = mount_at(federation, "other", &["--site", "fnal"])?;
+        program::shell(&other, "grep -q y b0; grep -q y b1").map(drop)
+    })
+}
+
 #[test]
 fn one_family_of_addresses_is_enough_for_all_that_is_proven() -> Result<()> {
     for family in ["6", "64"] {

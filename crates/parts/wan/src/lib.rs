@@ -30,7 +30,7 @@ pub mod script;
 pub mod tun;
 
 pub use control::ask;
-pub use order::{Change, Order, Way};
+pub use order::{Change, Order, Versions, Way};
 pub use quality::{Distance, Loss, Quality, Queue, Rate};
 pub use relay::{Ends, Link, Relay};
 pub use script::Script;

@@ -1,11 +1,12 @@
 //! Words by which a line is changed while it works: `rtt 100ms`, `rate 100mbit`, `loss 1e-4`,
 //! `queue 1MiB`, `cut`, `cut to-servers`, `cut to-clients`, `heal`, `nat on`, `nat off`,
-//! `nat rebind`, `show`.
+//! `nat rebind`, `ip 6`, `ip 4`, `ip 46`, `show`.
 //!
 //! In front may stand which link is meant (`link NAME`), else it is all of them. In scripts, where
 //! blanks part the steps, `=` stands between word and value.
 
 use crate::quality::{Distance, Loss, Quality, Queue, Rate, WordError};
+use serde::Serialize;
 use std::str::FromStr;
 
 /// What is to be done, and with which link; `None`: with all.
@@ -27,8 +28,33 @@ pub enum Change {
     Nat(bool),
     /// And behind another one now.
     Rebind,
+    /// Packets of these IP versions pass.
+    Ip(Versions),
     /// Nothing: it is only told how things are.
     Show,
+}
+
+/// IP versions that a line carries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub enum Versions {
+    #[default]
+    #[serde(rename = "46")]
+    Both,
+    #[serde(rename = "4")]
+    V4,
+    #[serde(rename = "6")]
+    V6,
+}
+
+impl Versions {
+    /// Does a packet of the version pass?
+    pub fn pass(self, version: u8) -> bool {
+        match self {
+            Self::Both => true,
+            Self::V4 => version == 4,
+            Self::V6 => version == 6,
+        }
+    }
 }
 
 /// Which directions are meant.
@@ -47,7 +73,9 @@ impl Change {
             Self::Rate(rate) => Quality { rate, ..quality },
             Self::Loss(loss) => Quality { loss, ..quality },
             Self::Queue(queue) => Quality { queue, ..quality },
-            Self::Cut(_) | Self::Heal | Self::Nat(_) | Self::Rebind | Self::Show => quality,
+            Self::Cut(_) | Self::Heal | Self::Nat(_) | Self::Rebind | Self::Ip(_) | Self::Show => {
+                quality
+            }
         }
     }
 }
@@ -85,6 +113,9 @@ fn change(words: &[&str]) -> Option<Result<Change, WordError>> {
         ["nat", "on"] => Ok(Change::Nat(true)),
         ["nat", "off"] => Ok(Change::Nat(false)),
         ["nat", "rebind"] => Ok(Change::Rebind),
+        ["ip", "4"] => Ok(Change::Ip(Versions::V4)),
+        ["ip", "6"] => Ok(Change::Ip(Versions::V6)),
+        ["ip", "46" | "64"] => Ok(Change::Ip(Versions::Both)),
         ["show"] => Ok(Change::Show),
         _ => return None,
     })
@@ -100,8 +131,11 @@ mod tests {
         assert_eq!(order("cut").change, Change::Cut(Way::Both));
         assert_eq!(order("cut=to-servers").change, Change::Cut(Way::ToServers));
         assert_eq!(order(" rtt  100ms "), order("rtt=100ms"));
+        assert_eq!(order("ip=6").change, Change::Ip(Versions::V6));
         assert_eq!(order("link uf heal").link.as_deref(), Some("uf"));
-        for wrong in ["", "cut sideways", "rtt", "rtt 5", "fly", "link", "link uf", "heal now"] {
+        for wrong in
+            ["", "cut sideways", "rtt", "rtt 5", "fly", "link", "link uf", "heal now", "ip 5"]
+        {
             assert!(wrong.parse::<Order>().is_err(), "{wrong}");
         }
     }

@@ -25,6 +25,11 @@ const TCP: u8 = 6;
 const LAST_FLAGS: u8 = 0x01 | 0x08;
 const FIRST_FLAGS: u8 = 0x80;
 
+/// The IP version of a packet as it was read; 0 of what is none.
+pub fn version(bytes: &[u8]) -> u8 {
+    bytes.get(HEADER).map_or(0, |first| first >> 4)
+}
+
 /// A packet as it was read, with its header.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Packet {

@@ -8,8 +8,8 @@
 
 use crate::lane::{Counts, Lane};
 use crate::nat::Nat;
-use crate::order::{Change, Order, Way};
-use crate::packet::Packet;
+use crate::order::{Change, Order, Versions, Way};
+use crate::packet::{self, Packet};
 use crate::quality::{Quality, WordError};
 use crate::script::Script;
 use crate::tun::Tun;
@@ -31,6 +31,7 @@ pub struct Link {
     name: String,
     quality: Quality,
     nat: Nat,
+    ip: Versions,
     clients: Side,
     servers: Side,
 }
@@ -57,6 +58,7 @@ struct Shown<'a> {
     is_cut_to_servers: bool,
     is_cut_to_clients: bool,
     has_nat: bool,
+    ip: Versions,
     to_servers: Counts,
     to_clients: Counts,
 }
@@ -68,6 +70,7 @@ impl Link {
             name: name.to_owned(),
             quality,
             nat: Nat::default(),
+            ip: Versions::default(),
             // The directions draw from different seeds, or both would lose the same.
             servers: side(ends.servers, seed),
             clients: side(ends.clients, !seed),
@@ -87,6 +90,7 @@ impl Link {
             }
             Change::Nat(is_on) => self.nat.turn(is_on),
             Change::Rebind => self.nat.rebind(),
+            Change::Ip(versions) => self.ip = versions,
             Change::Show => {}
             Change::Rtt(_) | Change::Rate(_) | Change::Loss(_) | Change::Queue(_) => {
                 self.servers.lane.change(self.quality, now);
@@ -103,6 +107,7 @@ impl Link {
             is_cut_to_servers: self.servers.lane.is_cut(),
             is_cut_to_clients: self.clients.lane.is_cut(),
             has_nat: self.nat.is_on(),
+            ip: self.ip,
             to_servers: self.servers.lane.counts(),
             to_clients: self.clients.lane.counts(),
         }
@@ -111,8 +116,12 @@ impl Link {
     /// Takes in what came and hands out what is due. When to look again; `now`: at once.
     fn work(&mut self, now: Instant) -> Option<Instant> {
         let (nat, clients, servers) = (&mut self.nat, &mut self.clients, &mut self.servers);
-        let is_more = carry(&mut clients.tun, &mut servers.lane, now, |bytes| nat.leave(bytes))
-            | carry(&mut servers.tun, &mut clients.lane, now, |bytes| nat.enter(bytes));
+        let ip = self.ip;
+        let passes = |bytes: &[u8]| ip.pass(packet::version(bytes));
+        let leaves = |bytes: &mut [u8]| passes(bytes) && nat.leave(bytes);
+        let is_more = carry(&mut clients.tun, &mut servers.lane, now, leaves);
+        let enters = |bytes: &mut [u8]| passes(bytes) && nat.enter(bytes);
+        let is_more = carry(&mut servers.tun, &mut clients.lane, now, enters) | is_more;
         for side in [&mut self.clients, &mut self.servers] {
             while let Some(packet) = side.lane.arrived(now) {
                 // What the kernel does not take is lost, as on any line.

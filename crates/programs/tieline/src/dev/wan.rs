@@ -70,8 +70,15 @@ pub enum Wan {
         #[command(flatten)]
         which: Which,
     },
+    /// Carry packets of these IP versions only: `6`, `4`, or `46` for both
+    Ip {
+        #[arg(value_parser = ["4", "6", "46"])]
+        versions: String,
+        #[command(flatten)]
+        which: Which,
+    },
     /// Do such things at their times, from now on and in the background: `cut@5s heal@15s
-    /// rtt=100ms@20s`. Takes the place of a script that is played; an empty one stops it
+    /// rtt=100ms@20s ip=6@30s`. Takes the place of a script that is played; an empty one stops it
     Script {
         steps: String,
         #[command(flatten)]
@@ -109,6 +116,7 @@ pub fn run(verb: Wan) -> anyhow::Result<()> {
             order(&which, &format!("cut {}", one_way.unwrap_or_default())).map(drop)
         }
         Wan::Nat { what, which } => order(&which, &format!("nat {what}")).map(drop),
+        Wan::Ip { versions, which } => order(&which, &format!("ip {versions}")).map(drop),
         Wan::Heal { which } => order(&which, "heal").map(drop),
         Wan::Script { steps, which } => order(&which, &format!("script {steps}")).map(drop),
         Wan::Run(args) => run::run(&args),
@@ -134,7 +142,13 @@ fn print(answer: &str) -> anyhow::Result<()> {
     for link in &links {
         let word = |key: &str| link[key].as_str().unwrap_or("-").to_owned();
         let (name, rtt, rate) = (word("link"), word("rtt"), word("rate"));
-        println!("{name}: rtt {rtt}, rate {rate}, loss {}, queue {}", word("loss"), word("queue"));
+        let ip = Some(word("ip")).filter(|ip| ip != "46");
+        let ip = ip.map_or_else(String::new, |ip| format!("; IPv{ip} ONLY"));
+        println!(
+            "{name}: rtt {rtt}, rate {rate}, loss {}, queue {}{ip}",
+            word("loss"),
+            word("queue")
+        );
         for way in ["to_servers", "to_clients"] {
             let count = |key: &str| link[way][key].as_u64().unwrap_or(0);
             let is_cut = link[format!("is_cut_{way}")].as_bool().unwrap_or(false);
