@@ -89,7 +89,7 @@ pub enum EditError {
     OwnGroup { name: IdentityName },
     #[error("`{0}` is no principal: NAME@REALM, *@REALM, */INSTANCE@REALM or NAME/*@REALM")]
     Principal(String),
-    #[error("`{0}` is no user's name")]
+    #[error("`{0}` is no user's name, and none with one `*` in the place of the principal's")]
     Pattern(String),
     #[error("too many at once, or altogether")]
     TooMany,
@@ -376,7 +376,8 @@ impl IdentityTable {
             NewMapping::Nobody => MappedTo::Nobody,
             NewMapping::Named(pattern) if is_wide && pattern.contains('*') => {
                 let sample = pattern.replace('*', "x").parse::<IdentityName>();
-                sample.map_err(|_| EditError::Pattern(pattern.clone()))?;
+                let is_name = sample.is_ok() && pattern.matches('*').count() == 1;
+                is_name.then_some(()).ok_or_else(|| EditError::Pattern(pattern.clone()))?;
                 MappedTo::Named(pattern.clone())
             }
             NewMapping::Named(name) => {
@@ -432,9 +433,13 @@ fn is_principal(text: &str) -> bool {
     if text.starts_with('/') {
         return true;
     }
-    let is_plain = |name: &str| !name.contains('*') || is_pattern(name);
+    let is_name = |name: &str| {
+        // An `@` in a name is written `\\@`.
+        let is_one = !name.replace("\\@", "").contains('@');
+        !name.is_empty() && is_one && (!name.contains('*') || is_pattern(name))
+    };
     let parts = text.rsplit_once('@').filter(|_| !text.contains(char::is_whitespace));
-    parts.is_some_and(|(name, realm)| !name.is_empty() && !realm.is_empty() && is_plain(name))
+    parts.is_some_and(|(name, realm)| is_name(name) && !realm.is_empty() && !realm.contains('*'))
 }
 
 /// `*`, `*/INSTANCE` or `NAME/*`.

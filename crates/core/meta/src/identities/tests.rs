@@ -73,10 +73,13 @@ fn edits_are_checked_and_done_all_or_none() {
     assert!(matches!(error(put(User, "eve", Some(5001), &[])), EditError::Taken { .. }));
     assert!(matches!(error(put(User, "ann", Some(7), &[])), EditError::Fixed { .. }));
     assert!(matches!(error(put(User, "eve", None, &["lhcb"])), EditError::NoIdentity { .. }));
-    for wrong in ["ann", "@X", "a*@X", "ann@", "a b@X", "*/*@X", "a/b/*@X", "*/@X"] {
+    for wrong in ["ann", "@X", "a*@X", "ann@", "a b@X", "*/*@X", "a/b/*@X", "*/@X", "*@*", "a@b@X"]
+    {
         assert_eq!(error(map(wrong, "ann")), EditError::Principal(wrong.into()));
     }
-    assert!(matches!(error(map("*@X", "../*")), EditError::Pattern(_)));
+    for wrong in ["../*", "x*y*"] {
+        assert!(matches!(error(map("*@X", wrong)), EditError::Pattern(_)), "{wrong}");
+    }
     assert!(matches!(error(map("eve@X", "eve")), EditError::NoIdentity { .. }));
     assert!(table.edited(&[put(Group, "new", None, &[]), map("eve@X", "eve")]).is_err());
     assert_eq!(table.edited(&[put(Group, "cms", None, &[])]).unwrap(), table, "nothing new");

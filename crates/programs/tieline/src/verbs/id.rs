@@ -30,6 +30,8 @@ pub use judged::judged;
 
 /// Edits that are sent together; the server takes no more than 1,000.
 const TOGETHER: usize = 500;
+/// Of what an import leaves out.
+const NOTES_SHOWN: usize = 40;
 
 #[derive(clap::Args, Debug)]
 pub struct Args {
@@ -136,10 +138,21 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         IdVerb::Import { from, file, groups, least, dry_run } => {
             let table = with_table(&location, |table, _| Ok(table))?;
             let import = sources::read(from, &file, groups.as_deref(), least, table)?;
-            for note in &import.notes {
+            for note in import.notes.iter().take(NOTES_SHOWN) {
                 eprintln!("tieline: {note}");
             }
+            let more = import.notes.len().saturating_sub(NOTES_SHOWN);
+            if more > 0 {
+                eprintln!("tieline: and {more} more like these");
+            }
             let count = import.edits.len();
+            if count == 0 {
+                let file = file.display();
+                bail!(
+                    "nothing of {file} is taken over: is it what --from says, with users from \
+                     --least {least} on?"
+                );
+            }
             if dry_run {
                 let mut out = io::stdout();
                 import.edits.iter().try_for_each(|edit| writeln!(out, "{}", edit))?;

@@ -11,6 +11,8 @@ use tieline_types::identity::NOBODY;
 use tieline_types::{IdentityKind, IdentityName};
 use tieline_wire::identity::{IdentityEdit, NewIdentity, NewMapping};
 
+/// Of a line that is not understood.
+const LINE_SHOWN: usize = 60;
 /// In the place of a file.
 const STANDARD_INPUT: &str = "-";
 
@@ -96,6 +98,8 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
 
 impl Found {
     fn not_understood(&mut self, number: usize, line: &str, wanted: &str) {
+        // A file that was taken for another may have anything in it.
+        let line: String = line.chars().take(LINE_SHOWN).flat_map(char::escape_debug).collect();
         self.notes.push(format!("left out: line {number}, `{line}`: not of the form {wanted}"));
     }
 
@@ -219,6 +223,9 @@ impl Found {
                 let known = group.filter(|group| table.named(IdentityKind::Group, group).is_some());
                 groups.extend(known.filter(|group| !groups.contains(group)));
             }
+            let before = uid.map(|_| groups_of(&table, name)).unwrap_or_default();
+            let kept = before.into_iter().filter(|group| !groups.contains(group));
+            groups.extend(kept.collect::<Vec<_>>());
             let groups = uid.map(|_| groups);
             import.put(&mut table, IdentityKind::User, name, *uid, groups);
         }
@@ -233,6 +240,13 @@ impl Found {
         }
         import
     }
+}
+
+/// The groups that a user of the table has, by name.
+fn groups_of(table: &IdentityTable, user: &str) -> Vec<IdentityName> {
+    let user = user.parse().ok().and_then(|name| table.named(IdentityKind::User, &name));
+    let groups = user.into_iter().flat_map(|user| &user.groups);
+    groups.filter_map(|&gid| Some(table.identity(IdentityKind::Group, gid)?.name.clone())).collect()
 }
 
 impl Import {
@@ -363,6 +377,21 @@ mod tests {
             ["group 100 users", "user 1003 dora users"]
         );
         assert_eq!(other.notes.len(), 2);
+    }
+
+    #[test]
+    fn an_import_takes_no_group_away() {
+        let mut found = Found::default();
+        found.read_passwd("ann:x:1001:100::/:\n");
+        found.read_groups("users:x:100:\ncms:x:300:ann\n");
+        let first = found.import(1000, IdentityTable::default());
+        let table = IdentityTable::default().edited(&first.edits).unwrap();
+        let mut found = Found::default();
+        found.read_passwd("ann:x:1001:200::/:\n");
+        found.read_groups("phys:x:200:\n");
+        let edits = found.import(1000, table).edits;
+        let edits: Vec<String> = edits.iter().map(ToString::to_string).collect();
+        assert_eq!(edits, ["group 200 phys", "user 1001 ann phys,users,cms"]);
     }
 
     #[test]
