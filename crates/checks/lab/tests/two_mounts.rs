@@ -222,3 +222,68 @@ fn attributes_follow() -> Result<()> {
         Ok(())
     })
 }
+
+/// Promise 66: What a program has written is seen by the next stat, open or change of any other
+/// client, whether it has closed the file or not; of two who write, who wrote last is last.
+#[test]
+fn what_is_open_here_is_seen_there() -> Result<()> {
+    let script = r"
+import mmap, os, sys
+here, there = sys.argv[1:]
+def same(what, found, wanted):
+    assert found == wanted, f'{what}: {found!r}, not {wanted!r}'
+for turn in range(10):
+    one, other = f'{here}/f{turn}', f'{there}/f{turn}'
+    f = os.open(one, os.O_RDWR | os.O_CREAT)
+    os.pwrite(f, b'x' * 100000, 0)
+    same('size', os.stat(other).st_size, 100000)
+    os.pwrite(f, b'y' * 10, 100000)
+    same('size of a listing', [e.stat().st_size for e in os.scandir(there) if e.name == f'f{turn}'], [100010])
+    os.pwrite(f, b'z' * 10, 100010)
+    g = os.open(other, os.O_RDWR)
+    same('bytes', os.pread(g, 30, 100000), b'y' * 10 + b'z' * 10)
+    os.truncate(other, 9304)
+    same('cut there', os.fstat(f).st_size, 9304)
+    # Now both write.
+    os.pwrite(f, b'a' * 5000, 0)
+    os.pwrite(g, b'b' * 100, 100)
+    os.pwrite(f, b'c' * 10, 120)
+    wanted = b'a' * 100 + b'b' * 20 + b'c' * 10 + b'b' * 70 + b'a' * 10
+    for at in (one, other):
+        with open(at, 'rb') as file:
+            same('of two writers', file.read(210), wanted)
+    os.close(f)
+    os.pwrite(g, b'd', 0)
+    same('after a close', open(one, 'rb').read(1), b'd')
+    os.close(g)
+# One who wrote before, and has it open still.
+f = os.open(f'{here}/f0', os.O_WRONLY)
+os.pwrite(f, b'e' * 300000, 0)
+with open(f'{there}/f0', 'r+b', buffering=0) as file:
+    os.pwrite(file.fileno(), b'f' * 100, 100)
+for folder in (here, there):
+    same('over it', open(f'{folder}/f0', 'rb').read(300000).count(b'f'), 100)
+os.close(f)
+# Lines of two.
+f, g = (os.open(f'{at}/lines', os.O_RDWR | os.O_CREAT | os.O_APPEND) for at in (here, there))
+for line in range(10):
+    os.write(f, b'A' * 10)
+    same('lines', os.fstat(g).st_size, 20 * line + 10)
+    os.write(g, b'B' * 10)
+    same('lines', os.fstat(f).st_size, 20 * line + 20)
+# Stored in memory, and nothing said of it.
+f = os.open(f'{here}/mapped', os.O_RDWR | os.O_CREAT)
+os.ftruncate(f, 65536)
+memory = mmap.mmap(f, 65536)
+for turn in range(10):
+    memory[turn * 1000:turn * 1000 + 5] = b'store'
+    with open(f'{there}/mapped', 'rb') as file:
+        same('mapped', file.read()[turn * 1000:turn * 1000 + 5], b'store')
+";
+    with_two(|_, here, there| {
+        let mut command = std::process::Command::new("python3");
+        command.args(["-c", script]).arg(here).arg(there);
+        let done = tieline_lab::program::finish(&mut command, Duration::from_secs(120))?;
+        done.succeed("what is open here").map(drop)
+    })
+}

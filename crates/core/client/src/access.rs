@@ -40,6 +40,7 @@ mod tests {
             has_xattrs: None,
             acls: None,
             project: None,
+            is_written: None,
         }
     }
 

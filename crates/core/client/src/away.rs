@@ -201,5 +201,6 @@ fn directory(id: FileId, links: u32) -> Attributes {
         has_xattrs: Some(false),
         acls: None,
         project: None,
+        is_written: None,
     }
 }

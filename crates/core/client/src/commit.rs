@@ -295,6 +295,7 @@ impl Shared {
             mtime: file.with(|state| state.mtime_to_commit()),
             clears_setid: change.clears_setid,
             append_from: change.append_from,
+            closes: None,
         };
         self.own_room(file.id).await;
         let own = file.with(|state| {
@@ -304,6 +305,8 @@ impl Shared {
         if let Some(size) = own {
             return Ok(size);
         }
+        let closes = file.with(State::closes);
+        let message = Commit { closes, ..message };
         let before = self.before(file);
         let stored = self.cache.lock().attributes(file.id).map(|known| known.attributes.stored);
         let told = match self.servers.ask(caller, file.id, message).await {
@@ -326,6 +329,7 @@ impl Shared {
         let is_newest = known.attributes.version == attributes.version;
         let was_alone = is_newest && before.is_still(&known);
         file.with(|state| {
+            state.learn_writers(lease.as_of, &attributes);
             let grown = attributes.stored.saturating_sub(stored.unwrap_or(0));
             state.promise.used(stored.filter(|_| was_alone).map(|_| grown), &change.extents);
             state.learn_change(lease.as_of, &attributes, was_alone);

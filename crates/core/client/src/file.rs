@@ -62,6 +62,16 @@ pub(crate) struct State {
     pub waiting_writes: u32,
     /// Other clients write to it too: until then each write is committed before it returns.
     pub shared_until: Option<Instant>,
+    /// The same since that version, until the answer to a younger commit says nothing of them.
+    pub shared_since: Option<Version>,
+    /// The MDS knows that we write it, and asks us before others look ([`crate::declared`]).
+    pub is_declared: bool,
+    /// Opens that say so are on their way.
+    pub declaring: u32,
+    /// Until then nobody can be told.
+    pub undeclared_until: Option<Instant>,
+    /// A program closes it: the commit says that it is written no more.
+    pub is_closing: bool,
     /// Of the last own write that is not committed.
     pub mtime: Option<Time>,
     /// Who writes, for calls that no handle makes.
@@ -268,7 +278,7 @@ impl State {
 
     /// Do other clients write to it too?
     pub fn is_shared(&self) -> bool {
-        self.shared_until.is_some_and(|until| Instant::now() < until)
+        self.shared_since.is_some() || self.shared_until.is_some_and(|until| Instant::now() < until)
     }
 
     /// Another client writes to it too.

@@ -45,6 +45,11 @@ pub(crate) struct Handles {
 }
 
 impl Access {
+    /// May it be mapped to be written? Then it is without a word to us.
+    pub(crate) fn may_map(self) -> bool {
+        self.read && self.write
+    }
+
     pub(crate) fn to_bits(self) -> u8 {
         let Self { read, write, append, truncate } = self;
         [read, write, append, truncate].iter().rev().fold(0, |bits, &one| bits << 1 | u8::from(one))
@@ -92,6 +97,16 @@ impl Handles {
 
     pub fn restore_directory(&self, handle: HandleId, listing: Listing, kept: Kept) {
         self.add(handle.0, Open::Directory(Arc::new(listing)), Some(kept));
+    }
+
+    /// Files that programs may write to, with the accesses that they have.
+    pub fn written_files(&self) -> Vec<(Arc<File>, Access)> {
+        let table = lock(&self.table);
+        let written = |(open, _): &(Open, Option<Kept>)| match open {
+            Open::File(open) if open.access.write => Some((open.file.clone(), open.access)),
+            _ => None,
+        };
+        table.values().filter_map(written).collect()
     }
 
     pub fn open_files(&self) -> Vec<OpenFile> {

@@ -49,6 +49,7 @@ mod chunks;
 mod commit;
 mod compact;
 mod costs;
+mod declared;
 mod deferred;
 pub mod error;
 mod extents;

@@ -343,6 +343,8 @@ impl Shared {
         let id = known.attributes.id;
         if is_new {
             let opened = self.add_handle(caller, known.attributes.clone(), access);
+            // The MDS takes whoever makes a file for one who writes it.
+            self.file(id).with(|state| state.is_declared = true);
             return Ok((known, opened));
         }
         let opened = self.open(caller, id, access).await?;

@@ -5,6 +5,7 @@
 
 use crate::ahead::Pattern;
 use crate::cache::Under;
+use crate::declared::Declaring;
 use crate::file::File;
 use crate::handles::FileHandle;
 use crate::past::Manner;
@@ -80,6 +81,10 @@ impl Shared {
         if is_change && !tables.units.are_current(&known.belief) {
             return None;
         }
+        let is_declared = file.with(|state| state.is_declared);
+        if access.may_map() && !is_declared && tables.own_file(id).is_none() {
+            return None;
+        }
         tables.allows(caller, id, wanted).then_some(known.attributes)
     }
 
@@ -90,10 +95,19 @@ impl Shared {
         access: Access,
     ) -> Result<Attributes> {
         let is_write = access.write || access.truncate;
-        let message = Open { id, is_read: access.read, is_write };
+        let writes = access.write.then_some(true);
+        self.ask_open(caller, Open { id, is_read: access.read, is_write, writes }).await
+    }
+
+    pub(crate) async fn ask_open(&self, caller: &Caller, message: Open) -> Result<Attributes> {
+        let (id, is_write) = (message.id, message.is_write);
+        let declaring = message.writes.map(|_| Declaring::new(self.file(id)));
         let asked = Instant::now();
         let told = self.servers.ask(caller, id, message).await?;
         let open = told.reply;
+        if let Some(declaring) = declaring {
+            declaring.is_done(&open.attributes, open.lease.as_of);
+        }
         if let Some(grant) = &open.capability {
             self.capabilities.learn(grant, asked);
         }

@@ -385,6 +385,7 @@ fn new_attributes(
         has_xattrs: Some(false),
         acls,
         project,
+        is_written: None,
     }
 }
 

@@ -60,6 +60,9 @@ async fn confirm(shared: Weak<Shared>, caller: Caller, file: Arc<File>) {
 impl Shared {
     /// Forgets what lies under the unit, makes the door forget it, and only then answers.
     pub(crate) async fn recalled(self: &Arc<Self>, recall: Recall) -> NoticeAnswer {
+        if recall.is_shared == Some(true) && !recall.files.is_empty() {
+            return self.looked_at(&recall).await;
+        }
         if let Err(error) = self.hand_over(&recall).await {
             tracing::warn!(unit = %recall.unit, %error, "what was done here is not sent");
         }
@@ -67,7 +70,8 @@ impl Shared {
             if recall.unit.serial() == 0 {
                 self.limits_changed().await;
             }
-            return NoticeAnswer::default();
+            // Who looks asks for their bytes next.
+            return NoticeAnswer { open: self.declare_under(recall.unit), ..Default::default() };
         }
         let mut told = self.cache.recalled(&recall);
         self.renew_pins(recall.unit);
@@ -164,6 +168,7 @@ impl Shared {
         let told = self.cache.welcomed(server, welcome);
         self.tell(told);
         self.confirm_open_files(server);
+        self.undeclare_all(server);
         self.promises_welcomed();
         drop(self.take_recalled(server));
         self.pins.renew();
@@ -238,7 +243,7 @@ impl Shared {
         }
     }
 
-    fn is_writing(&self, id: FileId) -> bool {
+    pub(crate) fn is_writing(&self, id: FileId) -> bool {
         self.file_known(id).is_some_and(|file| file.with(|state| state.waiting_writes > 0))
     }
 

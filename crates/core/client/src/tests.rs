@@ -1,6 +1,7 @@
 //! The volume against a small world in memory: one MDS, two OSTs, simple and honest.
 
 mod data;
+mod declared;
 mod deferred;
 mod fake;
 mod idle;

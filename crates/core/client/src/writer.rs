@@ -92,10 +92,15 @@ impl Shared {
         METRICS.client_written_bytes.inc_by(data.len() as u64);
         let laid = loop {
             let now = (&self.keep, self.now());
-            match file.with(|state| lay(state, &open, (place, ends_setid), &data, now))? {
-                Some(laid) => break laid,
+            let laid = file.with(|state| {
+                let may_gather = self.may_gather(file.id, state);
+                may_gather.then(|| lay(state, &open, (place, ends_setid), &data, now)).transpose()
+            });
+            match laid? {
+                Some(Some(laid)) => break laid,
                 // What waits, and this, would not keep apart.
-                None => self.launder_within_write(file).await?,
+                Some(None) => self.launder_within_write(file).await?,
+                None => self.declare(&open).await,
             }
         };
         if laid.was_clean {
@@ -192,6 +197,10 @@ impl Shared {
     /// Launders and tells what went wrong, then or earlier ([`crate::late`]).
     async fn settle_file(self: &Arc<Self>, open: &FileHandle, how: How) -> Result<()> {
         let file = &open.file;
+        if how == How::Flush {
+            // Who writes on through another handle says so anew.
+            file.with(|state| state.is_closing = true);
+        }
         if how == How::Flush && file.is_dirty() {
             self.own_room(file.id).await;
             // Where it is not ours alone, that is for the commit below to find out.
@@ -203,6 +212,7 @@ impl Shared {
         if how == How::Sync && laundered.is_ok() {
             laundered = self.drain_file(file.id).await;
         }
+        file.with(|state| state.is_closing = false);
         let late = file.with(|state| match how {
             How::Sync => state.late.at_sync(&open.seen),
             How::Flush | How::Arrived => state.late.at_close(&open.seen),
@@ -241,7 +251,7 @@ fn lay(
     };
     let Some(offset) = offset else { return Ok(None) };
     state.mtime = Some(now);
-    state.keeps_mtime = false;
+    (state.keeps_mtime, state.is_closing) = (false, false);
     state.writer = open.caller.clone();
     state.clears_setid |= ends_setid;
     state.last_written = Some(Instant::now());

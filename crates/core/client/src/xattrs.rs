@@ -234,7 +234,7 @@ impl Shared {
         if self.cache.lock().allows(caller, id, access::READ) {
             return Ok(());
         }
-        let message = tieline_wire::meta::Open { id, is_read: true, is_write: false };
+        let message = tieline_wire::meta::Open { id, is_read: true, is_write: false, writes: None };
         self.servers.ask(caller, id, message).await.map(drop)
     }
 

@@ -655,7 +655,15 @@ pub fn rename(from: (FileId, &str), to: (FileId, &str)) -> Rename {
 }
 
 pub fn commit(id: FileId, extents: Vec<Extent>) -> Commit {
-    Commit { id, extents, size_min: 0, mtime: SetTime::Now, clears_setid: false, append_from: None }
+    Commit {
+        id,
+        extents,
+        size_min: 0,
+        mtime: SetTime::Now,
+        clears_setid: false,
+        append_from: None,
+        closes: None,
+    }
 }
 
 /// Changes nothing: to be filled in.

@@ -61,6 +61,7 @@ mod sessions;
 mod settings;
 mod trees;
 mod view;
+mod writers;
 
 pub use error::Error;
 pub use mdt::{Mdt, check_store};

@@ -17,6 +17,7 @@ use crate::serials::{Counter, Serials, change_superblock};
 use crate::sessions::SessionTable;
 use crate::settings::Settings;
 use crate::view::Counted;
+use crate::writers::WriterTable;
 use crate::{Opened, Parts, StartError};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -41,6 +42,7 @@ pub struct Mdt {
     pub(crate) locks: Arc<LockTable>,
     pub(crate) sessions: SessionTable,
     pub(crate) opens: OpenTable,
+    pub(crate) writers: WriterTable,
     pub(crate) serials: Serials,
     pub(crate) placement: Placement,
     pub(crate) quotas: Arc<Quotas>,
@@ -133,6 +135,7 @@ impl Mdt {
             locks: LockTable::new(settings.lease, old_sessions.clone()),
             sessions,
             opens: OpenTable::default(),
+            writers: WriterTable::default(),
             serials: Serials::new(store, Counter::File),
             placement: Placement::new(parts.world.clone()),
             quotas: Arc::new(quotas),
@@ -258,6 +261,7 @@ impl Mdt {
         self.locks.end(session);
         self.leases.found(session);
         self.opens.end(session);
+        self.writers.end(session);
         self.old_sessions.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
         for (file, keeper, _) in self.sessions.orphans().await? {
             if keeper == session {

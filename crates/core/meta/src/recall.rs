@@ -85,6 +85,7 @@ impl Mdt {
                 names: unit.names.into_iter().collect(),
                 files: unit.files.into_iter().collect(),
                 is_shared: None,
+                writes: None,
             };
             Ask { holder, why, recall, nameless: touched.nameless.clone() }
         };
@@ -100,7 +101,7 @@ impl Mdt {
                 unit => unit,
             };
             let (at, is_shared) = (Version(0), Some(true));
-            let recall = Recall { unit, at, names: vec![], files: vec![], is_shared };
+            let recall = Recall { unit, at, names: vec![], files: vec![], is_shared, writes: None };
             Ask { holder, why: Why::Look, recall, nameless: BTreeSet::new() }
         };
         self.leases.alone(asking, seen).into_iter().map(ask).collect()
@@ -158,6 +159,9 @@ impl Mdt {
             } else if answer.is_some() && ask.recall.files.contains(&file) {
                 self.opens.closed(session, file);
             }
+        }
+        if ask.why == Why::Look {
+            answer.iter().for_each(|answer| self.note_written(ask.holder.session, answer));
         }
         for file in answer.into_iter().flat_map(|answer| answer.open) {
             if ask.recall.files.contains(&file) {

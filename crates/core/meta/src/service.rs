@@ -53,6 +53,8 @@ enum Run {
     Part(Vec<BatchOutcome>),
     /// These must be asked first.
     Ask(Vec<Ask>),
+    /// Those who write these files must be.
+    Written(BTreeSet<FileId>),
     /// A limit is in the way: so much would have to fit below it.
     Short(Payer, Resource, u64),
     Done(Vec<u8>),
@@ -116,6 +118,8 @@ impl Mdt {
             // Before the file is read: whoever takes its last name from now on asks this session.
             self.opens.opened(asker.session, open.id);
         }
+        let mut begin = self.begins_to_write(asker.session, request);
+        let (mut looked, mut asked) = (BTreeSet::new(), BTreeSet::new());
         let map = self.parts.map.current();
         let (unnamed, mut nobody) = (Keepers::new(), Keepers::new());
         for attempt in 0..ATTEMPTS {
@@ -135,11 +139,28 @@ impl Mdt {
                 // What somebody held alone came in after this began.
                 continue;
             }
+            let written: BTreeSet<FileId> = view.written.difference(&looked).copied().collect();
+            if !written.is_empty() {
+                drop(view);
+                self.ask_writers(asker.session, &written, begin.is_some()).await?;
+                looked.extend(written);
+                continue;
+            }
             let mut reply = match run {
                 Err(error) if error.is_conflict() => continue,
                 Err(error) => return Err(fail(view, error).await),
                 Ok(reply) => reply,
             };
+            if let Some(begin) = begin.as_mut().filter(|begin| begin.is_news) {
+                let asks = self.cover(asker.session, &mut begin.change, &view.touched, &asked);
+                if !asks.is_empty() {
+                    drop(view);
+                    asked.extend(asks.iter().map(|ask| ask.holder));
+                    let asks = self.dated(asks).await?;
+                    self.take_back(asks, &mut nobody).await;
+                    continue;
+                }
+            }
             let as_of = view.version();
             if attempt < OPEN_ATTEMPTS && self.open_is_overtaken(request, &mut reply, as_of).await {
                 continue;
@@ -150,9 +171,15 @@ impl Mdt {
             };
             if let Some(lease) = reply.lease_mut() {
                 lease.as_of = as_of;
-                lease.units = self.leases.grant(asker.session, &lease.units, as_of);
+                lease.units = match &begin {
+                    Some(begin) => begin.change.grant(&lease.units, as_of),
+                    None => self.leases.grant(asker.session, &lease.units, as_of),
+                };
             }
             committed.durable.await?;
+            if let Some(begin) = begin.take() {
+                begin.is_done();
+            }
             if let (Request::Open(open), Reply::OpenReply(opened), Some(serial)) =
                 (request, &mut reply, serial)
             {
@@ -185,7 +212,7 @@ impl Mdt {
         }
         let mut change = self.leases.change(asker.session);
         let mut keepers = Keepers::new();
-        let mut asked = BTreeSet::new();
+        let (mut asked, mut looked) = (BTreeSet::new(), BTreeSet::new());
         let (mut attempts, mut extended) = (0, 0);
         // Of a batch, if it is done in parts.
         let mut done = vec![];
@@ -194,7 +221,7 @@ impl Mdt {
             _ => u64::MAX,
         };
         while attempts < ATTEMPTS {
-            let before = (&mut change, &keepers, &asked, done.as_slice());
+            let before = (&mut change, &keepers, (&asked, &looked), done.as_slice());
             let refuses = extended >= EXTENSIONS;
             let outcome = self.attempt(asker, grant, request, (refuses, unused_from), before);
             match outcome.await {
@@ -203,6 +230,11 @@ impl Mdt {
                 Ok(Run::Ask(asks)) => {
                     asked.extend(asks.iter().map(|ask| ask.holder));
                     self.take_back(asks, &mut keepers).await;
+                }
+                Ok(Run::Written(files)) => {
+                    let writes = matches!(request, Request::Commit(_));
+                    self.ask_writers(asker.session, &files, writes).await?;
+                    looked.extend(files);
                 }
                 Ok(Run::Short(payer, resource, needed)) => {
                     extended += 1;
@@ -227,7 +259,12 @@ impl Mdt {
         grant: Grant,
         request: &Request,
         (refuses, unused_from): (bool, u64),
-        (change, keepers, asked, done): (&mut Change, &Keepers, &BTreeSet<Holder>, &[BatchOutcome]),
+        (change, keepers, (asked, looked), done): (
+            &mut Change,
+            &Keepers,
+            (&BTreeSet<Holder>, &BTreeSet<FileId>),
+            &[BatchOutcome],
+        ),
     ) -> Result<Run> {
         let map = self.parts.map.current();
         let turn = self.turns.take(ops::primary(request)).await;
@@ -245,6 +282,9 @@ impl Mdt {
         let mut asks = self.alone(asker.session, &view.seen);
         let mut reply = match run {
             _ if !asks.is_empty() => return self.dated(asks).await.map(Run::Ask),
+            _ if !view.written.is_subset(looked) => {
+                return Ok(Run::Written(view.written.difference(looked).copied().collect()));
+            }
             Err(error) if error.is_conflict() => return Ok(Run::Again),
             Err(_) if self.leases.shared() != shared => return Ok(Run::Again),
             Err(Error::Quota { payer, resource, needed, .. }) if !refuses => {
@@ -265,6 +305,9 @@ impl Mdt {
         if let Reply::CreateReply(created) = &reply {
             let file = created.open.attributes.id;
             self.opens.opened(asker.session, file);
+            if created.is_new {
+                self.writers.note(asker.session, file);
+            }
             if self.leases.is_losing(file) {
                 drop(turn);
                 self.leases.not_losing(file).await;
@@ -277,6 +320,9 @@ impl Mdt {
         let committed = view.commit().await?;
         drop(turn);
         change.committed(committed.version);
+        if let (Request::Commit(commit), Reply::AttributesReply(reply)) = (request, &mut reply) {
+            reply.attributes.is_written = self.wrote(asker.session, commit).then_some(true);
+        }
         self.revoke_changed(request, &outcomes, (done.len(), is_partial));
         self.inodes.add(counted);
         if !self.settings.keeps_deleted {
@@ -416,6 +462,7 @@ impl Mdt {
             serials: &self.serials,
             placement: &self.placement,
             quotas: &self.quotas,
+            writers: &self.writers,
             inodes: self.inodes.total(),
             first_serial: self.first_serial,
             chosen: None,

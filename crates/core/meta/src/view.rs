@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::placement::Placement;
 use crate::quotas::{self, Charge, Held, Quotas, Sums};
 use crate::serials::Serials;
+use crate::writers::WriterTable;
 use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -40,6 +41,7 @@ pub struct Scene<'a> {
     pub serials: &'a Serials,
     pub placement: &'a Placement,
     pub quotas: &'a Arc<Quotas>,
+    pub writers: &'a WriterTable,
     /// Files of this MDT: only `usage` asks.
     pub inodes: u64,
     /// Files below this serial were there when the MDT started.
@@ -97,6 +99,8 @@ pub struct View<'a> {
     pub touched: Touched,
     /// Units that tell of what was read.
     pub seen: BTreeSet<FileId>,
+    /// Files that were read and that others write.
+    pub written: BTreeSet<FileId>,
     /// What became of the items of a batch so far.
     pub outcomes: Vec<BatchOutcome>,
     /// Directories that a client made by itself.
@@ -139,6 +143,7 @@ impl<'a> View<'a> {
             transaction,
             touched: Touched::default(),
             seen: BTreeSet::new(),
+            written: BTreeSet::new(),
             outcomes: vec![],
             made: BTreeSet::new(),
             gone: BTreeSet::new(),
@@ -332,6 +337,9 @@ impl<'a> View<'a> {
         {
             slot.insert(Charged { before: Charge::of(inode), after: None });
         }
+        if self.is_written(id, inode) {
+            self.written.insert(id);
+        }
         if inode.kind == FileKind::Directory || inode.names.is_empty() {
             self.seen.insert(id);
         } else {
@@ -387,7 +395,13 @@ impl<'a> View<'a> {
             has_xattrs: inode.xattrs.map(|count| count > 0),
             acls: inode.acls.clone(),
             project: Some(inode.project).filter(|&project| project != 0),
+            is_written: self.is_written(id, inode).then_some(true),
         }
+    }
+
+    fn is_written(&self, id: FileId, inode: &Inode) -> bool {
+        let Scene { writers, session, .. } = self.scene;
+        inode.kind == FileKind::Regular && writers.has_others(session, id)
     }
 
     // What is touched.

@@ -131,6 +131,7 @@ mod tests {
             has_xattrs: None,
             acls: None,
             project: None,
+            is_written: None,
         }
     }
 

@@ -167,6 +167,9 @@ pub struct Attributes {
     /// Project for quotas, if it is of one.
     #[n(16)]
     pub project: Option<u32>,
+    /// Does another client write it? Then size and times are as of this answer and no longer.
+    #[n(17)]
+    pub is_written: Option<bool>,
 }
 
 impl Attributes {

@@ -206,6 +206,10 @@ pub struct Open {
     pub is_read: bool,
     #[n(2)]
     pub is_write: bool,
+    /// The session will gather what is written, under this handle or (with neither right asked for)
+    /// one that is open already: it is asked for that before another client looks at the file.
+    #[n(3)]
+    pub writes: Option<bool>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
@@ -284,6 +288,9 @@ pub struct Commit {
     /// they go to where it ends now, and the reply's size tells where that was.
     #[n(5)]
     pub append_from: Option<u64>,
+    /// The session writes the file no more, or says so anew ([`Open::writes`]).
+    #[n(6)]
+    pub closes: Option<bool>,
 }
 
 /// Chooses OSTs for a file's new chunks: at its first chunk, or because one of them refused.

@@ -42,8 +42,16 @@ pub struct Recall {
     /// Nothing changes yet, but somebody looks: the unit is held no longer alone. What was done
     /// under it is to be sent (see [`crate::meta::Batch`]) before this is answered; what is
     /// believed stays good. Unit 0 is the whole MDT.
+    /// With `files`, these alone are looked at: what was written to them is to be committed, as far
+    /// as it can be within two seconds, and the answer's `open` names those that are still written.
     #[n(4)]
     pub is_shared: Option<bool>,
+    /// Whoever looks writes them, too: from now on each write is committed before it returns, until
+    /// an answer of a later version does not say [`is_written`] of the file.
+    ///
+    /// [`is_written`]: tieline_types::Attributes::is_written
+    #[n(5)]
+    pub writes: Option<bool>,
 }
 
 /// The answer to a notice.

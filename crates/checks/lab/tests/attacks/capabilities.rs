@@ -30,7 +30,8 @@ pub async fn open(line: &Line, caller: &Caller, name: &str) -> Result<Opened> {
     let name = name.parse()?;
     let found = line.ask(caller, Lookup { parent: FileId(1), name }).await?;
     let id = found.attributes.context("the file is there")?.id;
-    let opened = line.ask(caller, Open { id, is_read: true, is_write: false }).await?;
+    let opened =
+        line.ask(caller, Open { id, is_read: true, is_write: false, writes: None }).await?;
     let extent = opened.extents.extents.into_iter().next().context("it has an extent")?;
     let Content::Chunk(chunk) = extent.content else { bail!("it has chunks") };
     let place = chunk.places.into_iter().next().context("its chunk has a place")?;
@@ -204,7 +205,7 @@ async fn denied_at_the_mds(mds: &Line, secret: FileId) -> Result<()> {
             GetCapability { id: Some(secret), is_read, is_write, offset: None, holder: None };
         refused("a capability for a secret", mds.ask(&user(1), wish).await)?;
     }
-    let open = Open { id: secret, is_read: true, is_write: false };
+    let open = Open { id: secret, is_read: true, is_write: false, writes: None };
     refused("opening a secret", mds.ask(&user(1), open).await)?;
     Ok(())
 }

@@ -27,7 +27,7 @@ pub async fn attack(scene: &Scene<'_>) -> Result<()> {
     let lookup = Lookup { parent: FileId(1), name: "hers".parse()? };
     let found = honest.ask(&Caller::root(), lookup.clone()).await?;
     let id = found.attributes.context("it is there")?.id;
-    let open = Open { id, is_read: true, is_write: false };
+    let open = Open { id, is_read: true, is_write: false, writes: None };
     honest.ask(&user(DAEMON), open.clone()).await.context("with her ticket")?;
     refused("a stranger, over hers", honest.ask(&Caller::stranger(), open.clone()).await)?;
     as_others(scene, &honest).await.context("with her ticket, as others")?;
@@ -62,7 +62,7 @@ async fn as_others(scene: &Scene<'_>, daemon: &Line) -> Result<()> {
         let found = daemon.ask(&user(DAEMON), lookup).await?;
         let id = found.attributes.context("it is there")?.id;
         for caller in [Caller::root(), user(2), user(DAEMON)] {
-            let open = Open { id, is_read: true, is_write: false };
+            let open = Open { id, is_read: true, is_write: false, writes: None };
             refused("another's file", daemon.ask(&caller, open).await)?;
             refused("its mode", daemon.ask(&caller, taking(id)).await)?;
         }

@@ -155,13 +155,14 @@ async fn elsewhere(root: &Line) -> Result<()> {
 }
 
 fn open(id: FileId) -> Open {
-    Open { id, is_read: true, is_write: false }
+    Open { id, is_read: true, is_write: false, writes: None }
 }
 
 async fn open_in(mds: &Line, parent: FileId, name: &str) -> Result<Opened> {
     let lookup = tieline_wire::meta::Lookup { parent, name: name.parse()? };
     let id = mds.ask(&Caller::root(), lookup).await?.attributes.context("it is there")?.id;
-    let opened = mds.ask(&Caller::root(), Open { id, is_read: true, is_write: false }).await?;
+    let opened =
+        mds.ask(&Caller::root(), Open { id, is_read: true, is_write: false, writes: None }).await?;
     let extent = opened.extents.extents.into_iter().next().context("it has an extent")?;
     let tieline_types::Content::Chunk(chunk) = extent.content else { bail!("it has chunks") };
     let place = chunk.places.into_iter().next().context("its chunk has a place")?;
@@ -218,7 +219,7 @@ async fn as_client(scene: &Scene<'_>, role: &str, private: &Opened) -> Result<()
     let mds = scene.dial(&scene.mds, &Guise::of(&keys(scene, role), client));
     administers(&mds).await?;
     for caller in [Caller::root(), user(7)] {
-        let open = Open { id: private.file, is_read: true, is_write: false };
+        let open = Open { id: private.file, is_read: true, is_write: false, writes: None };
         refused("opening", mds.ask(&caller, open).await)?;
         let give =
             SetAttributes { mode: Some(tieline_types::Mode::new(0o666)), ..nothing(private.file) };
@@ -275,7 +276,7 @@ async fn mds_key(scene: &Scene<'_>, private: &Opened) -> Result<()> {
     copies_through(&line, private).await?;
     let mds = scene.dial(&scene.mds, &guise);
     for caller in [Caller::root(), user(7)] {
-        let open = Open { id: private.file, is_read: true, is_write: false };
+        let open = Open { id: private.file, is_read: true, is_write: false, writes: None };
         refused("a file", mds.ask(&caller, open).await)?;
         refused("names", mds.ask(&caller, GetAttributes { id: FileId(1) }).await)?;
     }
@@ -321,7 +322,7 @@ async fn machine_root(scene: &Scene<'_>, mds: &Line, private: &Opened) -> Result
     let line = scene.dial(&oss_of(scene, private.place.ost)?, &guise);
     read(&line, &private.place, Some(&private.capability)).await.context("as root")?;
     server_calls(&line, private, private.place.ost).await?;
-    let open = Open { id: private.file, is_read: true, is_write: false };
+    let open = Open { id: private.file, is_read: true, is_write: false, writes: None };
     refused("another user", mds.ask(&user(3), open).await)?;
     // What stands in the map already: who may say so may say more.
     let edit = MapEdit::OstActivate(OstIndex(0));

@@ -22,7 +22,8 @@ pub async fn attack(scene: &Scene<'_>) -> Result<()> {
     let root = Caller::root();
     let all = find(&mds, FileId(1), "everybody").await?;
     let (shown, hidden) = (find(&mds, all, "shown").await?, find(&mds, all, "hidden").await?);
-    let opened = mds.ask(&root, Open { id: hidden, is_read: true, is_write: false }).await?;
+    let opened =
+        mds.ask(&root, Open { id: hidden, is_read: true, is_write: false, writes: None }).await?;
     let secret = opened.extents.extents.into_iter().next().context("it has an extent")?;
     chunks(&mds, all, &secret).await?;
     handles(&mds, shown, hidden).await
@@ -35,7 +36,7 @@ async fn find(mds: &Line, parent: FileId, name: &str) -> Result<FileId> {
 
 fn commit(id: FileId, extent: Extent) -> Commit {
     let (extents, mtime) = (vec![extent], SetTime::Now);
-    Commit { id, extents, size_min: 0, mtime, clears_setid: false, append_from: None }
+    Commit { id, extents, size_min: 0, mtime, clears_setid: false, append_from: None, closes: None }
 }
 
 /// Another's bytes are not had by naming them as one's own.
@@ -64,7 +65,8 @@ async fn chunks(mds: &Line, all: FileId, secret: &Extent) -> Result<()> {
 /// Calls that a client makes for files that are open: it may say so of any.
 async fn handles(mds: &Line, shown: FileId, hidden: FileId) -> Result<()> {
     let (caller, root) = (user(1), Caller::root());
-    let opened = mds.ask(&root, Open { id: shown, is_read: true, is_write: false }).await?;
+    let opened =
+        mds.ask(&root, Open { id: shown, is_read: true, is_write: false, writes: None }).await?;
     let extents = opened.extents.extents;
     let was = extents.iter().map(seen).collect::<Result<Vec<_>>>()?;
     let compact = Compact { id: shown, was, extents };

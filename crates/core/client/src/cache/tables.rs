@@ -216,7 +216,9 @@ impl Tables {
         };
         let floor = self.inodes.get(&attributes.id).map_or(Version(0), |inode| inode.floor);
         let is_own = self.inodes.get(&attributes.id).is_some_and(|inode| inode.own.is_some());
-        if reply.as_of < floor || is_own {
+        // What another client writes is as it was told for a moment only.
+        let is_written = attributes.is_written == Some(true);
+        if reply.as_of < floor || is_own || is_written {
             return None;
         }
         let own = admitted(attributes.id);

@@ -38,6 +38,7 @@ fn attributes(id: FileId, kind: FileKind, version: u64) -> Attributes {
         has_xattrs: None,
         acls: None,
         project: None,
+        is_written: None,
     }
 }
 
@@ -89,7 +90,7 @@ fn lasts(cache: &Cache, belief: &Belief) -> Duration {
 }
 
 fn recall(unit: FileId, at: u64) -> Recall {
-    Recall { unit, at: Version(at), names: vec![], files: vec![], is_shared: None }
+    Recall { unit, at: Version(at), names: vec![], files: vec![], is_shared: None, writes: None }
 }
 
 #[tokio::test(start_paused = true)]

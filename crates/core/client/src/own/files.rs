@@ -41,6 +41,12 @@ impl Shared {
                     if is_ahead && !state.sets_before_bytes(caller, change) {
                         return None;
                     }
+                    let is_given = change.uid.is_some() || change.gid.is_some();
+                    if is_ahead && is_given && self.promises.has_limits() {
+                        // Root may give away more than its new owner may have; bytes that come
+                        // later would meet his limits.
+                        return None;
+                    }
                     if change.size.is_some() && !can_cut(state) {
                         return None;
                     }
@@ -181,6 +187,7 @@ impl Shared {
                 mtime: SetTime::At(mtime),
                 clears_setid,
                 append_from: None,
+                closes: None,
             };
             // A capability among them ends.
             tables.forget_xattrs(id);

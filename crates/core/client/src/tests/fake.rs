@@ -222,6 +222,7 @@ impl Fake {
                 names: names.iter().map(|name| name.parse().unwrap()).collect(),
                 files: files.to_vec(),
                 is_shared: None,
+                writes: None,
             };
             let mds = state.sinks.iter().rev().find(|(is_mds, _)| *is_mds);
             (mds.unwrap().1.clone(), recall)
@@ -231,6 +232,18 @@ impl Fake {
         state.version += 1;
         change(&mut state);
         answer
+    }
+
+    /// Another client looks at a file that is written here; `writes`: to write it.
+    pub async fn look(&self, id: FileId, writes: bool) -> NoticeAnswer {
+        let (sink, at) = {
+            let state = self.lock();
+            let mds = state.sinks.iter().rev().find(|(is_mds, _)| *is_mds);
+            (mds.unwrap().1.clone(), Version(state.version))
+        };
+        let (names, files, writes) = (vec![], vec![id], writes.then_some(true));
+        let recall = Recall { unit: id, at, names, files, is_shared: Some(true), writes };
+        sink.notice(Notice::Recall(recall)).await
     }
 
     pub async fn announce_map(&self, version: Version) {
@@ -322,6 +335,7 @@ pub fn node(id: FileId, kind: FileKind, parent: FileId, version: u64) -> Node {
         has_xattrs: None,
         acls: None,
         project: None,
+        is_written: None,
     };
     Node {
         attributes,

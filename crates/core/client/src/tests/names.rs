@@ -72,7 +72,8 @@ async fn cached_calls_do_not_wait() {
     now(Box::pin(async { drop(volume.lookup(&root, ROOT, &name).await.unwrap()) }));
     now(Box::pin(async { drop(volume.attributes(&root, id).await.unwrap()) }));
     now(Box::pin(async {
-        let opened = volume.open(&root, id, READ_WRITE).await.unwrap();
+        let read = Access { write: false, ..READ_WRITE };
+        let opened = volume.open(&root, id, read).await.unwrap();
         let bytes = volume.read(opened.handle, 0, 200_000).await.unwrap();
         assert_eq!(bytes.concat(), vec![7; 200_000]);
         volume.flush(opened.handle).await.unwrap();

@@ -112,7 +112,14 @@ impl Mdt {
     async fn ask_open(&self, session: SessionId, files: &[FileId]) -> Result<Option<Vec<FileId>>> {
         let Some(&unit) = files.first() else { return Ok(Some(vec![])) };
         let at = self.parts.store.begin().await?.version();
-        let recall = Recall { unit, at, names: vec![], files: files.to_vec(), is_shared: None };
+        let recall = Recall {
+            unit,
+            at,
+            names: vec![],
+            files: files.to_vec(),
+            is_shared: None,
+            writes: None,
+        };
         let answer = self.parts.recaller.recall(session, recall, self.settings.lease).await;
         Ok(answer.map(|answer| answer.open))
     }

@@ -112,7 +112,7 @@ async fn who_could_not_be_asked_is_asked_later() {
     let (a, b) = (house.client().await, house.client().await);
     let (closed, open) = (a.create(ROOT, "closed").await, a.create(ROOT, "open").await);
     for id in [closed, open] {
-        b.call(Open { id, is_read: true, is_write: false }).await.unwrap();
+        b.call(Open { id, is_read: true, is_write: false, writes: None }).await.unwrap();
     }
     house.clients.open(b.session, open);
     house.clients.set(b.session, Manner::IsAway);
@@ -138,7 +138,7 @@ async fn a_replaced_file_waits_for_those_who_looked_it_up() {
     tokio::time::advance(Duration::from_secs(5)).await;
     house.mdt.collect_orphans().await.unwrap();
     // Looked up before, opened after.
-    let open = Open { id: replaced, is_read: true, is_write: false };
+    let open = Open { id: replaced, is_read: true, is_write: false, writes: None };
     assert_eq!(there.call(open).await.unwrap().attributes.links, 0);
     tokio::time::advance(Duration::from_secs(61)).await;
     house.mdt.collect_orphans().await.unwrap();
@@ -154,7 +154,7 @@ async fn a_replaced_file_stays_for_who_opened_it_meanwhile() {
     let replaced = here.create(ROOT, "current").await;
     here.create(ROOT, "new").await;
     here.call(rename((ROOT, "new"), (ROOT, "current"))).await.unwrap();
-    there.call(Open { id: replaced, is_read: true, is_write: false }).await.unwrap();
+    there.call(Open { id: replaced, is_read: true, is_write: false, writes: None }).await.unwrap();
     house.clients.open(there.session, replaced);
     tokio::time::advance(Duration::from_secs(61)).await;
     house.mdt.collect_orphans().await.unwrap();

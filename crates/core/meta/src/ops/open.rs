@@ -21,6 +21,13 @@ pub async fn run(view: &mut View<'_>, request: &Open) -> Result<OpenReply> {
     if request.is_write {
         permission::check(id, &inode, caller, WRITE)?;
     }
+    if request.writes == Some(true) {
+        if !request.is_write {
+            permission::check_handle(&view.scene, (id, &inode), &[WRITE])?;
+        }
+        // What others believe of it ends.
+        view.touch_file(id, &inode);
+    }
     let unit = unit_of(id, &inode);
     reply(view, id, inode, EXTENTS_AT_OPEN, unit).await
 }

@@ -158,11 +158,23 @@ impl Mdt {
         drop(begun);
         let mut waiting = JoinSet::new();
         for session in sessions {
-            let recall = Recall { unit, at, names: vec![], files: vec![], is_shared: Some(true) };
+            let recall = Recall {
+                unit,
+                at,
+                names: vec![],
+                files: vec![],
+                is_shared: Some(true),
+                writes: None,
+            };
             let recaller = self.parts.recaller.clone();
-            waiting.spawn(async move { recaller.recall(session, recall, RECALL_PATIENCE).await });
+            waiting.spawn(async move {
+                (session, recaller.recall(session, recall, RECALL_PATIENCE).await)
+            });
         }
-        while waiting.join_next().await.is_some() {}
+        while let Some(joined) = waiting.join_next().await {
+            let Ok((session, Some(answer))) = joined else { continue };
+            self.note_written(session, &answer);
+        }
     }
 
     async fn promise(&self, asker: &Asker, request: &Promise) -> Result<PromiseReply> {

@@ -23,7 +23,8 @@ async fn a_file_lives_and_dies() {
     let attributes = client.commit(file, vec![inline(0, b"hello")]).await;
     assert_eq!((attributes.size, attributes.stored), (5, 5));
     assert_eq!(client.extents(file).await, [inline(0, b"hello")]);
-    let opened = client.call(Open { id: file, is_read: true, is_write: false }).await.unwrap();
+    let opened =
+        client.call(Open { id: file, is_read: true, is_write: false, writes: None }).await.unwrap();
     assert_eq!(opened.extents.extents, [inline(0, b"hello")]);
     client.call(rename((dir, "run7"), (ROOT, "run8"))).await.unwrap();
     assert_eq!(client.id(ROOT, "run8").await, Some(file));
@@ -253,7 +254,7 @@ async fn a_file_that_is_open_elsewhere_outlives_its_last_name() {
     let house = House::new().await;
     let (a, b) = (house.client().await, house.client().await);
     let file = a.create(ROOT, "f").await;
-    b.call(Open { id: file, is_read: true, is_write: true }).await.unwrap();
+    b.call(Open { id: file, is_read: true, is_write: true, writes: None }).await.unwrap();
     house.clients.open(b.session, file);
     // B's lease goes with this, but not what it has open.
     a.create(ROOT, "other").await;

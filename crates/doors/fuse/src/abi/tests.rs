@@ -28,6 +28,7 @@ fn attributes() -> Attributes {
         has_xattrs: None,
         acls: None,
         project: None,
+        is_written: None,
     }
 }
 

@@ -228,6 +228,7 @@ impl State {
             has_xattrs: None,
             acls: None,
             project: None,
+            is_written: None,
         }
     }
 

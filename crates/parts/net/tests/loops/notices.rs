@@ -16,6 +16,7 @@ fn recall(unit: u64) -> Notice {
         names: Vec::new(),
         files,
         is_shared: None,
+        writes: None,
     })
 }
 

@@ -120,5 +120,6 @@ fn from_metadata(found: &Metadata) -> Attributes {
         has_xattrs: None,
         acls: None,
         project: None,
+        is_written: None,
     }
 }

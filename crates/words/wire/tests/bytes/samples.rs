@@ -329,10 +329,13 @@ fn file_calls(op: Op) -> Vec<Sample> {
                 mtime: SetTime::At(time(7)),
                 clears_setid: true,
                 append_from: None,
+                closes: None,
             };
             let append = meta::Commit { append_from: Some(69_999_000), ..call.clone() };
             let mut samples = pair(call, attributes_reply());
+            let last = meta::Commit { closes: Some(true), ..append.clone() };
             samples.push(request("-append", append));
+            samples.push(request("-last", last));
             samples
         }
         Op::Place => {
@@ -343,7 +346,12 @@ fn file_calls(op: Op) -> Vec<Sample> {
             let reply = meta::ChangeReply { attributes: None, lease: LeaseGrant::default() };
             pair(meta::Release { id }, reply)
         }
-        _ => pair(meta::Open { id, is_read: true, is_write: true }, open_reply()),
+        _ => {
+            let open = meta::Open { id, is_read: true, is_write: true, writes: None };
+            let mut samples = pair(open.clone(), open_reply());
+            samples.push(request("-writes", meta::Open { writes: Some(true), ..open }));
+            samples
+        }
     }
 }
 
@@ -568,6 +576,7 @@ pub fn others() -> Vec<Sample> {
         names: vec![name("run7.root"), name("run8.root")],
         files: vec![file()],
         is_shared: None,
+        writes: None,
     };
     let looked_at = Recall {
         unit: directory(),
@@ -575,6 +584,7 @@ pub fn others() -> Vec<Sample> {
         names: vec![],
         files: vec![],
         is_shared: Some(true),
+        writes: None,
     };
     let unit = ExclusiveUnit {
         attributes: attributes(),
@@ -647,6 +657,7 @@ fn attributes() -> Attributes {
         has_xattrs: Some(true),
         acls: None,
         project: None,
+        is_written: None,
     }
 }
 

@@ -39,7 +39,7 @@ fn get(id: FileId, text: &str) -> GetXattr {
 }
 
 fn reads(id: FileId) -> Open {
-    Open { id, is_read: true, is_write: false }
+    Open { id, is_read: true, is_write: false, writes: None }
 }
 
 #[tokio::test(start_paused = true)]

@@ -194,7 +194,7 @@ async fn what_is_gone_is_stale() {
         tieline_wire::Request::from(GetAttributes { id: file }),
         chmod(file, 0o600).into(),
         commit(file, vec![]).into(),
-        Open { id: file, is_read: true, is_write: false }.into(),
+        Open { id: file, is_read: true, is_write: false, writes: None }.into(),
         GetExtents { id: file, offset: 0, limit: 1 }.into(),
         link(file, ROOT, "g").into(),
         Place { id: file, exclude: vec![] }.into(),

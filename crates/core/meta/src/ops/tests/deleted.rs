@@ -47,7 +47,7 @@ async fn what_a_rename_replaced_and_what_was_open_come_back_too() {
     let open = client.create(ROOT, "open").await;
     house.clients.open(other.session, open);
     other
-        .call(tieline_wire::meta::Open { id: open, is_read: true, is_write: false })
+        .call(tieline_wire::meta::Open { id: open, is_read: true, is_write: false, writes: None })
         .await
         .unwrap();
     client.call(unlink(ROOT, "open")).await.unwrap();

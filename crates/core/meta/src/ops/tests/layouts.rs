@@ -115,7 +115,8 @@ async fn a_file_is_placed_once_and_again_when_an_ost_failed() {
     let first = place(&[]).await;
     assert_eq!(first.len(), 2);
     assert_eq!(place(&[]).await, first);
-    let open = client.call(Open { id: file, is_read: true, is_write: true }).await.unwrap();
+    let open =
+        client.call(Open { id: file, is_read: true, is_write: true, writes: None }).await.unwrap();
     assert_eq!(open.stripe, first);
     let second = place(&first[..1]).await;
     assert_eq!(second[0], first[1]);

@@ -226,7 +226,7 @@ async fn an_open_is_decided_by_mode_and_kind() {
     root.call(chmod(ROOT, 0o777)).await.unwrap();
     let (owner, other) = (root.by(&user(10, 10, &[])), root.by(&user(11, 11, &[])));
     let file = owner.call(create(ROOT, "f", 0o604)).await.unwrap().open.attributes.id;
-    let open = |id, is_read, is_write| Open { id, is_read, is_write };
+    let open = |id, is_read, is_write| Open { id, is_read, is_write, writes: None };
     assert_eq!(other.kind_of(open(file, true, false)).await, None);
     assert_eq!(other.kind_of(open(file, true, true)).await, Some(PermissionDenied));
     assert_eq!(owner.kind_of(open(file, true, true)).await, None);

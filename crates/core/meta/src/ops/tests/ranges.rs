@@ -61,7 +61,8 @@ async fn the_capability_of_a_copy_names_what_it_shares() {
     client.call(copy((from, 0), (to, 0))).await.unwrap();
     let Content::Chunk(chunk) = &extent.content else { panic!("a chunk") };
     for (id, named) in [(from, vec![]), (to, vec![chunk.places[0].object.clone()])] {
-        let open = client.call(Open { id, is_read: true, is_write: false }).await.unwrap();
+        let open =
+            client.call(Open { id, is_read: true, is_write: false, writes: None }).await.unwrap();
         let signed = open.capability.unwrap().signed;
         let signed: SignedCapability = tieline_wire::decode(&signed).unwrap();
         let capability: Capability = tieline_wire::decode(&signed.capability).unwrap();

@@ -1,0 +1,344 @@
+//! Which sessions write which files, and so may hold bytes that no server has seen.
+//!
+//! A session says that it writes a file before it gathers bytes of it ([`Open`]'s `writes`; a file
+//! that it made it writes at once). Whoever looks at the file waits until they are committed, and is
+//! told that he must look again next time; who writes it as well has each write committed before it
+//! returns, here and there. A session that has closed the file, or lets it rest, is out of the table
+//! when it answers so. Where a session works alone it is asked for all of its directory instead.
+//!
+//! An answer is waited for only so long: whoever writes to an OST that is away must not hold up
+//! those who list its files.
+//!
+//! Invariants: the asking session is never asked; the table is bounded, and of what it forgot
+//! others see the bytes when they are committed, a second later.
+//!
+//! [`Open`]: tieline_wire::meta::Open
+
+use crate::error::Result;
+use crate::leases::Change;
+use crate::mdt::Mdt;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tieline_telemetry::metrics::METRICS;
+use tieline_types::{FileId, SessionId};
+use tieline_wire::meta::Commit;
+use tieline_wire::notice::Recall;
+use tieline_wire::{NoticeAnswer, Request};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// Files remembered per session, the oldest forgotten first.
+const FILES_MAX: usize = 16_384;
+/// How long an answer is waited for; clients answer sooner, with what they have done by then.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// Who did not answer, or commits each write anyhow, is not asked again before.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
+
+#[derive(Default)]
+pub struct WriterTable {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    by_file: BTreeMap<FileId, BTreeMap<SessionId, Writer>>,
+    by_session: BTreeMap<SessionId, VecDeque<FileId>>,
+    /// Counts what was said.
+    said: u64,
+}
+
+/// A session that writes a file.
+#[derive(Clone, Copy, Default)]
+struct Writer {
+    /// When it said so: an answer to an older question is not about this.
+    said: u64,
+    /// It knows that others write there, too.
+    is_told: bool,
+    /// When it was last asked, if it need not be for a while.
+    asked: Option<Instant>,
+}
+
+impl WriterTable {
+    /// Says whether that is news.
+    pub fn note(&self, session: SessionId, file: FileId) -> bool {
+        let mut inner = self.lock();
+        inner.said += 1;
+        let said = inner.said;
+        let writers = inner.by_file.entry(file).or_default();
+        if let Some(writer) = writers.get_mut(&session) {
+            writer.said = said;
+            return false;
+        }
+        // They do not know of this one.
+        writers.values_mut().for_each(|other| (other.is_told, other.asked) = (false, None));
+        writers.insert(session, Writer { said, ..Writer::default() });
+        let files = inner.by_session.entry(session).or_default();
+        files.push_back(file);
+        if files.len() > FILES_MAX
+            && let Some(oldest) = files.pop_front()
+        {
+            inner.remove(session, oldest);
+        }
+        true
+    }
+
+    pub fn closed(&self, session: SessionId, file: FileId) {
+        let mut inner = self.lock();
+        inner.remove(session, file);
+        if let Some(files) = inner.by_session.get_mut(&session) {
+            files.retain(|other| *other != file);
+        }
+    }
+
+    pub fn end(&self, session: SessionId) {
+        let mut inner = self.lock();
+        for file in inner.by_session.remove(&session).unwrap_or_default() {
+            inner.remove(session, file);
+        }
+    }
+
+    /// Does anybody but `session` write the file?
+    pub fn has_others(&self, session: SessionId, file: FileId) -> bool {
+        let inner = self.lock();
+        let writers = inner.by_file.get(&file);
+        writers.is_some_and(|writers| writers.keys().any(|&writer| writer != session))
+    }
+
+    /// Who must be asked before `asking` sees these files, or writes them, and for which of them?
+    fn to_ask(
+        &self,
+        asking: SessionId,
+        files: &BTreeSet<FileId>,
+        writes: bool,
+    ) -> BTreeMap<SessionId, Vec<FileId>> {
+        let inner = self.lock();
+        let mut asks: BTreeMap<SessionId, Vec<FileId>> = BTreeMap::new();
+        for &file in files {
+            let writers = inner.by_file.get(&file).into_iter().flatten();
+            for (&session, writer) in writers.filter(|(session, _)| **session != asking) {
+                let is_lately = writer.asked.is_some_and(|asked| asked.elapsed() < ASK_AGAIN);
+                if !is_lately || (writes && !writer.is_told) {
+                    asks.entry(session).or_default().push(file);
+                }
+            }
+        }
+        asks
+    }
+
+    /// What a session said when it was asked: which of the files it still writes. `None`: nothing.
+    fn answered(
+        &self,
+        (session, said): (SessionId, u64),
+        recall: &Recall,
+        still: Option<&[FileId]>,
+    ) {
+        for &file in &recall.files {
+            let mut inner = self.lock();
+            let writer = inner.by_file.get_mut(&file).and_then(|all| all.get_mut(&session));
+            let Some(writer) = writer.filter(|writer| writer.said <= said) else { continue };
+            if still.is_some_and(|still| !still.contains(&file)) {
+                drop(inner);
+                self.closed(session, file);
+                continue;
+            }
+            writer.is_told |= recall.writes == Some(true) && still.is_some();
+            let rests = writer.is_told || still.is_none();
+            writer.asked = rests.then(Instant::now);
+        }
+    }
+
+    /// What was said by now.
+    fn said(&self) -> u64 {
+        self.lock().said
+    }
+
+    /// A session that hears no more of others gathers its writes again.
+    pub fn is_alone_again(&self, session: SessionId, file: FileId) {
+        let mut inner = self.lock();
+        let Some(writers) = inner.by_file.get_mut(&file) else { return };
+        if writers.len() == 1
+            && let Some(writer) = writers.get_mut(&session)
+        {
+            (writer.is_told, writer.asked) = (false, None);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn remove(&mut self, session: SessionId, file: FileId) {
+        if let Some(sessions) = self.by_file.get_mut(&file) {
+            sessions.remove(&session);
+            if sessions.is_empty() {
+                self.by_file.remove(&file);
+            }
+        }
+    }
+}
+
+/// A session is about to write a file: noted before others are asked, so that none of them begins
+/// meanwhile without being asked in its turn. If nothing comes of it that is forgotten.
+pub struct Beginning<'a> {
+    table: &'a WriterTable,
+    session: SessionId,
+    file: FileId,
+    /// Else nobody can believe anything of the file.
+    pub is_news: bool,
+    /// Covers what others believe of the file.
+    pub change: Change,
+}
+
+impl Beginning<'_> {
+    pub fn is_done(mut self) {
+        self.is_news = false;
+    }
+}
+
+impl Drop for Beginning<'_> {
+    fn drop(&mut self) {
+        if self.is_news {
+            self.table.closed(self.session, self.file);
+        }
+    }
+}
+
+impl Mdt {
+    /// Does the session begin to write a file by this request?
+    pub(crate) fn begins_to_write(
+        &self,
+        session: SessionId,
+        request: &Request,
+    ) -> Option<Beginning<'_>> {
+        let Request::Open(open) = request else { return None };
+        let (table, file) = (&self.writers, open.id);
+        (open.writes == Some(true)).then(|| {
+            let is_news = table.note(session, file);
+            Beginning { table, session, file, is_news, change: self.leases.change(session) }
+        })
+    }
+
+    /// A session that is alone no more says which files it has open to be written.
+    pub(crate) fn note_written(&self, session: SessionId, answer: &NoticeAnswer) {
+        for &file in &answer.open {
+            self.writers.note(session, file);
+        }
+    }
+
+    /// A session has committed to a file. Says whether others write it: those who begin later ask,
+    /// and their question is younger than the answer to this commit.
+    pub(crate) fn wrote(&self, session: SessionId, commit: &Commit) -> bool {
+        match commit.closes {
+            Some(true) => self.writers.closed(session, commit.id),
+            _ => self.writers.is_alone_again(session, commit.id),
+        }
+        self.writers.has_others(session, commit.id)
+    }
+
+    /// Has those who write these files commit what `asking` is about to see; `writes`: and each
+    /// write from now on, since `asking` writes them, too.
+    pub(crate) async fn ask_writers(
+        &self,
+        asking: SessionId,
+        files: &BTreeSet<FileId>,
+        writes: bool,
+    ) -> Result<()> {
+        let said = self.writers.said();
+        let asks = self.writers.to_ask(asking, files, writes);
+        if asks.is_empty() {
+            return Ok(());
+        }
+        let at = self.parts.store.begin().await?.version();
+        let mut waiting = JoinSet::new();
+        for (session, files) in asks {
+            let Some(&unit) = files.first() else { continue };
+            let writes = writes.then_some(true);
+            let recall = Recall { unit, at, names: vec![], files, is_shared: Some(true), writes };
+            let (leases, recaller) = (self.leases.clone(), self.parts.recaller.clone());
+            waiting.spawn(async move {
+                let answer = tokio::select! {
+                    biased;
+                    answer = recaller.recall(session, recall.clone(), PATIENCE) => answer,
+                    () = leases.silent(session) => None,
+                };
+                (session, recall, answer)
+            });
+        }
+        while let Some(joined) = waiting.join_next().await {
+            let Ok((session, recall, answer)) = joined else { continue };
+            let outcome = if answer.is_some() { "looked" } else { "unlooked" };
+            METRICS.recalls.with_label_values(&[outcome]).inc();
+            let still = answer.as_ref().map(|answer| answer.open.as_slice());
+            self.writers.answered((session, said), &recall, still);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tieline_types::Version;
+
+    fn asked(files: &[FileId], writes: bool) -> Recall {
+        let writes = writes.then_some(true);
+        let files = files.to_vec();
+        let at = Version(0);
+        Recall { unit: FileId(1), at, names: vec![], files, is_shared: Some(true), writes }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_writes_is_asked_until_he_has_closed() {
+        let table = WriterTable::default();
+        let (a, b, file) = (SessionId(1), SessionId(2), FileId(1));
+        let files = BTreeSet::from([file]);
+        assert!(table.note(a, file) && !table.note(a, file));
+        assert!(table.has_others(b, file) && !table.has_others(a, file));
+        assert!(table.to_ask(a, &files, false).is_empty(), "the asking session is never asked");
+        // Each look asks.
+        for _ in 0..2 {
+            assert_eq!(table.to_ask(b, &files, false), BTreeMap::from([(a, vec![file])]));
+            table.answered((a, u64::MAX), &asked(&[file], false), Some(&[file]));
+        }
+        table.answered((a, u64::MAX), &asked(&[file], false), Some(&[]));
+        assert!(!table.has_others(b, file) && table.lock().by_file.is_empty());
+        // An answer to a question of before is not about what was said since.
+        let said = table.said();
+        table.note(a, file);
+        table.answered((a, said), &asked(&[file], false), Some(&[]));
+        assert!(table.has_others(b, file));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_commits_each_write_or_does_not_answer_is_left_alone_for_a_while() {
+        let table = WriterTable::default();
+        let (a, b, file) = (SessionId(1), SessionId(2), FileId(1));
+        let files = BTreeSet::from([file]);
+        table.note(a, file);
+        table.answered((a, u64::MAX), &asked(&[file], false), None);
+        assert!(table.to_ask(b, &files, false).is_empty(), "he did not answer");
+        assert!(!table.to_ask(b, &files, true).is_empty(), "but must know of another writer");
+        table.note(b, file);
+        table.answered((a, u64::MAX), &asked(&[file], true), Some(&[file]));
+        assert!(table.to_ask(b, &files, true).is_empty(), "he knows");
+        tokio::time::advance(ASK_AGAIN).await;
+        assert!(!table.to_ask(b, &files, false).is_empty(), "he may have closed");
+        table.closed(b, file);
+        table.is_alone_again(a, file);
+        assert!(!table.to_ask(b, &files, true).is_empty());
+    }
+
+    #[test]
+    fn the_table_is_bounded() {
+        let table = WriterTable::default();
+        for file in 0..FILES_MAX as u64 + 2 {
+            table.note(SessionId(1), FileId(file));
+        }
+        assert_eq!(table.lock().by_file.len(), FILES_MAX);
+        table.end(SessionId(1));
+        assert!(table.lock().by_file.is_empty());
+    }
+}
