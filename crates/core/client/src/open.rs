@@ -13,7 +13,7 @@ use crate::settings::ReadMode;
 use crate::volume::{Shared, lock};
 use crate::writer::How;
 use crate::{Access, AttributeChange, HandleId, Opened, Result, access};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use tieline_types::{Attributes, Caller, FileId};
 use tieline_wire::meta::{Open, OpenReply, Release};
 use tokio::time::Instant;
@@ -190,6 +190,7 @@ impl Shared {
             directory,
             in_vain: Mutex::default(),
             seen,
+            lost: OnceLock::new(),
         };
         let handle = self.handles.add_file(open);
         Opened { handle, attributes, keeps_cache, is_direct }

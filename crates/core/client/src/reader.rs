@@ -87,7 +87,7 @@ impl Shared {
         offset: u64,
         length: u32,
     ) -> Result<Vec<Bytes>> {
-        let open = self.handles.file(handle)?;
+        let open = self.handles.usable(handle)?;
         if !open.access.read {
             return Err(Error::local(ErrorKind::BadHandle, "handle is not open for reading"));
         }

@@ -367,9 +367,9 @@ async fn a_server_that_was_started_anew_is_told_of_locks() {
     scene.volume.lock(scene.handle, wish(1, LockMode::Shared), false).await.unwrap();
     scene.fake.lock().boot = 1;
     scene.fake.lose_session();
-    assert!(scene.volume.flush(scene.handle).await.is_err());
     assert!(scene.volume.sync(scene.handle, true).await.is_err());
-    scene.volume.sync(scene.handle, true).await.unwrap();
+    assert!(scene.volume.write(scene.handle, 0, vec![1].into()).await.is_err());
+    scene.volume.flush(scene.handle).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
