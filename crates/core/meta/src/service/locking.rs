@@ -175,7 +175,9 @@ impl Mdt {
             let has_freed = recaller.free_locks(session, file, lease).await;
             if has_freed {
                 locks.idle_no_more(file, session, told);
-            } else if Instant::now() >= give_up {
+            } else if Instant::now() >= give_up
+                && leases.silent_at(session).is_some_and(|at| at > give_up)
+            {
                 leases.bar(session);
             }
             has_freed
