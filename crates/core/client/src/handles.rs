@@ -58,13 +58,15 @@ pub(crate) struct Handles {
 
 impl Access {
     pub(crate) fn to_bits(self) -> u8 {
-        let Self { read, write, append, truncate } = self;
-        [read, write, append, truncate].iter().rev().fold(0, |bits, &one| bits << 1 | u8::from(one))
+        let Self { read, write, append, truncate, unnoted } = self;
+        let all = [read, write, append, truncate, unnoted];
+        all.iter().rev().fold(0, |bits, &one| bits << 1 | u8::from(one))
     }
 
     pub(crate) fn from_bits(bits: u8) -> Self {
         let has = |place: u8| bits >> place & 1 != 0;
-        Self { read: has(0), write: has(1), append: has(2), truncate: has(3) }
+        let (read, write, append, truncate, unnoted) = (has(0), has(1), has(2), has(3), has(4));
+        Self { read, write, append, truncate, unnoted }
     }
 }
 

@@ -174,7 +174,7 @@ impl Shared {
                 state.writer = caller.clone();
             }
             let is_same = state.door_version == Some(attributes.version);
-            let keeps = is_same && !(access.read && is_due);
+            let keeps = is_same && !(access.read && is_due && !access.unnoted);
             state.door_version = Some(attributes.version);
             keeps
         });

@@ -91,7 +91,9 @@ impl Shared {
         if !open.access.read {
             return Err(Error::local(ErrorKind::BadHandle, "handle is not open for reading"));
         }
-        self.accessed(&open.caller, open.file.id, true);
+        if !open.access.unnoted {
+            self.accessed(&open.caller, open.file.id, true);
+        }
         let range = offset..offset.saturating_add(length.into());
         if open.was_in_vain(&range) {
             return Err(Error::local(ErrorKind::Timeout, "these bytes did not come in time"));

@@ -6,7 +6,8 @@ use super::kept;
 use crate::*;
 use tieline_types::{ErrorKind, LostLock};
 
-const ACCESS: Access = Access { read: true, write: true, append: false, truncate: false };
+const ACCESS: Access =
+    Access { read: true, write: true, append: false, truncate: false, unnoted: false };
 
 fn wish(owner: u64, start: u64) -> LockWish {
     let (range, mode) = (LockRange { start, end: start + 10 }, LockMode::Exclusive);

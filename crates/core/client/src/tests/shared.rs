@@ -7,8 +7,10 @@ use tieline_types::{Content, ErrorKind, Extent};
 use tieline_wire::Op;
 use tieline_wire::data::ObjectOwner;
 
-const APPEND: Access = Access { read: true, write: true, append: true, truncate: false };
-const PLACE: Access = Access { read: true, write: true, append: false, truncate: false };
+const APPEND: Access =
+    Access { read: true, write: true, append: true, truncate: false, unnoted: false };
+const PLACE: Access =
+    Access { read: true, write: true, append: false, truncate: false, unnoted: false };
 
 struct Scene {
     fake: Arc<Fake>,
