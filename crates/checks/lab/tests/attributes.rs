@@ -613,6 +613,13 @@ write(os.path.join(NOTING, "g"), "x")
 changed = os.stat(os.path.join(NOTING, "g"))
 open(os.path.join(NOTING, "g")).read()
 assert os.stat(os.path.join(NOTING, "g")).st_atime_ns > changed.st_mtime_ns
+# Unless it is opened not to be noted.
+there = os.path.join(NOTING, "f")
+age("f"); before = os.stat(there)
+unnoted = os.open(there, os.O_RDONLY | os.O_NOATIME)
+assert os.read(unnoted, 9) == b"bytes"
+os.close(unnoted); time.sleep(1)
+assert os.stat(there).st_atime_ns == before.st_atime_ns, "O_NOATIME"
 "#
             ),
         );

@@ -4,6 +4,8 @@
 //!
 //! What a client reads while it is cut off may be old; that is left out, until shortly after the
 //! line is whole.
+//!
+//! And what becomes of locks that are taken from those who are cut off.
 
 use anyhow::{Context, Result, ensure};
 use std::ffi::OsStr;
@@ -113,6 +115,95 @@ fn cut(federation: &Federation, start: Instant) -> Result<Vec<Range<Duration>>> 
     let cut =
         |begin, end| from + Duration::from_secs(begin)..late + Duration::from_secs(end) + BACK;
     Ok(vec![cut(5, 19), cut(24, 28)])
+}
+
+/// One program far away and near: what is locked and written far away while the line is cut, and
+/// what is left of it when it is whole.
+const TAKEN: &str = r"
+import errno, fcntl, os, sys, time
+far, near = sys.argv[1:3]
+EX, NB, UN = fcntl.LOCK_EX, fcntl.LOCK_NB, fcntl.LOCK_UN
+def fails(number, call, *arguments):
+    try:
+        call(*arguments)
+    except OSError as error:
+        return error.errno == number
+    return False
+def both(name):
+    return os.open(far + name, os.O_RDWR | os.O_CREAT), os.open(near + name, os.O_RDWR)
+(a, b), (c, d) = both('/f'), both('/g')
+for lock in (fcntl.lockf, fcntl.flock):
+    lock(a, EX)
+    lock(c, EX)
+os.pwrite(a, b'first', 0)
+os.fsync(a)
+print('ready', flush=True)
+# The line is cut.
+sys.stdin.readline()
+os.pwrite(a, b'stale', 0)
+os.pwrite(c, b'mine', 0)
+for lock in (fcntl.lockf, fcntl.flock):
+    lock(b, EX)
+assert os.pread(b, 9, 0) == b'first'
+os.pwrite(b, b'newer', 0)
+os.fsync(b)
+# It is whole again, before long.
+until = time.time() + 60
+for call in ((os.pwrite, a, b'stale', 0), (os.pread, a, 5, 0)):
+    while not fails(errno.EIO, *call):
+        assert time.time() < until, 'nobody was told'
+        time.sleep(0.2)
+assert fails(errno.EIO, os.fsync, a)
+fcntl.flock(a, UN)
+fcntl.lockf(a, UN)
+# It says once more that bytes were lost.
+fails(errno.EIO, os.close, a)
+os.fsync(b)
+assert os.pread(b, 9, 0) == b'newer'
+# What nobody wanted is as it was.
+assert fails(errno.EAGAIN, fcntl.flock, d, EX | NB) and fails(errno.EAGAIN, fcntl.lockf, d, EX | NB)
+os.fsync(c)
+assert os.pread(d, 9, 0) == b'mine'
+a = os.open(far + '/f', os.O_RDWR)
+assert os.pread(a, 9, 0) == b'newer'
+assert fails(errno.EAGAIN, fcntl.flock, a, EX | NB)
+fcntl.flock(b, UN)
+fcntl.flock(a, EX)
+os.pwrite(a, b'again', 0)
+os.close(a)
+fcntl.flock(b, EX)
+assert os.pread(b, 9, 0) == b'again'
+";
+
+#[test]
+fn who_is_cut_off_loses_the_lock_that_another_wants_and_nothing_else() -> Result<()> {
+    if !can_emulate_lines() {
+        return Ok(());
+    }
+    let arguments = ["--netns", "--rtt", "10ms", "--lease", "3s"].map(str::to_owned).to_vec();
+    with_plan(&Plan { arguments, ..Plan::default() }, |federation| {
+        // The loss is an error, and the cut is warned of.
+        federation.expect_log("");
+        let near = near(federation)?;
+        let mut program = std::process::Command::new("python3")
+            .args(["-c", TAKEN])
+            .args([federation.mount(), &near])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()?;
+        let out = program.stdout.as_mut().context("piped")?;
+        std::io::Read::read_exact(out, &mut [0; 6])?;
+        let dir = federation.dir();
+        let words = ["dev", "wan", "script", "cut@0s heal@15s", "--link", "clients", "--dir"];
+        federation.tieline(&[&words.map(OsStr::new)[..], &[dir.as_os_str()]].concat())?;
+        std::thread::sleep(Duration::from_secs(1));
+        program.stdin.take().context("piped")?.write_all(b"\n")?;
+        let output = program.wait_with_output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{said}");
+        Ok(())
+    })
 }
 
 #[test]

@@ -227,6 +227,7 @@ fn pretend(welcomed: usize) -> Result<SocketAddr> {
         server: "mds".to_owned(),
         map: Version(0),
         holder: None,
+        lost_locks: None,
     };
     let body = tieline_wire::encode(&welcome);
     let body_length = u32::try_from(body.len())?;

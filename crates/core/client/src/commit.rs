@@ -38,6 +38,7 @@ impl Shared {
     /// Commits what `how` says. Must run to its end.
     pub(crate) async fn launder(self: &Arc<Self>, file: &Arc<File>, how: How) -> Result<()> {
         let _gate = file.gate.lock().await;
+        self.forfeit_gated(file);
         let (sealed, last) = file.with(|state| {
             state.stuck = None;
             state.last_committed = Some(Instant::now());
@@ -58,6 +59,7 @@ impl Shared {
             if how == How::Sync {
                 self.sync_osts(file).await?;
             }
+            self.forfeit_gated(file);
             let arrivals = file.with(|state| state.committable());
             if arrivals.is_empty() {
                 break;

@@ -96,6 +96,8 @@ pub(crate) struct State {
     pub small: usize,
     /// Of runs that could not be sent or committed.
     pub late: Late,
+    /// A lock was lost: what was written and is not committed is to be dropped.
+    pub forfeits: bool,
     /// The last sealed run that failed for now, and why: who waits for it gives up.
     pub stuck: Option<(ErrorKind, String)>,
     /// Since when servers do not know for whom it is written.

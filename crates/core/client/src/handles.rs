@@ -2,7 +2,7 @@
 
 use crate::ahead::Pattern;
 use crate::file::File;
-use crate::kept::{KeptHandle, cause_number, first_number, put_handle};
+use crate::kept::{KeptHandle, cause_number, first_number, put_handle, put_lost};
 use crate::late::Seen;
 use crate::listing::Listing;
 use crate::volume::lock;
@@ -10,7 +10,7 @@ use crate::{Access, Error, HandleId, OpenFile, Result};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use tieline_keep::{Keep, Kept};
 use tieline_types::{Caller, ErrorKind, FileId};
 use tokio::time::Instant;
@@ -29,6 +29,18 @@ pub(crate) struct FileHandle {
     pub in_vain: Mutex<VecDeque<(Instant, Range<u64>)>>,
     /// Losses of the file that it need not be told of.
     pub seen: Seen,
+    /// Why nothing is read and written through it any more, with the record of that.
+    pub lost: OnceLock<(String, Option<Kept>)>,
+}
+
+impl FileHandle {
+    /// A lock on the file was lost: whoever holds this handle may have believed in it.
+    pub fn check_locks(&self) -> Result<()> {
+        match self.lost.get() {
+            Some((why, _)) => Err(Error::local(ErrorKind::LockLost, why.clone())),
+            None => Ok(()),
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -51,13 +63,15 @@ impl Access {
     }
 
     pub(crate) fn to_bits(self) -> u8 {
-        let Self { read, write, append, truncate } = self;
-        [read, write, append, truncate].iter().rev().fold(0, |bits, &one| bits << 1 | u8::from(one))
+        let Self { read, write, append, truncate, unnoted } = self;
+        let all = [read, write, append, truncate, unnoted];
+        all.iter().rev().fold(0, |bits, &one| bits << 1 | u8::from(one))
     }
 
     pub(crate) fn from_bits(bits: u8) -> Self {
         let has = |place: u8| bits >> place & 1 != 0;
-        Self { read: has(0), write: has(1), append: has(2), truncate: has(3) }
+        let (read, write, append, truncate, unnoted) = (has(0), has(1), has(2), has(3), has(4));
+        Self { read, write, append, truncate, unnoted }
     }
 }
 
@@ -141,6 +155,40 @@ impl Handles {
             Some((Open::File(file), _)) => Ok(file.clone()),
             _ => Err(bad(handle)),
         }
+    }
+
+    /// One through which bytes may be read and written.
+    pub fn usable(&self, handle: HandleId) -> Result<Arc<FileHandle>> {
+        let open = self.file(handle)?;
+        open.check_locks()?;
+        Ok(open)
+    }
+
+    /// No bytes go through the handles of a file any more that are open now.
+    pub fn lose(&self, id: FileId, why: &str) {
+        for (number, (open, _)) in lock(&self.table).iter() {
+            if let Open::File(open) = open
+                && open.file.id == id
+            {
+                open.lost.get_or_init(|| (why.to_owned(), put_lost(&self.keep, *number, why)));
+            }
+        }
+    }
+
+    /// The same of one handle, as an earlier process put it down.
+    pub fn restore_lost(&self, handle: HandleId, why: String, kept: Kept) {
+        if let Ok(open) = self.file(handle) {
+            open.lost.get_or_init(|| (why, Some(kept)));
+        }
+    }
+
+    /// Is one of a file's handles lost?
+    pub fn is_lost(&self, id: FileId) -> bool {
+        let is_lost = |(open, _): &(Open, Option<Kept>)| match open {
+            Open::File(open) => open.file.id == id && open.lost.get().is_some(),
+            Open::Directory(_) => false,
+        };
+        lock(&self.table).values().any(is_lost)
     }
 
     pub fn directory(&self, handle: HandleId) -> Result<Arc<Listing>> {

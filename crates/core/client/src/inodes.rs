@@ -67,10 +67,11 @@ impl Shared {
         handle: Option<HandleId>,
         change: AttributeChange,
     ) -> Result<Known> {
-        let is_handle = match handle {
-            Some(handle) => self.handles.file(handle).is_ok_and(|open| open.access.write),
-            None => false,
-        };
+        let open = handle.and_then(|handle| self.handles.file(handle).ok());
+        let is_handle = open.as_ref().is_some_and(|open| open.access.write);
+        if let Some(open) = open.filter(|_| change.size.is_some()) {
+            open.check_locks()?;
+        }
         if self.was_done(Op::SetAttributes).is_some() {
             return self.attributes(caller, id).await;
         }

@@ -41,6 +41,7 @@ pub(crate) const WRITE: Kind = Kind(8);
 pub(crate) const CUT: Kind = Kind(9);
 const LOCKS: Kind = Kind(10);
 const WISH: Kind = Kind(11);
+const LOST: Kind = Kind(12);
 
 /// Stands for a write where calls of MDSs have their numbers.
 pub(crate) const MARK_WRITE: u16 = 0;
@@ -185,6 +186,11 @@ pub(crate) fn put_locks(keep: &Keep, id: FileId, locks: &Vec<KeptLock>) -> Optio
     put(keep, LOCKS, id.0, locks)
 }
 
+/// Nothing is read and written through a handle any more.
+pub(crate) fn put_lost(keep: &Keep, handle: u64, why: &str) -> Option<Kept> {
+    put(keep, LOST, handle, &why)
+}
+
 pub(crate) fn put_wish(keep: &Keep, id: FileId, wish: &KeptWish) -> Option<Kept> {
     put(keep, WISH, id.0, wish)
 }
@@ -305,6 +311,8 @@ pub(crate) struct Left {
     pub sessions: BTreeMap<u64, (KeptSession, Kept)>,
     pub calls: Vec<Unanswered>,
     pub handles: Vec<(HandleId, KeptHandle, Kept)>,
+    /// Handles that are lost, and why.
+    pub lost: Vec<(HandleId, String, Kept)>,
     pub orphans: Vec<(FileId, Kept)>,
     pub acts: Vec<(KeptAct, Kept)>,
     /// By cause.
@@ -366,6 +374,7 @@ impl Left {
             SESSION => drop(self.sessions.insert(key, (read(&bytes)?, record.kept))),
             CALL => self.calls.push(Unanswered::read(record)?),
             HANDLE => self.handles.push((HandleId(key), read(&bytes)?, record.kept)),
+            LOST => self.lost.push((HandleId(key), read(&bytes)?, record.kept)),
             ORPHAN => self.orphans.push((id, record.kept)),
             ACT => self.acts.push((read(&bytes)?, record.kept)),
             MARK => {

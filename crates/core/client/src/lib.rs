@@ -379,6 +379,8 @@ pub struct Access {
     pub write: bool,
     pub append: bool,
     pub truncate: bool,
+    /// Reading is not noted (`O_NOATIME`).
+    pub unnoted: bool,
 }
 
 /// What a door knows of one write. `None`: as the handle was opened.

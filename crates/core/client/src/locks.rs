@@ -10,11 +10,12 @@
 //! A wait is a task of its own. A caller who goes away makes it cancel at the server; a grant that
 //! crossed that is given back. New locks on the file wait until that is settled.
 //!
-//! Invariants: what the list says is held at the server, unless the session was lost, which is
-//! told; requests that wait at a server are few.
+//! Invariants: what the list says is held at the server, unless it was lost, which is told
+//! ([`lost`]); requests that wait at a server are few.
 
 mod asserted;
 mod idle;
+mod lost;
 
 use crate::cache::ServerNumber;
 use crate::file::File;
@@ -56,6 +57,8 @@ pub(crate) struct Locks {
     asserting: Mutex<BTreeMap<ServerNumber, Arc<tokio::sync::RwLock<()>>>>,
     /// The session and boot that each server last welcomed us in.
     met: Mutex<BTreeMap<ServerNumber, (SessionId, u64)>>,
+    /// The last loss that each server told of, and in which session.
+    heard: Mutex<BTreeMap<ServerNumber, (SessionId, u64)>>,
     keep: Keep,
 }
 
@@ -70,6 +73,7 @@ impl Locks {
             parked: Semaphore::new(PARKED_MAX),
             asserting: Mutex::default(),
             met: Mutex::default(),
+            heard: Mutex::default(),
         }
     }
 }
@@ -259,7 +263,7 @@ impl Shared {
         wish: LockWish,
         waits: bool,
     ) -> Result<()> {
-        let open = self.handles.file(handle)?;
+        let open = self.handles.usable(handle)?;
         let id = open.file.id;
         let looking = self.locks.when(id, |own| {
             let is_settled = own.is_settled();

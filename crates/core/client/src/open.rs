@@ -14,7 +14,7 @@ use crate::settings::ReadMode;
 use crate::volume::{Shared, lock};
 use crate::writer::How;
 use crate::{Access, AttributeChange, HandleId, Opened, Result, access};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use tieline_types::{Attributes, Caller, FileId};
 use tieline_wire::meta::{Open, OpenReply, Release};
 use tokio::time::Instant;
@@ -188,7 +188,7 @@ impl Shared {
                 state.writer = caller.clone();
             }
             let is_same = state.door_version == Some(attributes.version);
-            let keeps = is_same && !(access.read && is_due);
+            let keeps = is_same && !(access.read && is_due && !access.unnoted);
             state.door_version = Some(attributes.version);
             keeps
         });
@@ -204,6 +204,7 @@ impl Shared {
             directory,
             in_vain: Mutex::default(),
             seen,
+            lost: OnceLock::new(),
         };
         let handle = self.handles.add_file(open);
         Opened { handle, attributes, keeps_cache, is_direct }

@@ -25,7 +25,7 @@ impl Shared {
         offset: u64,
         target: SeekTarget,
     ) -> Result<u64> {
-        let open = self.handles.file(handle)?;
+        let open = self.handles.usable(handle)?;
         let end = || Error::local(ErrorKind::NoDevice, "offset at or beyond the file's end");
         let mut at = offset;
         loop {
@@ -45,7 +45,7 @@ impl Shared {
         handle: HandleId,
         change: Allocation,
     ) -> Result<()> {
-        let open = self.handles.file(handle)?;
+        let open = self.handles.usable(handle)?;
         if !open.access.write {
             return Err(Error::local(ErrorKind::BadHandle, "handle is not open for writing"));
         }
@@ -133,7 +133,7 @@ impl Shared {
         to: CopyEnd,
         length: u64,
     ) -> Result<u64> {
-        let (source, target) = (self.handles.file(from.handle)?, self.handles.file(to.handle)?);
+        let (source, target) = (self.handles.usable(from.handle)?, self.handles.usable(to.handle)?);
         if !source.access.read || !target.access.write {
             return Err(Error::local(ErrorKind::BadHandle, "handles of a copy"));
         }

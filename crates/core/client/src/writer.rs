@@ -67,7 +67,7 @@ impl Shared {
         how: Writing,
         data: Bytes,
     ) -> Result<()> {
-        let open = self.handles.file(handle)?;
+        let open = self.handles.usable(handle)?;
         if !open.access.write {
             return Err(Error::local(ErrorKind::BadHandle, "handle is not open for writing"));
         }
@@ -155,7 +155,8 @@ impl Shared {
     pub(crate) async fn sync(self: &Arc<Self>, handle: HandleId, _data_only: bool) -> Result<()> {
         // Times and sizes travel with the data's commit: both kinds of sync are one.
         let open = self.handles.file(handle)?;
-        self.settle_file(&open, How::Sync).await
+        self.settle_file(&open, How::Sync).await?;
+        open.check_locks()
     }
 
     /// Makes what was done in a directory durable. The mounted one stands for everything: all that

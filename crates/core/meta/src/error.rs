@@ -119,6 +119,10 @@ pub enum Error {
     Deadlock { file: FileId },
     #[error("no more locks can be kept on {file}, or by this client")]
     LocksFull { file: FileId },
+    #[error("a lock on {file} was taken from this client, which was silent")]
+    LockLost { file: FileId },
+    #[error("session {session} lost a lock: connect again to hear of it")]
+    LossUntold { session: SessionId },
     #[error("session {session} is not known: open another")]
     SessionLost { session: SessionId },
     #[error("session {session} keeps {kept} answers unconfirmed: confirm some first")]
@@ -202,8 +206,9 @@ impl Error {
             Self::ChunkGone { .. } => ErrorKind::Gone,
             Self::Deadlock { .. } => ErrorKind::Deadlock,
             Self::LocksFull { .. } => ErrorKind::NoLocks,
+            Self::LockLost { .. } => ErrorKind::LockLost,
             Self::SessionLost { .. } => ErrorKind::SessionLost,
-            Self::AnswersFull { .. } => ErrorKind::Overloaded,
+            Self::AnswersFull { .. } | Self::LossUntold { .. } => ErrorKind::Overloaded,
             Self::Contended { .. } => ErrorKind::Conflict,
             Self::NotServed { .. } => ErrorKind::NotSupported,
             Self::Ost { .. } => ErrorKind::Unreachable,

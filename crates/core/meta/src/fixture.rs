@@ -11,8 +11,8 @@ use tieline_format::map::{FederationMap, Junction, Mdt as MdtInMap, Ost, Pool, S
 use tieline_kv::{MemoryStore, Store};
 use tieline_types::{
     Attributes, Caller, ChunkId, ChunkRef, ClientId, Content, Digest, ErrorKind, Extent, FileId,
-    FlavorRules, Gid, Grant, MdtIndex, Mode, Name, ObjectName, OstIndex, Place, RequestNumber,
-    SessionId, SetTime, Uid, Version,
+    FlavorRules, Gid, Grant, LostLock, MdtIndex, Mode, Name, ObjectName, OstIndex, Place,
+    RequestNumber, SessionId, SetTime, Uid, Version,
 };
 use tieline_wire::data::{
     ListObjects, ListObjectsReply, ObjectOwner, ReadObject, ReadObjectReply, StatObject,
@@ -62,6 +62,8 @@ pub struct Clients {
     /// Recalls in the order they came.
     pub recalls: Mutex<Vec<(SessionId, Recall)>>,
     pub idle: Mutex<Idle>,
+    /// Whose connections were ended.
+    pub hung_up: Mutex<BTreeSet<SessionId>>,
 }
 
 /// What is done when idle locks are asked for.
@@ -155,6 +157,10 @@ impl Recaller for Clients {
             }
         }
         true
+    }
+
+    fn hang_up(&self, session: SessionId) {
+        self.hung_up.lock().unwrap().insert(session);
     }
 }
 
@@ -483,6 +489,7 @@ pub struct Client {
     pub session: SessionId,
     pub grant: Grant,
     pub is_resumed: bool,
+    pub lost_locks: Vec<LostLock>,
     pub caller: Caller,
     pub next: Arc<AtomicU64>,
     pub confirmed: u64,
@@ -500,6 +507,7 @@ impl Client {
             session: opened.session,
             grant: opened.grant,
             is_resumed: opened.is_resumed,
+            lost_locks: opened.lost_locks,
             caller: Caller::root(),
             next: Arc::new(AtomicU64::new(1)),
             confirmed: 1,

@@ -73,7 +73,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tieline_auth::MapCell;
 use tieline_kv::Store;
-use tieline_types::{Caller, ChunkId, FileId, Grant, OstIndex, RequestNumber, SessionId};
+use tieline_types::{Caller, ChunkId, FileId, Grant, LostLock, OstIndex, RequestNumber, SessionId};
 use tieline_wire::data::{
     ListObjects, ListObjectsReply, ReadObject, ReadObjectReply, StatObject, StatObjectReply,
 };
@@ -110,6 +110,10 @@ pub trait Recaller: Send + Sync {
 
     /// Has a session free its idle locks on a file. Says whether it answered within `patience`.
     async fn free_locks(&self, session: SessionId, file: FileId, patience: Duration) -> bool;
+
+    /// Ends the connection of a session, if it has one: what a welcome tells its client must know
+    /// before it goes on.
+    fn hang_up(&self, session: SessionId);
 }
 
 /// The objects at OSTs.
@@ -166,13 +170,15 @@ pub struct Asker {
 }
 
 /// A session, opened or resumed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Opened {
     pub session: SessionId,
     pub grant: Grant,
     pub is_resumed: bool,
     pub boot: u64,
     pub lease: Duration,
+    /// Locks that it lost unheard.
+    pub lost_locks: Vec<LostLock>,
 }
 
 /// Why an MDT does not start.

@@ -12,7 +12,7 @@
 //! After a start the sessions of before are *missing* until they have asserted their locks, have
 //! ended, or the lease time is over; nothing new is granted before.
 //!
-//! Knows no store and sends nothing; `service/locking` asks, and ends those who hold and are
+//! Knows no store and sends nothing; `service/locking` asks, and takes locks from those who are
 //! silent.
 //!
 //! Invariants: locks of different owners never conflict; whoever waits is woken when nothing is in
@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tieline_types::locks::{Held, LockSet};
-use tieline_types::{FileId, LockKind, LockMode, LockRange, SessionId};
+use tieline_types::{FileId, LockKind, LockMode, LockRange, LostLock, SessionId};
 use tieline_wire::locks::{AssertedLock, Lock, LockFound, LockOutcome};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -188,8 +188,25 @@ impl LockTable {
 
     /// Sessions whose locks are in the way of a wish.
     pub fn blockers(&self, file: FileId, wish: &Wish) -> BTreeSet<SessionId> {
+        self.owners_in_the_way(file, wish).into_iter().map(|(session, _)| session).collect()
+    }
+
+    /// Owners whose locks are in the way of a wish.
+    pub fn owners_in_the_way(&self, file: FileId, wish: &Wish) -> BTreeSet<Owner> {
         let inner = self.lock();
-        inner.conflicts(file, wish).iter().map(|held| held.owner.0).collect()
+        inner.conflicts(file, wish).iter().map(|held| held.owner).collect()
+    }
+
+    /// An owner loses all that it has of a kind on a file.
+    pub fn take_from(&self, owner: Owner, file: FileId, kind: LockKind) {
+        let mut inner = self.lock();
+        if let Some(locks) = inner.files.get_mut(&file) {
+            // Nor may it come for what it was granted meanwhile.
+            let is_its = |wish: &Wish| wish.owner == owner && wish.kind == kind;
+            locks.queue.retain(|wait| !(wait.is_granted && is_its(&wait.wish)));
+        }
+        inner.set(file, kind, owner, LockRange::WHOLE, None);
+        inner.tidy(file);
     }
 
     /// A session may keep idle locks on a file from now on.
@@ -249,14 +266,28 @@ impl LockTable {
         !is_granted
     }
 
-    /// A session of before the start says what it holds. Which of it is lost?
-    pub fn assert(&self, session: SessionId, locks: &[AssertedLock], is_last: bool) -> Vec<u32> {
+    /// A session of before the start says what it holds. Which of it is lost, to others or before
+    /// the start already?
+    pub fn assert(
+        &self,
+        session: SessionId,
+        locks: &[AssertedLock],
+        before: &[LostLock],
+        is_last: bool,
+    ) -> Vec<u32> {
         let mut inner = self.lock();
         let mut lost = vec![];
+        let was_lost = |lock: &AssertedLock| {
+            let is_same = |lost: &LostLock| {
+                (lost.id, lost.kind, lost.owner) == (lock.id, lock.kind, lock.owner)
+            };
+            before.iter().any(is_same)
+        };
         for (index, lock) in locks.iter().enumerate() {
             let owner = (session, lock.owner);
             let wish = Wish { owner, kind: lock.kind, range: lock.range, mode: lock.mode };
-            if inner.is_free(lock.id, &wish) && inner.check_room(session, lock.id).is_ok() {
+            let is_free = !was_lost(lock) && inner.is_free(lock.id, &wish);
+            if is_free && inner.check_room(session, lock.id).is_ok() {
                 inner.grant(lock.id, &wish);
             } else {
                 lost.push(index as u32);

@@ -40,6 +40,8 @@ pub struct Mdt {
     pub(crate) settings: Settings,
     pub(crate) leases: Arc<LeaseTable>,
     pub(crate) locks: Arc<LockTable>,
+    /// Held while locks are taken from somebody silent: whoever comes back meanwhile hears of it.
+    pub(crate) taking: tokio::sync::Mutex<()>,
     pub(crate) sessions: SessionTable,
     pub(crate) opens: OpenTable,
     pub(crate) writers: WriterTable,
@@ -133,6 +135,7 @@ impl Mdt {
         Ok(Arc::new(Self {
             leases: LeaseTable::new(settings.lease, old_sessions.clone(), sessions.exclusive()),
             locks: LockTable::new(settings.lease, old_sessions.clone()),
+            taking: tokio::sync::Mutex::default(),
             sessions,
             opens: OpenTable::default(),
             writers: WriterTable::default(),
@@ -196,8 +199,9 @@ impl Mdt {
             })?;
         }
         let (boot, lease) = (self.boot, self.settings.lease);
+        let lost_locks = self.lost_locks(session).await;
         tracing::info!(session = session.0, is_resumed, "session opened: {description}");
-        Ok(Opened { session, grant, is_resumed, boot, lease })
+        Ok(Opened { session, grant, is_resumed, boot, lease, lost_locks })
     }
 
     /// A frame came from the session: its leases are good for as long again.

@@ -30,11 +30,13 @@ use crate::view::{Scene, View, decode};
 use std::collections::BTreeSet;
 use std::mem::take;
 use tieline_format::map::FederationMap;
-use tieline_format::mdt::{Answer, Inode, SerialRun, key};
+use tieline_format::mdt::{Answer, Inode, SerialRun, Session, key};
 use tieline_kv::{Committed, Transaction};
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::quota::Payer;
-use tieline_types::{Caller, ErrorKind, FileId, Grant, RequestNumber, SessionId, Version};
+use tieline_types::{
+    Caller, ErrorKind, FileId, Grant, LostLock, RequestNumber, SessionId, Version,
+};
 use tieline_wire::meta::{Batch, BatchOutcome, ExclusiveUnit, ReserveReply};
 use tieline_wire::{Failure, Op, Request};
 
@@ -84,6 +86,9 @@ impl Mdt {
             return Err(Error::SessionLost { session: asker.session });
         }
         let grant = self.sessions.grant(asker.session)?;
+        if self.sessions.is_untold(asker.session) {
+            return Err(Error::LossUntold { session: asker.session });
+        }
         if let Some(answer) = self.locking(asker, request).await {
             return answer;
         }
@@ -269,14 +274,15 @@ impl Mdt {
         let map = self.parts.map.current();
         let turn = self.turns.take(ops::primary(request)).await;
         let mut transaction = self.parts.store.begin().await?;
-        if let Some(body) = self.stored_answer(&mut *transaction, asker, request.op()).await? {
+        let (stored, lost) = self.stored_answer(&mut *transaction, asker, request.op()).await?;
+        if let Some(body) = stored {
             transaction.commit().await?.durable.await?;
             return Ok(Run::Done(body));
         }
         self.room.check(request)?;
         let scene = self.scene(asker.session, grant, &asker.caller, &map.map, keepers);
         let shared = self.leases.shared();
-        let mut view = View::new(Scene { refuses, unused_from, ..scene }, transaction);
+        let mut view = View::new(Scene { refuses, unused_from, lost: &lost, ..scene }, transaction);
         view.outcomes = done.to_vec();
         let run = ops::run(&mut view, request).await;
         let mut asks = self.alone(asker.session, &view.seen);
@@ -396,26 +402,26 @@ impl Mdt {
         Ok(reply.encode())
     }
 
-    /// The answer this request got before. Reading session and answer here makes the commit depend
-    /// on both.
+    /// The answer this request got before, and the locks that the session lost unheard. Reading
+    /// session and answer here makes the commit depend on both.
     async fn stored_answer(
         &self,
         transaction: &mut dyn Transaction,
         asker: &Asker,
         op: Op,
-    ) -> Result<Option<Vec<u8>>> {
+    ) -> Result<(Option<Vec<u8>>, Vec<LostLock>)> {
         let session = asker.session;
         let keys = [key::session(session), key::answer(session, asker.number)];
         let mut values = transaction.read(&keys).await?.into_iter();
-        if values.next().flatten().is_none() {
-            return Err(Error::SessionLost { session });
-        }
-        let Some(value) = values.next().flatten() else { return Ok(None) };
+        let record = values.next().flatten().ok_or(Error::SessionLost { session })?;
+        let record: Session = decode(&record, || session.to_string())?;
+        let lost = record.losses.map(|losses| losses.unheard).unwrap_or_default();
+        let Some(value) = values.next().flatten() else { return Ok((None, lost)) };
         let answer: Answer = decode(&value, || format!("{session}/{}", asker.number))?;
         if answer.op != op.number() {
             return Err(Error::Invalid { what: "this request number was used for another call" });
         }
-        Ok(Some(answer.body))
+        Ok((Some(answer.body), lost))
     }
 
     /// Stores the answer beside its effects, and deletes answers that the client has seen.
@@ -470,6 +476,7 @@ impl Mdt {
             refuses: true,
             keeps_deleted: self.settings.keeps_deleted,
             keep_ms: self.settings.freed_keep.as_millis() as u64,
+            lost: &[],
         }
     }
 

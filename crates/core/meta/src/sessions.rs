@@ -4,6 +4,8 @@
 //! Invariants: an id is never given twice; a session that was ended is refused, never taken for a
 //! new one; an answer is kept until the client says that it has seen it.
 
+mod losses;
+
 use crate::error::{Error, Result};
 use crate::serials::{Counter, Serials};
 use crate::view::decode;
@@ -11,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tieline_format::Record;
-use tieline_format::mdt::{Orphan, SerialRun, Session, Shown, key};
+use tieline_format::mdt::{Losses, Orphan, SerialRun, Session, Shown, key};
 use tieline_kv::{Range, Store, Transaction};
 use tieline_types::{ClientId, FileId, Grant, RequestNumber, SessionId, Time};
 use tieline_wire::capability::{FileRun, Holder};
@@ -48,6 +50,10 @@ struct Known {
     runs: Vec<SerialRun>,
     /// Of these, those from here on were never given out.
     unused_from: u64,
+    /// Locks that it lost.
+    losses: Losses,
+    /// A welcome told of them up to this number.
+    told: u64,
 }
 
 impl SessionTable {
@@ -65,11 +71,12 @@ impl SessionTable {
                 let id = key::session_id(key).ok_or_else(damaged)?;
                 let record: Session = decode(value, || id.to_string())?;
                 let answers = load_answers(&store, id).await?;
-                let Session { client, grant, runs, wait_ms, .. } = record;
+                let Session { client, grant, runs, wait_ms, losses, .. } = record;
                 let wait = wait_ms.map(Duration::from_millis);
-                let runs = runs.unwrap_or_default();
+                let (runs, losses) = (runs.unwrap_or_default(), losses.unwrap_or_default());
                 // Which of them were given out is not known.
-                let known = Known { client, grant, wait, answers, runs, unused_from: u64::MAX };
+                let (unused_from, told) = (u64::MAX, 0);
+                let known = Known { client, grant, wait, answers, runs, unused_from, losses, told };
                 sessions.insert(id, known);
             }
         }
@@ -150,13 +157,14 @@ impl SessionTable {
         let serial = self.serials.next().await?;
         let (session, grant) = (SessionId(serial), Grant(serial));
         let description = description.chars().take(256).collect();
-        let (opened, runs, wait_ms) = (now, None, wait.map(millis));
-        let record = Session { client, grant, description, opened, runs, wait_ms };
+        let (opened, runs, wait_ms, losses) = (now, None, wait.map(millis), None);
+        let record = Session { client, grant, description, opened, runs, wait_ms, losses };
         let mut transaction = self.store.begin().await?;
         transaction.put(key::session(session), record.to_bytes());
         transaction.commit().await?.durable.await?;
         let (answers, runs, unused_from) = (BTreeSet::new(), vec![], u64::MAX);
-        let known = Known { client, grant, wait, answers, runs, unused_from };
+        let (losses, told) = Default::default();
+        let known = Known { client, grant, wait, answers, runs, unused_from, losses, told };
         self.lock().insert(session, known);
         Ok((session, grant))
     }

@@ -19,7 +19,7 @@ use tieline_format::map::FederationMap;
 use tieline_format::mdt::{Entry, Inode, UsageChange, key};
 use tieline_kv::{Committed, Key, Range, Transaction, Value};
 use tieline_types::{
-    Attributes, Caller, FileId, FileKind, Grant, MdtIndex, Name, SessionId, Time, Version,
+    Attributes, Caller, FileId, FileKind, Grant, LostLock, MdtIndex, Name, SessionId, Time, Version,
 };
 use tieline_wire::meta::BatchOutcome;
 
@@ -56,12 +56,20 @@ pub struct Scene<'a> {
     pub keeps_deleted: bool,
     /// How long.
     pub keep_ms: u64,
+    /// Locks that the session lost, and its client does not know yet.
+    pub lost: &'a [LostLock],
 }
 
 impl Scene<'_> {
     /// Refuses files of other MDTs.
     pub fn check_mine(&self, id: FileId) -> Result<()> {
         if id.mdt() == self.mdt { Ok(()) } else { Err(Error::OtherMdt { id }) }
+    }
+
+    /// Refuses to write to a file on which the client believes locks that others may hold now.
+    pub fn check_locks(&self, file: FileId) -> Result<()> {
+        let has_lost = self.lost.iter().any(|lost| lost.id == file);
+        if has_lost { Err(Error::LockLost { file }) } else { Ok(()) }
     }
 
     /// The MDT that is mounted at a name, if one is.

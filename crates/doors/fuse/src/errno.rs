@@ -89,7 +89,8 @@ pub fn from_kind(kind: ErrorKind) -> Errno {
         | ErrorKind::StorageFault
         | ErrorKind::Internal
         | ErrorKind::WrongServer
-        | ErrorKind::OstInactive => Errno::IO,
+        | ErrorKind::OstInactive
+        | ErrorKind::LockLost => Errno::IO,
     }
 }
 

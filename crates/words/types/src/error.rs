@@ -112,6 +112,9 @@ error_kinds! {
     /// This server does not hold that MDT or OST: look at the newest federation map.
     54 WrongServer "not served here" AfterReconnect NotApplied;
     55 OstInactive "object storage target is not active" Never NotApplied;
+    /// A lock was taken from its holder, who was silent: what he writes there is refused until he
+    /// knows.
+    56 LockLost "lock was lost" Never NotApplied;
 }
 
 impl std::fmt::Display for ErrorKind {

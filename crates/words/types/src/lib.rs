@@ -47,6 +47,6 @@ pub use ids::{
     ChunkId, ClientId, FileId, Grant, MdtIndex, OstIndex, RequestNumber, SessionId, Version,
 };
 pub use layout::{Layout, StripeCount};
-pub use locks::{LockKind, LockMode, LockRange};
+pub use locks::{LockKind, LockMode, LockRange, LostLock};
 pub use names::{FsName, Name, NameError, PoolName, SiteName, XattrName};
 pub use units::{ByteSize, Span};

@@ -6,6 +6,7 @@
 //!
 //! Invariants: ranges of one owner do not overlap and, with one mode, do not touch; none is empty.
 
+use crate::FileId;
 use minicbor::{Decode, Encode};
 use std::collections::BTreeMap;
 
@@ -55,6 +56,24 @@ impl LockRange {
     pub fn within(self, other: Self) -> Self {
         Self { start: self.start.max(other.start), end: self.end.min(other.end) }
     }
+}
+
+/// A lock that its holder lost because he was silent and somebody else wanted it: with it went all
+/// of that kind that the owner had on the file.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct LostLock {
+    /// Counts what a session lost.
+    #[n(0)]
+    pub number: u64,
+    #[n(1)]
+    pub id: FileId,
+    #[n(2)]
+    pub kind: LockKind,
+    #[n(3)]
+    pub owner: u64,
+    /// Who wanted it, for people: `mount /extenci on wn17 (pid 4711)`.
+    #[n(4)]
+    pub by: String,
 }
 
 /// A lock that is held.

@@ -3,7 +3,7 @@
 
 use crate::capability::Holder;
 use minicbor::{Decode, Encode};
-use tieline_types::{ClientId, ErrorKind, FsName, Grant, SessionId, Version};
+use tieline_types::{ClientId, ErrorKind, FsName, Grant, LostLock, SessionId, Version};
 
 pub use tieline_types::Flavor;
 
@@ -120,6 +120,9 @@ pub struct Welcome {
     /// As whom capabilities know the dialing end; nobody under flavor null.
     #[n(10)]
     pub holder: Option<Holder>,
+    /// Locks that the session lost, until the client says that it has heard of them.
+    #[n(11)]
+    pub lost_locks: Option<Vec<LostLock>>,
 }
 
 impl Welcome {

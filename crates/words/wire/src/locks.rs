@@ -6,6 +6,9 @@
 //!
 //! What programs free may stay held as *idle* locks, if both sides have said so: until the server
 //! asks with [`crate::Notice::FreeLocks`].
+//!
+//! What a silent client lost it is told when it is welcomed ([`crate::Welcome`]); what it writes to
+//! that file is refused until it says that it has heard of it ([`AssertLocks`]).
 
 use minicbor::{Decode, Encode};
 use tieline_types::{FileId, LockKind, LockMode, LockRange};
@@ -120,7 +123,8 @@ pub struct CancelLockReply {
 }
 
 /// Tells a server that was started anew which locks this session holds. New ones are granted to
-/// nobody until all sessions of before have said so, or ended, or the lease time has passed.
+/// nobody until all sessions of before have said so, or ended, or the lease time has passed. Also
+/// tells that losses were heard of.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct AssertLocks {
     /// At most 1,024.
@@ -129,6 +133,10 @@ pub struct AssertLocks {
     /// There are no more.
     #[n(1)]
     pub is_last: bool,
+    /// Programs here hear of what was lost up to this number, and nothing that they wrote before
+    /// comes any more.
+    #[n(2)]
+    pub heard: Option<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]

@@ -55,6 +55,7 @@ fn welcome(session: u64, boot: u64) -> Welcome {
         server: String::new(),
         map: Version(1),
         holder: None,
+        lost_locks: None,
     }
 }
 

@@ -19,7 +19,7 @@ use crate::servers::LeftAnswer;
 use crate::volume::{Shared, lock};
 use crate::{Access, HandleId};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 use tieline_keep::Kept;
 use tieline_net::Incoming;
@@ -37,21 +37,25 @@ const GIVEN_AGAIN: Duration = Duration::from_secs(60);
 impl Shared {
     /// Takes over what needs no server.
     pub(crate) fn restore(self: &Arc<Self>) {
-        let (handles, orphans, acts, marks, locks) = {
+        let (handles, lost, orphans, acts, marks, locks) = {
             let mut left = lock(&self.left);
             for id in std::mem::take(&mut left.aside) {
                 let what = "set aside: the mount's daemon crashed on it".to_owned();
                 self.file(id).with(|state| state.late.lose(ErrorKind::Corrupt, what));
             }
             let handles = std::mem::take(&mut left.handles);
+            let lost = std::mem::take(&mut left.lost);
             let orphans = std::mem::take(&mut left.orphans);
             let acts = std::mem::take(&mut left.acts);
             let marks = std::mem::take(&mut left.marks);
-            (handles, orphans, acts, marks, std::mem::take(&mut left.locks))
+            (handles, lost, orphans, acts, marks, std::mem::take(&mut left.locks))
         };
         for (handle, open, kept) in handles {
             let _in_hand = kept.in_hand();
             self.restore_handle(handle, open, kept);
+        }
+        for (handle, why, kept) in lost {
+            self.handles.restore_lost(handle, why, kept);
         }
         for (id, kept) in orphans {
             self.file(id).with(|state| (state.is_orphan, state.orphan_kept) = (true, Some(kept)));
@@ -125,6 +129,7 @@ impl Shared {
             directory,
             in_vain: Mutex::default(),
             seen,
+            lost: OnceLock::new(),
         };
         self.handles.restore_file(handle, open, kept);
     }

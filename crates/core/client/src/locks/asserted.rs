@@ -6,7 +6,7 @@ use crate::LockWish;
 use crate::cache::ServerNumber;
 use crate::volume::{Shared, lock};
 use std::sync::Arc;
-use tieline_types::{Caller, ErrorKind, FileId, LockKind};
+use tieline_types::{Caller, FileId, LockKind};
 use tieline_wire::Welcome;
 use tieline_wire::locks::{AssertLocks, AssertedLock};
 
@@ -15,10 +15,11 @@ const ASSERTED_MAX: usize = 1024;
 
 impl Shared {
     /// A server welcomed us. A new start of it has forgotten our locks, a new session has lost
-    /// them.
+    /// them; and it may have taken some.
     pub(crate) fn locks_welcomed(self: &Arc<Self>, server: ServerNumber, welcome: &Welcome) {
         let now = (welcome.session, welcome.boot);
         let before = lock(&self.locks.met).insert(server, now);
+        self.hear_of_losses(server, welcome);
         let Some((session, boot)) = before else { return };
         if welcome.is_resumed && session == welcome.session {
             if boot != welcome.boot {
@@ -30,23 +31,13 @@ impl Shared {
         }
         for id in self.locked_files(server) {
             self.locks.forget_idle(id);
-            let were_held = self.locks.change(id, |own| {
-                let were_held = !own.posix.is_empty() || !own.flock.is_empty();
-                (own.posix, own.flock, own.at_server) = Default::default();
-                were_held
-            });
-            if were_held {
+            if self.locks.with(id, |own| !own.posix.is_empty() || !own.flock.is_empty()) {
                 tracing::error!(file = %id, "locks are lost: the session with the server ended");
-                self.lost_lock(id);
+                self.lose_handles(id, &format!("locks on {id} were lost with the session"));
             }
-        }
-    }
-
-    /// Told at the next fsync or close.
-    fn lost_lock(&self, id: FileId) {
-        if let Some(file) = self.file_known(id) {
-            let what = "a lock on it was lost".to_owned();
-            file.with(|state| state.late.lose(ErrorKind::StorageFault, what));
+            self.locks.change(id, |own| {
+                (own.posix, own.flock, own.at_server) = Default::default();
+            });
         }
     }
 
@@ -81,7 +72,8 @@ impl Shared {
         }
         let count = parts.len();
         for (index, part) in parts.into_iter().enumerate() {
-            let request = AssertLocks { locks: part.clone(), is_last: index + 1 == count };
+            let request =
+                AssertLocks { locks: part.clone(), is_last: index + 1 == count, heard: None };
             let wait = self.servers.wait_for(mdt);
             let told = self.servers.ask_mdt(&Caller::root(), mdt, request, wait).await;
             match told {
@@ -91,8 +83,8 @@ impl Shared {
                         tracing::error!(file = %one.id, "a lock is lost: another client took it");
                         let AssertedLock { id, kind, owner, range, mode } = *one;
                         let wish = LockWish { kind, owner, range, mode, process: 0 };
+                        self.lose_handles(id, &format!("a lock on {id} was lost"));
                         self.locks.note(id, &wish, None);
-                        self.lost_lock(one.id);
                     }
                 }
                 Err(error) => return tracing::warn!(%error, "locks are not asserted"),

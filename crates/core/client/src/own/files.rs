@@ -110,7 +110,8 @@ impl Shared {
         self.journal.of(file.id.mdt())?;
         let _gate = file.gate.try_lock().ok()?;
         let done = file.with(|state| {
-            if !is_small(state) || self.own_version(file.id) != Some(state.version) {
+            let is_own = self.own_version(file.id) == Some(state.version);
+            if !is_small(state) || !is_own || state.forfeits {
                 return None;
             }
             let sealed = seal_all(state, How::Flush);

@@ -6,7 +6,8 @@ use crate::*;
 use tieline_types::{Content, ErrorKind, Grant};
 use tieline_wire::Op;
 
-const READ_WRITE: Access = Access { read: true, write: true, append: false, truncate: false };
+const READ_WRITE: Access =
+    Access { read: true, write: true, append: false, truncate: false, unnoted: false };
 const CHUNK: usize = 64 << 10;
 
 async fn create(volume: &Volume, name: &str, access: Access) -> (FileId, HandleId) {
@@ -642,4 +643,22 @@ async fn who_cannot_prove_himself_for_now_loses_nothing() {
     assert!(volume.sync(opened.handle, false).await.is_err());
     fake.lock().unproven.clear();
     assert!(lock(&volume.shared().dirty).is_empty());
+}
+
+/// `O_NOATIME`, under `relatime`; the next process knows it too.
+#[tokio::test(start_paused = true)]
+async fn reading_is_noted_unless_it_was_opened_not_to_be() {
+    let fake = Fake::new();
+    let settings = Settings { access_times: AccessTimes::Relative, ..Settings::default() };
+    let volume = fake.mount_with(settings);
+    let id = fake.lock().add(ROOT, &"f".parse().unwrap(), FileKind::Regular);
+    let noted = Access { read: true, ..Access::default() };
+    let unnoted = Access { unnoted: true, ..noted };
+    assert_eq!(Access::from_bits(unnoted.to_bits()), unnoted);
+    for (access, count) in [(unnoted, 0), (noted, 1)] {
+        let handle = volume.open(&Caller::root(), id, access).await.unwrap().handle;
+        volume.read(handle, 0, 1).await.unwrap();
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        assert_eq!(fake.count(Op::SetAttributes), count);
+    }
 }

@@ -91,6 +91,8 @@ pub struct State {
     pub session: u64,
     /// By session and owner: with another session's number, of another client.
     pub locks: BTreeMap<(FileId, LockKind), LockSet<(u64, u64)>>,
+    /// Locks that were taken from the client, and it has not said that it knows.
+    pub lost_locks: Vec<LostLock>,
     cancelled: BTreeSet<u64>,
     pub boot: u64,
     /// Its welcome says that it tells metadata in bulk.
@@ -153,6 +155,7 @@ impl Fake {
             grant: Grant(7),
             session: 1,
             locks: BTreeMap::new(),
+            lost_locks: Vec::new(),
             cancelled: BTreeSet::new(),
             boot: 1,
             tells_in_bulk: false,
@@ -311,6 +314,7 @@ impl Fake {
             server: String::new(),
             map: Version(1),
             holder: None,
+            lost_locks: Some(state.lost_locks.clone()).filter(|lost| !lost.is_empty()),
         }
     }
 }

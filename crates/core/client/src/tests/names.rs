@@ -23,7 +23,8 @@ fn new_file(access: Access) -> NewFile {
     }
 }
 
-const READ_WRITE: Access = Access { read: true, write: true, append: false, truncate: false };
+const READ_WRITE: Access =
+    Access { read: true, write: true, append: false, truncate: false, unnoted: false };
 
 #[tokio::test(start_paused = true)]
 async fn names_made_here_are_known_here() {

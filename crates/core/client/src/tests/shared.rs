@@ -7,8 +7,10 @@ use tieline_types::{Content, ErrorKind, Extent};
 use tieline_wire::Op;
 use tieline_wire::data::ObjectOwner;
 
-const APPEND: Access = Access { read: true, write: true, append: true, truncate: false };
-const PLACE: Access = Access { read: true, write: true, append: false, truncate: false };
+const APPEND: Access =
+    Access { read: true, write: true, append: true, truncate: false, unnoted: false };
+const PLACE: Access =
+    Access { read: true, write: true, append: false, truncate: false, unnoted: false };
 
 struct Scene {
     fake: Arc<Fake>,
@@ -367,9 +369,9 @@ async fn a_server_that_was_started_anew_is_told_of_locks() {
     scene.volume.lock(scene.handle, wish(1, LockMode::Shared), false).await.unwrap();
     scene.fake.lock().boot = 1;
     scene.fake.lose_session();
-    assert!(scene.volume.flush(scene.handle).await.is_err());
     assert!(scene.volume.sync(scene.handle, true).await.is_err());
-    scene.volume.sync(scene.handle, true).await.unwrap();
+    assert!(scene.volume.write(scene.handle, 0, vec![1].into()).await.is_err());
+    scene.volume.flush(scene.handle).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -159,7 +159,8 @@ async fn rings_of_waiting_are_refused() {
 #[tokio::test(start_paused = true)]
 async fn a_session_that_ends_or_falls_silent_frees_its_locks() {
     let house = House::new().await;
-    let (a, b, c) = (house.client().await, house.client().await, house.client().await);
+    let (a, c) = (house.client().await, house.client().await);
+    let b = house.client_named(2, None).await;
     ask(&a, exclusive(1)).await;
     let asking = wait(&b, waiting(exclusive(1), 1)).await;
     house.mdt.end_session(a.session).await.unwrap();
@@ -174,7 +175,8 @@ async fn a_session_that_ends_or_falls_silent_frees_its_locks() {
         }
     }
     assert!(begun.elapsed() <= LEASE + Duration::from_secs(1), "{:?}", begun.elapsed());
-    assert_eq!(b.kind_of(exclusive(1)).await, Some(ErrorKind::SessionLost));
+    assert!(house.client_named(2, Some(b.session)).await.is_resumed);
+    assert_eq!(ask(&b, exclusive(1)).await, Refused);
 }
 
 #[tokio::test(start_paused = true)]
@@ -184,7 +186,7 @@ async fn locks_come_back_after_a_restart_before_new_ones() {
     ask(&a, exclusive(1)).await;
     let house = house.restarted().await;
     let b = house.client_named(2, Some(b.session)).await;
-    let asserted = AssertLocks { locks: vec![], is_last: true };
+    let asserted = AssertLocks { locks: vec![], is_last: true, heard: None };
     b.call(asserted).await.unwrap();
     let thief = wait(&b, exclusive(1)).await;
     assert!(!thief.is_finished());
@@ -196,7 +198,7 @@ async fn locks_come_back_after_a_restart_before_new_ones() {
         range: LockRange { start: 0, end: 10 },
         mode: LockMode::Exclusive,
     };
-    let asserted = AssertLocks { locks: vec![own], is_last: true };
+    let asserted = AssertLocks { locks: vec![own], is_last: true, heard: None };
     assert!(a.call(asserted.clone()).await.unwrap().lost.is_empty());
     assert_eq!(thief.await.unwrap(), Refused);
     // Those who never come back hold nobody up for longer than the lease.
@@ -292,7 +294,7 @@ async fn what_is_idle_again_is_asked_for_again() {
 async fn idle_locks_of_who_is_gone_end_with_the_lease() {
     for manner in [Manner::IsAway, Manner::Ignores] {
         let house = House::new().await;
-        let (a, b) = (house.client().await, house.client().await);
+        let (a, b) = (house.client_named(1, None).await, house.client().await);
         ask(&a, idling(exclusive(1))).await;
         house.clients.set(a.session, manner);
         let begun = Instant::now();
@@ -304,7 +306,10 @@ async fn idle_locks_of_who_is_gone_end_with_the_lease() {
             }
         }
         assert!(begun.elapsed() <= LEASE + Duration::from_secs(1), "{:?}", begun.elapsed());
-        assert_eq!(a.kind_of(exclusive(1)).await, Some(ErrorKind::SessionLost));
+        // Who was not heard meanwhile is not barred.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert!(house.client_named(1, Some(a.session)).await.is_resumed);
+        assert_eq!(ask(&a, shared(2)).await, Refused);
     }
     // One that is connected and heard of, and never answers, counts as one that holds.
     let house = House::new().await;

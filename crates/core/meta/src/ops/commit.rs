@@ -17,6 +17,7 @@ pub async fn run(view: &mut View<'_>, request: &Commit) -> Result<AttributesRepl
     let mut inode = view.inode(id).await?;
     open::check_kind(id, &inode)?;
     permission::check_handle(&view.scene, (id, &inode), &[permission::WRITE])?;
+    view.scene.check_locks(id)?;
     check(request)?;
     let mtime = set_attributes::resolve(request.mtime, view.scene.at)?;
     let appended = match request.append_from {

@@ -22,6 +22,7 @@ pub async fn run(view: &mut View<'_>, request: &CopyRange) -> Result<CopyRangeRe
     open::check_kind(request.to, &inode)?;
     permission::check_handle(&view.scene, (request.from, &source), &[permission::READ])?;
     permission::check_handle(&view.scene, (request.to, &inode), &[permission::WRITE])?;
+    view.scene.check_locks(request.to)?;
     let end = check(request)?.min(source.size);
     let mtime = set_attributes::resolve(request.mtime, view.scene.at)?;
     let pieces = if end > request.from_offset {

@@ -83,6 +83,7 @@ fn check(view: &View<'_>, request: &SetAttributes, inode: &Inode) -> Result<()> 
             permission::check(id, inode, caller, WRITE)?;
         }
         permission::check_handle(&view.scene, (id, inode), &[WRITE])?;
+        view.scene.check_locks(id)?;
     }
     if request.uid.is_some_and(|uid| uid != inode.uid) {
         permission::check_root(caller, "give files away")?;

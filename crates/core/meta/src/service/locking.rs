@@ -1,18 +1,21 @@
-//! Lock calls, from asking to answer. They are not of the store: nothing here waits for a commit.
+//! Lock calls, from asking to answer. They are not of the store: nothing here waits for a commit,
+//! but what is taken from somebody.
 //!
-//! Whoever waits for a lock also watches its holders: one that is silent for the lease time is
-//! ended, as it would be if a change were in the way of its leases. Whoever is kept out by locks
-//! that may be idle has them freed before it is answered.
+//! Whoever waits for a lock also watches its holders: an owner whose session is silent for the
+//! lease time loses what it has of that kind on the file, and its session goes on. Its client is
+//! told when it is back, and writes nothing to the file before it says that it knows. Whoever is
+//! kept out by locks that may be idle has them freed before it is answered.
 
 use super::Mdt;
 use crate::Asker;
 use crate::error::{Error, Result};
-use crate::locks::{Asked, Place, Wish};
+use crate::locks::{Asked, Owner, Place, Wish};
 use crate::permission::{READ, WRITE};
 use crate::view::decode;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use tieline_format::mdt::{Inode, key};
-use tieline_types::{FileId, LockKind, SessionId};
+use tieline_types::{FileId, LockKind, LostLock, SessionId};
 use tieline_wire::Request;
 use tieline_wire::locks::{
     AssertLocks, AssertLocksReply, CancelLockReply, Lock, LockOutcome, LockReply, LockWait,
@@ -58,18 +61,30 @@ impl Mdt {
                 let was_waiting = self.locks.cancel(session, cancel.id, cancel.ticket);
                 Ok(tieline_wire::encode(&CancelLockReply { was_waiting }))
             }
-            Request::AssertLocks(asserted) => self
-                .assert_locks(session, asserted)
-                .map(|lost| tieline_wire::encode(&AssertLocksReply { lost })),
+            Request::AssertLocks(asserted) => {
+                let lost = self.assert_locks(session, asserted).await;
+                lost.map(|lost| tieline_wire::encode(&AssertLocksReply { lost }))
+            }
             _ => return None,
         })
     }
 
-    fn assert_locks(&self, session: SessionId, asserted: &AssertLocks) -> Result<Vec<u32>> {
+    async fn assert_locks(&self, session: SessionId, asserted: &AssertLocks) -> Result<Vec<u32>> {
         if asserted.locks.len() > ASSERTED_MAX {
             return Err(Error::Invalid { what: "more than 1024 locks in one assertion" });
         }
-        Ok(self.locks.assert(session, &asserted.locks, asserted.is_last))
+        let before = self.sessions.losses(session);
+        if let Some(upto) = asserted.heard {
+            self.sessions.heard_of_losses(session, upto).await?;
+        }
+        Ok(self.locks.assert(session, &asserted.locks, &before, asserted.is_last))
+    }
+
+    /// What a session that was just heard has lost, for its welcome. Nothing more is taken from it
+    /// while it is heard.
+    pub(crate) async fn lost_locks(&self, session: SessionId) -> Vec<LostLock> {
+        let _taking = self.taking.lock().await;
+        self.sessions.tell_losses(session)
     }
 
     async fn lock(&self, asker: &Asker, request: &Lock) -> Result<LockOutcome> {
@@ -92,7 +107,7 @@ impl Mdt {
         self.free_idle(request.id, &wish, deadline).await?;
         let outcome = self.ask_lock(session, request, deadline).await?;
         // Perhaps only one who is gone is in the way.
-        if outcome == LockOutcome::Refused && self.end_silent(request.id, &wish).await? {
+        if outcome == LockOutcome::Refused && self.take_silent(request.id, &wish).await? {
             return self.ask_lock(session, request, deadline).await;
         }
         Ok(outcome)
@@ -136,7 +151,7 @@ impl Mdt {
             if all_freed {
                 continue;
             }
-            self.end_silent(file, wish).await?;
+            self.take_silent(file, wish).await?;
             if Instant::now() >= deadline {
                 return Ok(());
             }
@@ -160,7 +175,9 @@ impl Mdt {
             let has_freed = recaller.free_locks(session, file, lease).await;
             if has_freed {
                 locks.idle_no_more(file, session, told);
-            } else if Instant::now() >= give_up {
+            } else if Instant::now() >= give_up
+                && leases.silent_at(session).is_some_and(|at| at > give_up)
+            {
                 leases.bar(session);
             }
             has_freed
@@ -220,7 +237,7 @@ impl Mdt {
                 biased;
                 () = place.turn.notified() => {}
                 () = tokio::time::sleep_until(until) => {
-                    self.end_silent(request.id, &wish).await?;
+                    self.take_silent(request.id, &wish).await?;
                 }
             }
         }
@@ -232,21 +249,44 @@ impl Mdt {
         blockers.into_iter().filter_map(|session| self.leases.silent_at(session)).min()
     }
 
-    /// Ends the sessions in the way that are silent for the lease time. Says whether there were
-    /// any.
-    async fn end_silent(&self, file: FileId, wish: &Wish) -> Result<bool> {
-        let mut has_ended = false;
-        for session in self.locks.blockers(file, wish) {
-            let silent_at = self.leases.silent_at(session);
-            if silent_at.is_none_or(|at| at <= Instant::now()) {
-                tracing::info!(session = session.0, "session holds a lock and is silent: ended");
-                self.leases.bar_silent(session);
-                self.locks.end(session);
-                self.end(session).await?;
-                has_ended = true;
+    /// Takes the locks in the way from those whose sessions are silent for the lease time. Says
+    /// whether there were any.
+    async fn take_silent(&self, file: FileId, wish: &Wish) -> Result<bool> {
+        let taking = self.taking.lock().await;
+        let mut ending = BTreeSet::new();
+        let mut has_taken = false;
+        for owner in self.locks.owners_in_the_way(file, wish) {
+            let silent_at = self.leases.silent_at(owner.0);
+            if silent_at.is_some_and(|at| at > Instant::now()) {
+                continue;
+            }
+            has_taken = true;
+            if !self.take_lock(file, wish, owner).await? {
+                // What it lost cannot be kept for it.
+                self.leases.bar_silent(owner.0);
+                self.locks.end(owner.0);
+                ending.insert(owner.0);
             }
         }
-        Ok(has_ended)
+        drop(taking);
+        for session in ending {
+            tracing::info!(session = session.0, "session holds a lock and is silent: ended");
+            self.end(session).await?;
+        }
+        Ok(has_taken)
+    }
+
+    /// Takes an owner's locks for a wish, if its session can be told.
+    async fn take_lock(&self, file: FileId, wish: &Wish, owner: Owner) -> Result<bool> {
+        let ((session, number), to) = (owner, wish.owner.0);
+        if !self.sessions.lose_lock(session, (file, wish.kind, number), to).await? {
+            return Ok(false);
+        }
+        self.locks.take_from(owner, file, wish.kind);
+        self.parts.recaller.hang_up(session);
+        let (session, to) = (session.0, to.0);
+        tracing::info!(session, owner = number, %file, to, "lock taken: its client is silent");
+        Ok(true)
     }
 }
 

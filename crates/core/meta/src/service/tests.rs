@@ -3,6 +3,7 @@
 mod alone;
 mod coherence;
 mod cut;
+mod lost;
 
 use crate::fixture::*;
 use std::time::Duration;

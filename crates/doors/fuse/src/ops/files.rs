@@ -71,7 +71,8 @@ fn access_of(flags: i32) -> Access {
         _ => (true, true),
     };
     let has = |bit| flags & bit != 0;
-    Access { read, write, append: has(libc::O_APPEND), truncate: has(libc::O_TRUNC) }
+    let (append, truncate) = (has(libc::O_APPEND), has(libc::O_TRUNC));
+    Access { read, write, append, truncate, unnoted: has(libc::O_NOATIME) }
 }
 
 /// How the kernel is to treat the file.

@@ -81,6 +81,7 @@ impl Script {
             server: "mds".to_owned(),
             map: Version(0),
             holder: None,
+            lost_locks: None,
         };
         self.handle(Event::Connected(welcome, self.now))
     }

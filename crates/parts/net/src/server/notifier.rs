@@ -55,6 +55,11 @@ impl Notifier {
         waiting.await.ok()
     }
 
+    /// Ends the connection: its client comes back, and is welcomed.
+    pub fn hang_up(&self) {
+        self.shared.outbox.abandon();
+    }
+
     /// An answer to a notice that nobody waits for any more is of no use.
     pub(super) fn answered(&self, number: RequestNumber, answer: NoticeAnswer) {
         if let Some(waiting) = self.lock().waiting.remove(&number) {

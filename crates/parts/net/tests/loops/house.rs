@@ -88,6 +88,7 @@ impl Service for Desk {
             server: "desk".to_owned(),
             map: Version(0),
             holder: None,
+            lost_locks: None,
         })
     }
 

@@ -261,6 +261,7 @@ fn bare_welcome() -> Vec<u8> {
         server: "mds".to_owned(),
         map: Version(0),
         holder: None,
+        lost_locks: None,
     };
     framed(FrameKind::Welcome, tieline_wire::encode(&welcome), b"")
 }

@@ -100,4 +100,10 @@ impl Recaller for Connections {
         let Some(notifier) = self.newest(session) else { return false };
         notifier.notify(Notice::FreeLocks(file), patience).await.is_some()
     }
+
+    fn hang_up(&self, session: SessionId) {
+        if let Some(notifier) = self.newest(session) {
+            notifier.hang_up();
+        }
+    }
 }

@@ -27,7 +27,8 @@ use tieline_data::{ChunkService, Rights};
 use tieline_meta::{Asker, Mdt};
 use tieline_net::{CallContext, Notifier, Peer, Reply, Response, Service};
 use tieline_types::{
-    Caller, ClientId, ErrorKind, FsName, Grant, MdtIndex, ObjectName, Role, SessionId, Uid,
+    Caller, ClientId, ErrorKind, FsName, Grant, LostLock, MdtIndex, ObjectName, Role, SessionId,
+    Uid,
 };
 use tieline_wire::capability::CapabilityNews;
 use tieline_wire::data::{OstStatus, OstStatusReply, ReadObject};
@@ -79,6 +80,7 @@ struct Greeting {
     is_resumed: bool,
     boot: u64,
     lease: Duration,
+    lost_locks: Vec<LostLock>,
 }
 
 #[async_trait::async_trait]
@@ -107,6 +109,7 @@ impl Service for Node {
             server: self.name.clone(),
             map: self.map.cell().current().map.version,
             holder: holder_of(hello.client, peer.principal.as_deref()),
+            lost_locks: Some(greeting.lost_locks).filter(|lost| !lost.is_empty()),
         })
     }
 
@@ -225,6 +228,7 @@ impl Node {
             is_resumed: offered.is_some(),
             boot: self.boot,
             lease: VISITOR_LEASE,
+            lost_locks: vec![],
         }
     }
 
@@ -559,6 +563,7 @@ async fn greet_client(mdt: &Mdt, hello: &Hello, peer: &Peer) -> Result<Greeting,
         is_resumed: opened.is_resumed,
         boot: opened.boot,
         lease: opened.lease,
+        lost_locks: opened.lost_locks,
     })
 }
 

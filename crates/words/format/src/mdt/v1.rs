@@ -4,8 +4,8 @@ use crate::Record;
 use minicbor::{Decode, Encode};
 use tieline_types::quota::{Grace, Limits, Payer, Share, Used};
 use tieline_types::{
-    Acls, ChunkId, ClientId, Digest, FileId, FileKind, FsName, Gid, Grant, Layout, MdtIndex, Mode,
-    Name, OstIndex, Place, SessionId, Time, Uid, Version,
+    Acls, ChunkId, ClientId, Digest, FileId, FileKind, FsName, Gid, Grant, Layout, LostLock,
+    MdtIndex, Mode, Name, OstIndex, Place, SessionId, Time, Uid, Version,
 };
 pub use tieline_types::{Identity, MappedTo};
 
@@ -263,6 +263,20 @@ pub struct Session {
     /// How long the client waits for an answer, if it says so.
     #[n(5)]
     pub wait_ms: Option<u64>,
+    /// Locks that were taken from it.
+    #[n(6)]
+    pub losses: Option<Losses>,
+}
+
+/// Locks that a session lost while it was silent.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Encode, Decode)]
+pub struct Losses {
+    /// The number of the last one.
+    #[n(0)]
+    pub last: u64,
+    /// Those of which the client has not said that it knows.
+    #[n(1)]
+    pub unheard: Vec<LostLock>,
 }
 
 /// Serials from `first` on.

@@ -123,7 +123,12 @@ pub fn records() -> Vec<Sample> {
         opened: time(1),
         runs: None,
         wait_ms: None,
+        losses: None,
     };
+    let (number, kind, owner) = (3, LockKind::Flock, 0x1234);
+    let unheard = vec![LostLock { number, id: file(), kind, owner, by: "mount on wn18".into() }];
+    let losses = Some(mdt::Losses { last: 3, unheard });
+    samples.push(record("-losses", mdt::Session { losses, ..session.clone() }));
     let wait_ms = Some(900_000);
     samples.push(record("-wait", mdt::Session { wait_ms, ..session.clone() }));
     let runs = Some(vec![mdt::SerialRun { first: 32_768, count: 8192 }]);

@@ -371,8 +371,11 @@ fn lock_calls(op: Op) -> Vec<Sample> {
         }
         Op::AssertLocks => {
             let lock = locks::AssertedLock { id, kind: LockKind::Flock, owner, range, mode };
-            let call = locks::AssertLocks { locks: vec![lock], is_last: true };
-            pair(call, locks::AssertLocksReply { lost: vec![0] })
+            let call = locks::AssertLocks { locks: vec![lock], is_last: true, heard: None };
+            let mut samples = pair(call, locks::AssertLocksReply { lost: vec![0] });
+            let (locks, is_last, heard) = (vec![], false, Some(3));
+            samples.push(request("-heard", locks::AssertLocks { locks, is_last, heard }));
+            samples
         }
         _ => {
             let wait = Some(locks::LockWait { ticket: 77, patience_ms: 5000 });
@@ -563,7 +566,11 @@ pub fn others() -> Vec<Sample> {
         server: "mds-uf (MDT0000)".into(),
         map: Version(8),
         holder: Some(Holder([0x40; 16])),
+        lost_locks: None,
     };
+    let (number, kind, owner) = (3, LockKind::Flock, 0x1234);
+    let by = "mount /extenci on wn17 (pid 4711)".into();
+    let lost = vec![LostLock { number, id: file(), kind, owner, by }];
     let refusal = Refusal {
         kind: ErrorKind::VersionMismatch,
         detail: "this server speaks version 1".into(),
@@ -598,6 +605,7 @@ pub fn others() -> Vec<Sample> {
         message("attributes-acls", Attributes { acls: Some(Box::new(acls())), ..attributes() }),
         message("hello-wait", Hello { wait_ms: Some(900_000), ..hello.clone() }),
         message("hello", hello),
+        message("welcome-lost-locks", Welcome { lost_locks: Some(lost), ..welcome.clone() }),
         message("welcome", welcome),
         message("offer", Offer { flavor: Flavor::Krb5p }),
         message("refusal", refusal),

@@ -2,9 +2,10 @@
 
 use super::channel::done;
 use super::{Answer, Fake, State};
-use tieline_types::FileId;
-use tieline_wire::Notice;
+use tieline_types::{FileId, LockRange, LostLock};
 use tieline_wire::locks::*;
+use tieline_wire::{Notice, Welcome};
+use tokio::time::Instant;
 
 impl Fake {
     /// Another client is kept out by locks on a file.
@@ -15,6 +16,24 @@ impl Fake {
             mds.unwrap().1.clone()
         };
         sink.notice(Notice::FreeLocks(id)).await;
+    }
+}
+
+impl Fake {
+    /// A lock is taken from the client, which is welcomed back.
+    pub fn takes(&self, lost: LostLock) {
+        {
+            let mut state = self.lock();
+            let session = state.session;
+            let set = state.locks.entry((lost.id, lost.kind)).or_default();
+            set.set((session, lost.owner), LockRange::WHOLE, None);
+            state.lost_locks.push(lost);
+        }
+        let welcome = Welcome { is_resumed: true, ..self.welcome() };
+        for sink in self.mds_sinks() {
+            sink.connected(&welcome);
+            sink.renewed(Instant::now());
+        }
     }
 }
 
@@ -51,6 +70,7 @@ impl State {
     }
 
     pub(super) fn assert_locks(&mut self, call: AssertLocks) -> Answer {
+        self.lost_locks.retain(|lost| call.heard.is_none_or(|upto| lost.number > upto));
         for lock in call.locks {
             let set = self.locks.entry((lock.id, lock.kind)).or_default();
             set.set((self.session, lock.owner), lock.range, Some(lock.mode));

@@ -146,6 +146,8 @@ impl Recaller for Caches {
     async fn free_locks(&self, _: SessionId, _: FileId, _: Duration) -> bool {
         true
     }
+
+    fn hang_up(&self, _: SessionId) {}
 }
 
 /// One client at its work.
