@@ -52,6 +52,10 @@ impl Shared {
         match self.lookup_cached(caller, parent, name) {
             Some(Cached::Found(found)) => {
                 self.walked(caller, parent);
+                if found.attributes.is_none() {
+                    // Names that are not there are remembered as told.
+                    self.shrink();
+                }
                 return Ok(found);
             }
             Some(Cached::Junction(id, entry)) => return self.lookup_root(caller, id, entry).await,
@@ -100,14 +104,15 @@ impl Shared {
         Ok(self.found_here(found))
     }
 
-    /// Who listed a directory and now asks for one name after the other is answered in bulk.
+    /// Who listed a directory and now asks for one name after the other is answered in bulk; and who
+    /// goes through names that went for want of room.
     async fn lookup_with_others(
         self: &Arc<Self>,
         caller: &Caller,
         parent: FileId,
         name: &Name,
     ) -> Option<Found> {
-        let after = self.cache.lock().unstated_after(parent, name)?;
+        let after = self.cache.lock().page_before(parent, name)?;
         let message = ReadDirectory { id: parent, after, limit: LOOKED_UP_PAGE, is_plus: true };
         // Who may not list the directory asks for the name alone.
         self.page_asked(caller, message).await.ok()?;
@@ -315,7 +320,6 @@ impl Shared {
         if !cause::has_answer(Op::Create)
             && let Some(made) = self.create_own(caller, at, &new)
         {
-            self.shrink();
             return Ok(made);
         }
         let access = new.access;

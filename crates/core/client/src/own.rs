@@ -112,8 +112,9 @@ impl Shared {
             tables.put_new(id);
             Some((known, layout))
         });
-        if decided.is_none() {
-            self.files.remove(id);
+        match decided {
+            Some(_) => self.shrink(),
+            None => self.files.remove(id),
         }
         decided
     }
@@ -340,6 +341,7 @@ impl Shared {
         if let Some(target) = target {
             self.files.remove(target);
         }
+        self.shrink();
         Some(())
     }
 

@@ -55,7 +55,7 @@ pub struct Args {
     pub mountpoint: Option<PathBuf>,
     /// ro, wait=SPAN, interactive, offline=stale|error, relatime, journal=off, hold=off,
     /// watchdog=SPAN, fuse=7.N, readmode=auto|normal|readbuf|readahead|stream, readbuf=SIZE,
-    /// congestion=auto|system, sec=FLAVOR, keytab=FILE, principal=NAME, krb5conf=FILE,
+    /// inodes=N, congestion=auto|system, sec=FLAVOR, keytab=FILE, principal=NAME, krb5conf=FILE,
     /// service=NAME, idmap=names|same|FILE, mapkey=KEY, admin=HOST:PORT, cache=DIR,
     /// cache-size=SIZE, sitecache=DIR, sitecache-size=HIGH[:LOW], direct=OST0000=DIR,
     /// at-rest=trusted, log=FILE, pidfile=FILE, netns=NAME, and what fstab carries

@@ -1,7 +1,7 @@
 //! What was learned, and under which lease it is good.
 //!
-//! * [`drops`]: letting go of it. * [`bulk`]: whole directories. * [`last`]: what was put down of
-//!   it for times without its server.
+//! * [`drops`]: letting go of it. * [`thin`]: of a part of one directory. * [`bulk`]: whole
+//!   directories. * [`last`]: what was put down of it for times without its server.
 //!
 //! Invariant: what is here is newer than anything that may still be refused by a unit's bar; only
 //! [`Units`] decides whether it may be believed.
@@ -12,6 +12,7 @@ use crate::promises::Limits;
 use crate::{Belief, Known};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
+use thin::Thinned;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{Attributes, Caller, FileId, FileKind, Name, Version};
 use tieline_wire::meta::{LeaseGrant, Xattr};
@@ -20,8 +21,10 @@ mod bulk;
 mod drops;
 mod last;
 mod own;
+mod thin;
 
 pub(crate) use own::{is_provisional, provisional};
+pub(crate) use thin::mark;
 
 /// A reply that may be learned from.
 #[derive(Clone, Copy)]
@@ -62,8 +65,9 @@ struct Directory {
     /// Of the unit when something was learned last.
     generation: u64,
     names: BTreeMap<Name, Entry>,
-    /// Of the unit when every name was here.
+    /// Of the unit when every name was here, or was gone for want of room.
     complete: Option<u64>,
+    thinned: Thinned,
     /// Lookups that found a name and no attributes: whoever listed the names is asking for all.
     unstated: u32,
     /// How often a name was dropped: a listing under way does not know all names then.
@@ -123,10 +127,15 @@ pub(crate) struct Tables {
     /// Does any MDT have quotas?
     pub limits: Limits,
     inodes_max: usize,
+    /// More files than this are too many: beyond the room for them where not enough could go.
+    shrink_at: usize,
+    /// A directory alone has more names than there is room for.
+    is_crowded: bool,
 }
 
 impl Tables {
     pub fn new(inodes_max: usize) -> Self {
+        let inodes_max = inodes_max.max(16);
         Self {
             units: Units::default(),
             directories: BTreeMap::new(),
@@ -134,7 +143,9 @@ impl Tables {
             pinned: BTreeSet::new(),
             buried: VecDeque::new(),
             limits: Limits::default(),
-            inodes_max: inodes_max.max(16),
+            inodes_max,
+            shrink_at: inodes_max,
+            is_crowded: false,
         }
     }
 
@@ -210,12 +221,16 @@ impl Tables {
         under: Under,
         attributes: &Attributes,
     ) -> Option<(FileId, u64)> {
+        let inode = self.inodes.get(&attributes.id);
+        let is_known = inode.is_some_and(|inode| inode.attributes.is_some());
         let admitted = |unit: FileId| {
             let generation = self.units.generation(unit)?;
-            self.units.admits(unit, reply.stamp, reply.as_of).then_some((unit, generation))
+            let is_admitted = self.units.admits(unit, reply.stamp, reply.as_of);
+            (is_admitted && (is_known || self.is_new_to(unit, reply.as_of)))
+                .then_some((unit, generation))
         };
-        let floor = self.inodes.get(&attributes.id).map_or(Version(0), |inode| inode.floor);
-        let is_own = self.inodes.get(&attributes.id).is_some_and(|inode| inode.own.is_some());
+        let floor = inode.map_or(Version(0), |inode| inode.floor);
+        let is_own = inode.is_some_and(|inode| inode.own.is_some());
         // What another client writes is as it was told for a moment only.
         let is_written = attributes.is_written == Some(true);
         if reply.as_of < floor || is_own || is_written {
@@ -310,6 +325,7 @@ impl Tables {
             && let Some(directory) = self.directories.get_mut(&parent)
         {
             directory.told_names.insert(name.clone());
+            self.grew(parent);
         }
         belief
     }
@@ -338,16 +354,19 @@ impl Tables {
         let directory = self.directories.entry(parent).or_default();
         directory.renew(generation);
         let before = directory.names.get(name).filter(|entry| entry.generation == generation);
-        let is_newer = before.is_none_or(|entry| entry.as_of <= reply.as_of);
-        let is_full = id.is_none() && directory.names.len() > self.inodes_max;
-        if !is_newer || is_full {
+        let is_newer = match before {
+            Some(entry) => entry.as_of <= reply.as_of,
+            None => directory.thinned.admits(name, reply.as_of),
+        };
+        if !is_newer {
             return Belief::default();
         }
         let entry = Entry { id, as_of: reply.as_of, generation, own: None };
-        directory.names.insert(name.clone(), entry);
+        directory.put(name, entry);
         if let Some(id) = id {
             self.inodes.entry(id).or_default().seen_at = Some((parent, name.clone()));
         }
+        self.grew(parent);
         Belief { units: vec![(parent, generation)] }
     }
 
@@ -358,11 +377,12 @@ impl Tables {
         let directory = self.directories.get_mut(&parent)?;
         let id = match directory.names.get(name) {
             Some(entry) if is_good(entry.generation) => entry.id,
-            None if directory.complete.is_some_and(is_good) => None,
+            None if directory.complete.is_some_and(is_good) && !directory.thinned.has(name) => None,
             _ => return None,
         };
         directory.told_names.insert(name.clone());
         self.units.touch(parent);
+        self.grew(parent);
         Some((id, Belief { units: vec![(parent, generation)] }))
     }
 
@@ -380,10 +400,17 @@ impl Tables {
         Some((parent, name))
     }
 
-    /// A name that is known, by a listing without attributes, is looked up. If it is not the first,
-    /// others will be: says after which name a page of the directory brings it. `None`: ask for it
-    /// alone.
-    pub fn unstated_after(&mut self, parent: FileId, name: &Name) -> Option<Option<Name>> {
+    /// A name is looked up that is known by a listing without attributes, or that was. If it is not
+    /// the first, others will be: says after which name a page of the directory brings it. `None`:
+    /// ask for it alone.
+    pub fn page_before(&mut self, parent: FileId, name: &Name) -> Option<Option<Name>> {
+        if self.name(parent, name).is_none() {
+            return self.gone_after(parent, name);
+        }
+        self.unstated_after(parent, name)
+    }
+
+    fn unstated_after(&mut self, parent: FileId, name: &Name) -> Option<Option<Name>> {
         self.name(parent, name)?.0?;
         let directory = self.directories.get_mut(&parent)?;
         directory.unstated = directory.unstated.saturating_add(1);
@@ -415,6 +442,7 @@ impl Tables {
         {
             let is_named = |entry: &Entry| entry.generation == mark.generation;
             directory.names.retain(|_, entry| is_named(entry));
+            directory.thinned.complete(mark.generation);
             directory.complete = Some(mark.generation);
         }
     }
@@ -520,12 +548,27 @@ impl Tables {
         let directory = self.directories.entry(unit).or_default();
         directory.renew(generation);
         directory.told_files.insert(id);
+        self.grew(unit);
     }
 }
 
 impl Directory {
+    /// All names: those behind one first, then it and those before it.
+    fn round(&self, place: Option<&Name>) -> impl Iterator<Item = (&Name, &Entry)> {
+        let from = place.map_or(Bound::Unbounded, Bound::Excluded);
+        let behind = self.names.range::<Name, _>((from, Bound::Unbounded));
+        let before = place.map(|place| self.names.range::<Name, _>(..=place));
+        behind.chain(before.into_iter().flatten())
+    }
+
+    fn put(&mut self, name: &Name, entry: Entry) {
+        self.names.insert(name.clone(), entry);
+        self.thinned.settle(name);
+    }
+
     fn drop_name(&mut self, name: &Name) {
         self.names.remove(name);
+        self.thinned.settle(name);
         self.complete = None;
         self.dropped += 1;
     }

@@ -2,10 +2,11 @@
 
 use super::*;
 use tieline_types::{
-    Attributes, Caller, FileKind, Gid, Grant, MdtIndex, Mode, Name, SessionId, Time, Uid, Version,
+    Attributes, Caller, FileKind, Gid, Grant, Layout, MdtIndex, Mode, Name, SessionId, Time, Uid,
+    Version,
 };
 use tieline_wire::Flavor;
-use tieline_wire::meta::LeaseGrant;
+use tieline_wire::meta::{BatchOutcome, ExclusiveUnit, LeaseGrant};
 
 const SERVER: ServerNumber = ServerNumber(1);
 const LEASE: Duration = Duration::from_secs(20);
@@ -314,4 +315,136 @@ async fn directories_follow_each_other_in_the_order_of_their_paths() {
     let tables = cache.lock();
     let walk = std::iter::successors(Some(id(1)), |&at| tables.directory_behind(at));
     assert_eq!(walk.map(FileId::serial).collect::<Vec<_>>(), [1, 9, 7, 8, 3, 2]);
+}
+
+const ROOM: usize = 64;
+
+/// A directory that is held alone, and empty, in a cache with little room.
+fn alone(parent: FileId) -> Arc<Cache> {
+    let cache = Arc::new(Cache::new(ROOM));
+    cache.welcomed(SERVER, &welcome(1, 1));
+    cache.renewed(SERVER, Instant::now());
+    let unit = ExclusiveUnit {
+        attributes: attributes(parent, FileKind::Directory, 1),
+        layout: Layout::default(),
+        is_empty: true,
+        has_limits: Some(false),
+    };
+    let lease = LeaseGrant { exclusive: Some(vec![unit]), ..granted(1, &[parent]) };
+    let stamp = cache.stamp(SERVER);
+    cache.lock().admit(stamp, &lease);
+    assert!(cache.lock().is_alone(parent));
+    cache
+}
+
+fn numbered(number: u64) -> Name {
+    name(&format!("f{number:06}"))
+}
+
+/// Makes a file as operation `number`, which the MDS hears of at once. Says what the door is to
+/// forget for it.
+fn make(cache: &Cache, parent: FileId, number: u64) -> Option<Invalidation> {
+    {
+        let (id, name) = (id(1000 + number), numbered(number));
+        let mut tables = cache.lock();
+        assert_eq!(tables.name(parent, &name).map(|(id, _)| id), Some(None), "{number}");
+        tables.put_name(number, parent, &name, Some(id));
+        tables.put_attributes(number, parent, attributes(id, FileKind::Regular, number));
+        let outcome = BatchOutcome::default();
+        let settled = (&[id][..], &[(parent, name)][..]);
+        tables.settle((number, Version(number)), settled, (Version(number), &outcome));
+    }
+    cache.shrink()
+}
+
+#[tokio::test(start_paused = true)]
+async fn making_files_costs_the_same_in_a_directory_beyond_all_room() {
+    let parent = id(1);
+    let cache = alone(parent);
+    let count = 8 * ROOM as u64;
+    let (mut shrinks, mut told) = (0, 0);
+    for number in 1..=count {
+        if let Some(what) = make(&cache, parent, number) {
+            shrinks += 1;
+            told += what.doubted.len();
+            assert!(what.doubted.len() <= ROOM / 2, "not all at once");
+        }
+        assert!(!cache.lock().is_too_large());
+        let listed =
+            (1..=number).filter(|one| knows(&cache, parent, &numbered(*one).to_string()).is_some());
+        assert!(listed.count() <= ROOM);
+    }
+    // Each walks through no more than there is room for, and makes an eighth of it.
+    assert!(shrinks <= 8 * count as usize / ROOM + 1, "{shrinks}");
+    assert!(told <= count as usize);
+    let mut tables = cache.lock();
+    assert!(tables.is_alone(parent) && !tables.is_empty(parent) && !tables.is_complete(parent));
+    // What went may be there; what was never made is not.
+    assert_eq!(tables.name(parent, &numbered(1)).map(|(id, _)| id), None);
+    assert_eq!(
+        tables.name(parent, &numbered(count)).map(|(id, _)| id),
+        Some(Some(id(1000 + count)))
+    );
+    assert_eq!(tables.name(parent, &name("never")).map(|(id, _)| id), Some(None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listing_beyond_all_room_still_tells_what_is_not_there() {
+    let cache = Arc::new(Cache::new(ROOM));
+    cache.welcomed(SERVER, &welcome(1, 1));
+    cache.renewed(SERVER, Instant::now());
+    let (parent, count) = (id(1), 8 * ROOM as u64);
+    let text = |number| numbered(number).to_string();
+    learn(&cache, cache.stamp(SERVER), 10, parent, &text(0), 1000);
+    let mark = cache.lock().listing_mark(parent).unwrap();
+    for number in 1..count {
+        learn(&cache, cache.stamp(SERVER), 10, parent, &text(number), 1000 + number);
+        cache.shrink();
+        assert_eq!(cache.lock().listing_mark(parent), Some(mark), "it goes on");
+    }
+    cache.lock().learn_complete(parent, mark);
+    assert_eq!(knows(&cache, parent, "never"), Some(None));
+    assert_eq!(knows(&cache, parent, &text(0)), None);
+    assert!(cache.lock().listing(parent, None, 9).is_none(), "not all names are here");
+    // What is taken away is told as far as it was told and not taken back.
+    let told = cache.recalled(&recall(parent, 12));
+    assert!(told.doubted.len() <= ROOM + 2 && told.attributes.len() <= ROOM);
+    assert_eq!(knows(&cache, parent, "never"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_older_than_what_went_does_not_take_its_place() {
+    let parent = id(1);
+    let cache = alone(parent);
+    let before = cache.stamp(SERVER);
+    let count = 4 * ROOM as u64;
+    (1..=count).for_each(|number| drop(make(&cache, parent, number)));
+    // It was read when the file was not what it is now, and before some that went were made.
+    let belief = learn(&cache, before, 2, parent, &numbered(1).to_string(), 7);
+    assert!(belief.units.is_empty());
+    assert_eq!(knows(&cache, parent, &numbered(1).to_string()), None);
+    learn(&cache, before, 2, parent, "elsewhere", 8);
+    assert_eq!(knows(&cache, parent, "elsewhere"), None, "it may be there");
+    learn(&cache, before, count, parent, &numbered(1).to_string(), 1001);
+    assert_eq!(knows(&cache, parent, &numbered(1).to_string()), Some(Some(id(1001))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_directory_of_which_all_that_went_is_gone_is_empty() {
+    let parent = id(1);
+    let cache = alone(parent);
+    let count = 4 * ROOM as u64;
+    (1..=count).for_each(|number| drop(make(&cache, parent, number)));
+    for number in 1..=count {
+        let mut tables = cache.lock();
+        let (own, name) = (count + number, numbered(number));
+        tables.put_name(own, parent, &name, None);
+        let settled = (&[][..], &[(parent, name)][..]);
+        tables.settle((own, Version(own)), settled, (Version(own), &BatchOutcome::default()));
+        drop(tables);
+        cache.shrink();
+        assert!(!cache.lock().is_too_large());
+        assert_eq!(cache.lock().is_empty(parent), number == count);
+    }
+    assert!(cache.lock().is_complete(parent));
 }

@@ -5,8 +5,8 @@
 //! and a hash: names that are found again keep their position, new ones get new numbers, and names
 //! that are gone keep their place among the others.
 
+use crate::cache::tables::mark;
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use tieline_types::Name;
 
 #[derive(Default)]
@@ -136,13 +136,6 @@ impl Adding<'_> {
             lines.places.push(place);
         }
     }
-}
-
-/// Names of one page that differ have different marks, but for a chance of one in 10^12.
-fn mark(name: &Name) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    name.as_bytes().hash(&mut hasher);
-    hasher.finish()
 }
 
 #[cfg(test)]

@@ -32,6 +32,7 @@ Options (-o), separated by commas:
   cache=DIR sitecache=DIR direct=OST0000=DIR
                       keep chunks here, share them with the site, read an OST's own storage
   readmode=MODE       auto, normal, readbuf, readahead or stream
+  inodes=N            files and names that are remembered (300,000; about 1 kB each)
   hold=off watchdog=SPAN
                       without a holder; when a daemon that stands still is killed
   admin=HOST:PORT     serve /metrics and /health there

@@ -71,7 +71,9 @@ impl Task {
         let access_times = if is_noting { AccessTimes::Relative } else { AccessTimes::Never };
         let (wait, offline, journal) = (options.wait, options.offline, options.has_journal);
         let (description, read_mode) = (self.description(), options.read_mode);
-        let more = Settings { warms: true, read_mode, offline, ..Settings::default() };
+        let usual = Settings::default();
+        let inodes_max = options.inodes_max.unwrap_or(usual.inodes_max);
+        let more = Settings { warms: true, read_mode, offline, inodes_max, ..usual };
         Settings { wait, journal, access_times, description, ..more }
     }
 

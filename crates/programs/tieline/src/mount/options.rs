@@ -21,6 +21,9 @@ const WAIT_HARD: Duration = Duration::from_secs(30 * 24 * 3600);
 const WATCHDOG_DEFAULT: Duration = Duration::from_secs(60);
 const WATCHDOG_LEAST: Duration = Duration::from_secs(1);
 
+/// With less, pages of a listing would push out one another.
+const INODES_LEAST: usize = 1000;
+
 /// Options of a mount.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
@@ -43,6 +46,8 @@ pub struct Options {
     pub fuse_minor_max: Option<u32>,
     /// How files are read that say nothing else themselves.
     pub read_mode: ReadMode,
+    /// Files whose names and attributes are remembered; `None`: as many as the client takes itself.
+    pub inodes_max: Option<usize>,
     /// Which congestion control connections get.
     pub congestion: Congestion,
     pub admin: Option<String>,
@@ -77,6 +82,7 @@ impl Default for Options {
             watchdog: Some(WATCHDOG_DEFAULT),
             fuse_minor_max: None,
             read_mode: ReadMode::Auto,
+            inodes_max: None,
             congestion: Congestion::Auto,
             admin: None,
             log: None,
@@ -158,6 +164,11 @@ impl Options {
             ("readbuf", Some(value)) => {
                 let mode = ReadMode::buffer(value).map_err(|e| Usage(format!("-o {word}: {e}")))?;
                 self.read_mode = mode;
+            }
+            ("inodes", Some(value)) => {
+                let number = value.parse().ok().filter(|number| *number >= INODES_LEAST);
+                let wrong = || Usage(format!("-o {word}: a number, {INODES_LEAST} at least"));
+                self.inodes_max = Some(number.ok_or_else(wrong)?);
             }
             ("congestion", Some(value)) => {
                 self.congestion = value.parse().map_err(|e| Usage(format!("-o {word}: {e}")))?;
@@ -272,6 +283,8 @@ mod tests {
         let buffer = ReadMode::ReadBuffer(1 << 20);
         assert_eq!(read_mode("readmode=readbuf,readbuf=1M"), buffer);
         assert_eq!(read_mode("readbuf=1M,readmode=readbuf"), buffer);
+        assert_eq!(Options::parse(["inodes=2000"]).unwrap().inodes_max, Some(2000));
+        assert!(Options::parse(["inodes=7"]).is_err() && Options::parse(["inodes=all"]).is_err());
         let congestion = |list| Options::parse([list]).unwrap().congestion;
         assert_eq!(congestion("congestion=system"), Congestion::System);
         assert_eq!(congestion("ro"), Congestion::Auto);

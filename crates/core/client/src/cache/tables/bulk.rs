@@ -81,9 +81,10 @@ impl Tables {
         self.inodes.len() < self.inodes_max - self.inodes_max / 8
     }
 
-    /// Are all names of a directory known?
+    /// Are all names of a directory here?
     pub fn is_complete(&self, id: FileId) -> bool {
-        let complete = self.directories.get(&id).and_then(|one| one.complete);
+        let whole = self.directories.get(&id).filter(|one| one.thinned.is_empty());
+        let complete = whole.and_then(|one| one.complete);
         complete.is_some_and(|generation| self.units.believes(id, generation))
     }
 
@@ -115,8 +116,8 @@ impl Tables {
         behind.filter_map(|(_, entry)| entry.id).find(is_one)
     }
 
-    /// Directories in `parent` that `caller` may walk and whose names are not known: those behind
-    /// `after` first.
+    /// Directories among the next `limit` names in `parent` that `caller` may walk and whose names
+    /// are not known: those behind `after` first.
     pub fn unknown_directories(
         &self,
         caller: &Caller,
@@ -127,18 +128,14 @@ impl Tables {
         let Some(directory) = self.directories.get(&parent) else { return vec![] };
         let place = after.and_then(|id| self.inodes.get(&id)?.seen_at.as_ref());
         let place = place.filter(|(within, _)| *within == parent).map(|(_, name)| name);
-        let is_behind = |name: &Name| place.is_none_or(|place| name > place);
-        let ids = |behind: bool| {
-            let names = directory.names.iter().filter(move |(name, _)| is_behind(name) == behind);
-            names.filter_map(|(_, entry)| entry.id)
-        };
+        let ids = directory.round(place).take(limit).filter_map(|(_, entry)| entry.id);
         let is_wanted = |id: &FileId| {
             id.mdt() == parent.mdt()
                 && self.kind(*id) == Some(FileKind::Directory)
                 && !self.is_complete(*id)
                 && self.may_be_walked(caller, *id)
         };
-        ids(true).chain(ids(false)).filter(is_wanted).take(limit).collect()
+        ids.filter(is_wanted).collect()
     }
 
     /// Whoever surely may not need not ask; and directories whose attributes were not told are
@@ -160,7 +157,6 @@ impl Tables {
         let Some(directory) = self.directories.get(&parent) else { return vec![] };
         let place = after.and_then(|id| self.inodes.get(&id)?.seen_at.as_ref());
         let place = place.filter(|(within, _)| *within == parent).map(|(_, name)| name);
-        let is_behind = |name: &Name| place.is_none_or(|place| name > place);
         let small = |id: FileId| {
             let (attributes, basis) = self.inodes.get(&id)?.attributes.as_ref()?;
             let is_small = attributes.kind == FileKind::Regular
@@ -169,10 +165,7 @@ impl Tables {
                 && access::allows(caller, attributes, READ);
             is_small.then_some((id, attributes.size))
         };
-        let ids = |behind: bool| {
-            let names = directory.names.iter().filter(move |(name, _)| is_behind(name) == behind);
-            names.filter_map(|(_, entry)| small(entry.id?))
-        };
-        ids(true).chain(ids(false)).filter(|(id, _)| Some(*id) != after).collect()
+        let files = directory.round(place).filter_map(|(_, entry)| small(entry.id?));
+        files.filter(|(id, _)| Some(*id) != after).collect()
     }
 }

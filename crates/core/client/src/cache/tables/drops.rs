@@ -50,33 +50,39 @@ impl Tables {
     fn drop_units(&mut self, units: &[FileId]) -> Invalidation {
         let mut all = Invalidation::default();
         for &unit in units {
-            let told = self.drop_unit(unit);
-            all.doubted.extend(told.doubted);
-            all.attributes.extend(told.attributes);
+            all.join(self.drop_unit(unit));
         }
         all
     }
 
     pub fn is_too_large(&self) -> bool {
-        self.inodes.len() > self.inodes_max
+        self.inodes.len() > self.shrink_at || self.is_crowded
     }
 
-    /// Drops units until an eighth of the room is free.
+    /// Lets an eighth of the room become free: directories that take most of it themselves lose
+    /// some of their names, then others go whole, the least recently used first.
     pub fn shrink(&mut self) -> Invalidation {
         let mut dropped = Invalidation::default();
-        let target = self.inodes_max - self.inodes_max / 8;
+        let step = self.inodes_max / 8;
+        let target = self.inodes_max - step;
         self.sweep();
+        let huge = self.huge();
+        for &unit in &huge {
+            // As much again is left for what comes ahead of walks elsewhere.
+            dropped.join(self.thin(unit, target - step));
+        }
         let mut order = self.units.by_use();
-        order.retain(|unit| !self.pinned.contains(unit));
+        order.retain(|unit| !self.pinned.contains(unit) && !huge.contains(unit));
         for some in order.chunks(order.len().div_ceil(8).max(1)) {
             if self.inodes.len() <= target {
                 break;
             }
-            let told = self.drop_units(some);
-            dropped.doubted.extend(told.doubted);
-            dropped.attributes.extend(told.attributes);
+            dropped.join(self.drop_units(some));
             self.sweep();
         }
+        self.bound_marks();
+        self.is_crowded = false;
+        self.shrink_at = self.inodes_max.max(self.inodes.len() + step);
         METRICS.client_inodes.set(self.inodes.len() as i64);
         dropped
     }
@@ -100,5 +106,13 @@ impl Directory {
             self.complete = None;
             self.dropped += 1;
         }
+    }
+}
+
+impl Invalidation {
+    /// Something else that was let go.
+    fn join(&mut self, other: Self) {
+        self.doubted.extend(other.doubted);
+        self.attributes.extend(other.attributes);
     }
 }

@@ -53,7 +53,8 @@ impl Tables {
 
     /// Is all of a directory known, at least for when its server is away?
     pub fn keeps_complete(&self, unit: FileId) -> bool {
-        let complete = self.directories.get(&unit).and_then(|one| one.complete);
+        let whole = self.directories.get(&unit).filter(|one| one.thinned.is_empty());
+        let complete = whole.and_then(|one| one.complete);
         complete.is_some_and(|generation| self.units.keeps(unit, generation))
     }
 }

@@ -42,6 +42,7 @@ impl Tables {
         let directory = self.directories.entry(id).or_default();
         directory.renew(generation);
         directory.names.retain(|_, entry| entry.own.is_some());
+        directory.thinned.clear();
         directory.complete = Some(generation);
     }
 
@@ -72,7 +73,7 @@ impl Tables {
         else {
             return false;
         };
-        let is_known = directory.complete == Some(generation);
+        let is_known = directory.complete == Some(generation) && directory.thinned.is_empty();
         is_known && directory.names.values().all(|entry| entry.id.is_none())
     }
 
@@ -87,11 +88,12 @@ impl Tables {
         let directory = self.directories.entry(parent).or_default();
         directory.renew(generation);
         let as_of = directory.names.get(name).map_or(Version(0), |entry| entry.as_of);
-        directory.names.insert(name.clone(), Entry { id, as_of, generation, own: Some(own) });
+        directory.put(name, Entry { id, as_of, generation, own: Some(own) });
         directory.told_names.insert(name.clone());
         if let Some(id) = id {
             self.inodes.entry(id).or_default().seen_at = Some((parent, name.clone()));
         }
+        self.grew(parent);
     }
 
     /// A file that lies under `unit` is as these attributes say, by own operation `own`.
