@@ -28,7 +28,7 @@ impl Reader {
             let is_here = |(&start, &end): (&u64, &u64)| start <= range.start && end >= range.end;
             found += usize::from(self.fetched.iter().any(is_here));
             let (directory, range) = (Some(DIRECTORY), range.clone());
-            let step = Step { file, version, directory, range, window: 32 * MIB };
+            let step = Step { file, version, directory, range, piece: None, window: 32 * MIB };
             for ahead in self.past.note(&step).ranges {
                 self.bytes += ahead.end - ahead.start;
                 self.fetched.insert(ahead.start, ahead.end);
@@ -171,6 +171,7 @@ async fn a_changed_file_has_no_past() {
         version: Version(2),
         directory: None,
         range: ranges[0].clone(),
+        piece: None,
         window: 32 * MIB,
     };
     assert!(reader.past.note(&step).ranges.is_empty());
@@ -213,7 +214,14 @@ async fn no_byte_is_fetched_twice_in_one_pass() {
         fetched += lacking;
         had.add(range.clone());
         let (file, version) = (FileId(3), Version(1));
-        let step = Step { file, version, directory: Some(DIRECTORY), range, window: 16 * MIB };
+        let step = Step {
+            file,
+            version,
+            directory: Some(DIRECTORY),
+            range,
+            piece: None,
+            window: 16 * MIB,
+        };
         for ahead in past.note(&step).ranges {
             // Nothing is fetched beyond the file's end.
             let ahead = ahead.start.min(SIZE)..ahead.end.min(SIZE);
