@@ -157,7 +157,7 @@ impl Shared {
         let directory = self.cache.lock().parent_of(attributes.id);
         let manner = match mode {
             ReadMode::Auto if access.read && !access.write => {
-                lock(&self.past).opened(attributes.id, directory)
+                lock(&self.past).opened(attributes.id, directory, attributes.size)
             }
             _ => Manner::Unknown,
         };

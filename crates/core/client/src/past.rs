@@ -31,6 +31,7 @@ mod pass;
 mod stride;
 mod walk;
 
+use anew::PIECE_MAX;
 use pass::Pass;
 use stride::Stride;
 use walk::{Told, Walk};
@@ -145,7 +146,7 @@ impl Past {
     }
 
     /// The file is opened; says how it is read.
-    pub fn opened(&mut self, file: FileId, directory: Option<FileId>) -> Manner {
+    pub fn opened(&mut self, file: FileId, directory: Option<FileId>, size: u64) -> Manner {
         if let Some(story) = self.files.get_mut(&file) {
             let now = Instant::now();
             if now - story.at >= REST {
@@ -154,7 +155,11 @@ impl Past {
             }
             story.walk.note_open();
         }
-        self.manner(file, directory)
+        match self.manner(file, directory) {
+            // What lies beside large files need not be read as they are.
+            Manner::Anew if size < PIECE_MAX => Manner::Unknown,
+            manner => manner,
+        }
     }
 
     /// How a file is read, or others in its directory.

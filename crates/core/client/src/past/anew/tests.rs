@@ -67,7 +67,7 @@ impl<'p> Job<'p> {
     /// A program opens the file and reads one piece: past the cache what it asks for, and else what
     /// a kernel was seen to make of that.
     fn read(&mut self, from: u64, length: u64) {
-        if self.past.opened(self.file, Some(DIRECTORY)) == Manner::Anew {
+        if self.past.opened(self.file, Some(DIRECTORY), SIZE) == Manner::Anew {
             self.direct += 1;
             let end = from + length;
             let mut at = from;
@@ -121,6 +121,7 @@ async fn the_next_file_costs_what_is_read_of_it() {
     let (first, _, direct) = Job::new(&mut past, 3).run();
     assert!(first <= asked() + asked() / 3, "{first} of {}", asked());
     assert!((1..13).contains(&direct), "known once it was seen: {direct}");
+    assert_eq!(past.opened(FileId(9), Some(DIRECTORY), 1000), Manner::Unknown);
     for file in 4..7 {
         let (bytes, waits, direct) = Job::new(&mut past, file).run();
         assert!(bytes <= asked() + asked() / 50, "{bytes} of {}", asked());
@@ -147,7 +148,7 @@ async fn who_reads_all_of_it_reads_through_the_cache() {
     let mut job = Job::new(&mut past, 3);
     (0..24).for_each(|index| job.read(index * 10 * MIB, 10 * MIB));
     assert_eq!(job.direct, 0);
-    assert_eq!(past.opened(FileId(4), Some(DIRECTORY)), Manner::Unknown);
+    assert_eq!(past.opened(FileId(4), Some(DIRECTORY), SIZE), Manner::Unknown);
 }
 
 /// Baskets of a compressed tree: each is read in one request either way, and rows of them are met.
@@ -157,7 +158,7 @@ async fn small_pieces_are_read_through_the_cache() {
     let mut job = Job::new(&mut past, 3);
     (0..60).for_each(|index| job.read(31_560 + index * 1_045_417, BUFFER));
     assert_eq!(job.direct, 0);
-    assert_eq!(past.opened(FileId(4), Some(DIRECTORY)), Manner::Unknown);
+    assert_eq!(past.opened(FileId(4), Some(DIRECTORY), SIZE), Manner::Unknown);
 }
 
 #[test]
