@@ -14,6 +14,7 @@
 //! Knows no file, no chunk and no clock.
 
 use crate::fetch::{PIECE, Width};
+use crate::past::PAGE;
 use crate::settings::ReadMode as Mode;
 use std::iter;
 use std::ops::Range;
@@ -47,6 +48,8 @@ pub(crate) struct Pattern {
     has_answered: bool,
     /// Bytes that were asked for.
     asked: u64,
+    /// It reads one piece of many, past the kernel's cache.
+    is_piece: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -82,6 +85,20 @@ pub(crate) struct Advice {
 impl Pattern {
     pub fn new(mode: Mode) -> Self {
         Self { mode, ..Self::default() }
+    }
+
+    /// The same for a file that is opened anew for each piece, past the kernel's cache.
+    pub fn of_piece(self) -> Self {
+        Self { is_piece: true, ..self }
+    }
+
+    /// Where the piece began that `range` goes on with, if such are read. A kernel that caches after
+    /// all, for it could not map such files, asks for whole pages.
+    pub fn piece(&self, range: &Range<u64>) -> Option<u64> {
+        let goes_on = |stream: &&Stream| stream.length() > 0 && stream.next == range.start;
+        let before = self.streams.iter().find(goes_on).map_or(0, Stream::length);
+        let start = range.start.checked_sub(before)?;
+        (self.is_piece && !start.is_multiple_of(PAGE)).then_some(start)
     }
 
     /// A read of `range` came; [`Pattern::answered`] follows.

@@ -169,14 +169,18 @@ impl Shared {
         mode: ReadMode,
     ) -> Opened {
         let directory = self.cache.lock().parent_of(attributes.id);
+        let manner = match mode {
+            ReadMode::Auto if access.read && !access.write => {
+                lock(&self.past).opened(attributes.id, directory, attributes.size)
+            }
+            _ => Manner::Unknown,
+        };
         let is_direct = access.read
             && !access.write
             && match mode {
                 // A kernel that reads on would ask for more than a buffer.
                 ReadMode::Normal | ReadMode::ReadBuffer(_) => true,
-                ReadMode::Auto => {
-                    lock(&self.past).manner(attributes.id, directory) == Manner::Scattered
-                }
+                ReadMode::Auto => manner != Manner::Unknown,
                 ReadMode::ReadAhead | ReadMode::Stream => false,
             };
         let file = self.file(attributes.id);
@@ -192,7 +196,9 @@ impl Shared {
             state.door_version = Some(attributes.version);
             keeps
         });
-        let (caller, pattern) = (caller.clone(), Mutex::new(Pattern::new(mode)));
+        let pattern = Pattern::new(mode);
+        let pattern = if manner == Manner::Anew { pattern.of_piece() } else { pattern };
+        let (caller, pattern) = (caller.clone(), Mutex::new(pattern));
         let seen = file.with(|state| state.late.seen());
         let looking = tokio::sync::Mutex::default();
         let open = FileHandle {

@@ -12,21 +12,26 @@
 //! many bytes are fetched ahead as were foretold rightly, so a past that does not repeat itself
 //! costs little. No byte is foretold twice, nor after it was read ([`pass`]).
 //!
+//! It also says whether the kernel's cache would only add to what is read ([`Manner`]).
+//!
 //! Knows no chunk, no server. Nothing of it outlives the process.
 //!
 //! Invariants: at most [`FILES_MAX`] files of [`RUNS_MAX`] runs are remembered; a changed file has
 //! no past.
 
+use crate::merged::Merged;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 use tieline_types::{FileId, Version};
 use tokio::time::Instant;
 
+pub(crate) mod anew;
 mod pass;
 mod stride;
 mod walk;
 
+use anew::PIECE_MAX;
 use pass::Pass;
 use stride::Stride;
 use walk::{Told, Walk};
@@ -35,13 +40,17 @@ const FILES_MAX: usize = 512;
 const RUNS_MAX: usize = 1024;
 /// A file that rests so long is read anew.
 const REST: Duration = Duration::from_secs(1);
-/// Kernels read whole pages.
-const PAGE: u64 = 4096;
+/// Kernels that cache read whole pages.
+pub(crate) const PAGE: u64 = 4096;
 /// What is fetched ahead before anything came true: a header and an index.
 const TRUST: u64 = 1 << 20;
 /// A file is read in scattered small pieces if it has so many runs, half of them at most so long.
 const SCATTERED_FROM: usize = 64;
 const SCATTERED_RUN: u64 = 16 << 10;
+/// Whoever asks again for more than a header and an index wants a cache.
+const REREAD: u64 = 512 << 10;
+/// Whoever left so many gaps is not worth remembering for that.
+const SEEN_MAX: usize = 4096;
 
 #[derive(Default)]
 pub(crate) struct Past {
@@ -63,6 +72,9 @@ struct Story {
     /// The longest run of walks that are over. The kernel was given all of it: pieces of it are
     /// what it has dropped.
     given: Range<u64>,
+    /// All that was ever asked for, and how much of it again.
+    seen: Merged,
+    again: u64,
     used: u64,
 }
 
@@ -73,6 +85,8 @@ pub(crate) struct Step {
     pub version: Version,
     pub directory: Option<FileId>,
     pub range: Range<u64>,
+    /// Past the kernel's cache, of a file that is opened anew for each piece: where this one begins.
+    pub piece: Option<u64>,
     /// The most to be fetched ahead of it.
     pub window: u64,
 }
@@ -91,6 +105,8 @@ pub(crate) enum Manner {
     Unknown,
     /// From place to place, in pieces that are smaller than what the kernel would add.
     Scattered,
+    /// From place to place, and opened for each ([`anew`]).
+    Anew,
 }
 
 impl Past {
@@ -105,6 +121,7 @@ impl Past {
             story.rest();
         }
         story.at = now;
+        story.see(&step.range);
         if story.pass.note(&step.range) {
             story.stride = Stride::default();
         }
@@ -121,7 +138,28 @@ impl Past {
             true => story.stride.next(&story.walk, step.window),
             false => ranges,
         };
+        let ranges = match step.piece {
+            Some(start) => story.as_read(ranges, &(start..step.range.end), &step.range),
+            None => ranges,
+        };
         Foretold { ranges: story.pass.new_of(ranges), run }
+    }
+
+    /// The file is opened; says how it is read.
+    pub fn opened(&mut self, file: FileId, directory: Option<FileId>, size: u64) -> Manner {
+        if let Some(story) = self.files.get_mut(&file) {
+            let now = Instant::now();
+            if now - story.at >= REST {
+                story.rest();
+                story.at = now;
+            }
+            story.walk.note_open();
+        }
+        match self.manner(file, directory) {
+            // What lies beside large files need not be read as they are.
+            Manner::Anew if size < PIECE_MAX => Manner::Unknown,
+            manner => manner,
+        }
     }
 
     /// How a file is read, or others in its directory.
@@ -130,6 +168,7 @@ impl Past {
         let kin = || self.files.get(self.latest.get(&directory?)?);
         match own.or_else(kin) {
             Some(story) if story.is_scattered() => Manner::Scattered,
+            Some(story) if story.is_anew() => Manner::Anew,
             _ => Manner::Unknown,
         }
     }
@@ -143,9 +182,13 @@ impl Past {
         let kin = step.directory.and_then(|directory| self.latest.get(&directory));
         let kin = kin.filter(|&&kin| kin != step.file).and_then(|kin| self.files.get(kin));
         let told = kin.and_then(|story| story.best()).map(|walk| Told::of_kin(walk.clone()));
+        // Who reads others twice reads this one twice.
+        let again = kin.map_or(0, |story| story.again);
+        let again = if again > REREAD { again } else { 0 };
+        let seen = Merged::default();
         let (version, used, at) = (step.version, self.clock, Instant::now());
         let (walk, stride, pass) = (Walk::default(), Stride::default(), Pass::default());
-        let story = Story { version, walk, at, stride, pass, told, given: 0..0, used };
+        let story = Story { version, walk, at, stride, pass, told, given: 0..0, seen, again, used };
         self.files.insert(step.file, story);
         if self.files.len() > FILES_MAX {
             let oldest = self.files.iter().min_by_key(|(_, story)| story.used);
@@ -179,6 +222,34 @@ impl Story {
     fn best(&self) -> Option<&Walk> {
         let told = self.told.as_ref().map(Told::walk);
         told.into_iter().chain([&self.walk]).max_by_key(|walk| walk.bytes())
+    }
+
+    /// Takes note of what was asked for, and whether it was before.
+    fn see(&mut self, range: &Range<u64>) {
+        let new: u64 = self.seen.gaps(range.clone()).iter().map(|gap| gap.end - gap.start).sum();
+        self.again += range.end - range.start - new;
+        self.seen.add(range.clone());
+        if self.seen.len() > SEEN_MAX {
+            (self.seen, self.again) = (Merged::default(), REREAD + 1);
+        }
+    }
+
+    /// What is foretold for a piece of a file that is opened anew for each.
+    fn as_read(
+        &mut self,
+        foretold: Vec<Range<u64>>,
+        piece: &Range<u64>,
+        request: &Range<u64>,
+    ) -> Vec<Range<u64>> {
+        let told = self.told.as_ref().map_or(0, |told| told.walk().piece());
+        let longest = told.max(self.walk.piece());
+        self.walk.note_piece(piece);
+        anew::as_read(foretold, (piece, request), longest)
+    }
+
+    fn is_anew(&self) -> bool {
+        let told = self.told.as_ref().map(Told::walk);
+        self.again <= REREAD && told.into_iter().chain([&self.walk]).any(anew::is_anew)
     }
 
     fn is_scattered(&self) -> bool {

@@ -14,6 +14,7 @@ use crate::extents::Piece;
 use crate::fetch::Width;
 use crate::file::{File, State};
 use crate::handles::FileHandle;
+use crate::past::anew::PIECE_MAX;
 use crate::past::{Foretold, Step};
 use crate::servers::turns::{FIRST, Reader};
 use crate::settings::ReadMode;
@@ -100,10 +101,17 @@ impl Shared {
         }
         self.come_to_bytes(&open.caller, &open.file).await;
         let frame = self.frame(&open.file);
-        let is_adaptive = lock(&open.pattern).mode == ReadMode::Auto;
-        let foretold =
-            if is_adaptive { self.foretell(&open, &range, frame) } else { Foretold::default() };
-        let frame = Frame { run: foretold.run, ..frame };
+        let (mode, piece) = {
+            let pattern = lock(&open.pattern);
+            (pattern.mode, pattern.piece(&range))
+        };
+        let foretold = match mode {
+            ReadMode::Auto => self.foretell(&open, &range, (frame, piece)),
+            _ => Foretold::default(),
+        };
+        // What is read in pieces is no stream before it is longer than those.
+        let run = if piece.is_some() { foretold.run.max(PIECE_MAX) } else { foretold.run };
+        let frame = Frame { run, ..frame };
         let advice = lock(&open.pattern).observe(range.clone(), frame);
         let _observed = Observed { open: &open, range: range.clone() };
         let reading = Reading { open: &open, handle, advice, foretold };
@@ -165,14 +173,20 @@ impl Shared {
     }
 
     /// What will be read after this, by what was read before.
-    fn foretell(&self, open: &FileHandle, range: &Range<u64>, frame: Frame) -> Foretold {
+    fn foretell(
+        &self,
+        open: &FileHandle,
+        range: &Range<u64>,
+        (frame, piece): (Frame, Option<u64>),
+    ) -> Foretold {
         let (version, size) = open.file.with(|state| (state.version, state.size));
         let range = range.start..range.end.min(size);
         if range.is_empty() || open.access.write {
             return Foretold::default();
         }
         let (file, directory) = (open.file.id, open.directory);
-        let step = Step { file, version, directory, range, window: frame.window_max / 2 };
+        let window = frame.window_max / 2;
+        let step = Step { file, version, directory, range, piece, window };
         lock(&self.past).note(&step)
     }
 

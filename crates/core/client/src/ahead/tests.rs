@@ -173,3 +173,17 @@ fn what_overtakes_the_first_bytes_does_not_make_them_later_ones() {
     pattern.answered(&(0..MIB));
     assert_eq!(pattern.observe(0..MIB, FRAME).before, 3 * MIB);
 }
+
+#[test]
+fn a_piece_begins_where_its_handle_was_first_read_there() {
+    let mut pattern = Pattern::new(Mode::Auto).of_piece();
+    let requests = [7..7 + MIB, 7 + MIB..7 + 2 * MIB, 90 * MIB + 1..91 * MIB, 0..MIB];
+    let begun = requests.map(|range| {
+        let begun = pattern.piece(&range);
+        pattern.observe(range.clone(), FRAME);
+        pattern.answered(&range);
+        begun
+    });
+    assert_eq!(begun, [Some(7), Some(7), Some(90 * MIB + 1), None]);
+    assert_eq!(Pattern::new(Mode::Auto).piece(&(7..9)), None);
+}

@@ -1,7 +1,8 @@
 //! Runs that lie equally far from each other.
 //!
 //! Several such rows may be read side by side (a program that reads with several threads), so a run
-//! may go on with one that was begun a few before it. Kernels round to pages: the distance is only
+//! may go on with one that was begun a few before it. Two pairs of large runs that are equally far
+//! apart say as much as three in a row. Kernels round to pages: the distance is only
 //! as exact as that, and is taken over the whole row.
 
 use super::PAGE;
@@ -20,6 +21,8 @@ const FORETOLD_MAX: usize = 4096;
 /// Smaller runs must show the distance once more, and so must those with others between them: they
 /// lie equally far apart by chance.
 const SMALL_RUN: u64 = 64 << 10;
+/// Two pairs of such lie equally far apart by chance only where readers do not take turns.
+const LARGE_RUN: u64 = 1 << 20;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stride {
@@ -46,18 +49,22 @@ struct Row {
 impl Stride {
     /// A run was begun: those that follow in its row.
     pub(super) fn next(&mut self, walk: &Walk, window: u64) -> Vec<Range<u64>> {
-        let Some(row) = row(walk.runs()) else { return Vec::new() };
-        let needed = 2 + u64::from(row.length < SMALL_RUN) + u64::from(!row.is_plain);
-        if row.count < needed {
-            return Vec::new();
+        if let Some(row) = row(walk.runs()).filter(Row::is_telling) {
+            return self.beyond(&row, window);
         }
+        let twins = twins(walk.runs()).into_iter().flatten();
+        twins.flat_map(|row| self.beyond(&row, window / 2)).collect()
+    }
+
+    /// The runs that follow a row.
+    fn beyond(&mut self, row: &Row, window: u64) -> Vec<Range<u64>> {
         if self.is_foretold(row.last, 2 * PAGE) {
             self.right += row.length;
         }
         let step = (row.last - row.first) as f64 / row.count as f64;
         let mut budget = (2 * row.bytes.max(self.right)).min(window);
         let mut foretold = Vec::new();
-        let slack = match row {
+        let slack = match *row {
             Row { is_exact: true, count: SURE_FROM.., .. } => 0,
             Row { is_exact: true, .. } => PAGE,
             _ => 2 * PAGE,
@@ -87,6 +94,43 @@ impl Stride {
         let around = start.saturating_sub(slack + PAGE)..=start + slack + PAGE;
         self.foretold.range(around).next().is_some()
     }
+}
+
+impl Row {
+    /// Is it long enough to be no chance?
+    fn is_telling(&self) -> bool {
+        self.count >= 2 + u64::from(self.length < SMALL_RUN) + u64::from(!self.is_plain)
+    }
+
+    /// Two runs.
+    fn pair(first: &Range<u64>, last: &Range<u64>) -> Self {
+        let length = first.end - first.start;
+        let (first, last) = (first.start, last.start);
+        let (count, is_exact, is_plain) = (1, false, false);
+        Self { first, last, count, is_exact, is_plain, length, bytes: 2 * length }
+    }
+}
+
+/// The last two runs, of two readers who take turns, each with the one before it of his own.
+fn twins(runs: &[Range<u64>]) -> Option<[Row; 2]> {
+    let last = runs.len().checked_sub(1)?;
+    let pair = |first: usize, last: usize| {
+        let (first, last) = (runs.get(first)?, runs.get(last)?);
+        let length = first.end - first.start;
+        let step = last.start.checked_sub(first.start)?;
+        (length >= LARGE_RUN && step >= 2 * length).then_some((first, last, step))
+    };
+    (2..=GAP_MAX).find_map(|gap| {
+        let before = last.checked_sub(gap)?;
+        let (first, newest, step) = pair(before, last)?;
+        let mut others = [before.checked_sub(1), Some(before + 1)].into_iter().flatten();
+        others.find_map(|other| {
+            let (begun, other, apart) = pair(other, last - 1).filter(|_| other < last - 1)?;
+            let are_alike = is_alike(begun, first) && is_alike(other, first);
+            let are_twins = are_alike && apart.abs_diff(step) <= PAGE;
+            are_twins.then(|| [Row::pair(first, newest), Row::pair(begun, other)])
+        })
+    })
 }
 
 /// The row that ends with the last run.

@@ -28,7 +28,7 @@ impl Reader {
             let is_here = |(&start, &end): (&u64, &u64)| start <= range.start && end >= range.end;
             found += usize::from(self.fetched.iter().any(is_here));
             let (directory, range) = (Some(DIRECTORY), range.clone());
-            let step = Step { file, version, directory, range, window: 32 * MIB };
+            let step = Step { file, version, directory, range, piece: None, window: 32 * MIB };
             for ahead in self.past.note(&step).ranges {
                 self.bytes += ahead.end - ahead.start;
                 self.fetched.insert(ahead.start, ahead.end);
@@ -71,6 +71,24 @@ async fn rows_may_be_read_side_by_side_and_rounded_to_pages() {
         one.iter().zip(&other).flat_map(|(a, b)| [to_pages(a), to_pages(b)]).collect();
     let found = reader.read(&mixed);
     assert!(found >= 6, "{found} of {mixed:?}: {:?}", reader.fetched);
+}
+
+/// Two threads, each in a row of its own: one step of both shows what follows.
+#[tokio::test(start_paused = true)]
+async fn two_pairs_that_lie_equally_far_apart_are_gone_on_with() {
+    let mut reader = Reader::new();
+    let length = 2_494_464;
+    let run = |at: u64| at..at + length + 524_288;
+    let [one, other] = [25_632_768, 128_036_864];
+    let header = [0..1_310_720, 230_440_960..230_576_128, run(230_576_128)];
+    assert_eq!(reader.read(&header) + reader.read(&[run(one), run(other)]), 0);
+    assert_eq!(reader.read(&[run(51_232_768), run(153_636_864)]), 0);
+    // Each lies up to a page beside what the distance says.
+    let ahead = [76_832_768, 179_236_864, 102_436_864, 204_840_960];
+    assert_eq!(reader.read(&ahead.map(run)), 4);
+    let of_file = reader.fetched.iter().filter(|&(&start, _)| start < 256_000_000);
+    let bytes: u64 = of_file.map(|(start, end)| end - start).sum();
+    assert!(bytes <= total(&ahead.map(run)) * 11 / 10, "{bytes}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -171,6 +189,7 @@ async fn a_changed_file_has_no_past() {
         version: Version(2),
         directory: None,
         range: ranges[0].clone(),
+        piece: None,
         window: 32 * MIB,
     };
     assert!(reader.past.note(&step).ranges.is_empty());
@@ -213,7 +232,14 @@ async fn no_byte_is_fetched_twice_in_one_pass() {
         fetched += lacking;
         had.add(range.clone());
         let (file, version) = (FileId(3), Version(1));
-        let step = Step { file, version, directory: Some(DIRECTORY), range, window: 16 * MIB };
+        let step = Step {
+            file,
+            version,
+            directory: Some(DIRECTORY),
+            range,
+            piece: None,
+            window: 16 * MIB,
+        };
         for ahead in past.note(&step).ranges {
             // Nothing is fetched beyond the file's end.
             let ahead = ahead.start.min(SIZE)..ahead.end.min(SIZE);

@@ -1,6 +1,6 @@
 //! One way through a file, and what it says of the next.
 
-use super::{RUNS_MAX, TRUST};
+use super::{PAGE, RUNS_MAX, TRUST};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -13,6 +13,10 @@ pub(super) struct Walk {
     runs: Vec<Range<u64>>,
     bytes: u64,
     is_cut: bool,
+    /// How often the file was opened for it.
+    opened: u32,
+    /// The longest that was read on end past the kernel's cache.
+    piece: u64,
 }
 
 impl Walk {
@@ -33,6 +37,22 @@ impl Walk {
         self.bytes += range.end - range.start;
         self.runs.push(range.clone());
         true
+    }
+
+    pub(super) fn note_open(&mut self) {
+        self.opened += 1;
+    }
+
+    pub(super) fn note_piece(&mut self, piece: &Range<u64>) {
+        self.piece = self.piece.max(piece.end - piece.start);
+    }
+
+    pub(super) fn opened(&self) -> u32 {
+        self.opened
+    }
+
+    pub(super) fn piece(&self) -> u64 {
+        self.piece
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -105,7 +125,8 @@ impl Told {
             return Vec::new();
         };
         self.right += length;
-        if run.start == range.start && run.start > 0 {
+        // Past the kernel's cache reads do not begin with a page.
+        if range.start - run.start < PAGE && run.start > 0 {
             self.is_doubted = false;
         }
         if self.is_doubted || self.wrong > self.right + TRUST {
