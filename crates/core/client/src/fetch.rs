@@ -6,7 +6,8 @@
 //! several connections at once.
 //!
 //! Invariant: bytes that do not match their checks are never handed on; they are counted, named in
-//! the log, reported to the MDS, and the next place is asked.
+//! the log, reported to the MDS, and the next place is asked. Where all are damaged, blocks that
+//! are good in any of them are put together ([`crate::patched`]).
 
 use crate::capabilities::Whose;
 use crate::chunks::{Fault, Outcome, Segment};
@@ -180,6 +181,11 @@ impl Shared {
         let damaged =
             faults.iter().filter(|(_, fault)| is_damage(fault)).cloned().collect::<Vec<_>>();
         self.report_faults(chunk, &damaged);
+        if !damaged.is_empty()
+            && let Some(found) = self.fetch_patched(chunk, &range, (whose, until)).await
+        {
+            return Ok(found);
+        }
         // A freed chunk and a bad one say more than a server that is away.
         let rank = |kind| match kind {
             ErrorKind::Corrupt => 2,
@@ -311,7 +317,7 @@ impl Shared {
     }
 
     /// Asks one place, with what proves our right.
-    async fn ask_place(
+    pub(crate) async fn ask_place(
         self: &Arc<Self>,
         chunk: &ChunkRef,
         place: &Place,

@@ -19,7 +19,8 @@
 //!   what no OST made durable yet.
 //! * [`compact`]: what makes many small extents few. [`locks`]: advisory locks.
 //! * [`ahead`], [`past`], [`read_mode`]: what will be read next; [`chunks`], [`fetch`], [`costs`]:
-//!   how bytes come; [`near`]: from nearer than an OSS.
+//!   how bytes come; [`patched`]: from copies that are all damaged; [`near`]: from nearer than an
+//!   OSS.
 //! * [`cause`], [`kept`]: what outlives this process, and how the next one goes on.
 //! * [`by_key`]: one question at a time.
 //! * [`paths`]: what ways cost, for people who ask.
@@ -71,6 +72,7 @@ mod open;
 mod overlay;
 mod own;
 mod past;
+mod patched;
 mod paths;
 mod pins;
 mod promises;

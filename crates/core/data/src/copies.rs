@@ -1,5 +1,8 @@
 //! Copies: looking whether an object is as it was written, and making one from another OST's.
 //!
+//! Where no source is whole, the copy is put together from the blocks that are good in any of them,
+//! or in the damaged object that it replaces.
+//!
 //! Invariants: what is fetched is verified block by block against its source's checks, and whole
 //! against the chunk's digest, before it is stored; a copy that is answered for is durable; the
 //! site's limits hold for copies as for everything else.
@@ -11,10 +14,13 @@ use std::sync::Arc;
 use tieline_format::object::ObjectTrailer;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::checksum::{self, BLOCK};
-use tieline_types::{ByteSize, ChunkId, Digest, ErrorKind, Layout, ObjectName, OstIndex, Place};
+use tieline_types::{
+    ByteSize, ChunkId, Digest, ErrorKind, Layout, ObjectName, OstIndex, Patchwork, Place,
+};
 use tieline_wire::Failure;
 use tieline_wire::data::{ObjectOwner, ReadObject, ReadObjectReply, StatObject, StatObjectReply};
 use tieline_wire::mirrors::{FetchChunk, FetchChunkReply, VerifyObject, VerifyObjectReply};
+use tieline_world::Bulk;
 
 /// Chunks that are held in memory at once while they are fetched or verified.
 pub(crate) const WHOLE_AT_ONCE: usize = 4;
@@ -83,6 +89,12 @@ impl ChunkService {
                 }
             }
         }
+        if !bad.is_empty()
+            && let Some((bytes, owner)) = patched(target, &message, source).await
+        {
+            store(target, &message, bytes, owner).await?;
+            return Ok(FetchChunkReply { is_fetched: true, bad });
+        }
         let nowhere = || target.refuse(format!("no place to fetch {} from", message.chunk));
         Err(worst.unwrap_or_else(nowhere))
     }
@@ -125,20 +137,24 @@ async fn look(
             is_whole: offset == 0 && object_length == own.len() as u64,
         }
     };
-    match slice.bulk {
-        tieline_world::Bulk::File(_) => {
-            let bulk = slice.bulk;
-            let work = tokio::task::spawn_blocking(move || bulk.to_bytes().map(judge));
-            let read = work.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
-            read.map_err(|error| target.fault(chunk, ErrorKind::StorageFault, &error.to_string()))
+    with_bytes(target, chunk, slice.bulk, judge).await
+}
+
+/// Does something with an object's bytes; with those of a file where the disk may be waited for.
+async fn with_bytes<T: Send + 'static>(
+    target: &Target,
+    chunk: ChunkId,
+    bulk: Bulk,
+    work: impl FnOnce(Bytes) -> T + Send + 'static,
+) -> Result<T, Failure> {
+    let done = match bulk {
+        Bulk::File(_) => {
+            let work = tokio::task::spawn_blocking(move || bulk.to_bytes().map(work));
+            work.await.unwrap_or_else(|error| Err(std::io::Error::other(error)))
         }
-        here => {
-            let bytes = here.to_bytes();
-            let bytes =
-                bytes.map_err(|e| target.fault(chunk, ErrorKind::StorageFault, &e.to_string()))?;
-            Ok(judge(bytes))
-        }
-    }
+        here => here.to_bytes().map(work),
+    };
+    done.map_err(|error| target.fault(chunk, ErrorKind::StorageFault, &error.to_string()))
 }
 
 fn bad_blocks(bytes: &[u8], checks: &[u32]) -> Vec<usize> {
@@ -166,15 +182,8 @@ async fn fetch_from(
     while (bytes.len() as u64) < message.length {
         let at = bytes.len() as u64;
         let wanted = (message.length - at).min(PIECE);
-        let read = ReadObject {
-            ost: place.ost,
-            object: place.object.clone(),
-            offset: place.offset + at,
-            length: wanted as u32,
-            capability: message.capability.clone(),
-        };
-        let offset = read.offset;
-        let (reply, piece) = source.read(read).await?;
+        let offset = place.offset + at;
+        let (reply, piece) = source.read(read_of(message, place, at)).await?;
         let damaged = || corrupt(message.chunk, place.ost);
         if checksum::first_mismatch(&piece, &reply.checks).is_some() {
             return Err(damaged());
@@ -187,14 +196,69 @@ async fn fetch_from(
     if message.digest.is_some_and(|digest| *blake3::hash(&bytes).as_bytes() != digest.0) {
         return Err(corrupt(message.chunk, place.ost));
     }
-    let owner = match &place.object {
-        ObjectName::Chunk(chunk) => {
-            let asked = source.stat(StatObject { ost: place.ost, chunk: *chunk }).await;
-            asked.ok().map(|found| found.owner)
+    Ok((bytes, owner_at(place, source).await))
+}
+
+/// The question for the next piece of a chunk, from `at` on.
+fn read_of(message: &FetchChunk, place: &Place, at: u64) -> ReadObject {
+    ReadObject {
+        ost: place.ost,
+        object: place.object.clone(),
+        offset: place.offset + at,
+        length: (message.length - at).min(PIECE) as u32,
+        capability: message.capability.clone(),
+    }
+}
+
+/// What an object at a source remembers of its file.
+async fn owner_at(place: &Place, source: &dyn ObjectSource) -> Option<ObjectOwner> {
+    let ObjectName::Chunk(chunk) = place.object else { return None };
+    let asked = source.stat(StatObject { ost: place.ost, chunk }).await;
+    asked.ok().map(|found| found.owner)
+}
+
+/// Puts a chunk together from what is good in the object that is there and in those of the sources.
+async fn patched(
+    target: &Arc<Target>,
+    message: &FetchChunk,
+    source: &dyn ObjectSource,
+) -> Option<(Bytes, Option<ObjectOwner>)> {
+    let (chunk, length) = (message.chunk, message.length);
+    let mut owner = target.stat(chunk).await.ok().map(|found| found.owner);
+    let nothing = Patchwork::new(&(0..length), length);
+    let mut patchwork = good_blocks(target, chunk, length).await.unwrap_or(nothing);
+    for place in message.from.iter().filter(|place| place.is_own(chunk)) {
+        for at in (0..length).step_by(PIECE as usize) {
+            // What does not come from here may come from the next.
+            if let Ok((reply, piece)) = source.read(read_of(message, place, at)).await {
+                METRICS.fetched_bytes.inc_by(piece.len() as u64);
+                patchwork.add(reply.offset, &piece, &reply.checks);
+            }
         }
-        ObjectName::External { .. } => None,
+        if owner.is_none() {
+            owner = owner_at(place, source).await;
+        }
+    }
+    let (_, bytes) = patchwork.finish()?;
+    let is_other =
+        message.digest.is_some_and(|digest| *blake3::hash(&bytes).as_bytes() != digest.0);
+    (!is_other).then(|| (bytes.into(), owner))
+}
+
+/// What is good of the object that is there.
+async fn good_blocks(
+    target: &Arc<Target>,
+    chunk: ChunkId,
+    length: u64,
+) -> Result<Patchwork, Failure> {
+    let slice = target.read(chunk, 0, length as u32).await?;
+    let (offset, checks) = (slice.offset, slice.checks);
+    let take = move |bytes: Bytes| {
+        let mut patchwork = Patchwork::new(&(0..length), length);
+        patchwork.add(offset, &bytes, &checks);
+        patchwork
     };
-    Ok((bytes, owner))
+    with_bytes(target, chunk, slice.bulk, take).await
 }
 
 async fn store(

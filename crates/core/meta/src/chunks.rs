@@ -441,9 +441,7 @@ fn check_new(id: ChunkId, new: &Chunk) -> Result<()> {
     if new.checks.as_ref().is_some_and(|checks| checks.len() as u64 != blocks) {
         return Err(Error::Invalid { what: "a new chunk has not one checksum for each block" });
     }
-    let is_its = |place: &Place| {
-        is_external(place) || (place.object == ObjectName::Chunk(id) && place.offset == 0)
-    };
+    let is_its = |place: &Place| is_external(place) || place.is_own(id);
     if !new.places.iter().all(is_its) {
         return Err(Error::Invalid { what: "a new chunk lies in an object of another name" });
     }

@@ -15,7 +15,7 @@ use tieline_types::{
     RequestNumber, SessionId, SetTime, Uid, Version,
 };
 use tieline_wire::data::{
-    ListObjects, ListObjectsReply, ObjectOwner, ReadObject, ReadObjectReply, StatObject,
+    ListObjects, ListObjectsReply, ObjectOwner, OstState, ReadObject, ReadObjectReply, StatObject,
     StatObjectReply,
 };
 use tieline_wire::locks::Lock;
@@ -170,6 +170,8 @@ pub struct Remover {
     pub removed: Mutex<Vec<(OstIndex, ChunkId)>>,
     pub down: Mutex<BTreeSet<OstIndex>>,
     pub there: Mutex<BTreeMap<(OstIndex, ChunkId), Vec<u8>>>,
+    /// Objects whose byte at this offset is damaged.
+    pub damaged: Mutex<BTreeMap<(OstIndex, ChunkId), usize>>,
     /// How long a look at an object takes, and how many there were.
     pub pace: Mutex<Duration>,
     pub looks: AtomicUsize,
@@ -226,9 +228,12 @@ impl Objects for Remover {
 
     async fn read(&self, message: ReadObject) -> Result<(ReadObjectReply, Bytes), Failure> {
         let ObjectName::Chunk(chunk) = message.object else { panic!("only chunks are read") };
-        let bytes = self.bytes(message.ost, chunk)?;
+        let mut bytes = self.bytes(message.ost, chunk)?;
         let object_length = bytes.len() as u64;
         let checks = tieline_types::checksum::block_checks(&bytes);
+        if let Some(&at) = self.damaged.lock().unwrap().get(&(message.ost, chunk)) {
+            bytes[at] ^= 1;
+        }
         Ok((ReadObjectReply { offset: 0, checks, object_length }, bytes.into()))
     }
 }
@@ -239,6 +244,8 @@ pub struct Mender {
     pub adopted: Mutex<BTreeMap<String, Digest>>,
     pub held: Mutex<BTreeSet<(OstIndex, ChunkId)>>,
     pub bad: Mutex<BTreeSet<(OstIndex, ChunkId)>>,
+    /// Chunks whose bad copies are damaged in different blocks.
+    pub scattered: Mutex<BTreeSet<ChunkId>>,
     pub down: Mutex<BTreeSet<OstIndex>>,
     pub fetches: Mutex<Vec<FetchChunk>>,
     /// How many copies were verified.
@@ -300,7 +307,8 @@ impl ObjectMender for Mender {
         let (ost, chunk) = (message.ost, message.chunk);
         let is_fetched = !self.is_good(ost, chunk);
         let is_source = |place: &&Place| self.is_good(place.ost, chunk);
-        if is_fetched && !message.from.iter().any(|place| is_source(&place)) {
+        let is_scattered = self.scattered.lock().unwrap().contains(&chunk);
+        if is_fetched && !is_scattered && !message.from.iter().any(|place| is_source(&place)) {
             return Err(Failure::new(ErrorKind::Corrupt, "no good source"));
         }
         let bad = message.from.iter().filter(|place| !is_source(place)).map(|place| place.ost);
@@ -353,6 +361,20 @@ pub fn map() -> FederationMap {
         pools: vec![pool("uf", &[0, 1]), pool("empty", &[])],
         security: None,
         invitations: None,
+    }
+}
+
+/// An OST that is well, and empty.
+pub fn state(ost: u16) -> OstState {
+    OstState {
+        ost: OstIndex(ost),
+        bytes_total: 1 << 40,
+        bytes_free: 1 << 40,
+        objects_total: 1 << 30,
+        objects_free: 1 << 30,
+        trouble: None,
+        is_read_only: None,
+        realms: None,
     }
 }
 

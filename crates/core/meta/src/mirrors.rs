@@ -29,7 +29,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tieline_format::map::FederationMap;
 use tieline_format::mdt::{Inode, Lacking, key};
-use tieline_types::{ChunkId, Content, Extent, FileId, Grant, ObjectName, OstIndex, Place};
+use tieline_types::{ChunkId, Content, Extent, FileId, Grant, OstIndex, Place};
 use tieline_wire::mirrors::{
     LackingChunk, ReportPlace, ReportPlaceReply, ResyncFile, ResyncFileReply, Trouble,
 };
@@ -92,6 +92,12 @@ impl Mirrors {
         }
         let until = Instant::now() + rest;
         state.troubles.insert(chunk, Rest { until, trouble: Trouble { ost, reason } });
+    }
+
+    /// Nobody can mend it: whoever complains of any of its places is not heard for long.
+    fn hopeless(&self, chunk: ChunkId, ost: OstIndex, reason: String) {
+        self.trouble(chunk, ost, reason, REST_HOPELESS);
+        self.lock().suspects.retain(|(suspect, _)| *suspect != chunk);
     }
 
     fn is_resting(&self, chunk: ChunkId) -> bool {
@@ -202,8 +208,7 @@ fn lacks(map: &FederationMap, chunk: ChunkId, places: &[Place], mirrors: usize) 
 /// Is it a place that can be filled again? Adopted files are not ours to write, and an OST that is
 /// not active takes nothing new.
 fn can_be_filled(map: &FederationMap, chunk: ChunkId, place: &Place) -> bool {
-    let is_own = place.object == ObjectName::Chunk(chunk) && place.offset == 0;
-    place.is_stale && is_own && map.ost(place.ost).is_some_and(|ost| ost.is_active)
+    place.is_stale && place.is_own(chunk) && map.ost(place.ost).is_some_and(|ost| ost.is_active)
 }
 
 #[cfg(test)]

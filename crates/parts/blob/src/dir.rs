@@ -176,7 +176,7 @@ impl ChunkStore for DirChunks {
     }
 
     async fn stat(&self, chunk: ChunkId) -> Result<(ObjectTrailer, u64), Error> {
-        let object = self.object(chunk).await?;
+        let object = self.blocking("look at", move |directory| directory.named(chunk)).await?;
         Ok((object.trailer.clone(), object.length))
     }
 

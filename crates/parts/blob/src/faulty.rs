@@ -4,7 +4,7 @@
 
 use crate::{Abilities, ChunkStore, Error, Slice, Space};
 use bytes::{Bytes, BytesMut};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -29,7 +29,8 @@ struct Plan {
     syncs_failing: u32,
     is_read_only: bool,
     wrong_store: Option<String>,
-    flipped: BTreeSet<ChunkId>,
+    /// Where in each of these a bit is flipped.
+    flipped: BTreeMap<ChunkId, u64>,
     delay: Duration,
 }
 
@@ -58,9 +59,9 @@ impl Faults {
         self.lock().wrong_store = reason.map(str::to_owned);
     }
 
-    /// Reads of `chunk` have a bit flipped in their first byte.
-    pub fn flip_bit(&self, chunk: ChunkId) {
-        self.lock().flipped.insert(chunk);
+    /// Reads of `chunk` have a bit flipped in the byte at this offset of it.
+    pub fn flip_bit(&self, chunk: ChunkId, at: u64) {
+        self.lock().flipped.insert(chunk, at);
     }
 
     /// Everything takes so much longer.
@@ -152,10 +153,10 @@ impl ChunkStore for FaultyChunks {
             return Err(failed(io_error()));
         }
         let mut slice = self.inner.read(chunk, offset, length).await?;
-        let is_flipped = self.faults.lock().flipped.contains(&chunk);
-        if is_flipped && !slice.bulk.is_empty() {
+        let flipped = self.faults.lock().flipped.get(&chunk).copied();
+        if let Some(at) = flipped.and_then(|at| at.checked_sub(slice.offset)) {
             let mut bytes = BytesMut::from(&slice.bulk.to_bytes().map_err(failed)?[..]);
-            bytes[0] ^= 1;
+            bytes.iter_mut().skip(at as usize).take(1).for_each(|byte| *byte ^= 1);
             slice.bulk = Bulk::from(bytes.freeze());
         }
         Ok(slice)
@@ -229,7 +230,7 @@ mod tests {
         let unsynced = store.sync(&[chunk(1)]).await;
         assert!(matches!(unsynced, Err(Error::NotDurable { chunks, .. }) if chunks == [chunk(1)]));
         store.sync(&[chunk(1)]).await.unwrap();
-        faults.flip_bit(chunk(1));
+        faults.flip_bit(chunk(1), 0);
         let slice = store.read(chunk(1), 0, 5000).await.unwrap();
         let got = slice.bulk.to_bytes().unwrap();
         assert_eq!(checksum::first_mismatch(&got, &slice.checks), Some(0));

@@ -103,7 +103,8 @@ pub trait ChunkStore: Send + Sync {
     /// has what is on the disk, under its name.
     fn forget(&self, chunk: ChunkId);
 
-    /// What the object remembers, and its length.
+    /// What the object remembers, and its length. Looked for under its name, whatever is open or in
+    /// memory.
     async fn stat(&self, chunk: ChunkId) -> Result<(ObjectTrailer, u64), Error>;
 
     /// Deletes an object; says whether it was there.

@@ -8,11 +8,12 @@
 //! Whoever finds the storage full makes some room at once, whoever the cleaner is: that may not
 //! know of it, and a claim takes room itself.
 //!
-//! Invariants: pinned chunks stay, whatever the marks say; without marks nothing is evicted.
+//! Invariants: pinned chunks stay, whatever the marks say; without marks nothing is evicted; what
+//! is removed has a name that caches give, wherever others may have led that path.
 
 use crate::claims::{Held, Taken, Watch};
 use crate::pins;
-use crate::site::{Inner, NAME};
+use crate::site::{Inner, NAME, digest_of};
 use crate::storage::{Stat, Storage};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -150,7 +151,7 @@ fn keep_marks(cache: &Inner, (high, low): (u64, u64), is_full: bool) -> io::Resu
     Ok(cleaned)
 }
 
-/// All chunks below a cache's root.
+/// All chunks below a cache's root, and what lies under a chunk's name instead of one.
 pub(crate) fn chunks(storage: &dyn Storage, root: &Path) -> io::Result<Vec<Found>> {
     let top = root.join("chunks");
     let folders = match storage.list(&top) {
@@ -163,7 +164,7 @@ pub(crate) fn chunks(storage: &dyn Storage, root: &Path) -> io::Result<Vec<Found
         // What goes away meanwhile is not there.
         for name in storage.list(&folder).unwrap_or_default() {
             let path = folder.join(&name);
-            if let (false, Ok(stat)) = (name.starts_with('.'), storage.stat(&path)) {
+            if let (Some(_), Ok(stat)) = (digest_of(&name), storage.stat(&path)) {
                 found.push(Found { name, path, stat });
             }
         }
@@ -180,8 +181,19 @@ fn now_of_storage(cache: &Inner) -> Option<u64> {
     now
 }
 
+/// Is it the name of a draft (hexadecimal digits), a claim (`NAME.0`) or a note?
+fn is_ours(name: &str) -> bool {
+    let is_hex = |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_hexdigit());
+    match name.split_once('.') {
+        None => is_hex(name),
+        Some((stem, generation)) => {
+            (stem == CLAIM || is_hex(stem)) && generation.parse::<u32>().is_ok()
+        }
+    }
+}
+
 fn remove_left(storage: &dyn Storage, folder: &Path, now_ms: u64) {
-    for name in storage.list(folder).unwrap_or_default() {
+    for name in storage.list(folder).unwrap_or_default().into_iter().filter(|name| is_ours(name)) {
         let path = folder.join(name);
         let is_left = |stat: Stat| stat.modified_ms.saturating_add(LEFT_MS) < now_ms;
         if storage.stat(&path).is_ok_and(is_left) {
@@ -191,7 +203,8 @@ fn remove_left(storage: &dyn Storage, folder: &Path, now_ms: u64) {
 }
 
 fn remove_notes(storage: &dyn Storage, folder: &Path) {
-    let names = storage.list(folder).unwrap_or_default();
+    let mut names = storage.list(folder).unwrap_or_default();
+    names.retain(|name| is_ours(name));
     if names.len() > NOTES_MAX {
         let mut notes: Vec<(u64, PathBuf)> = names
             .iter()

@@ -1,7 +1,7 @@
 //! The marker `tieline-cache`: what a directory is, so that nothing else is ever filled or emptied.
 
 use crate::Error;
-use crate::storage::{LocalStorage, Storage};
+use crate::storage::{LocalStorage, Storage, followed};
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -67,7 +67,7 @@ pub(crate) fn ensure(storage: &dyn Storage, path: &Path, wanted: Kind) -> Result
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(source) => return Err(failed("read the marker of", source)),
     }
-    let names = storage.list(path).map_err(|source| failed("list", source))?;
+    let names = storage.list(&followed(path)).map_err(|source| failed("list", source))?;
     // What a file system puts into its own root is nobody's.
     let is_strange = |name: &&String| !name.starts_with('.') && name.as_str() != "lost+found";
     if let Some(strange) = names.iter().find(is_strange).filter(|name| name.as_str() != MARKER) {

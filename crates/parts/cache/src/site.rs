@@ -12,7 +12,7 @@
 //! reader; a directory over which the storage is not mounted any more is not filled in its place.
 
 use crate::claims::{Claims, Held, Taken, Watch};
-use crate::storage::Storage;
+use crate::storage::{Storage, is_strange};
 use crate::trouble::Trouble;
 use crate::{Error, Kind, cleaner, is_whole, lock, marker};
 use bytes::Bytes;
@@ -328,16 +328,16 @@ impl Inner {
 
     fn enter(&self, digest: &Digest, length: u64) -> io::Result<Option<Bytes>> {
         let path = chunk_path(&self.path, &digest.to_string());
-        let bytes = match self.storage.read(&path, length) {
-            Ok(bytes) => bytes,
+        let why = match self.storage.read(&path, length) {
+            Ok(bytes) if bytes.len() as u64 == length && is_whole(&bytes, digest) => {
+                self.touch(digest, &path);
+                return Ok(Some(bytes.into()));
+            }
+            Ok(bytes) => format!("{} bytes that do not have its digest", bytes.len()),
             Err(error) if is_gone(&error) => return Ok(None),
+            Err(error) if is_strange(&error) => error.to_string(),
             Err(error) => return Err(error),
         };
-        if bytes.len() as u64 == length && is_whole(&bytes, digest) {
-            self.touch(digest, &path);
-            return Ok(Some(bytes.into()));
-        }
-        let why = format!("{} bytes that do not have its digest", bytes.len());
         if !discard(&*self.storage, &self.path, &digest.to_string(), &why, &self.settings.owner) {
             self.bar(digest);
             return Err(io::Error::other("a poisoned chunk cannot be discarded"));
@@ -441,6 +441,11 @@ impl Inner {
 /// Where a chunk lies.
 pub(crate) fn chunk_path(root: &Path, name: &str) -> PathBuf {
     root.join("chunks").join(name.get(..2).unwrap_or_default()).join(name)
+}
+
+/// The digest whose chunk has this name; `None` for other names, which are nobody's.
+pub(crate) fn digest_of(name: &str) -> Option<Digest> {
+    blake3::Hash::from_hex(name).ok().map(|hash| Digest(*hash.as_bytes()))
 }
 
 /// May this node only read there?

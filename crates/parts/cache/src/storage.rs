@@ -4,13 +4,17 @@
 //! A file that goes away while it is read may answer with ESTALE, and one that another node makes
 //! right now with ENODATA (GlusterFS shows names before they are wholly made; gluster/glusterfs
 //! issue 3688). Neither is a storage that fails: it is asked again. All calls block.
+//!
+//! Whoever can write to the directory can put anything there. No link below it is followed, and
+//! nothing is waited for that is no regular file ([`is_strange`]): a FIFO would hold its reader up
+//! for ever.
 
-use rustix::fs::{Timespec, Timestamps, UTIME_NOW};
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, Timespec, Timestamps, UTIME_NOW};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What is on its way is asked for again after so long each: a third of a second in all.
@@ -38,15 +42,16 @@ pub trait Storage: Send + Sync {
     /// A new file with all its bytes, which others may see later; `AlreadyExists` if there is one
     /// of that name.
     fn create(&self, path: &Path, bytes: &[u8]) -> io::Result<()>;
-    /// All bytes of a file, but not more than `length_max` and one.
+    /// All bytes of a file, but not more than `length_max` and one. What is no regular file is
+    /// strange ([`is_strange`]).
     fn read(&self, path: &Path, length_max: u64) -> io::Result<Vec<u8>>;
-    /// As the storage has it now, not as this node remembers it.
+    /// As the storage has it now, not as this node remembers it. What is no regular file is empty.
     fn stat(&self, path: &Path) -> io::Result<Stat>;
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Says that the file is in use now.
     fn touch(&self, path: &Path) -> io::Result<()>;
-    /// Names in a directory.
+    /// Names in a directory; a link to one has none ([`followed`]).
     fn list(&self, path: &Path) -> io::Result<Vec<String>>;
     /// With all that leads to it.
     fn make_directory(&self, path: &Path) -> io::Result<()>;
@@ -66,8 +71,12 @@ impl Storage for LocalStorage {
 
     fn read(&self, path: &Path, length_max: u64) -> io::Result<Vec<u8>> {
         settled(|| {
-            let file = File::open(path)?;
-            let length = file.metadata()?.len().min(length_max);
+            let file = open(path)?;
+            let known = file.metadata()?;
+            if !known.is_file() {
+                return Err(strange());
+            }
+            let length = known.len().min(length_max);
             let mut bytes = Vec::with_capacity(length as usize + 1);
             file.take(length_max.saturating_add(1)).read_to_end(&mut bytes)?;
             Ok(bytes)
@@ -77,10 +86,15 @@ impl Storage for LocalStorage {
     fn stat(&self, path: &Path) -> io::Result<Stat> {
         // Network file systems ask their server when a file is opened, not when it is looked at.
         settled(|| {
-            let known = File::open(path)?.metadata()?;
+            let known = match open(path) {
+                Ok(file) => file.metadata()?,
+                Err(error) if is_strange(&error) => std::fs::symlink_metadata(path)?,
+                Err(error) => return Err(error),
+            };
+            let length = if known.is_file() { known.len() } else { 0 };
             let modified_ms = milliseconds(known.mtime(), known.mtime_nsec());
             let used_ms = milliseconds(known.atime(), known.atime_nsec()).max(modified_ms);
-            Ok(Stat { length: known.len(), used_ms, modified_ms })
+            Ok(Stat { length, used_ms, modified_ms })
         })
     }
 
@@ -95,14 +109,17 @@ impl Storage for LocalStorage {
     fn touch(&self, path: &Path) -> io::Result<()> {
         let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
         let times = Timestamps { last_access: now, last_modification: now };
-        let flags = rustix::fs::AtFlags::empty();
-        Ok(rustix::fs::utimensat(rustix::fs::CWD, path, &times, flags)?)
+        Ok(rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
         settled(|| {
-            let names = std::fs::read_dir(path)?;
-            Ok(names.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect())
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let entries = Dir::read_from(rustix::fs::open(path, flags, Mode::empty())?)?;
+            let names = entries
+                .flatten()
+                .filter_map(|entry| entry.file_name().to_str().ok().map(str::to_owned));
+            Ok(names.filter(|name| name != "." && name != "..").collect())
         })
     }
 
@@ -119,6 +136,34 @@ impl Storage for LocalStorage {
     fn device(&self, path: &Path) -> io::Result<u64> {
         Ok(std::fs::metadata(path)?.dev())
     }
+}
+
+/// A directory that an operator named, which may be a link.
+pub(crate) fn followed(root: &Path) -> PathBuf {
+    root.join(".")
+}
+
+/// Opens whatever is there without waiting for anybody.
+fn open(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    match rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()) {
+        // A link; a socket or a device that nobody serves.
+        Err(Errno::LOOP | Errno::NXIO | Errno::NODEV) => Err(strange()),
+        opened => Ok(File::from(opened?)),
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("it is no regular file")]
+struct Strange;
+
+fn strange() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, Strange)
+}
+
+/// Is there something under a file's name that is no regular file? No cache put it there.
+pub(crate) fn is_strange(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<Strange>())
 }
 
 /// A new file, of which no half stays.
@@ -159,6 +204,12 @@ fn milliseconds(seconds: i64, nanoseconds: i64) -> u64 {
 }
 
 #[cfg(test)]
+pub(crate) fn make_fifo(path: &Path) {
+    let (kind, mode) = (rustix::fs::FileType::Fifo, Mode::from_raw_mode(0o600));
+    rustix::fs::mknodat(CWD, path, kind, mode, 0).unwrap();
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -173,6 +224,28 @@ mod tests {
         assert_eq!(full.unwrap_err().kind(), io::ErrorKind::StorageFull);
         assert!(!path.exists());
         LocalStorage.create(&path, b"all").unwrap();
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_strange_and_waits_for_nobody() {
+        let folder = tempfile::tempdir().unwrap();
+        let in_it = |name: &str| folder.path().join(name);
+        LocalStorage.create(&in_it("file"), b"bytes").unwrap();
+        LocalStorage.make_directory(&in_it("folder")).unwrap();
+        make_fifo(&in_it("fifo"));
+        std::os::unix::fs::symlink(in_it("file"), in_it("link")).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(in_it("socket")).unwrap();
+        for name in ["folder", "fifo", "link", "socket"] {
+            let read = LocalStorage.read(&in_it(name), 100);
+            assert!(read.as_ref().is_err_and(is_strange), "{name}: {read:?}");
+            let stat = LocalStorage.stat(&in_it(name)).unwrap();
+            assert!(stat.length == 0 && stat.modified_ms > 0, "{name}: {stat:?}");
+        }
+        assert_eq!(LocalStorage.read(&in_it("file"), 100).unwrap(), b"bytes");
+        std::os::unix::fs::symlink(in_it("folder"), in_it("other")).unwrap();
+        assert!(LocalStorage.list(&in_it("other")).is_err(), "nothing is done behind a link");
+        assert!(LocalStorage.list(&followed(&in_it("other"))).unwrap().is_empty());
+        assert_eq!(LocalStorage.list(folder.path()).unwrap().len(), 6);
     }
 
     #[test]

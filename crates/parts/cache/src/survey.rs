@@ -6,7 +6,7 @@
 use crate::claims::Claims;
 use crate::cleaner;
 use crate::pins::{self, Pin};
-use crate::storage::{LocalStorage, Storage};
+use crate::storage::{LocalStorage, Storage, followed};
 use crate::{Error, Kind, is_whole, marker, node, site};
 use std::collections::BTreeSet;
 use std::io;
@@ -75,7 +75,7 @@ impl Survey {
         match self.kind {
             Kind::Site => vec![self.path.clone()],
             Kind::Node => {
-                let names = LocalStorage.list(&self.path).unwrap_or_default();
+                let names = LocalStorage.list(&followed(&self.path)).unwrap_or_default();
                 let paths = names.into_iter().map(|name| self.path.join(name));
                 paths.filter(|path| path.join("chunks").is_dir()).collect()
             }
@@ -179,7 +179,8 @@ impl Survey {
             }
             Kind::Site => {
                 let bytes = LocalStorage.read(&file.path, file.bytes)?;
-                let digest = digest(&file.name).ok_or_else(|| io::Error::other("no digest"))?;
+                let digest =
+                    site::digest_of(&file.name).ok_or_else(|| io::Error::other("no digest"))?;
                 match is_whole(&bytes, &digest) {
                     true => Ok(()),
                     false => Err(io::Error::other("its bytes do not have its digest")),
@@ -191,7 +192,7 @@ impl Survey {
     /// May we see what is there? Who may not would find nothing, and take that for all.
     fn check_listed(&self) -> Result<(), Error> {
         let failed = |source| Error::Failed { path: self.path.clone(), doing: "list", source };
-        let names = LocalStorage.list(&self.path).map_err(failed)?;
+        let names = LocalStorage.list(&followed(&self.path)).map_err(failed)?;
         let below = names.into_iter().map(|name| self.path.join(name));
         let roots: Vec<PathBuf> = match self.kind {
             Kind::Site => vec![self.path.clone()],
@@ -253,13 +254,10 @@ impl Survey {
     }
 }
 
-fn digest(name: &str) -> Option<tieline_types::Digest> {
-    blake3::Hash::from_hex(name).ok().map(|hash| tieline_types::Digest(*hash.as_bytes()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storage::make_fifo;
     use tieline_types::Digest;
 
     #[test]
@@ -290,5 +288,39 @@ mod tests {
         let all = [good, bad, kept.clone()].into();
         assert_eq!(survey.holds(&all).unwrap(), [kept].into());
         assert!(survey.unpin("", "/extenci/kept").unwrap());
+    }
+
+    #[test]
+    fn what_others_put_into_a_site_cache_is_neither_waited_for_nor_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let foreign = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        marker::ensure(&LocalStorage, root, Kind::Site).unwrap();
+        ["tmp", "poisoned"].iter().for_each(|name| std::fs::create_dir(root.join(name)).unwrap());
+        let path_of = |seed: &[u8]| {
+            let path = site::chunk_path(root, &blake3::hash(seed).to_hex());
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            path
+        };
+        std::fs::write(foreign.path().join("mine"), "all of it").unwrap();
+        make_fifo(&path_of(b"fifo"));
+        std::fs::create_dir(path_of(b"folder")).unwrap();
+        std::os::unix::fs::symlink(foreign.path().join("mine"), path_of(b"link")).unwrap();
+        std::os::unix::fs::symlink(foreign.path(), root.join("chunks/zz")).unwrap();
+        for name in ["pins", "claims"] {
+            std::fs::create_dir(root.join(name)).unwrap();
+        }
+        ["pins/0123", "claims/cleaner.0", "poisoned/0123"]
+            .iter()
+            .for_each(|name| make_fifo(&root.join(name)));
+        let survey = Survey::open(root).unwrap();
+        let status = survey.status().unwrap();
+        assert_eq!((status.chunks, status.bytes, status.cleaner), (3, 0, None));
+        let scrubbed = survey.scrub("a test", |_| ()).unwrap();
+        assert_eq!(scrubbed.bad.len(), 3, "{scrubbed:?}");
+        assert!(scrubbed.bad.iter().all(|(_, why)| why == "it is no regular file"), "{scrubbed:?}");
+        assert_eq!(survey.status().unwrap().chunks, 0, "they are out of the way");
+        survey.evict(None).unwrap();
+        assert!(foreign.path().join("mine").exists());
     }
 }

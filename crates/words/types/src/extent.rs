@@ -74,6 +74,13 @@ pub struct Place {
     pub is_stale: bool,
 }
 
+impl Place {
+    /// Is it an object with the chunk's name, that holds the chunk and nothing else?
+    pub fn is_own(&self, chunk: ChunkId) -> bool {
+        self.object == ObjectName::Chunk(chunk) && self.offset == 0
+    }
+}
+
 /// A chunk as readers see it.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct ChunkRef {

@@ -12,6 +12,7 @@
 //! * [`layout`]: where a file's chunks shall go, as `setstripe` says it.
 //! * [`extent`]: where a file's bytes are: extents over immutable chunks, and the places of chunks.
 //! * [`checksum`]: the CRC32C of 4 KiB blocks that travels with every range.
+//! * [`patchwork`]: a range put together from copies that are damaged in different blocks.
 //! * [`locks`]: the arithmetic of advisory locks.
 //! * [`error`]: the closed, numbered list of what can go wrong.
 //! * [`quota`]: whose use is counted, and how much they may use.
@@ -30,6 +31,7 @@ pub mod ids;
 pub mod layout;
 pub mod locks;
 pub mod names;
+pub mod patchwork;
 pub mod quota;
 pub mod rules;
 pub mod units;
@@ -49,4 +51,5 @@ pub use ids::{
 pub use layout::{Layout, StripeCount};
 pub use locks::{LockKind, LockMode, LockRange, LostLock};
 pub use names::{FsName, Name, NameError, PoolName, SiteName, XattrName};
+pub use patchwork::Patchwork;
 pub use units::{ByteSize, Span};

@@ -302,6 +302,43 @@ async fn a_bad_mirror_is_never_served() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn mirrors_that_are_damaged_in_different_blocks_are_read_and_both_reported() {
+    let fake = Fake::new();
+    let (id, bytes) = mirrored(&fake).await;
+    fake.lock().damage = [(OstIndex(0), 5000), (OstIndex(1), 20_000)].into();
+    let volume = fake.mount();
+    let handle = volume.open(&Caller::root(), id, READ_WRITE).await.unwrap().handle;
+    assert_eq!(volume.read(handle, 0, 1 << 20).await.unwrap().concat(), bytes);
+    let both = [OstIndex(0), OstIndex(1)].into();
+    let reported = || {
+        let reports = fake.lock().reports.clone();
+        reports.iter().map(|report| report.ost).collect::<std::collections::BTreeSet<_>>()
+    };
+    until(|| reported() == both).await;
+    // One of them may be known to be bad by then.
+    mark_stale(&fake, id, 0);
+    let cold = fake.mount();
+    let handle = cold.open(&Caller::root(), id, READ_WRITE).await.unwrap().handle;
+    assert_eq!(cold.read(handle, 0, 1 << 20).await.unwrap().concat(), bytes);
+    // The same block in both.
+    fake.lock().damage = [(OstIndex(0), 5000), (OstIndex(1), 5001)].into();
+    let cold = fake.mount();
+    let handle = cold.open(&Caller::root(), id, READ_WRITE).await.unwrap().handle;
+    let error = cold.read(handle, 0, 1 << 20).await.unwrap_err();
+    assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+}
+
+/// Has the MDS know that the copies on an OST are bad.
+fn mark_stale(fake: &Fake, id: FileId, ost: u16) {
+    let mut state = fake.lock();
+    for extent in &mut state.nodes.get_mut(&id).unwrap().extents {
+        let Content::Chunk(chunk) = &mut extent.content else { continue };
+        let places = chunk.places.iter_mut().filter(|place| place.ost == OstIndex(ost));
+        places.for_each(|place| place.is_stale = true);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_bad_mirror_is_reported_once() {
     let fake = Fake::new();
     let (id, bytes) = mirrored(&fake).await;

@@ -69,6 +69,8 @@ pub struct State {
     /// The session is lost when the next commit comes.
     pub loses_session: bool,
     pub flips: BTreeSet<OstIndex>,
+    /// OSTs whose objects are damaged in the byte at this offset.
+    pub damage: BTreeMap<OstIndex, u64>,
     /// OSTs that do not answer.
     pub silent: BTreeSet<OstIndex>,
     /// Addresses at which nobody answers.
@@ -142,6 +144,7 @@ impl Fake {
             has_moved: false,
             loses_session: false,
             flips: BTreeSet::new(),
+            damage: BTreeMap::new(),
             silent: BTreeSet::new(),
             absent: BTreeSet::new(),
             unproven: BTreeSet::new(),

@@ -123,7 +123,7 @@ async fn a_copy_is_fetched_once_and_knows_its_file() {
 async fn a_damaged_copy_is_found_and_replaced() {
     let pair = pair().await;
     pair.put(TO).await;
-    pair.faults[&TO].flip_bit(CHUNK);
+    pair.faults[&TO].flip_bit(CHUNK, 0);
     assert!(!pair.is_whole(TO).await);
     assert_eq!(pair.good().await.unwrap(), (true, vec![]));
     assert!(pair.is_whole(TO).await);
@@ -134,8 +134,30 @@ async fn nothing_damaged_or_foreign_is_copied() {
     let pair = pair().await;
     let other = pair.fetch(Digest([1; 32])).await.unwrap_err();
     assert_eq!(other.kind, ErrorKind::Corrupt);
-    pair.faults[&FROM].flip_bit(CHUNK);
+    pair.faults[&FROM].flip_bit(CHUNK, 0);
     assert_eq!(pair.good().await.unwrap_err().kind, ErrorKind::Corrupt);
     let stat = Source(pair.service.clone()).stat(StatObject { ost: TO, chunk: CHUNK }).await;
     assert_eq!(stat.unwrap_err().kind, ErrorKind::Gone);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_damaged_copies_make_one_that_is_whole() {
+    let pair = pair().await;
+    pair.put(TO).await;
+    pair.faults[&TO].flip_bit(CHUNK, 0);
+    pair.faults[&FROM].flip_bit(CHUNK, 45_000);
+    assert_eq!(pair.good().await.unwrap(), (true, vec![FROM]), "the source is told to be bad");
+    assert!(pair.is_whole(TO).await && !pair.is_whole(FROM).await);
+    let stat = Source(pair.service.clone()).stat(StatObject { ost: TO, chunk: CHUNK }).await;
+    assert_eq!(stat.unwrap().owner, owner(9));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_block_that_is_damaged_in_both_copies_is_in_neither() {
+    let pair = pair().await;
+    pair.put(TO).await;
+    pair.faults[&TO].flip_bit(CHUNK, 45_000);
+    pair.faults[&FROM].flip_bit(CHUNK, 45_001);
+    assert_eq!(pair.good().await.unwrap_err().kind, ErrorKind::Corrupt);
+    assert!(!pair.is_whole(TO).await);
 }

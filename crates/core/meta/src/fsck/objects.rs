@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 use tieline_format::Record;
 use tieline_format::mdt::{Chunk, StoredContent, StoredExtent, key};
 use tieline_kv::Key;
-use tieline_types::{ChunkId, ErrorKind, ObjectName, OstIndex, checksum};
+use tieline_types::{ChunkId, ErrorKind, ObjectName, OstIndex, Patchwork, checksum};
 use tieline_wire::Failure;
 use tieline_wire::data::{ListObjects, ReadObject, StatObject};
 use tieline_wire::ledger::Outcome;
@@ -133,12 +133,53 @@ impl Check {
         if has_other {
             let detail = format!("{detail}; other copies are there");
             self.mend(what, None, detail, Repair::Stale(chunk, ost)).await?;
+        } else if self.is_scattered(chunk, &now).await {
+            let detail = format!("{detail}; each block is good in one copy or the other");
+            let outcome = self.mend_scattered(ost, chunk).await?;
+            self.tell(what, None, detail, outcome).await?;
         } else if bad.len() < BAD_MAX {
             bad.insert(chunk, (what, detail, Outcome::Lost));
         } else {
             self.tell(what, None, detail, Outcome::Lost).await?;
         }
         Ok(())
+    }
+
+    /// Is no copy whole, but each block good in one of them?
+    async fn is_scattered(&mut self, chunk: ChunkId, record: &Chunk) -> bool {
+        let places: Vec<_> = record.places.iter().filter(|place| place.is_own(chunk)).collect();
+        if places.len() < 2 {
+            return false;
+        }
+        let mut hasher = blake3::Hasher::new();
+        for offset in (0..record.length).step_by(READ as usize) {
+            let range = offset..(offset + u64::from(READ)).min(record.length);
+            let length = (range.end - range.start) as u32;
+            let mut patchwork = Patchwork::new(&range, record.length);
+            for place in &places {
+                let (ost, object) = (place.ost, place.object.clone());
+                let ask = ReadObject { ost, object, offset, length, capability: None };
+                // Who cannot be asked has nothing to give.
+                if let Ok((reply, bytes)) = self.mdt.parts.objects.read(ask).await {
+                    patchwork.add(reply.offset, &bytes, &reply.checks);
+                }
+            }
+            let Some((_, bytes)) = patchwork.finish() else { return false };
+            hasher.update(&bytes);
+        }
+        record.digest.is_none_or(|digest| digest.0 == *hasher.finalize().as_bytes())
+    }
+
+    /// Has such a chunk put together, if that was asked for.
+    async fn mend_scattered(&mut self, ost: OstIndex, chunk: ChunkId) -> Result<Outcome> {
+        if !self.job.is_repair {
+            return Ok(Outcome::Left);
+        }
+        // The other copy is made whole first; then this one is marked, to be made from that.
+        Ok(match self.mdt.check_place(chunk, ost).await? {
+            true => Outcome::Repaired,
+            false => Outcome::Left,
+        })
     }
 
     /// What is wrong with an object, if something is.

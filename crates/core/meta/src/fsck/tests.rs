@@ -152,6 +152,55 @@ fn client_chunk(client: &Client, serial: u64) -> ChunkId {
     ChunkId { mdt: MdtIndex(0), grant: client.grant, serial }
 }
 
+/// A chunk of three blocks on OSTs 0 and 1, of which each has damaged another, and the first is
+/// known to be bad.
+async fn scattered(house: &House, client: &Client) -> ChunkId {
+    let bytes: Vec<u8> = (0..3 * 4096).map(|at| (at / 9) as u8).collect();
+    let mut extent = chunk(house, client, 3, &bytes);
+    let id = id_of(&extent);
+    if let Content::Chunk(chunk) = &mut extent.content {
+        let place = |ost: u16| Place {
+            ost: OstIndex(ost),
+            object: ObjectName::Chunk(id),
+            offset: 0,
+            length: bytes.len() as u64,
+            is_stale: false,
+        };
+        chunk.places = vec![place(0), place(1)];
+        chunk.digest = Some(Digest(*blake3::hash(&bytes).as_bytes()));
+    }
+    let file = client.create(ROOT, "mirrored").await;
+    client.commit(file, vec![extent]).await;
+    edit(house, key::chunk(id), |chunk: &mut Chunk| chunk.places[0].is_stale = true).await;
+    house.remover.put(1, id, &bytes);
+    let both = [(OstIndex(0), id), (OstIndex(1), id)];
+    house.remover.damaged.lock().unwrap().extend([(both[0], 5), (both[1], 5000)]);
+    house.mender.held.lock().unwrap().extend(both);
+    house.mender.bad.lock().unwrap().extend(both);
+    house.mender.scattered.lock().unwrap().insert(id);
+    id
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chunk_whose_blocks_are_good_in_one_copy_or_the_other_is_mended() {
+    let (house, client, ..) = some_house().await;
+    let id = scattered(&house, &client).await;
+    house.mdt.observe(vec![state(0), state(1)]);
+    let found = check(&house, false).await;
+    assert_eq!(kinds(&found), [("wrong-chunk", Outcome::Left)], "{found:?}");
+    assert!(found[0].detail.contains("each block is good"), "{found:?}");
+    let found = check(&house, true).await;
+    assert_eq!(kinds(&found), [("wrong-chunk", Outcome::Repaired)], "{found:?}");
+    let bad = house.mender.bad.lock().unwrap().clone();
+    assert_eq!(bad, [(OstIndex(1), id)].into(), "the worker makes it from the other");
+    house.mender.bad.lock().unwrap().insert((OstIndex(0), id));
+    // The same block in both.
+    house.remover.damaged.lock().unwrap().insert((OstIndex(0), id), 5001);
+    edit(&house, key::chunk(id), |chunk: &mut Chunk| chunk.places[0].is_stale = true).await;
+    edit(&house, key::chunk(id), |chunk: &mut Chunk| chunk.places[1].is_stale = false).await;
+    assert_eq!(kinds(&check(&house, true).await), [("wrong-chunk", Outcome::Lost)]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn one_check_at_a_time_and_an_ost_that_is_away_is_said() {
     let (house, ..) = some_house().await;

@@ -1,6 +1,6 @@
 //! Looking into a place, and filling one: what the worker does with a chunk.
 
-use super::{Mirrors, REST, REST_HOPELESS, can_be_filled, lacks, osts};
+use super::{Mirrors, REST, can_be_filled, lacks, osts};
 use crate::error::Result;
 use crate::mdt::Mdt;
 use crate::placement::wall_time;
@@ -35,7 +35,7 @@ struct Seen {
 impl Mdt {
     /// Has an OSS look at a place that somebody complained of; marks it if they were right. Says
     /// whether there may be something to mend: not where the last copy is bad.
-    pub(super) async fn check_place(&self, id: ChunkId, ost: OstIndex) -> Result<bool> {
+    pub(crate) async fn check_place(&self, id: ChunkId, ost: OstIndex) -> Result<bool> {
         let Some(seen) = self.change_chunk(id, None, |_| ()).await? else { return Ok(false) };
         let named = |place: &&Place| place.ost == ost && !place.is_stale;
         let Some(place) = seen.chunk.places.iter().find(named).cloned() else { return Ok(true) };
@@ -55,19 +55,15 @@ impl Mdt {
         };
         let Some(damage) = damage else { return Ok(true) };
         METRICS.copies_bad.with_label_values(&[&ost.label()]).inc();
-        let good = |places: &[Place]| places.iter().filter(|place| !place.is_stale).count();
-        let mut is_last = false;
-        let marked = self.change_chunk(id, None, |chunk| {
-            is_last = good(&chunk.places) <= 1;
-            if !is_last {
-                let bad = chunk.places.iter_mut().filter(|place| place.ost == ost);
-                bad.for_each(|place| place.is_stale = true);
-            }
-        });
-        marked.await?;
+        let mut is_marked = self.mark(id, ost).await?;
+        if !is_marked {
+            // What is damaged here may be good where other blocks are: that makes another whole.
+            self.mend(id, None).await?;
+            is_marked = self.mark(id, ost).await?;
+        }
         let (label, site) = (ost.label(), self.site(ost));
-        if is_last {
-            self.mirrors.trouble(id, ost, damage.clone(), REST_HOPELESS);
+        if !is_marked {
+            self.mirrors.hopeless(id, ost, damage.clone());
             tracing::error!(
                 chunk = %id, ost = label, site, damage,
                 "the last copy of a chunk does not match its checksum: restore the file"
@@ -78,7 +74,19 @@ impl Mdt {
                 "a copy does not match its checksum: read from its mirrors, to be made again"
             );
         }
-        Ok(!is_last)
+        Ok(is_marked)
+    }
+
+    /// Marks a place as bad, unless it is the last that is not.
+    async fn mark(&self, id: ChunkId, ost: OstIndex) -> Result<bool> {
+        let mut is_marked = false;
+        let marked = self.change_chunk(id, None, |chunk| {
+            is_marked = chunk.places.iter().any(|place| place.ost != ost && !place.is_stale);
+            let bad = chunk.places.iter_mut().filter(|place| place.ost == ost && is_marked);
+            bad.for_each(|place| place.is_stale = true);
+        });
+        marked.await?;
+        Ok(is_marked)
     }
 
     /// Gives a chunk the copies that it lacks. Says how many bytes were fetched.
@@ -90,11 +98,11 @@ impl Mdt {
         }
         let seen = self.add_places(id, seen).await?;
         let map = self.parts.map.current();
-        let from = seen.sources();
         let mut bytes = 0;
         let wanted = seen.chunk.places.iter().filter(|place| can_be_filled(&map.map, id, place));
         for place in wanted.cloned() {
             let (ost, mirrors) = (place.ost, &self.mirrors);
+            let from = seen.sources(ost);
             if mirrors.is_away(ost) || !self.placement.is_heard(ost, HEARD_WITHIN) {
                 let reason = format!("the OSS of {} does not answer", self.at_site(ost));
                 mirrors.trouble(id, ost, reason, REST);
@@ -168,9 +176,6 @@ impl Mdt {
         place: &Place,
         reply: &FetchChunkReply,
     ) -> Result<()> {
-        for &bad in &reply.bad {
-            self.mirrors.suspect(id, bad);
-        }
         self.change_chunk(id, Some(seen.file), |chunk| {
             let own = chunk.places.iter_mut().filter(|own| own.ost == place.ost);
             own.for_each(|place| place.is_stale = false);
@@ -179,6 +184,9 @@ impl Mdt {
         let label = place.ost.label();
         METRICS.copies_made.with_label_values(&[&label]).inc();
         self.mirrors.mended(id);
+        for &bad in &reply.bad {
+            self.mirrors.suspect(id, bad);
+        }
         let how = if reply.is_fetched { "fetched" } else { "found there" };
         tracing::info!(chunk = %id, ost = label, how, "a copy is whole again");
         Ok(())
@@ -268,9 +276,12 @@ impl Mdt {
 }
 
 impl Seen {
-    /// Good places.
-    fn sources(&self) -> Vec<Place> {
-        self.chunk.places.iter().filter(|place| !place.is_stale).cloned().collect()
+    /// Where an OST may fetch from: good places first, and those that may have some good blocks.
+    fn sources(&self, ost: OstIndex) -> Vec<Place> {
+        let others = self.chunk.places.iter().filter(|place| place.ost != ost);
+        let mut sources: Vec<Place> = others.cloned().collect();
+        sources.sort_by_key(|place| place.is_stale);
+        sources
     }
 }
 

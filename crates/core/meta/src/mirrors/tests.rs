@@ -8,22 +8,8 @@ use std::time::Duration;
 use tieline_types::{
     ChunkId, Content, ErrorKind, Extent, FileId, Layout, ObjectName, OstIndex, Place, StripeCount,
 };
-use tieline_wire::data::OstState;
 use tieline_wire::meta::{self, GetLayout, LayoutChange, PoolChoice, SetLayout};
 use tieline_wire::mirrors::{ExtendMirrors, ReportPlace, ResyncFile, SplitMirror};
-
-fn state(ost: u16) -> OstState {
-    OstState {
-        ost: OstIndex(ost),
-        bytes_total: 1 << 40,
-        bytes_free: 1 << 40,
-        objects_total: 1 << 30,
-        objects_free: 1 << 30,
-        trouble: None,
-        is_read_only: None,
-        realms: None,
-    }
-}
 
 /// An MDT whose worker runs, and whose OSSs answer.
 async fn house() -> (House, tokio::task::JoinSet<()>) {
@@ -179,6 +165,39 @@ async fn the_last_good_copy_is_never_marked() {
     }
     wait(60).await;
     assert_eq!(house.mender.looks(), looks);
+}
+
+#[tokio::test(start_paused = true)]
+async fn copies_that_are_damaged_in_different_blocks_are_both_made_again() {
+    let (house, _tasks) = house().await;
+    let client = house.client().await;
+    client.call(SetLayout { id: ROOT, layout: Some(mirrored(2)) }).await.unwrap();
+    let file = client.create(ROOT, "f").await;
+    let extent = chunk(&house, &client, 1, &[0, 2], &[]);
+    client.commit(file, vec![extent.clone()]).await;
+    let both = [0, 2].map(|ost| (OstIndex(ost), id(&extent)));
+    // In one order of events and the other: both are reported, or the first is known to be bad and
+    // could not be made again then.
+    for is_known in [false, true] {
+        house.mender.bad.lock().unwrap().extend(both);
+        if is_known {
+            house.mender.scattered.lock().unwrap().clear();
+            report(&client, id(&extent), 0).await;
+            wait(2).await;
+            assert_eq!(places(&client, file).await, [(0, true), (2, false)]);
+            // The rest that it has now is over.
+            house.mdt.mirrors.mended(id(&extent));
+        }
+        house.mender.scattered.lock().unwrap().insert(id(&extent));
+        report(&client, id(&extent), 2).await;
+        if !is_known {
+            report(&client, id(&extent), 0).await;
+        }
+        wait(10).await;
+        assert!(house.mender.bad.lock().unwrap().is_empty(), "is known: {is_known}");
+        assert_eq!(places(&client, file).await, [(0, false), (2, false)]);
+        assert_eq!(house.count(b'm').await, 0);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,6 +13,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -103,6 +104,23 @@ impl Directory {
         }
         self.cache.delete(chunk);
         None
+    }
+
+    /// An object as its name leads to it now: what is open may have another, or none.
+    pub fn named(&self, chunk: ChunkId) -> Result<Arc<Object>, Error> {
+        let object = self.object(chunk)?;
+        if self.is_at_its_name(&object) {
+            return Ok(object);
+        }
+        self.cache.delete(chunk);
+        self.object(chunk)
+    }
+
+    fn is_at_its_name(&self, object: &Object) -> bool {
+        let path = tree::path(object.trailer.chunk);
+        let there = rustix::fs::statat(&self.root, path, AtFlags::SYMLINK_NOFOLLOW);
+        let (Ok(there), Ok(known)) = (there, object.file.metadata()) else { return false };
+        (there.st_dev, there.st_ino) == (known.dev(), known.ino())
     }
 
     /// Has the object opened and its trailer read anew.

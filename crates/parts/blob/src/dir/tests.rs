@@ -87,6 +87,24 @@ async fn an_object_that_is_cut_or_removed_behind_us_is_not_sent() {
 }
 
 #[tokio::test]
+async fn an_object_that_was_moved_away_behind_us_is_told_to_be_gone() {
+    let (directory, store) = store();
+    let (path, away) = (object_path(directory.path(), 1), directory.path().join("away"));
+    put(&store, 1, &bytes(100_000, 1)).await.unwrap();
+    store.stat(chunk(1)).await.unwrap();
+    std::fs::rename(&path, &away).unwrap();
+    assert!(matches!(store.stat(chunk(1)).await, Err(Error::Absent { .. })));
+    assert!(matches!(store.read(chunk(1), 0, 10).await, Err(Error::Absent { .. })));
+    // Another file in its place.
+    let other = bytes(50_000, 2);
+    put(&store, 2, &other).await.unwrap();
+    std::fs::rename(object_path(directory.path(), 2), &path).unwrap();
+    assert!(matches!(store.stat(chunk(1)).await, Err(Error::Damaged { .. })));
+    std::fs::rename(&away, &path).unwrap();
+    assert_eq!(store.stat(chunk(1)).await.unwrap().1, 100_000, "it is back");
+}
+
+#[tokio::test]
 async fn what_is_forgotten_is_looked_for_on_the_disk() {
     let (directory, store) = store();
     let path = object_path(directory.path(), 1);

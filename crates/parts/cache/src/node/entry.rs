@@ -13,7 +13,7 @@
 use crate::Known;
 use crate::lock;
 use bytes::{Bytes, BytesMut};
-use rustix::fs::{Timespec, Timestamps, UTIME_NOW};
+use rustix::fs::{OFlags, Timespec, Timestamps, UTIME_NOW};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
@@ -74,7 +74,12 @@ impl Entry {
     }
 
     pub fn open_as_found(path: &Path, chunk: ChunkId) -> io::Result<Self> {
-        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        // No link is followed, and nobody waited for.
+        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
+        let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)?;
+        if !file.metadata()?.is_file() {
+            return Err(damage("it is no regular file"));
+        }
         let mut bytes = [0; HEADER_USED];
         read_exact(&file, &mut bytes, 0)?;
         let known = parse(&bytes).ok_or_else(|| damage("its header is damaged"))?;

@@ -1,6 +1,7 @@
 //! Nodes that share a directory, on storages that can less and less.
 
 use super::*;
+use crate::storage::make_fifo;
 use crate::{Awkward, AwkwardStorage, LocalStorage, pins};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -161,6 +162,29 @@ async fn a_poisoned_chunk_is_never_served() {
     }
     let note = lab.folder.path().join("poisoned").join(digest(&wanted).to_string());
     assert!(std::fs::read_to_string(note).unwrap().contains("found by node"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_no_regular_file_is_poison_and_holds_nobody_up() {
+    let lab = Lab::new();
+    let wanted = bytes(6, 10_000);
+    assert_eq!(all_get(&lab, 1, &wanted).await, 1);
+    let (path, begun) = (lab.place(&wanted), Instant::now());
+    let good = path.with_file_name("good");
+    std::fs::copy(&path, &good).unwrap();
+    let strange: [&dyn Fn(); 3] =
+        [&|| make_fifo(&path), &|| std::fs::create_dir(&path).unwrap(), &|| {
+            std::os::unix::fs::symlink(&good, &path).unwrap()
+        }];
+    for place in strange {
+        std::fs::remove_file(&path).unwrap();
+        place();
+        assert_eq!(all_get(&lab, 4, &wanted).await, 1, "fetched again, once");
+        assert!(std::fs::symlink_metadata(&path).unwrap().is_file());
+    }
+    assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
+    let note = lab.folder.path().join("poisoned").join(digest(&wanted).to_string());
+    assert!(std::fs::read_to_string(note).unwrap().contains("no regular file"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -115,6 +115,16 @@ impl NearOptions {
         Ok(true)
     }
 
+    /// Sizes of caches that are nowhere.
+    pub fn without_place(&self) -> Vec<String> {
+        let sizes = [
+            ("cache", self.node_size.is_some() && self.node.is_none()),
+            ("sitecache", self.marks.is_some() && self.site.is_none()),
+        ];
+        let nowhere = sizes.into_iter().filter(|(_, is_nowhere)| *is_nowhere);
+        nowhere.map(|(name, _)| format!("-o {name}-size=: needs {name}=DIR")).collect()
+    }
+
     pub fn places(&self, fs: &FsName, key: &MapVerifier) -> CachesAt {
         let (node, site) = (self.node.clone(), self.site.clone());
         let direct = self.direct.iter().map(|(ost, path)| (ost.0, path.clone())).collect();

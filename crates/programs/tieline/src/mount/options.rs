@@ -111,6 +111,7 @@ impl Options {
                 wrong.push(why);
             }
         }
+        wrong.extend(options.near.without_place());
         if wrong.is_empty() { Ok(options) } else { Err(Usage(wrong.join("\n"))) }
     }
 
@@ -136,6 +137,7 @@ impl Options {
             }
             ("offline", Some("stale")) => self.offline = Offline::Stale,
             ("offline", Some("error")) => self.offline = Offline::Error,
+            ("offline", Some(_)) => return Err(Usage(format!("-o {word}: stale or error"))),
             ("journal", Some("on")) => self.has_journal = true,
             // What mount(8) calls so: nothing is answered before it is done.
             ("journal", Some("off")) | ("sync" | "dirsync", None) => self.has_journal = false,
@@ -259,6 +261,15 @@ fn is_of_mount(key: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_would_do_nothing_is_refused_and_says_what_is_missing() {
+        let refused = |list: &str| Options::parse([list]).unwrap_err().0;
+        assert_eq!(refused("offline=maybe"), "-o offline=maybe: stale or error");
+        let both = refused("sitecache-size=1G,cache-size=1G");
+        assert!(both.contains("sitecache=DIR") && both.contains(" cache=DIR"), "{both}");
+        Options::parse(["sitecache-size=1G", "sitecache=/gluster/cache"]).unwrap();
+    }
 
     #[test]
     fn options_of_ours_and_of_fstab() {

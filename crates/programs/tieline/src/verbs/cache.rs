@@ -123,6 +123,16 @@ fn named(places: &[PathBuf]) -> anyhow::Result<Vec<Named>> {
     Ok(all)
 }
 
+/// Each directory once, however many mounts use it.
+fn distinct(all: Vec<Named>) -> impl Iterator<Item = Survey> {
+    let mut seen = BTreeSet::new();
+    let surveys = all.into_iter().map(|named| named.survey);
+    surveys.filter(move |survey| {
+        let path = std::fs::canonicalize(&survey.path);
+        seen.insert(path.unwrap_or_else(|_| survey.path.clone()))
+    })
+}
+
 /// The caches for paths: those of their mount, or the one that was named.
 fn caches_for(location: &Location, cache: Option<&Path>) -> anyhow::Result<Vec<Survey>> {
     if let Some(path) = cache {
@@ -277,7 +287,7 @@ fn evict(args: EvictArgs) -> anyhow::Result<()> {
                 return Err(crate::cli::usage("evict --all: name --cache DIR, or one mount"));
             }
         };
-        let caches = named(&places)?.into_iter().map(|named| named.survey);
+        let caches = distinct(named(&places)?);
         return show_evicted(caches.map(|cache| (cache, None)).collect(), args.json);
     }
     let (first, all) = crate::verbs::locations(&args.paths)?;
@@ -329,10 +339,10 @@ fn scrub(args: &WhereArgs) -> anyhow::Result<()> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let finder = format!("tieline cache scrub on {host}");
     let (mut rows, mut bad) = (Vec::new(), 0);
-    for named in named(&args.places)? {
-        let path = &named.survey.path;
+    for survey in distinct(named(&args.places)?) {
+        let path = &survey.path;
         let mut progress = Progress::new(path.display().to_string(), 0);
-        let scrubbed = named.survey.scrub(&finder, |bytes| {
+        let scrubbed = survey.scrub(&finder, |bytes| {
             progress.widen(bytes);
             progress.add(bytes);
         })?;
@@ -418,4 +428,24 @@ async fn add_chunks(
         offset = page.covered;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cache_that_several_mounts_use_is_scrubbed_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, link) = (folder.path().join("cache"), folder.path().join("link"));
+        std::fs::create_dir(&path).unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let named = |path: &Path| {
+            let survey = Survey { path: path.to_owned(), kind: Kind::Site };
+            Named { survey, mount: None }
+        };
+        let all = vec![named(&path), named(&link), named(&path), named(folder.path())];
+        let paths: Vec<PathBuf> = distinct(all).map(|survey| survey.path).collect();
+        assert_eq!(paths, [path, folder.path().to_owned()]);
+    }
 }

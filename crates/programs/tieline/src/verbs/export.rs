@@ -55,10 +55,11 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<()> {
     crate::verbs::log_start();
     let location = Location::find(&args.path)?;
-    std::fs::create_dir_all(&args.directory)
-        .with_context(|| format!("cannot make {}", args.directory.display()))?;
     let report = shell::run(&location.clone(), |shell| async move {
         let entry = shell.resolve(&location.path, true).await?;
+        // Not before there is something to export.
+        std::fs::create_dir_all(&args.directory)
+            .with_context(|| format!("cannot make {}", args.directory.display()))?;
         let mut export = Export {
             shell: &shell,
             args,

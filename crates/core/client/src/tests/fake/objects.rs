@@ -13,15 +13,12 @@ impl State {
         let end = (read.offset + u64::from(read.length)).div_ceil(block) * block;
         let bytes = whole.slice(offset as usize..(end as usize).min(whole.len()));
         let checks = checksum::block_checks(&bytes);
-        let bytes = if self.flips.contains(&read.ost) {
-            let mut flipped = bytes.to_vec();
-            flipped[0] ^= 1;
-            flipped.into()
-        } else {
-            bytes
-        };
+        let damage = self.damage.get(&read.ost).and_then(|at| at.checked_sub(offset));
+        let flipped = damage.or(self.flips.contains(&read.ost).then_some(0));
+        let mut bytes = bytes.to_vec();
+        bytes.iter_mut().skip(flipped.unwrap_or(u64::MAX) as usize).take(1).for_each(|b| *b ^= 1);
         let object_length = whole.len() as u64;
         let reply = ReadObjectReply { offset, checks, object_length };
-        Ok((tieline_wire::encode(&reply), bytes))
+        Ok((tieline_wire::encode(&reply), bytes.into()))
     }
 }

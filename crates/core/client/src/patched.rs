@@ -1,0 +1,41 @@
+//! Ranges of which no copy is whole: each block is taken from whichever copy has it undamaged.
+//!
+//! Comes after [`crate::fetch`], when every place was asked and damage was found. Copies that are
+//! known to be bad are asked too: what is damaged in one is good in the other, mostly.
+
+use crate::capabilities::Whose;
+use crate::volume::Shared;
+use bytes::Bytes;
+use std::ops::Range;
+use std::sync::Arc;
+use tieline_telemetry::metrics::METRICS;
+use tieline_types::{ChunkRef, Patchwork};
+use tokio::time::Instant;
+
+impl Shared {
+    /// The blocks that hold `range`, and where in the chunk they begin.
+    pub(crate) async fn fetch_patched(
+        self: &Arc<Self>,
+        chunk: &ChunkRef,
+        range: &Range<u64>,
+        (whose, until): (&Whose, Instant),
+    ) -> Option<(u64, Bytes)> {
+        let places = chunk.places.iter().filter(|place| place.is_own(chunk.chunk));
+        if places.clone().count() < 2 {
+            return None;
+        }
+        let mut patchwork = Patchwork::new(range, chunk.length);
+        for place in places {
+            // Who does not answer has nothing to give.
+            let asked = self.ask_place(chunk, place, range, (whose, until)).await;
+            if let Ok((reply, bulk)) = asked {
+                METRICS.client_fetched_bytes.inc_by(bulk.len() as u64);
+                patchwork.add(reply.offset, &bulk, &reply.checks);
+            }
+        }
+        let (offset, bytes) = patchwork.finish()?;
+        let chunk = chunk.chunk;
+        tracing::warn!(%chunk, offset, "no copy is whole here: read from what is good in each");
+        Some((offset, bytes.into()))
+    }
+}
