@@ -4,7 +4,8 @@ use super::fake::{Fake, ROOT};
 use crate::*;
 use tieline_wire::Op;
 
-const BOTH: Access = Access { read: true, write: true, append: false, truncate: false };
+const BOTH: Access =
+    Access { read: true, write: true, append: false, truncate: false, unnoted: false };
 const WRITE: Access = Access { read: false, ..BOTH };
 
 fn file(fake: &Fake) -> FileId {
