@@ -39,6 +39,9 @@ async fn dispatch_as(call: &Call) -> Outcome {
         call.identify().await?;
         let outcome = dispatch_once(call).await;
         let is_denied = outcome.as_ref().is_err_and(Refusal::is_denial);
+        if is_denied && let Some(refusal) = call.doubt() {
+            return Err(refusal);
+        }
         if !is_first || !is_denied || !call.renews_groups() {
             return outcome;
         }

@@ -11,6 +11,8 @@ use tieline_types::{Caller, Gid, Uid};
 #[derive(Default)]
 struct Tickets {
     are_gone: AtomicBool,
+    /// No KDC says whether anybody has one.
+    is_silent: AtomicBool,
 }
 
 #[async_trait::async_trait]
@@ -19,6 +21,10 @@ impl People for Tickets {
         if self.are_gone.load(Ordering::Relaxed) {
             let why = "run `kinit`".to_owned();
             return Err(Unknown { kind: tieline_types::ErrorKind::PermissionDenied, why });
+        }
+        if self.is_silent.load(Ordering::Relaxed) {
+            let why = "does a KDC answer?".to_owned();
+            return Err(Unknown { kind: tieline_types::ErrorKind::Unreachable, why });
         }
         Ok(asking.stated)
     }
@@ -61,4 +67,17 @@ fn an_open_file_keeps_its_rights() {
     drop(file);
     eventually("the file is closed", || on.fs.handles() == 0);
     assert!(fs::metadata(&path).is_err_and(denied));
+}
+
+#[test]
+fn who_may_have_a_ticket_is_no_stranger() {
+    let people = Arc::new(Tickets::default());
+    let on = Mounted::with(Memory::new(1), |options| options.people = Some(people.clone()));
+    people.is_silent.store(true, Ordering::Relaxed);
+    let unreachable = |error: std::io::Error| error.kind() == ErrorKind::HostUnreachable;
+    assert!(fs::metadata(on.root()).is_err_and(unreachable), "attributes");
+    assert!(fs::metadata(on.path("f")).is_err_and(unreachable), "a name");
+    assert!(fs::read_dir(on.root()).is_err_and(unreachable), "a directory");
+    people.is_silent.store(false, Ordering::Relaxed);
+    fs::metadata(on.root()).unwrap();
 }

@@ -343,6 +343,10 @@ impl tieline_client::Credentials for Tickets {
         }
         token
     }
+
+    fn is_silent(&self, proof: u64) -> bool {
+        self.lack(proof).is_some_and(|lack| lack.is_silent)
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
