@@ -7,6 +7,7 @@ use crate::errno::Refusal;
 use crate::people::{self, Asking, People, Unknown};
 use crate::session::Session;
 use bytes::Bytes;
+use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tieline_client::{FileSystem, HandleId};
@@ -155,6 +156,14 @@ impl Call {
     fn refuse(&self, Unknown { kind, why }: Unknown) -> Refusal {
         self.is_unknown.store(true, Ordering::Relaxed);
         tieline_client::Error::local(kind, why).into()
+    }
+
+    /// As whom the caller is served, for people; nothing where everybody is whom he states.
+    pub async fn described(&self) -> Result<String, Refusal> {
+        let Some(people) = &self.session.people else { return Err(Errno::NODATA.into()) };
+        let asking = Asking { process: self.header.pid, stated: self.stated() };
+        let told = people.described(asking).await;
+        told.map_err(|Unknown { kind, why }| tieline_client::Error::local(kind, why).into())
     }
 
     /// Who opened the handle that the request names. What it gives, it gives whoever has it: its

@@ -23,7 +23,7 @@ type Outcome = Result<Answer, Refusal>;
 
 pub async fn dispatch(call: Call) -> Outcome {
     // Also whoever is nobody may know why.
-    if let Some(told) = xattrs::denials(&call) {
+    if let Some(told) = xattrs::about_caller(&call).await {
         return told;
     }
     let outcome = dispatch_as(&call).await;

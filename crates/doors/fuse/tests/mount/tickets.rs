@@ -29,6 +29,10 @@ impl People for Tickets {
         Ok(asking.stated)
     }
 
+    async fn described(&self, asking: Asking) -> Result<String, Unknown> {
+        self.caller(asking).await.map(|caller| format!("number {}", caller.uid))
+    }
+
     fn shown(&self, uid: Uid, gid: Gid) -> (Uid, Gid) {
         (uid, gid)
     }
@@ -80,4 +84,16 @@ fn who_may_have_a_ticket_is_no_stranger() {
     assert!(fs::read_dir(on.root()).is_err_and(unreachable), "a directory");
     people.is_silent.store(false, Ordering::Relaxed);
     fs::metadata(on.root()).unwrap();
+}
+
+#[test]
+fn a_program_hears_as_whom_it_is_served() {
+    let people = Arc::new(Tickets::default());
+    let on = Mounted::with(Memory::new(1), |options| options.people = Some(people.clone()));
+    let mut room = [0; 64];
+    let length = rustix::fs::getxattr(on.root(), tieline_fuse::WHO, &mut room[..]).unwrap();
+    assert_eq!(&room[..length], b"number 0");
+    people.are_gone.store(true, Ordering::Relaxed);
+    let denied = rustix::fs::getxattr(on.root(), tieline_fuse::WHO, &mut room[..]);
+    assert_eq!(denied, Err(rustix::io::Errno::ACCESS));
 }
