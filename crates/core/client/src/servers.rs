@@ -317,7 +317,7 @@ impl Servers {
                     let is_proof = error.kind() == ErrorKind::Unauthenticated;
                     if is_proof && !attempts.has_shown {
                         attempts.has_shown = true;
-                        if self.show_all(&server, caller, &message.clone().into()).await {
+                        if self.show_all(&server, caller, &message.clone().into()).await? {
                             continue;
                         }
                     }

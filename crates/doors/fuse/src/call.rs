@@ -7,8 +7,9 @@ use crate::errno::Refusal;
 use crate::people::{self, Asking, People, Unknown};
 use crate::session::Session;
 use bytes::Bytes;
+use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tieline_client::{FileSystem, HandleId};
 use tieline_types::{Attributes, Caller, FileId};
 
@@ -52,6 +53,8 @@ pub struct Call {
     is_unknown: AtomicBool,
     /// Who its caller is to the file system, where that was asked.
     known: Mutex<Option<Caller>>,
+    /// Why that is not known, of a request that was served as a stranger's all the same.
+    doubt: Mutex<Option<Unknown>>,
 }
 
 impl Call {
@@ -63,8 +66,8 @@ impl Call {
         groups: Vec<u32>,
     ) -> Self {
         let (is_by_memory, is_unknown) = (AtomicBool::new(false), AtomicBool::new(false));
-        let known = Mutex::default();
-        Self { session, header, opcode, body, groups, is_by_memory, is_unknown, known }
+        let (known, doubt) = (Mutex::default(), Mutex::default());
+        Self { session, header, opcode, body, groups, is_by_memory, is_unknown, known, doubt }
     }
 
     pub fn fs(&self) -> &dyn FileSystem {
@@ -130,14 +133,37 @@ impl Call {
         let found = people.caller(Asking { process: self.header.pid, stated }).await;
         let caller = match found {
             Ok(caller) => caller,
-            Err(_) if is_soft => self.opener_by_uid(&**people).unwrap_or_else(Caller::stranger),
-            Err(Unknown { kind, why }) => {
-                self.is_unknown.store(true, Ordering::Relaxed);
-                return Err(tieline_client::Error::local(kind, why).into());
-            }
+            Err(unknown) if is_soft => match self.opener_by_uid(&**people) {
+                Some(opener) => opener,
+                None => {
+                    *lock(&self.doubt) = Some(unknown);
+                    Caller::stranger()
+                }
+            },
+            Err(unknown) => return Err(self.refuse(unknown)),
         };
         self.know(caller);
         Ok(())
+    }
+
+    /// A stranger was denied. If he is one only because it could not be found out who he is, that
+    /// is what he hears: he may well have the right.
+    pub fn doubt(&self) -> Option<Refusal> {
+        let unknown = lock(&self.doubt).take()?;
+        Some(self.refuse(unknown))
+    }
+
+    fn refuse(&self, Unknown { kind, why }: Unknown) -> Refusal {
+        self.is_unknown.store(true, Ordering::Relaxed);
+        tieline_client::Error::local(kind, why).into()
+    }
+
+    /// As whom the caller is served, for people; nothing where everybody is whom he states.
+    pub async fn described(&self) -> Result<String, Refusal> {
+        let Some(people) = &self.session.people else { return Err(Errno::NODATA.into()) };
+        let asking = Asking { process: self.header.pid, stated: self.stated() };
+        let told = people.described(asking).await;
+        told.map_err(|Unknown { kind, why }| tieline_client::Error::local(kind, why).into())
     }
 
     /// Who opened the handle that the request names. What it gives, it gives whoever has it: its
@@ -169,7 +195,7 @@ impl Call {
     }
 
     fn know(&self, caller: Caller) {
-        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(caller);
+        *lock(&self.known) = Some(caller);
     }
 
     pub fn is_unknown(&self) -> bool {
@@ -177,7 +203,7 @@ impl Call {
     }
 
     fn known(&self) -> Option<Caller> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.known).clone()
     }
 
     /// Attributes as they are shown on this machine.
@@ -189,4 +215,8 @@ impl Call {
     pub fn arguments(&self) -> Reader<'_> {
         Reader::new(&self.body)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -50,5 +50,5 @@ mod watch;
 pub use attach::AttachError;
 pub use denials::NAME as DENIALS;
 pub use mount::{Error, Mount, MountOptions, Unmounted};
-pub use people::{Asking, People, Unknown};
+pub use people::{Asking, People, Unknown, WHO};
 pub use taken::{Beginning, Give, HandOver, Taken};

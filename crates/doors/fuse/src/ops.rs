@@ -23,7 +23,7 @@ type Outcome = Result<Answer, Refusal>;
 
 pub async fn dispatch(call: Call) -> Outcome {
     // Also whoever is nobody may know why.
-    if let Some(told) = xattrs::denials(&call) {
+    if let Some(told) = xattrs::about_caller(&call).await {
         return told;
     }
     let outcome = dispatch_as(&call).await;
@@ -39,6 +39,9 @@ async fn dispatch_as(call: &Call) -> Outcome {
         call.identify().await?;
         let outcome = dispatch_once(call).await;
         let is_denied = outcome.as_ref().is_err_and(Refusal::is_denial);
+        if is_denied && let Some(refusal) = call.doubt() {
+            return Err(refusal);
+        }
         if !is_first || !is_denied || !call.renews_groups() {
             return outcome;
         }

@@ -6,6 +6,10 @@
 
 use tieline_types::{Attributes, Caller, ErrorKind, Gid, Uid};
 
+/// The virtual attribute of any file that tells a program as whom it is served here: as
+/// [`People::described`] puts it, for who can ask no server himself.
+pub const WHO: &str = "system.tieline.who";
+
 /// Who asked, as the kernel and /proc say.
 #[derive(Clone, Debug)]
 pub struct Asking {
@@ -31,6 +35,9 @@ impl From<tieline_client::Error> for Unknown {
 pub trait People: Send + Sync {
     /// Who it is to the file system.
     async fn caller(&self, asking: Asking) -> Result<Caller, Unknown>;
+
+    /// The same for people, with how it was found.
+    async fn described(&self, asking: Asking) -> Result<String, Unknown>;
 
     /// What belongs to an owner here.
     fn shown(&self, uid: Uid, gid: Gid) -> (Uid, Gid);

@@ -78,6 +78,17 @@ pub struct Keys {
     pub principal: Option<String>,
 }
 
+impl Keys {
+    /// Names the keytab and whose key it was, where those are what is wrong.
+    fn blame(&self, trouble: Trouble) -> Trouble {
+        let Some(keytab) = &self.keytab else { return trouble };
+        // Without a name the library takes the first.
+        let first = || principals(keytab).ok()?.into_iter().next();
+        let principal = self.principal.clone().or_else(first).unwrap_or_default();
+        trouble.with_keytab(keytab, &principal)
+    }
+}
+
 /// The dialing side.
 pub struct GssInitiator {
     keys: Keys,
@@ -140,7 +151,10 @@ impl GssInitiator {
                 &mut lifetime,
             )
         };
-        check(library, major, minor).map_err(|trouble| trouble.about(&self.target))?;
+        check(library, major, minor).map_err(|trouble| {
+            let trouble = trouble.about(&self.target);
+            if token.is_none() { self.keys.blame(trouble) } else { trouble }
+        })?;
         self.left = (lifetime != INDEFINITE).then(|| Duration::from_secs(u64::from(lifetime)));
         let token = output.bytes();
         if major & CONTINUE_NEEDED != 0 {
@@ -479,6 +493,7 @@ impl Credential {
                 path: keytab.display().to_string(),
                 principal: keys.principal.clone().unwrap_or_default(),
             },
+            (_, trouble) if usage == INITIATE => keys.blame(trouble),
             (_, trouble) => trouble,
         })?;
         Ok(credential)

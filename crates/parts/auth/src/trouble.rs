@@ -3,6 +3,7 @@
 //! The library's numbers are those of RFC 4120 section 7.5.9 and of MIT's `krb5.h`. Everything that
 //! is not in the table keeps the library's own words.
 
+use std::path::Path;
 use tieline_wire::Flavor;
 
 /// Why a handshake did not come to its end.
@@ -28,6 +29,10 @@ pub enum Trouble {
         the principal aes256-cts keys (`cpw -e aes256-cts:normal`), and permit them in \
         krb5.conf", of(.target))]
     NoEnctype { target: String },
+    #[error("this machine's krb5.conf permits none of the enctypes that tickets{} have: permit \
+        aes256-cts in its `permitted_enctypes` and `default_tgs_enctypes`, then `kinit` again",
+        of(.target))]
+    NoEnctypeHere { target: String },
     #[error(
         "the session key has enctype {enctype}, and only AES-256 is accepted: set \
          session_enctypes of the server's principal to aes256-cts"
@@ -55,11 +60,10 @@ pub enum Trouble {
     UnknownServer { target: String },
     #[error("the KDC does not know who we say we are: look at the principal and at the keytab")]
     UnknownClient,
-    #[error(
-        "the KDC does not take our key: the keytab is older than the KDC's key of the principal, \
-         or another's: make a new one (`ktadd`)"
-    )]
-    OldKey,
+    #[error("the KDC does not take our key{}: the keytab is older than the KDC's key of the \
+        principal, or another's: compare `kvno` and `klist -k`, then make a new one (`ktadd`)",
+        of(.key))]
+    OldKey { key: String },
     #[error("the ticket has expired: run `kinit`")]
     Expired,
     /// A cached ticket ended between its choice and its use: the next try gets another.
@@ -154,7 +158,7 @@ impl Trouble {
             156 => Self::NoKdc { target },
             7 => Self::UnknownServer { target },
             6 => Self::UnknownClient,
-            24 => Self::OldKey,
+            24 => Self::OldKey { key: target },
             32 => Self::Expired,
             141 | 143 | 195 => Self::NoTicket,
             34 => Self::Replayed,
@@ -178,6 +182,9 @@ impl Trouble {
             _ if has("PROCESS_TGS") => Self::Trust { target },
             // MIT's KDC, where none of the principal's keys has an enctype that it permits.
             _ if has("FINDING_SERVER_KEY") => Self::NoEnctype { target },
+            _ if has("No credentials found with supported encryption types") => {
+                Self::NoEnctypeHere { target }
+            }
             _ if has("No Kerberos credentials available") || has("No credentials cache found") => {
                 Self::NoTicket
             }
@@ -195,6 +202,7 @@ impl Trouble {
             Self::KeyVersion { target }
             | Self::NoKey { target }
             | Self::NoEnctype { target }
+            | Self::NoEnctypeHere { target }
             | Self::WrongRealm { target }
             | Self::Trust { target }
             | Self::NoKdc { target }
@@ -203,6 +211,18 @@ impl Trouble {
             _ => {}
         }
         self
+    }
+
+    /// The same, of an end that dials with a keytab, before any server has said a word. The KDC's
+    /// answer is sealed with the key that it has of the principal: whoever cannot open it has
+    /// another.
+    pub(crate) fn with_keytab(self, path: &Path, principal: &str) -> Self {
+        match self {
+            Self::OldKey { .. } | Self::Damaged { .. } => {
+                Self::OldKey { key: format!("{principal} in {}", path.display()) }
+            }
+            other => other,
+        }
     }
 }
 
@@ -243,5 +263,26 @@ mod tests {
             assert!(fix.contains(step), "{told}");
         }
         assert_eq!(Trouble::from_code(12 << 16, 0, "Success".into()), Trouble::Ended);
+    }
+
+    /// Some KDCs say so, of others the answer cannot be opened.
+    #[test]
+    fn an_old_keytab_is_named_with_its_principal() {
+        for code in [-1_765_328_360, -1_765_328_353] {
+            let trouble = Trouble::from_code(13 << 16, code, String::new()).about("mds/x@R");
+            let told = trouble.with_keytab(Path::new("/etc/old.kt"), "host/a@R").to_string();
+            assert!(told.contains("host/a@R in /etc/old.kt") && !told.contains("mds/x"), "{told}");
+            let (_, fix) = told.rsplit_once(": ").unwrap();
+            assert!(fix.contains("kvno") && fix.contains("ktadd"), "{fix}");
+        }
+        let other = Trouble::from_code(13 << 16, -1_765_328_347, String::new());
+        assert_eq!(other.with_keytab(Path::new("/k"), "host/a@R"), Trouble::ClockSkew);
+    }
+
+    #[test]
+    fn a_client_that_permits_no_enctype_of_its_tickets_is_told_where() {
+        let text = "No credentials found with supported encryption types (filename: /tmp/cc)";
+        let told = Trouble::from_code(13 << 16, 0, text.to_owned()).about("mds/x@R").to_string();
+        assert!(told.contains("mds/x@R") && told.contains("permitted_enctypes"), "{told}");
     }
 }

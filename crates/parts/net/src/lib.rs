@@ -126,6 +126,10 @@ pub enum CallError {
     },
     #[error("{server} refused the connection")]
     Handshake { server: String, source: Refusal },
+    /// This end refused: it cannot prove itself for now, or does not believe who answered. The
+    /// source says what to do.
+    #[error("no connection to {server}")]
+    Unproven { server: String, source: Refusal },
     #[error("session with {server} is closed")]
     Closed { server: String },
     /// The session expired at the server while requests were under way.
@@ -144,7 +148,7 @@ impl CallError {
         match self {
             Self::Refused(failure) => failure.kind,
             Self::Timeout { .. } => ErrorKind::Timeout,
-            Self::Handshake { source, .. } => source.kind,
+            Self::Handshake { source, .. } | Self::Unproven { source, .. } => source.kind,
             Self::Closed { .. } => ErrorKind::Disconnected,
             Self::SessionLost { .. } => ErrorKind::SessionLost,
             Self::Body { .. } => ErrorKind::Protocol,

@@ -59,6 +59,8 @@ pub enum Event {
     Refused(Refusal),
     /// The same, by nobody who proved who he is, though our rule wants it.
     Doubted(Refusal),
+    /// We refused ourselves, before the server could.
+    Unproven(Refusal),
     /// A frame came on the connection.
     Frame(Frame),
     /// A notice was handled.
@@ -122,6 +124,8 @@ pub struct State {
     keeping: Option<Keeping>,
     /// What the last attempt to connect failed of.
     trouble: Option<String>,
+    /// Why we could not prove ourselves then, if it was that.
+    unproven: Option<Refusal>,
     /// The server said that it will be away until then.
     held_until: Option<Instant>,
     actions: VecDeque<Action>,
@@ -170,6 +174,7 @@ impl State {
             nearness: Nearness::default(),
             keeping: None,
             trouble: None,
+            unproven: None,
             held_until: None,
             actions: VecDeque::new(),
         }
@@ -207,12 +212,13 @@ impl State {
             Event::Connected(welcome, sent) => self.connected(welcome, sent, now),
             Event::Refused(refusal) => self.refused(refusal),
             Event::Doubted(refusal) => self.doubted(refusal),
+            Event::Unproven(refusal) => self.unproven(refusal),
             Event::Frame(frame) => self.frame(frame, now),
             Event::NoticeHandled(number, answer) => self.notice_handled(number, &answer, now),
             Event::Moved => self.moved(now),
             Event::Lost => self.lost(),
             Event::Failed(why) => {
-                self.trouble = Some(why);
+                (self.trouble, self.unproven) = (Some(why), None);
                 self.lost();
             }
             Event::Tick => self.tick(now),
@@ -289,7 +295,7 @@ impl State {
             }
         }
         self.backoff.succeeded();
-        (self.trouble, self.held_until) = (None, None);
+        (self.trouble, self.unproven, self.held_until) = (None, None, None);
         self.nearness.forget();
         self.nearness.learn(now.saturating_duration_since(hello_sent), now);
         self.hello.session = Some(welcome.session);
@@ -368,13 +374,23 @@ impl State {
         if refusal.kind == ErrorKind::SessionLost {
             self.hello.session = None;
         }
+        (self.trouble, self.unproven) = (Some(refusal.to_string()), None);
+        let told = refusal.clone();
+        self.judge(&refusal, |server| CallError::Handshake { server, source: told.clone() });
+    }
+
+    /// Whoever waits hears of it at the end, rather than that the server is silent.
+    fn unproven(&mut self, refusal: Refusal) {
+        self.unproven = Some(refusal.clone());
+        let told = refusal.clone();
+        self.judge(&refusal, |server| CallError::Unproven { server, source: told.clone() });
+    }
+
+    fn judge(&mut self, refusal: &Refusal, error: impl Fn(String) -> CallError) {
         match refusal.kind.retry() {
             Retry::SameRequest | Retry::AfterReconnect => self.connect_again(),
             Retry::Never => {
-                self.complete_all(|server| CallError::Handshake {
-                    server,
-                    source: refusal.clone(),
-                });
+                self.complete_all(error);
                 // The next call tries again, after a pause that grows.
                 self.phase = Phase::Idle;
             }
@@ -388,7 +404,7 @@ impl State {
         if self.hello.session.is_none() {
             return self.refused(refusal);
         }
-        self.trouble = Some(refusal.to_string());
+        (self.trouble, self.unproven) = (Some(refusal.to_string()), None);
         self.connect_again();
     }
 
@@ -505,7 +521,10 @@ impl State {
             self.forget(id);
             let server = self.server.clone();
             let (patience, why) = (patience.unwrap_or_default(), self.trouble.clone());
-            let error = CallError::Timeout { server, patience, why };
+            let error = match self.unproven.clone() {
+                Some(source) => CallError::Unproven { server, source },
+                None => CallError::Timeout { server, patience, why },
+            };
             self.actions.push_back(Action::Complete(id, Err(error)));
         }
         if self.better.try_at.is_some_and(|at| at <= now) {

@@ -63,6 +63,22 @@ impl Location {
                 _ => Ok(location),
             };
         }
+        Self::mounted(fs, "--fs ")
+    }
+
+    /// The file system that a word names, by a path below it or by its own name; without a word,
+    /// the one that is mounted here.
+    pub fn find_word(word: Option<&OsStr>) -> Result<Self, Usage> {
+        let Some(word) = word else { return Self::mounted(None, "") };
+        let fs = word.to_str().and_then(|word| word.parse::<FsName>().ok());
+        match fs {
+            Some(fs) if !Path::new(word).exists() => Self::mounted(Some(&fs), ""),
+            _ => Self::find(word),
+        }
+    }
+
+    /// The one that is mounted here; else what to say, after which option.
+    fn mounted(fs: Option<&FsName>, option: &str) -> Result<Self, Usage> {
         let mut mounted: Vec<(Entry, Source)> = Vec::new();
         for entry in registry::all() {
             let source: Source = entry.source.parse()?;
@@ -74,21 +90,12 @@ impl Location {
         }
         match mounted.as_slice() {
             [(entry, source)] => Self::from_entry(entry, b"", format!("/{}", source.fs)),
-            [] => Err(Usage(
-                "no such file system is mounted here: give --fs tieline://HOST[:PORT]/FS".into(),
-            )),
-            _ => Err(Usage(
-                "several file systems are mounted here: say which with --fs PATH-BELOW-IT".into(),
-            )),
-        }
-    }
-
-    /// The file system that a word names: by a path below it, or by its own name.
-    pub fn find_word(word: &OsStr) -> Result<Self, Usage> {
-        let fs = word.to_str().and_then(|word| word.parse::<FsName>().ok());
-        match fs {
-            Some(fs) if !Path::new(word).exists() => Self::find_fs(None, Some(&fs)),
-            _ => Self::find(word),
+            [] => Err(Usage(format!(
+                "no such file system is mounted here: give {option}tieline://HOST[:PORT]/FS"
+            ))),
+            _ => Err(Usage(format!(
+                "several file systems are mounted here: say which with {option}PATH-BELOW-IT"
+            ))),
         }
     }
 
@@ -160,6 +167,15 @@ mod tests {
         assert_eq!(location.path, b"a/b");
         assert_eq!(location.source.to_string(), "h:1:/extenci");
         assert!(Location::find("/nowhere/at/all".as_ref()).is_err());
+    }
+
+    #[test]
+    fn who_is_told_to_say_which_can_say_so() {
+        let none = "none-of-that-name";
+        let by_word = Location::find_word(Some(none.as_ref())).unwrap_err().to_string();
+        assert!(by_word.contains("give tieline://"), "{by_word}");
+        let by_option = Location::find_fs(None, none.parse().ok().as_ref()).unwrap_err();
+        assert!(by_option.to_string().contains("give --fs tieline://"), "{by_option}");
     }
 
     #[test]

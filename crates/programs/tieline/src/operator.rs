@@ -38,7 +38,7 @@ pub fn run<T, F: Future<Output = anyhow::Result<T>>>(
     }
     location.proving.prepare_verb();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
+    let result = runtime.block_on(async {
         let guard = location.proving.guard();
         let contact = shell::contact(location, &guard);
         let key = location.mapkey.as_deref().map(key_open).transpose();
@@ -46,7 +46,10 @@ pub fn run<T, F: Future<Output = anyhow::Result<T>>>(
         guard.follow(&cell);
         let map = cell.current().map.clone();
         command(Operator { contact, caller: shell::own_caller(), key, map }).await
-    })
+    });
+    // Threads that still wait for a KDC hold up nobody.
+    runtime.shutdown_background();
+    result
 }
 
 /// A connection to one MDT.

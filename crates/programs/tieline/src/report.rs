@@ -7,6 +7,7 @@ use std::error::Error;
 use std::process::ExitCode;
 use tieline_net::CallError;
 use tieline_types::ErrorKind;
+use tieline_wire::Refusal;
 
 /// Done wrongly by whoever typed it: exit code 2.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +32,7 @@ pub fn chain(error: &dyn Error) -> String {
 /// Prints a failure and says how the process ends.
 pub fn failed(error: &anyhow::Error) -> ExitCode {
     eprintln!("tieline: {}", chain(error.as_ref()));
-    if let Some(hint) = kind(error).and_then(hint) {
+    if let Some(hint) = kind(error).and_then(hint).filter(|_| unproven(error).is_none()) {
         eprintln!("  {hint}");
     }
     let is_usage = error.chain().any(|cause| cause.is::<Usage>());
@@ -43,6 +44,20 @@ pub fn kind(error: &anyhow::Error) -> Option<ErrorKind> {
     error.chain().find_map(|cause| {
         let of_client = cause.downcast_ref::<tieline_client::Error>().map(|error| error.kind());
         of_client.or_else(|| cause.downcast_ref::<CallError>().map(CallError::kind))
+    })
+}
+
+/// Why there is no proof between us and a server, if it is that. It says itself what to do.
+pub fn unproven(error: &anyhow::Error) -> Option<&Refusal> {
+    error.chain().find_map(|cause| {
+        let call = match cause.downcast_ref::<tieline_client::Error>() {
+            Some(tieline_client::Error::Call(call)) => Some(call),
+            _ => cause.downcast_ref::<CallError>(),
+        };
+        match call {
+            Some(CallError::Unproven { source, .. }) => Some(source),
+            _ => None,
+        }
     })
 }
 
@@ -84,5 +99,26 @@ mod tests {
         assert_eq!(kind(&error), Some(ErrorKind::Timeout));
         assert!(kind(&error).and_then(hint).is_some());
         assert_eq!(kind(&anyhow::anyhow!("no server was asked")), None);
+    }
+
+    #[test]
+    fn a_kdc_that_is_away_is_not_the_servers_fault() {
+        let detail = "no KDC answers (mds/x@R): look at `kdc =` in krb5.conf".to_owned();
+        let told = || CallError::Unproven {
+            server: "mds:1".into(),
+            source: Refusal {
+                kind: ErrorKind::Timeout,
+                detail: detail.clone(),
+                version_oldest: 1,
+                version_newest: 1,
+            },
+        };
+        let first = anyhow::Error::new(told()).context("cannot fetch the map");
+        let later = anyhow::Error::new(tieline_client::Error::from(told())).context("cannot look");
+        for error in [first, later] {
+            assert_eq!(unproven(&error).map(|source| &source.detail), Some(&detail));
+            let line = chain(error.as_ref());
+            assert!(line.contains("no connection to mds:1") && line.ends_with(&detail), "{line}");
+        }
     }
 }

@@ -58,12 +58,15 @@ pub fn run<T, F: Future<Output = anyhow::Result<T>>>(
     }
     location.proving.prepare_verb();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
+    let result = runtime.block_on(async {
         let shell = Arc::new(Shell::open(location.clone()).await?);
         let result = command(shell.clone()).await;
         shell.files.close(CLOSE_PATIENCE).await;
         result
-    })
+    });
+    // Threads that still wait for a KDC hold up nobody.
+    runtime.shutdown_background();
+    result
 }
 
 /// What volumes are plugged into on a real machine.

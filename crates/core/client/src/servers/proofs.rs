@@ -36,6 +36,9 @@ pub trait Credentials: Send + Sync {
     /// A token that shows, in a session with the server at these addresses, whom a number stands
     /// for. `None`: it stands for nobody any more.
     async fn token(&self, proof: u64, session: SessionId, addresses: &[String]) -> Option<Vec<u8>>;
+
+    /// Could nobody say, the last time, whether there is a token? Then the next time there may be.
+    fn is_silent(&self, proof: u64) -> bool;
 }
 
 impl Volume {
@@ -135,19 +138,19 @@ fn judged<T>(joined: Result<Result<T>, tokio::task::JoinError>) -> Result<Result
 
 impl Servers {
     /// Shows a server the tickets of all for whom a request is made. Says whether it knows them
-    /// now.
+    /// now. A caller whose ticket cannot be looked for is not denied: that is an error of its own.
     pub(super) async fn show_all(
         &self,
         server: &Server,
         caller: &Caller,
         request: &Request,
-    ) -> bool {
+    ) -> Result<bool> {
         let mut proofs: BTreeSet<u64> = caller.shown_proof().into_iter().collect();
         if let Request::Batch(batch) = request {
             proofs.extend(batch.items.iter().filter_map(|item| item.caller.shown_proof()));
         }
         if proofs.is_empty() {
-            return false;
+            return Ok(false);
         }
         // One that cannot be shown keeps nobody else's from being known.
         let mut are_known = true;
@@ -157,7 +160,13 @@ impl Servers {
                 are_known = false;
             }
         }
-        are_known
+        let credentials = self.credentials.get();
+        let is_silent = |proof| credentials.is_some_and(|known| known.is_silent(proof));
+        if !are_known && caller.shown_proof().is_some_and(is_silent) {
+            let what = "whether there is a ticket for this server (does a KDC answer?)";
+            return Err(Error::local(ErrorKind::Unreachable, what));
+        }
+        Ok(are_known)
     }
 
     /// Those of these proofs that an MDT's server does not take, or that nobody can show. Of a

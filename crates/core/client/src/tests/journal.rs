@@ -158,6 +158,26 @@ impl Credentials for Tickets {
         let is_good = proof != 7 || self.0.load(std::sync::atomic::Ordering::Relaxed);
         is_good.then(Vec::new)
     }
+
+    fn is_silent(&self, proof: u64) -> bool {
+        proof == 7
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whose_ticket_cannot_be_looked_for_is_not_denied() {
+    let fake = Fake::new();
+    let volume = mount(&fake);
+    put(&volume, ROOT, "a", b"abc").await.unwrap();
+    let tickets = Arc::new(Tickets(false.into()));
+    volume.set_credentials(tickets.clone());
+    fake.lock().unproven = [7].into();
+    let caller = Caller { proof: Some(7), ..Caller::root() };
+    let at = At { parent: ROOT, name: &name("b") };
+    let made = || volume.make_directory(&caller, at, Mode::new(0o755), Mode::default());
+    assert_eq!(made().await.unwrap_err().kind(), ErrorKind::Unreachable);
+    tickets.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    made().await.unwrap();
 }
 
 async fn create_as(volume: &Volume, proof: u64, parent: FileId, text: &str) {

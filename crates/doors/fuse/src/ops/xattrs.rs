@@ -12,6 +12,7 @@ use crate::answer::Answer;
 use crate::call::Call;
 use crate::denials::NAME;
 use crate::errno::Refusal;
+use crate::people::WHO;
 use rustix::io::Errno;
 use tieline_types::{Gid, Uid, XattrName};
 use tieline_wire::meta::XattrMode;
@@ -38,16 +39,22 @@ pub async fn getxattr(call: &Call) -> Outcome {
     sized(translated(value, user, group)?, room)
 }
 
-/// The answer to who asks what was denied to him.
-pub fn denials(call: &Call) -> Option<Outcome> {
+/// The answer to who asks what was denied to him, or as whom he is served.
+pub async fn about_caller(call: &Call) -> Option<Outcome> {
     if call.opcode != Opcode::Getxattr {
         return None;
     }
     let mut from = call.arguments();
     let room = GetxattrIn::read(&mut from).ok()?.size;
     let name = from.text().ok()?;
-    let is_it = name == NAME.as_bytes();
-    is_it.then(|| sized(call.session.denials.tell(call.header.uid).into_bytes(), room))
+    if name == NAME.as_bytes() {
+        return Some(sized(call.session.denials.tell(call.header.uid).into_bytes(), room));
+    }
+    if name != WHO.as_bytes() {
+        return None;
+    }
+    let told = call.described().await;
+    Some(told.and_then(|told| sized(told.into_bytes(), room)))
 }
 
 /// The two lists that name users and groups.

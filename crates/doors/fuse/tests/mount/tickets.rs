@@ -11,6 +11,8 @@ use tieline_types::{Caller, Gid, Uid};
 #[derive(Default)]
 struct Tickets {
     are_gone: AtomicBool,
+    /// No KDC says whether anybody has one.
+    is_silent: AtomicBool,
 }
 
 #[async_trait::async_trait]
@@ -20,7 +22,15 @@ impl People for Tickets {
             let why = "run `kinit`".to_owned();
             return Err(Unknown { kind: tieline_types::ErrorKind::PermissionDenied, why });
         }
+        if self.is_silent.load(Ordering::Relaxed) {
+            let why = "does a KDC answer?".to_owned();
+            return Err(Unknown { kind: tieline_types::ErrorKind::Unreachable, why });
+        }
         Ok(asking.stated)
+    }
+
+    async fn described(&self, asking: Asking) -> Result<String, Unknown> {
+        self.caller(asking).await.map(|caller| format!("number {}", caller.uid))
     }
 
     fn shown(&self, uid: Uid, gid: Gid) -> (Uid, Gid) {
@@ -61,4 +71,29 @@ fn an_open_file_keeps_its_rights() {
     drop(file);
     eventually("the file is closed", || on.fs.handles() == 0);
     assert!(fs::metadata(&path).is_err_and(denied));
+}
+
+#[test]
+fn who_may_have_a_ticket_is_no_stranger() {
+    let people = Arc::new(Tickets::default());
+    let on = Mounted::with(Memory::new(1), |options| options.people = Some(people.clone()));
+    people.is_silent.store(true, Ordering::Relaxed);
+    let unreachable = |error: std::io::Error| error.kind() == ErrorKind::HostUnreachable;
+    assert!(fs::metadata(on.root()).is_err_and(unreachable), "attributes");
+    assert!(fs::metadata(on.path("f")).is_err_and(unreachable), "a name");
+    assert!(fs::read_dir(on.root()).is_err_and(unreachable), "a directory");
+    people.is_silent.store(false, Ordering::Relaxed);
+    fs::metadata(on.root()).unwrap();
+}
+
+#[test]
+fn a_program_hears_as_whom_it_is_served() {
+    let people = Arc::new(Tickets::default());
+    let on = Mounted::with(Memory::new(1), |options| options.people = Some(people.clone()));
+    let mut room = [0; 64];
+    let length = rustix::fs::getxattr(on.root(), tieline_fuse::WHO, &mut room[..]).unwrap();
+    assert_eq!(&room[..length], b"number 0");
+    people.are_gone.store(true, Ordering::Relaxed);
+    let denied = rustix::fs::getxattr(on.root(), tieline_fuse::WHO, &mut room[..]);
+    assert_eq!(denied, Err(rustix::io::Errno::ACCESS));
 }

@@ -422,6 +422,27 @@ fn a_refusal_that_anybody_may_have_made_counts_only_before_there_is_a_session() 
 }
 
 #[test]
+fn who_waits_for_a_kdc_hears_of_it_and_not_of_the_server() {
+    let detail = "no KDC answers: look at `kdc =`".to_owned();
+    let kind = ErrorKind::Timeout;
+    let away = || Refusal { kind, detail: detail.clone(), version_oldest: 1, version_newest: 1 };
+    let mut script = Script::new();
+    script.call_within(read(1), Some(Duration::from_secs(1)));
+    assert_eq!(script.handle(Event::Unproven(away())), ["connect a:1 for 0"]);
+    script.state.handle(Event::Tick, script.now + Duration::from_secs(1));
+    let told = script.state.next_action();
+    let Some(Action::Complete(_, Err(error))) = told else { panic!("it was not answered") };
+    assert!(matches!(&error, CallError::Unproven { source, .. } if source.detail == detail));
+    assert_eq!(error.kind(), kind);
+    // Of what came later it says nothing.
+    script.call_within(read(2), Some(Duration::from_secs(1)));
+    script.handle(Event::Failed("cannot connect".to_owned()));
+    script.state.handle(Event::Tick, script.now + Duration::from_secs(1));
+    let told = script.state.next_action();
+    assert!(matches!(told, Some(Action::Complete(_, Err(CallError::Timeout { .. })))));
+}
+
+#[test]
 fn addresses_take_turns_and_the_one_that_was_good_comes_first() {
     let mut script = Script::with_addresses(&["a:1", "b:1"]);
     script.call(read(1));

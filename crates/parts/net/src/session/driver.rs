@@ -45,6 +45,8 @@ pub(super) struct Driver {
     view: Arc<View>,
     waiting: BTreeMap<CallId, Waiting>,
     line: Line,
+    /// Why we could not prove ourselves, as the log was told.
+    unproven: Option<Refusal>,
     /// Looks whether a better address answers.
     trial: Option<Trial>,
     /// Counts connections: a notice's answer goes to the connection it came on.
@@ -108,6 +110,8 @@ enum Attempt {
     Refused(Refusal),
     /// The same in clear, though our rule wants a proof: whoever is on the way may have said it.
     Doubted(Refusal),
+    /// We refused ourselves, before the server could.
+    Unproven(Refusal),
     Failed(Failed),
 }
 
@@ -179,6 +183,7 @@ impl Driver {
             view,
             waiting: BTreeMap::new(),
             line: Line::None,
+            unproven: None,
             trial: None,
             epoch: 0,
             notices: JoinSet::new(),
@@ -281,6 +286,7 @@ impl Driver {
                 let mut up = Up { reader, outbox, sender, progress, seen, terms };
                 up.seen = up.moved();
                 self.line = Line::Up(Box::new(up));
+                self.unproven = None;
                 self.epoch += 1;
                 self.event(Event::Reached(address));
                 tracing::info!(server = %welcome.server, session = %welcome.session,
@@ -290,6 +296,14 @@ impl Driver {
             Attempt::Refused(refusal) => {
                 tracing::warn!(server = self.state.server(), %refusal, "connection refused");
                 self.event(Event::Refused(refusal));
+            }
+            Attempt::Unproven(refusal) => {
+                // A KDC that is away is asked again each second.
+                if self.unproven.as_ref() != Some(&refusal) {
+                    tracing::warn!(server = self.state.server(), %refusal, "no connection");
+                    self.unproven = Some(refusal.clone());
+                }
+                self.event(Event::Unproven(refusal));
             }
             Attempt::Doubted(refusal) => {
                 tracing::warn!(server = self.state.server(), %refusal,
@@ -503,7 +517,7 @@ async fn attempt(
         let first = greet(&transport, &guard, &addresses, &hello).await;
         // Some servers tell only by refusing that they want a proof.
         match &first {
-            Ok(Attempt::Refused(refusal))
+            Ok(Attempt::Refused(refusal) | Attempt::Unproven(refusal))
                 if refusal.kind == ErrorKind::Unauthenticated && guard.ask() =>
             {
                 greet(&transport, &guard, &addresses, &hello).await
@@ -535,7 +549,7 @@ async fn greet(
     let dialed = match dialed {
         // Waiting mends nothing here: whoever calls shall hear why.
         Err(error @ HandshakeError::Trouble(_)) => {
-            return Ok(Attempt::Refused(own_refusal(&error)));
+            return Ok(Attempt::Unproven(own_refusal(&error)));
         }
         Err(error @ HandshakeError::Heard(_)) => {
             return Ok(Attempt::Doubted(own_refusal(&error)));

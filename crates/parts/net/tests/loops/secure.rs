@@ -66,7 +66,9 @@ impl Pair {
 
 fn why(outcome: Result<String, CallError>) -> (ErrorKind, String) {
     match outcome {
-        Err(CallError::Handshake { source, .. }) => (source.kind, source.detail),
+        Err(CallError::Handshake { source, .. } | CallError::Unproven { source, .. }) => {
+            (source.kind, source.detail)
+        }
         other => panic!("{other:?}"),
     }
 }

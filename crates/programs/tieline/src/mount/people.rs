@@ -18,6 +18,7 @@ use crate::mount::idmap::Idmap;
 use crate::mount::tickets::{Hand, Lack, Purse, Seen, Tickets, is_same_file};
 use crate::mount::word::Word;
 use crate::server::identities::is_machine;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -57,6 +58,15 @@ pub struct Users {
     silent: Mutex<BTreeMap<Purse, Silent>>,
     /// What servers make of those who show nothing.
     word: Arc<Word>,
+}
+
+/// As whom a program is served, and how that was found: what [`People::described`] tells, in JSON.
+#[derive(Serialize, Deserialize)]
+pub struct Served {
+    pub uid: u32,
+    pub gid: u32,
+    pub groups: Vec<u32>,
+    pub how: String,
 }
 
 /// A user, as his ticket showed.
@@ -153,13 +163,21 @@ impl Users {
 
     /// Whoever shows nothing.
     async fn taken_for(&self, stated: &Caller, rule: Rule) -> Result<Caller, Unknown> {
+        let told = self.told(stated, rule).await?;
+        Ok(match rule {
+            Rule::User => Caller { proof: Some(Caller::STRANGER), ..told.caller },
+            Rule::Machine | Rule::Word => told.caller,
+        })
+    }
+
+    /// What servers say of him.
+    async fn told(&self, stated: &Caller, rule: Rule) -> Result<ProveReply, Unknown> {
         if rule == Rule::User {
-            let told = self.word.told(&Caller::stranger(), BELIEVED).await?;
-            return Ok(Caller { proof: Some(Caller::STRANGER), ..told.caller });
+            return self.word.told(&Caller::stranger(), BELIEVED).await;
         }
         // Some machines are believed about their users, who have identities, too.
         let stated = self.idmap.caller(stated.clone());
-        Ok(self.word.told(&stated, BELIEVED).await?.caller)
+        self.word.told(&stated, BELIEVED).await
     }
 
     /// Whoever could not show anything. Where that is a denial, it is told what was missing.
@@ -270,6 +288,19 @@ impl People for Users {
             Rule::Machine if stated.is_root() => self.taken_for(&stated, rule).await,
             Rule::Machine | Rule::User => self.by_ticket(process, &stated, rule).await,
         }
+    }
+
+    async fn described(&self, asking: Asking) -> Result<String, Unknown> {
+        let stated = asking.stated.clone();
+        let caller = self.caller(asking).await?;
+        let how = match caller.shown_proof() {
+            Some(_) => "the ticket that this program has".to_owned(),
+            None => self.told(&stated, self.look_at_rules().await?).await?.how,
+        };
+        let groups = caller.groups.iter().map(|gid| gid.0).collect();
+        let served = Served { uid: caller.uid.0, gid: caller.gid.0, groups, how };
+        let unsaid = |error| Unknown { kind: ErrorKind::Internal, why: format!("{error}") };
+        serde_json::to_string(&served).map_err(unsaid)
     }
 
     fn shown(&self, uid: Uid, gid: Gid) -> (Uid, Gid) {

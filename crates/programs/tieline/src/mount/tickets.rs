@@ -310,8 +310,7 @@ fn cache_named(process: u32, uid: u32, status: &str) -> Option<String> {
     file.take(TEXT_MAX).read_to_end(&mut environ).ok()?;
     let value = environ.split(|&byte| byte == 0).find_map(|entry| entry.strip_prefix(VARIABLE))?;
     let value = String::from_utf8(value.to_vec()).ok()?;
-    // What is in another process' memory is not to be had.
-    (!value.is_empty() && !value.starts_with("MEMORY:")).then_some(value)
+    (!value.is_empty()).then_some(value)
 }
 
 #[async_trait::async_trait]
@@ -342,6 +341,10 @@ impl tieline_client::Credentials for Tickets {
             owner.last = last;
         }
         token
+    }
+
+    fn is_silent(&self, proof: u64) -> bool {
+        self.lack(proof).is_some_and(|lack| lack.is_silent)
     }
 }
 
@@ -416,20 +419,23 @@ mod tests {
 
     #[test]
     fn the_environment_of_others_is_not_read() {
-        let mut child = Command::new("sleep").arg("60").env("KRB5CCNAME", "FILE:/tmp/a").spawn();
-        let child = child.as_mut().unwrap();
-        let own = rustix::process::geteuid().as_raw();
-        let id = child.id();
-        let status = || status_of(id).unwrap();
-        // Until it is executed it is still us.
-        let deadline = std::time::Instant::now() + Duration::from_secs(10);
-        let mut found = None;
-        while found.is_none() && std::time::Instant::now() < deadline {
-            found = cache_named(child.id(), own, &status());
+        // One that is in the process' memory is not to be had, and no other is taken instead.
+        for cache in ["FILE:/tmp/a", "MEMORY:a"] {
+            let mut child = Command::new("sleep").arg("60").env("KRB5CCNAME", cache).spawn();
+            let child = child.as_mut().unwrap();
+            let own = rustix::process::geteuid().as_raw();
+            let id = child.id();
+            let status = || status_of(id).unwrap();
+            // Until it is executed it is still us.
+            let deadline = std::time::Instant::now() + Duration::from_secs(10);
+            let mut found = None;
+            while found.is_none() && std::time::Instant::now() < deadline {
+                found = cache_named(child.id(), own, &status());
+            }
+            assert_eq!(found.as_deref(), Some(cache));
+            assert_eq!(cache_named(child.id(), own + 1, &status()), None);
+            child.kill().unwrap();
+            child.wait().unwrap();
         }
-        assert_eq!(found.as_deref(), Some("FILE:/tmp/a"));
-        assert_eq!(cache_named(child.id(), own + 1, &status()), None);
-        child.kill().unwrap();
-        child.wait().unwrap();
     }
 }

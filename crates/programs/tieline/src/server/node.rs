@@ -340,7 +340,8 @@ impl Node {
             return Err(Failure::new(ErrorKind::WrongServer, detail));
         };
         let act = administered(&request);
-        let is_raised = act.as_ref().is_some_and(|act| self.may_administer(mdt, who, act));
+        let roles = act.as_ref().map(|act| self.roles_for(mdt, act)).unwrap_or_default();
+        let is_raised = who.roles.iter().any(|role| roles.contains(role));
         let asker = Asker {
             session: context.session,
             number: context.number,
@@ -359,7 +360,8 @@ impl Node {
             Some(deed) => deed.ended(answer),
             None => answer,
         };
-        let mut body = answer.map_err(|failure| self.explained(who, failure))?;
+        let explained = |failure| self.explained(who, with_roles(failure, &roles));
+        let mut body = answer.map_err(explained)?;
         if let Request::Batch(batch) = &request {
             body = batches::explained(batch, body, |index, item, failure| {
                 let asked = Asked::of_item(&context, item);
@@ -370,12 +372,12 @@ impl Node {
         Ok(Reply { body, ..Reply::default() })
     }
 
-    /// Has somebody a role by which he may what else only root may?
-    fn may_administer(&self, mdt: &Mdt, who: &Who, act: &Act) -> bool {
+    /// The roles by which somebody may what else only root may.
+    fn roles_for(&self, mdt: &Mdt, act: &Act) -> Vec<Role> {
         let current = self.map.cell().current();
         let home = current.map.mdt(mdt.index()).map(|known| site_admin(&known.home));
         let home = home.filter(|_| act.is_of_site);
-        who.roles.iter().any(|role| *role == Role::FsAdmin || home.as_ref() == Some(role))
+        [Role::FsAdmin].into_iter().chain(home).collect()
     }
 
     /// An invitation that is not taken is a denial, though nobody in particular showed it.
@@ -538,6 +540,16 @@ fn administered(request: &Request) -> Option<Act> {
     Some(Act { what, is_of_site })
 }
 
+/// Rooms know root only; who reads the refusal may have somebody to ask.
+fn with_roles(failure: Failure, roles: &[Role]) -> Failure {
+    if failure.kind != ErrorKind::NotPermitted || roles.is_empty() {
+        return failure;
+    }
+    let roles: Vec<String> = roles.iter().map(Role::to_string).collect();
+    let detail = format!("{}; who has {} may, too", failure.detail, roles.join(" or "));
+    Failure { detail, ..failure }
+}
+
 fn edits_line(edits: &[IdentityEdit]) -> String {
     let edits: Vec<String> = edits.iter().map(ToString::to_string).collect();
     format!("change identities: {}", edits.join("; "))
@@ -587,4 +599,20 @@ fn refusal(kind: ErrorKind, detail: String) -> Refusal {
 /// A site that joins shows its invitation: who it is matters when it has joined.
 fn is_joining(request: &Request) -> bool {
     matches!(request, Request::EditMap(EditMap { edit: MapEdit::SiteJoin(_) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_the_roles_that_would_do() {
+        let refused = |kind| Failure::new(kind, "only root may set quotas, not uid 5002");
+        let roles = [Role::FsAdmin, site_admin(&"uf".parse().unwrap())];
+        let told = with_roles(refused(ErrorKind::NotPermitted), &roles).detail;
+        assert!(told.ends_with("uid 5002; who has fs-admin or site-admin:uf may, too"), "{told}");
+        let other = refused(ErrorKind::NotFound);
+        assert_eq!(with_roles(other.clone(), &roles), other);
+        assert_eq!(with_roles(other.clone(), &[]), other);
+    }
 }

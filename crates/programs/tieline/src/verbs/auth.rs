@@ -65,11 +65,34 @@ pub fn run(verb: Auth) -> anyhow::Result<()> {
     match verb {
         Auth::Run { keytab, principal, command } => {
             crate::verbs::log_start();
-            let status = run_job(keytab.as_deref(), principal.as_deref(), &command)?;
-            let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+            let code = match run_job(keytab.as_deref(), principal.as_deref(), &command) {
+                Ok(status) => status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
+                Err(error) => {
+                    let Some(code) = error.downcast_ref().map(NotBegun::code) else {
+                        return Err(error);
+                    };
+                    crate::report::failed(&error);
+                    code
+                }
+            };
             std::process::exit(code);
         }
         Auth::Token { target, binding, below_stdin } => token(&target, &binding, below_stdin),
+    }
+}
+
+/// A command that could not be run: its own failures have other codes.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot run `{program}`")]
+struct NotBegun {
+    program: String,
+    source: std::io::Error,
+}
+
+impl NotBegun {
+    /// As shells, `env` and `nice` say it.
+    fn code(&self) -> i32 {
+        if self.source.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 }
     }
 }
 
@@ -111,8 +134,8 @@ fn run_job(
     job.args(words).env("KRB5CCNAME", &tickets.name);
     // SAFETY: between fork and exec one system call is made, on values made before.
     unsafe { job.pre_exec(move || signals.release()) };
-    let mut child =
-        job.spawn().with_context(|| format!("cannot run `{}`", program.to_string_lossy()))?;
+    let program = program.to_string_lossy().into_owned();
+    let mut child = job.spawn().map_err(|source| NotBegun { program, source })?;
     let mut next = Instant::now() + tickets.pause();
     let status = loop {
         if let Some(status) = child.try_wait()? {
@@ -285,6 +308,18 @@ mod tests {
         std::thread::spawn(move || said.send(read_note(&pipe, uid)));
         let answer = heard.recv_timeout(Duration::from_secs(5));
         assert_eq!(answer.expect("a pipe that nobody writes to is not waited for"), None);
+    }
+
+    #[test]
+    fn what_is_not_run_has_the_codes_of_shells() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("plain");
+        std::fs::write(&file, "text").unwrap();
+        for (program, code) in [(dir.path().join("none"), 127), (file, 126)] {
+            let source = Command::new(&program).spawn().unwrap_err();
+            let program = program.display().to_string();
+            assert_eq!(NotBegun { program, source }.code(), code);
+        }
     }
 
     #[test]

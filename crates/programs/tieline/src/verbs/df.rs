@@ -57,10 +57,7 @@ fn show_space(
     with_pools: bool,
 ) -> anyhow::Result<()> {
     crate::verbs::log_start();
-    let location = match typed {
-        Some(word) => Location::find_word(&word)?,
-        None => Location::find_fs(None, None)?,
-    };
+    let location = Location::find_word(typed.as_deref())?;
     if let Some(site) = known::away(&location) {
         return show_known(&location, &site, (shows, is_json, with_pools));
     }

@@ -7,7 +7,11 @@
 //! programs on that way before, of whatever kind, is told with its id as well ([`denials`]). Who
 //! may write may still find a mount read-only, a quota used up, or no storage that takes his bytes
 //! ([`limits`]).
+//!
+//! Who has no ticket can ask no server, and may be served by a mount all the same: then that is
+//! asked ([`by_mount`]).
 
+mod by_mount;
 mod denials;
 mod flavors;
 mod limits;
@@ -150,7 +154,15 @@ fn unheard(error: anyhow::Error, location: &Location, args: &Args) -> anyhow::Re
     match standing(&location.proving.keys()) {
         Err(trouble) => {
             let why = reading::lack(&trouble, default_cache().as_deref()).why;
-            stranger(&anyhow!(why), &[], &before, args)
+            let served = location.mountpoint.as_deref().filter(|_| args.principal.is_none());
+            match served.and_then(by_mount::served) {
+                Some(served) => {
+                    let subject = served.subject(&why);
+                    let verdicts = by_mount::verdicts(location, &subject.caller, args.op)?;
+                    tell(&subject, &verdicts, (&before, &[]), args)
+                }
+                None => stranger(&anyhow!(why), &[], &before, args),
+            }
         }
         Ok(_) => {
             denials::told(&before).iter().for_each(|line| eprintln!("{line}"));

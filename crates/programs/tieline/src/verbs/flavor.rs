@@ -83,10 +83,7 @@ fn edit(
 }
 
 fn list(name: Option<OsString>, is_json: bool) -> anyhow::Result<()> {
-    let location = match &name {
-        Some(word) => Location::find_word(word)?,
-        None => Location::find_fs(None, None)?,
-    };
+    let location = Location::find_word(name.as_deref())?;
     shell::run(&location, |shell| async move {
         let map = shell.files.map();
         let mut out = io::stdout().lock();

@@ -84,10 +84,7 @@ fn invite(location: &Location, site: SiteName, span: Span, is_json: bool) -> any
 }
 
 fn list(name: Option<OsString>, is_json: bool) -> anyhow::Result<()> {
-    let location = match &name {
-        Some(word) => Location::find_word(word)?,
-        None => Location::find_fs(None, None)?,
-    };
+    let location = Location::find_word(name.as_deref())?;
     shell::run(&location, |shell| async move {
         let now_ms = u64::try_from(World::real().clock.wall().as_millis()).unwrap_or(u64::MAX);
         let sites = sites_json(&shell.files.map(), now_ms);

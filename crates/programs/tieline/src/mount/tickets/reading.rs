@@ -91,8 +91,28 @@ pub fn lack(trouble: &Trouble, cache: Option<&str>) -> Lack {
         true => String::new(),
         false => format!(" of {}", owners.join(", ")),
     };
-    let why = format!("{trouble} (cache {}{whose})", cache.unwrap_or("without a name"));
+    let own = cache.and_then(keeper).filter(|_| *trouble == Trouble::NoTicket);
+    let what = match own {
+        Some(keeper) => format!(
+            "only {keeper} can look into the cache that KRB5CCNAME names: keep tickets in a file, \
+             or in KEYRING:persistent:{}",
+            rustix::process::getuid().as_raw()
+        ),
+        None => trouble.to_string(),
+    };
+    let why = format!("{what} (cache {}{whose})", cache.unwrap_or("without a name"));
     Lack { is_silent, why }
+}
+
+/// Who alone can look into caches of some kinds: a mount has others do it.
+fn keeper(cache: &str) -> Option<&'static str> {
+    let kinds = [
+        ("MEMORY:", "the program itself"),
+        ("KEYRING:process:", "the program itself"),
+        ("KEYRING:thread:", "the program's own thread"),
+        ("KEYRING:session:", "the session it was made in"),
+    ];
+    kinds.into_iter().find(|(kind, _)| cache.starts_with(kind)).map(|(_, keeper)| keeper)
 }
 
 /// The same cache in the caller's tree; `None`: it is no file, and the same everywhere.
@@ -211,6 +231,22 @@ mod tests {
         for other in ["KCM:", "KEYRING:persistent:7", "DIR:/tmp/d", "FILE:x", ""] {
             assert_eq!(file_named(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn a_cache_that_nobody_else_can_look_into_is_said_to_be_one() {
+        for cache in ["KEYRING:session:x", "KEYRING:process:x", "MEMORY:x"] {
+            let why = lack(&Trouble::NoTicket, Some(cache)).why;
+            let has = |part: &str| why.contains(part);
+            assert!(has("only ") && has("KEYRING:persistent:") && has(cache), "{why}");
+        }
+        for cache in ["KEYRING:persistent:7", "KEYRING:user:x", "FILE:/tmp/x", "KCM:"] {
+            let why = lack(&Trouble::NoTicket, Some(cache)).why;
+            assert!(why.contains("kinit") && !why.contains("only "), "{why}");
+        }
+        // What else is wrong is told as it is.
+        let expired = lack(&Trouble::Expired, Some("KEYRING:session:x")).why;
+        assert!(expired.contains("expired"), "{expired}");
     }
 
     #[test]

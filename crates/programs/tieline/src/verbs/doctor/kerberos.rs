@@ -31,14 +31,16 @@ pub async fn look(keys: &Keys, cell: &MapCell, findings: &mut Findings) {
     }
 }
 
-/// Says so if no KDC answers for a server's name. What else is wrong with tickets matters only
-/// where the server answers.
-pub async fn look_for_kdc(keys: &Keys, name: String, findings: &mut Findings) {
+/// Says so if no KDC answers for a server's name, and whether it is so. What else is wrong with
+/// tickets matters only where the server answers.
+pub async fn look_for_kdc(keys: &Keys, name: String, findings: &mut Findings) -> bool {
     let (keys, target) = (keys.clone(), name.clone());
     let tried = within(move || try_ticket(&keys, &target)).await;
-    if let Err(trouble @ Trouble::NoKdc { .. }) = tried {
-        judge(&format!("a ticket for {name}"), Err(trouble), findings);
+    let is_away = matches!(tried, Err(Trouble::NoKdc { .. }));
+    if is_away {
+        judge(&format!("a ticket for {name}"), tried, findings);
     }
+    is_away
 }
 
 /// A server's own keys: does the KDC know us by them, and would we understand who asks for us, by

@@ -235,11 +235,12 @@ async fn look_at_map(plan: &Plan, findings: &mut Findings) {
     }
     let key = Some(plan.verifier.clone());
     let guard = plan.kerberos.guard(Serves::default());
-    let found = servers::ask(&plan.fs, plan.root.clone(), key, guard, findings).await;
+    let ends = (&guard, plan.kerberos.keys().map(|(dialing, _)| dialing));
+    let found = servers::ask(&plan.fs, plan.root.clone(), key, ends, findings).await;
     if found.is_none() && is_there {
         findings.doubtful(
             "federation map",
-            "the root MDS does not answer; the map of before serves",
+            "the root MDS cannot be asked; the map of before serves",
             "look at the root MDS when it matters: pools and OSTs cannot be changed",
         );
     }

@@ -3,13 +3,14 @@
 use super::{Findings, kerberos};
 use crate::contact::Contact;
 use crate::proving::Proving;
+use crate::report;
 use crate::shell::real_world;
 use crate::source::Source;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tieline_auth::Guard;
-use tieline_auth::{MapCell, MapVerifier};
+use tieline_auth::gss::Keys;
+use tieline_auth::{Guard, MapCell, MapVerifier};
 use tieline_net::CallError;
 use tieline_types::{ErrorKind, FsName};
 use tokio::net::TcpStream;
@@ -35,13 +36,8 @@ pub async fn look_with(
     findings: &mut Findings,
 ) {
     let guard = proving.guard();
-    let first = source.addresses.first().map(|address| guard.principal_of(address));
-    let asked = ask(&source.fs, source.addresses.clone(), key, guard.clone(), findings).await;
-    let Some(cell) = asked else {
-        // A server that is asked for with a ticket waits for the KDC.
-        if let Some(name) = first {
-            kerberos::look_for_kdc(&proving.keys(), name, findings).await;
-        }
+    let ends = (&guard, Some(proving.keys()));
+    let Some(cell) = ask(&source.fs, source.addresses.clone(), key, ends, findings).await else {
         return;
     };
     kerberos::look(&proving.keys(), &cell, findings).await;
@@ -82,20 +78,24 @@ async fn meet(
         patience: PATIENCE,
     };
     let Err(error) = contact.fetch().await else { return };
-    let why = handshake(&error).unwrap_or_else(|| crate::report::chain(error.as_ref()));
+    let (told, why) = match (report::unproven(&error), refused(&error)) {
+        (Some(unproven), _) => ("no proof", unproven.detail.clone()),
+        (None, Some(why)) => ("refuses us", why),
+        (None, None) => ("refuses us", report::chain(error.as_ref())),
+    };
     let (why, fix) = kerberos::parts(&why);
-    findings.broken(&format!("{label} {address}"), format!("refuses us: {why}"), fix);
+    findings.broken(&format!("{label} {address}"), format!("{told}: {why}"), fix);
 }
 
-/// Asks for the map, and the time.
+/// Asks for the map, and the time; with which keys, if there are any.
 pub async fn ask(
     fs: &FsName,
     addresses: Vec<String>,
     key: Option<MapVerifier>,
-    guard: Arc<Guard>,
+    (guard, keys): (&Arc<Guard>, Option<Keys>),
     findings: &mut Findings,
 ) -> Option<MapCell> {
-    let (world, dialer, rule) = real_world(&guard);
+    let (world, dialer, rule) = real_world(guard);
     let shown = addresses.join(", ");
     let contact = Contact {
         world: world.clone(),
@@ -109,14 +109,8 @@ pub async fn ask(
     let sent = (world.clock.wall(), Instant::now());
     let reply = match contact.fetch().await {
         Ok(reply) => reply,
-        Err(error) if handshake(&error).is_some() => {
-            let (why, fix) = kerberos::parts(&handshake(&error).unwrap_or_default());
-            findings.broken("servers", format!("{shown} refuses us: {why}"), fix);
-            return None;
-        }
         Err(error) => {
-            let fix = "is the server running, and its TCP port open from here (7640 by default)?";
-            findings.broken("servers", crate::report::chain(error.as_ref()), fix);
+            unheard(&error, &contact.addresses, (guard, keys), findings).await;
             return None;
         }
     };
@@ -133,14 +127,44 @@ pub async fn ask(
         }
         Err(error) => {
             let fix = "compare the key with the federation's: `tieline map show` at its root MDS";
-            findings.broken("federation map", crate::report::chain(error.as_ref()), fix);
+            findings.broken("federation map", report::chain(error.as_ref()), fix);
             None
         }
     }
 }
 
-/// Why the two ends did not prove themselves to each other, if that is what went wrong.
-fn handshake(error: &anyhow::Error) -> Option<String> {
+/// Why no server told the map. Whoever is asked for with a ticket waits for the KDC: then a server
+/// that can be reached has no part in it.
+async fn unheard(
+    error: &anyhow::Error,
+    addresses: &[String],
+    (guard, keys): (&Arc<Guard>, Option<Keys>),
+    findings: &mut Findings,
+) {
+    let shown = addresses.join(", ");
+    let name = addresses.first().map(|address| guard.principal_of(address));
+    let is_late = report::kind(error) == Some(ErrorKind::Timeout);
+    if is_late
+        && let Some((keys, name)) = keys.zip(name)
+        && kerberos::look_for_kdc(&keys, name, findings).await
+    {
+        for address in addresses {
+            reach("server", address, findings).await;
+        }
+    } else if let Some(unproven) = report::unproven(error) {
+        let (why, fix) = kerberos::parts(&unproven.detail);
+        findings.broken("servers", format!("no proof between us and {shown}: {why}"), fix);
+    } else if let Some(why) = refused(error) {
+        let (why, fix) = kerberos::parts(&why);
+        findings.broken("servers", format!("{shown} refuses us: {why}"), fix);
+    } else {
+        let fix = "is the server running, and its TCP port open from here (7640 by default)?";
+        findings.broken("servers", report::chain(error.as_ref()), fix);
+    }
+}
+
+/// Why a server does not take what we prove, if that is what went wrong.
+fn refused(error: &anyhow::Error) -> Option<String> {
     let calls = error.chain().filter_map(|cause| cause.downcast_ref::<CallError>());
     let mut refusals = calls.filter_map(|call| match call {
         CallError::Handshake { source, .. } => Some(source),
