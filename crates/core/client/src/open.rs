@@ -73,7 +73,10 @@ impl Shared {
             return None;
         }
         let file = self.files.known(id)?;
-        let version = file.with(|state| state.layout.is_some().then_some(state.version))?;
+        let (version, is_declared) = file.with(|state| {
+            let is_opened = state.layout.is_some();
+            is_opened.then_some((state.version, state.is_declared))
+        })?;
         let mut tables = self.cache.lock();
         let wanted = wanted(access);
         let known = tables.attributes(id).filter(|known| known.attributes.version == version)?;
@@ -81,7 +84,6 @@ impl Shared {
         if is_change && !tables.units.are_current(&known.belief) {
             return None;
         }
-        let is_declared = file.with(|state| state.is_declared);
         if access.may_map() && !is_declared && tables.own_file(id).is_none() {
             return None;
         }
