@@ -168,8 +168,12 @@ impl Shared {
     /// Reading from 0 lists anew, except right after the open, which may have fetched the first
     /// page.
     fn is_overtaken(&self, listing: &Listing, cursor: &Cursor, is_plus: bool) -> bool {
-        let mark = self.cache.lock().listing_mark(listing.id);
-        let is_good = cursor.mark.is_some() && cursor.mark == mark;
+        let (mark, belief) = {
+            let tables = self.cache.lock();
+            (tables.listing_mark(listing.id), tables.units.belief(listing.id))
+        };
+        let is_believed = !belief.units.is_empty();
+        let is_good = is_believed && cursor.mark.is_some() && cursor.mark == mark;
         !is_good || cursor.is_plus != is_plus || cursor.is_end || cursor.page != Some(0)
     }
 

@@ -187,7 +187,7 @@ impl Tables {
         self.put_learned(Basis { as_of: reply.as_of, unit, generation }, attributes.clone());
         METRICS.client_inodes.set(self.inodes.len() as i64);
         self.tell_file(unit, generation, id);
-        Known { attributes, belief: Belief { units: vec![(unit, generation)] } }
+        Known { attributes, belief: self.units.belief_in(unit, generation) }
     }
 
     fn put_learned(&mut self, basis: Basis, attributes: Attributes) {
@@ -211,7 +211,7 @@ impl Tables {
         attributes: &Attributes,
     ) -> Option<(FileId, u64)> {
         let admitted = |unit: FileId| {
-            let generation = self.units.generation(unit)?;
+            let generation = self.units.generation_next(unit)?;
             self.units.admits(unit, reply.stamp, reply.as_of).then_some((unit, generation))
         };
         let floor = self.inodes.get(&attributes.id).map_or(Version(0), |inode| inode.floor);
@@ -239,11 +239,12 @@ impl Tables {
         self.units.believes(basis.unit, basis.generation)
     }
 
-    /// Attributes under a lease, whole and up to date.
+    /// Attributes under a lease, whole and up to date; or as they were known last.
     pub fn attributes(&mut self, id: FileId) -> Option<Known> {
-        let inode = self.inodes.get(&id).filter(|inode| !inode.is_partial)?;
+        let inode = self.inodes.get(&id)?;
         let (attributes, basis) = inode.attributes.as_ref()?;
-        if !self.is_good(basis) {
+        let is_whole = !inode.is_partial || self.units.tells_last_of(basis.unit);
+        if !is_whole || !self.is_good(basis) {
             return None;
         }
         let (attributes, basis) = (attributes.clone(), *basis);
@@ -324,7 +325,7 @@ impl Tables {
             return Belief::default();
         }
         let is_admitted = self.units.admits(parent, reply.stamp, reply.as_of);
-        let Some(generation) = self.units.generation(parent).filter(|_| is_admitted) else {
+        let Some(generation) = self.units.generation_next(parent).filter(|_| is_admitted) else {
             // Not to be remembered; what it contradicts is not to be remembered either.
             if let Some(directory) = self.directories.get_mut(&parent)
                 && directory.names.get(name).is_some_and(|entry| entry.as_of <= reply.as_of)
@@ -346,7 +347,7 @@ impl Tables {
         if let Some(id) = id {
             self.inodes.entry(id).or_default().seen_at = Some((parent, name.clone()));
         }
-        Belief { units: vec![(parent, generation)] }
+        self.units.belief_in(parent, generation)
     }
 
     /// What a name leads to, under a lease: `Some(None)` if it surely leads nowhere.
@@ -398,9 +399,9 @@ impl Tables {
     }
 
     /// What a listing goes on: its pages belong together while this stays the same. `None`: there
-    /// is no lease.
+    /// is no lease, nor what was said of one.
     pub fn listing_mark(&self, parent: FileId) -> Option<ListingMark> {
-        let generation = self.units.generation(parent)?;
+        let generation = self.units.generation_next(parent)?;
         let directory = self.directories.get(&parent).filter(|one| one.generation == generation);
         Some(ListingMark { generation, dropped: directory.map_or(0, |one| one.dropped) })
     }
@@ -455,7 +456,8 @@ impl Tables {
     /// Remembers all extended attributes of a file whose attributes are believed.
     pub fn learn_xattrs(&mut self, reply: Reply, id: FileId, xattrs: XattrsKnown) {
         let Some(inode) = self.inodes.get(&id) else { return };
-        let Some(basis) = inode.basis().filter(|basis| self.is_good(basis)) else { return };
+        let is_known = |basis: &Basis| self.is_good(basis) || self.units.is_in_doubt(basis.unit);
+        let Some(basis) = inode.basis().filter(is_known) else { return };
         if !self.units.admits(basis.unit, reply.stamp, reply.as_of) {
             return;
         }
