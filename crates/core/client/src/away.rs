@@ -14,14 +14,13 @@
 //! other MDTs only.
 
 use crate::cache::ServerNumber;
+use crate::servers::waits::silence;
 use crate::volume::Shared;
-use crate::{Belief, Error, Known, Offline, Result};
+use crate::{Belief, Known, Offline, Result};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
-use tieline_types::{
-    Attributes, ErrorKind, FileId, FileKind, Gid, MdtIndex, Mode, Name, Span, Time, Uid, Version,
-};
+use tieline_types::{Attributes, FileId, FileKind, Gid, MdtIndex, Mode, Name, Time, Uid, Version};
 use tieline_world::Unsettled;
 use tokio::time::timeout;
 
@@ -120,11 +119,8 @@ impl Shared {
         F: Future<Output = Result<T>>,
     {
         let patience = self.servers.wait_for(id.mdt());
-        let silence = |_| {
-            let text = format!("{} did not answer within {}", id.mdt().label(), Span(patience));
-            Error::local(ErrorKind::Timeout, text)
-        };
-        timeout(patience + GRACE, self.as_known(id, ask)).await.map_err(silence)?
+        let told = timeout(patience + GRACE, self.as_known(id, ask)).await;
+        told.map_err(|_| silence(id.mdt(), patience))?
     }
 
     /// Waits until the MDS is away, also if it was never met.

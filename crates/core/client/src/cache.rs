@@ -15,7 +15,8 @@
 //!
 //! A server that cannot be reached ([`Cache::away`]) is believed as of its last word, beyond the
 //! lease, where the settings say so; its first word ends that, before anything else is answered.
-//! If it goes again at once, what it was not asked meanwhile is as it was before.
+//! If it goes again at once, what it was not asked meanwhile is as it was before. That holds where
+//! an own change is in doubt, too: it is told as it was before the change.
 //!
 //! Invariants: else nothing is answered from here without a lease that has not run out; what a
 //! door was told to believe is remembered until it was told to forget it; the number of files is

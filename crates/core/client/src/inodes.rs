@@ -162,16 +162,13 @@ impl Shared {
     }
 
     /// A change of a file failed: if it may have happened, nothing that it could have changed is
-    /// believed.
+    /// believed until it was asked for anew. Which version the bytes are of is known still.
     pub(crate) fn doubt_change(&self, id: FileId, error: &Error) {
         if error.kind().effect() == Effect::NotApplied {
             return;
         }
         let unit = self.cache.lock().unit_of(id);
         self.doubt(unit.as_slice());
-        if let Some(file) = self.file_known(id) {
-            file.with(|state| state.version = Version(0));
-        }
     }
 
     /// To be taken before an own change of the file leaves.

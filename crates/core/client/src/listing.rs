@@ -1,29 +1,28 @@
 //! Directories as they are listed: page by page in the order of the names, from the cache where all
 //! names are known under a lease, else from the MDS.
 //!
-//! A handle holds one page whole. Of those before it holds only which position each name got
-//! ([`places`]), so that a directory of a million entries takes 12 bytes of each.
+//! A handle holds one page whole. Which position each name has all handles of a directory know
+//! together ([`places`]).
 //!
 //! When every page came from the MDS under one lease, the cache learns that it knows all names.
 //!
 //! Whoever goes on after the first page will want all: while one page is read the next is on its
 //! way, so that MDS, client and reader work at the same time.
 //!
-//! Invariants: a position means the same name until the listing is begun anew, at position 0; a
-//! name that was there all the time is listed once, whatever comes and goes around it, also from a
-//! position whose own name is gone.
+//! Invariants: a position means the same name on every handle; a name that was there all the time
+//! is listed once, whatever comes and goes around it, also from a position whose own name is gone;
+//! from a position that is not known any more all names are listed: rather twice than not at all.
 
 use crate::cache::Under;
 use crate::cache::tables::ListingMark;
-use crate::volume::Shared;
+use crate::volume::{Shared, lock};
 use crate::{Belief, Error, HandleId, Known, Listed, Result, access};
-use places::{Places, Resume};
 use std::sync::Arc;
 use tieline_types::{Caller, ErrorKind, FileId, FileKind, Name};
 use tieline_wire::meta::{DirectoryEntry, ReadDirectory};
 use tokio::task::JoinHandle;
 
-mod places;
+pub(crate) mod places;
 
 /// Entries of the first page: what most directories have, or programs look at.
 const PAGE_FIRST: u32 = 1000;
@@ -54,10 +53,13 @@ impl Listing {
 /// Where a handle is in its directory.
 #[derive(Default)]
 struct Cursor {
-    places: Places,
-    /// Which page of `places` is at hand. `None`: nothing was read since the beginning.
-    page: Option<usize>,
+    /// What is at hand. `None`: nothing was read since the beginning.
+    page: Option<Which>,
     entries: Vec<Entry>,
+    /// Where in them the last read began: whoever goes on behind that has not turned back.
+    shown: usize,
+    /// The name that they follow.
+    after: Option<Name>,
     /// The page at hand is the last.
     is_end: bool,
     is_plus: bool,
@@ -66,6 +68,12 @@ struct Cursor {
     mark: Option<ListingMark>,
     /// The page that will be wanted next.
     ahead: Option<Ahead>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Which {
+    First,
+    Other,
 }
 
 /// A page that is on its way.
@@ -82,7 +90,8 @@ struct Entry {
     kind: FileKind,
     entry: Belief,
     known: Option<Known>,
-    place: u32,
+    /// After it.
+    position: u64,
 }
 
 /// Entries in order, and whether they are the last.
@@ -153,14 +162,12 @@ impl Shared {
         if from == 0 && self.is_overtaken(listing, cursor, is_plus) {
             *cursor = Cursor::default();
         }
-        let mut index = match self.locate(listing, cursor, from, is_plus).await? {
-            Some(index) => index,
-            None => return Ok(Vec::new()),
-        };
+        let mut index = self.locate(listing, cursor, from, is_plus).await?;
         while index == cursor.entries.len() && !cursor.is_end {
             self.turn(listing, cursor, is_plus).await?;
             index = 0;
         }
+        cursor.shown = index;
         let shown = cursor.entries.iter().skip(index).take(limit);
         Ok(shown.map(|entry| self.listed(listing.id, entry, is_plus)).collect())
     }
@@ -168,38 +175,49 @@ impl Shared {
     /// Reading from 0 lists anew, except right after the open, which may have fetched the first
     /// page.
     fn is_overtaken(&self, listing: &Listing, cursor: &Cursor, is_plus: bool) -> bool {
-        let mark = self.cache.lock().listing_mark(listing.id);
-        let is_good = cursor.mark.is_some() && cursor.mark == mark;
-        !is_good || cursor.is_plus != is_plus || cursor.is_end || cursor.page != Some(0)
+        let (mark, belief) = {
+            let tables = self.cache.lock();
+            (tables.listing_mark(listing.id), tables.units.belief(listing.id))
+        };
+        let is_believed = !belief.units.is_empty();
+        let is_good = is_believed && cursor.mark.is_some() && cursor.mark == mark;
+        !is_good || cursor.is_plus != is_plus || cursor.is_end || cursor.page != Some(Which::First)
     }
 
-    /// Brings the page that follows position `from` on to hand; says where in it to go on. `None`:
-    /// there is no such position.
+    /// Brings the page that follows position `from` to hand; says where in it to go on.
     async fn locate(
         self: &Arc<Self>,
         listing: &Listing,
         cursor: &mut Cursor,
         from: u64,
         is_plus: bool,
-    ) -> Result<Option<usize>> {
+    ) -> Result<usize> {
         if from == 0 {
-            if cursor.page != Some(0) {
+            if cursor.page != Some(Which::First) {
                 self.turn(listing, cursor, is_plus).await?;
             }
-            return Ok(Some(0));
+            return Ok(0);
         }
-        if let Some(index) = cursor.after(from) {
-            return Ok(Some(index));
+        if let Some(index) = cursor.after(from).filter(|&index| index > cursor.shown) {
+            return Ok(index);
         }
-        // Of a handle before a restart of this program: names are counted anew.
-        while cursor.places.find(from).is_none() && !cursor.is_end {
+        let name = lock(&self.places).name(listing.id, from);
+        if let Some(name) = name {
+            *cursor = Cursor { page: Some(Which::Other), after: Some(name), ..Cursor::default() };
             self.turn(listing, cursor, is_plus).await?;
+            return Ok(0);
         }
-        let Some(resume) = cursor.places.find(from) else { return Ok(None) };
-        if cursor.page != Some(resume.page) {
-            self.bring(listing, cursor, resume.page, is_plus).await?;
+        // Forgotten, or of a process before this one: names are counted anew.
+        *cursor = Cursor::default();
+        while !cursor.is_end {
+            self.turn(listing, cursor, is_plus).await?;
+            if let Some(index) = cursor.after(from) {
+                return Ok(index);
+            }
         }
-        Ok(Some(cursor.resume(&resume)))
+        *cursor = Cursor::default();
+        self.turn(listing, cursor, is_plus).await?;
+        Ok(0)
     }
 
     /// Turns to the next page.
@@ -209,63 +227,34 @@ impl Shared {
         cursor: &mut Cursor,
         is_plus: bool,
     ) -> Result<()> {
-        let next = cursor.page.map_or(0, |page| page + 1);
-        if next < cursor.places.pages() {
-            return self.bring(listing, cursor, next, is_plus).await;
-        }
-        let after = cursor.places.last().cloned();
+        let after = cursor.last().cloned();
         let Page { mut entries, is_end } =
             self.page(listing, cursor, after.as_ref(), is_plus).await?;
-        let last = entries.last().map(|entry| entry.name.clone());
-        let mut places = cursor.places.begin(last);
-        entries.iter_mut().for_each(|entry| entry.place = places.add(&entry.name));
-        (cursor.page, cursor.entries, cursor.is_end) = (Some(next), entries, is_end);
-        if next > 0 && !is_end && cursor.mark.is_some() {
+        self.place(listing.id, &mut entries);
+        let is_first = cursor.page.is_none();
+        cursor.page = Some(if is_first { Which::First } else { Which::Other });
+        (cursor.entries, cursor.shown) = (entries, 0);
+        (cursor.after, cursor.is_end) = (after, is_end);
+        if !is_first && !is_end && cursor.mark.is_some() {
             self.turn_ahead(listing, cursor, is_plus);
         }
         Ok(())
     }
 
+    fn place(&self, directory: FileId, entries: &mut [Entry]) {
+        let names: Vec<&Name> = entries.iter().map(|entry| &entry.name).collect();
+        let positions = lock(&self.places).number(directory, &names);
+        for (entry, position) in entries.iter_mut().zip(positions) {
+            entry.position = position;
+        }
+    }
+
     fn turn_ahead(self: &Arc<Self>, listing: &Listing, cursor: &mut Cursor, is_plus: bool) {
-        let after = cursor.places.last().cloned();
+        let after = cursor.last().cloned();
         let message = ReadDirectory { id: listing.id, after: after.clone(), limit: PAGE, is_plus };
         let (shared, caller) = (self.clone(), listing.caller.clone());
         let page = tokio::spawn(async move { shared.page_asked(&caller, message).await });
         cursor.ahead = Some(Ahead { after, is_plus, page });
-    }
-
-    /// Brings a page to hand that was read before. It ends where it ended then, whatever has come
-    /// or gone.
-    async fn bring(
-        self: &Arc<Self>,
-        listing: &Listing,
-        cursor: &mut Cursor,
-        number: usize,
-        is_plus: bool,
-    ) -> Result<()> {
-        let bounds = cursor.places.bounds(number);
-        let is_last = number + 1 == cursor.places.pages();
-        let (mut after, mut found) = (bounds.after, Vec::new());
-        let is_end = loop {
-            let Page { entries, is_end } =
-                self.page(listing, cursor, after.as_ref(), is_plus).await?;
-            let is_beyond =
-                |entry: &Entry| bounds.until.as_ref().is_none_or(|until| entry.name > *until);
-            let has_more = entries.last().is_some_and(is_beyond);
-            after = entries.last().map(|entry| entry.name.clone()).or(after);
-            found.extend(entries.into_iter().filter(|entry| !is_beyond(entry)));
-            if is_end || has_more {
-                break is_end && !has_more;
-            }
-        };
-        // Lists under several leases are not known to be complete.
-        cursor.mark = None;
-        let mut places = cursor.places.renew(number);
-        found.iter_mut().for_each(|entry| entry.place = places.add(&entry.name));
-        places.finish();
-        (cursor.page, cursor.entries) = (Some(number), found);
-        cursor.is_end = is_last && is_end;
-        Ok(())
     }
 
     /// Entries after a name: from the cache if it knows all of them.
@@ -340,7 +329,7 @@ impl Shared {
         for (name, id) in names {
             // Kinds are known with the attributes, or with the names' own record.
             let kind = tables.kind(id)?;
-            entries.push(Entry { name, id, kind, entry: entry.clone(), known: None, place: 0 });
+            entries.push(Entry { name, id, kind, entry: entry.clone(), known: None, position: 0 });
         }
         Some(Page { entries, is_end })
     }
@@ -367,7 +356,7 @@ impl Shared {
                 let known = attributes.map(|attributes| {
                     tables.learn_attributes(reply, &page.lease, Under::Parent(id), attributes)
                 });
-                entries.push(Entry { name, id: child, kind, entry, known, place: 0 });
+                entries.push(Entry { name, id: child, kind, entry, known, position: 0 });
             }
             tables.listing_mark(id).filter(|_| is_admitted)
         };
@@ -387,7 +376,7 @@ impl Shared {
             kind: entry.kind,
             known,
             entry: entry.entry.clone(),
-            next: u64::from(entry.place) + 1,
+            next: entry.position,
         }
     }
 
@@ -407,20 +396,18 @@ impl Cursor {
     /// Index of the entry after position `from`, if that one's own is at hand. Positions follow one
     /// another mostly, so the guess is mostly right.
     fn after(&self, from: u64) -> Option<usize> {
-        let is_it = |entry: &Entry| u64::from(entry.place) + 1 == from;
+        let is_it = |entry: &Entry| entry.position == from;
         let first = self.entries.first()?;
-        let guess = from.saturating_sub(u64::from(first.place) + 1) as usize;
+        let guess = from.saturating_sub(first.position) as usize;
         if self.entries.get(guess).is_some_and(is_it) {
             return Some(guess + 1);
         }
         self.entries.iter().position(is_it).map(|index| index + 1)
     }
 
-    /// Where to go on in the page at hand: after the nearest entry that is still there.
-    fn resume(&self, resume: &Resume) -> usize {
-        let is_before = |place: u32| resume.before.contains(&place);
-        let last = self.entries.iter().rposition(|entry| is_before(entry.place));
-        last.map_or(0, |index| index + 1)
+    /// The name that the next page follows.
+    fn last(&self) -> Option<&Name> {
+        self.entries.last().map(|entry| &entry.name).or(self.after.as_ref())
     }
 }
 
@@ -429,7 +416,7 @@ fn page_made_up(names: Vec<(Name, FileId)>, after: Option<&Name>) -> Page {
     let is_wanted = |name: &Name| after.is_none_or(|after| name > after);
     let entry = |(name, id)| {
         let (kind, entry) = (FileKind::Directory, Belief::default());
-        Entry { name, id, kind, entry, known: None, place: 0 }
+        Entry { name, id, kind, entry, known: None, position: 0 }
     };
     let entries = names.into_iter().filter(|(name, _)| is_wanted(name)).map(entry).collect();
     Page { entries, is_end: true }

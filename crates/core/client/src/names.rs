@@ -4,8 +4,8 @@
 //! so that the names that this client makes need not be fetched again. Whether a change is allowed
 //! is always the MDS's to decide.
 //!
-//! Invariants: a change whose outcome is unknown leaves nothing in the cache that it could have
-//! changed; a file that is open here keeps its bytes when its last name goes.
+//! Invariants: of what a change of unknown outcome could have changed nothing is told while the MDS
+//! is heard; a file that is open here keeps its bytes when its last name goes.
 
 use crate::cache::tables::XattrsKnown;
 use crate::cache::{Stamp, Tables, Under};

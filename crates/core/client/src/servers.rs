@@ -41,17 +41,18 @@ use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
 use tieline_wire::{Call, CredentialKind, Hello, Op, PeerRole, Request, Welcome};
 use tieline_world::{Bulk, World};
 use tokio::sync::Semaphore;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 mod pace;
 mod proofs;
 mod sink;
 pub(crate) mod turns;
-mod waits;
+pub(crate) mod waits;
 pub(crate) mod ways;
 use pace::Pace;
 use sink::ServerSink;
 use turns::{Reader, Turn, Turns};
+use waits::silence;
 use ways::{Chosen, FAR, Ways};
 
 pub use proofs::Credentials;
@@ -275,9 +276,11 @@ impl Servers {
             && let Some(queue) = shared.journal.of(mdt)
         {
             if C::OP.is_mutation() {
-                queue.reserve_first(shared).await;
+                let reserved = timeout_at(deadline, queue.reserve_first(shared)).await;
+                reserved.map_err(|_| silence(mdt, patience))?;
             }
-            busy = queue.before(&self.cache, &message.clone().into(), patience).await?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            busy = queue.before(&self.cache, &message.clone().into(), left).await?;
         }
         drop(shared);
         let told = self.ask_until(caller, mdt, message, deadline).await?;

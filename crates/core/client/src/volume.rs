@@ -19,6 +19,7 @@ use crate::files::Files;
 use crate::handles::Handles;
 use crate::journal::Journal;
 use crate::kept::Left;
+use crate::listing::places::Places;
 use crate::locks::Locks;
 use crate::near::{Bringing, Near};
 use crate::past::Past;
@@ -72,6 +73,8 @@ pub(crate) struct Shared {
     pub budget: Arc<Budget>,
     pub files: Files,
     pub handles: Handles,
+    /// Positions in directories.
+    pub places: Mutex<Places>,
     /// Files with bytes that are not committed, for the background.
     pub dirty: Mutex<BTreeMap<FileId, Arc<File>>>,
     pub dirtied: Arc<Notify>,
@@ -161,6 +164,7 @@ impl Volume {
                 files: Files::new(budget.clone(), settings.inodes_max),
                 budget,
                 handles: Handles::new(keep.clone()),
+                places: Mutex::default(),
                 dirty: Mutex::default(),
                 dirtied: Arc::default(),
                 deferred: Deferred::default(),

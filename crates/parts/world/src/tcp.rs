@@ -4,7 +4,8 @@
 //! where they are in memory, else in steps that run on the blocking pool, since the call waits for
 //! the disk then; the socket stays non-blocking, so no thread ever waits for a slow peer.
 //!
-//! Which congestion control a connection gets is decided by [`congestion`].
+//! Which congestion control a connection gets is decided by [`congestion`]; how soon it notices the
+//! end of a cut, by [`again`].
 //!
 //! Invariants: a peer that vanished is noticed within [`USER_TIMEOUT`]; small writes leave at once
 //! (`TCP_NODELAY`).
@@ -36,6 +37,7 @@ const SEND_STEP: usize = 4 << 20;
 /// The least time one of several addresses is given.
 const SHARE_MIN: Duration = Duration::from_millis(250);
 
+mod again;
 pub mod congestion;
 
 /// TCP over IPv4 and IPv6.
@@ -155,6 +157,7 @@ fn connection(stream: TcpStream, congestion: Congestion) -> io::Result<Connectio
     sockopt::set_tcp_keepidle(&stream, KEEPALIVE_AFTER)?;
     sockopt::set_tcp_keepintvl(&stream, KEEPALIVE_EVERY)?;
     sockopt::set_tcp_user_timeout(&stream, USER_TIMEOUT.as_millis() as u32)?;
+    again::bound(&stream);
     congestion.apply(&stream);
     let stream = Arc::new(stream);
     let reader = Box::new(TcpReader { stream: stream.clone() });

@@ -24,7 +24,6 @@ mod own;
 mod thin;
 
 pub(crate) use own::{is_provisional, provisional};
-pub(crate) use thin::mark;
 
 /// A reply that may be learned from.
 #[derive(Clone, Copy)]
@@ -198,7 +197,7 @@ impl Tables {
         self.put_learned(Basis { as_of: reply.as_of, unit, generation }, attributes.clone());
         METRICS.client_inodes.set(self.inodes.len() as i64);
         self.tell_file(unit, generation, id);
-        Known { attributes, belief: Belief { units: vec![(unit, generation)] } }
+        Known { attributes, belief: self.units.belief_in(unit, generation) }
     }
 
     fn put_learned(&mut self, basis: Basis, attributes: Attributes) {
@@ -224,7 +223,7 @@ impl Tables {
         let inode = self.inodes.get(&attributes.id);
         let is_known = inode.is_some_and(|inode| inode.attributes.is_some());
         let admitted = |unit: FileId| {
-            let generation = self.units.generation(unit)?;
+            let generation = self.units.generation_next(unit)?;
             let is_admitted = self.units.admits(unit, reply.stamp, reply.as_of);
             (is_admitted && (is_known || self.is_new_to(unit, reply.as_of)))
                 .then_some((unit, generation))
@@ -256,11 +255,12 @@ impl Tables {
         self.units.believes(basis.unit, basis.generation)
     }
 
-    /// Attributes under a lease, whole and up to date.
+    /// Attributes under a lease, whole and up to date; or as they were known last.
     pub fn attributes(&mut self, id: FileId) -> Option<Known> {
-        let inode = self.inodes.get(&id).filter(|inode| !inode.is_partial)?;
+        let inode = self.inodes.get(&id)?;
         let (attributes, basis) = inode.attributes.as_ref()?;
-        if !self.is_good(basis) {
+        let is_whole = !inode.is_partial || self.units.tells_last_of(basis.unit);
+        if !is_whole || !self.is_good(basis) {
             return None;
         }
         let (attributes, basis) = (attributes.clone(), *basis);
@@ -342,7 +342,7 @@ impl Tables {
             return Belief::default();
         }
         let is_admitted = self.units.admits(parent, reply.stamp, reply.as_of);
-        let Some(generation) = self.units.generation(parent).filter(|_| is_admitted) else {
+        let Some(generation) = self.units.generation_next(parent).filter(|_| is_admitted) else {
             // Not to be remembered; what it contradicts is not to be remembered either.
             if let Some(directory) = self.directories.get_mut(&parent)
                 && directory.names.get(name).is_some_and(|entry| entry.as_of <= reply.as_of)
@@ -367,7 +367,7 @@ impl Tables {
             self.inodes.entry(id).or_default().seen_at = Some((parent, name.clone()));
         }
         self.grew(parent);
-        Belief { units: vec![(parent, generation)] }
+        self.units.belief_in(parent, generation)
     }
 
     /// What a name leads to, under a lease: `Some(None)` if it surely leads nowhere.
@@ -427,9 +427,9 @@ impl Tables {
     }
 
     /// What a listing goes on: its pages belong together while this stays the same. `None`: there
-    /// is no lease.
+    /// is no lease, nor what was said of one.
     pub fn listing_mark(&self, parent: FileId) -> Option<ListingMark> {
-        let generation = self.units.generation(parent)?;
+        let generation = self.units.generation_next(parent)?;
         let directory = self.directories.get(&parent).filter(|one| one.generation == generation);
         Some(ListingMark { generation, dropped: directory.map_or(0, |one| one.dropped) })
     }
@@ -485,7 +485,8 @@ impl Tables {
     /// Remembers all extended attributes of a file whose attributes are believed.
     pub fn learn_xattrs(&mut self, reply: Reply, id: FileId, xattrs: XattrsKnown) {
         let Some(inode) = self.inodes.get(&id) else { return };
-        let Some(basis) = inode.basis().filter(|basis| self.is_good(basis)) else { return };
+        let is_known = |basis: &Basis| self.is_good(basis) || self.units.is_in_doubt(basis.unit);
+        let Some(basis) = inode.basis().filter(is_known) else { return };
         if !self.units.admits(basis.unit, reply.stamp, reply.as_of) {
             return;
         }

@@ -222,6 +222,86 @@ async fn doubt_closes_a_directory_for_a_while() {
     assert_eq!(knows(&cache, parent, "a"), Some(Some(id(50))));
 }
 
+/// Nothing was heard of the server since its connection went.
+fn goes_away(cache: &Cache) {
+    let lost = cache.lock().units.lost(SERVER);
+    cache.away(SERVER, lost, |_| ());
+}
+
+fn telling_last() -> Arc<Cache> {
+    let cache = connected();
+    cache.lock().units.tells_last = true;
+    cache
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_in_doubt_is_told_as_of_before_while_the_server_is_away() {
+    let cache = telling_last();
+    let parent = id(1);
+    for (text, file) in [("a", 50), ("b", 51)] {
+        learn(&cache, cache.stamp(SERVER), 10, parent, text, file);
+    }
+    let mark = cache.lock().listing_mark(parent).unwrap();
+    cache.lock().learn_complete(parent, mark);
+    let told = cache.lock().doubt(parent);
+    assert_eq!(told.attributes, [id(50), id(51)], "the door must ask again");
+    assert_eq!(knows(&cache, parent, "a"), None, "the server is still heard");
+    goes_away(&cache);
+    assert_eq!(knows(&cache, parent, "a"), Some(Some(id(50))));
+    assert!(cache.lock().attributes(id(50)).is_some());
+    assert_eq!(cache.lock().listing(parent, None, 9).unwrap().len(), 2);
+    assert!(cache.lock().alone(parent).is_none(), "nothing is decided on it");
+    // The first contact ends that; what is asked then is told at its next absence, and nothing is
+    // leased: the change may happen yet.
+    cache.renewed(SERVER, Instant::now());
+    assert_eq!(knows(&cache, parent, "a"), None);
+    let belief = learn(&cache, cache.stamp(SERVER), 12, parent, "a", 60);
+    assert_eq!((lasts(&cache, &belief), belief), (Duration::ZERO, Belief::default()));
+    let mark = cache.lock().listing_mark(parent).unwrap();
+    cache.lock().learn_complete(parent, mark);
+    assert_eq!(knows(&cache, parent, "a"), None);
+    assert!(cache.lock().attributes(id(60)).is_none());
+    goes_away(&cache);
+    assert_eq!(knows(&cache, parent, "a"), Some(Some(id(60))));
+    assert_eq!(cache.lock().listing(parent, None, 9).unwrap(), [(name("a"), id(60))]);
+    // What somebody else changes is not.
+    cache.recalled(&recall(parent, 13));
+    assert_eq!(knows(&cache, parent, "a"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_asked_while_a_change_was_in_doubt_is_not_leased_later() {
+    let cache = telling_last();
+    let parent = id(1);
+    cache.lock().doubt(parent);
+    learn(&cache, cache.stamp(SERVER), 11, parent, "a", 50);
+    for _ in 0..10 {
+        tokio::time::advance(Duration::from_secs(10)).await;
+        cache.renewed(SERVER, Instant::now());
+    }
+    learn(&cache, cache.stamp(SERVER), 12, parent, "b", 51);
+    assert_eq!(knows(&cache, parent, "a"), None, "the change may have happened since");
+    assert_eq!(knows(&cache, parent, "b"), Some(Some(id(51))));
+    goes_away(&cache);
+    assert_eq!(knows(&cache, parent, "a"), Some(Some(id(50))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_directory_that_was_changed_here_is_told_as_it_was_known_while_its_server_is_away() {
+    let cache = telling_last();
+    let (parent, lease) = (id(7), granted(10, &[id(7)]));
+    {
+        let (stamp, mut tables) = (cache.stamp(SERVER), cache.lock());
+        let reply = tables.admit(stamp, &lease);
+        let directory = attributes(parent, FileKind::Directory, 10);
+        tables.learn_attributes(reply, &lease, Under::Granted, directory);
+        tables.admit_mutation(stamp, &granted(11, &[]), &[parent]);
+        assert!(tables.attributes(parent).is_none());
+    }
+    goes_away(&cache);
+    assert!(cache.lock().attributes(parent).is_some());
+}
+
 #[tokio::test(start_paused = true)]
 async fn own_mutations_blur_the_directory_but_not_its_rights() {
     let cache = connected();

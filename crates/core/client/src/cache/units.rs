@@ -4,6 +4,9 @@
 //! away it is, until the unit was taken away or let go: of what was not asked again in a later
 //! epoch nothing newer is known ([`Units::believes`]).
 //!
+//! A unit that an own mutation of unknown outcome left in *doubt* is closed for a while: what is
+//! answered about it is put down for when its server is away, and told nobody while that is heard.
+//!
 //! Invariants: a generation is never used twice; a unit is held only under the epoch of its server
 //! in which it was granted; a bar never goes down while anything older could still arrive; nothing
 //! of before a unit was taken away is told after it.
@@ -17,7 +20,7 @@ use tokio::time::Instant;
 
 /// Leases are used to this part of their time, so that two clocks that run differently do no harm.
 const LEASE_USED: f64 = 0.9;
-/// After an own mutation whose outcome is unknown nothing is cached there for so long: it may still
+/// After an own mutation whose outcome is unknown nothing is leased there for so long: it may still
 /// happen.
 const DOUBT: Duration = Duration::from_secs(60);
 /// Bars of units that are not held are remembered one by one up to this many; then one bar stands
@@ -73,6 +76,12 @@ struct Unit {
     is_contended: bool,
     /// The clock of uses, for eviction.
     used: u64,
+}
+
+impl Unit {
+    fn is_closed(&self) -> bool {
+        self.closed_until.is_some_and(|until| Instant::now() < until)
+    }
 }
 
 #[derive(Default)]
@@ -182,9 +191,14 @@ impl Units {
         }
         let stamp = self.stamp(stamp.server);
         let entry = self.entry(unit);
-        let is_closed = entry.closed_until.is_some_and(|until| Instant::now() < until);
-        if as_of <= entry.bar || is_closed {
+        if as_of <= entry.bar {
             return entry.held == Some(stamp);
+        }
+        if entry.is_closed() {
+            if self.tells_last {
+                self.hold_last(unit, stamp.server);
+            }
+            return false;
         }
         if entry.held != Some(stamp) {
             self.hold(unit, stamp);
@@ -255,7 +269,28 @@ impl Units {
     /// May what was read as of `as_of` be remembered under `unit`?
     pub fn admits(&self, unit: FileId, stamp: Stamp, as_of: Version) -> bool {
         let Some(entry) = self.units.get(&unit) else { return false };
-        self.is_current(stamp) && self.is_held(entry) && as_of > entry.bar
+        let is_held = self.is_held(entry) || self.is_in_doubt(unit);
+        self.is_current(stamp) && is_held && as_of > entry.bar
+    }
+
+    /// The generation that what is admitted now gets. `None`: remember nothing.
+    pub fn generation_next(&self, unit: FileId) -> Option<u64> {
+        if self.is_in_doubt(unit) {
+            return self.units.get(&unit).map(|entry| entry.generation);
+        }
+        self.generation(unit)
+    }
+
+    /// How far what was just learned under a generation may be believed.
+    pub fn belief_in(&self, unit: FileId, generation: u64) -> Belief {
+        let is_told = !self.is_in_doubt(unit);
+        Belief { units: is_told.then_some((unit, generation)).into_iter().collect() }
+    }
+
+    /// In doubt: what is answered about it is for when its server is away.
+    pub fn is_in_doubt(&self, unit: FileId) -> bool {
+        let is_it = |entry: &Unit| entry.is_closed() && entry.held.is_some();
+        self.tells_last && self.units.get(&unit).is_some_and(is_it)
     }
 
     /// The generation of a unit that is held; `None`: believe nothing under it.
@@ -268,13 +303,21 @@ impl Units {
     /// May what was learned under a generation of a unit be told?
     pub fn believes(&self, unit: FileId, generation: u64) -> bool {
         let Some(entry) = self.units.get(&unit) else { return false };
-        let is_leased = self.is_leased(entry);
-        // What is decided here rests on what is known for certain.
-        let is_decided = is_leased && entry.alone.is_some();
-        if !is_decided && self.is_left_alone(entry) {
+        if self.is_told_last(entry) {
             return (entry.since..=entry.generation).contains(&generation);
         }
-        is_leased && entry.generation == generation
+        self.is_leased(entry) && entry.generation == generation
+    }
+
+    /// Is what was known of it last all there is?
+    pub fn tells_last_of(&self, unit: FileId) -> bool {
+        self.units.get(&unit).is_some_and(|entry| self.is_told_last(entry))
+    }
+
+    fn is_told_last(&self, entry: &Unit) -> bool {
+        // What is decided here rests on what is known for certain.
+        let is_decided = self.is_leased(entry) && entry.alone.is_some();
+        !is_decided && self.is_left_alone(entry)
     }
 
     /// May it be told now, or while its server is away?
@@ -356,11 +399,15 @@ impl Units {
         self.tidy();
     }
 
-    /// An own mutation may or may not have happened, or may happen yet.
+    /// An own mutation may or may not have happened, or may happen yet. What was known before stays
+    /// for when the server is away.
     pub fn doubt(&mut self, unit: FileId) {
-        let entry = self.entry(unit);
-        (entry.held, entry.alone) = (None, None);
-        entry.closed_until = Some(Instant::now() + DOUBT);
+        let held = self.entry(unit).held;
+        if let Some(held) = held {
+            // Of a generation of its own: what is learned from now on is not mixed with it.
+            self.hold(unit, Stamp::past(held.server));
+        }
+        self.entry(unit).closed_until = Some(Instant::now() + DOUBT);
     }
 
     pub fn begin_mutation(&mut self, unit: FileId) {

@@ -4,14 +4,21 @@
 //! Invariant: an announcement concerns its server only, and is over when that is met again.
 
 use super::{Server, Servers};
+use crate::Error;
 use crate::cache::ServerNumber;
 use std::time::Duration;
-use tieline_types::{MdtIndex, OstIndex};
+use tieline_types::{ErrorKind, MdtIndex, OstIndex, Span};
 use tokio::time::Instant;
 
 /// The longest absence that is waited for, and how much longer than announced.
 const HOLD_MAX: Duration = Duration::from_secs(24 * 3600);
 const HOLD_GRACE: Duration = Duration::from_secs(60);
+
+/// Nothing came from an MDT's MDS in time.
+pub(crate) fn silence(mdt: MdtIndex, patience: Duration) -> Error {
+    let text = format!("{} did not answer within {}", mdt.label(), Span(patience));
+    Error::local(ErrorKind::Timeout, text)
+}
 
 impl Servers {
     /// A server announced an absence, or took it back by one of no length.

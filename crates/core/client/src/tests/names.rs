@@ -332,3 +332,52 @@ async fn positions_stay_while_names_come_and_go() {
     assert_eq!(anew.first().map(|(name, _)| name.as_str()), Some("a"));
     assert_eq!(anew.len(), fake.lock().nodes[&ROOT].names.len());
 }
+
+#[tokio::test(start_paused = true)]
+async fn positions_are_good_for_every_handle_and_after_a_new_beginning() {
+    let (fake, root) = (Fake::new(), Caller::root());
+    let all: Vec<_> = (10..30).map(|index| format!("n{index}")).collect();
+    for text in &all {
+        fake.lock().add(ROOT, &name(text), FileKind::Regular);
+    }
+    let volume = fake.mount();
+    let handle = volume.open_directory(&root, ROOT).await.unwrap();
+    let listed = names_from(&volume, handle, 0).await;
+    fake.elsewhere(ROOT, &[], &[], |state| {
+        for text in all.iter().step_by(3) {
+            state.nodes.get_mut(&ROOT).unwrap().names.remove(&name(text)).unwrap();
+        }
+        for text in ["a", "n15a", "n29a"] {
+            state.add(ROOT, &name(text), FileKind::Regular);
+        }
+    })
+    .await;
+    volume.read_directory(handle, 0, 1, false).await.unwrap();
+    let is_left = |index: &usize| !index.is_multiple_of(3);
+    for (begin, (_, next)) in listed.iter().enumerate() {
+        let new = volume.open_directory(&root, ROOT).await.unwrap();
+        for handle in [new, handle] {
+            let seen = names_from(&volume, handle, *next).await;
+            let old = seen.iter().filter(|(name, _)| all.contains(name));
+            let old: Vec<_> = old.map(|(name, _)| name.clone()).collect();
+            let left = (begin + 1..all.len()).filter(is_left).map(|index| all[index].clone());
+            assert_eq!(old, left.collect::<Vec<_>>(), "after {begin}");
+        }
+        volume.release_directory(new).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn from_a_position_that_is_not_known_all_is_listed() {
+    let (fake, root) = (Fake::new(), Caller::root());
+    for index in 10..30 {
+        fake.lock().add(ROOT, &name(&format!("n{index}")), FileKind::Regular);
+    }
+    let volume = fake.mount();
+    let handle = volume.open_directory(&root, ROOT).await.unwrap();
+    assert_eq!(names_from(&volume, handle, 1 << 40).await.len(), 20);
+    // As of a process before this one: names are counted anew.
+    let volume = fake.mount();
+    let handle = volume.open_directory(&root, ROOT).await.unwrap();
+    assert_eq!(names_from(&volume, handle, 15).await.len(), 5);
+}

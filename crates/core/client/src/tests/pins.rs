@@ -5,6 +5,7 @@ use super::fake::{Fake, ROOT};
 use super::near::{Memory, pinned_at, read};
 use crate::*;
 use tieline_types::{Content, Extent};
+use tieline_wire::Op;
 
 /// Longer than a lease, and than it takes to find that a server is away.
 const LONG: Duration = Duration::from_secs(40);
@@ -226,6 +227,89 @@ async fn a_line_that_comes_for_a_moment_takes_nothing_away() {
     fake.cut();
     tokio::time::sleep(LONG).await;
     all_is_told(&volume, ids, ["new", "two"]).await;
+}
+
+/// Changes at both levels that end in nobody knows what.
+async fn change_in_vain(volume: &Volume, [t, u, a, _]: [FileId; 4]) {
+    let (root, attribute) = (Caller::root(), XattrName::new(b"user.a").unwrap());
+    let set = volume.set_xattr(&root, a, &attribute, b"b", XattrMode::Either).await;
+    assert_eq!(set.unwrap_err().kind(), ErrorKind::Timeout);
+    let mode = AttributeChange { mode: Some(Mode::new(0o600)), ..AttributeChange::default() };
+    let set = volume.set_attributes(&root, a, None, mode).await;
+    assert_eq!(set.unwrap_err().kind(), ErrorKind::Timeout);
+    for directory in [t, u] {
+        let name = name("new");
+        let at = At { parent: directory, name: &name };
+        let made = volume.make_directory(&root, at, Mode::new(0o755), Mode::default()).await;
+        assert_eq!(made.unwrap_err().kind(), ErrorKind::Timeout);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_that_fails_during_a_cut_takes_nothing_away() {
+    let fake = Fake::new();
+    fake.lock().gives_alone = false;
+    let ids = tree(&fake);
+    let wait = Duration::from_secs(4);
+    let volume = fake.mount_with(Settings { wait, ..settings() });
+    list(&volume, ids[0]).await.unwrap();
+    list(&volume, ids[1]).await.unwrap();
+    for file in &ids[2..] {
+        read(&volume, *file, 0..3).await;
+    }
+    fake.cut();
+    change_in_vain(&volume, ids).await;
+    all_is_told(&volume, ids, ["one", "two"]).await;
+    tokio::time::sleep(LONG).await;
+    all_is_told(&volume, ids, ["one", "two"]).await;
+    // The next contact is asked, and told in the next cut, however soon that comes.
+    put(&fake, ids[2], "new");
+    fake.heal();
+    change_in_time(&volume, ids[1]).await;
+    list(&volume, ids[0]).await.unwrap();
+    assert_eq!(list(&volume, ids[1]).await.unwrap(), ["a", "b", "c"]);
+    assert_eq!(read(&volume, ids[2], 0..3).await, b"new");
+    assert_eq!(read(&volume, ids[3], 0..3).await, b"two");
+    fake.cut();
+    tokio::time::sleep(AT_ONCE).await;
+    at_once("what was asked", async {
+        assert_eq!(list(&volume, ids[0]).await.unwrap(), ["u"]);
+        assert_eq!(list(&volume, ids[1]).await.unwrap(), ["a", "b", "c"]);
+        assert_eq!(read(&volume, ids[2], 0..3).await, b"new");
+        assert_eq!(read(&volume, ids[3], 0..3).await, b"two");
+    })
+    .await;
+}
+
+async fn change_in_time(volume: &Volume, directory: FileId) {
+    let (root, name) = (Caller::root(), name("c"));
+    let at = At { parent: directory, name: &name };
+    volume.make_directory(&root, at, Mode::new(0o755), Mode::default()).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_call_waits_once_for_a_server_that_is_away() {
+    let fake = Fake::new();
+    let [t, u, ..] = tree(&fake);
+    let wait = Duration::from_secs(4);
+    let volume = fake.mount_with(Settings { wait, journal: true, ..settings() });
+    list(&volume, t).await.unwrap();
+    let root = Caller::root();
+    let make = async |directory, text| {
+        let name = name(text);
+        let at = At { parent: directory, name: &name };
+        volume.make_directory(&root, at, Mode::new(0o755), Mode::default()).await
+    };
+    make(t, "asked").await.unwrap();
+    make(t, "own").await.unwrap();
+    assert_eq!(fake.count(Op::MakeDirectory), 1, "the other waits in the journal");
+    // Serials must be reserved, what waits must be sent, and then this is asked.
+    fake.lose_session();
+    fake.cut();
+    let begun = tokio::time::Instant::now();
+    assert_eq!(make(u, "late").await.unwrap_err().kind(), ErrorKind::Timeout);
+    let took = begun.elapsed();
+    assert!(took < wait + Duration::from_secs(1), "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -41,7 +41,7 @@ impl Tables {
         }
         METRICS.client_inodes.set(self.inodes.len() as i64);
         // One without names is known as well.
-        if let Some(generation) = self.units.generation(id)
+        if let Some(generation) = self.units.generation_next(id)
             && self.units.admits(id, reply.stamp, reply.as_of)
         {
             self.directories.entry(id).or_default().renew(generation);

@@ -23,10 +23,24 @@ impl Tables {
         }
     }
 
-    /// An own mutation there may or may not have happened.
+    /// An own mutation there may or may not have happened. Until the server is away nothing is
+    /// believed.
     pub fn doubt(&mut self, unit: FileId) -> Invalidation {
         self.units.doubt(unit);
-        self.drop_unit(unit)
+        if self.units.tells_last { self.untell(unit) } else { self.drop_unit(unit) }
+    }
+
+    /// Says what a door was told of a unit, which stays for when the server is away.
+    fn untell(&mut self, unit: FileId) -> Invalidation {
+        let Some(directory) = self.directories.get_mut(&unit) else {
+            return Invalidation::default();
+        };
+        let names = std::mem::take(&mut directory.told_names);
+        Invalidation {
+            doubted: names.into_iter().map(|name| (unit, name)).collect(),
+            attributes: std::mem::take(&mut directory.told_files).into_iter().collect(),
+            ..Invalidation::default()
+        }
     }
 
     /// The epoch has ended already, so that nothing is believed until the server is away again;
@@ -38,11 +52,12 @@ impl Tables {
         }
         let mut all = Invalidation::default();
         for unit in units {
-            let Some(directory) = self.directories.get_mut(&unit) else { continue };
-            let names = std::mem::take(&mut directory.told_names);
-            all.doubted.extend(names.into_iter().map(|name| (unit, name)));
-            all.attributes.extend(std::mem::take(&mut directory.told_files));
-            directory.drop_own_names();
+            let told = self.untell(unit);
+            all.doubted.extend(told.doubted);
+            all.attributes.extend(told.attributes);
+            if let Some(directory) = self.directories.get_mut(&unit) {
+                directory.drop_own_names();
+            }
         }
         all
     }

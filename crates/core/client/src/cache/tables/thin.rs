@@ -24,7 +24,7 @@ const MARKS_PER_INODE: usize = 8;
 const RUN_MIN: u32 = 7;
 
 /// Names that differ have different marks, but for a chance of one in 10^12 among a few thousand.
-pub(crate) fn mark(name: &Name) -> u64 {
+fn mark(name: &Name) -> u64 {
     let mut hasher = DefaultHasher::new();
     name.as_bytes().hash(&mut hasher);
     hasher.finish()
