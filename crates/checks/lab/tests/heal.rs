@@ -129,9 +129,7 @@ def fails(number, call, *arguments):
     except OSError as error:
         return error.errno == number
     return False
-def both(name):
-    return os.open(far + name, os.O_RDWR | os.O_CREAT), os.open(near + name, os.O_RDWR)
-(a, b), (c, d) = both('/f'), both('/g')
+a, c = (os.open(far + name, os.O_RDWR | os.O_CREAT) for name in ('/f', '/g'))
 for lock in (fcntl.lockf, fcntl.flock):
     lock(a, EX)
     lock(c, EX)
@@ -142,6 +140,8 @@ print('ready', flush=True)
 sys.stdin.readline()
 os.pwrite(a, b'stale', 0)
 os.pwrite(c, b'mine', 0)
+# Who had it open to write before would have each of these writes wait for its commit.
+b, d = (os.open(near + name, os.O_RDWR) for name in ('/f', '/g'))
 for lock in (fcntl.lockf, fcntl.flock):
     lock(b, EX)
 assert os.pread(b, 9, 0) == b'first'

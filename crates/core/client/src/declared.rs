@@ -128,16 +128,19 @@ impl Shared {
         let mut tasks = JoinSet::new();
         let mut at_work = BTreeSet::new();
         for file in recall.files.iter().filter_map(|&id| self.file_known(id)) {
-            let written = file.with(|state| {
+            let (written, was_shared) = file.with(|state| {
+                let was_shared = state.shared_since.is_some();
                 if recall.writes == Some(true) {
                     state.shared_since = state.shared_since.max(Some(recall.at));
                 }
-                state.last_written.or(state.last_committed)
+                (state.last_written.or(state.last_committed), was_shared)
             });
             if may_map(&file.id) || written.is_some_and(|at| at.elapsed() < AT_REST) {
                 at_work.insert(file.id);
             }
-            let (shared, is_mapped) = (self.clone(), may_map(&file.id));
+            // Where several write, a read of ours may have its pages locked and wait for whoever
+            // asks: what they store into mapped pages is seen after msync.
+            let (shared, is_mapped) = (self.clone(), may_map(&file.id) && !was_shared);
             tasks.spawn(async move { shared.launder_looked_at(&file, is_mapped).await });
         }
         let laundered = async { while tasks.join_next().await.is_some() {} };

@@ -64,6 +64,8 @@ pub(crate) struct State {
     pub shared_until: Option<Instant>,
     /// The same since that version, until the answer to a younger commit says nothing of them.
     pub shared_since: Option<Version>,
+    /// As the last answer said: nothing of it is believed.
+    pub is_written_elsewhere: bool,
     /// The MDS knows that we write it, and asks us before others look ([`crate::declared`]).
     pub is_declared: bool,
     /// Opens that say so are on their way.
@@ -171,6 +173,7 @@ impl State {
             return false;
         }
         self.as_of = as_of;
+        self.is_written_elsewhere = attributes.is_written == Some(true);
         if attributes.version != self.version {
             self.forget_extents();
             if self.is_dirty() && self.version != Version(0) {
@@ -309,6 +312,7 @@ impl State {
             self.forget_extents();
         }
         self.as_of = self.as_of.max(as_of);
+        self.is_written_elsewhere = attributes.is_written == Some(true);
         if was_alone {
             self.door_has(self.version, attributes.version);
         }

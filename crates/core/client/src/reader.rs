@@ -281,6 +281,7 @@ impl Shared {
                 let is_sure = known.is_some_and(|known| known.attributes.version == state.version);
                 (plan(state, range.clone()), (!is_sure).then_some(state.version))
             });
+            let unsure = unsure.filter(|_| !self.hears_of_changes(file));
             let Some(plan) = plan else { continue };
             if let Some(version) = unsure {
                 self.confirm_later(caller, file, version);
@@ -327,6 +328,13 @@ impl Shared {
             is_fresh |= self.fetch_extents(caller, file, offset).await?;
         }
         Err(Error::local(ErrorKind::Conflict, format!("extents of {} that change", file.id)))
+    }
+
+    /// Is the file written elsewhere, and are we told before what is written there comes to be? Then
+    /// the door's bytes of its version are right until we are.
+    pub(crate) fn hears_of_changes(&self, file: &File) -> bool {
+        let is_written = file.with(|state| state.is_written_elsewhere);
+        is_written && self.cache.lock().holds_unit_of(file.id)
     }
 
     /// Are the file's version and size surely what we have?

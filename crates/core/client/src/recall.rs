@@ -37,7 +37,7 @@ async fn confirm(shared: Weak<Shared>, caller: Caller, file: Arc<File>) {
     loop {
         let Some(shared) = shared.upgrade() else { return };
         let is_seen = shared.view(&caller, &file, 0..0).await.is_ok();
-        let is_believed = is_seen && shared.is_believed(&file);
+        let is_believed = is_seen && (shared.is_believed(&file) || shared.hears_of_changes(&file));
         let is_same = file.with(|state| {
             let version = if is_believed { Some(state.version) } else { state.door_version };
             let is_over = is_believed || state.handles == 0;

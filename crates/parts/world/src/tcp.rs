@@ -60,7 +60,12 @@ impl Transport for TcpTransport {
         for (tried, peer) in addresses.iter().enumerate() {
             let share = share_of(deadline, addresses.len() - tried);
             match tokio::time::timeout(share, TcpStream::connect(peer)).await {
-                Ok(Ok(stream)) => return connection(stream, self.congestion),
+                Ok(Ok(stream)) => {
+                    // What was left unsent is nobody's when we are gone: without an end in good
+                    // order it is dropped, and not delivered whenever a line is whole again.
+                    sockopt::set_socket_linger(&stream, Some(Duration::ZERO))?;
+                    return connection(stream, self.congestion);
+                }
                 Ok(Err(error)) => failure = Some(error),
                 Err(_) => failure = Some(late()),
             }
@@ -230,6 +235,8 @@ impl AsyncWrite for TcpWriter {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // All that was said is delivered.
+        let _ = sockopt::set_socket_linger(&self.stream, None);
         Poll::Ready(shutdown(&self.stream, Shutdown::Write))
     }
 }
