@@ -92,8 +92,8 @@ impl Pattern {
         Self { is_piece: true, ..self }
     }
 
-    /// Where the piece began that `range` goes on with, if such are read. A kernel that caches after
-    /// all, for it could not map such files, asks for whole pages.
+    /// Where the piece began that `range` goes on with, if such are read. A kernel that caches
+    /// after all, for it could not map such files, asks for whole pages.
     pub fn piece(&self, range: &Range<u64>) -> Option<u64> {
         let goes_on = |stream: &&Stream| stream.length() > 0 && stream.next == range.start;
         let before = self.streams.iter().find(goes_on).map_or(0, Stream::length);

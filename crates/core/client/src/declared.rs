@@ -1,5 +1,5 @@
-//! What others may see of files that are written here: the MDS knows of each that bytes are gathered
-//! of, and asks before another client looks.
+//! What others may see of files that are written here: the MDS knows of each that bytes are
+//! gathered of, and asks before another client looks.
 //!
 //! A file is declared by its open, if that goes to the MDS, or before the first bytes are laid over
 //! it ([`Open`]'s `writes`); what may be mapped always by its open, since stores into mapped pages
@@ -43,7 +43,7 @@ impl Declaring {
         Self(file)
     }
 
-    pub fn is_done(self, attributes: &Attributes, as_of: Version) {
+    pub fn done(self, attributes: &Attributes, as_of: Version) {
         self.0.with(|state| {
             (state.is_declared, state.is_closing) = (true, false);
             if attributes.is_written == Some(true) {
@@ -118,7 +118,8 @@ impl Shared {
         }
     }
 
-    /// Commits what was written to files that another client looks at; says which are still written.
+    /// Commits what was written to files that another client looks at; says which are still
+    /// written.
     pub(crate) async fn looked_at(self: &Arc<Self>, recall: &Recall) -> NoticeAnswer {
         let mut held: BTreeMap<FileId, bool> = BTreeMap::new();
         for (file, access) in self.handles.written_files() {

@@ -104,8 +104,8 @@ impl Shared {
         Ok(self.found_here(found))
     }
 
-    /// Who listed a directory and now asks for one name after the other is answered in bulk; and who
-    /// goes through names that went for want of room.
+    /// Who listed a directory and now asks for one name after the other is answered in bulk; and
+    /// who goes through names that went for want of room.
     async fn lookup_with_others(
         self: &Arc<Self>,
         caller: &Caller,

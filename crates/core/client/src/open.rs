@@ -108,7 +108,7 @@ impl Shared {
         let told = self.servers.ask(caller, id, message).await?;
         let open = told.reply;
         if let Some(declaring) = declaring {
-            declaring.is_done(&open.attributes, open.lease.as_of);
+            declaring.done(&open.attributes, open.lease.as_of);
         }
         if let Some(grant) = &open.capability {
             self.capabilities.learn(grant, asked);

@@ -85,7 +85,8 @@ pub(crate) struct Step {
     pub version: Version,
     pub directory: Option<FileId>,
     pub range: Range<u64>,
-    /// Past the kernel's cache, of a file that is opened anew for each piece: where this one begins.
+    /// Past the kernel's cache, of a file that is opened anew for each piece: where this one
+    /// begins.
     pub piece: Option<u64>,
     /// The most to be fetched ahead of it.
     pub window: u64,

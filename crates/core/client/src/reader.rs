@@ -330,8 +330,8 @@ impl Shared {
         Err(Error::local(ErrorKind::Conflict, format!("extents of {} that change", file.id)))
     }
 
-    /// Is the file written elsewhere, and are we told before what is written there comes to be? Then
-    /// the door's bytes of its version are right until we are.
+    /// Is the file written elsewhere, and are we told before what is written there comes to be?
+    /// Then the door's bytes of its version are right until we are.
     pub(crate) fn hears_of_changes(&self, file: &File) -> bool {
         let is_written = file.with(|state| state.is_written_elsewhere);
         is_written && self.cache.lock().holds_unit_of(file.id)

@@ -47,6 +47,9 @@ const EXTENSIONS: usize = 4;
 /// How often an open is run again because its directory changed meanwhile.
 const OPEN_ATTEMPTS: usize = 3;
 
+/// Who was asked before, and of which files their writers.
+type Asked<'a> = (&'a BTreeSet<Holder>, &'a BTreeSet<FileId>);
+
 /// What one run of a mutation came to.
 enum Run {
     /// Others were in the way.
@@ -183,7 +186,7 @@ impl Mdt {
             }
             committed.durable.await?;
             if let Some(begin) = begin.take() {
-                begin.is_done();
+                begin.done();
             }
             if let (Request::Open(open), Reply::OpenReply(opened), Some(serial)) =
                 (request, &mut reply, serial)
@@ -267,7 +270,7 @@ impl Mdt {
         (change, keepers, (asked, looked), done): (
             &mut Change,
             &Keepers,
-            (&BTreeSet<Holder>, &BTreeSet<FileId>),
+            Asked<'_>,
             &[BatchOutcome],
         ),
     ) -> Result<Run> {

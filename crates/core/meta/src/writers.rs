@@ -1,10 +1,11 @@
 //! Which sessions write which files, and so may hold bytes that no server has seen.
 //!
 //! A session says that it writes a file before it gathers bytes of it ([`Open`]'s `writes`; a file
-//! that it made it writes at once). Whoever looks at the file waits until they are committed, and is
-//! told that he must look again next time; who writes it as well has each write committed before it
-//! returns, here and there. A session that has closed the file, or lets it rest, is out of the table
-//! when it answers so. Where a session works alone it is asked for all of its directory instead.
+//! that it made it writes at once). Whoever looks at the file waits until they are committed, and
+//! is told that he must look again next time; who writes it as well has each write committed before
+//! it returns, here and there. A session that has closed the file, or lets it rest, is out of the
+//! table when it answers so. Where a session works alone it is asked for all of its directory
+//! instead.
 //!
 //! An answer is waited for only so long: whoever writes to an OST that is away must not hold up
 //! those who list its files.
@@ -193,7 +194,7 @@ pub struct Beginning<'a> {
 }
 
 impl Beginning<'_> {
-    pub fn is_done(mut self) {
+    pub fn done(mut self) {
         self.is_news = false;
     }
 }

@@ -19,7 +19,8 @@ pub enum WordError {
     Queue(String),
     #[error(
         "`{0}` is not an order: write rtt SPAN, rate RATE, loss SHARE, queue SIZE, cut, \
-        cut to-servers, cut to-clients, heal, nat on, nat off, nat rebind, ip 4, ip 6, ip 46, or show"
+        cut to-servers, cut to-clients, heal, nat on, nat off, nat rebind, ip 4, ip 6, ip 46, or \
+        show"
     )]
     Order(String),
     #[error("`{0}` is not a step of a script: write ORDER@TIME, such as cut@5s or rtt=100ms@2s")]

@@ -1,9 +1,9 @@
 //! Files that are opened anew for each piece that is read of them.
 //!
-//! A kernel knows nothing of what was read through other handles: it takes the end of each piece for
-//! the beginning of a stream, and asks for half as much again as is read. Past its cache it asks for
-//! what the program reads, if only 1 MiB after the other ([`FULL`]). How long pieces are is learned
-//! there, so that the rest of one is on its way with its first request.
+//! A kernel knows nothing of what was read through other handles: it takes the end of each piece
+//! for the beginning of a stream, and asks for half as much again as is read. Past its cache it
+//! asks for what the program reads, if only 1 MiB after the other ([`FULL`]). How long pieces are
+//! is learned there, so that the rest of one is on its way with its first request.
 //!
 //! Knows no place in a file but what it is told.
 
@@ -17,14 +17,14 @@ const OPENED_FROM: u32 = 6;
 const RUNS_FROM: usize = 4;
 /// Longer runs are more than a piece: readers divide those.
 pub(crate) const PIECE_MAX: u64 = 16 << 20;
-/// A kernel divides what is read past its cache into requests of 1 MiB; a buffer that does not begin
-/// with a page costs it one.
+/// A kernel divides what is read past its cache into requests of 1 MiB; a buffer that does not
+/// begin with a page costs it one.
 const FULL: u64 = (1 << 20) - PAGE;
 /// What is foretold may begin two pages before and after the piece, and with a page.
 const ASIDE: u64 = 5 * PAGE;
 
-/// Is that how it was read, only a part of it, and mostly in pieces that are worth it? What a kernel
-/// adds to small ones comes true as often as not, and is one request.
+/// Is that how it was read, only a part of it, and mostly in pieces that are worth it? What a
+/// kernel adds to small ones comes true as often as not, and is one request.
 pub(super) fn is_anew(walk: &Walk) -> bool {
     let runs = walk.runs();
     let span = runs.iter().map(|run| run.end).max().unwrap_or(0);

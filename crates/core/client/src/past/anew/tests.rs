@@ -1,5 +1,5 @@
-//! What uproot reads of two branches of a tree, as it was traced: the file is opened for each piece,
-//! and each is read in two calls, the second of which fills a buffer.
+//! What uproot reads of two branches of a tree, as it was traced: the file is opened for each
+//! piece, and each is read in two calls, the second of which fills a buffer.
 
 use super::super::{Manner, Past, Step};
 use super::*;

@@ -57,7 +57,7 @@ async fn a_silent_client_loses_the_lock_and_is_told() {
     assert!(back.is_resumed);
     let (kind, by) = (LockKind::Flock, "test".to_owned());
     let lost = LostLock { number: 1, id: file, kind, owner: 7, by };
-    assert_eq!(back.lost_locks, [lost.clone()]);
+    assert_eq!(back.lost_locks, std::slice::from_ref(&lost));
     // Until it says that it has heard.
     let again = house.client_named(1, Some(silent.session)).await;
     assert_eq!(again.lost_locks, [lost]);
