@@ -102,6 +102,22 @@ pub enum Looked {
     Aside,
 }
 
+impl Looked {
+    fn here(bytes: Bytes) -> Self {
+        METRICS.cache_served_bytes.with_label_values(&[NAME]).inc_by(bytes.len() as u64);
+        Self::Here(bytes)
+    }
+}
+
+/// What lies where a chunk belongs.
+enum Found {
+    /// Verified.
+    Whole(Bytes),
+    Nothing,
+    /// Something else, and what is wrong with it.
+    Bad(String),
+}
+
 impl SiteCache {
     /// Makes the directory a site's cache if it is empty. Blocks; needs tokio's runtime around it.
     pub fn open(
@@ -174,9 +190,9 @@ impl SiteCache {
         let mut watch: Option<Watch> = None;
         let mut pause = LOOK_FIRST;
         loop {
-            if let Some(bytes) = self.enter(digest, length).await? {
-                METRICS.cache_served_bytes.with_label_values(&[NAME]).inc_by(length);
-                return Ok(Looked::Here(bytes));
+            let found = self.find(digest, length).await?;
+            if let Found::Whole(bytes) = found {
+                return Ok(Looked::here(bytes));
             }
             // Who waits for another already has nothing to write.
             if watch.is_none() && self.inner.writing.is_now() {
@@ -193,7 +209,12 @@ impl SiteCache {
             });
             let taken = match taken.await {
                 // What is there may be read all the same.
-                Err(error) if is_read_only(&error) => return Ok(Looked::Aside),
+                Err(error) if is_read_only(&error) => {
+                    if matches!(found, Found::Bad(_)) {
+                        self.inner.bar(digest);
+                    }
+                    return Ok(Looked::Aside);
+                }
                 Err(error) if error.kind() != io::ErrorKind::TimedOut => {
                     self.inner.not_written(&error);
                     return Ok(Looked::Aside);
@@ -203,10 +224,12 @@ impl SiteCache {
             match taken {
                 Taken::Ours(generation) => {
                     let held = self.inner.claims.hold(&name, generation);
-                    // Another may have brought it between our look and our claim.
-                    if let Some(bytes) = self.enter(digest, length).await? {
-                        METRICS.cache_served_bytes.with_label_values(&[NAME]).inc_by(length);
-                        return Ok(Looked::Here(bytes));
+                    // Another may have brought it between our look and our claim. Only who holds
+                    // the claim takes a bad one away: others would take what came in its place.
+                    match self.find(digest, length).await? {
+                        Found::Whole(bytes) => return Ok(Looked::here(bytes)),
+                        Found::Nothing => {}
+                        Found::Bad(why) => self.discard(digest, why).await?,
                     }
                     METRICS.cache_missed_bytes.with_label_values(&[NAME]).inc_by(length);
                     let (cache, digest) = (self.clone(), *digest);
@@ -223,9 +246,14 @@ impl SiteCache {
     }
 
     /// Reads a chunk and compares it whole.
-    async fn enter(&self, digest: &Digest, length: u64) -> io::Result<Option<Bytes>> {
+    async fn find(&self, digest: &Digest, length: u64) -> io::Result<Found> {
         let digest = *digest;
-        self.blocking(move |inner| inner.enter(&digest, length)).await
+        self.blocking(move |inner| inner.find(&digest, length)).await
+    }
+
+    async fn discard(&self, digest: &Digest, why: String) -> io::Result<()> {
+        let digest = *digest;
+        self.blocking(move |inner| inner.discard(&digest, &why)).await
     }
 
     /// Work on the storage, in a thread of its own. A storage that hangs is left alone.
@@ -326,23 +354,29 @@ impl Inner {
         }
     }
 
-    fn enter(&self, digest: &Digest, length: u64) -> io::Result<Option<Bytes>> {
+    fn find(&self, digest: &Digest, length: u64) -> io::Result<Found> {
         let path = chunk_path(&self.path, &digest.to_string());
-        let why = match self.storage.read(&path, length) {
+        match self.storage.read(&path, length) {
             Ok(bytes) if bytes.len() as u64 == length && is_whole(&bytes, digest) => {
                 self.touch(digest, &path);
-                return Ok(Some(bytes.into()));
+                Ok(Found::Whole(bytes.into()))
             }
-            Ok(bytes) => format!("{} bytes that do not have its digest", bytes.len()),
-            Err(error) if is_gone(&error) => return Ok(None),
-            Err(error) if is_strange(&error) => error.to_string(),
-            Err(error) => return Err(error),
-        };
-        if !discard(&*self.storage, &self.path, &digest.to_string(), &why, &self.settings.owner) {
-            self.bar(digest);
-            return Err(io::Error::other("a poisoned chunk cannot be discarded"));
+            Ok(bytes) => {
+                Ok(Found::Bad(format!("{} bytes that do not have its digest", bytes.len())))
+            }
+            Err(error) if is_gone(&error) => Ok(Found::Nothing),
+            Err(error) if is_strange(&error) => Ok(Found::Bad(error.to_string())),
+            Err(error) => Err(error),
         }
-        Ok(None)
+    }
+
+    /// Takes a bad chunk away, whose claim the caller holds.
+    fn discard(&self, digest: &Digest, why: &str) -> io::Result<()> {
+        if discard(&*self.storage, &self.path, &digest.to_string(), why, &self.settings.owner) {
+            return Ok(());
+        }
+        self.bar(digest);
+        Err(io::Error::other("a poisoned chunk cannot be discarded"))
     }
 
     fn is_barred(&self, digest: &Digest) -> bool {
