@@ -369,7 +369,18 @@ fn explanations_are_true() -> Result<()> {
         ensure!(said["who"].is_null() && said["allowed"] == false, "{said}");
         let denials = said["denials"].as_array().context("denials")?;
         ensure!(denials.iter().all(|denial| denial["uid"] == BOB), "{said}");
-        storage_is_explained(federation, &explained)
+        storage_is_explained(federation, &explained)?;
+        // Who was denied has ended his session: its leases would keep others waiting.
+        let denied = explained("append", "all/inner")?;
+        ensure!(denied["allowed"] == false, "{denied}");
+        let log = federation.dir().join("logs/mds-uf.log");
+        program::until("the session is ended", DEADLINE, || {
+            let told = std::fs::read_to_string(&log).unwrap_or_default();
+            let opened = told.rsplit("session opened: tieline (pid").next().unwrap_or_default();
+            let session = opened.split_whitespace().find(|word| word.starts_with("session="));
+            session.is_some_and(|session| opened.contains(&format!("session ended {session}")))
+        })?;
+        Ok(())
     })
 }
 

@@ -130,6 +130,7 @@ struct Verdict {
     rule: String,
 }
 
+/// Exit codes: 0 allowed, 1 denied.
 pub fn run(args: Args) -> anyhow::Result<()> {
     crate::verbs::log_start();
     let location = Location::find(&args.path)?;
@@ -140,14 +141,19 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         opened.store(true, Ordering::Relaxed);
         explain(&shell, &asked, &wished).await
     });
-    match outcome {
-        Err(error) if !is_open.load(Ordering::Relaxed) => unheard(error, &location, &args),
-        outcome => outcome,
+    let is_allowed = match outcome {
+        Err(error) if !is_open.load(Ordering::Relaxed) => unheard(error, &location, &args)?,
+        outcome => outcome?,
+    };
+    // Only now, when the session was closed: what it was lent would keep others waiting.
+    if !is_allowed {
+        std::process::exit(1);
     }
+    Ok(())
 }
 
 /// No server heard us. Whoever has no ticket is told so, and what a mount denied him for that.
-fn unheard(error: anyhow::Error, location: &Location, args: &Args) -> anyhow::Result<()> {
+fn unheard(error: anyhow::Error, location: &Location, args: &Args) -> anyhow::Result<bool> {
     let own = shell::own_caller().uid;
     let mut before = location.mountpoint.as_deref().map(denials::read).unwrap_or_default();
     before.retain(|denial| denial.uid == own);
@@ -159,9 +165,9 @@ fn unheard(error: anyhow::Error, location: &Location, args: &Args) -> anyhow::Re
                 Some(served) => {
                     let subject = served.subject(&why);
                     let verdicts = by_mount::verdicts(location, &subject.caller, args.op)?;
-                    tell(&subject, &verdicts, (&before, &[]), args)
+                    Ok(tell(&subject, &verdicts, (&before, &[]), args))
                 }
-                None => stranger(&anyhow!(why), &[], &before, args),
+                None => Ok(stranger(&anyhow!(why), &[], &before, args)),
             }
         }
         Ok(_) => {
@@ -171,7 +177,7 @@ fn unheard(error: anyhow::Error, location: &Location, args: &Args) -> anyhow::Re
     }
 }
 
-async fn explain(shell: &Arc<Shell>, location: &Location, args: &Args) -> anyhow::Result<()> {
+async fn explain(shell: &Arc<Shell>, location: &Location, args: &Args) -> anyhow::Result<bool> {
     let flavors = flavors::here(shell, location).await;
     let subject = match &args.principal {
         Some(principal) => other(shell, principal).await,
@@ -191,7 +197,7 @@ async fn explain(shell: &Arc<Shell>, location: &Location, args: &Args) -> anyhow
             let is_own =
                 |denial: &Denial| args.principal.is_none() && denial.uid == shell.caller.uid;
             let before: Vec<Denial> = before.into_iter().filter(is_own).collect();
-            return stranger(&error, &flavors, &before, args);
+            return Ok(stranger(&error, &flavors, &before, args));
         }
     };
     let mut verdicts = vec![];
@@ -232,7 +238,7 @@ async fn explain(shell: &Arc<Shell>, location: &Location, args: &Args) -> anyhow
     for verdict in &mut verdicts {
         verdict.rule = named(&verdict.rule, &steps);
     }
-    tell(&subject, &verdicts, (&before, &flavors), args)
+    Ok(tell(&subject, &verdicts, (&before, &flavors), args))
 }
 
 /// Servers know files by their numbers; who asked here knows paths.
@@ -503,7 +509,7 @@ fn stranger(
     flavors: &[(String, String)],
     before: &[Denial],
     args: &Args,
-) -> anyhow::Result<()> {
+) -> bool {
     let why = report::chain(error.as_ref());
     if args.json {
         let denials: Vec<Value> = before.iter().map(Denial::json).collect();
@@ -520,16 +526,16 @@ fn stranger(
         flavors.iter().for_each(|(server, flavor)| println!("connection {server}: {flavor}"));
         println!("denied");
     }
-    std::process::exit(1);
+    false
 }
 
-/// Exit codes: 0 allowed, 1 denied.
+/// Says whether it is allowed.
 fn tell(
     subject: &Subject,
     verdicts: &[Verdict],
     (before, flavors): (&[Denial], &[(String, String)]),
     args: &Args,
-) -> anyhow::Result<()> {
+) -> bool {
     let is_allowed = verdicts.iter().all(|verdict| verdict.is_allowed);
     let caller = &subject.caller;
     let groups: Vec<u32> = caller.groups.iter().map(|gid| gid.0).collect();
@@ -565,8 +571,5 @@ fn tell(
         flavors.iter().for_each(|(server, flavor)| println!("connection {server}: {flavor}"));
         println!("{}", if is_allowed { "allowed" } else { "denied" });
     }
-    if !is_allowed {
-        std::process::exit(1);
-    }
-    Ok(())
+    is_allowed
 }
