@@ -147,41 +147,56 @@ fn with_a_realm_the_new_server_proves_itself() -> Result<()> {
         return Ok(());
     }
     tickets::with_kdc(|federation| {
-        let name = "tieline_mds/psc.extenci.org@EXTENCI.ORG";
-        // Its administrator types there; nobody dials it by this.
-        let kdc = ScratchKdc::again(&federation.dir().join("kdc"), "EXTENCI.ORG", 0);
-        let keys = std::fs::read(kdc.keytab("psc.keytab", &[name.to_owned()])?)?;
-        let folder = tempfile::tempdir()?;
-        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(folder.path(), open)?;
-        let keytab = folder.path().join("psc.keytab");
-        std::fs::write(&keytab, keys)?;
-        std::fs::set_permissions(&keytab, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
-
-        let (invitation, address) = (invite(federation, "psc")?, free_address()?);
-        let (dir, ost) = (folder.path().join("state"), folder.path().join("lent"));
-        let shown = keytab.to_str().context("a plain path")?;
-        let settings = tickets::config(federation);
-        // As its own user cannot be let into the KDC's folder, it has the settings beside its keys.
-        let own_settings = folder.path().join("krb5.conf");
-        std::fs::copy(&settings, &own_settings)?;
-        let krb5conf = own_settings.to_str().context("a plain path")?;
-        let more = ["--keytab", shown, "--principal", name, "--krb5conf", krb5conf];
-        let words = [join_words(&invitation, &address, &dir, &ost)?, more.to_vec()].concat();
-        let refused = federation.try_tieline(&words)?;
-        assert!(refused.stderr.contains("chown nobody"), "{}", refused.stderr);
-        program::call("chown", &["nobody", shown])?;
-        let joined = Joined::from_words(&federation.tieline(&words)?)?;
-        let at_home = federation.mount().join("psc");
-        let is_there = || std::fs::create_dir(at_home.join("data")).is_ok();
-        program::until("the mount knows the site", Duration::from_secs(20), is_there)?;
-        let file = at_home.join("data/events");
-        std::fs::write(&file, vec![7; 1 << 20])?;
-        std::fs::File::open(&file)?.sync_all()?;
-        std::fs::remove_file(&file)?;
-        let record = std::fs::read_to_string(dir.join("state/audit.jsonl"))?;
-        assert!(record.contains("authentication"), "{record}");
-        drop(joined);
-        Ok(())
+        let said = "tieline_mds/psc.extenci.org@EXTENCI.ORG";
+        proves_itself(federation, "psc", &[said], Some(said))?;
+        // The first key is another service's.
+        let names = ["host/127.0.0.1@EXTENCI.ORG", "tieline_mds/127.0.0.1@EXTENCI.ORG"];
+        proves_itself(federation, "bnl", &names, None)
     })
+}
+
+/// A site joins with the keys of these, and serves.
+fn proves_itself(
+    federation: &Federation,
+    site: &str,
+    names: &[&str],
+    principal: Option<&str>,
+) -> Result<()> {
+    // Its administrator types there; nobody dials it by this.
+    let kdc = ScratchKdc::again(&federation.dir().join("kdc"), "EXTENCI.ORG", 0);
+    let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+    let keys = std::fs::read(kdc.keytab(&format!("{site}.keytab"), &names)?)?;
+    let folder = tempfile::tempdir()?;
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), open)?;
+    let keytab = folder.path().join("keytab");
+    std::fs::write(&keytab, keys)?;
+    std::fs::set_permissions(&keytab, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+
+    let (invitation, address) = (invite(federation, site)?, free_address()?);
+    let (dir, ost) = (folder.path().join("state"), folder.path().join("lent"));
+    let shown = keytab.to_str().context("a plain path")?;
+    let settings = tickets::config(federation);
+    // As its own user cannot be let into the KDC's folder, it has the settings beside its keys.
+    let own_settings = folder.path().join("krb5.conf");
+    std::fs::copy(&settings, &own_settings)?;
+    let krb5conf = own_settings.to_str().context("a plain path")?;
+    let more = vec!["--keytab", shown, "--krb5conf", krb5conf];
+    let named = principal.map_or(vec![], |name| vec!["--principal", name]);
+    let words = [join_words(&invitation, &address, &dir, &ost)?, more, named].concat();
+    let refused = federation.try_tieline(&words)?;
+    assert!(refused.stderr.contains("chown nobody"), "{}", refused.stderr);
+    program::call("chown", &["nobody", shown])?;
+    let joined = Joined::from_words(&federation.tieline(&words)?)?;
+    let at_home = federation.mount().join(site);
+    let is_there = || std::fs::create_dir(at_home.join("data")).is_ok();
+    program::until("the mount knows the site", Duration::from_secs(20), is_there)?;
+    let file = at_home.join("data/events");
+    std::fs::write(&file, vec![7; 1 << 20])?;
+    std::fs::File::open(&file)?.sync_all()?;
+    std::fs::remove_file(&file)?;
+    let record = std::fs::read_to_string(dir.join("state/audit.jsonl"))?;
+    assert!(record.contains("authentication"), "{record}");
+    drop(joined);
+    Ok(())
 }

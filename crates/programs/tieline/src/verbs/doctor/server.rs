@@ -200,16 +200,20 @@ fn look_at_room(check: &str, path: &Path, wanted: u64, findings: &mut Findings) 
         }
     };
     let free = volume.f_bavail.saturating_mul(volume.f_frsize.max(1));
-    let shown = format!("{} free in {}", ByteSize(free), path.display());
+    // Some file systems have no fixed number of them.
+    let inodes = match volume.f_files {
+        0 => String::new(),
+        _ => format!(" and {} inodes", volume.f_favail),
+    };
+    let shown = format!("{}{inodes} free in {}", ByteSize(free), path.display());
     if free <= wanted {
         let wanted = ByteSize(wanted);
         let what = format!("{shown}, less than the {wanted} to be kept");
         findings.broken(check, what, "make room there, or lower `reserve`");
     } else if volume.f_files > 0 && volume.f_favail < INODES_FREE_MIN {
-        let inodes = volume.f_favail;
-        let what = format!("{shown}, but only {inodes} inodes: each chunk takes one");
+        let what = format!("{shown}: each chunk takes an inode");
         let fix = "remove small files, or make the file system anew with more (`mkfs -N`)";
-        match inodes {
+        match volume.f_favail {
             0 => findings.broken(check, what, fix),
             _ => findings.doubtful(check, what, fix),
         }
