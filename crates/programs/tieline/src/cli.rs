@@ -7,8 +7,8 @@ use crate::report::{self, Usage};
 use crate::{dev, mount, server, verbs};
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 mod examples;
 
@@ -152,8 +152,8 @@ enum ServerVerb {
     Drain(verbs::drain::Args),
 }
 
-/// Runs the program, under whatever name it was called.
-pub fn main() -> ExitCode {
+/// Runs the program, under whatever name it was called; says with which code it ends.
+pub fn main() -> i32 {
     end_with_the_reader();
     let words: Vec<OsString> = std::env::args_os().collect();
     let result = match called_as(words.first()).as_str() {
@@ -165,10 +165,19 @@ pub fn main() -> ExitCode {
         },
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) if is_pipe_closed(&error) => ExitCode::SUCCESS,
+        Ok(()) => 0,
+        Err(error) if is_pipe_closed(&error) => 0,
         Err(error) => report::failed(&error),
     }
+}
+
+/// Ends the process, whatever its threads do. What libraries do at an orderly exit is left out:
+/// OpenSSL, which Kerberos uses, frees what a thread that comes to its end just then frees too.
+pub fn leave(code: i32) -> ! {
+    // Who does not read any more misses nothing.
+    let _ = std::io::stdout().flush();
+    // SAFETY: it takes a number and does not return.
+    unsafe { libc::_exit(code) }
 }
 
 /// `println!` panics where nobody reads any more, as with `| head`: that is no failure. SIGPIPE
@@ -251,9 +260,9 @@ fn called_as(word: Option<&OsString>) -> String {
 }
 
 /// Prints clap's answer, to where it belongs.
-fn explain(error: &clap::Error) -> ExitCode {
+fn explain(error: &clap::Error) -> i32 {
     let _ = error.print();
-    ExitCode::from(if error.use_stderr() { 2 } else { 0 })
+    if error.use_stderr() { 2 } else { 0 }
 }
 
 /// Whoever read our output has seen enough.

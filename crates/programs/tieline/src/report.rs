@@ -4,7 +4,6 @@
 //! follow on a second. Exit codes: 0 done, 1 failed, 2 wrongly asked.
 
 use std::error::Error;
-use std::process::ExitCode;
 use tieline_net::CallError;
 use tieline_types::ErrorKind;
 use tieline_wire::Refusal;
@@ -30,13 +29,13 @@ pub fn chain(error: &dyn Error) -> String {
 }
 
 /// Prints a failure and says how the process ends.
-pub fn failed(error: &anyhow::Error) -> ExitCode {
+pub fn failed(error: &anyhow::Error) -> i32 {
     eprintln!("tieline: {}", chain(error.as_ref()));
     if let Some(hint) = kind(error).and_then(hint).filter(|_| unproven(error).is_none()) {
         eprintln!("  {hint}");
     }
     let is_usage = error.chain().any(|cause| cause.is::<Usage>());
-    ExitCode::from(if is_usage { 2 } else { 1 })
+    if is_usage { 2 } else { 1 }
 }
 
 /// The kind of the failure, if a server or the client room named it.

@@ -75,7 +75,7 @@ pub fn run(verb: Auth) -> anyhow::Result<()> {
                     code
                 }
             };
-            std::process::exit(code);
+            crate::cli::leave(code);
         }
         Auth::Token { target, binding, below_stdin } => token(&target, &binding, below_stdin),
     }

@@ -147,7 +147,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     };
     // Only now, when the session was closed: what it was lent would keep others waiting.
     if !is_allowed {
-        std::process::exit(1);
+        crate::cli::leave(1);
     }
     Ok(())
 }

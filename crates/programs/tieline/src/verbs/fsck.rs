@@ -69,7 +69,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         Ok(counted) => counted,
         Err(error) => {
             crate::report::failed(&error);
-            std::process::exit(FAILED);
+            crate::cli::leave(FAILED);
         }
     };
     let left = counted.found - counted.repaired;
@@ -88,12 +88,12 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     std::io::stdout().flush()?;
     if counted.is_interrupted {
         eprintln!("tieline: interrupted: not everything was looked at");
-        std::process::exit(INTERRUPTED);
+        crate::cli::leave(INTERRUPTED);
     }
     match (counted.found, left) {
         (0, _) => Ok(()),
-        (_, 0) => std::process::exit(1),
-        _ => std::process::exit(LEFT),
+        (_, 0) => crate::cli::leave(1),
+        _ => crate::cli::leave(LEFT),
     }
 }
 
