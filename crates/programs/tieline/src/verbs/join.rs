@@ -25,7 +25,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tieline_auth::gss::{Keys, try_self};
-use tieline_auth::{BelievedMap, SERVICE_MDS, SERVICE_OSS};
+use tieline_auth::{BelievedMap, SERVICE_MDS, SERVICE_OSS, principal_at};
 use tieline_format::Record;
 use tieline_format::map::FederationMap;
 use tieline_types::MdtIndex;
@@ -159,7 +159,11 @@ async fn join(operator: Operator, args: &Args) -> anyhow::Result<Arc<BelievedMap
 /// The name that others will dial the server by: its keys must prove it, or nobody could use what
 /// the invitation is spent for.
 async fn prove_keys(args: &Args, realm: &str, keytab: &Path) -> anyhow::Result<()> {
-    let name = args.name(realm);
+    let service = if args.mdt { SERVICE_MDS } else { SERVICE_OSS };
+    let name = args.principal.clone().unwrap_or_else(|| {
+        let address = args.addresses.first().map_or("", String::as_str);
+        format!("{service}/{}@{realm}", tieline_auth::host(address))
+    });
     let answering = Keys { keytab: Some(keytab.to_owned()), ..Keys::default() };
     let cache = Some("MEMORY:tieline-join".to_owned());
     let dialing = Keys { cache, principal: Some(name.clone()), ..answering.clone() };
@@ -175,15 +179,6 @@ async fn prove_keys(args: &Args, realm: &str, keytab: &Path) -> anyhow::Result<(
 }
 
 impl Args {
-    /// What the server is dialed as, and goes to others as.
-    fn name(&self, realm: &str) -> String {
-        let service = if self.mdt { SERVICE_MDS } else { SERVICE_OSS };
-        self.principal.clone().unwrap_or_else(|| {
-            let address = self.addresses.first().map_or("", String::as_str);
-            format!("{service}/{}@{realm}", tieline_auth::host(address))
-        })
-    }
-
     fn location(&self) -> Location {
         Location {
             source: Source {
@@ -282,14 +277,14 @@ impl Args {
             mdts: None,
             adopt: None,
         };
-        let realm = map.security.as_ref().map(|security| &security.realm);
+        // As others dial it; the keytab's first key may be another service's.
+        let named = self.addresses.first().and_then(|at| principal_at(map, at));
         let kerberos = self.keytab.clone().map(|keytab| KerberosSettings {
             keytab,
-            // Not the keytab's first, which may be another service's.
-            principal: realm.map(|realm| self.name(realm)).or_else(|| self.principal.clone()),
+            principal: named.or_else(|| self.principal.clone()),
             services: Vec::new(),
             sec: None,
-            realm: realm.cloned(),
+            realm: map.security.as_ref().map(|security| security.realm.clone()),
             config: self.krb5conf.clone(),
         });
         let root = map.mdt(MdtIndex(0)).map(|root| root.addresses.clone());
