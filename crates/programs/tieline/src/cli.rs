@@ -171,11 +171,16 @@ pub fn main() -> i32 {
     }
 }
 
-/// Ends the process, whatever its threads do. What libraries do at an orderly exit is left out:
-/// OpenSSL, which Kerberos uses, frees what a thread that comes to its end just then frees too.
+/// Ends the process with everything said.
 pub fn leave(code: i32) -> ! {
     // Who does not read any more misses nothing.
     let _ = std::io::stdout().flush();
+    end(code)
+}
+
+/// Ends the process, whatever its threads do. What libraries do at an orderly exit is left out:
+/// OpenSSL, which Kerberos uses, frees what a thread that comes to its end just then frees too.
+fn end(code: i32) -> ! {
     // SAFETY: it takes a number and does not return.
     unsafe { libc::_exit(code) }
 }
@@ -187,7 +192,8 @@ fn end_with_the_reader() {
     std::panic::set_hook(Box::new(move |panic| {
         let said = panic.payload().downcast_ref::<String>().map_or("", String::as_str);
         if said.starts_with("failed printing to stdout") && said.contains("Broken pipe") {
-            std::process::exit(0);
+            // Standard output is in use by who panics.
+            end(0);
         }
         usual(panic);
     }));
