@@ -5,6 +5,7 @@
 //! for each block they want). From it two things follow:
 //!
 //! * runs that lie equally far from each other go on so ([`stride`]);
+//! * whoever goes on where he stopped, place by place, does so at all of them ([`rounds`]);
 //! * who reads as was read before goes on as was read before ([`walk`]): on the same file, and on
 //!   other files of its directory, once more than their beginnings agree.
 //!
@@ -28,11 +29,13 @@ use tokio::time::Instant;
 
 pub(crate) mod anew;
 mod pass;
+mod rounds;
 mod stride;
 mod walk;
 
 use anew::PIECE_MAX;
 use pass::Pass;
+use rounds::Rounds;
 use stride::Stride;
 use walk::{Told, Walk};
 
@@ -66,6 +69,7 @@ struct Story {
     walk: Walk,
     at: Instant,
     stride: Stride,
+    rounds: Rounds,
     pass: Pass,
     /// The walk before, or one through another file of the directory.
     told: Option<Told>,
@@ -124,7 +128,7 @@ impl Past {
         story.at = now;
         story.see(&step.range);
         if story.pass.note(&step.range) {
-            story.stride = Stride::default();
+            (story.stride, story.rounds) = (Stride::default(), Rounds::default());
         }
         let begun = story.walk.note(&step.range);
         let run = story.walk.longest_but(&step.range);
@@ -135,6 +139,8 @@ impl Past {
         if let Some(directory) = step.directory.filter(|_| story.walk.is_telling()) {
             self.latest.insert(directory, step.file);
         }
+        let round = story.rounds.note(&step.range, step.window);
+        let ranges = if ranges.is_empty() { round } else { ranges };
         let ranges = match begun && ranges.is_empty() {
             true => story.stride.next(&story.walk, step.window),
             false => ranges,
@@ -188,8 +194,10 @@ impl Past {
         let again = if again > REREAD { again } else { 0 };
         let seen = Merged::default();
         let (version, used, at) = (step.version, self.clock, Instant::now());
-        let (walk, stride, pass) = (Walk::default(), Stride::default(), Pass::default());
-        let story = Story { version, walk, at, stride, pass, told, given: 0..0, seen, again, used };
+        let (walk, stride, rounds, pass) = Default::default();
+        let given = 0..0;
+        let story =
+            Story { version, walk, at, stride, rounds, pass, told, given, seen, again, used };
         self.files.insert(step.file, story);
         if self.files.len() > FILES_MAX {
             let oldest = self.files.iter().min_by_key(|(_, story)| story.used);
@@ -216,7 +224,7 @@ impl Story {
             _ => walk,
         };
         self.told = kept.is_telling().then(|| Told::own(kept));
-        (self.stride, self.pass) = (Stride::default(), Pass::default());
+        (self.stride, self.rounds, self.pass) = Default::default();
     }
 
     /// The walk that says most.
