@@ -226,6 +226,42 @@ fn a_file_changed_behind_us_is_refused_with_the_reason_and_adopted_again() -> Re
 }
 
 #[test]
+fn what_was_written_to_adopted_files_stays() -> Result<()> {
+    let source = Source::new()?;
+    with_plan(&source.plan(), |lab| {
+        let (run, files) = (source.path("run"), source.path("run/files"));
+        fs::create_dir(&files)?;
+        for name in ["appended", "cut", "emptied", "middle", "small", "untouched"] {
+            fs::write(files.join(name), pattern(300_000))?;
+        }
+        fs::write(files.join("small"), "small\n")?;
+        import(lab, &run, &[])?;
+        let here = lab.mount().join("in/files");
+        program::shell(
+            &here,
+            "echo more >> appended; echo more >> small; truncate -s 1000 cut; : > emptied; \
+             printf MINE | dd of=middle bs=1 seek=150000 conv=notrunc status=none; sync -f .",
+        )?;
+        let sums = || program::shell(&here, "sha256sum appended cut emptied middle small");
+        let written = sums()?;
+        // Also where the source is another by now.
+        for change in ["true", "touch files/*", "for f in files/*; do echo of the site >> $f; done"]
+        {
+            program::shell(&run, change)?;
+            let report = import(lab, &run, &[])?;
+            ensure!(sums()? == written, "after {change}: {report}");
+            let named = |name: &str| {
+                let left_out = report["left_out"].as_array().into_iter().flatten();
+                left_out.flat_map(Value::as_str).any(|line| line.contains(name))
+            };
+            ensure!(named("run/files/appended") && named("run/files/cut"), "{report}");
+            ensure!(fs::read(here.join("untouched"))? == fs::read(files.join("untouched"))?);
+        }
+        Ok(())
+    })
+}
+
+#[test]
 fn owners_are_mapped_and_what_is_not_ours_is_left_alone() -> Result<()> {
     if !tieline_lab::needs_root() {
         return Ok(());

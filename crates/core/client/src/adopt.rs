@@ -22,6 +22,8 @@ use tieline_wire::meta::{ChunkSums, RecordSums};
 const CHUNK: u64 = Layout::CHUNK_SIZE_MAX as u64;
 /// Extents in one commit.
 const COMMIT_EXTENTS: usize = 256;
+/// A file whose adoption was cut off has a multiple of this.
+pub const ADOPTED_AT_ONCE: u64 = CHUNK * COMMIT_EXTENTS as u64;
 /// A chunk is read from a disk that others use too.
 const CHECKSUM_PATIENCE: Duration = Duration::from_secs(300);
 
@@ -36,7 +38,7 @@ pub struct Source {
 }
 
 impl Source {
-    fn object(&self) -> ObjectName {
+    pub fn object(&self) -> ObjectName {
         ObjectName::External { path: self.path.clone(), size: self.size, mtime_ns: self.mtime_ns }
     }
 }

@@ -27,10 +27,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use tieline_blob::{nanoseconds, object_path};
-use tieline_client::adopt::Source;
+use tieline_client::adopt::{ADOPTED_AT_ONCE, Source};
 use tieline_client::{Access, At, AttributeChange, NewFile};
 use tieline_types::{
-    Attributes, Content, FileId, FileKind, Mode, Name, ObjectName, OstIndex, SetTime,
+    Attributes, Content, Extent, FileId, FileKind, Mode, Name, ObjectName, OstIndex, Place, SetTime,
 };
 use tieline_wire::data::{AdoptedEntry, ListAdoptedReply};
 use tokio::task::JoinSet;
@@ -39,6 +39,8 @@ use tokio::task::JoinSet;
 const PAGE: u32 = 1024;
 /// Files that are made at once: enough to share an MDS's commits.
 const AT_ONCE: usize = 32;
+/// Of a file that is made, until it has the source's.
+const BARE: u32 = 0o600;
 const XRD_ADLER32: &[u8] = b"user.XrdCks.adler32";
 
 #[derive(clap::Args, Debug)]
@@ -405,6 +407,10 @@ impl Import {
         };
         match standing {
             Standing::Unchanged { has_sums } => return Ok(Outcome::Unchanged { has_sums }),
+            Standing::Written => {
+                let why = "was written to here since it was adopted: remove it, or keep it";
+                return Ok(Outcome::LeftOut(why.to_owned()));
+            }
             Standing::Other => return Ok(taken()),
             Standing::Empty | Standing::Older => {}
         }
@@ -415,7 +421,9 @@ impl Import {
         };
         let id = found.id;
         if standing == Standing::Older {
-            let change = AttributeChange { size: Some(0), ..AttributeChange::default() };
+            // In one step: an empty file with another time is somebody's.
+            let mtime = Some(SetTime::At(entry.mtime));
+            let change = AttributeChange { size: Some(0), mtime, ..AttributeChange::default() };
             files.set_attributes(caller, id, None, change).await?;
         }
         let adler32 = xrd_adler32(entry);
@@ -435,7 +443,7 @@ impl Import {
     async fn create(&self, at: At<'_>) -> anyhow::Result<Attributes> {
         let files = &self.shell.files;
         let access = Access { write: true, ..Access::default() };
-        let mode = Mode::new(0o600);
+        let mode = Mode::new(BARE);
         let new = NewFile { mode, umask: Mode::new(0), is_exclusive: true, access, layout: None };
         let (_, opened) = files.create(&self.shell.caller, at, new).await?;
         files.release(opened.handle).await;
@@ -453,10 +461,11 @@ impl Import {
             return Ok(Standing::Other);
         }
         if found.size == 0 && found.stored == 0 {
-            let is_same = entry.size == 0 && found.mtime == entry.mtime;
-            return Ok(match is_same {
-                true => Standing::Unchanged { has_sums: true },
-                false => Standing::Empty,
+            let is_dressed = found.mtime == entry.mtime;
+            return Ok(match is_dressed {
+                true if entry.size == 0 => Standing::Unchanged { has_sums: true },
+                _ if is_dressed || self.is_bare(found) => Standing::Empty,
+                _ => Standing::Other,
             });
         }
         let is_whole = found.size == source.size && found.stored == source.size;
@@ -468,10 +477,47 @@ impl Import {
                 }
                 Standing::Unchanged { has_sums }
             }
-            Some(adopted) if adopted.source.path == source.path => Standing::Older,
+            Some(adopted) if adopted.source.path == source.path => {
+                match self.is_as_adopted(found, &adopted.source).await? {
+                    true => Standing::Older,
+                    false => Standing::Written,
+                }
+            }
             _ => Standing::Other,
         })
     }
+
+    /// Is it an empty file as an import makes it, before it has the source's attributes?
+    fn is_bare(&self, found: &Attributes) -> bool {
+        found.mode == Mode::new(BARE) && found.uid == self.shell.caller.uid
+    }
+
+    /// Has a file the bytes that were adopted, and nothing else? A cut-off adoption has the first of
+    /// them.
+    async fn is_as_adopted(&self, found: &Attributes, source: &Source) -> anyhow::Result<bool> {
+        let mut at = 0;
+        while at < found.size {
+            let page = self.shell.files.extents(&self.shell.caller, found.id, at).await?;
+            for extent in &page.extents {
+                if !is_adopted(extent, source) || extent.offset != at {
+                    return Ok(false);
+                }
+                at += extent.length;
+            }
+            if page.extents.is_empty() {
+                return Ok(false);
+            }
+        }
+        Ok(at == source.size || at.is_multiple_of(ADOPTED_AT_ONCE))
+    }
+}
+
+/// Is it a chunk of the source, whole and where the source has it?
+fn is_adopted(extent: &Extent, source: &Source) -> bool {
+    let Content::Chunk(chunk) = &extent.content else { return false };
+    let object = source.object();
+    let is_of_source = |place: &Place| place.object == object && place.offset == extent.offset;
+    chunk.skip == 0 && chunk.length == extent.length && chunk.places.iter().any(is_of_source)
 }
 
 /// What a file of ours was adopted from.
@@ -491,6 +537,8 @@ enum Standing {
     },
     /// The same file, adopted when it was another.
     Older,
+    /// The same file, and somebody wrote to it since.
+    Written,
     /// Somebody's.
     Other,
 }
