@@ -13,7 +13,7 @@ use std::ops::Range;
 /// A file of more places is not followed.
 const PLACES_MAX: usize = 1024;
 /// So many places in a row that were gone on with, in their order, are no chance.
-const SURE_FROM: usize = 6;
+const SURE_FROM: usize = 3;
 /// How many rounds are foretold at most.
 const ROUNDS_MAX: usize = 4;
 /// How many pieces are.
