@@ -133,6 +133,21 @@ fn rules_change_while_files_are_written_and_nothing_fails() -> Result<()> {
     })
 }
 
+/// The rule closes the connection over which it is changed, often before the answer is read.
+#[test]
+fn a_rule_is_taken_away_once_over_its_own_connection() -> Result<()> {
+    with_sec(&["--kerberos"], |federation| {
+        let mount = federation.mount().to_string_lossy().into_owned();
+        let rule = "extenci.srpc.flavor.127.0.0.1/32.cli2mdt";
+        for _ in 0..15 {
+            let set = format!("{rule}=krb5i");
+            federation.tieline(&["flavor", "set", "--fs", &mount, &set])?;
+            federation.tieline(&["flavor", "unset", "--fs", &mount, rule])?;
+        }
+        Ok(())
+    })
+}
+
 /// A copy shares the chunks of what it was copied from; a capability for it names some of them.
 #[test]
 fn many_read_a_copy_at_many_places_at_once() -> Result<()> {

@@ -37,6 +37,9 @@ const PRINCIPAL_MAX: usize = 400;
 const PAGE: usize = 2000;
 const STEP: usize = 1000;
 
+/// Root and nobody are the same on every machine, by these names.
+const RESERVED: [&str; 3] = ["root", "nobody", "nogroup"];
+
 /// See the module.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct IdentityTable {
@@ -80,6 +83,11 @@ pub enum EditError {
     Fixed { name: IdentityName, number: u32 },
     #[error("{number} is no identity's number: 1 to 2147483647 without 65534 are")]
     Number { number: u32 },
+    #[error(
+        "`{name}` is no name for a {kind} of a file system: {why}", kind = .kind.name(),
+        why = if is_numeric(.name) { "numbers are identities' numbers" } else { "machines have one" }
+    )]
+    Reserved { kind: IdentityKind, name: IdentityName },
     #[error("a group has no groups")]
     Groups,
     #[error(
@@ -97,14 +105,25 @@ pub enum EditError {
     NotMapped(String),
 }
 
+fn is_reserved(name: &IdentityName) -> bool {
+    RESERVED.contains(&name.as_str()) || is_numeric(name)
+}
+
+/// Verbs take numbers where they take names.
+fn is_numeric(name: &IdentityName) -> bool {
+    name.as_str().bytes().all(|byte| byte.is_ascii_digit())
+}
+
 impl EditError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::NoIdentity { .. } | Self::NotMapped(_) => ErrorKind::NotFound,
             Self::Taken { .. } | Self::Fixed { .. } | Self::OwnGroup { .. } => ErrorKind::Exists,
-            Self::Number { .. } | Self::Groups | Self::Principal(_) | Self::Pattern(_) => {
-                ErrorKind::InvalidArgument
-            }
+            Self::Number { .. }
+            | Self::Reserved { .. }
+            | Self::Groups
+            | Self::Principal(_)
+            | Self::Pattern(_) => ErrorKind::InvalidArgument,
             Self::TooMany => ErrorKind::NoSpace,
         }
     }
@@ -259,6 +278,9 @@ impl IdentityTable {
     fn put(&mut self, new: &NewIdentity) -> Result<(), EditError> {
         let kind = new.kind;
         let old = self.named(kind, &new.name).cloned();
+        if old.is_none() && is_reserved(&new.name) {
+            return Err(EditError::Reserved { kind, name: new.name.clone() });
+        }
         let number = match (&old, new.number) {
             (Some(old), Some(number)) if old.number != number => {
                 return Err(EditError::Fixed { name: new.name.clone(), number: old.number });

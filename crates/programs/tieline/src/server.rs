@@ -25,6 +25,7 @@ mod batches;
 mod capabilities;
 pub mod connections;
 mod descriptors;
+mod edits;
 pub mod identities;
 pub mod maps;
 pub mod node;
@@ -37,6 +38,7 @@ pub mod user;
 use crate::server::audit::Audit;
 use crate::server::capabilities::Capabilities;
 use crate::server::connections::Connections;
+use crate::server::edits::Edits;
 use crate::server::identities::Identities;
 use crate::server::maps::MapKeeper;
 use crate::server::node::Node;
@@ -178,6 +180,7 @@ pub async fn start(
         capabilities: capabilities.clone(),
         guard: parts.guard.clone(),
         mdt_index,
+        edits: Edits::default(),
     });
     let mut tasks = vec![
         tokio::spawn(watch_osts(peers.clone(), mdt.clone(), parts.health.clone())),

@@ -189,3 +189,14 @@ async fn the_store_keeps_the_table() {
     let table = table.edited(&[put(IdentityKind::User, "jane", None, &["cms"])]).unwrap();
     assert_eq!(table.named(IdentityKind::User, &name("jane")).unwrap().number, 100_001);
 }
+
+#[test]
+fn names_that_machines_and_verbs_understand_otherwise_are_refused() {
+    let table = people();
+    for reserved in ["root", "nobody", "5001"] {
+        for kind in [IdentityKind::User, IdentityKind::Group] {
+            let refused = table.edited(&[put(kind, reserved, Some(7), &["cms"])]);
+            assert!(matches!(refused, Err(EditError::Reserved { .. })), "{reserved}: {refused:?}");
+        }
+    }
+}

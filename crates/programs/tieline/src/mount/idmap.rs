@@ -22,10 +22,10 @@ use tieline_meta::identities::IdentityTable;
 use tieline_types::identity::{IDENTITY_MAX, NOBODY};
 use tieline_types::{Caller, Gid, Identity, IdentityKind, Uid};
 
-/// How often names are looked up again.
-const RENEW_EVERY: Duration = Duration::from_secs(30);
-/// The same while none is known.
-const RENEW_SOON: Duration = Duration::from_secs(5);
+/// How often a mount asks for identities that are new.
+const RENEW_EVERY: Duration = Duration::from_secs(4);
+/// So many times, and this machine's names or the file are looked at again, too.
+const LOOKS: u32 = 8;
 /// How long a mount that begins waits for the identities, and one whose daemon is another.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PATIENCE_AGAIN: Duration = Duration::from_secs(3);
@@ -178,8 +178,8 @@ impl Idmap {
         let (renewed, volume) = (Arc::downgrade(&idmap), Arc::downgrade(volume));
         tokio::spawn(async move {
             let mut table = table;
-            loop {
-                tokio::time::sleep(if have.is_none() { RENEW_SOON } else { RENEW_EVERY }).await;
+            for look in 1_u32.. {
+                tokio::time::sleep(RENEW_EVERY).await;
                 let (Some(idmap), Some(volume)) = (renewed.upgrade(), volume.upgrade()) else {
                     return;
                 };
@@ -188,6 +188,7 @@ impl Idmap {
                         have = Some(newer.version());
                         table = newer;
                     }
+                    Ok(None) if look % LOOKS != 0 => continue,
                     Ok(None) => {}
                     Err(error) => {
                         tracing::debug!(%error, "identities cannot be fetched");
@@ -284,12 +285,12 @@ fn by_name(table: &IdentityTable) -> Tables {
         let Ok(name) = CString::new(name.as_str()) else { continue };
         match kind {
             IdentityKind::User => {
-                if let Some(uid) = uid_of(&name) {
+                if let Some(uid) = uid_of(&name).filter(is_somebody) {
                     tables.users.add(*number, uid);
                 }
             }
             IdentityKind::Group => {
-                if let Some(gid) = gid_of(&name) {
+                if let Some(gid) = gid_of(&name).filter(is_somebody) {
                     tables.groups.add(*number, gid);
                 }
             }
@@ -331,7 +332,9 @@ fn read_line(text: &str, table: &IdentityTable, tables: &mut Tables) -> Option<(
                     let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
                     let local: u32 = local.parse().ok()?;
                     let is_fine = first <= last && last < IDENTITY_MAX && local < IDENTITY_MAX;
-                    local.checked_add(last.checked_sub(first)?).filter(|_| is_fine)?;
+                    let end = local.checked_add(last.checked_sub(first)?).filter(|_| is_fine)?;
+                    // Root and nobody are nobody else.
+                    (local > 0 && !(local..=end).contains(&NOBODY)).then_some(())?;
                     let pairs =
                         if *kind == "user" { &mut tables.users } else { &mut tables.groups };
                     pairs.ranges.push((first, last, local));
@@ -344,10 +347,16 @@ fn read_line(text: &str, table: &IdentityTable, tables: &mut Tables) -> Option<(
     let local: u32 = local.parse().ok()?;
     let named = name.parse().ok().and_then(|name| table.named(kind, &name));
     let number = named.map(|identity| identity.number).or_else(|| name.parse().ok());
-    let Some(number) = number.filter(|number| *number != 0 && local != 0) else { return Some(()) };
+    let is_meant = |number: &u32| *number != 0 && is_somebody(&local);
+    let Some(number) = number.filter(is_meant) else { return Some(()) };
     let pairs = if kind == User { &mut tables.users } else { &mut tables.groups };
     pairs.add(number, local);
     Some(())
+}
+
+/// Root and nobody are themselves, whatever identity has their name.
+fn is_somebody(local: &u32) -> bool {
+    *local != 0 && *local != NOBODY
 }
 
 fn uid_of(name: &CString) -> Option<u32> {
@@ -406,7 +415,15 @@ mod tests {
         ] {
             assert!(read_line(line, &table(), &mut tables).is_some(), "{line}");
         }
-        for wrong in ["user ann", "range user 9 1 1", "group cms x", "nonsense", "a:b:c"] {
+        for wrong in [
+            "user ann",
+            "range user 9 1 1",
+            "range user 8 9 0",
+            "range user 1 9 65530",
+            "group cms x",
+            "nonsense",
+            "a:b:c",
+        ] {
             assert!(read_line(wrong, &table(), &mut tables).is_none(), "{wrong}");
         }
         let idmap = Idmap::of(tables);

@@ -103,6 +103,21 @@ impl Found {
         self.notes.push(format!("left out: line {number}, `{line}`: not of the form {wanted}"));
     }
 
+    /// The first of a name is who is meant, as getpwnam(3) has it.
+    fn user(&mut self, name: &str, numbers: (Option<u32>, Option<u32>)) {
+        let first = *self.users.entry(name.to_owned()).or_insert(numbers);
+        if first != numbers {
+            self.notes.push(format!("left out: another user `{name}`: the first one is meant"));
+        }
+    }
+
+    fn group(&mut self, name: &str, gid: u32) {
+        let first = *self.groups.entry(name.to_owned()).or_insert(gid);
+        if first != gid {
+            self.notes.push(format!("left out: another group `{name}`: the first one is meant"));
+        }
+    }
+
     fn read_passwd(&mut self, text: &str) {
         for (number, line) in lines(text) {
             let fields: Vec<&str> = line.split(':').collect();
@@ -112,7 +127,7 @@ impl Found {
             };
             match numbers {
                 Some((name, Some(uid), Some(gid))) => {
-                    self.users.insert(name.to_owned(), (Some(uid), Some(gid)));
+                    self.user(name, (Some(uid), Some(gid)));
                 }
                 _ => self.not_understood(number, line, "NAME:x:UID:GID:…"),
             }
@@ -130,7 +145,7 @@ impl Found {
                 self.not_understood(number, line, "NAME:x:GID:MEMBERS");
                 continue;
             };
-            self.groups.insert((*name).to_owned(), gid);
+            self.group(name, gid);
             let members = members.split(',').map(str::trim).filter(|member| !member.is_empty());
             self.members.extend(members.map(|member| ((*name).to_owned(), member.to_owned())));
         }
@@ -175,13 +190,13 @@ impl Found {
             let gid = one("gidnumber").and_then(|text| text.parse().ok());
             if is("posixGroup") {
                 let (Some(name), Some(gid)) = (one("cn"), gid) else { continue };
-                self.groups.insert(name.clone(), gid);
+                self.group(name, gid);
                 let members = entry.get("memberuid").into_iter().flatten();
                 self.members.extend(members.map(|member| (name.clone(), member.clone())));
             } else if let (Some(name), Some(uid)) =
                 (one("uid"), one("uidnumber").and_then(|text| text.parse().ok()))
             {
-                self.users.insert(name.clone(), (Some(uid), gid));
+                self.user(name, (Some(uid), gid));
                 let keys = ["krbprincipalname", "userprincipalname"];
                 let names = keys.iter().filter_map(|key| entry.get(*key)).flatten();
                 self.principals.extend(names.map(|principal| (principal.clone(), name.clone())));
@@ -190,7 +205,7 @@ impl Found {
     }
 
     /// What a table does not take is left out. Groups come first: users name them. System accounts
-    /// stay away, and groups that none of the users is in.
+    /// stay away, and groups of systems that none of the users is in.
     fn import(mut self, least: u32, mut table: IdentityTable) -> Import {
         let is_number = |number: u32| number != 0 && number != NOBODY;
         let is_meant = |uid: Option<u32>| uid.is_none_or(|uid| uid >= least && is_number(uid));
@@ -202,8 +217,14 @@ impl Found {
         self.groups.retain(|name, gid| {
             is_number(*gid) && (*gid >= least || firsts.contains(gid) || used.contains(name))
         });
-        let mut names: BTreeMap<u32, String> =
-            self.groups.iter().map(|(name, gid)| (*gid, name.clone())).collect();
+        let mut names: BTreeMap<u32, String> = BTreeMap::new();
+        for (name, gid) in &self.groups {
+            let first = names.entry(*gid).or_insert_with(|| name.clone());
+            if first != name {
+                let why = format!("number {gid} is that of group `{first}`");
+                self.notes.push(format!("left out: group `{name}`: {why}"));
+            }
+        }
         for gid in firsts {
             // A first group without a name has the one that its number has, or gets one: files will
             // have its number.
