@@ -3,9 +3,11 @@
 use anyhow::{Context, Result, ensure};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tieline_auth::ScratchKdc;
+use tieline_auth::gss::principals;
 use tieline_lab::federation::{Federation, Plan, with_plan};
 use tieline_lab::program::{self, DEADLINE, Run};
 use tieline_types::{Flavor, Grant, SessionId, Version};
@@ -234,6 +236,43 @@ fn a_server_is_found_by_another_name_once_it_has_a_key_for_it() -> Result<()> {
         kdc.admin(&format!("addprinc -randkey {name}\nktadd -k {keytab} {name}\n"))?;
         let known = tieline_as(federation, "daemon", &["ls", &alias])?;
         ensure!(known.status.success(), "{}", known.stderr);
+        Ok(())
+    })
+}
+
+/// Nothing in a ticket tells its owner that the service has another key since.
+#[test]
+fn a_service_with_a_new_key_is_dialed_with_new_tickets() -> Result<()> {
+    with_sec(&["--kerberos"], |federation| {
+        federation.shell("echo events > run7 && sync run7")?;
+        kinit(federation, "daemon")?;
+        let url = url(federation)?;
+        let read = || tieline_as(federation, "daemon", &["cat", &format!("{url}/run7")]);
+        ensure!(read()?.stdout == "events\n");
+        let tickets = || std::fs::read(cache(federation, "daemon").trim_start_matches("FILE:"));
+        let before = tickets()?;
+        let dir = federation.dir().join("kdc");
+        let kdc = ScratchKdc::again(&dir, "EXTENCI.ORG", 0);
+        // Who still comes with the old one is refused, and told why.
+        federation.expect_log("key version");
+        for name in ["mds-uf", "oss-uf"] {
+            let keytab = dir.join(format!("{name}.keytab"));
+            let names = principals(&keytab)?;
+            let script: Vec<String> =
+                names.iter().map(|name| format!("cpw -randkey {name}\n")).collect();
+            kdc.admin(&script.concat())?;
+            let owner = std::fs::metadata(&keytab)?;
+            let new = kdc.keytab("new.keytab", &names)?;
+            std::os::unix::fs::chown(&new, Some(owner.uid()), Some(owner.gid()))?;
+            std::fs::rename(new, keytab)?;
+            federation.kill_and_restart(name)?;
+        }
+        // The mount keeps its tickets in its own memory; a user's cache is his.
+        federation.shell("cat run7 && echo more >> run7 && sync run7 && rm run7")?;
+        federation.shell("echo events > run7 && sync run7")?;
+        let again = read()?;
+        ensure!(again.stdout == "events\n", "{}{}", again.stdout, again.stderr);
+        ensure!(tickets()? == before, "somebody wrote into the user's cache");
         Ok(())
     })
 }

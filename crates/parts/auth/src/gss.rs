@@ -29,6 +29,7 @@ mod keytab;
 mod library;
 mod realm;
 
+use caches::Anew;
 pub use caches::{Cache, caches, default_cache};
 pub use keytab::principals;
 
@@ -89,10 +90,20 @@ impl Keys {
     }
 }
 
+/// With which tickets to dial.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tickets {
+    /// Those that a cache has; what it lacks, the KDC gives.
+    Kept,
+    /// For the server one that the KDC gives now: it may have a newer key of that server.
+    Fresh,
+}
+
 /// The dialing side.
 pub struct GssInitiator {
     keys: Keys,
     target: String,
+    tickets: Tickets,
     /// Made in the first step; the second needs no other.
     ready: Option<Ready>,
     context: Context,
@@ -108,7 +119,11 @@ pub struct GssAcceptor {
 impl GssInitiator {
     /// Proves us to `target`, a Kerberos principal.
     pub fn new(keys: Keys, target: String) -> Self {
-        Self { keys, target, ready: None, context: Context::new(), left: None }
+        Self::with(keys, target, Tickets::Kept)
+    }
+
+    pub fn with(keys: Keys, target: String, tickets: Tickets) -> Self {
+        Self { keys, target, tickets, ready: None, context: Context::new(), left: None }
     }
 
     /// How long the ticket that was used holds (`None`: for ever), by its own end. What acceptors
@@ -124,9 +139,10 @@ impl GssInitiator {
         bindings: Option<&Bindings>,
     ) -> Result<Step, Trouble> {
         let library = opened()?;
-        let Ready { credential, target } = match self.ready.take() {
+        let about = (self.target.as_str(), self.tickets);
+        let Ready { credential, target, .. } = match self.ready.take() {
             Some(ready) => self.ready.insert(ready),
-            None => self.ready.insert(Ready::new(library, &self.keys, &self.target)?),
+            None => self.ready.insert(Ready::new(library, &self.keys, about)?),
         };
         let oid = oid(&KERBEROS);
         let mut input = RawBuffer::of(token.unwrap_or_default());
@@ -312,6 +328,8 @@ enum Side {
 struct Ready {
     credential: Credential,
     target: Name,
+    /// Where the credential has its tickets, if not where it usually has.
+    _anew: Option<Anew>,
 }
 
 // SAFETY: MIT's credentials and names may be used by any thread, one at a time; nothing here is
@@ -319,10 +337,20 @@ struct Ready {
 unsafe impl Send for Ready {}
 
 impl Ready {
-    fn new(library: &'static Library, keys: &Keys, target: &str) -> Result<Self, Trouble> {
+    fn new(
+        library: &'static Library,
+        keys: &Keys,
+        (target, tickets): (&str, Tickets),
+    ) -> Result<Self, Trouble> {
+        let target = realm::complete(library, target);
+        let anew = match tickets {
+            Tickets::Kept => None,
+            Tickets::Fresh => Some(Anew::new(keys, &target)?),
+        };
+        let keys = anew.as_ref().map_or(keys, |anew| &anew.keys);
         let credential = Credential::acquire(library, keys, INITIATE)?;
-        let target = Name::import(library, &realm::complete(library, target))?;
-        Ok(Self { credential, target })
+        let target = Name::import(library, &target)?;
+        Ok(Self { credential, target, _anew: anew })
     }
 }
 

@@ -12,28 +12,33 @@
 //! null; at most [`STEPS_MAX`] steps of handshakes block at once.
 
 use crate::cell::MapCell;
-use crate::gss::{GssAcceptor, GssInitiator, Keys};
+use crate::gss::{GssAcceptor, GssInitiator, Keys, Tickets};
 use crate::mechanism::{BINDING, Mechanism, Proof};
 use crate::seal::Transcript;
 use crate::seeded::Seeded;
 use crate::trouble::Trouble;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 use tieline_format::map::FederationMap;
 use tieline_types::{Flavor, MdtIndex, Pair, SessionId};
 use tieline_wire::{CredentialKind, Hello, PeerRole};
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 /// Handshakes that wait for a KDC or a disk at the same time; further ones take their turn.
 const STEPS_MAX: usize = 32;
+/// Where a fresh ticket was of no use, the KDC is not asked for another one so soon.
+const FRESH_APART: Duration = Duration::from_secs(60);
 
 /// Where mechanisms come from.
 pub trait Prover: Send + Sync {
     fn kind(&self) -> CredentialKind;
 
     /// Proves us to `target`.
-    fn initiator(&self, target: &str) -> Box<dyn Mechanism>;
+    fn initiator(&self, target: &str, tickets: Tickets) -> Box<dyn Mechanism>;
 
     /// Hears who somebody is.
     fn acceptor(&self) -> Box<dyn Mechanism>;
@@ -51,8 +56,8 @@ impl Prover for Kerberos {
         CredentialKind::Kerberos
     }
 
-    fn initiator(&self, target: &str) -> Box<dyn Mechanism> {
-        Box::new(GssInitiator::new(self.dialing.clone(), target.to_owned()))
+    fn initiator(&self, target: &str, tickets: Tickets) -> Box<dyn Mechanism> {
+        Box::new(GssInitiator::with(self.dialing.clone(), target.to_owned(), tickets))
     }
 
     fn acceptor(&self) -> Box<dyn Mechanism> {
@@ -72,7 +77,7 @@ impl Prover for SeededProver {
         CredentialKind::Test
     }
 
-    fn initiator(&self, target: &str) -> Box<dyn Mechanism> {
+    fn initiator(&self, target: &str, _: Tickets) -> Box<dyn Mechanism> {
         let nonce = self.nonce.fetch_add(1, Ordering::Relaxed);
         Box::new(Seeded::initiator(self.secret, &self.own, target, nonce))
     }
@@ -115,6 +120,8 @@ pub struct Guard {
     map: OnceLock<MapCell>,
     /// A server wanted proof though no rule that we know does.
     is_asked: AtomicBool,
+    /// When a fresh ticket was of no use at a server.
+    freshened: Mutex<BTreeMap<String, Instant>>,
     steps: Arc<Semaphore>,
 }
 
@@ -144,6 +151,7 @@ impl Guard {
             map: OnceLock::new(),
             // Who was given keys for it offers the proof at once.
             is_asked: AtomicBool::new(parts.is_eager),
+            freshened: Mutex::default(),
             steps: Arc::new(Semaphore::new(STEPS_MAX)),
             parts,
         })
@@ -193,6 +201,7 @@ impl Guard {
         role: PeerRole,
         address: &str,
         own: Option<IpAddr>,
+        tickets: Tickets,
     ) -> Result<Dialing, Trouble> {
         let flavor = self.dialing_flavor(role, address, own);
         let is_wanted = flavor > Flavor::Null || self.is_asked.load(Ordering::Relaxed);
@@ -200,7 +209,7 @@ impl Guard {
             Some(prover) if is_wanted => {
                 let targets = self.principals_of(address).into_iter();
                 let proof = |target: String| {
-                    let mechanism = prover.initiator(&target);
+                    let mechanism = prover.initiator(&target, tickets);
                     (target, mechanism)
                 };
                 targets.map(proof).collect()
@@ -215,6 +224,21 @@ impl Guard {
     /// A server refused us for want of a proof: is there one, that we did not offer?
     pub fn ask(&self) -> bool {
         self.parts.prover.is_some() && !self.is_asked.swap(true, Ordering::Relaxed)
+    }
+
+    /// The server at an address refused our proof: is a fresh ticket to be tried? Its key may be
+    /// another than when ours was given. Not soon again where that was in vain.
+    pub fn freshens(&self, address: &str) -> bool {
+        let freshened = self.freshened.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_vain = freshened.get(address).is_some_and(|at| at.elapsed() < FRESH_APART);
+        self.parts.prover.is_some() && !is_vain
+    }
+
+    /// A fresh ticket was refused like the one before it.
+    pub fn freshened_in_vain(&self, address: &str) {
+        let mut freshened = self.freshened.lock().unwrap_or_else(PoisonError::into_inner);
+        freshened.retain(|_, at| at.elapsed() < FRESH_APART);
+        freshened.insert(address.to_owned(), Instant::now());
     }
 
     /// The flavor for who says `hello` from `peer`.

@@ -23,6 +23,7 @@ use bytes::Bytes;
 use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
+use tieline_auth::gss::Tickets;
 use tieline_auth::seal::{self, Transcript};
 use tieline_auth::{Guard, Mechanism, Proof, Step, TOKEN_MAX, Trouble};
 use tieline_types::{ErrorKind, Flavor, RequestNumber};
@@ -73,11 +74,11 @@ pub(crate) struct Dialed {
 pub(crate) async fn dial(
     guard: &Guard,
     hello: &Hello,
-    (address, own): (&str, Option<IpAddr>),
+    (address, own, tickets): (&str, Option<IpAddr>, Tickets),
     reader: &mut FrameReader,
     writer: &mut FrameWriter,
 ) -> Result<Dialed, HandshakeError> {
-    let dialing = guard.dialing(hello.role, address, own)?;
+    let dialing = guard.dialing(hello.role, address, own, tickets)?;
     let flavor = hello.flavor.max(dialing.flavor);
     let mut hello = Hello { flavor, credential: CredentialKind::None, ..hello.clone() };
     let mut transcript = Transcript::new();

@@ -1,12 +1,21 @@
 //! Credential caches by their names: which is the default, and which the collection has.
 //!
 //! The library chooses among the caches of a collection by the server's realm, as long as it is
-//! given none of them. So nothing here is for choosing: it is for telling people where tickets were
-//! looked for, and for taking all of them along.
+//! given none of them. So little here is for choosing: it is for telling people where tickets were
+//! looked for, for taking all of them along, and for doing without one that a server refused
+//! ([`Anew`]).
+//!
+//! Invariant: nothing is removed from a cache that others have.
 
-use super::library::{Handle, Library, library};
-use std::ffi::{CStr, c_char};
+use super::library::{Handle, Library, Ticket, library};
+use super::{Keys, copy_tickets};
+use crate::trouble::Trouble;
+use std::ffi::{CStr, CString, c_char};
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Caches of this kind are nobody's but the process' own.
+const OWN: &str = "MEMORY:";
 
 /// A cache of the collection.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -50,6 +59,64 @@ pub fn caches() -> Vec<Cache> {
     found
 }
 
+/// Keys whose cache has no ticket for one server, so that the KDC gives another: it may have a
+/// newer key of that server than the ticket that was kept.
+pub(super) struct Anew {
+    pub keys: Keys,
+    /// A copy of a user's cache, which goes with this.
+    copy: Option<String>,
+}
+
+impl Anew {
+    pub fn new(keys: &Keys, target: &str) -> Result<Self, Trouble> {
+        static COPIES: AtomicU64 = AtomicU64::new(0);
+        let is_own = |cache: &String| cache.starts_with(OWN);
+        if let Some(own) = keys.cache.as_ref().filter(|cache| is_own(cache)) {
+            forget(own, target);
+            return Ok(Self { keys: keys.clone(), copy: None });
+        }
+        let copy = format!("{OWN}tieline-anew-{}", COPIES.fetch_add(1, Ordering::Relaxed));
+        let from = Keys { cache: keys.cache.clone().or_else(|| chosen(target)), ..keys.clone() };
+        copy_tickets(&from, &copy)?;
+        forget(&copy, target);
+        let keys = Keys { cache: Some(copy.clone()), ..keys.clone() };
+        Ok(Self { keys, copy: Some(copy) })
+    }
+}
+
+impl Drop for Anew {
+    fn drop(&mut self) {
+        let Some(krb5) = Krb5::new() else { return };
+        let Some(cache) = self.copy.as_deref().and_then(|copy| krb5.named(copy)) else { return };
+        // SAFETY: the cache is one of this context, and is not used after this call.
+        unsafe { (krb5.library.cache_destroy)(krb5.context, cache) };
+    }
+}
+
+/// The cache of the collection that is of a server's realm.
+fn chosen(target: &str) -> Option<String> {
+    let (_, realm) = target.rsplit_once('@')?;
+    let is_its = |cache: &Cache| cache.principal.rsplit_once('@').is_some_and(|of| of.1 == realm);
+    caches().into_iter().find(is_its).map(|cache| cache.name)
+}
+
+/// Takes the tickets for a server out of a cache. Where that cannot be done they stay.
+fn forget(cache: &str, target: &str) {
+    let Some(krb5) = Krb5::new() else { return };
+    let (library, context) = (krb5.library, krb5.context);
+    let (Some(cache), Ok(target)) = (krb5.named(cache), CString::new(target)) else { return };
+    let mut server = null_mut();
+    // SAFETY: cache and name are made by the library for this context, and released once; the
+    // ticket lives through the call, which only compares it with those that are kept.
+    unsafe {
+        if (library.parse_name)(context, target.as_ptr(), &mut server) == 0 {
+            (library.cache_remove)(context, cache, 0, &mut Ticket::for_server(server));
+            (library.free_principal)(context, server);
+        }
+        (library.cache_close)(context, cache);
+    }
+}
+
 struct Krb5 {
     library: &'static Library,
     context: Handle,
@@ -62,6 +129,15 @@ impl Krb5 {
         // SAFETY: the library fills the context, which is released in `drop` only.
         let is_made = unsafe { (library.krb5_init)(&mut context) } == 0;
         is_made.then_some(Self { library, context })
+    }
+
+    /// Whoever takes it releases it.
+    fn named(&self, name: &str) -> Option<Handle> {
+        let name = CString::new(name).ok()?;
+        let mut cache = null_mut();
+        // SAFETY: the name is copied; the library fills the handle where it succeeds.
+        let failed = unsafe { (self.library.cache_named)(self.context, name.as_ptr(), &mut cache) };
+        (failed == 0 && !cache.is_null()).then_some(cache)
     }
 
     /// # Safety

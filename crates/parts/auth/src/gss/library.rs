@@ -63,6 +63,23 @@ pub struct KeyValueSet {
     pub elements: *const KeyValue,
 }
 
+/// `krb5_creds`, of which only the names are ever said; the rest is zero.
+#[repr(C)]
+pub struct Ticket {
+    pub magic: i32,
+    pub client: Handle,
+    pub server: Handle,
+    /// The key, the times, what it may be used for, addresses, two tickets, and data of the KDC.
+    rest: [u64; 12],
+}
+
+impl Ticket {
+    /// For a server, whoever has it.
+    pub fn for_server(server: Handle) -> Self {
+        Self { magic: 0, client: null_mut(), server, rest: [0; 12] }
+    }
+}
+
 /// `gss_ctx_id_t`, `gss_cred_id_t`, `gss_name_t`.
 pub type Handle = *mut c_void;
 type Status = u32;
@@ -152,6 +169,10 @@ library! {
     fn cache_full_name = c"krb5_cc_get_full_name" (Handle, Handle, *mut *mut c_char) -> i32;
     fn cache_principal = c"krb5_cc_get_principal" (Handle, Handle, *mut Handle) -> i32;
     fn cache_close = c"krb5_cc_close" (Handle, Handle) -> i32;
+    fn cache_named = c"krb5_cc_resolve" (Handle, *const c_char, *mut Handle) -> i32;
+    fn cache_remove = c"krb5_cc_remove_cred" (Handle, Handle, i32, *mut Ticket) -> i32;
+    fn cache_destroy = c"krb5_cc_destroy" (Handle, Handle) -> i32;
+    fn parse_name = c"krb5_parse_name" (Handle, *const c_char, *mut Handle) -> i32;
     fn caches_begin = c"krb5_cccol_cursor_new" (Handle, *mut Handle) -> i32;
     fn caches_next = c"krb5_cccol_cursor_next" (Handle, Handle, *mut Handle) -> i32;
     fn caches_end = c"krb5_cccol_cursor_free" (Handle, *mut Handle) -> i32;

@@ -49,7 +49,14 @@ fn shake(
     target: &str,
     bindings: [[u8; 32]; 2],
 ) -> Result<(Proof, Proof), Trouble> {
-    let mut initiator = GssInitiator::new(dialing, target.to_owned());
+    shake_with(GssInitiator::new(dialing, target.to_owned()), answering, bindings)
+}
+
+fn shake_with(
+    mut initiator: GssInitiator,
+    answering: Keys,
+    bindings: [[u8; 32]; 2],
+) -> Result<(Proof, Proof), Trouble> {
     let mut acceptor = GssAcceptor::new(answering);
     let first = initiator.step(None, &bindings[0])?;
     let answer = acceptor.step(first.token.as_deref(), &bindings[1])?;
@@ -377,5 +384,40 @@ fn a_ticket_that_ends_in_use_is_told_as_such_and_the_next_try_gets_another() {
             std::thread::sleep(Duration::from_millis(150));
         }
         assert!(ended < 25, "no try gets another ticket");
+    });
+}
+
+#[test]
+fn a_fresh_ticket_is_of_the_servers_new_key_and_users_caches_stay_as_they_are() {
+    with_realm(|kdc, dir| {
+        let service = [MDS.to_owned()];
+        let host = format!("host/wn17@{REALM}");
+        let machine = Keys {
+            keytab: Some(kdc.keytab("host.keytab", std::slice::from_ref(&host)).unwrap()),
+            cache: Some("MEMORY:renewed".to_owned()),
+            principal: Some(host),
+        };
+        let user = user(kdc, dir);
+        let old = keytab(kdc.keytab("old.keytab", &service).unwrap());
+        for keys in [&machine, &user] {
+            shake(keys.clone(), old.clone(), MDS, [[7; 32]; 2]).unwrap();
+        }
+        kdc.admin(&format!("cpw -randkey {MDS}\n")).unwrap();
+        let new = keytab(kdc.keytab("new.keytab", &service).unwrap());
+        let cached = || std::fs::read(dir.join("ann")).unwrap();
+        let before = cached();
+        for (keys, is_own) in [(machine, true), (user, false)] {
+            let with = |tickets| {
+                let initiator = GssInitiator::with(keys.clone(), MDS.to_owned(), tickets);
+                shake_with(initiator, new.clone(), [[7; 32]; 2])
+            };
+            let refused = with(Tickets::Kept).unwrap_err();
+            assert!(matches!(refused, Trouble::KeyVersion { .. }), "{refused}");
+            with(Tickets::Fresh).unwrap();
+            // What it got is kept where the cache is its own.
+            assert_eq!(with(Tickets::Kept).is_ok(), is_own);
+            with(Tickets::Fresh).unwrap();
+        }
+        assert_eq!(cached(), before);
     });
 }

@@ -104,10 +104,11 @@ fn no_rule_is_met_without_a_proof() {
     let bare = hello(PeerRole::Client, Flavor::Null, CredentialKind::None);
     assert_eq!(server.answering(&bare, None).err(), Some(Trouble::NoCredential(Flavor::Krb5n)));
     let client = guard(Flavor::Null, false, &["default=krb5n"]);
-    let dialed = client.dialing(PeerRole::Client, "mds.uf.example:7640", None);
+    let dialed = client.dialing(PeerRole::Client, "mds.uf.example:7640", None, Tickets::Kept);
     assert_eq!(dialed.err(), Some(Trouble::NoCredential(Flavor::Krb5n)));
     let floor = guard(Flavor::Krb5p, true, &["default=null"]);
-    let dialed = floor.dialing(PeerRole::Client, "mds.uf.example:7640", None).unwrap();
+    let dialed =
+        floor.dialing(PeerRole::Client, "mds.uf.example:7640", None, Tickets::Kept).unwrap();
     assert_eq!(dialed.flavor, Flavor::Krb5p);
 }
 
@@ -115,7 +116,7 @@ fn no_rule_is_met_without_a_proof() {
 fn who_comes_for_the_first_time_may_want_a_proof_and_the_map_says_what_holds_then() {
     let address = "mds.uf.example:7640";
     let dialed = |guard: &Guard| {
-        let dialing = guard.dialing(PeerRole::Client, address, None).unwrap();
+        let dialing = guard.dialing(PeerRole::Client, address, None, Tickets::Kept).unwrap();
         (dialing.flavor, dialing.proofs.is_empty())
     };
     let strict = newcomer(Flavor::Null, Flavor::Krb5n, true);

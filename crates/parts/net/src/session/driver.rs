@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tieline_auth::Guard;
+use tieline_auth::gss::Tickets;
 use tieline_types::{ErrorKind, Flavor, RequestNumber};
 use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
 use tieline_wire::{FrameKind, Hello, NoticeAnswer, PeerRole, Refusal, Welcome};
@@ -514,16 +515,33 @@ async fn attempt(
 ) -> Attempt {
     tokio::time::sleep(after).await;
     let greeting = async {
-        let first = greet(&transport, &guard, &addresses, &hello).await;
+        let greet = |tickets| greet(&transport, &guard, &addresses, &hello, tickets);
+        let is_unproven = |refusal: &Refusal| refusal.kind == ErrorKind::Unauthenticated;
+        let mut first = greet(Tickets::Kept).await;
         // Some servers tell only by refusing that they want a proof.
-        match &first {
-            Ok(Attempt::Refused(refusal) | Attempt::Unproven(refusal))
-                if refusal.kind == ErrorKind::Unauthenticated && guard.ask() =>
-            {
-                greet(&transport, &guard, &addresses, &hello).await
-            }
-            _ => first,
+        if let Ok(Attempt::Refused(refusal) | Attempt::Unproven(refusal)) = &first
+            && is_unproven(refusal)
+            && guard.ask()
+        {
+            first = greet(Tickets::Kept).await;
         }
+        // Our ticket may be of a key that the server has no more, and nothing in it says so.
+        if let Ok(Attempt::Refused(refusal) | Attempt::Doubted(refusal)) = &first
+            && is_unproven(refusal)
+            && let Some(address) = addresses.first().filter(|address| guard.freshens(address))
+        {
+            tracing::info!(?addresses, %refusal, "refused: trying a fresh ticket");
+            let second = greet(Tickets::Fresh).await;
+            if !matches!(second, Ok(Attempt::Welcomed(_))) {
+                guard.freshened_in_vain(address);
+            }
+            return match second {
+                // That there is none says less than what was wrong with the other.
+                Ok(Attempt::Unproven(_)) | Err(_) => first,
+                second => second,
+            };
+        }
+        first
     };
     match tokio::time::timeout(CONNECT_PATIENCE, greeting).await {
         Ok(Ok(attempt)) => attempt,
@@ -537,6 +555,7 @@ async fn greet(
     guard: &Guard,
     addresses: &[String],
     hello: &Hello,
+    tickets: Tickets,
 ) -> Result<Attempt, Failed> {
     let reached = reach(transport, addresses, REACH_PATIENCE).await;
     let (address, connection) = reached.map_err(Failed::Connect)?;
@@ -544,7 +563,7 @@ async fn greet(
     let own = tieline_auth::address_of(&connection.local);
     let mut reader = FrameReader::new(connection.reader, Budget::unlimited());
     let mut writer = FrameWriter::new(connection.writer);
-    let ends = (address, own);
+    let ends = (address, own, tickets);
     let dialed = handshake::dial(guard, hello, ends, &mut reader, &mut writer).await;
     let dialed = match dialed {
         // Waiting mends nothing here: whoever calls shall hear why.
