@@ -17,6 +17,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -160,6 +161,25 @@ impl Claims {
             }
         });
         Held { claims: self.clone(), name: name.to_owned(), generation, beating }
+    }
+
+    /// Does something under a claim that was taken, and gives it back: [`Claims::hold`] for who
+    /// has no runtime.
+    pub fn during<T>(&self, name: &str, generation: u32, work: impl FnOnce() -> T) -> T {
+        let (working, done) = mpsc::channel::<()>();
+        let beat = move || {
+            let mut generation = generation;
+            while let Err(RecvTimeoutError::Timeout) = done.recv_timeout(self.life / BEATS) {
+                generation = self.beat(name, generation);
+            }
+            self.release(name, generation);
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(beat);
+            // Dropped in any case: whoever beats would go on.
+            let _working = working;
+            work()
+        })
     }
 
     /// Who has a claim, if anybody: for people.

@@ -3,7 +3,7 @@
 //!
 //! Knows no mount: everything is read from the directory, and what is removed is missed by nobody.
 
-use crate::claims::Claims;
+use crate::claims::{Claims, Taken};
 use crate::cleaner;
 use crate::pins::{self, Pin};
 use crate::storage::{LocalStorage, Storage, followed};
@@ -11,7 +11,14 @@ use crate::{Error, Kind, is_whole, marker, node, site};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 use tieline_types::ChunkRef;
+use tokio::time::Instant;
+
+/// How long a scrub waits for a claim of others: until theirs that are dead can be taken over.
+const CLAIM_PATIENCE: Duration = Duration::from_secs(20);
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// A cache's directory.
 pub struct Survey {
@@ -37,7 +44,10 @@ pub struct Status {
 pub struct Scrubbed {
     pub chunks: u64,
     pub bytes: u64,
+    /// Those that were bad, and are gone.
     pub bad: Vec<(String, String)>,
+    /// Those that are bad, and why they are there still.
+    pub kept: Vec<(String, String)>,
 }
 
 /// What was taken away, and what stayed: because it is pinned, or because it could not be removed.
@@ -51,6 +61,7 @@ pub struct Evicted {
     pub why: Option<String>,
 }
 
+#[derive(Clone)]
 struct ChunkFile {
     name: String,
     path: PathBuf,
@@ -157,18 +168,62 @@ impl Survey {
                 scrubbed.bytes += file.bytes;
                 seen(file.bytes);
                 let Some(why) = why else { continue };
-                match self.kind {
-                    Kind::Site => {
-                        site::discard(&LocalStorage, &root, &file.name, &why, finder);
-                    }
-                    Kind::Node => {
-                        let _ = std::fs::remove_file(&file.path);
-                    }
+                let gone = match self.kind {
+                    Kind::Site => self.discard(&root, &file, finder),
+                    Kind::Node => std::fs::remove_file(&file.path).map(|()| true),
+                };
+                match gone {
+                    Ok(true) => scrubbed.bad.push((file.name, why)),
+                    // Another was faster, and brought a good one perhaps.
+                    Ok(false) => {}
+                    Err(error) => scrubbed.kept.push((file.name, format!("{why}; {error}"))),
                 }
-                scrubbed.bad.push((file.name, why));
             }
         }
         Ok(scrubbed)
+    }
+
+    /// Takes a bad chunk away under its claim, as nodes do: what others would bring in its place
+    /// meanwhile would go in its place. Says whether it was bad still.
+    fn discard(&self, root: &Path, file: &ChunkFile, finder: &str) -> io::Result<bool> {
+        let (folder, owner) = (root.join("claims"), format!("{finder}\n"));
+        let claims = Claims {
+            storage: Arc::new(LocalStorage),
+            folder,
+            owner,
+            life: site::SiteSettings::LIFE,
+        };
+        let discard = || {
+            let bytes = LocalStorage.stat(&file.path).map(|stat| stat.length);
+            let now = ChunkFile { bytes: bytes.unwrap_or(0), ..file.clone() };
+            match self.verify(&now) {
+                Ok(()) => Ok(false),
+                Err(error) if site::is_gone(&error) => Ok(false),
+                Err(error) => {
+                    let why = error.to_string();
+                    match site::discard(&LocalStorage, root, &file.name, &why, finder) {
+                        true => Ok(true),
+                        false => Err(io::Error::other("it cannot be removed")),
+                    }
+                }
+            }
+        };
+        let (mut watch, end) = (None, Instant::now() + CLAIM_PATIENCE);
+        loop {
+            match claims.take(&file.name, watch) {
+                Ok(Taken::Ours(generation)) => {
+                    return claims.during(&file.name, generation, discard);
+                }
+                Ok(Taken::Theirs(seen)) => watch = Some(seen),
+                // Nobody can claim anything.
+                Err(error) if site::is_gone(&error) => return discard(),
+                Err(error) => return Err(error),
+            }
+            if Instant::now() >= end {
+                return Err(io::Error::other("another node is about to bring it anew"));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
     }
 
     fn verify(&self, file: &ChunkFile) -> io::Result<()> {
@@ -288,6 +343,39 @@ mod tests {
         let all = [good, bad, kept.clone()].into();
         assert_eq!(survey.holds(&all).unwrap(), [kept].into());
         assert!(survey.unpin("", "/extenci/kept").unwrap());
+    }
+
+    /// Another node, which holds the claim, takes the bad one away and brings a good one.
+    #[test]
+    fn a_scrub_takes_nothing_away_that_came_in_a_bad_ones_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        marker::ensure(&LocalStorage, root, Kind::Site).unwrap();
+        for name in ["claims", "poisoned"] {
+            std::fs::create_dir(root.join(name)).unwrap();
+        }
+        let whole = vec![7; 9000];
+        let name = Digest(*blake3::hash(&whole).as_bytes()).to_string();
+        let path = site::chunk_path(root, &name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, b"short").unwrap();
+        let claim = root.join("claims").join(format!("{name}.0"));
+        std::fs::write(&claim, "another").unwrap();
+        let survey = Survey::open(root).unwrap();
+        let scrubbed = std::thread::scope(|scope| {
+            let scrub = scope.spawn(|| survey.scrub("a test", |_| ()).unwrap());
+            std::thread::sleep(LOOK_EVERY * 2);
+            assert!(path.exists(), "it was not ours to take");
+            std::fs::write(&path, &whole).unwrap();
+            std::fs::remove_file(&claim).unwrap();
+            scrub.join().unwrap()
+        });
+        assert!(scrubbed.bad.is_empty() && scrubbed.kept.is_empty(), "{scrubbed:?}");
+        assert_eq!(std::fs::read(&path).unwrap(), whole);
+        // The next bad one goes, and the claim on it.
+        std::fs::write(&path, b"short").unwrap();
+        assert_eq!(survey.scrub("a test", |_| ()).unwrap().bad.len(), 1);
+        assert!(!path.exists() && LocalStorage.list(&root.join("claims")).unwrap().is_empty());
     }
 
     #[test]

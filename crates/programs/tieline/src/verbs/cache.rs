@@ -338,7 +338,7 @@ fn show_evicted(
 fn scrub(args: &WhereArgs) -> anyhow::Result<()> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let finder = format!("tieline cache scrub on {host}");
-    let (mut rows, mut bad) = (Vec::new(), 0);
+    let (mut rows, mut bad, mut kept) = (Vec::new(), 0, 0);
     for survey in distinct(named(&args.places)?) {
         let path = &survey.path;
         let mut progress = Progress::new(path.display().to_string(), 0);
@@ -348,21 +348,32 @@ fn scrub(args: &WhereArgs) -> anyhow::Result<()> {
         })?;
         progress.end();
         bad += scrubbed.bad.len();
+        kept += scrubbed.kept.len();
         if !args.json {
             let (chunks, size) = (scrubbed.chunks, ByteSize(scrubbed.bytes));
-            println!("{}: {chunks} chunks, {size}: {} bad", path.display(), scrubbed.bad.len());
+            let found = scrubbed.bad.len() + scrubbed.kept.len();
+            println!("{}: {chunks} chunks, {size}: {found} bad", path.display());
             for (chunk, why) in &scrubbed.bad {
                 println!("  discarded: {chunk}: {why}");
             }
+            for (chunk, why) in &scrubbed.kept {
+                println!("  still there: {chunk}: {why}");
+            }
         }
-        let list = scrubbed.bad.iter().map(|(chunk, why)| json!({ "chunk": chunk, "why": why }));
+        let list = |chunks: &[(String, String)]| {
+            let rows = chunks.iter().map(|(chunk, why)| json!({ "chunk": chunk, "why": why }));
+            rows.collect::<Vec<_>>()
+        };
         rows.push(json!({
             "path": path, "chunks": scrubbed.chunks, "bytes": scrubbed.bytes,
-            "bad": list.collect::<Vec<_>>(),
+            "bad": list(&scrubbed.bad), "kept": list(&scrubbed.kept),
         }));
     }
     if args.json {
         println!("{}", Value::Array(rows));
+    }
+    if kept > 0 {
+        bail!("{kept} chunks are bad, and still there; {bad} were bad, and are gone");
     }
     if bad > 0 {
         bail!("{bad} chunks were bad, and are gone: they come anew when they are next read");
