@@ -19,6 +19,7 @@ use tieline_auth::{MapCell, MapVerifier};
 use tieline_blob::{DirectReader, Identity};
 use tieline_cache::{Known, LocalStorage, Looked, NodeSettings, SiteSettings, Storage};
 use tieline_client::{DirectAccess, Near, NodeCache, SiteCache, SiteClaim, SiteLook};
+use tieline_format::map::FederationMap;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{
     ByteSize, ChunkId, ChunkRef, Digest, ErrorKind, Flavor, FsName, ObjectName, OstIndex, Pair,
@@ -123,6 +124,20 @@ impl NearOptions {
         ];
         let nowhere = sizes.into_iter().filter(|(_, is_nowhere)| *is_nowhere);
         nowhere.map(|(name, _)| format!("-o {name}-size=: needs {name}=DIR")).collect()
+    }
+
+    /// Refuses storage of OSTs that the federation does not have: it would never be read.
+    pub fn check_osts(&self, map: &FederationMap) -> Result<(), Usage> {
+        let is_there = |ost: OstIndex| map.osts.iter().any(|entry| entry.ost == ost);
+        let unknown = self.direct.iter().filter(|&(&ost, _)| !is_there(ost));
+        let lines: Vec<String> = unknown
+            .map(|(ost, path)| {
+                let osts: Vec<String> = map.osts.iter().map(|entry| entry.ost.label()).collect();
+                let (ost, path, osts) = (ost.label(), path.display(), osts.join(", "));
+                format!("-o direct={ost}={path}: no such OST: {} has {osts}", map.fs)
+            })
+            .collect();
+        if lines.is_empty() { Ok(()) } else { Err(Usage(lines.join("\n"))) }
     }
 
     pub fn places(&self, fs: &FsName, key: &MapVerifier) -> CachesAt {

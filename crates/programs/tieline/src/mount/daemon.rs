@@ -291,6 +291,7 @@ impl Mounted {
         };
         let (map, key) = contact.believe(key.map_err(|e| anyhow!("mapkey: {e}"))?).await?;
         guard.follow(&map);
+        options.near.check_osts(&map.current().map)?;
         let settings = task.settings();
         let keep = held.as_ref().map_or_else(Keep::none, |held| held.keep.clone());
         let top = FileId::root_of(MdtIndex(0));

@@ -46,6 +46,8 @@ pub struct Options {
     pub fuse_minor_max: Option<u32>,
     /// How files are read that say nothing else themselves.
     pub read_mode: ReadMode,
+    /// What `readmode=` and `readbuf=` said, in whatever order.
+    read_words: (Option<ReadMode>, Option<ReadMode>),
     /// Files whose names and attributes are remembered; `None`: as many as the client takes itself.
     pub inodes_max: Option<usize>,
     /// Which congestion control connections get.
@@ -82,6 +84,7 @@ impl Default for Options {
             watchdog: Some(WATCHDOG_DEFAULT),
             fuse_minor_max: None,
             read_mode: ReadMode::Auto,
+            read_words: (None, None),
             inodes_max: None,
             congestion: Congestion::Auto,
             admin: None,
@@ -112,6 +115,12 @@ impl Options {
             }
         }
         wrong.extend(options.near.without_place());
+        match options.read_words {
+            (Some(mode), Some(_)) if !matches!(mode, ReadMode::ReadBuffer(_)) => wrong.push(
+                format!("-o readbuf=: goes with readmode=readbuf, and not with readmode={mode}"),
+            ),
+            (mode, buffer) => options.read_mode = buffer.or(mode).unwrap_or(options.read_mode),
+        }
         if wrong.is_empty() { Ok(options) } else { Err(Usage(wrong.join("\n"))) }
     }
 
@@ -157,15 +166,11 @@ impl Options {
             }
             ("readmode", Some(value)) => {
                 let mode = value.parse().map_err(|e| Usage(format!("-o {word}: {e}")))?;
-                // `readbuf=SIZE` may stand before it.
-                let is_sized = matches!(self.read_mode, ReadMode::ReadBuffer(_));
-                if !(is_sized && value == "readbuf") {
-                    self.read_mode = mode;
-                }
+                self.read_words.0 = Some(mode);
             }
             ("readbuf", Some(value)) => {
                 let mode = ReadMode::buffer(value).map_err(|e| Usage(format!("-o {word}: {e}")))?;
-                self.read_mode = mode;
+                self.read_words.1 = Some(mode);
             }
             ("inodes", Some(value)) => {
                 let number = value.parse().ok().filter(|number| *number >= INODES_LEAST);
@@ -268,6 +273,13 @@ mod tests {
         assert_eq!(refused("offline=maybe"), "-o offline=maybe: stale or error");
         let both = refused("sitecache-size=1G,cache-size=1G");
         assert!(both.contains("sitecache=DIR") && both.contains(" cache=DIR"), "{both}");
+        for mode in ["auto", "stream"] {
+            let [one, other] = [format!("readmode={mode}"), "readbuf=1M".to_owned()];
+            for list in [format!("{one},{other}"), format!("{other},{one},ro")] {
+                let told = refused(&list);
+                assert!(told.contains("readmode=readbuf") && told.contains(&one), "{told}");
+            }
+        }
         Options::parse(["sitecache-size=1G", "sitecache=/gluster/cache"]).unwrap();
     }
 
