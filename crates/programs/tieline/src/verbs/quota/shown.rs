@@ -92,16 +92,11 @@ pub fn print(quotas: &[Whole], names: &Names, shown: &Shown) -> anyhow::Result<(
     let unit = if shown.is_human { "bytes" } else { "kbytes" };
     writeln!(
         out,
-        "{:<20} {unit:>12} {:>12} {:>12} {:>8} {:>9} {:>9} {:>9} {:>8}",
+        "{:<20} {unit:>12} {:>12} {:>12} {:>9} {:>9} {:>9} {:>9} {:>9}",
         "whose", "soft", "hard", "grace", "files", "soft", "hard", "grace"
     )?;
     for whole in quotas {
         let ([bytes, files], quota) = (rows(whole), &whole.quota);
-        let grace = |row: &Row| match row.left {
-            None => "-".to_owned(),
-            Some(0) => "over".to_owned(),
-            Some(left) => Span(std::time::Duration::from_secs(left)).to_string(),
-        };
         // As lfs marks whoever is over a limit.
         let mark = |row: &Row| {
             if row.left.is_some() || row.is_at_hard() { "*" } else { "" }
@@ -115,22 +110,22 @@ pub fn print(quotas: &[Whole], names: &Names, shown: &Shown) -> anyhow::Result<(
         let whose = format!("{} {name}{pool}{mark_default}", quota.payer.kind.name());
         writeln!(
             out,
-            "{whose:<20} {:>12} {:>12} {:>12} {:>8} {:>9} {:>9} {:>9} {:>8}",
+            "{whose:<20} {:>12} {:>12} {:>12} {:>9} {:>9} {:>9} {:>9} {:>9}",
             format!("{}{}", size(bytes.used), mark(&bytes)),
             size(bytes.soft),
             size(bytes.hard),
-            grace(&bytes),
+            grace_left(bytes.left),
             format!("{}{}", files.used, mark(&files)),
             files.soft,
             files.hard,
-            grace(&files),
+            grace_left(files.left),
         )?;
         for part in whole.parts.iter().filter(|_| shown.has_parts) {
             let (mdt, used) = (part.mdt.label(), size(part.used.bytes + part.promised));
             let old = if part.is_current { "" } else { "  (as it was last heard)" };
             writeln!(
                 out,
-                "{:<20} {used:>12} {:>38} {:>8}{old}",
+                "{:<20} {used:>12} {:>35} {:>9}{old}",
                 format!("  {mdt}"),
                 "",
                 part.used.inodes
@@ -138,6 +133,20 @@ pub fn print(quotas: &[Whole], names: &Names, shown: &Shown) -> anyhow::Result<(
         }
     }
     Ok(())
+}
+
+/// As lfs shows it, in three units at most: `-` below the soft limit, `none` once it is over.
+fn grace_left(left: Option<u64>) -> String {
+    let Some(left) = left else { return "-".to_owned() };
+    let (days, hours) = (left / 86_400, left / 3600 % 24);
+    let (minutes, seconds) = (left / 60 % 60, left % 60);
+    let parts = match days {
+        0 => [(hours, 'h'), (minutes, 'm'), (seconds, 's')],
+        _ => [(days, 'd'), (hours, 'h'), (minutes, 'm')],
+    };
+    let parts = parts.into_iter().filter(|(count, _)| *count > 0);
+    let text: String = parts.map(|(count, unit)| format!("{count}{unit}")).collect();
+    if text.is_empty() { "none".to_owned() } else { text }
 }
 
 /// Once for each kind: grace is everybody's of it.
@@ -188,4 +197,17 @@ fn quota_json(whole: &Whole, names: &Names) -> Value {
         },
         "mdts": parts.collect::<Vec<_>>(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grace_is_told_as_lfs_tells_it() {
+        let week = 7 * 86_400;
+        let told = [None, Some(0), Some(59), Some(3600), Some(86_399), Some(week - 1), Some(week)];
+        let shown = ["-", "none", "59s", "1h", "23h59m59s", "6d23h59m", "7d"];
+        assert_eq!(told.map(grace_left), shown);
+    }
 }
