@@ -201,6 +201,10 @@ impl AdoptedTree {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = match self.open(&path, &adopted.path, flags) {
             Err(AdoptedError::Absent { .. }) => return Err(self.changed(adopted, "is gone".into())),
+            // None was there when it was adopted.
+            Err(AdoptedError::Outside { .. }) => {
+                return Err(self.changed(adopted, "a symlink stands on the way to it".into()));
+            }
             opened => opened?,
         };
         self.check_same(adopted, &file)?;

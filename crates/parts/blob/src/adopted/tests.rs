@@ -47,6 +47,9 @@ fn a_file_changed_behind_us_is_not_read() {
     assert_eq!(error.kind(), ErrorKind::StorageFault);
     std::fs::remove_file(&path).unwrap();
     assert!(matches!(tree.read(&file, 0, 10), Err(AdoptedError::Changed { .. })));
+    symlink("/etc/passwd", &path).unwrap();
+    assert!(matches!(tree.read(&file, 0, 10), Err(AdoptedError::Changed { .. })));
+    std::fs::remove_file(&path).unwrap();
     std::fs::create_dir(&path).unwrap();
     assert!(matches!(tree.read(&file, 0, 10), Err(AdoptedError::Changed { .. })));
 }
