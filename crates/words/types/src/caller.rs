@@ -55,6 +55,9 @@ impl Caller {
     pub const GROUPS_MAX: usize = 1024;
     /// The number of a proof that nobody made: who carries it is nobody, whose connection it is.
     pub const STRANGER: u64 = 0;
+    /// Another such number: root of the machine asks whose connection it is, whatever the servers
+    /// take that for. Who carries it has the ids that they gave him.
+    pub const MACHINE_ROOT: u64 = 1;
 
     pub fn root() -> Self {
         Self::default()
@@ -66,9 +69,14 @@ impl Caller {
         Self { uid, gid, groups: Vec::new(), proof: Some(Self::STRANGER) }
     }
 
-    /// What is shown of this caller, if he is no stranger.
+    /// Can a proof have this number?
+    pub fn is_of_proof(number: u64) -> bool {
+        !matches!(number, Self::STRANGER | Self::MACHINE_ROOT)
+    }
+
+    /// What is shown of this caller, if anything is.
     pub fn shown_proof(&self) -> Option<u64> {
-        self.proof.filter(|&proof| proof != Self::STRANGER)
+        self.proof.filter(|&proof| Self::is_of_proof(proof))
     }
 
     pub fn is_root(&self) -> bool {

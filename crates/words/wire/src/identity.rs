@@ -108,7 +108,7 @@ pub struct ListIdentitiesReply {
 /// `proof` are that user's from now on. Without a token: tells whom the caller is taken for.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct Prove {
-    /// The client's number for it; never [`Caller::STRANGER`].
+    /// The client's number for it, see [`Caller::is_of_proof`].
     #[n(0)]
     pub proof: u64,
     /// The first token of GSSAPI, bound to session and number (docs/security.md, section 2).

@@ -35,7 +35,7 @@ pub async fn attack(scene: &Scene<'_>) -> Result<()> {
     let evil = scene.dial(&scene.mds, &Guise::of(&machine(scene)?, 51));
     evil.knock().await?;
     // Her number, that of others, and hers with the number of a proof that somebody else made.
-    for proof in [None, Some(Caller::STRANGER), Some(1), Some(u64::MAX)] {
+    for proof in [None, Some(Caller::STRANGER), Some(2), Some(u64::MAX)] {
         for uid in [DAEMON, 2, 1001] {
             let caller = Caller { proof, ..user(uid) };
             let why = refused("a user without a ticket", evil.ask(&caller, open.clone()).await)?;
@@ -44,10 +44,13 @@ pub async fn attack(scene: &Scene<'_>) -> Result<()> {
             refused("even to look", evil.ask(&caller, look).await)?;
         }
     }
-    // Its own root is nobody, and may what everybody may.
-    evil.ask(&Caller::root(), lookup).await.context("what everybody sees")?;
-    refused("root", evil.ask(&Caller::root(), open).await)?;
-    refused("root, to take it", evil.ask(&Caller::root(), taking(id)).await)?;
+    // Its own root is nobody, and may what everybody may, whatever ids he states beside it.
+    let known = Caller { proof: Some(Caller::MACHINE_ROOT), ..user(DAEMON) };
+    for root in [Caller::root(), known] {
+        evil.ask(&root, lookup.clone()).await.context("what everybody sees")?;
+        refused("root", evil.ask(&root, open.clone()).await)?;
+        refused("root, to take it", evil.ask(&root, taking(id)).await)?;
+    }
     crate::stolen::administers(&evil).await?;
     batched(&evil, id).await
 }
@@ -86,7 +89,8 @@ fn taking(id: FileId) -> SetAttributes {
 
 /// What is told later has a caller of its own in each item.
 async fn batched(evil: &Line, id: FileId) -> Result<()> {
-    for caller in [user(DAEMON), Caller::root()] {
+    let known = Caller { proof: Some(Caller::MACHINE_ROOT), ..user(DAEMON) };
+    for caller in [user(DAEMON), Caller::root(), known] {
         let at = Time { seconds: 1_700_000_000, nanos: 0 };
         let (op, message) = (SetAttributes::OP.number(), tieline_wire::encode(&taking(id)));
         let batch = Batch { items: vec![BatchItem { caller, at, id, op, message }] };

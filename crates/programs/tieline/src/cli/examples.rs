@@ -223,7 +223,8 @@ Examples:
   tieline explain /extenci/cms/run7.root --as bob@UFL.EDU --op write
 
 Each step on the way is judged by the kernel (with the ids that this machine shows) and by the
-server (with the identity behind the ticket). Exit codes: 0 allowed, 1 denied.";
+server (with the identity behind the ticket). A name that is not there is denied, and it is said
+whether one may create it. Exit codes: 0 allowed, 1 denied, or nobody could be asked.";
 
 pub const QUOTA: &str = "\
 Examples:

@@ -5,7 +5,9 @@
 //!   do. Where it comes as a client it is whatever its name is, mostly a stranger.
 //! * A machine (`host/NAME`, `tieline_role/NAME`) says which of its users asks, and is believed as
 //!   far as the map's rule for it says: by default not at all. Its users prove themselves beside it
-//!   ([`Identities::prove`]), and their requests carry the number of their proof.
+//!   ([`Identities::prove`]), and their requests carry the number of their proof. Its root carries
+//!   a number of its own once it heard whom it is taken for ([`Caller::MACHINE_ROOT`]): what it
+//!   does is judged as that question was.
 //! * A user's own principal is who the table of identities says, whatever uid the request says.
 //!   While the table is empty, the user database of the server's machine stands in for it. Over a
 //!   user's connection, too, others prove themselves: a mount is not only for who made it. Who asks
@@ -148,6 +150,9 @@ impl Identities {
         if is_server(context.session) {
             return self.server(principal, op);
         }
+        // Whatever it was taken for before: the map may have changed.
+        let is_root = stated.proof == Some(Caller::MACHINE_ROOT);
+        let stated = if is_root { Caller::root() } else { stated };
         let current = self.map.current();
         let security = current.map.security.as_ref();
         match kind_of(principal, security) {
@@ -392,7 +397,7 @@ impl Identities {
         let stated = Caller { proof: is_stranger.then_some(Caller::STRANGER), ..stated };
         // Servers have no users, and under flavor null nothing is proven.
         let can_carry = context.principal.is_some() && !is_server(context.session);
-        let token = message.token.filter(|_| can_carry && message.proof != Caller::STRANGER);
+        let token = message.token.filter(|_| can_carry && Caller::is_of_proof(message.proof));
         let Some(token) = token else {
             let who = self.who(context, stated, (Op::Prove, Errand::New)).await?;
             let principal = who.principal.as_deref().map(str::to_owned);

@@ -130,7 +130,7 @@ struct Verdict {
     rule: String,
 }
 
-/// Exit codes: 0 allowed, 1 denied.
+/// Exit codes: 0 allowed, 1 denied, or nobody could be asked.
 pub fn run(args: Args) -> anyhow::Result<()> {
     crate::verbs::log_start();
     let location = Location::find(&args.path)?;
@@ -164,7 +164,7 @@ fn unheard(error: anyhow::Error, location: &Location, args: &Args) -> anyhow::Re
             match served.and_then(by_mount::served) {
                 Some(served) => {
                     let subject = served.subject(&why);
-                    let verdicts = by_mount::verdicts(location, &subject.caller, args.op)?;
+                    let verdicts = by_mount::verdicts(location, &subject.caller, args.op);
                     Ok(tell(&subject, &verdicts, (&before, &[]), args))
                 }
                 None => Ok(stranger(&anyhow!(why), &[], &before, args)),
@@ -202,6 +202,8 @@ async fn explain(shell: &Arc<Shell>, location: &Location, args: &Args) -> anyhow
     };
     let mut verdicts = vec![];
     let steps = steps(shell, location, &subject, args.op, &mut verdicts).await?;
+    // Else the last step is where the way ends.
+    let is_there = verdicts.is_empty();
     verdicts.extend(steps.iter().map(|step| judge("server", step, &subject.caller)));
     let here = here(shell, location, &subject).await;
     if let Some(here) = &here {
@@ -219,7 +221,7 @@ async fn explain(shell: &Arc<Shell>, location: &Location, args: &Args) -> anyhow
     }
     if subject.is_self {
         let opens = matches!(args.op, Wish::Read | Wish::Write);
-        let last = steps.last().filter(|_| opens);
+        let last = steps.last().filter(|_| opens && is_there);
         if let Some(step) = last {
             verdicts.extend(tried(shell, step, args.op).await);
         }
@@ -348,7 +350,15 @@ async fn steps(
                 return Ok(steps);
             }
         };
-        let found = found.attributes.with_context(|| format!("there is no {below}"))?;
+        let Some(found) = found.attributes else {
+            let rule = "there is no such name".to_owned();
+            verdicts.push(Verdict { by: "server", path: below, is_allowed: false, rule });
+            if is_last {
+                let create = step(&path, &here, WRITE | SEARCH);
+                verdicts.push(judge("server, to create it", &create, &subject.caller));
+            }
+            return Ok(steps);
+        };
         if is_name_wish {
             if let Some(step) = steps.last_mut().filter(|_| here.mode.has(Mode::STICKY)) {
                 step.stuck_to = Some(found);

@@ -46,15 +46,11 @@ impl Served {
 }
 
 /// Whether the mount lets us, and where not.
-pub(super) fn verdicts(
-    location: &Location,
-    caller: &Caller,
-    wish: Wish,
-) -> anyhow::Result<Vec<Verdict>> {
-    let Some(mountpoint) = &location.mountpoint else { return Ok(vec![]) };
+pub(super) fn verdicts(location: &Location, caller: &Caller, wish: Wish) -> Vec<Verdict> {
+    let Some(mountpoint) = &location.mountpoint else { return vec![] };
     let path = mountpoint.join(OsStr::from_bytes(&location.path));
     let directory = || path.parent().unwrap_or(mountpoint).to_owned();
-    Ok(match wish {
+    match wish {
         Wish::Read => vec![verdict(&path, "it was opened and read", read(&path))],
         Wish::Write => vec![verdict(&path, "it was opened", write(&path))],
         Wish::Execute => vec![by_kernel(&path, Access::EXEC_OK)],
@@ -63,11 +59,16 @@ pub(super) fn verdicts(
             vec![by_kernel(&directory(), CHANGES), names(&directory(), Some(&path), caller)]
         }
         Wish::Chmod => {
-            let found = std::fs::symlink_metadata(&path)?;
-            let rule = format!("its owner wanted, which is {}", found.uid());
-            vec![judged(path, found.uid() == caller.uid.0, rule)]
+            let (is_own, rule) = match std::fs::symlink_metadata(&path) {
+                Ok(found) => {
+                    let owner = found.uid();
+                    (owner == caller.uid.0, format!("its owner wanted, which is {owner}"))
+                }
+                Err(error) => (false, error.to_string()),
+            };
+            vec![judged(path, is_own, rule)]
         }
-    })
+    }
 }
 
 const CHANGES: Access = Access::WRITE_OK.union(Access::EXEC_OK);

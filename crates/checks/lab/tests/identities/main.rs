@@ -1,5 +1,7 @@
 //! Who is who: principals, identities, roles, and what is kept of denials.
 
+mod explanations;
+
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -310,105 +312,6 @@ fn people(federation: &Federation) -> Result<()> {
     id(federation, &["add", "bob", "--number", "5002", "--groups", "cms"])?;
     federation.shell("mkdir -m 777 all fnal/all && mkdir -m 750 hers && chown 5001:6001 hers")?;
     id(federation, &["machine", "host/client.extenci.org@EXTENCI.ORG", "root"])?;
-    Ok(())
-}
-
-/// What `explain` says is what a program meets: links, lists of who may, ids of this machine, and
-/// limits that are used up.
-#[test]
-fn explanations_are_true() -> Result<()> {
-    if !tieline_lab::needs_root() {
-        return Ok(());
-    }
-    with_kdc(|federation| {
-        people(federation)?;
-        let machine = Machine::new(federation)?;
-        let (ann, bob) = (machine.kinit("ann", ANN)?, machine.kinit("bob", BOB)?);
-        machine.by(
-            ANN,
-            &ann,
-            &format!(
-                "cd $MOUNT/all; umask 77; echo x > list; setfacl -m u:{BOB}:r list; mkdir inner
-                 echo y > inner/f; ln -s inner/f link; ln -s list way"
-            ),
-        )?;
-        let explained = |op: &str, path: &str| -> Result<Value> {
-            let tieline = program::tieline()?.display();
-            let script = format!("{tieline} explain --json --op {op} $MOUNT/{path}");
-            Ok(serde_json::from_str(&machine.try_as(BOB, &bob, &script)?.stdout)?)
-        };
-        machine.by(BOB, &bob, "cat $MOUNT/all/way; touch $MOUNT/all/one")?;
-        let way = explained("read", "all/way")?;
-        ensure!(way["allowed"] == true, "{way}");
-        machine.denied(BOB, &bob, "cat $MOUNT/all/link")?;
-        let link = explained("read", "all/link")?;
-        ensure!(link["allowed"] == false && link["who"]["name"] == "bob", "{link}");
-        ensure!(explained("create", "all/two")?["allowed"] == true);
-        let mount = federation.mount().to_string_lossy().into_owned();
-        federation.tieline(&["setquota", "-u", "bob", "-I", "1", &mount])?;
-        let full = machine.try_as(BOB, &bob, "touch $MOUNT/all/two")?;
-        ensure!(full.stderr.contains("quota"), "{}", full.stderr);
-        let full = explained("create", "all/two")?;
-        let verdicts = full["verdicts"].as_array().context("verdicts")?;
-        ensure!(verdicts.iter().any(|one| one["by"] == "quota"), "{full}");
-        ensure!(full["allowed"] == false, "{full}");
-        // Aliases; and what only the owner may.
-        for (op, is_allowed) in [("list", false), ("append", false), ("unlink", true)] {
-            let said = explained(op, "all/inner")?;
-            ensure!(said["allowed"] == is_allowed, "{op}: {said}");
-        }
-        ensure!(explained("chmod", "all/one")?["allowed"] == true);
-        ensure!(explained("chmod", "all/list")?["allowed"] == false);
-        // A stranger is told nothing of others' denials.
-        let other = machine.try_as(ANN, "FILE:/nonexistent", "cat $MOUNT/all/list")?;
-        ensure!(!other.status.success());
-        let script = format!("{} explain --json $MOUNT/all/list", program::tieline()?.display());
-        let stranger = machine.kinit("daemon", BOB)?;
-        let said = machine.try_as(BOB, &stranger, &script)?;
-        let said: Value = serde_json::from_str(&said.stdout).context(said.stderr)?;
-        ensure!(said["who"].is_null() && said["allowed"] == false, "{said}");
-        let denials = said["denials"].as_array().context("denials")?;
-        ensure!(denials.iter().all(|denial| denial["uid"] == BOB), "{said}");
-        storage_is_explained(federation, &explained)?;
-        // Who was denied has ended his session: its leases would keep others waiting.
-        let denied = explained("append", "all/inner")?;
-        ensure!(denied["allowed"] == false, "{denied}");
-        let log = federation.dir().join("logs/mds-uf.log");
-        program::until("the session is ended", DEADLINE, || {
-            let told = std::fs::read_to_string(&log).unwrap_or_default();
-            let opened = told.rsplit("session opened: tieline (pid").next().unwrap_or_default();
-            let session = opened.split_whitespace().find(|word| word.starts_with("session="));
-            session.is_some_and(|session| opened.contains(&format!("session ended {session}\n")))
-        })
-    })
-}
-
-/// That nobody takes what somebody may write.
-fn storage_is_explained(
-    federation: &Federation,
-    explained: &dyn Fn(&str, &str) -> Result<Value>,
-) -> Result<()> {
-    let may = explained("write", "all/one")?;
-    ensure!(may["allowed"] == true, "{may}");
-    let path = federation.dir().join("sites/uf/oss.toml");
-    let told = std::fs::read_to_string(&path)?;
-    let dir = federation.dir().to_string_lossy().into_owned();
-    let cases = [
-        ("realms = [\"PSC.EDU\"]", "serves clients of PSC.EDU only"),
-        ("limit = \"0 B\"", "that its site gives are used"),
-        ("read_only = true", "read-only"),
-    ];
-    for (line, why) in cases {
-        let settings = told.replace("read_only = false\n", "");
-        let settings = settings.replace("[[ost]]\n", &format!("[[ost]]\n{line}\n"));
-        std::fs::write(&path, settings)?;
-        federation.tieline(&["dev", "restart", "oss-uf", "--dir", &dir])?;
-        let is_told = || {
-            let said = explained("write", "all/one").map(|said| said.to_string());
-            said.is_ok_and(|said| said.contains(why) && said.contains("\"allowed\":false"))
-        };
-        program::until(&format!("told: {why}"), DEADLINE, is_told)?;
-    }
     Ok(())
 }
 
