@@ -84,8 +84,8 @@ pub enum EditError {
     #[error("{number} is no identity's number: 1 to 2147483647 without 65534 are")]
     Number { number: u32 },
     #[error(
-        "`{name}` is no name for a {kind} of a file system: {why}", kind = .kind.name(),
-        why = if is_numeric(.name) { "numbers are identities' numbers" } else { "machines have one" }
+        "no {kind} is named `{name}`: numbers are taken for identities' numbers, and root and \
+         nobody are the same on every machine", kind = .kind.name()
     )]
     Reserved { kind: IdentityKind, name: IdentityName },
     #[error("a group has no groups")]

@@ -492,8 +492,8 @@ impl Import {
         found.mode == Mode::new(BARE) && found.uid == self.shell.caller.uid
     }
 
-    /// Has a file the bytes that were adopted, and nothing else? A cut-off adoption has the first of
-    /// them.
+    /// Has a file the bytes that were adopted, and nothing else? A cut-off adoption has the first
+    /// of them.
     async fn is_as_adopted(&self, found: &Attributes, source: &Source) -> anyhow::Result<bool> {
         let mut at = 0;
         while at < found.size {
