@@ -93,6 +93,12 @@ impl AdoptedError {
     }
 }
 
+/// Does a path lead nowhere but down, if there are no links on the way?
+fn is_plain(path: &[u8]) -> bool {
+    let path = Path::new(std::ffi::OsStr::from_bytes(path));
+    path.components().all(|part| matches!(part, std::path::Component::Normal(_)))
+}
+
 type Result<T, E = AdoptedError> = std::result::Result<T, E>;
 
 impl AdoptedTree {
@@ -202,7 +208,7 @@ impl AdoptedTree {
         let file = match self.open(&path, &adopted.path, flags) {
             Err(AdoptedError::Absent { .. }) => return Err(self.changed(adopted, "is gone".into())),
             // None was there when it was adopted.
-            Err(AdoptedError::Outside { .. }) => {
+            Err(AdoptedError::Outside { .. }) if is_plain(&path) => {
                 return Err(self.changed(adopted, "a symlink stands on the way to it".into()));
             }
             opened => opened?,
