@@ -2,7 +2,7 @@
 //!
 //! A *walk* is what is read of a file until it rests for a while: runs of bytes, in the order in
 //! which they were begun, whichever handles they were read through (many programs open a file anew
-//! for each block they want). From it two things follow:
+//! for each block they want). From it three things follow:
 //!
 //! * runs that lie equally far from each other go on so ([`stride`]);
 //! * whoever goes on where he stopped, place by place, does so at all of them ([`rounds`]);
@@ -140,7 +140,9 @@ impl Past {
             self.latest.insert(directory, step.file);
         }
         let round = story.rounds.note(&step.range, step.window);
-        let ranges = if ranges.is_empty() { round } else { ranges };
+        // Whoever reads as before stops where he stopped before.
+        let is_told = story.told.as_ref().is_some_and(Told::is_right);
+        let ranges = if is_told || !ranges.is_empty() { ranges } else { round };
         let ranges = match begun && ranges.is_empty() {
             true => story.stride.next(&story.walk, step.window),
             false => ranges,

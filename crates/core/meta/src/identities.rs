@@ -106,12 +106,9 @@ pub enum EditError {
 }
 
 fn is_reserved(name: &IdentityName) -> bool {
-    RESERVED.contains(&name.as_str()) || is_numeric(name)
-}
-
-/// Verbs take numbers where they take names.
-fn is_numeric(name: &IdentityName) -> bool {
-    name.as_str().bytes().all(|byte| byte.is_ascii_digit())
+    // Verbs take numbers where they take names.
+    let is_number = name.as_str().bytes().all(|byte| byte.is_ascii_digit());
+    is_number || RESERVED.contains(&name.as_str())
 }
 
 impl EditError {

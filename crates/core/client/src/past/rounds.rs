@@ -21,22 +21,15 @@ const PIECES_MAX: usize = 256;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rounds {
-    /// In the order in which a round comes to them.
-    places: Vec<Place>,
-    /// Which they are, by where their last piece begins.
+    /// What was read last of each place, in the order in which a round comes to them.
+    places: Vec<Range<u64>>,
+    /// Which they are, by where that begins.
     by_start: BTreeMap<u64, usize>,
     /// The one that was read last.
     at: usize,
     /// Places that were gone on with since the order was last broken, and their bytes.
     row: usize,
     right: u64,
-}
-
-/// Where a cluster is read up to.
-#[derive(Clone, Debug)]
-struct Place {
-    /// What was read of it last.
-    piece: Range<u64>,
 }
 
 impl Rounds {
@@ -46,7 +39,7 @@ impl Rounds {
             // The rest of the piece.
             Some(index) if index == self.at => self.extend(index, range.end),
             // Nothing new: what is read again says nothing.
-            Some(index) if range.end <= self.places[index].piece.end => return Vec::new(),
+            Some(index) if range.end <= self.places[index].end => return Vec::new(),
             Some(index) => self.go_on(index, range),
             None => self.begin(range),
         }
@@ -56,13 +49,13 @@ impl Rounds {
     /// The place whose last piece a read begins in, or right behind.
     fn find(&self, start: u64) -> Option<usize> {
         let (_, &index) = self.by_start.range(..=start).next_back()?;
-        (start <= self.places.get(index)?.piece.end + PAGE).then_some(index)
+        (start <= self.places.get(index)?.end + PAGE).then_some(index)
     }
 
     fn extend(&mut self, index: usize, end: u64) {
         let Some(place) = self.places.get_mut(index) else { return };
-        let more = end.saturating_sub(place.piece.end);
-        place.piece.end += more;
+        let more = end.saturating_sub(place.end);
+        place.end += more;
         if self.row > 0 {
             self.right += more;
         }
@@ -75,9 +68,9 @@ impl Rounds {
             (self.row, self.right) = (0, 0);
         }
         let Some(place) = self.places.get_mut(index) else { return };
-        self.by_start.remove(&place.piece.start);
-        place.piece = place.piece.end.min(range.start)..range.end;
-        self.by_start.insert(place.piece.start, index);
+        self.by_start.remove(&place.start);
+        *place = place.end.min(range.start)..range.end;
+        self.by_start.insert(place.start, index);
         self.at = index;
         self.row += 1;
         self.right += range.end - range.start;
@@ -91,13 +84,13 @@ impl Rounds {
         (self.row, self.right) = (0, 0);
         self.at = self.places.len();
         self.by_start.insert(range.start, self.at);
-        self.places.push(Place { piece: range.clone() });
+        self.places.push(range.clone());
     }
 
     /// What comes next: of this round, and once two whole ones came true, of those after it.
     fn following(&self, mut budget: u64) -> Vec<Range<u64>> {
         let Some(last) = self.places.get(self.at) else { return Vec::new() };
-        let length = last.piece.end - last.piece.start;
+        let length = last.end - last.start;
         let (passed, coming) = self.places.split_at(self.at + 1);
         let came_true = self.row / self.places.len();
         let rounds = came_true.saturating_sub(1).min(ROUNDS_MAX);
@@ -112,7 +105,7 @@ impl Rounds {
                 break;
             }
             budget -= length;
-            let start = place.piece.end + round as u64 * length;
+            let start = place.end + round as u64 * length;
             foretold.push(start..start + length);
         }
         foretold

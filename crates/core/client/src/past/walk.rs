@@ -110,6 +110,11 @@ impl Told {
         &self.walk
     }
 
+    /// Is it how the file is read this time, as far as can be seen?
+    pub(super) fn is_right(&self) -> bool {
+        !self.is_doubted && self.wrong <= self.right + TRUST
+    }
+
     pub(super) fn into_walk(self) -> Walk {
         self.walk
     }
@@ -129,7 +134,7 @@ impl Told {
         if range.start - run.start < PAGE && run.start > 0 {
             self.is_doubted = false;
         }
-        if self.is_doubted || self.wrong > self.right + TRUST {
+        if !self.is_right() {
             return Vec::new();
         }
         // What was told has come true but for an eighth: it is worth more than a beginning.

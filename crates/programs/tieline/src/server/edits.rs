@@ -8,7 +8,7 @@
 //! them.
 
 use std::collections::VecDeque;
-use tieline_net::{CallContext, Reply, Response};
+use tieline_net::{Reply, Response};
 use tieline_types::{RequestNumber, SessionId};
 use tieline_world::Bulk;
 use tokio::sync::Mutex;
@@ -38,11 +38,6 @@ impl Edits {
         done.push_back((session, number, reply.body.clone()));
         Ok(reply)
     }
-}
-
-/// By what a request is known.
-pub fn asked(context: &CallContext) -> (SessionId, RequestNumber) {
-    (context.session, context.number)
 }
 
 #[cfg(test)]

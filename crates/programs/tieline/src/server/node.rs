@@ -15,7 +15,7 @@ use crate::server::audit::{Asked, Audit, Deed};
 use crate::server::batches;
 use crate::server::capabilities::Capabilities;
 use crate::server::connections::Connections;
-use crate::server::edits::{self, Edits};
+use crate::server::edits::Edits;
 use crate::server::identities::{Errand, Identities, Who, pool_admin, site_admin};
 use crate::server::maps::MapKeeper;
 use crate::server::peers::Peers;
@@ -177,16 +177,14 @@ impl Node {
         };
         context.envelope.caller = who.caller.clone();
         let doers = self.identities.settle_batch(&context, &mut request).await?;
+        let asked = (context.session, context.number);
         match request {
-            Request::EditMap(message) => {
-                self.edits.once(edits::asked(&context), self.edit_map(&who, message)).await
-            }
+            Request::EditMap(message) => self.edits.once(asked, self.edit_map(&who, message)).await,
             Request::DumpMdt(message) => self.dump(&who, message).await,
             Request::CheckMdt(message) => self.check(&who, message).await,
             Request::Drain(message) => self.drain(&who, &message),
             Request::EditIdentities(message) => {
-                let edit = self.edit_identities(&who, &message);
-                self.edits.once(edits::asked(&context), edit).await
+                self.edits.once(asked, self.edit_identities(&who, &message)).await
             }
             Request::ListIdentities(message) => {
                 Ok(Reply::new::<ListIdentities>(&self.identities.list(&who, &message)))

@@ -489,7 +489,8 @@ impl Import {
 
     /// Is it an empty file as an import makes it, before it has the source's attributes?
     fn is_bare(&self, found: &Attributes) -> bool {
-        found.mode == Mode::new(BARE) && found.uid == self.shell.caller.uid
+        let is_new = found.mtime == found.btime && found.uid == self.shell.caller.uid;
+        is_new && found.mode == Mode::new(BARE)
     }
 
     /// Has a file the bytes that were adopted, and nothing else? A cut-off adoption has the first
