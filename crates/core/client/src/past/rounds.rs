@@ -10,6 +10,8 @@ use super::PAGE;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+/// Fewer places are those of readers who take turns: each goes on as it is.
+const PLACES_MIN: usize = 16;
 /// A file of more places is not followed.
 const PLACES_MAX: usize = 1024;
 /// So many places in a row that were gone on with, in their order, are no chance.
@@ -43,7 +45,8 @@ impl Rounds {
             Some(index) => self.go_on(index, range),
             None => self.begin(range),
         }
-        if self.row < SURE_FROM { Vec::new() } else { self.following(window.min(self.right)) }
+        let is_sure = self.row >= SURE_FROM && self.places.len() >= PLACES_MIN;
+        if is_sure { self.following(window.min(self.right)) } else { Vec::new() }
     }
 
     /// The place whose last piece a read begins in, or right behind.
