@@ -18,6 +18,7 @@ use crate::handshake::{self, HandshakeError};
 use crate::outbox::{Holds, Outbox};
 use crate::{Peer, Response};
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_auth::{Guard, TOKEN_MAX};
@@ -82,8 +83,18 @@ pub(super) async fn serve(
 enum NotGreeted {
     Refused(Refusal),
     Unreadable(ReadError),
-    /// The peer left without a word, as health checks do.
+    /// The peer left without a word, as health checks do, or was killed before it had one.
     Gone,
+}
+
+impl From<ReadError> for NotGreeted {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Closed => Self::Gone,
+            ReadError::Io(error) if error.kind() == io::ErrorKind::ConnectionReset => Self::Gone,
+            error => Self::Unreadable(error),
+        }
+    }
 }
 
 /// Who was welcomed, and to what.
@@ -101,10 +112,7 @@ async fn greet(
     shared: &Shared,
     address: &str,
 ) -> Result<Greeted, NotGreeted> {
-    let frame = reader.next().await.map_err(|error| match error {
-        ReadError::Closed => NotGreeted::Gone,
-        error => NotGreeted::Unreadable(error),
-    })?;
+    let frame = reader.next().await.map_err(NotGreeted::from)?;
     let no = |kind, detail: String| NotGreeted::Refused(refusal(kind, detail));
     if frame.header.kind != FrameKind::Hello {
         return Err(no(ErrorKind::Protocol, format!("{:?} before hello", frame.header.kind)));
@@ -122,8 +130,7 @@ async fn greet(
     let ends = (reader, writer);
     let proven = handshake::answer(&shared.guard, &hello, &frame.body, from, ends).await;
     let proven = proven.map_err(|error| match error {
-        HandshakeError::Read(ReadError::Closed) => NotGreeted::Gone,
-        HandshakeError::Read(error) => NotGreeted::Unreadable(error),
+        HandshakeError::Read(error) => error.into(),
         error => no(error.kind(), chain(&error)),
     })?;
     let place = shared.places.clone().try_acquire_owned().map_err(|_| {
@@ -442,4 +449,18 @@ async fn next_with_place(
 fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |line, cause| format!("{line}: {cause}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process that is killed with bytes unread resets its connections.
+    #[test]
+    fn who_was_killed_before_a_hello_has_left_and_who_sends_half_of_one_has_not() {
+        let of = |kind: io::ErrorKind| NotGreeted::from(ReadError::Io(kind.into()));
+        assert!(matches!(of(io::ErrorKind::ConnectionReset), NotGreeted::Gone));
+        assert!(matches!(NotGreeted::from(ReadError::Closed), NotGreeted::Gone));
+        assert!(matches!(of(io::ErrorKind::UnexpectedEof), NotGreeted::Unreadable(_)));
+    }
 }
