@@ -102,6 +102,44 @@ fn a_full_ost_is_passed_over() -> Result<()> {
     })
 }
 
+/// Two copies are wanted, and one of the two OSTs takes none.
+#[test]
+fn with_one_ost_full_or_emptied_the_other_takes_the_only_copy() -> Result<()> {
+    with_disks(&[("ost0001", 68)], |lab, disks| {
+        let mirrored = lab.mount().join("mirrored");
+        fs::create_dir(&mirrored)?;
+        let shown = mirrored.to_str().context("path")?;
+        lab.tieline(&["setstripe", "-N", "2", "-c", "1", "-p", "uf", shown])?;
+        for number in 0..4 {
+            write(&mirrored.join(format!("full{number}")), 8)?;
+        }
+        let last = mirrored.join("full3");
+        ensure!(osts(lab, &last)? == [0].into(), "{:?}", osts(lab, &last)?);
+        disks[0].remount(lab, "remount,size=200m")?;
+        // What its copies are of now is gone.
+        fs::remove_dir_all(disks[0].0.join("objects"))?;
+        for number in 0..2 {
+            write(&mirrored.join(format!("emptied{number}")), 8)?;
+        }
+        program::until("df says what is wrong", Duration::from_secs(30), || {
+            lab.tieline(&["df", shown]).is_ok_and(|told| told.contains("objects was removed"))
+        })?;
+        control(lab, "kill")?;
+        control(lab, "start")?;
+        let other = lab.mount_again()?.join("mirrored");
+        for name in ["full0", "full3", "emptied0", "emptied1"] {
+            ensure!(fs::read(other.join(name))? == vec![7; 8 << 20], "{name}");
+            let file = mirrored.join(name);
+            let file = file.to_str().context("path")?;
+            // It tells the MDS what is missing.
+            let _ = lab.try_tieline(&["mirror", "verify", file])?;
+            lab.tieline(&["mirror", "resync", file])?;
+            lab.tieline(&["mirror", "verify", file])?;
+        }
+        Ok(())
+    })
+}
+
 #[test]
 fn when_all_osts_are_full_the_writer_is_told_and_others_go_on() -> Result<()> {
     with_disks(&[("ost0000", 70), ("ost0001", 70)], |lab, _| {

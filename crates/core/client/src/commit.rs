@@ -14,6 +14,7 @@ use crate::kept::Noting;
 use crate::kept::writes::{Cut, Space};
 use crate::overlay::SealId;
 use crate::race::Race;
+use crate::send::OST_PATIENCE;
 use crate::volume::{Shared, lock};
 use crate::writer::{How, seal_all};
 use crate::{Error, Result};
@@ -25,12 +26,14 @@ use tieline_keep::Keep;
 use tieline_types::{Caller, Content, ErrorKind, Extent, FileId, OstIndex, Retry, SetTime};
 use tieline_wire::data::{SyncFile, SyncFileReply};
 use tieline_wire::meta::{Commit, GetAttributes};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 /// How many sessions may be lost under one commit.
 const LOST_MAX: u32 = 3;
 /// Extents in one commit.
 const EXTENTS_MAX: usize = 1024;
+/// OSTs that failed lately get so long to sync copies, where others have done so.
+const POOR_PATIENCE: Duration = Duration::from_secs(1);
 /// Shorter extents make a file worn.
 pub(crate) const SMALL_BELOW: u64 = 64 << 10;
 
@@ -150,7 +153,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Syncs all OSTs at once; done when of each chunk enough copies are durable.
+    /// Syncs all OSTs at once; done when of each chunk enough copies are durable. Where an OST
+    /// fails or stays silent, those that are suffice: of each chunk one at least.
     pub(crate) async fn sync_copies(
         self: &Arc<Self>,
         file: &File,
@@ -158,29 +162,48 @@ impl Shared {
         enough: usize,
     ) -> Result<()> {
         let osts: BTreeSet<OstIndex> = chunks.iter().flatten().copied().collect();
-        let sync = |ost: OstIndex| async move { (ost, self.sync_at(ost, file).await) };
-        let mut syncs = Race::default();
-        osts.iter().for_each(|&ost| syncs.add(sync(ost)));
-        let has_enough = |good: &dyn Fn(OstIndex) -> bool| {
+        let have = |least: usize, good: &dyn Fn(OstIndex) -> bool| {
             chunks.iter().all(|copies| {
                 let distinct: BTreeSet<OstIndex> = copies.iter().copied().collect();
                 let count = distinct.iter().filter(|&&ost| good(ost)).count();
-                count >= enough.min(distinct.len())
+                count >= least.min(distinct.len())
             })
         };
-        let (mut done, mut failed) = (BTreeSet::new(), BTreeSet::new());
-        while !has_enough(&|ost| done.contains(&ost)) {
-            let Some((ost, outcome)) = syncs.next().await else { break };
+        let resting = osts.iter().copied().filter(|&ost| self.poor.is_resting(ost));
+        let (mut done, mut failed) = (BTreeSet::new(), resting.collect::<BTreeSet<_>>());
+        if !have(1, &|ost| !failed.contains(&ost)) {
+            failed.clear();
+        }
+        let sync = |ost: OstIndex| async move { (ost, self.sync_at(ost, file).await) };
+        let mut syncs = Race::default();
+        osts.difference(&failed).for_each(|&ost| syncs.add(sync(ost)));
+        let mut until = None;
+        while !have(enough, &|ost| done.contains(&ost)) {
+            if have(1, &|ost| done.contains(&ost)) {
+                let are_poor = osts.difference(&done).all(|&ost| self.poor.is_poor(ost));
+                let patience = if are_poor { POOR_PATIENCE } else { OST_PATIENCE };
+                until.get_or_insert_with(|| Instant::now() + patience);
+            }
+            let next = match until {
+                None => syncs.next().await,
+                Some(until) => timeout_at(until, syncs.next()).await.ok().flatten(),
+            };
+            let Some((ost, outcome)) = next else { break };
             match outcome {
                 Ok(_) => drop(done.insert(ost)),
                 Err(error) => {
                     failed.insert(ost);
-                    if !has_enough(&|ost| !failed.contains(&ost)) {
+                    self.poor.failed(ost, error.kind());
+                    if !have(1, &|ost| !failed.contains(&ost)) {
                         return Err(error);
                     }
-                    tracing::info!(ost = %ost.label(), %error, "copies there are not synced");
+                    tracing::warn!(ost = %ost.label(), %error, "copies there are not synced");
                 }
             }
+        }
+        if until.is_some_and(|until| Instant::now() >= until) {
+            let silent = osts.iter().filter(|ost| !done.contains(ost) && !failed.contains(ost));
+            silent.for_each(|ost| self.poor.failed(*ost, ErrorKind::Timeout));
         }
         Ok(())
     }

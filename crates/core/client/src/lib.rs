@@ -75,6 +75,7 @@ mod past;
 mod patched;
 mod paths;
 mod pins;
+mod poor;
 mod promises;
 mod race;
 mod ranges;

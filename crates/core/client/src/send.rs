@@ -4,7 +4,8 @@
 //! the layout says (`sync`); the others get as long again, and are then recorded as stale with the
 //! commit, while their puts go on. When too few are there, those that refuse or are away are named
 //! to the MDS, which chooses others; a new attempt has a new chunk id, so that what a lost attempt
-//! left behind is nobody's.
+//! left behind is nobody's. When it has no others, the copies that could be made suffice: the rest
+//! is made in the background, as if `sync` had asked for fewer.
 //!
 //! Invariant: every sealed run ends as arrived, fresh again (and the file says why), or lost (and
 //! the file says so, once).
@@ -15,6 +16,7 @@ use crate::servers::{PUT_GRAIN, PUT_GRAINS_MAX, PUT_GRAINS_MIN};
 use crate::volume::Shared;
 use crate::{Error, Result};
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_telemetry::metrics::METRICS;
@@ -25,14 +27,12 @@ use tieline_types::{
 use tieline_wire::data::{ObjectOwner, PutChunk};
 use tieline_wire::meta;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout};
 
 /// How many OSTs may fail in turn before a run is given up for now.
 const OSTS_MAX: usize = 8;
 /// Pause before those that failed are asked again.
 const AGAIN: Duration = Duration::from_secs(1);
-/// An OST that did not answer a put gets none for so long, if other copies suffice.
-const AWAY_KEPT: Duration = Duration::from_secs(10);
 /// The least that a copy gets after those that are waited for have arrived.
 const LINGER_MIN: Duration = Duration::from_millis(10);
 /// Bytes of chunks whose last copies are on their way after their commit.
@@ -42,7 +42,7 @@ pub(crate) const LATE_GRAIN: usize = 1 << 10;
 /// Whole blocks that the processor's cache holds.
 const SUM_STEP: usize = 256 << 10;
 /// How long an OST may be silent before another is asked for.
-const OST_PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const OST_PATIENCE: Duration = Duration::from_secs(20);
 /// How long a file's first chunk waits for what its label shall say.
 const WAY_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -99,11 +99,17 @@ impl Shared {
         let whole = Arc::new(Whole::new(&sealed.run));
         let mut exclude: BTreeSet<OstIndex> = BTreeSet::new();
         let mut last: Option<Error> = None;
+        let (mut short, mut spares_poor) = (None::<Copies>, true);
         loop {
             let stripe = match (self.stripe(file, &exclude).await, last.take()) {
                 (Ok(stripe), _) => stripe,
+                (Err(refusal), _) if is_passing(&refusal) => return Err(refusal),
+                // Without those that failed for others there is nobody: they are tried.
+                (Err(_), None) if std::mem::take(&mut spares_poor) && !exclude.is_empty() => {
+                    exclude.clear();
+                    continue;
+                }
                 (Err(refusal), None) => return Err(refusal),
-                (Err(refusal), Some(_)) if is_passing(&refusal) => return Err(refusal),
                 // Nobody else takes it: those who may come back are asked again, for as long as the
                 // operator said.
                 (Err(_), Some(error))
@@ -117,22 +123,33 @@ impl Shared {
                 }
                 (Err(_), Some(error)) => return Err(error),
             };
+            let column = Column::of(file, sealed, &stripe);
+            if let Some(copies) = short.take()
+                && column.without(&exclude).is_subset(&copies.here)
+            {
+                return Ok(self.settled(file, sealed, &column, copies).await);
+            }
+            let poor = if spares_poor { self.poor.spared_in(&column) } else { BTreeSet::new() };
+            if !poor.is_subset(&exclude) {
+                exclude.extend(poor);
+                continue;
+            }
             let until = self.servers.until_for_osts(started, &stripe);
-            let failed = match self.put_copies(file, sealed, &whole, &stripe, until).await? {
-                Ok(copies) => return Ok(copies),
-                Err(failed) => failed,
-            };
-            for (ost, error) in failed {
+            let mut copies =
+                self.put_copies(file, sealed, &whole, (&column, &exclude), until).await?;
+            if copies.here.len() >= column.enough(&exclude) {
+                return Ok(self.settled(file, sealed, &column, copies).await);
+            }
+            for (ost, error) in std::mem::take(&mut copies.failed) {
                 let is_over = exclude.len() >= OSTS_MAX || Instant::now() >= until;
                 if is_over || !is_the_osts_fault(error.kind()) {
                     return Err(error);
                 }
-                let ost_name = ost.label();
-                tracing::warn!(ost = %ost_name, %error, "chunk goes to another OST");
-                self.mark_trouble(ost);
+                tracing::warn!(ost = %ost.label(), %error, "chunk goes to another OST");
                 exclude.insert(ost);
                 last = Some(error);
             }
+            short = Some(copies).filter(|copies| !copies.here.is_empty());
         }
     }
 
@@ -166,30 +183,22 @@ impl Shared {
         Ok(stripe)
     }
 
-    /// Puts a run under one id at the OSTs of its column, in parallel. Done when as many copies are
-    /// there as the layout says, and the others had as long again; those that failed are named if
-    /// they are too many.
+    /// Puts a run under one id at the OSTs of its column, in parallel. Ends when as many copies are
+    /// there as are waited for, and the others had as long again; or when all have ended.
     async fn put_copies(
         self: &Arc<Self>,
         file: &Arc<File>,
         sealed: &Sealed,
         whole: &Arc<Whole>,
-        stripe: &[OstIndex],
+        (column, exclude): (&Column, &BTreeSet<OstIndex>),
         deadline: Instant,
-    ) -> Result<Result<Copies, Vec<(OstIndex, Error)>>> {
-        let layout = file.with(|state| state.layout.clone()).unwrap_or_default();
-        let mut osts: Vec<OstIndex> = Vec::new();
-        for &ost in layout.column(sealed.offset, stripe) {
-            if !osts.contains(&ost) {
-                osts.push(ost);
-            }
-        }
-        let enough = usize::from(layout.sync).clamp(1, osts.len().max(1));
+    ) -> Result<Copies> {
+        let enough = column.enough(exclude);
         let chunk = self.chunk_id(file).await?;
         let owner = self.owner(file, sealed);
         let file_writer = file.with(|state| state.writer.clone());
         let mut puts = JoinSet::new();
-        for &ost in &self.worth_trying(&osts, enough) {
+        for ost in self.poor.worth_trying(column, enough) {
             let (shared, whole) = (self.clone(), whole.clone());
             let run = sealed.run.clone();
             let what = (file_writer.clone(), owner.clone());
@@ -198,68 +207,54 @@ impl Shared {
             );
         }
         let started = Instant::now();
-        let mut copies = Copies { chunk: whole.chunk(chunk, sealed, vec![]), late: puts };
-        let (mut here, mut failed) = (BTreeSet::new(), Vec::new());
+        let chunk = whole.chunk(chunk, sealed, vec![]);
+        let mut copies = Copies { chunk, late: puts, here: BTreeSet::new(), failed: vec![] };
         let mut until = None;
         while let Some(joined) = next_put(&mut copies.late, until).await {
             match joined {
-                Ok((ost, Ok(()))) => drop(here.insert(ost)),
-                Ok((ost, Err(error))) => failed.push((ost, error)),
+                Ok((ost, Ok(()))) => drop(copies.here.insert(ost)),
+                Ok((ost, Err(error))) => {
+                    self.mark_trouble(ost);
+                    self.poor.failed(ost, error.kind());
+                    copies.failed.push((ost, error));
+                }
                 Err(error) => tracing::error!(%error, "put of a chunk ended early"),
             }
-            if here.len() + copies.late.len() < enough {
-                break;
-            }
-            if here.len() >= enough {
+            if copies.here.len() >= enough {
                 until.get_or_insert_with(|| Instant::now() + started.elapsed().max(LINGER_MIN));
             }
         }
-        if here.len() < enough {
-            if failed.is_empty() {
-                return Err(Error::local(ErrorKind::Internal, "put of a chunk"));
-            }
-            return Ok(Err(failed));
+        copies.here.iter().for_each(|&ost| self.poor.worked(ost));
+        if copies.here.is_empty() && copies.failed.is_empty() {
+            return Err(Error::local(ErrorKind::Internal, "put of a chunk"));
         }
-        let refused = self.note_missing(file, chunk, &failed).await;
-        let kept = osts.iter().filter(|ost| !refused.contains(ost));
-        copies.chunk.places =
-            kept.map(|&ost| place(ost, chunk, sealed, !here.contains(&ost))).collect();
-        Ok(Ok(copies))
+        Ok(copies)
     }
 
-    /// Those OSTs to send to: one that did not answer a moment ago is left out if others suffice.
-    fn worth_trying(&self, osts: &[OstIndex], enough: usize) -> Vec<OstIndex> {
-        let away = crate::volume::lock(&self.away);
-        let is_away =
-            |ost: &OstIndex| away.get(ost).is_some_and(|since| since.elapsed() < AWAY_KEPT);
-        let answering: Vec<OstIndex> = osts.iter().copied().filter(|ost| !is_away(ost)).collect();
-        if answering.len() >= enough { answering } else { osts.to_vec() }
-    }
-
-    /// Enough copies are there, but not all. Says which OSTs refused theirs; the next chunks go
-    /// elsewhere. Who did not answer may come back, and gets its copy then.
-    async fn note_missing(
+    /// These copies will do. Who refused its copy is no place of the chunk, and the next chunks go
+    /// elsewhere if they can; who did not answer may come back, and gets its copy then.
+    async fn settled(
         &self,
         file: &File,
-        chunk: ChunkId,
-        failed: &[(OstIndex, Error)],
-    ) -> BTreeSet<OstIndex> {
-        let mut refused = BTreeSet::new();
-        for (ost, error) in failed {
+        sealed: &Sealed,
+        column: &Column,
+        mut copies: Copies,
+    ) -> Copies {
+        let chunk = copies.chunk.chunk;
+        for (ost, error) in &copies.failed {
             tracing::info!(ost = %ost.label(), %chunk, %error, "a copy is left for later");
-            if is_refusal(error.kind()) {
-                refused.insert(*ost);
-            } else {
-                crate::volume::lock(&self.away).insert(*ost, Instant::now());
-                self.mark_trouble(*ost);
-            }
         }
+        let is_here = |ost: &OstIndex| copies.here.contains(ost);
+        let kept = column.osts.iter().filter(|ost| is_here(ost) || !self.poor.has_refused(ost));
+        copies.chunk.places = kept.map(|ost| place(*ost, chunk, sealed, !is_here(ost))).collect();
+        let refused = copies.failed.iter().filter(|(_, error)| is_refusal(error.kind()));
+        let refused: BTreeSet<OstIndex> = refused.map(|(ost, _)| *ost).collect();
         if !refused.is_empty()
             && let Err(error) = self.stripe(file, &refused).await
         {
             tracing::info!(file = %file.id, %error, "no other OSTs for its next chunks");
         }
-        refused
+        copies
     }
 
     /// Waits for copies that were not there in time, as long as there is room to hold their bytes;
@@ -276,10 +271,13 @@ impl Shared {
         tokio::spawn(async move {
             while let Some(joined) = late.join_next().await {
                 match joined {
-                    Ok((ost, Ok(()))) => file.with(|state| state.overlay.copy_arrived(id, ost)),
+                    Ok((ost, Ok(()))) => {
+                        shared.poor.worked(ost);
+                        file.with(|state| state.overlay.copy_arrived(id, ost));
+                    }
                     Ok((ost, Err(error))) => {
                         tracing::info!(ost = %ost.label(), %error, "a copy is left for later");
-                        crate::volume::lock(&shared.away).insert(ost, Instant::now());
+                        shared.poor.failed(ost, error.kind());
                     }
                     Err(_) => {}
                 }
@@ -299,7 +297,6 @@ impl Shared {
     ) -> Result<()> {
         let server = self.servers.oss(ost)?;
         let closed = |_| Error::local(ErrorKind::Internal, "queue of chunks");
-        let slow = |_| Error::local(ErrorKind::Timeout, "queue of chunks");
         let length = run.length() as u64;
         // One larger than all the room goes alone.
         let grains = run.length().div_ceil(PUT_GRAIN).clamp(PUT_GRAINS_MIN, PUT_GRAINS_MAX);
@@ -307,8 +304,17 @@ impl Shared {
         loop {
             // An MDS that is away keeps nobody from the room.
             let capability = self.capability_to_write(owner.file, &writer, is_refused).await?;
-            let room = timeout_at(deadline, server.puts.acquire_many(grains as u32));
-            let _turn = room.await.map_err(slow)?.map_err(closed)?;
+            let mut room = pin!(server.puts.acquire_many(grains as u32));
+            let _turn = loop {
+                match timeout(AGAIN, &mut room).await {
+                    Ok(turn) => break turn.map_err(closed)?,
+                    // Those before it waited in vain: so would this one.
+                    Err(_) if self.poor.is_resting(ost) || Instant::now() >= deadline => {
+                        return Err(Error::local(ErrorKind::Timeout, "queue of chunks"));
+                    }
+                    Err(_) => {}
+                }
+            };
             let may_ask_again = capability.is_some() && !is_refused;
             let (owner, checks) = (owner.clone(), whole.checks.clone());
             let message = PutChunk { ost, chunk, owner, checks, capability };
@@ -348,10 +354,41 @@ impl Shared {
 /// What became of a copy.
 type Put = (OstIndex, Result<()>);
 
-/// A run that has arrived, and the copies that have not yet.
+/// A run, where it has arrived, and the copies that have not yet.
 struct Copies {
     chunk: ChunkRef,
     late: JoinSet<Put>,
+    here: BTreeSet<OstIndex>,
+    failed: Vec<(OstIndex, Error)>,
+}
+
+/// The OSTs of a run's copies.
+pub(crate) struct Column {
+    pub osts: Vec<OstIndex>,
+    /// As many copies are waited for, if as many OSTs take them.
+    pub sync: usize,
+}
+
+impl Column {
+    fn of(file: &File, sealed: &Sealed, stripe: &[OstIndex]) -> Self {
+        let layout = file.with(|state| state.layout.clone()).unwrap_or_default();
+        let mut osts: Vec<OstIndex> = Vec::new();
+        for &ost in layout.column(sealed.offset, stripe) {
+            if !osts.contains(&ost) {
+                osts.push(ost);
+            }
+        }
+        Self { osts, sync: layout.sync.into() }
+    }
+
+    fn without(&self, exclude: &BTreeSet<OstIndex>) -> BTreeSet<OstIndex> {
+        self.osts.iter().copied().filter(|ost| !exclude.contains(ost)).collect()
+    }
+
+    /// How many copies are waited for when `exclude` failed and the MDS knew no others for them.
+    fn enough(&self, exclude: &BTreeSet<OstIndex>) -> usize {
+        self.sync.min(self.without(exclude).len()).max(1)
+    }
 }
 
 /// Checksums of a run.
@@ -406,7 +443,7 @@ async fn next_put(
 }
 
 /// Did the OST say that it takes no chunks, rather than say nothing?
-fn is_refusal(kind: ErrorKind) -> bool {
+pub(crate) fn is_refusal(kind: ErrorKind) -> bool {
     matches!(
         kind,
         ErrorKind::NoSpace

@@ -24,6 +24,7 @@ use crate::locks::Locks;
 use crate::near::{Bringing, Near};
 use crate::past::Past;
 use crate::pins::Pins;
+use crate::poor::PoorOsts;
 use crate::promises::Promises;
 use crate::send::{LATE_GRAIN, LATE_MAX};
 use crate::servers::Servers;
@@ -89,8 +90,7 @@ pub(crate) struct Shared {
     pub listener: Mutex<Option<Arc<dyn CacheListener>>>,
     /// OSTs that failed, and when.
     pub troubles: Mutex<BTreeMap<OstIndex, Instant>>,
-    /// OSTs that did not answer a put, and when.
-    pub away: Mutex<BTreeMap<OstIndex, Instant>>,
+    pub poor: PoorOsts,
     pub costs: Costs,
     /// How files were read.
     pub past: Mutex<Past>,
@@ -175,7 +175,7 @@ impl Volume {
                 locks: Locks::new(keep.clone()),
                 listener: Mutex::default(),
                 troubles: Mutex::default(),
-                away: Mutex::default(),
+                poor: PoorOsts::default(),
                 costs: Costs::default(),
                 past: Mutex::default(),
                 capabilities: Capabilities::default(),

@@ -455,6 +455,57 @@ async fn as_many_copies_are_waited_for_as_the_layout_says() {
     assert_eq!(fake.lock().synced.len(), 2);
 }
 
+/// Writes a chunk with two copies to wait for, and syncs; how long that took.
+async fn both_wanted(fake: &Arc<Fake>, volume: &Arc<Volume>, name: &str) -> (FileId, Duration) {
+    let (id, handle) = create(volume, name, READ_WRITE).await;
+    let before = tokio::time::Instant::now();
+    volume.write(handle, 0, noise(CHUNK)).await.unwrap();
+    volume.sync(handle, false).await.unwrap();
+    volume.release(handle).await;
+    assert_eq!(fake.bytes(id), noise(CHUNK));
+    (id, before.elapsed())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_copies_that_can_be_made_suffice() {
+    let fake = Fake::new();
+    fake.lock().layout.mirrors = 2;
+    fake.lock().layout.sync = 2;
+    for fault in [ErrorKind::NoSpace, ErrorKind::ReadOnly, ErrorKind::StorageFault] {
+        let volume = fake.mount();
+        fake.lock().put_fault.insert(OstIndex(1), fault);
+        for name in ["a", "b"] {
+            let (id, took) = both_wanted(&fake, &volume, &format!("{name}{fault:?}")).await;
+            assert!(took < Duration::from_secs(1), "{fault:?}: {took:?}");
+            assert_eq!(places(&fake, id), [[(0, false)]], "{fault:?}");
+        }
+        // It takes chunks again: within seconds it gets them, and is waited for.
+        fake.lock().put_fault.clear();
+        tokio::time::sleep(Duration::from_secs(11)).await;
+        both_wanted(&fake, &volume, &format!("c{fault:?}")).await;
+        let (id, _) = both_wanted(&fake, &volume, &format!("d{fault:?}")).await;
+        assert_eq!(places(&fake, id), [[(0, false), (1, false)]], "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_stays_away_is_waited_for_once() {
+    let fake = Fake::new();
+    fake.lock().layout.mirrors = 2;
+    fake.lock().layout.sync = 2;
+    let volume = fake.mount();
+    fake.lock().silent.insert(OstIndex(1));
+    let (id, took) = both_wanted(&fake, &volume, "a").await;
+    assert!(took > Duration::from_secs(15) && took < Duration::from_secs(30), "{took:?}");
+    assert_eq!(places(&fake, id).concat()[0], (0, false));
+    for index in 0..20 {
+        let (id, took) = both_wanted(&fake, &volume, &format!("b{index}")).await;
+        assert!(took < Duration::from_secs(3), "{index}: {took:?}");
+        assert_eq!(places(&fake, id).concat()[0], (0, false));
+        tokio::time::sleep(Duration::from_secs(3)).await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_ost_that_refuses_is_no_place() {
     let fake = Fake::new();

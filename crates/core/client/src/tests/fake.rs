@@ -705,12 +705,14 @@ impl State {
             Request::AssertLocks(call) => self.assert_locks(call),
             Request::Place(meta::Place { id, exclude }) => {
                 let all = [OstIndex(0), OstIndex(1)];
-                let stripe: Vec<_> = all.into_iter().filter(|ost| !exclude.contains(ost)).collect();
-                let wanted = usize::from(self.layout.mirrors);
-                let stripe = stripe[..stripe.len().min(wanted)].to_vec();
-                if stripe.len() < usize::from(self.layout.sync) {
+                let (refusing, mut stripe): (Vec<_>, Vec<_>) =
+                    all.into_iter().partition(|ost| exclude.contains(ost));
+                if stripe.is_empty() {
                     return fail(ErrorKind::NoSpace);
                 }
+                // Those have their places for later.
+                stripe.extend(refusing);
+                stripe.truncate(self.layout.mirrors.into());
                 self.nodes.get_mut(&id).unwrap().stripe = stripe.clone();
                 done::<meta::Place>(&PlaceReply { stripe })
             }

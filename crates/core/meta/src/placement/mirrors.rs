@@ -4,8 +4,8 @@
 //! servers, as far as the pools allow it. First copies go round as those of unmirrored files do;
 //! further copies are spread evenly over the OSTs that suit equally well.
 //!
-//! Invariants: an OST is in a column once, or stands again for a mirror that found none; a column
-//! has at least as many OSTs that take chunks as a commit waits for.
+//! Invariants: an OST is in a column once, or stands again for a mirror that found none; in each
+//! column one OST at least takes chunks, and all that the pools have and the column has room for.
 
 use super::{Inner, Placement, active_osts};
 use crate::error::{Error, PoolLabel, Result};
@@ -147,7 +147,7 @@ impl Inner {
             }
         }
         let mut column: Vec<OstIndex> = slots.into_iter().flatten().collect();
-        if taking < usize::from(layout.sync.max(1)) {
+        if taking == 0 {
             let pool = layout.pool_of_mirror(mirrors - 1);
             let draw = Draw { map, pool, column: &[], used: &BTreeMap::new(), exclude };
             return Err(self.refusal(&draw));

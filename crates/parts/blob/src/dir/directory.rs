@@ -212,6 +212,7 @@ impl Directory {
 
     pub fn space(&self) -> Result<Space, Error> {
         self.check_in_place()?;
+        prepare::check_subdirectories(&self.path, &self.root)?;
         let volume = rustix::fs::fstatvfs(&self.root)
             .map_err(|errno| self.io_error("tell its space", errno.into()))?;
         if volume.f_flag.contains(StatVfsMountFlags::RDONLY) {

@@ -3,7 +3,7 @@
 
 use super::directory::{TMP, create_file};
 use super::marker::Marker;
-use super::{failed, tree};
+use super::{failed, tree, wrong_store};
 use crate::{Abilities, Error};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -35,6 +35,24 @@ fn prepare_for_writing(path: &Path, root: &File) -> Result<(bool, bool), Error> 
     }
     rustix::fs::syncfs(root).map_err(errno("sync"))?;
     probe(root).map_err(errno("try what it can do"))
+}
+
+/// They are made at a start alone: when one goes later, so did what it held.
+pub(super) fn check_subdirectories(path: &Path, root: &File) -> Result<(), Error> {
+    for name in [TMP, tree::OBJECTS] {
+        match rustix::fs::statat(root, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => {}
+            Err(Errno::NOENT) => {
+                let reason = format!(
+                    "its folder {name} was removed: restart its OSS to begin an empty one, and see \
+                     what is lost with `tieline fsck` and `tieline mirror verify`"
+                );
+                return Err(wrong_store(path, reason));
+            }
+            Err(errno) => return Err(failed(path, "look for its folders", errno.into())),
+        }
+    }
+    Ok(())
 }
 
 fn make_subdirectories(root: &File) -> Result<(), Errno> {

@@ -296,6 +296,16 @@ async fn a_vanished_file_system_is_neither_filled_nor_taken_for_empty() {
     put(&store, 1, &bytes(10, 1)).await.unwrap();
 }
 
+#[tokio::test]
+async fn removed_objects_are_no_space() {
+    let (directory, store) = store();
+    put(&store, 1, &bytes(10, 1)).await.unwrap();
+    std::fs::remove_dir_all(directory.path().join("objects")).unwrap();
+    let refusal = store.space().await.unwrap_err();
+    assert!(refusal.to_string().contains("objects was removed"), "{refusal}");
+    assert_eq!(put(&store, 2, &bytes(10, 1)).await.unwrap_err().kind(), ErrorKind::StorageFault);
+}
+
 #[test]
 fn full_and_read_only_have_their_own_kinds() {
     let kind = |errno: Errno| failed(Path::new("/x"), "write", errno.into()).kind();
