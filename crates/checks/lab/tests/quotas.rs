@@ -135,6 +135,46 @@ assert by(1001, 1001, lambda: attempt(lambda: os.mkdir("again"))) == "None"
     })
 }
 
+/// Promise 40, where a file's new owner, or the project it was put into, pays.
+#[test]
+fn a_file_that_is_given_away_is_under_the_limits_of_who_pays_then() -> Result<()> {
+    with_federation(|lab| {
+        if !is_root() {
+            return Ok(());
+        }
+        let other = lab.mount_again()?;
+        set(lab, &["-u", "1001", "-B", "2M"])?;
+        set(lab, &["-p", "7", "-B", "2M"])?;
+        let (here, there) = (lab.mount().display(), other.display());
+        let tieline = program::tieline()?.display();
+        for (name, gives) in [
+            ("here", format!("chown 1001:1001 '{here}/here'")),
+            ("there", format!("sync -f '{here}'; chown 1001:1001 '{there}/there'")),
+            ("project", format!("sync -f '{here}'; '{tieline}' project set '{there}/project' 7")),
+        ] {
+            let script = format!(
+                r#"
+import subprocess
+assert by(1002, 1002, lambda: write("{name}", 12)) == "(12, None)"
+os.chmod("{name}", 0o666)
+subprocess.run("""{gives}""", shell=True, check=True, stdout=subprocess.DEVNULL)
+def more():
+    file = os.open("{name}", os.O_WRONLY)
+    try:
+        return attempt(lambda: os.pwrite(file, b"more", os.fstat(file).st_size))
+    finally:
+        os.close(file)
+told = [by(1001, 1001, more) for _ in range(3)]
+assert told == ["'EDQUOT'"] * 3, ("{name}", told)
+assert os.stat("{name}").st_size == 12 * BLOCK
+"#
+            );
+            python(lab, &script)?;
+        }
+        check_counts(lab)
+    })
+}
+
 /// Promise 41: Two clients that write at once together never pass a hard limit.
 #[test]
 fn two_clients_never_pass_a_limit_together() -> Result<()> {

@@ -11,6 +11,7 @@
 //! Invariant: what was drawn of a promise is at least what the commit of the bytes will add.
 
 use crate::by_key::ByKey;
+use crate::cache::Tables;
 use crate::file::{File, State};
 use crate::handles::FileHandle;
 use crate::volume::{Shared, lock};
@@ -79,11 +80,17 @@ impl Promises {
     }
 }
 
+/// Who pays for a file, as far as is known here: another owner, or another directory, may mean
+/// other limits.
+type Payers = (Uid, Gid, Option<FileId>);
+
 /// What was promised for one file.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FilePromise {
-    /// No limit concerned it then.
+    /// No limit concerned it in this epoch.
     free_in: Option<u64>,
+    /// Whose it was when this was asked; `None`: nobody knew.
+    payers: Option<Payers>,
     /// At the MDT, and not used by a commit yet.
     granted: u64,
     /// Of that: what written bytes that wait here may take.
@@ -93,6 +100,11 @@ pub(crate) struct FilePromise {
 }
 
 impl FilePromise {
+    /// Somebody else changes the file: perhaps who pays for it.
+    pub fn is_unsure(&mut self) {
+        self.payers = None;
+    }
+
     pub fn is_some(&self) -> bool {
         self.granted > 0 || self.drawn > 0
     }
@@ -115,8 +127,8 @@ impl FilePromise {
     }
 
     /// The answer. What was used since the question may be of it already.
-    fn answered(&mut self, granted: u64, used_before: u64) {
-        self.free_in = None;
+    fn answered(&mut self, granted: u64, used_before: u64, payers: Option<Payers>) {
+        (self.free_in, self.payers) = (None, payers);
         self.granted = granted.saturating_sub(self.used.saturating_sub(used_before));
     }
 
@@ -132,6 +144,11 @@ impl FilePromise {
         }
         is_enough
     }
+}
+
+fn payers(tables: &mut Tables, id: FileId) -> Option<Payers> {
+    let attributes = tables.attributes(id)?.attributes;
+    Some((attributes.uid, attributes.gid, tables.parent_of(id)))
 }
 
 /// How many bytes a write can add to what the file covers. `is_whole`: it has no holes as far as it
@@ -156,20 +173,25 @@ impl Shared {
             return Ok(());
         }
         let (file, epoch) = (&open.file, self.promises.epoch());
-        let is_whole = {
-            let known = self.cache.lock().attributes(file.id);
-            known.is_some_and(|known| known.attributes.stored >= known.attributes.size)
+        let (is_whole, payers) = {
+            let mut tables = self.cache.lock();
+            let known = tables.attributes(file.id);
+            let is_whole = known
+                .as_ref()
+                .is_some_and(|known| known.attributes.stored >= known.attributes.size);
+            (is_whole, payers(&mut tables, file.id))
         };
         let place = |state: &State| place.unwrap_or_else(|| state.size_here());
-        let draw = || {
+        let draw = |is_asked: bool| {
             file.with(|state| {
                 let needed = growth(state, place(state), length, is_whole);
-                let is_free = state.promise.free_in == Some(epoch);
-                let is_drawn = is_free || state.promise.draw(needed);
-                (is_drawn, needed)
+                let promise = &mut state.promise;
+                let is_theirs = is_asked || (payers.is_some() && promise.payers == payers);
+                let is_free = promise.free_in == Some(epoch);
+                (is_theirs && (is_free || promise.draw(needed)), needed)
             })
         };
-        let (is_drawn, needed) = draw();
+        let (is_drawn, needed) = draw(false);
         if is_drawn {
             return Ok(());
         }
@@ -177,14 +199,14 @@ impl Shared {
         if self.ask_promise(&open.caller, file, (needed, STEP)).await?.is_none() {
             return Ok(());
         }
-        if draw().0 {
+        if draw(true).0 {
             return Ok(());
         }
         // What waits may take less than it could have, and what is shared out more than there is.
         let _ = self.launder_within_write(file).await;
         let refused = self.ask_promise(&open.caller, file, (needed, 0)).await?;
         match refused {
-            Some(_) if draw().0 => Ok(()),
+            Some(_) if draw(true).0 => Ok(()),
             None => Ok(()),
             Some(reason) => {
                 let reason = reason.unwrap_or_else(|| "a limit".to_owned());
@@ -217,6 +239,7 @@ impl Shared {
         (bytes, more): (u64, u64),
     ) -> Result<Option<Option<String>>> {
         let epoch = self.promises.epoch();
+        let payers = payers(&mut self.cache.lock(), file.id);
         let (needed, used) = file.with(|state| {
             let needed = state.promise.drawn + bytes;
             (needed, state.promise.ask(needed + more))
@@ -226,9 +249,10 @@ impl Shared {
         let PromiseReply { promised, reason } = reply;
         file.with(|state| match promised {
             None => {
-                state.promise = FilePromise { free_in: Some(epoch), ..FilePromise::default() };
+                let free_in = Some(epoch);
+                state.promise = FilePromise { free_in, payers, ..FilePromise::default() };
             }
-            Some(granted) => state.promise.answered(granted, used),
+            Some(granted) => state.promise.answered(granted, used, payers),
         });
         Ok(promised.map(|_| reason))
     }

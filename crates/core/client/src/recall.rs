@@ -232,6 +232,7 @@ impl Shared {
         let Some(file) = self.file_known(id) else { return self.files.forget(id) };
         let is_dirty = file.with(|state| {
             state.door_version = None;
+            state.promise.is_unsure();
             if state.last_written.is_some() {
                 state.share();
             }
