@@ -288,6 +288,40 @@ fn stands_alone(federation: &Federation, dead: &[&str]) -> Result<()> {
     })
 }
 
+/// The same where others changed the root before the cut: a moment before, and some time before.
+#[test]
+fn a_site_stands_alone_whatever_changed_in_the_root() -> Result<()> {
+    far(|federation| {
+        let own = mount_at(federation, "own", &["--site", "fnal"])?;
+        for pause in [0, 4] {
+            program::shell(&own, "mkdir -p fnal/d; echo b > fnal/d/b; ls -R . > /dev/null; df .")?;
+            federation.shell(&format!("mkdir new{pause}; sync -f .; sleep {pause}"))?;
+            dev(federation, &["wan", "cut", "--link", "fnal"])?;
+            std::thread::sleep(NOTICED);
+            for script in [
+                "stat .",
+                "df .",
+                "ls . | grep -q fnal",
+                "ls fnal/d",
+                "grep -q b fnal/d/b",
+                "echo more > fnal/d/c; sync fnal/d/c; mv fnal/d/c fnal/c",
+            ] {
+                let took = timed(&own, &format!("{script} > /dev/null"))?;
+                ensure!(took < AT_ONCE, "`{script}` took {took:?}, {pause} s after a change");
+            }
+            if pause > 0 {
+                let took = timed(&own, &format!("ls . | grep -q new{pause}"))?;
+                ensure!(took < AT_ONCE, "a listing took {took:?}");
+            }
+            dev(federation, &["wan", "heal"])?;
+            program::until("the new directory is seen", Duration::from_secs(15), || {
+                program::shell(&own, &format!("ls . | grep -q new{pause}")).is_ok()
+            })?;
+        }
+        Ok(())
+    })
+}
+
 /// With `offline=error` nothing is told beyond its lease, but `df` of the mount is: at once.
 #[test]
 fn offline_error_tells_the_space_and_nothing_else() -> Result<()> {

@@ -6,6 +6,9 @@
 //! and find what the cache kept ([`Shared::as_known`]); what was never known here waits on, as long
 //! as the mount's patience says. Changes always wait for the server.
 //!
+//! A directory above junctions that others changed right before its server was lost is told as it was
+//! last, with the names of the junctions alone.
+//!
 //! With [`Offline::Error`] nothing is told beyond its lease but the mounted directory's own
 //! attributes, which `df` and `umount` ask for, and the space.
 //!
@@ -143,17 +146,18 @@ impl Shared {
         }
     }
 
-    /// A directory with junctions in it whose MDS is away and was never met: what the map says of
-    /// it.
+    /// A directory with junctions in it whose MDS is away, and of which nothing is known: what the
+    /// map says of it.
     pub(crate) fn made_up(&self, id: FileId) -> Option<Known> {
         if self.settings.offline == Offline::Error {
             return None;
         }
         let believed = self.servers.map.current();
         let junctions = believed.map.junctions_in(id).count();
-        let is_unmet = || self.servers.mds(id.mdt()).is_ok_and(|server| server.grant().is_none());
-        (junctions > 0 && self.is_away(id.mdt()) && is_unmet()).then(|| {
-            let attributes = directory(id, 2 + junctions as u32);
+        (junctions > 0 && self.is_away(id.mdt())).then(|| {
+            // Others changed it since, but nobody knows how.
+            let seen = crate::volume::lock(&self.root_seen).clone().filter(|seen| seen.id == id);
+            let attributes = seen.unwrap_or_else(|| directory(id, 2 + junctions as u32));
             Known { attributes, belief: Belief::default() }
         })
     }

@@ -34,6 +34,7 @@
 //! its OSTs and its MDT; memory for caches and dirty bytes is bounded; every wait ends after
 //! [`Settings::wait`] at the latest.
 
+mod above;
 mod access;
 mod access_times;
 mod adler;

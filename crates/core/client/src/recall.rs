@@ -75,6 +75,7 @@ impl Shared {
         }
         let mut told = self.cache.recalled(&recall);
         self.renew_pins(recall.unit);
+        self.come_back_to(recall.unit);
         for &id in &recall.files {
             self.changes_elsewhere(id);
         }

@@ -7,6 +7,7 @@
 //! Lock order: a file's state, the cache, the journal. No lock is held across an await but
 //! [`crate::file::File::gate`].
 
+use crate::above::Above;
 use crate::bulk::Bulk;
 use crate::cache::Cache;
 use crate::capabilities::Capabilities;
@@ -91,6 +92,7 @@ pub(crate) struct Shared {
     /// OSTs that failed, and when.
     pub troubles: Mutex<BTreeMap<OstIndex, Instant>>,
     pub poor: PoorOsts,
+    pub above: Above,
     pub costs: Costs,
     /// How files were read.
     pub past: Mutex<Past>,
@@ -176,6 +178,7 @@ impl Volume {
                 listener: Mutex::default(),
                 troubles: Mutex::default(),
                 poor: PoorOsts::default(),
+                above: Above::default(),
                 costs: Costs::default(),
                 past: Mutex::default(),
                 capabilities: Capabilities::default(),
