@@ -163,6 +163,7 @@ pub const IMPORT: &str = "\
 Examples:
   tieline import --in-place /lustre/cms /extenci/cms
   tieline import --in-place /lustre/cms /extenci/cms --owners /etc/tieline/owners --wait
+  tieline import --in-place --compare /lustre/cms /extenci/cms      it kept size and time
   tieline import --checksums /extenci/cms
 
 The OST's server must name the tree, or one above it: `adopt = \"/lustre\"` under its [[ost]].
