@@ -49,6 +49,8 @@ pub struct IdentityTable {
     principals: BTreeMap<String, MappedTo>,
     /// The highest number of each kind that was removed; the root's table alone knows.
     removed: BTreeMap<IdentityKind, u32>,
+    /// Of a copy that a client has: what it was told of itself.
+    is_whole: Option<bool>,
 }
 
 /// Who a principal is.
@@ -165,12 +167,28 @@ impl IdentityTable {
         self.principals.extend(mappings.into_iter().map(|m| (m.principal, m.to)));
     }
 
+    /// The server said whether it told us principals and roles as well.
+    pub fn told(&mut self, is_whole: Option<bool>) {
+        self.is_whole = is_whole;
+    }
+
+    /// Are principals and roles among what we were told? A server that does not say so may have
+    /// none to tell.
+    pub fn is_whole(&self) -> bool {
+        let shows_some = || {
+            let has_role = |known: &Identity| !known.roles.is_empty();
+            !self.principals.is_empty() || self.identities.values().any(has_role)
+        };
+        self.is_whole.unwrap_or_else(shows_some)
+    }
+
     /// A page of the table. `is_whole`: with principals and roles.
     pub fn page(&self, have: u64, from: u32, is_whole: bool) -> ListIdentitiesReply {
         let version = self.version;
         if have == version {
             let (identities, mappings) = (vec![], vec![]);
-            return ListIdentitiesReply { version, identities, mappings, is_end: true };
+            let (is_end, is_whole) = (true, Some(is_whole));
+            return ListIdentitiesReply { version, identities, mappings, is_end, is_whole };
         }
         let from = from as usize;
         let mut identities: Vec<Identity> =
@@ -188,7 +206,8 @@ impl IdentityTable {
         if !is_whole {
             identities.iter_mut().for_each(|identity| identity.roles.clear());
         }
-        ListIdentitiesReply { version, identities, mappings, is_end }
+        let is_whole = Some(is_whole);
+        ListIdentitiesReply { version, identities, mappings, is_end, is_whole }
     }
 
     /// Who is it, in a file system with this realm?

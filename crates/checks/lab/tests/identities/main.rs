@@ -48,6 +48,10 @@ fn principals_are_identities_and_files_carry_their_numbers() -> Result<()> {
 
         id(federation, &["add", "cms", "--group", "--number", "6001"])?;
         id(federation, &["add", "ann", "--number", "5001", "--groups", "cms"])?;
+        // Who administers sees that nothing is hidden, also where there is no mapping yet.
+        let mount = federation.mount().to_string_lossy().into_owned();
+        let test = ["id", "--fs", &mount, "test", "dora@PSC.EDU"];
+        fails(&federation.try_tieline(&test)?, "is a stranger: nothing maps it")?;
         let listed = tieline_as(federation, "ann", &["ls", &format!("{url}/cms")])?;
         ensure!(listed.status.success(), "{}", listed.stderr);
         // The number is what stands on disk, at the other site's MDS too.

@@ -311,6 +311,7 @@ async fn fetch(line: &Line) -> anyhow::Result<IdentityTable> {
         }
         version = Some(page.version);
         from += u32::try_from(page.identities.len() + page.mappings.len())?;
+        table.told(page.is_whole);
         table.adopt(page.version, page.identities, page.mappings);
         if page.is_end {
             return Ok(table);
