@@ -69,6 +69,16 @@ fn principals_are_identities_and_files_carry_their_numbers() -> Result<()> {
         id(federation, &["map", "bob@EXTENCI.ORG", "ann"])?;
         let listed = tieline_as(federation, "bob", &["ls", &format!("{url}/cms")])?;
         ensure!(listed.status.success(), "{}", listed.stderr);
+        // It is hers now, and not taken by chance.
+        id(federation, &["add", "carl"])?;
+        let taking = ["id", "--fs", &mount, "map", "bob@EXTENCI.ORG", "carl"];
+        fails(
+            &federation.try_tieline(&taking)?,
+            "bob@EXTENCI.ORG is mapped to ann already: `tieline id map --move`",
+        )?;
+        id(federation, &["map", "--move", "bob@EXTENCI.ORG", "carl"])?;
+        let tested = id(federation, &["test", "bob@EXTENCI.ORG"])?;
+        ensure!(tested.contains("is carl"), "{tested}");
         id(federation, &["map", "bob@EXTENCI.ORG", "--nobody"])?;
         fails(&tieline_as(federation, "bob", &["ls", &url])?, "is nobody")?;
         id(federation, &["map", "*@UFL.EDU", "*"])?;

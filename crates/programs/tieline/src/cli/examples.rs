@@ -198,6 +198,7 @@ Examples:
   tieline id add ann --number 5001 --groups cms --principal ann@PSC.EDU
   tieline id map '*@UFL.EDU' 'uf-*'
   tieline id map '*/admin@UFL.EDU' 'uf-*'       auth_to_local's [2:$1]
+  tieline id map --move ann@PSC.EDU ann         it was another's
   tieline id import --from passwd /etc/passwd --groups /etc/group
   tieline id test bob@UFL.EDU
   tieline id role ann fs-admin
