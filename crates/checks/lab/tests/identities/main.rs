@@ -213,6 +213,7 @@ fn quotas_are_those_of_identities_and_roles_count_for_them() -> Result<()> {
         id(federation, &["role", "bob", "site-admin:uf"])?;
         fails(&as_bob(acts[0])?, "denial")?;
         as_bob(acts[2])?.succeed("project")?;
+        fails(&as_bob(&["quota", "-u", "bob", "--pool", "nosuch", &url])?, "no pool nosuch")?;
         id(federation, &["role", "bob", "site-admin:uf", "--take"])?;
         id(federation, &["role", "bob", "fs-admin"])?;
         // Here as well.
