@@ -213,6 +213,8 @@ fn quotas_are_those_of_identities_and_roles_count_for_them() -> Result<()> {
         id(federation, &["role", "bob", "site-admin:uf"])?;
         fails(&as_bob(acts[0])?, "denial")?;
         as_bob(acts[2])?.succeed("project")?;
+        fails(&as_bob(&["fsck", &url])?, "MDT0001 cannot be checked (`--mdt N` checks one alone")?;
+        as_bob(&["fsck", "--mdt", "0", &url])?.succeed("a check of his site's MDT")?;
         fails(&as_bob(&["quota", "-u", "bob", "--pool", "nosuch", &url])?, "no pool nosuch")?;
         id(federation, &["role", "bob", "site-admin:uf", "--take"])?;
         id(federation, &["role", "bob", "fs-admin"])?;
