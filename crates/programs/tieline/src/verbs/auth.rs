@@ -101,7 +101,9 @@ fn token(target: &str, binding: &str, below_stdin: bool) -> anyhow::Result<()> {
     let binding: [u8; BINDING] = bytes_of(binding)
         .and_then(|bytes| bytes.try_into().ok())
         .ok_or_else(|| Usage("a binding has 64 hexadecimal digits".to_owned()))?;
-    let reading = crate::mount::tickets::reading::look(target, &binding, below_stdin);
+    // A line of its own, which leaves with its end.
+    let seen = || println!();
+    let reading = crate::mount::tickets::reading::look(target, &binding, below_stdin, seen);
     println!("{}", serde_json::to_string(&reading)?);
     Ok(())
 }
