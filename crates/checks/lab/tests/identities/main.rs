@@ -691,7 +691,17 @@ fn told_to_end(machine: &Machine<'_>, program: &str) -> Result<()> {
         let tickets = lines[0].trim_start_matches("FILE:");
         ensure!(!std::fs::exists(tickets)?, "{signal}: {tickets} is left");
     }
-    Ok(())
+    // Who is killed leaves them to what goes on, and then to his user's next job.
+    let script = format!(
+        "HOME={}; export HOME
+         {program} auth run -- sh -c 'echo $$ $KRB5CCNAME > $HOME/up; exec sleep 60' &
+         while [ ! -s $HOME/up ]; do sleep 0.1; done; kill -9 $!; wait $! || true
+         read job cache < $HOME/up; rm $HOME/up
+         {program} auth run -- test -e ${{cache#FILE:}}; kill $job
+         while [ -e ${{cache#FILE:}} ]; do {program} auth run -- true; sleep 0.1; done",
+        machine.federation.local(&format!("home-{ANN}")).display()
+    );
+    machine.by(ANN, &cache, &script).map(drop)
 }
 
 /// A batch system gave ann a group; her job forgets its environment.
