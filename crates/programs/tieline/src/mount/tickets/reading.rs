@@ -157,6 +157,8 @@ pub(super) fn ask(
     if let Some(config) = std::env::var_os("KRB5_CONFIG") {
         command.env("KRB5_CONFIG", config);
     }
+    // SAFETY: between fork and exec one system call is made, on values made before.
+    unsafe { command.pre_exec(ends_by_itself) };
     if rustix::process::geteuid().is_root() {
         let (uid, gid, groups) = (purse.uid, owner.gid, owner.groups.clone());
         // SAFETY: between fork and exec only system calls are made, on values made before.
@@ -220,6 +222,14 @@ fn text_of(mut from: impl Read, has_begun: &AtomicBool) -> String {
     // What came before an error is not what was meant, and is found to be none.
     let _ = from.take(TEXT_MAX).read_to_end(&mut bytes);
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// A cache that hangs would hold the process for ever once nobody is there any more to end it.
+fn ends_by_itself() -> std::io::Result<()> {
+    let seconds = (super::PATIENCE + super::LEEWAY).as_secs();
+    // SAFETY: it takes a number only; the kernel keeps the alarm across exec.
+    unsafe { libc::alarm(u32::try_from(seconds).unwrap_or(u32::MAX)) };
+    Ok(())
 }
 
 /// Everything that a process of this user could do, and nothing else.
