@@ -322,6 +322,31 @@ fn a_site_stands_alone_whatever_changed_in_the_root() -> Result<()> {
     })
 }
 
+/// Who lists the directory above goes on; who goes into it waits, and is not denied meanwhile.
+#[test]
+fn a_junction_whose_site_was_never_heard_keeps_nobody() -> Result<()> {
+    with_plan(&Plan::default(), |federation| {
+        federation.shell("chmod 750 fnal")?;
+        federation.signal("mds-fnal", Signal::KILL)?;
+        let fresh = federation.mount_again()?;
+        let script = "ls -l . | grep -q '^drwxrwxrwx.* fnal$'";
+        let took = timed(&fresh, script)?;
+        ensure!(took < Duration::from_secs(5), "listing the root took {took:?}");
+        let took = timed(&fresh, script)?;
+        ensure!(took < AT_ONCE, "listing the root again took {took:?}");
+        let mut inside = begin(&fresh, "ls fnal > /dev/null; mkdir fnal/d")?;
+        std::thread::sleep(Duration::from_secs(4));
+        ensure!(inside.try_wait()?.is_none(), "nobody waited for a site that does not answer");
+        dev(federation, &["start", "mds-fnal"])?;
+        ensure!(
+            program::wait(&mut inside, DEADLINE)?.success(),
+            "an error for a site that is back"
+        );
+        ensure!(program::shell(&fresh, "stat -c %a fnal")?.trim() == "750");
+        Ok(())
+    })
+}
+
 /// With `offline=error` nothing is told beyond its lease, but `df` of the mount is: at once.
 #[test]
 fn offline_error_tells_the_space_and_nothing_else() -> Result<()> {

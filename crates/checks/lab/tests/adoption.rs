@@ -155,6 +155,17 @@ fn checksums_are_taken_over_or_computed_and_watched() -> Result<()> {
         ensure!(!bad.status.success() && bad.stdout.contains("  bad: chunk"), "{bad:?}");
         ensure!(bad.stdout.contains("  good: chunk"), "the second chunk is well: {bad:?}");
         ensure!(verify("deep/name with space \u{e4}%")?.status.success());
+        // Or somebody put another in its place, and it is to be so: only reading tells.
+        ensure!(count(&import(lab, &source.path("run"), &[])?, "unchanged") == 5);
+        let report = import(lab, &source.path("run"), &["--compare", "--wait"])?;
+        ensure!(report["other_bytes"] == serde_json::json!(["run/large"]), "{report}");
+        ensure!(count(&report, "adopted_again") == 1, "{report}");
+        let mut changed = pattern(70 << 20);
+        changed[100] = b'z';
+        ensure!(fs::read(far.join("in/large"))? == changed);
+        ensure!(fs::read(lab.mount().join("in/large"))? == changed);
+        let report = import(lab, &source.path("run"), &["--compare"])?;
+        ensure!(count(&report, "unchanged") == 5, "{report}");
         Ok(())
     })
 }

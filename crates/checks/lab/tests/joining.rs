@@ -129,14 +129,21 @@ fn who_was_not_invited_changes_nothing() -> Result<()> {
         let invitation = invite(federation, "psc")?;
         let forged: String = format!("{}{}", &invitation[..invitation.len() - 64], "0".repeat(64));
         let folder = tempfile::tempdir()?;
-        let (dir, ost) = (folder.path().join("state"), folder.path().join("lent"));
+        let (dir, ost) = (folder.path().join("new/state"), folder.path().join("lent"));
         let address = free_address()?;
         let refused = federation.try_tieline(&join_words(&forged, &address, &dir, &ost)?)?;
         assert!(!refused.status.success());
+        // Nothing is left of it, and what was there before stays.
+        assert_eq!(std::fs::read_dir(folder.path())?.count(), 0);
+        std::fs::create_dir(&ost)?;
+        let owner = std::fs::metadata(&ost)?.uid();
+        let refused = federation.try_tieline(&join_words(&forged, &address, &dir, &ost)?)?;
+        assert!(!refused.status.success());
+        assert!(!folder.path().join("new").exists());
+        assert_eq!(std::fs::metadata(&ost)?.uid(), owner);
         let targets = |text: &str| text.lines().skip(1).map(str::to_owned).collect::<Vec<_>>();
         let after = federation.tieline(&["map", "show", mount])?;
         assert_eq!(targets(&before), targets(&after));
-        assert!(!dir.join("server.toml").exists());
         Ok(())
     })
 }

@@ -185,6 +185,7 @@ fn who_mounts_with_a_ticket_gives_it_to_nobody() -> Result<()> {
         squashed(&scene, &hers)?;
         expires(&scene)?;
         silent(&scene)?;
+        hanging(&scene)?;
 
         // Her own kdestroy stops what is new, and nothing that is open.
         let script = "cd $MOUNT/all; exec 3<hers 4>>hers; kdestroy; cat <&3; echo more >&4; \
@@ -248,6 +249,22 @@ fn silent(scene: &Scene<'_>) -> Result<()> {
     program::until("the KDC is asked again", DEADLINE, is_back)?;
     let why = whys(&scene.explained(BOB, &cache, "all")?);
     ensure!(why.contains("KDC"), "{why}");
+    Ok(())
+}
+
+/// Where a cache lies is its user's choice. One that hangs when it is opened is waited for less
+/// long than a KDC, and makes nobody a stranger either.
+fn hanging(scene: &Scene<'_>) -> Result<()> {
+    let folder = scene.federation.local("hanging");
+    std::fs::create_dir(&folder)?;
+    std::os::unix::fs::chown(&folder, Some(BOB), None)?;
+    scene.by(BOB, NONE, &format!("mkfifo {}/pipe", folder.display()))?;
+    let cache = format!("FILE:{}/pipe", folder.display());
+    let begun = Instant::now();
+    let run = scene.try_as(BOB, &cache, "cat $MOUNT/all/his")?;
+    let took = begun.elapsed();
+    ensure!(!run.status.success() && run.stderr.contains("No route to host"), "{}", run.stderr);
+    ensure!((4.5..8.0).contains(&took.as_secs_f64()), "it took {took:?}");
     Ok(())
 }
 

@@ -1,5 +1,5 @@
-//! Servers that are out of reach: what was known last counts, and the directories above junctions
-//! are made up from the map.
+//! Servers that are out of reach: what was known last counts, and the directories above junctions,
+//! and those at junctions, are made up from the map.
 //!
 //! A server is *away* when its connection is gone and was not made again within
 //! [`AWAY_AFTER`], or when it never answered at all. Reads that wait for it then look once more,
@@ -23,7 +23,9 @@ use crate::{Belief, Known, Offline, Result};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
-use tieline_types::{Attributes, FileId, FileKind, Gid, MdtIndex, Mode, Name, Time, Uid, Version};
+use tieline_types::{
+    Attributes, Caller, FileId, FileKind, Gid, MdtIndex, Mode, Name, Time, Uid, Version,
+};
 use tieline_world::Unsettled;
 use tokio::time::timeout;
 
@@ -31,6 +33,8 @@ use tokio::time::timeout;
 const AWAY_AFTER: Duration = Duration::from_secs(1);
 /// A server that was never reached is given longer: the first contact is the slowest.
 const UNMET_AFTER: Duration = Duration::from_secs(4);
+/// Whoever lists a directory looks at every junction in it, one after the other.
+const JUNCTION_AFTER: Duration = Duration::from_secs(2);
 /// An error that comes by itself says more.
 const GRACE: Duration = Duration::from_millis(300);
 
@@ -110,9 +114,26 @@ impl Shared {
         tokio::select! {
             biased;
             done = ask() => return done,
-            () = self.goes_away(id.mdt()) => {}
+            () = self.goes_away(id.mdt(), UNMET_AFTER) => {}
         }
         ask().await
+    }
+
+    /// The root of an MDT as whoever finds its junction sees it: a site that was never met, or is
+    /// away, keeps nobody from going on.
+    pub(crate) async fn junction_as_known(
+        self: &Arc<Self>,
+        caller: &Caller,
+        root: FileId,
+    ) -> Result<Known> {
+        if self.settings.offline == Offline::Stale {
+            tokio::select! {
+                biased;
+                done = self.attributes(caller, root) => return done,
+                () = self.goes_away(root.mdt(), JUNCTION_AFTER) => {}
+            }
+        }
+        self.attributes(caller, root).await
     }
 
     /// The same of names and attributes, which several questions may be asked for: together they
@@ -127,10 +148,10 @@ impl Shared {
     }
 
     /// Waits until the MDS is away, also if it was never met.
-    async fn goes_away(&self, mdt: MdtIndex) {
+    async fn goes_away(&self, mdt: MdtIndex, unmet_after: Duration) {
         let Ok(server) = self.servers.mds(mdt) else { return std::future::pending().await };
         let unmet = async {
-            tokio::time::sleep(UNMET_AFTER).await;
+            tokio::time::sleep(unmet_after).await;
             if server.grant().is_none() {
                 let losses = self.cache.lock().units.losses(server.number);
                 // Taken out before it is used: who asks again finds it.
@@ -146,23 +167,29 @@ impl Shared {
         }
     }
 
-    /// A directory with junctions in it whose MDS is away, and of which nothing is known: what the
-    /// map says of it.
+    /// A directory with junctions in it whose MDS is away, or one at a junction, if nothing is
+    /// known of it: what the map says of it.
     pub(crate) fn made_up(&self, id: FileId) -> Option<Known> {
         if self.settings.offline == Offline::Error {
             return None;
         }
         let believed = self.servers.map.current();
         let junctions = believed.map.junctions_in(id).count();
-        (junctions > 0 && self.is_away(id.mdt())).then(|| {
-            // Others changed it since, but nobody knows how.
+        let is_junction = id.is_root() && believed.map.junction_of(id.mdt()).is_some();
+        let is_unknown = || match is_junction {
+            true => self.cache.lock().attributes(id).is_none(),
+            false => junctions > 0,
+        };
+        (self.is_away(id.mdt()) && is_unknown()).then(|| {
+            // Others may have changed it since, but nobody knows how.
             let seen = crate::volume::lock(&self.root_seen).clone().filter(|seen| seen.id == id);
-            let attributes = seen.unwrap_or_else(|| directory(id, 2 + junctions as u32));
+            let made_up = || directory(id, is_junction, 2 + junctions as u32);
+            let attributes = seen.unwrap_or_else(made_up);
             Known { attributes, belief: Belief::default() }
         })
     }
 
-    /// The names in such a directory, in their order.
+    /// The names in such a directory, in their order, if any are known.
     pub(crate) fn made_up_names(&self, id: FileId) -> Option<Vec<(Name, FileId)>> {
         self.made_up(id)?;
         let believed = self.servers.map.current();
@@ -170,7 +197,7 @@ impl Shared {
         let mut names: Vec<_> =
             junctions.map(|one| (one.name.clone(), FileId::root_of(one.mdt))).collect();
         names.sort();
-        Some(names)
+        (!names.is_empty()).then_some(names)
     }
 
     /// A name in such a directory: another MDT's root, or nothing that can be known now.
@@ -181,12 +208,14 @@ impl Shared {
 }
 
 /// A directory of which nothing is known but that it is one: everybody may pass, nobody may write.
-fn directory(id: FileId, links: u32) -> Attributes {
+/// At a junction the kernel lets everybody try: whoever does waits for the MDS, which decides. An
+/// error would end jobs that wait for nothing but a server that restarts.
+fn directory(id: FileId, is_junction: bool, links: u32) -> Attributes {
     let long_ago = Time { seconds: 0, nanos: 0 };
     Attributes {
         id,
         kind: FileKind::Directory,
-        mode: Mode::new(0o555),
+        mode: Mode::new(if is_junction { 0o777 } else { 0o555 }),
         links,
         uid: Uid(0),
         gid: Gid(0),

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::checksum::{BLOCK, crc32c, first_mismatch};
-use tieline_types::{Caller, ChunkId, ChunkRef, ErrorKind, OstIndex, Place};
+use tieline_types::{Caller, ChunkId, ChunkRef, ErrorKind, ObjectName, OstIndex, Place};
 use tieline_wire::data::{ReadObject, ReadObjectReply};
 use tieline_wire::mirrors::ReportPlace;
 use tieline_world::Bulk;
@@ -271,7 +271,13 @@ impl Shared {
 
     fn place_failed(&self, chunk: &ChunkRef, place: &Place, error: &Error) -> Fault {
         let (kind, ost, id) = (error.kind(), place.ost.label(), chunk.chunk);
-        if kind == ErrorKind::Corrupt {
+        if kind == ErrorKind::Corrupt && matches!(place.object, ObjectName::External { .. }) {
+            tracing::warn!(
+                %ost, chunk = %id,
+                "adopted file does not match its checksum: it is damaged where it lies, or was \
+                 changed with the same size and time (`tieline import --in-place --compare`)"
+            );
+        } else if kind == ErrorKind::Corrupt {
             tracing::warn!(%ost, chunk = %id, "chunk does not match its checksum");
         } else if kind != ErrorKind::Gone {
             tracing::info!(%ost, chunk = %id, %error, "chunk cannot be read here");

@@ -150,7 +150,7 @@ impl Shared {
         root: FileId,
         entry: Belief,
     ) -> Result<Found> {
-        let Known { attributes, belief } = self.attributes(caller, root).await?;
+        let Known { attributes, belief } = self.junction_as_known(caller, root).await?;
         Ok(Found { attributes: Some(attributes), entry, belief })
     }
 

@@ -49,6 +49,8 @@ pub struct IdentityTable {
     principals: BTreeMap<String, MappedTo>,
     /// The highest number of each kind that was removed; the root's table alone knows.
     removed: BTreeMap<IdentityKind, u32>,
+    /// Of a copy that a client has: what it was told of itself.
+    is_whole: Option<bool>,
 }
 
 /// Who a principal is.
@@ -99,6 +101,15 @@ pub enum EditError {
     Principal(String),
     #[error("`{0}` is no user's name, and none with one `*` in the place of the principal's")]
     Pattern(String),
+    #[error(
+        "{principal} is mapped to {holder} already: `tieline id map --move` takes it from there"
+    )]
+    Mapped { principal: String, holder: String },
+    #[error(
+        "group `{name}` is the first of {users}: give them another (`tieline id add USER --groups \
+         GROUP,…`), or remove them"
+    )]
+    FirstGroup { name: IdentityName, users: String },
     #[error("too many at once, or altogether")]
     TooMany,
     #[error("`{0}` is not mapped")]
@@ -115,10 +126,14 @@ impl EditError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::NoIdentity { .. } | Self::NotMapped(_) => ErrorKind::NotFound,
-            Self::Taken { .. } | Self::Fixed { .. } | Self::OwnGroup { .. } => ErrorKind::Exists,
+            Self::Taken { .. }
+            | Self::Fixed { .. }
+            | Self::OwnGroup { .. }
+            | Self::Mapped { .. } => ErrorKind::Exists,
             Self::Number { .. }
             | Self::Reserved { .. }
             | Self::Groups
+            | Self::FirstGroup { .. }
             | Self::Principal(_)
             | Self::Pattern(_) => ErrorKind::InvalidArgument,
             Self::TooMany => ErrorKind::NoSpace,
@@ -165,12 +180,28 @@ impl IdentityTable {
         self.principals.extend(mappings.into_iter().map(|m| (m.principal, m.to)));
     }
 
+    /// The server said whether it told us principals and roles as well.
+    pub fn told(&mut self, is_whole: Option<bool>) {
+        self.is_whole = is_whole;
+    }
+
+    /// Are principals and roles among what we were told? A server that does not say so may have
+    /// none to tell.
+    pub fn is_whole(&self) -> bool {
+        let shows_some = || {
+            let has_role = |known: &Identity| !known.roles.is_empty();
+            !self.principals.is_empty() || self.identities.values().any(has_role)
+        };
+        self.is_whole.unwrap_or_else(shows_some)
+    }
+
     /// A page of the table. `is_whole`: with principals and roles.
     pub fn page(&self, have: u64, from: u32, is_whole: bool) -> ListIdentitiesReply {
         let version = self.version;
         if have == version {
             let (identities, mappings) = (vec![], vec![]);
-            return ListIdentitiesReply { version, identities, mappings, is_end: true };
+            let (is_end, is_whole) = (true, Some(is_whole));
+            return ListIdentitiesReply { version, identities, mappings, is_end, is_whole };
         }
         let from = from as usize;
         let mut identities: Vec<Identity> =
@@ -188,7 +219,8 @@ impl IdentityTable {
         if !is_whole {
             identities.iter_mut().for_each(|identity| identity.roles.clear());
         }
-        ListIdentitiesReply { version, identities, mappings, is_end }
+        let is_whole = Some(is_whole);
+        ListIdentitiesReply { version, identities, mappings, is_end, is_whole }
     }
 
     /// Who is it, in a file system with this realm?
@@ -362,15 +394,18 @@ impl IdentityTable {
                 }
             }
             IdentityKind::Group => {
-                let members: Vec<Identity> = self
-                    .identities
-                    .values()
-                    .filter(|one| one.groups.contains(&number))
-                    .cloned()
-                    .collect();
+                let has = |one: &&Identity| one.groups.contains(&number);
+                let members: Vec<Identity> =
+                    self.identities.values().filter(has).cloned().collect();
+                // Their new files would carry another group without a word.
+                let firsts = members.iter().filter(|one| one.groups.first() == Some(&number));
+                let firsts: Vec<String> = firsts.map(|one| one.name.to_string()).collect();
+                if !firsts.is_empty() {
+                    let users = some_of(&firsts);
+                    return Err(EditError::FirstGroup { name: gone.name, users });
+                }
                 for mut user in members {
                     user.groups.retain(|&group| group != number);
-                    self.give_group(&mut user)?;
                     self.insert(user);
                 }
                 self.forget(&gone);
@@ -404,8 +439,27 @@ impl IdentityTable {
                 MappedTo::User(self.existing(IdentityKind::User, &name)?.number)
             }
         };
+        // Whoever says that it is nobody means whoever has it.
+        if to != MappedTo::Nobody
+            && let Some(now) = self.principals.get(principal).filter(|&now| *now != to)
+        {
+            let holder = self.named_to(now);
+            return Err(EditError::Mapped { principal: principal.to_owned(), holder });
+        }
         self.principals.insert(principal.to_owned(), to);
         Ok(())
+    }
+
+    /// What a principal is mapped to, for people.
+    pub fn named_to(&self, to: &MappedTo) -> String {
+        match to {
+            MappedTo::User(number) => {
+                let user = self.identity(IdentityKind::User, *number);
+                user.map_or_else(|| number.to_string(), |user| user.name.to_string())
+            }
+            MappedTo::Named(pattern) => pattern.clone(),
+            MappedTo::Nobody => "nobody".to_owned(),
+        }
     }
 
     fn insert(&mut self, identity: Identity) {
@@ -440,6 +494,16 @@ impl IdentityTable {
             last_group: last(IdentityKind::Group),
         };
         transaction.put(key::identities(), record.to_bytes());
+    }
+}
+
+/// Some names, and how many more there are.
+fn some_of(names: &[String]) -> String {
+    const SHOWN: usize = 10;
+    let shown = names.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
     }
 }
 

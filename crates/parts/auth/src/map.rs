@@ -19,6 +19,8 @@ pub enum MapError {
     Record(#[from] RecordError),
     #[error("`{0}` is not a public key: 64 hexadecimal digits are")]
     Key(String),
+    #[error("`{0}` is not a public key: it has 64 hexadecimal digits, and is of no key")]
+    NoKey(String),
 }
 
 impl MapSigner {
@@ -51,7 +53,7 @@ impl MapVerifier {
             let pair = std::str::from_utf8(pair).map_err(|_| wrong())?;
             *byte = u8::from_str_radix(pair, 16).map_err(|_| wrong())?;
         }
-        VerifyingKey::from_bytes(&key).map(Self).map_err(|_| wrong())
+        VerifyingKey::from_bytes(&key).map(Self).map_err(|_| MapError::NoKey(text.to_owned()))
     }
 
     pub fn to_hex(&self) -> String {
@@ -96,6 +98,9 @@ mod tests {
         let mut changed = signed;
         changed.map.push(0);
         assert!(matches!(verifier.open(&changed), Err(MapError::Signature)));
-        assert!(MapVerifier::from_hex("12").is_err());
+        assert!(matches!(MapVerifier::from_hex("12"), Err(MapError::Key(_))));
+        // No point of the curve has this.
+        let none = format!("02{}", "0".repeat(62));
+        assert!(matches!(MapVerifier::from_hex(&none), Err(MapError::NoKey(_))));
     }
 }

@@ -345,6 +345,8 @@ mod tests {
             "tieline id add cms --group --fs /extenci",
             "tieline id map *@UFL.EDU uf-* --fs tieline://h/extenci",
             "tieline id map eve@UFL.EDU --nobody",
+            "tieline id map --move ann@PSC.EDU ann",
+            "tieline import --in-place --compare /lustre/cms /extenci/cms",
             "tieline id list --json",
             "tieline id remove eve@UFL.EDU",
             "tieline id import --from passwd /etc/passwd --groups /etc/group",

@@ -102,6 +102,9 @@ pub struct ListIdentitiesReply {
     /// Nothing follows; nothing is there either if `have` is this version.
     #[n(3)]
     pub is_end: bool,
+    /// Principals and roles are told as well, if there are any.
+    #[n(4)]
+    pub is_whole: Option<bool>,
 }
 
 /// Proves a user over the connection of a mount: requests of this session whose caller carries

@@ -40,6 +40,25 @@ fn explanations_are_true() -> Result<()> {
         let link = explained("read", "all/link")?;
         ensure!(link["allowed"] == false && link["who"]["name"] == "bob", "{link}");
         ensure!(explained("create", "all/two")?["allowed"] == true);
+        // A name that is taken, and one that a sticky directory keeps: also for the kernel.
+        let taken = explained("create", "all/one")?;
+        ensure!(taken["allowed"] == false && taken.to_string().contains("EEXIST"), "{taken}");
+        machine.by(ANN, &ann, "cd $MOUNT/all; mkdir -m 1777 sticky; echo x > sticky/hers")?;
+        machine.by(BOB, &bob, "echo x > $MOUNT/all/sticky/his")?;
+        let kept = machine.try_as(BOB, &bob, "rm -f $MOUNT/all/sticky/hers")?;
+        ensure!(kept.stderr.contains("not permitted"), "{}", kept.stderr);
+        for (path, op, is_allowed) in [
+            ("all/sticky/hers", "delete", false),
+            ("all/sticky/hers", "rename", false),
+            ("all/sticky/his", "delete", true),
+        ] {
+            let said = explained(op, path)?;
+            let verdicts = said["verdicts"].as_array().context("verdicts")?;
+            for by in ["kernel", "server"] {
+                let last = verdicts.iter().rfind(|one| one["by"] == by).context("no verdict")?;
+                ensure!(last["allowed"] == is_allowed, "{op} {path}: {said}");
+            }
+        }
         let mount = federation.mount().to_string_lossy().into_owned();
         federation.tieline(&["setquota", "-u", "bob", "-I", "1", &mount])?;
         let full = machine.try_as(BOB, &bob, "touch $MOUNT/all/two")?;

@@ -48,6 +48,10 @@ fn principals_are_identities_and_files_carry_their_numbers() -> Result<()> {
 
         id(federation, &["add", "cms", "--group", "--number", "6001"])?;
         id(federation, &["add", "ann", "--number", "5001", "--groups", "cms"])?;
+        // Who administers sees that nothing is hidden, also where there is no mapping yet.
+        let mount = federation.mount().to_string_lossy().into_owned();
+        let test = ["id", "--fs", &mount, "test", "dora@PSC.EDU"];
+        fails(&federation.try_tieline(&test)?, "is a stranger: nothing maps it")?;
         let listed = tieline_as(federation, "ann", &["ls", &format!("{url}/cms")])?;
         ensure!(listed.status.success(), "{}", listed.stderr);
         // The number is what stands on disk, at the other site's MDS too.
@@ -65,6 +69,16 @@ fn principals_are_identities_and_files_carry_their_numbers() -> Result<()> {
         id(federation, &["map", "bob@EXTENCI.ORG", "ann"])?;
         let listed = tieline_as(federation, "bob", &["ls", &format!("{url}/cms")])?;
         ensure!(listed.status.success(), "{}", listed.stderr);
+        // It is hers now, and not taken by chance.
+        id(federation, &["add", "carl"])?;
+        let taking = ["id", "--fs", &mount, "map", "bob@EXTENCI.ORG", "carl"];
+        fails(
+            &federation.try_tieline(&taking)?,
+            "bob@EXTENCI.ORG is mapped to ann already: `tieline id map --move`",
+        )?;
+        id(federation, &["map", "--move", "bob@EXTENCI.ORG", "carl"])?;
+        let tested = id(federation, &["test", "bob@EXTENCI.ORG"])?;
+        ensure!(tested.contains("is carl"), "{tested}");
         id(federation, &["map", "bob@EXTENCI.ORG", "--nobody"])?;
         fails(&tieline_as(federation, "bob", &["ls", &url])?, "is nobody")?;
         id(federation, &["map", "*@UFL.EDU", "*"])?;
@@ -199,6 +213,9 @@ fn quotas_are_those_of_identities_and_roles_count_for_them() -> Result<()> {
         id(federation, &["role", "bob", "site-admin:uf"])?;
         fails(&as_bob(acts[0])?, "denial")?;
         as_bob(acts[2])?.succeed("project")?;
+        fails(&as_bob(&["fsck", &url])?, "MDT0001 cannot be checked (`--mdt N` checks one alone")?;
+        as_bob(&["fsck", "--mdt", "0", &url])?.succeed("a check of his site's MDT")?;
+        fails(&as_bob(&["quota", "-u", "bob", "--pool", "nosuch", &url])?, "no pool nosuch")?;
         id(federation, &["role", "bob", "site-admin:uf", "--take"])?;
         id(federation, &["role", "bob", "fs-admin"])?;
         // Here as well.
@@ -674,7 +691,17 @@ fn told_to_end(machine: &Machine<'_>, program: &str) -> Result<()> {
         let tickets = lines[0].trim_start_matches("FILE:");
         ensure!(!std::fs::exists(tickets)?, "{signal}: {tickets} is left");
     }
-    Ok(())
+    // Who is killed leaves them to what goes on, and then to his user's next job.
+    let script = format!(
+        "HOME={}; export HOME
+         {program} auth run -- sh -c 'echo $$ $KRB5CCNAME > $HOME/up; exec sleep 60' &
+         while [ ! -s $HOME/up ]; do sleep 0.1; done; kill -9 $!; wait $! || true
+         read job cache < $HOME/up; rm $HOME/up
+         {program} auth run -- test -e ${{cache#FILE:}}; kill $job
+         while [ -e ${{cache#FILE:}} ]; do {program} auth run -- true; sleep 0.1; done",
+        machine.federation.local(&format!("home-{ANN}")).display()
+    );
+    machine.by(ANN, &cache, &script).map(drop)
 }
 
 /// A batch system gave ann a group; her job forgets its environment.

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tieline_auth::{MapCell, MapSigner, Rule};
 use tieline_format::Record;
-use tieline_format::map::{FederationMap, Mdt, Ost};
+use tieline_format::map::{FederationMap, Junction, Mdt, Ost};
 use tieline_keep::Keep;
 use tieline_net::{CallError, Channel, Dialer, Incoming, NoticeSink, Outgoing, Standing};
 use tieline_types::locks::LockSet;
@@ -382,6 +382,10 @@ impl State {
     }
 
     fn entry(&self, parent: FileId, id: FileId) -> EntryReply {
+        if id.mdt() != parent.mdt() {
+            let (junction, lease) = (Some(id.mdt()), self.lease(&[parent]));
+            return EntryReply { attributes: None, junction, lease, target: None };
+        }
         let node = &self.nodes[&id];
         let units = if node.attributes.is_directory() { vec![parent, id] } else { vec![parent] };
         EntryReply {

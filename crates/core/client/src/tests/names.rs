@@ -381,3 +381,39 @@ async fn from_a_position_that_is_not_known_all_is_listed() {
     let handle = volume.open_directory(&root, ROOT).await.unwrap();
     assert_eq!(names_from(&volume, handle, 15).await.len(), 5);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_junction_whose_site_does_not_answer_keeps_nobody() {
+    let (fake, root, junction) = (Fake::new(), Caller::root(), name("psc"));
+    let there = FileId::root_of(tieline_types::MdtIndex(1));
+    let mut directory = super::fake::node(there, FileKind::Directory, ROOT, 1);
+    directory.attributes.mode = Mode::new(0o750);
+    {
+        let mut state = fake.lock();
+        state.nodes.get_mut(&ROOT).unwrap().names.insert(junction.clone(), there);
+        state.nodes.insert(there, directory);
+        state.absent.insert("mds:9".to_owned());
+    }
+    let volume = fake.mount_two(Settings { offline: Offline::Stale, ..Settings::default() });
+    for patience in [3, 1] {
+        let look = volume.lookup(&root, ROOT, &junction);
+        let found = tokio::time::timeout(Duration::from_secs(patience), look).await;
+        let found = found.unwrap_or_else(|_| panic!("waited {patience} s for the site")).unwrap();
+        let attributes = found.attributes.unwrap();
+        assert!(attributes.is_directory() && found.belief.units.is_empty());
+        // The kernel keeps nobody from trying: the MDS is to decide, when it is there.
+        assert_eq!((attributes.id, attributes.mode), (there, Mode::new(0o777)));
+    }
+    assert_eq!(volume.xattrs(&root, there).await.unwrap(), []);
+    // Into it one waits.
+    let listing = volume.open_directory(&root, there).await.unwrap();
+    let listed = volume.read_directory(listing, 0, 10, false);
+    assert!(tokio::time::timeout(Duration::from_secs(60), listed).await.is_err());
+    fake.lock().absent.remove("mds:9");
+    let found = volume.lookup(&root, ROOT, &junction).await.unwrap();
+    // What is made up is told until the site is heard.
+    assert_eq!(found.attributes.unwrap().mode, Mode::new(0o777));
+    volume.read_directory(listing, 0, 10, false).await.unwrap();
+    let found = volume.lookup(&root, ROOT, &junction).await.unwrap();
+    assert_eq!(found.attributes.unwrap().mode, Mode::new(0o750));
+}

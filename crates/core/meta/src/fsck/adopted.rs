@@ -109,7 +109,8 @@ fn fault(
             Ok(Some(("wrong-chunk", format!("it has {is} bytes, not {should}"))))
         }
         Ok(reply) if lies.digest.is_some_and(|digest| digest != reply.digest) => {
-            let why = "the adopted file's bytes are not those that were adopted";
+            let why = "the adopted file's bytes are not those that were adopted: restore it, or \
+                       take them as they are by `tieline import --in-place --compare`";
             Ok(Some(("wrong-chunk", why.to_owned())))
         }
         Ok(_) => Ok(None),

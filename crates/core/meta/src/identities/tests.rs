@@ -88,14 +88,40 @@ fn edits_are_checked_and_done_all_or_none() {
 #[test]
 fn what_hangs_on_an_identity_goes_with_it() {
     let table = people();
-    let gone = IdentityEdit::Remove { kind: IdentityKind::Group, name: name("cms") };
+    let gone = IdentityEdit::Remove { kind: IdentityKind::Group, name: name("atlas") };
     let gone = table.edited(&[gone]).unwrap();
     let ann = gone.resolve("ann@PSC.EDU", "EXTENCI.ORG").unwrap();
-    assert_eq!((ann.caller.gid, ann.caller.groups), (Gid(100_000), vec![]));
+    assert_eq!((ann.caller.gid, ann.caller.groups), (Gid(6001), vec![]));
+    // As groupdel(8) has it: not the group that somebody's new files get.
+    let first = IdentityEdit::Remove { kind: IdentityKind::Group, name: name("cms") };
+    let refused = table.edited(&[first]).unwrap_err();
+    let users = "ann, uf-bob".to_owned();
+    assert_eq!(refused, EditError::FirstGroup { name: name("cms"), users });
     let gone = IdentityEdit::Remove { kind: IdentityKind::User, name: name("ann") };
     let gone = table.edited(&[gone]).unwrap();
     assert_eq!(gone.resolve("ann@PSC.EDU", "EXTENCI.ORG"), Err(Unknown::NotMapped));
     assert_eq!(gone.version(), table.version() + 1);
+}
+
+#[test]
+fn a_principal_is_taken_from_nobody_by_chance() {
+    let table = people();
+    for (principal, holder) in [("ann@PSC.EDU", "ann"), ("*@UFL.EDU", "uf-*")] {
+        let (principal, holder) = (principal.to_owned(), holder.to_owned());
+        let refused = table.edited(&[map(&principal, "uf-bob")]).unwrap_err();
+        assert_eq!(refused, EditError::Mapped { principal, holder });
+    }
+    assert_eq!(table.edited(&[map("ann@PSC.EDU", "ann")]).unwrap(), table, "it is hers");
+    // On purpose: what it was is forgotten first. That it is nobody is said on purpose, too.
+    let nobody = IdentityEdit::Map { principal: "ann@PSC.EDU".into(), to: NewMapping::Nobody };
+    let barred = table.edited(&[nobody]).unwrap();
+    assert!(barred.edited(&[map("ann@PSC.EDU", "ann")]).is_err(), "somebody barred it");
+    let moved = [IdentityEdit::Unmap("ann@PSC.EDU".into()), map("ann@PSC.EDU", "uf-bob")];
+    for table in [&table, &barred] {
+        let table = table.edited(&moved).unwrap();
+        let found = table.resolve("ann@PSC.EDU", "EXTENCI.ORG").unwrap();
+        assert_eq!(found.name, name("uf-bob"));
+    }
 }
 
 #[test]
@@ -118,10 +144,10 @@ fn who_is_in_no_group_gets_his_own() {
     // A group of others is not entered by chance.
     let refused = table.edited(&[put(User, "cms", None, &[])]).unwrap_err();
     assert_eq!(refused, EditError::OwnGroup { name: name("cms") });
-    // With its only group gone a user has his own; that group goes with him.
-    let table = table.edited(&[remove(Group, "cms")]).unwrap();
+    // With no group left a user has his own; that group goes with him.
+    let table = table.edited(&[put(User, "uf-bob", None, &[])]).unwrap();
     assert_eq!(own(&table, "uf-bob").1, "uf-bob");
-    assert!(matches!(table.edited(&[remove(Group, "eve")]), Err(EditError::OwnGroup { .. })));
+    assert!(matches!(table.edited(&[remove(Group, "eve")]), Err(EditError::FirstGroup { .. })));
     let table = table.edited(&[remove(User, "eve"), remove(User, "carl")]).unwrap();
     assert!(table.named(Group, &name("eve")).is_none());
     let shared = table.edited(&[put(User, "dora", None, &["uf-bob"])]).unwrap();

@@ -62,7 +62,14 @@ impl Mdt {
             is_marked = self.mark(id, ost).await?;
         }
         let (label, site) = (ost.label(), self.site(ost));
-        if !is_marked {
+        if !is_marked && let ObjectName::External { path, .. } = &place.object {
+            self.mirrors.hopeless(id, ost, damage.clone());
+            tracing::error!(
+                chunk = %id, ost = label, site, path, damage,
+                "an adopted file does not match its checksum: restore it where it lies, or, if it \
+                 is to be as it is now, `tieline import --in-place --compare`"
+            );
+        } else if !is_marked {
             self.mirrors.hopeless(id, ost, damage.clone());
             tracing::error!(
                 chunk = %id, ost = label, site, damage,

@@ -163,6 +163,7 @@ pub const IMPORT: &str = "\
 Examples:
   tieline import --in-place /lustre/cms /extenci/cms
   tieline import --in-place /lustre/cms /extenci/cms --owners /etc/tieline/owners --wait
+  tieline import --in-place --compare /lustre/cms /extenci/cms      it kept size and time
   tieline import --checksums /extenci/cms
 
 The OST's server must name the tree, or one above it: `adopt = \"/lustre\"` under its [[ost]].
@@ -197,6 +198,7 @@ Examples:
   tieline id add ann --number 5001 --groups cms --principal ann@PSC.EDU
   tieline id map '*@UFL.EDU' 'uf-*'
   tieline id map '*/admin@UFL.EDU' 'uf-*'       auth_to_local's [2:$1]
+  tieline id map --move ann@PSC.EDU ann         it was another's
   tieline id import --from passwd /etc/passwd --groups /etc/group
   tieline id test bob@UFL.EDU
   tieline id role ann fs-admin

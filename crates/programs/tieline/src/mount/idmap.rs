@@ -263,6 +263,7 @@ pub async fn table_of(volume: &Volume, have: Option<u64>) -> anyhow::Result<Opti
         }
         version = Some(page.version);
         from += u32::try_from(page.identities.len() + page.mappings.len())?;
+        table.told(page.is_whole);
         table.adopt(page.version, page.identities, page.mappings);
         if page.is_end {
             return Ok(Some(table));

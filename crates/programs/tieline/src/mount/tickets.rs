@@ -17,7 +17,7 @@
 //!
 //! Invariants: at most [`KNOWN_MAX`] credentials are remembered, and [`READERS_MAX`] readings are
 //! under way at once; one look for a ticket takes [`PATIENCE`] at most, its turn included, and one
-//! at a cache [`LOOK_PATIENCE`]; no look is made for who looks for us.
+//! at a cache, or into it, [`LOOK_PATIENCE`]; no look is made for who looks for us.
 
 use std::collections::BTreeMap;
 use std::fs::Metadata;
@@ -45,7 +45,8 @@ const READERS_MAX: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A reading ends by itself then, but for one that cannot be killed. It says why.
 const LEEWAY: Duration = Duration::from_secs(1);
-/// A look is made at each call, and takes microseconds where nothing hangs.
+/// A look is made at each call, and takes microseconds where nothing hangs; so does a reading,
+/// until a KDC is asked.
 const LOOK_PATIENCE: Duration = Duration::from_secs(5);
 /// Looks and readings of one user at once, and of all: some of them may hang for ever, and the
 /// threads that they have are needed for other work, too.

@@ -546,6 +546,7 @@ impl Identities {
             identities: table.identities().cloned().collect(),
             mappings: table.mappings().collect(),
             is_end: true,
+            is_whole: Some(true),
         };
         if let Err(error) = crate::server::maps::write_whole(file, &tieline_wire::encode(&whole)) {
             tracing::warn!(%error, "the copy of the identities cannot be written");

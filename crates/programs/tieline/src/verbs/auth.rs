@@ -4,12 +4,14 @@
 //! command runs, and destroys it at the end. What the command starts finds it by KRB5CCNAME; what
 //! loses its environment, by its control group, where we may make one.
 //!
-//! A signal that would end us goes to the command, and we end with it ([`signals`]).
+//! A signal that would end us goes to the command, and we end with it ([`signals`]). What is left
+//! of jobs that were killed goes with the next ([`home`]).
 //!
 //! `tieline auth token` is what a mount has run with a user's ids to read that user's cache.
 
 use crate::report::Usage;
 use anyhow::Context;
+use home::Home;
 use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal};
 use signals::Signals;
@@ -24,6 +26,7 @@ use std::time::{Duration, Instant};
 use tickets::Tickets;
 use tieline_auth::BINDING;
 
+mod home;
 mod signals;
 mod tickets;
 
@@ -101,7 +104,9 @@ fn token(target: &str, binding: &str, below_stdin: bool) -> anyhow::Result<()> {
     let binding: [u8; BINDING] = bytes_of(binding)
         .and_then(|bytes| bytes.try_into().ok())
         .ok_or_else(|| Usage("a binding has 64 hexadecimal digits".to_owned()))?;
-    let reading = crate::mount::tickets::reading::look(target, &binding, below_stdin);
+    // A line of its own, which leaves with its end.
+    let seen = || println!();
+    let reading = crate::mount::tickets::reading::look(target, &binding, below_stdin, seen);
     println!("{}", serde_json::to_string(&reading)?);
     Ok(())
 }
@@ -124,8 +129,8 @@ fn run_job(
     let signals = Signals::hold();
     let home = Home::new()?;
     let tickets = match keytab {
-        Some(keytab) => Tickets::from_keytab(keytab, principal, &home.0)?,
-        None => Tickets::from_caller(&home.0)?,
+        Some(keytab) => Tickets::from_keytab(keytab, principal, home.path())?,
+        None => Tickets::from_caller(home.path())?,
     };
     let (program, words) = command.split_first().context("name a command")?;
     // Before the job is there: its first call already has the tickets.
@@ -165,31 +170,6 @@ fn tell(job: &Child, number: i32) {
     }
 }
 
-/// A folder of our own, which goes with us.
-struct Home(PathBuf);
-
-impl Home {
-    fn new() -> anyhow::Result<Self> {
-        let (uid, pid) = (rustix::process::getuid().as_raw(), std::process::id());
-        let name = format!("tieline-job-{uid}-{pid}");
-        let make = |home: &Path| DirBuilder::new().mode(0o700).create(home);
-        // Whoever came here by another's leave has another's runtime directory.
-        let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(|base| Path::new(&base).join(&name));
-        if let Some(home) = runtime.filter(|home| make(home).is_ok()) {
-            return Ok(Self(home));
-        }
-        let home = std::env::temp_dir().join(&name);
-        make(&home).with_context(|| format!("cannot make {}", home.display()))?;
-        Ok(Self(home))
-    }
-}
-
-impl Drop for Home {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 /// A control group for the job and for us, and the note that says whose tickets it has.
 struct Group {
     /// Where we came from.
@@ -202,7 +182,7 @@ impl Group {
     /// `None` where we may not: then the environment must do.
     fn enter(cache: &str) -> Option<Self> {
         let own = group_of(std::process::id())?;
-        let name = format!("tieline-job-{}", std::process::id());
+        let name = note_of_job(std::process::id());
         let group = format!("{}/{name}", own.trim_end_matches('/'));
         let mut bases = CGROUPS.iter().map(Path::new);
         let base = bases.find(|base| base.join(PROCESSES).exists())?;
@@ -230,6 +210,30 @@ impl Drop for Group {
         let _ = std::fs::remove_file(&self.note);
         let _ = move_to(&self.above);
         let _ = std::fs::remove_dir(&self.directory);
+    }
+}
+
+/// The last part of the name of a job's control group.
+fn note_of_job(pid: u32) -> String {
+    format!("tieline-job-{pid}")
+}
+
+/// Takes away the note, and the control group, of a job that was killed and had its tickets there.
+fn forget_job(pid: u32, home: &Path, uid: u32) {
+    let job = note_of_job(pid);
+    for entry in std::fs::read_dir(JOBS).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let is_named = name == job || name.ends_with(&format!("+{job}"));
+        let cache = is_named.then(|| read_note(&entry.path(), uid)).flatten();
+        let home = home.to_string_lossy();
+        if cache.is_some_and(|cache| cache.contains(&*home)) {
+            let _ = std::fs::remove_file(entry.path());
+            let below = name.replace('+', "/");
+            for base in CGROUPS {
+                // One with processes in it stays.
+                let _ = std::fs::remove_dir(Path::new(base).join(&below));
+            }
+        }
     }
 }
 

@@ -44,6 +44,8 @@ use tieline_types::{
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Links on one way, as for the kernel.
 const LINKS_MAX: usize = 40;
+/// Of a name that is to be created.
+const TAKEN: &str = "the name is taken (EEXIST)";
 /// As long as an attribute can be.
 const LIST_ROOM: usize = 64 << 10;
 
@@ -118,8 +120,8 @@ struct Step {
     wish: u32,
     /// Whatever its mode says.
     is_for_owner: bool,
-    /// A sticky directory keeps others' files.
-    stuck_to: Option<Attributes>,
+    /// A sticky directory keeps others' files: the one that is to go.
+    stuck_to: Option<(Name, Attributes)>,
 }
 
 /// One judgement.
@@ -336,11 +338,17 @@ async fn steps(
         let is_name_wish = is_last && matches!(wish, Wish::Create | Wish::Delete);
         let wanted = if is_name_wish { WRITE | SEARCH } else { SEARCH };
         steps.push(step(&path, &here, wanted));
-        if is_last && wish == Wish::Create {
-            return Ok(steps);
-        }
         let name = Name::new(name)?;
         let below = format!("{path}/{name}");
+        if is_last && wish == Wish::Create {
+            // Who may not look there is told so by what follows.
+            let found = shell.files.lookup(&shell.caller, here.id, &name).await;
+            verdicts.extend(found.is_ok_and(|found| found.attributes.is_some()).then(|| {
+                let rule = TAKEN.to_owned();
+                Verdict { by: "server", path: below, is_allowed: false, rule }
+            }));
+            return Ok(steps);
+        }
         let found = match shell.files.lookup(&shell.caller, here.id, &name).await {
             Ok(found) => found,
             Err(error) => {
@@ -361,7 +369,7 @@ async fn steps(
         };
         if is_name_wish {
             if let Some(step) = steps.last_mut().filter(|_| here.mode.has(Mode::STICKY)) {
-                step.stuck_to = Some(found);
+                step.stuck_to = Some((name, found));
             }
             return Ok(steps);
         }
@@ -409,8 +417,8 @@ fn names_of(path: &[u8]) -> VecDeque<Vec<u8>> {
 
 fn judge(by: &'static str, step: &Step, caller: &Caller) -> Verdict {
     let rights = Rights::of(&step.attributes);
-    let is_stuck =
-        step.stuck_to.as_ref().is_some_and(|file| rights.is_stuck(Rights::of(file), caller));
+    let keeps = |(_, file): &(Name, Attributes)| rights.is_stuck(Rights::of(file), caller);
+    let is_stuck = step.stuck_to.as_ref().is_some_and(keeps);
     let is_owner = caller.is_root() || caller.uid == rights.uid;
     let is_kept = step.is_for_owner && !is_owner;
     let is_allowed = rights.allow(caller, step.wish) && !is_stuck && !is_kept;
@@ -455,7 +463,13 @@ fn by_kernel(location: &Location, steps: &[Step], stated: &Caller) -> Vec<Verdic
                     acls: shown_list(&path),
                     ..step.attributes.clone()
                 };
-                let step = Step { attributes, stuck_to: None, path: step.path.clone(), ..*step };
+                let stuck_to = step.stuck_to.clone().map(|(name, file)| {
+                    let shown =
+                        std::fs::symlink_metadata(path.join(OsStr::from_bytes(name.as_bytes())));
+                    let uid = shown.map_or(file.uid, |shown| Uid(shown.uid()));
+                    (name, Attributes { uid, ..file })
+                });
+                let step = Step { attributes, stuck_to, path: step.path.clone(), ..*step };
                 verdicts.push(judge("kernel", &step, stated));
             }
             Err(error) => verdicts.push(Verdict {

@@ -7,14 +7,16 @@
 
 use crate::location::Location;
 use crate::operator::{self, Operator};
-use anyhow::Context;
+use crate::report;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
-use tieline_types::MdtIndex;
+use tieline_types::{ErrorKind, MdtIndex};
 use tieline_wire::ledger::{CheckMdt, Finding, Outcome};
 
+/// For administrators of sites.
+const ALONE: &str = " (`--mdt N` checks one alone, as the administrator of its site may)";
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 const LEFT: i32 = 4;
 const FAILED: i32 = 8;
@@ -68,7 +70,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let counted = match outcome {
         Ok(counted) => counted,
         Err(error) => {
-            crate::report::failed(&error);
+            report::failed(&error);
             crate::cli::leave(FAILED);
         }
     };
@@ -112,7 +114,13 @@ async fn check(
     let mut interruption = std::pin::pin!(tokio::signal::ctrl_c());
     loop {
         let message = CheckMdt { job, received, is_repair: args.repair, reads_bytes: args.read };
-        let failed = || format!("{} cannot be checked", mdt.label());
+        let failed = |error: anyhow::Error| {
+            let is_refused = report::kind(&error) == Some(ErrorKind::NotPermitted);
+            // Whoever may check some of them did not say so.
+            let others = is_refused && args.mdt.is_none() && operator.map.mdts.len() > 1;
+            let hint = if others { ALONE } else { "" };
+            error.context(format!("{} cannot be checked{hint}", mdt.label()))
+        };
         let mut asking = std::pin::pin!(line.call(message.clone()));
         let reply = tokio::select! {
             biased;
@@ -123,7 +131,7 @@ async fn check(
             }
             reply = &mut asking => reply,
         };
-        let (reply, _) = reply.with_context(failed)?;
+        let (reply, _) = reply.map_err(failed)?;
         job = Some(reply.job);
         received += reply.findings.len() as u64;
         looked_at = looked_at.max(reply.looked_at);
@@ -142,7 +150,7 @@ async fn check(
         }
         if counted.is_interrupted {
             let received = CheckMdt::GIVE_UP;
-            line.call(CheckMdt { job, received, ..message }).await.with_context(failed)?;
+            line.call(CheckMdt { job, received, ..message }).await.map_err(failed)?;
             break;
         }
     }

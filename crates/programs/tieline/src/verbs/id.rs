@@ -24,6 +24,7 @@ use tieline_wire::identity::{
 };
 
 mod judged;
+mod mapped;
 mod sources;
 
 pub use judged::judged;
@@ -69,6 +70,9 @@ enum IdVerb {
         /// Nobody at all, whatever is said of its realm
         #[arg(long, conflicts_with = "user")]
         nobody: bool,
+        /// Also if it is another's now
+        #[arg(long = "move")]
+        moves: bool,
     },
     /// Show users, groups, principals and rules
     List {
@@ -121,11 +125,22 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let location = Location::find_fs(args.fs.as_deref(), None)?;
     match args.verb {
         IdVerb::Add { name, group, number, groups, principal } => {
-            edit(&location, add(&name, group, number, groups, &principal)?)
+            let edits = add(&name, group, number, groups, &principal)?;
+            if !principal.is_empty() {
+                let to = NewMapping::Named(name);
+                with_table(&location, |table, rules| {
+                    let mut all = principal.iter();
+                    all.try_for_each(|one| mapped::check_name(&table, &rules, one, &to))
+                })?;
+            }
+            edit(&location, edits)
         }
-        IdVerb::Map { principal, user, nobody: _ } => {
+        IdVerb::Map { principal, user, nobody: _, moves } => {
             let to = user.map_or(NewMapping::Nobody, NewMapping::Named);
-            edit(&location, vec![IdentityEdit::Map { principal, to }])
+            let edits = with_table(&location, |table, rules| {
+                mapped::mapping(&table, &rules, (&principal, to), moves)
+            })?;
+            edit(&location, edits)
         }
         IdVerb::List { json } => with_table(&location, |table, rules| list(&table, &rules, json)),
         IdVerb::Remove { name, .. } if name.contains(['@', '/']) => {
@@ -311,6 +326,7 @@ async fn fetch(line: &Line) -> anyhow::Result<IdentityTable> {
         }
         version = Some(page.version);
         from += u32::try_from(page.identities.len() + page.mappings.len())?;
+        table.told(page.is_whole);
         table.adopt(page.version, page.identities, page.mappings);
         if page.is_end {
             return Ok(table);
@@ -364,15 +380,7 @@ fn list(table: &IdentityTable, rules: &Rules, is_json: bool) -> anyhow::Result<(
         writeln!(out, "group {} {}", group.number, group.name)?;
     }
     for mapping in table.mappings() {
-        let to = match mapping.to {
-            MappedTo::User(number) => {
-                let user = table.identity(IdentityKind::User, number);
-                user.map_or_else(|| number.to_string(), |user| user.name.to_string())
-            }
-            MappedTo::Named(pattern) => pattern,
-            MappedTo::Nobody => "nobody".to_owned(),
-        };
-        writeln!(out, "map {} -> {to}", mapping.principal)?;
+        writeln!(out, "map {} -> {}", mapping.principal, table.named_to(&mapping.to))?;
     }
     for (principal, trust) in &rules.machines {
         writeln!(out, "machine {principal} {}", trust.name())?;

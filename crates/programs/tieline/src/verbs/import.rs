@@ -8,6 +8,7 @@
 //! Invariants: nothing in the source is changed; what somebody wrote at the destination is never
 //! replaced; running it again changes only what changed.
 
+mod compare;
 mod dress;
 mod sums;
 
@@ -51,6 +52,9 @@ pub struct Args {
     /// Compute the checksums that adopted files below PATH still lack, and wait for it
     #[arg(long)]
     checksums: bool,
+    /// Read files that size and time call unchanged, and adopt anew those with other bytes
+    #[arg(long, requires = "in_place")]
+    compare: bool,
     /// The OST whose `adopt` directory holds DIR; by default the first that says so
     #[arg(long, value_name = "OST")]
     ost: Option<String>,
@@ -87,7 +91,8 @@ fn import(args: &Args, directory: &OsString, path: &OsString) -> anyhow::Result<
     let report = shell::run(&location.clone(), |shell| async move {
         let (ost, top) = find_tree(&shell, &named, real.as_bytes()).await?;
         let into = destination(&shell, &location).await?;
-        let import = Import { shell, ost, owners, narrowed: Mutex::default() };
+        let (compares, narrowed, replaced) = (args.compare, Mutex::default(), Mutex::default());
+        let import = Import { shell, ost, owners, compares, narrowed, replaced };
         Arc::new(import).tree(top, into).await
     })?;
     let pid = match report.unsummed > 0 && !args.wait {
@@ -173,8 +178,11 @@ struct Import {
     shell: Arc<Shell>,
     ost: OstIndex,
     owners: Owners,
+    compares: bool,
     /// Files whose access list could not be kept.
     narrowed: Mutex<Vec<String>>,
+    /// Files that had other bytes, with the same size and time.
+    replaced: Mutex<Vec<String>>,
 }
 
 /// What became of one entry.
@@ -213,6 +221,8 @@ struct Report {
     failed: Vec<String>,
     /// Their groups got less than the source's list says.
     narrowed: Vec<String>,
+    /// Adopted anew, with the size and time they had.
+    replaced: Vec<String>,
 }
 
 /// A directory that is done but for its own attributes: what is made in it changes them.
@@ -259,8 +269,10 @@ impl Import {
         for Finished { found, path, entry } in finished.iter().rev() {
             self.dress(found, path, entry).await?;
         }
-        report.narrowed =
-            std::mem::take(&mut *self.narrowed.lock().unwrap_or_else(PoisonError::into_inner));
+        let take = |list: &Mutex<Vec<String>>| {
+            std::mem::take(&mut *list.lock().unwrap_or_else(PoisonError::into_inner))
+        };
+        (report.narrowed, report.replaced) = (take(&self.narrowed), take(&self.replaced));
         Ok(report)
     }
 
@@ -405,6 +417,14 @@ impl Import {
             Some(found) => self.standing(found, &source, entry).await?,
             None => Standing::Empty,
         };
+        let standing = match (standing, &found) {
+            (Standing::Unchanged { .. }, Some(found)) if self.has_other_bytes(found).await? => {
+                let shown = String::from_utf8_lossy(path).into_owned();
+                self.replaced.lock().unwrap_or_else(PoisonError::into_inner).push(shown);
+                Standing::Older
+            }
+            (standing, _) => standing,
+        };
         match standing {
             Standing::Unchanged { has_sums } => return Ok(Outcome::Unchanged { has_sums }),
             Standing::Written => {
@@ -438,6 +458,10 @@ impl Import {
             Standing::Older => Outcome::Again { bytes: entry.size, has_sums },
             _ => Outcome::Adopted { bytes: entry.size, has_sums },
         })
+    }
+
+    async fn has_other_bytes(&self, found: &Attributes) -> anyhow::Result<bool> {
+        Ok(self.compares && compare::has_other_bytes(&self.shell, found).await?)
     }
 
     async fn create(&self, at: At<'_>) -> anyhow::Result<Attributes> {
@@ -608,6 +632,7 @@ impl Report {
             "gone": self.gone,
             "failed": self.failed,
             "narrowed": self.narrowed,
+            "other_bytes": self.replaced,
             "without_checksums": self.unsummed,
             "checksums_by": pid,
         })
@@ -621,6 +646,12 @@ impl Report {
             eprintln!(
                 "tieline: {path}: is gone from the source, so that the adopted file cannot be \
                  read: put it back, or remove the file"
+            );
+        }
+        for path in self.replaced.iter() {
+            eprintln!(
+                "tieline: {path}: had other bytes than when it was adopted, with the same size \
+                 and time: they count now"
             );
         }
         for line in self.failed.iter().chain(&self.narrowed) {

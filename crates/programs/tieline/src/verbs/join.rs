@@ -80,9 +80,14 @@ type Owner = Option<(u32, u32)>;
 
 pub fn run(args: Args) -> anyhow::Result<()> {
     crate::verbs::log_start();
-    let owner = prepare(&args)?;
+    let mut made = Made::default();
+    let owner = prepare(&args, &mut made)?;
     let location = args.location();
     let joined = operator::run(&location, |operator| join(operator, &args))?;
+    made.keep();
+    for path in [&args.dir].into_iter().chain(&args.osts) {
+        owner_set(path, owner)?;
+    }
     let settings = args.write(&joined, owner)?;
     let shown = settings.display();
     println!("{}", args.told(&joined.map));
@@ -98,7 +103,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 }
 
 /// Looks at everything that is ours before anybody is asked.
-fn prepare(args: &Args) -> anyhow::Result<Owner> {
+fn prepare(args: &Args, made: &mut Made) -> anyhow::Result<Owner> {
     if args.osts.is_empty() && !args.mdt {
         return Err(Usage("name an --ost DIR, or --mdt, or both".into()).into());
     }
@@ -120,9 +125,35 @@ fn prepare(args: &Args) -> anyhow::Result<Owner> {
     let owner = args.owner()?;
     args.keytab_check(owner)?;
     for path in [&args.dir].into_iter().chain(&args.osts) {
-        directory_make(path, owner)?;
+        made.directory(path, owner)?;
     }
     Ok(owner)
+}
+
+/// Directories that were made before anybody let us join; they go if nobody does.
+#[derive(Default)]
+struct Made(Vec<PathBuf>);
+
+impl Made {
+    fn directory(&mut self, path: &Path, owner: Owner) -> anyhow::Result<()> {
+        let missing = path.ancestors().take_while(|above| !above.exists());
+        let missing: Vec<PathBuf> = missing.map(Path::to_owned).collect();
+        let is_new = !missing.is_empty();
+        self.0.extend(missing.into_iter().rev());
+        // Whose one is that was there before changes when we are let in.
+        directory_make(path, owner.filter(|_| is_new))
+    }
+
+    fn keep(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        // One that somebody put something into stays.
+        self.0.iter().rev().for_each(|path| drop(std::fs::remove_dir(path)));
+    }
 }
 
 async fn join(operator: Operator, args: &Args) -> anyhow::Result<Arc<BelievedMap>> {

@@ -125,6 +125,15 @@ fn no_path() -> Usage {
     Usage("where: a path below a mount, or tieline://HOST[:PORT]/FS/path".into())
 }
 
+/// A pool that is not there has neither limits nor use to tell.
+fn check_pool(shell: &Shell, pool: Option<&PoolName>) -> anyhow::Result<()> {
+    let Some(pool) = pool else { return Ok(()) };
+    let map = shell.files.map();
+    let is_there = map.pools.iter().any(|known| known.name == *pool);
+    ensure!(is_there, "there is no pool {pool}: `tieline pool list` shows which are");
+    Ok(())
+}
+
 /// `tieline quota`: without -u, -g and -p of the caller, their groups, and the path's project.
 pub fn run(mut args: Args) -> anyhow::Result<()> {
     let path = args.path.take().or_else(|| args.whom.give_back()).ok_or_else(no_path)?;
@@ -138,12 +147,14 @@ pub fn run(mut args: Args) -> anyhow::Result<()> {
     };
     if let Some(kind) = args.whom.default_kind()? {
         return at(&path, |shell, _| async move {
+            check_pool(&shell, pool.as_ref())?;
             let payer = Payer { kind, id: 0, pool };
             let quotas = vec![whole::of_default(&shell, payer).await?];
             print(&quotas, &Names::of(&shell).await, &shown)
         });
     }
     at(&path, |shell, project| async move {
+        check_pool(&shell, pool.as_ref())?;
         let (names, caller) = (Names::of(&shell).await, names::own(&shell).await);
         let payers: Vec<(PayerKind, u32)> = match whom {
             Some((kind, Some(text))) => vec![(kind, names.number(kind, &text)?)],
@@ -216,6 +227,7 @@ pub fn report(args: ReportArgs) -> anyhow::Result<()> {
         ..Shown::default()
     };
     at(&args.path, |shell, _| async move {
+        check_pool(&shell, pool.as_ref())?;
         let kinds = wanted.into_iter().filter(|(_, is_wanted)| *is_wanted);
         let mut quotas = whole::of_everybody(&shell, kinds.map(|(kind, _)| kind).collect()).await?;
         quotas.retain(|whole| whole.quota.payer.pool == pool);
@@ -277,11 +289,7 @@ pub fn set(mut args: SetArgs) -> anyhow::Result<()> {
                 bail!("id 0 has no limits, and is under no default");
             }
         }
-        if let Some(pool) = &message.payer.pool {
-            let map = shell.files.map();
-            let is_there = map.pools.iter().any(|known| known.name == *pool);
-            ensure!(is_there, "there is no pool {pool}: `tieline pool list` shows which are");
-        }
+        check_pool(&shell, message.payer.pool.as_ref())?;
         let reply = shell.volume.ask_of_mdt(&shell.caller, whole::home(), message).await?;
         for mdt in reply.absent.into_iter().flatten() {
             let shown = whole::name_of(&shell, mdt);

@@ -35,9 +35,11 @@ impl Fake {
         Volume::new(Parts { near, ..self.parts() }, settings)
     }
 
-    /// With another MDT, served at `mds:9`.
+    /// With another MDT, served at `mds:9` and mounted at `psc`.
     pub fn mount_two(self: &Arc<Self>, settings: Settings) -> Arc<Volume> {
         let mut map = map(1, "mds:1");
+        let name = "psc".parse().unwrap();
+        map.junctions.push(Junction { parent: ROOT, name, mdt: MdtIndex(1) });
         let other =
             Mdt { mdt: MdtIndex(1), addresses: vec!["mds:9".into()], ..map.mdts[0].clone() };
         map.mdts.push(other);

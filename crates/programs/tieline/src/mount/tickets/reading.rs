@@ -6,6 +6,9 @@
 //! caches that are files below it. So nothing of that tree is executed, no namespace is entered,
 //! and what is opened is opened with the user's rights.
 //!
+//! The process says a line when it has seen what is in the cache, and only then may it ask a KDC:
+//! who waits for storage that hangs, or for a keeper of caches, waits less long.
+//!
 //! Invariants: the process ends with its deadline; it has the ids and groups of the caller before
 //! it begins, and nothing of the mount's environment but the name of krb5.conf.
 
@@ -18,6 +21,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tieline_auth::gss::{GssInitiator, Keys, caches, default_cache};
 use tieline_auth::{BINDING, Mechanism, Trouble};
@@ -64,12 +69,15 @@ impl Lack {
 }
 
 /// What this process' own caches have for a server, `below` the root at its standard input or not.
-pub fn look(target: &str, binding: &[u8; BINDING], below: bool) -> Reading {
+/// `seen` is called when they were opened.
+pub fn look(target: &str, binding: &[u8; BINDING], below: bool, seen: impl FnOnce()) -> Reading {
     let cache = default_cache();
     if let Some(name) = cache.as_deref().filter(|_| below).and_then(name_below) {
         // SAFETY: this process has one thread.
         unsafe { std::env::set_var(VARIABLE, name) };
     }
+    caches();
+    seen();
     // No cache is named to the library: of a collection it takes the one of the server's realm.
     let mut initiator = GssInitiator::new(Keys::default(), target.to_owned());
     let found = match initiator.step(None, binding) {
@@ -149,6 +157,8 @@ pub(super) fn ask(
     if let Some(config) = std::env::var_os("KRB5_CONFIG") {
         command.env("KRB5_CONFIG", config);
     }
+    // SAFETY: between fork and exec one system call is made, on values made before.
+    unsafe { command.pre_exec(ends_by_itself) };
     if rustix::process::geteuid().is_root() {
         let (uid, gid, groups) = (purse.uid, owner.gid, owner.groups.clone());
         // SAFETY: between fork and exec only system calls are made, on values made before.
@@ -157,18 +167,28 @@ pub(super) fn ask(
         let why = "this mount is another user's: it cannot look for tickets of others".to_owned();
         return Err(Lack { is_silent: false, why });
     }
-    finish(command, deadline).map_err(|error| Lack::silent(format!("{error:#}")))
+    let seen_by = (Instant::now() + super::LOOK_PATIENCE).min(deadline);
+    finish(command, seen_by, deadline).map_err(|error| Lack::silent(format!("{error:#}")))
 }
 
-fn finish(mut command: Command, deadline: Instant) -> anyhow::Result<Reading> {
+/// `seen_by`: until then it must have said something.
+fn finish(mut command: Command, seen_by: Instant, deadline: Instant) -> anyhow::Result<Reading> {
     let mut child = command.spawn().context("the process that reads caches cannot be run")?;
+    let has_seen = Arc::new(AtomicBool::new(false));
     // Read while it runs: a large token is more than a pipe takes.
-    let said = child.stdout.take().map(|stdout| std::thread::spawn(move || text_of(stdout)));
+    let said = child.stdout.take().map(|stdout| {
+        let has_seen = has_seen.clone();
+        std::thread::spawn(move || text_of(stdout, &has_seen))
+    });
     while child.try_wait()?.is_none() {
-        if Instant::now() >= deadline {
+        let (until, why) = match has_seen.load(Ordering::Relaxed) {
+            true => (deadline, "looking for a ticket took too long: does a KDC answer?"),
+            false => (seen_by, super::HANGS),
+        };
+        if Instant::now() >= until {
             let _ = child.kill();
             let _ = child.wait();
-            anyhow::bail!("looking for a ticket took too long: does a KDC answer?");
+            anyhow::bail!(why);
         }
         std::thread::sleep(LOOK_EVERY);
     }
@@ -192,12 +212,24 @@ fn root_of(owner: &Owner) -> Result<OwnedFd, Lack> {
     })
 }
 
-/// All that comes, as far as it is text.
-fn text_of(from: impl Read) -> String {
-    let mut bytes = vec![];
+/// All that comes, as far as it is text, and whether any of it came yet.
+fn text_of(mut from: impl Read, has_begun: &AtomicBool) -> String {
+    let mut bytes = vec![0];
+    if from.read_exact(&mut bytes).is_err() {
+        return String::new();
+    }
+    has_begun.store(true, Ordering::Relaxed);
     // What came before an error is not what was meant, and is found to be none.
     let _ = from.take(TEXT_MAX).read_to_end(&mut bytes);
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// A cache that hangs would hold the process for ever once nobody is there any more to end it.
+fn ends_by_itself() -> std::io::Result<()> {
+    let seconds = (super::PATIENCE + super::LEEWAY).as_secs();
+    // SAFETY: it takes a number only; the kernel keeps the alarm across exec.
+    unsafe { libc::alarm(u32::try_from(seconds).unwrap_or(u32::MAX)) };
+    Ok(())
 }
 
 /// Everything that a process of this user could do, and nothing else.
@@ -247,6 +279,28 @@ mod tests {
         // What else is wrong is told as it is.
         let expired = lack(&Trouble::Expired, Some("KEYRING:session:x")).why;
         assert!(expired.contains("expired"), "{expired}");
+    }
+
+    #[test]
+    fn a_cache_that_hangs_is_waited_for_less_long_than_a_kdc() {
+        let ended = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]).stdout(Stdio::piped()).stderr(Stdio::piped());
+            let begun = Instant::now();
+            let (seen_by, deadline) =
+                (begun + Duration::from_millis(500), begun + Duration::from_secs(2));
+            (finish(command, seen_by, deadline).map_err(|error| error.to_string()), begun.elapsed())
+        };
+        let (hung, took) = ended("exec sleep 60");
+        assert!(hung.unwrap_err().contains("where nothing answers"));
+        assert!(took < Duration::from_secs(2), "{took:?}");
+        let (asking, took) = ended("echo; exec sleep 60");
+        assert!(asking.unwrap_err().contains("KDC"));
+        assert!(took >= Duration::from_secs(2), "{took:?}");
+        let lack = Lack::silent("none");
+        let found = Reading { cache: None, found: Found::Lack(lack) };
+        let text = serde_json::to_string(&found).unwrap();
+        assert_eq!(ended(&format!("echo; echo '{text}'")).0, Ok(found));
     }
 
     #[test]

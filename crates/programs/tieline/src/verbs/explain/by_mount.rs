@@ -7,7 +7,7 @@
 //!
 //! Invariant: nothing is changed.
 
-use super::{Subject, Verdict, Wish};
+use super::{Subject, TAKEN, Verdict, Wish};
 use crate::location::Location;
 use crate::mount::people::Served;
 use rustix::fs::Access;
@@ -54,9 +54,14 @@ pub(super) fn verdicts(location: &Location, caller: &Caller, wish: Wish) -> Vec<
         Wish::Read => vec![verdict(&path, "it was opened and read", read(&path))],
         Wish::Write => vec![verdict(&path, "it was opened", write(&path))],
         Wish::Execute => vec![by_kernel(&path, Access::EXEC_OK)],
-        Wish::Create => vec![by_kernel(&directory(), CHANGES), names(&directory(), None, caller)],
+        Wish::Create => {
+            let is_taken = std::fs::symlink_metadata(&path).is_ok();
+            let taken = is_taken.then(|| judged(path.clone(), false, TAKEN.to_owned()));
+            let judged = [by_kernel(&directory(), CHANGES), names(&directory(), None, caller)];
+            judged.into_iter().chain(taken).collect()
+        }
         Wish::Delete => {
-            vec![by_kernel(&directory(), CHANGES), names(&directory(), Some(&path), caller)]
+            vec![going(&directory(), &path), names(&directory(), Some(&path), caller)]
         }
         Wish::Chmod => {
             let (is_own, rule) = match std::fs::symlink_metadata(&path) {
@@ -97,15 +102,34 @@ fn by_kernel(path: &Path, wished: Access) -> Verdict {
     Verdict { by: "kernel", ..verdict(path, "by what the mount shows", asked) }
 }
 
+/// Does the kernel let us take a name away? access(2) knows nothing of sticky directories.
+fn going(directory: &Path, path: &Path) -> Verdict {
+    let own = rustix::process::geteuid();
+    let is_kept = || -> io::Result<bool> {
+        let (found, file) = (std::fs::metadata(directory)?, std::fs::symlink_metadata(path)?);
+        Ok(!own.is_root() && is_stuck(&found, file.uid(), own.as_raw()))
+    };
+    match is_kept() {
+        Ok(true) => {
+            let rule = "it is sticky, and neither it nor the file is its caller's".to_owned();
+            Verdict { by: "kernel", ..judged(directory.to_owned(), false, rule) }
+        }
+        _ => by_kernel(directory, CHANGES),
+    }
+}
+
+/// Is a file of `owner` kept from whoever has another uid?
+fn is_stuck(directory: &Metadata, owner: u32, uid: u32) -> bool {
+    directory.mode() & Mode::STICKY != 0 && owner != uid && directory.uid() != uid
+}
+
 /// May the one that servers take us for change a directory's names, and take away that one?
 fn names(directory: &Path, gone: Option<&Path>, caller: &Caller) -> Verdict {
     let judge = || -> io::Result<(bool, String)> {
         let found = std::fs::metadata(directory)?;
         let bits = rights(&found, caller);
         let owner = gone.map(std::fs::symlink_metadata).transpose()?.map(|file| file.uid());
-        let is_own = |uid| uid == caller.uid.0;
-        let is_stuck = found.mode() & Mode::STICKY != 0
-            && owner.is_some_and(|owner| !is_own(owner) && !is_own(found.uid()));
+        let is_stuck = owner.is_some_and(|owner| is_stuck(&found, owner, caller.uid.0));
         let stuck = if is_stuck { ", and it is sticky" } else { "" };
         let rule = format!("mode {:04o}, wx wanted{stuck}", found.mode() & 0o7777);
         Ok((bits & CHANGE == CHANGE && !is_stuck, rule))

@@ -8,7 +8,7 @@ use tieline_meta::identities::{IdentityTable, Resolved, Unknown};
 /// Who a principal is, or a sentence that says why not.
 pub fn judged(table: &IdentityTable, principal: &str, realm: &str) -> Result<Resolved, String> {
     match table.resolve(principal, realm) {
-        found if is_whole(table) => found.map_err(|why| stranger(principal, &why)),
+        found if table.is_whole() => found.map_err(|why| stranger(principal, &why)),
         Ok(found) => {
             let how = format!("{}, unless a mapping says otherwise: {HIDDEN}", found.how);
             Ok(Resolved { how, ..found })
@@ -24,12 +24,6 @@ const HIDDEN: &str = "only administrators see mappings";
 
 fn stranger(principal: &str, why: &Unknown) -> String {
     format!("{principal} is a stranger: {why}")
-}
-
-/// Neither mappings nor roles are in what is shown to others. Where there are none at all, that
-/// looks the same.
-fn is_whole(table: &IdentityTable) -> bool {
-    table.mappings().next().is_some() || table.identities().any(|known| !known.roles.is_empty())
 }
 
 #[cfg(test)]
@@ -55,12 +49,12 @@ mod tests {
         assert!(why.contains("only administrators") && !why.contains("stranger"), "{why}");
         let how = judged(&shown, "ann@EXTENCI.ORG", REALM).unwrap().how;
         assert!(how.contains("only administrators"), "{how}");
-        // Who sees all is told what is.
-        for table in [&whole, &{
-            let mut table = IdentityTable::default();
-            table.adopt(1, vec![ann(vec![Role::FsAdmin])], vec![]);
-            table
-        }] {
+        // Who sees all is told what is; also where there is nothing to hide, as the server says.
+        let (mut roles, mut plain) = (IdentityTable::default(), IdentityTable::default());
+        roles.adopt(1, vec![ann(vec![Role::FsAdmin])], vec![]);
+        plain.adopt(1, vec![ann(vec![])], vec![]);
+        plain.told(Some(true));
+        for table in [&whole, &roles, &plain] {
             let why = judged(table, "dora@PSC.EDU", REALM).unwrap_err();
             assert_eq!(why, "dora@PSC.EDU is a stranger: nothing maps it");
             let how = judged(table, "ann@EXTENCI.ORG", REALM).unwrap().how;

@@ -19,6 +19,7 @@ pub fn calls(op: Op) -> Vec<Sample> {
                 identities: vec![user],
                 mappings: vec![Mapping { principal, to: MappedTo::User(5001) }],
                 is_end: true,
+                is_whole: Some(true),
             };
             pair(identity::ListIdentities { have: 8, from: 2000 }, reply)
         }
