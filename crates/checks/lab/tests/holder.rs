@@ -342,6 +342,51 @@ fn registered(mount: &Path) -> Result<Pid> {
     anyhow::bail!("{mount:?} is not registered")
 }
 
+/// Syncs of a directory that others change: the kernel holds it for who syncs until a daemon
+/// answers, and keeps threads of the dead one, which had word of the changes, from ending.
+const SYNCS: &str = r"
+def work(base, tag):
+    d = os.open(base, os.O_RDONLY)
+    end = time.monotonic() + 15
+    i = 0
+    while time.monotonic() < end:
+        name = '%s/%s%d' % (base, tag, i % 20)
+        open(name, 'w').close()
+        os.fsync(d)
+        os.listdir(base)
+        os.stat(name)
+        os.rename(name, name + 'r')
+        os.unlink(name + 'r')
+        i += 1
+os.mkdir(m + '/d')
+children = []
+for base, tag in [(m, 'a'), (m, 'b'), (sys.argv[2], 'c')]:
+    child = os.fork()
+    if child == 0:
+        try:
+            work(base + '/d', tag)
+            os._exit(0)
+        except BaseException as error:
+            print(repr(error), file=sys.stderr, flush=True)
+            os._exit(1)
+    children.append(child)
+assert all(os.waitpid(child, 0)[1] == 0 for child in children)
+";
+
+#[test]
+fn directories_are_synced_and_changed_elsewhere_while_the_daemon_dies() -> Result<()> {
+    with_federation(|lab| {
+        let other = lab.mount_again()?;
+        let other = other.to_str().context("path")?;
+        let script = format!("sys.argv.append('{other}')\n{SYNCS}");
+        lab.expect_log("threads of the mount's daemon stay behind");
+        lab.expect_log("trying again until it works");
+        let kills = with_kills(lab, &script, Duration::from_secs(6))?;
+        ensure!(kills >= 2, "the daemon was killed {kills} times only");
+        Ok(())
+    })
+}
+
 /// A daemon that stands still is followed by another.
 #[test]
 fn a_daemon_that_stands_still_is_replaced() -> Result<()> {

@@ -338,15 +338,23 @@ impl Mounted {
         (beginning, (people, idmap)): (Beginning, Shown),
     ) -> anyhow::Result<Self> {
         let options = &task.options;
-        let health = Health::default();
+        let (health, mut admin_handle) = (Health::default(), None);
+        let is_taken = matches!(beginning, Beginning::Taken(_));
+        let role = format!("mount of {}", task.source);
         let admin = match &options.admin {
             Some(address) => {
-                let subject = Subject {
-                    health: health.clone(),
-                    role: format!("mount of {}", task.source),
-                    details: Box::new(|| serde_json::Value::Null),
-                };
-                Some(tieline_admin::serve(&*transport, address, subject).await?)
+                let subject = subject(&role, &health);
+                match tieline_admin::serve(&*transport, address, subject).await {
+                    Ok(handle) => Some(admin_handle.insert(handle).address().to_string()),
+                    // What is left of the daemon before has the port until this one serves.
+                    Err(error) if is_taken => {
+                        let error = crate::report::chain(&error);
+                        tracing::warn!(%error, "trying again until it works");
+                        tokio::spawn(serve_later(transport, address.clone(), role, health.clone()));
+                        Some(address.clone())
+                    }
+                    Err(error) => return Err(error.into()),
+                }
             }
             None => None,
         };
@@ -364,7 +372,6 @@ impl Mounted {
         };
         let files: Arc<dyn FileSystem> = files;
         let runtime = tokio::runtime::Handle::current();
-        let is_taken = matches!(beginning, Beginning::Taken(_));
         let mount = Mount::start_as(files.clone(), &mount_options, runtime, beginning)
             .with_context(|| format!("cannot mount at {}", task.mountpoint.display()))?;
         if !is_taken {
@@ -377,7 +384,7 @@ impl Mounted {
             daemon: Some(ProcessId::own()),
             netns: options.netns.clone(),
             mapkey: mapkey.clone(),
-            admin: admin.as_ref().map(|admin| admin.address().to_string()),
+            admin,
             proving: options.proving.named(&files.map()),
             caches: options.near.places(&task.source.fs, &MapVerifier::from_hex(&mapkey)?),
             idmap: Some(idmap.text()),
@@ -393,7 +400,7 @@ impl Mounted {
             source = %task.source, mountpoint = %task.mountpoint.display(),
             "{}", if is_taken { "serves the mount again" } else { "mounted" }
         );
-        let (_admin, _registered, _kept) = (admin, registered, kept);
+        let (_admin, _registered, _kept) = (admin_handle, registered, kept);
         Ok(Self { task, mount, files, health, entry, _admin, _registered, _kept })
     }
 
@@ -460,6 +467,22 @@ impl Mounted {
 }
 
 /// What the daemon after this one goes by.
+fn subject(role: &str, health: &Health) -> Subject {
+    let details = Box::new(|| serde_json::Value::Null);
+    Subject { health: health.clone(), role: role.to_owned(), details }
+}
+
+/// Tells health and metrics as soon as the port is free, until the process ends.
+async fn serve_later(transport: Arc<dyn Transport>, address: String, role: String, health: Health) {
+    loop {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let served = tieline_admin::serve(&*transport, &address, subject(&role, &health)).await;
+        if let Ok(_handle) = served {
+            return std::future::pending().await;
+        }
+    }
+}
+
 fn put_believed(keep: &Keep, is_believed: bool) -> Option<Kept> {
     keep.put(BELIEVED, 0, &[&[u8::from(is_believed)]])
 }

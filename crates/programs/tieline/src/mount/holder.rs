@@ -42,6 +42,9 @@ const OWN_PROGRAM: &str = "/proc/self/exe";
 /// Looks for a sign of life within the time of the watchdog.
 const LOOKS: u32 = 4;
 
+/// How often it is looked whether a daemon was killed of which threads stay behind in the kernel.
+const TICK: Duration = Duration::from_secs(1);
+
 /// What to hold.
 pub struct Task {
     pub mountpoint: PathBuf,
@@ -73,6 +76,9 @@ struct Holder {
     /// Of /dev/fuse, and what was agreed with the kernel.
     mount: Option<Gift>,
     is_ending: bool,
+    /// Daemons that were killed and have not ended: threads of theirs wait in the kernel for what
+    /// only the next one can answer.
+    lingering: Vec<Child>,
 }
 
 /// What woke the holder.
@@ -119,6 +125,7 @@ impl Holder {
             keep,
             mount: None,
             is_ending: false,
+            lingering: Vec::new(),
         })
     }
 
@@ -224,16 +231,19 @@ impl Holder {
         Ok(Running { pidfd, pid, child, socket: ours, since, has_hung: false })
     }
 
-    /// Until the daemon has ended. Says how, if it was our child.
+    /// Until the daemon has ended, or nothing of its program runs any more. Says how it ended, if
+    /// it was our child.
     fn watch(&mut self, daemon: &mut Running) -> anyhow::Result<Option<ExitStatus>> {
         let (mut beats, mut silent) = (self.keep.beats(), 0);
+        let (mut waited, mut is_dead) = (Duration::ZERO, false);
         if self.is_ending {
             signal(daemon, Signal::TERM);
         }
         loop {
             let look = self.task.watchdog.map(|watchdog| watchdog / LOOKS);
             let listens = self.mount.is_none();
-            let woken = wait(&daemon.pidfd, &self.signals, &daemon.socket, listens, look)?;
+            let tick = look.map_or(TICK, |look| look.min(TICK));
+            let woken = wait(&daemon.pidfd, &self.signals, &daemon.socket, listens, tick)?;
             if woken.has_message
                 && let Ok(gift) = held::receive_mount(&daemon.socket)
             {
@@ -249,8 +259,22 @@ impl Holder {
             if woken.has_signal {
                 self.signalled(daemon);
             }
+            if woken.has_message || woken.has_signal {
+                continue;
+            }
+            self.lingering.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+            // Seen twice: an ordinary end takes its time, too.
+            if std::mem::replace(&mut is_dead, is_dead_inside(daemon.pid)) && is_dead {
+                tracing::warn!(daemon = daemon.pid, "threads of the mount's daemon stay behind");
+                self.lingering.extend(daemon.child.take());
+                return Ok(None);
+            }
+            waited += tick;
             let now = self.keep.beats();
-            let is_look = !(woken.has_message || woken.has_signal);
+            let is_look = look.is_some_and(|look| waited >= look);
+            if is_look {
+                waited = Duration::ZERO;
+            }
             silent = if now != beats { 0 } else { silent + u32::from(is_look) };
             beats = now;
             if look.is_some() && silent > LOOKS {
@@ -287,19 +311,26 @@ fn open_pidfd(pid: u32) -> anyhow::Result<OwnedFd> {
     Ok(rustix::process::pidfd_open(raw, PidfdFlags::empty())?)
 }
 
+/// Has its main thread ended while others have not? Nothing of the program runs then: they are in
+/// the kernel, and end as soon as they come back from there.
+fn is_dead_inside(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    let after_name = stat.ok().and_then(|stat| stat.rsplit_once(") ").map(|it| it.1.to_owned()));
+    after_name.is_some_and(|rest| rest.starts_with('Z'))
+}
+
 fn wait(
     daemon: &OwnedFd,
     signals: &OwnedFd,
     socket: &OwnedFd,
     listens: bool,
-    look: Option<Duration>,
+    tick: Duration,
 ) -> anyhow::Result<Woken> {
     let mut all = vec![PollFd::new(daemon, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
     if listens {
         all.push(PollFd::new(socket, PollFlags::IN));
     }
-    let look = look.map(timespec);
-    match rustix::event::poll(&mut all, look.as_ref()) {
+    match rustix::event::poll(&mut all, Some(&timespec(tick))) {
         Ok(_) | Err(rustix::io::Errno::INTR) => {}
         Err(error) => return Err(error).context("cannot wait for the mount's daemon"),
     }
