@@ -116,6 +116,7 @@ fn with_one_ost_full_or_emptied_the_other_takes_the_only_copy() -> Result<()> {
         let last = mirrored.join("full3");
         ensure!(osts(lab, &last)? == [0].into(), "{:?}", osts(lab, &last)?);
         disks[0].remount(lab, "remount,size=200m")?;
+        lab.expect_log("its folder objects was removed");
         // What its copies are of now is gone.
         fs::remove_dir_all(disks[0].0.join("objects"))?;
         for number in 0..2 {

@@ -6,8 +6,8 @@
 //! and find what the cache kept ([`Shared::as_known`]); what was never known here waits on, as long
 //! as the mount's patience says. Changes always wait for the server.
 //!
-//! A directory above junctions that others changed right before its server was lost is told as it was
-//! last, with the names of the junctions alone.
+//! A directory above junctions that others changed right before its server was lost is told as it
+//! was last, with the names of the junctions alone.
 //!
 //! With [`Offline::Error`] nothing is told beyond its lease but the mounted directory's own
 //! attributes, which `df` and `umount` ask for, and the space.

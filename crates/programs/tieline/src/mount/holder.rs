@@ -44,6 +44,8 @@ const LOOKS: u32 = 4;
 
 /// How often it is looked whether a daemon was killed of which threads stay behind in the kernel.
 const TICK: Duration = Duration::from_secs(1);
+/// An ordinary end is over by then, on a busy machine, too.
+const END_MAX: Duration = Duration::from_secs(5);
 
 /// What to hold.
 pub struct Task {
@@ -235,7 +237,7 @@ impl Holder {
     /// it was our child.
     fn watch(&mut self, daemon: &mut Running) -> anyhow::Result<Option<ExitStatus>> {
         let (mut beats, mut silent) = (self.keep.beats(), 0);
-        let (mut waited, mut is_dead) = (Duration::ZERO, false);
+        let (mut waited, mut dead_since) = (Duration::ZERO, None);
         if self.is_ending {
             signal(daemon, Signal::TERM);
         }
@@ -263,8 +265,9 @@ impl Holder {
                 continue;
             }
             self.lingering.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
-            // Seen twice: an ordinary end takes its time, too.
-            if std::mem::replace(&mut is_dead, is_dead_inside(daemon.pid)) && is_dead {
+            if !is_dead_inside(daemon.pid) {
+                dead_since = None;
+            } else if dead_since.get_or_insert_with(Instant::now).elapsed() >= END_MAX {
                 tracing::warn!(daemon = daemon.pid, "threads of the mount's daemon stay behind");
                 self.lingering.extend(daemon.child.take());
                 return Ok(None);
