@@ -167,26 +167,24 @@ impl Shared {
         }
     }
 
-    /// A directory with junctions in it whose MDS is away, or one at a junction, if nothing is
-    /// known of it: what the map says of it.
+    /// A directory with junctions in it, or one at a junction, whose MDS is away and of which
+    /// nothing is known: what the map says of it.
     pub(crate) fn made_up(&self, id: FileId) -> Option<Known> {
-        if self.settings.offline == Offline::Error {
-            return None;
-        }
         let believed = self.servers.map.current();
         let junctions = believed.map.junctions_in(id).count();
         let is_junction = id.is_root() && believed.map.junction_of(id.mdt()).is_some();
-        let is_unknown = || match is_junction {
-            true => self.cache.lock().attributes(id).is_none(),
-            false => junctions > 0,
-        };
-        (self.is_away(id.mdt()) && is_unknown()).then(|| {
+        let is_made_up = (is_junction || junctions > 0) && self.tells_of_absent(id.mdt());
+        (is_made_up && self.cache.lock().attributes(id).is_none()).then(|| {
             // Others may have changed it since, but nobody knows how.
             let seen = crate::volume::lock(&self.root_seen).clone().filter(|seen| seen.id == id);
             let made_up = || directory(id, is_junction, 2 + junctions as u32);
             let attributes = seen.unwrap_or_else(made_up);
             Known { attributes, belief: Belief::default() }
         })
+    }
+
+    fn tells_of_absent(&self, mdt: MdtIndex) -> bool {
+        self.settings.offline == Offline::Stale && self.is_away(mdt)
     }
 
     /// The names in such a directory, in their order, if any are known.
@@ -200,10 +198,13 @@ impl Shared {
         (!names.is_empty()).then_some(names)
     }
 
-    /// A name in such a directory: another MDT's root, or nothing that can be known now.
+    /// A name that is not known in a directory whose MDS is away: another MDT's root, or nothing
+    /// that can be known now.
     pub(crate) fn made_up_junction(&self, parent: FileId, name: &Name) -> Option<FileId> {
-        let names = self.made_up_names(parent)?;
-        names.into_iter().find(|(other, _)| other == name).map(|(_, root)| root)
+        let believed = self.servers.map.current();
+        let mut junctions = believed.map.junctions_in(parent);
+        let junction = junctions.find(|one| one.name == *name)?;
+        self.tells_of_absent(parent.mdt()).then(|| FileId::root_of(junction.mdt))
     }
 }
 
