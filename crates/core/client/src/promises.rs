@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tieline_types::quota::{Account, Payer};
-use tieline_types::{Caller, Content, ErrorKind, Extent, FileId, Gid, Layout, Uid};
+use tieline_types::{Attributes, Caller, Content, ErrorKind, Extent, FileId, Gid, Layout, Uid};
 use tieline_wire::quotas::{Promise, PromiseReply};
 use tokio::time::Instant;
 
@@ -101,7 +101,7 @@ pub(crate) struct FilePromise {
 
 impl FilePromise {
     /// Somebody else changes the file: perhaps who pays for it.
-    pub fn is_unsure(&mut self) {
+    pub fn doubt_payers(&mut self) {
         self.payers = None;
     }
 
@@ -146,9 +146,8 @@ impl FilePromise {
     }
 }
 
-fn payers(tables: &mut Tables, id: FileId) -> Option<Payers> {
-    let attributes = tables.attributes(id)?.attributes;
-    Some((attributes.uid, attributes.gid, tables.parent_of(id)))
+fn payers_of(tables: &Tables, file: &Attributes) -> Payers {
+    (file.uid, file.gid, tables.parent_of(file.id))
 }
 
 /// How many bytes a write can add to what the file covers. `is_whole`: it has no holes as far as it
@@ -175,11 +174,9 @@ impl Shared {
         let (file, epoch) = (&open.file, self.promises.epoch());
         let (is_whole, payers) = {
             let mut tables = self.cache.lock();
-            let known = tables.attributes(file.id);
-            let is_whole = known
-                .as_ref()
-                .is_some_and(|known| known.attributes.stored >= known.attributes.size);
-            (is_whole, payers(&mut tables, file.id))
+            let known = tables.attributes(file.id).map(|known| known.attributes);
+            let is_whole = known.as_ref().is_some_and(|known| known.stored >= known.size);
+            (is_whole, known.map(|known| payers_of(&tables, &known)))
         };
         let place = |state: &State| place.unwrap_or_else(|| state.size_here());
         let draw = |is_asked: bool| {
@@ -239,7 +236,11 @@ impl Shared {
         (bytes, more): (u64, u64),
     ) -> Result<Option<Option<String>>> {
         let epoch = self.promises.epoch();
-        let payers = payers(&mut self.cache.lock(), file.id);
+        let payers = {
+            let mut tables = self.cache.lock();
+            let known = tables.attributes(file.id);
+            known.map(|known| payers_of(&tables, &known.attributes))
+        };
         let (needed, used) = file.with(|state| {
             let needed = state.promise.drawn + bytes;
             (needed, state.promise.ask(needed + more))

@@ -233,7 +233,7 @@ impl Shared {
         let Some(file) = self.file_known(id) else { return self.files.forget(id) };
         let is_dirty = file.with(|state| {
             state.door_version = None;
-            state.promise.is_unsure();
+            state.promise.doubt_payers();
             if state.last_written.is_some() {
                 state.share();
             }
