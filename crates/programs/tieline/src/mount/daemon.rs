@@ -466,7 +466,6 @@ impl Mounted {
     }
 }
 
-/// What the daemon after this one goes by.
 fn subject(role: &str, health: &Health) -> Subject {
     let details = Box::new(|| serde_json::Value::Null);
     Subject { health: health.clone(), role: role.to_owned(), details }
@@ -483,6 +482,7 @@ async fn serve_later(transport: Arc<dyn Transport>, address: String, role: Strin
     }
 }
 
+/// What the daemon after this one goes by.
 fn put_believed(keep: &Keep, is_believed: bool) -> Option<Kept> {
     keep.put(BELIEVED, 0, &[&[u8::from(is_believed)]])
 }
