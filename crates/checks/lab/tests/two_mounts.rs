@@ -2,9 +2,11 @@
 //! waits or tries again: that is the promise.
 
 use anyhow::{Result, ensure};
-use rustix::fs::{AtFlags, StatxFlags};
+use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -286,5 +288,28 @@ for turn in range(10):
         command.args(["-c", script]).arg(here).arg(there);
         let done = tieline_lab::program::finish(&mut command, Duration::from_secs(120))?;
         done.succeed("what is open here").map(drop)
+    })
+}
+
+/// A file that was made without a name and got one hears of changes elsewhere, as any other.
+#[test]
+fn a_file_that_got_its_name_later_is_like_others() -> Result<()> {
+    with_two(|_, here, there| {
+        let flags = OFlags::TMPFILE | OFlags::RDWR;
+        let file = File::from(rustix::fs::open(here, flags, 0o644.into())?);
+        (&file).write_all(b"first")?;
+        let itself = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let (at, name) = (rustix::fs::CWD, here.join("file"));
+        rustix::fs::linkat(at, itself, at, name, AtFlags::SYMLINK_FOLLOW)?;
+        fs::write(there.join("file"), "second and longer")?;
+        fs::set_permissions(there.join("file"), fs::Permissions::from_mode(0o600))?;
+        let seen = file.metadata()?;
+        ensure!((seen.len(), seen.mode() & 0o777) == (17, 0o600), "{seen:?}");
+        let mut text = [0; 17];
+        file.read_exact_at(&mut text, 0)?;
+        ensure!(&text == b"second and longer", "{}", String::from_utf8_lossy(&text));
+        fs::remove_file(there.join("file"))?;
+        ensure!(file.metadata()?.nlink() == 0, "it has a name");
+        Ok(())
     })
 }

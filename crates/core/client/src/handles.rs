@@ -63,15 +63,15 @@ impl Access {
     }
 
     pub(crate) fn to_bits(self) -> u8 {
-        let Self { read, write, append, truncate, unnoted } = self;
-        let all = [read, write, append, truncate, unnoted];
+        let Self { read, write, append, truncate, unnoted, runs } = self;
+        let all = [read, write, append, truncate, unnoted, runs];
         all.iter().rev().fold(0, |bits, &one| bits << 1 | u8::from(one))
     }
 
     pub(crate) fn from_bits(bits: u8) -> Self {
         let has = |place: u8| bits >> place & 1 != 0;
-        let (read, write, append, truncate, unnoted) = (has(0), has(1), has(2), has(3), has(4));
-        Self { read, write, append, truncate, unnoted }
+        let (read, write, append, truncate) = (has(0), has(1), has(2), has(3));
+        Self { read, write, append, truncate, unnoted: has(4), runs: has(5) }
     }
 }
 

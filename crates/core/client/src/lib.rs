@@ -385,6 +385,8 @@ pub struct Access {
     pub truncate: bool,
     /// Reading is not noted (`O_NOATIME`).
     pub unnoted: bool,
+    /// A program is started: it is read by who may execute it.
+    pub runs: bool,
 }
 
 /// What a door knows of one write. `None`: as the handle was opened.

@@ -14,7 +14,7 @@ use crate::servers::Told;
 use crate::volume::Shared;
 use crate::{At, Belief, Error, Found, Known, NewFile, NewNode, Opened, Result};
 use std::sync::Arc;
-use tieline_types::{Attributes, Caller, Effect, ErrorKind, FileId, Mode, Name};
+use tieline_types::{Attributes, Caller, Effect, ErrorKind, FileId, FileKind, Mode, Name};
 use tieline_wire::ledger::{ListDeleted, ListDeletedReply, Undelete};
 use tieline_wire::meta::{
     Create, CreateReply, EntryReply, LeaseGrant, Link, Lookup, LookupParent, MakeDirectory,
@@ -190,6 +190,11 @@ impl Shared {
             let missing = || Error::local(ErrorKind::Protocol, "creation without attributes");
             let attributes = reply.attributes.ok_or_else(missing)?;
             let mut tables = shared.cache.lock();
+            if attributes.kind != FileKind::Directory {
+                // It may have had no name, and was believed under itself: of a file that has one,
+                // only leases of directories are recalled.
+                tables.units.recall(attributes.id, reply.lease.as_of);
+            }
             if let Some(target) = reply.target {
                 tables.learn_target(attributes.id, target);
             }

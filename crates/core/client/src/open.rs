@@ -98,7 +98,8 @@ impl Shared {
     ) -> Result<Attributes> {
         let is_write = access.write || access.truncate;
         let writes = access.write.then_some(true);
-        self.ask_open(caller, Open { id, is_read: access.read, is_write, writes }).await
+        let is_read = access.read && !access.runs;
+        self.ask_open(caller, Open { id, is_read, is_write, writes }).await
     }
 
     pub(crate) async fn ask_open(&self, caller: &Caller, message: Open) -> Result<Attributes> {
@@ -280,7 +281,11 @@ impl Drop for Unused<'_> {
 }
 
 fn wanted(access: Access) -> u32 {
-    let read = if access.read { access::READ } else { 0 };
+    let read = match access {
+        Access { runs: true, .. } => access::SEARCH,
+        Access { read: true, .. } => access::READ,
+        _ => 0,
+    };
     let write = if access.write || access.truncate { access::WRITE } else { 0 };
     read | write
 }

@@ -17,10 +17,14 @@ use crate::cache::{Reply, Under};
 use crate::read_mode::{READ_MODE, check_read_mode};
 use crate::servers::Told;
 use crate::volume::Shared;
-use crate::{Error, LayoutInForce, Result, access, pins};
+use crate::{AttributeChange, Error, LayoutInForce, Result, access, cause, pins};
 use std::sync::Arc;
-use tieline_types::acl::{ACCESS_NAME, DEFAULT_NAME};
-use tieline_types::{Attributes, Caller, ErrorKind, FileId, FileKind, StripeCount, XattrName};
+use tieline_types::acl::{ACCESS_NAME, AccessList, DEFAULT_NAME};
+use tieline_types::rules::Rights;
+use tieline_types::{
+    Attributes, Caller, ErrorKind, FileId, FileKind, Mode, StripeCount, XattrName,
+};
+use tieline_wire::Op;
 use tieline_wire::meta::{
     AttributesReply, GetXattr, ListXattrs, ListXattrsReply, RemoveXattr, SetXattr, Xattr, XattrMode,
 };
@@ -187,6 +191,9 @@ impl Shared {
         if name.as_bytes() == READ_MODE {
             check_read_mode(value)?;
         }
+        if name.as_bytes() == ACCESS_NAME && self.set_as_mode(caller, id, value).await {
+            return Ok(());
+        }
         let message = SetXattr { id, name: name.clone(), value: value.to_vec(), mode };
         let (shared, caller) = (self.clone(), caller.clone());
         self.detached(async move {
@@ -194,6 +201,39 @@ impl Shared {
             shared.learn_xattr_change(id, outcome)
         })
         .await
+    }
+
+    /// An access list that names nobody is a mode. `cp -p` sets one on each file that it makes:
+    /// where directories are held alone that waits for no server, as a mode does not.
+    async fn set_as_mode(self: &Arc<Self>, caller: &Caller, id: FileId, value: &[u8]) -> bool {
+        if self.was_done(Op::SetAttributes).is_some() {
+            return true;
+        }
+        let Ok(Some((classes, None))) = AccessList::parse(value) else { return false };
+        if cause::has_answer(Op::SetXattr) {
+            return false;
+        }
+        self.own_room(id).await;
+        let known = self.cache.lock().own_file(id).map(|(file, _)| file);
+        let has_no_list = |file: &Attributes| {
+            file.kind != FileKind::Symlink && list_bytes(file, ACCESS_NAME).is_none()
+        };
+        let Some(file) = known.filter(has_no_list) else {
+            return false;
+        };
+        let mode = Mode::new(file.mode.bits() & !0o777 | classes.bits());
+        let change = AttributeChange { mode: Some(mode), ..AttributeChange::default() };
+        self.set_attributes_own(caller, id, false, &change).is_some()
+    }
+
+    /// Is that a list of the caller's own file, which is believed to have none? To take it away is
+    /// no error, and changes nothing.
+    fn has_no_list(&self, caller: &Caller, id: FileId, name: &[u8]) -> bool {
+        let known = self.cache.lock().attributes(id).map(|known| known.attributes);
+        matches!(name, ACCESS_NAME | DEFAULT_NAME)
+            && known.is_some_and(|known| {
+                list_bytes(&known, name).is_none() && Rights::of(&known).is_owner(caller)
+            })
     }
 
     pub(crate) async fn remove_xattr(
@@ -206,6 +246,9 @@ impl Shared {
             return self.unpin(caller, id).await;
         }
         refuse_virtual(name)?;
+        if self.has_no_list(caller, id, name.as_bytes()) {
+            return Ok(());
+        }
         let message = RemoveXattr { id, name: name.clone() };
         let (shared, caller) = (self.clone(), caller.clone());
         self.detached(async move {

@@ -57,7 +57,7 @@ impl Mdt {
         let Some(holder) = self.sessions.holder(asker.session) else { return };
         // A file that never had a place of its own for chunks was made of others' by copying.
         let objects = named(&reply.extents.extents, reply.stripe.is_empty());
-        let (is_read, is_write) = (open.is_read, open.is_write);
+        let (is_read, is_write) = (open.wants_bytes(), open.is_write);
         let scope = Scope::File { file: open.id, is_read, is_write, objects };
         reply.capability = Some(self.sign(serial, asker.session, holder, scope));
     }
@@ -96,9 +96,8 @@ impl Mdt {
         let inode = view.inode(id).await?;
         ops::open_kind(id, &inode)?;
         for (is_wanted, wish) in [(request.is_read, READ), (request.is_write, WRITE)] {
-            // Who owns a file may write what he made read-only: so it is with handles.
-            if is_wanted && !permission::is_owner(&inode, &asker.caller) {
-                permission::check(id, &inode, &asker.caller, wish)?;
+            if is_wanted {
+                permission::check_open(id, &inode, &asker.caller, &[wish])?;
             }
         }
         let objects = match request.offset {

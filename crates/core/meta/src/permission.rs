@@ -5,7 +5,7 @@ use crate::view::Scene;
 use tieline_format::map::FederationMap;
 use tieline_format::mdt::Inode;
 use tieline_types::rules::Rights;
-use tieline_types::{Caller, FileId};
+use tieline_types::{Caller, FileId, FileKind};
 
 pub use tieline_types::rules::{READ, SEARCH, WRITE};
 
@@ -26,6 +26,7 @@ pub fn check(id: FileId, inode: &Inode, caller: &Caller, wish: u32) -> Result<()
     let wish = match wish {
         READ => "read it",
         WRITE => "write it",
+        SEARCH if inode.kind == FileKind::Regular => "run it",
         SEARCH => "search it",
         _ => "change its names",
     };
@@ -34,7 +35,7 @@ pub fn check(id: FileId, inode: &Inode, caller: &Caller, wish: u32) -> Result<()
 
 /// May a handle of the caller do one of `wishes`? The client held it to that when it was opened.
 /// Where clients prove who they are they are not believed about handles: mode and list must allow
-/// it still, but to an owner, who may open what he has made read-only before.
+/// it still.
 pub fn check_handle(
     scene: &Scene<'_>,
     (id, inode): (FileId, &Inode),
@@ -51,14 +52,19 @@ pub fn check_handle_of(
     wishes: &[u32],
 ) -> Result<()> {
     let is_proven = map.security.is_some();
-    let is_allowed = |&wish: &u32| is_allowed(inode, caller, wish);
+    if is_proven { check_open(id, inode, caller, wishes) } else { Ok(()) }
+}
+
+/// May somebody have it open for one of `wishes`? An owner may: he may have opened what he has made
+/// read-only since. Who may run a program reads it.
+pub fn check_open(id: FileId, inode: &Inode, caller: &Caller, wishes: &[u32]) -> Result<()> {
+    let may = |&wish: &u32| {
+        let is_run = wish == READ && inode.kind == FileKind::Regular;
+        is_allowed(inode, caller, wish) || is_run && is_allowed(inode, caller, SEARCH)
+    };
     match wishes.first() {
-        Some(&first) if is_proven && !is_owner(inode, caller) => {
-            if wishes.iter().any(is_allowed) {
-                Ok(())
-            } else {
-                check(id, inode, caller, first)
-            }
+        Some(&first) if !is_owner(inode, caller) && !wishes.iter().any(may) => {
+            check(id, inode, caller, first)
         }
         _ => Ok(()),
     }

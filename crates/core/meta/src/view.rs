@@ -422,12 +422,16 @@ impl<'a> View<'a> {
     /// A file's attributes or bytes change: a lease on any directory that names it told of them.
     pub fn touch_file(&mut self, id: FileId, inode: &Inode) {
         if inode.kind == FileKind::Directory || inode.names.is_empty() {
-            self.touched.units.entry(id).or_default();
-            return;
+            return self.touch_itself(id);
         }
         for name in &inode.names {
             self.touched.units.entry(name.parent).or_default().files.insert(id);
         }
+    }
+
+    /// What is believed of a file without a name, or of a directory, ends.
+    pub fn touch_itself(&mut self, id: FileId) {
+        self.touched.units.entry(id).or_default();
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tieline_auth::{MapCell, MapVerifier, Rule};
 use tieline_format::Record;
 use tieline_format::map::SignedMap;
-use tieline_net::{Dialer, NoticeSink};
+use tieline_net::{CallError, Dialer, NoticeSink};
 use tieline_types::{Caller, ClientId, FsName, Version};
 use tieline_wire::federation::{GetMap, MapReply};
 use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
@@ -17,6 +17,8 @@ use tieline_wire::{CredentialKind, Hello, Notice, NoticeAnswer, PeerRole, Welcom
 use tieline_world::{Bulk, World};
 
 const CLOSE_PATIENCE: Duration = Duration::from_millis(500);
+/// Who waits for longer is told for what.
+const FIRST_WORD: Duration = Duration::from_secs(2);
 
 /// Where and how to ask.
 #[derive(Clone)]
@@ -36,15 +38,18 @@ impl Contact {
     ///
     /// It is fetched by a visitor: so nothing is left at an MDS that keeps sessions.
     pub async fn fetch(&self) -> anyhow::Result<MapReply> {
-        let channel = self.dialer.dial(&self.addresses, self.hello(), Arc::new(Deaf));
-        let reply = tieline_net::call(
-            &*channel,
-            &Caller::root(),
-            GetMap {},
-            Bulk::Empty,
-            Some(self.patience),
-        )
-        .await;
+        let channel = self.channel();
+        let root = Caller::root();
+        let ask = |span| tieline_net::call(&*channel, &root, GetMap {}, Bulk::Empty, Some(span));
+        let first = FIRST_WORD.min(self.patience);
+        let left = self.patience - first;
+        let mut reply = ask(first).await;
+        if let Err(error @ CallError::Timeout { .. }) = &reply
+            && !left.is_zero()
+        {
+            tracing::warn!("{error}; waiting {} s more", left.as_secs());
+            reply = ask(left).await;
+        }
         channel.close(CLOSE_PATIENCE).await;
         let (reply, _) = reply.with_context(|| {
             format!("cannot fetch the map of /{} from {}", self.fs, self.addresses.join(", "))

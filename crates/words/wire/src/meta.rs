@@ -197,7 +197,8 @@ pub struct CreateReply {
     pub open: OpenReply,
 }
 
-/// Opens a regular file: permission is decided here and belongs to the handle.
+/// Opens a regular file: permission is decided here and belongs to the handle. With neither right
+/// asked for and nothing to be written it is opened to be run: who may execute it gets its bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct Open {
     #[n(0)]
@@ -210,6 +211,17 @@ pub struct Open {
     /// one that is open already: it is asked for that before another client looks at the file.
     #[n(3)]
     pub writes: Option<bool>,
+}
+
+impl Open {
+    /// Are its bytes asked for?
+    pub fn wants_bytes(&self) -> bool {
+        self.is_read || self.is_run()
+    }
+
+    pub fn is_run(&self) -> bool {
+        !self.is_read && !self.is_write && self.writes != Some(true)
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]

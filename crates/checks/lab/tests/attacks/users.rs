@@ -84,6 +84,8 @@ async fn handles(mds: &Line, shown: FileId, hidden: FileId) -> Result<()> {
         idles: None,
     };
     refused("locking", mds.ask(&caller, lock).await)?;
+    let no_right = Open { id: hidden, is_read: false, is_write: false, writes: None };
+    refused("opening for nothing", mds.ask(&caller, no_right).await)?;
     for is_access in [None, Some(true)] {
         let time = Some(SetTime::At(Time { seconds: 1, nanos: 0 }));
         let set = SetAttributes {

@@ -366,6 +366,15 @@ fn tickets_tell_users_apart(federation: &Federation) -> Result<()> {
     let stored = std::fs::metadata(federation.mount().join("all/odd"))?;
     ensure!(stored.uid() == 7778, "{stored:?}");
 
+    // What may be executed and not read is executed, and not read.
+    let only_run = "cp /bin/true $MOUNT/fnal/all/run && chmod 711 $MOUNT/fnal/all/run";
+    machine.by(ANN, &ann, only_run)?;
+    let bobs = machine.kinit("bob", BOB)?;
+    machine.by(BOB, &bobs, "$MOUNT/fnal/all/run")?;
+    machine.denied(BOB, &bobs, "cat $MOUNT/fnal/all/run")?;
+    machine.by(ANN, &ann, "chmod 700 $MOUNT/fnal/all/run")?;
+    machine.denied(BOB, &bobs, "$MOUNT/fnal/all/run")?;
+
     // No ticket; another's cache; another's ticket under the same uid.
     machine.denied(ANN, "FILE:/nonexistent", "cat $MOUNT/hers/f")?;
     machine.denied(BOB, &ann, "ls $MOUNT/all")?;

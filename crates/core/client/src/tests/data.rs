@@ -7,7 +7,7 @@ use tieline_types::{Content, ErrorKind, Grant};
 use tieline_wire::Op;
 
 const READ_WRITE: Access =
-    Access { read: true, write: true, append: false, truncate: false, unnoted: false };
+    Access { read: true, write: true, append: false, truncate: false, unnoted: false, runs: false };
 const CHUNK: usize = 64 << 10;
 
 async fn create(volume: &Volume, name: &str, access: Access) -> (FileId, HandleId) {

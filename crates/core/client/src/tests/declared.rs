@@ -5,7 +5,7 @@ use crate::*;
 use tieline_wire::Op;
 
 const BOTH: Access =
-    Access { read: true, write: true, append: false, truncate: false, unnoted: false };
+    Access { read: true, write: true, append: false, truncate: false, unnoted: false, runs: false };
 const WRITE: Access = Access { read: false, ..BOTH };
 
 fn file(fake: &Fake) -> FileId {

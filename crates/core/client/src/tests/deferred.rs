@@ -3,8 +3,10 @@
 use super::fake::{Fake, LEASE, ROOT};
 use crate::*;
 use std::collections::BTreeSet;
-use tieline_types::{ErrorKind, OstIndex, SetTime, Time};
+use tieline_types::acl::{ACCESS_NAME, DEFAULT_NAME};
+use tieline_types::{ErrorKind, OstIndex, SetTime, Time, XattrName};
 use tieline_wire::Op;
+use tieline_wire::meta::XattrMode;
 use tokio::time::Instant;
 
 const FAR: Duration = Duration::from_millis(50);
@@ -32,7 +34,17 @@ async fn mkdir(volume: &Volume, text: &str) -> FileId {
 enum Sets {
     AfterClose,
     BeforeClose,
+    /// The mode as an access list that names nobody, as `cp -p` does.
+    BeforeCloseAsAList,
 }
+
+/// `u::rw-,g::r--,o::r--`
+const LIST_0644: [u8; 28] = [
+    2, 0, 0, 0, // version
+    1, 0, 6, 0, 255, 255, 255, 255, //
+    4, 0, 4, 0, 255, 255, 255, 255, //
+    32, 0, 4, 0, 255, 255, 255, 255,
+];
 
 /// As `rsync` makes a file: writes, closes, and sets its time and mode.
 async fn unpack(volume: &Volume, parent: FileId, text: &str, fill: u8) -> FileId {
@@ -58,11 +70,17 @@ async fn unpack_as(
         volume.release(handle).await;
     }
     let mtime = Some(SetTime::At(time(fill)));
-    let change = AttributeChange { mode: Some(Mode::new(0o644)), mtime, ..Default::default() };
-    let by = (sets == Sets::BeforeClose).then_some(handle);
+    let mode = (sets != Sets::BeforeCloseAsAList).then_some(Mode::new(0o644));
+    let change = AttributeChange { mode, mtime, ..Default::default() };
+    let by = (sets != Sets::AfterClose).then_some(handle);
     let known = volume.set_attributes(&root, id, by, change).await.unwrap();
     assert_eq!((known.attributes.mtime, known.attributes.size), (time(fill), SIZE as u64));
-    if sets == Sets::BeforeClose {
+    if mode.is_none() {
+        let [access, default] = [ACCESS_NAME, DEFAULT_NAME].map(|n| XattrName::new(n).unwrap());
+        volume.set_xattr(&root, id, &access, &LIST_0644, XattrMode::Either).await.unwrap();
+        volume.remove_xattr(&root, id, &default).await.unwrap();
+    }
+    if sets != Sets::AfterClose {
         volume.flush(handle).await.unwrap();
         volume.release(handle).await;
     }
@@ -81,7 +99,8 @@ async fn many_files_with_chunks_are_unpacked_without_waiting() {
     let mut files = vec![];
     for fill in 1..=100u8 {
         // `tar` sets them before.
-        let sets = if fill % 2 == 0 { Sets::BeforeClose } else { Sets::AfterClose };
+        let ways = [Sets::AfterClose, Sets::BeforeClose, Sets::BeforeCloseAsAList];
+        let sets = ways[usize::from(fill) % ways.len()];
         let made = unpack_as(&volume, directory, &format!("f{fill}"), (fill, sets)).await;
         files.push((made, fill));
     }

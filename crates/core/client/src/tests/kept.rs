@@ -44,7 +44,8 @@ pub fn first(fake: &Arc<Fake>) -> (Arc<Volume>, Keep) {
 }
 
 pub async fn make(volume: &Volume, text: &str, append: bool) -> Result<(FileId, HandleId)> {
-    let access = Access { read: true, write: true, append, truncate: false, unnoted: false };
+    let access =
+        Access { read: true, write: true, append, truncate: false, unnoted: false, runs: false };
     let (mode, umask) = (Mode::new(0o644), Mode::default());
     let new = NewFile { mode, umask, is_exclusive: true, access, layout: None };
     let at = At { parent: ROOT, name: &name(text) };

@@ -7,7 +7,7 @@ use crate::*;
 use tieline_types::{ErrorKind, LostLock};
 
 const ACCESS: Access =
-    Access { read: true, write: true, append: false, truncate: false, unnoted: false };
+    Access { read: true, write: true, append: false, truncate: false, unnoted: false, runs: false };
 
 fn wish(owner: u64, start: u64) -> LockWish {
     let (range, mode) = (LockRange { start, end: start + 10 }, LockMode::Exclusive);

@@ -24,7 +24,7 @@ fn new_file(access: Access) -> NewFile {
 }
 
 const READ_WRITE: Access =
-    Access { read: true, write: true, append: false, truncate: false, unnoted: false };
+    Access { read: true, write: true, append: false, truncate: false, unnoted: false, runs: false };
 
 #[tokio::test(start_paused = true)]
 async fn names_made_here_are_known_here() {

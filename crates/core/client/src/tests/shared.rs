@@ -8,9 +8,9 @@ use tieline_wire::Op;
 use tieline_wire::data::ObjectOwner;
 
 const APPEND: Access =
-    Access { read: true, write: true, append: true, truncate: false, unnoted: false };
+    Access { read: true, write: true, append: true, truncate: false, unnoted: false, runs: false };
 const PLACE: Access =
-    Access { read: true, write: true, append: false, truncate: false, unnoted: false };
+    Access { read: true, write: true, append: false, truncate: false, unnoted: false, runs: false };
 
 struct Scene {
     fake: Arc<Fake>,

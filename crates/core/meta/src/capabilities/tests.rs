@@ -41,6 +41,27 @@ fn taken_back(house: &House) -> Vec<FileId> {
     revoked.into_iter().filter_map(|one| one.file).collect()
 }
 
+/// As its program is read by the kernel that starts it: nobody else gets the bytes.
+#[tokio::test(start_paused = true)]
+async fn who_may_run_a_program_gets_its_bytes() {
+    let house = House::proven().await;
+    let client = house.client().await;
+    let id = open_to_all(&client, "program").await;
+    let other = client.by(&bob());
+    let open = |is_read| Open { id, is_read, is_write: false, writes: None };
+    let holder = None;
+    let bytes =
+        GetCapability { id: Some(id), is_read: true, is_write: false, offset: None, holder };
+    for (mode, reads, runs) in [(0o711, false, true), (0o700, false, false), (0o744, true, false)] {
+        let mode = Some(Mode::new(mode));
+        client.call(SetAttributes { mode, ..setattr(id) }).await.unwrap();
+        let denied = |may: bool| (!may).then_some(ErrorKind::PermissionDenied);
+        assert_eq!(other.kind_of(open(true)).await, denied(reads), "{mode:?}, read");
+        assert_eq!(other.kind_of(open(false)).await, denied(runs), "{mode:?}, run");
+        assert_eq!(other.kind_of(bytes.clone()).await, denied(reads || runs), "{mode:?}, bytes");
+    }
+}
+
 /// Else whoever may send batches ends the capabilities of all, as often as he likes.
 #[tokio::test(start_paused = true)]
 async fn what_is_denied_takes_nothing_back() {

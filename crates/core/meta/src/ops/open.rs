@@ -4,7 +4,7 @@
 use super::{EXTENTS_AT_OPEN, lease};
 use crate::chunks;
 use crate::error::{Error, Result};
-use crate::permission::{self, READ, WRITE};
+use crate::permission::{self, READ, SEARCH, WRITE};
 use crate::view::{View, unit_of};
 use tieline_format::mdt::Inode;
 use tieline_types::{FileId, FileKind};
@@ -20,6 +20,9 @@ pub async fn run(view: &mut View<'_>, request: &Open) -> Result<OpenReply> {
     }
     if request.is_write {
         permission::check(id, &inode, caller, WRITE)?;
+    }
+    if request.is_run() {
+        permission::check(id, &inode, caller, SEARCH)?;
     }
     if request.writes == Some(true) {
         if !request.is_write {

@@ -26,6 +26,8 @@ pub async fn run(view: &mut View<'_>, request: &Undelete) -> Result<EntryReply> 
         return Err(Error::NotOwner { id, uid: caller.uid.0, wish: "undelete it" });
     }
     let mut directory = names::parent_for_new(view, parent, name).await?;
+    // Who has it open had leases on it alone.
+    view.touch_itself(id);
     inode.project = directory.project;
     view.afford((id, None), &inode, 0)?;
     inode.names = vec![NameOf { parent, name: name.clone() }];

@@ -19,6 +19,9 @@ use tieline_client::{
 };
 use tieline_types::{FileId, LockKind, Mode, Name};
 
+/// `__FMODE_EXEC` of include/linux/fs.h, which open flags of programs being started carry.
+const FMODE_EXEC: i32 = 0x20;
+
 pub async fn open(call: &Call) -> Outcome {
     let arguments = OpenIn::read(&mut call.arguments())?;
     let flags = arguments.flags as i32;
@@ -72,7 +75,9 @@ fn access_of(flags: i32) -> Access {
     };
     let has = |bit| flags & bit != 0;
     let (append, truncate) = (has(libc::O_APPEND), has(libc::O_TRUNC));
-    Access { read, write, append, truncate, unnoted: has(libc::O_NOATIME) }
+    // Linux says so of what it executes; whether that is allowed it has found itself.
+    let runs = read && !write && has(FMODE_EXEC);
+    Access { read, write, append, truncate, unnoted: has(libc::O_NOATIME), runs }
 }
 
 /// How the kernel is to treat the file.

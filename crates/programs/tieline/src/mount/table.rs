@@ -40,10 +40,25 @@ fn remove(mountpoint: &Path, flags: UnmountFlags, flag: &str) -> anyhow::Result<
     Ok(())
 }
 
+/// Is that the device of a mount of ours?
+pub fn is_ours(device: u64) -> bool {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let device = format!("{major}:{minor}");
+    read().split(|&byte| byte == b'\n').any(|line| {
+        let mut words = line.split(|&byte| byte == b' ');
+        let is_there = words.nth(2) == Some(device.as_bytes());
+        is_there && words.skip_while(|&word| word != b"-").nth(1) == Some(b"fuse.tieline")
+    })
+}
+
 fn all() -> Vec<PathBuf> {
-    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let table = read();
     let lines = table.split(|&byte| byte == b'\n');
     lines.filter_map(|line| line.split(|&byte| byte == b' ').nth(4)).map(unescape).collect()
+}
+
+fn read() -> Vec<u8> {
+    std::fs::read("/proc/self/mountinfo").unwrap_or_default()
 }
 
 /// Spaces and the like are written as `\040`.

@@ -76,18 +76,18 @@ async fn put_one(
     parent: FileId,
     name: &Name,
 ) -> anyhow::Result<Vec<(PathBuf, FileId, Name)>> {
-    let metadata = from.symlink_metadata()?;
+    let metadata = from.symlink_metadata().with_context(|| from.display().to_string())?;
     let mode = Mode::new(metadata.permissions().mode());
     let at = At { parent, name };
     if metadata.is_symlink() {
-        let target = std::fs::read_link(from)?;
+        let target = std::fs::read_link(from).with_context(|| from.display().to_string())?;
         shell.files.make_symlink(&shell.caller, at, target.as_os_str().as_bytes()).await?;
         return Ok(Vec::new());
     }
     if metadata.is_dir() {
         let directory = directory_at(shell, at, mode).await?;
         let mut below = Vec::new();
-        for entry in std::fs::read_dir(from)? {
+        for entry in std::fs::read_dir(from).with_context(|| from.display().to_string())? {
             let entry = entry?;
             below.push((entry.path(), directory, Name::new(entry.file_name().as_bytes())?));
         }
@@ -119,7 +119,7 @@ async fn put_file(
     mode: Mode,
     size: u64,
 ) -> anyhow::Result<()> {
-    let mut file = File::open(from)?;
+    let mut file = File::open(from).with_context(|| from.display().to_string())?;
     let access = Access { write: true, truncate: true, ..Access::default() };
     let new = NewFile { mode, umask: Mode::new(0), is_exclusive: false, access, layout: None };
     let (_, opened) = shell.files.create(&shell.caller, at, new).await?;

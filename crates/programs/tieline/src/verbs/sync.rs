@@ -3,7 +3,8 @@
 //! A mount hears nothing of sync(2) and syncfs(2); it takes an fsync of its uppermost directory for
 //! all of it.
 
-use anyhow::{Context, Result};
+use crate::mount::table;
+use anyhow::{Context, Result, bail};
 use std::fs::{File, Metadata, canonicalize, metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,11 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<()> {
     for path in &args.paths {
-        let top = uppermost(path).with_context(|| format!("cannot find {}", path.display()))?;
+        let shown = path.display();
+        let (top, device) = uppermost(path).with_context(|| format!("cannot find {shown}"))?;
+        if !table::is_ours(device) {
+            bail!("{shown} is not below a tieline mount: nothing was synced");
+        }
         let synced = File::open(&top).and_then(|directory| directory.sync_all());
         synced.with_context(|| {
             let top = top.display();
@@ -28,13 +33,13 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 /// The directory where the file system that holds `path` is mounted.
-fn uppermost(path: &Path) -> std::io::Result<PathBuf> {
+fn uppermost(path: &Path) -> std::io::Result<(PathBuf, u64)> {
     let path = canonicalize(path)?;
     let device = metadata(&path)?.dev();
     let is_inside =
         |above: &&Path| metadata(above).is_ok_and(|above: Metadata| above.dev() == device);
     let above = path.ancestors().take_while(is_inside).last().unwrap_or(&path);
-    Ok(above.to_path_buf())
+    Ok((above.to_path_buf(), device))
 }
 
 #[cfg(test)]
@@ -45,6 +50,8 @@ mod tests {
     fn what_cannot_be_found_is_named() {
         let error = run(&Args { paths: vec!["/nowhere/at/all".into()] }).unwrap_err();
         assert!(format!("{error:#}").contains("/nowhere/at/all"));
-        assert_eq!(uppermost(Path::new("/proc/self")).unwrap(), Path::new("/proc"));
+        assert_eq!(uppermost(Path::new("/proc/self")).unwrap().0, Path::new("/proc"));
+        let error = run(&Args { paths: vec!["/proc/self".into()] }).unwrap_err();
+        assert!(error.to_string().contains("/proc/self is not below a tieline mount"), "{error}");
     }
 }
