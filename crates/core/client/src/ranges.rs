@@ -17,6 +17,10 @@ use tieline_wire::ranges::{CopyRange, CopyRangeReply};
 /// One call copies at most this much: programs ask again, and can be stopped in between.
 const COPY_MAX: u64 = 16 << 20;
 const COPY_STEP: u64 = 1 << 20;
+/// Up to this much bytes are copied where they could be shared: what fits into the metadata, and
+/// over distance what crosses twice in less than two round trips.
+const SHORT: u64 = 16 << 10;
+const SHORT_FAR: u64 = 256 << 10;
 
 impl Shared {
     pub(crate) async fn seek(
@@ -140,12 +144,22 @@ impl Shared {
         if source.file.id == target.file.id && overlaps(from.offset, to.offset, length) {
             return Err(Error::local(ErrorKind::InvalidArgument, "ranges of a copy overlap"));
         }
-        if source.file.id.mdt() == target.file.id.mdt() {
+        let is_short = self.is_short(&source, from.offset, length);
+        if !is_short && source.file.id.mdt() == target.file.id.mdt() {
             let (shared, places) = (self.clone(), (from.offset, to.offset));
             let sharing = async move { shared.share_range(&source, &target, places, length).await };
             return self.detached(sharing).await;
         }
         self.copy_bytes(&source, from, to, length.min(COPY_MAX)).await
+    }
+
+    /// Is so little copied that its bytes are read and written sooner than a server is asked to
+    /// share them? `cp -r` would wait for each file.
+    fn is_short(&self, source: &FileHandle, offset: u64, length: u64) -> bool {
+        let size = source.file.with(|state| state.size_here());
+        let mds = self.servers.mds(source.file.id.mdt());
+        let limit = if mds.is_ok_and(|mds| mds.ways.is_far()) { SHORT_FAR } else { SHORT };
+        size.saturating_sub(offset).min(length) <= limit
     }
 
     /// Makes chunks of one file chunks of another.

@@ -120,6 +120,40 @@ async fn many_files_with_chunks_are_unpacked_without_waiting() {
     assert!(volume.shared().dirty.lock().unwrap().is_empty());
 }
 
+/// `cp -r` within the mount.
+#[tokio::test(start_paused = true)]
+async fn small_files_are_copied_without_waiting() {
+    let (fake, volume) = far();
+    let (from, to) = (mkdir(&volume, "from").await, mkdir(&volume, "to").await);
+    let mut sources = vec![];
+    for fill in 1..=50u8 {
+        sources.push(unpack(&volume, from, &format!("f{fill}"), fill).await);
+    }
+    let (root, begun, mut copies) = (Caller::root(), Instant::now(), vec![]);
+    for (source, fill) in sources.into_iter().zip(1u8..) {
+        let read = Access { read: true, ..Access::default() };
+        let source = volume.open(&root, source, read).await.unwrap().handle;
+        let access = Access { write: true, ..Access::default() };
+        let (mode, umask) = (Mode::new(0o644), Mode::default());
+        let new = NewFile { mode, umask, is_exclusive: true, access, layout: None };
+        let name = name(&format!("f{fill}"));
+        let made = volume.create(&root, At { parent: to, name: &name }, new).await.unwrap();
+        let end = |handle| CopyEnd { handle, offset: 0 };
+        let copied = volume.copy_range(end(source), end(made.1.handle), 1 << 30).await.unwrap();
+        assert_eq!(copied, SIZE as u64);
+        for handle in [source, made.1.handle] {
+            volume.flush(handle).await.unwrap();
+            volume.release(handle).await;
+        }
+        copies.push((made.0.attributes.id, fill));
+    }
+    assert!(begun.elapsed() < FAR * 2, "{:?} for 50 files", begun.elapsed());
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    for (id, fill) in copies {
+        assert_eq!(fake.bytes(id), vec![fill; SIZE]);
+    }
+}
+
 /// A program that goes on writing after it set the time changes it again.
 #[tokio::test(start_paused = true)]
 async fn what_is_written_later_has_its_own_time() {
