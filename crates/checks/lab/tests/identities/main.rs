@@ -390,6 +390,15 @@ fn tickets_tell_users_apart(federation: &Federation) -> Result<()> {
     let stored = std::fs::metadata(federation.mount().join("all/his"))?;
     ensure!(stored.uid() == 5002, "{stored:?}");
     machine.by(ANN, &ann, "cat $MOUNT/hers/f")?;
+
+    // Who is taken out of the table reads nothing any more, also of what the mount holds.
+    let ours = "cd $MOUNT/fnal/all; mkdir ours; chmod 770 ours; echo ours > ours/f";
+    machine.by(ANN, &ann, &format!("umask 7; {ours}"))?;
+    machine.by(BOB, &bobs, "cat $MOUNT/fnal/all/ours/f")?;
+    id(federation, &["remove", "bob"])?;
+    let is_out = || machine.denied(BOB, &bobs, "cat $MOUNT/fnal/all/ours/f").is_ok();
+    program::until("bob is a stranger", DEADLINE, is_out)?;
+    machine.by(ANN, &ann, "cat $MOUNT/fnal/all/ours/f")?;
     Ok(())
 }
 

@@ -544,7 +544,10 @@ async fn people_of(
     // Of a mount that goes on all is known again with the first contact.
     let own = Users::owner(files);
     let own = if is_new { own.await } else { timeout(MOMENT, own).await.ok().flatten() };
-    let idmap = Idmap::start(source.clone(), files, own, is_new).await?;
+    let idmap = match source {
+        Means::Same if believed => Idmap::same(),
+        _ => Idmap::start(source.clone(), files, own, is_new).await?,
+    };
     let tickets = Arc::new(Tickets::new(guard));
     let users = Users::new(files.clone(), (world, map), idmap, tickets);
     if !is_new && believed {

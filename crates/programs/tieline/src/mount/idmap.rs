@@ -15,6 +15,7 @@ use anyhow::bail;
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tieline_client::Volume;
@@ -84,7 +85,11 @@ struct Tables {
 }
 
 /// See the module.
-pub struct Idmap(RwLock<Arc<Tables>>);
+pub struct Idmap {
+    tables: RwLock<Arc<Tables>>,
+    /// Of the identities that were heard of last; 0 before.
+    version: AtomicU64,
+}
 
 impl Pairs {
     fn add(&mut self, number: u32, local: u32) {
@@ -149,7 +154,7 @@ impl Idmap {
     }
 
     fn of(tables: Tables) -> Self {
-        Self(RwLock::new(Arc::new(tables)))
+        Self { tables: RwLock::new(Arc::new(tables)), version: AtomicU64::new(0) }
     }
 
     /// Reads what the source says, and goes on doing so while the volume lives.
@@ -163,7 +168,9 @@ impl Idmap {
         is_new: bool,
     ) -> anyhow::Result<Arc<Self>> {
         if source == Means::Same {
-            return Ok(Self::same());
+            let same = Self::same();
+            same.clone().follow(volume, (Means::Same, None), IdentityTable::default(), None);
+            return Ok(same);
         }
         let patience = if is_new { PATIENCE } else { PATIENCE_AGAIN };
         let told = tokio::time::timeout(patience, table_of(volume, None)).await;
@@ -172,15 +179,27 @@ impl Idmap {
             Err(_) if is_new => bail!("no MDS tells the identities"),
             told => told.ok().and_then(|told| told.ok()?),
         };
-        let (mut have, table) =
+        let (have, table) =
             (table.as_ref().map(|table| table.version()), table.unwrap_or_default());
         let idmap = Arc::new(Self::of(tables(&source, &table)?.with(own.as_ref())));
-        let (renewed, volume) = (Arc::downgrade(&idmap), Arc::downgrade(volume));
+        idmap.clone().follow(volume, (source, own), table, have);
+        Ok(idmap)
+    }
+
+    /// Looks for news while it and the volume live.
+    fn follow(
+        self: Arc<Self>,
+        volume: &Arc<Volume>,
+        (source, own): (Means, Option<(Caller, Caller)>),
+        mut table: IdentityTable,
+        mut have: Option<u64>,
+    ) {
+        self.version.store(have.unwrap_or(0), Ordering::Relaxed);
+        let (idmap, volume) = (Arc::downgrade(&self), Arc::downgrade(volume));
         tokio::spawn(async move {
-            let mut table = table;
             for look in 1_u32.. {
                 tokio::time::sleep(RENEW_EVERY).await;
-                let (Some(idmap), Some(volume)) = (renewed.upgrade(), volume.upgrade()) else {
+                let (Some(idmap), Some(volume)) = (idmap.upgrade(), volume.upgrade()) else {
                     return;
                 };
                 match table_of(&volume, have).await {
@@ -202,9 +221,14 @@ impl Idmap {
                     Ok(Err(error)) => tracing::warn!(%error, "idmap: what was there stays"),
                     Err(_) => {}
                 }
+                idmap.version.store(table.version(), Ordering::Relaxed);
             }
         });
-        Ok(idmap)
+    }
+
+    /// Changes whenever identities did: who somebody is may be another then.
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Relaxed)
     }
 
     pub fn shown(&self, uid: Uid, gid: Gid) -> (Uid, Gid) {
@@ -241,11 +265,11 @@ impl Idmap {
     }
 
     fn tables(&self) -> Arc<Tables> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.tables.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn set(&self, tables: Tables) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(tables);
+        *self.tables.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(tables);
     }
 }
 

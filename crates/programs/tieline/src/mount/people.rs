@@ -12,7 +12,7 @@
 //! do better.
 //!
 //! Invariants: a caller is found anew when his cache changed, when his ticket is over, and when
-//! the rules did; at most [`KNOWN_MAX`] are remembered.
+//! rules or identities did; at most [`KNOWN_MAX`] are remembered.
 
 use crate::mount::idmap::Idmap;
 use crate::mount::tickets::{Hand, Lack, Purse, Seen, Tickets, is_same_file};
@@ -75,6 +75,8 @@ struct Known {
     caller: Caller,
     seen: Seen,
     until: Option<Instant>,
+    /// Of the identities that were known before he was asked for.
+    identities: u64,
 }
 
 /// A cache for which nobody said whether there is a ticket.
@@ -207,12 +209,14 @@ impl Users {
             Ok(hand) => hand,
             Err(lack) => return self.without(stated, rule, lack).await,
         };
+        let identities = self.idmap.version();
         let known = lock(&self.known).get(&hand.purse).cloned();
         let is_good = |known: &Known| {
             let is_over = known.until.is_some_and(|until| Instant::now() >= until);
             // Whether a cache that is no file changed, only a server that is shown it again says.
             let is_untold = || matches!(known.seen, Seen::At(_)) && self.volume.is_away(self.mdt);
-            !is_over && (hand.is_as(known.seen) || is_untold())
+            let is_as_told = known.identities == identities;
+            !is_over && is_as_told && (hand.is_as(known.seen) || is_untold())
         };
         match known {
             Some(known) if is_good(&known) => return Ok(known.caller),
@@ -252,7 +256,11 @@ impl Users {
         // Servers allow for clocks that differ; the ticket's own end is what its user sees.
         let ends = [left.map(|left| Instant::now() + left), self.tickets.until(number)];
         let until = ends.into_iter().flatten().min();
-        remember(&self.known, hand.purse, Known { caller: caller.clone(), seen, until });
+        remember(
+            &self.known,
+            hand.purse,
+            Known { caller: caller.clone(), seen, until, identities },
+        );
         Ok(caller)
     }
 
