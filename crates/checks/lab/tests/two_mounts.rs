@@ -313,3 +313,26 @@ fn a_file_that_got_its_name_later_is_like_others() -> Result<()> {
         Ok(())
     })
 }
+
+/// What one client writes to a file that has no name any more is read by another that has it open.
+#[test]
+fn a_file_without_a_name_is_written_and_read_by_two() -> Result<()> {
+    with_two(|_, here, there| {
+        fs::write(here.join("file"), "one")?;
+        let open =
+            |mount: &Path| OpenOptions::new().read(true).write(true).open(mount.join("file"));
+        let (writer, reader) = (open(here)?, open(there)?);
+        let seen = || -> Result<[u8; 3]> {
+            let mut bytes = [0; 3];
+            reader.read_exact_at(&mut bytes, 0)?;
+            Ok(bytes)
+        };
+        fs::remove_file(there.join("file"))?;
+        ensure!(&seen()? == b"one");
+        for text in [b"two", b"six"] {
+            writer.write_all_at(text, 0)?;
+            ensure!(&seen()? == text, "{:?}", seen()?);
+        }
+        Ok(())
+    })
+}

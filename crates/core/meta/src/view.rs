@@ -422,7 +422,7 @@ impl<'a> View<'a> {
     /// A file's attributes or bytes change: a lease on any directory that names it told of them.
     pub fn touch_file(&mut self, id: FileId, inode: &Inode) {
         if inode.kind == FileKind::Directory || inode.names.is_empty() {
-            return self.touch_itself(id);
+            return self.touch_itself(id, inode.kind);
         }
         for name in &inode.names {
             self.touched.units.entry(name.parent).or_default().files.insert(id);
@@ -430,8 +430,11 @@ impl<'a> View<'a> {
     }
 
     /// What is believed of a file without a name, or of a directory, ends.
-    pub fn touch_itself(&mut self, id: FileId) {
-        self.touched.units.entry(id).or_default();
+    pub fn touch_itself(&mut self, id: FileId, kind: FileKind) {
+        let unit = self.touched.units.entry(id).or_default();
+        if kind != FileKind::Directory {
+            unit.files.insert(id);
+        }
     }
 }
 

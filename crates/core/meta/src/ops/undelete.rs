@@ -27,7 +27,7 @@ pub async fn run(view: &mut View<'_>, request: &Undelete) -> Result<EntryReply> 
     }
     let mut directory = names::parent_for_new(view, parent, name).await?;
     // Who has it open had leases on it alone.
-    view.touch_itself(id);
+    view.touch_itself(id, inode.kind);
     inode.project = directory.project;
     view.afford((id, None), &inode, 0)?;
     inode.names = vec![NameOf { parent, name: name.clone() }];
