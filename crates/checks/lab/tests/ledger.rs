@@ -129,6 +129,55 @@ fn a_store_deleted_under_load_is_restored_whole() -> Result<()> {
     })
 }
 
+fn dumps(log: &str) -> Result<BTreeSet<PathBuf>> {
+    let files = fs::read_dir(log)?.flatten().map(|entry| entry.path());
+    Ok(files.filter(|path| path.extension().is_some_and(|end| end == "dump")).collect())
+}
+
+/// Promise 31, again and again: before anything could be dumped after the restore.
+#[test]
+fn a_store_that_is_lost_again_is_restored_again() -> Result<()> {
+    with_log(|lab| {
+        let path = settings(lab, "mds-uf")?;
+        let settings = path.to_str().context("a plain path")?;
+        let store = PathBuf::from(setting(&path, "state")?).join("mdt0000.redb");
+        let log = setting(&path, "log_to")?;
+        let empty = lab.local("empty");
+        fs::create_dir(&empty)?;
+        let empty = empty.to_str().context("a plain path")?;
+        for round in 0..3 {
+            for number in [2 * round, 2 * round + 1] {
+                let mut file = File::create(lab.mount().join(number.to_string()))?;
+                file.write_all(&bytes_of(number))?;
+                file.sync_all()?;
+            }
+            dev(lab, &["dev", "kill", "mds-uf"])?;
+            fs::remove_file(&store)?;
+            let _ = fs::remove_file(store.with_extension("redb-wal"));
+            // As if none had been finished since.
+            dumps(&log)?.iter().try_for_each(fs::remove_file)?;
+            // What fails leaves nothing that a server could take for its store.
+            let nothing = lab.try_tieline(&["mdt", "restore", "--settings", settings, empty])?;
+            ensure!(nothing.stderr.contains("neither a dump nor a log"), "{nothing:?}");
+            let is_left = [&store, &store.with_extension("redb-wal")].iter().any(|p| p.exists());
+            ensure!(!is_left, "a failed restore left a store");
+            let restored = lab.json(&["mdt", "restore", "--settings", settings, &log])?;
+            ensure!(restored["notes"] == json!([]), "{restored:#}");
+            // Refused, it changes nothing that the log would not go on from.
+            let full = lab.try_tieline(&["mdt", "restore", "--settings", settings, &log])?;
+            ensure!(full.stderr.contains("not empty"), "{full:?}");
+            dev(lab, &["dev", "start", "mds-uf"])?;
+        }
+        let far = lab.mount_again()?;
+        for number in 0..6 {
+            ensure!(fs::read(far.join(number.to_string()))? == bytes_of(number), "file {number}");
+        }
+        let found = lab.json(&["fsck", lab.mount().to_str().context("a plain path")?])?;
+        ensure!(found["findings"] == json!([]), "{found:#}");
+        Ok(())
+    })
+}
+
 /// Two processes that write [`WRITER`]'s files, and what they were answered.
 struct Writers<'l> {
     lab: &'l Federation,
