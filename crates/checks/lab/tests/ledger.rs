@@ -380,7 +380,7 @@ fn orphan_beside(other: &Path) -> Result<PathBuf> {
 fn fsck_names_missing_wrong_and_orphan_objects() -> Result<()> {
     with_federation(|lab| {
         let mount = lab.mount().to_str().context("a plain path")?.to_owned();
-        for name in ["missing", "wrong", "well"] {
+        for name in ["missing", "wrong", "well", "folder"] {
             let mut file = File::create(lab.mount().join(name))?;
             file.write_all(&vec![name.len() as u8; 100_000])?;
             file.sync_all()?;
@@ -414,16 +414,34 @@ fn fsck_names_missing_wrong_and_orphan_objects() -> Result<()> {
         let mut bytes = fs::read(&wrong)?;
         bytes[50_000] ^= 1;
         fs::write(&wrong, bytes)?;
+        // A directory in an object's place, and what was put among objects.
+        let folder = object(&chunk("folder")?)?;
+        fs::remove_file(&folder)?;
+        fs::create_dir(&folder)?;
         // An object that nobody committed, of a session that never was.
         let well = object(&chunk("well")?)?;
         let orphan = orphan_beside(&well)?;
+        let notes = well.with_file_name("notes");
+        fs::write(&notes, "not yours")?;
         let seen = lab
             .json(&["fsck", "--read", &mount])
             .err()
             .map(|error| format!("{error:#}"))
             .unwrap_or_default();
         let belongs = format!("object {} at", orphan_id());
-        let parts = ["missing-chunk", "wrong-chunk", "\"missing\"", "\"wrong\"", "orphan-object"];
+        let parts = [
+            "missing-chunk",
+            "wrong-chunk",
+            "\"missing\"",
+            "\"wrong\"",
+            "bytes 49152 to 53248: ",
+            "unreadable-chunk",
+            "Is a directory",
+            "\"folder\"",
+            "orphan-object",
+            "foreign-object",
+            "notes",
+        ];
         for part in parts.into_iter().chain([belongs.as_str()]) {
             ensure!(seen.contains(part), "{part}: {seen}");
         }
@@ -431,12 +449,16 @@ fn fsck_names_missing_wrong_and_orphan_objects() -> Result<()> {
         ensure!(orphan.exists(), "a look changes nothing");
         let run = lab.try_tieline(&["fsck", "--read", "--repair", &mount])?;
         ensure!(run.status.code() == Some(4), "lost bytes stay lost: {run:?}");
-        ensure!(!orphan.exists() && well.exists(), "{run:?}");
-        for word in ["corrupt", "checksum", "Corrupt", "damaged"] {
+        ensure!(!orphan.exists() && well.exists() && folder.is_dir(), "{run:?}");
+        ensure!(fs::read_to_string(&notes)? == "not yours", "what is no object is nobody's here");
+        fs::remove_file(&notes)?;
+        fs::remove_dir(&folder)?;
+        for word in ["corrupt", "checksum", "Corrupt", "damaged", "cannot be opened"] {
             lab.expect_log(word);
         }
         fs::remove_file(lab.mount().join("missing"))?;
         fs::remove_file(lab.mount().join("wrong"))?;
+        fs::remove_file(lab.mount().join("folder"))?;
         lab.tieline(&["sync", &mount])?;
         ensure!(well.exists());
         let clean = lab.try_tieline(&["fsck", "--read", "--repair", &mount])?;
