@@ -326,6 +326,18 @@ fn deleted_files_come_back() -> Result<()> {
         let id = listed[0]["id"].as_str().context("an id")?;
         lab.tieline(&["undelete", &at(&format!("f@{id}")), "--to", "f.old"])?;
         ensure!(fs::read(lab.mount_again()?.join("data/f.old"))? == bytes_of(0));
+        // A directory whose name another one has by now.
+        fs::remove_dir_all(folder.join("deep"))?;
+        fs::create_dir(folder.join("deep"))?;
+        let other = lab.try_tieline(&["undelete", "-r", &at("deep")])?;
+        ensure!(
+            other.status.code() == Some(1) && other.stderr.contains("--to NEWNAME"),
+            "{other:?}"
+        );
+        let back = lab.json(&["undelete", "-r", &at("deep"), "--to", "deep.old"])?;
+        let path = back[1]["path"].as_str().unwrap_or_default();
+        ensure!(path.ends_with("data/deep.old/g"), "{back:#}");
+        ensure!(fs::read(folder.join("deep.old/g"))? == bytes_of(1));
         Ok(())
     })
 }
