@@ -25,10 +25,16 @@ impl<'a> Clients<'a> {
     }
 
     pub fn mount(&self, options: &str) -> Result<PathBuf> {
+        let mount = self.folder()?;
+        self.mount_at(&mount, options)?;
+        Ok(mount)
+    }
+
+    /// Where nobody has mounted anything yet.
+    pub fn folder(&self) -> Result<PathBuf> {
         let names = (0..).map(|number| self.lab.local(&format!("client-{number}")));
         let mount = names.into_iter().find(|mount| !mount.exists()).context("a name is free")?;
         fs::create_dir(&mount)?;
-        self.mount_at(&mount, options)?;
         Ok(mount)
     }
 

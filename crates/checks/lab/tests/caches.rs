@@ -235,6 +235,13 @@ fn mounted_storage_is_read_past_its_server() -> Result<()> {
         finish(vec![reader(lab, &wrong, "f")?])?;
         ensure!(number(&report(&wrong)?, &["direct", "served_bytes"])? == 0);
         ensure!(clients.log(&wrong)?.contains("servers are asked"));
+        // An OST that the federation does not have is a mistake in the options.
+        let folder = clients.folder()?;
+        let refused = clients.mount_at(&folder, "direct=OST0000=/nowhere:OST0099=/nowhere");
+        let why = refused.err().map(|error| format!("{error:#}")).unwrap_or_default();
+        let parts = ["direct=OST0099=/nowhere", "no such OST", "OST0000"];
+        ensure!(parts.iter().all(|part| why.contains(part)), "{why}");
+        ensure!(fs::read_dir(&folder)?.next().is_none(), "something is mounted");
         Ok(())
     })
 }

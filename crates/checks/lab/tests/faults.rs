@@ -95,6 +95,59 @@ fn a_server_dies_in_the_middle_of_work() -> Result<()> {
     })
 }
 
+/// Two clients write one file in turn, and each looks at what the other wrote.
+const TWO_WRITERS: &str = r#"
+import os, sys
+stop, *files = sys.argv[1:]
+opened = [os.open(file, os.O_RDWR | os.O_CREAT) for file in files]
+turn = 0
+while turn < 50 or not os.path.exists(stop):
+    mark = b"%08d" % turn
+    os.pwrite(opened[turn % 2], mark, 0)
+    os.pwrite(opened[turn % 2], mark, 8 + 8 * turn)
+    with open(files[(turn + 1) % 2], "rb") as other:
+        found = other.read(8)
+        other.seek(8 + 8 * turn)
+        assert found == mark == other.read(8), f"turn {turn}: {found}"
+    turn += 1
+for file in opened:
+    os.fsync(file)
+    os.close(file)
+print(turn)
+"#;
+
+#[test]
+fn a_metadata_server_dies_under_two_writers_of_one_file() -> Result<()> {
+    with_federation(|lab| {
+        let (stop, there) = (lab.local("stop"), lab.mount_again()?);
+        let mut writers = Command::new("python3");
+        writers.args(["-c", TWO_WRITERS]).arg(&stop);
+        writers.args([lab.mount().join("both"), there.join("both")]);
+        let told = std::thread::scope(|scope| -> Result<String> {
+            let writers =
+                scope.spawn(move || program::finish(&mut writers, Duration::from_secs(180)));
+            let killed = (|| {
+                for _ in 0..3 {
+                    std::thread::sleep(Duration::from_millis(700));
+                    lab.kill_and_restart("mds-uf")?;
+                }
+                Ok(())
+            })();
+            fs::write(&stop, "")?;
+            let run = writers.join().map_err(|_| anyhow::anyhow!("the writers panicked"))?;
+            killed.and(run?.succeed("two writers"))
+        })?;
+        let turns: usize = told.trim().parse()?;
+        let marks = (0..turns).map(|turn| format!("{turn:08}"));
+        let wanted = format!("{:08}{}", turns - 1, marks.collect::<String>());
+        for mount in [lab.mount(), &there, &lab.mount_again()?] {
+            let read = fs::read_to_string(mount.join("both"))?;
+            ensure!(read == wanted, "{} of {turns} turns: {read}", read.len() / 8);
+        }
+        Ok(())
+    })
+}
+
 #[test]
 fn a_mount_that_died_is_mounted_again_and_lost_nothing_synced() -> Result<()> {
     with_federation(|lab| {

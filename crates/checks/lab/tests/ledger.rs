@@ -129,6 +129,55 @@ fn a_store_deleted_under_load_is_restored_whole() -> Result<()> {
     })
 }
 
+fn dumps(log: &str) -> Result<BTreeSet<PathBuf>> {
+    let files = fs::read_dir(log)?.flatten().map(|entry| entry.path());
+    Ok(files.filter(|path| path.extension().is_some_and(|end| end == "dump")).collect())
+}
+
+/// Promise 31, again and again: before anything could be dumped after the restore.
+#[test]
+fn a_store_that_is_lost_again_is_restored_again() -> Result<()> {
+    with_log(|lab| {
+        let path = settings(lab, "mds-uf")?;
+        let settings = path.to_str().context("a plain path")?;
+        let store = PathBuf::from(setting(&path, "state")?).join("mdt0000.redb");
+        let log = setting(&path, "log_to")?;
+        let empty = lab.local("empty");
+        fs::create_dir(&empty)?;
+        let empty = empty.to_str().context("a plain path")?;
+        for round in 0..3 {
+            for number in [2 * round, 2 * round + 1] {
+                let mut file = File::create(lab.mount().join(number.to_string()))?;
+                file.write_all(&bytes_of(number))?;
+                file.sync_all()?;
+            }
+            dev(lab, &["dev", "kill", "mds-uf"])?;
+            fs::remove_file(&store)?;
+            let _ = fs::remove_file(store.with_extension("redb-wal"));
+            // As if none had been finished since.
+            dumps(&log)?.iter().try_for_each(fs::remove_file)?;
+            // What fails leaves nothing that a server could take for its store.
+            let nothing = lab.try_tieline(&["mdt", "restore", "--settings", settings, empty])?;
+            ensure!(nothing.stderr.contains("neither a dump nor a log"), "{nothing:?}");
+            let is_left = [&store, &store.with_extension("redb-wal")].iter().any(|p| p.exists());
+            ensure!(!is_left, "a failed restore left a store");
+            let restored = lab.json(&["mdt", "restore", "--settings", settings, &log])?;
+            ensure!(restored["notes"] == json!([]), "{restored:#}");
+            // Refused, it changes nothing that the log would not go on from.
+            let full = lab.try_tieline(&["mdt", "restore", "--settings", settings, &log])?;
+            ensure!(full.stderr.contains("not empty"), "{full:?}");
+            dev(lab, &["dev", "start", "mds-uf"])?;
+        }
+        let far = lab.mount_again()?;
+        for number in 0..6 {
+            ensure!(fs::read(far.join(number.to_string()))? == bytes_of(number), "file {number}");
+        }
+        let found = lab.json(&["fsck", lab.mount().to_str().context("a plain path")?])?;
+        ensure!(found["findings"] == json!([]), "{found:#}");
+        Ok(())
+    })
+}
+
 /// Two processes that write [`WRITER`]'s files, and what they were answered.
 struct Writers<'l> {
     lab: &'l Federation,
@@ -277,6 +326,18 @@ fn deleted_files_come_back() -> Result<()> {
         let id = listed[0]["id"].as_str().context("an id")?;
         lab.tieline(&["undelete", &at(&format!("f@{id}")), "--to", "f.old"])?;
         ensure!(fs::read(lab.mount_again()?.join("data/f.old"))? == bytes_of(0));
+        // A directory whose name another one has by now.
+        fs::remove_dir_all(folder.join("deep"))?;
+        fs::create_dir(folder.join("deep"))?;
+        let other = lab.try_tieline(&["undelete", "-r", &at("deep")])?;
+        ensure!(
+            other.status.code() == Some(1) && other.stderr.contains("--to NEWNAME"),
+            "{other:?}"
+        );
+        let back = lab.json(&["undelete", "-r", &at("deep"), "--to", "deep.old"])?;
+        let path = back[1]["path"].as_str().unwrap_or_default();
+        ensure!(path.ends_with("data/deep.old/g"), "{back:#}");
+        ensure!(fs::read(folder.join("deep.old/g"))? == bytes_of(1));
         Ok(())
     })
 }
@@ -331,7 +392,7 @@ fn orphan_beside(other: &Path) -> Result<PathBuf> {
 fn fsck_names_missing_wrong_and_orphan_objects() -> Result<()> {
     with_federation(|lab| {
         let mount = lab.mount().to_str().context("a plain path")?.to_owned();
-        for name in ["missing", "wrong", "well"] {
+        for name in ["missing", "wrong", "well", "folder"] {
             let mut file = File::create(lab.mount().join(name))?;
             file.write_all(&vec![name.len() as u8; 100_000])?;
             file.sync_all()?;
@@ -365,16 +426,34 @@ fn fsck_names_missing_wrong_and_orphan_objects() -> Result<()> {
         let mut bytes = fs::read(&wrong)?;
         bytes[50_000] ^= 1;
         fs::write(&wrong, bytes)?;
+        // A directory in an object's place, and what was put among objects.
+        let folder = object(&chunk("folder")?)?;
+        fs::remove_file(&folder)?;
+        fs::create_dir(&folder)?;
         // An object that nobody committed, of a session that never was.
         let well = object(&chunk("well")?)?;
         let orphan = orphan_beside(&well)?;
+        let notes = well.with_file_name("notes");
+        fs::write(&notes, "not yours")?;
         let seen = lab
             .json(&["fsck", "--read", &mount])
             .err()
             .map(|error| format!("{error:#}"))
             .unwrap_or_default();
         let belongs = format!("object {} at", orphan_id());
-        let parts = ["missing-chunk", "wrong-chunk", "\"missing\"", "\"wrong\"", "orphan-object"];
+        let parts = [
+            "missing-chunk",
+            "wrong-chunk",
+            "\"missing\"",
+            "\"wrong\"",
+            "bytes 49152 to 53248: ",
+            "unreadable-chunk",
+            "Is a directory",
+            "\"folder\"",
+            "orphan-object",
+            "foreign-object",
+            "notes",
+        ];
         for part in parts.into_iter().chain([belongs.as_str()]) {
             ensure!(seen.contains(part), "{part}: {seen}");
         }
@@ -382,12 +461,16 @@ fn fsck_names_missing_wrong_and_orphan_objects() -> Result<()> {
         ensure!(orphan.exists(), "a look changes nothing");
         let run = lab.try_tieline(&["fsck", "--read", "--repair", &mount])?;
         ensure!(run.status.code() == Some(4), "lost bytes stay lost: {run:?}");
-        ensure!(!orphan.exists() && well.exists(), "{run:?}");
-        for word in ["corrupt", "checksum", "Corrupt", "damaged"] {
+        ensure!(!orphan.exists() && well.exists() && folder.is_dir(), "{run:?}");
+        ensure!(fs::read_to_string(&notes)? == "not yours", "what is no object is nobody's here");
+        fs::remove_file(&notes)?;
+        fs::remove_dir(&folder)?;
+        for word in ["corrupt", "checksum", "Corrupt", "damaged", "cannot be opened"] {
             lab.expect_log(word);
         }
         fs::remove_file(lab.mount().join("missing"))?;
         fs::remove_file(lab.mount().join("wrong"))?;
+        fs::remove_file(lab.mount().join("folder"))?;
         lab.tieline(&["sync", &mount])?;
         ensure!(well.exists());
         let clean = lab.try_tieline(&["fsck", "--read", "--repair", &mount])?;

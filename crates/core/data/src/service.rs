@@ -11,11 +11,12 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tieline_blob::{Foreign, Listed};
 use tieline_types::{ErrorKind, MdtIndex, ObjectName, OstIndex};
 use tieline_wire::data::{
-    ChecksumAdopted, DeleteChunks, DeleteChunksReply, ListAdopted, ListObjects, ListObjectsReply,
-    OstState, OstStatus, OstStatusReply, PutChunk, PutChunkReply, ReadObject, ReadObjectReply,
-    StatObject, SyncFile, SyncFileReply,
+    ChecksumAdopted, DeleteChunks, DeleteChunksReply, ForeignName, ListAdopted, ListObjects,
+    ListObjectsReply, OstState, OstStatus, OstStatusReply, PutChunk, PutChunkReply, ReadObject,
+    ReadObjectReply, StatObject, SyncFile, SyncFileReply,
 };
 use tieline_wire::mirrors::VerifyObject;
 use tieline_wire::{Call, Failure, Request, encode};
@@ -221,9 +222,11 @@ impl ChunkService {
         if limit == 0 || limit > CHUNKS_MAX {
             return Err(target.refuse(format!("listing of {limit} objects, 1 to {CHUNKS_MAX} fit")));
         }
-        let chunks = target.list(message.after, limit).await?;
+        let Listed { chunks, foreign } = target.list(message.after, limit).await?;
         let is_end = chunks.len() < limit;
-        reply::<ListObjects>(&ListObjectsReply { chunks, is_end })
+        let name = |Foreign { path, kind }| ForeignName { path, kind };
+        let foreign = (!foreign.is_empty()).then(|| foreign.into_iter().map(name).collect());
+        reply::<ListObjects>(&ListObjectsReply { chunks, is_end, foreign })
     }
 
     pub(crate) fn target(&self, ost: OstIndex) -> Result<&Arc<Target>, Failure> {

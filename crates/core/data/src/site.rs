@@ -130,7 +130,7 @@ fn subtract(used: &AtomicU64, bytes: u64) {
 async fn length_of(store: &dyn ChunkStore, chunk: ChunkId) -> Result<u64, Error> {
     match store.stat(chunk).await {
         Ok((_, length)) => Ok(length),
-        Err(Error::Absent { .. } | Error::Damaged { .. }) => Ok(0),
+        Err(Error::Absent { .. } | Error::Damaged { .. } | Error::Unopened { .. }) => Ok(0),
         Err(error) => Err(error),
     }
 }
@@ -138,7 +138,7 @@ async fn length_of(store: &dyn ChunkStore, chunk: ChunkId) -> Result<u64, Error>
 async fn count(store: &dyn ChunkStore) -> Result<u64, Error> {
     let (mut bytes, mut after) = (0u64, None);
     loop {
-        let page = store.list(after, PAGE).await?;
+        let page = store.list(after, PAGE).await?.chunks;
         for &chunk in &page {
             bytes = bytes.saturating_add(length_of(store, chunk).await?);
         }

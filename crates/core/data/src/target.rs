@@ -16,7 +16,7 @@ use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tieline_blob::{ChunkStore, Error, Slice, Space};
+use tieline_blob::{ChunkStore, Error, Listed, Slice, Space};
 use tieline_format::object::ObjectTrailer;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{ByteSize, ChunkId, ErrorKind, FileId, Layout, MdtIndex, OstIndex, checksum};
@@ -316,13 +316,9 @@ impl Target {
         Ok(deleted)
     }
 
-    pub async fn list(
-        &self,
-        after: Option<ChunkId>,
-        limit: usize,
-    ) -> Result<Vec<ChunkId>, Failure> {
-        let chunks = self.store.list(after, limit).await;
-        chunks.map_err(|error| self.failure("listing of objects", &error))
+    pub async fn list(&self, after: Option<ChunkId>, limit: usize) -> Result<Listed, Failure> {
+        let listed = self.store.list(after, limit).await;
+        listed.map_err(|error| self.failure("listing of objects", &error))
     }
 
     /// Makes a file's chunks durable; says how many were not.

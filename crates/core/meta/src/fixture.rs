@@ -15,8 +15,8 @@ use tieline_types::{
     RequestNumber, SessionId, SetTime, Uid, Version,
 };
 use tieline_wire::data::{
-    ListObjects, ListObjectsReply, ObjectOwner, OstState, ReadObject, ReadObjectReply, StatObject,
-    StatObjectReply,
+    ForeignName, ListObjects, ListObjectsReply, ObjectOwner, OstState, ReadObject, ReadObjectReply,
+    StatObject, StatObjectReply,
 };
 use tieline_wire::locks::Lock;
 use tieline_wire::meta::*;
@@ -172,6 +172,8 @@ pub struct Remover {
     pub there: Mutex<BTreeMap<(OstIndex, ChunkId), Vec<u8>>>,
     /// Objects whose byte at this offset is damaged.
     pub damaged: Mutex<BTreeMap<(OstIndex, ChunkId), usize>>,
+    pub unreadable: Mutex<BTreeSet<ChunkId>>,
+    pub foreign: Mutex<BTreeMap<OstIndex, Vec<ForeignName>>>,
     /// How long a look at an object takes, and how many there were.
     pub pace: Mutex<Duration>,
     pub looks: AtomicUsize,
@@ -191,6 +193,9 @@ impl Remover {
 
     fn bytes(&self, ost: OstIndex, chunk: ChunkId) -> Result<Vec<u8>, Failure> {
         self.check(ost)?;
+        if self.unreadable.lock().unwrap().contains(&chunk) {
+            return Err(Failure::new(ErrorKind::StorageFault, "Is a directory"));
+        }
         let bytes = self.there.lock().unwrap().get(&(ost, chunk)).cloned();
         bytes.ok_or_else(|| Failure::new(ErrorKind::Gone, "not there"))
     }
@@ -213,7 +218,9 @@ impl Objects for Remover {
         let behind = here.filter(|chunk| message.after.is_none_or(|after| *chunk > after));
         let chunks: Vec<ChunkId> = behind.take(message.limit as usize).collect();
         let is_end = chunks.len() < message.limit as usize;
-        Ok(ListObjectsReply { chunks, is_end })
+        let foreign = self.foreign.lock().unwrap().get(&message.ost).cloned();
+        let foreign = foreign.filter(|_| message.after.is_none());
+        Ok(ListObjectsReply { chunks, is_end, foreign })
     }
 
     async fn stat(&self, message: StatObject) -> Result<StatObjectReply, Failure> {
@@ -504,6 +511,21 @@ impl House {
     }
 }
 
+/// An MDT in a store of any kind.
+pub async fn start_on(store: Arc<dyn Store>) -> Arc<Mdt> {
+    let parts = Parts {
+        store,
+        world: World::local(7).0,
+        map: map_cell(),
+        recaller: Arc::<Clients>::default(),
+        objects: Arc::<Remover>::default(),
+        mender: Arc::<Mender>::default(),
+        limits: Arc::new(Alone),
+        log: None,
+    };
+    Mdt::start(parts, Settings::default()).await.unwrap()
+}
+
 /// A client's session, acting for one caller.
 #[derive(Clone)]
 pub struct Client {
@@ -534,6 +556,10 @@ impl Client {
             next: Arc::new(AtomicU64::new(1)),
             confirmed: 1,
         }
+    }
+
+    pub async fn of(mdt: &Arc<Mdt>) -> Self {
+        Self::open(mdt, (ClientId([1; 16]), None), None).await
     }
 
     /// The same session on behalf of another caller.

@@ -9,7 +9,8 @@
 //! * [`log`]: every group of commits, appended to segments in a directory elsewhere.
 //! * [`dump`]: one state of the store as a stream, in parts for whoever asks, or beside the log.
 //! * [`stream`]: reading streams; [`directory`]: the names of a log's files.
-//! * [`restore`]: the newest dump and what the log has after it, into an empty store.
+//! * [`restore`]: the newest dump and what the log has after it, into an empty store, whose log goes
+//!   on from there; [`sources`]: which dump and segments count, and how far.
 //! * [`rebuild`]: what the objects know, where there is neither.
 //!
 //! Invariants: a group is in the log before the store has it; a log is pruned only behind a dump
@@ -21,6 +22,7 @@ pub mod dump;
 pub mod log;
 pub mod rebuild;
 pub mod restore;
+mod sources;
 pub mod stream;
 
 use std::path::PathBuf;
@@ -59,6 +61,12 @@ pub enum Error {
     )]
     Hole { from: Version, to: Version },
     #[error(
+        "{} is damaged, and what it had behind version {reached} is wanted: find a whole copy of \
+         it, or restore what is before with --up-to-hole",
+        .path.display()
+    )]
+    Damaged { path: PathBuf, reached: Version, source: Box<Error> },
+    #[error(
         "the change log at {} goes on to version {reached}, and the store ends at {durable}: it is \
          another store, or older than its log. Restore the store from the log (`tieline mdt \
          restore`), or move the log away for a new one",
@@ -72,12 +80,40 @@ pub enum Error {
         .one.display(), .other.display()
     )]
     TwoStores { one: PathBuf, other: PathBuf, reached: Version, version: Version },
+    #[error(
+        "the change log at {} goes on to version {reached}, and what was named ends at {named}: \
+         name it, too, or move it away if what it has beyond is not wanted",
+        .place.display()
+    )]
+    NotNamed { place: PathBuf, reached: Version, named: Version },
     #[error("what was restored has no superblock: the dump is of no MDT")]
     NoSuperblock,
     #[error("record of what is restored is damaged")]
     Record(#[from] tieline_format::RecordError),
     #[error("the metadata store did not do it")]
     Store(#[from] tieline_kv::Error),
+}
+
+impl Error {
+    fn damaged(path: PathBuf, reached: Version, damage: Self) -> Self {
+        Self::Damaged { path, reached, source: Box::new(damage) }
+    }
+
+    /// Of a build that is newer than this one.
+    fn is_newer(&self) -> bool {
+        matches!(self, Self::Stream { source: LedgerError::Version(_), .. })
+    }
+
+    /// With its causes.
+    fn chain(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            text = format!("{text}: {error}");
+            cause = error.source();
+        }
+        text
+    }
 }
 
 impl Identity {

@@ -152,7 +152,7 @@ async fn check_listing(store: &dyn ChunkStore) {
     let mut found = Vec::new();
     loop {
         let after = found.last().copied().unwrap_or(last_of_mdt_1);
-        let page = store.list(Some(after), 4).await.expect("list");
+        let page = store.list(Some(after), 4).await.expect("list").chunks;
         assert!(page.len() <= 4);
         if page.is_empty() {
             break;
@@ -160,9 +160,9 @@ async fn check_listing(store: &dyn ChunkStore) {
         found.extend(page);
     }
     assert_eq!(found, wanted, "pages in order, each object once");
-    let all = store.list(None, 10_000).await.expect("list");
+    let all = store.list(None, 10_000).await.expect("list").chunks;
     assert!(all.is_sorted() && all.ends_with(&wanted));
-    assert!(store.list(None, 0).await.expect("list").is_empty());
+    assert!(store.list(None, 0).await.expect("list").chunks.is_empty());
     for chunk in wanted {
         assert!(store.delete(chunk).await.expect("delete"));
     }

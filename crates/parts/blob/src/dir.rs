@@ -27,7 +27,7 @@ pub use marker::Identity;
 pub(crate) use object::{Object, OpenError};
 
 use crate::range::BlockRange;
-use crate::{Abilities, ChunkStore, Error, Slice, Space};
+use crate::{Abilities, ChunkStore, Error, Listed, Slice, Space};
 use bytes::Bytes;
 use directory::Directory;
 use marker::{Marker, MarkerError};
@@ -47,6 +47,9 @@ use tokio::task::JoinSet;
 
 /// Blocking jobs at once: enough to keep a disk array or a parallel file system busy.
 const JOBS_MAX: usize = 32;
+/// How an object is opened. A FIFO in its place keeps nobody waiting.
+const OBJECT: OFlags =
+    OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 /// Syncs of one call that run side by side, so that the file system can commit them together.
 const SYNCS_AT_ONCE: usize = 8;
 
@@ -202,7 +205,7 @@ impl ChunkStore for DirChunks {
         self.blocking("sync", move |directory| directory.sync_names(&chunks, report)).await
     }
 
-    async fn list(&self, after: Option<ChunkId>, limit: usize) -> Result<Vec<ChunkId>, Error> {
+    async fn list(&self, after: Option<ChunkId>, limit: usize) -> Result<Listed, Error> {
         self.blocking("list", move |directory| {
             tree::list(&directory.root, after, limit)
                 .map_err(|errno| failed(&directory.path, "list objects", errno.into()))
@@ -217,8 +220,7 @@ impl ChunkStore for DirChunks {
 
 /// An object below a store's directory, for who only reads. Blocking.
 pub(crate) fn open_read_only(root: &File, chunk: ChunkId) -> Result<Object, OpenError> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(root, tree::path(chunk), flags, Mode::empty())?;
+    let file = rustix::fs::openat(root, tree::path(chunk), OBJECT, Mode::empty())?;
     Object::open(File::from(file), chunk)
 }
 

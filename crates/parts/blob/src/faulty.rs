@@ -2,7 +2,7 @@
 //!
 //! The test keeps the [`Faults`] that it gave and changes them while the store is in use.
 
-use crate::{Abilities, ChunkStore, Error, Slice, Space};
+use crate::{Abilities, ChunkStore, Error, Listed, Slice, Space};
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
 use std::io;
@@ -184,7 +184,7 @@ impl ChunkStore for FaultyChunks {
         self.inner.sync(chunks).await
     }
 
-    async fn list(&self, after: Option<ChunkId>, limit: usize) -> Result<Vec<ChunkId>, Error> {
+    async fn list(&self, after: Option<ChunkId>, limit: usize) -> Result<Listed, Error> {
         self.wait().await?;
         self.inner.list(after, limit).await
     }

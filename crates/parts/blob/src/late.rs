@@ -7,7 +7,7 @@
 //!
 //! Invariants: nothing is made where it should be; a look that hangs holds up nobody else.
 
-use crate::{Abilities, ChunkStore, DirChunks, Error, Slice, Space};
+use crate::{Abilities, ChunkStore, DirChunks, Error, Listed, Slice, Space};
 use bytes::Bytes;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -148,7 +148,7 @@ impl ChunkStore for LateChunks {
         self.found().await?.sync(chunks).await
     }
 
-    async fn list(&self, after: Option<ChunkId>, limit: usize) -> Result<Vec<ChunkId>, Error> {
+    async fn list(&self, after: Option<ChunkId>, limit: usize) -> Result<Listed, Error> {
         self.found().await?.list(after, limit).await
     }
 

@@ -41,8 +41,11 @@ pub use memory::MemoryChunks;
 use bytes::Bytes;
 use std::io;
 use tieline_format::object::ObjectTrailer;
-use tieline_types::{ChunkId, ErrorKind, FileId};
+use tieline_types::{ChunkId, ErrorKind, FileId, FileKind};
 use tieline_world::Bulk;
+
+/// Foreign names in a page.
+pub const FOREIGN_MAX: usize = 256;
 
 /// What a backend can do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,6 +83,22 @@ pub struct Slice {
     pub file: FileId,
 }
 
+/// Something that lies where only objects should.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Foreign {
+    /// Below the store.
+    pub path: Vec<u8>,
+    pub kind: FileKind,
+}
+
+/// A page of a store's objects.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Listed {
+    pub chunks: Vec<ChunkId>,
+    /// At most [`FOREIGN_MAX`], each in the page that comes by it first.
+    pub foreign: Vec<Foreign>,
+}
+
 /// A backend.
 #[async_trait::async_trait]
 pub trait ChunkStore: Send + Sync {
@@ -115,7 +134,7 @@ pub trait ChunkStore: Send + Sync {
     async fn sync(&self, chunks: &[ChunkId]) -> Result<(), Error>;
 
     /// Up to `limit` objects after `after`, in the order of their ids.
-    async fn list(&self, after: Option<ChunkId>, limit: usize) -> Result<Vec<ChunkId>, Error>;
+    async fn list(&self, after: Option<ChunkId>, limit: usize) -> Result<Listed, Error>;
 
     async fn space(&self) -> Result<Space, Error>;
 }
@@ -140,6 +159,8 @@ pub enum Error {
     /// The machine may forget these. Syncing them again would find nothing to do and succeed.
     #[error("{store} could not make {} chunks durable", .chunks.len())]
     NotDurable { chunks: Vec<ChunkId>, store: String, source: io::Error },
+    #[error("chunk {chunk} cannot be opened at {path} in {store}")]
+    Unopened { chunk: ChunkId, path: String, store: String, source: io::Error },
     #[error("{store} failed to {doing}")]
     Failed { store: String, doing: &'static str, source: io::Error },
 }
@@ -155,6 +176,7 @@ impl Error {
             Self::Missing { .. }
             | Self::WrongStore { .. }
             | Self::NotDurable { .. }
+            | Self::Unopened { .. }
             | Self::Failed { .. } => ErrorKind::StorageFault,
         }
     }
@@ -170,6 +192,7 @@ impl Error {
             | Self::Missing { store, .. }
             | Self::WrongStore { store, .. }
             | Self::NotDurable { store, .. }
+            | Self::Unopened { store, .. }
             | Self::Failed { store, .. } => store,
         }
     }

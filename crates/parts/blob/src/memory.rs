@@ -3,7 +3,7 @@
 //! Knows written from synced: [`MemoryChunks::lose_power`] forgets what was only written.
 
 use crate::range::BlockRange;
-use crate::{Abilities, ChunkStore, Error, Slice, Space};
+use crate::{Abilities, ChunkStore, Error, Listed, Slice, Space};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -134,11 +134,12 @@ impl ChunkStore for MemoryChunks {
         absent.map_or(Ok(()), |chunk| Err(self.absent(chunk)))
     }
 
-    async fn list(&self, after: Option<ChunkId>, limit: usize) -> Result<Vec<ChunkId>, Error> {
+    async fn list(&self, after: Option<ChunkId>, limit: usize) -> Result<Listed, Error> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let state = self.lock();
         let chunks = state.objects.range((from, Bound::Unbounded));
-        Ok(chunks.map(|(chunk, _)| *chunk).take(limit).collect())
+        let chunks = chunks.map(|(chunk, _)| *chunk).take(limit).collect();
+        Ok(Listed { chunks, foreign: vec![] })
     }
 
     async fn space(&self) -> Result<Space, Error> {
@@ -184,6 +185,6 @@ mod tests {
         }
         store.sync(&[chunk(2)]).await.unwrap();
         store.lose_power();
-        assert_eq!(store.list(None, 10).await.unwrap(), [chunk(2)]);
+        assert_eq!(store.list(None, 10).await.unwrap().chunks, [chunk(2)]);
     }
 }

@@ -98,7 +98,7 @@ async fn step(store: &dyn ChunkStore, model: &mut Model, step: Step) {
                 .map(|(chunk, _)| *chunk)
                 .take(limit)
                 .collect();
-            assert_eq!(store.list(after, limit).await.unwrap(), wanted);
+            assert_eq!(store.list(after, limit).await.unwrap().chunks, wanted);
         }
         Step::Reopen => {}
     }

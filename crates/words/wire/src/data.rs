@@ -193,6 +193,20 @@ pub struct ListObjectsReply {
     pub chunks: Vec<ChunkId>,
     #[n(1)]
     pub is_end: bool,
+    /// What lies where only objects should: at most 256, each in the reply that comes by it first.
+    #[n(2)]
+    pub foreign: Option<Vec<ForeignName>>,
+}
+
+/// What is no object, in an OST's directory.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ForeignName {
+    /// Below that.
+    #[n(0)]
+    #[cbor(with = "minicbor::bytes")]
+    pub path: Vec<u8>,
+    #[n(1)]
+    pub kind: FileKind,
 }
 
 /// Lists a directory of an OST's adopted tree, in the order of the names' bytes.

@@ -3,7 +3,7 @@
 //! Its OSS looks at size and time; with all bytes to be read, also whether they are those that the
 //! kept digests are of. Nobody else would notice before a reader does.
 
-use super::objects::Bad;
+use super::objects::{Bad, Fault};
 use super::{Check, PAGE};
 use crate::error::Result;
 use std::sync::Arc;
@@ -97,26 +97,24 @@ impl Check {
 }
 
 /// What is wrong with an adopted file, if something is.
-fn fault(
-    lies: &Lies,
-    found: Result<VerifyObjectReply, Failure>,
-) -> Result<Option<(&'static str, String)>, Failure> {
+fn fault(lies: &Lies, found: Result<VerifyObjectReply, Failure>) -> Result<Option<Fault>, Failure> {
+    let told = |what, why| Ok(Some(Fault { what, why, ranges: vec![] }));
     match found {
         // Its place and size were looked at alone.
         Ok(reply) if reply.length == 0 => Ok(None),
         Ok(reply) if reply.length != lies.place.length => {
             let (is, should) = (reply.length, lies.place.length);
-            Ok(Some(("wrong-chunk", format!("it has {is} bytes, not {should}"))))
+            told("wrong-chunk", format!("it has {is} bytes, not {should}"))
         }
         Ok(reply) if lies.digest.is_some_and(|digest| digest != reply.digest) => {
             let why = "the adopted file's bytes are not those that were adopted: restore it, or \
                        take them as they are by `tieline import --in-place --compare`";
-            Ok(Some(("wrong-chunk", why.to_owned())))
+            told("wrong-chunk", why.to_owned())
         }
         Ok(_) => Ok(None),
         Err(failure) => match failure.kind {
-            ErrorKind::Corrupt | ErrorKind::Gone => Ok(Some(("adopted-changed", failure.detail))),
-            ErrorKind::StorageFault => Ok(Some(("adopted-unreadable", failure.detail))),
+            ErrorKind::Corrupt | ErrorKind::Gone => told("adopted-changed", failure.detail),
+            ErrorKind::StorageFault => told("adopted-unreadable", failure.detail),
             _ => Err(failure),
         },
     }

@@ -8,8 +8,10 @@ use tieline_format::Record;
 use tieline_format::mdt::{Chunk, Entry, Inode, key};
 use tieline_kv::Store;
 use tieline_types::{
-    ChunkId, Content, Digest, Extent, FileId, Grant, MdtIndex, ObjectName, OstIndex, Place,
+    ChunkId, Content, Digest, Extent, FileId, FileKind, Grant, MdtIndex, ObjectName, OstIndex,
+    Place,
 };
+use tieline_wire::data::ForeignName;
 use tieline_wire::ledger::{CheckMdt, Finding, Outcome};
 
 async fn check(house: &House, is_repair: bool) -> Vec<Finding> {
@@ -146,6 +148,78 @@ async fn missing_wrong_and_orphan_objects_are_named() {
     assert!(!there.contains_key(&(OstIndex(2), orphan)));
     assert!(there.contains_key(&(OstIndex(0), client_chunk(&client, 77))));
     assert_eq!(there.keys().filter(|(_, chunk)| chunk.mdt == MdtIndex(1)).count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_opened_is_named_and_ends_nothing() {
+    let (house, client, ..) = some_house().await;
+    let mut chunks = vec![];
+    for serial in 3..30 {
+        let file = client.create(ROOT, &format!("f{serial}")).await;
+        let extent = chunk(&house, &client, serial, b"0123456789");
+        chunks.push(id_of(&extent));
+        client.commit(file, vec![extent]).await;
+    }
+    house.remover.unreadable.lock().unwrap().extend([chunks[0], chunks[1], chunks[20]]);
+    house.remover.there.lock().unwrap().remove(&(OstIndex(0), chunks[26]));
+    let found = check(&house, false).await;
+    let (unreadable, lost) = ("unreadable-chunk", Outcome::Lost);
+    let expected =
+        [(unreadable, lost), (unreadable, lost), (unreadable, lost), ("missing-chunk", lost)];
+    assert_eq!(kinds(&found), expected, "{found:?}");
+    let named = [&b"f3"[..], b"f4", b"f23", b"f29"];
+    assert_eq!(found.iter().map(|one| one.path.as_slice()).collect::<Vec<_>>(), named);
+    let why = format!("chunk {} at OST0000: Is a directory", chunks[0]);
+    assert!(found[0].detail.contains(&why), "{found:?}");
+    // Many in a row: it is the OST.
+    house.remover.unreadable.lock().unwrap().extend(chunks.iter().take(20));
+    let found = check(&house, false).await;
+    assert_eq!(kinds(&found), [("ost-unreachable", Outcome::Left)], "{found:?}");
+    assert!(found[0].detail.contains("16 in a row"), "{found:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_object_is_named_and_stays() {
+    let (house, ..) = some_house().await;
+    let name = |path: &str, kind| ForeignName { path: path.into(), kind };
+    let names = vec![
+        name("objects/notes", FileKind::Regular),
+        name("objects/0000/link", FileKind::Symlink),
+        // Another MDT's to tell.
+        name("objects/0001/dir", FileKind::Directory),
+    ];
+    house.remover.foreign.lock().unwrap().insert(OstIndex(1), names);
+    for is_repair in [false, true] {
+        let found = check(&house, is_repair).await;
+        assert_eq!(kinds(&found), [("foreign-object", Outcome::Left); 2], "{found:?}");
+        let expected = "objects/notes below the directory of OST0001 is no object (regular)";
+        assert!(found[0].detail.starts_with(expected), "{found:?}");
+        assert!(found[1].detail.contains("(symlink)"), "{found:?}");
+    }
+    assert_eq!(house.remover.removed.lock().unwrap().len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_damaged_bytes_of_a_file_are_named() {
+    let (house, client, ..) = some_house().await;
+    let bytes: Vec<u8> = (0..3 * 4096 + 100).map(|at| (at / 9) as u8).collect();
+    let extent = chunk(&house, &client, 3, &bytes);
+    let file = client.create(ROOT, "damaged").await;
+    client.commit(file, vec![Extent { offset: 8192, ..extent.clone() }]).await;
+    let at = (OstIndex(0), id_of(&extent));
+    for (byte, told) in [(5000, "bytes 12288 to 16384: chunk"), (12_288, "bytes 20480 to 20580: ")]
+    {
+        house.remover.damaged.lock().unwrap().insert(at, byte);
+        let found = check(&house, false).await;
+        assert_eq!(kinds(&found), [("wrong-chunk", Outcome::Lost)]);
+        assert!(found[0].detail.starts_with(told), "{found:?}");
+    }
+    // Whoever has another part of the chunk is not hurt: what is damaged lay where now other bytes
+    // are.
+    client.commit(file, vec![Extent { offset: 20_480, length: 100, ..inline(0, &[1; 100]) }]).await;
+    let found = check(&house, false).await;
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].path, b"", "{found:?}");
 }
 
 fn client_chunk(client: &Client, serial: u64) -> ChunkId {

@@ -44,6 +44,12 @@ fn parse(name: &str, mdt: MdtIndex) -> Option<(u64, &str)> {
     Some((u64::from_str_radix(digits, 16).ok()?, end))
 }
 
+/// Which segment a file is by its name.
+pub fn segment_sequence(path: &Path, mdt: MdtIndex) -> Option<u64> {
+    let name = path.file_name()?.to_str()?;
+    parse(name, mdt).filter(|(_, end)| *end == "log").map(|(sequence, _)| sequence)
+}
+
 pub fn segment(directory: &Path, mdt: MdtIndex, sequence: u64) -> PathBuf {
     directory.join(format!("{}-{sequence:016x}.log", mdt.label()))
 }

@@ -135,15 +135,7 @@ impl Dumps {
         {
             self.lock().remove(&id);
         }
-        part.map_err(|error| {
-            let mut detail = error.to_string();
-            let mut cause = std::error::Error::source(&error);
-            while let Some(error) = cause {
-                detail = format!("{detail}: {error}");
-                cause = error.source();
-            }
-            Failure::new(ErrorKind::StorageFault, detail)
-        })
+        part.map_err(|error| Failure::new(ErrorKind::StorageFault, error.chain()))
     }
 
     async fn begin(&self, source: &Source<'_>) -> Result<Part, Error> {

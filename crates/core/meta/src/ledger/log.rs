@@ -216,6 +216,38 @@ impl Log {
         Ok(())
     }
 
+    /// Goes on with a store that was filled with everything up to `restored`: a segment of its own,
+    /// beyond `sequence`, that begins with the group which ends the filling. A dump is due all the
+    /// same: what was restored from may lie elsewhere.
+    pub(super) fn go_on(
+        &self,
+        restored: Version,
+        sequence: u64,
+        group: Group,
+    ) -> Result<(), Error> {
+        let version = group.after;
+        let mut state = self.state();
+        state.sequence = state.sequence.max(sequence + 1);
+        state.wants_dump = true;
+        let bytes = Frame::Group(group).to_bytes();
+        let begun = self.begin(&mut state, restored, version).and_then(|()| {
+            let Some(current) = state.current.take() else { return Ok(()) };
+            (&*current.file).write_all(&bytes)?;
+            current.file.sync_data()
+        });
+        let path = self.settings.directory.clone();
+        begun.map_err(|source| Error::Io { doing: "begin a segment in", path, source })
+    }
+
+    /// How far what lies there goes.
+    pub(super) fn reach(&self) -> Result<Version, Error> {
+        Ok(reached(&self.settings.directory, &self.identity)?.reached)
+    }
+
+    pub(super) fn place(&self) -> &Path {
+        &self.settings.directory
+    }
+
     fn append(&self, state: &mut State, batch: &Batch) -> io::Result<()> {
         let last = state.last;
         let is_full = state.current.as_ref().is_some_and(|now| now.written > SEGMENT_BYTES);

@@ -9,7 +9,7 @@
 //!
 //! Pure but for the store that is filled: whoever asks the OSTs hands in what they said.
 
-use super::restore::Filler;
+use super::restore::{Filler, Next};
 use super::{Error, Identity};
 use crate::extents::{self, Extents};
 use crate::names::new_root;
@@ -118,7 +118,7 @@ pub async fn rebuild(
     writes.push(Write { key: key::superblock(), value: Some(superblock.to_bytes()) });
     let mut filler = Filler::new(store);
     filler.fill(writes).await?;
-    filler.finish(newest, now).await?;
+    filler.finish(Next { newest, now }, None).await?;
     Ok(rebuilt)
 }
 

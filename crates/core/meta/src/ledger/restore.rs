@@ -1,15 +1,18 @@
 //! Restore: the newest dump, then what the log has after it, into an empty store.
 //!
-//! Everything is read and judged first. Then pairs are written in bounded transactions, the
-//! superblock last: a store that was not filled to its end is refused by the MDT. Serials and
-//! versions move on beyond all that the lost store can have given out.
+//! Everything is read and judged first ([`Sources`]). Then pairs are written in bounded
+//! transactions, the superblock last: a store that was not filled to its end is refused by the MDT.
+//! Serials and versions move on beyond all that the lost store can have given out. The store's log
+//! is told of that before the store has its superblock, so that what is logged from now on follows
+//! what was restored: a store that is lost once more comes back as this one did.
 
-use super::directory::Items;
+use super::log::Log;
+use super::sources::{Segment, Sources};
 use super::stream::{Frames, Summary, verify};
 use super::{Error, Identity};
 use std::path::{Path, PathBuf};
 use tieline_format::Record;
-use tieline_format::ledger::{Frame, Head, HeadKind, Write};
+use tieline_format::ledger::{Frame, Group, Write};
 use tieline_format::mdt::{Superblock, key};
 use tieline_kv::{Durable, Store, Value};
 use tieline_types::{Time, Version};
@@ -28,7 +31,6 @@ const VERSIONS_SKIPPED: u64 = 1 << 24;
 pub struct Restored {
     pub dump: Option<PathBuf>,
     pub dump_version: Version,
-    pub segments: usize,
     pub groups: u64,
     pub pairs: u64,
     /// The last commit that is in it.
@@ -37,38 +39,38 @@ pub struct Restored {
     pub notes: Vec<String>,
 }
 
-/// One segment, perhaps within a stream of several.
-struct Segment {
-    path: PathBuf,
-    /// Which of the stream's.
-    index: usize,
-    head: Head,
-    last: Version,
+/// What an operator asks for.
+#[derive(Clone, Copy)]
+pub struct Asked<'a> {
+    /// Dumps, segments, and directories of both.
+    pub paths: &'a [PathBuf],
+    /// Where something is lacking, what is before it.
+    pub up_to_hole: bool,
+    /// The log that the store goes on with.
+    pub log: Option<&'a Log>,
+    pub now: Time,
 }
 
-/// What is to be restored.
-struct Sources {
-    dump: Option<(PathBuf, Version)>,
-    segments: Vec<Segment>,
-    notes: Vec<String>,
-}
-
-/// Restores an MDT from dumps, segments, and directories of both.
+/// Restores an MDT.
 pub async fn restore(
     store: &dyn Store,
-    paths: &[PathBuf],
     identity: &Identity,
-    up_to_hole: bool,
-    now: Time,
+    asked: Asked<'_>,
 ) -> Result<Restored, Error> {
     if !store.begin().await?.scan(super::dump::everything(), 1).await?.is_empty() {
         return Err(Error::NotEmpty { store: store.describe() });
     }
-    let mut sources = gather(paths, identity)?;
-    let dump_version = sources.dump.as_ref().map_or(Version(0), |(_, version)| *version);
-    let plan = sources.plan(dump_version, identity, up_to_hole)?;
+    let sources = Sources::gather(asked.paths, identity)?;
+    let plan = sources.plan(identity.mdt, asked.up_to_hole)?;
+    if let Some(log) = asked.log {
+        let (reached, named) = (log.reach()?, plan.newest);
+        if reached > named {
+            let place = log.place().to_owned();
+            return Err(Error::NotNamed { place, reached, named });
+        }
+    }
     let mut filler = Filler::new(store);
-    if let Some((path, _)) = &sources.dump {
+    if let Some((path, _)) = &plan.dump {
         let mut frames = Frames::open(path)?;
         while let Some((frame, _)) = frames.read()? {
             if let Frame::Pairs(pairs) = frame {
@@ -76,133 +78,32 @@ pub async fn restore(
             }
         }
     }
+    let dump_version = plan.dump.as_ref().map_or(Version(0), |(_, version)| *version);
     let mut version = dump_version;
     let mut groups = 0;
-    for (place, until) in plan {
-        let Some(segment) = sources.segments.get(place) else { continue };
-        let (applied, last) = filler.apply(segment, version, until).await?;
+    for (segment, until) in &plan.segments {
+        let (applied, last) = filler.apply(segment, version, *until).await?;
         groups += applied;
         version = version.max(last);
     }
     let pairs = filler.pairs;
-    filler.finish(version, now).await?;
+    let next = Next { newest: plan.newest, now: asked.now };
+    let log = asked.log.map(|log| (log, version, plan.sequence));
+    filler.finish(next, log).await?;
     Ok(Restored {
-        dump: sources.dump.map(|(path, _)| path),
+        dump: plan.dump.map(|(path, _)| path),
         dump_version,
-        segments: sources.segments.len(),
         groups,
         pairs,
         version,
-        notes: sources.notes,
+        notes: plan.notes,
     })
 }
 
-fn gather(paths: &[PathBuf], identity: &Identity) -> Result<Sources, Error> {
-    let mut sources = Sources { dump: None, segments: vec![], notes: vec![] };
-    for path in paths {
-        if path.is_dir() {
-            let items = Items::list(path, identity.mdt)?;
-            for path in items.dumps.values() {
-                match verify(path) {
-                    Ok(summary) => sources.add(path, summary, identity)?,
-                    Err(error) => sources.notes.push(format!("{error}: this dump is not used")),
-                }
-            }
-            for path in items.segments.values() {
-                sources.add(path, verify(path)?, identity)?;
-            }
-        } else {
-            sources.add(path, verify(path)?, identity)?;
-        }
-    }
-    // The same segment may be there twice: the longer copy counts.
-    sources.segments.sort_by_key(|segment| (segment.head.sequence, segment.last));
-    sources.segments.reverse();
-    sources.segments.dedup_by_key(|segment| segment.head.sequence);
-    sources.segments.reverse();
-    Ok(sources)
-}
-
-impl Sources {
-    fn add(&mut self, path: &Path, summary: Summary, identity: &Identity) -> Result<(), Error> {
-        if let Some(at) = summary.torn_at {
-            let shown = path.display();
-            self.notes
-                .push(format!("{shown} is cut off at byte {at}: what follows never was done"));
-        }
-        for (index, (head, last)) in summary.parts.into_iter().enumerate() {
-            let found = Identity { fs: head.fs.clone(), mdt: head.mdt };
-            if found != *identity {
-                let (found, wanted) = (found.label(), identity.label());
-                return Err(Error::Foreign { path: path.to_owned(), found, wanted });
-            }
-            let path = path.to_owned();
-            match head.kind {
-                HeadKind::Segment => self.segments.push(Segment { path, index, head, last }),
-                HeadKind::Dump => {
-                    let is_newer = |(_, before): &(PathBuf, Version)| head.version > *before;
-                    if self.dump.as_ref().is_none_or(is_newer) {
-                        self.dump = Some((path, head.version));
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// A store that is opened again goes on beyond all that it ever gave out; another does not.
-    fn check_one_store(&self) -> Result<(), Error> {
-        let mut last: Option<&Segment> = None;
-        for segment in &self.segments {
-            if let Some(before) = last.filter(|before| segment.head.version < before.last) {
-                return Err(Error::TwoStores {
-                    one: before.path.clone(),
-                    other: segment.path.clone(),
-                    reached: before.last,
-                    version: segment.head.version,
-                });
-            }
-            last = Some(segment);
-        }
-        Ok(())
-    }
-
-    /// Which segments (by place), each with the last version that happened in it.
-    fn plan(
-        &mut self,
-        dump: Version,
-        identity: &Identity,
-        up_to_hole: bool,
-    ) -> Result<Vec<(usize, Version)>, Error> {
-        self.check_one_store()?;
-        let mut plan = Vec::new();
-        let mut reached = dump;
-        for (place, segment) in self.segments.iter().enumerate() {
-            let next = self.segments.get(place + 1).map(|next| next.head.after);
-            // A jump of versions at a start is no group: it is cut by nothing.
-            let until = next.map_or(segment.last, |next| next.min(segment.last));
-            if until <= reached && segment.head.version <= reached {
-                continue;
-            }
-            if segment.head.after > reached {
-                if self.dump.is_none() && plan.is_empty() {
-                    return Err(Error::NoDump { after: segment.head.after });
-                }
-                let hole = Error::Hole { from: reached, to: segment.head.after };
-                if !up_to_hole {
-                    return Err(hole);
-                }
-                self.notes.push(format!("restored only what is before a hole: {hole}"));
-                break;
-            }
-            plan.push((place, until));
-            reached = reached.max(segment.head.version).max(until);
-        }
-        if self.dump.is_none() && plan.is_empty() {
-            return Err(Error::Nothing { mdt: identity.mdt });
-        }
-        Ok(plan)
-    }
+/// Beyond what a filled store goes on.
+pub(super) struct Next {
+    pub newest: Version,
+    pub now: Time,
 }
 
 /// Fills a store.
@@ -226,31 +127,23 @@ impl<'a> Filler<'a> {
         until: Version,
     ) -> Result<(u64, Version), Error> {
         let mut frames = Frames::open(&segment.path)?;
-        let mut wanted: Vec<Vec<Write>> = vec![];
         let (mut applied, mut last, mut place) = (0, after, None);
-        loop {
-            // What is torn at the end was judged before.
-            let next = match frames.read() {
-                Ok(Some((frame, _))) => frame,
-                Ok(None) => break,
-                Err(error @ Error::Io { .. }) => return Err(error),
-                Err(_) => break,
-            };
-            match next {
+        let mut read = after.max(segment.head.version);
+        while read < until {
+            // It was read up to there before.
+            let cut = |at| Error::Cut { path: segment.path.clone(), at };
+            let (frame, _) = frames.read()?.ok_or_else(|| cut(frames.at()))?;
+            match frame {
                 Frame::Head(_) => place = Some(place.map_or(0, |place: usize| place + 1)),
-                Frame::Group(group)
-                    if place == Some(segment.index)
-                        && group.version > after
-                        && group.version <= until =>
-                {
-                    last = group.version;
-                    applied += 1;
-                    wanted.push(group.writes);
+                Frame::Group(group) if place == Some(segment.index) => {
+                    read = group.version;
+                    if group.version > after && group.version <= until {
+                        last = group.version;
+                        applied += 1;
+                        self.fill(group.writes).await?;
+                    }
                 }
                 _ => {}
-            }
-            for writes in wanted.drain(..) {
-                self.fill(writes).await?;
             }
         }
         Ok((applied, last))
@@ -281,19 +174,36 @@ impl<'a> Filler<'a> {
         Ok(())
     }
 
-    pub(super) async fn finish(self, version: Version, now: Time) -> Result<(), Error> {
+    /// `log`, if the store has one, holds what was filled in up to a version, in segments up to a
+    /// sequence.
+    pub(super) async fn finish(
+        self,
+        next: Next,
+        log: Option<(&Log, Version, u64)>,
+    ) -> Result<(), Error> {
         let superblock = self.superblock.ok_or(Error::NoSuperblock)?;
         let mut superblock = Superblock::from_bytes(&superblock)?;
         superblock.file_serial += FILES_SKIPPED;
         superblock.session_serial += SESSIONS_SKIPPED;
-        superblock.restored = Some(now);
+        superblock.restored = Some(next.now);
         if let Some(durable) = self.last {
             durable.await?;
         }
-        self.store.advance(Version(version.0 + VERSIONS_SKIPPED)).await?;
+        self.store.advance(Version(next.newest.0 + VERSIONS_SKIPPED)).await?;
+        let (key, value) = (key::superblock(), superblock.to_bytes());
         let mut transaction = self.store.begin().await?;
-        transaction.put(key::superblock(), superblock.to_bytes());
-        transaction.commit().await?.durable.await?;
+        let filled = transaction.version();
+        transaction.put(key.clone(), value.clone());
+        if let Some((log, restored, sequence)) = log {
+            // Nobody else commits to this store.
+            let version = Version(filled.0 + 1);
+            let writes = vec![Write { key, value: Some(value) }];
+            let group = Group { after: filled, version, writes };
+            log.go_on(restored, sequence, group)?;
+        }
+        let committed = transaction.commit().await?;
+        assert_eq!(committed.version.0, filled.0 + 1, "somebody else writes to the store");
+        committed.durable.await?;
         Ok(())
     }
 }

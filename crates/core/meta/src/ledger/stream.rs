@@ -105,7 +105,7 @@ impl<R: Read> Frames<R> {
 }
 
 /// What a stream holds, all of it read and checked.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Summary {
     /// The dump, or every segment, with the last version of its groups.
     pub parts: Vec<(Head, Version)>,
@@ -126,52 +126,72 @@ impl Summary {
 /// Reads a whole stream. A segment may be torn at its end; nothing else may.
 pub fn read_through<R: Read>(
     frames: &mut Frames<R>,
-    mut each: impl FnMut(&Head, Frame),
+    each: impl FnMut(&Head, Frame),
 ) -> Result<Summary, Error> {
-    let mut summary = Summary { parts: vec![], frames: 0, pairs: 0, has_end: false, torn_at: None };
-    let mut sum = Sum::default();
-    loop {
-        let next = match frames.read() {
-            Ok(next) => next,
-            Err(error) => {
-                let is_last = matches!(error, Error::Cut { .. }) || frames.is_at_end();
-                let is_segment = !summary.parts.is_empty() && !summary.is_dump();
-                if !is_segment || !is_last || matches!(error, Error::Io { .. }) {
-                    return Err(error);
-                }
-                summary.torn_at = Some(frames.at);
-                break;
-            }
-        };
-        let Some((frame, check)) = next else { break };
-        if summary.has_end {
-            return Err(frames.malformed("something follows the end"));
-        }
-        if let Frame::End(end) = &frame {
-            if *end != sum.end() {
-                return Err(frames.malformed("the end says that something is missing"));
-            }
-            summary.has_end = true;
-            continue;
-        }
-        sum.add(&frame, check);
-        summary.follow(&frame).map_err(|what| frames.malformed(what))?;
-        if let Some((head, _)) = summary.parts.last() {
-            each(head, frame);
-        }
+    match read_whole(frames, each) {
+        (summary, None) => Ok(summary),
+        (_, Some(damage)) => Err(damage),
     }
-    let end = sum.end();
-    (summary.frames, summary.pairs) = (end.frames, end.pairs);
-    if summary.parts.is_empty() && summary.torn_at.is_none() {
-        return Err(frames.malformed("nothing is in it"));
-    }
-    if summary.is_dump() && !summary.has_end {
-        return Err(frames.cut());
-    }
-    Ok(summary)
+}
+
+/// The same as far as it is whole, and what ends it there.
+pub fn read_whole<R: Read>(
+    frames: &mut Frames<R>,
+    each: impl FnMut(&Head, Frame),
+) -> (Summary, Option<Error>) {
+    let mut summary = Summary::default();
+    let damage = summary.read(frames, each).err();
+    (summary, damage)
 }
 
 impl Summary {
+    fn read<R: Read>(
+        &mut self,
+        frames: &mut Frames<R>,
+        mut each: impl FnMut(&Head, Frame),
+    ) -> Result<(), Error> {
+        let mut sum = Sum::default();
+        loop {
+            let next = match frames.read() {
+                Ok(next) => next,
+                Err(error) => {
+                    let is_last = matches!(error, Error::Cut { .. }) || frames.is_at_end();
+                    let is_segment = !self.parts.is_empty() && !self.is_dump();
+                    if !is_segment || !is_last || matches!(error, Error::Io { .. }) {
+                        return Err(error);
+                    }
+                    self.torn_at = Some(frames.at);
+                    break;
+                }
+            };
+            let Some((frame, check)) = next else { break };
+            if self.has_end {
+                return Err(frames.malformed("something follows the end"));
+            }
+            if let Frame::End(end) = &frame {
+                if *end != sum.end() {
+                    return Err(frames.malformed("the end says that something is missing"));
+                }
+                self.has_end = true;
+                continue;
+            }
+            sum.add(&frame, check);
+            self.follow(&frame).map_err(|what| frames.malformed(what))?;
+            if let Some((head, _)) = self.parts.last() {
+                each(head, frame);
+            }
+        }
+        let end = sum.end();
+        (self.frames, self.pairs) = (end.frames, end.pairs);
+        if self.parts.is_empty() && self.torn_at.is_none() {
+            return Err(frames.malformed("nothing is in it"));
+        }
+        if self.is_dump() && !self.has_end {
+            return Err(frames.cut());
+        }
+        Ok(())
+    }
+
     /// May this frame stand here?
     fn follow(&mut self, frame: &Frame) -> Result<(), &'static str> {
         match (frame, self.parts.last_mut()) {

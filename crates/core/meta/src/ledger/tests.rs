@@ -2,7 +2,7 @@
 
 use super::log::{Log, LogSettings};
 use super::rebuild::{FoundObject, rebuild};
-use super::restore::restore;
+use super::restore::{Asked, Restored, restore};
 use super::stream::{Frames, verify};
 use super::{Error, Identity, dump};
 use crate::fixture::*;
@@ -19,6 +19,8 @@ use tieline_types::{
 use tieline_wire::data::ObjectOwner;
 use tieline_wire::ledger::DumpMdt;
 use tieline_wire::meta::{GetXattr, SetXattr, XattrMode};
+
+mod again;
 
 type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -103,10 +105,22 @@ async fn all(store: &dyn Store) -> Pairs {
     pairs
 }
 
-async fn restored(paths: &[PathBuf]) -> Result<(MemoryStore, super::restore::Restored), Error> {
+fn asked(paths: &[PathBuf]) -> Asked<'_> {
+    Asked { paths, up_to_hole: false, log: None, now: Time::default() }
+}
+
+async fn restored(paths: &[PathBuf]) -> Result<(MemoryStore, Restored), Error> {
     let store = MemoryStore::new();
-    let outcome = restore(&store, paths, &identity(), false, Time::default()).await?;
+    let outcome = restore(&store, &identity(), asked(paths)).await?;
     Ok((store, outcome))
+}
+
+async fn up_to_hole(
+    store: &dyn Store,
+    identity: &Identity,
+    paths: &[PathBuf],
+) -> Result<Restored, Error> {
+    restore(store, identity, Asked { up_to_hole: true, ..asked(paths) }).await
 }
 
 #[tokio::test]
@@ -245,7 +259,7 @@ async fn a_torn_end_is_cut_off_and_damage_elsewhere_is_said() {
     let mut damaged = longer.clone();
     damaged[whole.len() - 3] ^= 1;
     std::fs::write(&segment, &damaged).unwrap();
-    assert!(matches!(restored(&[place.logs()]).await, Err(Error::Stream { .. })));
+    assert!(matches!(restored(&[place.logs()]).await, Err(Error::Damaged { .. })));
 }
 
 #[tokio::test]
@@ -280,14 +294,14 @@ async fn a_hole_is_an_error() {
     std::fs::remove_file(&files(&place.logs(), "log")[1]).unwrap();
     assert!(matches!(restored(&[place.logs()]).await, Err(Error::Hole { .. })));
     let store = MemoryStore::new();
-    let outcome = restore(&store, &[place.logs()], &identity(), true, Time::default()).await;
+    let outcome = up_to_hole(&store, &identity(), &[place.logs()]).await;
     assert_eq!(outcome.unwrap().groups, 1);
     assert_eq!(all(&store).await[&b"a"[..]], b"0");
-    let used = restore(&store, &[place.logs()], &identity(), true, Time::default()).await;
+    let used = up_to_hole(&store, &identity(), &[place.logs()]).await;
     assert!(matches!(used, Err(Error::NotEmpty { .. })));
     let other = Identity { mdt: MdtIndex(0), fs: "other".parse().unwrap() };
     let empty = MemoryStore::new();
-    let foreign = restore(&empty, &[place.logs()], &other, true, Time::default()).await;
+    let foreign = up_to_hole(&empty, &other, &[place.logs()]).await;
     assert!(matches!(foreign, Err(Error::Foreign { .. })));
 }
 

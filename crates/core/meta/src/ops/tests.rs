@@ -5,6 +5,7 @@ mod access_lists;
 mod attributes;
 mod bytes;
 mod deleted;
+mod large;
 mod layouts;
 mod model;
 mod names;

@@ -7,7 +7,7 @@ use super::cache::ObjectCache;
 use super::marker::Marker;
 use super::object::{Object, OpenError};
 use super::sync::ChangedDirectories;
-use super::{describe, failed, marker_error, prepare, tree};
+use super::{OBJECT, describe, failed, marker_error, prepare, tree};
 use crate::{Abilities, Error, Space};
 use rustix::fs::{AtFlags, Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
@@ -187,13 +187,15 @@ impl Directory {
                 self.check_in_place()?;
                 Err(Error::Absent { chunk, store: self.describe() })
             }
-            Err(OpenError::Io(source)) => Err(self.io_error("open an object", source)),
+            Err(OpenError::Io(source)) => {
+                let (path, store) = (tree::path(chunk), self.describe());
+                Err(Error::Unopened { chunk, path, store, source })
+            }
         }
     }
 
     pub fn open_file(&self, chunk: ChunkId) -> Result<File, Errno> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        rustix::fs::openat(&self.root, tree::path(chunk), flags, Mode::empty()).map(File::from)
+        rustix::fs::openat(&self.root, tree::path(chunk), OBJECT, Mode::empty()).map(File::from)
     }
 
     pub fn delete(&self, chunk: ChunkId) -> Result<bool, Error> {

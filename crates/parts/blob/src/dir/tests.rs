@@ -2,10 +2,12 @@
 
 use super::*;
 use crate::conformance::{self, bytes, chunk, trailer};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::time::Duration;
 use tempfile::TempDir;
 use tieline_format::object::ObjectFooter;
-use tieline_types::{ErrorKind, OstIndex, checksum};
+use tieline_types::{ErrorKind, FileKind, OstIndex, checksum};
 use tieline_world::SystemDice;
 
 fn identity(ost: u16) -> Identity {
@@ -152,7 +154,7 @@ async fn half_written_objects_are_cleaned_up() {
     std::fs::write(&left, b"half of an obj").unwrap();
     let store = DirChunks::open(directory.path(), &identity(3)).unwrap();
     assert!(!left.exists());
-    assert!(store.list(None, 10).await.unwrap().is_empty());
+    assert!(store.list(None, 10).await.unwrap().chunks.is_empty());
     assert_eq!(store.stat(chunk(1)).await.unwrap_err().kind(), ErrorKind::Gone);
 }
 
@@ -225,7 +227,7 @@ async fn many_puts_and_deletions_at_once_keep_their_directories() {
         });
     }
     tasks.join_all().await;
-    let chunks = store.list(None, 100).await.unwrap();
+    let chunks = store.list(None, 100).await.unwrap().chunks;
     assert_eq!(chunks.len(), 64);
     store.sync(&chunks).await.unwrap();
 }
@@ -371,4 +373,66 @@ fn a_read_only_file_system_serves_what_it_has() {
         assert!(matches!(put(&store, 2, &data).await, Err(Error::ReadOnly { .. })));
         assert!(matches!(store.space().await, Err(Error::ReadOnly { .. })));
     });
+}
+
+#[tokio::test]
+async fn what_is_no_object_is_named_once_and_keeps_nobody_waiting() {
+    let (directory, store) = store();
+    for serial in 0..6 {
+        put(&store, serial, &bytes(10, 1)).await.unwrap();
+    }
+    let objects = directory.path().join("objects");
+    let place = |serial| object_path(directory.path(), serial);
+    let leaf = place(0).parent().unwrap().to_owned();
+    std::fs::write(objects.join("notes"), "x").unwrap();
+    std::fs::create_dir(objects.join("1")).unwrap();
+    std::fs::create_dir(leaf.join("folder")).unwrap();
+    std::fs::write(leaf.join(".nfs0001"), "removed while it was open").unwrap();
+    // In the place of objects, and an object where none looks for it.
+    std::fs::rename(place(1), objects.join(chunk(1).to_string())).unwrap();
+    std::os::unix::fs::symlink("elsewhere", place(1)).unwrap();
+    std::fs::remove_file(place(2)).unwrap();
+    std::fs::create_dir(place(2)).unwrap();
+    std::fs::remove_file(place(3)).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, place(3), rustix::fs::Mode::from_raw_mode(0o600))
+        .unwrap();
+    let (mut chunks, mut foreign) = (vec![], vec![]);
+    loop {
+        let page = store.list(chunks.last().copied(), 2).await.unwrap();
+        foreign.extend(page.foreign);
+        chunks.extend(&page.chunks);
+        if page.chunks.len() < 2 {
+            break;
+        }
+    }
+    assert_eq!(chunks, [chunk(0), chunk(4), chunk(5)]);
+    let mut named: Vec<_> = foreign
+        .iter()
+        .map(|foreign| {
+            let path = Path::new(std::ffi::OsStr::from_bytes(&foreign.path));
+            assert!(directory.path().join(path).symlink_metadata().is_ok(), "{path:?}");
+            (path.file_name().unwrap().to_str().unwrap().to_owned(), foreign.kind)
+        })
+        .collect();
+    named.sort_by(|a, b| (&a.0, a.1 as u8).cmp(&(&b.0, b.1 as u8)));
+    let id = |serial| chunk(serial).to_string();
+    let expected = [
+        (id(1), FileKind::Regular),
+        (id(1), FileKind::Symlink),
+        (id(2), FileKind::Directory),
+        (id(3), FileKind::Fifo),
+        ("1".to_owned(), FileKind::Directory),
+        ("folder".to_owned(), FileKind::Directory),
+        ("notes".to_owned(), FileKind::Regular),
+    ];
+    assert_eq!(named, expected);
+    for serial in [1, 2] {
+        store.forget(chunk(serial));
+        let failed = store.stat(chunk(serial)).await.unwrap_err();
+        assert!(matches!(failed, Error::Unopened { .. }), "{failed:?}");
+        assert!(failed.to_string().contains(&format!("/{}", id(serial))), "{failed}");
+    }
+    store.forget(chunk(3));
+    let fifo = tokio::time::timeout(Duration::from_secs(5), store.stat(chunk(3))).await.unwrap();
+    assert!(matches!(fifo, Err(Error::Damaged { .. })));
 }

@@ -12,12 +12,13 @@
 //! All names are relative to an open directory: if another file system is mounted over the path, or
 //! ours goes away, nothing is ever written elsewhere.
 
+use crate::{FOREIGN_MAX, Foreign, Listed};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
-use tieline_types::ChunkId;
+use tieline_types::{ChunkId, FileKind};
 
 pub(super) const OBJECTS: &str = "objects";
 const LEVELS: usize = 5;
@@ -86,15 +87,13 @@ pub(super) fn open_directory(root: impl AsFd, path: &str) -> Result<File, Errno>
     rustix::fs::openat(root, path, DIRECTORY, Mode::empty()).map(File::from)
 }
 
-/// Up to `limit` chunks after `after`, in order.
-pub(super) fn list(
-    root: impl AsFd,
-    after: Option<ChunkId>,
-    limit: usize,
-) -> Result<Vec<ChunkId>, Errno> {
+/// Up to `limit` chunks after `after`, in order, and what else lies in the directories that are
+/// come by for the first time.
+pub(super) fn list(root: impl AsFd, after: Option<ChunkId>, limit: usize) -> Result<Listed, Errno> {
     let objects = rustix::fs::openat(root, OBJECTS, DIRECTORY, Mode::empty())?;
-    let mut walk = Walk { after, after_key: after.map(key), limit, found: Vec::new() };
-    walk.descend(objects, 0, after.is_some())?;
+    let found = Listed::default();
+    let mut walk = Walk { after, after_key: after.map(key), limit, found };
+    walk.descend(objects, OBJECTS, &[], after.is_some())?;
     Ok(walk.found)
 }
 
@@ -102,52 +101,118 @@ struct Walk {
     after: Option<ChunkId>,
     after_key: Option<Key>,
     limit: usize,
-    found: Vec<ChunkId>,
+    found: Listed,
 }
 
 impl Walk {
-    /// Visits a directory of `level`. `is_border`: `after` lies within it, or did.
-    fn descend(&mut self, directory: OwnedFd, level: usize, is_border: bool) -> Result<(), Errno> {
+    /// Visits the directory at `path`, to which `numbers` lead. `is_border`: `after` lies within
+    /// it, or did.
+    fn descend(
+        &mut self,
+        directory: OwnedFd,
+        path: &str,
+        numbers: &[u64],
+        is_border: bool,
+    ) -> Result<(), Errno> {
+        let level = numbers.len();
         let Some(width) = WIDTHS.get(level).copied() else {
-            return self.collect(directory);
+            return self.collect(directory, (path, numbers), is_border);
         };
         let border = self.after_key.and_then(|key| key.get(level).copied()).filter(|_| is_border);
-        let mut numbers = BTreeSet::new();
+        let mut below = BTreeSet::new();
         for_each_name(&directory, |name, kind| {
             // Some file systems do not tell the kind; then opening tells.
-            if kind == FileType::Directory || kind == FileType::Unknown {
-                numbers.extend(u64::from_str_radix(name, 16).ok());
+            let may_be = kind == FileType::Directory || kind == FileType::Unknown;
+            match parse(name, width).filter(|_| may_be) {
+                Some(number) => drop(below.insert(number)),
+                None => self.note_foreign(path, name, kind, is_border),
             }
         })?;
-        for number in numbers.split_off(&border.unwrap_or(0)) {
-            if self.found.len() >= self.limit {
+        for number in below.split_off(&border.unwrap_or(0)) {
+            if self.found.chunks.len() >= self.limit {
                 break;
             }
             let name = format!("{number:0width$x}");
             match rustix::fs::openat(&directory, &name, DIRECTORY, Mode::empty()) {
-                Ok(below) => self.descend(below, level + 1, border == Some(number))?,
-                // Emptied and removed meanwhile, or not one of ours.
-                Err(Errno::NOENT | Errno::NOTDIR) => {}
+                Ok(below) => {
+                    let (path, numbers) = (format!("{path}/{name}"), [numbers, &[number]].concat());
+                    self.descend(below, &path, &numbers, border == Some(number))?;
+                }
+                // Emptied and removed meanwhile.
+                Err(Errno::NOENT) => {}
+                Err(Errno::NOTDIR) => {
+                    self.note_foreign(path, name.as_bytes(), FileType::Unknown, is_border);
+                }
                 Err(errno) => return Err(errno),
             }
         }
         Ok(())
     }
 
-    fn collect(&mut self, directory: OwnedFd) -> Result<(), Errno> {
+    fn collect(
+        &mut self,
+        directory: OwnedFd,
+        (path, numbers): (&str, &[u64]),
+        is_border: bool,
+    ) -> Result<(), Errno> {
         let mut chunks = BTreeSet::new();
-        for_each_name(&directory, |name, _| chunks.extend(name.parse::<ChunkId>().ok()))?;
+        for_each_name(&directory, |name, kind| {
+            let is_file = kind == FileType::RegularFile || kind == FileType::Unknown;
+            let chunk = std::str::from_utf8(name).ok().and_then(|name| name.parse().ok());
+            let is_ours = |chunk: &ChunkId| {
+                is_file && key(*chunk) == numbers && chunk.to_string().as_bytes() == name
+            };
+            match chunk.filter(is_ours) {
+                Some(chunk) => drop(chunks.insert(chunk)),
+                None => self.note_foreign(path, name, kind, is_border),
+            }
+        })?;
         let is_wanted = |chunk: &ChunkId| self.after.is_none_or(|after| *chunk > after);
-        let room = self.limit - self.found.len();
-        self.found.extend(chunks.into_iter().filter(is_wanted).take(room));
+        let room = self.limit - self.found.chunks.len();
+        self.found.chunks.extend(chunks.into_iter().filter(is_wanted).take(room));
         Ok(())
+    }
+
+    /// What is in a directory that an earlier page came by was told with that.
+    fn note_foreign(&mut self, path: &str, name: &[u8], kind: FileType, is_border: bool) {
+        // NFS keeps what was removed while it was open for a while.
+        let is_passing = name.starts_with(b".nfs");
+        if is_border || is_passing || self.found.foreign.len() >= FOREIGN_MAX {
+            return;
+        }
+        let path = [path.as_bytes(), b"/", name].concat();
+        self.found.foreign.push(Foreign { path, kind: file_kind(kind) });
     }
 }
 
-fn for_each_name(directory: impl AsFd, mut visit: impl FnMut(&str, FileType)) -> Result<(), Errno> {
+/// The number that a directory's name stands for.
+fn parse(name: &[u8], width: usize) -> Option<u64> {
+    let text = std::str::from_utf8(name).ok()?;
+    let number = u64::from_str_radix(text, 16).ok()?;
+    (format!("{number:0width$x}") == text).then_some(number)
+}
+
+/// Files where the file system does not tell.
+fn file_kind(kind: FileType) -> FileKind {
+    match kind {
+        FileType::Directory => FileKind::Directory,
+        FileType::Symlink => FileKind::Symlink,
+        FileType::Fifo => FileKind::Fifo,
+        FileType::Socket => FileKind::Socket,
+        FileType::CharacterDevice => FileKind::CharDevice,
+        FileType::BlockDevice => FileKind::BlockDevice,
+        FileType::RegularFile | FileType::Unknown => FileKind::Regular,
+    }
+}
+
+fn for_each_name(
+    directory: impl AsFd,
+    mut visit: impl FnMut(&[u8], FileType),
+) -> Result<(), Errno> {
     for entry in Dir::read_from(directory)? {
         let entry = entry?;
-        if let Ok(name) = entry.file_name().to_str() {
+        let name = entry.file_name().to_bytes();
+        if !matches!(name, b"." | b"..") {
             visit(name, entry.file_type());
         }
     }

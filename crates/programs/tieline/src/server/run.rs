@@ -26,7 +26,8 @@ use tieline_data::TargetParts;
 use tieline_format::Record;
 use tieline_format::map::SignedMap;
 use tieline_kv::{
-    EmbeddedStore, MemoryStore, Opening, PostgresServer, PostgresSettings, PostgresStore, Store,
+    Check, EmbeddedStore, MemoryStore, Opening, PostgresServer, PostgresSettings, PostgresStore,
+    Store,
 };
 use tieline_meta::check_store;
 use tieline_meta::ledger::Identity;
@@ -369,7 +370,12 @@ fn disks(plan: &MdtPlan) -> Option<Disks> {
     is_watched.then_some(Disks { directories, reserve: plan.reserve })
 }
 
-fn open_log(identity: Identity, settings: LogSettings, world: &World) -> anyhow::Result<Arc<Log>> {
+/// Takes the directory of a change log.
+pub fn open_log(
+    identity: Identity,
+    settings: LogSettings,
+    world: &World,
+) -> anyhow::Result<Arc<Log>> {
     let clock = world.clock.clone();
     let now = move || {
         let wall = clock.wall();
@@ -383,18 +389,14 @@ fn open_log(identity: Identity, settings: LogSettings, world: &World) -> anyhow:
 /// Opens the store that settings name, unless it is another MDT's or a newer build's, or empty
 /// although it was `made`: that is found out before anything is written. A database knows the
 /// server by its state directory and its name.
-pub async fn open_store(
+async fn open_store(
     engine: &Engine,
     identity: &Identity,
-    (state, name): (&Path, &str),
+    at: (&Path, &str),
     world: &World,
     (log, made): (Option<&Arc<Log>>, Option<&Path>),
 ) -> anyhow::Result<Arc<dyn Store>> {
-    let shown = match engine {
-        Engine::Memory => "memory".to_owned(),
-        Engine::Embedded(path) => format!("embedded {}", path.display()),
-        Engine::Postgres { schema, .. } => format!("postgres schema {schema}"),
-    };
+    let shown = shown(engine);
     let identity = identity.clone();
     let made = made.map(Path::to_owned);
     let judge = move |superblock: Option<Vec<u8>>| {
@@ -404,9 +406,42 @@ pub async fn open_store(
         }
         check_store(superblock.as_deref(), &shown, fs, *mdt).map_err(Into::into)
     };
+    open_judged(engine, at, world, log, Box::new(judge)).await
+}
+
+/// Opens the store that settings name to fill it, unless it has a superblock: one that is full
+/// stays as it is, untouched.
+pub async fn open_empty_store(
+    engine: &Engine,
+    at: (&Path, &str),
+    world: &World,
+) -> anyhow::Result<Arc<dyn Store>> {
+    let store = shown(engine);
+    let judge = move |superblock: Option<Vec<u8>>| match superblock {
+        Some(_) => Err(tieline_meta::ledger::Error::NotEmpty { store: store.clone() }.into()),
+        None => Ok(()),
+    };
+    open_judged(engine, at, world, None, Box::new(judge)).await
+}
+
+fn shown(engine: &Engine) -> String {
+    match engine {
+        Engine::Memory => "memory".to_owned(),
+        Engine::Embedded(path) => format!("embedded {}", path.display()),
+        Engine::Postgres { schema, .. } => format!("postgres schema {schema}"),
+    }
+}
+
+async fn open_judged(
+    engine: &Engine,
+    (state, name): (&Path, &str),
+    world: &World,
+    log: Option<&Arc<Log>>,
+    judge: Check,
+) -> anyhow::Result<Arc<dyn Store>> {
     let opening = Opening {
         cache: STORE_CACHE,
-        check: Some((tieline_format::mdt::key::superblock(), Box::new(judge))),
+        check: Some((tieline_format::mdt::key::superblock(), judge)),
         journal: log.map(Log::writer),
         disks: directories(engine),
     };

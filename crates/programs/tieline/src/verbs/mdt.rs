@@ -2,19 +2,22 @@
 
 use crate::location::Location;
 use crate::operator;
-use crate::server::run::open_store;
-use crate::server::settings::{Plan, Settings};
+use crate::server::run::{open_empty_store, open_log};
+use crate::server::settings::{Engine, Plan, Settings};
+use crate::server::user::become_user;
 use crate::verbs::progress::Ticker;
 use crate::verbs::show;
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use tieline_format::ledger::{Frame, HeadKind, Sum, preamble};
 use tieline_meta::ledger::Identity;
-use tieline_meta::ledger::restore::{Checked, restore, verify_all};
+use tieline_meta::ledger::restore::{Asked, Checked, Restored, restore, verify_all};
 use tieline_meta::ledger::stream::Frames;
 use tieline_types::{MdtIndex, Time, Version};
 use tieline_wire::ledger::DumpMdt;
@@ -206,13 +209,44 @@ fn checked_json((path, checked): &Checked) -> Value {
     })
 }
 
-/// The plan of a server with an MDT that does not run; the lock keeps it so.
-fn stopped(settings: &Path) -> anyhow::Result<(Plan, Identity, std::fs::File)> {
+/// The plan of a server with an MDT that does not run; the lock keeps it so. Whatever is made
+/// belongs to the server's user.
+fn stopped(settings: &Path) -> anyhow::Result<(Plan, Identity, File)> {
     let plan = Settings::load(settings)?;
     let Some(mdt) = &plan.mdt else { bail!("{} names no MDT", settings.display()) };
     let identity = Identity { fs: plan.fs.clone(), mdt: mdt.index };
+    if plan.user.is_some() {
+        become_user(&plan)?;
+    }
     let lock = crate::server::run::lock(&plan.state)?;
     Ok((plan, identity, lock))
+}
+
+/// A store that is filled: what is not filled to its end leaves no file where there was none.
+struct NewStore(Option<PathBuf>);
+
+impl NewStore {
+    fn of(engine: &Engine) -> Self {
+        Self(match engine {
+            Engine::Embedded(path) if !path.exists() => Some(path.clone()),
+            _ => None,
+        })
+    }
+
+    fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for NewStore {
+    fn drop(&mut self) {
+        let Some(path) = &self.0 else { return };
+        let mut beside = path.clone().into_os_string();
+        beside.push("-wal");
+        for path in [path.as_os_str(), &beside] {
+            let _ = std::fs::remove_file(path);
+        }
+    }
 }
 
 fn now() -> Time {
@@ -228,27 +262,29 @@ struct Source {
 }
 
 impl Source {
-    fn take(path: &Path, state: &Path, number: usize) -> anyhow::Result<Self> {
-        let is_input = path == Path::new("-");
-        let is_pipe = || path.metadata().is_ok_and(|there| !there.is_file() && !there.is_dir());
-        if !is_input && !is_pipe() {
+    fn take((path, pipe): (&Path, Option<File>), state: &Path, at: usize) -> anyhow::Result<Self> {
+        let Some(mut pipe) = pipe else {
             return Ok(Self { path: path.to_owned(), is_copy: false });
-        }
-        let copy = state.join(format!("restore-{}-{number}.part", std::process::id()));
+        };
+        let copy = state.join(format!("restore-{}-{at}.part", std::process::id()));
         let failed = || format!("cannot put {} into {}", path.display(), copy.display());
-        let mut options = std::fs::OpenOptions::new();
+        let mut options = File::options();
         let mut out =
             options.write(true).create_new(true).mode(0o600).open(&copy).with_context(failed)?;
         let source = Self { path: copy.clone(), is_copy: true };
-        let poured = match is_input {
-            true => std::io::copy(&mut std::io::stdin().lock(), &mut out),
-            false => {
-                std::fs::File::open(path).and_then(|mut pipe| std::io::copy(&mut pipe, &mut out))
-            }
-        };
-        poured.with_context(failed)?;
+        std::io::copy(&mut pipe, &mut out).with_context(failed)?;
         Ok(source)
     }
+}
+
+/// Opens what is no file and no directory, as whoever asks: the server's user may not.
+fn pipe(path: &Path) -> anyhow::Result<Option<File>> {
+    if path == Path::new("-") {
+        return Ok(Some(File::from(std::io::stdin().as_fd().try_clone_to_owned()?)));
+    }
+    let is_pipe = path.metadata().is_ok_and(|there| !there.is_file() && !there.is_dir());
+    let open = || File::open(path).with_context(|| format!("cannot open {}", path.display()));
+    is_pipe.then(open).transpose()
 }
 
 impl Drop for Source {
@@ -265,44 +301,55 @@ fn restore_store(
     up_to_hole: bool,
     is_json: bool,
 ) -> anyhow::Result<()> {
+    let pipes: Vec<Option<File>> = paths.iter().map(|path| pipe(path)).collect::<Result<_, _>>()?;
     let (plan, identity, _lock) = stopped(settings)?;
     let Some(mdt) = &plan.mdt else { return Ok(()) };
-    let sources = paths.iter().enumerate();
+    let sources = paths.iter().zip(pipes).enumerate();
     let sources: Vec<Source> = sources
-        .map(|(number, path)| Source::take(path, &plan.state, number))
+        .map(|(at, (path, pipe))| Source::take((path, pipe), &plan.state, at))
         .collect::<anyhow::Result<_>>()?;
     let paths: Vec<PathBuf> = sources.iter().map(|source| source.path.clone()).collect();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let world = World::real();
         let at = (plan.state.as_path(), "tieline mdt restore");
-        let store = open_store(&mdt.engine, &identity, at, &world, (None, None)).await?;
+        let log = mdt.log.clone().map(|settings| open_log(identity.clone(), settings, &world));
+        let log = log.transpose()?;
+        // Removed after the store is closed.
+        let new = NewStore::of(&mdt.engine);
+        let store = open_empty_store(&mdt.engine, at, &world).await?;
         let news = Ticker::new(format!("restoring {}", identity.mdt.label()), "");
-        let restored = restore(&*store, &paths, &identity, up_to_hole, now()).await?;
+        let asked = Asked { paths: &paths, up_to_hole, log: log.as_deref(), now: now() };
+        let restored = restore(&*store, &identity, asked).await?;
         drop(news);
-        if is_json {
-            let document = json!({
-                "mdt": identity.mdt.0, "notes": restored.notes, "groups": restored.groups,
-                "dump": restored.dump.as_ref().map(|dump| dump.display().to_string()),
-                "dump_version": restored.dump_version.0, "version": restored.version.0,
-            });
-            println!("{document}");
-            return Ok(());
-        }
-        for note in &restored.notes {
-            eprintln!("note: {note}");
-        }
-        match &restored.dump {
-            Some(dump) => println!("dump {} at version {}", dump.display(), restored.dump_version),
-            None => println!("no dump: the log begins with the store"),
-        }
-        println!(
-            "{} groups of commits from the log; {} is restored up to version {}",
-            restored.groups,
-            identity.mdt.label(),
-            restored.version
-        );
-        println!("start the server; then `tieline fsck` compares it with the objects");
+        new.keep();
+        tell_restored(&restored, identity.mdt, is_json);
         anyhow::Ok(())
     })
+}
+
+fn tell_restored(restored: &Restored, mdt: MdtIndex, is_json: bool) {
+    if is_json {
+        let document = json!({
+            "mdt": mdt.0, "notes": restored.notes, "groups": restored.groups,
+            "dump": restored.dump.as_ref().map(|dump| dump.display().to_string()),
+            "dump_version": restored.dump_version.0, "version": restored.version.0,
+        });
+        println!("{document}");
+        return;
+    }
+    for note in &restored.notes {
+        eprintln!("note: {note}");
+    }
+    match &restored.dump {
+        Some(dump) => println!("dump {} at version {}", dump.display(), restored.dump_version),
+        None => println!("no dump: the log begins with the store"),
+    }
+    println!(
+        "{} groups of commits from the log; {} is restored up to version {}",
+        restored.groups,
+        mdt.label(),
+        restored.version
+    );
+    println!("start the server; then `tieline fsck` compares it with the objects");
 }

@@ -246,11 +246,14 @@ async fn bring_back(
     back: &mut Back,
 ) -> anyhow::Result<()> {
     let mut spot = find(shell, location).await?;
-    let text = &location.text;
+    let text = location.text.trim_end_matches('/');
     if spot.deleted.is_empty() && to.is_some() {
         spot = find_before(shell, location).await?;
     }
-    if spot.deleted.is_empty() && !recursive {
+    if spot.deleted.is_empty() && recursive && to.is_none() {
+        return bring_back_below(shell, location, spot.live, back).await;
+    }
+    if spot.deleted.is_empty() {
         bail!(
             "{text} is there: nothing to bring back (-r brings back what is below it, --to NEWNAME \
              a deleted file that had its name before)"
@@ -258,6 +261,7 @@ async fn bring_back(
     }
     let mut at = spot.live;
     let count = spot.deleted.len();
+    let mut last = text.to_owned();
     for (place, file) in spot.deleted.into_iter().enumerate() {
         let name = to.filter(|_| place + 1 == count).unwrap_or(&file.name);
         let to = At { parent: at, name };
@@ -267,15 +271,47 @@ async fn bring_back(
             .await
             .with_context(|| format!("cannot bring back `{}` of {text} as `{name}`", file.name))?;
         // Of a path that leads through deleted directories, each down to it came back.
-        let above = text.trim_end_matches('/').rsplitn(count - place, '/').last();
-        let shown = match above.and_then(|path| path.rsplit_once('/')) {
+        let above = text.rsplitn(count - place, '/').last();
+        last = match above.and_then(|path| path.rsplit_once('/')) {
             Some((directory, _)) => format!("{directory}/{name}"),
             None => name.to_string(),
         };
-        back.add(&shown, &file, true);
+        back.add(&last, &file, true);
         at = file.id;
     }
-    if recursive { below(shell, at, text.clone(), back).await } else { Ok(()) }
+    if recursive { below(shell, at, last, back).await } else { Ok(()) }
+}
+
+/// Brings back what was deleted below something that is there. That may not be what was meant: one
+/// that had its name before is named.
+async fn bring_back_below(
+    shell: &Shell,
+    location: &Location,
+    directory: FileId,
+    back: &mut Back,
+) -> anyhow::Result<()> {
+    let text = location.text.trim_end_matches('/');
+    let before = back.rows.len();
+    below(shell, directory, text.to_owned(), back).await?;
+    let found = back.rows.len() > before;
+    // Who may not look into the directory above hears nothing of it.
+    let earlier = find_before(shell, location).await.ok().and_then(|mut spot| spot.deleted.pop());
+    match earlier {
+        Some(file) => {
+            let (when, id) = (show::time(file.deleted), file.id);
+            let told = format!(
+                "what was deleted as {text} ({when}) stays deleted, for something has the name: \
+                 `tieline undelete -r {text}@{id} --to NEWNAME` brings it back beside that"
+            );
+            match found {
+                true => eprintln!("tieline: {told}"),
+                false => bail!("{told}"),
+            }
+        }
+        None if !found => bail!("nothing that was deleted below {text} is kept for you"),
+        None => {}
+    }
+    Ok(())
 }
 
 /// Brings back all that was deleted below a directory: of each name the newest, where nothing has
@@ -301,7 +337,11 @@ fn below<'a>(
                 Err(error) if error.kind() == ErrorKind::Exists => {
                     let name = &file.name;
                     back.add(&format!("{path}/{name}"), &file, false);
-                    eprintln!("tieline: {path}/{name} is there; the deleted one stays {}", file.id);
+                    let id = file.id;
+                    eprintln!(
+                        "tieline: {path}/{name} is there; the deleted one stays {id} (`tieline \
+                         undelete -r {path}/{name}@{id} --to NEWNAME`)"
+                    );
                 }
                 Err(error) => return Err(error).context(format!("{path}/{}", file.name)),
             }

@@ -4,9 +4,9 @@
 //! An OST that does not answer ends it, since files would lose bytes in silence; one that is gone
 //! for good is named with `--without`, and the files that show gaps are told.
 
-use super::{now, stopped};
+use super::{NewStore, now, stopped};
 use crate::contact::Contact;
-use crate::server::run::{first_map, open_store, server_dialer};
+use crate::server::run::{first_map, open_empty_store, server_dialer};
 use crate::shell::PATIENCE;
 use crate::verbs::ost;
 use crate::verbs::progress::Ticker;
@@ -83,11 +83,13 @@ pub fn rebuild_store(settings: &Path, without: &[String], is_json: bool) -> anyh
         }
         let Some(mdt) = &plan.mdt else { return Ok(()) };
         let at = (plan.state.as_path(), "tieline mdt rebuild");
-        let store = open_store(&mdt.engine, &identity, at, &world, (None, None)).await?;
+        let new = NewStore::of(&mdt.engine);
+        let store = open_empty_store(&mdt.engine, at, &world).await?;
         let prefix = prefix.map_or(vec![], |name| name.as_bytes().to_vec());
         let news = Ticker::new(format!("filling {}", identity.mdt.label()), "");
         let rebuilt = rebuild(&*store, &identity, &prefix, found, now()).await?;
         drop(news);
+        new.keep();
         let told = Told { mdt: identity.mdt, without, uncertain, rebuilt };
         if is_json {
             told.json()

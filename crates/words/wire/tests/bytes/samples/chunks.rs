@@ -41,7 +41,9 @@ pub fn chunk_calls(op: Op) -> Vec<Sample> {
         }
         _ => {
             let call = data::ListObjects { ost, after: Some(chunk), limit: 4096 };
-            pair(call, data::ListObjectsReply { chunks: vec![chunk], is_end: false })
+            let path = b"objects/0001/notes".to_vec();
+            let foreign = Some(vec![data::ForeignName { path, kind: FileKind::Regular }]);
+            pair(call, data::ListObjectsReply { chunks: vec![chunk], is_end: false, foreign })
         }
     }
 }
