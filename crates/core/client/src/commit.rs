@@ -293,7 +293,8 @@ impl Shared {
             let tables = self.cache.lock();
             tables.unit_of(id).or_else(|| tables.parent_of(id))
         };
-        queue.lock().note_late(unit.unwrap_or(id), error.kind(), &error.to_string());
+        let at = (unit.unwrap_or(id), Some(id));
+        queue.lock().note_late(at, error.kind(), &error.to_string());
     }
 
     /// Is one of these chunks named under a grant that is not ours any more?

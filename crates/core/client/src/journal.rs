@@ -164,8 +164,8 @@ pub(crate) struct State {
     /// Files with changes under way that were not decided here.
     busy: BTreeMap<FileId, u32>,
     serials: VecDeque<std::ops::Range<u64>>,
-    /// Of directories: what was refused, told once.
-    late: BTreeMap<FileId, (ErrorKind, String)>,
+    /// Of directories: what was refused, and the files of which bytes were lost; told once.
+    late: BTreeMap<(FileId, Option<FileId>), (ErrorKind, String)>,
     keep: Keep,
 }
 
@@ -308,12 +308,18 @@ impl State {
         Ok(self.waiting.iter().take(BATCH_MAX).take_while(fits).cloned().collect())
     }
 
-    /// Something in a directory is lost: told once, by fsync of it or of all.
-    pub fn note_late(&mut self, unit: FileId, kind: ErrorKind, detail: &str) {
-        self.late.entry(unit).or_insert_with(|| (kind, detail.to_owned()));
+    /// Something in a directory is lost, perhaps bytes of a file: told once, by fsync of it or of
+    /// all.
+    pub fn note_late(&mut self, at: (FileId, Option<FileId>), kind: ErrorKind, detail: &str) {
+        self.late.entry(at).or_insert_with(|| (kind, detail.to_owned()));
         while self.late.len() > LATE_MAX {
             self.late.pop_first();
         }
+    }
+
+    /// Whoever wrote the file was told of its losses: they are no news of its directory.
+    pub fn told_late(&mut self, file: FileId) {
+        self.late.retain(|(_, of), _| *of != Some(file));
     }
 
     fn serials_left(&self) -> u64 {
@@ -417,11 +423,12 @@ impl Queue {
     /// What was refused in a directory, once; or anywhere.
     pub fn late(&self, directory: Option<FileId>) -> Result<()> {
         let mut state = self.lock();
-        let told = match directory {
-            Some(directory) => state.late.remove(&directory),
-            None => std::mem::take(&mut state.late).into_values().next(),
-        };
-        match told {
+        let is_meant = |at: &(FileId, Option<FileId>)| directory.is_none_or(|one| at.0 == one);
+        let meant: Vec<_> = state.late.keys().filter(|at| is_meant(at)).copied().collect();
+        let mut told = meant.iter().filter_map(|at| state.late.remove(at));
+        let first = told.next();
+        told.for_each(drop);
+        match first {
             Some((kind, detail)) => Err(Error::Late { kind, detail }),
             None => Ok(()),
         }
@@ -615,7 +622,7 @@ impl Shared {
             let parents = act.names.iter().map(|(parent, _)| *parent);
             let itself = act.names.is_empty().then_some(id).into_iter().chain(unit);
             for unit in parents.chain(itself) {
-                state.note_late(unit, failure.kind, &failure.detail);
+                state.note_late((unit, None), failure.kind, &failure.detail);
             }
         }
         let units = act.files.iter().copied().chain(unit);

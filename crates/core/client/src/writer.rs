@@ -218,7 +218,11 @@ impl Shared {
             How::Sync => state.late.at_sync(&open.seen),
             How::Flush | How::Arrived => state.late.at_close(&open.seen),
         });
-        late.map_or(laundered, Err)
+        let Some(late) = late else { return laundered };
+        if let Some(queue) = self.journal.of(file.id.mdt()) {
+            queue.lock().told_late(file.id);
+        }
+        Err(late)
     }
 }
 

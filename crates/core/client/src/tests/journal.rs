@@ -4,7 +4,7 @@ use super::fake::{Fake, ROOT};
 use crate::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use tieline_types::{ErrorKind, SessionId, Version};
+use tieline_types::{ErrorKind, OstIndex, SessionId, Version};
 use tieline_wire::Op;
 
 fn name(text: &str) -> Name {
@@ -136,6 +136,30 @@ async fn what_the_server_refuses_is_told_at_the_next_sync() {
     assert_eq!(error.kind(), ErrorKind::NoSpace);
     volume.sync_directory(listing).await.unwrap();
     assert!(find(&volume, directory, "a").await.is_none());
+}
+
+/// Else a program that knows nothing of the file hears of somebody else's loss.
+#[tokio::test(start_paused = true)]
+async fn a_directory_tells_of_lost_bytes_unless_their_writer_was_told() {
+    let fake = Fake::new();
+    let volume = mount(&fake);
+    let directory = mkdir(&volume, ROOT, "d").await.unwrap();
+    let listing = volume.open_directory(&Caller::root(), directory).await.unwrap();
+    for ost in [OstIndex(0), OstIndex(1)] {
+        fake.lock().put_fault.insert(ost, ErrorKind::NoSpace);
+    }
+    let (_, handle) = create(&volume, directory, "a").await.unwrap();
+    for is_told in [true, false] {
+        volume.write(handle, 0, Bytes::from(vec![7; 100_000])).await.unwrap();
+        if is_told {
+            assert_eq!(volume.sync(handle, false).await.unwrap_err().kind(), ErrorKind::NoSpace);
+        }
+        // In the background, too.
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let synced = volume.sync_directory(listing).await;
+        assert_eq!(synced.map_err(|error| error.kind()).is_ok(), is_told);
+        volume.sync_directory(listing).await.unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]
