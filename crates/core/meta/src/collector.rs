@@ -93,6 +93,10 @@ impl Chore {
             Self::Keep(file, ref sessions) => {
                 let orphan: Option<Orphan> = view.record(key::orphan(file, NO_SESSION)).await?;
                 let Some(orphan) = orphan else { return Ok(true) };
+                if let Some(mut inode) = view.find_inode(file).await? {
+                    names::count_lingering(view, file, &mut inode).await?;
+                    view.put_inode(file, &inode);
+                }
                 view.delete(key::orphan(file, NO_SESSION));
                 sessions.iter().for_each(|&session| view.put(key::orphan(file, session), &orphan));
                 Ok(true)

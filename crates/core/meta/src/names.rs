@@ -201,6 +201,8 @@ pub async fn drop_name(
     let mut keepers: Vec<_> = others.map(|(_, session)| *session).chain(own).collect();
     if keepers.is_empty() && nameless == Nameless::Lingers {
         keepers.push(NO_SESSION);
+        // Nobody is known to have it: it counts for nobody, like what is deleted.
+        inode.is_uncounted = Some(true);
     }
     let last = LastName { name: name.clone(), by: view.scene.caller.uid };
     if keepers.is_empty() {
@@ -214,6 +216,18 @@ pub async fn drop_name(
     }
     view.put_inode(id, &inode);
     Ok(Some(inode))
+}
+
+/// A file that lingers counts again when somebody writes to it, or keeps it.
+pub async fn count_lingering(view: &mut View<'_>, id: FileId, inode: &mut Inode) -> Result<()> {
+    if inode.is_uncounted == Some(true) {
+        let orphan: Option<Orphan> = view.record(key::orphan(id, NO_SESSION)).await?;
+        // Without a name it is being deleted.
+        if orphan.is_some_and(|orphan| orphan.name.is_some()) {
+            inode.is_uncounted = None;
+        }
+    }
+    Ok(())
 }
 
 /// The name that a file lost last, and who took it.

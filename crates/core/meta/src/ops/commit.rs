@@ -7,6 +7,7 @@ use super::{EXTENTS_MAX, lease, list_xattrs, open, set_attributes};
 use crate::chunks::{self, Naming};
 use crate::error::{Error, Result};
 use crate::mirrors;
+use crate::names;
 use crate::permission;
 use crate::view::{View, unit_of};
 use tieline_types::{Content, Extent};
@@ -19,6 +20,7 @@ pub async fn run(view: &mut View<'_>, request: &Commit) -> Result<AttributesRepl
     permission::check_handle(&view.scene, (id, &inode), &[permission::WRITE])?;
     view.scene.check_locks(id)?;
     check(request)?;
+    names::count_lingering(view, id, &mut inode).await?;
     let mtime = set_attributes::resolve(request.mtime, view.scene.at)?;
     let appended = match request.append_from {
         Some(from) => Some(append(from, inode.size, &request.extents)?),

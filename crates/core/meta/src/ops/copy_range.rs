@@ -7,6 +7,7 @@ use super::{commit, lease, list_xattrs, open, set_attributes};
 use crate::chunks::{self, Naming};
 use crate::error::{Error, Result};
 use crate::mirrors;
+use crate::names;
 use crate::permission;
 use crate::view::{View, unit_of};
 use tieline_types::{Content, Extent};
@@ -23,6 +24,7 @@ pub async fn run(view: &mut View<'_>, request: &CopyRange) -> Result<CopyRangeRe
     permission::check_handle(&view.scene, (request.from, &source), &[permission::READ])?;
     permission::check_handle(&view.scene, (request.to, &inode), &[permission::WRITE])?;
     view.scene.check_locks(request.to)?;
+    names::count_lingering(view, request.to, &mut inode).await?;
     let end = check(request)?.min(source.size);
     let mtime = set_attributes::resolve(request.mtime, view.scene.at)?;
     let pieces = if end > request.from_offset {

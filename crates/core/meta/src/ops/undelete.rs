@@ -29,6 +29,7 @@ pub async fn run(view: &mut View<'_>, request: &Undelete) -> Result<EntryReply> 
     // Who has it open had leases on it alone.
     view.touch_itself(id, inode.kind);
     inode.project = directory.project;
+    inode.is_uncounted = None;
     view.afford((id, None), &inode, 0)?;
     inode.names = vec![NameOf { parent, name: name.clone() }];
     inode.links = if inode.kind == FileKind::Directory { 2 } else { 1 };

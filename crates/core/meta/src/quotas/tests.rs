@@ -93,6 +93,26 @@ async fn a_file_without_names_is_counted_while_it_is_open() {
     check(&house).await;
 }
 
+/// Editors and checkpoints replace files by renaming others over them.
+#[tokio::test(start_paused = true)]
+async fn a_replaced_file_is_counted_by_whoever_still_uses_it() {
+    let house = House::new().await;
+    let root = house.client().await;
+    root.call(chmod(ROOT, 0o777)).await.unwrap();
+    let ann = root.by(&user(10, 20, &[]));
+    let (old, new) = (ann.create(ROOT, "f").await, ann.create(ROOT, "g").await);
+    for file in [old, new] {
+        ann.commit(file, vec![inline(0, &bytes(4))]).await;
+    }
+    ann.call(rename((ROOT, "g"), (ROOT, "f"))).await.unwrap();
+    assert_eq!(used(&root, PayerKind::User, 10).await, (4 * KIB, 1));
+    check(&house).await;
+    // Somebody had looked it up.
+    ann.commit(old, vec![inline(4 * KIB, &bytes(4))]).await;
+    assert_eq!(used(&root, PayerKind::User, 10).await, (12 * KIB, 2));
+    check(&house).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn hard_limits_hold() {
     let house = House::new().await;
