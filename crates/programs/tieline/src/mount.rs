@@ -42,7 +42,7 @@ const TELL_EVERY: Duration = Duration::from_secs(2);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// A daemon that is told to drop what is left.
 const DROP_PATIENCE: Duration = Duration::from_secs(10);
-/// What the daemon prints when it is mounted.
+/// What the daemon prints when it is mounted, after lines about caches that cannot be used yet.
 pub const READY: &str = "mounted";
 
 #[derive(clap::Args, Debug)]
@@ -166,7 +166,13 @@ fn start_daemon(
     if let Some(mut stdout) = child.stdout.take() {
         stdout.read_to_string(&mut said)?;
     }
-    if said.trim() == READY {
+    if let Some(missing) = said.trim().strip_suffix(READY) {
+        for why in missing.lines() {
+            eprintln!(
+                "tieline: warning: {why}: mounted without that cache, which is used as soon as \
+                 it can be"
+            );
+        }
         return Ok(());
     }
     // It said why not, and is about to end.
