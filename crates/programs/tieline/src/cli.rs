@@ -211,7 +211,9 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             if !check {
                 return server::run::run(&settings, is_json);
             }
-            server::settings::Settings::load(&settings)?;
+            let plan = server::settings::Settings::load(&settings)?;
+            plan.kerberos.prepare();
+            plan.kerberos.check()?;
             println!("{}: in order", settings.display());
             Ok(())
         }
