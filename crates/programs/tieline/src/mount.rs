@@ -195,12 +195,32 @@ fn default_log(mountpoint: &Path) -> PathBuf {
     state.unwrap_or_else(std::env::temp_dir).join("tieline").join(file)
 }
 
-/// `tieline umount`.
+/// `tieline umount`. All are taken out of the tree before any is waited for, and all of them are
+/// waited for at once: one whose servers are away costs the others nothing.
 pub fn umount(args: &UmountArgs) -> anyhow::Result<()> {
-    args.mountpoints.iter().try_for_each(|path| umount_one(path, args))
+    let taken: Vec<_> = args.mountpoints.iter().map(|path| take_out(path, args)).collect();
+    let outcomes: Vec<anyhow::Result<()>> = std::thread::scope(|scope| {
+        let waiting: Vec<_> = taken
+            .into_iter()
+            .map(|taken| {
+                scope.spawn(move || taken?.map_or(Ok(()), |entry| wait_for_end(&entry, args)))
+            })
+            .collect();
+        let ended = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+            thread.join().unwrap_or_else(|_| Err(anyhow!("waiting for a mount's end failed")))
+        };
+        waiting.into_iter().map(ended).collect()
+    });
+    let mut wrongs = outcomes.into_iter().filter_map(Result::err);
+    let last = wrongs.next_back();
+    for wrong in wrongs {
+        eprintln!("tieline: {}", crate::report::chain(wrong.as_ref()));
+    }
+    last.map_or(Ok(()), Err)
 }
 
-fn umount_one(path: &Path, args: &UmountArgs) -> anyhow::Result<()> {
+/// Takes a mount out of the tree; gives back the one whose end is to be waited for.
+fn take_out(path: &Path, args: &UmountArgs) -> anyhow::Result<Option<registry::Entry>> {
     let mountpoint = table::mountpoint(path);
     let entry = registry::at(&mountpoint);
     let shown = mountpoint.display();
@@ -215,9 +235,8 @@ fn umount_one(path: &Path, args: &UmountArgs) -> anyhow::Result<()> {
                 .with_context(|| format!("{shown} may be in use: see `fuser -m {shown}`"))?;
         }
     }
-    let Some(entry) = entry else { return Ok(()) };
     // A detached mount ends when its last user leaves: nobody should have to wait for that.
-    if args.lazy { Ok(()) } else { wait_for_end(&entry, args) }
+    Ok(entry.filter(|_| !args.lazy))
 }
 
 /// Waits until a mount that is not in the tree any more has sent everything, or cannot.
