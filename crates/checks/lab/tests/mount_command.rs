@@ -4,7 +4,9 @@
 //! own where an overlay puts the helper there.
 
 use anyhow::{Context, Result, ensure};
-use tieline_lab::{program, with_federation};
+use std::process::Command;
+use tieline_lab::program::{self, DEADLINE};
+use tieline_lab::with_federation;
 
 #[test]
 fn mount_and_umount_as_an_administrator_does() -> Result<()> {
@@ -38,6 +40,32 @@ fn mount_and_umount_as_an_administrator_does() -> Result<()> {
         ensure!(lines.get(1).is_some_and(|line| line.contains("fuse")), "{said}");
         ensure!(lines.last() == Some(&"0"), "{said}");
         ensure!(std::fs::read_to_string(lab.mount().join("g"))? == "written\n");
+        Ok(())
+    })
+}
+
+/// Else the MDS waits for it as for a client that is cut off, with what others delete meanwhile.
+#[test]
+fn a_mount_that_fails_leaves_no_session() -> Result<()> {
+    with_federation(|lab| {
+        let address = lab.process("mds-uf")?["address"].as_str().context("address")?.to_owned();
+        let (there, table) = (lab.local("there"), lab.local("idmap"));
+        std::fs::create_dir(&there)?;
+        std::fs::write(&table, "nonsense\n")?;
+        let source = format!("{address}:/extenci");
+        let options = format!("sec=null,idmap={}", table.display());
+        let words = ["mount", &source, &there.to_string_lossy(), "-o", &options];
+        let mut mount = Command::new(program::tieline()?);
+        let run = program::finish(mount.args(words), DEADLINE)?;
+        ensure!(!run.status.success() && run.stderr.contains("nonsense"), "{}", run.stderr);
+        let log = std::fs::read_to_string(lab.local("logs/mds-uf.log"))?;
+        let of_it = format!("session opened: mount {}", there.display());
+        let opened = log.lines().find(|line| line.contains(&of_it)).context("no session opened")?;
+        let session = opened.split("session=").nth(1).and_then(|rest| rest.split(' ').next());
+        let ended = format!("session={}", session.context("session's number")?);
+        let is_ended =
+            log.lines().any(|line| line.contains("session ended") && line.contains(&ended));
+        ensure!(is_ended, "{log}");
         Ok(())
     })
 }

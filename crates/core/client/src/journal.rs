@@ -190,7 +190,7 @@ impl Entry {
 #[derive(Clone)]
 pub(crate) struct Act {
     pub item: BatchItem,
-    /// Files that it changed, those named in `item` and the directories among them.
+    /// Files that it changed, and the directories that they lie in.
     pub files: Vec<FileId>,
     pub names: Vec<(FileId, Name)>,
     /// It made a directory, or changed who may do what in one.

@@ -105,7 +105,8 @@ impl Shared {
         NoticeAnswer { is_contended, open }
     }
 
-    /// Nothing more is decided here about the unit; what was is sent.
+    /// Nothing more is decided here about the unit; what was is sent. What was done elsewhere is
+    /// not waited for: it may have to wait for whoever made this change.
     async fn hand_over(self: &Arc<Self>, recall: &Recall) -> Result<()> {
         let (unit, mdt) = (recall.unit, recall.unit.mdt());
         let Some(queue) = self.journal.of(mdt) else { return Ok(()) };
@@ -122,7 +123,8 @@ impl Shared {
         // far as it still can be.
         let sending = tokio::spawn(async move {
             let laundered = shared.launder_deferred(unit, How::Flush).await;
-            queue.drain(queue.last(), shared.servers.wait_for(mdt)).await.and(laundered)
+            let last = if unit.serial() == 0 { queue.last() } else { queue.last_on(unit) };
+            queue.drain(last, shared.servers.wait_for(mdt)).await.and(laundered)
         });
         let slow = |_| Error::local(ErrorKind::Timeout, "what was done here takes longer");
         let stopped = |_| Error::local(ErrorKind::Internal, "task of the client");

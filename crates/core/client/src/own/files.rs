@@ -98,7 +98,7 @@ impl Shared {
                 tables.forget_xattrs(id);
             }
             let number = journal.next();
-            let act = Act::new(caller, now, id, after.version, request.into());
+            let act = Act::new(caller, now, id, after.version, request.into()).also(Some(unit));
             let is_directory = after.is_directory();
             journal.push(if is_directory && changes_rights { act.rights(id) } else { act });
             Some(tables.put_attributes(number, unit, after))
@@ -193,7 +193,7 @@ impl Shared {
             // A capability among them ends.
             tables.forget_xattrs(id);
             let number = journal.next();
-            let act = Act::new(caller, now, id, left, request.into());
+            let act = Act::new(caller, now, id, left, request.into()).also(Some(unit));
             journal.push(act.cuts(change.cuts.clone()));
             let cleared = || file.mode.without_setid(caller.may_setgid(file.gid));
             let mode = if clears_setid { cleared() } else { file.mode };

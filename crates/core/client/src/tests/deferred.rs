@@ -123,6 +123,7 @@ async fn many_files_with_chunks_are_unpacked_without_waiting() {
 /// `cp -r` within the mount.
 #[tokio::test(start_paused = true)]
 async fn small_files_are_copied_without_waiting() {
+    const SHORT: usize = 12_000;
     let (fake, volume) = far();
     let (from, to) = (mkdir(&volume, "from").await, mkdir(&volume, "to").await);
     let mut sources = vec![];
@@ -139,8 +140,8 @@ async fn small_files_are_copied_without_waiting() {
         let name = name(&format!("f{fill}"));
         let made = volume.create(&root, At { parent: to, name: &name }, new).await.unwrap();
         let end = |handle| CopyEnd { handle, offset: 0 };
-        let copied = volume.copy_range(end(source), end(made.1.handle), 1 << 30).await.unwrap();
-        assert_eq!(copied, SIZE as u64);
+        let copied = volume.copy_range(end(source), end(made.1.handle), SHORT as u64).await;
+        assert_eq!(copied.unwrap(), SHORT as u64);
         for handle in [source, made.1.handle] {
             volume.flush(handle).await.unwrap();
             volume.release(handle).await;
@@ -150,7 +151,7 @@ async fn small_files_are_copied_without_waiting() {
     assert!(begun.elapsed() < FAR * 2, "{:?} for 50 files", begun.elapsed());
     tokio::time::sleep(Duration::from_secs(2)).await;
     for (id, fill) in copies {
-        assert_eq!(fake.bytes(id), vec![fill; SIZE]);
+        assert_eq!(fake.bytes(id), vec![fill; SHORT]);
     }
 }
 

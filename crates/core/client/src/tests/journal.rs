@@ -104,6 +104,35 @@ async fn what_was_done_is_sent_before_a_recall_is_answered() {
     put(&volume, directory, "c", b"").await.unwrap();
 }
 
+/// Else two clients wait for each other, whose changes ask the other: after an MDS was started anew
+/// each that takes a name away asks all who were there before.
+#[tokio::test(start_paused = true)]
+async fn a_recall_waits_for_nothing_that_was_done_elsewhere() {
+    let fake = Fake::new();
+    let volume = mount(&fake);
+    let [here, there] = ["here", "there"].map(|name| mkdir(&volume, ROOT, name));
+    let (here, there) = (here.await.unwrap(), there.await.unwrap());
+    let id = put(&volume, there, "a", b"abc").await.unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let held = fake.hold(Op::Batch);
+    put(&volume, here, "b", b"abc").await.unwrap();
+    let before = tokio::time::Instant::now();
+    fake.elsewhere(there, &[], &[id], |_| ()).await;
+    assert!(before.elapsed() < Duration::from_millis(100), "{:?}", before.elapsed());
+    drop(held);
+    // What was done to a file there, by its attributes alone, is.
+    let mode = Some(Mode::new(0o600));
+    let change = AttributeChange { mode, ..Default::default() };
+    let local = mkdir(&volume, ROOT, "local").await.unwrap();
+    let id = put(&volume, local, "c", b"abc").await.unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    volume.set_attributes(&Caller::root(), id, None, change).await.unwrap();
+    fake.elsewhere(local, &[], &[id], |state| {
+        assert_eq!(state.nodes[&id].attributes.mode, Mode::new(0o600));
+    })
+    .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_sync_waits_until_the_server_knows() {
     let fake = Fake::new();

@@ -316,22 +316,31 @@ impl Mounted {
             }
         };
         let files = Volume::new_kept(parts(root, near), settings, keep.clone(), Vec::new());
-        // Asked once before anybody else does: an unreachable server is an error here, not a mount
-        // that hangs.
-        let caller = Caller::root();
-        let look = files.attributes(&caller, files.root());
-        let looked = tokio::time::timeout(CONTACT_PATIENCE, look).await;
-        looked.map_err(|_| anyhow!("the MDS of the root does not answer"))??;
-        let known = Known { map: map.clone(), key: key.clone(), root };
-        let kept = known.put(&keep);
-        let beginning = Beginning::Mounted(held.map(|held| held.hand_over()));
-        let outside = (world.clone(), guard, map.clone());
-        let (people, believed) = people_of(&task.options, &files, outside, None).await?;
-        let kept = kept.into_iter().chain(put_believed(&keep, believed)).collect();
-        let beginning = (beginning, people);
-        let mounted =
-            Self::attach(task, files, world.transport, (key.to_hex(), kept), beginning).await?;
-        Ok(Self { missing, ..mounted })
+        let opened = files.clone();
+        let begun = async move {
+            // Asked once before anybody else does: an unreachable server is an error here, not a mount
+            // that hangs.
+            let caller = Caller::root();
+            let look = files.attributes(&caller, files.root());
+            let looked = tokio::time::timeout(CONTACT_PATIENCE, look).await;
+            looked.map_err(|_| anyhow!("the MDS of the root does not answer"))??;
+            let known = Known { map: map.clone(), key: key.clone(), root };
+            let kept = known.put(&keep);
+            let beginning = Beginning::Mounted(held.map(|held| held.hand_over()));
+            let outside = (world.clone(), guard, map.clone());
+            let (people, believed) = people_of(&task.options, &files, outside, None).await?;
+            let kept = kept.into_iter().chain(put_believed(&keep, believed)).collect();
+            let beginning = (beginning, people);
+            let mounted =
+                Self::attach(task, files, world.transport, (key.to_hex(), kept), beginning).await?;
+            anyhow::Ok(Self { missing, ..mounted })
+        };
+        let begun = begun.await;
+        if begun.is_err() {
+            // Else its session stays as long as one of a client that is cut off.
+            opened.close(Duration::from_secs(1)).await;
+        }
+        begun
     }
 
     async fn attach(

@@ -153,7 +153,7 @@ where
     while let Some(answer) = asking.join_next().await {
         match answer? {
             (mdt, Ok(Ok(quotas))) => drop(told.insert(mdt, quotas)),
-            (_, Ok(Err(error))) if !is_silence(&error) => return Err(error.into()),
+            (mdt, Ok(Err(error))) if !is_silence(mdt, &error) => return Err(error.into()),
             (_, Ok(Err(error))) => silent = Some(error),
             (_, Err(_)) => {}
         }
@@ -166,8 +166,14 @@ where
     }
 }
 
-fn is_silence(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Unreachable | ErrorKind::Disconnected)
+/// A site whose keys are stale says nothing either: the others do.
+fn is_silence(mdt: MdtIndex, error: &Error) -> bool {
+    use ErrorKind::{Disconnected, Timeout, Unauthenticated, Unreachable};
+    match error.kind() {
+        Timeout | Unreachable | Disconnected => true,
+        Unauthenticated => mdt != home().mdt(),
+        _ => false,
+    }
 }
 
 fn joined(mdts: &[MdtIndex], told: BTreeMap<MdtIndex, Vec<Quota>>) -> Vec<Whole> {
