@@ -336,3 +336,33 @@ fn a_file_without_a_name_is_written_and_read_by_two() -> Result<()> {
         Ok(())
     })
 }
+
+/// Whatever was looked at while it was written has the times in the end that all see.
+#[test]
+fn times_are_the_same_everywhere_once_a_file_is_closed() -> Result<()> {
+    with_two(|_, here, there| {
+        for what in ["look", "path", "link", "cut", "list"] {
+            for round in 0..3 {
+                let name = format!("{what}-{round}");
+                let path = here.join(&name);
+                let file = File::create(&path)?;
+                (&file).write_all(&[7; 1000])?;
+                match what {
+                    "look" => drop(file.metadata()?),
+                    "path" => drop(fs::metadata(&path)?),
+                    "link" => fs::hard_link(&path, here.join(format!("{name}-too")))?,
+                    "cut" => file.set_len(500)?,
+                    _ => drop(names(here)?),
+                }
+                drop(file);
+                let times = |mount: &Path| -> Result<_> {
+                    let seen = fs::metadata(mount.join(&name))?;
+                    Ok([seen.mtime(), seen.mtime_nsec(), seen.ctime(), seen.ctime_nsec()])
+                };
+                let (ours, theirs) = (times(here)?, times(there)?);
+                ensure!(ours == theirs, "{name}: {ours:?} here, {theirs:?} there");
+            }
+        }
+        Ok(())
+    })
+}

@@ -337,21 +337,23 @@ impl State {
         }
     }
 
-    /// What the MDS says of the file, with what it does not know yet.
-    pub fn patch(&self, attributes: &mut Attributes) {
-        if self.is_dirty() {
-            attributes.size = attributes.size.max(self.overlay.end());
-            // `tar -S` takes a file without blocks for one hole. What is written over counts twice,
-            // within the size, until it is committed.
-            let stored = attributes.stored.saturating_add(self.overlay.bytes() as u64);
-            attributes.stored = attributes.stored.max(stored.min(attributes.size));
-            attributes.mtime = self.mtime.unwrap_or(attributes.mtime);
-            attributes.ctime = attributes.ctime.max(attributes.mtime);
-            if self.clears_setid {
-                let may_setgid = self.writer.may_setgid(attributes.gid);
-                attributes.mode = attributes.mode.without_setid(may_setgid);
-            }
+    /// What the MDS says of the file, with what it does not know yet; says whether there is such.
+    pub fn patch(&self, attributes: &mut Attributes) -> bool {
+        if !self.is_dirty() {
+            return false;
         }
+        attributes.size = attributes.size.max(self.overlay.end());
+        // `tar -S` takes a file without blocks for one hole. What is written over counts twice,
+        // within the size, until it is committed.
+        let stored = attributes.stored.saturating_add(self.overlay.bytes() as u64);
+        attributes.stored = attributes.stored.max(stored.min(attributes.size));
+        attributes.mtime = self.mtime.unwrap_or(attributes.mtime);
+        attributes.ctime = attributes.ctime.max(attributes.mtime);
+        if self.clears_setid {
+            let may_setgid = self.writer.may_setgid(attributes.gid);
+            attributes.mode = attributes.mode.without_setid(may_setgid);
+        }
+        true
     }
 }
 

@@ -7,7 +7,7 @@ use crate::volume::Shared;
 use crate::writer::How;
 use crate::{AttributeChange, Belief, Error, HandleId, Known, Result};
 use std::sync::Arc;
-use tieline_types::{Caller, Effect, ErrorKind, FileId, FileKind, Version};
+use tieline_types::{Attributes, Caller, Effect, ErrorKind, FileId, FileKind, Version};
 use tieline_wire::Op;
 use tieline_wire::meta::{AttributesReply, GetAttributes, SetAttributes};
 
@@ -24,7 +24,7 @@ impl Shared {
         if id == self.root {
             *crate::volume::lock(&self.root_seen) = Some(known.attributes.clone());
         }
-        self.patch(&mut known.attributes);
+        self.patch_known(&mut known);
         Ok(known)
     }
 
@@ -50,13 +50,20 @@ impl Shared {
         Ok(known)
     }
 
-    /// Adds what was written here and is not committed.
-    pub(crate) fn patch(&self, attributes: &mut tieline_types::Attributes) {
+    /// Adds what was written here and is not committed. Says whether there is such: the commit
+    /// moves times, so that it is told for once.
+    pub(crate) fn patch(&self, attributes: &mut Attributes) -> bool {
         self.patch_access(attributes);
-        if attributes.kind == FileKind::Regular
-            && let Some(file) = self.file_known(attributes.id)
-        {
-            file.with(|state| state.patch(attributes));
+        if attributes.kind != FileKind::Regular {
+            return false;
+        }
+        let file = self.file_known(attributes.id);
+        file.is_some_and(|file| file.with(|state| state.patch(attributes)))
+    }
+
+    pub(crate) fn patch_known(&self, known: &mut Known) {
+        if self.patch(&mut known.attributes) {
+            known.belief = Belief::default();
         }
     }
 
@@ -79,7 +86,7 @@ impl Shared {
         if !cause::has_answer(Op::SetAttributes)
             && let Some(mut known) = self.set_attributes_own(caller, id, is_handle, &change)
         {
-            self.patch(&mut known.attributes);
+            self.patch_known(&mut known);
             return Ok(known);
         }
         let message = SetAttributes {
@@ -99,7 +106,7 @@ impl Shared {
                 Some(file) => shared.change_file(&caller, &file, message).await?,
                 None => shared.change_attributes(&caller, message).await?.0,
             };
-            shared.patch(&mut known.attributes);
+            shared.patch_known(&mut known);
             Ok(known)
         })
         .await

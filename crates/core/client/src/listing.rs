@@ -367,7 +367,7 @@ impl Shared {
     fn listed(&self, directory: FileId, entry: &Entry, is_plus: bool) -> Listed {
         let known = if is_plus { self.listed_known(directory, entry) } else { None };
         let known = known.map(|mut known| {
-            self.patch(&mut known.attributes);
+            self.patch_known(&mut known);
             known
         });
         Listed {

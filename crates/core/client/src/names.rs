@@ -156,7 +156,9 @@ impl Shared {
 
     fn found_here(&self, mut found: Found) -> Found {
         if let Some(attributes) = &mut found.attributes {
-            self.patch(attributes);
+            if self.patch(attributes) {
+                found.belief = Belief::default();
+            }
         }
         found
     }
@@ -308,7 +310,7 @@ impl Shared {
         if let Some(file) = self.file_known(id) {
             file.with(|state| (state.is_orphan, state.orphan_kept) = (false, None));
         }
-        self.patch(&mut known.attributes);
+        self.patch_known(&mut known);
         Ok(known)
     }
 

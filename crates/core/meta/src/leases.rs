@@ -242,6 +242,14 @@ impl LeaseTable {
         inner.sessions.get(&holder.session).is_some_and(|held| held.units.contains(&holder.unit))
     }
 
+    /// Does the holder hold the unit, and is it not silent for the lease time?
+    pub fn is_good(&self, holder: Holder) -> bool {
+        let inner = self.lock();
+        inner.sessions.get(&holder.session).is_some_and(|held| {
+            held.units.contains(&holder.unit) && held.heard.elapsed() < self.lease
+        })
+    }
+
     /// Was the unit changed after `as_of`?
     pub fn is_overtaken(&self, unit: FileId, as_of: Version) -> bool {
         self.lock().changed_at(unit) > as_of

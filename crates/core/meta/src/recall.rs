@@ -2,8 +2,9 @@
 //!
 //! Whoever holds a lease on what is touched is asked, all at once, and so is everybody who may have
 //! a file open that is about to lose its last name. A holder is waited for until it answers or its
-//! lease has run out; one that is heard of but does not answer within the lease is barred, so that
-//! its lease runs out too.
+//! lease has run out. One that is heard of but does not answer within the lease may hear nothing,
+//! as in a cut of one direction: its connection is ended, and it is asked again when it is back. One
+//! that does not answer then either is barred, so that its lease runs out too.
 //!
 //! Invariants: the changing session is never asked; when the waiting is over nobody else believes
 //! what changes.
@@ -181,7 +182,7 @@ struct Asking {
 impl Asking {
     async fn ask(&self, ask: &Ask) -> Option<NoticeAnswer> {
         let session = ask.holder.session;
-        let give_up = Instant::now() + self.lease;
+        let mut give_up = Instant::now() + self.lease;
         if ask.why == Why::Open {
             return tokio::select! {
                 biased;
@@ -189,17 +190,26 @@ impl Asking {
                 () = self.leases.silent(session) => None,
             };
         }
-        let answer = tokio::select! {
-            biased;
-            answer = self.answer(ask, give_up) => answer,
-            _ = self.leases.ended(ask.holder) => None,
-        };
+        let mut answer = self.answer_before_end(ask, give_up).await;
+        if answer.is_none() && self.leases.is_good(ask.holder) {
+            self.recaller.hang_up(session);
+            give_up = Instant::now() + self.lease;
+            answer = self.answer_before_end(ask, give_up).await;
+        }
         if answer.is_some() && ask.why == Why::Look {
             self.leases.share(ask.holder, ask.recall.at);
             METRICS.recalls.with_label_values(&["shared"]).inc();
             return answer;
         }
         self.settle(ask.holder, give_up, answer).await
+    }
+
+    async fn answer_before_end(&self, ask: &Ask, give_up: Instant) -> Option<NoticeAnswer> {
+        tokio::select! {
+            biased;
+            answer = self.answer(ask, give_up) => answer,
+            _ = self.leases.ended(ask.holder) => None,
+        }
     }
 
     /// Asks, and again when the holder comes back from a lost connection and still holds the unit.

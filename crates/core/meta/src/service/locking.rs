@@ -161,7 +161,7 @@ impl Mdt {
     }
 
     /// Has a session free its idle locks on a file. One that is heard of but does not answer within
-    /// the lease is barred, as after a recall.
+    /// the lease is asked over another connection, and barred if that does not help, as in a recall.
     fn ask_idler(
         &self,
         file: FileId,
@@ -170,15 +170,25 @@ impl Mdt {
     ) -> impl Future<Output = bool> + use<> {
         let (locks, leases) = (self.locks.clone(), self.leases.clone());
         let (recaller, lease) = (self.parts.recaller.clone(), self.settings.lease);
-        let give_up = Instant::now() + lease;
         async move {
-            let has_freed = recaller.free_locks(session, file, lease).await;
+            let is_heard = |after| leases.silent_at(session).is_some_and(|at| at > after);
+            let mut give_up = Instant::now() + lease;
+            let mut has_freed = recaller.free_locks(session, file, lease).await;
+            if !has_freed && Instant::now() >= give_up && is_heard(give_up) {
+                // It may hear nothing: over another connection it will.
+                recaller.hang_up(session);
+                give_up = Instant::now() + lease;
+                while !has_freed && Instant::now() < give_up {
+                    tokio::time::sleep(AWAY_PAUSE).await;
+                    let left = give_up.saturating_duration_since(Instant::now());
+                    has_freed = recaller.free_locks(session, file, left).await;
+                }
+                if !has_freed && is_heard(give_up) {
+                    leases.bar(session);
+                }
+            }
             if has_freed {
                 locks.idle_no_more(file, session, told);
-            } else if Instant::now() >= give_up
-                && leases.silent_at(session).is_some_and(|at| at > give_up)
-            {
-                leases.bar(session);
             }
             has_freed
         }

@@ -79,6 +79,28 @@ async fn a_session_ends_when_its_client_has_given_up() {
     assert_eq!(holder.kind_of(GetAttributes { id: ROOT }).await, Some(ErrorKind::SessionLost));
 }
 
+/// The way to it is cut, and not the way from it: it is heard until it notices.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_hears_nothing_keeps_its_session() {
+    let house = House::new().await;
+    let (others, holder) = (house.client().await, patient(&house, None).await);
+    holder.lookup(ROOT, "x").await;
+    house.clients.set(holder.session, Manner::Ignores);
+    let (mdt, clients, session) = (house.mdt.clone(), house.clients.clone(), holder.session);
+    let beating = tokio::spawn(async move {
+        while !clients.hung_up.lock().unwrap().contains(&session) {
+            mdt.heard(session);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    });
+    let begun = tokio::time::Instant::now();
+    others.mkdir(ROOT, "y").await;
+    assert!(begun.elapsed() <= Duration::from_secs(41), "{:?}", begun.elapsed());
+    beating.await.unwrap();
+    minutes_pass(&house, &others, 3).await;
+    assert!(patient(&house, Some(holder.session)).await.is_resumed);
+}
+
 /// Also one of before a start is kept for its client's wait.
 #[tokio::test(start_paused = true)]
 async fn a_start_forgets_no_wait() {
