@@ -328,5 +328,7 @@ async fn idle_locks_of_who_is_gone_end_with_the_lease() {
     assert_eq!(ask(&b, exclusive(1)).await, Refused);
     assert!(begun.elapsed() <= LEASE + Duration::from_secs(1), "{:?}", begun.elapsed());
     tokio::time::sleep(Duration::from_millis(1)).await;
+    assert!(house.clients.hung_up.lock().unwrap().contains(&session), "it may hear nothing");
+    tokio::time::sleep(LEASE).await;
     assert_eq!(a.kind_of(exclusive(2)).await, Some(ErrorKind::SessionLost), "it is barred");
 }
