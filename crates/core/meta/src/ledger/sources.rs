@@ -257,7 +257,10 @@ impl Sources {
             .segments
             .iter()
             .rev()
-            .map(|segment| std::mem::replace(&mut end, end.min(segment.head.after)))
+            .map(|segment| {
+                let before = end.min(segment.head.after);
+                std::mem::replace(&mut end, before)
+            })
             .collect();
         ends.reverse();
         ends
