@@ -216,7 +216,7 @@ async fn only_the_damaged_bytes_of_a_file_are_named() {
     }
     // Whoever has another part of the chunk is not hurt: what is damaged lay where now other bytes
     // are.
-    client.commit(file, vec![Extent { offset: 20_480, length: 100, ..inline(0, &[1; 100]) }]).await;
+    client.commit(file, vec![inline(20_480, &[1; 100])]).await;
     let found = check(&house, false).await;
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].path, b"", "{found:?}");

@@ -7,7 +7,7 @@ use super::cache::ObjectCache;
 use super::marker::Marker;
 use super::object::{Object, OpenError};
 use super::sync::ChangedDirectories;
-use super::{describe, failed, marker_error, prepare, tree};
+use super::{OBJECT, describe, failed, marker_error, prepare, tree};
 use crate::{Abilities, Error, Space};
 use rustix::fs::{AtFlags, Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
