@@ -9,8 +9,9 @@
 //! * [`log`]: every group of commits, appended to segments in a directory elsewhere.
 //! * [`dump`]: one state of the store as a stream, in parts for whoever asks, or beside the log.
 //! * [`stream`]: reading streams; [`directory`]: the names of a log's files.
-//! * [`restore`]: the newest dump and what the log has after it, into an empty store, whose log goes
-//!   on from there; [`sources`]: which dump and segments count, and how far.
+//! * [`restore`]: the newest dump and what the log has after it, into an empty store, whose log
+//!   goes on from there.
+//! * [`sources`]: which dump and segments count for that, and how far.
 //! * [`rebuild`]: what the objects know, where there is neither.
 //!
 //! Invariants: a group is in the log before the store has it; a log is pruned only behind a dump

@@ -1,8 +1,8 @@
 //! Objects: every chunk is where its record says, whole; and nothing else is there.
 //!
 //! Records and objects both come in the order of chunk ids, so they are compared in one walk. What
-//! seems wrong is asked again before it is told. Which files are hurt, and where in them, is found in
-//! a walk over all extents at the end.
+//! seems wrong is asked again before it is told. Which files are hurt, and where in them, is found
+//! in a walk over all extents at the end.
 //!
 //! An object that cannot be opened is told by itself; many in a row are their OST's matter. What is
 //! no object at all is told, and stays.
