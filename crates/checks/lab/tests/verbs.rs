@@ -115,7 +115,8 @@ fn a_verb_that_is_ended_early_leaves_no_leases() -> Result<()> {
         return Ok(());
     }
     with_federation(|lab| {
-        lab.shell("mkdir many; cd many; for i in $(seq 1500); do echo $(printf %0200d $i); done | xargs touch; sync .")?;
+        let many = "mkdir many; cd many; for i in $(seq 1500); do printf '%0200d\\n' $i; done";
+        lab.shell(&format!("{many} | xargs touch; sync ."))?;
         let folder = lab.mount().join("many");
         let shown = folder.display().to_string();
         for (name, signal) in [("INT", Signal::INT), ("TERM", Signal::TERM)] {
