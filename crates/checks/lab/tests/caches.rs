@@ -51,6 +51,65 @@ fn a_node_keeps_what_it_read_over_a_restart() -> Result<()> {
     })
 }
 
+/// Caches are a help and no condition: whatever is wrong with their directories, the mount comes
+/// up, says so where it is looked for, and uses them from when it can.
+#[test]
+fn a_mount_comes_up_without_its_caches_and_uses_them_later() -> Result<()> {
+    with_federation(|lab| {
+        let wanted = bytes(61, 2 * CHUNK);
+        write(lab, "f", &wanted)?;
+        expect(lab, "f", &wanted)?;
+        let (site, node, mount) = (lab.local("absent"), lab.local("file"), folder(lab, "late")?);
+        fs::write(&node, "in the way")?;
+        let options = format!("cache={},sitecache={}", node.display(), site.display());
+        let log = lab.local("late.log");
+        let source = lab.status()?["source"].as_str().context("a source")?.to_owned();
+        let (shown, log_option) =
+            (mount.to_str().context("path")?, format!("log={},{options}", log.display()));
+        let mounted = lab.try_tieline(&["mount", &source, shown, "-o", &log_option])?;
+        let unmount = || lab.tieline(&["umount", shown]).map(drop);
+        let outcome = (|| {
+            ensure!(mounted.status.success(), "{mounted:?}");
+            for (path, why) in [(&node, "not a directory"), (&site, "No such file")] {
+                let line =
+                    mounted.stderr.lines().find(|line| line.contains(path.to_str().unwrap()));
+                ensure!(line.is_some_and(|line| line.contains(why)), "{mounted:?}");
+                ensure!(fs::read_to_string(&log)?.contains(why), "the log says nothing of {why}");
+            }
+            finish(vec![reader(lab, &mount, "f")?])?;
+            let status = lab.json(&["cache", "status", shown])?;
+            let told = status.to_string();
+            ensure!(told.contains("not a directory") && told.contains("No such file"), "{told}");
+            fs::remove_file(&node)?;
+            fs::create_dir(&site)?;
+            program::until("both are used", PATIENCE, || {
+                let told = report(&mount).unwrap_or_default();
+                told["node"]["trouble"].is_null() && told["site"]["trouble"].is_null()
+            })?;
+            let wanted = bytes(62, 2 * CHUNK);
+            write(lab, "g", &wanted)?;
+            expect(lab, "g", &wanted)?;
+            finish(vec![reader(lab, &mount, "g")?])?;
+            program::until("both keep it", PATIENCE, || {
+                let told = report(&mount).unwrap_or_default();
+                let kept = |name| number(&told, &[name, "kept_bytes"]).unwrap_or_default();
+                kept("node") >= 2 * CHUNK as u64 && kept("site") >= 2 * CHUNK as u64
+            })?;
+            let wrong = format!("cache={},cache-size=much", node.display());
+            let other = folder(lab, "other")?;
+            let other = other.to_str().context("path")?;
+            let refused = lab.try_tieline(&["mount", &source, other, "-o", &wrong])?;
+            ensure!(
+                refused.status.code() == Some(2) && refused.stderr.contains("cache-size"),
+                "{refused:?}"
+            );
+            Ok(())
+        })();
+        unmount()?;
+        outcome
+    })
+}
+
 /// Removes a directory that others still write to.
 fn remove(folder: &Path) -> Result<()> {
     for _ in 0..100 {

@@ -141,9 +141,35 @@ fn who_was_not_invited_changes_nothing() -> Result<()> {
         assert!(!refused.status.success());
         assert!(!folder.path().join("new").exists());
         assert_eq!(std::fs::metadata(&ost)?.uid(), owner);
+        // What is wrong with one's own words is found while the invitation is good.
+        let renamed = invitation.replacen("/psc@", "/bnl@", 1);
+        let taken = folder.path().join("taken");
+        std::fs::create_dir(&taken)?;
+        std::fs::write(taken.join("tieline-ost"), "version = 1\n")?;
+        let usual = join_words(&invitation, &address, &dir, &ost)?;
+        let wrongs = [
+            (join_words(&renamed, &address, &dir, &ost)?, "is for site psc"),
+            (join_words(&invitation, &address, &dir, &taken)?, "objects of an OST"),
+            ([&usual[..], &["--reserve", "much"]].concat(), "reserve"),
+            ([&usual[..], &["--ost", ost.to_str().context("a path")?]].concat(), "ost[1].path"),
+        ];
+        for (words, why) in wrongs {
+            let words: Vec<&str> = match why {
+                // Said once.
+                "reserve" => words.into_iter().filter(|word| *word != "64 MiB").collect(),
+                _ => words,
+            };
+            let refused = federation.try_tieline(&words)?;
+            assert!(!refused.status.success() && refused.stderr.contains(why), "{refused:?}");
+        }
         let targets = |text: &str| text.lines().skip(1).map(str::to_owned).collect::<Vec<_>>();
         let after = federation.tieline(&["map", "show", mount])?;
         assert_eq!(targets(&before), targets(&after));
+        std::fs::set_permissions(
+            folder.path(),
+            std::os::unix::fs::PermissionsExt::from_mode(0o755),
+        )?;
+        drop(Joined::from_words(&federation.tieline(&usual)?)?);
         Ok(())
     })
 }

@@ -443,3 +443,89 @@ fn the_doctor_tells_what_is_wrong_with_tickets_and_keys() -> Result<()> {
         Ok(())
     })
 }
+
+/// Keys that cannot be read, are none, or are another host's, and a krb5.conf that is none: all are
+/// named with their fix, before a server says that it is ready.
+#[test]
+fn keys_that_will_not_do_are_named() -> Result<()> {
+    with_sec(&["--kerberos"], |federation| {
+        let address = url(federation)?.replace("tieline://", "").replace('/', ":/");
+        let honest = config(federation);
+        let folder = federation.local("keys");
+        std::fs::create_dir(&folder)?;
+        let path = |name: &str| folder.join(name).display().to_string();
+        std::fs::write(path("empty"), [5, 2])?;
+        std::fs::write(path("text"), "no keytab")?;
+        for (name, why, fix) in [
+            ("missing", "cannot be read", "correct its path"),
+            ("text", "no keytab of version 2", "correct its path"),
+            ("empty", "has no key", "klist -k"),
+        ] {
+            let words = ["--mount", &address, "--keytab", &path(name)];
+            ensure_told(&doctor(federation, &honest, &words)?, why, fix)?;
+        }
+        let usual = std::fs::read_to_string(federation.dir().join("sites/uf/mds.toml"))?;
+        let with = |changes: &[(&str, &str)]| -> Result<String> {
+            let mut lines: Vec<String> = usual.lines().map(str::to_owned).collect();
+            for (key, value) in changes {
+                let is_it = |line: &&mut String| line.starts_with(&format!("{key} = "));
+                let line = lines.iter_mut().find(is_it).with_context(|| format!("no {key}"))?;
+                *line = format!("{key} = \"{value}\"");
+            }
+            let settings = path("changed.toml");
+            std::fs::write(&settings, lines.join("\n"))?;
+            Ok(settings)
+        };
+        // As its servers run here, whoever that is.
+        let owner = usual.lines().find_map(|line| line.strip_prefix("user = "));
+        let owner = owner.map(|user| user.trim_matches('"').to_owned());
+        let give = |path: &str| match owner.as_deref().filter(|_| tieline_lab::is_root()) {
+            Some(user) => program::call("chown", &[user, path]).map(drop),
+            None => Ok(()),
+        };
+        let kdc = ScratchKdc::again(&federation.dir().join("kdc"), "EXTENCI.ORG", 0);
+        let elsewhere = "tieline_mds/elsewhere.extenci.org@EXTENCI.ORG".to_owned();
+        let made = kdc.keytab("elsewhere.keytab", std::slice::from_ref(&elsewhere))?;
+        std::fs::write(path("elsewhere"), std::fs::read(made)?)?;
+        std::fs::set_permissions(
+            path("elsewhere"),
+            std::os::unix::fs::PermissionsExt::from_mode(0o600),
+        )?;
+        give(&path("elsewhere"))?;
+        let keytab = path("elsewhere");
+        let foreign = with(&[("keytab", &keytab), ("principal", &elsewhere)])?;
+        let said = doctor(federation, &honest, &["--settings", &foreign])?;
+        ensure_told(&said, &format!("has keys of {elsewhere} only"), "ktadd")?;
+
+        let check = |settings: &str| -> Result<Run> {
+            let mut command = Command::new(program::tieline()?);
+            command.args(["server", "--check", "--settings", settings]);
+            program::finish(&mut command, DEADLINE)
+        };
+        let broken = path("krb5.conf");
+        std::fs::write(&broken, "[libdefaults\n default_realm = \n }}\n")?;
+        give(&broken)?;
+        let run = check(&with(&[("config", &broken)])?)?;
+        ensure!(
+            !run.status.success() && run.stderr.contains("krb5.conf cannot be used"),
+            "{run:?}"
+        );
+        if !tieline_lab::is_root() || owner.as_deref().is_none_or(|owner| owner == "root") {
+            tieline_lab::skip("keys of another user");
+            return Ok(());
+        }
+        program::call("chown", &["root", &keytab])?;
+        let unread = with(&[("keytab", &keytab), ("site", "no site")])?;
+        let user = owner.unwrap_or_default();
+        for words in
+            [&["server", "--settings", &unread][..], &["server", "--check", "--settings", &unread]]
+        {
+            let run = federation.try_tieline(words)?;
+            let told = format!("`{user}`, as whom the server runs, cannot read {keytab}");
+            ensure!(!run.status.success() && run.stderr.contains(&told), "{run:?}");
+            ensure!(run.stderr.contains("site: "), "the others too: {run:?}");
+        }
+        let said = doctor(federation, &honest, &["--settings", &unread])?;
+        ensure_told(&said, "as whom the server runs", "kerberos.keytab")
+    })
+}

@@ -224,7 +224,8 @@ fn expires(scene: &Scene<'_>) -> Result<()> {
     program::until("the ticket is over", Duration::from_secs(60), is_over)?;
     let said = scene.explained(BOB, &cache, "all/his")?;
     let why = whys(&said);
-    ensure!(why.contains("expired") && why.contains("bob@EXTENCI.ORG"), "{said}");
+    let ended = why.contains("your ticket expired at 20") && why.contains("kinit");
+    ensure!(ended && why.contains("bob@EXTENCI.ORG"), "{said}");
     Ok(())
 }
 

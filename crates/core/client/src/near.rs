@@ -56,6 +56,8 @@ pub trait NodeCache: Send + Sync {
     fn keep(&self, chunk: &ChunkRef, offset: u64, bytes: Bytes);
 
     // For trees that are pinned.
+    /// Returns when it can be asked for them: its directory may come later.
+    async fn there(&self) {}
     /// Keeps bytes for certain, before it returns; or says why not.
     async fn store(&self, chunk: &ChunkRef, offset: u64, bytes: Bytes) -> Result<(), String>;
     /// Is all of a chunk here?

@@ -212,12 +212,26 @@ impl Pins {
     }
 }
 
+/// Goes on with the pins of an earlier process, once the cache is there that has them.
+async fn take_up(shared: Weak<Shared>) {
+    let node = shared.upgrade().and_then(|shared| shared.near.node.clone());
+    let Some(node) = node else { return };
+    node.there().await;
+    for words in node.pinned().await {
+        let (Some(shared), Some((id, caller))) = (shared.upgrade(), tree_of(&words)) else {
+            continue;
+        };
+        shared.load_seen(&words).await;
+        if !shared.pins.has(&words) {
+            shared.pins.add(id, Pin::new(caller, words));
+        }
+    }
+}
+
 /// Walks pinned trees when there is reason to.
 pub(crate) async fn run(shared: Weak<Shared>) {
     let Some(due) = shared.upgrade().map(|shared| shared.pins.due.clone()) else { return };
-    if let Some(shared) = shared.upgrade() {
-        shared.take_up().await;
-    }
+    tokio::spawn(take_up(shared.clone()));
     let (mut is_whole, mut earliest) = (true, Instant::now());
     loop {
         match is_whole {
@@ -342,17 +356,6 @@ impl Shared {
         let others: u64 = others.map(|(_, pin)| lock(&pin.progress).files).sum();
         let room = self.settings.inodes_max as u64;
         (room - room / 4).saturating_sub(others)
-    }
-
-    /// Goes on with the pins of an earlier process.
-    async fn take_up(&self) {
-        let Some(node) = &self.near.node else { return };
-        for words in node.pinned().await {
-            if let Some((id, caller)) = tree_of(&words) {
-                self.load_seen(&words).await;
-                self.pins.add(id, Pin::new(caller, words));
-            }
-        }
     }
 
     /// Fetches a tree.

@@ -170,6 +170,11 @@ impl Shared {
 }
 
 impl Volume {
+    /// Ends the sessions as they are: for whoever cannot wait until everything is committed.
+    pub async fn part(&self, patience: Duration) {
+        self.shared.servers.close(patience).await;
+    }
+
     /// Asks the MDT of a file something that only operators ask.
     pub async fn ask_of_mdt<C: Call + Clone>(
         &self,

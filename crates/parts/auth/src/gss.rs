@@ -304,6 +304,25 @@ pub fn copy_tickets(from: &Keys, to: &str) -> Result<(), Trouble> {
     check(library, major, minor)
 }
 
+/// Can the library answer with these keys, as far as that shows without a KDC: is krb5.conf in
+/// order, and has the keytab any key, or one of the principal?
+pub fn try_answering(keys: &Keys) -> Result<(), Trouble> {
+    if let Some(keytab) = &keys.keytab {
+        let wanted = keys.principal.as_deref();
+        let is_it = |name: &String| {
+            let mut rest = wanted.map(|wanted| name.strip_prefix(wanted)).into_iter();
+            rest.all(|rest| rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('@')))
+        };
+        if !principals(keytab)?.iter().any(is_it) {
+            return Err(Trouble::KeytabLacks {
+                path: keytab.display().to_string(),
+                principal: wanted.unwrap_or_default().to_owned(),
+            });
+        }
+    }
+    Credential::acquire(opened()?, keys, ACCEPT).map(drop)
+}
+
 /// Gets a ticket for a server, and no further.
 pub fn try_ticket(keys: &Keys, target: &str) -> Result<(), Trouble> {
     let mut initiator = GssInitiator::new(keys.clone(), target.to_owned());

@@ -15,6 +15,11 @@ pub enum Trouble {
     )]
     NoLibrary { why: String },
     #[error(
+        "krb5.conf cannot be used ({why}): correct what its lines or those of a file that it \
+         includes say (KRB5_CONFIG, or `config` in a server's settings, names another)"
+    )]
+    Config { why: String },
+    #[error(
         "clocks differ by more than Kerberos allows: set both machines' clocks (NTP), \
          then try again"
     )]
@@ -160,6 +165,7 @@ impl Trouble {
             6 => Self::UnknownClient,
             24 => Self::OldKey { key: target },
             32 => Self::Expired,
+            136..=138 => Self::Config { why: text },
             141 | 143 | 195 => Self::NoTicket,
             34 => Self::Replayed,
             31 | 41 => Self::Damaged { target },
@@ -179,6 +185,7 @@ impl Trouble {
                 Self::KeyVersion { target }
             }
             _ if has("not found in keytab") => Self::NoKey { target },
+            _ if has("Kerberos configuration file") => Self::Config { why: text },
             _ if has("PROCESS_TGS") => Self::Trust { target },
             // MIT's KDC, where none of the principal's keys has an enctype that it permits.
             _ if has("FINDING_SERVER_KEY") => Self::NoEnctype { target },
@@ -246,6 +253,7 @@ mod tests {
         let text = || "x".to_owned();
         let others = [
             (Trouble::Keytab { path: text(), why: text() }, "chown"),
+            (Trouble::from_code(13 << 16, -1_765_328_247, text()), "KRB5_CONFIG"),
             (Trouble::NotMutual, "tieline doctor"),
             (Trouble::Replayed, "try again"),
             (Trouble::Binding, "proxy"),

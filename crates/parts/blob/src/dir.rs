@@ -60,6 +60,11 @@ pub struct DirChunks {
 }
 
 impl DirChunks {
+    /// Does a directory hold the objects of an OST, whosever?
+    pub fn is_ost(path: &Path) -> bool {
+        Marker::exists(path) || path.join(tree::OBJECTS).exists()
+    }
+
     /// Makes an empty directory the store of `identity`. One that is already is left as it is.
     /// Blocking.
     pub fn format(path: &Path, identity: &Identity, dice: &dyn Dice) -> Result<(), Error> {

@@ -98,6 +98,10 @@ impl NodeCache {
     pub fn open(settings: NodeSettings, clock: Arc<dyn Clock>) -> Result<Self, Error> {
         let path = settings.path.clone();
         let failed = |doing, source| Error::Failed { path: path.clone(), doing, source };
+        if path.exists() && !path.is_dir() {
+            let reason = "it is not a directory".to_owned();
+            return Err(Error::Unfit { path, reason });
+        }
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
         made.map_err(|source| failed("make", source))?;
         marker::ensure(&LocalStorage, &path, Kind::Node)?;

@@ -181,6 +181,7 @@ pub fn leave(code: i32) -> ! {
 /// Ends the process, whatever its threads do. What libraries do at an orderly exit is left out:
 /// OpenSSL, which Kerberos uses, frees what a thread that comes to its end just then frees too.
 fn end(code: i32) -> ! {
+    crate::parting::say_goodbye();
     // SAFETY: it takes a number and does not return.
     unsafe { libc::_exit(code) }
 }
@@ -211,7 +212,9 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             if !check {
                 return server::run::run(&settings, is_json);
             }
-            server::settings::Settings::load(&settings)?;
+            let plan = server::settings::Settings::load(&settings)?;
+            plan.kerberos.prepare();
+            plan.kerberos.check()?;
             println!("{}: in order", settings.display());
             Ok(())
         }

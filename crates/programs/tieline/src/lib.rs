@@ -9,7 +9,7 @@
 //! * [`invitation`]: the word by which a site joins.
 //! * [`mount`]: the FUSE mount and its daemon.
 //! * [`verbs`]: `ls`, `put`, `getstripe`, `df`, `pool` and the like, over [`shell`]: the client
-//!   room without a mount.
+//!   room without a mount; [`parting`]: where they are ended early.
 //! * [`proving`]: how servers, mounts and verbs prove themselves.
 //! * [`dev`]: a whole federation on this machine.
 //! * [`memory`]: used again, and given back when idle.
@@ -26,6 +26,7 @@ pub mod memory;
 pub mod mount;
 pub mod namespace;
 pub mod operator;
+pub mod parting;
 pub mod process;
 pub mod proving;
 pub mod report;

@@ -42,7 +42,7 @@ const TELL_EVERY: Duration = Duration::from_secs(2);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// A daemon that is told to drop what is left.
 const DROP_PATIENCE: Duration = Duration::from_secs(10);
-/// What the daemon prints when it is mounted.
+/// What the daemon prints when it is mounted, after lines about caches that cannot be used yet.
 pub const READY: &str = "mounted";
 
 #[derive(clap::Args, Debug)]
@@ -166,7 +166,13 @@ fn start_daemon(
     if let Some(mut stdout) = child.stdout.take() {
         stdout.read_to_string(&mut said)?;
     }
-    if said.trim() == READY {
+    if let Some(missing) = said.trim().strip_suffix(READY) {
+        for why in missing.lines() {
+            eprintln!(
+                "tieline: warning: {why}: mounted without that cache, which is used as soon as \
+                 it can be"
+            );
+        }
         return Ok(());
     }
     // It said why not, and is about to end.
@@ -189,12 +195,32 @@ fn default_log(mountpoint: &Path) -> PathBuf {
     state.unwrap_or_else(std::env::temp_dir).join("tieline").join(file)
 }
 
-/// `tieline umount`.
+/// `tieline umount`. All are taken out of the tree before any is waited for, and all of them are
+/// waited for at once: one whose servers are away costs the others nothing.
 pub fn umount(args: &UmountArgs) -> anyhow::Result<()> {
-    args.mountpoints.iter().try_for_each(|path| umount_one(path, args))
+    let taken: Vec<_> = args.mountpoints.iter().map(|path| take_out(path, args)).collect();
+    let outcomes: Vec<anyhow::Result<()>> = std::thread::scope(|scope| {
+        let waiting: Vec<_> = taken
+            .into_iter()
+            .map(|taken| {
+                scope.spawn(move || taken?.map_or(Ok(()), |entry| wait_for_end(&entry, args)))
+            })
+            .collect();
+        let ended = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+            thread.join().unwrap_or_else(|_| Err(anyhow!("waiting for a mount's end failed")))
+        };
+        waiting.into_iter().map(ended).collect()
+    });
+    let mut wrongs = outcomes.into_iter().filter_map(Result::err);
+    let last = wrongs.next_back();
+    for wrong in wrongs {
+        eprintln!("tieline: {}", crate::report::chain(wrong.as_ref()));
+    }
+    last.map_or(Ok(()), Err)
 }
 
-fn umount_one(path: &Path, args: &UmountArgs) -> anyhow::Result<()> {
+/// Takes a mount out of the tree; gives back the one whose end is to be waited for.
+fn take_out(path: &Path, args: &UmountArgs) -> anyhow::Result<Option<registry::Entry>> {
     let mountpoint = table::mountpoint(path);
     let entry = registry::at(&mountpoint);
     let shown = mountpoint.display();
@@ -209,9 +235,8 @@ fn umount_one(path: &Path, args: &UmountArgs) -> anyhow::Result<()> {
                 .with_context(|| format!("{shown} may be in use: see `fuser -m {shown}`"))?;
         }
     }
-    let Some(entry) = entry else { return Ok(()) };
     // A detached mount ends when its last user leaves: nobody should have to wait for that.
-    if args.lazy { Ok(()) } else { wait_for_end(&entry, args) }
+    Ok(entry.filter(|_| !args.lazy))
 }
 
 /// Waits until a mount that is not in the tree any more has sent everything, or cannot.

@@ -6,10 +6,13 @@
 //! Invariant: `KRB5_CONFIG` is set, if at all, before a process has threads.
 
 use crate::report::Usage;
+use crate::server::settings::is_private;
+use anyhow::Context;
 use serde::{Deserialize, Serialize};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use tieline_auth::gss::{Keys, principals};
+use tieline_auth::gss::{Keys, principals, try_answering};
 use tieline_auth::{Guard, GuardParts, Kerberos, SERVICE_MDS, SERVICE_OSS, Serves};
 use tieline_format::map::FederationMap;
 use tieline_types::Flavor;
@@ -177,25 +180,26 @@ pub struct KerberosPlan {
 }
 
 impl KerberosSettings {
-    /// Everything that is wrong, as key and complaint.
-    pub fn validate(&self) -> Result<KerberosPlan, Vec<(String, String)>> {
+    /// Everything that is wrong, as key and complaint; `user`: as whom the server runs.
+    pub fn validate(&self, user: Option<&str>) -> Result<KerberosPlan, Vec<(String, String)>> {
         let mut wrongs = Vec::new();
         let mut complain =
             |key: &str, wrong: String| wrongs.push((format!("kerberos.{key}"), wrong));
+        // Others look at settings too, who need not be let in to the keys.
+        let is_root = rustix::process::geteuid().is_root();
         for (key, path) in [("keytab", Some(&self.keytab)), ("config", self.config.as_ref())] {
-            if let Some(path) = path.filter(|path| !path.is_absolute()) {
+            let Some(path) = path else { continue };
+            if !path.is_absolute() {
                 complain(key, format!("`{}` is not an absolute path", path.display()));
+            } else if let Err(error) = crate::server::user::open_as(user, path)
+                && (is_root || error.kind() != ErrorKind::PermissionDenied)
+            {
+                complain(key, unreadable(path, user, &error));
             }
         }
-        match crate::server::settings::is_private(&self.keytab) {
-            Ok(true) => (),
-            Ok(false) => {
-                let shown = self.keytab.display();
-                complain("keytab", format!("{shown} can be read by others: chmod 600 it"));
-            }
-            Err(error) => {
-                complain("keytab", format!("cannot read {}: {error}", self.keytab.display()));
-            }
+        if is_private(&self.keytab).is_ok_and(|is_private| !is_private) {
+            let shown = self.keytab.display();
+            complain("keytab", format!("{shown} can be read by others: chmod 600 it"));
         }
         let floor = match self.sec.as_deref().map(str::parse::<Flavor>) {
             Some(Ok(floor)) => Some(floor),
@@ -213,7 +217,27 @@ impl KerberosSettings {
     }
 }
 
+fn unreadable(path: &Path, user: Option<&str>, error: &io::Error) -> String {
+    let shown = path.display();
+    match user.filter(|_| error.kind() == ErrorKind::PermissionDenied) {
+        Some(user) => format!(
+            "`{user}`, as whom the server runs, cannot read {shown} ({error}): chown {user} \
+             {shown}, and let that user through the directories above it"
+        ),
+        None => format!("cannot read {shown}: {error}"),
+    }
+}
+
 impl KerberosPlan {
+    /// What would turn away everybody who comes: a krb5.conf that is not in order, a keytab without
+    /// keys. After [`Self::prepare`].
+    pub fn check(&self) -> anyhow::Result<()> {
+        let Some(settings) = &self.settings else { return Ok(()) };
+        let (keytab, principal) = (Some(settings.keytab.clone()), settings.principal.clone());
+        try_answering(&Keys { keytab, principal, cache: None })
+            .context("kerberos: nobody could come to this server")
+    }
+
     /// Before the process has threads.
     pub fn prepare(&self) {
         if let Some(config) = self.settings.as_ref().and_then(|settings| settings.config.as_ref()) {

@@ -6,6 +6,7 @@
 
 use crate::contact::Contact;
 use crate::location::Location;
+use crate::parting;
 use crate::server::settings::key_open;
 use anyhow::{Context, anyhow, bail};
 use std::future::Future;
@@ -59,8 +60,13 @@ pub fn run<T, F: Future<Output = anyhow::Result<T>>>(
     location.proving.prepare_verb();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(async {
+        parting::listen()?;
         let shell = Arc::new(Shell::open(location.clone()).await?);
+        parting::opened(shell.volume.clone());
         let result = command(shell.clone()).await;
+        if !parting::closes() {
+            parting::wait_for_end().await;
+        }
         shell.files.close(CLOSE_PATIENCE).await;
         result
     });

@@ -23,6 +23,8 @@ pub struct Cache {
     /// As in KRB5CCNAME.
     pub name: String,
     pub principal: String,
+    /// When the last of its tickets ends or ended, in seconds since 1970.
+    pub ends: Option<u32>,
 }
 
 /// What KRB5CCNAME, krb5.conf or the library's default name.
@@ -161,8 +163,32 @@ impl Krb5 {
                 (library.free_name)(context, text);
             }
             (library.free_principal)(context, principal);
-            Some(Cache { name: full, principal: owner? })
+            Some(Cache { name: full, principal: owner?, ends: self.last_end(cache) })
         }
+    }
+
+    /// # Safety
+    /// The cache must be one of this context.
+    unsafe fn last_end(&self, cache: Handle) -> Option<u32> {
+        let (library, context) = (self.library, self.context);
+        let (mut last, mut cursor) = (0, null_mut());
+        // SAFETY: the cursor is made by the library and released once; so is what each ticket
+        // refers to.
+        unsafe {
+            if (library.cache_begin)(context, cache, &mut cursor) != 0 {
+                return None;
+            }
+            loop {
+                let mut ticket = Ticket::empty();
+                if (library.cache_next)(context, cache, &mut cursor, &mut ticket) != 0 {
+                    break;
+                }
+                last = last.max(ticket.ends());
+                (library.free_ticket)(context, &mut ticket);
+            }
+            (library.cache_end)(context, cache, &mut cursor);
+        }
+        (last > 0).then_some(last)
     }
 }
 

@@ -63,20 +63,40 @@ pub struct KeyValueSet {
     pub elements: *const KeyValue,
 }
 
-/// `krb5_creds`, of which only the names are ever said; the rest is zero.
+/// `krb5_creds`: of one that is looked for only the names are said, and the rest is zero; of one
+/// that a cache gives the end is read.
 #[repr(C)]
 pub struct Ticket {
     pub magic: i32,
     pub client: Handle,
     pub server: Handle,
-    /// The key, the times, what it may be used for, addresses, two tickets, and data of the KDC.
-    rest: [u64; 12],
+    /// The key.
+    key: [u64; 3],
+    authenticated: i32,
+    starts: i32,
+    ends: i32,
+    renewable: i32,
+    /// What it may be used for, addresses, two tickets, and data of the KDC.
+    rest: [u64; 7],
 }
 
 impl Ticket {
     /// For a server, whoever has it.
     pub fn for_server(server: Handle) -> Self {
-        Self { magic: 0, client: null_mut(), server, rest: [0; 12] }
+        Self { server, ..Self::empty() }
+    }
+
+    /// To be filled by the library.
+    pub fn empty() -> Self {
+        let (client, server) = (null_mut(), null_mut());
+        let (authenticated, starts, ends, renewable) = (0, 0, 0, 0);
+        let (key, rest) = ([0; 3], [0; 7]);
+        Self { magic: 0, client, server, key, authenticated, starts, ends, renewable, rest }
+    }
+
+    /// In seconds since 1970; the library's number is one without a sign, in a place for one.
+    pub fn ends(&self) -> u32 {
+        self.ends.cast_unsigned()
     }
 }
 
@@ -171,6 +191,10 @@ library! {
     fn cache_close = c"krb5_cc_close" (Handle, Handle) -> i32;
     fn cache_named = c"krb5_cc_resolve" (Handle, *const c_char, *mut Handle) -> i32;
     fn cache_remove = c"krb5_cc_remove_cred" (Handle, Handle, i32, *mut Ticket) -> i32;
+    fn cache_begin = c"krb5_cc_start_seq_get" (Handle, Handle, *mut Handle) -> i32;
+    fn cache_next = c"krb5_cc_next_cred" (Handle, Handle, *mut Handle, *mut Ticket) -> i32;
+    fn cache_end = c"krb5_cc_end_seq_get" (Handle, Handle, *mut Handle) -> i32;
+    fn free_ticket = c"krb5_free_cred_contents" (Handle, *mut Ticket) -> ();
     fn cache_destroy = c"krb5_cc_destroy" (Handle, Handle) -> i32;
     fn parse_name = c"krb5_parse_name" (Handle, *const c_char, *mut Handle) -> i32;
     fn caches_begin = c"krb5_cccol_cursor_new" (Handle, *mut Handle) -> i32;

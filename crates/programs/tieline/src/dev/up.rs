@@ -6,6 +6,7 @@ use crate::dev::plan::{self, KerberosPlan, Plan, Ports, ServerPlan, SitePlan};
 use crate::dev::state::{Database, Held, Process, State};
 use crate::dev::{Up, control, down, processes, user, wan};
 use crate::mount::table;
+use crate::process::ProcessId;
 use crate::proving::flavor_check;
 use crate::report::Usage;
 use anyhow::{Context, bail};
@@ -351,9 +352,7 @@ fn add_mount(held: &mut Held, mount: &Path, more: &MountMore) -> anyhow::Result<
     if table::is_mounted(&mountpoint) {
         bail!("something is mounted at {} already", mountpoint.display());
     }
-    // What was mounted there before, and is no more.
-    let is_old = |process: &Process| process.mountpoint.as_ref() == Some(&mountpoint);
-    held.state.processes.retain(|process| !is_old(process));
+    forget_ended(&mut held.state.processes, &mountpoint);
     let number = free_number(&held.state.processes);
     let name = mount_name(number);
     let admin = match held.state.network {
@@ -399,6 +398,14 @@ fn add_mount(held: &mut Held, mount: &Path, more: &MountMore) -> anyhow::Result<
     started?;
     wait_for_space(mount);
     Ok(())
+}
+
+/// What was mounted there before, and is no more. One that was unmounted may live on, to send what
+/// its servers have not got yet: it has its name and its port until then.
+fn forget_ended(processes: &mut Vec<Process>, mountpoint: &Path) {
+    let is_alive = |process: &Process| process.process.is_some_and(ProcessId::is_alive);
+    let is_there = |process: &Process| process.mountpoint.as_deref() == Some(mountpoint);
+    processes.retain(|process| !is_there(process) || is_alive(process));
 }
 
 fn mount_name(number: u16) -> String {
@@ -482,5 +489,30 @@ mod tests {
         reserve(port).unwrap();
         assert_eq!(reserve(port).unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
         reserve(port + 1).unwrap();
+    }
+
+    #[test]
+    fn a_mount_that_still_sends_keeps_its_name_and_its_port() {
+        let process = |name: &str, mountpoint: &str, process| Process {
+            name: name.to_owned(),
+            argv: vec![],
+            log: PathBuf::new(),
+            address: None,
+            admin: String::new(),
+            socket: None,
+            mountpoint: Some(mountpoint.into()),
+            netns: None,
+            process,
+        };
+        let alive = ProcessId::own();
+        let ended = ProcessId { started: alive.started + 1, ..alive };
+        let mut processes = vec![
+            process("mount-0", "/a", Some(alive)),
+            process("mount-1", "/a", Some(ended)),
+            process("mount-2", "/b", Some(ended)),
+        ];
+        forget_ended(&mut processes, Path::new("/a"));
+        let names: Vec<&str> = processes.iter().map(|process| process.name.as_str()).collect();
+        assert_eq!((names, free_number(&processes)), (vec!["mount-0", "mount-2"], 1));
     }
 }

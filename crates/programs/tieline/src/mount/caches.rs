@@ -1,12 +1,15 @@
 //! What a mount finds nearer than at an OSS: `-o cache=`, `sitecache=`, `direct=`, plugged into the
 //! client room.
 //!
-//! Invariants: a cache that cannot be used is an error when somebody mounts, and a log line when a
-//! daemon goes on; direct access and a site's cache trust all who read that storage, so both are
-//! off where data servers are ruled krb5p, unless the operator says `at-rest=trusted`.
+//! Invariants: a cache that cannot be used keeps nobody from mounting, and is used once it can be
+//! ([`late`]), but for one that another mount has; direct access and a site's cache trust all who
+//! read that storage, so both are off where data servers are ruled krb5p, unless the operator says
+//! `at-rest=trusted`.
 
+mod late;
+
+use crate::mount::caches::late::Late;
 use crate::report::Usage;
-use anyhow::Context;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -33,11 +36,6 @@ use tokio::time::Instant;
 const NODE_SIZE: u64 = 10 << 30;
 /// The low water mark, in percent of the high one, unless `sitecache-size=HIGH:LOW` says it.
 const LOW_PERCENT: u64 = 90;
-/// A storage that does not answer when it is first looked at.
-const OPEN_PATIENCE: Duration = Duration::from_secs(30);
-/// The daemon before this one may take a moment to die.
-const AGAIN: Duration = Duration::from_millis(200);
-const TRIES: u32 = 25;
 /// Direct reads at once; how long one may take; how long a storage that failed is let alone.
 const DIRECT_MAX: usize = 16;
 const DIRECT_PATIENCE: Duration = Duration::from_secs(15);
@@ -146,24 +144,25 @@ impl NearOptions {
         CachesAt { node, site, direct, scope: scope(fs, key) }
     }
 
-    /// Opens what was asked for.
+    /// Opens what was asked for, and says what cannot be used yet. `is_new`: no program uses the
+    /// mount so far.
     pub async fn open(
         &self,
         world: &World,
         map: &MapCell,
-        fs: &FsName,
-        key: &MapVerifier,
+        (fs, key): (&FsName, &MapVerifier),
         sec: Option<&str>,
-    ) -> anyhow::Result<Near> {
+        is_new: bool,
+    ) -> anyhow::Result<(Near, Vec<String>)> {
         let mut near = Near::default();
+        let (mut node, mut site) = (None, None);
         if let Some(path) = self.node.clone() {
             let bytes_max = self.node_size.unwrap_or(NODE_SIZE);
             let settings = NodeSettings { path, bytes_max, scope: scope(fs, key) };
             let clock = world.clock.clone();
-            let cache =
-                opened(move || tieline_cache::NodeCache::open(settings.clone(), clock.clone()))
-                    .await?;
-            near.node = Some(Arc::new(NodePlug(cache)));
+            let open = move || tieline_cache::NodeCache::open(settings.clone(), clock.clone());
+            let cache = node.insert(Late::open("node", is_new, Arc::new(open)).await?);
+            near.node = Some(Arc::new(NodePlug(cache.clone())));
         }
         if let Some(path) = self.site.clone() {
             let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -175,7 +174,8 @@ impl NearOptions {
             let open = move || {
                 tieline_cache::SiteCache::open(settings.clone(), storage.clone(), dice.clone())
             };
-            near.site = Some(Arc::new(SitePlug(opened(open).await?)));
+            let cache = site.insert(Late::open("site", is_new, Arc::new(open)).await?);
+            near.site = Some(Arc::new(SitePlug(cache.clone())));
         }
         if !self.direct.is_empty() {
             let direct = self.direct.iter();
@@ -195,8 +195,11 @@ impl NearOptions {
             near.is_private = Some(Arc::new(move |_| is_own || are_private(&map)));
         }
         let at = self.places(fs, key);
-        near.report = Some(Arc::new(move || report(&at).to_string()));
-        Ok(near)
+        let troubles =
+            move || [node.as_ref().and_then(Late::trouble), site.as_ref().and_then(Late::trouble)];
+        let missing = troubles().into_iter().flatten().collect();
+        near.report = Some(Arc::new(move || report(&at, troubles()).to_string()));
+        Ok((near, missing))
     }
 }
 
@@ -210,31 +213,12 @@ fn are_private(map: &MapCell) -> bool {
     about.any(|rule| rule.flavor == Flavor::Krb5p)
 }
 
-/// Opens a cache on a thread of its own, for its storage may hang; again, while a daemon that dies
-/// still has it.
-async fn opened<T: Send + 'static>(
-    open: impl Fn() -> Result<T, tieline_cache::Error> + Clone + Send + 'static,
-) -> anyhow::Result<T> {
-    let mut tries = 0;
-    loop {
-        let attempt = tokio::task::spawn_blocking(open.clone());
-        let late = "its storage does not answer";
-        let outcome = tokio::time::timeout(OPEN_PATIENCE, attempt).await.context(late)??;
-        match outcome {
-            Err(error) if error.kind() == ErrorKind::Busy && tries < TRIES => {
-                tries += 1;
-                tokio::time::sleep(AGAIN).await;
-            }
-            outcome => return Ok(outcome?),
-        }
-    }
-}
-
-fn report(at: &CachesAt) -> serde_json::Value {
-    let one = |name: &str, path: Option<&PathBuf>| {
+fn report(at: &CachesAt, [node, site]: [Option<String>; 2]) -> serde_json::Value {
+    let one = |name: &str, path: Option<&PathBuf>, trouble: Option<String>| {
         let path = path?;
         let mut value = json!({
             "path": path,
+            "trouble": trouble,
             "served_bytes": METRICS.cache_served_bytes.with_label_values(&[name]).get(),
             "missed_bytes": METRICS.cache_missed_bytes.with_label_values(&[name]).get(),
             "kept_bytes": METRICS.cache_kept_bytes.with_label_values(&[name]).get(),
@@ -251,8 +235,8 @@ fn report(at: &CachesAt) -> serde_json::Value {
         Some(value)
     };
     json!({
-        "node": one("node", at.node.as_ref()),
-        "site": one("site", at.site.as_ref()),
+        "node": one("node", at.node.as_ref(), node),
+        "site": one("site", at.site.as_ref(), site),
         "direct": {
             "served_bytes": METRICS.cache_served_bytes.with_label_values(&["direct"]).get(),
             "poisoned": METRICS.cache_poisoned.with_label_values(&["direct"]).get(),
@@ -263,53 +247,76 @@ fn report(at: &CachesAt) -> serde_json::Value {
     })
 }
 
-struct NodePlug(tieline_cache::NodeCache);
+struct NodePlug(Late<tieline_cache::NodeCache>);
+
+impl NodePlug {
+    fn needed(&self) -> Result<tieline_cache::NodeCache, String> {
+        self.0.now().ok_or_else(|| self.0.trouble().unwrap_or_default())
+    }
+}
 
 #[async_trait::async_trait]
 impl NodeCache for NodePlug {
+    async fn there(&self) {
+        self.0.there().await;
+    }
+
     async fn find(&self, chunk: &ChunkRef, range: Range<u64>) -> Vec<(u64, Bytes)> {
-        self.0.find(&Known::from(chunk), range).await
+        match self.0.now() {
+            Some(cache) => cache.find(&Known::from(chunk), range).await,
+            None => Vec::new(),
+        }
     }
 
     fn keep(&self, chunk: &ChunkRef, offset: u64, bytes: Bytes) {
-        self.0.keep(&Known::from(chunk), offset, bytes);
+        if let Some(cache) = self.0.now() {
+            cache.keep(&Known::from(chunk), offset, bytes);
+        }
     }
 
     async fn store(&self, chunk: &ChunkRef, offset: u64, bytes: Bytes) -> Result<(), String> {
-        let stored = self.0.store(&Known::from(chunk), offset, bytes).await;
+        let stored = self.needed()?.store(&Known::from(chunk), offset, bytes).await;
         stored.map_err(|error| error.to_string())
     }
 
     async fn holds(&self, chunk: &ChunkRef) -> bool {
-        self.0.holds(&Known::from(chunk)).await
+        match self.0.now() {
+            Some(cache) => cache.holds(&Known::from(chunk)).await,
+            None => false,
+        }
     }
 
     async fn pin(&self, words: &str, chunks: Option<Vec<ChunkId>>) -> Result<(), String> {
-        let pinned = self.0.pin(words, chunks.as_deref()).await;
+        let pinned = self.needed()?.pin(words, chunks.as_deref()).await;
         pinned.map_err(|error| crate::report::chain(&error))
     }
 
     async fn pinned(&self) -> Vec<String> {
-        self.0.pinned().await
+        match self.0.now() {
+            Some(cache) => cache.pinned().await,
+            None => Vec::new(),
+        }
     }
 
     async fn save(&self, words: &str, bytes: Vec<u8>) -> Result<(), String> {
-        self.0.save(words, bytes).await.map_err(|error| crate::report::chain(&error))
+        let saved = self.needed()?.save(words, bytes).await;
+        saved.map_err(|error| crate::report::chain(&error))
     }
 
     async fn saved(&self, words: &str) -> Option<Vec<u8>> {
-        self.0.saved(words).await
+        self.0.now()?.saved(words).await
     }
 }
 
-struct SitePlug(tieline_cache::SiteCache);
+struct SitePlug(Late<tieline_cache::SiteCache>);
 
 struct ClaimPlug(tieline_cache::Claim);
 
 #[async_trait::async_trait]
 impl SiteCache for SitePlug {
     async fn look(&self, digest: &Digest, length: u64, until: Instant) -> SiteLook {
-        match self.0.look(digest, length, until).await {
+        let Some(cache) = self.0.now() else { return SiteLook::Aside };
+        match cache.look(digest, length, until).await {
             Looked::Here(bytes) => SiteLook::Here(bytes),
             Looked::Ours(claim) => SiteLook::Ours(Box::new(ClaimPlug(claim))),
             Looked::Late => SiteLook::Late,

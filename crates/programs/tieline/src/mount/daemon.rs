@@ -77,10 +77,16 @@ impl Task {
         Settings { wait, journal, access_times, description, ..more }
     }
 
-    /// Caches, and storage that is read directly.
-    async fn near(&self, world: &World, map: &MapCell, key: &MapVerifier) -> anyhow::Result<Near> {
+    /// Caches, and storage that is read directly; and what of it cannot be used yet.
+    async fn near(
+        &self,
+        world: &World,
+        map: &MapCell,
+        key: &MapVerifier,
+        is_new: bool,
+    ) -> anyhow::Result<(Near, Vec<String>)> {
         let sec = self.options.proving.sec.as_deref();
-        self.options.near.open(world, map, &self.source.fs, key, sec).await
+        self.options.near.open(world, map, (&self.source.fs, key), sec, is_new).await
     }
 
     /// For servers' logs.
@@ -127,7 +133,8 @@ pub fn run(task: Task, held: Option<i32>) -> anyhow::Result<()> {
                 let entry = mounted.entry.clone();
                 held.as_ref().map(|held| held.guard(entry)).transpose()?;
                 if is_daemon {
-                    tell_parent(READY)?;
+                    let missing = mounted.missing.iter().map(|why| format!("{why}\n"));
+                    tell_parent(&format!("{}{READY}", missing.collect::<String>()))?;
                 }
                 let outcome = mounted.stay(signals).await;
                 keep.set_stage(Stage::Over);
@@ -198,6 +205,8 @@ struct Mounted {
     mount: Mount,
     files: Arc<dyn FileSystem>,
     health: Health,
+    /// Caches that cannot be used yet, and why: for whoever mounts.
+    missing: Vec<String>,
     _admin: Option<tieline_admin::Handle>,
     entry: Entry,
     _registered: Registered,
@@ -251,14 +260,7 @@ impl Mounted {
         let transport = world.transport.clone();
         let (map, root) = (known.map.clone(), known.root);
         let outside = (world.clone(), guard.clone(), map.clone());
-        let near = match task.near(&world, &map, &known.key).await {
-            Ok(near) => near,
-            Err(error) => {
-                let error = crate::report::chain(error.as_ref());
-                tracing::error!(%error, "the mount goes on without its caches");
-                Near::default()
-            }
-        };
+        let (near, _) = task.near(&world, &map, &known.key, false).await?;
         let parts = Parts { world, dialer, map, root, rule, near };
         let files = Volume::new_kept(parts, settings, held.keep.clone(), records);
         files.recover().await;
@@ -295,7 +297,7 @@ impl Mounted {
         let settings = task.settings();
         let keep = held.as_ref().map_or_else(Keep::none, |held| held.keep.clone());
         let top = FileId::root_of(MdtIndex(0));
-        let near = task.near(&world, &map, &key).await?;
+        let (near, missing) = task.near(&world, &map, &key, true).await?;
         let parts = |root, near| Parts {
             world: world.clone(),
             dialer: dialer.clone(),
@@ -327,7 +329,9 @@ impl Mounted {
         let (people, believed) = people_of(&task.options, &files, outside, None).await?;
         let kept = kept.into_iter().chain(put_believed(&keep, believed)).collect();
         let beginning = (beginning, people);
-        Self::attach(task, files, world.transport, (key.to_hex(), kept), beginning).await
+        let mounted =
+            Self::attach(task, files, world.transport, (key.to_hex(), kept), beginning).await?;
+        Ok(Self { missing, ..mounted })
     }
 
     async fn attach(
@@ -401,7 +405,8 @@ impl Mounted {
             "{}", if is_taken { "serves the mount again" } else { "mounted" }
         );
         let (_admin, _registered, _kept) = (admin_handle, registered, kept);
-        Ok(Self { task, mount, files, health, entry, _admin, _registered, _kept })
+        let missing = Vec::new();
+        Ok(Self { task, mount, files, health, entry, missing, _admin, _registered, _kept })
     }
 
     /// Until it is unmounted, or a signal asks for that.

@@ -82,10 +82,13 @@ fn unescape(field: &[u8]) -> PathBuf {
     PathBuf::from(std::ffi::OsString::from_vec(bytes))
 }
 
-/// As the table writes it: absolute, symlinks resolved. The mountpoint itself is not touched: it
-/// may be dead.
+/// As the table writes it: absolute, symlinks resolved. What is mounted is not touched: it may be
+/// dead, or wait for servers that are away.
 pub fn mountpoint(path: &Path) -> PathBuf {
     let whole = crate::location::absolute(path);
+    if is_mounted(&whole) {
+        return whole;
+    }
     match std::fs::symlink_metadata(&whole) {
         Ok(metadata) if metadata.is_symlink() => whole.canonicalize().unwrap_or(whole),
         _ => PathBuf::from(std::ffi::OsStr::from_bytes(whole.as_os_str().as_bytes())),

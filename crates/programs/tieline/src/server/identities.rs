@@ -50,7 +50,7 @@ use tokio::time::Instant;
 mod local;
 mod proofs;
 
-pub use local::user_of_machine;
+pub use local::{groups_of_user, user_of_machine};
 pub use proofs::Errand;
 
 /// What may state its users' ids.

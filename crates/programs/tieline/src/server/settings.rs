@@ -393,7 +393,8 @@ impl Settings {
         });
         let mdt = self.mdt.as_ref().map(|mdt| mdt.validate(&self.state, &self.fs, &mut check));
         let osts = osts_validate(&self.ost, &mut check);
-        let kerberos = self.kerberos.as_ref().map(KerberosSettings::validate);
+        let user = self.user.as_deref();
+        let kerberos = self.kerberos.as_ref().map(|kerberos| kerberos.validate(user));
         let kerberos = kerberos.unwrap_or_else(|| Ok(KerberosPlan::default()));
         let kerberos = kerberos.unwrap_or_else(|wrongs| {
             wrongs.into_iter().for_each(|(key, wrong)| check.complain(&key, wrong));

@@ -6,8 +6,9 @@
 mod warm;
 
 use crate::location::{self, Location};
-use crate::mount::caches::scope;
+use crate::mount::caches::{CachesAt, scope};
 use crate::mount::registry::{self, Entry};
+use crate::report;
 use crate::shell::{self, Shell};
 use crate::verbs::list::listed;
 use crate::verbs::progress::Progress;
@@ -87,14 +88,43 @@ pub fn run(verb: Cache) -> anyhow::Result<()> {
 struct Named {
     survey: Survey,
     mount: Option<Entry>,
+    /// Its directory is not there, or none of a cache: a mount does without it.
+    lack: Option<tieline_cache::Error>,
 }
 
 /// The caches of a mount.
-fn of_mount(entry: &Entry) -> anyhow::Result<Vec<Named>> {
-    let paths = [&entry.caches.node, &entry.caches.site].into_iter().flatten();
-    paths
-        .map(|path| Ok(Named { survey: Survey::open(path)?, mount: Some(entry.clone()) }))
-        .collect()
+fn of_mount(entry: &Entry) -> Vec<Named> {
+    let CachesAt { node, site, .. } = &entry.caches;
+    let paths = [(Kind::Node, node), (Kind::Site, site)];
+    let named = |(kind, path): (Kind, &Option<PathBuf>)| {
+        let path = path.clone()?;
+        let (survey, lack) = match Survey::open(&path) {
+            Ok(survey) => (survey, None),
+            Err(error) => (Survey { path, kind }, Some(error)),
+        };
+        Some(Named { survey, mount: Some(entry.clone()), lack })
+    };
+    paths.into_iter().filter_map(named).collect()
+}
+
+/// Those that can be worked on; the others are named.
+fn there(all: Vec<Named>) -> anyhow::Result<Vec<Survey>> {
+    let (mut surveys, mut lacks) = (Vec::new(), Vec::new());
+    for Named { survey, lack, .. } in all {
+        match lack {
+            None => surveys.push(survey),
+            Some(lack) => lacks.push(lack),
+        }
+    }
+    if surveys.is_empty()
+        && let Some(lack) = lacks.pop()
+    {
+        return Err(lack.into());
+    }
+    for lack in lacks {
+        eprintln!("tieline: left out: {}", report::chain(&lack));
+    }
+    Ok(surveys)
 }
 
 /// What the words of a command line name.
@@ -102,7 +132,7 @@ fn named(places: &[PathBuf]) -> anyhow::Result<Vec<Named>> {
     if places.is_empty() {
         let mut all = Vec::new();
         for entry in registry::all() {
-            all.extend(of_mount(&entry)?);
+            all.extend(of_mount(&entry));
         }
         return Ok(all);
     }
@@ -111,26 +141,25 @@ fn named(places: &[PathBuf]) -> anyhow::Result<Vec<Named>> {
         let path = location::absolute(place);
         match registry::covering(&path) {
             Some((entry, _)) => {
-                let caches = of_mount(&entry)?;
+                let caches = of_mount(&entry);
                 if caches.is_empty() {
                     bail!("the mount at {} has no caches", entry.mountpoint.display());
                 }
                 all.extend(caches);
             }
-            None => all.push(Named { survey: Survey::open(&path)?, mount: None }),
+            None => all.push(Named { survey: Survey::open(&path)?, mount: None, lack: None }),
         }
     }
     Ok(all)
 }
 
 /// Each directory once, however many mounts use it.
-fn distinct(all: Vec<Named>) -> impl Iterator<Item = Survey> {
+fn distinct(all: Vec<Named>) -> anyhow::Result<impl Iterator<Item = Survey>> {
     let mut seen = BTreeSet::new();
-    let surveys = all.into_iter().map(|named| named.survey);
-    surveys.filter(move |survey| {
+    Ok(there(all)?.into_iter().filter(move |survey| {
         let path = std::fs::canonicalize(&survey.path);
         seen.insert(path.unwrap_or_else(|_| survey.path.clone()))
-    })
+    }))
 }
 
 /// The caches for paths: those of their mount, or the one that was named.
@@ -140,22 +169,36 @@ fn caches_for(location: &Location, cache: Option<&Path>) -> anyhow::Result<Vec<S
     }
     let mount = location.mountpoint.as_ref().and_then(|path| registry::at(path));
     let entry = mount.context("not below a mount: name the cache with --cache DIR")?;
-    let caches = of_mount(&entry)?;
+    let caches = of_mount(&entry);
     if caches.is_empty() {
         bail!("the mount at {} has no caches", entry.mountpoint.display());
     }
-    Ok(caches.into_iter().map(|named| named.survey).collect())
+    there(caches)
 }
 
 fn status(args: &WhereArgs) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     for named in named(&args.places)? {
+        let counters = named.mount.as_ref().map(|mount| counters(mount, named.survey.kind));
+        let path = &named.survey.path;
+        if let (Some(mount), Some(lack)) = (&named.mount, &named.lack) {
+            let told = counters.as_ref().and_then(|counters| counters["trouble"].as_str());
+            let trouble = told.map_or_else(|| report::chain(lack), str::to_owned);
+            let (kind, mount) = (named.survey.kind, &mount.mountpoint);
+            if args.json {
+                let kind = kind.to_string();
+                let row = json!({ "path": path, "kind": kind, "mount": mount, "trouble": trouble });
+                rows.push(row);
+            } else {
+                let (path, mount) = (path.display(), mount.display());
+                println!("{path}: {kind} cache of {mount}: not used: {trouble}");
+            }
+            continue;
+        }
         let mut status = named.survey.status()?;
         if let Some(mount) = &named.mount {
             name_pins(mount, &mut status);
         }
-        let counters = named.mount.as_ref().map(|mount| counters(mount, named.survey.kind));
-        let path = &named.survey.path;
         if args.json {
             rows.push(status_json(path, &status, named.mount.as_ref(), counters));
         } else {
@@ -205,6 +248,7 @@ fn status_json(
         "cleaner": status.cleaner,
         "pins": pins.collect::<Vec<_>>(),
         "poisoned": poisoned.collect::<Vec<_>>(),
+        "trouble": counters.as_ref().map(|counters| &counters["trouble"]),
         "counters": counters,
     })
 }
@@ -227,6 +271,9 @@ fn print_status(path: &Path, status: &Status, mount: Option<&Entry>, counters: O
         if poisoned + damaged + errors > 0 {
             println!("  {poisoned} poisoned, {damaged} damaged, {errors} failures of its storage");
         }
+    }
+    if let Some(trouble) = counters.and_then(|counters| counters["trouble"].as_str()) {
+        println!("  not used: {trouble}");
     }
     if let Some(cleaner) = &status.cleaner {
         println!("  cleaned by {cleaner}");
@@ -287,7 +334,7 @@ fn evict(args: EvictArgs) -> anyhow::Result<()> {
                 return Err(crate::cli::usage("evict --all: name --cache DIR, or one mount"));
             }
         };
-        let caches = distinct(named(&places)?);
+        let caches = distinct(named(&places)?)?;
         return show_evicted(caches.map(|cache| (cache, None)).collect(), args.json);
     }
     let (first, all) = crate::verbs::locations(&args.paths)?;
@@ -339,7 +386,7 @@ fn scrub(args: &WhereArgs) -> anyhow::Result<()> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let finder = format!("tieline cache scrub on {host}");
     let (mut rows, mut bad, mut kept) = (Vec::new(), 0, 0);
-    for survey in distinct(named(&args.places)?) {
+    for survey in distinct(named(&args.places)?)? {
         let path = &survey.path;
         let mut progress = Progress::new(path.display().to_string(), 0);
         let scrubbed = survey.scrub(&finder, |bytes| {
@@ -453,10 +500,10 @@ mod tests {
         std::os::unix::fs::symlink(&path, &link).unwrap();
         let named = |path: &Path| {
             let survey = Survey { path: path.to_owned(), kind: Kind::Site };
-            Named { survey, mount: None }
+            Named { survey, mount: None, lack: None }
         };
         let all = vec![named(&path), named(&link), named(&path), named(folder.path())];
-        let paths: Vec<PathBuf> = distinct(all).map(|survey| survey.path).collect();
+        let paths: Vec<PathBuf> = distinct(all).unwrap().map(|survey| survey.path).collect();
         assert_eq!(paths, [path, folder.path().to_owned()]);
     }
 }

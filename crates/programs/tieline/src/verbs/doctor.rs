@@ -140,7 +140,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     if let Some(source) = &args.mount {
         let proving = Proving { keytab: args.keytab.clone(), ..Proving::default() };
-        runtime.block_on(servers::look(source, &proving, &mut findings));
+        // Without the keys that were named, a user's own tickets would say nothing of them.
+        if args.keytab.as_deref().is_none_or(|path| kerberos::look_at_keytab(path, &mut findings)) {
+            runtime.block_on(servers::look(source, &proving, &mut findings));
+        } else {
+            runtime.block_on(servers::reach_all(&source.addresses, &mut findings));
+        }
     }
     if let Some(mountpoint) = &args.at {
         runtime.block_on(here::look_at_mount(mountpoint, &mut findings))?;

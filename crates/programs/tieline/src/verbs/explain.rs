@@ -22,6 +22,7 @@ use crate::mount::tickets::reading;
 use crate::report;
 use crate::shell::{self, Shell};
 use crate::verbs::id::judged;
+use crate::verbs::quota::whole;
 use anyhow::{Context, anyhow, bail, ensure};
 use denials::Denial;
 use serde_json::{Value, json};
@@ -40,8 +41,10 @@ use tieline_types::rules::{READ, Rights, SEARCH, WRITE};
 use tieline_types::{
     Attributes, Caller, FileId, FileKind, Gid, IdentityKind, MdtIndex, Mode, Name, Uid,
 };
+use tokio::time::timeout;
 
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest wait for one site: others are asked meanwhile.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// Links on one way, as for the kernel.
 const LINKS_MAX: usize = 40;
 /// Of a name that is to be created.
@@ -166,7 +169,9 @@ fn unheard(error: anyhow::Error, location: &Location, args: &Args) -> anyhow::Re
             match served.and_then(by_mount::served) {
                 Some(served) => {
                     let subject = served.subject(&why);
-                    let verdicts = by_mount::verdicts(location, &subject.caller, args.op);
+                    tell_subject(&subject, args);
+                    let mut verdicts = by_mount::verdicts(location, &subject.caller, args.op);
+                    tell_verdicts(&mut verdicts, &[], args);
                     Ok(tell(&subject, &verdicts, (&before, &[]), args))
                 }
                 None => Ok(stranger(&anyhow!(why), &[], &before, args)),
@@ -180,7 +185,7 @@ fn unheard(error: anyhow::Error, location: &Location, args: &Args) -> anyhow::Re
 }
 
 async fn explain(shell: &Arc<Shell>, location: &Location, args: &Args) -> anyhow::Result<bool> {
-    let flavors = flavors::here(shell, location).await;
+    let flavors = tokio::spawn(flavors::here(shell.clone(), location.clone()));
     let subject = match &args.principal {
         Some(principal) => other(shell, principal).await,
         None => own(shell).await.map(Some),
@@ -199,9 +204,10 @@ async fn explain(shell: &Arc<Shell>, location: &Location, args: &Args) -> anyhow
             let is_own =
                 |denial: &Denial| args.principal.is_none() && denial.uid == shell.caller.uid;
             let before: Vec<Denial> = before.into_iter().filter(is_own).collect();
-            return Ok(stranger(&error, &flavors, &before, args));
+            return Ok(stranger(&error, &flavors.await?, &before, args));
         }
     };
+    tell_subject(&subject, args);
     let mut verdicts = vec![];
     let steps = steps(shell, location, &subject, args.op, &mut verdicts).await?;
     // Else the last step is where the way ends.
@@ -214,6 +220,8 @@ async fn explain(shell: &Arc<Shell>, location: &Location, args: &Args) -> anyhow
     if args.op.changes() {
         verdicts.extend(location.mountpoint.as_deref().and_then(limits::read_only));
     }
+    let known = verdicts.len();
+    tell_verdicts(&mut verdicts, &steps, args);
     if let Some(step) = steps.last() {
         verdicts.extend(limits::quotas(shell, step, &subject.caller, args.op).await);
         if args.op == Wish::Write && step.attributes.kind == FileKind::Regular {
@@ -225,7 +233,14 @@ async fn explain(shell: &Arc<Shell>, location: &Location, args: &Args) -> anyhow
         let opens = matches!(args.op, Wish::Read | Wish::Write);
         let last = steps.last().filter(|_| opens && is_there);
         if let Some(step) = last {
-            verdicts.extend(tried(shell, step, args.op).await);
+            let late = || Verdict {
+                by: "server, asked",
+                path: step.path.clone(),
+                is_allowed: false,
+                rule: format!("no answer within {} s", PATIENCE.as_secs()),
+            };
+            let tried = timeout(PATIENCE, tried(shell, step, args.op)).await;
+            verdicts.extend(tried.unwrap_or_else(|_| Some(late())));
         }
     }
     let uid = if subject.is_self { Some(shell.caller.uid) } else { here.map(|here| here.uid) };
@@ -239,10 +254,25 @@ async fn explain(shell: &Arc<Shell>, location: &Location, args: &Args) -> anyhow
         let at = steps.iter().find(|step| step.attributes.id == denial.file);
         denial.path = at.map(|step| step.path.clone());
     }
-    for verdict in &mut verdicts {
-        verdict.rule = named(&verdict.rule, &steps);
+    tell_verdicts(verdicts.get_mut(known..).unwrap_or_default(), &steps, args);
+    Ok(tell(&subject, &verdicts, (&before, &flavors.await?), args))
+}
+
+/// Which MDT said nothing.
+fn unanswered(shell: &Shell, mdt: MdtIndex) -> String {
+    format!("{} did not answer within {} s", whole::name_of(shell, mdt), PATIENCE.as_secs())
+}
+
+/// What an MDT says in time, or why not.
+async fn within<T>(
+    shell: &Shell,
+    mdt: MdtIndex,
+    asked: impl Future<Output = Result<T, tieline_client::Error>>,
+) -> Result<T, String> {
+    match timeout(PATIENCE, asked).await {
+        Ok(told) => told.map_err(|error| report::chain(&error)),
+        Err(_) => Err(unanswered(shell, mdt)),
     }
-    Ok(tell(&subject, &verdicts, (&before, &flavors), args))
 }
 
 /// Servers know files by their numbers; who asked here knows paths.
@@ -318,6 +348,7 @@ async fn steps(
     wish: Wish,
     verdicts: &mut Vec<Verdict>,
 ) -> anyhow::Result<Vec<Step>> {
+    let map = shell.files.map();
     let root = FileId::root_of(MdtIndex(0));
     let root = shell.files.attributes(&shell.caller, root).await?.attributes;
     let mut way = vec![(format!("/{}", location.source.fs), root)];
@@ -340,20 +371,22 @@ async fn steps(
         steps.push(step(&path, &here, wanted));
         let name = Name::new(name)?;
         let below = format!("{path}/{name}");
+        let junction = map.junctions_in(here.id).find(|junction| junction.name == name);
+        let mdt = junction.map_or(here.id.mdt(), |junction| junction.mdt);
         if is_last && wish == Wish::Create {
             // Who may not look there is told so by what follows.
-            let found = shell.files.lookup(&shell.caller, here.id, &name).await;
+            let found = within(shell, mdt, shell.files.lookup(&shell.caller, here.id, &name)).await;
             verdicts.extend(found.is_ok_and(|found| found.attributes.is_some()).then(|| {
                 let rule = TAKEN.to_owned();
                 Verdict { by: "server", path: below, is_allowed: false, rule }
             }));
             return Ok(steps);
         }
-        let found = match shell.files.lookup(&shell.caller, here.id, &name).await {
+        let asked = shell.files.lookup(&shell.caller, here.id, &name);
+        let found = match within(shell, mdt, asked).await {
             Ok(found) => found,
-            Err(error) => {
+            Err(rule) => {
                 let by = if subject.is_self { "server" } else { "server (of you)" };
-                let rule = report::chain(&error);
                 verdicts.push(Verdict { by, path: below, is_allowed: false, rule });
                 return Ok(steps);
             }
@@ -553,7 +586,31 @@ fn stranger(
     false
 }
 
-/// Says whether it is allowed.
+/// Who it is about, before anything else is known.
+fn tell_subject(subject: &Subject, args: &Args) {
+    if args.json {
+        return;
+    }
+    let principal = subject.principal.as_deref().unwrap_or("nobody proven");
+    let name = subject.name.as_deref().unwrap_or("no name");
+    let Caller { uid, gid, groups, .. } = &subject.caller;
+    println!("who: {principal} is {name}, number {uid}, by {}", subject.how);
+    let list: Vec<String> = groups.iter().map(|gid| gid.0.to_string()).collect();
+    println!("groups: {gid} {}", list.join(" "));
+}
+
+/// Tells judgements as they come, by paths.
+fn tell_verdicts(verdicts: &mut [Verdict], steps: &[Step], args: &Args) {
+    for Verdict { by, path, is_allowed, rule } in verdicts {
+        *rule = named(rule, steps);
+        if !args.json {
+            let word = if *is_allowed { "allows" } else { "DENIES" };
+            println!("{by} {word} {path}: {rule}");
+        }
+    }
+}
+
+/// Tells the rest: what was denied before, connections, and whether it is allowed.
 fn tell(
     subject: &Subject,
     verdicts: &[Verdict],
@@ -582,15 +639,6 @@ fn tell(
         });
         println!("{value}");
     } else {
-        let principal = subject.principal.as_deref().unwrap_or("nobody proven");
-        let name = subject.name.as_deref().unwrap_or("no name");
-        println!("who: {principal} is {name}, number {}, by {}", caller.uid, subject.how);
-        let list: Vec<String> = groups.iter().map(u32::to_string).collect();
-        println!("groups: {} {}", caller.gid, list.join(" "));
-        for verdict in verdicts {
-            let word = if verdict.is_allowed { "allows" } else { "DENIES" };
-            println!("{} {word} {}: {}", verdict.by, verdict.path, verdict.rule);
-        }
         denials::told(before).iter().for_each(|line| println!("{line}"));
         flavors.iter().for_each(|(server, flavor)| println!("connection {server}: {flavor}"));
         println!("{}", if is_allowed { "allowed" } else { "denied" });

@@ -26,6 +26,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tieline_auth::gss::{Keys, try_self};
 use tieline_auth::{BelievedMap, SERVICE_MDS, SERVICE_OSS, principal_at};
+use tieline_blob::DirChunks;
 use tieline_format::Record;
 use tieline_format::map::FederationMap;
 use tieline_types::MdtIndex;
@@ -138,10 +139,11 @@ impl Made {
     fn directory(&mut self, path: &Path, owner: Owner) -> anyhow::Result<()> {
         let missing = path.ancestors().take_while(|above| !above.exists());
         let missing: Vec<PathBuf> = missing.map(Path::to_owned).collect();
-        let is_new = !missing.is_empty();
-        self.0.extend(missing.into_iter().rev());
-        // Whose one is that was there before changes when we are let in.
-        directory_make(path, owner.filter(|_| is_new))
+        self.0.extend(missing.iter().rev().cloned());
+        directory_make(path, None)?;
+        // Whose one is that was there before changes when we are let in. The server must come
+        // through those on the way, too.
+        missing.iter().try_for_each(|made| owner_set(made, owner))
     }
 
     fn keep(mut self) {
@@ -165,6 +167,7 @@ async fn join(operator: Operator, args: &Args) -> anyhow::Result<Arc<BelievedMap
         );
     }
     if !args.is_member(&operator.map) {
+        args.check(&operator.map)?;
         if let (Some(security), Some(keytab)) = (&operator.map.security, &args.keytab) {
             prove_keys(args, &security.realm, keytab).await?;
         }
@@ -292,12 +295,44 @@ impl Args {
         own.map(|ost| ost.ost.0).collect()
     }
 
+    /// What would be found wrong only when the invitation is used up.
+    fn check(&self, map: &FederationMap) -> anyhow::Result<()> {
+        let digest = tieline_meta::federation::digest(&self.invitation.secret);
+        let known = map.invitations.iter().flatten().find(|known| known.digest == digest);
+        let said = &self.invitation.site;
+        if let Some(known) = known.filter(|known| known.site != *said) {
+            let site = &known.site;
+            bail!(
+                "this invitation is for site {site}, and says {said}: write it as `tieline site \
+                 invite` printed it, or have {said} invited"
+            );
+        }
+        if let Some(path) = self.osts.iter().find(|path| DirChunks::is_ost(path)) {
+            let shown = path.display();
+            bail!("{shown} holds the objects of an OST: lend an empty directory (--ost DIR)");
+        }
+        // Whatever numbers it gets.
+        let mdt = self.mdt.then_some(MdtIndex(1));
+        let osts = (0..u16::try_from(self.osts.len())?).collect();
+        self.settings_with(map, mdt, osts)?.validate()?;
+        Ok(())
+    }
+
     fn settings(&self, map: &FederationMap) -> anyhow::Result<Settings> {
         let osts = self.osts_of(map);
         if osts.len() != self.osts.len() {
             let count = osts.len();
             bail!("this server joined with {count} OSTs: name as many directories as then");
         }
+        self.settings_with(map, self.mdt_of(map), osts)
+    }
+
+    fn settings_with(
+        &self,
+        map: &FederationMap,
+        mdt: Option<MdtIndex>,
+        osts: Vec<u16>,
+    ) -> anyhow::Result<Settings> {
         let ost = |(index, path): (u16, &PathBuf)| OstSettings {
             index,
             path: path.clone(),
@@ -325,7 +360,7 @@ impl Args {
             congestion: "auto".to_owned(),
             fs: self.invitation.fs.to_string(),
             site: self.invitation.site.to_string(),
-            user: None,
+            user: rustix::process::geteuid().is_root().then(|| self.user.clone()),
             state,
             listen: self.listen()?,
             admin: "127.0.0.1:0".to_owned(),
@@ -334,7 +369,7 @@ impl Args {
             map_secret: None,
             root: root.unwrap_or_default(),
             kerberos,
-            mdt: self.mdt_of(map).map(|mdt| MdtSettings::of(mdt.0)),
+            mdt: mdt.map(|mdt| MdtSettings::of(mdt.0)),
             ost: osts.into_iter().zip(&self.osts).map(ost).collect(),
         })
     }
@@ -342,8 +377,7 @@ impl Args {
     /// Leaves everything that the server starts from; the settings last, since they say that all
     /// is there.
     fn write(&self, joined: &BelievedMap, owner: Owner) -> anyhow::Result<PathBuf> {
-        let user = owner.map(|_| self.user.clone());
-        let settings = Settings { user, ..self.settings(&joined.map)? };
+        let settings = self.settings(&joined.map)?;
         settings.validate()?;
         directory_make(&settings.state, owner)?;
         let map = settings.state.join(MAP_FILE);

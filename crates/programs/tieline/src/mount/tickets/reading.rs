@@ -13,6 +13,7 @@
 //! it begins, and nothing of the mount's environment but the name of krb5.conf.
 
 use super::Owner;
+use crate::verbs::show;
 use anyhow::Context;
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
@@ -26,6 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tieline_auth::gss::{GssInitiator, Keys, caches, default_cache};
 use tieline_auth::{BINDING, Mechanism, Trouble};
+use tieline_types::Time;
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Of what the process says: a token has 64 KiB, in hexadecimal digits.
@@ -93,7 +95,9 @@ pub fn look(target: &str, binding: &[u8; BINDING], below: bool, seen: impl FnOnc
 /// What is told of a trouble with the tickets of this process, in a cache of that name.
 pub fn lack(trouble: &Trouble, cache: Option<&str>) -> Lack {
     let is_silent = matches!(trouble, Trouble::NoKdc { .. } | Trouble::Late { .. });
-    let mut owners: Vec<String> = caches().into_iter().map(|cache| cache.principal).collect();
+    let found = caches();
+    let ended = found.iter().filter_map(|cache| cache.ends).max();
+    let mut owners: Vec<String> = found.into_iter().map(|cache| cache.principal).collect();
     owners.dedup();
     let whose = match owners.is_empty() {
         true => String::new(),
@@ -106,7 +110,13 @@ pub fn lack(trouble: &Trouble, cache: Option<&str>) -> Lack {
              or in KEYRING:persistent:{}",
             rustix::process::getuid().as_raw()
         ),
-        None => trouble.to_string(),
+        None => match ended.filter(|_| *trouble == Trouble::Expired) {
+            Some(seconds) => {
+                let at = show::time(Time { seconds: seconds.into(), nanos: 0 });
+                format!("your ticket expired at {at} UTC: run `kinit`")
+            }
+            None => trouble.to_string(),
+        },
     };
     let why = format!("{what} (cache {}{whose})", cache.unwrap_or("without a name"));
     Lack { is_silent, why }

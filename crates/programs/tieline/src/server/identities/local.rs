@@ -52,6 +52,11 @@ pub fn user_of_machine(name: &str) -> Option<(u32, u32)> {
     ids_of(&CString::new(name).ok()?).filter(|(uid, _)| *uid != 0)
 }
 
+/// The groups of a user of this machine, the first among them.
+pub fn groups_of_user(name: &str, gid: u32) -> Vec<u32> {
+    CString::new(name).map_or_else(|_| vec![gid], |name| groups_of(&name, gid))
+}
+
 fn look_up(name: &str) -> Option<Caller> {
     let name = CString::new(name).ok()?;
     let (uid, gid) = ids_of(&name)?;

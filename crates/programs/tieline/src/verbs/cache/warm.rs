@@ -1,7 +1,7 @@
 //! `tieline cache warm`: reads files through their mount, past the kernel's cache, so that the
 //! mount's own caches have them. One that cannot be read keeps no other from it.
 
-use super::of_mount;
+use super::{of_mount, there};
 use crate::location;
 use crate::mount::registry;
 use crate::verbs::progress::Progress;
@@ -33,7 +33,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         let shown = path.display();
         let (entry, _) = registry::covering(&path)
             .with_context(|| format!("{shown} is not below a mount: mount it with a cache"))?;
-        if of_mount(&entry)?.is_empty() {
+        if there(of_mount(&entry))?.is_empty() {
             bail!("the mount at {} has no caches to warm", entry.mountpoint.display());
         }
         todo.push(path);

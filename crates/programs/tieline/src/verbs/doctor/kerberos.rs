@@ -3,9 +3,13 @@
 //! What goes wrong is made into one line with what to do ([`tieline_auth::Trouble`]).
 
 use super::Findings;
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 use tieline_auth::gss::{Keys, own_principal, principals, try_self, try_ticket};
 use tieline_auth::{MapCell, Trouble, principal_at};
+use tieline_format::map::FederationMap;
+use tieline_types::{MdtIndex, OstIndex};
 use tokio::time::timeout;
 
 const CHECK: &str = "kerberos";
@@ -41,6 +45,53 @@ pub async fn look_for_kdc(keys: &Keys, name: String, findings: &mut Findings) ->
         judge(&format!("a ticket for {name}"), tried, findings);
     }
     is_away
+}
+
+/// Is there a key in a keytab that somebody wants to mount with?
+pub fn look_at_keytab(path: &Path, findings: &mut Findings) -> bool {
+    let shown = path.display().to_string();
+    let names = principals(path).and_then(|names| match names.as_slice() {
+        [] => Err(Trouble::KeytabLacks { path: shown.clone(), principal: String::new() }),
+        names => Ok(names.join(", ")),
+    });
+    match names {
+        Ok(names) => {
+            findings.well("keytab", format!("{shown} has keys of {names}"));
+            true
+        }
+        Err(trouble) => {
+            let (why, fix) = parts(&trouble.to_string());
+            findings.broken("keytab", why, fix);
+            false
+        }
+    }
+}
+
+/// Are a server's keys those of a name by which others will ask for it, as the map has it?
+pub fn look_at_names(keytab: &Path, map: &FederationMap, own: &Own, findings: &mut Findings) {
+    let mdts = map.mdts.iter().filter(|mdt| own.mdt == Some(mdt.mdt));
+    let osts = map.osts.iter().filter(|ost| own.osts.contains(&ost.ost));
+    let addresses = mdts.flat_map(|mdt| &mdt.addresses);
+    let addresses = addresses.chain(osts.flat_map(|ost| &ost.addresses));
+    let asked: BTreeSet<String> = addresses.filter_map(|at| principal_at(map, at)).collect();
+    // What is wrong with the keytab itself was told.
+    let Ok(kept) = principals(keytab) else { return };
+    if asked.is_empty() || kept.iter().any(|name| asked.contains(name)) {
+        return;
+    }
+    let asked = asked.into_iter().collect::<Vec<_>>().join(" or ");
+    let (shown, kept) = (keytab.display(), kept.join(", "));
+    findings.broken(
+        CHECK,
+        format!("clients ask for {asked}, as the map says, and {shown} has keys of {kept} only"),
+        format!("`ktadd -k {shown}` with that name, or correct the address in the map"),
+    );
+}
+
+/// What a server holds.
+pub struct Own {
+    pub mdt: Option<MdtIndex>,
+    pub osts: Vec<OstIndex>,
 }
 
 /// A server's own keys: does the KDC know us by them, and would we understand who asks for us, by

@@ -1,6 +1,7 @@
 //! A server's settings, and everything they name.
 
-use super::{Findings, kerberos, servers};
+use super::kerberos::{self, Own};
+use super::{Findings, servers};
 use crate::server::run::{LOCK_FILE, MAP_FILE, mdt_mark};
 use crate::server::settings::{Engine, OstPlan, Plan, Settings, SettingsError};
 use std::fs::{File, TryLockError};
@@ -8,7 +9,9 @@ use std::io;
 use std::net::TcpListener;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use tieline_auth::Serves;
+use tieline_auth::{MapCell, Serves};
+use tieline_format::Record;
+use tieline_format::map::SignedMap;
 use tieline_kv::PostgresStore;
 use tieline_types::ByteSize;
 
@@ -234,19 +237,29 @@ async fn look_at_map(plan: &Plan, findings: &mut Findings) {
             "at the root MDS, `tieline map sign`; elsewhere, set `root`",
         );
     }
-    if plan.root.is_empty() {
-        return;
+    let mut cell = std::fs::read(plan.state.join(MAP_FILE))
+        .ok()
+        .and_then(|bytes| SignedMap::from_bytes(&bytes).ok())
+        .and_then(|signed| MapCell::new(plan.verifier.clone(), signed).ok());
+    if !plan.root.is_empty() {
+        let key = Some(plan.verifier.clone());
+        let guard = plan.kerberos.guard(Serves::default());
+        let ends = (&guard, plan.kerberos.keys().map(|(dialing, _)| dialing));
+        let found = servers::ask(&plan.fs, plan.root.clone(), key, ends, findings).await;
+        if found.is_none() && is_there {
+            findings.doubtful(
+                "federation map",
+                "the root MDS cannot be asked; the map of before serves",
+                "look at the root MDS when it matters: pools and OSTs cannot be changed",
+            );
+        }
+        cell = found.or(cell);
     }
-    let key = Some(plan.verifier.clone());
-    let guard = plan.kerberos.guard(Serves::default());
-    let ends = (&guard, plan.kerberos.keys().map(|(dialing, _)| dialing));
-    let found = servers::ask(&plan.fs, plan.root.clone(), key, ends, findings).await;
-    if found.is_none() && is_there {
-        findings.doubtful(
-            "federation map",
-            "the root MDS cannot be asked; the map of before serves",
-            "look at the root MDS when it matters: pools and OSTs cannot be changed",
-        );
+    let keytab = plan.kerberos.keys().and_then(|(_, answering)| answering.keytab);
+    if let Some((keytab, cell)) = keytab.zip(cell) {
+        let mdt = plan.mdt.as_ref().map(|mdt| mdt.index);
+        let own = Own { mdt, osts: plan.osts.iter().map(|ost| ost.index).collect() };
+        kerberos::look_at_names(&keytab, &cell.current().map, &own, findings);
     }
 }
 

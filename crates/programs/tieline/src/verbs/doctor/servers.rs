@@ -148,9 +148,7 @@ async fn unheard(
         && let Some((keys, name)) = keys.zip(name)
         && kerberos::look_for_kdc(&keys, name, findings).await
     {
-        for address in addresses {
-            reach("server", address, findings).await;
-        }
+        reach_all(addresses, findings).await;
     } else if let Some(unproven) = report::unproven(error) {
         let (why, fix) = kerberos::parts(&unproven.detail);
         findings.broken("servers", format!("no proof between us and {shown}: {why}"), fix);
@@ -181,6 +179,13 @@ fn judge_clock(server: &str, off: Duration, took: Duration, findings: &mut Findi
         off if off > CLOCK_BROKEN => findings.broken("clock", what, fix),
         off if off > CLOCK_DOUBTFUL => findings.doubtful("clock", what, fix),
         _ => findings.well("clock", what),
+    }
+}
+
+/// Can they be reached at all?
+pub async fn reach_all(addresses: &[String], findings: &mut Findings) {
+    for address in addresses {
+        reach("server", address, findings).await;
     }
 }
 

@@ -1,15 +1,18 @@
 //! What stands in the way of who may write: a mount that is read-only, quotas that are used up, and
 //! storage whose site takes nothing, or nothing from here.
 
-use super::{Step, Subject, Verdict, Wish};
+use super::{PATIENCE, Step, Subject, Verdict, Wish, unanswered};
 use crate::location::Location;
 use crate::shell::Shell;
-use crate::verbs::quota::{rows, whole};
+use crate::verbs::quota::rows;
+use crate::verbs::quota::whole::{self, Whole};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use tieline_types::quota::{Account, Payer};
 use tieline_types::{ByteSize, Caller, Mode};
 use tieline_wire::meta::OstUsage;
+use tokio::task::JoinSet;
 
 /// A mount that takes no changes.
 pub fn read_only(mountpoint: &Path) -> Option<Verdict> {
@@ -36,36 +39,49 @@ pub async fn quotas(shell: &Arc<Shell>, step: &Step, caller: &Caller, wish: Wish
     // That of the file, or of files in the directory: it says in which pools they count.
     let layout = shell.files.layout(&shell.caller, at.id).await.ok().map(|found| found.layout);
     let account = Account::new((uid, gid, at.project.unwrap_or(0)), layout.as_ref());
-    let mut verdicts = vec![];
+    let mut asking = JoinSet::new();
     for payer in account.payers().into_iter().filter(|payer| payer.id != 0) {
-        let Payer { kind, id, pool } = payer.clone();
-        let asked = whole::of(shell, vec![payer]).await;
-        for whole in asked.unwrap_or_default() {
-            let [bytes, files] = rows(&whole);
-            // A new file is empty, and bytes make none.
-            let is_new = wish == Wish::Create;
-            let (what, row) = if is_new { ("files", files) } else { ("bytes", bytes) };
-            if !row.is_full() {
-                continue;
-            }
-            let shown = |amount: u64| match is_new {
-                true => amount.to_string(),
-                false => ByteSize(amount).to_string(),
-            };
-            let within = pool.as_ref().map_or_else(String::new, |pool| format!(" in pool {pool}"));
-            let rule = match row.hard {
-                0 => format!("its grace is over: {} used", shown(row.used)),
-                hard => format!("{} of {} used", shown(row.used), shown(hard)),
-            };
-            verdicts.push(Verdict {
-                by: "quota",
-                path: step.path.clone(),
-                is_allowed: false,
-                rule: format!("{what} of {} {id}{within}: {rule}", kind.name()),
-            });
-        }
+        let shell = shell.clone();
+        asking.spawn(async move { whole::of_within(&shell, vec![payer], PATIENCE).await });
     }
+    let (mut verdicts, mut silent) = (vec![], BTreeSet::new());
+    for (wholes, unheard) in asking.join_all().await.into_iter().flatten() {
+        silent.extend(unheard);
+        verdicts.extend(wholes.iter().filter_map(|whole| used_up(whole, step, wish)));
+    }
+    verdicts.extend(silent.into_iter().map(|mdt| Verdict {
+        by: "quota",
+        path: step.path.clone(),
+        is_allowed: true,
+        rule: format!("{}: what it used before is counted", unanswered(shell, mdt)),
+    }));
     verdicts
+}
+
+fn used_up(whole: &Whole, step: &Step, wish: Wish) -> Option<Verdict> {
+    let Payer { kind, id, pool } = &whole.quota.payer;
+    let [bytes, files] = rows(whole);
+    // A new file is empty, and bytes make none.
+    let is_new = wish == Wish::Create;
+    let (what, row) = if is_new { ("files", files) } else { ("bytes", bytes) };
+    if !row.is_full() {
+        return None;
+    }
+    let shown = |amount: u64| match is_new {
+        true => amount.to_string(),
+        false => ByteSize(amount).to_string(),
+    };
+    let within = pool.as_ref().map_or_else(String::new, |pool| format!(" in pool {pool}"));
+    let rule = match row.hard {
+        0 => format!("its grace is over: {} used", shown(row.used)),
+        hard => format!("{} of {} used", shown(row.used), shown(hard)),
+    };
+    Some(Verdict {
+        by: "quota",
+        path: step.path.clone(),
+        is_allowed: false,
+        rule: format!("{what} of {} {id}{within}: {rule}", kind.name()),
+    })
 }
 
 /// That no OST takes new bytes of this file, from a client of this realm (`None`: it is not known).

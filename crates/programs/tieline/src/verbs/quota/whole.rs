@@ -65,6 +65,17 @@ pub fn name_of(shell: &Shell, mdt: MdtIndex) -> String {
 
 /// What these use and may use, in their order.
 pub async fn of(shell: &Arc<Shell>, payers: Vec<Payer>) -> anyhow::Result<Vec<Whole>> {
+    let (wholes, silent) = of_within(shell, payers, PATIENCE).await?;
+    tell_silent(shell, &silent);
+    Ok(wholes)
+}
+
+/// The same, and which MDTs did not answer in time.
+pub async fn of_within(
+    shell: &Arc<Shell>,
+    payers: Vec<Payer>,
+    patience: Duration,
+) -> anyhow::Result<(Vec<Whole>, Vec<MdtIndex>)> {
     let order: BTreeMap<Payer, usize> = payers.iter().cloned().zip(0..).collect();
     let ask = |shell: Arc<Shell>, id| {
         let payers = payers.clone();
@@ -77,9 +88,9 @@ pub async fn of(shell: &Arc<Shell>, payers: Vec<Payer>) -> anyhow::Result<Vec<Wh
             Ok(quotas)
         }
     };
-    let mut wholes = ask_all(shell, ask).await?;
+    let (mut wholes, silent) = ask_all(shell, patience, ask).await?;
     wholes.sort_by_key(|whole| order.get(&whole.quota.payer).copied());
-    Ok(wholes)
+    Ok((wholes, silent))
 }
 
 /// The limits of who has none of their own, as the MDT that keeps them tells it.
@@ -91,7 +102,7 @@ pub async fn of_default(shell: &Arc<Shell>, payer: Payer) -> anyhow::Result<Whol
 
 /// Everybody who uses anything or has limits.
 pub async fn of_everybody(shell: &Arc<Shell>, kinds: Vec<PayerKind>) -> anyhow::Result<Vec<Whole>> {
-    ask_all(shell, |shell, id| {
+    let ask = |shell: Arc<Shell>, id| {
         let kinds = kinds.clone();
         async move {
             let mut quotas: Vec<Quota> = vec![];
@@ -109,15 +120,25 @@ pub async fn of_everybody(shell: &Arc<Shell>, kinds: Vec<PayerKind>) -> anyhow::
             }
             Ok(quotas)
         }
-    })
-    .await
+    };
+    let (wholes, silent) = ask_all(shell, PATIENCE, ask).await?;
+    tell_silent(shell, &silent);
+    Ok(wholes)
 }
 
-/// Asks all MDTs at once, and joins what they say.
+fn tell_silent(shell: &Shell, silent: &[MdtIndex]) {
+    for &mdt in silent {
+        let shown = name_of(shell, mdt);
+        eprintln!("{shown} does not answer: what it used when it was last heard is counted");
+    }
+}
+
+/// Asks all MDTs at once, and joins what they say; and which said nothing.
 async fn ask_all<F>(
     shell: &Arc<Shell>,
+    patience: Duration,
     ask: impl Fn(Arc<Shell>, FileId) -> F,
-) -> anyhow::Result<Vec<Whole>>
+) -> anyhow::Result<(Vec<Whole>, Vec<MdtIndex>)>
 where
     F: Future<Output = Result<Vec<Quota>, Error>> + Send + 'static,
 {
@@ -125,7 +146,7 @@ where
     let mut asking = JoinSet::new();
     for &mdt in &mdts {
         let asked = ask(shell.clone(), FileId::root_of(mdt));
-        asking.spawn(async move { (mdt, timeout(PATIENCE, asked).await) });
+        asking.spawn(async move { (mdt, timeout(patience, asked).await) });
     }
     let mut told: BTreeMap<MdtIndex, Vec<Quota>> = BTreeMap::new();
     let mut silent: Option<Error> = None;
@@ -137,14 +158,11 @@ where
             (_, Err(_)) => {}
         }
     }
-    for mdt in mdts.iter().filter(|mdt| !told.contains_key(mdt)) {
-        let shown = name_of(shell, *mdt);
-        eprintln!("{shown} does not answer: what it used when it was last heard is counted");
-    }
+    let unheard = mdts.iter().filter(|mdt| !told.contains_key(mdt)).copied().collect();
     match (told.is_empty(), silent) {
         (true, Some(error)) => Err(error.into()),
         (true, None) => bail!("no metadata server answers"),
-        (false, _) => Ok(joined(&mdts, told)),
+        (false, _) => Ok((joined(&mdts, told), unheard)),
     }
 }
 
