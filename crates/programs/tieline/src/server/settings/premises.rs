@@ -4,6 +4,7 @@
 //! Nothing is made or changed. What only the start can know (a database, a lock) is left to it.
 
 use super::{Engine, OstPlan, Plan, Wrongs};
+use crate::server::identities::user_of_machine;
 use crate::server::run::{LOCK_FILE, MAP_FILE};
 use crate::server::user::{as_user, changes_to, check_port};
 use rustix::fs::{Access, access};
@@ -279,17 +280,24 @@ impl Plan {
 
     fn chown(&self, path: &Path) -> String {
         let (shown, who) = (path.display(), self.who());
-        match &self.user {
+        match self.named() {
             Some(user) => format!("{shown} cannot be written by {who}: chown -R {user} {shown}"),
             None => format!("{shown} cannot be written by {who}: give it to that user"),
         }
     }
 
     fn who(&self) -> String {
-        match &self.user {
+        match self.named() {
             Some(user) => format!("`{user}`"),
             None => format!("the user it runs as (uid {})", rustix::process::geteuid().as_raw()),
         }
+    }
+
+    /// The user of the settings, if we are he: only root becomes him.
+    fn named(&self) -> Option<&str> {
+        let own = rustix::process::geteuid().as_raw();
+        let is_own = |user: &&str| user_of_machine(user).is_some_and(|(uid, _)| uid == own);
+        self.user.as_deref().filter(is_own)
     }
 
     fn look_at_store(&self, found: &mut Found) {
