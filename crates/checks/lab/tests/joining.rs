@@ -175,6 +175,41 @@ fn who_was_not_invited_changes_nothing() -> Result<()> {
 }
 
 #[test]
+fn a_site_hides_no_directory_of_its_name() -> Result<()> {
+    if !can_mount() {
+        return Ok(());
+    }
+    with_federation(|federation| {
+        let mount = federation.mount().to_str().context("a plain path")?;
+        let there = federation.mount().join("psc");
+        std::fs::create_dir(&there)?;
+        std::fs::write(there.join("events"), "all of them")?;
+        federation.tieline(&["sync", mount])?;
+        let invited = federation.try_tieline(&["site", "invite", "--fs", mount, "psc"])?;
+        assert!(invited.stderr.contains("/extenci/psc is there already"), "{invited:?}");
+        let (invitation, address) = (invited.stdout.trim(), free_address()?);
+        let folder = tempfile::tempdir()?;
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(folder.path(), open)?;
+        let (dir, ost) = (folder.path().join("state"), folder.path().join("lent"));
+        let words = join_words(invitation, &address, &dir, &ost)?;
+        let refused = federation.try_tieline(&words)?;
+        assert!(!refused.status.success(), "{refused:?}");
+        assert!(refused.stderr.contains("`mv psc psc.old`"), "{}", refused.stderr);
+        assert_eq!(std::fs::read_to_string(there.join("events"))?, "all of them");
+        // The invitation is still good.
+        let old = federation.mount().join("psc.old");
+        std::fs::rename(&there, &old)?;
+        federation.tieline(&["sync", mount])?;
+        let joined = Joined::from_words(&federation.tieline(&words)?)?;
+        assert_eq!(std::fs::read_to_string(old.join("events"))?, "all of them");
+        std::fs::remove_dir_all(&old)?;
+        drop(joined);
+        Ok(())
+    })
+}
+
+#[test]
 fn with_a_realm_the_new_server_proves_itself() -> Result<()> {
     if !can_mount() || !tieline_lab::needs_root() {
         return Ok(());

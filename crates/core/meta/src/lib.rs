@@ -41,6 +41,7 @@ pub mod federation;
 mod fsck;
 mod grace;
 pub mod identities;
+mod junctions;
 mod leases;
 pub mod ledger;
 mod locks;

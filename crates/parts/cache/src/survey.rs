@@ -170,7 +170,7 @@ impl Survey {
                 let Some(why) = why else { continue };
                 let gone = match self.kind {
                     Kind::Site => self.discard(&root, &file, finder),
-                    Kind::Node => std::fs::remove_file(&file.path).map(|()| true),
+                    Kind::Node => self.remove(&file.path).map(|()| true),
                 };
                 match gone {
                     Ok(true) => scrubbed.bad.push((file.name, why)),
@@ -226,6 +226,19 @@ impl Survey {
         }
     }
 
+    /// What stands in the place of a chunk. A node's cache is its user's alone: a directory there
+    /// holds nothing of others.
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        match std::fs::remove_file(path) {
+            Err(error)
+                if error.kind() == io::ErrorKind::IsADirectory && self.kind == Kind::Node =>
+            {
+                std::fs::remove_dir_all(path)
+            }
+            removed => removed,
+        }
+    }
+
     fn verify(&self, file: &ChunkFile) -> io::Result<()> {
         match self.kind {
             Kind::Node => {
@@ -276,7 +289,7 @@ impl Survey {
                     evicted.pinned += 1;
                     continue;
                 }
-                match std::fs::remove_file(&file.path) {
+                match self.remove(&file.path) {
                     Ok(()) => {
                         evicted.chunks += 1;
                         evicted.bytes += file.bytes;
@@ -313,7 +326,7 @@ impl Survey {
 mod tests {
     use super::*;
     use crate::storage::make_fifo;
-    use tieline_types::Digest;
+    use tieline_types::{ChunkId, Digest, Grant, MdtIndex};
 
     #[test]
     fn a_site_cache_is_scrubbed_and_emptied() {
@@ -343,6 +356,36 @@ mod tests {
         let all = [good, bad, kept.clone()].into();
         assert_eq!(survey.holds(&all).unwrap(), [kept].into());
         assert!(survey.unpin("", "/extenci/kept").unwrap());
+    }
+
+    #[test]
+    fn whatever_is_in_the_place_of_a_chunk_of_a_node_goes() {
+        let folder = tempfile::tempdir().unwrap();
+        marker::ensure(&LocalStorage, folder.path(), Kind::Node).unwrap();
+        let root = folder.path().join("extenci-1");
+        let foreign = folder.path().join("foreign");
+        std::fs::create_dir(&foreign).unwrap();
+        std::fs::write(foreign.join("mine"), "all of it").unwrap();
+        let path_of = |serial| {
+            let (mdt, grant) = (MdtIndex(0), Grant(1));
+            let folder = root.join(format!("chunks/{serial:02x}"));
+            std::fs::create_dir_all(&folder).unwrap();
+            folder.join(ChunkId { mdt, grant, serial }.to_string())
+        };
+        let fill = || {
+            std::fs::create_dir(path_of(1)).unwrap();
+            std::fs::write(path_of(1).join("x"), "x").unwrap();
+            std::os::unix::fs::symlink(&foreign, path_of(2)).unwrap();
+            make_fifo(&path_of(3));
+        };
+        let survey = Survey::open(folder.path()).unwrap();
+        fill();
+        let scrubbed = survey.scrub("a test", |_| ()).unwrap();
+        assert!(scrubbed.bad.len() == 3 && scrubbed.kept.is_empty(), "{scrubbed:?}");
+        fill();
+        let evicted = survey.evict(None).unwrap();
+        assert_eq!((evicted.chunks, evicted.failed), (3, 0));
+        assert!(foreign.join("mine").exists());
     }
 
     /// Another node, which holds the claim, takes the bad one away and brings a good one.

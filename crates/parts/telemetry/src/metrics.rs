@@ -56,6 +56,10 @@ metrics! {
     strays_deleted: IntCounter = "tieline_strays_deleted_total" []
         "Objects deleted that no commit ever named.";
     log_bytes: IntCounter = "tieline_log_bytes_total" [] "Bytes written to the change log.";
+    audit_failures: IntCounter = "tieline_audit_failures_total" []
+        "Times that the audit log could not be written, or begun anew.";
+    audit_lost: IntCounter = "tieline_audit_lost_total" []
+        "Lines of the audit log that are lost: too many waited to be written.";
     ost_free_bytes: IntGaugeVec = "tieline_ost_free_bytes" ["ost"] "Bytes a writer may still use.";
     ost_total_bytes: IntGaugeVec = "tieline_ost_total_bytes" ["ost"] "Bytes the backend has.";
     corrupt_blocks: IntCounterVec = "tieline_corrupt_blocks_total" ["where"]

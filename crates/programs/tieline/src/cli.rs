@@ -214,7 +214,15 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             }
             let plan = server::settings::Settings::load(&settings)?;
             plan.kerberos.prepare();
+            let found = plan.look();
+            found.check().map_err(|source| {
+                let path = settings.clone();
+                server::settings::SettingsError::Wrong { path, source }
+            })?;
             plan.kerberos.check()?;
+            for doubt in found.doubts.iter().chain(&found.absent) {
+                println!("warning: {doubt}");
+            }
             println!("{}: in order", settings.display());
             Ok(())
         }

@@ -146,7 +146,9 @@ pub async fn start(
                 limits: peers.clone(),
                 log,
             };
-            Some(Mdt::start(parts, settings).await?)
+            let mdt = Mdt::start(parts, settings).await?;
+            mdt.tell_hidden().await;
+            Some(mdt)
         }
         None => None,
     };
@@ -164,6 +166,7 @@ pub async fn start(
         audit: parts.audit.clone(),
         state: identities::State::default(),
     });
+    let audit = parts.audit.clone();
     let node = Arc::new(Node {
         identities: identities.clone(),
         audit: parts.audit,
@@ -184,6 +187,7 @@ pub async fn start(
     });
     let mut tasks = vec![
         tokio::spawn(watch_osts(peers.clone(), mdt.clone(), parts.health.clone())),
+        tokio::spawn(watch_audit(audit, parts.health.clone())),
         tokio::spawn(identities.follow()),
         tokio::spawn(spread_map(parts.map.clone(), connections, peers.clone())),
     ];
@@ -256,6 +260,17 @@ async fn watch_osts(peers: Arc<Peers>, mdt: Option<Arc<Mdt>>, health: Health) {
                 Some(trouble) => health.degrade("log", trouble),
                 None => health.recover("log"),
             }
+        }
+        tokio::time::sleep(POLL_EVERY).await;
+    }
+}
+
+/// Tells `/health` whether the record is written. Who administers or is denied may be on none else.
+async fn watch_audit(audit: Arc<Audit>, health: Health) {
+    loop {
+        match audit.trouble() {
+            Some(trouble) => health.degrade("audit", trouble),
+            None => health.recover("audit"),
         }
         tokio::time::sleep(POLL_EVERY).await;
     }

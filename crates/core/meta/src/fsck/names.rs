@@ -3,6 +3,7 @@
 use super::Check;
 use super::repair::Repair;
 use crate::error::Result;
+use crate::junctions::kind_word;
 use tieline_format::Record;
 use tieline_format::mdt::{Entry, Inode, key};
 use tieline_kv::{Key, Range, Value};
@@ -178,8 +179,14 @@ impl Check {
             if inode.is_none_or(|inode| inode.kind != FileKind::Directory) {
                 let detail = format!("{mounted} is mounted in {parent}, which is no directory");
                 self.tell("wrong-junction", None, detail, left).await?;
-            } else if self.record::<Entry>(key::entry(parent, name)).await?.is_some() {
-                let detail = format!("{mounted} is mounted over the file `{name}`");
+            } else if let Some(entry) = self.record::<Entry>(key::entry(parent, name)).await? {
+                let what = kind_word(entry.kind);
+                let detail = format!(
+                    "{mounted} is mounted over the {what} `{name}`, which nobody finds: to reach \
+                     it, give {mounted} another `junction` in the text of the map (`tieline map \
+                     show --toml`, `tieline map sign`; docs/operations.md, \"Another site\"), rename \
+                     `{name}`, and change the junction back"
+                );
                 self.tell("hidden-by-junction", Some(parent), detail, left).await?;
             }
         }

@@ -1,6 +1,7 @@
 //! What a failed question to the database means for the store.
 
 use crate::Error;
+use std::error::Error as _;
 use std::time::Duration;
 use tokio_postgres::error::SqlState;
 
@@ -23,6 +24,12 @@ pub enum Trouble {
 impl Trouble {
     pub fn is_away(&self) -> bool {
         matches!(self, Self::Away(_) | Self::Silent(_))
+    }
+
+    /// All that led to it: the outermost does not say whether a name is unknown, or nobody listens.
+    pub fn cause(&self) -> String {
+        let causes = std::iter::successors(self.source(), |&cause| cause.source());
+        causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
     }
 
     pub fn into_error(self, store: &str) -> Error {

@@ -94,8 +94,7 @@ impl Database {
     fn went_away(&self, trouble: &Trouble) {
         if !self.is_away.swap(true, Ordering::Relaxed) {
             let patience = self.patience.as_secs();
-            let cause = std::error::Error::source(trouble).map(ToString::to_string);
-            let cause = cause.unwrap_or_default();
+            let cause = trouble.cause();
             tracing::warn!(
                 store = %self.store, patience, cause, "waiting for the database: {trouble}"
             );

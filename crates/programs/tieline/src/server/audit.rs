@@ -5,29 +5,28 @@
 //! asked, of which file and from where is known by the task that answers ([`asked`]). What
 //! administrators did has an `outcome` ([`deed`]).
 //!
-//! Lines are written by a thread of their own: a full disk holds nobody up. What cannot be written
-//! is counted and said in the log.
+//! Lines are written by a thread of their own ([`file`]): a full disk holds nobody up. What cannot
+//! be written waits; what finds no place to wait is counted, and said in the log.
 //!
-//! Whoever rotates it moves it away: the next line begins a new file.
-//!
-//! Invariants: at most [`WAITING_MAX`] lines wait; a line is written whole.
+//! Invariant: at most [`WAITING_MAX`] lines wait.
 
 use crate::server::identities::Who;
 use serde_json::{Map, Value, json};
-use std::fs::File;
-use std::io::Write;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use tieline_telemetry::metrics::METRICS;
 use tieline_types::{ErrorKind, SessionId};
 use tieline_wire::{Hello, Refusal};
 use tieline_world::World;
 
 mod asked;
 mod deed;
+mod file;
 
 pub use asked::Asked;
 pub use deed::Deed;
+
+use file::{LineFile, Trouble};
 
 const WAITING_MAX: usize = 10_000;
 
@@ -36,22 +35,27 @@ pub struct Audit {
     server: String,
     world: World,
     lines: Option<SyncSender<String>>,
+    trouble: Trouble,
 }
 
 impl Audit {
     /// Without a file, only the log hears of it.
     pub fn new(server: String, world: World, file: Option<&Path>) -> std::io::Result<Self> {
-        let mut audit = Self { server, world, lines: None };
+        let mut audit = Self { server, world, lines: None, trouble: Trouble::default() };
         if let Some(path) = file {
-            let file = opened(path)?;
-            let path = path.to_owned();
+            let file = LineFile::open(path, audit.trouble.clone())?;
             let (lines, waiting) = sync_channel(WAITING_MAX);
             std::thread::Builder::new()
                 .name("audit".to_owned())
-                .spawn(move || write_all(file, &path, &waiting))?;
+                .spawn(move || file.write_all(&waiting))?;
             audit.lines = Some(lines);
         }
         Ok(audit)
+    }
+
+    /// For `/health`: why lines are not written, if so.
+    pub fn trouble(&self) -> Option<String> {
+        self.trouble.told()
     }
 
     /// Somebody proved to be there.
@@ -121,6 +125,7 @@ impl Audit {
             line.extend(fields);
         }
         if lines.try_send(Value::Object(line).to_string()).is_err() {
+            METRICS.audit_lost.inc();
             tracing::warn!(event, "a line of the audit log is lost: the disk does not keep up");
         }
     }
@@ -132,33 +137,6 @@ impl Audit {
         let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
         let millis = wall.subsec_millis();
         format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
-    }
-}
-
-fn opened(path: &Path) -> std::io::Result<File> {
-    File::options().append(true).create(true).mode(0o600).open(path)
-}
-
-/// Is the file still at its path?
-fn is_at(file: &File, path: &Path) -> bool {
-    let place = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
-    let own = file.metadata().map(place).ok();
-    own.is_some() && own == path.metadata().map(place).ok()
-}
-
-fn write_all(mut file: File, path: &Path, waiting: &Receiver<String>) {
-    while let Ok(mut line) = waiting.recv() {
-        line.push('\n');
-        if !is_at(&file, path) {
-            match opened(path) {
-                Ok(new) => file = new,
-                // What was moved away is better than nothing.
-                Err(error) => tracing::error!(%error, "the audit log cannot be begun anew"),
-            }
-        }
-        if let Err(error) = file.write_all(line.as_bytes()) {
-            tracing::error!(%error, "the audit log cannot be written");
-        }
     }
 }
 
@@ -181,26 +159,6 @@ fn date_of(days: i64) -> (i64, i64, i64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_is_moved_away_is_followed_by_a_new_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let (path, moved) = (folder.path().join("audit"), folder.path().join("audit.1"));
-        let (lines, waiting) = sync_channel(2);
-        let file = opened(&path).unwrap();
-        let own = path.clone();
-        let writer = std::thread::spawn(move || write_all(file, &own, &waiting));
-        lines.send("one".to_owned()).unwrap();
-        while std::fs::read(&path).unwrap().is_empty() {
-            std::thread::yield_now();
-        }
-        std::fs::rename(&path, &moved).unwrap();
-        lines.send("two".to_owned()).unwrap();
-        drop(lines);
-        writer.join().unwrap();
-        assert_eq!(std::fs::read(&moved).unwrap(), b"one\n");
-        assert_eq!(std::fs::read(&path).unwrap(), b"two\n");
-    }
 
     /// What of an act is on record, after `doing` it.
     fn recorded(doing: impl FnOnce(&Audit)) -> Vec<Value> {

@@ -17,6 +17,7 @@ use std::time::Duration;
 use tieline_auth::{MapCell, MapError, MapSigner, MapVerifier};
 use tieline_format::Record;
 use tieline_format::map::SignedMap;
+use tieline_meta::Mdt;
 use tieline_net::NoticeSink;
 use tieline_types::{Caller, ErrorKind, MdtIndex, Version};
 use tieline_wire::federation::{GetMap, MapEdit, MapReply};
@@ -75,8 +76,14 @@ impl MapKeeper {
         }
     }
 
-    /// Changes the map, if the secret key is here. The time is in milliseconds since 1970.
-    pub async fn edit(&self, edit: &MapEdit, now_ms: u64) -> Result<Version, Failure> {
+    /// Changes the map, if the secret key is here, and unless that hides names of the MDT here. The
+    /// time is in milliseconds since 1970.
+    pub async fn edit(
+        &self,
+        edit: &MapEdit,
+        now_ms: u64,
+        mdt: Option<&Mdt>,
+    ) -> Result<Version, Failure> {
         let Some(signer) = &self.signer else {
             let detail = "the federation map is changed at the root MDS, which has its key";
             return Err(Failure::new(ErrorKind::WrongServer, detail));
@@ -85,6 +92,9 @@ impl MapKeeper {
         let current = self.cell.current();
         let map = tieline_meta::federation::apply(&current.map, edit, now_ms)
             .map_err(|error| Failure::new(error.kind(), error.to_string()))?;
+        if let Some(mdt) = mdt {
+            mdt.check_junctions(&current.map, &map).await?;
+        }
         let version = map.version;
         let taken = self.take(signer.sign(&map)).await;
         taken.map_err(|e| Failure::new(ErrorKind::StorageFault, crate::report::chain(&e)))?;

@@ -10,9 +10,9 @@ use crate::contact::Contact;
 use crate::server::audit::Audit;
 use crate::server::maps::{MapKeeper, write_whole};
 use crate::server::room::Disks;
-use crate::server::settings::{Engine, MdtPlan, OstPlan, Plan, Settings};
+use crate::server::settings::{Engine, Found, MdtPlan, OstPlan, Plan, Settings, SettingsError};
 use crate::server::{MdtParts, Parts, Running};
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
 use std::io::{Read, Write};
@@ -60,6 +60,11 @@ const FETCH_PAUSE: Duration = Duration::from_secs(2);
 pub fn run(settings: &Path, is_json: bool) -> anyhow::Result<()> {
     let plan = Settings::load(settings)?;
     tieline_telemetry::log::start(is_json || plan.is_log_json);
+    let found = plan.look();
+    found.check().map_err(|source| SettingsError::Wrong { path: settings.to_owned(), source })?;
+    for doubt in &found.doubts {
+        tracing::warn!("{doubt}");
+    }
     crate::server::user::become_user(&plan)?;
     crate::server::descriptors::raise();
     crate::memory::prepare();
@@ -129,7 +134,9 @@ async fn start(plan: Plan, world: World, name: String, health: Health) -> anyhow
     let guard = plan.kerberos.guard(serves);
     let (dialer, rule) = server_dialer(&world, guard.clone());
     let cell = first_map(&plan, &world, &dialer, &name, rule).await?;
-    check_map(&plan, &cell)?;
+    let mut found = Found::default();
+    plan.look_at_map(&cell.current().map, &mut found);
+    found.check()?;
     let osts = open_osts(&plan.state, &plan.fs, plan.osts, &world)?;
     let lasting = plan.mdt.as_ref().filter(|mdt| !matches!(mdt.engine, Engine::Memory));
     let mark = lasting.map(|mdt| mdt_mark(&plan.state, mdt.index));
@@ -142,7 +149,10 @@ async fn start(plan: Plan, world: World, name: String, health: Health) -> anyhow
     let address = listener.address()?;
     let map_file = plan.state.join(MAP_FILE);
     let audit = Audit::new(name.clone(), world.clone(), plan.audit.as_deref());
-    let audit = audit.context("audit: the file cannot be opened")?;
+    let audit = audit.with_context(|| {
+        let path = plan.audit.as_deref().unwrap_or(Path::new("")).display();
+        format!("audit: {path} cannot be opened")
+    })?;
     let parts = Parts {
         name: name.clone(),
         fs: plan.fs,
@@ -262,27 +272,6 @@ pub async fn first_map(
     write_whole(&path, &cell.current().signed.to_bytes())
         .with_context(|| format!("cannot write {}", path.display()))?;
     Ok(cell)
-}
-
-/// The map must know what the settings say is here.
-fn check_map(plan: &Plan, cell: &MapCell) -> anyhow::Result<()> {
-    let current = cell.current();
-    let map = &current.map;
-    if map.fs != plan.fs {
-        bail!("the federation map is that of /{}, the settings say /{}", map.fs, plan.fs);
-    }
-    if let Some(mdt) = plan.mdt.as_ref().filter(|mdt| map.mdt(mdt.index).is_none()) {
-        bail!("{} is not in the federation map", mdt.index.label());
-    }
-    for ost in &plan.osts {
-        let known = map.ost(ost.index);
-        let known =
-            known.ok_or_else(|| anyhow!("{} is not in the federation map", ost.index.label()))?;
-        if known.site != plan.site {
-            bail!("{} is at {} in the federation map", ost.index.label(), known.site);
-        }
-    }
-    Ok(())
 }
 
 async fn open_mdt(

@@ -255,6 +255,8 @@ pub struct Plan {
     pub mdt: Option<MdtPlan>,
     pub osts: Vec<OstPlan>,
     pub kerberos: KerberosPlan,
+    /// What is hardly meant so, as complaints are written.
+    pub doubts: Vec<String>,
 }
 
 pub struct MdtPlan {
@@ -423,6 +425,7 @@ impl Settings {
             mdt,
             osts,
             kerberos,
+            doubts: check.doubts,
         })
     }
 }
@@ -465,6 +468,9 @@ impl MdtSettings {
                 Engine::Memory
             }
         };
+        if self.password.is_some() && !matches!(engine, Engine::Postgres { .. }) {
+            check.doubt("mdt.password", "only a database asks for one: leave it out");
+        }
         let lease = check.span("mdt.lease", &self.lease, "20 s");
         check.holds(lease >= Duration::from_secs(1), "mdt.lease", || {
             "shorter than 1 s: write \"20 s\" unless this is a test".into()
@@ -553,6 +559,10 @@ fn osts_validate(osts: &[OstSettings], check: &mut Check) -> Vec<OstPlan> {
         let limit = ost.limit.as_ref().and_then(|limit| {
             check.parse::<ByteSize>(&key("limit"), limit, "write a size such as \"10 TiB\"")
         });
+        if limit == Some(ByteSize(0)) {
+            let what = "nothing fits below 0 B: leave it out, or say read_only = true";
+            check.doubt(&key("limit"), what);
+        }
         for realm in ost.realms.iter().flatten() {
             check.holds(!realm.is_empty() && !realm.contains(['@', '/']), &key("realms"), || {
                 format!("`{realm}` is no realm: write such as \"EXTENCI.ORG\"")
@@ -634,6 +644,7 @@ fn secret_parse(digits: &str) -> Option<[u8; 32]> {
 #[derive(Default)]
 struct Check {
     wrongs: Vec<String>,
+    doubts: Vec<String>,
     /// Nobody but its owner can read the settings file.
     is_private: bool,
 }
@@ -641,6 +652,10 @@ struct Check {
 impl Check {
     fn complain(&mut self, key: &str, wrong: String) {
         self.wrongs.push(format!("{key}: {wrong}"));
+    }
+
+    fn doubt(&mut self, key: &str, doubt: &str) {
+        self.doubts.push(format!("{key}: {doubt}"));
     }
 
     fn holds(&mut self, holds: bool, key: &str, wrong: impl FnOnce() -> String) {
@@ -680,5 +695,9 @@ impl Check {
 }
 
 mod gather;
+mod premises;
+
+pub use premises::Found;
+
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,6 @@
 use crate::server::identities::{groups_of_user, user_of_machine};
 use crate::server::settings::Plan;
 use anyhow::{Context, bail};
-use rustix::fs::{Access, access};
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
@@ -31,7 +30,6 @@ pub fn become_user(plan: &Plan) -> anyhow::Result<()> {
     if user == ROOT {
         return Ok(());
     }
-    check_port(&plan.listen)?;
     let (uid, gid) = user_of_machine(user).with_context(|| format!("no user `{user}` here"))?;
     let name = CString::new(user)?;
     // SAFETY: the name ends with a zero byte; ids are plain numbers. The library changes all
@@ -45,9 +43,6 @@ pub fn become_user(plan: &Plan) -> anyhow::Result<()> {
         let error = io::Error::last_os_error();
         return Err(error).with_context(|| format!("cannot become user `{user}`"));
     }
-    let osts =
-        plan.osts.iter().filter(|ost| !ost.limits.is_read_only).map(|ost| ost.path.as_path());
-    osts.chain([plan.state.as_path()]).try_for_each(|path| check_own(path, user))?;
     tracing::info!(user, uid, "runs as");
     Ok(())
 }
@@ -55,14 +50,21 @@ pub fn become_user(plan: &Plan) -> anyhow::Result<()> {
 /// Opens a file as the user that settings name, if root asks; else as we are. Whoever may read it
 /// by its mode may still not come through to it.
 pub fn open_as(user: Option<&str>, path: &Path) -> io::Result<()> {
-    let named = user.filter(|user| *user != ROOT && rustix::process::geteuid().is_root());
-    let Some((user, (uid, gid))) = named.and_then(|user| Some((user, user_of_machine(user)?)))
-    else {
-        return File::open(path).map(drop);
-    };
-    let (path, groups) = (path.to_owned(), groups_of_user(user, gid));
+    as_user(user, || File::open(path).map(drop))?
+}
+
+/// The user whom a process of root becomes, if the settings name one.
+pub fn changes_to(user: Option<&str>) -> Option<&str> {
+    user.filter(|user| *user != ROOT && rustix::process::geteuid().is_root())
+}
+
+/// Does something as the user that settings name, if root asks; else as we are.
+pub fn as_user<T: Send>(user: Option<&str>, job: impl FnOnce() -> T + Send) -> io::Result<T> {
+    let named = changes_to(user).and_then(|user| Some((user, user_of_machine(user)?)));
+    let Some((user, (uid, gid))) = named else { return Ok(job()) };
+    let groups = groups_of_user(user, gid);
     // The kernel's own calls, unlike the library's, change one thread: this one ends with them.
-    let opening = std::thread::spawn(move || {
+    let doing = || {
         // SAFETY: the list lives through the call and has that length; ids are plain numbers.
         let changed = unsafe {
             libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) == 0
@@ -72,12 +74,14 @@ pub fn open_as(user: Option<&str>, path: &Path) -> io::Result<()> {
         if !changed {
             return Err(io::Error::last_os_error());
         }
-        File::open(path).map(drop)
-    });
-    opening.join().unwrap_or_else(|_| Err(io::Error::other("the look at it failed")))
+        Ok(job())
+    };
+    let done = std::thread::scope(|scope| scope.spawn(doing).join());
+    done.unwrap_or_else(|_| Err(io::Error::other("the look at it failed")))
 }
 
-fn check_port(listen: &str) -> anyhow::Result<()> {
+/// Is the port one that the user may listen at?
+pub fn check_port(listen: &str) -> anyhow::Result<()> {
     let port = listen.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
     match port.filter(|port| (1..PORTS_OF_ALL).contains(port)) {
         None => Ok(()),
@@ -85,17 +89,6 @@ fn check_port(listen: &str) -> anyhow::Result<()> {
             "user: port {port} is root's: listen at {PORTS_OF_ALL} or above, or have systemd start \
              the server (User=, AmbientCapabilities=CAP_NET_BIND_SERVICE)"
         ),
-    }
-}
-
-/// What root made before would fail later, and one by one.
-fn check_own(path: &Path, user: &str) -> anyhow::Result<()> {
-    match path.exists() && access(path, Access::WRITE_OK).is_err() {
-        true => {
-            let shown = path.display();
-            bail!("{shown} cannot be written by `{user}`: chown -R {user} {shown}")
-        }
-        false => Ok(()),
     }
 }
 

@@ -506,4 +506,19 @@ mod tests {
         let paths: Vec<PathBuf> = distinct(all).unwrap().map(|survey| survey.path).collect();
         assert_eq!(paths, [path, folder.path().to_owned()]);
     }
+
+    #[test]
+    fn a_cache_that_is_not_there_hides_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let gone = folder.path().join("gone");
+        let named = |path: &Path, lack| {
+            let survey = Survey { path: path.to_owned(), kind: Kind::Site };
+            Named { survey, mount: None, lack }
+        };
+        let lacking = || named(&gone, Survey::open(&gone).err());
+        let found = there(vec![lacking(), named(folder.path(), None)]).unwrap();
+        assert_eq!(found.len(), 1);
+        // Where there is no other, that is all there is to say.
+        assert!(there(vec![lacking()]).is_err());
+    }
 }

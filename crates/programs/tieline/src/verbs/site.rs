@@ -3,14 +3,14 @@
 use crate::invitation::Invitation;
 use crate::location::Location;
 use crate::report::Usage;
-use crate::shell;
+use crate::shell::{self, Shell};
 use anyhow::Context;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use tieline_format::map::FederationMap;
-use tieline_types::{MdtIndex, SiteName, Span};
+use tieline_types::{FileId, MdtIndex, Name, SiteName, Span};
 use tieline_wire::federation::MapEdit;
 use tieline_world::World;
 
@@ -68,12 +68,20 @@ fn invite(location: &Location, site: SiteName, span: Span, is_json: bool) -> any
         let until_ms = u64::try_from(until.as_millis()).unwrap_or(u64::MAX);
         let edit = MapEdit::SiteInvite { site, digest, until_ms };
         shell.files.edit_map(&shell.caller, edit).await?;
+        let hides = hides(&shell, &invitation.site).await;
         if is_json {
             let word = invitation.to_string();
-            println!("{}", json!({ "invitation": word, "until_ms": until_ms }));
+            println!("{}", json!({ "invitation": word, "until_ms": until_ms, "hides": hides }));
             return Ok(());
         }
         println!("{invitation}");
+        if let Some(path) = hides {
+            eprintln!(
+                "{path} is there already: {} can bring OSTs, and an MDT (--mdt) once that is \
+                 renamed (`mv {path} {path}.old`): its tree would hide it",
+                invitation.site
+            );
+        }
         eprintln!(
             "Good once, for {span}. At {}, on the new server: tieline join INVITATION \
              --address HOST:PORT --ost DIR",
@@ -81,6 +89,17 @@ fn invite(location: &Location, site: SiteName, span: Span, is_json: bool) -> any
         );
         Ok(())
     })
+}
+
+/// What is where the site's MDT would be mounted.
+async fn hides(shell: &Shell, site: &SiteName) -> Option<String> {
+    let (root, name) = (FileId::root_of(MdtIndex(0)), Name::new(site.as_str()).ok()?);
+    let map = shell.files.map();
+    if map.junctions_in(root).any(|junction| junction.name == name) {
+        return None;
+    }
+    shell.files.lookup(&shell.caller, root, &name).await.ok()?.attributes?;
+    Some(format!("/{}/{site}", map.fs))
 }
 
 fn list(name: Option<OsString>, is_json: bool) -> anyhow::Result<()> {

@@ -3,7 +3,7 @@
 use super::kerberos::{self, Own};
 use super::{Findings, servers};
 use crate::server::run::{LOCK_FILE, MAP_FILE, mdt_mark};
-use crate::server::settings::{Engine, OstPlan, Plan, Settings, SettingsError};
+use crate::server::settings::{Engine, Found, OstPlan, Plan, Settings, SettingsError};
 use std::fs::{File, TryLockError};
 use std::io;
 use std::net::TcpListener;
@@ -29,7 +29,7 @@ pub async fn look(path: &Path, findings: &mut Findings) {
         Ok(plan) => plan,
         Err(SettingsError::Wrong { source, .. }) => {
             for wrong in source.0 {
-                let (key, wrong) = wrong.split_once(": ").unwrap_or(("settings", &wrong));
+                let (key, wrong) = key_of(&wrong);
                 let fix = format!("change `{key}` in {}", path.display());
                 findings.broken(&format!("settings {key}"), wrong, fix);
             }
@@ -41,39 +41,59 @@ pub async fn look(path: &Path, findings: &mut Findings) {
             return;
         }
     };
+    let found = plan.look();
     findings.well("settings", path.display().to_string());
-    let is_running = look_at_state(&plan, findings);
+    for wrong in &found.wrongs {
+        let (key, wrong) = key_of(wrong);
+        // What is looked at below.
+        if matches!(key, "listen" | "admin" | "state") || key.ends_with("].path") {
+            continue;
+        }
+        let fix = format!("change `{key}` in {}, or what it names", path.display());
+        findings.broken(&format!("settings {key}"), wrong, fix);
+    }
+    for doubt in &found.doubts {
+        let (key, doubt) = key_of(doubt);
+        let fix = format!("look at `{key}` in {}", path.display());
+        findings.doubtful(&format!("settings {key}"), doubt, fix);
+    }
+    let is_running = look_at_state(&plan, &found, findings);
     for (key, address) in [("listen", &plan.listen), ("admin", &plan.admin)] {
         look_at_port(key, address, is_running, findings);
     }
     look_at_engine(&plan, findings).await;
-    for ost in &plan.osts {
-        look_at_ost(&plan, ost, findings);
+    for (place, ost) in plan.osts.iter().enumerate() {
+        match found.of(&format!("ost[{place}].path")) {
+            Some(wrong) => {
+                let fix =
+                    "make it, mount its file system, or give it to the user the server runs as";
+                findings.broken(&ost.index.label(), wrong, fix);
+            }
+            None => look_at_ost(&plan, ost, findings),
+        }
     }
     look_at_map(&plan, findings).await;
 }
 
+/// The key that a complaint begins with, and the rest.
+fn key_of(wrong: &str) -> (&str, &str) {
+    wrong.split_once(": ").unwrap_or(("settings", wrong))
+}
+
 /// Says whether a server works with the state directory.
-fn look_at_state(plan: &Plan, findings: &mut Findings) -> bool {
+fn look_at_state(plan: &Plan, found: &Found, findings: &mut Findings) -> bool {
     let shown = plan.state.display();
-    if !plan.state.is_dir() {
-        let parent = plan.state.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/"));
-        match is_writable(parent) {
-            true => findings.well("state", format!("{shown} will be made")),
-            false => findings.broken(
-                "state",
-                format!("{shown} is not there and cannot be made"),
-                format!(
-                    "make it, and give it to the user the server runs as: {}",
-                    parent.display()
-                ),
-            ),
+    let is_there = plan.state.is_dir();
+    match found.of("state") {
+        Some(wrong) => {
+            let fix = format!("give {shown} to the user the server runs as");
+            findings.broken("state", wrong, fix);
         }
-        return false;
+        None if !is_there => findings.well("state", format!("{shown} will be made")),
+        None => {}
     }
-    if !is_writable(&plan.state) {
-        let fix = format!("give {shown} to the user the server runs as");
-        findings.broken("state", format!("{shown} cannot be written"), fix);
+    if !is_there {
+        return false;
     }
     look_at_room("state", &plan.state, STATE_FREE_MIN, findings);
     let lock = File::options().read(true).open(plan.state.join(LOCK_FILE));
