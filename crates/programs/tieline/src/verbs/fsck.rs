@@ -52,7 +52,7 @@ struct Counted {
 
 pub fn run(args: Args) -> anyhow::Result<()> {
     crate::verbs::log_start();
-    let location = Location::find_fs(args.path.as_deref(), None)?;
+    let location = Location::find_word(args.path.as_deref())?;
     let is_json = args.json;
     let outcome = operator::run(&location, |operator| async move {
         let mdts: Vec<MdtIndex> = match args.mdt {
