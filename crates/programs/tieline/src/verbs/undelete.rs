@@ -156,7 +156,8 @@ fn print(rows: &[Row], is_json: bool) -> anyhow::Result<()> {
 fn row_json(row: &Row) -> Value {
     let file = &row.file;
     let value = json!({
-        "id": file.id.to_string(), "kind": show::kind(file.kind), "size": file.size, "uid": file.uid.0, "gid": file.gid.0,
+        "id": file.id.to_string(), "kind": show::kind(file.kind), "size": file.size,
+        "uid": file.uid.0, "gid": file.gid.0,
         "deleted": file.deleted.seconds, "deleted_by": file.by.0,
         "remaining_seconds": row.remaining.as_secs(),
     });
