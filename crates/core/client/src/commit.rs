@@ -455,11 +455,8 @@ impl State {
 
     /// What a sealed run held is lost: said in the log, and at fsync and close.
     pub(crate) fn lose(&mut self, file: FileId, id: SealId, error: &Error) {
-        let kind = error.kind();
         if let Some(run) = self.overlay.sealed_run(id) {
-            let length = run.length();
-            tracing::error!(%file, length, %error, "written bytes are lost");
-            self.late.lose(kind, error.to_string());
+            self.late.lose_bytes(file, run.length() as u64, error);
         }
         let upto = self.overlay.sealed_upto(id);
         let lost = self.overlay.remove(id);

@@ -16,7 +16,7 @@ pub enum Error {
     #[error("{what} does not match its checksum")]
     Corrupt { what: String },
     /// An earlier write failed after its caller was answered; reported once, at fsync or close.
-    #[error("earlier write failed")]
+    #[error("an earlier write failed: {detail}")]
     Late { kind: ErrorKind, detail: String },
 }
 

@@ -3,10 +3,17 @@
 //! A descriptor may be closed that its program does not know of, such as the copy that a fork took
 //! along to the next execve: what a close was told is therefore told again, by the next close and
 //! by the next sync. A sync tells a handle of each loss once.
+//!
+//! The log has a line of a file's lost bytes at most each [`SAY_EVERY`], and the rest at a close.
 
 use crate::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tieline_types::ErrorKind;
+use std::time::Duration;
+use tieline_types::{ErrorKind, FileId};
+use tokio::time::Instant;
+
+/// A job that fills a pool loses thousands of chunks.
+const SAY_EVERY: Duration = Duration::from_secs(1);
 
 /// A file's losses.
 #[derive(Default)]
@@ -16,6 +23,9 @@ pub(crate) struct Late {
     count: u64,
     /// Of those, somebody was told.
     told: u64,
+    /// Bytes that the log does not have yet, and when it had the last.
+    unsaid: u64,
+    said: Option<Instant>,
 }
 
 /// The losses that a handle was told of by a sync, or that were known before it was opened.
@@ -26,6 +36,24 @@ impl Late {
     pub fn lose(&mut self, kind: ErrorKind, detail: String) {
         self.count += 1;
         self.last = Some((kind, detail));
+    }
+
+    /// The same of so many written bytes: the log has them too, now or with what follows.
+    pub fn lose_bytes(&mut self, file: FileId, length: u64, error: &Error) {
+        self.lose(error.kind(), error.to_string());
+        self.unsaid += length;
+        if self.said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
+            self.say(file);
+        }
+    }
+
+    /// Has the log say what it does not have yet.
+    pub fn say(&mut self, file: FileId) {
+        let length = std::mem::take(&mut self.unsaid);
+        if let Some((_, error)) = self.last.as_ref().filter(|_| length > 0) {
+            self.said = Some(Instant::now());
+            tracing::error!(%file, length, %error, "written bytes are lost");
+        }
     }
 
     /// Of a handle that is opened now: what nobody was told is news to it.
@@ -64,6 +92,22 @@ mod tests {
         assert!(late.at_sync(&writer).is_none() && late.at_close(&writer).is_none());
         late.lose(ErrorKind::NoSpace, "full".to_owned());
         assert!(late.at_sync(&writer).is_some(), "another loss");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_job_that_fills_a_pool_does_not_fill_the_log() {
+        let (file, mut late) = (FileId(7), Late::default());
+        let full = Error::local(ErrorKind::NoSpace, "full");
+        for _ in 0..10 {
+            late.lose_bytes(file, 4, &full);
+        }
+        assert_eq!(late.unsaid, 36, "the first is said at once");
+        tokio::time::advance(SAY_EVERY).await;
+        late.lose_bytes(file, 4, &full);
+        assert_eq!(late.unsaid, 0, "said with their sum");
+        late.lose_bytes(file, 4, &full);
+        late.say(file);
+        assert_eq!(late.unsaid, 0, "the rest is said at a close");
     }
 
     #[test]

@@ -214,9 +214,12 @@ impl Shared {
             laundered = self.drain_file(file.id).await;
         }
         file.with(|state| state.is_closing = false);
-        let late = file.with(|state| match how {
-            How::Sync => state.late.at_sync(&open.seen),
-            How::Flush | How::Arrived => state.late.at_close(&open.seen),
+        let late = file.with(|state| {
+            state.late.say(file.id);
+            match how {
+                How::Sync => state.late.at_sync(&open.seen),
+                How::Flush | How::Arrived => state.late.at_close(&open.seen),
+            }
         });
         let Some(late) = late else { return laundered };
         if let Some(queue) = self.journal.of(file.id.mdt()) {

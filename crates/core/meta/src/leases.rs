@@ -169,18 +169,23 @@ impl LeaseTable {
     }
 
     /// Sessions other than `asking` that hold any of `units` alone. Nobody is told so any more.
-    pub fn alone(&self, asking: SessionId, units: &BTreeSet<FileId>) -> Vec<Holder> {
+    ///
+    /// `sends`: `asking` tells what it did. If it may have done anything before the start, so may
+    /// others, but not where it held what it changed alone: two would wait for each other.
+    pub fn alone(&self, asking: SessionId, units: &BTreeSet<FileId>, sends: bool) -> Vec<Holder> {
         let mut inner = self.lock();
+        let is_alone = |held: &Held, unit: FileId| held.exclusive.contains_key(&unit);
+        let of_before = inner.sessions.get(&asking).is_some_and(|held| is_alone(held, EVERYTHING));
         let held = |unit: FileId| {
             let holders = inner.holders.get(&unit).into_iter().flatten();
             let alone = holders.filter(|session| {
                 let held = inner.sessions.get(session);
-                let is_alone = held.is_some_and(|held| held.exclusive.contains_key(&unit));
-                **session != asking && is_alone
+                **session != asking && held.is_some_and(|held| is_alone(held, unit))
             });
             alone.map(|&session| Holder { session, unit }).collect::<Vec<_>>()
         };
-        let units = std::iter::once(EVERYTHING).chain(units.iter().copied());
+        let everything = (!(sends && of_before)).then_some(EVERYTHING);
+        let units = everything.into_iter().chain(units.iter().copied());
         let holders: Vec<_> = units.flat_map(held).collect();
         holders.iter().for_each(|holder| inner.note_wanted(holder.unit));
         holders

@@ -95,7 +95,12 @@ impl Mdt {
 
     /// Who must be asked before `asking` may see what was read under `seen`? What they hold alone
     /// they may have changed.
-    pub(crate) fn alone(&self, asking: SessionId, seen: &BTreeSet<FileId>) -> Vec<Ask> {
+    pub(crate) fn alone(
+        &self,
+        asking: SessionId,
+        seen: &BTreeSet<FileId>,
+        sends: bool,
+    ) -> Vec<Ask> {
         let ask = |holder: Holder| {
             let unit = match holder.unit {
                 EVERYTHING => FileId::new(self.settings.mdt, EVERYTHING.serial()),
@@ -105,7 +110,7 @@ impl Mdt {
             let recall = Recall { unit, at, names: vec![], files: vec![], is_shared, writes: None };
             Ask { holder, why: Why::Look, recall, nameless: BTreeSet::new() }
         };
-        self.leases.alone(asking, seen).into_iter().map(ask).collect()
+        self.leases.alone(asking, seen, sends).into_iter().map(ask).collect()
     }
 
     /// Sessions that may have a file open: those that were seen opening it, and for files of before

@@ -136,7 +136,7 @@ impl Mdt {
             let scene = self.scene(asker.session, grant, &asker.caller, &map.map, &unnamed);
             let mut view = View::reading(scene, self.parts.store.begin().await?);
             let run = ops::run(&mut view, request).await;
-            let asks = self.alone(asker.session, &view.seen);
+            let asks = self.alone(asker.session, &view.seen, false);
             if !asks.is_empty() {
                 drop(view);
                 let asks = self.dated(asks).await?;
@@ -288,7 +288,8 @@ impl Mdt {
         let mut view = View::new(Scene { refuses, unused_from, lost: &lost, ..scene }, transaction);
         view.outcomes = done.to_vec();
         let run = ops::run(&mut view, request).await;
-        let mut asks = self.alone(asker.session, &view.seen);
+        let sends = matches!(request, Request::Batch(_) | Request::Place(_) | Request::Commit(_));
+        let mut asks = self.alone(asker.session, &view.seen, sends);
         let mut reply = match run {
             _ if !asks.is_empty() => return self.dated(asks).await.map(Run::Ask),
             _ if !view.written.is_subset(looked) => {

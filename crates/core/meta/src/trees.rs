@@ -103,7 +103,7 @@ impl Mdt {
                 Request::ReadTree(tree) => self.walk(&mut view, tree, &may_enter, &mut found).await,
                 _ => Err(Error::NotServed { op: request.op().name() }),
             };
-            let asks = self.alone(asker.session, &view.seen);
+            let asks = self.alone(asker.session, &view.seen, false);
             if !asks.is_empty() {
                 drop(view);
                 let asks = self.dated(asks).await?;

@@ -22,7 +22,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use tieline_types::acl::{ACCESS_NAME, DEFAULT_NAME};
-use tieline_types::{ErrorKind, FileKind, Time};
+use tieline_types::{ErrorKind, FileKind, Shown, Time};
 
 /// A tree of files below a directory.
 pub struct AdoptedTree {
@@ -130,7 +130,7 @@ impl AdoptedTree {
         limit: usize,
     ) -> Result<AdoptedPage> {
         let directory = self.below(directory)?;
-        let shown = String::from_utf8_lossy(&directory).into_owned();
+        let shown = Shown(&directory).to_string();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let folder = self.open(&directory, &shown, flags)?;
         let failed = |errno: Errno| self.failed(&shown, errno.into());
@@ -178,7 +178,7 @@ impl AdoptedTree {
     /// A path below the tree, of one that may be absolute.
     fn below(&self, path: &[u8]) -> Result<Vec<u8>> {
         let outside = || AdoptedError::Outside {
-            path: String::from_utf8_lossy(path).into_owned(),
+            path: Shown(path).to_string(),
             root: self.root.display().to_string(),
         };
         let path = Path::new(std::ffi::OsStr::from_bytes(path));

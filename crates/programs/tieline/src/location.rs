@@ -11,7 +11,7 @@ use crate::source::Source;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
-use tieline_types::FsName;
+use tieline_types::{FsName, Shown};
 
 /// A place in a file system, and how to get there.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,23 +29,27 @@ pub struct Location {
     pub idmap: Option<String>,
     /// How we prove ourselves to its servers.
     pub proving: Proving,
-    /// As it was typed, for messages.
+    /// As it was typed, to go on from it.
+    pub typed: Vec<u8>,
+    /// The same, for messages.
     pub text: String,
 }
 
 impl Location {
     /// What the words of a command line mean.
     pub fn find(typed: &OsStr) -> Result<Self, Usage> {
-        let text = typed.to_string_lossy().into_owned();
-        if text.starts_with("tieline://") {
-            return Self::from_url(&text);
+        if let Some(url) = typed.to_str().filter(|text| text.starts_with("tieline://")) {
+            return Self::from_url(url);
         }
         let path = absolute(Path::new(typed));
         match registry::covering(&path) {
-            Some((entry, rest)) => Self::from_entry(&entry, rest.as_os_str().as_bytes(), text),
+            Some((entry, rest)) => {
+                Self::from_entry(&entry, rest.as_os_str().as_bytes(), typed.as_bytes())
+            }
             None => Err(Usage(format!(
-                "`{text}` is not below a tieline mount: name a path that is, \
-                 or tieline://HOST[:PORT]/FS/path"
+                "`{}` is not below a tieline mount: name a path that is, \
+                 or tieline://HOST[:PORT]/FS/path",
+                Shown(typed.as_bytes())
             ))),
         }
     }
@@ -89,7 +93,7 @@ impl Location {
             }
         }
         match mounted.as_slice() {
-            [(entry, source)] => Self::from_entry(entry, b"", format!("/{}", source.fs)),
+            [(entry, source)] => Self::from_entry(entry, b"", format!("/{}", source.fs).as_bytes()),
             [] => Err(Usage(format!(
                 "no such file system is mounted here: give {option}tieline://HOST[:PORT]/FS"
             ))),
@@ -108,12 +112,13 @@ impl Location {
             mountpoint: None,
             idmap: None,
             proving: Proving::default(),
-            text: text.to_owned(),
+            typed: text.into(),
+            text: Shown(text.as_bytes()).to_string(),
             source: source.whole(),
         })
     }
 
-    fn from_entry(entry: &Entry, rest: &[u8], text: String) -> Result<Self, Usage> {
+    fn from_entry(entry: &Entry, rest: &[u8], typed: &[u8]) -> Result<Self, Usage> {
         Ok(Self {
             source: entry.source.parse()?,
             path: rest.to_vec(),
@@ -122,8 +127,15 @@ impl Location {
             mountpoint: Some(entry.mountpoint.clone()),
             idmap: entry.idmap.clone(),
             proving: entry.proving.clone(),
-            text,
+            typed: typed.to_vec(),
+            text: Shown(typed).to_string(),
         })
+    }
+
+    /// The path as it was typed, for names to be put behind it.
+    pub fn stem(&self) -> Vec<u8> {
+        let end = self.typed.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+        self.typed.get(..end).unwrap_or_default().to_vec()
     }
 
     /// Can both be reached through one session?

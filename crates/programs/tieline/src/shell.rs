@@ -17,7 +17,7 @@ use tieline_auth::{Guard, MapCell, MapVerifier, Rule};
 use tieline_client::{Error, FileSystem, Near, Parts, Settings, Volume};
 use tieline_net::session::SessionDialer;
 use tieline_net::{Dialer, SessionSettings};
-use tieline_types::{Attributes, Caller, FileId, FileKind, Gid, MdtIndex, Name, Uid};
+use tieline_types::{Attributes, Caller, FileId, FileKind, Gid, MdtIndex, Name, Shown, Uid};
 use tieline_wire::Flavor;
 use tieline_world::{Congestion, World};
 
@@ -147,10 +147,9 @@ impl Shell {
     pub async fn resolve(&self, path: &[u8], follows_last: bool) -> anyhow::Result<Entry> {
         let directory = self.location.source.directory.as_bytes();
         let whole = [directory, b"/", path].concat();
-        let shown = String::from_utf8_lossy(path).into_owned();
         self.walk(&whole, follows_last)
             .await
-            .with_context(|| format!("/{shown} in {}", self.location.source))
+            .with_context(|| format!("/{} in {}", Shown(path), self.location.source))
     }
 
     /// The directory that would hold a new entry at `path`, and the entry's name.
@@ -159,8 +158,8 @@ impl Shell {
             Some(slash) => (&path[..slash], &path[slash + 1..]),
             None => (&b""[..], path),
         };
-        let name = Name::new(name)
-            .with_context(|| format!("`{}` cannot be created", String::from_utf8_lossy(path)))?;
+        let name =
+            Name::new(name).with_context(|| format!("`{}` cannot be created", Shown(path)))?;
         let parent = self.resolve(parent, true).await?;
         Ok((parent.attributes, name))
     }
@@ -246,7 +245,7 @@ impl Shell {
         let conventional = format!("/{}", self.location.source.fs);
         match target.strip_prefix(conventional.as_bytes()) {
             Some(rest) if rest.is_empty() || rest.starts_with(b"/") => Ok(rest.to_vec()),
-            _ => bail!("a link leads out of the file system, to {}", target.escape_ascii()),
+            _ => bail!("a link leads out of the file system, to {}", Shown(target)),
         }
     }
 }

@@ -17,6 +17,7 @@
 //! * [`error`]: the closed, numbered list of what can go wrong.
 //! * [`quota`]: whose use is counted, and how much they may use.
 //! * [`rules`]: who may do what, and what new files inherit.
+//! * [`shown`]: names and paths as people see them.
 //! * [`units`]: sizes and durations as people write them.
 
 pub mod acl;
@@ -34,6 +35,7 @@ pub mod names;
 pub mod patchwork;
 pub mod quota;
 pub mod rules;
+pub mod shown;
 pub mod units;
 
 pub use acl::Acls;
@@ -52,4 +54,5 @@ pub use layout::{Layout, StripeCount};
 pub use locks::{LockKind, LockMode, LockRange, LostLock};
 pub use names::{FsName, Name, NameError, PoolName, SiteName, XattrName};
 pub use patchwork::Patchwork;
+pub use shown::Shown;
 pub use units::{ByteSize, Span};

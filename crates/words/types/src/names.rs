@@ -1,5 +1,6 @@
 //! Names, checked once where they enter, so that no other room checks them again.
 
+use crate::Shown;
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Decoder, Encode, Encoder, decode, encode};
 use serde::{Deserialize, Serialize};
@@ -48,13 +49,13 @@ impl Name {
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        String::from_utf8_lossy(&self.0).fmt(f)
+        Shown(&self.0).fmt(f)
     }
 }
 
 impl fmt::Debug for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Name({:?})", String::from_utf8_lossy(&self.0))
+        write!(f, "Name(\"{}\")", Shown(&self.0))
     }
 }
 
@@ -107,13 +108,13 @@ impl XattrName {
 
 impl fmt::Debug for XattrName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "XattrName({:?})", String::from_utf8_lossy(&self.0))
+        write!(f, "XattrName(\"{}\")", Shown(&self.0))
     }
 }
 
 impl fmt::Display for XattrName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        String::from_utf8_lossy(&self.0).fmt(f)
+        Shown(&self.0).fmt(f)
     }
 }
 

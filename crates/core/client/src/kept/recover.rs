@@ -287,8 +287,7 @@ impl Shared {
             let is_over = error.kind().retry() == Retry::Never;
             let length: usize = left.writes.iter().map(|write| write.bytes.len()).sum();
             if is_over {
-                tracing::error!(file = %id, length, %error, "written bytes are lost");
-                file.with(|state| state.late.lose(error.kind(), error.to_string()));
+                file.with(|state| state.late.lose_bytes(id, length as u64, error));
                 return;
             }
             tracing::warn!(file = %id, length, %error, "written bytes wait for a server");

@@ -17,7 +17,9 @@ use std::ops::Range;
 use tieline_format::Record;
 use tieline_format::mdt::{Chunk, StoredContent, StoredExtent, key};
 use tieline_kv::Key;
-use tieline_types::{ChunkId, ErrorKind, MdtIndex, ObjectName, OstIndex, Patchwork, checksum};
+use tieline_types::{
+    ChunkId, ErrorKind, MdtIndex, ObjectName, OstIndex, Patchwork, Shown, checksum,
+};
 use tieline_wire::Failure;
 use tieline_wire::data::{ForeignName, ListObjects, ReadObject, StatObject};
 use tieline_wire::ledger::Outcome;
@@ -173,7 +175,7 @@ impl Check {
 
     /// What lies where only objects should. Whose it is nobody knows: it stays.
     async fn foreign(&mut self, ost: OstIndex, foreign: &ForeignName) -> Result<()> {
-        let path = String::from_utf8_lossy(&foreign.path);
+        let path = Shown(&foreign.path);
         let kind = format!("{:?}", foreign.kind).to_lowercase();
         let ost = ost.label();
         let detail = format!(

@@ -181,14 +181,14 @@ async fn who_is_told_that_it_is_alone_after_it_was_asked_is_asked_again() {
     };
     assert_eq!(tell(5), [DIR]);
     let asked = Version(6);
-    assert_eq!(table.alone(B, &units), [holder(A)]);
+    assert_eq!(table.alone(B, &units, false), [holder(A)]);
     // Somebody wants to look: a reply that leaves now says nothing of it any more.
     assert_eq!(tell(7), []);
     // Where the answer takes long, one may.
     advance(WANTED_KEPT).await;
     assert_eq!(tell(8), [DIR]);
     table.share(holder(A), asked);
-    assert_eq!(table.alone(B, &units), [holder(A)]);
+    assert_eq!(table.alone(B, &units, false), [holder(A)]);
     table.share(holder(A), Version(8));
-    assert_eq!(table.alone(B, &units), []);
+    assert_eq!(table.alone(B, &units, false), []);
 }

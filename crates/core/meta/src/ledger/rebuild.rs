@@ -21,7 +21,7 @@ use tieline_format::mdt::{
 };
 use tieline_kv::Store;
 use tieline_types::{
-    ChunkId, FileId, FileKind, Mode, Name, ObjectName, OstIndex, Place, Time, Version,
+    ChunkId, FileId, FileKind, Mode, Name, ObjectName, OstIndex, Place, Shown, Time, Version,
 };
 use tieline_wire::data::ObjectOwner;
 
@@ -169,7 +169,7 @@ impl Tree {
         self.note_gaps(&path, &extents);
         if scattered > 0 {
             self.rebuilt.scattered += scattered;
-            let shown = String::from_utf8_lossy(&path);
+            let shown = Shown(&path);
             self.note(format!(
                 "{shown}: {scattered} objects hold small writes of many places, which are not \
                  known any more: what lies there instead is older, or zeros"
@@ -215,7 +215,7 @@ impl Tree {
 
     /// Ranges that no object has: they read as zeros, and may have been more than that.
     fn note_gaps(&mut self, path: &[u8], extents: &Extents) {
-        let shown = String::from_utf8_lossy(path);
+        let shown = Shown(path);
         let (mut gaps, mut end) = (Vec::new(), 0);
         for (&at, extent) in extents {
             if at > end {
@@ -240,7 +240,7 @@ impl Tree {
 
     /// A free name for the file: the one it had, if possible.
     fn name_file(&mut self, id: FileId, path: &[u8], prefix: &[u8]) -> NameOf {
-        let shown = String::from_utf8_lossy(path).into_owned();
+        let shown = Shown(path).to_string();
         let below = path.strip_prefix(prefix).unwrap_or(path);
         let parts = below.split(|&byte| byte == b'/').filter(|part| !part.is_empty());
         let names: Result<Vec<Name>, _> = parts.map(Name::new).collect();

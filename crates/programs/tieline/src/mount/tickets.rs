@@ -311,7 +311,8 @@ fn cache_named(process: u32, uid: u32, status: &str) -> Option<String> {
     file.take(TEXT_MAX).read_to_end(&mut environ).ok()?;
     let value = environ.split(|&byte| byte == 0).find_map(|entry| entry.strip_prefix(VARIABLE))?;
     let value = String::from_utf8(value.to_vec()).ok()?;
-    (!value.is_empty()).then_some(value)
+    let cwd = || std::fs::read_link(format!("/proc/{process}/cwd")).ok();
+    (!value.is_empty()).then(|| reading::named_whole(value, cwd))
 }
 
 #[async_trait::async_trait]

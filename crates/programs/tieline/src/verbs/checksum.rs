@@ -7,6 +7,7 @@ use self::kind::{Kind, Summing, hex};
 use crate::shell::{self, Shell};
 use crate::verbs::fetch;
 use crate::verbs::progress::Progress;
+use crate::verbs::show;
 use anyhow::Context;
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -38,9 +39,14 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             let sum = sum_up(&shell, &args.kind, &entry.attributes).await;
             let sum = sum.with_context(|| format!("cannot sum up {}", location.text))?;
             if args.json {
-                values.push(json!({ "path": location.text, "type": args.kind, "value": sum }));
+                values.push(show::with_bytes(
+                    json!({ "type": args.kind, "value": sum }),
+                    "path",
+                    &location.typed,
+                ));
             } else {
-                writeln!(out, "{sum}  {}", location.text)?;
+                let path = show::printed(&location.typed);
+                out.write_all(&[sum.as_bytes(), b"  ", &path, b"\n"].concat())?;
             }
         }
         if args.json {

@@ -155,6 +155,7 @@ fn location_here() -> Option<Location> {
         text: source.to_string(),
         source,
         path: Vec::new(),
+        typed: Vec::new(),
         netns: None,
         mapkey: Some(first.verifier.to_hex()),
         mountpoint: None,

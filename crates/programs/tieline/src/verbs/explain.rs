@@ -39,7 +39,7 @@ use tieline_client::Access;
 use tieline_types::acl::{AccessList, Acls};
 use tieline_types::rules::{READ, Rights, SEARCH, WRITE};
 use tieline_types::{
-    Attributes, Caller, FileId, FileKind, Gid, IdentityKind, MdtIndex, Mode, Name, Uid,
+    Attributes, Caller, FileId, FileKind, Gid, IdentityKind, MdtIndex, Mode, Name, Shown, Uid,
 };
 use tokio::time::timeout;
 
@@ -418,7 +418,7 @@ async fn steps(
             let within = location.mountpoint.as_deref().and_then(|mountpoint| {
                 Path::new(OsStr::from_bytes(&target)).strip_prefix(mountpoint).ok()
             });
-            let shown = String::from_utf8_lossy(&target);
+            let shown = Shown(&target);
             let within = within.with_context(|| {
                 format!("{below} is a link to {shown}, which is not in the file system")
             })?;

@@ -9,6 +9,7 @@ use crate::shell::{self, Shell};
 use crate::verbs::list::listed;
 use crate::verbs::show;
 use serde_json::Value;
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -39,18 +40,19 @@ async fn search(shell: &Shell, location: &Location, wanted: &Wanted) -> anyhow::
     let now = now.as_secs().cast_signed();
     let end = if wanted.ends_with_zero { b'\0' } else { b'\n' };
     let start = shell.resolve(&location.path, false).await?;
-    let path = location.text.trim_end_matches('/');
-    let name = path.rsplit('/').next().unwrap_or_default();
-    // Paths as the bytes that they are: names need not be UTF-8.
-    let mut todo = vec![(path.as_bytes().to_vec(), name.to_owned(), start.attributes, 0)];
-    while let Some((path, name, attributes, depth)) = todo.pop() {
+    let mut todo = vec![(location.stem(), start.attributes, 0)];
+    while let Some((path, attributes, depth)) = todo.pop() {
+        let name = String::from_utf8_lossy(show::name_of(&path));
         let is_deep = depth >= wanted.depth_min;
         if is_deep && wanted.fits(shell, (&name, &attributes), now).await? {
             if wanted.is_json {
-                let path = String::from_utf8_lossy(&path);
                 values.push(show::attributes_json(&path, &attributes));
             } else {
-                out.write_all(&[&path[..], &[end]].concat())?;
+                let shown = match wanted.ends_with_zero {
+                    true => Cow::from(&path),
+                    false => show::printed(&path),
+                };
+                out.write_all(&[&shown[..], &[end]].concat())?;
             }
         }
         if !attributes.is_directory() || wanted.depth_max.is_some_and(|max| depth >= max) {
@@ -61,8 +63,7 @@ async fn search(shell: &Shell, location: &Location, wanted: &Wanted) -> anyhow::
                 Some(known) => known.attributes,
                 None => shell.files.attributes(&shell.caller, entry.id).await?.attributes,
             };
-            let path = [&path[..], entry.name.as_bytes()].join(&b'/');
-            todo.push((path, entry.name.to_string(), attributes, depth + 1));
+            todo.push((show::below(&path, &entry.name), attributes, depth + 1));
         }
     }
     if wanted.is_json {

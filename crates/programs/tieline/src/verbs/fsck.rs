@@ -8,11 +8,12 @@
 use crate::location::Location;
 use crate::operator::{self, Operator};
 use crate::report;
+use crate::verbs::show;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
-use tieline_types::{ErrorKind, MdtIndex};
+use tieline_types::{ErrorKind, MdtIndex, Shown};
 use tieline_wire::ledger::{CheckMdt, Finding, Outcome};
 
 /// For administrators of sites.
@@ -51,7 +52,7 @@ struct Counted {
 
 pub fn run(args: Args) -> anyhow::Result<()> {
     crate::verbs::log_start();
-    let location = Location::find_fs(args.path.as_deref(), None)?;
+    let location = Location::find_word(args.path.as_deref())?;
     let is_json = args.json;
     let outcome = operator::run(&location, |operator| async move {
         let mdts: Vec<MdtIndex> = match args.mdt {
@@ -106,8 +107,8 @@ async fn check(
     counted: &mut Counted,
 ) -> anyhow::Result<()> {
     let line = operator.dial(mdt)?;
-    let prefix = operator.map.junction_of(mdt).map(|junction| junction.name.to_string());
-    let prefix = prefix.map_or(String::new(), |name| format!("{name}/"));
+    let prefix = operator.map.junction_of(mdt).map(|junction| junction.name.as_bytes());
+    let prefix = prefix.map_or(vec![], |name| [name, b"/"].concat());
     let (mut job, mut received, mut looked_at) = (None, 0, 0);
     let mut shown = Instant::now();
     let is_terminal = std::io::stderr().is_terminal();
@@ -162,22 +163,24 @@ async fn check(
     Ok(())
 }
 
-fn tell(mdt: MdtIndex, prefix: &str, finding: Finding, is_json: bool, counted: &mut Counted) {
-    let path = String::from_utf8_lossy(&finding.path).into_owned();
-    let path = if path.is_empty() { path } else { format!("{prefix}{path}") };
+fn tell(mdt: MdtIndex, prefix: &[u8], finding: Finding, is_json: bool, counted: &mut Counted) {
+    let path = finding.path;
+    let path = if path.is_empty() { path } else { [prefix, &path].concat() };
     let outcome = match finding.outcome {
         Outcome::Left => "left",
         Outcome::Repaired => "repaired",
         Outcome::Lost => "lost",
     };
     if is_json {
-        counted.findings.push(json!({
-            "mdt": mdt.0, "what": finding.what, "path": path,
+        let value = json!({
+            "mdt": mdt.0, "what": finding.what,
             "file": finding.file.map(|id| id.to_string()), "detail": finding.detail,
             "outcome": outcome,
-        }));
+        });
+        counted.findings.push(show::with_bytes(value, "path", &path));
     } else {
-        let at = if path.is_empty() { mdt.label() } else { path };
-        println!("{at}: {}: {} ({outcome})", finding.what, finding.detail);
+        let at = if path.is_empty() { mdt.label() } else { Shown(&path).to_string() };
+        let detail = Shown(finding.detail.as_bytes());
+        println!("{at}: {}: {detail} ({outcome})", finding.what);
     }
 }

@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use tieline_client::LayoutInForce;
 use tieline_format::map::FederationMap;
 use tieline_types::{
-    Attributes, ChunkRef, Content, Extent, FileKind, Layout, ObjectName, OstIndex, Place,
+    Attributes, ChunkRef, Content, Extent, FileKind, Layout, ObjectName, OstIndex, Place, Shown,
 };
 
 #[derive(clap::Args, Debug)]
@@ -53,18 +53,18 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         let mut values = Vec::new();
         for location in &all {
             let entry = shell.resolve(&location.path, true).await?;
-            let path = location.text.trim_end_matches('/').to_owned();
-            let chosen = chosen(&shell, &args, path, entry.attributes).await?;
+            let chosen = chosen(&shell, &args, location.stem(), entry.attributes).await?;
             let is_named = all.len() > 1 || chosen.len() > 1;
             for (path, attributes) in chosen {
                 if let Some(fields) = args.fields() {
                     let layout = shell.files.layout(&shell.caller, attributes.id).await?;
-                    fields_text(&mut out, is_named.then_some(&path), &layout, &fields)?;
+                    fields_text(&mut out, is_named.then_some(&path[..]), &layout, &fields)?;
                     continue;
                 }
-                let shown = path.clone();
-                let one = describe(&shell, &args, path, attributes, &mut out).await;
-                values.extend(one.with_context(|| format!("cannot tell the layout of {shown}"))?);
+                let one = describe(&shell, &args, &path, attributes, &mut out).await;
+                values.extend(
+                    one.with_context(|| format!("cannot tell the layout of {}", Shown(&path)))?,
+                );
             }
         }
         if args.json {
@@ -101,12 +101,12 @@ impl Args {
 /// there is more than one.
 fn fields_text(
     out: &mut dyn Write,
-    path: Option<&String>,
+    path: Option<&[u8]>,
     layout: &LayoutInForce,
     fields: &[Field],
 ) -> io::Result<()> {
     if let Some(path) = path {
-        writeln!(out, "{path}")?;
+        path_line(out, path)?;
     }
     for field in fields {
         let (name, value) = match (field, layout.stripe.as_slice()) {
@@ -126,13 +126,17 @@ fn fields_text(
     Ok(())
 }
 
+fn path_line(out: &mut dyn Write, path: &[u8]) -> io::Result<()> {
+    out.write_all(&[&show::printed(path)[..], b"\n"].concat())
+}
+
 /// The file itself, and what below it was asked for.
 async fn chosen(
     shell: &Shell,
     args: &Args,
-    path: String,
+    path: Vec<u8>,
     attributes: Attributes,
-) -> anyhow::Result<Vec<(String, Attributes)>> {
+) -> anyhow::Result<Vec<(Vec<u8>, Attributes)>> {
     let mut chosen = Vec::new();
     let mut todo = vec![(path, attributes, 0)];
     while let Some((path, attributes, depth)) = todo.pop() {
@@ -144,7 +148,7 @@ async fn chosen(
                     Some(known) => known.attributes,
                     None => shell.files.attributes(&shell.caller, entry.id).await?.attributes,
                 };
-                todo.push((format!("{path}/{}", entry.name), attributes, depth + 1));
+                todo.push((show::below(&path, &entry.name), attributes, depth + 1));
             }
         }
         if matches!(attributes.kind, FileKind::Regular | FileKind::Directory) {
@@ -157,7 +161,7 @@ async fn chosen(
 async fn describe(
     shell: &Shell,
     args: &Args,
-    path: String,
+    path: &[u8],
     attributes: Attributes,
     out: &mut dyn Write,
 ) -> anyhow::Result<Option<Value>> {
@@ -168,7 +172,7 @@ async fn describe(
     };
     if args.json {
         let map = shell.files.map();
-        let mut value = show::attributes_json(&path, &attributes);
+        let mut value = show::attributes_json(path, &attributes);
         if let Some(object) = value.as_object_mut() {
             object.insert("layout".into(), layout_json(&layout));
             object.insert("stripe".into(), layout.stripe.iter().map(|ost| ost.0).collect());
@@ -180,8 +184,8 @@ async fn describe(
         return Ok(Some(value));
     }
     match attributes.kind {
-        FileKind::Regular => file_text(out, &path, &layout, &extents)?,
-        _ => directory_text(out, &path, &layout)?,
+        FileKind::Regular => file_text(out, path, &layout, &extents)?,
+        _ => directory_text(out, path, &layout)?,
     }
     Ok(None)
 }
@@ -262,8 +266,8 @@ fn pattern(layout: &Layout) -> &'static str {
     if layout.inline_limit > 0 { "mdt,raid0" } else { "raid0" }
 }
 
-fn directory_text(out: &mut dyn Write, path: &str, layout: &LayoutInForce) -> io::Result<()> {
-    writeln!(out, "{path}")?;
+fn directory_text(out: &mut dyn Write, path: &[u8], layout: &LayoutInForce) -> io::Result<()> {
+    path_line(out, path)?;
     let inherited = if layout.is_own { "" } else { " (inherited)" };
     let pool = pools(&layout.layout).map(|pool| format!(" pool: {pool}"));
     let mirrors = match layout.layout.mirrors {
@@ -282,12 +286,12 @@ fn directory_text(out: &mut dyn Write, path: &str, layout: &LayoutInForce) -> io
 
 fn file_text(
     out: &mut dyn Write,
-    path: &str,
+    path: &[u8],
     layout: &LayoutInForce,
     extents: &[Extent],
 ) -> io::Result<()> {
     let stripe = &layout.stripe;
-    writeln!(out, "{path}")?;
+    path_line(out, path)?;
     if layout.layout.mirrors > 1 {
         writeln!(out, "lcm_mirror_count:  {}", layout.layout.mirrors)?;
         writeln!(out, "lcm_sync_count:    {}", layout.layout.sync)?;
@@ -403,14 +407,14 @@ mod tests {
             is_own: true,
             stripe: vec![OstIndex(3)],
         };
-        let text = |path: Option<&String>, fields: &[Field]| {
+        let text = |path: Option<&[u8]>, fields: &[Field]| {
             let mut out = Vec::new();
             fields_text(&mut out, path, &layout, fields).unwrap();
             String::from_utf8(out).unwrap()
         };
         assert_eq!(text(None, &[Field::Count]), "1\n");
         assert_eq!(text(None, &[Field::Size]), "4194304\n");
-        assert_eq!(text(Some(&"/e/f".to_owned()), &[Field::Pool]), "/e/f\nuf\n");
+        assert_eq!(text(Some(b"/e/f"), &[Field::Pool]), "/e/f\nuf\n");
         let both = text(None, &[Field::Count, Field::Index]);
         assert_eq!(both, "lmm_stripe_count:  1\nlmm_stripe_offset: 3\n");
     }
@@ -423,7 +427,7 @@ mod tests {
             stripe: vec![OstIndex(1)],
         };
         let mut out = Vec::new();
-        file_text(&mut out, "/e/f", &layout, &[extent(0, 1)]).unwrap();
+        file_text(&mut out, b"/e/f", &layout, &[extent(0, 1)]).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert!(text.contains("lmm_stripe_count:  1\nlmm_stripe_size:   4194304\n"), "{text}");
         assert!(text.contains("lmm_pool:          uf"));

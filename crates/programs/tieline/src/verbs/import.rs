@@ -31,7 +31,8 @@ use tieline_blob::{nanoseconds, object_path};
 use tieline_client::adopt::{ADOPTED_AT_ONCE, Source};
 use tieline_client::{Access, At, AttributeChange, NewFile};
 use tieline_types::{
-    Attributes, Content, Extent, FileId, FileKind, Mode, Name, ObjectName, OstIndex, Place, SetTime,
+    Attributes, Content, Extent, FileId, FileKind, Mode, Name, ObjectName, OstIndex, Place,
+    SetTime, Shown,
 };
 use tieline_wire::data::{AdoptedEntry, ListAdoptedReply};
 use tokio::task::JoinSet;
@@ -145,7 +146,7 @@ async fn find_tree(
         }
     }
     reasons.dedup();
-    let shown = String::from_utf8_lossy(directory).into_owned();
+    let shown = Shown(directory);
     bail!("no OST adopts {shown}: {}", reasons.join("; "))
 }
 
@@ -296,7 +297,7 @@ impl Import {
                         let adopted = self.adopted_from(entry.id).await?;
                         if adopted.is_some_and(|adopted| adopted.source.path == object_path(&below))
                         {
-                            report.gone.push(String::from_utf8_lossy(&below).into_owned());
+                            report.gone.push(Shown(&below).to_string());
                         }
                     }
                     _ => {}
@@ -419,7 +420,7 @@ impl Import {
         };
         let standing = match (standing, &found) {
             (Standing::Unchanged { .. }, Some(found)) if self.has_other_bytes(found).await? => {
-                let shown = String::from_utf8_lossy(path).into_owned();
+                let shown = Shown(path).to_string();
                 self.replaced.lock().unwrap_or_else(PoisonError::into_inner).push(shown);
                 Standing::Older
             }
@@ -590,7 +591,7 @@ fn xrd_adler32(entry: &AdoptedEntry) -> Option<u32> {
 impl Report {
     /// Counts an outcome; a directory is to be looked into.
     fn take(&mut self, path: &[u8], outcome: anyhow::Result<Outcome>) -> Option<Attributes> {
-        let shown = || String::from_utf8_lossy(path).into_owned();
+        let shown = || Shown(path).to_string();
         match outcome {
             Ok(Outcome::Adopted { bytes, has_sums }) => {
                 self.adopted += 1;

@@ -221,6 +221,7 @@ impl Args {
                 directory: String::new(),
             },
             path: Vec::new(),
+            typed: Vec::new(),
             netns: None,
             mapkey: Some(self.invitation.key.clone()),
             mountpoint: None,

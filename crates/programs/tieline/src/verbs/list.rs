@@ -6,6 +6,7 @@ use crate::verbs::{known, show};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use tieline_client::Listed;
 use tieline_types::{Attributes, ErrorKind, FileId, FileKind};
 
@@ -62,9 +63,9 @@ impl<W: Write> Listing<W> {
     async fn show(&mut self, shell: &Shell, at: &Location, titled: bool) -> anyhow::Result<()> {
         let entry = shell.resolve(&at.path, !self.args.directory).await?;
         if !entry.attributes.is_directory() || self.args.directory {
-            return self.line(&at.text, &at.text, &entry.attributes, None);
+            return self.line(&at.typed, &at.typed, &entry.attributes, None);
         }
-        let mut todo = vec![(at.text.trim_end_matches('/').to_owned(), entry.attributes)];
+        let mut todo = vec![(at.stem(), entry.attributes)];
         while let Some((path, directory)) = todo.pop() {
             if titled || self.args.recursive {
                 self.title(&path)?;
@@ -75,8 +76,7 @@ impl<W: Write> Listing<W> {
                 if self.args.recursive && attributes.is_directory() {
                     below.push((path.clone(), attributes.clone()));
                 }
-                let name = path.rsplit('/').next().unwrap_or(&path);
-                self.line(&path, name, &attributes, target)?;
+                self.line(&path, show::name_of(&path), &attributes, target)?;
             }
             todo.extend(below.into_iter().rev());
         }
@@ -88,23 +88,23 @@ impl<W: Write> Listing<W> {
         let Some(place) = known::path(at) else { return Ok(()) };
         let attributes = known::attributes(&place, !self.args.directory)?;
         if !attributes.is_directory() || self.args.directory {
-            return self.line(&at.text, &at.text, &attributes, None);
+            return self.line(&at.typed, &at.typed, &attributes, None);
         }
-        let mut todo = vec![(at.text.trim_end_matches('/').to_owned(), place)];
+        let mut todo = vec![(at.stem(), place)];
         while let Some((path, place)) = todo.pop() {
             if titled || self.args.recursive {
                 self.title(&path)?;
             }
             let mut below = Vec::new();
             for entry in known::names(&place)? {
-                let name = entry.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                let name = entry.file_name().unwrap_or_default().as_bytes();
                 let attributes = known::attributes(&entry, false)?;
-                let path = format!("{path}/{name}");
+                let path = [&path[..], name].join(&b'/');
                 let target = (attributes.kind == FileKind::Symlink)
                     .then(|| entry.read_link().ok())
                     .flatten()
-                    .map(|target| target.to_string_lossy().into_owned());
-                self.line(&path, &name, &attributes, target)?;
+                    .map(|target| target.into_os_string().into_vec());
+                self.line(&path, name, &attributes, target)?;
                 if self.args.recursive && attributes.is_directory() {
                     below.push((path, entry));
                 }
@@ -121,10 +121,11 @@ impl<W: Write> Listing<W> {
         Ok(())
     }
 
-    fn title(&mut self, path: &str) -> anyhow::Result<()> {
+    fn title(&mut self, path: &[u8]) -> anyhow::Result<()> {
         if !self.args.json {
             let gap = if self.parts > 0 { "\n" } else { "" };
-            writeln!(self.out, "{gap}{path}:")?;
+            let line = [gap.as_bytes(), &show::printed(path), b":\n"].concat();
+            self.out.write_all(&line)?;
         }
         self.parts += 1;
         Ok(())
@@ -133,41 +134,41 @@ impl<W: Write> Listing<W> {
     async fn complete(
         &self,
         shell: &Shell,
-        directory: &str,
+        directory: &[u8],
         listed: Listed,
-    ) -> anyhow::Result<(String, Attributes, Option<String>)> {
+    ) -> anyhow::Result<(Vec<u8>, Attributes, Option<Vec<u8>>)> {
         let attributes = match listed.known {
             Some(known) => known.attributes,
             None => shell.files.attributes(&shell.caller, listed.id).await?.attributes,
         };
         let wants_target = self.args.long || self.args.json;
         let target = if attributes.kind == FileKind::Symlink && wants_target {
-            let target = shell.files.read_symlink(&shell.caller, attributes.id).await?;
-            Some(String::from_utf8_lossy(&target).into_owned())
+            Some(shell.files.read_symlink(&shell.caller, attributes.id).await?.to_vec())
         } else {
             None
         };
-        Ok((format!("{directory}/{}", listed.name), attributes, target))
+        Ok((show::below(directory, &listed.name), attributes, target))
     }
 
     fn line(
         &mut self,
-        path: &str,
-        name: &str,
+        path: &[u8],
+        name: &[u8],
         attributes: &Attributes,
-        target: Option<String>,
+        target: Option<Vec<u8>>,
     ) -> anyhow::Result<()> {
         if self.args.json {
             let mut value = show::attributes_json(path, attributes);
-            if let (Some(target), Some(object)) = (target, value.as_object_mut()) {
-                object.insert("target".into(), target.into());
+            if let Some(target) = target {
+                value = show::with_bytes(value, "target", &target);
             }
             self.json.push(value);
-        } else if self.args.long {
-            let arrow = target.map(|target| format!(" -> {target}")).unwrap_or_default();
-            writeln!(
+            return Ok(());
+        }
+        if self.args.long {
+            write!(
                 self.out,
-                "{} {:>3} {:>6} {:>6} {:>12} {} {name}{arrow}",
+                "{} {:>3} {:>6} {:>6} {:>12} {} ",
                 show::mode(attributes),
                 attributes.links,
                 attributes.uid,
@@ -175,10 +176,13 @@ impl<W: Write> Listing<W> {
                 attributes.size,
                 show::time(attributes.mtime),
             )?;
-        } else {
-            writeln!(self.out, "{name}")?;
         }
-        Ok(())
+        let mut line = show::printed(name).into_owned();
+        if let Some(target) = target.filter(|_| self.args.long) {
+            line = [&line[..], b" -> ", &show::printed(&target)].concat();
+        }
+        line.push(b'\n');
+        Ok(self.out.write_all(&line)?)
     }
 }
 

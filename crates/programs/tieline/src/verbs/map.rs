@@ -104,7 +104,7 @@ fn sign(secret: &Path, out: &Path, text: &Path) -> anyhow::Result<()> {
 
 fn show(path: Option<OsString>, is_json: bool, is_toml: bool) -> anyhow::Result<()> {
     crate::verbs::log_start();
-    let location = Location::find_fs(path.as_deref(), None)?;
+    let location = Location::find_word(path.as_deref())?;
     shell::run(&location, |shell| async move {
         let map = shell.files.map();
         let mut out = io::stdout().lock();

@@ -1,6 +1,7 @@
 //! `tieline put`: bytes into the file system. A file that was put is durable at its servers.
 
 use crate::location::Location;
+use crate::report;
 use crate::shell::{self, Shell, is_not_found};
 use crate::verbs::progress::Progress;
 use anyhow::{Context, bail};
@@ -12,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use tieline_client::{Access, At, NewFile};
-use tieline_types::{ErrorKind, FileId, Mode, Name};
+use tieline_types::{ErrorKind, FileId, Mode, Name, Retry};
 
 /// Bytes read at once from the local file.
 const PIECE: usize = 4 << 20;
@@ -121,13 +122,25 @@ async fn put_file(
 ) -> anyhow::Result<()> {
     let mut file = File::open(from).with_context(|| from.display().to_string())?;
     let access = Access { write: true, truncate: true, ..Access::default() };
-    let new = NewFile { mode, umask: Mode::new(0), is_exclusive: false, access, layout: None };
-    let (_, opened) = shell.files.create(&shell.caller, at, new).await?;
+    let mut new = NewFile { mode, umask: Mode::new(0), is_exclusive: true, access, layout: None };
+    let mut created = shell.files.create(&shell.caller, at, new.clone()).await;
+    let is_new = created.is_ok();
+    if created.as_ref().is_err_and(|error| error.kind() == ErrorKind::Exists) {
+        new.is_exclusive = false;
+        created = shell.files.create(&shell.caller, at, new).await;
+    }
+    let (_, opened) = created?;
     let mut progress = Progress::new(from.display().to_string(), size);
     let result = pour(shell, &mut file, opened.handle, &mut progress).await;
     shell.files.release(opened.handle).await;
     progress.end();
-    result
+    let Err(error) = result else { return Ok(()) };
+    // A server that is away could not be told either.
+    let can_remove = report::kind(&error).is_none_or(|kind| kind.retry() == Retry::Never);
+    if is_new && can_remove && shell.files.unlink(&shell.caller, at).await.is_ok() {
+        return Err(error);
+    }
+    Err(error.context("not all of it is there now"))
 }
 
 async fn pour(

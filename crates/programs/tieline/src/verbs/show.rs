@@ -1,7 +1,10 @@
 //! How things look: modes, times, kinds, and the JSON of what several verbs tell.
 
 use serde_json::{Value, json};
-use tieline_types::{Attributes, FileKind, Layout, StripeCount, Time};
+use std::borrow::Cow;
+use std::io::{self, IsTerminal};
+use std::sync::LazyLock;
+use tieline_types::{Attributes, FileKind, Layout, Name, Shown, StripeCount, Time};
 
 /// `drwxr-xr-x`.
 pub fn mode(attributes: &Attributes) -> String {
@@ -76,9 +79,8 @@ pub fn seconds(time: Time) -> f64 {
 }
 
 /// What several verbs tell of a file.
-pub fn attributes_json(path: &str, attributes: &Attributes) -> Value {
-    json!({
-        "path": path,
+pub fn attributes_json(path: &[u8], attributes: &Attributes) -> Value {
+    let value = json!({
         "kind": kind(attributes.kind),
         "inode": attributes.id.0,
         "mdt": attributes.id.mdt().0,
@@ -93,7 +95,40 @@ pub fn attributes_json(path: &str, attributes: &Attributes) -> Value {
         "ctime": seconds(attributes.ctime),
         "btime": seconds(attributes.btime),
         "version": attributes.version.0,
-    })
+    });
+    with_bytes(value, "path", path)
+}
+
+/// A name or path as standard output takes it: the bytes that it is for programs, harmless for a
+/// terminal.
+pub fn printed(path: &[u8]) -> Cow<'_, [u8]> {
+    static IS_TERMINAL: LazyLock<bool> = LazyLock::new(|| io::stdout().is_terminal());
+    match *IS_TERMINAL {
+        true => Cow::from(Shown(path).to_string().into_bytes()),
+        false => Cow::from(path),
+    }
+}
+
+/// The object with a name or path in it: as text, and where that is not all of it as `KEY_hex` too.
+pub fn with_bytes(mut value: Value, key: &str, bytes: &[u8]) -> Value {
+    if let Some(object) = value.as_object_mut() {
+        object.insert(key.to_owned(), String::from_utf8_lossy(bytes).into());
+        if std::str::from_utf8(bytes).is_err() {
+            let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            object.insert(format!("{key}_hex"), digits.into());
+        }
+    }
+    value
+}
+
+/// The path of what has that name in a directory.
+pub fn below(directory: &[u8], name: &Name) -> Vec<u8> {
+    [directory, name.as_bytes()].join(&b'/')
+}
+
+/// The last name of a path.
+pub fn name_of(path: &[u8]) -> &[u8] {
+    path.rsplit(|&byte| byte == b'/').next().unwrap_or_default()
 }
 
 /// Lustre's number: -1 for all.
@@ -107,6 +142,16 @@ pub fn stripe_count(layout: &Layout) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_that_are_no_text_keep_their_bytes() {
+        let plain = with_bytes(json!({}), "path", "é\x1b".as_bytes());
+        assert_eq!(plain, json!({ "path": "é\x1b" }));
+        let path = below(b"/m", &Name::new(*b"\xff").unwrap());
+        let value = with_bytes(json!({}), "path", &path);
+        assert_eq!(value, json!({ "path": "/m/\u{fffd}", "path_hex": "2f6d2fff" }));
+        assert_eq!(name_of(&path), b"\xff");
+    }
 
     #[test]
     fn dates_are_civil() {

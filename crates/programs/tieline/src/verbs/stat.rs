@@ -39,7 +39,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         })?;
     }
     let mut out = io::stdout().lock();
-    let rows = all.iter().map(|location| &location.text).zip(&seen);
+    let rows = all.iter().map(|location| &location.typed).zip(&seen);
     if args.json {
         let values = rows.map(|(path, attributes)| show::attributes_json(path, attributes));
         writeln!(out, "{}", Value::Array(values.collect()))?;
@@ -51,9 +51,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn text(out: &mut dyn Write, path: &str, attributes: &Attributes) -> io::Result<()> {
+fn text(out: &mut dyn Write, path: &[u8], attributes: &Attributes) -> io::Result<()> {
     let a = attributes;
-    writeln!(out, "  file: {path}")?;
+    out.write_all(&[b"  file: ", &show::printed(path)[..], b"\n"].concat())?;
     writeln!(out, "  kind: {}, on {}", show::kind(a.kind), a.id.mdt().label())?;
     writeln!(out, "  size: {} ({} stored)", a.size, ByteSize(a.stored))?;
     // What a mount tells while servers are away lacks some of it.

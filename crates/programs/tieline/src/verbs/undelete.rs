@@ -16,7 +16,7 @@ use std::io::Write;
 use std::pin::Pin;
 use std::time::Duration;
 use tieline_client::At;
-use tieline_types::{ByteSize, ErrorKind, FileId, FileKind, Name, Span, Time};
+use tieline_types::{ByteSize, ErrorKind, FileId, FileKind, Name, Shown, Span, Time};
 use tieline_wire::ledger::DeletedFile;
 
 #[derive(clap::Args, Debug)]
@@ -73,16 +73,17 @@ struct Back {
 }
 
 impl Back {
-    fn add(&mut self, path: &str, file: &DeletedFile, is_back: bool) {
+    fn add(&mut self, path: &[u8], file: &DeletedFile, is_back: bool) {
         self.news.add(1);
         let (id, kind) = (file.id.to_string(), show::kind(file.kind));
-        self.rows.push(json!({ "path": path, "id": id, "kind": kind, "is_back": is_back }));
+        let row = json!({ "id": id, "kind": kind, "is_back": is_back });
+        self.rows.push(show::with_bytes(row, "path", path));
     }
 }
 
 /// A deleted file as it is listed.
 struct Row {
-    path: String,
+    path: Vec<u8>,
     file: DeletedFile,
     remaining: Duration,
 }
@@ -107,8 +108,7 @@ async fn list_one(
     rows: &mut Vec<Row>,
 ) -> anyhow::Result<()> {
     let spot = find(shell, location).await?;
-    let path = location.text.trim_end_matches('/').to_owned();
-    let mut todo = vec![(path, spot.id(), spot.deleted.is_empty())];
+    let mut todo = vec![(location.stem(), spot.id(), spot.deleted.is_empty())];
     while let Some((path, directory, is_live)) = todo.pop() {
         if *recursive && is_live {
             let attributes = shell.files.attributes(&shell.caller, directory).await?.attributes;
@@ -117,13 +117,11 @@ async fn list_one(
                 false => vec![],
             };
             let directories = entries.into_iter().filter(|entry| entry.kind == FileKind::Directory);
-            todo.extend(
-                directories.map(|entry| (format!("{path}/{}", entry.name), entry.id, true)),
-            );
+            todo.extend(directories.map(|entry| (show::below(&path, &entry.name), entry.id, true)));
         }
         let (files, now, keep) = deleted(shell, directory).await?;
         for file in files {
-            let path = format!("{path}/{}", file.name);
+            let path = show::below(&path, &file.name);
             if *recursive && file.kind == FileKind::Directory {
                 todo.push((path.clone(), file.id, false));
             }
@@ -145,9 +143,10 @@ fn print(rows: &[Row], is_json: bool) -> anyhow::Result<()> {
     for Row { path, file, remaining } in rows {
         let left = Span(Duration::from_secs(remaining.as_secs()));
         let (size, when) = (ByteSize(file.size), show::time(file.deleted));
+        out.write_all(&show::printed(path))?;
         writeln!(
             out,
-            "{path}@{}  {}:{}  {size}  deleted {when} by uid {}, kept for {left} more",
+            "@{}  {}:{}  {size}  deleted {when} by uid {}, kept for {left} more",
             file.id, file.uid, file.gid, file.by
         )?;
     }
@@ -156,12 +155,14 @@ fn print(rows: &[Row], is_json: bool) -> anyhow::Result<()> {
 
 fn row_json(row: &Row) -> Value {
     let file = &row.file;
-    json!({
-        "path": row.path, "id": file.id.to_string(), "name": file.name.to_string(),
-        "kind": show::kind(file.kind), "size": file.size, "uid": file.uid.0, "gid": file.gid.0,
+    let value = json!({
+        "id": file.id.to_string(), "kind": show::kind(file.kind), "size": file.size,
+        "uid": file.uid.0, "gid": file.gid.0,
         "deleted": file.deleted.seconds, "deleted_by": file.by.0,
         "remaining_seconds": row.remaining.as_secs(),
-    })
+    });
+    let value = show::with_bytes(value, "path", &row.path);
+    show::with_bytes(value, "name", file.name.as_bytes())
 }
 
 /// All that was deleted from a directory, the server's time, and how long it is kept.
@@ -197,12 +198,12 @@ async fn find(shell: &Shell, location: &Location) -> anyhow::Result<Spot> {
     let mut spot = Spot { live: live.attributes.id, deleted: vec![] };
     for part in parts.get(known..).unwrap_or_default() {
         let (files, ..) = deleted(shell, spot.id()).await?;
-        let shown = String::from_utf8_lossy(part).into_owned();
         let found = choose(files, part);
         spot.deleted.push(found.with_context(|| {
             format!(
-                "nothing deleted as `{shown}` is kept there for you: \
-                 `tieline undelete --list` shows what is"
+                "nothing deleted as `{}` is kept there for you: \
+                 `tieline undelete --list` shows what is",
+                Shown(part)
             )
         })?);
     }
@@ -261,7 +262,8 @@ async fn bring_back(
     }
     let mut at = spot.live;
     let count = spot.deleted.len();
-    let mut last = text.to_owned();
+    let mut last = location.stem();
+    let typed: Vec<Vec<u8>> = last.split(|&byte| byte == b'/').map(<[u8]>::to_vec).collect();
     for (place, file) in spot.deleted.into_iter().enumerate() {
         let name = to.filter(|_| place + 1 == count).unwrap_or(&file.name);
         let to = At { parent: at, name };
@@ -271,11 +273,10 @@ async fn bring_back(
             .await
             .with_context(|| format!("cannot bring back `{}` of {text} as `{name}`", file.name))?;
         // Of a path that leads through deleted directories, each down to it came back.
-        let above = text.rsplitn(count - place, '/').last();
-        last = match above.and_then(|path| path.rsplit_once('/')) {
-            Some((directory, _)) => format!("{directory}/{name}"),
-            None => name.to_string(),
-        };
+        let above = typed.len().saturating_sub(count - place);
+        let mut path = typed.get(..above).unwrap_or_default().to_vec();
+        path.push(name.as_bytes().to_vec());
+        last = path.join(&b'/');
         back.add(&last, &file, true);
         at = file.id;
     }
@@ -292,7 +293,7 @@ async fn bring_back_below(
 ) -> anyhow::Result<()> {
     let text = location.text.trim_end_matches('/');
     let before = back.rows.len();
-    below(shell, directory, text.to_owned(), back).await?;
+    below(shell, directory, location.stem(), back).await?;
     let found = back.rows.len() > before;
     // Who may not look into the directory above hears nothing of it.
     let earlier = find_before(shell, location).await.ok().and_then(|mut spot| spot.deleted.pop());
@@ -319,7 +320,7 @@ async fn bring_back_below(
 fn below<'a>(
     shell: &'a Shell,
     directory: FileId,
-    path: String,
+    path: Vec<u8>,
     back: &'a mut Back,
 ) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + 'a>> {
     Box::pin(async move {
@@ -332,24 +333,25 @@ fn below<'a>(
             files.into_iter().map(|file| (file.name.as_bytes().to_vec(), file)).collect();
         for file in newest.into_values() {
             let to = At { parent: directory, name: &file.name };
+            let path = show::below(&path, &file.name);
+            let shown = Shown(&path);
             match shell.files.undelete(&shell.caller, file.id, directory, to).await {
-                Ok(_) => back.add(&format!("{path}/{}", file.name), &file, true),
+                Ok(_) => back.add(&path, &file, true),
                 Err(error) if error.kind() == ErrorKind::Exists => {
-                    let name = &file.name;
-                    back.add(&format!("{path}/{name}"), &file, false);
+                    back.add(&path, &file, false);
                     let id = file.id;
                     eprintln!(
-                        "tieline: {path}/{name} is there; the deleted one stays {id} (`tieline \
-                         undelete -r {path}/{name}@{id} --to NEWNAME`)"
+                        "tieline: {shown} is there; the deleted one stays {id} (`tieline \
+                         undelete -r {shown}@{id} --to NEWNAME`)"
                     );
                 }
-                Err(error) => return Err(error).context(format!("{path}/{}", file.name)),
+                Err(error) => return Err(error).context(shown.to_string()),
             }
         }
         let attributes = shell.files.attributes(&shell.caller, directory).await?.attributes;
         for entry in list::listed(shell, attributes.id).await? {
             if entry.kind == FileKind::Directory {
-                below(shell, entry.id, format!("{path}/{}", entry.name), back).await?;
+                below(shell, entry.id, show::below(&path, &entry.name), back).await?;
             }
         }
         Ok(())

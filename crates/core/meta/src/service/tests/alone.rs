@@ -169,6 +169,31 @@ async fn after_a_start_whoever_may_have_done_something_is_asked_first() {
     assert_eq!(kinds(&reply.await.unwrap()), [None]);
 }
 
+/// Each has to send what it did before the other may look: none is kept from that by the other.
+#[tokio::test(start_paused = true)]
+async fn after_a_start_two_who_send_what_they_did_do_not_wait_for_each_other() {
+    let house = House::with(MemoryStore::new()).await;
+    let mut holders = vec![];
+    for name in [77, 78] {
+        let holder = house.client_named(name, None).await;
+        let first = holder.call(Reserve { count: 10 }).await.unwrap().first;
+        holders.push((name, holder.session, first));
+    }
+    let house = house.restarted().await;
+    for (name, session, first) in holders {
+        let resumed = house.client_named(name, Some(session)).await;
+        resumed.next.store(1000, std::sync::atomic::Ordering::Relaxed);
+        let made = create(ROOT, &format!("by-{name}"), 0o644);
+        let reply = resumed.call(Batch { items: vec![item(id(first), made)] }).await;
+        assert_eq!(kinds(&reply.unwrap()), [None]);
+    }
+    assert!(house.clients.recalls.lock().unwrap().iter().all(|(_, recall)| recall.unit == ROOT));
+    house.client().await.id(ROOT, "x").await;
+    let recalls = house.clients.recalls.lock().unwrap().clone();
+    let everything = recalls.iter().filter(|(_, recall)| recall.unit == FileId(0));
+    assert_eq!(everything.count(), 2, "whoever looks asks both");
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_is_away_keeps_what_it_held_alone_until_its_lease_ends() {
     let house = House::new().await;

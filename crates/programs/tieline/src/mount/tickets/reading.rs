@@ -20,14 +20,14 @@ use serde::{Deserialize, Serialize};
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tieline_auth::gss::{GssInitiator, Keys, caches, default_cache};
 use tieline_auth::{BINDING, Mechanism, Trouble};
-use tieline_types::Time;
+use tieline_types::{Shown, Time};
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Of what the process says: a token has 64 KiB, in hexadecimal digits.
@@ -103,7 +103,8 @@ pub fn lack(trouble: &Trouble, cache: Option<&str>) -> Lack {
         true => String::new(),
         false => format!(" of {}", owners.join(", ")),
     };
-    let own = cache.and_then(keeper).filter(|_| *trouble == Trouble::NoTicket);
+    let named = cache.filter(|_| *trouble == Trouble::NoTicket);
+    let own = named.and_then(keeper);
     let what = match own {
         Some(keeper) => format!(
             "only {keeper} can look into the cache that KRB5CCNAME names: keep tickets in a file, \
@@ -115,7 +116,7 @@ pub fn lack(trouble: &Trouble, cache: Option<&str>) -> Lack {
                 let at = show::time(Time { seconds: seconds.into(), nanos: 0 });
                 format!("your ticket expired at {at} UTC: run `kinit`")
             }
-            None => trouble.to_string(),
+            None => named.and_then(leads_nowhere).unwrap_or_else(|| trouble.to_string()),
         },
     };
     let why = format!("{what} (cache {}{whose})", cache.unwrap_or("without a name"));
@@ -256,6 +257,35 @@ fn become_user(uid: u32, gid: u32, groups: &[u32]) -> std::io::Result<()> {
     }
 }
 
+/// The name of a cache with the whole path of its file or directory, for who works in `cwd`.
+pub(super) fn named_whole(name: String, cwd: impl FnOnce() -> Option<PathBuf>) -> String {
+    let (kind, path) = name.split_once(':').unwrap_or(("FILE", &name));
+    let (mark, path) = path.strip_prefix(':').map_or(("", path), |path| (":", path));
+    if !["FILE", "DIR"].contains(&kind) || path.starts_with('/') || path.is_empty() {
+        return name;
+    }
+    let whole = cwd().and_then(|cwd| cwd.join(path).into_os_string().into_string().ok());
+    whole.map_or_else(|| name.clone(), |whole| format!("{kind}:{mark}{whole}"))
+}
+
+/// What is wrong with a name under which nobody finds a cache, for a process elsewhere.
+fn leads_nowhere(cache: &str) -> Option<String> {
+    let (kind, path) = cache.split_once(':').unwrap_or(("FILE", cache));
+    match kind {
+        "FILE" | "DIR" if path.trim_start_matches(':').starts_with('/') => None,
+        "FILE" | "DIR" => Some("the path in KRB5CCNAME is relative: name it whole".to_owned()),
+        "KCM" | "KEYRING" | "MEMORY" | "API" | "MSLSA" => None,
+        kind => {
+            let kind = Shown(kind.as_bytes());
+            Some(format!(
+                "KRB5CCNAME names a cache of the unknown kind `{kind}`: name a file, \
+                 KEYRING:persistent:{} or KCM:",
+                rustix::process::getuid().as_raw()
+            ))
+        }
+    }
+}
+
 /// The path that a cache is, if it is a file.
 pub(super) fn file_named(name: &str) -> Option<&Path> {
     let path = Path::new(name.strip_prefix("FILE:").unwrap_or(name));
@@ -311,6 +341,28 @@ mod tests {
         let found = Reading { cache: None, found: Found::Lack(lack) };
         let text = serde_json::to_string(&found).unwrap();
         assert_eq!(ended(&format!("echo; echo '{text}'")).0, Ok(found));
+    }
+
+    #[test]
+    fn a_relative_path_is_of_where_its_process_works() {
+        let whole = |name: &str| named_whole(name.to_owned(), || Some("/home/k".into()));
+        assert_eq!(whole("cc"), "FILE:/home/k/cc");
+        assert_eq!(whole("FILE:./cc"), "FILE:/home/k/./cc");
+        assert_eq!(whole("DIR:d"), "DIR:/home/k/d");
+        assert_eq!(whole("DIR::d/tkt"), "DIR::/home/k/d/tkt");
+        for same in ["/tmp/x", "FILE:/tmp/x", "KCM:", "KEYRING:persistent:7", "BOGUS:x", "FILE:"] {
+            assert_eq!(whole(same), same);
+        }
+        assert_eq!(named_whole("cc".to_owned(), || None), "cc");
+    }
+
+    #[test]
+    fn a_name_that_leads_nowhere_is_said_to_be_one() {
+        let why = |cache| lack(&Trouble::NoTicket, Some(cache)).why;
+        assert!(why("BOGUS:x").contains("unknown kind `BOGUS`"), "{}", why("BOGUS:x"));
+        for cache in ["cc", "FILE:./cc", "DIR:d"] {
+            assert!(why(cache).contains("relative: name it whole"), "{}", why(cache));
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::Import;
 use std::sync::PoisonError;
 use tieline_client::AttributeChange;
 use tieline_types::acl::{ACCESS_NAME, DEFAULT_NAME, Who, group_alone, renamed};
-use tieline_types::{Attributes, ErrorKind, FileId, FileKind, Mode, SetTime, XattrName};
+use tieline_types::{Attributes, ErrorKind, FileId, FileKind, Mode, SetTime, Shown, XattrName};
 use tieline_wire::data::AdoptedEntry;
 use tieline_wire::meta::XattrMode;
 
@@ -83,7 +83,7 @@ impl Import {
                 let group = u32::from(group_alone(&list.value)) << 3;
                 mode = Mode::new(mode.bits() & (!0o070 | group));
             }
-            let path = String::from_utf8_lossy(path);
+            let path = Shown(path);
             let line = format!("{path}: its access list `{name}` is not kept: {why}");
             self.narrowed.lock().unwrap_or_else(PoisonError::into_inner).push(line);
         }
