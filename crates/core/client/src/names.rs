@@ -155,10 +155,8 @@ impl Shared {
     }
 
     fn found_here(&self, mut found: Found) -> Found {
-        if let Some(attributes) = &mut found.attributes {
-            if self.patch(attributes) {
-                found.belief = Belief::default();
-            }
+        if found.attributes.as_mut().is_some_and(|attributes| self.patch(attributes)) {
+            found.belief = Belief::default();
         }
         found
     }
