@@ -184,8 +184,8 @@ impl Check {
                 let detail = format!(
                     "{mounted} is mounted over the {what} `{name}`, which nobody finds: to reach \
                      it, give {mounted} another `junction` in the text of the map (`tieline map \
-                     show --toml`, `tieline map sign`; docs/operations.md, \"Another site\"), rename \
-                     `{name}`, and change the junction back"
+                     show --toml`, `tieline map sign`; docs/operations.md, \"Another site\"), \
+                     rename `{name}`, and change the junction back"
                 );
                 self.tell("hidden-by-junction", Some(parent), detail, left).await?;
             }

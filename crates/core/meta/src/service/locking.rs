@@ -160,8 +160,9 @@ impl Mdt {
         }
     }
 
-    /// Has a session free its idle locks on a file. One that is heard of but does not answer within
-    /// the lease is asked over another connection, and barred if that does not help, as in a recall.
+    /// Has a session free its idle locks on a file. One that is heard of but does not answer
+    /// within the lease is asked over another connection, and barred if that does not help, as in a
+    /// recall.
     fn ask_idler(
         &self,
         file: FileId,

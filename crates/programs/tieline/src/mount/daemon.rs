@@ -318,8 +318,8 @@ impl Mounted {
         let files = Volume::new_kept(parts(root, near), settings, keep.clone(), Vec::new());
         let opened = files.clone();
         let begun = async move {
-            // Asked once before anybody else does: an unreachable server is an error here, not a mount
-            // that hangs.
+            // Asked once before anybody else does: an unreachable server is an error here, not a
+            // mount that hangs.
             let caller = Caller::root();
             let look = files.attributes(&caller, files.root());
             let looked = tokio::time::timeout(CONTACT_PATIENCE, look).await;
