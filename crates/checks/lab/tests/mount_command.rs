@@ -58,7 +58,7 @@ fn a_mount_that_fails_leaves_no_session() -> Result<()> {
         let mut mount = Command::new(program::tieline()?);
         let run = program::finish(mount.args(words), DEADLINE)?;
         ensure!(!run.status.success() && run.stderr.contains("nonsense"), "{}", run.stderr);
-        let log = std::fs::read_to_string(lab.local("logs/mds-uf.log"))?;
+        let log = std::fs::read_to_string(lab.dir().join("logs/mds-uf.log"))?;
         let of_it = format!("session opened: mount {}", there.display());
         let opened = log.lines().find(|line| line.contains(&of_it)).context("no session opened")?;
         let session = opened.split("session=").nth(1).and_then(|rest| rest.split(' ').next());

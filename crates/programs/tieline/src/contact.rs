@@ -47,7 +47,7 @@ impl Contact {
         if let Err(error @ CallError::Timeout { .. }) = &reply
             && !left.is_zero()
         {
-            tracing::warn!("{error}; waiting {} s more", left.as_secs());
+            tracing::info!("{error}; waiting {} s more", left.as_secs());
             reply = ask(left).await;
         }
         channel.close(CLOSE_PATIENCE).await;

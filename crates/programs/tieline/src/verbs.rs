@@ -60,7 +60,9 @@ fn locations(words: &[OsString]) -> anyhow::Result<(Location, Vec<Location>)> {
     Ok((first, all))
 }
 
-/// Log lines of verbs: only what a person should see, and lost bytes are what the verb fails by.
+/// Log lines of verbs: only what a person should see, and for whom he waits. Lost bytes are what
+/// the verb fails by.
 pub fn log_start() {
-    tieline_telemetry::log::start_from("warn,tieline_client::late=off", false);
+    let filter = "warn,tieline::contact=info,tieline_client::late=off";
+    tieline_telemetry::log::start_from(filter, false);
 }

@@ -198,7 +198,8 @@ pub struct CreateReply {
 }
 
 /// Opens a regular file: permission is decided here and belongs to the handle. With neither right
-/// asked for and nothing to be written it is opened to be run: who may execute it gets its bytes.
+/// asked for and nothing to be written it is opened to be run, or is open already: who may do
+/// anything with it, or owns it, gets its bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct Open {
     #[n(0)]

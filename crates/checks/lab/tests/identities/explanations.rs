@@ -167,6 +167,7 @@ fn storage_is_explained(
         ("limit = \"0 B\"", "that its site gives are used"),
         ("read_only = true", "read-only"),
     ];
+    federation.expect_log("nothing fits below");
     for (line, why) in cases {
         let settings = told.replace("read_only = false\n", "");
         let settings = settings.replace("[[ost]]\n", &format!("[[ost]]\n{line}\n"));

@@ -16,6 +16,14 @@ fn name(text: &str) -> Name {
 /// A fake that is far away and tells in bulk, with `count` packages of `below` directories each
 /// that hold `files` files of `size` bytes.
 fn far(count: usize, below: usize, files: usize, size: usize) -> Arc<Fake> {
+    far_with((count, below, files), |_| size)
+}
+
+/// The same, with a size for each file of a directory.
+fn far_with(
+    (count, below, files): (usize, usize, usize),
+    size: impl Fn(usize) -> usize,
+) -> Arc<Fake> {
     let fake = Fake::new();
     let mut state = fake.lock();
     (state.tells_in_bulk, state.delay) = (true, FAR);
@@ -24,9 +32,12 @@ fn far(count: usize, below: usize, files: usize, size: usize) -> Arc<Fake> {
         for directory in 0..below {
             let directory = format!("d{directory:02}");
             let directory = state.add(package, &name(&directory), FileKind::Directory);
-            for file in 0..files {
-                let file = state.add(directory, &name(&format!("f{file:02}")), FileKind::Regular);
-                put(&mut state, file, size);
+            for number in 0..files {
+                let name = name(&format!("f{number:02}"));
+                let file = state.add(directory, &name, FileKind::Regular);
+                if size(number) > 0 {
+                    put(&mut state, file, size(number));
+                }
             }
         }
     }
@@ -145,6 +156,18 @@ async fn small_files_that_are_read_come_ahead_in_the_metadata_or_beside_it() {
         volume.attributes(&Caller::root(), ROOT).await.unwrap();
         let (trips, _) = trips(walk(&volume, (20, 5, 9), true)).await;
         assert!(trips < 80.0, "{trips} round trips for 900 files of {size} bytes");
+    }
+}
+
+/// Each tree of Python has them, and each was asked for alone.
+#[tokio::test(start_paused = true)]
+async fn empty_files_come_ahead_with_those_beside_them() {
+    for size in [2000, 20_000] {
+        let fake = far_with((20, 5, 9), |number| if number % 2 == 0 { size } else { 0 });
+        let volume = fake.mount();
+        volume.attributes(&Caller::root(), ROOT).await.unwrap();
+        let (trips, _) = trips(walk(&volume, (20, 5, 9), true)).await;
+        assert!(trips < 80.0, "{trips} round trips for 900 files of {size} bytes and none");
     }
 }
 

@@ -52,7 +52,7 @@ async fn who_may_run_a_program_gets_its_bytes() {
     let holder = None;
     let bytes =
         GetCapability { id: Some(id), is_read: true, is_write: false, offset: None, holder };
-    for (mode, reads, runs) in [(0o711, false, true), (0o700, false, false), (0o744, true, false)] {
+    for (mode, reads, runs) in [(0o711, false, true), (0o700, false, false), (0o744, true, true)] {
         let mode = Some(Mode::new(mode));
         client.call(SetAttributes { mode, ..setattr(id) }).await.unwrap();
         let denied = |may: bool| (!may).then_some(ErrorKind::PermissionDenied);

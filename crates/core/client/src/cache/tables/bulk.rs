@@ -14,6 +14,8 @@ use tieline_wire::trees::{ToldFile, TreeDirectory};
 /// each: whoever walks through larger ones finds less ahead of him.
 const LEVELS_MAX: usize = 64;
 const NAMES_MAX: usize = 4096;
+/// What an empty file counts as, so that no number of them is nothing.
+const EMPTY: u64 = 64;
 
 impl Tables {
     /// Takes names of a directory.
@@ -160,10 +162,10 @@ impl Tables {
         let small = |id: FileId| {
             let (attributes, basis) = self.inodes.get(&id)?.attributes.as_ref()?;
             let is_small = attributes.kind == FileKind::Regular
-                && (1..=size_max).contains(&attributes.size)
+                && attributes.size <= size_max
                 && self.is_good(basis)
                 && access::allows(caller, attributes, READ);
-            is_small.then_some((id, attributes.size))
+            is_small.then_some((id, attributes.size.max(EMPTY)))
         };
         let files = directory.round(place).filter_map(|(_, entry)| small(entry.id?));
         files.filter(|(id, _)| Some(*id) != after).collect()
