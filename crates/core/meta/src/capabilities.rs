@@ -11,7 +11,7 @@
 
 use crate::error::Result;
 use crate::mdt::Mdt;
-use crate::permission::{self, READ, WRITE};
+use crate::permission::{self, READ, SEARCH, WRITE};
 use crate::placement::wall_time;
 use crate::recall::Keepers;
 use crate::view::View;
@@ -19,6 +19,7 @@ use crate::{Asker, chunks, ops};
 use std::collections::BTreeSet;
 use tieline_auth::capability::{Serial, server_holder};
 use tieline_auth::principal_at;
+use tieline_types::rules::Rights;
 use tieline_types::{Content, Extent, FileId, Grant, ObjectName, OstIndex, Place, SessionId};
 use tieline_wire::capability::{
     CapabilityGrant, CapabilityNewsReply, GetCapability, GetCapabilityReply, Holder, Scope,
@@ -57,7 +58,14 @@ impl Mdt {
         let Some(holder) = self.sessions.holder(asker.session) else { return };
         // A file that never had a place of its own for chunks was made of others' by copying.
         let objects = named(&reply.extents.extents, reply.stripe.is_empty());
-        let (is_read, is_write) = (open.wants_bytes(), open.is_write);
+        // Who has a handle from before may be one who only writes.
+        let may_read = || {
+            let rights = Rights::of(&reply.attributes);
+            let caller = &asker.caller;
+            rights.is_owner(caller) || [READ, SEARCH].iter().any(|&one| rights.allow(caller, one))
+        };
+        let is_read = open.wants_bytes() && (open.is_read || may_read());
+        let is_write = open.is_write;
         let scope = Scope::File { file: open.id, is_read, is_write, objects };
         reply.capability = Some(self.sign(serial, asker.session, holder, scope));
     }

@@ -3,7 +3,7 @@
 use crate::fixture::*;
 use tieline_types::{Caller, ErrorKind, FileId, Mode, Time};
 use tieline_wire::Request;
-use tieline_wire::capability::{GetCapability, Revocation};
+use tieline_wire::capability::{Capability, GetCapability, Revocation, Scope, SignedCapability};
 use tieline_wire::meta::*;
 
 fn ann() -> Caller {
@@ -59,6 +59,25 @@ async fn who_may_run_a_program_gets_its_bytes() {
         assert_eq!(other.kind_of(open(true)).await, denied(reads), "{mode:?}, read");
         assert_eq!(other.kind_of(open(false)).await, denied(runs), "{mode:?}, run");
         assert_eq!(other.kind_of(bytes.clone()).await, denied(reads || runs), "{mode:?}, bytes");
+    }
+}
+
+/// Whoever may only write opens what he has a handle of, and is not let read by that.
+#[tokio::test(start_paused = true)]
+async fn an_open_without_rights_gives_none_that_its_caller_lacks() {
+    let house = House::proven().await;
+    let client = house.client().await;
+    let id = open_to_all(&client, "file").await;
+    let other = client.by(&bob());
+    for (mode, reads) in [(0o722, false), (0o711, true), (0o744, true)] {
+        let mode = Some(Mode::new(mode));
+        client.call(SetAttributes { mode, ..setattr(id) }).await.unwrap();
+        let open = Open { id, is_read: false, is_write: false, writes: None };
+        let given = other.call(open).await.unwrap().capability.unwrap();
+        let signed: SignedCapability = tieline_wire::decode(&given.signed).unwrap();
+        let capability: Capability = tieline_wire::decode(&signed.capability).unwrap();
+        let Scope::File { is_read, is_write, .. } = capability.scope else { panic!("{mode:?}") };
+        assert_eq!((is_read, is_write), (reads, false), "{mode:?}");
     }
 }
 
