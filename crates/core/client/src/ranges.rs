@@ -218,21 +218,23 @@ impl Shared {
         let mut done = 0;
         while done < length {
             let at = from.offset.saturating_add(done);
-            let range = at..at.saturating_add((length - done).min(COPY_STEP));
+            let wanted = done + (length - done).min(COPY_STEP);
+            let range = at..at.saturating_add(wanted - done);
             let step = self.read_file(&source.caller, &source.file, range, Width::Pieces).await;
             let pieces = match step {
                 // What was copied already counts.
                 Err(_) if done > 0 => break,
                 other => other?,
             };
-            if pieces.is_empty() {
-                break;
-            }
             for piece in pieces {
                 let length = piece.len() as u64;
                 let how = Writing { appends: Some(false), ..Writing::default() };
                 self.write(to.handle, to.offset.saturating_add(done), how, piece).await?;
                 done += length;
+            }
+            // Here the source ended. It may not any more, where it is the target as well.
+            if done < wanted {
+                break;
             }
         }
         Ok(done)
