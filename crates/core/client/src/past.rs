@@ -2,10 +2,11 @@
 //!
 //! A *walk* is what is read of a file until it rests for a while: runs of bytes, in the order in
 //! which they were begun, whichever handles they were read through (many programs open a file anew
-//! for each block they want). From it three things follow:
+//! for each block they want). From it four things follow:
 //!
 //! * runs that lie equally far from each other go on so ([`stride`]);
 //! * whoever goes on where he stopped, place by place, does so at all of them ([`rounds`]);
+//! * whoever reads block after block from the end reads what lies before them ([`backward`]);
 //! * who reads as was read before goes on as was read before ([`walk`]): on the same file, and on
 //!   other files of its directory, once more than their beginnings agree.
 //!
@@ -28,12 +29,14 @@ use tieline_types::{FileId, Version};
 use tokio::time::Instant;
 
 pub(crate) mod anew;
+mod backward;
 mod pass;
 mod rounds;
 mod stride;
 mod walk;
 
 use anew::PIECE_MAX;
+use backward::Backward;
 use pass::Pass;
 use rounds::Rounds;
 use stride::Stride;
@@ -70,6 +73,7 @@ struct Story {
     at: Instant,
     stride: Stride,
     rounds: Rounds,
+    backward: Backward,
     pass: Pass,
     /// The walk before, or one through another file of the directory.
     told: Option<Told>,
@@ -128,7 +132,7 @@ impl Past {
         story.at = now;
         story.see(&step.range);
         if story.pass.note(&step.range) {
-            (story.stride, story.rounds) = (Stride::default(), Rounds::default());
+            (story.stride, story.rounds, story.backward) = Default::default();
         }
         let begun = story.walk.note(&step.range);
         let run = story.walk.longest_but(&step.range);
@@ -147,8 +151,10 @@ impl Past {
             true => story.stride.next(&story.walk, step.window),
             false => ranges,
         };
+        let before = story.backward.note(&step.range, step.window);
         let ranges = match step.piece {
             Some(start) => story.as_read(ranges, &(start..step.range.end), &step.range),
+            None if ranges.is_empty() => before.into_iter().collect(),
             None => ranges,
         };
         Foretold { ranges: story.pass.new_of(ranges), run }
@@ -196,10 +202,22 @@ impl Past {
         let again = if again > REREAD { again } else { 0 };
         let seen = Merged::default();
         let (version, used, at) = (step.version, self.clock, Instant::now());
-        let (walk, stride, rounds, pass) = Default::default();
+        let (walk, stride, rounds, backward, pass) = Default::default();
         let given = 0..0;
-        let story =
-            Story { version, walk, at, stride, rounds, pass, told, given, seen, again, used };
+        let story = Story {
+            version,
+            walk,
+            at,
+            stride,
+            rounds,
+            backward,
+            pass,
+            told,
+            given,
+            seen,
+            again,
+            used,
+        };
         self.files.insert(step.file, story);
         if self.files.len() > FILES_MAX {
             let oldest = self.files.iter().min_by_key(|(_, story)| story.used);
@@ -226,7 +244,7 @@ impl Story {
             _ => walk,
         };
         self.told = kept.is_telling().then(|| Told::own(kept));
-        (self.stride, self.rounds, self.pass) = Default::default();
+        (self.stride, self.rounds, self.backward, self.pass) = Default::default();
     }
 
     /// The walk that says most.

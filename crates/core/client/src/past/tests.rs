@@ -63,6 +63,39 @@ async fn a_strided_reader_is_met_from_the_third_piece_on() {
     assert!(reader.bytes <= total(&skip) + 32 * MIB);
 }
 
+/// Down to the first byte, whatever the blocks, and nothing but what comes.
+#[tokio::test(start_paused = true)]
+async fn a_reader_from_the_end_is_met_from_the_fifth_block_on() {
+    for block in [PAGE, 64 << 10, 4 * MIB] {
+        let mut reader = Reader::new();
+        let count = 48;
+        let blocks = (0..count).rev().map(|index| index * block..(index + 1) * block);
+        let blocks: Vec<_> = blocks.collect();
+        assert_eq!(reader.read(&blocks), count as usize - 4, "{block}");
+        assert_eq!(reader.bytes, (count - 4) * block);
+    }
+}
+
+/// The kernel asks for a block in pieces, and the pieces overtake each other.
+#[tokio::test(start_paused = true)]
+async fn blocks_that_are_read_backwards_come_in_any_order() {
+    let mut reader = Reader::new();
+    let block = |index: u64| index * 4 * MIB;
+    let pieces = |at: u64| [1, 0, 2, 3].map(|piece| at + piece * MIB..at + (piece + 1) * MIB);
+    let blocks: Vec<_> = (0..32).rev().flat_map(|index| pieces(block(index))).collect();
+    let found = reader.read(&blocks);
+    assert!(found >= 28 * 4, "{found}");
+}
+
+/// A few blocks from the end, and then others: what was foretold in vain stays little.
+#[tokio::test(start_paused = true)]
+async fn whoever_looks_at_a_files_end_gets_little_more() {
+    let mut reader = Reader::new();
+    let blocks: Vec<_> = (90..100u64).rev().map(|index| index << 16..(index + 1) << 16).collect();
+    reader.read(&blocks);
+    assert!(reader.bytes <= 3 * total(&blocks), "{}", reader.bytes);
+}
+
 #[tokio::test(start_paused = true)]
 async fn rows_may_be_read_side_by_side_and_rounded_to_pages() {
     let mut reader = Reader::new();
