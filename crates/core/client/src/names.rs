@@ -302,6 +302,16 @@ impl Shared {
         if id.mdt() != at.parent.mdt() {
             return Err(Error::local(ErrorKind::CrossDevice, format!("link to {}", at.name)));
         }
+        if let Some(id) = self.was_done(Op::Link) {
+            return self.attributes(caller, id).await;
+        }
+        self.own_room(at.parent).await;
+        if !cause::has_answer(Op::Link)
+            && let Some(mut known) = self.link_own(caller, id, at)
+        {
+            self.patch_known(&mut known);
+            return Ok(known);
+        }
         self.launder_one(id).await;
         let message = Link { id, parent: at.parent, name: at.name.clone() };
         let mut known = self.make(caller, at, message).await?;

@@ -18,7 +18,7 @@ use tieline_types::rules::{Inherited, Rights, SEARCH, WRITE};
 use tieline_types::{Attributes, Caller, FileId, FileKind, Layout, Mode, Time, Version};
 use tieline_wire::Request;
 use tieline_wire::meta::{
-    Create, MakeDirectory, MakeNode, MakeSymlink, RemoveDirectory, Rename, RenameMode, Unlink,
+    Create, Link, MakeDirectory, MakeNode, MakeSymlink, RemoveDirectory, Rename, RenameMode, Unlink,
 };
 
 mod files;
@@ -196,35 +196,69 @@ impl Shared {
         Some(self.make_own(caller, at, &made, request, |_, _| {})?.0)
     }
 
-    /// Takes the only name of a file that nobody here has open.
+    /// Gives a file that has one name another one beside it. git makes each object so.
+    pub(crate) fn link_own(&self, caller: &Caller, id: FileId, at: At<'_>) -> Option<Known> {
+        let At { parent, name } = at;
+        let now = self.now();
+        self.act(&[parent, id], |tables, journal| {
+            let (directory, _) = tables.alone(parent)?;
+            if tables.name(parent, name)?.0.is_some() {
+                return None;
+            }
+            let (file, unit) = tables.own_file(id)?;
+            let is_plain = !file.is_directory() && unit == parent;
+            // Whoever may not write in a project's directory may not bring files there either.
+            let is_here = is_plain && directory.project == file.project;
+            if !is_here || !Rights::of(&directory).allow(caller, WRITE | SEARCH) {
+                return None;
+            }
+            let request = Link { id, parent, name: name.clone() };
+            let act = Act::new(caller, now, id, file.version, request.into());
+            let number = journal.next();
+            journal.push(act.names([(parent, name.clone())]));
+            tables.put_name(number, parent, name, Some(id));
+            let links = directory.links;
+            tables.put_attributes(number, parent, changed(directory, links, now));
+            Some(tables.put_attributes(number, parent, Attributes { links: 2, ctime: now, ..file }))
+        })
+    }
+
+    /// Takes one of two names of a file, or the only one if nobody here has it open.
     pub(crate) fn unlink_own(&self, caller: &Caller, at: At<'_>) -> Option<()> {
         let At { parent, name } = at;
         self.journal.of(parent.mdt())?;
         let id = self.cache.lock().name(parent, name)?.0?;
-        if self.is_in_use(id) {
-            return None;
-        }
+        let is_in_use = self.is_in_use(id);
         let now = self.now();
-        self.act(&[parent, id], |tables, journal| {
+        let is_gone = self.act(&[parent, id], |tables, journal| {
             let (directory, _) = tables.alone(parent)?;
             if tables.name(parent, name)?.0 != Some(id) {
                 return None;
             }
-            let (file, unit) = tables.own_file(id)?;
-            if file.is_directory() || unit != parent || !may_remove(caller, &directory, &file) {
+            let file = tables.own_named(id, (parent, name))?;
+            let is_last = file.links == 1;
+            let may = !file.is_directory() && may_remove(caller, &directory, &file);
+            if !may || (is_last && is_in_use) {
                 return None;
             }
             let request = Unlink { parent, name: name.clone(), keep: None };
-            let act = Act::new(caller, now, id, self.journal.version(), request.into());
+            let version = if is_last { self.journal.version() } else { file.version };
+            let act = Act::new(caller, now, id, version, request.into());
             let number = journal.next();
             journal.push(act.names([(parent, name.clone())]));
             tables.put_name(number, parent, name, None);
             let links = directory.links;
             tables.put_attributes(number, parent, changed(directory, links, now));
-            tables.forget(id);
-            Some(())
+            if is_last {
+                tables.forget(id);
+            } else {
+                tables.put_attributes(number, parent, Attributes { links: 1, ctime: now, ..file });
+            }
+            Some(is_last)
         })?;
-        self.files.remove(id);
+        if is_gone {
+            self.files.remove(id);
+        }
         Some(())
     }
 

@@ -608,8 +608,8 @@ pub struct BatchItem {
     /// The file that it makes, of a run of [`Reserve`]; or the one that it is about.
     #[n(2)]
     pub id: FileId,
-    /// Number of the call: Create, MakeDirectory, MakeSymlink, MakeNode, Unlink, RemoveDirectory,
-    /// Rename, SetAttributes or Commit.
+    /// Number of the call: Create, MakeDirectory, MakeSymlink, MakeNode, Link, Unlink,
+    /// RemoveDirectory, Rename, SetAttributes or Commit.
     #[n(3)]
     pub op: u16,
     /// Its message.

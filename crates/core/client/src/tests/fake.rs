@@ -3,6 +3,7 @@
 //! Serves one client; what "others" do goes through [`Fake::elsewhere`], which recalls first.
 //! Replies can be held back ([`Fake::hold`]), OSTs can fail or flip bits.
 
+mod batch;
 mod channel;
 mod locks;
 mod map;
@@ -466,44 +467,6 @@ impl State {
         node.attributes.version = Version(self.version);
     }
 
-    /// Items in their order; one that was carried out before changes nothing.
-    fn batch(&mut self, batch: Batch) -> Answer {
-        let mut outcomes = Vec::new();
-        for item in batch.items {
-            let op = Op::from_number(item.op).unwrap();
-            let request = Request::decode_message(item.op, &item.message).unwrap();
-            let is_made = matches!(op, Op::Create | Op::MakeDirectory | Op::MakeSymlink);
-            self.chosen = is_made.then_some((item.id, item.at));
-            let entry = |parent, name| self.nodes.get(&parent)?.names.get(name).copied();
-            let is_done = match &request {
-                _ if is_made => self.nodes.contains_key(&item.id),
-                Request::Unlink(r) => entry(r.parent, &r.name) != Some(item.id),
-                Request::RemoveDirectory(r) => entry(r.parent, &r.name) != Some(item.id),
-                Request::Rename(r) => entry(r.from_parent, &r.from_name) != Some(item.id),
-                _ => false,
-            };
-            let answer = match is_done {
-                true => Ok((vec![], Bytes::new())),
-                false if self.refused.contains(&op) => {
-                    Err(Failure::new(ErrorKind::NoSpace, "fake"))
-                }
-                false => self.answer(request, Bytes::new()),
-            };
-            self.chosen = None;
-            if let Some(node) = self.nodes.get_mut(&item.id).filter(|_| answer.is_ok()) {
-                node.attributes.ctime = item.at;
-            }
-            let node = self.nodes.get(&item.id).map(|node| &node.attributes);
-            outcomes.push(BatchOutcome {
-                version: node.map(|attributes| attributes.version),
-                stored: node.map(|attributes| attributes.stored),
-                failure: answer.err(),
-            });
-        }
-        let lease = LeaseGrant { as_of: Version(self.version), ..LeaseGrant::default() };
-        done::<Batch>(&BatchReply { outcomes, lease })
-    }
-
     fn answer(&mut self, request: Request, bulk: Bytes) -> Answer {
         if request.op().is_mutation() {
             self.version += 1;
@@ -513,6 +476,7 @@ impl State {
             Op::Create
                 | Op::MakeDirectory
                 | Op::MakeSymlink
+                | Op::Link
                 | Op::Unlink
                 | Op::RemoveDirectory
                 | Op::Rename
@@ -601,13 +565,28 @@ impl State {
                 self.nodes.get_mut(&id).unwrap().target = Some(new.target);
                 done::<MakeSymlink>(&self.entry(new.parent, id))
             }
+            Request::Link(Link { id, parent, name }) => {
+                self.find(id)?;
+                if self.nodes.get_mut(&parent).unwrap().names.insert(name, id).is_some() {
+                    return fail(ErrorKind::Exists);
+                }
+                self.nodes.get_mut(&id).unwrap().attributes.links += 1;
+                done::<Link>(&self.entry(parent, id))
+            }
             Request::Unlink(Unlink { parent, name, keep }) => {
                 let Some(id) = self.nodes.get_mut(&parent).unwrap().names.remove(&name) else {
                     return fail(ErrorKind::NotFound);
                 };
-                let kept = keep == Some(id);
                 let node = self.nodes.get_mut(&id).unwrap();
-                node.attributes.links = 0;
+                node.attributes.links -= 1;
+                if node.attributes.links > 0 {
+                    let attributes = Some(node.attributes.clone());
+                    return done::<Unlink>(&ChangeReply {
+                        attributes,
+                        lease: self.lease(&[parent]),
+                    });
+                }
+                let kept = keep == Some(id);
                 node.parent = id;
                 let attributes = kept.then(|| node.attributes.clone());
                 if !kept {

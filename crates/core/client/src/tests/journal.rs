@@ -82,6 +82,64 @@ async fn in_a_directory_of_our_own_nothing_waits_for_the_server() {
     assert_eq!(fake.requests(), after, "and still believed");
 }
 
+/// As git does it for each object, once with bytes that are not committed yet.
+#[tokio::test(start_paused = true)]
+async fn a_second_name_in_a_directory_of_our_own_waits_for_nothing() {
+    let fake = Fake::new();
+    let volume = mount(&fake);
+    let root = Caller::root();
+    let directory = mkdir(&volume, ROOT, "d").await.unwrap();
+    let before = fake.requests();
+    let [first, second] = [name("tmp_obj"), name("0123")];
+    let [first, second] = [&first, &second].map(|name| At { parent: directory, name });
+    let mut made = Vec::new();
+    for bytes in [b"short".to_vec(), vec![7; 300_000]] {
+        let id = put(&volume, directory, "tmp_obj", &bytes).await.unwrap();
+        let known = volume.link(&root, id, second).await.unwrap();
+        assert_eq!((known.attributes.id, known.attributes.links), (id, 2));
+        let links = |found: Option<Attributes>| found.map(|found| (found.id, found.links));
+        assert_eq!(links(find(&volume, directory, "tmp_obj").await), Some((id, 2)));
+        assert_eq!(links(find(&volume, directory, "0123").await), Some((id, 2)));
+        volume.unlink(&root, first).await.unwrap();
+        assert!(find(&volume, directory, "tmp_obj").await.is_none());
+        assert_eq!(links(find(&volume, directory, "0123").await), Some((id, 1)));
+        let done = name(&bytes.len().to_string());
+        let done = At { parent: directory, name: &done };
+        volume.rename(&root, second, done, RenameMode::Replace).await.unwrap();
+        made.push((id, bytes));
+    }
+    assert_eq!(fake.requests(), before, "decided here");
+
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    for (id, bytes) in made {
+        assert!(fake.bytes(id) == bytes);
+        let node = fake.lock().nodes[&id].clone();
+        assert_eq!(node.attributes.links, 1);
+        assert!(fake.lock().nodes[&directory].names.contains_key(&name(&bytes.len().to_string())));
+    }
+    assert_eq!(fake.lock().nodes[&directory].names.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_of_a_file_that_has_some_elsewhere_are_the_servers() {
+    let fake = Fake::new();
+    let volume = mount(&fake);
+    let root = Caller::root();
+    let [here, there] = ["here", "there"].map(|name| mkdir(&volume, ROOT, name));
+    let (here, there) = (here.await.unwrap(), there.await.unwrap());
+    let id = put(&volume, here, "a", b"abc").await.unwrap();
+    let [a, b, c] = [name("a"), name("b"), name("c")];
+    volume.link(&root, id, At { parent: there, name: &b }).await.unwrap();
+    assert_eq!(fake.count(Op::Link), 1, "in another directory");
+    volume.link(&root, id, At { parent: here, name: &c }).await.unwrap();
+    assert_eq!(fake.count(Op::Link), 2, "a third name");
+    volume.unlink(&root, At { parent: here, name: &a }).await.unwrap();
+    volume.unlink(&root, At { parent: there, name: &b }).await.unwrap();
+    assert_eq!(fake.count(Op::Unlink), 2);
+    let found = find(&volume, here, "c").await.unwrap();
+    assert_eq!((found.id, found.links), (id, 1));
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_was_done_is_sent_before_a_recall_is_answered() {
     let fake = Fake::new();

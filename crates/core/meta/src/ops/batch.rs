@@ -7,7 +7,7 @@
 //! part was committed and the server died) is recognised by its ids and changes nothing.
 
 use super::{
-    commit, create, make_directory, make_node, make_symlink, remove_directory, rename,
+    commit, create, link, make_directory, make_node, make_symlink, remove_directory, rename,
     set_attributes, unlink,
 };
 use crate::error::{Error, Result};
@@ -89,6 +89,7 @@ async fn one(view: &mut View<'_>, item: &BatchItem) -> Result<Option<Attributes>
         Request::MakeDirectory(r) => make_directory::run(view, &r).await?.attributes,
         Request::MakeSymlink(r) => make_symlink::run(view, &r).await?.attributes,
         Request::MakeNode(r) => make_node::run(view, &r).await?.attributes,
+        Request::Link(r) => link::run(view, &r).await?.attributes,
         Request::Unlink(r) => unlink::run(view, &r).await?.attributes,
         Request::RemoveDirectory(r) => remove_directory::run(view, &r).await?.attributes,
         Request::Rename(r) => rename::run(view, &r).await?.attributes,
@@ -104,6 +105,7 @@ async fn is_done(view: &mut View<'_>, item: &BatchItem, message: &Request) -> Re
         _ if makes_file(item) => {
             view.find_inode(item.id).await?.is_some() || is_left(view, item.id).await?
         }
+        Request::Link(r) => entry(view, r.parent, &r.name).await? == Some(item.id),
         Request::Unlink(r) => entry(view, r.parent, &r.name).await? != Some(item.id),
         Request::RemoveDirectory(r) => entry(view, r.parent, &r.name).await? != Some(item.id),
         Request::Rename(r) => {

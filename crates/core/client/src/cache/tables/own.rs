@@ -66,6 +66,18 @@ impl Tables {
         (is_only && self.is_alone(unit)).then_some((known.attributes, unit))
     }
 
+    /// A file that lies in `parent` under `name` and one other name, or under none other: if that
+    /// is held alone.
+    pub fn own_named(&mut self, id: FileId, (parent, name): (FileId, &Name)) -> Option<Attributes> {
+        if let Some((file, unit)) = self.own_file(id) {
+            return (unit == parent).then_some(file);
+        }
+        let file = self.attributes(id)?.attributes;
+        let (_, other) = self.place_of(id).filter(|(at, _)| *at == parent)?;
+        let are_both_here = file.links == 2 && other != *name && self.is_alone(parent);
+        are_both_here.then_some(file)
+    }
+
     /// Does a directory that is held alone surely have no names?
     pub fn is_empty(&self, id: FileId) -> bool {
         let (Some(directory), Some(generation)) =

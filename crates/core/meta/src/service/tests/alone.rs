@@ -118,6 +118,27 @@ async fn a_batch_is_carried_out_in_its_order() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_second_name_may_come_in_a_batch_and_come_again() {
+    let house = House::new().await;
+    let (client, first) = journalling(&house).await;
+    let directory = alone(&client, "a").await;
+    let file = id(first);
+    let items = vec![
+        item(file, create(directory, "tmp", 0o644)),
+        item(file, link(file, directory, "object")),
+        item(file, unlink(directory, "tmp")),
+    ];
+    for _ in 0..2 {
+        let reply = client.call(Batch { items: items.clone() }).await.unwrap();
+        assert!(kinds(&reply).iter().all(Option::is_none), "{reply:?}");
+        assert_eq!(client.list(directory).await, ["object"]);
+        let known = client.stat(file).await;
+        assert_eq!((known.links, known.ctime.seconds), (1, 1000));
+        assert_eq!(reply.outcomes.last().unwrap().version, Some(known.version));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn ids_of_others_are_refused() {
     let house = House::new().await;
     let ((client, _), (_, theirs)) = (journalling(&house).await, journalling(&house).await);
