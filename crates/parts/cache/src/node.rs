@@ -48,7 +48,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes that wait to be written, in units of [`GRAIN`].
 const QUEUE_MAX: usize = 64 << 20;
 const GRAIN: usize = 4096;
-/// Where a limit is passed, so much of it is freed at once.
+/// Where a limit is passed, so much of it is freed at once; of a full disk so much of what is here.
 const FREED_SHARE: u64 = 20;
 /// A cache that is full of pins is looked at again after so long.
 const STUCK: Duration = Duration::from_secs(10);
@@ -196,6 +196,10 @@ impl NodeCache {
         let Ok(room) = inner.queue.clone().try_acquire_many_owned(grains) else { return };
         let (inner, known) = (inner.clone(), *known);
         tokio::task::spawn_blocking(move || {
+            // Of many that wait for a full disk the first makes room, and the others are let go.
+            if inner.writing.is_now() {
+                return;
+            }
             let length = bytes.len() as u64;
             match inner.keep(&known, offset, &bytes) {
                 Ok(()) => {
@@ -203,10 +207,10 @@ impl NodeCache {
                     METRICS.cache_kept_bytes.with_label_values(&[NAME]).inc_by(length);
                 }
                 Err(error) => {
-                    if error.kind() == io::ErrorKind::StorageFull {
-                        inner.evict(inner.settings.bytes_max / FREED_SHARE);
-                    }
                     inner.writing.note(&inner.settings.path, NAME, &error);
+                    if error.kind() == io::ErrorKind::StorageFull {
+                        inner.make_room(length);
+                    }
                 }
             }
             drop(room);
@@ -484,7 +488,20 @@ impl Inner {
             return;
         }
         let room = (limit / FREED_SHARE).max(wanted);
-        let goal = bytes.min(limit).saturating_sub(room);
+        self.evict_to(bytes.min(limit).saturating_sub(room));
+        if lock(&self.index).bytes() > limit {
+            *lock(&self.stuck) = Some(Instant::now());
+        }
+    }
+
+    /// The disk is full, of whatever it may be: a share of what is here goes, however little that
+    /// is of the limit.
+    fn make_room(&self, wanted: u64) {
+        let bytes = lock(&self.index).bytes();
+        self.evict_to(bytes.saturating_sub(wanted.max(bytes / FREED_SHARE)));
+    }
+
+    fn evict_to(&self, goal: u64) {
         let pinned = pins::names(&LocalStorage, &self.root);
         let victims = lock(&self.index).oldest(goal, |chunk| pinned.contains(&chunk.to_string()));
         let mut freed = 0;
@@ -492,11 +509,7 @@ impl Inner {
             freed += self.drop_entry(chunk);
         }
         METRICS.cache_evicted_bytes.with_label_values(&[NAME]).inc_by(freed);
-        let index = lock(&self.index);
-        self.show(&index);
-        if index.bytes() > limit {
-            *lock(&self.stuck) = Some(Instant::now());
-        }
+        self.show(&lock(&self.index));
     }
 
     /// Is it full of what is pinned?

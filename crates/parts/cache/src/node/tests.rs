@@ -139,6 +139,21 @@ async fn a_cache_full_of_pins_keeps_nothing_more() {
     assert_eq!(find(&cache, 2, 0..LENGTH).await, [0..LENGTH]);
 }
 
+/// Of a cache that is far below its limit, since others fill the disk.
+#[tokio::test]
+async fn a_full_disk_costs_a_share_of_what_is_here() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = open(folder.path(), 1 << 30).unwrap();
+    for serial in 1..=30 {
+        keep(&cache, serial, 0..LENGTH).await;
+    }
+    let before = lock(&cache.inner.index).bytes();
+    cache.inner.make_room(1);
+    let after = lock(&cache.inner.index).bytes();
+    assert!(after < before && after >= before * 9 / 10, "{after} of {before}");
+    assert_eq!(find(&cache, 30, 0..LENGTH).await, [0..LENGTH]);
+}
+
 #[tokio::test]
 async fn damage_is_dropped_and_not_served() {
     let folder = tempfile::tempdir().unwrap();
