@@ -2,9 +2,9 @@
 
 use crate::contact::Contact;
 use crate::location::Location;
-use crate::server::settings::key_open;
 use crate::shell;
-use anyhow::{Context, anyhow};
+use crate::verbs::known;
+use anyhow::Context;
 use bytes::Bytes;
 use std::future::Future;
 use std::sync::Arc;
@@ -33,6 +33,7 @@ pub fn run<T, F: Future<Output = anyhow::Result<T>>>(
     location: &Location,
     command: impl FnOnce(Operator) -> F,
 ) -> anyhow::Result<T> {
+    let away = known::away(location);
     if let Some(namespace) = &location.netns {
         crate::namespace::enter(namespace)?;
     }
@@ -40,10 +41,7 @@ pub fn run<T, F: Future<Output = anyhow::Result<T>>>(
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(async {
         let guard = location.proving.guard();
-        let contact = shell::contact(location, &guard);
-        let key = location.mapkey.as_deref().map(key_open).transpose();
-        let (cell, key) = contact.believe(key.map_err(|e| anyhow!("mapkey: {e}"))?).await?;
-        guard.follow(&cell);
+        let (contact, cell, key) = shell::first_map(location, &guard, away.as_deref()).await?;
         let map = cell.current().map.clone();
         command(Operator { contact, caller: shell::own_caller(), key, map }).await
     });

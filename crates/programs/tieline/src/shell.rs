@@ -8,6 +8,7 @@ use crate::contact::Contact;
 use crate::location::Location;
 use crate::parting;
 use crate::server::settings::key_open;
+use crate::verbs::known;
 use anyhow::{Context, anyhow, bail};
 use std::future::Future;
 use std::os::unix::ffi::OsStrExt;
@@ -27,6 +28,8 @@ const LINKS_MAX: usize = 40;
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// The same for the first word of servers that a mount here talks with all the time.
 const PATIENCE_MOUNTED: Duration = Duration::from_secs(10);
+/// And of servers that it says are away: they may be back just now.
+const PATIENCE_AWAY: Duration = Duration::from_secs(2);
 const CLOSE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A session with a federation, for one command.
@@ -54,6 +57,10 @@ pub fn run<T, F: Future<Output = anyhow::Result<T>>>(
     location: &Location,
     command: impl FnOnce(Arc<Shell>) -> F,
 ) -> anyhow::Result<T> {
+    let away = known::away(location);
+    if let Some(site) = away.as_deref().filter(|_| !location.path.is_empty()) {
+        return Err(known::refused(location, site));
+    }
     if let Some(namespace) = &location.netns {
         crate::namespace::enter(namespace)?;
     }
@@ -61,7 +68,7 @@ pub fn run<T, F: Future<Output = anyhow::Result<T>>>(
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(async {
         parting::listen()?;
-        let shell = Arc::new(Shell::open(location.clone()).await?);
+        let shell = Arc::new(Shell::open(location.clone(), away.as_deref()).await?);
         parting::opened(shell.volume.clone());
         let result = command(shell.clone()).await;
         if !parting::closes() {
@@ -98,12 +105,30 @@ pub fn contact(location: &Location, guard: &Arc<Guard>) -> Contact {
         addresses: location.source.addresses.clone(),
         rule,
         description: format!("tieline (pid {})", std::process::id()),
-        patience: patience_for(location),
+        patience: if location.mountpoint.is_some() { PATIENCE_MOUNTED } else { PATIENCE },
     }
 }
 
-fn patience_for(location: &Location) -> Duration {
-    if location.mountpoint.is_some() { PATIENCE_MOUNTED } else { PATIENCE }
+/// The map of a location's servers, which its guard follows from now on. `away`: the site whose
+/// servers a mount there says are away.
+pub async fn first_map(
+    location: &Location,
+    guard: &Arc<Guard>,
+    away: Option<&str>,
+) -> anyhow::Result<(Contact, MapCell, MapVerifier)> {
+    let mut contact = contact(location, guard);
+    let key = location.mapkey.as_deref().map(key_open).transpose();
+    let key = key.map_err(|error| anyhow!("mapkey: {error}"))?;
+    if away.is_some() {
+        contact.patience = PATIENCE_AWAY;
+    }
+    let believed = contact.believe(key).await;
+    let (map, key) = match away {
+        Some(site) => believed.with_context(|| known::refused(location, site))?,
+        None => believed?,
+    };
+    guard.follow(&map);
+    Ok((contact, map, key))
 }
 
 /// Who runs this command.
@@ -118,22 +143,10 @@ pub fn own_caller() -> Caller {
 }
 
 impl Shell {
-    async fn open(location: Location) -> anyhow::Result<Self> {
+    async fn open(location: Location, away: Option<&str>) -> anyhow::Result<Self> {
         let guard = location.proving.guard();
-        let (world, dialer, rule) = real_world(&guard);
-        let description = format!("tieline (pid {})", std::process::id());
-        let key = location.mapkey.as_deref().map(key_open).transpose();
-        let contact = Contact {
-            world: world.clone(),
-            dialer: dialer.clone(),
-            fs: location.source.fs.clone(),
-            addresses: location.source.addresses.clone(),
-            rule,
-            description: description.clone(),
-            patience: patience_for(&location),
-        };
-        let (map, key) = contact.believe(key.map_err(|e| anyhow!("mapkey: {e}"))?).await?;
-        guard.follow(&map);
+        let (contact, map, key) = first_map(&location, &guard, away).await?;
+        let Contact { world, dialer, rule, description, .. } = contact;
         let root = FileId::root_of(MdtIndex(0));
         let settings = Settings { wait: PATIENCE, description, ..Settings::default() };
         let near = Near::default();

@@ -45,9 +45,6 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<()> {
     crate::verbs::log_start();
     let (first, all) = crate::verbs::locations(&args.paths)?;
-    if let Some(site) = crate::verbs::known::away(&first) {
-        return Err(crate::verbs::known::refused(&first, &site));
-    }
     shell::run(&first, |shell| async move {
         let mut out = io::stdout().lock();
         let mut values = Vec::new();
