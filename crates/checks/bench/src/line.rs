@@ -95,8 +95,11 @@ impl<'f> Line<'f> {
             command
         };
         let mut server = within(&self.servers);
+        // ip(8) would be found where iperf3 is not.
+        let is_there = Command::new("iperf3").arg("-v").stdout(Stdio::null()).status();
+        is_there.context("iperf3 is needed: `apt-get install iperf3`")?;
         let server = server.args(["-s", "-1"]).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut server = server.spawn().context("iperf3 is needed")?;
+        let mut server = server.spawn()?;
         std::thread::sleep(STARTING);
         let mut client = within(&self.clients);
         client.args(["-c", "10.77.1.2", "-t", IPERF_SECONDS, "-J"]);
