@@ -39,6 +39,12 @@ const WANTED_KEPT: Duration = Duration::from_secs(5);
 const WANTED_MAX: usize = 4096;
 /// Who changed something so lately in a unit that he holds alone is at work there.
 const AT_WORK: Duration = Duration::from_secs(3);
+/// Who changes directories of others that soon after each other goes on with it.
+const SWEEP_PAUSE: Duration = Duration::from_secs(3);
+/// Directories more that are taken back with one for whoever does, twice as many each time.
+const SWEPT_MAX: usize = 64;
+/// So many of what he holds are looked at for them.
+const SWEPT_AMONG: usize = 1024;
 /// Stands for all units: held alone by sessions of before the start that may have changed anything.
 pub const EVERYTHING: FileId = FileId(0);
 
@@ -76,6 +82,9 @@ struct Held {
     heard: Instant,
     /// Did not answer a recall in time: what it says later counts no more.
     is_barred: bool,
+    /// When it last changed what others held, and how often that was, each soon after the one
+    /// before.
+    swept: Option<(Instant, u32)>,
 }
 
 /// A unit that a session holds alone.
@@ -325,7 +334,8 @@ impl LeaseTable {
 
     /// Begins a change by a session.
     pub fn change(self: &Arc<Self>, session: SessionId) -> Change {
-        Change { table: self.clone(), session, units: BTreeSet::new(), losing: BTreeSet::new() }
+        let (units, losing) = Default::default();
+        Change { table: self.clone(), session, units, losing, swept: None }
     }
 
     /// Waits until the holder's lease has run out or was given back. True if it ran out.
@@ -367,7 +377,7 @@ impl LeaseTable {
 impl Held {
     fn new() -> Self {
         let (units, exclusive) = Default::default();
-        Self { units, exclusive, heard: Instant::now(), is_barred: false }
+        Self { units, exclusive, heard: Instant::now(), is_barred: false, swept: None }
     }
 }
 
@@ -409,6 +419,36 @@ impl Inner {
         let is_wanted = self.wanted.get(&unit).is_some_and(|at| at.elapsed() < WANTED_KEPT);
         let is_only = self.holders.get(&unit).is_some_and(|by| by.iter().eq([&session]));
         is_only && !is_wanted && self.is_quiet(unit, Some(session))
+    }
+
+    /// A session changes a unit that others hold. Which others will it come to? As many as it came
+    /// to lately, of those that it holds like them, the nearest in the order in which they were
+    /// made: trees are made as they are walked.
+    fn sweep(&mut self, session: SessionId, unit: FileId) -> Vec<FileId> {
+        let now = Instant::now();
+        let Some(held) = self.sessions.get_mut(&session) else { return vec![] };
+        let last = held.swept.filter(|(at, _)| now.duration_since(*at) < SWEEP_PAUSE);
+        let times = last.map_or(0, |(_, times)| times + 1);
+        held.swept = Some((now, times));
+        if times < 2 {
+            return vec![];
+        }
+        let held = &self.sessions[&session];
+        let is_swept = |unit: &FileId| {
+            let by = self.holders.get(unit).filter(|by| by.len() > 1);
+            let is_alone =
+                |other| self.sessions.get(other).is_some_and(|o| o.exclusive.contains_key(unit));
+            let is_wanted = self.wanted.get(unit).is_some_and(|at| at.elapsed() < WANTED_KEPT);
+            *unit != EVERYTHING && by.is_some_and(|by| !by.iter().any(is_alone)) && !is_wanted
+        };
+        let [before, after] = [
+            held.units.range(..unit).rev().take(SWEPT_AMONG).collect::<Vec<_>>(),
+            held.units.range(unit..).skip(1).take(SWEPT_AMONG).collect(),
+        ];
+        let mut near: Vec<_> = before.into_iter().chain(after).copied().filter(is_swept).collect();
+        near.sort_by_key(|other| other.0.abs_diff(unit.0));
+        near.truncate(SWEPT_MAX.min(1 << times.min(usize::BITS - 1)));
+        near
     }
 
     /// Does another session hold the unit alone?
@@ -500,6 +540,8 @@ pub struct Change {
     session: SessionId,
     units: BTreeSet<FileId>,
     losing: BTreeSet<FileId>,
+    /// Directories that the session will change next, it seems: taken back with the others.
+    swept: Option<Vec<FileId>>,
 }
 
 impl Change {
@@ -523,6 +565,22 @@ impl Change {
             holders.extend(others.map(|&session| Holder { session, unit }));
         }
         holders
+    }
+
+    /// Others hold a unit that is covered: covers those that the session will come to, once, and
+    /// names who holds them.
+    pub fn sweep(&mut self, unit: FileId) -> Vec<Holder> {
+        if self.swept.is_some() {
+            return vec![];
+        }
+        let swept = self.table.lock().sweep(self.session, unit);
+        let holders = self.cover(swept.iter().copied());
+        self.swept = Some(swept);
+        holders
+    }
+
+    pub fn swept(&self) -> &[FileId] {
+        self.swept.as_deref().unwrap_or_default()
     }
 
     /// It was committed: what was read before is no ground for a lease.

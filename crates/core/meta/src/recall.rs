@@ -56,7 +56,7 @@ impl Mdt {
         &self,
         asking: SessionId,
         change: &mut Change,
-        touched: &Touched,
+        (touched, sweeps): (&Touched, bool),
         asked: &BTreeSet<Holder>,
     ) -> Vec<Ask> {
         for &file in &touched.nameless {
@@ -75,7 +75,10 @@ impl Mdt {
                 );
             }
         }
-        let holding = change.cover(touched.units.keys().copied());
+        let mut holding = change.cover(touched.units.keys().copied());
+        if let Some(first) = holding.first().filter(|_| sweeps) {
+            holding.extend(change.sweep(first.unit));
+        }
         holders.extend(holding.into_iter().map(|holder| (holder, Why::Change)));
         holders.retain(|holder, _| holder.session != asking);
         let ask = |(holder, why): (Holder, Why)| {

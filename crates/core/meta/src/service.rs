@@ -160,7 +160,8 @@ impl Mdt {
                 Ok(reply) => reply,
             };
             if let Some(begin) = begin.as_mut().filter(|begin| begin.is_news) {
-                let asks = self.cover(asker.session, &mut begin.change, &view.touched, &asked);
+                let touched = (&view.touched, false);
+                let asks = self.cover(asker.session, &mut begin.change, touched, &asked);
                 if !asks.is_empty() {
                     drop(view);
                     asked.extend(asks.iter().map(|ask| ask.holder));
@@ -303,9 +304,14 @@ impl Mdt {
             Err(error) => return Err(fail(view, error).await),
             Ok(reply) => reply,
         };
-        asks = self.cover(asker.session, change, &view.touched, asked);
+        let sweeps = sweeps(request) && self.sessions.is_exclusive(asker.session);
+        asks = self.cover(asker.session, change, (&view.touched, sweeps), asked);
         if !asks.is_empty() {
             return self.dated(asks).await.map(Run::Ask);
+        }
+        if let Some(lease) = reply.lease_mut() {
+            let swept = view.look_at(change.swept()).await?;
+            lease.units.extend(swept);
         }
         let pruned = if view.is_partial {
             vec![]
@@ -521,6 +527,23 @@ pub(crate) async fn fail(view: View<'_>, error: Error) -> Error {
     match view.abandon().await {
         Ok(()) => error,
         Err(other) => other,
+    }
+}
+
+/// Does who asks this of one directory after the other walk through them? Whoever writes files in
+/// many does not.
+fn sweeps(request: &Request) -> bool {
+    match request {
+        Request::SetAttributes(change) => change.size.is_none(),
+        Request::Create(_)
+        | Request::MakeDirectory(_)
+        | Request::Link(_)
+        | Request::Unlink(_)
+        | Request::RemoveDirectory(_)
+        | Request::Rename(_)
+        | Request::SetXattr(_)
+        | Request::RemoveXattr(_) => true,
+        _ => false,
     }
 }
 

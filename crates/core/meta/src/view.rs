@@ -328,6 +328,19 @@ impl<'a> View<'a> {
         }
     }
 
+    /// Looks at directories that do not change, so that their lease may be given with the others.
+    pub async fn look_at(&mut self, directories: &[FileId]) -> Result<Vec<FileId>> {
+        let mut there = Vec::new();
+        for &id in directories {
+            let inode = self.find_inode(id).await?;
+            if let Some(inode) = inode.filter(|inode| inode.kind == FileKind::Directory) {
+                self.directories.entry(id).or_insert(inode);
+                there.push(id);
+            }
+        }
+        Ok(there)
+    }
+
     /// Deletes a file's record.
     pub fn delete_inode(&mut self, id: FileId) {
         self.delete(key::inode(id));

@@ -138,6 +138,51 @@ async fn a_second_name_may_come_in_a_batch_and_come_again() {
     }
 }
 
+/// As `rm -r` does it to a tree that another client has looked at, over distance.
+#[tokio::test(start_paused = true)]
+async fn whoever_changes_one_directory_of_others_after_the_other_gets_more_each_time() {
+    let house = House::new().await;
+    let ((client, _), other) = (journalling(&house).await, house.client().await);
+    let mut directories = Vec::new();
+    for index in 0..40 {
+        let directory = client.mkdir(ROOT, &format!("d{index}")).await;
+        client.call(create(directory, "x", 0o644)).await.unwrap();
+        directories.push(directory);
+    }
+    tokio::time::sleep(std::time::Duration::from_secs(10)).await;
+    for &directory in &directories {
+        other.id(directory, "x").await;
+    }
+    tokio::time::sleep(std::time::Duration::from_secs(10)).await;
+    for &directory in &directories {
+        client.id(directory, "x").await;
+    }
+    house.clients.recalled(other.session);
+    let mut alone = std::collections::BTreeSet::new();
+    let mut asked = 0;
+    for &directory in &directories {
+        if alone.contains(&directory) {
+            continue;
+        }
+        asked += 1;
+        let told = client.call(unlink(directory, "x")).await.unwrap();
+        let given = told.lease.exclusive.unwrap_or_default();
+        assert!(given.iter().all(|unit| directories.contains(&unit.attributes.id)));
+        alone.extend(given.iter().map(|unit| unit.attributes.id));
+    }
+    assert_eq!(alone.len(), 40);
+    assert!(asked <= 7, "{asked} times for 40 directories");
+    assert_eq!(house.clients.recalled(other.session).len(), 40, "each once");
+    // One change now and then takes nothing more.
+    for &directory in &directories {
+        other.id(directory, "x").await;
+    }
+    tokio::time::sleep(std::time::Duration::from_secs(10)).await;
+    house.clients.recalled(other.session);
+    client.call(create(directories[7], "y", 0o644)).await.unwrap();
+    assert_eq!(house.clients.recalled(other.session), [directories[7]]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn ids_of_others_are_refused() {
     let house = House::new().await;
