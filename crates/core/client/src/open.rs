@@ -227,7 +227,7 @@ impl Shared {
             state.handles = state.handles.saturating_sub(1);
             // What is deferred has its own time.
             let is_dirty = state.is_dirty() && state.deferred.is_none();
-            (state.handles == 0, state.is_orphan, is_dirty, state.promise.is_some())
+            (state.handles == 0, state.is_orphan, is_dirty, state.promise.may_be_held())
         });
         if !is_last || !(is_orphan || is_dirty || is_promised) {
             return;

@@ -97,6 +97,9 @@ pub(crate) struct FilePromise {
     drawn: u64,
     /// By commits so far.
     used: u64,
+    /// The MDS holds some, by its last answer. Nobody knows how much of it a commit used that was
+    /// carried out before a start of the MDS, and answered after it.
+    is_held_there: bool,
 }
 
 impl FilePromise {
@@ -107,6 +110,11 @@ impl FilePromise {
 
     pub fn is_some(&self) -> bool {
         self.granted > 0 || self.drawn > 0
+    }
+
+    /// Is there anything to be given back?
+    pub fn may_be_held(&self) -> bool {
+        self.is_some() || self.is_held_there
     }
 
     /// A commit used of it. If nobody knows how much: all that the extents could.
@@ -130,6 +138,7 @@ impl FilePromise {
     fn answered(&mut self, granted: u64, used_before: u64, payers: Option<Payers>) {
         (self.free_in, self.payers) = (None, payers);
         self.granted = granted.saturating_sub(self.used.saturating_sub(used_before));
+        self.is_held_there = granted > 0;
     }
 
     /// Nothing waits any more.
@@ -260,8 +269,9 @@ impl Shared {
 
     /// The last handle was closed.
     pub(crate) async fn give_promise_back(&self, file: &File) {
-        let (is_some, writer) = file.with(|state| (state.promise.is_some(), state.writer.clone()));
-        if is_some && let Err(error) = self.ask_promise(&writer, file, (0, 0)).await {
+        let held = |state: &mut State| (state.promise.may_be_held(), state.writer.clone());
+        let (may_be_held, writer) = file.with(held);
+        if may_be_held && let Err(error) = self.ask_promise(&writer, file, (0, 0)).await {
             tracing::info!(file = %file.id, %error, "what was promised is given back later");
         }
     }
@@ -302,7 +312,7 @@ impl Shared {
                     // Of these nobody counted how much waits.
                     state.promise.drawn = state.overlay.bytes() as u64;
                 }
-                (state.promise.is_some(), state.writer.clone())
+                (state.promise.may_be_held(), state.writer.clone())
             });
             if is_needed {
                 let shared = self.clone();
@@ -351,5 +361,24 @@ impl Shared {
             }
             free.insert(account);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A commit that was answered after a start of the MDS used more here than there.
+    #[test]
+    fn what_the_mds_may_hold_is_given_back_whatever_is_counted_here() {
+        let extent = Extent { offset: 0, length: 100, content: Content::Inline(vec![1; 100]) };
+        let mut promise = FilePromise::default();
+        assert!(!promise.may_be_held());
+        promise.answered(100, 0, None);
+        promise.used(None, &[extent]);
+        assert!(!promise.is_some() && promise.may_be_held());
+        let used = promise.ask(0);
+        promise.answered(0, used, None);
+        assert!(!promise.may_be_held());
     }
 }
