@@ -9,6 +9,7 @@
 //!
 //! `tieline auth token` is what a mount has run with a user's ids to read that user's cache.
 
+use crate::mount::tickets::reading::{self, Reading};
 use crate::report::Usage;
 use anyhow::Context;
 use home::Home;
@@ -105,8 +106,11 @@ fn token(target: &str, binding: &str, below_stdin: bool) -> anyhow::Result<()> {
         .and_then(|bytes| bytes.try_into().ok())
         .ok_or_else(|| Usage("a binding has 64 hexadecimal digits".to_owned()))?;
     // A line of its own, which leaves with its end.
-    let seen = || println!();
-    let reading = crate::mount::tickets::reading::look(target, &binding, below_stdin, seen);
+    let seen = |ended: Option<&Reading>| {
+        let said = ended.and_then(|reading| serde_json::to_string(reading).ok());
+        println!("{}", said.unwrap_or_default());
+    };
+    let reading = reading::look(target, &binding, below_stdin, seen);
     println!("{}", serde_json::to_string(&reading)?);
     Ok(())
 }

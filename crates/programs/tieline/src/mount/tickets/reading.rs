@@ -7,7 +7,9 @@
 //! and what is opened is opened with the user's rights.
 //!
 //! The process says a line when it has seen what is in the cache, and only then may it ask a KDC:
-//! who waits for storage that hangs, or for a keeper of caches, waits less long.
+//! who waits for storage that hangs, or for a keeper of caches, waits less long. Where all tickets
+//! have ended the line says so: that is the answer, unless a KDC gives another one soon (a machine
+//! may have a key of the user's).
 //!
 //! Invariants: the process ends with its deadline; it has the ids and groups of the caller before
 //! it begins, and nothing of the mount's environment but the name of krb5.conf.
@@ -17,19 +19,20 @@ use crate::verbs::show;
 use anyhow::Context;
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-use tieline_auth::gss::{GssInitiator, Keys, caches, default_cache};
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tieline_auth::gss::{Cache, GssInitiator, Keys, caches, default_cache};
 use tieline_auth::{BINDING, Mechanism, Trouble};
 use tieline_types::{Shown, Time};
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// How long a KDC has to give other tickets for those that have ended.
+const ENDED_PATIENCE: Duration = Duration::from_secs(2);
 /// Of what the process says: a token has 64 KiB, in hexadecimal digits.
 const TEXT_MAX: u64 = 2 << 20;
 const VARIABLE: &str = "KRB5CCNAME";
@@ -71,15 +74,26 @@ impl Lack {
 }
 
 /// What this process' own caches have for a server, `below` the root at its standard input or not.
-/// `seen` is called when they were opened.
-pub fn look(target: &str, binding: &[u8; BINDING], below: bool, seen: impl FnOnce()) -> Reading {
+/// `seen` is called when they were opened, with what there is to say if all tickets have ended.
+pub fn look(
+    target: &str,
+    binding: &[u8; BINDING],
+    below: bool,
+    seen: impl FnOnce(Option<&Reading>),
+) -> Reading {
     let cache = default_cache();
     if let Some(name) = cache.as_deref().filter(|_| below).and_then(name_below) {
         // SAFETY: this process has one thread.
         unsafe { std::env::set_var(VARIABLE, name) };
     }
-    caches();
-    seen();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let found = caches();
+    let has_ended = |cache: &Cache| cache.ends.is_some_and(|ends| u64::from(ends) <= now);
+    let ended = (!found.is_empty() && found.iter().all(has_ended)).then(|| {
+        let lack = lack(&Trouble::Expired, cache.as_deref());
+        Reading { cache: cache.clone(), found: Found::Lack(lack) }
+    });
+    seen(ended.as_ref());
     // No cache is named to the library: of a collection it takes the one of the server's realm.
     let mut initiator = GssInitiator::new(Keys::default(), target.to_owned());
     let found = match initiator.step(None, binding) {
@@ -185,21 +199,23 @@ pub(super) fn ask(
 /// `seen_by`: until then it must have said something.
 fn finish(mut command: Command, seen_by: Instant, deadline: Instant) -> anyhow::Result<Reading> {
     let mut child = command.spawn().context("the process that reads caches cannot be run")?;
-    let has_seen = Arc::new(AtomicBool::new(false));
+    let (sender, first) = channel();
     // Read while it runs: a large token is more than a pipe takes.
-    let said = child.stdout.take().map(|stdout| {
-        let has_seen = has_seen.clone();
-        std::thread::spawn(move || text_of(stdout, &has_seen))
-    });
+    let said = child.stdout.take();
+    let said = said.map(|stdout| std::thread::spawn(move || last_line(stdout, &sender)));
+    let (mut until, mut why, mut ended) = (seen_by, super::HANGS, None);
     while child.try_wait()?.is_none() {
-        let (until, why) = match has_seen.load(Ordering::Relaxed) {
-            true => (deadline, "looking for a ticket took too long: does a KDC answer?"),
-            false => (seen_by, super::HANGS),
-        };
+        if let Ok(line) = first.try_recv() {
+            (until, why) = (deadline, "looking for a ticket took too long: does a KDC answer?");
+            ended = serde_json::from_str(&line).ok();
+            if ended.is_some() {
+                until = deadline.min(Instant::now() + ENDED_PATIENCE);
+            }
+        }
         if Instant::now() >= until {
             let _ = child.kill();
             let _ = child.wait();
-            anyhow::bail!(why);
+            return ended.with_context(|| why);
         }
         std::thread::sleep(LOOK_EVERY);
     }
@@ -223,15 +239,17 @@ fn root_of(owner: &Owner) -> Result<OwnedFd, Lack> {
     })
 }
 
-/// All that comes, as far as it is text, and whether any of it came yet.
-fn text_of(mut from: impl Read, has_begun: &AtomicBool) -> String {
-    let mut bytes = vec![0];
-    if from.read_exact(&mut bytes).is_err() {
-        return String::new();
-    }
-    has_begun.store(true, Ordering::Relaxed);
+/// What is said after the first line, as far as it is text.
+fn last_line(from: impl Read, first: &Sender<String>) -> String {
+    let (mut from, mut bytes) = (BufReader::new(from.take(TEXT_MAX)), Vec::new());
     // What came before an error is not what was meant, and is found to be none.
-    let _ = from.take(TEXT_MAX).read_to_end(&mut bytes);
+    let _ = from.read_until(b'\n', &mut bytes);
+    if bytes.ends_with(b"\n") {
+        // Nobody listens who has ended the process.
+        let _ = first.send(String::from_utf8_lossy(&bytes).into_owned());
+    }
+    bytes.clear();
+    let _ = from.read_to_end(&mut bytes);
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
@@ -340,7 +358,14 @@ mod tests {
         let lack = Lack::silent("none");
         let found = Reading { cache: None, found: Found::Lack(lack) };
         let text = serde_json::to_string(&found).unwrap();
-        assert_eq!(ended(&format!("echo; echo '{text}'")).0, Ok(found));
+        assert_eq!(ended(&format!("echo; echo '{text}'")).0, Ok(found.clone()));
+        // Tickets that have ended are an answer, where no KDC gives another.
+        let (told, took) = ended(&format!("echo '{text}'; exec sleep 60"));
+        assert_eq!(told, Ok(found.clone()));
+        assert!(took >= Duration::from_secs(2), "{took:?}");
+        let other = Reading { cache: Some("x".to_owned()), ..found };
+        let newer = serde_json::to_string(&other).unwrap();
+        assert_eq!(ended(&format!("echo '{text}'; echo '{newer}'")).0, Ok(other));
     }
 
     #[test]
