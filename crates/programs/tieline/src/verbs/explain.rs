@@ -223,7 +223,7 @@ async fn explain(shell: &Arc<Shell>, location: &Location, args: &Args) -> anyhow
     let known = verdicts.len();
     tell_verdicts(&mut verdicts, &steps, args);
     if let Some(step) = steps.last() {
-        verdicts.extend(limits::quotas(shell, step, &subject.caller, args.op).await);
+        verdicts.extend(limits::quotas(shell, step, &subject, args.op).await);
         if args.op == Wish::Write && step.attributes.kind == FileKind::Regular {
             let realm = limits::realm(shell, location, &subject).await;
             verdicts.extend(limits::storage(shell, step, realm.as_deref()).await);

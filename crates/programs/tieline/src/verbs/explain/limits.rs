@@ -9,8 +9,8 @@ use crate::verbs::quota::whole::{self, Whole};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
-use tieline_types::quota::{Account, Payer};
-use tieline_types::{ByteSize, Caller, Mode};
+use tieline_types::quota::{Account, Payer, PayerKind};
+use tieline_types::{ByteSize, Gid, Mode};
 use tieline_wire::meta::OstUsage;
 use tokio::task::JoinSet;
 
@@ -28,8 +28,13 @@ pub fn read_only(mountpoint: &Path) -> Option<Verdict> {
 }
 
 /// Limits that are reached, of those who would pay. Nobody is told of whom he may not ask.
-pub async fn quotas(shell: &Arc<Shell>, step: &Step, caller: &Caller, wish: Wish) -> Vec<Verdict> {
-    let at = &step.attributes;
+pub async fn quotas(
+    shell: &Arc<Shell>,
+    step: &Step,
+    subject: &Subject,
+    wish: Wish,
+) -> Vec<Verdict> {
+    let (at, caller) = (&step.attributes, &subject.caller);
     let (uid, gid) = match wish {
         Wish::Write => (at.uid, at.gid),
         Wish::Create if at.mode.has(Mode::SETGID) => (caller.uid, at.gid),
@@ -39,8 +44,15 @@ pub async fn quotas(shell: &Arc<Shell>, step: &Step, caller: &Caller, wish: Wish
     // That of the file, or of files in the directory: it says in which pools they count.
     let layout = shell.files.layout(&shell.caller, at.id).await.ok().map(|found| found.layout);
     let account = Account::new((uid, gid, at.project.unwrap_or(0)), layout.as_ref());
+    // The server would put it on record that he asked for others'.
+    let may_ask = |payer: &Payer| match payer.kind {
+        PayerKind::User => caller.uid.0 == payer.id,
+        PayerKind::Group => caller.is_member(Gid(payer.id)),
+        PayerKind::Project => true,
+    };
+    let is_asked = |payer: &Payer| !subject.is_self || caller.is_root() || may_ask(payer);
     let mut asking = JoinSet::new();
-    for payer in account.payers().into_iter().filter(|payer| payer.id != 0) {
+    for payer in account.payers().into_iter().filter(|payer| payer.id != 0 && is_asked(payer)) {
         let shell = shell.clone();
         asking.spawn(async move { whole::of_within(&shell, vec![payer], PATIENCE).await });
     }
