@@ -292,7 +292,7 @@ fn file_text(
     if layout.layout.mirrors > 1 {
         writeln!(out, "lcm_mirror_count:  {}", layout.layout.mirrors)?;
         writeln!(out, "lcm_sync_count:    {}", layout.layout.sync)?;
-        writeln!(out, "lcm_stale_copies:  {}", stale_copies(extents))?;
+        writeln!(out, "lcm_stale_copies:  {}", stale_copies(&layout.layout, extents))?;
     }
     let count = layout.layout.columns(stripe);
     writeln!(out, "lmm_stripe_count:  {count}")?;
@@ -327,13 +327,17 @@ fn pools(layout: &Layout) -> Option<String> {
     Some(names.collect::<Vec<String>>().join(","))
 }
 
-/// Copies that are known to be missing or damaged.
-fn stale_copies(extents: &[Extent]) -> usize {
+/// Copies that are damaged or missing, those that were not made yet among them.
+fn stale_copies(layout: &Layout, extents: &[Extent]) -> usize {
     let chunks = extents.iter().filter_map(|extent| match &extent.content {
         Content::Chunk(chunk) => Some(chunk),
         Content::Inline(_) | Content::Hole => None,
     });
-    chunks.map(|chunk| chunk.places.iter().filter(|place| place.is_stale).count()).sum()
+    let lacking = |chunk: &ChunkRef| {
+        let stale = chunk.places.iter().filter(|place| place.is_stale).count();
+        stale + usize::from(layout.mirrors).saturating_sub(chunk.places.len())
+    };
+    chunks.map(lacking).sum()
 }
 
 /// How many chunks and bytes of the file lie on each OST: those of its stripe first, then any

@@ -32,6 +32,8 @@ struct Tally {
     chunks: u64,
     good: u64,
     stale: u64,
+    /// Copies that the layout wants, and that are nowhere.
+    lacking: u64,
     is_told: bool,
     rows: Vec<Value>,
     lines: Vec<String>,
@@ -44,6 +46,7 @@ pub async fn verify(
     attributes: &Attributes,
     is_told: bool,
 ) -> anyhow::Result<Outcome> {
+    let wanted = shell.files.layout(&shell.caller, attributes.id).await?.layout.mirrors;
     let mut progress = Progress::new(path, 0);
     let mut tally = Tally { is_told, ..Tally::default() };
     let mut seen = BTreeSet::new();
@@ -57,6 +60,7 @@ pub async fn verify(
                 continue;
             }
             tally.chunks += 1;
+            tally.lacking += u64::from(wanted).saturating_sub(chunk.places.len() as u64);
             for place in chunk.places.clone() {
                 let copy = Copy { chunk: chunk.clone(), offset: extent.offset, place };
                 if copy.place.is_stale {
@@ -172,15 +176,21 @@ impl Tally {
     }
 
     fn outcome(self, path: &str) -> Outcome {
-        let Self { chunks, good, stale, rows, lines, .. } = self;
-        let is_bad = !rows.is_empty();
+        let Self { chunks, good, stale, lacking, rows, mut lines, .. } = self;
+        let is_bad = !rows.is_empty() || lacking > 0;
+        if lacking > 0 {
+            lines.push(format!(
+                "  lacking: {lacking} copies were not made yet (`tieline mirror resync` makes them)"
+            ));
+        }
         let head = match is_bad {
             false => format!("{path}: {chunks} chunks, {good} copies, all good"),
             true => format!("{path}: {chunks} chunks, {good} good copies"),
         };
         let text = std::iter::once(head).chain(lines).collect::<Vec<_>>().join("\n");
         let json = json!({
-            "path": path, "chunks": chunks, "good": good, "stale": stale, "troubles": rows,
+            "path": path, "chunks": chunks, "good": good, "stale": stale, "lacking": lacking,
+            "troubles": rows,
         });
         Outcome { json, text, is_bad }
     }
