@@ -54,7 +54,11 @@ pub enum Error {
     NotEmpty { store: String },
     #[error("no complete dump is there, and the log begins after version {after}")]
     NoDump { after: Version },
-    #[error("neither a dump nor a log of {mdt} is there", mdt = .mdt.label())]
+    #[error(
+        "neither a dump nor a log of {mdt} is there: of a directory only files count that are named \
+         as a server names them, {mdt}-*; name others one by one",
+        mdt = .mdt.label()
+    )]
     Nothing { mdt: MdtIndex },
     #[error(
         "the log lacks what happened between versions {from} and {to}: find the missing segments, \

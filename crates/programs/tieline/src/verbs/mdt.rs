@@ -7,7 +7,7 @@ use crate::server::settings::{Engine, Plan, Settings};
 use crate::server::user::become_user;
 use crate::verbs::progress::Ticker;
 use crate::verbs::show;
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::fs::File;
@@ -99,6 +99,8 @@ pub fn run(verb: MdtVerb) -> anyhow::Result<()> {
 fn dump(mdt: MdtIndex, since: Option<Version>, fs: Option<OsString>) -> anyhow::Result<()> {
     let location = Location::find_fs(fs.as_deref(), None)?;
     let mut out = BufWriter::with_capacity(1 << 20, std::io::stdout().lock());
+    // Who reads a dump has never seen enough of half of it, as `head` has of a listing.
+    let cut = |error: std::io::Error| anyhow!("the dump is not complete: {error}");
     operator::run(&location, |operator| async move {
         let line = operator.dial(mdt)?;
         let news = Ticker::new(format!("dumping {}", mdt.label()), "bytes");
@@ -114,17 +116,17 @@ fn dump(mdt: MdtIndex, since: Option<Version>, fs: Option<OsString>) -> anyhow::
             }
             // What is refused leaves nothing that looks like a dump.
             if !std::mem::replace(&mut is_begun, true) {
-                out.write_all(&preamble())?;
+                out.write_all(&preamble()).map_err(cut)?;
             }
-            out.write_all(&frames)?;
+            out.write_all(&frames).map_err(cut)?;
             news.add(frames.len() as u64);
             cursor = reply.cursor;
             if cursor.is_none() {
                 break;
             }
         }
-        out.write_all(&Frame::End(sum.end()).to_bytes())?;
-        out.flush()?;
+        out.write_all(&Frame::End(sum.end()).to_bytes()).map_err(cut)?;
+        out.flush().map_err(cut)?;
         line.close().await;
         Ok(())
     })
