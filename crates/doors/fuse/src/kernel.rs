@@ -2,6 +2,7 @@
 
 use crate::abi::bits::{INTERRUPT_UNIQUE, notify as code};
 use crate::abi::outgoing;
+use crate::cuts::Cuts;
 use crate::init::Features;
 use crate::nodes::Nodes;
 use crate::recent::Recent;
@@ -17,6 +18,7 @@ pub struct Kernel {
     pub nodes: Nodes,
     pub recent: Recent,
     pub vain: InVain,
+    pub cuts: Cuts,
     devices: Vec<OwnedFd>,
 }
 
@@ -38,7 +40,8 @@ pub enum Forget {
 
 impl Kernel {
     pub fn new(nodes: Nodes, features: Features, devices: Vec<OwnedFd>) -> Self {
-        Self { features, nodes, recent: Recent::default(), vain: InVain::default(), devices }
+        let (recent, vain, cuts) = Default::default();
+        Self { features, nodes, recent, vain, cuts, devices }
     }
 
     /// How many descriptors there are: at least one.
