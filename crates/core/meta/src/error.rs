@@ -64,6 +64,12 @@ pub enum Error {
     LayoutSettled { id: FileId },
     #[error("pool {pool} does not exist: list pools with `tieline pool list`")]
     NoPool { pool: PoolName },
+    #[error(
+        "its layout names pool {pool}, which does not exist any more: give new files of the \
+         directory another with `tieline setstripe -p POOL DIR`, this one with `tieline setstripe \
+         -p POOL FILE`, or make the pool again"
+    )]
+    PoolGone { pool: PoolName },
     #[error("{pool} has no OSTs: add some with `tieline pool add`")]
     PoolEmpty { pool: PoolLabel },
     #[error("every OST of {pool} is deactivated: activate one, or choose another pool")]
@@ -194,7 +200,9 @@ impl Error {
             | Self::ChunkLength { .. } => ErrorKind::InvalidArgument,
             Self::TooLong { .. } => ErrorKind::NameTooLong,
             Self::TooLarge { .. } => ErrorKind::FileTooLarge,
-            Self::PoolEmpty { .. } | Self::PoolInactive { .. } => ErrorKind::OstInactive,
+            Self::PoolGone { .. } | Self::PoolEmpty { .. } | Self::PoolInactive { .. } => {
+                ErrorKind::OstInactive
+            }
             Self::PoolFull { .. }
             | Self::StoreShort { .. }
             | Self::XattrSpace { .. }

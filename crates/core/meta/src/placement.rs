@@ -89,6 +89,20 @@ impl Placement {
         kept: &[OstIndex],
         exclude: &[OstIndex],
     ) -> Result<Vec<OstIndex>> {
+        // It was there when the layout was set: no file or directory is missing here.
+        self.choose_among(map, layout, kept, exclude).map_err(|error| match error {
+            Error::NoPool { pool } => Error::PoolGone { pool },
+            other => other,
+        })
+    }
+
+    fn choose_among(
+        &self,
+        map: &FederationMap,
+        layout: &Layout,
+        kept: &[OstIndex],
+        exclude: &[OstIndex],
+    ) -> Result<Vec<OstIndex>> {
         let is_good = |ost: &OstIndex| {
             !exclude.contains(ost) && map.ost(*ost).is_some_and(|ost| ost.is_active)
         };

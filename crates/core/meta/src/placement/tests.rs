@@ -169,7 +169,9 @@ async fn failures_say_what_is_wrong_with_the_pool() {
         let layout = layout(StripeCount::Exactly(1), Some(pool));
         placement.choose(map, &layout, &[], exclude).unwrap_err()
     };
-    assert!(matches!(choose(&map(), "nowhere", &[]), Error::NoPool { .. }));
+    let gone = choose(&map(), "nowhere", &[]);
+    assert!(gone.to_string().contains("tieline setstripe -p"), "{gone}");
+    assert_eq!(gone.kind(), tieline_types::ErrorKind::OstInactive, "no file is missing");
     assert!(matches!(choose(&map(), "empty", &[]), Error::PoolEmpty { .. }));
     let mut inactive = map();
     for ost in &mut inactive.osts {
