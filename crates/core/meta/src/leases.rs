@@ -434,12 +434,19 @@ impl Inner {
             return vec![];
         }
         let held = &self.sessions[&session];
+        let asked = self.holders.get(&unit);
+        // Who is not asked for this unit may be away.
+        let is_asked =
+            |other: &SessionId| *other == session || asked.is_some_and(|by| by.contains(other));
         let is_swept = |unit: &FileId| {
-            let by = self.holders.get(unit).filter(|by| by.len() > 1);
-            let is_alone =
-                |other| self.sessions.get(other).is_some_and(|o| o.exclusive.contains_key(unit));
+            let is_alone = |other: &SessionId| {
+                self.sessions.get(other).is_some_and(|held| held.exclusive.contains_key(unit))
+            };
             let is_wanted = self.wanted.get(unit).is_some_and(|at| at.elapsed() < WANTED_KEPT);
-            *unit != EVERYTHING && by.is_some_and(|by| !by.iter().any(is_alone)) && !is_wanted
+            let by = self.holders.get(unit).filter(|by| by.len() > 1);
+            let are_shared =
+                by.is_some_and(|by| by.iter().all(|other| is_asked(other) && !is_alone(other)));
+            *unit != EVERYTHING && are_shared && !is_wanted
         };
         let [before, after] = [
             held.units.range(..unit).rev().take(SWEPT_AMONG).collect::<Vec<_>>(),
