@@ -21,6 +21,7 @@ pub async fn run(view: &mut View<'_>, request: &ExtendMirrors) -> Result<Attribu
     if request.count == 0 {
         return Err(Error::Invalid { what: "no mirror is none to add" });
     }
+    let before = inode.clone();
     let old = inode.layout.clone().unwrap_or_default();
     let layout = extended(&old, request.count, request.pool.as_ref());
     layout.validate()?;
@@ -28,6 +29,8 @@ pub async fn run(view: &mut View<'_>, request: &ExtendMirrors) -> Result<Attribu
     inode.stripe = widened(view, &inode, &old, &layout)?;
     inode.layout = Some(layout);
     inode.ctime = view.scene.at;
+    // Its bytes are of the new mirrors' pools as well.
+    view.afford((id, Some(&before)), &inode, 0)?;
     view.put_inode(id, &inode);
     view.put(key::lacking_file(id), &Lacking { since: view.scene.now, file: id, next: 0 });
     view.touch_file(id, &inode);

@@ -7,6 +7,7 @@ use tieline_types::ErrorKind::{CrossDevice, InvalidArgument, NotPermitted, Quota
 use tieline_types::quota::PayerKind;
 use tieline_types::{ErrorKind, Uid};
 use tieline_wire::meta::{LayoutChange, PoolChoice, SetAttributes, SetLayout};
+use tieline_wire::mirrors::ExtendMirrors;
 use tieline_wire::quotas::{GetQuota, ListQuotas, Promise, Quota, SetProject, SetQuota};
 
 const KIB: u64 = 1024;
@@ -474,6 +475,14 @@ async fn limits_in_a_pool_hold_there_and_nowhere_else() {
     // What goes makes room.
     ann.call(unlink(pooled, "g")).await.unwrap();
     ann.create(pooled, "i").await;
+    // A mirror there takes it.
+    root.call(SetQuota { inodes_hard: Some(9), ..set(ann_there.clone()) }).await.unwrap();
+    ann.call(Promise { id: file, wanted: 0, needed: 0, payers: None }).await.unwrap();
+    let extend = |id| ExtendMirrors { id, count: 1, pool: Some(uf.clone()) };
+    assert_eq!(ann.kind_of(extend(free)).await, Some(QuotaExceeded));
+    ann.call(truncate(free, KIB)).await.unwrap();
+    ann.call(extend(free)).await.unwrap();
+    assert_eq!(quota(&root, ann_there.clone()).await.used.bytes, 5 * KIB);
     let listed = ListQuotas { kind: PayerKind::User, after: None, limit: 100 };
     let listed = root.call(listed).await.unwrap().quotas;
     assert!(listed.iter().any(|one| one.payer == ann_there && one.limits.bytes_hard == 6 * KIB));
