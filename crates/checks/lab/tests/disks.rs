@@ -492,11 +492,14 @@ fn a_store_on_a_full_disk_is_read_and_heals() -> Result<()> {
         // A development federation wants 64 MiB to stay free.
         let disk = Disk::under(lab, "mds", 160)?;
         control("start")?;
-        let pid = lab.process("mds-uf")?["pid"].clone();
         let path = |name: &str| lab.mount().join(name);
         fs::create_dir(path("d"))?;
         for name in ["d/before", "d/goes", "d/stays"] {
             fs::write(path(name), name)?;
+        }
+        fs::create_dir(path("many"))?;
+        for number in 0..200 {
+            fs::write(path(&format!("many/{number}")), "")?;
         }
         lab.tieline(&["sync", lab.mount().to_str().context("path")?])?;
         let space = || rustix::fs::statvfs(&disk.0).map(|disk| disk.f_bavail * disk.f_frsize);
@@ -518,6 +521,15 @@ fn a_store_on_a_full_disk_is_read_and_heals() -> Result<()> {
         let other = lab.mount_again()?;
         ensure!(fs::read(other.join("d/before"))? == b"d/before");
         ensure!(lab.process("mds-uf")?.to_string().contains("mdt.reserve"), "no word in /health");
+        let pid = || anyhow::Ok(lab.process("mds-uf")?["pid"].clone());
+        // Killed, it starts, takes up its log, and goes on as before.
+        control("kill")?;
+        control("start")?;
+        let pid_after = pid()?;
+        ensure!(fs::read(other.join("d/before"))? == b"d/before");
+        for number in 0..200 {
+            fs::remove_file(path(&format!("many/{number}"))).context("after a kill")?;
+        }
         // Full: what is there is read.
         let second = fill("second", 1 << 20)?;
         program::until("still refused", program::DEADLINE, refuses)?;
@@ -530,7 +542,7 @@ fn a_store_on_a_full_disk_is_read_and_heals() -> Result<()> {
         })?;
         lab.tieline(&["sync", lab.mount().to_str().context("path")?])?;
         ensure!(fs::read(other.join("d/after"))? == b"after");
-        ensure!(lab.process("mds-uf")?["pid"] == pid, "the MDS was started again");
+        ensure!(pid()? == pid_after, "the MDS was started again");
         Ok(())
     })
 }

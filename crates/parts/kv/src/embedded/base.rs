@@ -27,6 +27,7 @@ use crate::overlay::{Base, Batch};
 use crate::{Error, Key, Range, Snapshot, Value};
 use redb::{Database, ReadableDatabase};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 use tieline_telemetry::metrics::METRICS;
@@ -35,6 +36,9 @@ use tieline_types::Version;
 /// What was written is taken up by redb when nothing came for so long: soon enough that little is
 /// left to do for who stops or opens the store, and not while others wait for the disk.
 const IDLE: Duration = Duration::from_secs(1);
+
+/// One is taken up while the other is filled: both must find room.
+const TABLES: u64 = 2;
 
 /// When a table is full.
 #[derive(Clone, Copy)]
@@ -45,8 +49,7 @@ pub(super) struct Sizes {
 }
 
 impl Default for Sizes {
-    /// Thousands of groups share a checkpoint, and are read back within a second at a start. A
-    /// checkpoint needs less room on the disk than is kept in reserve for it.
+    /// Thousands of groups share a checkpoint, and are read back within a second at a start.
     fn default() -> Self {
         Self { segment_bytes: 8 << 20, pairs: 8192 }
     }
@@ -59,6 +62,8 @@ pub(super) struct RedbBase {
     room: Room,
     place: Box<dyn Place>,
     sizes: Sizes,
+    /// A group came since the opening.
+    had_group: AtomicBool,
     tables: RwLock<Tables>,
     /// Is locked before the tables.
     progress: Mutex<Progress>,
@@ -86,7 +91,8 @@ pub(super) struct Parts {
 
 impl RedbBase {
     /// Goes on after `version`, with the store's `log` if it has one and what that holds beyond
-    /// redb (`replayed`).
+    /// redb (`replayed`). That is taken up as long as the disk takes it: a store that was opened
+    /// is read and frees room, and one that meets the disk's end here has lost nothing.
     pub fn start(
         parts: Parts,
         log: Option<Log>,
@@ -94,9 +100,6 @@ impl RedbBase {
         version: Version,
     ) -> Result<Self, Error> {
         let Parts { database, store, room, place, sizes } = parts;
-        if !replayed.writes.is_empty() && !room.is_there(Room::for_checkpoint(&replayed)) {
-            return Err(Error::Full { store });
-        }
         let mut log = match log {
             Some(log) => log,
             None => Log::make(&*place, new_log_id()).map_err(|error| io_error(&store, error))?,
@@ -105,8 +108,9 @@ impl RedbBase {
         let (id, batch) = (log.id(), Batch { version, ..replayed });
         let progress = Progress { log, is_closing: false, is_over: false, failure: None };
         let (tables, progress) = (RwLock::default(), Mutex::new(progress));
-        let changed = Condvar::new();
-        let this = Self { database, store, room, place, sizes, tables, progress, changed };
+        let (had_group, changed) = (AtomicBool::default(), Condvar::new());
+        let this =
+            Self { database, store, room, place, sizes, had_group, tables, progress, changed };
         this.write(&batch, Some(id))?;
         Ok(this)
     }
@@ -190,10 +194,17 @@ impl RedbBase {
         }
     }
 
+    /// Is what was filled to be sealed? Where room is short, a table is small: then redb takes it
+    /// up all the same, and what deletions free there it uses again.
+    fn is_full(&self, progress: &Progress) -> bool {
+        let filled = self.tables().filled();
+        let needed = Room::for_filled(filled, progress.log.used());
+        filled >= self.sizes.pairs || filled > 0 && !self.room.is_there(TABLES * needed)
+    }
+
     fn checkpoint(&self, table: &Batch, log: Option<LogId>) -> Result<(), Error> {
-        if !self.room.wait(Room::for_checkpoint(table)) {
-            return Err(Error::Full { store: self.store.clone() });
-        }
+        // At a close the disk itself decides: the engine is not used again, and the log stays.
+        self.room.wait(Room::for_checkpoint(table));
         // A panicking engine must not leave anybody waiting.
         let written = catch_unwind(AssertUnwindSafe(|| self.write(table, log)));
         written.unwrap_or_else(|_| Err(self.failed("the engine panicked")))?;
@@ -283,6 +294,12 @@ impl RedbBase {
         self.tables().version().is_some()
     }
 
+    /// Is a table on its way to redb?
+    #[cfg(test)]
+    pub fn has_sealed(&self) -> bool {
+        self.tables().sealed().is_some()
+    }
+
     fn failed(&self, why: &'static str) -> Error {
         Error::Failed { store: self.store.clone(), source: why.into() }
     }
@@ -323,7 +340,9 @@ impl Base for RedbBase {
     }
 
     fn wait_for_room(&self, batch: &Batch) -> bool {
-        self.room.wait(Room::for_group(batch))
+        // With the first a server says that it starts: who reads does not wait for room.
+        let is_first = !self.had_group.swap(true, Ordering::Relaxed);
+        is_first || self.room.wait(Room::for_group(batch))
     }
 
     fn apply(&self, batch: &Batch) -> Result<(), Error> {
@@ -339,7 +358,7 @@ impl Base for RedbBase {
             progress.log.go_on_after(batch.version);
             return Ok(());
         }
-        let is_full = self.tables().filled() >= self.sizes.pairs;
+        let is_full = self.is_full(&progress);
         if progress.is_over || is_full || !progress.log.has_room(&frame) {
             progress = self.wait_for_checkpoint(progress)?;
             self.seal(&mut progress);

@@ -14,6 +14,7 @@ use crate::Range;
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Mutex;
 
 const CACHE: ByteSize = ByteSize(4 << 20);
@@ -90,9 +91,29 @@ impl Disk {
     }
 
     pub fn open_with(&self, sizes: Sizes) -> Result<EmbeddedStore, Error> {
+        self.open_short(sizes, Vec::new())
+    }
+
+    /// The same beside `disks`, which may have no room.
+    pub fn open_short(&self, sizes: Sizes, disks: Vec<PathBuf>) -> Result<EmbeddedStore, Error> {
         let backend = DiskFile { disk: self.clone(), name: Name::Store };
-        let opening = Opening { cache: CACHE, ..Opening::default() };
+        let opening = Opening { cache: CACHE, disks, ..Opening::default() };
         EmbeddedStore::start("crash test".into(), backend, self.clone(), sizes, opening)
+    }
+
+    /// What a machine that stops now leaves.
+    pub fn cut_off(&self) -> Self {
+        Self::holding(self.0.lock().unwrap().files.clone())
+    }
+
+    /// The store's file is not to grow any more, or is again.
+    pub fn fill(&self, is_full: bool) {
+        let mut inner = self.0.lock().unwrap();
+        inner.capacity = is_full.then(|| inner.files.store.len() as u64);
+    }
+
+    pub fn has_log(&self) -> bool {
+        self.0.lock().unwrap().files.log.is_some()
     }
 
     fn note(&self, event: Event) {
@@ -358,10 +379,7 @@ async fn fill_disk(length: usize) {
     let disk = Disk::default();
     let store = disk.open().unwrap();
     let mut states = work(&disk, &store, 3, State::new()).await;
-    {
-        let mut inner = disk.0.lock().unwrap();
-        inner.capacity = Some(inner.files.store.len() as u64);
-    }
+    disk.fill(true);
     let (mut last, mut state) = states.pop_last().unwrap();
     let error = loop {
         let mut transaction = store.begin().await.unwrap();
@@ -380,7 +398,7 @@ async fn fill_disk(length: usize) {
     assert!(matches!(store.begin().await.err(), Some(Error::Ended { .. })));
     drop(store);
     // With room again it goes on.
-    disk.0.lock().unwrap().capacity = None;
+    disk.fill(false);
     let (store, version, found) = survey(&disk).await;
     assert!(found == state && version > last);
     work(&disk, &store, 2, found).await;

@@ -163,6 +163,11 @@ impl Log {
         self.version
     }
 
+    /// How much of the segment that is being filled frames take.
+    pub fn used(&self) -> u64 {
+        self.used
+    }
+
     /// A group as the log holds it.
     pub fn frame(&self, batch: &Batch) -> Vec<u8> {
         let mut frame = vec![0; FRAME_HEADER];

@@ -2,7 +2,8 @@
 //! redb takes up many.
 //!
 //! An engine that meets the end of its disk is not used again. So a group waits until there is
-//! room: what it holds was decided and not answered, and is durable once somebody made some.
+//! room: what it holds was decided and not answered, and is durable once somebody made some. At
+//! an opening and at a close nobody waits: what is in the log is taken up if the disk takes it.
 
 use crate::overlay::Batch;
 use rustix::fs::statvfs;
@@ -43,6 +44,11 @@ impl Room {
     /// What redb needs to take up a table of many groups.
     pub fn for_checkpoint(batch: &Batch) -> u64 {
         needed(batch, SHARED_PAIR_BYTES)
+    }
+
+    /// The same for a table of so many pairs whose frames take so many bytes.
+    pub fn for_filled(pairs: usize, bytes: u64) -> u64 {
+        GROUP_BYTES + SHARED_PAIR_BYTES * pairs as u64 + 2 * bytes
     }
 
     /// Have all disks room for so much?

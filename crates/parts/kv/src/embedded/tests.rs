@@ -5,6 +5,7 @@ use super::*;
 use crate::Journal;
 use crate::Range;
 use crate::model;
+use crate::overlay::Base;
 use proptest::prelude::*;
 use redb::Database;
 use std::path::PathBuf;
@@ -398,6 +399,66 @@ async fn what_is_only_in_the_log_is_judged() {
     assert_eq!(reason(judge(Err("not this one"))), "not this one");
     assert!(std::fs::read(log_path(&left)).unwrap() == log, "it was touched");
     assert!(get(&judge(Ok(())).unwrap(), b"a").await.is_some());
+}
+
+/// A directory of a file system that never has any room.
+fn without_room() -> Vec<PathBuf> {
+    vec!["/proc".into()]
+}
+
+#[tokio::test]
+async fn a_store_that_was_cut_off_is_opened_and_closed_without_room_to_spare() {
+    let disk = Disk::default();
+    let store = disk.open().unwrap();
+    put(&store, b"a").await;
+    let left = disk.cut_off();
+    let store = left.open_short(SMALL, without_room()).unwrap();
+    assert!(get(&store, b"a").await.is_some(), "it is read");
+    // As a server does that starts: it says so, and then waits for requests.
+    put(&store, b"start").await;
+    drop(store);
+    assert!(!left.has_log(), "closed, it is one file");
+    let store = left.open().unwrap();
+    assert!(get(&store, b"a").await.is_some() && get(&store, b"start").await.is_some());
+}
+
+#[tokio::test]
+async fn a_store_that_was_cut_off_waits_unharmed_for_a_disk_that_is_really_full() {
+    let disk = Disk::default();
+    let sizes = Sizes { segment_bytes: 4 << 20, pairs: 10_000 };
+    let store = disk.open_with(sizes).unwrap();
+    for number in 0..20_u8 {
+        let mut transaction = store.begin().await.unwrap();
+        transaction.put(vec![number], vec![number; 100_000]);
+        transaction.commit().await.unwrap().durable.await.unwrap();
+    }
+    let left = disk.cut_off();
+    left.fill(true);
+    for _ in 0..2 {
+        let error = left.open_short(sizes, without_room()).err().unwrap();
+        assert!(matches!(error, Error::Full { .. }), "{error:?}");
+    }
+    left.fill(false);
+    let store = left.open_short(sizes, without_room()).unwrap();
+    for number in 0..20_u8 {
+        assert_eq!(get(&store, &[number]).await, Some(vec![number; 100_000]));
+    }
+}
+
+#[tokio::test]
+async fn a_table_is_taken_up_sooner_where_room_is_short() {
+    let disk = Disk::default();
+    let sizes = Sizes { segment_bytes: 4 << 20, pairs: 10_000 };
+    let store = disk.open_short(sizes, without_room()).unwrap();
+    let group = |number: u64| Batch {
+        writes: [(Arc::new(number.to_be_bytes().to_vec()), Some(Arc::default()))].into(),
+        version: Version(VERSIONS_SKIPPED + number),
+    };
+    let base = store.overlay.base();
+    base.apply(&group(1)).unwrap();
+    assert!(!base.has_sealed(), "an empty table is not");
+    base.apply(&group(2)).unwrap();
+    assert!(base.has_sealed());
 }
 
 #[tokio::test]

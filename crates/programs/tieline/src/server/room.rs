@@ -28,7 +28,7 @@ impl Disks {
         for path in &self.directories {
             // One that cannot be asked is not full.
             let Ok(disk) = rustix::fs::statvfs(path) else { continue };
-            let free = disk.f_bavail.saturating_mul(disk.f_frsize.max(1));
+            let free = free_bytes(&disk);
             if fullest.is_none_or(|(least, _)| free < least) {
                 fullest = Some((free, path));
             }
@@ -44,6 +44,11 @@ impl Disks {
             false => StoreRoom::Short(reason),
         }
     }
+}
+
+/// What is free there for who is not root.
+pub fn free_bytes(disk: &rustix::fs::StatVfs) -> u64 {
+    disk.f_bavail.saturating_mul(disk.f_frsize.max(1))
 }
 
 /// Tells the MDT how its disks are, for as long as it serves.

@@ -9,7 +9,7 @@
 use crate::contact::Contact;
 use crate::server::audit::Audit;
 use crate::server::maps::{MapKeeper, write_whole};
-use crate::server::room::Disks;
+use crate::server::room::{Disks, free_bytes};
 use crate::server::settings::{Engine, Found, MdtPlan, OstPlan, Plan, Settings, SettingsError};
 use crate::server::{MdtParts, Parts, Running};
 use anyhow::{Context, bail};
@@ -293,7 +293,7 @@ async fn open_mdt(
         bail!(gone(plan.index, &path.display().to_string(), mark));
     }
     let store = open_store(&plan.engine, &identity, at, world, (log.as_ref(), made)).await;
-    let store = store.map_err(advise)?;
+    let store = store.map_err(|error| advise(error, &plan.engine))?;
     tracing::info!(mdt = %plan.index.label(), store = %store.describe(), "opened");
     let settings = tieline_meta::Settings {
         mdt: plan.index,
@@ -325,14 +325,33 @@ fn gone(mdt: MdtIndex, store: &str, mark: &Path) -> String {
 }
 
 /// What to do about a store that failed; what was refused says so itself.
-fn advise(error: anyhow::Error) -> anyhow::Error {
-    match error.downcast_ref() {
-        Some(tieline_kv::Error::Failed { .. }) => error.context(
+fn advise(error: anyhow::Error, engine: &Engine) -> anyhow::Error {
+    match (error.downcast_ref(), engine) {
+        (Some(tieline_kv::Error::Full { .. }), Engine::Embedded(path)) => {
+            error.context(no_room_to_open(path))
+        }
+        (Some(tieline_kv::Error::Failed { .. }), _) => error.context(
             "the metadata store cannot be opened; mend its disk (or database), then start the \
              server",
         ),
         _ => error,
     }
+}
+
+/// What is said where the disk ends before the store has taken up its log.
+fn no_room_to_open(path: &Path) -> String {
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let free = match rustix::fs::statvfs(folder) {
+        Ok(disk) => ByteSize(free_bytes(&disk)).to_string(),
+        Err(error) => format!("unknown ({error})"),
+    };
+    let path = path.display();
+    format!(
+        "{path} cannot take up its write-ahead log, free on its disk: {free}. Nothing is lost. \
+         Make room there (mdt.reserve says how much the server keeps free while it runs), enlarge \
+         the disk, or move {path} and {path}-wal together to a larger one (mdt.store); then start \
+         the server"
+    )
 }
 
 /// Names the file of the state directory, and what to do where its disk fails.

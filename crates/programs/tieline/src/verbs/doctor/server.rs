@@ -2,6 +2,7 @@
 
 use super::kerberos::{self, Own};
 use super::{Findings, servers};
+use crate::server::room::free_bytes;
 use crate::server::run::{LOCK_FILE, MAP_FILE, mdt_mark};
 use crate::server::settings::{Engine, Found, OstPlan, Plan, Settings, SettingsError};
 use std::fs::{File, TryLockError};
@@ -15,8 +16,11 @@ use tieline_format::map::SignedMap;
 use tieline_kv::PostgresStore;
 use tieline_types::ByteSize;
 
-/// Less than this in the state directory, and the metadata will soon have no room.
+/// Less than this in a state directory without a store, and it will soon have no room.
 const STATE_FREE_MIN: u64 = 1 << 30;
+const MDT_RESERVE_FIX: &str =
+    "make room there, move the store to a larger disk (mdt.store), or lower `mdt.reserve`";
+const OST_RESERVE_FIX: &str = "make room there, or lower `ost.reserve`";
 /// Fewer free inodes than this are few chunks.
 const INODES_FREE_MIN: u64 = 10_000;
 
@@ -95,7 +99,9 @@ fn look_at_state(plan: &Plan, found: &Found, findings: &mut Findings) -> bool {
     if !is_there {
         return false;
     }
-    look_at_room("state", &plan.state, STATE_FREE_MIN, findings);
+    if store_folder(plan) != Some(plan.state.as_path()) {
+        look_at_room("state", &plan.state, STATE_FREE_MIN, "make room there", findings);
+    }
     let lock = File::options().read(true).open(plan.state.join(LOCK_FILE));
     lock.is_ok_and(|lock| matches!(lock.try_lock(), Err(TryLockError::WouldBlock)))
 }
@@ -124,6 +130,18 @@ fn look_at_port(key: &str, address: &str, is_running: bool, findings: &mut Findi
     }
 }
 
+/// Where the store lies, if it is a file: its own setting says how much is to stay free there.
+fn store_folder(plan: &Plan) -> Option<&Path> {
+    match &plan.mdt.as_ref()?.engine {
+        Engine::Embedded(path) => Some(folder_of(path)),
+        Engine::Memory | Engine::Postgres { .. } => None,
+    }
+}
+
+fn folder_of(store: &Path) -> &Path {
+    store.parent().unwrap_or(Path::new("/"))
+}
+
 async fn look_at_engine(plan: &Plan, findings: &mut Findings) {
     let Some(mdt) = &plan.mdt else { return };
     match &mdt.engine {
@@ -133,9 +151,9 @@ async fn look_at_engine(plan: &Plan, findings: &mut Findings) {
             "remove `engine` from [mdt], unless this is a test",
         ),
         Engine::Embedded(path) => {
-            let folder = path.parent().unwrap_or(Path::new("/"));
-            if folder != plan.state && folder.is_dir() {
-                look_at_room("metadata", folder, STATE_FREE_MIN, findings);
+            let folder = folder_of(path);
+            if folder.is_dir() {
+                look_at_room("metadata", folder, mdt.reserve, MDT_RESERVE_FIX, findings);
             }
             look_at_store(path, &mdt_mark(&plan.state, mdt.index), findings);
         }
@@ -206,7 +224,7 @@ fn look_at_ost(plan: &Plan, ost: &OstPlan, findings: &mut Findings) {
         let fix = format!("give {shown} to the user the server runs as, or set read_only");
         findings.broken(&label, format!("{shown} cannot be written"), fix);
     }
-    look_at_room(&label, &ost.path, ost.limits.reserve, findings);
+    look_at_room(&label, &ost.path, ost.limits.reserve, OST_RESERVE_FIX, findings);
     if let Some(adopt) = ost.adopt.as_ref().filter(|adopt| !adopt.is_dir()) {
         let what = format!("adopt: {} is no directory", adopt.display());
         findings.broken(&label, what, "mount its file system, or correct `adopt`");
@@ -214,7 +232,7 @@ fn look_at_ost(plan: &Plan, ost: &OstPlan, findings: &mut Findings) {
 }
 
 /// Free bytes and inodes of a directory's file system.
-fn look_at_room(check: &str, path: &Path, wanted: u64, findings: &mut Findings) {
+fn look_at_room(check: &str, path: &Path, wanted: u64, fix: &str, findings: &mut Findings) {
     let volume = match rustix::fs::statvfs(path) {
         Ok(volume) => volume,
         Err(error) => {
@@ -222,7 +240,7 @@ fn look_at_room(check: &str, path: &Path, wanted: u64, findings: &mut Findings) 
             return findings.broken(check, what, "is its file system well? `dmesg` may know");
         }
     };
-    let free = volume.f_bavail.saturating_mul(volume.f_frsize.max(1));
+    let free = free_bytes(&volume);
     // Some file systems have no fixed number of them.
     let inodes = match volume.f_files {
         0 => String::new(),
@@ -232,7 +250,7 @@ fn look_at_room(check: &str, path: &Path, wanted: u64, findings: &mut Findings) 
     if free <= wanted {
         let wanted = ByteSize(wanted);
         let what = format!("{shown}, less than the {wanted} to be kept");
-        findings.broken(check, what, "make room there, or lower `reserve`");
+        findings.broken(check, what, fix);
     } else if volume.f_files > 0 && volume.f_favail < INODES_FREE_MIN {
         let what = format!("{shown}: each chunk takes an inode");
         let fix = "remove small files, or make the file system anew with more (`mkfs -N`)";
