@@ -207,7 +207,7 @@ impl Shared {
             }
             let (file, unit) = tables.own_file(id)?;
             let is_plain = !file.is_directory() && unit == parent;
-            // Whoever may not write in a project's directory may not bring files there either.
+            // A project's directory takes only its own files.
             let is_here = is_plain && directory.project == file.project;
             if !is_here || !Rights::of(&directory).allow(caller, WRITE | SEARCH) {
                 return None;

@@ -4,7 +4,8 @@
 //! told to forget the file meanwhile (`fuse_read_update_size` in Linux' fs/fuse/file.c): then it
 //! fills the page up to the end that it knew, and shows zeroes that nobody wrote. So such an answer
 //! is refused, once: the kernel asks for the page again that somebody waits for, and takes the next
-//! one as it is.
+//! one as it is. What lacks less than a page is no such answer: each read of a file's end is, and
+//! whoever had his pages asked for one by one would see a mixture of what was written meanwhile.
 //!
 //! Only of handles that the kernel reads through its cache: others get the refusal itself.
 //!
