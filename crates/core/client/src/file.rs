@@ -60,9 +60,6 @@ pub(crate) struct State {
     pub is_appending: bool,
     /// Writes that wait for a commit, while the door may hold locks on the pages.
     pub waiting_writes: u32,
-    /// Reads that wait for an MDS, while the door has their pages locked; and since when some do.
-    pub asking_reads: u32,
-    pub asking_since: Option<Instant>,
     /// Other clients write to it too: until then each write is committed before it returns.
     pub shared_until: Option<Instant>,
     /// The same since that version, until the answer to a younger commit says nothing of them.

@@ -55,31 +55,6 @@ const WINDOW_FIRST_FAR: u64 = 1 << 20;
 const WINDOW_LEAST: u64 = 8 << 20;
 static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 
-/// A read waits for what an MDS says. Its answer may wait for a recall of ours, and that must not
-/// wait for the door then, which waits for this read.
-struct AskingRead<'a>(&'a File);
-
-impl<'a> AskingRead<'a> {
-    fn new(file: &'a File) -> Self {
-        file.with(|state| {
-            state.asking_reads += 1;
-            state.asking_since.get_or_insert_with(Instant::now);
-        });
-        Self(file)
-    }
-}
-
-impl Drop for AskingRead<'_> {
-    fn drop(&mut self) {
-        self.0.with(|state| {
-            state.asking_reads -= 1;
-            if state.asking_reads == 0 {
-                state.asking_since = None;
-            }
-        });
-    }
-}
-
 /// A part of a read.
 enum Part {
     Bytes(Bytes),
@@ -124,9 +99,7 @@ impl Shared {
         if open.was_in_vain(&range) {
             return Err(Error::local(ErrorKind::Timeout, "these bytes did not come in time"));
         }
-        let asking = AskingRead::new(&open.file);
         self.come_to_bytes(&open.caller, &open.file).await;
-        drop(asking);
         let frame = self.frame(&open.file);
         let (mode, piece) = {
             let pattern = lock(&open.pattern);
@@ -282,9 +255,7 @@ impl Shared {
         range: Range<u64>,
         (width, reader): (Width, Reader),
     ) -> Result<Vec<Part>> {
-        let asking = AskingRead::new(file);
         let plan = self.plan(caller, file, range).await?;
-        drop(asking);
         let whose = Whose {
             file: file.id,
             caller: caller.clone(),

@@ -20,8 +20,6 @@ use tokio::time::Instant;
 
 /// How long the answer to a recall waits for the door: shorter than an MDS waits for the answer.
 const LISTENER_PATIENCE: Duration = Duration::from_secs(3);
-/// What an MDS takes for an answer, beside its way: a read that waits for longer may wait for us.
-const ANSWER: Duration = Duration::from_millis(20);
 
 /// Of a lease, what the answer to a recall takes at most.
 const RECALL_USED: f64 = 0.9;
@@ -98,14 +96,6 @@ impl Shared {
             for forgotten in waiting.into_iter().flatten() {
                 // An end without a word is an end.
                 let _ = forgotten.await;
-            }
-        };
-        // Bytes may also wait for a read that waits for this answer.
-        let forgotten = async {
-            tokio::select! {
-                biased;
-                () = forgotten => {}
-                () = self.a_read_asks(&recall.files) => {}
             }
         };
         if tokio::time::timeout(LISTENER_PATIENCE, forgotten).await.is_err() {
@@ -254,21 +244,6 @@ impl Shared {
         if is_dirty {
             let shared = self.clone();
             tokio::spawn(async move { shared.commit_in_background(&file, How::Flush).await });
-        }
-    }
-
-    /// Waits until a read of one of these has waited for its MDS for longer than an answer takes.
-    async fn a_read_asks(&self, files: &[FileId]) {
-        let known: Vec<Arc<File>> = files.iter().filter_map(|&id| self.file_known(id)).collect();
-        let Some(first) = known.first() else { return std::future::pending().await };
-        let mds = self.servers.mds(first.id.mdt()).ok();
-        let round_trip = mds.and_then(|mds| mds.ways.round_trip()).unwrap_or_default();
-        let patience = round_trip + ANSWER;
-        let asks = |file: &Arc<File>| {
-            file.with(|state| state.asking_since.is_some_and(|since| since.elapsed() >= patience))
-        };
-        while !known.iter().any(asks) {
-            tokio::time::sleep(ANSWER / 4).await;
         }
     }
 

@@ -102,36 +102,6 @@ async fn a_slow_door_does_not_stop_others_for_long() {
     assert!(took >= Duration::from_secs(1) && took <= Duration::from_secs(5));
 }
 
-/// The door waits for the read, the read for whoever makes the change, and he for this answer.
-#[tokio::test(start_paused = true)]
-async fn a_recall_of_a_file_that_is_being_read_waits_for_no_read() {
-    let (fake, root) = (Fake::new(), Caller::root());
-    let a = fake.lock().add(ROOT, &name("a"), FileKind::Regular);
-    fake.lock().nodes.get_mut(&a).unwrap().attributes.size = 10;
-    let volume = fake.mount();
-    let access = Access { read: true, ..Access::default() };
-    let handle = volume.open(&root, a, access).await.unwrap().handle;
-    volume.listen(Arc::new(Recorder { is_slow: true, ..Recorder::default() }));
-    fake.elsewhere(ROOT, &[], &[a], |_| {}).await;
-    volume.attributes(&root, ROOT).await.unwrap();
-    let held = fake.hold(Op::GetExtents);
-    let before = fake.count(Op::GetExtents);
-    let reading = tokio::spawn({
-        let volume = volume.clone();
-        async move { volume.read(handle, 0, 10).await.unwrap().concat() }
-    });
-    while fake.count(Op::GetExtents) == before {
-        tokio::task::yield_now().await;
-    }
-    let before = tokio::time::Instant::now();
-    fake.elsewhere(ROOT, &[], &[a], |_| {}).await;
-    let took = before.elapsed();
-    assert!(took > Duration::ZERO && took < Duration::from_millis(100), "{took:?}");
-    drop(held);
-    fake.release(Op::GetExtents);
-    assert_eq!(reading.await.unwrap(), [0; 10]);
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_recall_during_an_own_change_is_contended_and_waits_for_nobody() {
     let (fake, root) = (Fake::new(), Caller::root());
