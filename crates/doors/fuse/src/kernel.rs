@@ -2,7 +2,6 @@
 
 use crate::abi::bits::{INTERRUPT_UNIQUE, notify as code};
 use crate::abi::outgoing;
-use crate::cuts::Cuts;
 use crate::init::Features;
 use crate::nodes::Nodes;
 use crate::recent::Recent;
@@ -18,7 +17,6 @@ pub struct Kernel {
     pub nodes: Nodes,
     pub recent: Recent,
     pub vain: InVain,
-    pub cuts: Cuts,
     devices: Vec<OwnedFd>,
 }
 
@@ -40,8 +38,7 @@ pub enum Forget {
 
 impl Kernel {
     pub fn new(nodes: Nodes, features: Features, devices: Vec<OwnedFd>) -> Self {
-        let (recent, vain, cuts) = Default::default();
-        Self { features, nodes, recent, vain, cuts, devices }
+        Self { features, nodes, recent: Recent::default(), vain: InVain::default(), devices }
     }
 
     /// How many descriptors there are: at least one.

@@ -26,7 +26,6 @@ mod answer;
 mod attach;
 mod buffer;
 mod call;
-mod cuts;
 mod denials;
 mod errno;
 mod init;

@@ -102,8 +102,6 @@ impl CacheListener for Notifier {
             .collect();
         self.invalidate_names(names, is_contended, &ticket);
         let known = |ids: Vec<FileId>| ids.into_iter().filter(|&id| nodes.is_known(id));
-        self.kernel.cuts.told(&attributes);
-        self.kernel.cuts.told(&data);
         self.swift.push(known(attributes).map(Forget::Attributes), Some(&ticket));
         self.pages.push(known(data).map(Forget::Data), Some(&ticket));
     }

@@ -87,7 +87,7 @@ incoming! {
     OpenIn { flags: u32, _open_flags: u32, }
     CreateIn { flags: u32, mode: u32, umask: u32, _open_flags: u32, }
     ReadIn {
-        handle: u64, offset: u64, size: u32, _read_flags: u32, _lock_owner: u64, flags: u32,
+        handle: u64, offset: u64, size: u32, _read_flags: u32, _lock_owner: u64, _flags: u32,
         _padding: u32,
     }
     WriteIn {

@@ -18,11 +18,9 @@ use tieline_client::{
     Access, Allocation, AllocationMode, At, HandleId, Known, NewFile, Opened, SeekTarget,
 };
 use tieline_types::{FileId, LockKind, Mode, Name};
-use tokio::time::Instant;
 
 /// `__FMODE_EXEC` of include/linux/fs.h, which open flags of programs being started carry.
 const FMODE_EXEC: i32 = 0x20;
-const PAGE: usize = 4096;
 
 pub async fn open(call: &Call) -> Outcome {
     let arguments = OpenIn::read(&mut call.arguments())?;
@@ -90,25 +88,14 @@ fn reply_flags(call: &Call, flags: i32, opened: &Opened) -> u32 {
     // Where that would forbid mmap, the cache costs less than programs that fail.
     let is_exact = opened.is_direct && call.session.kernel.features.maps_direct;
     let is_direct = is_past_cache || is_exact;
-    if !is_direct {
-        call.session.kernel.cuts.opened(opened.handle);
-    }
     let keeps = if opened.keeps_cache { opened::KEEP_CACHE } else { 0 };
     keeps | if is_direct { opened::DIRECT_IO } else { 0 }
 }
 
 pub async fn read(call: &Call) -> Outcome {
     let arguments = ReadIn::read(&mut call.arguments())?;
-    let (handle, begun) = (HandleId(arguments.handle), Instant::now());
+    let handle = HandleId(arguments.handle);
     let pieces = call.fs().read(handle, arguments.offset, arguments.size).await?;
-    let length: usize = pieces.iter().map(Bytes::len).sum();
-    // Kernels ask for whole pages, up to the end that they know.
-    let is_short = length + PAGE <= arguments.size as usize;
-    let is_cached = arguments.flags as i32 & libc::O_DIRECT == 0;
-    let read = (handle, call.id());
-    if is_short && is_cached && call.session.kernel.cuts.refuses(read, arguments.offset, begun) {
-        return Err(Errno::AGAIN.into());
-    }
     Ok(Answer::pieces(clipped(pieces, arguments.size as usize)))
 }
 
@@ -153,7 +140,6 @@ pub async fn release(call: &Call) -> Outcome {
         call.fs().drop_locks(handle, LockKind::Flock, arguments.lock_owner).await;
     }
     call.fs().release(handle).await;
-    call.session.kernel.cuts.closed(handle);
     Ok(Answer::done())
 }
 

@@ -45,37 +45,6 @@ fn a_size_that_changed_unasked_drops_stale_pages() {
     assert_eq!(&all, b"newer", "not the old page, filled up with zeroes");
 }
 
-/// The kernel would fill up what it gets to the end that it knew.
-#[test]
-fn a_file_that_is_cut_while_it_is_read_shows_no_zeroes() {
-    let on = Mounted::new();
-    let id = on.fs.put_elsewhere("a", &[b'x'; 100_000]);
-    for length in [0, 5000] {
-        on.fs.put_elsewhere("a", &[b'x'; 100_000]);
-        let what = || Invalidation { attributes: vec![id], data: vec![id], ..Default::default() };
-        done(on.fs.invalidate(what()));
-        let file = File::open(on.path("a")).unwrap();
-        assert_eq!(file.metadata().unwrap().len(), 100_000);
-        on.fs.freeze("read");
-        let read = std::thread::spawn(move || {
-            let mut all = vec![b'-'; 100_000];
-            let count = file.read_at(&mut all, 0).unwrap();
-            all.truncate(count);
-            all
-        });
-        on.fs.wait_until_waiting(1);
-        on.fs.put_elsewhere("a", &vec![b'y'; length]);
-        let forgotten = on.fs.invalidate(what());
-        // Attributes go at once; bytes when the read has its answer.
-        std::thread::sleep(Duration::from_millis(200));
-        on.fs.thaw();
-        let seen = read.join().unwrap();
-        done(forgotten);
-        assert!(!seen.contains(&0), "{} bytes", seen.len());
-        assert_eq!(seen.len(), length);
-    }
-}
-
 #[test]
 fn attributes_alone_are_invalidated() {
     let on = Mounted::new();
