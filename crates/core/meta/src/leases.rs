@@ -82,9 +82,9 @@ struct Held {
     heard: Instant,
     /// Did not answer a recall in time: what it says later counts no more.
     is_barred: bool,
-    /// When it last changed what others held, and how often that was, each soon after the one
-    /// before.
-    swept: Option<(Instant, u32)>,
+    /// The unit that it changed last of those that others held, when, and how many others it had
+    /// come from, each soon after the one before.
+    swept: Option<(FileId, Instant, u32)>,
 }
 
 /// A unit that a session holds alone.
@@ -427,10 +427,12 @@ impl Inner {
     fn sweep(&mut self, session: SessionId, unit: FileId) -> Vec<FileId> {
         let now = Instant::now();
         let Some(held) = self.sessions.get_mut(&session) else { return vec![] };
-        let last = held.swept.filter(|(at, _)| now.duration_since(*at) < SWEEP_PAUSE);
-        let times = last.map_or(0, |(_, times)| times + 1);
-        held.swept = Some((now, times));
-        if times < 2 {
+        let last = held.swept.filter(|(_, at, _)| now.duration_since(*at) < SWEEP_PAUSE);
+        // Who comes back to the same one shares it with somebody, and goes nowhere.
+        let moves = last.is_some_and(|(before, ..)| before != unit);
+        let times = last.map_or(0, |(.., times)| times + u32::from(moves));
+        held.swept = Some((unit, now, times));
+        if !moves || times < 2 {
             return vec![];
         }
         let held = &self.sessions[&session];

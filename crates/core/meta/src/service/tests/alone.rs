@@ -183,8 +183,13 @@ async fn whoever_changes_one_directory_of_others_after_the_other_gets_more_each_
     }
     tokio::time::sleep(std::time::Duration::from_secs(10)).await;
     house.clients.recalled(other.session);
-    client.call(create(directories[7], "y", 0o644)).await.unwrap();
-    assert_eq!(house.clients.recalled(other.session), [directories[7]]);
+    // Nor do two who fight over one directory.
+    for name in ["a", "b", "c", "d", "e"] {
+        client.call(create(directories[7], name, 0o644)).await.unwrap();
+        assert_eq!(house.clients.recalled(other.session), [directories[7]]);
+        other.id(directories[7], name).await;
+        house.clients.recalled(other.session);
+    }
 }
 
 #[tokio::test(start_paused = true)]
