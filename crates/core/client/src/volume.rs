@@ -38,8 +38,9 @@ use crate::{
 };
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Poll;
 use std::time::Duration;
 use tieline_format::map::FederationMap;
 use tieline_keep::{Keep, Record};
@@ -217,14 +218,20 @@ impl Volume {
 }
 
 impl Shared {
-    /// Carries a change out in a task of its own and waits for it.
+    /// Carries a change out, whether or not its caller waits to the end. What waits for nothing is
+    /// done where it is called; a task costs the wake-up of a thread or two.
     pub async fn detached<T, F>(&self, work: F) -> Result<T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T>> + Send + 'static,
     {
+        let mut work = Box::pin(cause::within(cause::current(), work));
+        let at_once = poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await;
+        if let Poll::Ready(outcome) = at_once {
+            return outcome;
+        }
         let stopped = |_| Error::local(ErrorKind::Internal, "task of the client");
-        tokio::spawn(cause::within(cause::current(), work)).await.map_err(stopped)?
+        tokio::spawn(work).await.map_err(stopped)?
     }
 
     /// The state of a regular file, made when it is first needed.

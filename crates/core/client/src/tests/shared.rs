@@ -3,6 +3,8 @@
 use super::fake::{Fake, ROOT, State};
 use crate::*;
 use std::collections::BTreeSet;
+use std::pin::pin;
+use std::task::{Context, Waker};
 use tieline_types::{Content, ErrorKind, Extent};
 use tieline_wire::Op;
 use tieline_wire::data::ObjectOwner;
@@ -222,6 +224,30 @@ async fn idle_locks_are_taken_again_without_a_request() {
     tokio::time::sleep(Duration::from_millis(2)).await;
     volume.lock(handle, more, false).await.unwrap();
     assert!(scene.fake.count(Op::Lock) > before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_nothing_is_done_where_it_is_called() {
+    let scene = Scene::new(PLACE).await;
+    scene.volume.listen(Arc::new(Forgets::default()));
+    let (volume, handle) = (&scene.volume, scene.handle);
+    volume.lock(handle, wish(1, LockMode::Exclusive), false).await.unwrap();
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let (before, mut nobody) = (tasks(), Context::from_waker(Waker::noop()));
+    let mut freeing = pin!(volume.unlock(handle, wish(1, LockMode::Shared)));
+    assert!(freeing.as_mut().poll(&mut nobody).is_ready());
+    let mut taking = pin!(volume.lock(handle, wish(1, LockMode::Exclusive), false));
+    assert!(taking.as_mut().poll(&mut nobody).is_ready());
+    assert_eq!(tasks(), before);
+    // What waits is carried out, also if nobody waits for it.
+    scene.write(0, "bytes").await;
+    {
+        let mut freeing = pin!(volume.unlock(handle, wish(1, LockMode::Shared)));
+        assert!(freeing.as_mut().poll(&mut nobody).is_pending());
+    }
+    assert!(tasks() > before);
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(scene.text(), "bytes");
 }
 
 #[tokio::test(start_paused = true)]

@@ -73,6 +73,9 @@ pub(super) async fn answer_request(
         Bulk::Empty | Bulk::File(_) => Held::default(),
     };
     outbox.push_holding(frame, Holds::new(place, room));
+    // Whoever sends it goes first, on this thread. The connection's task, which hears of our end,
+    // would else take its turn, and another thread be woken to send.
+    tokio::task::yield_now().await;
     number
 }
 
