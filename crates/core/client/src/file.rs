@@ -8,6 +8,7 @@
 //!
 //! Invariant: bytes in the overlay are counted in the budget, always.
 
+use crate::asking::Asked;
 use crate::cache::tables::is_provisional;
 use crate::extents::Extents;
 use crate::kept::writes::{Cut, Space, Writes};
@@ -60,6 +61,8 @@ pub(crate) struct State {
     pub is_appending: bool,
     /// Writes that wait for a commit, while the door may hold locks on the pages.
     pub waiting_writes: u32,
+    /// Reads that wait for an MDS, while the door has their pages locked.
+    pub asked: Asked,
     /// Other clients write to it too: until then each write is committed before it returns.
     pub shared_until: Option<Instant>,
     /// The same since that version, until the answer to a younger commit says nothing of them.

@@ -40,6 +40,7 @@ mod access_times;
 mod adler;
 pub mod adopt;
 mod ahead;
+mod asking;
 mod away;
 mod background;
 mod bulk;
@@ -105,6 +106,7 @@ pub use unsent::Unsent;
 pub use volume::Volume;
 
 use bytes::Bytes;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_format::map::FederationMap;
@@ -508,6 +510,8 @@ pub struct Invalidation {
     pub attributes: Vec<FileId>,
     /// Files whose bytes change.
     pub data: Vec<FileId>,
+    /// Parts of files whose bytes change, without those that are on their way to the door.
+    pub parts: Vec<(FileId, Range<u64>)>,
     /// A mutation of this client is under way in that directory, which holds its lock in the
     /// kernel: do not wait for it.
     pub is_contended: bool,

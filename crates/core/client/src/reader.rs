@@ -8,6 +8,7 @@
 //! is believed, or just fetched; a chunk that is gone makes the extents be fetched anew, once.
 
 use crate::ahead::{Advice, Frame};
+use crate::asking::Asking;
 use crate::capabilities::Whose;
 use crate::chunks::Segment;
 use crate::extents::Piece;
@@ -99,7 +100,9 @@ impl Shared {
         if open.was_in_vain(&range) {
             return Err(Error::local(ErrorKind::Timeout, "these bytes did not come in time"));
         }
+        let asking = Asking::new(&open.file, range.clone());
         self.come_to_bytes(&open.caller, &open.file).await;
+        drop(asking);
         let frame = self.frame(&open.file);
         let (mode, piece) = {
             let pattern = lock(&open.pattern);
@@ -162,7 +165,9 @@ impl Shared {
         let Reading { open, handle, advice, foretold } = reading;
         let reader = Reader::Handle(*handle);
         let now = if advice.before < FIRST { Reader::First(*handle) } else { reader };
+        let asking = Asking::new(&open.file, range.clone());
         let parts = self.begin(&open.caller, &open.file, range, (advice.width, now)).await?;
+        drop(asking);
         for ahead in &advice.ahead {
             self.read_ahead(open, ahead.clone(), (Width::Ahead, reader));
         }

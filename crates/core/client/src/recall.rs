@@ -84,18 +84,20 @@ impl Shared {
         let is_contended = told.is_contended;
         let is_writing = recall.files.iter().any(|&id| self.is_writing(id));
         let data = std::mem::take(&mut told.data);
-        let waiting = match (is_contended, is_writing) {
-            (false, false) => [self.tell(Invalidation { data, ..told }), None],
-            _ => {
-                let bytes = self.tell(Invalidation { data, ..Invalidation::default() });
-                let names = self.tell(told);
-                [bytes.filter(|_| !is_writing), names.filter(|_| !is_contended)]
-            }
-        };
+        let bytes = self.tell(Invalidation { data, ..Invalidation::default() });
+        let bytes = bytes.filter(|_| !is_writing);
+        let names = self.tell(told).filter(|_| !is_contended);
         let forgotten = async {
-            for forgotten in waiting.into_iter().flatten() {
-                // An end without a word is an end.
-                let _ = forgotten.await;
+            // An end without a word is an end.
+            if let Some(names) = names {
+                let _ = names.await;
+            }
+            if let Some(bytes) = bytes {
+                tokio::select! {
+                    biased;
+                    _ = bytes => {}
+                    () = self.forget_around_reads(&recall.files) => {}
+                }
             }
         };
         if tokio::time::timeout(LISTENER_PATIENCE, forgotten).await.is_err() {
@@ -287,10 +289,8 @@ impl Shared {
 
     /// Tells the door what to forget. The receiver ends when it has.
     pub(crate) fn tell(&self, what: Invalidation) -> Option<oneshot::Receiver<()>> {
-        let is_empty = what.entries.is_empty()
-            && what.doubted.is_empty()
-            && what.attributes.is_empty()
-            && what.data.is_empty();
+        let nothing = Invalidation { is_contended: what.is_contended, ..Invalidation::default() };
+        let is_empty = what == nothing;
         let listener: Option<Arc<dyn CacheListener>> = lock(&self.listener).clone();
         let listener = listener.filter(|_| !is_empty)?;
         let (done, forgotten) = oneshot::channel();

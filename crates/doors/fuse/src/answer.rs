@@ -32,12 +32,14 @@ pub struct Undo {
 
 pub struct Answer {
     pub body: Body,
+    /// Whose attributes it tells.
+    pub told: Vec<FileId>,
     pub undo: Undo,
 }
 
 impl From<Vec<u8>> for Answer {
     fn from(bytes: Vec<u8>) -> Self {
-        Self { body: Body::Bytes(bytes), undo: Undo::default() }
+        Self { body: Body::Bytes(bytes), told: Vec::new(), undo: Undo::default() }
     }
 }
 
@@ -48,16 +50,19 @@ impl Answer {
     }
 
     pub fn pieces(pieces: Vec<Bytes>) -> Self {
-        Self { body: Body::Pieces(pieces), undo: Undo::default() }
+        Self { body: Body::Pieces(pieces), told: Vec::new(), undo: Undo::default() }
     }
 
     pub fn believed(belief: Belief, build: Build) -> Self {
-        Self { body: Body::Believed(belief, build), undo: Undo::default() }
+        let body = Body::Believed(belief, build);
+        Self { body, told: Vec::new(), undo: Undo::default() }
     }
 
     /// Attributes of a file that the kernel asked about by its node.
     pub fn attributes(attributes: Attributes, belief: Belief) -> Self {
-        Self::believed(belief, Box::new(move |valid| outgoing::attr(&attributes, valid)))
+        let told = vec![attributes.id];
+        let build = move |valid| outgoing::attr(&attributes, valid);
+        Self { told, ..Self::believed(belief, Box::new(build)) }
     }
 
     /// A name that now leads to a file, and perhaps an open handle on it.
@@ -78,7 +83,7 @@ impl Answer {
         });
         let file = opened.map(|(handle, _)| handle);
         let undo = Undo { nodes: vec![id], file, directory: None };
-        Self { body: Body::Believed(belief, build), undo }
+        Self { body: Body::Believed(belief, build), told: vec![id], undo }
     }
 }
 

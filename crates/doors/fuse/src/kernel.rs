@@ -2,6 +2,7 @@
 
 use crate::abi::bits::{INTERRUPT_UNIQUE, notify as code};
 use crate::abi::outgoing;
+use crate::cuts::Cuts;
 use crate::init::Features;
 use crate::nodes::Nodes;
 use crate::recent::Recent;
@@ -17,6 +18,7 @@ pub struct Kernel {
     pub nodes: Nodes,
     pub recent: Recent,
     pub vain: InVain,
+    pub cuts: Cuts,
     devices: Vec<OwnedFd>,
 }
 
@@ -28,6 +30,8 @@ pub enum Forget {
     Attributes(FileId),
     /// Bytes and attributes.
     Data(FileId),
+    /// Bytes of a part, which is not empty, and attributes.
+    Part(FileId, u64, u64),
     Name {
         parent: FileId,
         name: Name,
@@ -38,7 +42,8 @@ pub enum Forget {
 
 impl Kernel {
     pub fn new(nodes: Nodes, features: Features, devices: Vec<OwnedFd>) -> Self {
-        Self { features, nodes, recent: Recent::default(), vain: InVain::default(), devices }
+        let (recent, vain, cuts) = Default::default();
+        Self { features, nodes, recent, vain, cuts, devices }
     }
 
     /// How many descriptors there are: at least one.
@@ -50,9 +55,23 @@ impl Kernel {
         self.devices.get(index)
     }
 
-    /// Tells the kernel. Names wait for their directory's lock there, data for pages that are being
-    /// read or written; the others wait for nothing.
+    /// Tells the kernel, where it has anything of it. Names wait for their directory's lock there,
+    /// data for pages that are being read or written; the others wait for nothing.
     pub fn forget(&self, what: &Forget) {
+        let file = match what {
+            Forget::Attributes(id) => Some((*id, false)),
+            Forget::Data(id) | Forget::Part(id, ..) => Some((*id, true)),
+            Forget::Names | Forget::Name { .. } => None,
+        };
+        let Some((id, with_pages)) = file else { return self.tell(what) };
+        let Some(doubted) = self.nodes.doubt(id, with_pages) else { return };
+        self.tell(what);
+        if !matches!(what, Forget::Part(..)) {
+            self.nodes.forgotten(id, doubted);
+        }
+    }
+
+    fn tell(&self, what: &Forget) {
         let (code, label, body) = self.notification(what);
         METRICS.fuse_invalidations.with_label_values(&[label]).inc();
         match self.send(code, &body) {
@@ -64,11 +83,14 @@ impl Kernel {
     }
 
     fn notification(&self, what: &Forget) -> (i32, &'static str, Vec<u8>) {
-        let inode = |id, with_data| outgoing::inval_inode(self.nodes.node_of(id), with_data);
+        let inode = |id, part| outgoing::inval_inode(self.nodes.node_of(id), part);
         match what {
             Forget::Names => (code::INC_EPOCH, "epoch", Vec::new()),
-            Forget::Attributes(id) => (code::INVAL_INODE, "attributes", inode(*id, false)),
-            Forget::Data(id) => (code::INVAL_INODE, "data", inode(*id, true)),
+            Forget::Attributes(id) => (code::INVAL_INODE, "attributes", inode(*id, None)),
+            Forget::Data(id) => (code::INVAL_INODE, "data", inode(*id, Some((0, 0)))),
+            &Forget::Part(id, offset, length) => {
+                (code::INVAL_INODE, "part", inode(id, Some((offset, length))))
+            }
             Forget::Name { parent, name, is_doubted } => {
                 let parent = self.nodes.node_of(*parent);
                 let expires = *is_doubted && self.features.expires;

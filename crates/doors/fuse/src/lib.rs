@@ -26,6 +26,7 @@ mod answer;
 mod attach;
 mod buffer;
 mod call;
+mod cuts;
 mod denials;
 mod errno;
 mod init;

@@ -5,7 +5,12 @@
 //! be node 1 to the kernel; where it is not file 1, the two change places.
 //!
 //! Of files with setuid or setgid that is kept too. The file system clears those when others write
-//! (init.rs), and the kernel must then not believe the old mode: it starts programs by it.
+//! (init.rs), and the kernel must then not believe the old mode: it starts programs by it. And so
+//! is the size that it was told, by which it fills up what is shorter (cuts.rs).
+//!
+//! What the kernel has nothing of need not be forgotten, and must not: it drops each answer during
+//! which it is told to forget ([`Nodes::doubt`]), so that a file that is written elsewhere all the
+//! time would keep its size here for ever.
 //!
 //! Invariant: a count is raised before the reply that tells of the node is written.
 
@@ -28,6 +33,48 @@ struct Node {
     lookups: u64,
     /// The kernel was told a mode that others' writes end.
     is_privileged: bool,
+    told: Told,
+    attributes: Given,
+    pages: Given,
+}
+
+/// What the kernel was told of a file's size: that, and how often not to believe it any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Told {
+    /// The largest that it may take for the size.
+    pub size: u64,
+    pub doubts: u32,
+}
+
+/// How often the kernel was given something to keep, and up to which time it has forgotten that.
+#[derive(Clone, Copy, Default, Debug)]
+struct Given {
+    times: u64,
+    forgotten: u64,
+}
+
+/// What is about to be forgotten: all that was given up to then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Doubted {
+    attributes: u64,
+    pages: u64,
+}
+
+impl Node {
+    /// An earlier process may have given the kernel anything.
+    fn new(is_taken: bool) -> Self {
+        let given = Given { times: u64::from(is_taken), forgotten: 0 };
+        Self { attributes: given, pages: given, ..Self::default() }
+    }
+
+    /// `before`: as of the request, if that is known. The kernel drops the answer if it was told to
+    /// doubt since.
+    fn tell(&mut self, attributes: &Attributes, before: Option<Told>) {
+        self.is_privileged = is_privileged(attributes);
+        let is_believed = before.is_some_and(|before| before.doubts == self.told.doubts);
+        let least = if is_believed { 0 } else { self.told.size };
+        self.told.size = attributes.size.max(least);
+    }
 }
 
 /// Setuid and setgid: what ends when somebody else writes.
@@ -68,16 +115,70 @@ impl Nodes {
     /// The kernel is about to be told of it once more.
     pub fn remember(&self, attributes: &Attributes) {
         let mut known = self.lock();
-        let node = known.entry(attributes.id).or_default();
+        let node = known.entry(attributes.id).or_insert_with(|| Node::new(self.is_taken));
         node.lookups += 1;
-        node.is_privileged = is_privileged(attributes);
+        node.tell(attributes, None);
     }
 
-    /// The kernel is about to be told its attributes.
+    /// The kernel is about to be told its attributes, for which it asked when it had been told
+    /// that.
+    pub fn tell(&self, attributes: &Attributes, before: Option<Told>) {
+        if let Some(node) = self.lock().get_mut(&attributes.id) {
+            node.tell(attributes, before);
+        }
+    }
+
+    /// These are a file's attributes, which the kernel is not told.
     pub fn see(&self, attributes: &Attributes) {
         if let Some(node) = self.lock().get_mut(&attributes.id) {
             node.is_privileged = is_privileged(attributes);
         }
+    }
+
+    /// The kernel is given attributes of these to keep, or was just now. To be called before and
+    /// after: a doubt in between may have come too early, or have ended them.
+    pub fn give_attributes(&self, ids: &[FileId]) {
+        let mut known = self.lock();
+        for id in ids {
+            if let Some(node) = known.get_mut(id) {
+                node.attributes.times += 1;
+            }
+        }
+    }
+
+    /// The kernel asks for pages of it, or has written some: it has them locked until then.
+    pub fn give_pages(&self, id: FileId) {
+        if let Some(node) = self.lock().get_mut(&id) {
+            node.pages.times += 1;
+        }
+    }
+
+    /// Has the kernel any of it to forget? If so it is about to be told.
+    pub fn doubt(&self, id: FileId, with_pages: bool) -> Option<Doubted> {
+        let mut known = self.lock();
+        // Of what is not known here, it may.
+        let Some(node) = known.get_mut(&id) else { return Some(Doubted::default()) };
+        let has = |given: Given| given.times > given.forgotten;
+        if !(has(node.attributes) || with_pages && has(node.pages)) {
+            return None;
+        }
+        node.told.doubts = node.told.doubts.wrapping_add(1);
+        let pages = if with_pages { node.pages.times } else { 0 };
+        Some(Doubted { attributes: node.attributes.times, pages })
+    }
+
+    /// The kernel has forgotten that.
+    pub fn forgotten(&self, id: FileId, doubted: Doubted) {
+        if let Some(node) = self.lock().get_mut(&id) {
+            let Node { attributes, pages, .. } = node;
+            attributes.forgotten = attributes.forgotten.max(doubted.attributes);
+            pages.forgotten = pages.forgotten.max(doubted.pages);
+        }
+    }
+
+    /// What the kernel was told of a file's size, if anything.
+    pub fn told(&self, id: FileId) -> Option<Told> {
+        self.lock().get(&id).map(|node| node.told)
     }
 
     /// Does the kernel believe that the file has setuid or setgid?
@@ -146,6 +247,43 @@ mod tests {
         assert!(!told(0o755) && told(0o2644), "who is not in the group ends that, too");
         nodes.see(&attributes(9, 0o4711));
         assert!(nodes.is_privileged(FileId(9)) && !nodes.is_privileged(FileId(3)));
+    }
+
+    #[test]
+    fn nothing_is_doubted_that_the_kernel_does_not_have() {
+        let (nodes, file) = (Nodes::new(FileId(1)), FileId(9));
+        nodes.remember(&attributes(9, 0o644));
+        assert_eq!((nodes.doubt(file, true), nodes.doubt(file, false)), (None, None));
+        nodes.give_attributes(&[file]);
+        let first = nodes.doubt(file, true).unwrap();
+        nodes.give_pages(file);
+        nodes.forgotten(file, first);
+        assert_eq!(nodes.doubt(file, false), None);
+        // What came while the kernel forgot is there still.
+        let second = nodes.doubt(file, true).unwrap();
+        assert!(nodes.doubt(file, true).is_some(), "it has not forgotten yet");
+        nodes.forgotten(file, second);
+        assert_eq!(nodes.doubt(file, true), None);
+        // An earlier process may have given it anything; so may we of what we do not know.
+        let taken = Nodes::taken(FileId(1));
+        taken.remember(&attributes(9, 0o644));
+        assert!(taken.doubt(file, true).is_some() && nodes.doubt(FileId(10), true).is_some());
+    }
+
+    #[test]
+    fn a_size_that_the_kernel_does_not_take_may_not_be_what_it_has() {
+        let (nodes, file) = (Nodes::new(FileId(1)), FileId(9));
+        let told = |size| Attributes { size, ..attributes(9, 0o644) };
+        nodes.remember(&told(100));
+        let before = nodes.told(file);
+        nodes.tell(&told(50), before);
+        assert_eq!(nodes.told(file).unwrap().size, 50);
+        nodes.give_pages(file);
+        nodes.doubt(file, true).unwrap();
+        nodes.tell(&told(20), before);
+        assert_eq!(nodes.told(file).unwrap().size, 50);
+        nodes.tell(&told(70), before);
+        assert_eq!(nodes.told(file).unwrap().size, 70);
     }
 
     #[test]

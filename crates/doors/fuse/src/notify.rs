@@ -1,9 +1,9 @@
 //! What the client wants forgotten is told to the kernel, by threads that wait for nobody else.
 //!
-//! Three lanes, since notifications wait for different things in the kernel: *swift* ones
+//! Four lanes, since notifications wait for different things in the kernel: *swift* ones
 //! (attributes, the epoch) for nothing; *names* for their directory's lock; *pages* for reads and
-//! writes of the file that are under way. A read that waits for a far server so delays other files'
-//! pages at worst, never a name.
+//! writes of the file that are under way; *parts* for those of a part that is chosen to have none.
+//! A read that waits for a far server so delays other files' pages at worst, never a name.
 //!
 //! A directory's lock may be held by a request of our own that itself waits for the recall to be
 //! answered. Where the client knows of one (`is_contended`), and where a name's notification does
@@ -17,6 +17,7 @@
 
 use crate::kernel::{Forget, Kernel};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tieline_client::{CacheListener, Invalidation};
@@ -38,16 +39,19 @@ pub struct Notifier {
     swift: Arc<Lane>,
     names: Arc<Lane>,
     pages: Arc<Lane>,
+    parts: Arc<Lane>,
 }
 
 impl Notifier {
     /// Starts the threads. They end when [`Notifier::close`] is called.
     pub fn start(kernel: Arc<Kernel>) -> std::io::Result<Arc<Self>> {
         let lane = || Arc::new(Lane::default());
-        let notifier = Self { kernel, swift: lane(), names: lane(), pages: lane() };
+        let (swift, names, pages, parts) = (lane(), lane(), lane(), lane());
+        let notifier = Self { kernel, swift, names, pages, parts };
         notifier.spawn("fuse-swift", &notifier.swift, Lane::run)?;
         for _ in 0..WAITING_THREADS {
             notifier.spawn("fuse-pages", &notifier.pages, Lane::run)?;
+            notifier.spawn("fuse-parts", &notifier.parts, Lane::run)?;
         }
         let has_epoch = notifier.kernel.features.has_epoch;
         let count = if has_epoch { WAITING_THREADS } else { WAITING_THREADS_WITHOUT_EPOCH };
@@ -66,7 +70,8 @@ impl Notifier {
 
     /// The mount is gone: nothing is cached any more.
     pub fn close(&self) {
-        [&self.swift, &self.names, &self.pages].into_iter().for_each(|lane| lane.close());
+        let lanes = [&self.swift, &self.names, &self.pages, &self.parts];
+        lanes.into_iter().for_each(|lane| lane.close());
     }
 
     fn invalidate_names(&self, names: Vec<Forget>, is_contended: bool, ticket: &Arc<Ticket>) {
@@ -88,7 +93,7 @@ impl Notifier {
 
 impl CacheListener for Notifier {
     fn invalidate(&self, what: Invalidation, done: Box<dyn FnOnce() + Send>) {
-        let Invalidation { entries, doubted, attributes, data, is_contended } = what;
+        let Invalidation { entries, doubted, attributes, data, parts, is_contended } = what;
         let ticket = Arc::new(Ticket(Mutex::new(Some(done))));
         let nodes = &self.kernel.nodes;
         let changed = entries.into_iter().map(|(parent, name)| (parent, name, false));
@@ -104,6 +109,10 @@ impl CacheListener for Notifier {
         let known = |ids: Vec<FileId>| ids.into_iter().filter(|&id| nodes.is_known(id));
         self.swift.push(known(attributes).map(Forget::Attributes), Some(&ticket));
         self.pages.push(known(data).map(Forget::Data), Some(&ticket));
+        let parts = parts.into_iter().filter(|(id, _)| nodes.is_known(*id));
+        let part =
+            |(id, part): (_, Range<u64>)| Forget::Part(id, part.start, part.end - part.start);
+        self.parts.push(parts.map(part), Some(&ticket));
     }
 }
 

@@ -80,7 +80,7 @@ impl Reply {
     }
 
     fn answer(mut self, answer: Answer) {
-        let Answer { body, undo } = answer;
+        let Answer { body, told, undo } = answer;
         let is_taken = match body {
             Body::Bytes(bytes) => self.send(0, &[&bytes]),
             Body::Pieces(pieces) => self.send_pieces(&pieces),
@@ -89,9 +89,12 @@ impl Reply {
                 let mut build = Some(build);
                 let mut is_taken = false;
                 session.fs.settle(&belief, &mut |valid| {
-                    if let Some(build) = build.take() {
-                        is_taken = self.send(0, &[&build(self.session.trusted(valid))]);
-                    }
+                    let Some(build) = build.take() else { return };
+                    let valid = session.trusted(valid);
+                    let kept = if valid.is_zero() { &[][..] } else { &told[..] };
+                    session.kernel.nodes.give_attributes(kept);
+                    is_taken = self.send(0, &[&build(valid)]);
+                    session.kernel.nodes.give_attributes(kept);
                 });
                 is_taken
             }

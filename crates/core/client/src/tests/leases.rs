@@ -4,7 +4,7 @@ use super::fake::{Fake, LEASE, ROOT};
 use crate::volume::lock;
 use crate::*;
 use std::sync::Mutex;
-use tieline_types::Version;
+use tieline_types::{Extent, Version};
 use tieline_wire::Op;
 
 fn name(text: &str) -> Name {
@@ -15,13 +15,16 @@ fn name(text: &str) -> Name {
 struct Recorder {
     told: Mutex<Vec<Invalidation>>,
     is_slow: bool,
+    /// Some pages of all files are locked.
+    is_reading: bool,
     kept: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
 }
 
 impl CacheListener for Recorder {
     fn invalidate(&self, what: Invalidation, done: Box<dyn FnOnce() + Send>) {
+        let waits = self.is_slow || self.is_reading && !what.data.is_empty();
         lock(&self.told).push(what);
-        if self.is_slow {
+        if waits {
             lock(&self.kept).push(done);
         } else {
             done();
@@ -54,9 +57,10 @@ async fn a_recall_reaches_the_door_before_its_answer() {
         })
         .await;
     assert_eq!((answer.is_contended, answer.open), (false, vec![a]));
-    let told = lock(&listener.told).pop().unwrap();
-    assert_eq!(told.entries, [(ROOT, name("a"))]);
-    assert_eq!((told.attributes, told.data), (vec![a], vec![a]));
+    let told = std::mem::take(&mut *lock(&listener.told));
+    let [bytes, names] = &told[..] else { panic!("{told:?}") };
+    assert_eq!(names.entries, [(ROOT, name("a"))]);
+    assert_eq!((&names.attributes, &bytes.data), (&vec![a], &vec![a]));
     assert_eq!(settled(&volume, &found.entry), Duration::ZERO);
     let known = volume.attributes(&root, a).await.unwrap();
     assert_eq!(known.attributes.mode, Mode::new(0o600));
@@ -100,6 +104,39 @@ async fn a_slow_door_does_not_stop_others_for_long() {
     fake.elsewhere(ROOT, &["a"], &[], |_| {}).await;
     let took = before.elapsed();
     assert!(took >= Duration::from_secs(1) && took <= Duration::from_secs(5));
+}
+
+/// The door waits for the read, the read for whoever makes the change, and he for this answer.
+#[tokio::test(start_paused = true)]
+async fn a_recall_of_a_file_that_is_being_read_waits_for_no_read() {
+    let (fake, root) = (Fake::new(), Caller::root());
+    let a = fake.lock().add(ROOT, &name("a"), FileKind::Regular);
+    fake.lock().nodes.get_mut(&a).unwrap().attributes.size = 10;
+    let volume = fake.mount();
+    let access = Access { read: true, ..Access::default() };
+    let handle = volume.open(&root, a, access).await.unwrap().handle;
+    let listener = Arc::new(Recorder { is_reading: true, ..Recorder::default() });
+    volume.listen(listener.clone());
+    fake.elsewhere(ROOT, &[], &[a], |_| {}).await;
+    volume.attributes(&root, ROOT).await.unwrap();
+    let held = fake.hold(Op::GetExtents);
+    let before = fake.count(Op::GetExtents);
+    let reading = tokio::spawn({
+        let volume = volume.clone();
+        async move { volume.read(handle, 0, 10).await.unwrap().concat() }
+    });
+    while fake.count(Op::GetExtents) == before {
+        tokio::task::yield_now().await;
+    }
+    let before = tokio::time::Instant::now();
+    fake.elsewhere(ROOT, &[], &[a], |_| {}).await;
+    let took = before.elapsed();
+    assert!(took > Duration::ZERO && took < Duration::from_millis(100), "{took:?}");
+    let parts = lock(&listener.told).pop().unwrap().parts;
+    assert_eq!(parts, [(a, 10..Extent::FILE_SIZE_MAX)], "what is read stays");
+    drop(held);
+    fake.release(Op::GetExtents);
+    assert_eq!(reading.await.unwrap(), [0; 10]);
 }
 
 #[tokio::test(start_paused = true)]

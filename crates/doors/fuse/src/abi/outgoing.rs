@@ -205,11 +205,12 @@ pub fn entry_unknown_write(out: &mut Writer) {
     out.zeroes(ENTRY_OUT_BYTES);
 }
 
-/// Body of a notification: attributes only, or all bytes too.
-pub fn inval_inode(node: u64, with_data: bool) -> Vec<u8> {
-    // A negative offset leaves the pages alone; offset and length zero mean all of them.
-    let offset: i64 = if with_data { 0 } else { -1 };
-    Writer::default().u64(node).u64(offset as u64).u64(0).finish()
+/// Body of a notification: attributes, and bytes from an offset on, if any. A length of 0 is all
+/// that follows.
+pub fn inval_inode(node: u64, bytes: Option<(u64, u64)>) -> Vec<u8> {
+    // A negative offset leaves the pages alone.
+    let (offset, length) = bytes.unwrap_or((-1_i64 as u64, 0));
+    Writer::default().u64(node).u64(offset).u64(length).finish()
 }
 
 /// Body of a notification: a name.

@@ -94,7 +94,7 @@ fn replies_have_the_sizes_of_the_protocol() {
         outgoing::open(1, 0).len(),
         outgoing::count(1).len(),
         outgoing::statfs(space).len(),
-        outgoing::inval_inode(1, true).len(),
+        outgoing::inval_inode(1, Some((0, 0))).len(),
         outgoing::inval_entry(1, b"abc", true).len(),
         outgoing::direntplus_bytes(b"abc"),
     ];

@@ -5,26 +5,29 @@ use crate::abi::bits::set;
 use crate::abi::incoming::SetattrIn;
 use crate::answer::Answer;
 use crate::call::Call;
+use crate::nodes::Told;
 use rustix::io::Errno;
 use tieline_client::{AttributeChange, HandleId, Known};
 use tieline_types::{Gid, Mode, SetTime, Time, Uid};
 
 pub async fn getattr(call: &Call) -> Outcome {
+    let before = call.session.kernel.nodes.told(call.id());
     let known = call.fs().attributes(&call.caller(), call.id()).await?;
-    Ok(told(call, known))
+    Ok(told(call, known, before))
 }
 
 pub async fn setattr(call: &Call) -> Outcome {
     let arguments = SetattrIn::read(&mut call.arguments())?;
+    let before = call.session.kernel.nodes.told(call.id());
     let change = owned(call, change_of(&arguments))?;
     let is_by_handle = arguments.valid & set::HANDLE != 0;
     let handle = is_by_handle.then_some(HandleId(arguments.handle));
     let known = call.fs().set_attributes(&call.caller_now(), call.id(), handle, change).await?;
-    Ok(told(call, known))
+    Ok(told(call, known, before))
 }
 
-fn told(call: &Call, known: Known) -> Answer {
-    call.session.kernel.nodes.see(&known.attributes);
+fn told(call: &Call, known: Known, before: Option<Told>) -> Answer {
+    call.session.kernel.nodes.tell(&known.attributes, before);
     Answer::attributes(call.shown(known.attributes), known.belief)
 }
 

@@ -22,7 +22,7 @@ pub async fn opendir(call: &Call) -> Outcome {
     let handle = call.fs().open_directory(&call.caller(), call.id()).await?;
     let undo = Undo { directory: Some(handle), ..Undo::default() };
     // The kernel does not cache listings: the client does, under leases.
-    Ok(Answer { body: Body::Bytes(outgoing::open(handle.0, 0)), undo })
+    Ok(Answer { undo, ..outgoing::open(handle.0, 0).into() })
 }
 
 pub async fn releasedir(call: &Call) -> Outcome {
@@ -135,8 +135,8 @@ impl Page {
         let Self { is_plus, lines, units, .. } = self;
         let build = move |valid| page_write(is_plus, &lines, &numbers, valid);
         let belief = Belief { units: units.into_iter().collect() };
-        let undo = Undo { nodes: told, ..Undo::default() };
-        Answer { body: Body::Believed(belief, Box::new(build)), undo }
+        let undo = Undo { nodes: told.clone(), ..Undo::default() };
+        Answer { body: Body::Believed(belief, Box::new(build)), told, undo }
     }
 }
 

@@ -9,8 +9,9 @@ use crate::abi::incoming::{
     CreateIn, FallocateIn, FlushIn, FsyncIn, LseekIn, OpenIn, ReadIn, ReleaseIn,
 };
 use crate::abi::outgoing;
-use crate::answer::{Answer, Body, Undo};
+use crate::answer::{Answer, Undo};
 use crate::call::Call;
+use crate::cuts::Answered;
 use crate::kernel::Forget;
 use bytes::Bytes;
 use rustix::io::Errno;
@@ -28,8 +29,9 @@ pub async fn open(call: &Call) -> Outcome {
     let access = access_of(flags);
     let opened = call.fs().open(&call.caller(), call.id(), access).await?;
     call.session.kernel.nodes.see(&opened.attributes);
-    let body = Body::Bytes(outgoing::open(opened.handle.0, reply_flags(call, flags, &opened)));
-    Ok(Answer { body, undo: Undo { file: Some(opened.handle), ..Undo::default() } })
+    let undo = Undo { file: Some(opened.handle), ..Undo::default() };
+    let flags = reply_flags(call, flags, &opened);
+    Ok(Answer { undo, ..outgoing::open(opened.handle.0, flags).into() })
 }
 
 pub async fn create(call: &Call) -> Outcome {
@@ -88,14 +90,26 @@ fn reply_flags(call: &Call, flags: i32, opened: &Opened) -> u32 {
     // Where that would forbid mmap, the cache costs less than programs that fail.
     let is_exact = opened.is_direct && call.session.kernel.features.maps_direct;
     let is_direct = is_past_cache || is_exact;
+    if !is_direct {
+        call.session.kernel.cuts.opened_cached(opened.handle);
+    }
     let keeps = if opened.keeps_cache { opened::KEEP_CACHE } else { 0 };
     keeps | if is_direct { opened::DIRECT_IO } else { 0 }
 }
 
 pub async fn read(call: &Call) -> Outcome {
     let arguments = ReadIn::read(&mut call.arguments())?;
-    let handle = HandleId(arguments.handle);
-    let pieces = call.fs().read(handle, arguments.offset, arguments.size).await?;
+    let (handle, offset) = (HandleId(arguments.handle), arguments.offset);
+    let kernel = &call.session.kernel;
+    let before = kernel.nodes.told(call.id());
+    kernel.nodes.give_pages(call.id());
+    let pieces = call.fs().read(handle, offset, arguments.size).await?;
+    let asked = offset..offset.saturating_add(arguments.size.into());
+    let length = pieces.iter().map(|piece| piece.len() as u64).sum();
+    let after = kernel.nodes.told(call.id());
+    if kernel.cuts.refuses(&Answered { handle, asked, length, before, after }) {
+        return Err(Errno::AGAIN.into());
+    }
     Ok(Answer::pieces(clipped(pieces, arguments.size as usize)))
 }
 
@@ -140,6 +154,7 @@ pub async fn release(call: &Call) -> Outcome {
         call.fs().drop_locks(handle, LockKind::Flock, arguments.lock_owner).await;
     }
     call.fs().release(handle).await;
+    call.session.kernel.cuts.closed(handle);
     Ok(Answer::done())
 }
 

@@ -19,6 +19,7 @@ pub async fn write(call: &Call) -> Outcome {
     }
     let data = call.body.slice(WRITE_IN_BYTES..end);
     let handle = HandleId(arguments.handle);
+    call.session.kernel.nodes.give_pages(call.id());
     call.fs().write_as(handle, arguments.offset, writing(call, &arguments), data).await?;
     forget_privileges(call, call.id());
     if let Some(is_data_only) = durability(&arguments) {

@@ -30,6 +30,8 @@ pub async fn getxattr(call: &Call) -> Outcome {
     let mut from = call.arguments();
     let room = GetxattrIn::read(&mut from)?.size;
     let name = checked(from.text()?)?;
+    // A list that is overtaken the kernel does not keep.
+    call.session.kernel.nodes.give_attributes(&[call.id()]);
     let value = call.fs().xattr(&call.caller(), call.id(), &name).await?;
     let Some(people) = call.session.people.as_deref().filter(|_| is_access_list(&name)) else {
         return sized(value, room);

@@ -45,6 +45,110 @@ fn a_size_that_changed_unasked_drops_stale_pages() {
     assert_eq!(&all, b"newer", "not the old page, filled up with zeroes");
 }
 
+/// The kernel would fill up what it gets to the end that it knew.
+#[test]
+fn a_file_that_is_cut_while_it_is_read_shows_no_zeroes() {
+    let on = Mounted::new();
+    let id = on.fs.put_elsewhere("a", &[b'x'; 100_000]);
+    for length in [0, 5000] {
+        on.fs.put_elsewhere("a", &[b'x'; 100_000]);
+        let what = || Invalidation { attributes: vec![id], data: vec![id], ..Default::default() };
+        done(on.fs.invalidate(what()));
+        let file = File::open(on.path("a")).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 100_000);
+        on.fs.freeze("read");
+        let read = std::thread::spawn(move || {
+            let mut all = vec![b'-'; 100_000];
+            let count = file.read_at(&mut all, 0).unwrap();
+            all.truncate(count);
+            all
+        });
+        on.fs.wait_until_waiting(1);
+        on.fs.put_elsewhere("a", &vec![b'y'; length]);
+        let forgotten = on.fs.invalidate(what());
+        // Attributes go at once; bytes when the read has its answer.
+        std::thread::sleep(Duration::from_millis(200));
+        on.fs.thaw();
+        let seen = read.join().unwrap();
+        done(forgotten);
+        assert!(!seen.contains(&0), "{} bytes", seen.len());
+        assert_eq!(seen.len(), length);
+    }
+}
+
+/// Pages that are on their way are waited for only by who wants them forgotten as well.
+#[test]
+fn parts_are_forgotten_around_a_read_that_waits() {
+    let on = Mounted::new();
+    let id = on.fs.put_elsewhere("a", &[b'x'; 20_000]);
+    let file = File::open(on.path("a")).unwrap();
+    let alone = rustix::fs::Advice::Random;
+    rustix::fs::fadvise(&file, 0, None, alone).unwrap();
+    let page = move |file: &File, offset| {
+        let mut page = [0; 4096];
+        file.read_exact_at(&mut page, offset).unwrap();
+        page
+    };
+    for offset in [0, 4096, 12_288] {
+        assert_eq!(page(&file, offset), [b'x'; 4096]);
+    }
+    on.fs.freeze("read");
+    let read = std::thread::spawn({
+        let file = file.try_clone().unwrap();
+        move || page(&file, 8192)
+    });
+    on.fs.wait_until_waiting(1);
+    on.fs.put_elsewhere("a", &[b'y'; 20_000]);
+    let whole = on.fs.invalidate(Invalidation { data: vec![id], ..Default::default() });
+    let parts = vec![(id, 0..8192), (id, 12_288..1 << 40)];
+    done(on.fs.invalidate(Invalidation { parts, ..Default::default() }));
+    assert!(whole.try_recv().is_err(), "it waits for the read");
+    on.fs.thaw();
+    assert_eq!(read.join().unwrap(), [b'y'; 4096]);
+    done(whole);
+    for offset in [0, 4096, 8192, 12_288] {
+        assert_eq!(page(&file, offset), [b'y'; 4096]);
+    }
+}
+
+/// The kernel drops attributes during whose question it was told to forget: where each change
+/// elsewhere came with that, a file that grows would keep its size here.
+#[test]
+fn attributes_that_are_good_once_are_taken_though_the_file_changes_meanwhile() {
+    let mut memory = Memory::new(1);
+    memory.valid = Duration::ZERO;
+    let on = Mounted::with(memory, |_| {});
+    let id = on.fs.put_elsewhere("a", b"old");
+    let file = File::open(on.path("a")).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 3);
+    on.fs.freeze("attributes");
+    let looking = std::thread::spawn({
+        let file = file.try_clone().unwrap();
+        move || file.metadata().unwrap().len()
+    });
+    on.fs.wait_until_waiting(1);
+    on.fs.put_elsewhere("a", b"newer");
+    done(on.fs.invalidate(Invalidation {
+        attributes: vec![id],
+        data: vec![id],
+        ..Default::default()
+    }));
+    on.fs.thaw();
+    assert_eq!(looking.join().unwrap(), 5);
+    // Within the size that it knows it does not ask for it.
+    on.fs.freeze("attributes");
+    let (read, is_read) = std::sync::mpsc::channel();
+    let reading = std::thread::spawn(move || {
+        let mut all = [0; 5];
+        file.read_exact_at(&mut all, 0).unwrap();
+        read.send(all).unwrap();
+    });
+    let all = is_read.recv_timeout(Duration::from_secs(10));
+    on.fs.thaw();
+    reading.join().unwrap();
+    assert_eq!(&all.expect("it knows the size"), b"newer");
+}
+
 #[test]
 fn attributes_alone_are_invalidated() {
     let on = Mounted::new();
