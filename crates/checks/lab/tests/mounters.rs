@@ -8,7 +8,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use tieline_lab::federation::Federation;
+use tieline_lab::Plan;
+use tieline_lab::federation::{Federation, with_plan};
 use tieline_lab::program::{self, DEADLINE, Run, finish};
 use tieline_lab::tickets::{config, url, with_kdc};
 
@@ -270,6 +271,28 @@ fn hanging(scene: &Scene<'_>) -> Result<()> {
 }
 
 /// A laptop: a user mounts for herself, and her tickets are all there is.
+/// The machine is believed, but who is nobody to the file system is refused, before anything is
+/// done for him here: what he did would be refused later, and others' work was lost with it.
+#[test]
+fn who_is_nobody_is_refused_at_once_and_takes_nobodys_work_along() -> Result<()> {
+    let arguments = ["--kerberos", "--machine", "all"].map(str::to_owned).to_vec();
+    with_plan(&Plan { arguments, ..Plan::default() }, |federation| {
+        federation.shell("mkdir d; chmod 1777 d; sync d")?;
+        // Until it is held alone.
+        std::thread::sleep(Duration::from_millis(1500));
+        let nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups";
+        let words = federation.shell(&format!(
+            "echo before > d/before; {nobody} sh -c 'echo x > d/his' 2>&1 || true
+             {nobody} mkdir d/hers 2>&1 || true; mkdir d/e; echo after > d/e/f"
+        ))?;
+        ensure!(words.matches("ermission denied").count() == 2, "{words}");
+        std::thread::sleep(Duration::from_secs(3));
+        let there = federation.shell("ls d; cat d/before d/e/f")?;
+        ensure!(there == "before\ne\nbefore\nafter\n", "{there}");
+        Ok(())
+    })
+}
+
 #[test]
 fn a_users_own_mount_goes_by_her_tickets() -> Result<()> {
     if !tieline_lab::is_root() || !Path::new("/usr/bin/fusermount3").exists() {

@@ -464,28 +464,32 @@ impl Queue {
 
     async fn send(&self, shared: &Arc<Shared>, entries: Vec<Entry>) {
         let entries = self.proven(shared, entries).await;
-        if !entries.is_empty() {
-            self.send_proven(shared, entries).await;
-        }
+        self.send_proven(shared, entries).await;
         if self.lock().serials_left() < SERIALS_LOW {
             self.reserve(shared).await;
         }
     }
 
-    async fn send_proven(&self, shared: &Arc<Shared>, entries: Vec<Entry>) {
+    /// Says whether it is known what became of all of them.
+    async fn send_proven(&self, shared: &Arc<Shared>, mut entries: Vec<Entry>) -> bool {
+        if entries.is_empty() {
+            return true;
+        }
         let items: Vec<_> = entries.iter().map(|entry| entry.act.item.clone()).collect();
         let count = items.len();
         // The request's record goes after those of what is in it.
         let noting = Noting::of(Vec::new());
         let caller = Caller::root();
         let asking = shared.servers.ask_now(&caller, self.mdt, Batch { items });
-        match noting.within(asking).await {
+        let is_known = match noting.within(asking).await {
             Ok(told) if told.reply.outcomes.len() == count => {
                 shared.settle_batch(self, &entries, &told.reply);
+                true
             }
             Ok(_) => {
                 let error = Error::local(ErrorKind::Protocol, "answer to a batch");
                 self.refused(shared, &entries, &error);
+                true
             }
             Err(error) if error.kind() == ErrorKind::Unauthenticated => {
                 tracing::info!(%error, count, "what was done here waits for tickets");
@@ -496,17 +500,29 @@ impl Queue {
                 }
                 let since = unshown.into_iter().map(|proof| (proof, Instant::now()));
                 lock(&self.unproven).extend(since);
+                false
+            }
+            // Nothing of it was carried out. It may be for one of them, who is no identity any
+            // more, say, that all are refused.
+            Err(error) if error.kind().retry() == Retry::Never && count > 1 => {
+                let others = entries.split_off(count / 2);
+                let some = std::mem::take(&mut entries);
+                Box::pin(self.send_proven(shared, some)).await
+                    && Box::pin(self.send_proven(shared, others)).await
             }
             Err(error) if error.kind().retry() == Retry::Never => {
                 self.refused(shared, &entries, &error);
+                true
             }
             Err(error) => {
                 tracing::info!(%error, count, "what was done here waits for the server");
                 tokio::time::sleep(AGAIN).await;
+                false
             }
-        }
+        };
         drop(entries);
         drop(noting);
+        is_known
     }
 
     /// What can be sent now: all before the first thing that was done in the name of a ticket which

@@ -78,6 +78,8 @@ pub struct State {
     pub absent: BTreeSet<String>,
     /// Proofs that are not known here, until they are shown.
     pub unproven: BTreeSet<u64>,
+    /// Proofs for whom nothing is done, and no request that has one.
+    pub strangers: BTreeSet<u64>,
     /// Bad places that clients told of.
     pub reports: Vec<ReportPlace>,
     pub grants: bool,
@@ -149,6 +151,7 @@ impl Fake {
             silent: BTreeSet::new(),
             absent: BTreeSet::new(),
             unproven: BTreeSet::new(),
+            strangers: BTreeSet::new(),
             reports: Vec::new(),
             grants: true,
             gives_alone: true,

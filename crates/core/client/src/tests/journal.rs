@@ -332,6 +332,26 @@ async fn a_ticket_that_is_over_takes_nobodys_work_away() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_is_no_identity_any_more_takes_nobodys_work_away() {
+    let fake = Fake::new();
+    let volume = fake.mount_with(Settings { journal: true, ..Settings::default() });
+    volume.set_credentials(Arc::new(Tickets(true.into())));
+    let directory = mkdir(&volume, ROOT, "d").await.unwrap();
+    fake.lock().strangers = [7].into();
+    for (proof, text) in [(8, "a"), (7, "b"), (8, "c"), (9, "e"), (8, "f")] {
+        create_as(&volume, proof, directory, text).await;
+    }
+    let listing = volume.open_directory(&Caller::root(), directory).await.unwrap();
+    let synced = volume.sync_directory(listing).await.map_err(|error| error.kind());
+    assert_eq!(synced, Err(ErrorKind::PermissionDenied));
+    let names: Vec<String> =
+        fake.lock().nodes[&directory].names.keys().map(Name::to_string).collect();
+    assert_eq!(names, ["a", "c", "e", "f"]);
+    let sent = fake.count(Op::Batch);
+    assert!(sent <= 8, "{sent}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_a_journal_nobody_is_asked_for_ids() {
     let fake = Fake::new();
     let volume = fake.mount();

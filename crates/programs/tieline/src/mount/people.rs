@@ -26,6 +26,7 @@ use std::time::Duration;
 use tieline_auth::MapCell;
 use tieline_client::{FileSystem, Volume};
 use tieline_fuse::{Asking, People, Unknown};
+use tieline_types::identity::NOBODY;
 use tieline_types::{Caller, ErrorKind, Gid, MdtIndex, Uid};
 use tieline_wire::identity::ProveReply;
 use tieline_world::World;
@@ -139,6 +140,10 @@ impl Users {
         let told = volume.taken_anywhere(volume.root().mdt(), &here).await.ok()?;
         let is_user = told.principal.is_some_and(|name| !name.contains('/'));
         (is_user && !told.is_believed).then_some((told.caller, here))
+    }
+
+    fn is_secure(&self) -> bool {
+        self.map.current().map.security.is_some()
     }
 
     /// Must users show tickets? Asked again when the federation map changed, and now and then.
@@ -296,7 +301,13 @@ impl People for Users {
         let Asking { process, stated } = asking;
         let rule = self.look_at_rules().await?;
         match rule {
-            Rule::Word => Ok(self.idmap.caller(stated)),
+            Rule::Word => {
+                let caller = self.idmap.caller(stated.clone());
+                // Of those whom the map knows, servers believe this machine. Who is nobody may be
+                // refused, and must hear so before anything is done for him here.
+                let is_nobody = caller.uid == Uid(NOBODY) && self.is_secure();
+                if is_nobody { self.taken_for(&stated, rule).await } else { Ok(caller) }
+            }
             Rule::Machine if stated.is_root() => self.taken_for(&stated, rule).await,
             Rule::Machine | Rule::User => self.by_ticket(process, &stated, rule).await,
         }

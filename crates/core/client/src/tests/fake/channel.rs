@@ -96,6 +96,8 @@ impl Channel for FakeChannel {
                 Err(Failure::new(ErrorKind::WrongServer, "fake"))
             } else if is_unproven {
                 Err(Failure::new(ErrorKind::Unauthenticated, "fake"))
+            } else if proofs_of(&outgoing).any(|proof| state.strangers.contains(&proof)) {
+                Err(Failure::new(ErrorKind::PermissionDenied, "fake"))
             } else {
                 state.answer(outgoing.request, bulk)
             };
