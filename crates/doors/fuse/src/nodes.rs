@@ -53,6 +53,12 @@ struct Given {
     forgotten: u64,
 }
 
+impl Given {
+    fn is_there(self) -> bool {
+        self.times > self.forgotten
+    }
+}
+
 /// What is about to be forgotten: all that was given up to then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Doubted {
@@ -153,13 +159,17 @@ impl Nodes {
         }
     }
 
+    /// May the kernel have pages of it?
+    pub fn has_pages(&self, id: FileId) -> bool {
+        self.lock().get(&id).is_none_or(|node| node.pages.is_there())
+    }
+
     /// Has the kernel any of it to forget? If so it is about to be told.
     pub fn doubt(&self, id: FileId, with_pages: bool) -> Option<Doubted> {
         let mut known = self.lock();
         // Of what is not known here, it may.
         let Some(node) = known.get_mut(&id) else { return Some(Doubted::default()) };
-        let has = |given: Given| given.times > given.forgotten;
-        if !(has(node.attributes) || with_pages && has(node.pages)) {
+        if !(node.attributes.is_there() || with_pages && node.pages.is_there()) {
             return None;
         }
         node.told.doubts = node.told.doubts.wrapping_add(1);

@@ -8,7 +8,9 @@ use crate::abi::incoming::{CopyFileRangeIn, WriteIn};
 use crate::abi::opcode::Opcode;
 use crate::abi::outgoing;
 use crate::call::Call;
+use crate::kernel::Forget;
 use rustix::io::Errno;
+use std::sync::Arc;
 use tieline_client::{CopyEnd, HandleId, Writing};
 
 pub async fn write(call: &Call) -> Outcome {
@@ -19,8 +21,13 @@ pub async fn write(call: &Call) -> Outcome {
     }
     let data = call.body.slice(WRITE_IN_BYTES..end);
     let handle = HandleId(arguments.handle);
-    call.session.kernel.nodes.give_pages(call.id());
+    if !is_direct(&arguments) {
+        call.session.kernel.nodes.give_pages(call.id());
+    }
     call.fs().write_as(handle, arguments.offset, writing(call, &arguments), data).await?;
+    if is_direct(&arguments) {
+        forget_written(call, &arguments).await;
+    }
     forget_privileges(call, call.id());
     if let Some(is_data_only) = durability(&arguments) {
         call.fs().sync(handle, is_data_only).await?;
@@ -46,6 +53,26 @@ fn durability(arguments: &WriteIn) -> Option<bool> {
     let flags = arguments.flags as i32;
     let is_wanted = flags & libc::O_DSYNC != 0 && !is_from_mapping(arguments);
     is_wanted.then_some(flags & libc::O_SYNC != libc::O_SYNC)
+}
+
+/// Past the kernel's cache: `O_DIRECT`.
+fn is_direct(arguments: &WriteIn) -> bool {
+    arguments.flags as i32 & libc::O_DIRECT != 0 && !is_from_mapping(arguments)
+}
+
+/// After a write past its cache the kernel drops the pages that lie there, but not when it ends the
+/// write asynchronously (`fuse_aio_complete` in Linux' fs/fuse/file.c).
+async fn forget_written(call: &Call, arguments: &WriteIn) {
+    let (kernel, id) = (Arc::clone(&call.session.kernel), call.id());
+    if !kernel.nodes.has_pages(id) || arguments.size == 0 {
+        return;
+    }
+    let part = Forget::Part(id, arguments.offset, arguments.size.into());
+    // It may wait for a read, whose answer is not to wait for this thread.
+    let forgotten = tokio::task::spawn_blocking(move || kernel.forget(&part));
+    if forgotten.await.is_err() {
+        tracing::error!(file = %id, "pages were not forgotten");
+    }
 }
 
 fn is_from_mapping(arguments: &WriteIn) -> bool {

@@ -149,6 +149,70 @@ fn attributes_that_are_good_once_are_taken_though_the_file_changes_meanwhile() {
     assert_eq!(&all.expect("it knows the size"), b"newer");
 }
 
+/// One write by the kernel's asynchronous interface (io_submit(2)).
+struct Asynchronous {
+    context: libc::c_ulong,
+    /// `struct iocb` of linux/aio_abi.h.
+    request: Box<[u64; 8]>,
+}
+
+impl Asynchronous {
+    const PWRITE: u64 = 1;
+
+    fn write(file: &File, page: &[u8], offset: u64) -> Self {
+        let (address, length) = (page.as_ptr() as u64, page.len() as u64);
+        let to = file.as_raw_fd() as u64;
+        let request = Box::new([0, 0, Self::PWRITE | to << 32, address, length, offset, 0, 0]);
+        let mut this = Self { context: 0, request };
+        // SAFETY: pages and request live until the end is waited for.
+        let begun = unsafe {
+            assert_eq!(libc::syscall(libc::SYS_io_setup, 1, &raw mut this.context), 0);
+            let mut requests = [this.request.as_mut_ptr()];
+            libc::syscall(libc::SYS_io_submit, this.context, 1, requests.as_mut_ptr())
+        };
+        assert_eq!(begun, 1);
+        this
+    }
+
+    fn wait(self) -> i64 {
+        let mut event = [0_i64; 4];
+        // SAFETY: one event is as long as that.
+        unsafe {
+            let (none, event) = (std::ptr::null::<libc::timespec>(), event.as_mut_ptr());
+            let ended = libc::syscall(libc::SYS_io_getevents, self.context, 1, 1, event, none);
+            assert_eq!(ended, 1);
+            libc::syscall(libc::SYS_io_destroy, self.context);
+        }
+        event[2]
+    }
+}
+
+#[test]
+fn what_is_written_asynchronously_past_the_cache_is_read() {
+    const PAGE: usize = 4096;
+    let on = Mounted::new();
+    on.fs.put_elsewhere("a", &[b'x'; PAGE]);
+    let reader = File::open(on.path("a")).unwrap();
+    let direct = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::DIRECT;
+    let writer = rustix::fs::open(on.path("a"), direct, rustix::fs::Mode::empty()).unwrap();
+    let layout = std::alloc::Layout::from_size_align(PAGE, PAGE).unwrap();
+    // SAFETY: as long and as aligned as said, and never given back.
+    let page = unsafe { std::slice::from_raw_parts_mut(std::alloc::alloc(layout), PAGE) };
+    page.fill(b'y');
+    let seen = || {
+        let mut seen = [0; PAGE];
+        reader.read_exact_at(&mut seen, 0).unwrap();
+        (seen[0], seen[PAGE - 1])
+    };
+    on.fs.freeze("write");
+    let write = Asynchronous::write(&File::from(writer), page, 0);
+    on.fs.wait_until_waiting(1);
+    assert_eq!(seen(), (b'x', b'x'));
+    on.fs.thaw();
+    assert_eq!(write.wait(), PAGE as i64);
+    assert_eq!(seen(), (b'y', b'y'));
+}
+
 #[test]
 fn attributes_alone_are_invalidated() {
     let on = Mounted::new();
