@@ -18,6 +18,8 @@
 //! Invariants: a segment's turn comes again only after redb has what was in it, durably; redb is
 //! at one version at any time, and so is redb with the tables over it.
 
+mod reusable;
+
 use super::log::{Log, LogId, Place};
 use super::pairs::{Pairs, RedbSnapshot, get, in_pages, scan};
 use super::room::{Need, Room};
@@ -27,7 +29,6 @@ use crate::overlay::{Base, Batch, Writes};
 use crate::{Error, Key, Range, Snapshot, Value};
 use redb::{Database, ReadableDatabase};
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -41,14 +42,6 @@ const IDLE: Duration = Duration::from_secs(1);
 
 /// One is taken up while the other is filled: both must find room.
 const TABLES: u64 = 2;
-
-/// What is used again is looked for this often at most, and for this part of the time.
-const LOOK_PAUSE: Duration = Duration::from_secs(2);
-const LOOK_PART: u32 = 50;
-/// In larger files it is not looked for at all: checkpoints wait meanwhile.
-const LOOKED_MAX: u64 = 2 << 30;
-/// In these a file's use of its disk is told.
-const BLOCK: u64 = 512;
 
 /// When a table is full.
 #[derive(Clone, Copy)]
@@ -315,29 +308,6 @@ impl RedbBase {
 
     fn tables_mut(&self) -> RwLockWriteGuard<'_, Tables> {
         self.tables.write().expect(POISONED)
-    }
-
-    /// What redb has in the file of its own and uses again before that grows. Found out now and
-    /// then, as it takes a look at every page, and while nothing is taken up.
-    pub fn reusable(&self) -> u64 {
-        let Some(file) = &self.file else { return 0 };
-        let mut looked = self.looked.lock().expect(POISONED);
-        if looked.is_some_and(|(at, took)| at.elapsed() < LOOK_PAUSE.max(took * LOOK_PART)) {
-            return self.room.reusable();
-        }
-        let began = Instant::now();
-        let found = || -> Option<u64> {
-            let file = file.metadata().ok().filter(|file| file.len() <= LOOKED_MAX)?;
-            let transaction = self.database.begin_write().ok()?;
-            let stats = transaction.stats().ok()?;
-            let used = stats.allocated_pages().saturating_mul(stats.page_size() as u64);
-            transaction.abort().ok()?;
-            // Not what was never written: that is free on the disk as well.
-            Some((file.blocks() * BLOCK).saturating_sub(used))
-        };
-        self.room.reuse(found().unwrap_or(0));
-        *looked = Some((Instant::now(), began.elapsed()));
-        self.room.reusable()
     }
 
     /// Is there anything that redb does not hold yet?

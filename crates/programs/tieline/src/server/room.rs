@@ -50,8 +50,8 @@ impl Disks {
             reusable => format!(" and {} in the store itself", ByteSize(reusable)),
         };
         let reason = format!(
-            "{left} free in {path}{inside}, less than mdt.reserve = \"{reserve}\": make room there, \
-             or move the store to a larger disk (mdt.store)"
+            "{left} free in {path}{inside}, less than mdt.reserve = \"{reserve}\": make room \
+             there, or move the store to a larger disk (mdt.store)"
         );
         match room < self.reserve / LAST_PART {
             true => StoreRoom::None(reason),
