@@ -28,11 +28,12 @@ use super::{FORMAT, FORMAT_KNOWN, LOG, PAIRS, STORE, VERSION, io_error, new_log_
 use crate::overlay::{Base, Batch, Writes};
 use crate::{Error, Key, Range, Snapshot, Value};
 use redb::{Database, ReadableDatabase};
+use reusable::Looked;
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::Version;
 
@@ -65,8 +66,8 @@ pub(super) struct RedbBase {
     room: Room,
     /// Its file, if it is one.
     file: Option<File>,
-    /// When it was looked for what is used again, and how long that took.
-    looked: Mutex<Option<(Instant, Duration)>>,
+    /// What it has in it beyond what is in use.
+    looked: Mutex<Option<Looked>>,
     place: Box<dyn Place>,
     sizes: Sizes,
     /// A group came since the opening.

@@ -90,10 +90,6 @@ impl Room {
         self.reusable.store(bytes, Ordering::Relaxed);
     }
 
-    pub fn reusable(&self) -> u64 {
-        self.reusable.load(Ordering::Relaxed)
-    }
-
     /// Something was written to the store's file: nobody knows where, before it is looked at again.
     pub fn take(&self, need: Need) {
         let less = |reusable: u64| Some(reusable.saturating_sub(need.bytes));
@@ -127,7 +123,7 @@ impl Room {
 
     /// The directory whose disk has not so much room. One that cannot be asked is left to fail.
     fn short(&self, need: Need) -> Option<&PathBuf> {
-        let reusable = self.reusable();
+        let reusable = self.reusable.load(Ordering::Relaxed);
         let has_less = |path: &&PathBuf| {
             statvfs(path.as_path()).is_ok_and(|disk| {
                 let free = disk.f_bavail.saturating_mul(disk.f_frsize.max(1));

@@ -18,18 +18,28 @@ const LENGTH_MAX: u64 = 2 << 30;
 /// In these a file's use of its disk is told.
 const BLOCK: u64 = 512;
 
+/// What was found.
+pub(super) struct Looked {
+    at: Instant,
+    took: Duration,
+    bytes: u64,
+}
+
 impl RedbBase {
-    /// How many bytes that are, at least. Blocks.
+    /// How many bytes that are, or were a moment ago. Blocks.
     pub fn reusable(&self) -> u64 {
         let Some(file) = &self.file else { return 0 };
         let mut looked = self.looked.lock().expect(POISONED);
-        if looked.is_some_and(|(at, took)| at.elapsed() < LOOK_PAUSE.max(took * LOOK_PART)) {
-            return self.room.reusable();
+        if let Some(last) = &*looked
+            && last.at.elapsed() < LOOK_PAUSE.max(last.took * LOOK_PART)
+        {
+            return last.bytes;
         }
         let began = Instant::now();
-        self.room.reuse(look(file, &self.database).unwrap_or(0));
-        *looked = Some((Instant::now(), began.elapsed()));
-        self.room.reusable()
+        let bytes = look(file, &self.database).unwrap_or(0);
+        self.room.reuse(bytes);
+        *looked = Some(Looked { at: Instant::now(), took: began.elapsed(), bytes });
+        bytes
     }
 }
 
