@@ -525,15 +525,22 @@ fn a_store_on_a_full_disk_is_read_and_heals() -> Result<()> {
         // Killed, it starts, takes up its log, and goes on as before.
         control("kill")?;
         control("start")?;
-        let pid_after = pid()?;
         ensure!(fs::read(other.join("d/before"))? == b"d/before");
         for number in 0..200 {
             fs::remove_file(path(&format!("many/{number}"))).context("after a kill")?;
         }
         // Full: what is there is read.
-        let second = fill("second", 1 << 20)?;
+        let second = fill("second", 3 << 20)?;
         program::until("still refused", program::DEADLINE, refuses)?;
         ensure!(fs::read(other.join("d/stays"))? == b"d/stays");
+        // Also by who starts then: nothing that it would note waits for room, and others with it.
+        control("kill")?;
+        control("start")?;
+        let pid_after = pid()?;
+        let there = other.display();
+        lab.shell(&format!("timeout 60 cat '{there}/d/stays' && timeout 60 ls -R '{there}'"))?;
+        lab.tieline(&["fsck", lab.mount().to_str().context("path")?])?;
+        program::until("refused, not waited for", program::DEADLINE, refuses)?;
         ensure!(fs::read_dir(other.join("d"))?.count() == 2);
         fs::remove_file(first)?;
         fs::remove_file(second)?;

@@ -43,6 +43,7 @@ pub(crate) use home::Home;
 pub(crate) use table::{Bound, Table};
 
 use crate::error::Result;
+use shares::Amount;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -129,6 +130,14 @@ pub enum Resource {
 }
 
 impl Resource {
+    /// So much of this one.
+    pub fn amount(self, much: u64) -> Amount {
+        match self {
+            Self::Bytes => Amount { bytes: much, inodes: 0 },
+            Self::Inodes => Amount { bytes: 0, inodes: much },
+        }
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             Self::Bytes => "bytes",
@@ -177,8 +186,8 @@ pub struct Promised {
     pub bytes: Option<u64>,
     /// The limit that allows no more.
     pub tight: Option<String>,
-    /// Whose it is, and how much would have to fit below it in all.
-    pub lacks: Option<(Payer, u64)>,
+    /// All whose limits are in the way, and how much would have to fit below each in all.
+    pub lacks: BTreeMap<Payer, Amount>,
     /// Less than was wanted.
     pub is_less: bool,
     /// Other sessions that something is promised to under that limit.
@@ -279,15 +288,13 @@ impl Quotas {
         let mut table = self.table();
         let key = (session, file);
         let own = table.promises.get(&key).map_or(0, |(_, bytes)| *bytes);
-        let (mut left, mut tight) = (None, None);
+        let mut rooms = vec![];
         for payer in account.payers() {
             table.inherit(&payer, now);
-            let Some((room, label)) = table.room(&payer, own, now) else { continue };
-            if left.is_none_or(|left| room < left) {
-                (left, tight) = (Some(room), Some((payer, label)));
-            }
+            rooms.extend(table.room(&payer, own, now).map(|(room, label)| (room, payer, label)));
         }
-        let (Some(left), Some((payer, label))) = (left, tight) else {
+        let Some((left, payer, label)) = rooms.iter().min_by_key(|(room, ..)| *room).cloned()
+        else {
             table.promises.remove(&key);
             return Promised::default();
         };
@@ -303,8 +310,12 @@ impl Quotas {
             let shared = shared.filter(|(_, (other, _))| other.payers().contains(&payer));
             others.extend(shared.map(|((other, _), _)| *other).filter(|&other| other != session));
         }
-        let in_all = || table.in_use(&payer).bytes.saturating_sub(bytes).saturating_add(needed);
-        let lacks = is_short.then(|| (payer.clone(), in_all()));
+        let in_all = |payer: &Payer| {
+            let others = table.in_use(payer).bytes.saturating_sub(bytes);
+            Amount { bytes: others.saturating_add(needed), inodes: 0 }
+        };
+        let short = rooms.iter().filter(|(room, ..)| *room < needed);
+        let lacks = short.map(|(_, payer, _)| (payer.clone(), in_all(payer))).collect();
         let (tight, is_less) = (is_short.then_some(label), bytes < wanted);
         Promised { bytes: Some(bytes), tight, lacks, is_less, others }
     }

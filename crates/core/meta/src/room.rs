@@ -71,6 +71,12 @@ fn frees(request: &Request) -> bool {
 }
 
 impl Mdt {
+    /// How much room the store has, for who was just started: nothing runs yet, and no session is
+    /// there to be asked.
+    pub fn begin_with_room(&self, room: StoreRoom) {
+        *self.room.lock() = room;
+    }
+
     /// How much room the store has from now on.
     pub async fn set_room(&self, room: StoreRoom) {
         let is_short = room != StoreRoom::Enough;

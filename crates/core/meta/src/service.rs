@@ -27,13 +27,13 @@ use crate::placement::wall_time;
 use crate::quotas::Resource;
 use crate::recall::{Ask, Keepers};
 use crate::view::{Scene, View, decode};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 use tieline_format::map::FederationMap;
 use tieline_format::mdt::{Answer, Inode, SerialRun, Session, key};
 use tieline_kv::{Committed, Transaction};
 use tieline_telemetry::metrics::METRICS;
-use tieline_types::quota::Payer;
+use tieline_types::quota::{Payer, Share};
 use tieline_types::{
     Caller, ErrorKind, FileId, Grant, LostLock, RequestNumber, SessionId, Version,
 };
@@ -42,8 +42,9 @@ use tieline_wire::{Failure, Op, Request};
 
 /// How often a request is run again because others were in its way.
 const ATTEMPTS: usize = 100;
-/// How often more room is asked for, for one request.
-const EXTENSIONS: usize = 4;
+/// How often more room is asked for, for one request: it meets the limits of three payers, and in a
+/// pool of six, one after the other.
+const EXTENSIONS: usize = 8;
 /// How often an open is run again because its directory changed meanwhile.
 const OPEN_ATTEMPTS: usize = 3;
 
@@ -223,6 +224,7 @@ impl Mdt {
         let mut keepers = Keepers::new();
         let (mut asked, mut looked) = (BTreeSet::new(), BTreeSet::new());
         let (mut attempts, mut extended) = (0, 0);
+        let mut needed_of: BTreeMap<Payer, Share> = BTreeMap::new();
         // Of a batch, if it is done in parts.
         let mut done = vec![];
         let unused_from = match request {
@@ -247,7 +249,13 @@ impl Mdt {
                 }
                 Ok(Run::Short(payer, resource, needed)) => {
                     extended += 1;
-                    if !self.extend(&payer, resource, needed).await {
+                    let (known, more) =
+                        (needed_of.entry(payer).or_default(), resource.amount(needed));
+                    *known = Share {
+                        bytes: known.bytes.max(more.bytes),
+                        inodes: known.inodes.max(more.inodes),
+                    };
+                    if !self.extend(&needed_of).await {
                         extended = EXTENSIONS;
                     }
                 }

@@ -42,6 +42,7 @@ use log::{Log, LogId, Mismatch, Place};
 use redb::backends::FileBackend;
 use redb::{Builder, ReadableDatabase, StorageBackend, TableDefinition, TableError};
 use room::Room;
+use std::fs::File;
 use std::io;
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
@@ -94,8 +95,12 @@ impl EmbeddedStore {
         if opened.unfinished.is_none() {
             judge_untouched(path, &place, &store, opening.check.as_ref())?;
         }
+        let file = opened.file.try_clone().map_err(|error| io_error(&store, error))?;
         let backend = FileBackend::new(opened.file).map_err(|error| redb_error(&store, error))?;
-        let start = || Self::start(store.clone(), backend, place, Sizes::default(), opening);
+        let start = || {
+            let (file, sizes) = (Some(file), Sizes::default());
+            Self::start(store.clone(), (backend, file), place, sizes, opening)
+        };
         let damaged = |_| Error::Failed {
             store: store.clone(),
             source: "its file is damaged: bring it back with `tieline mdt restore`".into(),
@@ -110,10 +115,10 @@ impl EmbeddedStore {
     }
 
     /// Opens (blocking) a store whose file is `backend` and whose log lies at `place`: files, or
-    /// what crash tests put there.
+    /// what crash tests put there. `file`: the same, if it is one.
     fn start(
         store: String,
-        backend: impl StorageBackend,
+        (backend, file): (impl StorageBackend, Option<File>),
         place: impl Place + 'static,
         sizes: Sizes,
         mut opening: Opening,
@@ -134,7 +139,7 @@ impl EmbeddedStore {
         }
         let room = Room::new(std::mem::take(&mut opening.disks));
         let place = Box::new(place);
-        let parts = Parts { database, store: store.clone(), room, place, sizes };
+        let parts = Parts { database, store: store.clone(), room, file, place, sizes };
         let base = RedbBase::start(parts, found.log, found.beyond, version)?;
         let overlay = Overlay::with_journal(base, store.clone(), version, limits, opening.journal);
         let mut this = Self { overlay, committer: None, checkpointer: None };
@@ -189,6 +194,10 @@ impl Store for EmbeddedStore {
 
     fn describe(&self) -> String {
         self.overlay.store().to_owned()
+    }
+
+    fn reusable(&self) -> u64 {
+        self.overlay.base().reusable()
     }
 }
 

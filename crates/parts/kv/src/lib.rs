@@ -68,6 +68,11 @@ pub trait Store: Send + Sync {
 
     /// For messages: `embedded /srv/tieline/mdt0000.redb`.
     fn describe(&self) -> String;
+
+    /// How many bytes of its disk the store has and will use again before it takes more. Blocks.
+    fn reusable(&self) -> u64 {
+        0
+    }
 }
 
 /// A transaction. Dropped, it did nothing.
@@ -191,7 +196,8 @@ pub enum Error {
     /// Another transaction got in between: run this one again.
     #[error("transactions conflict")]
     Conflict,
-    #[error("store {store} is full")]
+    /// Nothing of what was to be written is, and it may be tried again.
+    #[error("store {store} is full: make room on its disk, or move it to a larger one")]
     Full { store: String },
     #[error("store {store} is in use by another server")]
     InUse { store: String },

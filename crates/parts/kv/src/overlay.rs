@@ -67,6 +67,12 @@ pub trait Base: Send + Sync + 'static {
         limit: usize,
     ) -> impl Future<Output = Result<Vec<(Key, Value)>, Error>> + Send;
 
+    /// Is there room for these writes? Where there is none nothing is decided: who reads what was
+    /// would wait with it.
+    fn has_room(&self, _writes: &Writes) -> bool {
+        true
+    }
+
     /// Waits, blocking, until there is room for it. `false`: the store is closed before there is.
     fn wait_for_room(&self, _batch: &Batch) -> bool {
         true

@@ -132,10 +132,14 @@ pub async fn start(
         own,
         chunks: chunks.clone(),
     }));
-    let disks = parts.mdt.as_ref().and_then(|mdt| mdt.disks.clone());
+    let watched = parts.mdt.as_ref().and_then(|mdt| Some((mdt.disks.clone()?, mdt.store.clone())));
     let mdt_index = parts.mdt.as_ref().map(|mdt| mdt.settings.mdt);
     let mdt = match parts.mdt {
-        Some(MdtParts { settings, store, log, .. }) => {
+        Some(MdtParts { settings, store, log, disks }) => {
+            let first = match &disks {
+                Some(disks) => room::look(disks, &store).await,
+                None => None,
+            };
             let parts = tieline_meta::Parts {
                 store,
                 world: parts.world.clone(),
@@ -147,6 +151,10 @@ pub async fn start(
                 log,
             };
             let mdt = Mdt::start(parts, settings).await?;
+            // Before anything runs that would write.
+            if let Some(room) = first {
+                mdt.begin_with_room(room);
+            }
             mdt.tell_hidden().await;
             Some(mdt)
         }
@@ -200,8 +208,8 @@ pub async fn start(
         tasks.push(tokio::spawn(mdt.clone().run_quotas()));
         tasks.push(tokio::spawn(mdt.run_mirrors()));
     }
-    if let Some((disks, mdt)) = disks.zip(mdt.clone()) {
-        tasks.push(tokio::spawn(room::watch(disks, mdt, parts.health.clone())));
+    if let Some((watched, mdt)) = watched.zip(mdt.clone()) {
+        tasks.push(tokio::spawn(room::watch(watched, mdt, parts.health.clone())));
     }
     if !parts.map.is_signer() {
         tasks.push(tokio::spawn(maps::follow(parts.map, peers.clone())));

@@ -68,7 +68,8 @@ impl Mdt {
         let mut working = JoinSet::new();
         let mut busy: BTreeSet<ChunkId> = BTreeSet::new();
         while self.trouble().is_none() {
-            while working.len() < AT_ONCE {
+            // What is mended is noted.
+            while working.len() < AT_ONCE && self.room.check_any().is_ok() {
                 let job = match self.next_job(&mut walk, &busy).await {
                     Ok(Some(job)) => job,
                     Ok(None) => break,

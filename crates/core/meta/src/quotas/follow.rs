@@ -8,10 +8,9 @@
 //! Invariants: a lower share is noted before it is told; of several questions after shares only the
 //! newest answer counts, and at most one is under way.
 
-use super::Resource;
 use super::home::SHARES_MAX;
 use super::shares::Amount;
-use super::table::{Bound, Table};
+use super::table::{Bound, Refused, Table};
 use crate::error::Result;
 use crate::mdt::Mdt;
 use crate::placement::wall_time;
@@ -100,23 +99,26 @@ impl Mdt {
         }
     }
 
-    /// Has more room made for a payer, who needs so much in all. Says whether it may be there now.
-    pub(crate) async fn extend(&self, payer: &Payer, resource: Resource, needed: u64) -> bool {
-        let amount = match resource {
-            Resource::Bytes => Amount { bytes: needed, inodes: 0 },
-            Resource::Inodes => Amount { bytes: 0, inodes: needed },
-        };
+    /// Has more room made for payers, who need so much in all. Says whether it may be there now.
+    /// All whom one request needs are named together, those who have what they need by now, too:
+    /// while room is short nobody keeps a share that he does not use.
+    pub(crate) async fn extend(&self, needed: &BTreeMap<Payer, Amount>) -> bool {
         if self.quotas.table().is_home {
-            return self.gather(payer).await;
+            let mut may_have = false;
+            for payer in needed.keys() {
+                may_have |= self.gather(payer).await;
+            }
+            return may_have;
         }
-        let outlook = || self.quotas.table().outlook(payer, amount);
+        let outlook = || self.quotas.table().outlook_for(needed);
         for pause in PAUSES {
             if let Some(has_room) = outlook() {
                 return has_room;
             }
-            let needed = BTreeMap::from([(payer.clone(), amount)]);
-            if let Err(why) = self.exchange(Wish { needed, ..Wish::default() }).await {
-                tracing::info!(%payer, why, "no more of a limit can be asked for");
+            let wish = Wish { needed: needed.clone(), ..Wish::default() };
+            if let Err(why) = self.exchange(wish).await {
+                let payers: Vec<String> = needed.keys().map(Payer::to_string).collect();
+                tracing::info!(?payers, why, "no more of a limit can be asked for");
                 return false;
             }
             if let Some(has_room) = outlook() {
@@ -124,8 +126,11 @@ impl Mdt {
             }
             tokio::time::sleep(pause).await;
         }
-        if let Some(bound) = self.quotas.table().bounds.get_mut(payer) {
-            bound.refuse(amount);
+        let mut table = self.quotas.table();
+        for (payer, amount) in needed {
+            if let Some(bound) = table.bounds.get_mut(payer) {
+                bound.refuse(*amount);
+            }
         }
         false
     }
@@ -161,7 +166,6 @@ impl Mdt {
             if !is_more {
                 return Ok(());
             }
-            wish.needed.clear();
         }
     }
 
@@ -273,15 +277,28 @@ impl Mdt {
 }
 
 impl Table {
+    /// The same of all.
+    fn outlook_for(&self, needed: &BTreeMap<Payer, Amount>) -> Option<bool> {
+        let each = needed.iter().map(|(payer, amount)| self.outlook(payer, *amount));
+        each.fold(Some(true), |all, one| match (all, one) {
+            (Some(false), _) | (_, Some(false)) => Some(false),
+            (Some(true), Some(true)) => Some(true),
+            _ => None,
+        })
+    }
+
     /// Is a share so large, or is it in vain to ask for that? `None`: nobody knows.
     fn outlook(&self, payer: &Payer, amount: Amount) -> Option<bool> {
         let Some(bound) = self.bounds.get(payer) else { return Some(true) };
         if bound.share.bytes >= amount.bytes && bound.share.inodes >= amount.inodes {
             return Some(true);
         }
-        let is_recent = |at: Option<Instant>| at.is_some_and(|at| at.elapsed() < REFUSED);
-        let was_refused = (amount.bytes > 0 && is_recent(bound.bytes_refused))
-            || (amount.inodes > 0 && is_recent(bound.inodes_refused));
+        // Who needs less than that, as he freed some meanwhile, may have it.
+        let is_vain = |refused: Option<Refused>, needed: u64| {
+            needed > 0 && refused.is_some_and(|it| it.is_recent() && needed >= it.share)
+        };
+        let was_refused = is_vain(bound.bytes_refused, amount.bytes)
+            || is_vain(bound.inodes_refused, amount.inodes);
         (was_refused || self.is_cut_off).then_some(false)
     }
 }
@@ -290,10 +307,23 @@ impl Bound {
     /// Notes what was needed and is not to be had.
     fn refuse(&mut self, needed: Amount) {
         if needed.bytes > self.share.bytes {
-            self.bytes_refused = Some(Instant::now());
+            Refused::note(&mut self.bytes_refused, needed.bytes);
         }
         if needed.inodes > self.share.inodes {
-            self.inodes_refused = Some(Instant::now());
+            Refused::note(&mut self.inodes_refused, needed.inodes);
+        }
+    }
+}
+
+impl Refused {
+    fn is_recent(self) -> bool {
+        self.at.elapsed() < REFUSED
+    }
+
+    /// The smallest counts.
+    fn note(noted: &mut Option<Self>, share: u64) {
+        if noted.is_none_or(|before| !before.is_recent() || share < before.share) {
+            *noted = Some(Self { at: Instant::now(), share });
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The calls: telling and setting quotas, and promising bytes.
 
 use super::shares::There;
-use super::{Bound, Resource, Table, account_of};
+use super::{Bound, Table, account_of};
 use crate::Asker;
 use crate::error::{Error, Result};
 use crate::leases::EVERYTHING;
@@ -28,6 +28,9 @@ const PAGE_MAX: u32 = 1024;
 /// A client that does not answer for so long is not waited for. What it was told before ends with
 /// its lease.
 const RECALL_PATIENCE: Duration = Duration::from_secs(5);
+/// How often more room is asked for, for one promise: a share that was given may be lowered before
+/// it is used.
+const EXTENSIONS: usize = 2;
 /// What is counted is kept as a signed number.
 const MOST: u64 = i64::MAX as u64;
 
@@ -208,10 +211,16 @@ impl Mdt {
             self.ask_promises(promised.others).await;
             promised = self.quotas.promise(whom, &account, amounts, now);
         }
-        if let Some((payer, needed)) = promised.lacks.take() {
-            self.extend(&payer, Resource::Bytes, needed).await;
+        for _ in 0..EXTENSIONS {
+            if promised.lacks.is_empty() {
+                break;
+            }
+            let has_room = self.extend(&promised.lacks).await;
             // What was written meanwhile has used of it, whether there is more or not.
             promised = self.quotas.promise(whom, &account, amounts, now);
+            if !has_room {
+                break;
+            }
         }
         if promised.is_less {
             self.following.kick.notify_one();

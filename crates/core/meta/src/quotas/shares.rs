@@ -201,7 +201,8 @@ fn weigh_one(
         return (share, needed, needed.max(good));
     }
     if share > good.saturating_add(slack) {
-        return (good, 0, 0);
+        // Whoever waits needs what he was given, and more elsewhere.
+        return (good.max(needed), 0, 0);
     }
     let is_tight = share < in_use.saturating_add(slack / 2);
     let wanted = if is_tight && is_used_more { good } else { 0 };

@@ -48,9 +48,16 @@ pub(crate) struct Bound {
     pub own_news: u64,
     /// It was told that the grace of a soft limit is over.
     pub is_late: bool,
-    /// More was asked for in vain then.
-    pub bytes_refused: Option<Instant>,
-    pub inodes_refused: Option<Instant>,
+    /// More was asked for in vain.
+    pub bytes_refused: Option<Refused>,
+    pub inodes_refused: Option<Refused>,
+}
+
+/// A share that was not to be had: a smaller one may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Refused {
+    pub at: Instant,
+    pub share: u64,
 }
 
 impl Bound {

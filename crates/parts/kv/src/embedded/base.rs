@@ -18,14 +18,18 @@
 //! Invariants: a segment's turn comes again only after redb has what was in it, durably; redb is
 //! at one version at any time, and so is redb with the tables over it.
 
+mod reusable;
+
 use super::log::{Log, LogId, Place};
 use super::pairs::{Pairs, RedbSnapshot, get, in_pages, scan};
-use super::room::Room;
+use super::room::{Need, Room};
 use super::tables::Tables;
 use super::{FORMAT, FORMAT_KNOWN, LOG, PAIRS, STORE, VERSION, io_error, new_log_id, redb_error};
-use crate::overlay::{Base, Batch};
+use crate::overlay::{Base, Batch, Writes};
 use crate::{Error, Key, Range, Snapshot, Value};
 use redb::{Database, ReadableDatabase};
+use reusable::Looked;
+use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -60,6 +64,10 @@ pub(super) struct RedbBase {
     /// For messages.
     store: String,
     room: Room,
+    /// Its file, if it is one.
+    file: Option<File>,
+    /// What it has in it beyond what is in use.
+    looked: Mutex<Option<Looked>>,
     place: Box<dyn Place>,
     sizes: Sizes,
     /// A group came since the opening.
@@ -85,6 +93,7 @@ pub(super) struct Parts {
     pub database: Database,
     pub store: String,
     pub room: Room,
+    pub file: Option<File>,
     pub place: Box<dyn Place>,
     pub sizes: Sizes,
 }
@@ -99,7 +108,7 @@ impl RedbBase {
         replayed: Batch,
         version: Version,
     ) -> Result<Self, Error> {
-        let Parts { database, store, room, place, sizes } = parts;
+        let Parts { database, store, room, file, place, sizes } = parts;
         let mut log = match log {
             Some(log) => log,
             None => Log::make(&*place, new_log_id()).map_err(|error| io_error(&store, error))?,
@@ -109,8 +118,20 @@ impl RedbBase {
         let progress = Progress { log, is_closing: false, is_over: false, failure: None };
         let (tables, progress) = (RwLock::default(), Mutex::new(progress));
         let (had_group, changed) = (AtomicBool::default(), Condvar::new());
-        let this =
-            Self { database, store, room, place, sizes, had_group, tables, progress, changed };
+        let looked = Mutex::default();
+        let this = Self {
+            database,
+            store,
+            room,
+            file,
+            looked,
+            place,
+            sizes,
+            had_group,
+            tables,
+            progress,
+            changed,
+        };
         this.write(&batch, Some(id))?;
         Ok(this)
     }
@@ -198,13 +219,15 @@ impl RedbBase {
     /// up all the same, and what deletions free there it uses again.
     fn is_full(&self, progress: &Progress) -> bool {
         let filled = self.tables().filled();
-        let needed = Room::for_filled(filled, progress.log.used());
-        filled >= self.sizes.pairs || filled > 0 && !self.room.is_there(TABLES * needed)
+        let needed = Need::of_filled(filled as u64, progress.log.used()).times(TABLES);
+        filled >= self.sizes.pairs || filled > 0 && !self.room.is_there(needed)
     }
 
     fn checkpoint(&self, table: &Batch, log: Option<LogId>) -> Result<(), Error> {
         // At a close the disk itself decides: the engine is not used again, and the log stays.
-        self.room.wait(Room::for_checkpoint(table));
+        let need = Need::of_checkpoint(table);
+        self.room.wait(need);
+        self.room.take(need);
         // A panicking engine must not leave anybody waiting.
         let written = catch_unwind(AssertUnwindSafe(|| self.write(table, log)));
         written.unwrap_or_else(|_| Err(self.failed("the engine panicked")))?;
@@ -342,7 +365,12 @@ impl Base for RedbBase {
     fn wait_for_room(&self, batch: &Batch) -> bool {
         // With the first a server says that it starts: who reads does not wait for room.
         let is_first = !self.had_group.swap(true, Ordering::Relaxed);
-        is_first || self.room.wait(Room::for_group(batch))
+        is_first || self.room.wait(Need::of_group(batch))
+    }
+
+    fn has_room(&self, writes: &Writes) -> bool {
+        let is_first = !self.had_group.load(Ordering::Relaxed);
+        is_first || self.room.is_there(Need::of_commit(writes))
     }
 
     fn apply(&self, batch: &Batch) -> Result<(), Error> {
@@ -354,6 +382,7 @@ impl Base for RedbBase {
                 self.seal(&mut progress);
                 progress = self.wait_for_checkpoint(progress)?;
             }
+            self.room.take(Need::of_group(batch));
             self.write(batch, None).inspect_err(|_| progress.is_over = true)?;
             progress.log.go_on_after(batch.version);
             return Ok(());

@@ -98,7 +98,7 @@ impl Disk {
     pub fn open_short(&self, sizes: Sizes, disks: Vec<PathBuf>) -> Result<EmbeddedStore, Error> {
         let backend = DiskFile { disk: self.clone(), name: Name::Store };
         let opening = Opening { cache: CACHE, disks, ..Opening::default() };
-        EmbeddedStore::start("crash test".into(), backend, self.clone(), sizes, opening)
+        EmbeddedStore::start("crash test".into(), (backend, None), self.clone(), sizes, opening)
     }
 
     /// What a machine that stops now leaves.

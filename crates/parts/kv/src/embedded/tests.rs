@@ -8,6 +8,7 @@ use crate::model;
 use crate::overlay::Base;
 use proptest::prelude::*;
 use redb::Database;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use tempfile::TempDir;
 
@@ -316,7 +317,7 @@ async fn an_older_copy_of_a_store_is_refused_beside_a_newer_log() {
     };
     let (file, place, unfinished) = backend(&directory);
     let opening = Opening { cache: CACHE, ..Opening::default() };
-    let store = EmbeddedStore::start("small".into(), file, place, SMALL, opening).unwrap();
+    let store = EmbeddedStore::start("small".into(), (file, None), place, SMALL, opening).unwrap();
     file::publish(&unfinished.unwrap(), &path(&directory)).unwrap();
     put(&store, b"a").await;
     let left = cut_off(&directory);
@@ -420,6 +421,57 @@ async fn a_store_that_was_cut_off_is_opened_and_closed_without_room_to_spare() {
     assert!(!left.has_log(), "closed, it is one file");
     let store = left.open().unwrap();
     assert!(get(&store, b"a").await.is_some() && get(&store, b"start").await.is_some());
+}
+
+#[tokio::test]
+async fn where_there_is_no_room_changes_are_refused_and_reads_go_on() {
+    let store = Disk::default().open_short(SMALL, without_room()).unwrap();
+    put(&store, b"start").await;
+    let patience = std::time::Duration::from_secs(10);
+    let refused = tokio::time::timeout(patience, async {
+        let mut transaction = store.begin().await.unwrap();
+        transaction.put(b"b".to_vec(), vec![]);
+        transaction.commit().await?.durable.await
+    });
+    let error = refused.await.expect("it waits").unwrap_err();
+    assert!(matches!(error, Error::Full { .. }), "{error:?}");
+    assert!(error.to_string().contains("make room"), "{error}");
+    let mut transaction = store.begin().await.unwrap();
+    let read = transaction.read(&[b"start".to_vec(), b"b".to_vec()]).await.unwrap();
+    assert!(read[0].is_some() && read[1].is_none());
+    let read = transaction.commit().await.unwrap().durable;
+    tokio::time::timeout(patience, read).await.expect("it waits").unwrap();
+}
+
+#[tokio::test]
+async fn what_is_deleted_is_used_again_before_the_file_grows() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(&directory).unwrap();
+    let all = || (0..2000_u32).map(|number| number.to_be_bytes().to_vec());
+    let mut transaction = store.begin().await.unwrap();
+    all().for_each(|key| transaction.put(key, vec![7; 10_000]));
+    transaction.commit().await.unwrap().durable.await.unwrap();
+    let settled = async || {
+        while store.overlay.base().waits_in_log() {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    settled().await;
+    let on_disk = || std::fs::metadata(path(&directory)).unwrap().blocks() * 512;
+    let (before, grown) = (store.reusable(), on_disk());
+    let mut transaction = store.begin().await.unwrap();
+    all().for_each(|key| transaction.delete(key));
+    transaction.commit().await.unwrap().durable.await.unwrap();
+    settled().await;
+    // Whatever is written next gives back what those before freed.
+    put(&store, b"a").await;
+    settled().await;
+    let late = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    // Some the disk may have back.
+    while store.reusable() + grown < before + on_disk() + (15 << 20) {
+        assert!(std::time::Instant::now() < late, "{} and {before}", store.reusable());
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    }
 }
 
 #[tokio::test]

@@ -178,6 +178,9 @@ impl<B: Base> Transaction for OverlayTransaction<B> {
             return self.overlay.decide_reads(self.snapshot);
         }
         let writes = std::mem::take(&mut self.writes);
+        if !self.overlay.base.has_room(&writes) {
+            return Err(Error::Full { store: self.overlay.store.clone() });
+        }
         let pairs = writes.iter().map(|(k, v)| k.len() + v.as_ref().map_or(0, |v| v.len()));
         let bytes = self.overlay.take_room(Limits::COMMIT_COST + pairs.sum::<usize>()).await?;
         self.overlay.decide(self.snapshot, &self.reads, writes, bytes)

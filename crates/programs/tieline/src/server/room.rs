@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use tieline_kv::Store;
 use tieline_meta::{Mdt, StoreRoom};
 use tieline_telemetry::health::Health;
 use tieline_types::ByteSize;
@@ -22,8 +23,9 @@ pub struct Disks {
 }
 
 impl Disks {
-    /// Blocks for as long as the file systems need.
-    pub fn look(&self) -> StoreRoom {
+    /// Blocks for as long as the file systems need. `reusable`: what the store has of them and will
+    /// use again before it takes more, which is asked where less than the reserve is free.
+    pub fn look(&self, reusable: impl FnOnce() -> u64) -> StoreRoom {
         let mut fullest: Option<(u64, &PathBuf)> = None;
         for path in &self.directories {
             // One that cannot be asked is not full.
@@ -37,9 +39,21 @@ impl Disks {
         if free >= self.reserve {
             return StoreRoom::Enough;
         }
+        let reusable = reusable();
+        let room = free.saturating_add(reusable);
+        if room >= self.reserve {
+            return StoreRoom::Enough;
+        }
         let (path, left, reserve) = (path.display(), ByteSize(free), ByteSize(self.reserve));
-        let reason = format!("{left} free in {path}, less than mdt.reserve = \"{reserve}\"");
-        match free < self.reserve / LAST_PART {
+        let inside = match reusable {
+            0 => String::new(),
+            reusable => format!(" and {} in the store itself", ByteSize(reusable)),
+        };
+        let reason = format!(
+            "{left} free in {path}{inside}, less than mdt.reserve = \"{reserve}\": make room \
+             there, or move the store to a larger disk (mdt.store)"
+        );
+        match room < self.reserve / LAST_PART {
             true => StoreRoom::None(reason),
             false => StoreRoom::Short(reason),
         }
@@ -51,13 +65,22 @@ pub fn free_bytes(disk: &rustix::fs::StatVfs) -> u64 {
     disk.f_bavail.saturating_mul(disk.f_frsize.max(1))
 }
 
+/// What a file system holds at most.
+pub fn size_bytes(disk: &rustix::fs::StatVfs) -> u64 {
+    disk.f_blocks.saturating_mul(disk.f_frsize.max(1))
+}
+
+/// How they are. If the look ends in another way than by an answer, the next one is as good.
+pub async fn look(disks: &Disks, store: &Arc<dyn Store>) -> Option<StoreRoom> {
+    let (disks, store) = (disks.clone(), store.clone());
+    tokio::task::spawn_blocking(move || disks.look(|| store.reusable())).await.ok()
+}
+
 /// Tells the MDT how its disks are, for as long as it serves.
-pub async fn watch(disks: Disks, mdt: Arc<Mdt>, health: Health) {
+pub async fn watch((disks, store): (Disks, Arc<dyn Store>), mdt: Arc<Mdt>, health: Health) {
     let mut was_short = false;
     loop {
-        let looked = disks.clone();
-        // If the look ends in another way than by an answer, the next one is as good.
-        if let Ok(room) = tokio::task::spawn_blocking(move || looked.look()).await {
+        if let Some(room) = look(&disks, &store).await {
             let is_short = room != StoreRoom::Enough;
             match &room {
                 StoreRoom::Enough => health.recover("store"),
@@ -87,7 +110,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let look = |reserve| {
             let directories = vec![folder.path().to_owned(), "/nowhere/at/all".into()];
-            Disks { directories, reserve }.look()
+            Disks { directories, reserve }.look(|| 1)
         };
         assert_eq!(look(0), StoreRoom::Enough);
         let StoreRoom::None(reason) = look(u64::MAX) else { panic!("so much is nowhere free") };
@@ -95,5 +118,7 @@ mod tests {
         let disk = rustix::fs::statvfs(folder.path()).unwrap();
         let free = disk.f_bavail * disk.f_frsize;
         assert!(matches!(look(free * 2), StoreRoom::Short(_)));
+        let disks = Disks { directories: vec![folder.path().to_owned()], reserve: free * 4 };
+        assert_eq!(disks.look(|| free * 4), StoreRoom::Enough, "what the store has is room");
     }
 }

@@ -140,6 +140,7 @@ async fn start(plan: Plan, world: World, name: String, health: Health) -> anyhow
     let osts = open_osts(&plan.state, &plan.fs, plan.osts, &world)?;
     let lasting = plan.mdt.as_ref().filter(|mdt| !matches!(mdt.engine, Engine::Memory));
     let mark = lasting.map(|mdt| mdt_mark(&plan.state, mdt.index));
+    let engine = plan.mdt.as_ref().map_or(Engine::Memory, |mdt| mdt.engine.clone());
     let mdt = match plan.mdt {
         Some(mdt) => Some(open_mdt(mdt, &plan.fs, (&plan.state, &name), &world).await?),
         None => None,
@@ -168,7 +169,8 @@ async fn start(plan: Plan, world: World, name: String, health: Health) -> anyhow
         identities: Some(plan.state.join(IDENTITIES_FILE)),
         audit: Arc::new(audit),
     };
-    let running = crate::server::start(parts, listener).await?;
+    let running = crate::server::start(parts, listener).await;
+    let running = running.map_err(|error| advise(error.into(), &engine))?;
     if let Some(mark) = mark.filter(|mark| !mark.exists()) {
         write_whole(&mark, b"its store was made\n")
             .with_context(|| format!("cannot write {}", mark.display()))?;
@@ -326,7 +328,7 @@ fn gone(mdt: MdtIndex, store: &str, mark: &Path) -> String {
 
 /// What to do about a store that failed; what was refused says so itself.
 fn advise(error: anyhow::Error, engine: &Engine) -> anyhow::Error {
-    match (error.downcast_ref(), engine) {
+    match (error.chain().find_map(|cause| cause.downcast_ref()), engine) {
         (Some(tieline_kv::Error::Full { .. }), Engine::Embedded(path)) => {
             error.context(no_room_to_open(path))
         }
@@ -338,7 +340,7 @@ fn advise(error: anyhow::Error, engine: &Engine) -> anyhow::Error {
     }
 }
 
-/// What is said where the disk ends before the store has taken up its log.
+/// What is said where the disk ends before the store has taken up its log, or noted the start.
 fn no_room_to_open(path: &Path) -> String {
     let folder = path.parent().unwrap_or(Path::new("/"));
     let free = match rustix::fs::statvfs(folder) {
@@ -347,7 +349,7 @@ fn no_room_to_open(path: &Path) -> String {
     };
     let path = path.display();
     format!(
-        "{path} cannot take up its write-ahead log, free on its disk: {free}. Nothing is lost. \
+        "{path} cannot take up what a start writes, free on its disk: {free}. Nothing is lost. \
          Make room there (mdt.reserve says how much the server keeps free while it runs), enlarge \
          the disk, or move {path} and {path}-wal together to a larger one (mdt.store); then start \
          the server"

@@ -5,18 +5,18 @@
 
 use super::{Engine, OstPlan, Plan, Wrongs};
 use crate::server::identities::user_of_machine;
+use crate::server::room::size_bytes;
 use crate::server::run::{LOCK_FILE, MAP_FILE};
 use crate::server::user::{as_user, changes_to, check_port};
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
-use std::collections::BTreeSet;
 use std::io::{self, Read};
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use tieline_auth::MapError;
 use tieline_format::Record;
 use tieline_format::map::{FederationMap, SignedMap};
-use tieline_types::OstIndex;
+use tieline_types::{ByteSize, OstIndex};
 
 /// What the file of an embedded store begins with, whatever wrote it.
 const STORE_MAGIC: &[u8] = b"redb\x1a\x0a\xa9\x0d\x0a";
@@ -85,6 +85,8 @@ impl Plan {
         for (place, ost) in self.osts.iter().enumerate() {
             self.look_at_ost((place, ost), changes_user, &mut found);
         }
+        self.look_at_nesting(&mut found);
+        self.look_at_reserves(&mut found);
         found
     }
 
@@ -93,140 +95,6 @@ impl Plan {
         let bytes = std::fs::read(self.state.join(MAP_FILE)).ok();
         let signed = bytes.and_then(|bytes| SignedMap::from_bytes(&bytes).ok());
         signed.map(|signed| self.verifier.open(&signed)).transpose()
-    }
-
-    /// The map must know what the settings say is here.
-    pub fn look_at_map(&self, map: &FederationMap, found: &mut Found) {
-        if map.fs != self.fs {
-            // Whatever else it says is of another federation.
-            let what = format!(
-                "the federation map in `state` is that of `{0}`: write \"{0}\", or \
-                name the `state` of /{1}",
-                map.fs, self.fs
-            );
-            return found.wrong("fs", what);
-        }
-        let elsewhere = self.look_at_indices(map, found);
-        let of_all = match elsewhere.as_slice() {
-            [(_, site), others @ ..] if others.iter().all(|(_, other)| other == site) => Some(site),
-            _ => None,
-        };
-        let is_whole = elsewhere.len() == self.osts.len();
-        if let Some(site) = of_all.filter(|_| is_whole) {
-            let osts: Vec<String> = self.osts.iter().map(|ost| ost.index.label()).collect();
-            let osts = osts.join(", ");
-            let what = format!(
-                "the federation map has {osts} at `{site}`: write \"{site}\", or \
-                name OSTs of `{}`{}",
-                self.site,
-                self.known_osts(map)
-            );
-            found.wrong("site", what);
-        } else {
-            for (place, site) in elsewhere {
-                let what = format!(
-                    "{} is at `{site}` in the federation map: name one of \
-                    `{}`{}",
-                    self.osts[place].index.label(),
-                    self.site,
-                    self.known_osts(map)
-                );
-                found.wrong(&format!("ost[{place}].index"), what);
-            }
-        }
-        self.look_at_port(map, found);
-        for (place, ost) in self.osts.iter().enumerate() {
-            for mdt in ost.limits.mdts.iter().flatten().filter(|mdt| map.mdt(**mdt).is_none()) {
-                let all: Vec<String> = map.mdts.iter().map(|mdt| mdt.mdt.0.to_string()).collect();
-                let what = format!(
-                    "{} is not in the federation map, whose MDTs are {}: no chunks \
-                    of it come",
-                    mdt.label(),
-                    all.join(", ")
-                );
-                found.doubt(&format!("ost[{place}].mdts"), what);
-            }
-        }
-    }
-
-    /// Which OSTs are not at this site, and where.
-    fn look_at_indices<'m>(
-        &self,
-        map: &'m FederationMap,
-        found: &mut Found,
-    ) -> Vec<(usize, &'m str)> {
-        let add = "or add it (docs/operations.md, \"Another site\")";
-        if let Some(mdt) = &self.mdt {
-            match map.mdt(mdt.index) {
-                None => {
-                    let at_home = map.mdts.iter().filter(|mdt| mdt.home == self.site);
-                    let known = listed(at_home.map(|mdt| mdt.mdt.0));
-                    let label = mdt.index.label();
-                    let what = format!(
-                        "{label} is not in the federation map: name one of \
-                        `{}`{known}, {add}",
-                        self.site
-                    );
-                    found.wrong("mdt.index", what);
-                }
-                Some(known) if known.home != self.site => {
-                    let what = format!(
-                        "{} is at home at `{}` in the federation map, not at `{}`",
-                        mdt.index.label(),
-                        known.home,
-                        self.site
-                    );
-                    found.doubt("mdt.index", what);
-                }
-                Some(_) => {}
-            }
-        }
-        let mut elsewhere = Vec::new();
-        for (place, ost) in self.osts.iter().enumerate() {
-            match map.ost(ost.index) {
-                None => {
-                    let (label, known) = (ost.index.label(), self.known_osts(map));
-                    let what = format!(
-                        "{label} is not in the federation map: name one of \
-                        `{}`{known}, {add}",
-                        self.site
-                    );
-                    found.wrong(&format!("ost[{place}].index"), what);
-                }
-                Some(known) if known.site != self.site => {
-                    elsewhere.push((place, known.site.as_str()));
-                }
-                Some(_) => {}
-            }
-        }
-        elsewhere
-    }
-
-    /// Others dial what the map says.
-    fn look_at_port(&self, map: &FederationMap, found: &mut Found) {
-        let of_mdt = self.mdt.as_ref().and_then(|mdt| map.mdt(mdt.index));
-        let of_osts = self.osts.iter().filter_map(|ost| map.ost(ost.index));
-        let own = of_osts.filter(|ost| ost.site == self.site).map(|ost| &ost.addresses);
-        let all: BTreeSet<&String> =
-            of_mdt.map(|mdt| &mdt.addresses).into_iter().chain(own).flatten().collect();
-        let port = |address: &str| address.rsplit_once(':').map(|(_, port)| port.to_owned());
-        let here = port(&self.listen).unwrap_or_default();
-        if all.is_empty() || here == "0" || all.iter().any(|at| port(at).as_ref() == Some(&here)) {
-            return;
-        }
-        let all: Vec<&str> = all.into_iter().map(String::as_str).collect();
-        let what = format!(
-            "port {here} is in no address that the federation map has of this server \
-            ({}), and others dial those: listen at that port, unless something leads from there to \
-            here",
-            all.join(", ")
-        );
-        found.doubt("listen", what);
-    }
-
-    fn known_osts(&self, map: &FederationMap) -> String {
-        let own = map.osts.iter().filter(|ost| ost.site == self.site);
-        listed(own.map(|ost| ost.ost.0))
     }
 
     fn look_at_addresses(&self, changes_user: bool, found: &mut Found) {
@@ -400,6 +268,54 @@ impl Plan {
         }
     }
 
+    /// What lies in an OST's directory is that OST's alone.
+    fn look_at_nesting(&self, found: &mut Found) {
+        // As the machine knows them, if it does.
+        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let paths: Vec<PathBuf> = self.osts.iter().map(|ost| real(&ost.path)).collect();
+        for (place, (inner, ost)) in paths.iter().zip(&self.osts).enumerate() {
+            let holds = |(other, outer): &(usize, &PathBuf)| {
+                // Of two names of one directory the second is told.
+                let is_same = inner == *outer;
+                inner.starts_with(outer) && *other != place && (!is_same || *other < place)
+            };
+            let Some((other, _)) = paths.iter().enumerate().find(holds) else { continue };
+            let (shown, outer) = (ost.path.display(), self.osts[other].path.display());
+            let what = format!(
+                "{shown} is, or lies in, the directory of ost[{other}], {outer}: give each OST a \
+                directory beside the others'"
+            );
+            found.wrong(&format!("ost[{place}].path"), what);
+        }
+    }
+
+    /// Nothing is written where more is to stay free than there is.
+    fn look_at_reserves(&self, found: &mut Found) {
+        let mut check = |key: &str, folder: &Path, reserve: u64, example: &str| {
+            let Ok(disk) = rustix::fs::statvfs(folder) else { return };
+            let (size, shown) = (size_bytes(&disk), folder.display());
+            if reserve <= size {
+                return;
+            }
+            let (reserve, size) = (ByteSize(reserve), ByteSize(size));
+            let what = format!(
+                "{reserve} is more than the disk of {shown} has ({size}): every change would get \
+                ENOSPC; write less, such as \"{example}\""
+            );
+            found.doubt(key, what);
+        };
+        if let Some(mdt) = &self.mdt
+            && let Engine::Embedded(store) = &mdt.engine
+        {
+            let is_there = |path: &&Path| path.is_dir();
+            let folder = store.ancestors().skip(1).find(is_there).unwrap_or(Path::new("/"));
+            check("mdt.reserve", folder, mdt.reserve, "256 MiB");
+        }
+        for (place, ost) in self.osts.iter().enumerate().filter(|(_, ost)| ost.path.is_dir()) {
+            check(&format!("ost[{place}].reserve"), &ost.path, ost.limits.reserve, "1 GiB");
+        }
+    }
+
     /// Says that an OST's directory was prepared.
     pub fn ost_mark(&self, ost: OstIndex) -> PathBuf {
         self.state.join(format!("{}.made", ost.label().to_lowercase()))
@@ -423,15 +339,6 @@ fn is_foreign(store: &Path) -> bool {
     read.is_ok() && !begin.is_empty() && begin != STORE_MAGIC
 }
 
-/// ` (0, 1)`, or that there are none.
-fn listed(numbers: impl Iterator<Item = u16>) -> String {
-    let numbers: Vec<String> = numbers.map(|number| number.to_string()).collect();
-    if numbers.is_empty() {
-        " (there are none)".into()
-    } else {
-        format!(" ({})", numbers.join(", "))
-    }
-}
-
+mod by_map;
 #[cfg(test)]
 mod tests;

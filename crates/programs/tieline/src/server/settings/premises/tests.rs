@@ -94,8 +94,8 @@ fn settings_that_contradict_the_map_are_told_at_once() {
     told(
         &found.wrongs,
         &[
-            ("ost[0].index", "OST0000 is at `a`"),
-            ("ost[1].index", "OST0007 is not in the federation map"),
+            ("site", "no site `b`: write one of \"a\", \"c\""),
+            ("ost[1].index", "7 (OST0007) is not in the federation map"),
             ("listen", "cannot listen at 192.0.2.1:17640"),
             ("audit", "/no is no directory"),
         ],
@@ -104,6 +104,12 @@ fn settings_that_contradict_the_map_are_told_at_once() {
     told(&found.wrongs, &[("site", "write \"a\"")]);
     let found = place.found(USUAL, &[ost(2, "o0", ""), ost(0, "o1", "")].concat());
     told(&found.wrongs, &[("ost[0].index", "name one of `a` (0, 1)")]);
+    let nowhere = USUAL.replace("\"a\"", "\"nowhere\"");
+    let found = place.found(&nowhere, &["[mdt]\nindex = 0\n", &ost(55, "o0", "")].concat());
+    let both = [("site", "write one of \"a\", \"c\""), ("ost[0].index", "55 (OST0037)")];
+    told(&found.wrongs, &both);
+    let found = place.found(&nowhere, "[mdt]\nindex = 0");
+    told(&found.wrongs, &both[..1]);
     let found = place.found(USUAL, "[mdt]\nindex = 3");
     told(&found.wrongs, &[("mdt.index", "name one of `a` (0)")]);
     let found = place.found(&USUAL.replace("\"x\"", "\"y\""), &ost(0, "o0", ""));
@@ -151,12 +157,29 @@ fn what_is_hardly_meant_is_doubted_and_starts() {
         &[
             ("mdt.password", "only a database"),
             ("ost[0].limit", "nothing fits"),
-            ("ost[0].mdts", "MDT0009 is not in the federation map"),
+            ("ost[0].mdts", "9 (MDT0009) is not in the federation map"),
             ("ost[0].adopt", "own directory"),
             ("mdt.log_to", "beside the store"),
             ("listen", "port 17640 is in no address"),
         ],
     );
+}
+
+#[test]
+fn an_ost_in_another_and_more_reserve_than_disk_are_told_at_once() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("o0/in")).unwrap();
+    std::os::unix::fs::symlink(place.path("o1"), place.path("again")).unwrap();
+    let osts = [ost(0, "o0/in", "reserve = \"900 TiB\""), ost(1, "o0", "")].concat();
+    let found = place.found(USUAL, &format!("[mdt]\nindex = 0\nreserve = \"800 TiB\"\n{osts}"));
+    told(&found.wrongs, &[("ost[0].path", "lies in, the directory of ost[1]")]);
+    told(
+        &found.doubts,
+        &[("mdt.reserve", "800 TiB is more than the disk"), ("ost[0].reserve", "900 TiB is more")],
+    );
+    // Two names of one directory.
+    let found = place.found(USUAL, &[ost(0, "o1", ""), ost(1, "again", "")].concat());
+    told(&found.wrongs, &[("ost[1].path", "is, or lies in, the directory of ost[0]")]);
 }
 
 #[test]
