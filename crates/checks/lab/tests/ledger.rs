@@ -158,7 +158,7 @@ fn a_store_that_is_lost_again_is_restored_again() -> Result<()> {
             dumps(&log)?.iter().try_for_each(fs::remove_file)?;
             // What fails leaves nothing that a server could take for its store.
             let nothing = lab.try_tieline(&["mdt", "restore", "--settings", settings, empty])?;
-            ensure!(nothing.stderr.contains("neither a dump nor a log"), "{nothing:?}");
+            ensure!(nothing.stderr.contains("neither a whole dump nor a log"), "{nothing:?}");
             let is_left = [&store, &store.with_extension("redb-wal")].iter().any(|p| p.exists());
             ensure!(!is_left, "a failed restore left a store");
             let restored = lab.json(&["mdt", "restore", "--settings", settings, &log])?;
