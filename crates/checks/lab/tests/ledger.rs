@@ -614,3 +614,32 @@ fn what_the_objects_know_comes_back_without_any_dump() -> Result<()> {
         Ok(())
     })
 }
+
+#[test]
+fn names_of_one_file_come_back_together() -> Result<()> {
+    with_federation(|lab| {
+        let at = |path: &str| format!("{}/{path}", lab.mount().display());
+        lab.shell("mkdir -p u/d1/e u/d2 && echo text > u/d1/e/f && ln u/d1/e/f u/d1/h")?;
+        lab.shell("ln u/d1/e/f u/d2/i && rm -rf u/d1 && sync .")?;
+        let listed = lab.json(&["undelete", "--list", "-r", &at("u")])?;
+        let names =
+            listed.as_array().context("a list")?.iter().filter(|row| row["is_name"] == true);
+        ensure!(names.count() == 2, "{listed:#}");
+        let links = || lab.shell("stat -c %h u/d1/e/f; cat u/d1/h u/d1/e/f");
+        lab.tieline(&["undelete", "-r", &at("u")])?;
+        ensure!(links()? == "3\ntext\ntext\n", "of one that is there still: {}", links()?);
+        lab.shell("rm -rf u/d2 u/d1 && sync .")?;
+        lab.tieline(&["undelete", "-r", &at("u")])?;
+        ensure!(links()? == "3\ntext\ntext\n", "of one that was deleted: {}", links()?);
+        // The last name was elsewhere: that is said, and then it is as before.
+        lab.shell("mkdir v && mv u/d2 v/ && rm -rf u/d1 && sync . && rm -rf v/d2 && sync .")?;
+        let half = lab.try_tieline(&["undelete", "-r", &at("u")])?;
+        ensure!(half.stderr.contains("one of several names"), "{half:?}");
+        lab.tieline(&["undelete", "-r", &at("v")])?;
+        lab.tieline(&["undelete", "-r", &at("u")])?;
+        ensure!(links()? == "3\ntext\ntext\n", "{}", links()?);
+        let checked = lab.try_tieline(&["fsck", lab.mount().to_str().context("path")?])?;
+        ensure!(checked.status.code() == Some(0), "{checked:?}");
+        Ok(())
+    })
+}

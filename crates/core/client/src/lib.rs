@@ -53,6 +53,7 @@ mod compact;
 mod costs;
 mod declared;
 mod deferred;
+mod deleted;
 pub mod error;
 mod extents;
 mod fetch;

@@ -135,8 +135,18 @@ fn call(op: Op) -> Vec<Sample> {
 fn ledger_calls(op: Op) -> Vec<Sample> {
     match op {
         Op::ListDeleted => {
-            let call =
-                ledger::ListDeleted { directory: directory(), after: Some(file()), limit: 4096 };
+            let call = ledger::ListDeleted {
+                directory: directory(),
+                after: Some(file()),
+                limit: 4096,
+                is_lost: None,
+                after_name: None,
+            };
+            let of_names = ledger::ListDeleted {
+                is_lost: Some(true),
+                after_name: Some(name("run7.root")),
+                ..call.clone()
+            };
             let deleted = ledger::DeletedFile {
                 id: file(),
                 name: name("run7.root"),
@@ -148,6 +158,7 @@ fn ledger_calls(op: Op) -> Vec<Sample> {
                 mtime: Time { seconds: 1_700_000_000, nanos: 1 },
                 deleted: Time { seconds: 1_700_000_100, nanos: 2 },
                 by: Uid(502),
+                is_lost: None,
             };
             let now = Time { seconds: 1_700_000_200, nanos: 3 };
             let reply = ledger::ListDeletedReply {
@@ -155,8 +166,11 @@ fn ledger_calls(op: Op) -> Vec<Sample> {
                 next: Some(file()),
                 now,
                 keep_ms: 3_600_000,
+                next_name: None,
             };
-            pair(call, reply)
+            let mut samples = pair(call, reply);
+            samples.push(request("-names", of_names));
+            samples
         }
         Op::Undelete => {
             let call = ledger::Undelete {
@@ -164,6 +178,7 @@ fn ledger_calls(op: Op) -> Vec<Sample> {
                 from: directory(),
                 parent: FileId::new(MdtIndex(1), 9),
                 name: name("run7.root"),
+                lost: None,
             };
             let reply = meta::EntryReply {
                 attributes: Some(attributes()),
@@ -171,7 +186,9 @@ fn ledger_calls(op: Op) -> Vec<Sample> {
                 lease: lease(),
                 target: None,
             };
-            pair(call, reply)
+            let mut samples = pair(call, reply);
+            samples.push(request("-name", again));
+            samples
         }
         Op::DumpMdt => {
             let cursor = Some(vec![0, 0xff, 7]);
