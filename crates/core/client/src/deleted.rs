@@ -1,15 +1,24 @@
-//! What was deleted and can be brought back: files, and names of files that had others.
+//! What was deleted and can be brought back: files, and names of files that had others. And which
+//! names a file has.
 
 use crate::volume::Shared;
 use crate::{At, Error, Known, Result, Volume};
 use std::sync::Arc;
 use tieline_types::{Caller, ErrorKind, FileId, Name};
 use tieline_wire::ledger::{ListDeleted, ListDeletedReply, Undelete};
+use tieline_wire::meta::{LookupParent, NameAt};
 
 /// Deleted files in one page.
 const DELETED_PAGE: u32 = 1024;
 
 impl Volume {
+    /// The names of a directory or file, with the directories they are in; none of the root.
+    pub async fn names(&self, caller: &Caller, id: FileId) -> Result<Vec<NameAt>> {
+        let reply = self.shared().servers.ask(caller, id, LookupParent { id }).await?.reply;
+        let first = reply.name.map(|name| NameAt { parent: reply.parent, name });
+        Ok(first.into_iter().chain(reply.others.unwrap_or_default()).collect())
+    }
+
     /// Names that files lost in a directory while they had others, after one of them.
     pub async fn lost_names(
         &self,

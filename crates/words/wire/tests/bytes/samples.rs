@@ -180,6 +180,7 @@ fn ledger_calls(op: Op) -> Vec<Sample> {
                 name: name("run7.root"),
                 lost: None,
             };
+            let again = ledger::Undelete { lost: Some(name("run7.old")), ..call.clone() };
             let reply = meta::EntryReply {
                 attributes: Some(attributes()),
                 junction: None,
@@ -224,7 +225,12 @@ fn ledger_calls(op: Op) -> Vec<Sample> {
 fn lookups(op: Op) -> Vec<Sample> {
     match op {
         Op::LookupParent => {
-            let reply = meta::LookupParentReply { parent: directory(), name: Some(name("run7")) };
+            let other = meta::NameAt { parent: directory(), name: name("run7.old") };
+            let reply = meta::LookupParentReply {
+                parent: directory(),
+                name: Some(name("run7")),
+                others: Some(vec![other]),
+            };
             pair(meta::LookupParent { id: file() }, reply)
         }
         Op::ReadDirectory => {
@@ -475,6 +481,7 @@ fn layout_calls(op: Op) -> Vec<Sample> {
         chunk_size: Some(64 << 10),
         mirror_pools: None,
         osts: None,
+        moves: None,
     };
     let each = meta::LayoutChange {
         mirrors: Some(2),
@@ -486,6 +493,8 @@ fn layout_calls(op: Op) -> Vec<Sample> {
     let osts = Some(vec![OstIndex(3), OstIndex(1)]);
     let listed = meta::LayoutChange { osts, ..Default::default() };
     samples.push(request("-osts", meta::SetLayout { id, layout: Some(listed) }));
+    let moved = meta::LayoutChange { moves: Some(true), ..Default::default() };
+    samples.push(request("-moves", meta::SetLayout { id, layout: Some(moved) }));
     samples.push(request("-any-pool", meta::SetLayout { id, layout: Some(any) }));
     samples.push(request("-mirror-pools", meta::SetLayout { id, layout: Some(each) }));
     samples.push(request("-inherit", meta::SetLayout { id, layout: None }));
