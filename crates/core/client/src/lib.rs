@@ -17,7 +17,8 @@
 //! * [`send`], [`commit`], [`background`]: how written bytes leave; [`deferred`]: when a close does
 //!   not wait for it; [`late`]: what was lost then; [`unsent`]: what is still here; [`unsynced`]:
 //!   what no OST made durable yet.
-//! * [`compact`]: what makes many small extents few; [`migrate`]: what moves them elsewhere. [`locks`]: advisory locks.
+//! * [`compact`]: what makes many small extents few; [`migrate`]: what moves them elsewhere.
+//!   [`locks`]: advisory locks.
 //! * [`ahead`], [`past`], [`read_mode`]: what will be read next; [`chunks`], [`fetch`], [`costs`]:
 //!   how bytes come; [`patched`]: from copies that are all damaged; [`near`]: from nearer than an
 //!   OSS.

@@ -2,8 +2,8 @@
 //!
 //! Extents that lie otherwise than the layout has it are taken in *groups*: the bytes of one are
 //! read, written as chunks where they belong, made durable, and exchanged at the MDS in one step
-//! ([`crate::compact`]). If anybody wrote there meanwhile the MDS does nothing, and who looks through
-//! the file again finds that group again. Readers have the old chunks or the new ones.
+//! ([`crate::compact`]). If anybody wrote there meanwhile the MDS does nothing, and who looks
+//! through the file again finds that group again. Readers have the old chunks or the new ones.
 //!
 //! Invariants: at most [`AT_ONCE`] groups are in memory; only committed bytes are moved; what was
 //! moved is not moved again, even if an OST had no room and it went elsewhere.

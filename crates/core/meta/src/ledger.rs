@@ -55,7 +55,8 @@ pub enum Error {
     #[error("no complete dump is there, and the log begins after version {after}")]
     NoDump { after: Version },
     #[error(
-        "neither a whole dump nor a log of {mdt} is there: `tieline mdt verify` tells what files hold",
+        "neither a whole dump nor a log of {mdt} is there: `tieline mdt verify` tells what files \
+         hold",
         mdt = .mdt.label()
     )]
     Nothing { mdt: MdtIndex },

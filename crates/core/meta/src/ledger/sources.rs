@@ -3,7 +3,8 @@
 //! Every byte is read first. The newest dump that is whole and of the store's past begins; segments
 //! follow in the order of their sequence, each up to where a later one began: what is beyond that
 //! never happened. A damaged segment counts up to its damage, and is an error only where something
-//! behind that is wanted; a damaged dump counts for nothing, and is one where nothing else goes as far.
+//! behind that is wanted; a damaged dump counts for nothing, and is one where nothing else goes as
+//! far.
 //!
 //! Invariant: what a plan leaves out without `up_to_hole` never happened.
 

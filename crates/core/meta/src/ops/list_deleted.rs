@@ -1,5 +1,5 @@
-//! ListDeleted: what lost its last name in a directory and can be brought back; or which names files
-//! lost there while they had others.
+//! ListDeleted: what lost its last name in a directory and can be brought back; or which names
+//! files lost there while they had others.
 //!
 //! The directory may be gone itself: what was deleted from it is found under its id.
 

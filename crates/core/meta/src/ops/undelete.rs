@@ -1,5 +1,5 @@
-//! Undelete: gives a deleted file a name again. It is the same file, with the same id. Or one that is
-//! there, for a name that it lost while it had others.
+//! Undelete: gives a deleted file a name again. It is the same file, with the same id. Or one that
+//! is there, for a name that it lost while it had others.
 
 use super::{lease, link};
 use crate::chunks::millis;

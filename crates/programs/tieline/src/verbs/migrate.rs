@@ -2,8 +2,8 @@
 //! migrate`.
 //!
 //! The layout is set first, so that whoever opens the file from then on writes as it says; then the
-//! bytes that lie otherwise are moved ([`tieline_client::Migration`]). What others write meanwhile is
-//! looked for in further rounds.
+//! bytes that lie otherwise are moved ([`tieline_client::Migration`]). What others write meanwhile
+//! is looked for in further rounds.
 
 use crate::shell::Shell;
 use crate::verbs::mirror::{Files, Outcome, each};

@@ -94,9 +94,9 @@ impl Back {
                     self.add(&path, &file, false);
                     let (shown, id) = (Shown(&path), file.id);
                     eprintln!(
-                        "tieline: {shown} was one of several names of {id}, which lost its last one \
-                         elsewhere: bring it back there (`tieline undelete --list -r` finds it), \
-                         then this again"
+                        "tieline: {shown} was one of several names of {id}, which lost its last \
+                         one elsewhere: bring it back there (`tieline undelete --list -r` finds \
+                         it), then this again"
                     );
                 }
                 Err(error) => return Err(error).context(Shown(&path).to_string()),
