@@ -132,6 +132,22 @@ fn call(op: Op) -> Vec<Sample> {
     }
 }
 
+fn deleted_file() -> ledger::DeletedFile {
+    ledger::DeletedFile {
+        id: file(),
+        name: name("run7.root"),
+        kind: FileKind::Regular,
+        mode: Mode::new(0o640),
+        uid: Uid(501),
+        gid: Gid(20),
+        size: 70_000_000,
+        mtime: Time { seconds: 1_700_000_000, nanos: 1 },
+        deleted: Time { seconds: 1_700_000_100, nanos: 2 },
+        by: Uid(502),
+        is_lost: None,
+    }
+}
+
 fn ledger_calls(op: Op) -> Vec<Sample> {
     match op {
         Op::ListDeleted => {
@@ -147,29 +163,23 @@ fn ledger_calls(op: Op) -> Vec<Sample> {
                 after_name: Some(name("run7.root")),
                 ..call.clone()
             };
-            let deleted = ledger::DeletedFile {
-                id: file(),
-                name: name("run7.root"),
-                kind: FileKind::Regular,
-                mode: Mode::new(0o640),
-                uid: Uid(501),
-                gid: Gid(20),
-                size: 70_000_000,
-                mtime: Time { seconds: 1_700_000_000, nanos: 1 },
-                deleted: Time { seconds: 1_700_000_100, nanos: 2 },
-                by: Uid(502),
-                is_lost: None,
-            };
             let now = Time { seconds: 1_700_000_200, nanos: 3 };
             let reply = ledger::ListDeletedReply {
-                files: vec![deleted],
+                files: vec![deleted_file()],
                 next: Some(file()),
                 now,
                 keep_ms: 3_600_000,
                 next_name: None,
             };
+            let lost = ledger::DeletedFile { is_lost: Some(true), ..deleted_file() };
+            let names = ledger::ListDeletedReply {
+                files: vec![lost],
+                next_name: Some(name("run7.root")),
+                ..reply.clone()
+            };
             let mut samples = pair(call, reply);
             samples.push(request("-names", of_names));
+            samples.push(message("reply-ListDeleted-names", names));
             samples
         }
         Op::Undelete => {
@@ -225,13 +235,13 @@ fn ledger_calls(op: Op) -> Vec<Sample> {
 fn lookups(op: Op) -> Vec<Sample> {
     match op {
         Op::LookupParent => {
-            let other = meta::NameAt { parent: directory(), name: name("run7.old") };
-            let reply = meta::LookupParentReply {
-                parent: directory(),
-                name: Some(name("run7")),
-                others: Some(vec![other]),
-            };
-            pair(meta::LookupParent { id: file() }, reply)
+            let (parent, others) = (directory(), None);
+            let reply = meta::LookupParentReply { parent, name: Some(name("run7")), others };
+            let others = Some(vec![meta::NameAt { parent, name: name("run7.old") }]);
+            let several = meta::LookupParentReply { others, ..reply.clone() };
+            let mut samples = pair(meta::LookupParent { id: file() }, reply);
+            samples.push(message("reply-LookupParent-others", several));
+            samples
         }
         Op::ReadDirectory => {
             let call = meta::ReadDirectory {
