@@ -9,7 +9,7 @@ use std::path::Path;
 use tieline_wire::Op;
 
 /// Records in the order of the `record` target.
-const RECORDS: [&str; 12] = [
+const RECORDS: [&str; 13] = [
     "superblock",
     "inode",
     "entry",
@@ -22,6 +22,7 @@ const RECORDS: [&str; 12] = [
     "orphan",
     "deleted-file",
     "deletion",
+    "lost-name",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

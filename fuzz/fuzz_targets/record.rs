@@ -7,7 +7,7 @@ use tieline_format::mdt::{self, key};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Some((kind, record)) = bytes.split_first() else { return };
-    match kind % 12 {
+    match kind % 13 {
         0 => decode::<mdt::Superblock>(record),
         1 => decode::<mdt::Inode>(record),
         2 => decode::<mdt::Entry>(record),
@@ -19,7 +19,8 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         8 => decode::<mdt::Answer>(record),
         9 => decode::<mdt::Orphan>(record),
         10 => decode::<mdt::Deleted>(record),
-        _ => decode::<mdt::DeletedAt>(record),
+        11 => decode::<mdt::DeletedAt>(record),
+        _ => decode::<mdt::LostName>(record),
     }
     let _ = key::entry_name(bytes);
     let _ = key::xattr_name(bytes);
@@ -29,6 +30,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let _ = key::freed_parts(bytes);
     let _ = key::deleted_parts(bytes);
     let _ = key::deletion_parts(bytes);
+    let _ = key::lost_name_parts(bytes);
     let _ = key::file_id(bytes);
     let _ = key::chunk_id(bytes);
     assert!(key::after(bytes).as_slice() > bytes);

@@ -158,7 +158,7 @@ fn a_store_that_is_lost_again_is_restored_again() -> Result<()> {
             dumps(&log)?.iter().try_for_each(fs::remove_file)?;
             // What fails leaves nothing that a server could take for its store.
             let nothing = lab.try_tieline(&["mdt", "restore", "--settings", settings, empty])?;
-            ensure!(nothing.stderr.contains("neither a dump nor a log"), "{nothing:?}");
+            ensure!(nothing.stderr.contains("neither a whole dump nor a log"), "{nothing:?}");
             let is_left = [&store, &store.with_extension("redb-wal")].iter().any(|p| p.exists());
             ensure!(!is_left, "a failed restore left a store");
             let restored = lab.json(&["mdt", "restore", "--settings", settings, &log])?;
@@ -611,6 +611,35 @@ fn what_the_objects_know_comes_back_without_any_dump() -> Result<()> {
             let read = fs::read(far.join(format!("run/7/f{number}")))?;
             ensure!(read == bytes_of(number), "file {number} changed");
         }
+        Ok(())
+    })
+}
+
+#[test]
+fn names_of_one_file_come_back_together() -> Result<()> {
+    with_federation(|lab| {
+        let at = |path: &str| format!("{}/{path}", lab.mount().display());
+        lab.shell("mkdir -p u/d1/e u/d2 && echo text > u/d1/e/f && ln u/d1/e/f u/d1/h")?;
+        lab.shell("ln u/d1/e/f u/d2/i && rm -rf u/d1 && sync .")?;
+        let listed = lab.json(&["undelete", "--list", "-r", &at("u")])?;
+        let names =
+            listed.as_array().context("a list")?.iter().filter(|row| row["is_name"] == true);
+        ensure!(names.count() == 2, "{listed:#}");
+        let links = || lab.shell("stat -c %h u/d1/e/f; cat u/d1/h u/d1/e/f");
+        lab.tieline(&["undelete", "-r", &at("u")])?;
+        ensure!(links()? == "3\ntext\ntext\n", "of one that is there still: {}", links()?);
+        lab.shell("rm -rf u/d2 u/d1 && sync .")?;
+        lab.tieline(&["undelete", "-r", &at("u")])?;
+        ensure!(links()? == "3\ntext\ntext\n", "of one that was deleted: {}", links()?);
+        // The last name was elsewhere: that is said, and then it is as before.
+        lab.shell("mkdir v && mv u/d2 v/ && rm -rf u/d1 && sync . && rm -rf v/d2 && sync .")?;
+        let half = lab.try_tieline(&["undelete", "-r", &at("u")])?;
+        ensure!(half.stderr.contains("one of several names"), "{half:?}");
+        lab.tieline(&["undelete", "-r", &at("v")])?;
+        lab.tieline(&["undelete", "-r", &at("u")])?;
+        ensure!(links()? == "3\ntext\ntext\n", "{}", links()?);
+        let checked = lab.try_tieline(&["fsck", lab.mount().to_str().context("path")?])?;
+        ensure!(checked.status.code() == Some(0), "{checked:?}");
         Ok(())
     })
 }

@@ -262,3 +262,129 @@ fn a_site_limits_its_own_osts() -> Result<()> {
         Ok(())
     })
 }
+
+/// Bytes that differ from place to place.
+fn bytes(length: usize) -> Vec<u8> {
+    (0..length as u64).map(|at| (at.wrapping_mul(0x9e37_79b9) >> 13) as u8).collect()
+}
+
+#[test]
+fn a_file_is_migrated_while_others_read_and_write_it() -> Result<()> {
+    with_federation(|lab| {
+        let path = lab.mount().join("moves");
+        let shown = path.to_str().context("path")?;
+        let mut wanted = bytes(24 << 20);
+        fs::write(&path, &wanted)?;
+        fs::hard_link(&path, lab.mount().join("other name"))?;
+        lab.shell(
+            "chmod 640 moves; setfattr -n user.k -v v moves; touch -d 2020-01-02 moves; sync .",
+        )?;
+        let look = || lab.shell("stat -c '%i %a %h %s %Y %Z' moves; getfattr -d moves");
+        let before = look()?;
+        let read = || fs::read(lab.mount_again()?.join("moves")).context("read");
+        // Somebody writes here and there all the while.
+        let said = std::thread::scope(|scope| {
+            let migrating = scope.spawn(|| {
+                lab.try_tieline(&["migrate", "-c", "2", "-S", "1M", "-p", "fnal", "--json", shown])
+            });
+            let writer = fs::OpenOptions::new().write(true).open(&path)?;
+            for round in 0..20_u64 {
+                let (at, piece) = (round * 1_200_007, [round as u8; 7001]);
+                std::os::unix::fs::FileExt::write_all_at(&writer, &piece, at)?;
+                writer.sync_data()?;
+                wanted[at as usize..][..piece.len()].copy_from_slice(&piece);
+            }
+            drop(writer);
+            migrating.join().expect("no panic")
+        })?;
+        ensure!(matches!(said.status.code(), Some(0 | 1)), "{said:?}");
+        ensure!(
+            read()? == wanted,
+            "what was written meanwhile is there, and nothing else is changed"
+        );
+        let rest = lab.json(&["migrate", shown])?;
+        ensure!(rest[0]["bytes_left"] == 0, "{rest:#}");
+        ensure!(read()? == wanted, "and after the rest was moved");
+        let all = chunks(lab, &path)?;
+        ensure!(all.iter().all(|(_, _, site)| site == "fnal"), "{all:?}");
+        ensure!(all.iter().map(|(at, ..)| *at).eq((0..24).map(|mib| mib << 20)), "{all:?}");
+        ensure!(all.iter().map(|(_, ost, _)| *ost).collect::<BTreeSet<_>>().len() == 2, "{all:?}");
+        let again = lab.json(&["migrate", "-p", "fnal", shown])?;
+        ensure!(again[0]["bytes_moved"] == 0, "all of it is there: {again:#}");
+        // Nothing but where its bytes lie is another; the writer's times apart.
+        lab.shell("touch -d 2020-01-02 moves; sync .")?;
+        let (before, after) = (before.split_whitespace(), look()?);
+        let is_ctime = |at: &usize| *at == 5;
+        let fields = before.zip(after.split_whitespace()).enumerate();
+        let changed: Vec<_> = fields.filter(|(at, (a, b))| !is_ctime(at) && a != b).collect();
+        ensure!(changed.is_empty(), "{changed:?}");
+        // Two copies, and back to one; small chunks; into the metadata and out of it.
+        lab.tieline(&["migrate", "-N", "2", "-p", "none", "--chunk-size", "64K", shown])?;
+        lab.tieline(&["mirror", "resync", shown])?;
+        lab.tieline(&["mirror", "verify", shown])?;
+        ensure!(chunks(lab, &path)?.len() == 24 << 4 && read()? == wanted);
+        lab.tieline(&["migrate", "-N", "1", "-c", "1", "-p", "uf", "--chunk-size", "4M", shown])?;
+        ensure!(chunks(lab, &path)?.len() == 6 && read()? == wanted);
+        let small = lab.mount().join("small");
+        let shown = small.to_str().context("path")?;
+        fs::write(&small, bytes(5000))?;
+        for (layout, count) in [("raid0", 1), ("mdt", 0)] {
+            lab.tieline(&["migrate", "-L", layout, shown])?;
+            ensure!(chunks(lab, &small)?.len() == count, "{layout}");
+            ensure!(fs::read(lab.mount_again()?.join("small"))? == bytes(5000), "{layout}");
+        }
+        let refused =
+            lab.try_tieline(&["migrate", "-c", "1", lab.mount().to_str().context("path")?])?;
+        ensure!(refused.status.code() == Some(1) && refused.stderr.contains("no regular file"));
+        Ok(())
+    })
+}
+
+#[test]
+fn an_ost_is_emptied() -> Result<()> {
+    with_federation(|lab| {
+        let path = lab.mount().join("f");
+        let shown = path.to_str().context("path")?;
+        lab.tieline(&["setstripe", "-i", "0", "-c", "1", shown])?;
+        write(&path, 9 << 20)?;
+        ensure!(chunks(lab, &path)?.iter().all(|(_, ost, _)| *ost == 0));
+        lab.tieline(&["ost", "deactivate", "OST0000"])?;
+        lab.tieline(&["migrate", shown])?;
+        let moved = chunks(lab, &path)?;
+        ensure!(!moved.is_empty() && moved.iter().all(|(_, ost, _)| *ost != 0), "{moved:?}");
+        ensure!(fs::read(lab.mount_again()?.join("f"))? == vec![1; 9 << 20]);
+        lab.tieline(&["ost", "activate", "OST0000"]).map(drop)
+    })
+}
+
+#[test]
+fn ids_lead_to_paths_and_emptied_pools_are_told() -> Result<()> {
+    with_federation(|lab| {
+        lab.shell("mkdir -p a/b fnal/c && echo x > a/b/f && ln a/b/f a/g && echo x > fnal/c/h")?;
+        let mount = lab.mount().to_str().context("path")?.to_owned();
+        let below = |path: &str| format!("{mount}/{path}");
+        let id =
+            |path: &str| lab.tieline(&["path2fid", &below(path)]).map(|id| id.trim().to_owned());
+        let paths =
+            lab.tieline(&["fid2path", &mount, &id("a/b/f")?, &id("fnal/c/h")?, &id("a")?])?;
+        let wanted = ["a/b/f", "a/g", "fnal/c/h", "a"].map(below);
+        ensure!(paths.lines().eq(wanted.iter()), "{paths}");
+        let inode = lab.shell("stat -c %i a/g")?;
+        let named = lab.json(&["fid2path", "extenci", inode.trim()])?;
+        ensure!(named[1]["path"] == below("a/g"), "{named:#}");
+        let lost = id("fnal/c/h")?;
+        lab.shell("rm fnal/c/h; sync .")?;
+        let none = lab.try_tieline(&["fid2path", &mount, &lost])?;
+        ensure!(none.status.code() == Some(1) && none.stderr.contains("undelete"), "{none:?}");
+        lab.tieline(&["pool", "new", "extenci.p"])?;
+        lab.tieline(&["pool", "add", "extenci.p", "OST0000"])?;
+        lab.tieline(&["setstripe", "-p", "p", &below("a/b")])?;
+        lab.tieline(&["setstripe", "-N", "-p", "p", "-N", "-p", "fnal", &below("a")])?;
+        let removed = lab.try_tieline(&["pool", "remove", "extenci.p", "OST0000"])?;
+        let told = removed.stderr;
+        ensure!(told.contains("/a, /a/b among them") && told.contains("setstripe"), "{told}");
+        let found = lab.tieline(&["find", &mount, "-type", "d", "-pool", "p"])?;
+        ensure!(found.lines().eq([below("a"), below("a/b")].iter()), "{found}");
+        Ok(())
+    })
+}

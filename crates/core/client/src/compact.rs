@@ -158,7 +158,7 @@ impl Shared {
 
     /// The bytes of extents, one behind the other. What was written and not committed is not in
     /// them.
-    async fn bytes_of(
+    pub(crate) async fn bytes_of(
         self: &Arc<Self>,
         caller: &Caller,
         file: FileId,
@@ -223,7 +223,7 @@ fn holds_inline(window: &[Extent]) -> bool {
 }
 
 /// Offset and length of what extents cover together without a gap.
-fn runs(extents: &[Extent]) -> Vec<(u64, u64)> {
+pub(crate) fn runs(extents: &[Extent]) -> Vec<(u64, u64)> {
     let mut runs: Vec<(u64, u64)> = Vec::new();
     for extent in extents {
         match runs.last_mut() {
@@ -236,7 +236,7 @@ fn runs(extents: &[Extent]) -> Vec<(u64, u64)> {
     runs
 }
 
-fn seen(extent: &Extent) -> SeenExtent {
+pub(crate) fn seen(extent: &Extent) -> SeenExtent {
     let content = match &extent.content {
         Content::Chunk(chunk) => SeenContent::Chunk { chunk: chunk.chunk, skip: chunk.skip },
         Content::Inline(bytes) => SeenContent::Inline(Digest(*blake3::hash(bytes).as_bytes())),

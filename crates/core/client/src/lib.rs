@@ -17,7 +17,8 @@
 //! * [`send`], [`commit`], [`background`]: how written bytes leave; [`deferred`]: when a close does
 //!   not wait for it; [`late`]: what was lost then; [`unsent`]: what is still here; [`unsynced`]:
 //!   what no OST made durable yet.
-//! * [`compact`]: what makes many small extents few. [`locks`]: advisory locks.
+//! * [`compact`]: what makes many small extents few; [`migrate`]: what moves them elsewhere.
+//!   [`locks`]: advisory locks.
 //! * [`ahead`], [`past`], [`read_mode`]: what will be read next; [`chunks`], [`fetch`], [`costs`]:
 //!   how bytes come; [`patched`]: from copies that are all damaged; [`near`]: from nearer than an
 //!   OSS.
@@ -54,6 +55,7 @@ mod compact;
 mod costs;
 mod declared;
 mod deferred;
+mod deleted;
 pub mod error;
 mod extents;
 mod fetch;
@@ -67,6 +69,7 @@ mod late;
 mod listing;
 mod locks;
 mod merged;
+mod migrate;
 mod mirrors;
 mod names;
 mod near;
@@ -98,6 +101,7 @@ mod writer;
 mod xattrs;
 
 pub use error::Error;
+pub use migrate::{Migration, Step};
 pub use near::{DirectAccess, Near, NodeCache, SiteCache, SiteClaim, SiteLook};
 pub use paths::PathCost;
 pub use servers::Credentials;

@@ -15,7 +15,6 @@ use crate::volume::Shared;
 use crate::{At, Belief, Error, Found, Known, NewFile, NewNode, Opened, Result};
 use std::sync::Arc;
 use tieline_types::{Attributes, Caller, Effect, ErrorKind, FileId, FileKind, Mode, Name};
-use tieline_wire::ledger::{ListDeleted, ListDeletedReply, Undelete};
 use tieline_wire::meta::{
     Create, CreateReply, EntryReply, LeaseGrant, Link, Lookup, LookupParent, MakeDirectory,
     MakeNode, MakeSymlink, ReadDirectory, ReadSymlink,
@@ -39,8 +38,6 @@ impl From<At<'_>> for Spot {
 
 /// Entries that are asked for with one that is looked up.
 const LOOKED_UP_PAGE: u32 = 1000;
-/// Deleted files in one page.
-const DELETED_PAGE: u32 = 1024;
 
 impl Shared {
     pub(crate) async fn lookup(
@@ -179,7 +176,12 @@ impl Shared {
     }
 
     /// Creates a name and learns it.
-    async fn make<C>(self: &Arc<Self>, caller: &Caller, at: At<'_>, message: C) -> Result<Known>
+    pub(crate) async fn make<C>(
+        self: &Arc<Self>,
+        caller: &Caller,
+        at: At<'_>,
+        message: C,
+    ) -> Result<Known>
     where
         C: Call<Reply = EntryReply> + Clone + 'static,
     {
@@ -267,30 +269,6 @@ impl Shared {
             device: node.device,
         };
         self.make(caller, at, message).await
-    }
-
-    pub(crate) async fn undelete(
-        self: &Arc<Self>,
-        caller: &Caller,
-        id: FileId,
-        from: FileId,
-        to: At<'_>,
-    ) -> Result<Known> {
-        if id.mdt() != to.parent.mdt() {
-            return Err(Error::local(ErrorKind::CrossDevice, format!("undelete as {}", to.name)));
-        }
-        let message = Undelete { id, from, parent: to.parent, name: to.name.clone() };
-        self.make(caller, to, message).await
-    }
-
-    pub(crate) async fn deleted(
-        &self,
-        caller: &Caller,
-        directory: FileId,
-        after: Option<FileId>,
-    ) -> Result<ListDeletedReply> {
-        let message = ListDeleted { directory, after, limit: DELETED_PAGE };
-        Ok(self.servers.ask(caller, directory, message).await?.reply)
     }
 
     pub(crate) async fn link(

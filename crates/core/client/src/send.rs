@@ -168,7 +168,11 @@ impl Shared {
     }
 
     /// The OSTs that chunks of the file go round, without those that just failed.
-    async fn stripe(&self, file: &File, exclude: &BTreeSet<OstIndex>) -> Result<Vec<OstIndex>> {
+    pub(crate) async fn stripe(
+        &self,
+        file: &File,
+        exclude: &BTreeSet<OstIndex>,
+    ) -> Result<Vec<OstIndex>> {
         let (stripe, caller) = file.with(|state| (state.stripe.clone(), state.writer.clone()));
         if !stripe.is_empty() && !stripe.iter().any(|ost| exclude.contains(ost)) {
             return Ok(stripe);

@@ -526,7 +526,7 @@ impl FileSystem for Volume {
         from: FileId,
         to: At<'_>,
     ) -> Result<Known> {
-        self.shared.undelete(caller, id, from, to).await
+        self.shared.undelete(caller, id, (from, None), to).await
     }
 
     fn listen(&self, listener: Arc<dyn CacheListener>) {

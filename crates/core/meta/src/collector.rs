@@ -20,7 +20,7 @@ use crate::view::{View, decode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-use tieline_format::mdt::{Chunk, Deleted, DeletedAt, Freed, NO_SESSION, Orphan, key};
+use tieline_format::mdt::{Chunk, Deleted, DeletedAt, Freed, LostName, NO_SESSION, Orphan, key};
 use tieline_kv::{Key, Range};
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{Caller, ChunkId, FileId, Grant, ObjectName, OstIndex, SessionId};
@@ -61,6 +61,8 @@ pub(crate) enum Chore {
     Remove(FileId),
     /// A deleted file was kept long enough.
     Purge(u64, FileId),
+    /// Names that files lost by then were kept long enough.
+    Forget(u64, Vec<Key>),
     Repair(Repair),
 }
 
@@ -103,6 +105,16 @@ impl Chore {
             }
             Self::Purge(at_ms, file) => {
                 purge(view, at_ms, file).await?;
+                Ok(true)
+            }
+            Self::Forget(until_ms, ref names) => {
+                for name in names {
+                    let lost: Option<LostName> = view.record(name.clone()).await?;
+                    // It may have been lost once more.
+                    if lost.is_some_and(|lost| chunks::millis(lost.at) <= until_ms) {
+                        view.delete(name.clone());
+                    }
+                }
                 Ok(true)
             }
             Self::Remove(file) => {
@@ -161,12 +173,13 @@ impl Mdt {
         let keep = self.settings.freed_keep.min(self.settings.session_keep) / 4;
         let pause = keep.clamp(Duration::from_millis(50), Duration::from_secs(5));
         let mut is_counted = false;
+        let mut lost_names = None;
         for round in 1u64.. {
             if self.trouble().is_some() {
                 return;
             }
             let checks_kept = round.is_multiple_of(ROUNDS_PER_CHECK);
-            if let Err(error) = self.round(&mut is_counted, checks_kept).await {
+            if let Err(error) = self.round(&mut is_counted, &mut lost_names, checks_kept).await {
                 self.note(&error);
                 if !error.is_conflict() {
                     let error = error.into_failure(self.settings.mdt);
@@ -177,7 +190,12 @@ impl Mdt {
         }
     }
 
-    async fn round(&self, is_counted: &mut bool, checks_kept: bool) -> Result<()> {
+    async fn round(
+        &self,
+        is_counted: &mut bool,
+        lost_names: &mut Option<Key>,
+        checks_kept: bool,
+    ) -> Result<()> {
         if self.room.check_any().is_err() {
             // It would be written; and what it frees, the disk does not see.
             return Ok(());
@@ -194,6 +212,7 @@ impl Mdt {
             self.check_kept().await?;
         }
         self.collect_deleted().await?;
+        self.collect_lost_names(lost_names).await?;
         self.collect_chunks().await?;
         self.add_up_usage().await?;
         if !*is_counted {
@@ -261,6 +280,29 @@ impl Mdt {
             self.pace.take(1).await;
             self.in_background(Chore::Purge(at_ms, file)).await?;
             self.leases.gone(&BTreeSet::from([file]));
+        }
+        Ok(())
+    }
+
+    /// Forgets names that files lost long enough ago. They are few: each round looks at a part of
+    /// them, from where the last one ended.
+    pub(crate) async fn collect_lost_names(&self, from: &mut Option<Key>) -> Result<()> {
+        let until_ms = self.kept_until_ms();
+        let start = from.take().unwrap_or_else(key::lost_names);
+        let range = Range::new(start, key::after(&key::lost_names()));
+        let page = self.parts.store.begin().await?.scan(range, DELETED_PER_ROUND).await?;
+        let last = page.last().filter(|_| page.len() == DELETED_PER_ROUND);
+        *from = last.map(|(last, _)| [last.as_slice(), &[0]].concat());
+        let mut old = vec![];
+        for (key, value) in page {
+            let lost: LostName = decode(&value, || "lost name".to_owned())?;
+            if chunks::millis(lost.at) <= until_ms {
+                old.push(key);
+            }
+        }
+        for names in old.chunks(CHUNKS_PER_STEP) {
+            self.pace.take(names.len() as u64).await;
+            self.in_background(Chore::Forget(until_ms, names.to_vec())).await?;
         }
         Ok(())
     }

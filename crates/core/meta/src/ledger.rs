@@ -55,8 +55,8 @@ pub enum Error {
     #[error("no complete dump is there, and the log begins after version {after}")]
     NoDump { after: Version },
     #[error(
-        "neither a dump nor a log of {mdt} is there: of a directory only files count that are \
-         named as a server names them, {mdt}-*; name others one by one",
+        "neither a whole dump nor a log of {mdt} is there: `tieline mdt verify` tells what files \
+         hold",
         mdt = .mdt.label()
     )]
     Nothing { mdt: MdtIndex },

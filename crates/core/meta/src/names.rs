@@ -11,7 +11,9 @@ use crate::chunks;
 use crate::error::{Error, Result};
 use crate::permission::{self, SEARCH, WRITE};
 use crate::view::View;
-use tieline_format::mdt::{Deleted, DeletedAt, Entry, Inode, NO_SESSION, NameOf, Orphan, key};
+use tieline_format::mdt::{
+    Deleted, DeletedAt, Entry, Inode, LostName, NO_SESSION, NameOf, Orphan, key,
+};
 use tieline_types::rules::Inherited;
 use tieline_types::{FileId, FileKind, Gid, Layout, Mode, Name, Uid};
 
@@ -193,6 +195,9 @@ pub async fn drop_name(
     inode.ctime = view.scene.at;
     if inode.links > 0 {
         view.put_inode(id, &inode);
+        if view.scene.keeps_deleted {
+            keep_name(view, (id, &inode), name);
+        }
         return Ok(Some(inode));
     }
     view.touched.nameless.insert(id);
@@ -258,6 +263,14 @@ pub async fn remove_file(
         }
         _ => purge_file(view, (id, inode)).await,
     }
+}
+
+/// Remembers a name that a file lost while it has others.
+fn keep_name(view: &mut View<'_>, (id, inode): (FileId, &Inode), name: &NameOf) {
+    let &Inode { kind, mode, uid, gid, size, mtime, .. } = inode;
+    let (at, by) = (view.scene.now, view.scene.caller.uid);
+    let lost = LostName { at, by, kind, mode, uid, gid, size, mtime };
+    view.put(key::lost_name(name.parent, id, &name.name), &lost);
 }
 
 /// Puts a file aside. Its extents and attributes stay where they are.

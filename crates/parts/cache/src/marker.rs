@@ -33,7 +33,10 @@ pub fn kind(path: &Path) -> Result<Kind, Error> {
     let text = match LocalStorage.read(&path.join(MARKER), LENGTH_MAX) {
         Ok(text) => String::from_utf8_lossy(&text).into_owned(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(unfit("it has no marker tieline-cache: no mount has used it yet"));
+            return Err(unfit(match path.is_dir() {
+                true => "it has no marker tieline-cache: no mount has used it yet",
+                false => "there is no such directory",
+            }));
         }
         Err(source) => {
             return Err(Error::Failed { path: path.to_owned(), doing: "read", source });

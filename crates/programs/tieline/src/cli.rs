@@ -72,6 +72,13 @@ enum Verb {
     Setstripe(verbs::setstripe::Args),
     /// Show the layout of files, and where their bytes are
     Getstripe(verbs::getstripe::Args),
+    /// Rewrite files as another layout has it, while they are in use
+    #[command(after_help = examples::MIGRATE)]
+    Migrate(verbs::migrate::Args),
+    /// Show the ids of files, as logs and fsck name them
+    Path2fid(verbs::fid::PathArgs),
+    /// Show the paths that lead to a file's id
+    Fid2path(verbs::fid::FidArgs),
     /// Show what the ways to files' chunks cost now, and which would be taken
     Cost(verbs::cost::Args),
     /// Give files more copies, have missing ones made, check them all
@@ -239,6 +246,9 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Verb::Find(args) => verbs::find::run(args),
         Verb::Setstripe(args) => verbs::setstripe::run(args),
         Verb::Getstripe(args) => verbs::getstripe::run(args),
+        Verb::Migrate(args) => verbs::migrate::run(args),
+        Verb::Path2fid(args) => verbs::fid::path2fid(args),
+        Verb::Fid2path(args) => verbs::fid::fid2path(args),
         Verb::Cost(args) => verbs::cost::run(args),
         Verb::Mirror(verb) => verbs::mirror::run(verb),
         Verb::Cache(verb) => verbs::cache::run(verb),
@@ -320,6 +330,10 @@ mod tests {
             "tieline getstripe -r --json /extenci/d /extenci/e",
             "tieline setstripe -N 2 -p uf /extenci/d",
             "tieline setstripe -N -p uf -N -p fnal /extenci/d",
+            "tieline migrate -c 2 -S 1M -p uf --json /extenci/f /extenci/g",
+            "tieline path2fid /extenci/f /extenci/g",
+            "tieline fid2path extenci 0x1000000007 [0x1000000008]",
+            "tieline getstripe -y /extenci/f",
             "tieline mirror extend -N 1 -p fnal /extenci/f",
             "tieline mirror resync --json /extenci/f /extenci/g",
             "tieline mirror verify /extenci/f",

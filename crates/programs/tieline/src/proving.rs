@@ -17,7 +17,7 @@ use tieline_auth::{Guard, GuardParts, Kerberos, SERVICE_MDS, SERVICE_OSS, Serves
 use tieline_format::map::FederationMap;
 use tieline_types::Flavor;
 
-const CONFIG: &str = "KRB5_CONFIG";
+pub const CONFIG: &str = "KRB5_CONFIG";
 
 /// The dialing end.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]

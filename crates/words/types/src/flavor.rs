@@ -131,6 +131,8 @@ fn bits_of(address: IpAddr) -> u8 {
 pub enum FlavorError {
     #[error("`{0}` is no network: write `default`, an address, or ADDRESS/BITS")]
     Network(String),
+    #[error("`{0}` is no pair: cli2mdt, cli2ost, mdt2ost and mdt2mdt are; without one it is all")]
+    Pair(String),
     #[error("`{0}` is no flavor: null, krb5n, krb5a, krb5i and krb5p are")]
     Flavor(String),
     #[error("`{0}`: write FS.srpc.flavor.NET[.cli2mdt|cli2ost|mdt2ost|mdt2mdt]=FLAVOR")]
@@ -237,7 +239,15 @@ impl FlavorRule {
         });
         let (network, pair) = match named {
             Some((network, pair)) => (network, Some(pair)),
-            None => (subject, None),
+            None => match subject.rsplit_once('.') {
+                Some((network, pair))
+                    if subject.parse::<Network>().is_err()
+                        && network.parse::<Network>().is_ok() =>
+                {
+                    return Err(FlavorError::Pair(pair.to_owned()));
+                }
+                _ => (subject, None),
+            },
         };
         Ok((fs, Self { network: network.parse()?, pair, flavor: flavor.parse()? }))
     }
@@ -292,6 +302,17 @@ mod tests {
             rules.set(FlavorRule::parse(&format!("extenci.srpc.flavor.{line}")).unwrap().1);
         }
         rules
+    }
+
+    #[test]
+    fn a_wrong_pair_is_told_which_there_are() {
+        for subject in ["default.cli2oss", "10.0.0.0/8.x", "10.1.2.3.mdt2cli"] {
+            let line = format!("extenci.srpc.flavor.{subject}=krb5i");
+            let wrong = FlavorRule::parse(&line).unwrap_err();
+            assert!(matches!(wrong, FlavorError::Pair(_)), "{subject}: {wrong}");
+        }
+        let wrong = FlavorRule::parse("extenci.srpc.flavor.10.0.0=krb5i").unwrap_err();
+        assert!(matches!(wrong, FlavorError::Network(_)), "{wrong}");
     }
 
     #[test]

@@ -15,6 +15,12 @@ pub struct ListDeleted {
     /// At most 4,096.
     #[n(2)]
     pub limit: u32,
+    /// Instead, the names there that files lost while they had others.
+    #[n(3)]
+    pub is_lost: Option<bool>,
+    /// Of lost names, those of the file `after` from behind this one on, and of files after it.
+    #[n(4)]
+    pub after_name: Option<Name>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
@@ -30,9 +36,12 @@ pub struct ListDeletedReply {
     /// How long deleted files are kept.
     #[n(3)]
     pub keep_ms: u64,
+    /// Of lost names: the next page begins after this one of `next`.
+    #[n(4)]
+    pub next_name: Option<Name>,
 }
 
-/// A file of any kind that lost its last name.
+/// A file of any kind that lost its last name; or one of several.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct DeletedFile {
     #[n(0)]
@@ -56,9 +65,13 @@ pub struct DeletedFile {
     pub deleted: Time,
     #[n(9)]
     pub by: Uid,
+    /// It lost this name while it had others.
+    #[n(10)]
+    pub is_lost: Option<bool>,
 }
 
-/// Brings a deleted file back under a name. Its owner may, and root.
+/// Brings a deleted file back under a name, or gives one that is there a name for one that it lost.
+/// Its owner may, and root.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct Undelete {
     #[n(0)]
@@ -71,6 +84,9 @@ pub struct Undelete {
     pub parent: FileId,
     #[n(3)]
     pub name: Name,
+    /// The name that it lost while it had others.
+    #[n(4)]
+    pub lost: Option<Name>,
 }
 
 /// A part of a dump of the MDT's store, for an operator. The reply's bulk holds frames as

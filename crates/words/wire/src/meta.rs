@@ -83,6 +83,17 @@ pub struct LookupParentReply {
     /// The name in the parent; `None` for the file system's root.
     #[n(1)]
     pub name: Option<Name>,
+    /// A file's further names, where it has any.
+    #[n(2)]
+    pub others: Option<Vec<NameAt>>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct NameAt {
+    #[n(0)]
+    pub parent: FileId,
+    #[n(1)]
+    pub name: Name,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
@@ -542,7 +553,7 @@ pub struct GetLayoutReply {
     pub stripe: Vec<OstIndex>,
 }
 
-/// Sets a directory's default layout, or the layout of a file that has no bytes yet.
+/// Sets a directory's default layout, or the layout of a file.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct SetLayout {
     #[n(0)]
@@ -575,6 +586,10 @@ pub struct LayoutChange {
     /// Of a file without bytes: the OSTs that its chunks go round first, in this order.
     #[n(8)]
     pub osts: Option<Vec<OstIndex>>,
+    /// Of a file, also one that has bytes: what is not told stays as the file has it. Its chunks
+    /// stay where they are: who asks moves them.
+    #[n(9)]
+    pub moves: Option<bool>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]

@@ -105,11 +105,14 @@ async fn at_his_site(scene: &Scene<'_>, own: &Line, root: &Line) -> Result<()> {
 /// What others deleted there she brings back, and may read it no more than before.
 async fn undelete(scene: &Scene<'_>, own: &Line, her: &Caller, root: FileId) -> Result<()> {
     scene.federation.shell(DELETE_FAR)?;
-    let list = ListDeleted { directory: root, after: None, limit: 10 };
+    let list =
+        ListDeleted { directory: root, after: None, limit: 10, is_lost: None, after_name: None };
     let deleted = own.ask(her, list).await?.files;
     let id = deleted.first().context("something was deleted")?.id;
     let name = "back".parse()?;
-    own.ask(her, Undelete { id, from: root, parent: root, name }).await.context("undelete")?;
+    own.ask(her, Undelete { id, from: root, parent: root, name, lost: None })
+        .await
+        .context("undelete")?;
     refused("what came back", own.ask(her, open(id)).await)?;
     Ok(())
 }
@@ -120,7 +123,8 @@ async fn elsewhere(root: &Line) -> Result<()> {
     let check = CheckMdt { job: None, received: 0, is_repair: true, reads_bytes: false };
     refused("repair", root.ask(&her, check).await)?;
     let top = FileId::root_of(MdtIndex(0));
-    let list = ListDeleted { directory: top, after: None, limit: 10 };
+    let list =
+        ListDeleted { directory: top, after: None, limit: 10, is_lost: None, after_name: None };
     let seen = root.ask(&her, list).await.map(|reply| reply.files.len()).unwrap_or(0);
     ensure!(seen == 0, "what others deleted elsewhere");
     let ids = vec![top];

@@ -499,7 +499,7 @@ impl State {
                 let parent = self.find(id)?.parent;
                 let mut names = self.find(parent)?.names.iter();
                 let name = names.find(|(_, one)| **one == id).map(|(name, _)| name.clone());
-                done::<LookupParent>(&LookupParentReply { parent, name })
+                done::<LookupParent>(&LookupParentReply { parent, name, others: None })
             }
             Request::GetAttributes(GetAttributes { id }) => {
                 self.find(id)?;

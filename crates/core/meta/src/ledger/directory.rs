@@ -44,6 +44,22 @@ fn parse(name: &str, mdt: MdtIndex) -> Option<(u64, &str)> {
     Some((u64::from_str_radix(digits, 16).ok()?, end))
 }
 
+/// Files in a directory whose names say nothing: dumps of an operator's may be among them.
+pub fn others(directory: &Path, mdt: MdtIndex) -> Result<Vec<PathBuf>, Error> {
+    let failed = |source| Error::Io { doing: "list", path: directory.to_owned(), source };
+    let mut paths = vec![];
+    for entry in std::fs::read_dir(directory).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let is_whole = path.extension().is_none_or(|end| end != "new" && end != "part");
+        if is_whole && parse(name, mdt).is_none() && path.is_file() {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
 /// Which segment a file is by its name.
 pub fn segment_sequence(path: &Path, mdt: MdtIndex) -> Option<u64> {
     let name = path.file_name()?.to_str()?;

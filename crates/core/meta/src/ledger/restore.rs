@@ -8,7 +8,7 @@
 
 use super::log::Log;
 use super::sources::{Segment, Sources};
-use super::stream::{Frames, Summary, verify};
+use super::stream::{Frames, Summary, is_stream, verify};
 use super::{Error, Identity};
 use std::path::{Path, PathBuf};
 use tieline_format::Record;
@@ -221,7 +221,9 @@ pub fn verify_all(path: &Path) -> Result<Vec<Checked>, Error> {
     let mut paths: Vec<PathBuf> = std::fs::read_dir(path)
         .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect())
         .map_err(failed)?;
-    paths.retain(|path| path.extension().is_some_and(|end| end == "log" || end == "dump"));
+    let is_named = |path: &PathBuf| path.extension().is_some_and(|it| it == "log" || it == "dump");
+    let is_begun = |path: &PathBuf| path.extension().is_some_and(|it| it == "new" || it == "part");
+    paths.retain(|path| is_named(path) || !is_begun(path) && path.is_file() && is_stream(path));
     paths.sort();
     Ok(paths.into_iter().map(|path| (path.clone(), verify(&path))).collect())
 }

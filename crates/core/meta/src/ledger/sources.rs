@@ -3,15 +3,16 @@
 //! Every byte is read first. The newest dump that is whole and of the store's past begins; segments
 //! follow in the order of their sequence, each up to where a later one began: what is beyond that
 //! never happened. A damaged segment counts up to its damage, and is an error only where something
-//! behind that is wanted.
+//! behind that is wanted; a damaged dump counts for nothing, and is one where nothing else goes as
+//! far.
 //!
 //! Invariant: what a plan leaves out without `up_to_hole` never happened.
 
 use super::directory::{self, Items};
-use super::stream::{Frames, Summary, read_whole, verify};
+use super::stream::{Frames, Summary, read_whole};
 use super::{Error, Identity};
 use std::path::{Path, PathBuf};
-use tieline_format::ledger::{Head, HeadKind, PREAMBLE};
+use tieline_format::ledger::{Frame, Head, HeadKind, PREAMBLE};
 use tieline_types::{MdtIndex, Version};
 
 /// One segment, perhaps within a stream of several.
@@ -40,6 +41,7 @@ pub(super) struct Sources {
     /// In their order.
     segments: Vec<Segment>,
     headless: Vec<Headless>,
+    damaged_dumps: Vec<(PathBuf, Head, Error)>,
     notes: Vec<String>,
 }
 
@@ -64,15 +66,20 @@ impl Sources {
             }
             let items = Items::list(path, identity.mdt)?;
             for path in items.dumps.values() {
-                match verify(path) {
-                    Ok(summary) => sources.add(path, summary, None, identity)?,
-                    Err(error) => {
+                match sources.read(path, identity) {
+                    Err(error) if !matches!(error, Error::Foreign { .. }) => {
                         sources.notes.push(format!("{}: this dump is not used", error.chain()));
                     }
+                    read => read?,
                 }
             }
             for path in items.segments.values() {
                 sources.read(path, identity)?;
+            }
+            for path in directory::others(path, identity.mdt)? {
+                if is_of(&path, identity) {
+                    sources.read(&path, identity)?;
+                }
             }
         }
         // The same segment may be there twice: the longer copy counts, then the whole one.
@@ -89,7 +96,7 @@ impl Sources {
         Ok(sources)
     }
 
-    /// A dump must be whole; a segment counts as far as it is.
+    /// A dump counts if it is whole; a segment as far as it is.
     fn read(&mut self, path: &Path, identity: &Identity) -> Result<(), Error> {
         let sequence = directory::segment_sequence(path, identity.mdt);
         let mut frames = match Frames::open(path) {
@@ -99,7 +106,21 @@ impl Sources {
         };
         let (summary, damage) = read_whole(&mut frames, |_, _| ());
         match damage {
+            Some(damage)
+                if summary.parts.is_empty() && sequence.is_none() && !damage.is_newer() =>
+            {
+                let why = damage.chain();
+                self.notes.push(format!("{why}: not used, and what it was cannot be told"));
+                Ok(())
+            }
             Some(damage) if summary.parts.is_empty() => self.add_headless(path, sequence, damage),
+            Some(damage) if summary.is_dump() && !damage.is_newer() => {
+                let first = summary.parts.into_iter().next();
+                let Some((head, _)) = first else { return Err(damage) };
+                check_identity(path, &head, identity)?;
+                self.damaged_dumps.push((path.to_owned(), head, damage));
+                Ok(())
+            }
             Some(damage) if summary.is_dump() => Err(damage),
             damage => self.add(path, summary, damage, identity),
         }
@@ -142,11 +163,7 @@ impl Sources {
         }
         let last_part = summary.parts.len().saturating_sub(1);
         for (index, (head, last)) in summary.parts.into_iter().enumerate() {
-            let found = Identity { fs: head.fs.clone(), mdt: head.mdt };
-            if found != *identity {
-                let (found, wanted) = (found.label(), identity.label());
-                return Err(Error::Foreign { path: path.to_owned(), found, wanted });
-            }
+            check_identity(path, &head, identity)?;
             let path = path.to_owned();
             match head.kind {
                 HeadKind::Segment => {
@@ -199,7 +216,7 @@ impl Sources {
         let sequence = self.sequence();
         let dump = self.dump();
         let ends = self.ends();
-        let Self { segments, mut headless, mut notes, .. } = self;
+        let Self { segments, mut headless, mut notes, damaged_dumps, .. } = self;
         let mut reached = dump.as_ref().map_or(Version(0), |(_, version)| *version);
         let mut wanted: Vec<(Segment, Version)> = vec![];
         // What is lacking before the next segment, if that does not follow.
@@ -237,6 +254,13 @@ impl Sources {
             let last = headless.into_iter().next().map(|one| (one.path, one.damage));
             hole = damage.or(last).map(|(path, source)| Error::damaged(path, reached, source));
         }
+        for (path, head, why) in damaged_dumps {
+            if head.version > reached && hole.is_none() {
+                hole = Some(Error::damaged(path, reached, why));
+            } else {
+                notes.push(format!("{}: this dump is not used", why.chain()));
+            }
+        }
         match hole {
             Some(hole) if up_to_hole => {
                 notes.push(format!("restored only what is before a hole: {}", hole.chain()));
@@ -269,7 +293,8 @@ impl Sources {
     fn newest(&self) -> Version {
         let segments = self.segments.iter().map(|segment| segment.last);
         let dumps = self.dumps.iter().map(|(_, head)| head.version);
-        segments.chain(dumps).max().unwrap_or_default()
+        let damaged = self.damaged_dumps.iter().map(|(_, head, _)| head.version);
+        segments.chain(dumps).chain(damaged).max().unwrap_or_default()
     }
 
     fn sequence(&self) -> u64 {
@@ -278,6 +303,25 @@ impl Sources {
         let headless = self.headless.iter().map(|headless| headless.sequence);
         segments.chain(dumps).chain(headless).max().unwrap_or_default()
     }
+}
+
+/// Is it a dump or a segment of this MDT's? What has another head is somebody else's.
+fn is_of(path: &Path, identity: &Identity) -> bool {
+    let Ok(mut frames) = Frames::open(path) else { return false };
+    match frames.read() {
+        Ok(Some((Frame::Head(head), _))) => check_identity(path, &head, identity).is_ok(),
+        // To be told of.
+        _ => true,
+    }
+}
+
+fn check_identity(path: &Path, head: &Head, identity: &Identity) -> Result<(), Error> {
+    let found = Identity { fs: head.fs.clone(), mdt: head.mdt };
+    if found == *identity {
+        return Ok(());
+    }
+    let (found, wanted) = (found.label(), identity.label());
+    Err(Error::Foreign { path: path.to_owned(), found, wanted })
 }
 
 fn note_unwanted(notes: &mut Vec<String>, damaged: Option<(PathBuf, Error)>) {

@@ -104,6 +104,11 @@ impl<R: Read> Frames<R> {
     }
 }
 
+/// Does a file begin as streams do? Nothing else of it is read.
+pub fn is_stream(path: &Path) -> bool {
+    Frames::open(path).is_ok()
+}
+
 /// What a stream holds, all of it read and checked.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Summary {

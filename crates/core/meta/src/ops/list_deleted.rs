@@ -1,4 +1,5 @@
-//! ListDeleted: what lost its last name in a directory and can be brought back.
+//! ListDeleted: what lost its last name in a directory and can be brought back; or which names
+//! files lost there while they had others.
 //!
 //! The directory may be gone itself: what was deleted from it is found under its id.
 
@@ -7,9 +8,9 @@ use crate::error::{Error, Result};
 use crate::names::LastName;
 use crate::permission::{self, READ};
 use crate::view::{View, decode};
-use tieline_format::mdt::{Deleted, NO_SESSION, NameOf, Orphan, key};
+use tieline_format::mdt::{Deleted, LostName, NO_SESSION, NameOf, Orphan, key};
 use tieline_kv::Range;
-use tieline_types::FileId;
+use tieline_types::{FileId, Name};
 use tieline_wire::ledger::{DeletedFile, ListDeleted, ListDeletedReply};
 
 pub async fn run(view: &mut View<'_>, request: &ListDeleted) -> Result<ListDeletedReply> {
@@ -20,6 +21,9 @@ pub async fn run(view: &mut View<'_>, request: &ListDeleted) -> Result<ListDelet
     }
     if let Some(inode) = view.find_inode(directory).await? {
         permission::check(directory, &inode, view.scene.caller, READ)?;
+    }
+    if request.is_lost == Some(true) {
+        return lost_names(view, request).await;
     }
     let start = match request.after {
         Some(after) => [key::deleted(directory, after), vec![0]].concat(),
@@ -41,7 +45,54 @@ pub async fn run(view: &mut View<'_>, request: &ListDeleted) -> Result<ListDelet
         files.push(told(id, decode(&value, || id.to_string())?));
     }
     files.retain(|file| caller.is_root() || caller.uid == file.uid);
-    Ok(ListDeletedReply { files, next, now: view.scene.now, keep_ms: view.scene.keep_ms })
+    Ok(reply(view, files, (next, None)))
+}
+
+fn reply(
+    view: &View<'_>,
+    files: Vec<DeletedFile>,
+    (next, next_name): (Option<FileId>, Option<Name>),
+) -> ListDeletedReply {
+    let (now, keep_ms) = (view.scene.now, view.scene.keep_ms);
+    ListDeletedReply { files, next, now, keep_ms, next_name }
+}
+
+async fn lost_names(view: &mut View<'_>, request: &ListDeleted) -> Result<ListDeletedReply> {
+    let own = key::lost_names_in(request.directory);
+    let start = match (request.after, &request.after_name) {
+        (Some(file), Some(name)) => {
+            [key::lost_name(request.directory, file, name), vec![0]].concat()
+        }
+        _ => own.clone(),
+    };
+    let limit = request.limit as usize;
+    let page = view.scan(Range::new(start, key::after(&own)), limit).await?;
+    let last = page.last().filter(|_| page.len() == limit);
+    let next = last.and_then(|(key, _)| key::lost_name_parts(key)).unzip();
+    let caller = view.scene.caller;
+    let mut files = vec![];
+    for (key, value) in page {
+        let Some((id, name)) = key::lost_name_parts(&key) else { continue };
+        let lost: LostName = decode(&value, || id.to_string())?;
+        if caller.is_root() || caller.uid == lost.uid {
+            let LostName { at: deleted, by, kind, mode, uid, gid, size, mtime } = lost;
+            let is_lost = Some(true);
+            files.push(DeletedFile {
+                id,
+                name,
+                kind,
+                mode,
+                uid,
+                gid,
+                size,
+                mtime,
+                deleted,
+                by,
+                is_lost,
+            });
+        }
+    }
+    Ok(reply(view, files, next))
 }
 
 /// Files that lost their last name in the directory a moment ago, and stay until those who had
@@ -80,5 +131,6 @@ fn told(id: FileId, deleted: Deleted) -> DeletedFile {
         mtime: inode.mtime,
         deleted: at,
         by,
+        is_lost: None,
     }
 }

@@ -1,7 +1,8 @@
 //! SetLayout: a directory's default for new files, or the layout of a file without bytes, as `lfs
-//! setstripe` sets them.
+//! setstripe` sets them; or of a file whose bytes the client then moves, as `lfs migrate` does.
 //!
-//! What is not told comes from the parent directory, not from what was set here before.
+//! What is not told comes from the parent directory, not from what was set here before; of a file
+//! that moves, from the file. Its chunks are exchanged by [`super::compact`].
 
 use super::lease;
 use crate::error::{Error, Result};
@@ -17,15 +18,15 @@ pub async fn run(view: &mut View<'_>, request: &SetLayout) -> Result<AttributesR
     let id = request.id;
     let mut inode = view.inode(id).await?;
     permission::check_owner(id, &inode, view.scene.caller, "set its layout")?;
+    let moves = request.layout.as_ref().is_some_and(|change| change.moves == Some(true));
     match inode.kind {
-        FileKind::Directory => {}
-        FileKind::Regular if inode.size > 0 || inode.stored > 0 => {
-            return Err(Error::LayoutSettled { id });
-        }
-        FileKind::Regular => {}
+        FileKind::Directory if !moves => {}
+        FileKind::Regular if moves || inode.size == 0 && inode.stored == 0 => {}
+        FileKind::Regular => return Err(Error::LayoutSettled { id }),
         _ => return Err(Error::Invalid { what: "only files and directories have a layout" }),
     }
-    let inherited = inherited(view, &inode).await?;
+    let before = inode.clone();
+    let inherited = if moves { inode.layout.clone() } else { inherited(view, &inode).await? };
     let layout = match &request.layout {
         Some(change) => {
             let mut layout = changed(inherited.unwrap_or_default(), change);
@@ -41,15 +42,37 @@ pub async fn run(view: &mut View<'_>, request: &SetLayout) -> Result<AttributesR
     };
     inode.stripe = match request.layout.as_ref().and_then(|change| change.osts.as_ref()) {
         Some(osts) => stripe(view, inode.kind, layout.as_ref(), osts)?,
+        // Who was interrupted goes on.
+        None if moves && layout == before.layout && is_good(view, &before) => inode.stripe,
         None => vec![],
     };
     inode.layout = layout;
-    inode.ctime = view.scene.at;
+    if moves {
+        // Its bytes are of another pool now.
+        view.afford((id, Some(&before)), &inode, 0)?;
+        // Whoever has it open knows where new chunks went: the next open is to ask.
+        inode.version = view.next_version(&inode);
+    } else {
+        inode.ctime = view.scene.at;
+    }
     view.put_inode(id, &inode);
     view.touch_file(id, &inode);
     Ok(AttributesReply {
         attributes: view.attributes(id, &inode),
         lease: lease(view, [unit_of(id, &inode)]),
+    })
+}
+
+/// Do all OSTs of a file's stripe take chunks, and belong to its layout?
+fn is_good(view: &View<'_>, inode: &Inode) -> bool {
+    let layout = inode.layout.clone().unwrap_or_default();
+    let is_active = |pool, ost: &OstIndex| {
+        let active = placement::active_osts(view.scene.map, pool).unwrap_or_default();
+        active.iter().any(|known| known.ost == *ost)
+    };
+    inode.stripe.chunks(layout.mirrors.max(1).into()).all(|column| {
+        let mut osts = column.iter().enumerate();
+        osts.all(|(mirror, ost)| is_active(layout.pool_of_mirror(mirror), ost))
     })
 }
 

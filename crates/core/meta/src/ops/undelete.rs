@@ -1,19 +1,23 @@
-//! Undelete: gives a deleted file a name again. It is the same file, with the same id.
+//! Undelete: gives a deleted file a name again. It is the same file, with the same id. Or one that
+//! is there, for a name that it lost while it had others.
 
-use super::lease;
+use super::{lease, link};
 use crate::chunks::millis;
 use crate::error::{Error, Result};
 use crate::names::{self, LastName};
 use crate::view::{View, unit_of};
-use tieline_format::mdt::{Deleted, NO_SESSION, NameOf, Orphan, key};
-use tieline_types::{FileId, FileKind};
+use tieline_format::mdt::{Deleted, Inode, LostName, NO_SESSION, NameOf, Orphan, key};
+use tieline_types::{FileId, FileKind, Name};
 use tieline_wire::ledger::Undelete;
-use tieline_wire::meta::EntryReply;
+use tieline_wire::meta::{EntryReply, Link};
 
 pub async fn run(view: &mut View<'_>, request: &Undelete) -> Result<EntryReply> {
-    let Undelete { id, from, parent, ref name } = *request;
+    let Undelete { id, from, parent, ref name, ref lost } = *request;
     view.scene.check_mine(id)?;
     view.scene.check_mine(from)?;
+    if let Some(lost) = lost {
+        return link_again(view, request, lost).await;
+    }
     end_lingering(view, from, id).await?;
     let deleted: Option<Deleted> = view.record(key::deleted(from, id)).await?;
     let Deleted { mut inode, at, .. } = deleted.ok_or(Error::NotDeleted { id })?;
@@ -21,10 +25,7 @@ pub async fn run(view: &mut View<'_>, request: &Undelete) -> Result<EntryReply> 
         // Its id was given to another file.
         return Err(Error::NotDeleted { id });
     }
-    let caller = view.scene.caller;
-    if !caller.is_root() && caller.uid != inode.uid {
-        return Err(Error::NotOwner { id, uid: caller.uid.0, wish: "undelete it" });
-    }
+    check_owner(view, id, &inode)?;
     let mut directory = names::parent_for_new(view, parent, name).await?;
     // Who has it open had leases on it alone.
     view.touch_itself(id, inode.kind);
@@ -48,6 +49,25 @@ pub async fn run(view: &mut View<'_>, request: &Undelete) -> Result<EntryReply> 
         lease: lease(view, [parent, unit_of(id, &inode)]),
         target: inode.target,
     })
+}
+
+fn check_owner(view: &View<'_>, id: FileId, inode: &Inode) -> Result<()> {
+    let caller = view.scene.caller;
+    if !caller.is_root() && caller.uid != inode.uid {
+        return Err(Error::NotOwner { id, uid: caller.uid.0, wish: "undelete it" });
+    }
+    Ok(())
+}
+
+async fn link_again(view: &mut View<'_>, request: &Undelete, lost: &Name) -> Result<EntryReply> {
+    let Undelete { id, from, parent, ref name, .. } = *request;
+    let kept = key::lost_name(from, id, lost);
+    let is_kept = view.record::<LostName>(kept.clone()).await?.is_some();
+    let inode = view.find_inode(id).await?.filter(|_| is_kept);
+    check_owner(view, id, &inode.ok_or(Error::NotDeleted { id })?)?;
+    let reply = link::run(view, &Link { id, parent, name: name.clone() }).await?;
+    view.delete(kept);
+    Ok(reply)
 }
 
 /// A file that was replaced a moment ago is kept for those who had looked it up: it is put aside

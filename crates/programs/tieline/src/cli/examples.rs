@@ -59,7 +59,9 @@ Tests, all of which must hold:
   -name GLOB          * ? [a-z] [!a-z]
   -type T             f file, d directory, l symlink, p fifo, s socket, b and c devices
   -size [+-]SIZE      more, less or exactly, such as +1M
-  -pool POOL          the layout's pool";
+  -pool POOL          a pool of the layout
+  -ost INDEX          bytes on this OST
+  -user, -group NAME  or -uid, -gid NUMBER";
 
 pub const SETSTRIPE: &str = "\
 Examples:
@@ -70,6 +72,16 @@ Examples:
   tieline setstripe -N 2 /extenci/data                 two copies of all that is written there
   tieline setstripe -N -p uf -N -p fnal /extenci/data  one at uf, one at fnal
   tieline setstripe -d /extenci/data                   back to what the parent says";
+
+pub const MIGRATE: &str = "\
+Examples:
+  tieline migrate -c 4 -S 1M /extenci/data/run7.root       spread over four OSTs, 1 MiB each in turn
+  tieline migrate -p fnal /extenci/data/run7.root          to OSTs of pool fnal
+  tieline find /extenci -ost 3 -type f -print0 | xargs -0 tieline migrate
+                                                           off OST0003, once it is deactivated
+
+What is not said stays as the file has it. Readers and writers go on meanwhile. Where the bytes
+were is free again when deleted files are (`freed_keep` of the MDT's settings).";
 
 pub const MIRROR: &str = "\
 Examples:

@@ -7,7 +7,7 @@ use crate::dev::state::{Database, Held, Process, State};
 use crate::dev::{Up, control, down, processes, user, wan};
 use crate::mount::table;
 use crate::process::ProcessId;
-use crate::proving::flavor_check;
+use crate::proving::{self, flavor_check};
 use crate::report::Usage;
 use anyhow::{Context, bail};
 use std::net::TcpListener;
@@ -61,13 +61,30 @@ pub fn run(up: &Up) -> anyhow::Result<()> {
     };
     let mut held = Held::begin(&dir, state)?;
     match bring_up(&mut held, up, distances, has_kerberos) {
-        Ok(()) => control::print(&held.state, up.json),
+        Ok(()) => {
+            warn_of_config(&held.state);
+            control::print(&held.state, up.json)
+        }
         Err(error) => {
             if let Err(trouble) = down::take_down(held) {
                 eprintln!("tieline: {}", crate::report::chain(trouble.as_ref()));
             }
             Err(error)
         }
+    }
+}
+
+/// Verbs and tickets of whoever started us go by what his environment says.
+fn warn_of_config(state: &State) {
+    let (Some(kdc), Some(other)) = (&state.kdc, std::env::var_os(proving::CONFIG)) else { return };
+    let (own, other) = (kdc.config.display(), Path::new(&other));
+    if other != kdc.config {
+        eprintln!(
+            "tieline: {} is {} here, where this realm is not: `export {0}={own}` before `kinit` \
+             and verbs",
+            proving::CONFIG,
+            other.display()
+        );
     }
 }
 
@@ -453,6 +470,8 @@ fn set_pool(directory: &Path, site: &SiteName) -> anyhow::Result<()> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let mut command = Command::new(program);
     command.args(["setstripe", "-p", site.as_str()]).arg(directory).stdin(Stdio::null());
+    // What the mount was told counts, not another realm's.
+    command.env_remove(proving::CONFIG);
     let output = command.output()?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);

@@ -36,7 +36,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         let mut values = Vec::new();
         for location in &all {
             let entry = shell.resolve(&location.path, true).await?;
-            let sum = sum_up(&shell, &args.kind, &entry.attributes).await;
+            let sum = sum_up(&shell, &args.kind, (&location.text, &entry.attributes)).await;
             let sum = sum.with_context(|| format!("cannot sum up {}", location.text))?;
             if args.json {
                 values.push(show::with_bytes(
@@ -56,11 +56,15 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     })
 }
 
-async fn sum_up(shell: &Shell, kind: &str, attributes: &Attributes) -> anyhow::Result<String> {
+async fn sum_up(
+    shell: &Shell,
+    kind: &str,
+    (path, attributes): (&str, &Attributes),
+) -> anyhow::Result<String> {
     match Kind::named(kind) {
         None => Ok(format!("{:08x}", shell.files.adler32(&shell.caller, attributes.id).await?)),
         Some(kind) => {
-            let sums = by_reading(shell, attributes, &[kind]).await?;
+            let sums = by_reading(shell, (path, attributes), &[kind]).await?;
             Ok(sums.first().map_or_else(String::new, |(_, sum)| hex(sum)))
         }
     }
@@ -69,10 +73,12 @@ async fn sum_up(shell: &Shell, kind: &str, attributes: &Attributes) -> anyhow::R
 /// Reads a file once for all of `kinds`.
 pub async fn by_reading(
     shell: &Shell,
-    attributes: &Attributes,
+    (path, attributes): (&str, &Attributes),
     kinds: &[Kind],
 ) -> anyhow::Result<Vec<(Kind, Vec<u8>)>> {
     let mut summing = Summing::new(kinds);
-    fetch::copy(shell, attributes, &mut summing, &mut Progress::new("", 0)).await?;
+    let mut progress = Progress::new(path, attributes.size);
+    fetch::copy(shell, attributes, &mut summing, &mut progress).await?;
+    progress.end();
     Ok(summing.end())
 }

@@ -9,6 +9,7 @@ use crate::mount::registry;
 use crate::shell::{self, Shell};
 use crate::verbs::getstripe::extents;
 use crate::verbs::list::listed;
+use crate::verbs::show;
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,10 +48,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         let (mut values, mut unreached) = (Vec::new(), 0);
         for location in &all {
             let entry = shell.resolve(&location.path, true).await?;
-            let path = location.text.trim_end_matches('/').to_owned();
+            let (path, shown) = (location.stem(), &location.text);
             let files = files_below(&shell, entry.attributes).await?;
-            let costs = Costs::of(&shell, &path, &files).await;
-            let mut costs = costs.with_context(|| format!("cannot tell what {path} costs"))?;
+            let costs = Costs::of(&shell, path, &files).await;
+            let mut costs = costs.with_context(|| format!("cannot tell what {shown} costs"))?;
             costs.nearer = Nearer::of(location.mountpoint.as_deref(), &costs.chunks);
             unreached += costs.ways.values().filter(|way| way.is_err()).count();
             if args.json {
@@ -91,7 +92,7 @@ async fn files_below(shell: &Shell, top: Attributes) -> anyhow::Result<Vec<Attri
 
 /// Chunks of one file or more, and the ways to them.
 struct Costs {
-    path: String,
+    path: Vec<u8>,
     files: usize,
     size: u64,
     chunks: Vec<Part>,
@@ -145,7 +146,7 @@ impl Nearer {
 }
 
 impl Costs {
-    async fn of(shell: &Shell, path: &str, files: &[Attributes]) -> anyhow::Result<Self> {
+    async fn of(shell: &Shell, path: Vec<u8>, files: &[Attributes]) -> anyhow::Result<Self> {
         let mut chunks: Vec<Part> = Vec::new();
         for attributes in files {
             let file = attributes.id;
@@ -188,7 +189,7 @@ impl Costs {
         }
         let nearer = Vec::new();
         let (files, size) = (files.len(), files.iter().map(|file| file.size).sum());
-        Ok(Self { path: path.to_owned(), files, size, chunks, ways, nearer })
+        Ok(Self { path, files, size, chunks, ways, nearer })
     }
 
     /// From where a mount takes a chunk before it asks an OST.
@@ -231,14 +232,14 @@ impl Costs {
             let Nearer { kind, path, chunks } = nearer;
             json!({ "kind": kind, "path": path, "chunks": chunks.len() })
         };
-        json!({
-            "path": self.path,
+        let value = json!({
             "files": self.files,
             "size": self.size,
             "paths": self.ways.iter().map(way).collect::<Vec<_>>(),
             "nearer": self.nearer.iter().map(nearer).collect::<Vec<_>>(),
             "chunks": self.chunks.iter().enumerate().map(chunk).collect::<Vec<_>>(),
-        })
+        });
+        show::with_bytes(value, "path", &self.path)
     }
 
     fn place_json(&self, place: &Place) -> Value {
@@ -253,7 +254,7 @@ impl Costs {
 
     fn text(&self, shell: &Shell, out: &mut dyn Write) -> io::Result<()> {
         let files = if self.files == 1 { String::new() } else { format!(": {} files", self.files) };
-        writeln!(out, "{}{files}", self.path)?;
+        out.write_all(&[&show::printed(&self.path)[..], files.as_bytes(), b"\n"].concat())?;
         if self.chunks.is_empty() {
             return writeln!(out, "  no chunks: its bytes are in the metadata");
         }

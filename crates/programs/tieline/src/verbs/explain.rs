@@ -460,6 +460,8 @@ fn judge(by: &'static str, step: &Step, caller: &Caller) -> Verdict {
     let class = match () {
         () if caller.is_root() => "root".to_owned(),
         () if caller.uid == rights.uid => format!("its owner ({})", rights.uid),
+        // An access list gives nobody what only the owner may.
+        () if step.is_for_owner => format!("not its owner ({})", rights.uid),
         () if !about.is_empty() => format!("by its access list ({})", about.join(", ")),
         () if caller.is_member(rights.gid) => format!("in its group ({})", rights.gid),
         () => format!("neither its owner ({}) nor in its group ({})", rights.uid, rights.gid),

@@ -1,7 +1,7 @@
 //! `tieline find PATH [-name GLOB] [-type f|d|l] [-size [+-]N] [-pool POOL] …`, as `lfs find`.
 
 mod glob;
-mod wanted;
+pub mod wanted;
 
 use crate::location::Location;
 use crate::report::Usage;
@@ -18,19 +18,22 @@ use wanted::Wanted;
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// PATH, then conditions that must all hold: -name GLOB, -type f|d|l|p|s|c|b, -size [+-]SIZE,
-    /// -pool POOL, -ost and -mdt INDEX, -uid and -gid NUMBER, -atime, -ctime and -mtime [+-]DAYS,
-    /// -amin, -cmin and -mmin [+-]MINUTES, -newer FILE, with ! before what must not hold;
-    /// -maxdepth and -mindepth N; -print0, --json
+    /// -pool POOL, -ost and -mdt INDEX, -user and -group NAME, -uid and -gid NUMBER, -atime, -ctime
+    /// and -mtime [+-]DAYS, -amin, -cmin and -mmin [+-]MINUTES, -newer FILE, with ! before what must
+    /// not hold; -maxdepth and -mindepth N; -print0, --json
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
     words: Vec<OsString>,
 }
 
 pub fn run(args: Args) -> anyhow::Result<()> {
     crate::verbs::log_start();
-    let wanted = Wanted::parse(&args.words)?;
+    let mut wanted = Wanted::parse(&args.words)?;
     let path = wanted.path.clone().ok_or_else(|| Usage("find needs a path".into()))?;
     let location = Location::find(&path)?;
-    shell::run(&location.clone(), |shell| async move { search(&shell, &location, &wanted).await })
+    shell::run(&location.clone(), |shell| async move {
+        wanted.resolve(&shell).await?;
+        search(&shell, &location, &wanted).await
+    })
 }
 
 async fn search(shell: &Shell, location: &Location, wanted: &Wanted) -> anyhow::Result<()> {

@@ -34,6 +34,9 @@ pub struct Args {
     /// Only the pool
     #[arg(short = 'p', long)]
     pool: bool,
+    /// As YAML, one document for each
+    #[arg(short = 'y', long, conflicts_with = "json")]
+    yaml: bool,
     /// One JSON list, with extents and places
     #[arg(long)]
     json: bool,
@@ -181,7 +184,9 @@ async fn describe(
         return Ok(Some(value));
     }
     match attributes.kind {
+        FileKind::Regular if args.yaml => file_yaml(out, path, &layout, &extents)?,
         FileKind::Regular => file_text(out, path, &layout, &extents)?,
+        _ if args.yaml => directory_yaml(out, path, &layout)?,
         _ => directory_text(out, path, &layout)?,
     }
     Ok(None)
@@ -287,11 +292,74 @@ fn file_text(
     layout: &LayoutInForce,
     extents: &[Extent],
 ) -> io::Result<()> {
-    let stripe = &layout.stripe;
     path_line(out, path)?;
+    file_lines(out, layout, extents)?;
+    writeln!(out, "\tobdidx\t\t objects\t\t bytes")?;
+    for (ost, (objects, bytes)) in per_ost(&layout.stripe, extents) {
+        writeln!(out, "\t{:>6}\t\t {objects:>7}\t\t {bytes}", ost.0)?;
+    }
+    let inline = inline_bytes(extents);
+    if inline > 0 {
+        writeln!(out, "\t   mdt\t\t       -\t\t {inline}")?;
+    }
+    writeln!(out)
+}
+
+/// What lfs calls so, with the bytes that lie on each OST and in the metadata.
+fn file_yaml(
+    out: &mut dyn Write,
+    path: &[u8],
+    layout: &LayoutInForce,
+    extents: &[Extent],
+) -> io::Result<()> {
+    path_yaml(out, path)?;
+    file_lines(out, layout, extents)?;
+    writeln!(out, "lmm_mdt_bytes:     {}", inline_bytes(extents))?;
+    let rows = per_ost(&layout.stripe, extents);
+    writeln!(out, "lmm_objects:{}", if rows.is_empty() { " []" } else { "" })?;
+    for (ost, (objects, bytes)) in rows {
+        writeln!(out, "- l_ost_idx: {}", ost.0)?;
+        writeln!(out, "  l_objects: {objects}")?;
+        writeln!(out, "  l_bytes:   {bytes}")?;
+    }
+    Ok(())
+}
+
+fn directory_yaml(out: &mut dyn Write, path: &[u8], layout: &LayoutInForce) -> io::Result<()> {
+    path_yaml(out, path)?;
+    mirror_lines(out, &layout.layout)?;
+    writeln!(out, "stripe_count:  {}", show::stripe_count(&layout.layout))?;
+    writeln!(out, "stripe_size:   {}", layout.layout.stripe_size)?;
+    writeln!(out, "pattern:       {}", pattern(&layout.layout))?;
+    writeln!(out, "stripe_offset: -1")?;
+    if let Some(pool) = pools(&layout.layout) {
+        writeln!(out, "pool:          {pool}")?;
+    }
+    writeln!(out, "is_own:        {}", layout.is_own)
+}
+
+fn path_yaml(out: &mut dyn Write, path: &[u8]) -> io::Result<()> {
+    writeln!(out, "---")?;
+    // A JSON text is one of YAML.
+    let path = show::with_bytes(json!({}), "path", path);
+    for (key, value) in path.as_object().into_iter().flatten() {
+        writeln!(out, "{key}: {value}")?;
+    }
+    Ok(())
+}
+
+fn mirror_lines(out: &mut dyn Write, layout: &Layout) -> io::Result<()> {
+    if layout.mirrors > 1 {
+        writeln!(out, "lcm_mirror_count:  {}", layout.mirrors)?;
+        writeln!(out, "lcm_sync_count:    {}", layout.sync)?;
+    }
+    Ok(())
+}
+
+fn file_lines(out: &mut dyn Write, layout: &LayoutInForce, extents: &[Extent]) -> io::Result<()> {
+    let stripe = &layout.stripe;
+    mirror_lines(out, &layout.layout)?;
     if layout.layout.mirrors > 1 {
-        writeln!(out, "lcm_mirror_count:  {}", layout.layout.mirrors)?;
-        writeln!(out, "lcm_sync_count:    {}", layout.layout.sync)?;
         writeln!(out, "lcm_stale_copies:  {}", stale_copies(&layout.layout, extents))?;
     }
     let count = layout.layout.columns(stripe);
@@ -303,19 +371,12 @@ fn file_text(
     if let Some(pool) = pools(&layout.layout) {
         writeln!(out, "lmm_pool:          {pool}")?;
     }
-    writeln!(out, "\tobdidx\t\t objects\t\t bytes")?;
-    for (ost, (objects, bytes)) in per_ost(stripe, extents) {
-        writeln!(out, "\t{:>6}\t\t {objects:>7}\t\t {bytes}", ost.0)?;
-    }
-    let inline: u64 = extents.iter().filter(|e| is_inline(e)).map(|e| e.length).sum();
-    if inline > 0 {
-        writeln!(out, "\t   mdt\t\t       -\t\t {inline}")?;
-    }
-    writeln!(out)
+    Ok(())
 }
 
-fn is_inline(extent: &Extent) -> bool {
-    matches!(extent.content, Content::Inline(_))
+fn inline_bytes(extents: &[Extent]) -> u64 {
+    let is_inline = |extent: &&Extent| matches!(extent.content, Content::Inline(_));
+    extents.iter().filter(is_inline).map(|extent| extent.length).sum()
 }
 
 /// The pool; where mirrors have their own, all of them.
@@ -433,5 +494,10 @@ mod tests {
         assert!(text.contains("lmm_stripe_count:  1\nlmm_stripe_size:   4194304\n"), "{text}");
         assert!(text.contains("lmm_pool:          uf"));
         assert!(text.contains("\t     1\t\t       1\t\t 100"));
+        let mut out = Vec::new();
+        file_yaml(&mut out, b"/e/\"f\"", &layout, &[extent(0, 1)]).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.starts_with("---\npath: \"/e/\\\"f\\\"\"\nlmm_stripe_count:  1\n"), "{text}");
+        assert!(text.ends_with("lmm_objects:\n- l_ost_idx: 1\n  l_objects: 1\n  l_bytes:   100\n"));
     }
 }

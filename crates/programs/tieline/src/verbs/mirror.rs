@@ -7,7 +7,7 @@
 
 use crate::shell::{self, Shell};
 use crate::verbs::progress::Progress;
-use crate::verbs::setstripe;
+use crate::verbs::{setstripe, show};
 use anyhow::bail;
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -113,15 +113,16 @@ pub fn run(verb: Mirror) -> anyhow::Result<()> {
 }
 
 /// What became of one file.
-struct Outcome {
-    json: Value,
-    text: String,
+pub(super) struct Outcome {
+    /// Without the path, as `text` is.
+    pub json: Value,
+    pub text: String,
     /// Something is left to be done or told: the command fails, after all files.
-    is_bad: bool,
+    pub is_bad: bool,
 }
 
 /// Does the same with every file, and prints what came of it.
-fn each(
+pub(super) fn each(
     files: Files,
     verb: &str,
     work: impl AsyncFn(Arc<Shell>, String, Attributes) -> anyhow::Result<Outcome>,
@@ -134,7 +135,7 @@ fn each(
             let outcome = async {
                 let entry = shell.resolve(&location.path, true).await?;
                 if entry.attributes.kind != FileKind::Regular {
-                    bail!("it is no regular file: only those have copies");
+                    bail!("it is no regular file: only those have bytes on OSTs");
                 }
                 work(shell.clone(), text.clone(), entry.attributes).await
             };
@@ -144,8 +145,8 @@ fn each(
                 Err(error) if all.len() > 1 => {
                     let why = crate::report::chain(error.as_ref());
                     eprintln!("tieline: cannot {verb} {text}: {why}");
-                    let json = json!({ "path": text, "error": why });
-                    values.push(json);
+                    let json = json!({ "error": why });
+                    values.push(show::with_bytes(json, "path", &location.typed));
                     bad += 1;
                     continue;
                 }
@@ -153,9 +154,11 @@ fn each(
             };
             bad += usize::from(outcome.is_bad);
             if files.json {
-                values.push(outcome.json);
+                values.push(show::with_bytes(outcome.json, "path", &location.typed));
             } else {
-                writeln!(io::stdout(), "{}", outcome.text)?;
+                let path = show::printed(&location.typed);
+                let line = [&path[..], b": ", outcome.text.as_bytes(), b"\n"].concat();
+                io::stdout().write_all(&line)?;
             }
         }
         if files.json {
@@ -181,10 +184,10 @@ async fn complete(shell: &Shell, path: &str, attributes: &Attributes) -> anyhow:
         offset = reply.covered;
     }
     progress.end();
-    let json = json!({ "path": path, "chunks": chunks, "bytes_copied": missing, "lacking": 0 });
+    let json = json!({ "chunks": chunks, "bytes_copied": missing, "lacking": 0 });
     let text = match missing {
-        0 => format!("{path}: {chunks} chunks, no copy is missing"),
-        missing => format!("{path}: {chunks} chunks, {missing} bytes copied"),
+        0 => format!("{chunks} chunks, no copy is missing"),
+        missing => format!("{chunks} chunks, {missing} bytes copied"),
     };
     Ok(Outcome { json, text, is_bad: false })
 }

@@ -2,14 +2,24 @@
 
 use crate::location::Location;
 use crate::report::Usage;
-use crate::shell;
+use crate::shell::{self, Shell};
+use crate::verbs::find::wanted::names_pool;
+use crate::verbs::list::listed;
 use crate::verbs::ost::parse_all;
+use crate::verbs::show;
 use serde_json::{Value, json};
+use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::time::Duration;
 use tieline_format::map::{self, FederationMap};
-use tieline_types::{FsName, OstIndex, PoolName};
+use tieline_types::{FileKind, FsName, OstIndex, PoolName, Shown};
 use tieline_wire::federation::MapEdit;
+use tokio::time::timeout;
+
+/// Directories that are looked for, and for how long.
+const NAMED_MAX: usize = 3;
+const LOOK_FOR: Duration = Duration::from_secs(2);
 
 #[derive(clap::Subcommand, Debug)]
 pub enum Pool {
@@ -59,29 +69,83 @@ pub fn run(verb: Pool) -> anyhow::Result<()> {
     match verb {
         Pool::New(One { fs, name }) => {
             let (location, pool) = target(fs, &name)?;
-            edit(&location, MapEdit::PoolNew(pool))
+            edit(&location, MapEdit::PoolNew(pool), None)
         }
         Pool::Destroy(One { fs, name }) => {
             let (location, pool) = target(fs, &name)?;
-            edit(&location, MapEdit::PoolDestroy(pool))
+            edit(&location, MapEdit::PoolDestroy(pool.clone()), Some(&pool))
         }
         Pool::Add(members) => {
             let (location, pool, osts) = members.target()?;
-            edit(&location, MapEdit::PoolAdd { pool, osts })
+            edit(&location, MapEdit::PoolAdd { pool, osts }, None)
         }
         Pool::Remove(members) => {
             let (location, pool, osts) = members.target()?;
-            edit(&location, MapEdit::PoolRemove { pool, osts })
+            edit(&location, MapEdit::PoolRemove { pool: pool.clone(), osts }, Some(&pool))
         }
         Pool::List { json, fs, name } => list(fs, name, json),
     }
 }
 
-fn edit(location: &Location, edit: MapEdit) -> anyhow::Result<()> {
+/// `smaller`: the pool that may have no OSTs any more.
+fn edit(location: &Location, edit: MapEdit, smaller: Option<&PoolName>) -> anyhow::Result<()> {
     shell::run(location, |shell| async move {
         shell.files.edit_map(&shell.caller, edit).await?;
+        let map = shell.files.map();
+        let is_empty = |name: &&PoolName| map.pool(name).is_none_or(|pool| pool.osts.is_empty());
+        if let Some(pool) = smaller.filter(is_empty) {
+            warn_of_layouts(&shell, pool).await;
+        }
         Ok(())
     })
+}
+
+/// Says that layouts may name a pool that has no OSTs any more, and which of the first directories
+/// do.
+async fn warn_of_layouts(shell: &Shell, pool: &PoolName) {
+    let mut named = Vec::new();
+    // Directories that cannot be read are for `tieline find` to complain of.
+    let looked = timeout(LOOK_FOR, directories_with(shell, pool, &mut named)).await;
+    let is_all = matches!(looked, Ok(Ok(())));
+    if is_all && named.is_empty() {
+        return;
+    }
+    let fs = &shell.files.map().fs;
+    let first = match named.as_slice() {
+        [] => String::new(),
+        paths => {
+            let shown: Vec<String> = paths.iter().map(|path| Shown(path).to_string()).collect();
+            format!(", {} among them", shown.join(", "))
+        }
+    };
+    let may = if named.is_empty() { "may name" } else { "name" };
+    eprintln!(
+        "tieline: directories {may} pool {fs}.{pool} in their layouts{first}: new files there are \
+         refused until `tieline setstripe -p POOL DIR` gives them another. \
+         `tieline find PATH -type d -pool {pool}` finds them all"
+    );
+}
+
+/// The first directories, from the root down, whose own layouts name a pool.
+async fn directories_with(
+    shell: &Shell,
+    pool: &PoolName,
+    named: &mut Vec<Vec<u8>>,
+) -> anyhow::Result<()> {
+    let mut todo = VecDeque::from([(Vec::new(), shell.files.root())]);
+    while let Some((path, id)) = todo.pop_front() {
+        let layout = shell.files.layout(&shell.caller, id).await?;
+        if layout.is_own && names_pool(&layout.layout, pool) {
+            named.push(if path.is_empty() { b"/".to_vec() } else { path.clone() });
+            if named.len() >= NAMED_MAX {
+                return Ok(());
+            }
+        }
+        let entries = listed(shell, id).await?.into_iter();
+        let below = entries.filter(|entry| entry.kind == FileKind::Directory);
+        todo.extend(below.map(|entry| (show::below(&path, &entry.name), entry.id)));
+    }
+    Ok(())
 }
 
 impl Members {

@@ -7,7 +7,7 @@
 use crate::location::Location;
 use crate::report::Usage;
 use crate::shell::{self, Shell};
-use crate::verbs::list;
+use crate::verbs::{list, show};
 use anyhow::{Context, bail};
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -59,7 +59,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     match args.verb {
         Some(Verb::Set { path, id }) => set(&path, id, true),
         Some(Verb::Clear { path }) => set(&path, 0, true),
-        Some(Verb::Show { path }) => show(&path),
+        Some(Verb::Show { path }) => tell(&path),
         None => {
             let path = args.path.ok_or_else(|| Usage("which directory?".into()))?;
             if args.check {
@@ -68,21 +68,22 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             match (args.clear, args.project) {
                 (true, None) => set(&path, 0, args.recursive),
                 (false, Some(id)) => set(&path, id, args.recursive),
-                (false, None) => show(&path),
+                (false, None) => tell(&path),
                 (true, Some(_)) => Err(Usage("either -C or -p".into()).into()),
             }
         }
     }
 }
 
-fn show(path: &OsString) -> anyhow::Result<()> {
+fn tell(path: &OsString) -> anyhow::Result<()> {
     crate::verbs::log_start();
     let location = Location::find(path)?;
-    let (shown, inner) = (location.text.clone(), location.path.clone());
+    let (shown, inner) = (location.typed.clone(), location.path.clone());
     shell::run(&location, |shell| async move {
         let found = shell.resolve(&inner, true).await?.attributes;
-        writeln!(io::stdout(), "{:>10} {shown}", found.project.unwrap_or(0))?;
-        Ok(())
+        let project = format!("{:>10} ", found.project.unwrap_or(0));
+        let line = [project.as_bytes(), &show::printed(&shown), b"\n"].concat();
+        Ok(io::stdout().write_all(&line)?)
     })
 }
 
@@ -90,18 +91,19 @@ fn show(path: &OsString) -> anyhow::Result<()> {
 fn check(path: &OsString, project: Option<u32>, is_tree: bool) -> anyhow::Result<()> {
     crate::verbs::log_start();
     let location = Location::find(path)?;
-    let (shown, inner) = (location.text.clone(), location.path.clone());
+    let (stem, inner) = (location.stem(), location.path.clone());
     let others = shell::run(&location, |shell| async move {
         let top = shell.resolve(&inner, true).await?.attributes;
         let wanted = project.unwrap_or(top.project.unwrap_or(0));
         let mut out = io::stdout().lock();
         let mut others = 0;
-        let mut left = vec![(shown.trim_end_matches('/').to_owned(), top, 0)];
+        let mut left = vec![(stem, top, 0)];
         while let Some((path, attributes, depth)) = left.pop() {
             let found = attributes.project.unwrap_or(0);
             if found != wanted {
                 others += 1;
-                writeln!(out, "{path} - project {found}, not {wanted}")?;
+                let line = format!(" - project {found}, not {wanted}\n");
+                out.write_all(&[&show::printed(&path)[..], line.as_bytes()].concat())?;
             }
             if !attributes.is_directory() || !(is_tree || depth == 0) {
                 continue;
@@ -111,7 +113,7 @@ fn check(path: &OsString, project: Option<u32>, is_tree: bool) -> anyhow::Result
                 let Some(known) = one.known.filter(|_| one.id.mdt() == attributes.id.mdt()) else {
                     continue;
                 };
-                left.push((format!("{path}/{}", one.name), known.attributes, depth + 1));
+                left.push((show::below(&path, &one.name), known.attributes, depth + 1));
             }
         }
         Ok(others)

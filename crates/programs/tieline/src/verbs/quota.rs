@@ -4,7 +4,7 @@
 //! Users and groups are identities of the file system (`names`).
 //! What is promised to clients that are writing counts as used, and is shown beside it.
 
-mod names;
+pub mod names;
 mod shown;
 pub mod whole;
 

@@ -14,6 +14,19 @@ use tieline_wire::meta::{LayoutChange, PoolChoice};
 
 #[derive(clap::Args, Debug)]
 pub struct Args {
+    #[command(flatten)]
+    wishes: Wishes,
+    /// Back to what the parent directory says
+    #[arg(short = 'd', long)]
+    delete: bool,
+    /// Paths below a mount, or tieline://HOST[:PORT]/FS/path
+    #[arg(required = true)]
+    paths: Vec<OsString>,
+}
+
+/// What a layout shall be.
+#[derive(clap::Args, Debug)]
+pub struct Wishes {
     /// Over how many OSTs: -1 for all
     #[arg(short = 'c', long, allow_hyphen_values = true, value_name = "N")]
     stripe_count: Option<i32>,
@@ -41,12 +54,6 @@ pub struct Args {
     /// Bytes of one chunk
     #[arg(long, value_name = "SIZE")]
     chunk_size: Option<ByteSize>,
-    /// Back to what the parent directory says
-    #[arg(short = 'd', long)]
-    delete: bool,
-    /// Paths below a mount, or tieline://HOST[:PORT]/FS/path
-    #[arg(required = true)]
-    paths: Vec<OsString>,
 }
 
 pub fn run(args: Args) -> anyhow::Result<()> {
@@ -73,7 +80,7 @@ async fn set(
             FileKind::Directory => entry.attributes.id,
             FileKind::Regular if entry.attributes.size == 0 => entry.attributes.id,
             FileKind::Regular => bail!(
-                "it has bytes already: set the layout of its directory, and copy it to a new name"
+                "it has bytes already: `tieline migrate` moves them to where another layout says"
             ),
             _ => bail!("it is neither a file nor a directory"),
         },
@@ -95,21 +102,17 @@ async fn create(shell: &Shell, location: &Location) -> anyhow::Result<tieline_ty
 impl Args {
     /// `None`: back to the parent's.
     fn change(&self) -> Result<Option<LayoutChange>, Usage> {
-        let is_empty = self.stripe_count.is_none()
-            && self.stripe_size.is_none()
-            && self.stripe_index.is_none()
-            && self.ost.is_none()
-            && self.pool.is_empty()
-            && self.mirror_count.is_empty()
-            && self.sync.is_none()
-            && self.layout.is_none()
-            && self.chunk_size.is_none();
-        if self.delete {
-            return match is_empty {
-                true => Ok(None),
-                false => Err(Usage("-d takes everything back: it stands alone".into())),
-            };
+        let change = self.wishes.change()?;
+        match self.delete {
+            true if change == LayoutChange::default() => Ok(None),
+            true => Err(Usage("-d takes everything back: it stands alone".into())),
+            false => Ok(Some(change)),
         }
+    }
+}
+
+impl Wishes {
+    pub fn change(&self) -> Result<LayoutChange, Usage> {
         let (mirrors, pool, mirror_pools) = self.mirrors()?;
         let osts = self.osts()?;
         let listed = self.ost.as_ref().and(osts.as_ref()).map(|osts| osts.len() as u16);
@@ -119,7 +122,7 @@ impl Args {
         {
             return Err(Usage(format!("-c {count}, and {listed} OSTs with -o: leave -c out")));
         }
-        Ok(Some(LayoutChange {
+        Ok(LayoutChange {
             stripe_count: listed.map(StripeCount::Exactly).or(count),
             osts,
             stripe_size: self.stripe_size.map(|size| bytes("-S", size)).transpose()?,
@@ -129,11 +132,10 @@ impl Args {
             sync: self.sync,
             inline_limit: self.layout.as_deref().map(inline_limit),
             chunk_size: self.chunk_size.map(|size| bytes("--chunk-size", size)).transpose()?,
-        }))
+            moves: None,
+        })
     }
-}
 
-impl Args {
     /// The OSTs that a file begins with; `-i` names the first alone.
     fn osts(&self) -> Result<Option<Vec<OstIndex>>, Usage> {
         match (self.stripe_index.as_deref(), self.ost.as_deref()) {

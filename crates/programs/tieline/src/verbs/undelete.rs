@@ -49,7 +49,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let to = args.to.map(|to| Name::new(to.into_vec())).transpose()?;
     shell::run(&first, |shell| async move {
         let mut listed = Vec::new();
-        let mut back = Back { rows: vec![], news: Ticker::new("undeleting", "files") };
+        let news = Ticker::new("undeleting", "files");
+        let mut back = Back { rows: vec![], waiting: vec![], news };
         for location in &all {
             if args.list {
                 list_one(&shell, location, &args.recursive, &mut listed).await?;
@@ -57,6 +58,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
                 bring_back(&shell, location, to.as_ref(), args.recursive, &mut back).await?;
             }
         }
+        back.link_waiting(&shell).await?;
         match (args.list, args.json) {
             (true, is_json) => print(&listed, is_json)?,
             (false, true) => writeln!(std::io::stdout(), "{}", Value::Array(back.rows))?,
@@ -69,6 +71,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 /// What was brought back, and what stayed since its name is taken.
 struct Back {
     rows: Vec<Value>,
+    /// Names, with the directories they were in, of files that are not there yet.
+    waiting: Vec<(Vec<u8>, FileId, DeletedFile)>,
     news: Ticker,
 }
 
@@ -78,6 +82,27 @@ impl Back {
         let (id, kind) = (file.id.to_string(), show::kind(file.kind));
         let row = json!({ "id": id, "kind": kind, "is_back": is_back });
         self.rows.push(show::with_bytes(row, "path", path));
+    }
+
+    /// Gives files that came back meanwhile their other names again.
+    async fn link_waiting(&mut self, shell: &Shell) -> anyhow::Result<()> {
+        for (path, directory, file) in std::mem::take(&mut self.waiting) {
+            let to = At { parent: directory, name: &file.name };
+            match undelete(shell, &file, directory, to).await {
+                Ok(_) => self.add(&path, &file, true),
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    self.add(&path, &file, false);
+                    let (shown, id) = (Shown(&path), file.id);
+                    eprintln!(
+                        "tieline: {shown} was one of several names of {id}, which lost its last \
+                         one elsewhere: bring it back there (`tieline undelete --list -r` finds \
+                         it), then this again"
+                    );
+                }
+                Err(error) => return Err(error).context(Shown(&path).to_string()),
+            }
+        }
+        Ok(())
     }
 }
 
@@ -143,10 +168,14 @@ fn print(rows: &[Row], is_json: bool) -> anyhow::Result<()> {
     for Row { path, file, remaining } in rows {
         let left = Span(Duration::from_secs(remaining.as_secs()));
         let (size, when) = (ByteSize(file.size), show::time(file.deleted));
+        let what = match file.is_lost {
+            Some(true) => "one of its names, removed",
+            _ => "deleted",
+        };
         out.write_all(&show::printed(path))?;
         writeln!(
             out,
-            "@{}  {}:{}  {size}  deleted {when} by uid {}, kept for {left} more",
+            "@{}  {}:{}  {size}  {what} {when} by uid {}, kept for {left} more",
             file.id, file.uid, file.gid, file.by
         )?;
     }
@@ -159,10 +188,26 @@ fn row_json(row: &Row) -> Value {
         "id": file.id.to_string(), "kind": show::kind(file.kind), "size": file.size,
         "uid": file.uid.0, "gid": file.gid.0,
         "deleted": file.deleted.seconds, "deleted_by": file.by.0,
-        "remaining_seconds": row.remaining.as_secs(),
+        "remaining_seconds": row.remaining.as_secs(), "is_name": file.is_lost == Some(true),
     });
     let value = show::with_bytes(value, "path", &row.path);
     show::with_bytes(value, "name", file.name.as_bytes())
+}
+
+/// Brings back a file, or a name that it lost while it had others.
+async fn undelete(
+    shell: &Shell,
+    file: &DeletedFile,
+    from: FileId,
+    to: At<'_>,
+) -> tieline_client::Result<tieline_client::Known> {
+    match file.is_lost {
+        Some(true) => {
+            let lost = (from, &file.name);
+            shell.volume.undelete_name(&shell.caller, file.id, lost, to).await
+        }
+        _ => shell.files.undelete(&shell.caller, file.id, from, to).await,
+    }
 }
 
 /// All that was deleted from a directory, the server's time, and how long it is kept.
@@ -177,8 +222,24 @@ async fn deleted(
         all.extend(page.files);
         after = page.next;
         if after.is_none() {
+            all.extend(lost_names(shell, directory).await?);
             all.sort_by_key(|file| file.deleted);
             return Ok((all, page.now, Duration::from_millis(page.keep_ms)));
+        }
+    }
+}
+
+async fn lost_names(shell: &Shell, directory: FileId) -> anyhow::Result<Vec<DeletedFile>> {
+    let mut all = Vec::new();
+    let mut after = None;
+    loop {
+        let page = shell.volume.lost_names(&shell.caller, directory, after).await?;
+        let count = page.files.len();
+        all.extend(page.files.into_iter().filter(|file| file.is_lost == Some(true)));
+        after = page.next.zip(page.next_name);
+        // A server of an earlier build tells of files once more.
+        if after.is_none() || all.is_empty() && count > 0 {
+            return Ok(all);
         }
     }
 }
@@ -267,9 +328,7 @@ async fn bring_back(
     for (place, file) in spot.deleted.into_iter().enumerate() {
         let name = to.filter(|_| place + 1 == count).unwrap_or(&file.name);
         let to = At { parent: at, name };
-        shell
-            .files
-            .undelete(&shell.caller, file.id, at, to)
+        undelete(shell, &file, at, to)
             .await
             .with_context(|| format!("cannot bring back `{}` of {text} as `{name}`", file.name))?;
         // Of a path that leads through deleted directories, each down to it came back.
@@ -335,8 +394,11 @@ fn below<'a>(
             let to = At { parent: directory, name: &file.name };
             let path = show::below(&path, &file.name);
             let shown = Shown(&path);
-            match shell.files.undelete(&shell.caller, file.id, directory, to).await {
+            match undelete(shell, &file, directory, to).await {
                 Ok(_) => back.add(&path, &file, true),
+                Err(error) if file.is_lost.is_some() && error.kind() == ErrorKind::NotFound => {
+                    back.waiting.push((path, directory, file));
+                }
                 Err(error) if error.kind() == ErrorKind::Exists => {
                     back.add(&path, &file, false);
                     let id = file.id;
@@ -375,6 +437,7 @@ mod tests {
             mtime: Time::default(),
             deleted: Time { seconds, nanos: 0 },
             by: Uid(1),
+            is_lost: None,
         }
     }
 

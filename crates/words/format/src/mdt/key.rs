@@ -10,6 +10,7 @@
 //! | `h` ticket that was shown | session, number of the proof | [`super::Shown`] |
 //! | `i` inode | file | [`super::Inode`] |
 //! | `k` chunk | chunk | [`super::Chunk`] |
+//! | `l` lost name | directory, file, name | [`super::LostName`] |
 //! | `m` chunk that lacks copies | 1, chunk | [`super::Lacking`] |
 //! | `m` file whose chunks may lack copies | 2, file | [`super::Lacking`] |
 //! | `n` | — | [`super::Superblock`] |
@@ -223,6 +224,21 @@ pub fn deleted_from(directory: FileId) -> Key {
     KeyWriter::new(b'u').u64(directory.0).0
 }
 
+/// A name that a file lost while it had others.
+pub fn lost_name(directory: FileId, file: FileId, name: &Name) -> Key {
+    [&KeyWriter::new(b'l').u64(directory.0).u64(file.0).0[..], name.as_bytes()].concat()
+}
+
+/// Precedes every name that was lost in the directory.
+pub fn lost_names_in(directory: FileId) -> Key {
+    KeyWriter::new(b'l').u64(directory.0).0
+}
+
+/// Precedes every lost name.
+pub fn lost_names() -> Key {
+    KeyWriter::new(b'l').0
+}
+
 pub fn deletion(at_ms: u64, file: FileId) -> Key {
     KeyWriter::new(b'd').u64(at_ms).u64(file.0).0
 }
@@ -382,6 +398,11 @@ pub fn deleted_parts(key: &[u8]) -> Option<(FileId, FileId)> {
     Some((FileId(number(key, 1)?), FileId(number(key, 9)?)))
 }
 
+/// File and name of a lost name's key.
+pub fn lost_name_parts(key: &[u8]) -> Option<(FileId, Name)> {
+    Some((FileId(number(key, 9)?), Name::new(key.get(17..)?).ok()?))
+}
+
 /// Time and file of a deletion's key.
 pub fn deletion_parts(key: &[u8]) -> Option<(u64, FileId)> {
     Some((number(key, 1)?, FileId(number(key, 9)?)))
@@ -425,6 +446,9 @@ mod tests {
         let name: Name = "x".parse().unwrap();
         assert_eq!(entry_name(&entry(FileId(1), &name)), Some(name));
         assert_eq!(entry_name(b"e"), None);
+        let lost = lost_name(FileId(1), FileId(2), &"x".parse().unwrap());
+        assert_eq!(lost_name_parts(&lost), Some((FileId(2), "x".parse().unwrap())));
+        assert_eq!(lost_name_parts(&lost[..17]), None);
         let pool = Some("uf".parse().unwrap());
         let whose = Payer { kind: PayerKind::Group, id: 8, pool };
         assert_eq!(payer(&limits(&whose)), Some(whose.clone()));

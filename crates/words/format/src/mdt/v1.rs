@@ -376,6 +376,33 @@ impl Record for Deleted {
     const NAME: &'static str = "deleted file";
 }
 
+/// A name that a file lost while it had others, and what the file was then; directory, file and
+/// name are in the key.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct LostName {
+    #[n(0)]
+    pub at: Time,
+    #[n(1)]
+    pub by: Uid,
+    #[n(2)]
+    pub kind: FileKind,
+    #[n(3)]
+    pub mode: Mode,
+    #[n(4)]
+    pub uid: Uid,
+    #[n(5)]
+    pub gid: Gid,
+    #[n(6)]
+    pub size: u64,
+    #[n(7)]
+    pub mtime: Time,
+}
+
+impl Record for LostName {
+    const VERSION: u8 = 1;
+    const NAME: &'static str = "lost name";
+}
+
 /// Where a deleted file's record is; its time and id are in the key.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct DeletedAt {

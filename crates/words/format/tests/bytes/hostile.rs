@@ -23,6 +23,7 @@ fn read_key(bytes: &[u8]) {
     let _ = key::freed_parts(bytes);
     let _ = key::deleted_parts(bytes);
     let _ = key::deletion_parts(bytes);
+    let _ = key::lost_name_parts(bytes);
     let _ = key::file_id(bytes);
     let _ = key::chunk_id(bytes);
     let end = key::after(bytes);

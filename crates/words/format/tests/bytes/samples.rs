@@ -91,6 +91,7 @@ pub fn decode_all(bytes: &[u8]) -> Vec<Result<(), RecordError>> {
         decode::<mdt::Orphan>(bytes),
         decode::<mdt::Deleted>(bytes),
         decode::<mdt::DeletedAt>(bytes),
+        decode::<mdt::LostName>(bytes),
         decode::<mdt::Identities>(bytes),
         decode::<mdt::Identity>(bytes),
         decode::<mdt::MappedTo>(bytes),
@@ -153,6 +154,17 @@ pub fn records() -> Vec<Sample> {
     };
     samples.push(record("", deleted));
     samples.push(record("", mdt::DeletedAt { parent: directory() }));
+    let lost = mdt::LostName {
+        at: time(4),
+        by: Uid(501),
+        kind: FileKind::Regular,
+        mode: Mode::new(0o640),
+        uid: Uid(501),
+        gid: Gid(20),
+        size: 1 << 40,
+        mtime: time(3),
+    };
+    samples.push(record("", lost));
     samples.push(record("", mdt::Identities { version: 9, ..mdt::Identities::default() }));
     let gone = mdt::Identities { version: 9, last_user: Some(100_007), last_group: Some(100_002) };
     samples.push(record("-gone", gone));
@@ -363,6 +375,7 @@ pub fn keys() -> Vec<Sample> {
         ("identity", key::identity(IdentityKind::Group, 6001)),
         ("principal", key::principal("ann@EXTENCI.ORG")),
         ("deletion", key::deletion(1_700_000_000_000, file)),
+        ("lost-name", key::lost_name(directory(), file, &name)),
     ];
     let sample = |(name, key): (&str, key::Key)| {
         let same = |bytes: &[u8]| Ok::<_, RecordError>(bytes.to_vec());

@@ -132,31 +132,55 @@ fn call(op: Op) -> Vec<Sample> {
     }
 }
 
+fn deleted_file() -> ledger::DeletedFile {
+    ledger::DeletedFile {
+        id: file(),
+        name: name("run7.root"),
+        kind: FileKind::Regular,
+        mode: Mode::new(0o640),
+        uid: Uid(501),
+        gid: Gid(20),
+        size: 70_000_000,
+        mtime: Time { seconds: 1_700_000_000, nanos: 1 },
+        deleted: Time { seconds: 1_700_000_100, nanos: 2 },
+        by: Uid(502),
+        is_lost: None,
+    }
+}
+
 fn ledger_calls(op: Op) -> Vec<Sample> {
     match op {
         Op::ListDeleted => {
-            let call =
-                ledger::ListDeleted { directory: directory(), after: Some(file()), limit: 4096 };
-            let deleted = ledger::DeletedFile {
-                id: file(),
-                name: name("run7.root"),
-                kind: FileKind::Regular,
-                mode: Mode::new(0o640),
-                uid: Uid(501),
-                gid: Gid(20),
-                size: 70_000_000,
-                mtime: Time { seconds: 1_700_000_000, nanos: 1 },
-                deleted: Time { seconds: 1_700_000_100, nanos: 2 },
-                by: Uid(502),
+            let call = ledger::ListDeleted {
+                directory: directory(),
+                after: Some(file()),
+                limit: 4096,
+                is_lost: None,
+                after_name: None,
+            };
+            let of_names = ledger::ListDeleted {
+                is_lost: Some(true),
+                after_name: Some(name("run7.root")),
+                ..call.clone()
             };
             let now = Time { seconds: 1_700_000_200, nanos: 3 };
             let reply = ledger::ListDeletedReply {
-                files: vec![deleted],
+                files: vec![deleted_file()],
                 next: Some(file()),
                 now,
                 keep_ms: 3_600_000,
+                next_name: None,
             };
-            pair(call, reply)
+            let lost = ledger::DeletedFile { is_lost: Some(true), ..deleted_file() };
+            let names = ledger::ListDeletedReply {
+                files: vec![lost],
+                next_name: Some(name("run7.root")),
+                ..reply.clone()
+            };
+            let mut samples = pair(call, reply);
+            samples.push(request("-names", of_names));
+            samples.push(message("reply-ListDeleted-names", names));
+            samples
         }
         Op::Undelete => {
             let call = ledger::Undelete {
@@ -164,14 +188,18 @@ fn ledger_calls(op: Op) -> Vec<Sample> {
                 from: directory(),
                 parent: FileId::new(MdtIndex(1), 9),
                 name: name("run7.root"),
+                lost: None,
             };
+            let again = ledger::Undelete { lost: Some(name("run7.old")), ..call.clone() };
             let reply = meta::EntryReply {
                 attributes: Some(attributes()),
                 junction: None,
                 lease: lease(),
                 target: None,
             };
-            pair(call, reply)
+            let mut samples = pair(call, reply);
+            samples.push(request("-name", again));
+            samples
         }
         Op::DumpMdt => {
             let cursor = Some(vec![0, 0xff, 7]);
@@ -207,8 +235,13 @@ fn ledger_calls(op: Op) -> Vec<Sample> {
 fn lookups(op: Op) -> Vec<Sample> {
     match op {
         Op::LookupParent => {
-            let reply = meta::LookupParentReply { parent: directory(), name: Some(name("run7")) };
-            pair(meta::LookupParent { id: file() }, reply)
+            let (parent, others) = (directory(), None);
+            let reply = meta::LookupParentReply { parent, name: Some(name("run7")), others };
+            let others = Some(vec![meta::NameAt { parent, name: name("run7.old") }]);
+            let several = meta::LookupParentReply { others, ..reply.clone() };
+            let mut samples = pair(meta::LookupParent { id: file() }, reply);
+            samples.push(message("reply-LookupParent-others", several));
+            samples
         }
         Op::ReadDirectory => {
             let call = meta::ReadDirectory {
@@ -458,6 +491,7 @@ fn layout_calls(op: Op) -> Vec<Sample> {
         chunk_size: Some(64 << 10),
         mirror_pools: None,
         osts: None,
+        moves: None,
     };
     let each = meta::LayoutChange {
         mirrors: Some(2),
@@ -469,6 +503,8 @@ fn layout_calls(op: Op) -> Vec<Sample> {
     let osts = Some(vec![OstIndex(3), OstIndex(1)]);
     let listed = meta::LayoutChange { osts, ..Default::default() };
     samples.push(request("-osts", meta::SetLayout { id, layout: Some(listed) }));
+    let moved = meta::LayoutChange { moves: Some(true), ..Default::default() };
+    samples.push(request("-moves", meta::SetLayout { id, layout: Some(moved) }));
     samples.push(request("-any-pool", meta::SetLayout { id, layout: Some(any) }));
     samples.push(request("-mirror-pools", meta::SetLayout { id, layout: Some(each) }));
     samples.push(request("-inherit", meta::SetLayout { id, layout: None }));

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::ledger::directory::segment;
+use crate::ledger::restore::verify_all;
 
 impl Place {
     fn lose(&self) {
@@ -202,4 +203,56 @@ async fn a_dump_of_what_was_given_up_is_not_used() {
     let (again, outcome) = restored(&[place.logs(), copy, aside]).await.unwrap();
     assert_eq!(names(&all(&again).await), ["a", "c"]);
     assert!(outcome.dump.is_none() && outcome.notes.len() == 1, "{:?}", outcome.notes);
+}
+
+#[tokio::test]
+async fn a_damaged_dump_matters_only_where_nothing_else_goes_as_far() {
+    let place = Place::new();
+    let aside = tempfile::tempdir().unwrap();
+    let (store, log) = place.open();
+    let mut dumps = vec![];
+    for name in ["a", "b"] {
+        put(&store, &[(name, "1")]).await;
+        dump::beside_log(&store, &log, false).await.unwrap();
+        let kept = aside.path().join(format!("of-{name}.bak"));
+        std::fs::copy(files(&place.logs(), "dump").last().unwrap(), &kept).unwrap();
+        dumps.push(kept);
+    }
+    put(&store, &[("c", "1")]).await;
+    drop((store, log));
+    damage(&dumps[1]);
+    // The log has what it had.
+    let (again, outcome) =
+        restored(&[place.logs(), dumps[0].clone(), dumps[1].clone()]).await.unwrap();
+    assert_eq!(names(&all(&again).await), ["a", "b", "c"]);
+    assert!(outcome.notes[0].contains("this dump is not used"), "{:?}", outcome.notes);
+    // Nothing else has; also where they are found in a directory, under names of their own.
+    let (both, whole) = (dumps.clone(), vec![aside.path().to_owned()]);
+    for paths in [both, whole] {
+        let refused = restored(&paths).await.err();
+        assert!(matches!(refused, Some(Error::Damaged { .. })), "{refused:?}");
+        let store = MemoryStore::new();
+        let outcome = up_to_hole(&store, &identity(), &paths).await.unwrap();
+        assert_eq!((names(&all(&store).await), outcome.notes.len()), (vec!["a".to_owned()], 1));
+    }
+}
+
+#[tokio::test]
+async fn dumps_have_any_name() {
+    let place = Place::new();
+    let (store, log) = place.open();
+    put(&store, &[("a", "1")]).await;
+    dump::beside_log(&store, &log, false).await.unwrap();
+    drop((store, log));
+    let aside = tempfile::tempdir().unwrap();
+    std::fs::copy(&files(&place.logs(), "dump")[0], aside.path().join("monday")).unwrap();
+    std::fs::write(aside.path().join("README"), "what lies here").unwrap();
+    std::fs::write(aside.path().join("tuesday.part"), "half of it").unwrap();
+    let paths = [aside.path().to_owned()];
+    let (again, outcome) = restored(&paths).await.unwrap();
+    assert_eq!((names(&all(&again).await), outcome.notes.len()), (vec!["a".to_owned()], 0));
+    assert_eq!(verify_all(aside.path()).unwrap().len(), 1);
+    let other = Identity { mdt: MdtIndex(7), ..identity() };
+    let nothing = up_to_hole(&MemoryStore::new(), &other, &paths).await;
+    assert!(matches!(nothing, Err(Error::Nothing { .. })), "another MDT's: {nothing:?}");
 }

@@ -110,7 +110,9 @@ async fn a_list_outlives_deletion_and_restart() {
     root.call(set(file, ACCESS, lets_11(4, 6))).await.unwrap();
     root.call(unlink(ROOT, "f")).await.unwrap();
     let (from, parent, name) = (ROOT, ROOT, name("again"));
-    root.call(tieline_wire::ledger::Undelete { id: file, from, parent, name }).await.unwrap();
+    root.call(tieline_wire::ledger::Undelete { id: file, from, parent, name, lost: None })
+        .await
+        .unwrap();
     let house = house.restarted().await;
     let root = house.client().await;
     assert_eq!(root.call(get(file, ACCESS)).await.unwrap().value, lets_11(4, 6));

@@ -6,11 +6,29 @@ use tieline_types::{ErrorKind, FileId};
 use tieline_wire::ledger::{DeletedFile, ListDeleted, Undelete};
 
 async fn deleted(client: &Client, directory: FileId) -> Vec<DeletedFile> {
-    client.call(ListDeleted { directory, after: None, limit: 100 }).await.unwrap().files
+    client
+        .call(ListDeleted { directory, after: None, limit: 100, is_lost: None, after_name: None })
+        .await
+        .unwrap()
+        .files
+}
+
+async fn lost(client: &Client, directory: FileId) -> Vec<DeletedFile> {
+    let (is_lost, mut files) = (Some(true), vec![]);
+    let (mut after, mut after_name) = (None, None);
+    loop {
+        let ask = ListDeleted { directory, after, limit: 1, is_lost, after_name };
+        let page = client.call(ask).await.unwrap();
+        files.extend(page.files);
+        (after, after_name) = (page.next, page.next_name);
+        if after.is_none() {
+            return files;
+        }
+    }
 }
 
 fn undelete(id: FileId, from: FileId, text: &str) -> Undelete {
-    Undelete { id, from, parent: from, name: name(text) }
+    Undelete { id, from, parent: from, name: name(text), lost: None }
 }
 
 #[tokio::test(start_paused = true)]
@@ -91,6 +109,45 @@ async fn a_removed_tree_comes_back_from_the_top() {
     client.call(undelete(file, directory, "f")).await.unwrap();
     assert_eq!(client.list(directory).await, ["f"]);
     assert_eq!(client.stat(directory).await.links, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_comes_back_that_a_file_lost_while_it_had_others() {
+    let house = House::keeping().await;
+    let root = house.client().await;
+    root.call(chmod(ROOT, 0o777)).await.unwrap();
+    let (owner, stranger) = (root.by(&user(501, 20, &[])), root.by(&user(502, 20, &[])));
+    let directory = owner.mkdir(ROOT, "d").await;
+    let file = owner.create(directory, "f").await;
+    for text in ["g", "h"] {
+        let (id, parent, name) = (file, ROOT, name(text));
+        owner.call(tieline_wire::meta::Link { id, parent, name }).await.unwrap();
+    }
+    owner.call(unlink(directory, "f")).await.unwrap();
+    owner.call(unlink(ROOT, "g")).await.unwrap();
+    let told = lost(&owner, directory).await;
+    assert_eq!((told[0].id, told[0].name.clone(), told[0].is_lost), (file, name("f"), Some(true)));
+    assert_eq!((told.len(), lost(&owner, ROOT).await.len()), (1, 1));
+    assert!(lost(&stranger, ROOT).await.is_empty() && deleted(&owner, ROOT).await.is_empty());
+    let again =
+        |from, text: &str| Undelete { lost: Some(name(text)), ..undelete(file, from, text) };
+    assert_eq!(stranger.kind_of(again(ROOT, "g")).await, Some(ErrorKind::NotPermitted));
+    assert_eq!(owner.kind_of(again(ROOT, "f")).await, Some(ErrorKind::NotFound));
+    // With its last name it is gone itself: that comes first.
+    owner.call(unlink(ROOT, "h")).await.unwrap();
+    assert_eq!(owner.kind_of(again(directory, "f")).await, Some(ErrorKind::NotFound));
+    owner.call(undelete(file, ROOT, "h")).await.unwrap();
+    owner.call(again(directory, "f")).await.unwrap();
+    assert_eq!(owner.stat(file).await.links, 2);
+    assert_eq!(owner.list(directory).await, ["f"]);
+    assert_eq!(owner.kind_of(again(directory, "f")).await, Some(ErrorKind::NotFound));
+    // What is left is forgotten when its time is over.
+    let mut from = None;
+    house.mdt.collect_lost_names(&mut from).await.unwrap();
+    assert_eq!(lost(&owner, ROOT).await.len(), 1);
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    house.mdt.collect_lost_names(&mut from).await.unwrap();
+    assert_eq!(house.count(b'l').await, 0);
 }
 
 /// What it knew of an empty directory that it removed is not so any more.

@@ -101,6 +101,36 @@ async fn impossible_layouts_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_file_with_bytes_gets_a_layout_when_they_are_to_move() {
+    let house = House::new().await;
+    let root = house.client().await;
+    let two = Layout { mirrors: 2, inline_limit: 0, ..Layout::default() };
+    let create = Create { layout: Some(two), ..create(ROOT, "f", 0o644) };
+    let file = root.call(create).await.unwrap().open.attributes.id;
+    let before = root.commit(file, vec![inline(0, b"x")]).await;
+    let moves = |change| set(file, LayoutChange { moves: Some(true), ..change });
+    let wide = LayoutChange { stripe_count: Some(StripeCount::Exactly(2)), ..Default::default() };
+    let after = root.call(moves(wide.clone())).await.unwrap().attributes;
+    let told = layout(&root, file).await.layout;
+    assert_eq!((told.stripe_count, told.mirrors), (StripeCount::Exactly(2), 2));
+    assert_eq!(told.inline_limit, 0, "what is not told stays");
+    assert!(after.version > before.version, "the next open asks");
+    assert_eq!((after.mtime, after.ctime), (before.mtime, before.ctime));
+    // Asked again it goes round the same OSTs; elsewhere round others.
+    let placed = root.call(Place { id: file, exclude: vec![] }).await.unwrap().stripe;
+    root.call(moves(wide.clone())).await.unwrap();
+    assert_eq!(layout(&root, file).await.stripe, placed);
+    let elsewhere = LayoutChange { pool: pool("uf"), ..LayoutChange::default() };
+    root.call(moves(elsewhere)).await.unwrap();
+    assert!(layout(&root, file).await.stripe.is_empty());
+    let other = root.by(&user(5, 5, &[]));
+    assert_eq!(other.kind_of(moves(wide.clone())).await, Some(NotPermitted));
+    let dir = root.mkdir(ROOT, "d").await;
+    let of_directory = set(dir, LayoutChange { moves: Some(true), ..wide });
+    assert_eq!(root.kind_of(of_directory).await, Some(InvalidArgument));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_file_is_placed_once_and_again_when_an_ost_failed() {
     let house = House::new().await;
     let client = house.client().await;

@@ -211,7 +211,7 @@ async fn an_id_that_was_used_is_no_new_files() {
     assert_eq!(again.id(ROOT, "late").await, Some(next));
     again.call(batch(vec![make(&bob(), "mine")])).await.unwrap();
     assert_eq!(again.id(all, "mine").await, None);
-    let undelete = Undelete { id, from: all, parent: ROOT, name: name("back") };
+    let undelete = Undelete { id, from: all, parent: ROOT, name: name("back"), lost: None };
     again.call(undelete).await.unwrap();
     assert_eq!(again.extents(id).await.len(), 1);
 }
@@ -222,8 +222,17 @@ async fn the_time_of_a_batch_is_the_time_of_files_alone() {
     let client = house.client().await;
     let first = client.call(Reserve { count: 100 }).await.unwrap().first;
     let id = |nth| FileId::new(MdtIndex(0), first + nth);
-    let now =
-        client.call(ListDeleted { directory: ROOT, after: None, limit: 1 }).await.unwrap().now;
+    let now = client
+        .call(ListDeleted {
+            directory: ROOT,
+            after: None,
+            limit: 1,
+            is_lost: None,
+            after_name: None,
+        })
+        .await
+        .unwrap()
+        .now;
     let far = Time { seconds: now.seconds + 1_000_000, nanos: 0 };
     let root = Caller::root();
     let items = vec![
@@ -238,7 +247,15 @@ async fn the_time_of_a_batch_is_the_time_of_files_alone() {
     assert_eq!(failed, [false, false, false, true, true]);
     let made = client.stat(id(0)).await;
     assert!(made.ctime.seconds <= now.seconds + 301, "{:?} is after {now:?}", made.ctime);
-    let deleted =
-        client.call(ListDeleted { directory: ROOT, after: None, limit: 9 }).await.unwrap();
+    let deleted = client
+        .call(ListDeleted {
+            directory: ROOT,
+            after: None,
+            limit: 9,
+            is_lost: None,
+            after_name: None,
+        })
+        .await
+        .unwrap();
     assert!(deleted.files[0].deleted.seconds <= now.seconds + 1, "it would be kept longer");
 }

@@ -4,11 +4,15 @@ use super::glob::matches;
 use crate::report::Usage;
 use crate::shell::Shell;
 use crate::verbs::getstripe;
+use crate::verbs::quota::names::Names;
 use std::cmp::Ordering;
 use std::ffi::{OsStr, OsString};
-use tieline_types::{Attributes, ByteSize, Content, FileKind, MdtIndex, OstIndex, PoolName, Time};
+use tieline_types::quota::PayerKind;
+use tieline_types::{
+    Attributes, ByteSize, Content, FileKind, Layout, MdtIndex, OstIndex, PoolName, Time,
+};
 
-const KNOWN: &str = "-name, -type, -size, -pool, -ost, -mdt, -uid, -gid, \
+const KNOWN: &str = "-name, -type, -size, -pool, -ost, -mdt, -user, -group, -uid, -gid, \
                      -atime, -ctime, -mtime, -amin, -cmin, -mmin, -newer, \
                      -maxdepth, -mindepth, !, -print, -print0, --json";
 const MINUTE: i64 = 60;
@@ -39,6 +43,8 @@ enum Test {
     Pool(PoolName),
     Ost(OstIndex),
     Mdt(MdtIndex),
+    /// A name that is not looked up yet.
+    Named(PayerKind, String),
     Uid(u32),
     Gid(u32),
     /// So many whole units of seconds ago.
@@ -105,6 +111,21 @@ impl Wanted {
         Ok(wanted)
     }
 
+    /// Looks up the users and groups that were named.
+    pub async fn resolve(&mut self, shell: &Shell) -> anyhow::Result<()> {
+        let is_named = |(_, test): &(IsNot, Test)| matches!(test, Test::Named(..));
+        if !self.tests.iter().any(is_named) {
+            return Ok(());
+        }
+        let names = Names::of(shell).await;
+        for (_, test) in &mut self.tests {
+            let Test::Named(kind, name) = &*test else { continue };
+            let number = names.number(*kind, name)?;
+            *test = if *kind == PayerKind::User { Test::Uid(number) } else { Test::Gid(number) };
+        }
+        Ok(())
+    }
+
     /// `now` in seconds, as the files' times are counted.
     pub async fn fits(
         &self,
@@ -132,6 +153,7 @@ impl Test {
             Self::Name(glob) => matches(glob, name),
             Self::Kind(kind) => found.kind == *kind,
             Self::Size((order, size)) => found.size.cmp(size) == *order,
+            Self::Named(..) => false,
             Self::Uid(uid) => found.uid.0 == *uid,
             Self::Gid(gid) => found.gid.0 == *gid,
             Self::Mdt(mdt) => found.id.mdt() == *mdt,
@@ -145,8 +167,7 @@ impl Test {
             }
             Self::Pool(pool) => {
                 matches!(found.kind, FileKind::Regular | FileKind::Directory)
-                    && shell.files.layout(&shell.caller, found.id).await?.layout.pool.as_ref()
-                        == Some(pool)
+                    && names_pool(&shell.files.layout(&shell.caller, found.id).await?.layout, pool)
             }
             Self::Ost(ost) => {
                 found.kind == FileKind::Regular
@@ -157,6 +178,11 @@ impl Test {
             }
         })
     }
+}
+
+/// Is a mirror of the layout in the pool?
+pub fn names_pool(layout: &Layout, pool: &PoolName) -> bool {
+    (0..usize::from(layout.mirrors)).any(|mirror| layout.pool_of_mirror(mirror) == Some(pool))
 }
 
 fn value<'a>(
@@ -188,8 +214,8 @@ fn test<'a>(
         "pool" => parsed(word, value()?).map(Test::Pool),
         "ost" | "obd" | "O" => index(word, value()?, "OST").map(|index| Test::Ost(OstIndex(index))),
         "mdt" | "m" => index(word, value()?, "MDT").map(|index| Test::Mdt(MdtIndex(index))),
-        "uid" | "u" => parsed(word, value()?).map(Test::Uid),
-        "gid" | "g" => parsed(word, value()?).map(Test::Gid),
+        "user" | "u" | "uid" => owner(PayerKind::User, value()?),
+        "group" | "g" | "gid" => owner(PayerKind::Group, value()?),
         "atime" | "A" => age(Stamp::Access, DAY, value()?),
         "ctime" | "C" => age(Stamp::Change, DAY, value()?),
         "mtime" | "M" => age(Stamp::Modification, DAY, value()?),
@@ -207,6 +233,16 @@ fn parsed<T: std::str::FromStr<Err: std::fmt::Display>>(
 ) -> Result<T, Usage> {
     let text = value.to_string_lossy();
     text.parse().map_err(|e| Usage(format!("find {word}: `{text}`: {e}")))
+}
+
+/// A number, or a name that is looked up later; lfs takes both with `-user` and with `-uid`.
+fn owner(kind: PayerKind, value: &OsStr) -> Result<Test, Usage> {
+    let text = value.to_string_lossy().into_owned();
+    Ok(match (text.parse(), kind) {
+        (Ok(number), PayerKind::User) => Test::Uid(number),
+        (Ok(number), _) => Test::Gid(number),
+        (Err(_), kind) => Test::Named(kind, text),
+    })
 }
 
 /// `3`, `OST0003` or `extenci-OST0003`; the digits of names are hexadecimal, as Lustre's.
@@ -278,6 +314,8 @@ mod tests {
             ("/e --ost extenci-OST001a_UUID", Test::Ost(OstIndex(26))),
             ("/e -mdt MDT0001", Test::Mdt(MdtIndex(1))),
             ("/e -uid 0", Test::Uid(0)),
+            ("/e -group 7", Test::Gid(7)),
+            ("/e -user ann", Test::Named(PayerKind::User, "ann".into())),
         ] {
             assert_eq!(parse(line).unwrap().tests, [(false, test)], "{line}");
         }

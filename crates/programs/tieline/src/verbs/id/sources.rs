@@ -44,11 +44,13 @@ pub struct Import {
     pub notes: Vec<String>,
 }
 
+/// By name: number, and number of the first group.
+type Users = BTreeMap<String, (Option<u32>, Option<u32>)>;
+
 /// Users and groups as a source has them, by name.
 #[derive(Default)]
 struct Found {
-    /// Number, and number of the first group.
-    users: BTreeMap<String, (Option<u32>, Option<u32>)>,
+    users: Users,
     groups: BTreeMap<String, u32>,
     /// Group and member.
     members: BTreeSet<(String, String)>,
@@ -204,18 +206,44 @@ impl Found {
         }
     }
 
+    /// Takes users away that a table does not take, whatever their groups.
+    fn take_refused(&mut self, table: &IdentityTable) -> Users {
+        let (mut tried, mut trial) = (Import::default(), table.clone());
+        let (taken, refused) = std::mem::take(&mut self.users).into_iter().partition(
+            |(name, (uid, _)): &(String, (Option<u32>, Option<u32>))| {
+                let before = tried.edits.len();
+                tried.put(&mut trial, IdentityKind::User, name, *uid, None);
+                tried.edits.len() > before
+            },
+        );
+        self.users = taken;
+        self.notes.append(&mut tried.notes);
+        refused
+    }
+
     /// What a table does not take is left out. Groups come first: users name them. System accounts
     /// stay away, and groups of systems that none of the users is in.
     fn import(mut self, least: u32, mut table: IdentityTable) -> Import {
         let is_number = |number: u32| number != 0 && number != NOBODY;
         let is_meant = |uid: Option<u32>| uid.is_none_or(|uid| uid >= least && is_number(uid));
-        self.users.retain(|_, (uid, _)| is_meant(*uid));
+        let (meant, mut others) =
+            std::mem::take(&mut self.users).into_iter().partition(|(_, (uid, _))| is_meant(*uid));
+        self.users = meant;
+        others.extend(self.take_refused(&table));
         let firsts = self.users.values().filter_map(|(_, gid)| *gid);
         let firsts: BTreeSet<u32> = firsts.filter(|gid| is_number(*gid)).collect();
         let used = self.members.iter().filter(|(_, member)| self.users.contains_key(member));
         let used: BTreeSet<&String> = used.map(|(group, _)| group).collect();
+        // Those of nobody but users that are left out are not wanted either.
+        let theirs: BTreeSet<u32> = others.values().filter_map(|(_, gid)| *gid).collect();
+        let is_of = |name: &String, users: &Users| {
+            let mut members = self.members.iter().filter(|(group, _)| group == name);
+            members.any(|(_, member)| users.contains_key(member))
+        };
         self.groups.retain(|name, gid| {
-            is_number(*gid) && (*gid >= least || firsts.contains(gid) || used.contains(name))
+            let is_used = firsts.contains(gid) || used.contains(name);
+            let is_theirs = theirs.contains(gid) || is_of(name, &others);
+            is_number(*gid) && (is_used || *gid >= least && !is_theirs)
         });
         let mut names: BTreeMap<u32, String> = BTreeMap::new();
         for (name, gid) in &self.groups {
@@ -369,11 +397,27 @@ mod tests {
         let (edits, notes) = done(found);
         assert_eq!(edits, wanted);
         let wanted =
-            ["line 5, `broken`", "group `_own`", "user `HOST$`", "user `twin`: number 1002"];
+            ["line 5, `broken`", "user `HOST$`", "user `twin`: number 1002", "group `_own`"];
         assert_eq!(notes.len(), wanted.len(), "{notes:?}");
         for (notes, wanted) in notes.iter().zip(wanted) {
             assert!(notes.starts_with(&format!("left out: {wanted}")), "{notes}");
         }
+    }
+
+    #[test]
+    fn no_group_is_made_for_users_that_are_left_out() {
+        let mut found = Found::default();
+        found.read_passwd("ann:x:1001:1001::/:\nHOST$:x:1009:1009::/:\ndaemon:x:2:1500::/:\n");
+        found.read_groups(
+            "ann:x:1001:\nHOST:x:1009:\nhosts:x:2000:HOST$\nnew:x:3000:\nall:x:4000:ann,HOST$\n\
+             daemons:x:1500:\n",
+        );
+        let (edits, notes) = done(found);
+        let wanted =
+            ["group 1001 ann", "group 3000 new", "group 4000 all", "user 1001 ann ann,all"];
+        assert_eq!(edits, wanted);
+        assert_eq!(notes.len(), 1, "{notes:?}");
+        assert!(notes[0].starts_with("left out: user `HOST$`"), "{notes:?}");
     }
 
     #[test]

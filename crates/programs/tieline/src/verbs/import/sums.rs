@@ -136,7 +136,7 @@ async fn others(
         return Ok(());
     }
     let kinds: Vec<Kind> = kept.iter().map(|(kind, _)| *kind).collect();
-    let found = by_reading(shell, attributes, &kinds).await?;
+    let found = by_reading(shell, (path, attributes), &kinds).await?;
     for ((kind, kept), (_, found)) in kept.iter().zip(&found).filter(|(k, f)| k.1 != f.1) {
         let (name, kept, found) = (kind.name(), hex(kept), hex(found));
         let text = format!("its bytes are not those that user.XrdCks.{name} is of");

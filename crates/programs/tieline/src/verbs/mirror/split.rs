@@ -106,12 +106,12 @@ pub async fn split(
     })
     .await?;
     let left = mirrors - 1;
-    let mut text = format!("{path}: {chunks} chunks, {bytes} bytes given up, mirrors left: {left}");
+    let mut text = format!("{chunks} chunks, {bytes} bytes given up, mirrors left: {left}");
     if shared > 0 {
         text += &format!("; {shared} chunks that other files have too keep their copies");
     }
     let json = json!({
-        "path": path, "chunks": chunks, "bytes_freed": bytes, "shared": shared, "mirrors": left,
+        "chunks": chunks, "bytes_freed": bytes, "shared": shared, "mirrors": left,
     });
     Ok(Outcome { json, text, is_bad: false })
 }

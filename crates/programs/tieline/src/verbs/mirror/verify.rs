@@ -86,7 +86,7 @@ pub async fn verify(
         settle(shell, &mut tally, &mut progress, &mut looking).await;
     }
     progress.end();
-    Ok(tally.outcome(path))
+    Ok(tally.outcome())
 }
 
 type Looking = JoinSet<(Copy, tieline_client::Result<VerifyObjectReply>)>;
@@ -175,7 +175,7 @@ impl Tally {
         }));
     }
 
-    fn outcome(self, path: &str) -> Outcome {
+    fn outcome(self) -> Outcome {
         let Self { chunks, good, stale, lacking, rows, mut lines, .. } = self;
         let is_bad = !rows.is_empty() || lacking > 0;
         if lacking > 0 {
@@ -184,12 +184,12 @@ impl Tally {
             ));
         }
         let head = match is_bad {
-            false => format!("{path}: {chunks} chunks, {good} copies, all good"),
-            true => format!("{path}: {chunks} chunks, {good} good copies"),
+            false => format!("{chunks} chunks, {good} copies, all good"),
+            true => format!("{chunks} chunks, {good} good copies"),
         };
         let text = std::iter::once(head).chain(lines).collect::<Vec<_>>().join("\n");
         let json = json!({
-            "path": path, "chunks": chunks, "good": good, "stale": stale, "lacking": lacking,
+            "chunks": chunks, "good": good, "stale": stale, "lacking": lacking,
             "troubles": rows,
         });
         Outcome { json, text, is_bad }

@@ -1,0 +1,285 @@
+//! Moves a file's bytes to where its layout says, as `lfs migrate` does, while the file is in use.
+//!
+//! Extents that lie otherwise than the layout has it are taken in *groups*: the bytes of one are
+//! read, written as chunks where they belong, made durable, and exchanged at the MDS in one step
+//! ([`crate::compact`]). If anybody wrote there meanwhile the MDS does nothing, and who looks
+//! through the file again finds that group again. Readers have the old chunks or the new ones.
+//!
+//! Invariants: at most [`AT_ONCE`] groups are in memory; only committed bytes are moved; what was
+//! moved is not moved again, even if an OST had no room and it went elsewhere.
+
+use crate::compact::{runs, seen};
+use crate::file::{File, copies};
+use crate::overlay::Sealed;
+use crate::reader::EXTENTS_PAGE;
+use crate::volume::Shared;
+use crate::{Error, Result, Volume};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use tieline_types::{
+    Caller, ChunkId, ChunkRef, Content, ErrorKind, Extent, FileId, Layout, OstIndex,
+};
+use tieline_wire::meta::GetExtents;
+use tieline_wire::ranges::Compact;
+use tokio::task::JoinSet;
+
+/// Groups under way.
+const AT_ONCE: usize = 4;
+/// A group ends where a chunk of the layout does, or when it has so many bytes or extents. One
+/// exchange takes at most 1024 of those: as many as these make, cut into the smallest chunks.
+const GROUP_BYTES: u64 = 32 << 20;
+const GROUP_EXTENTS: usize = 500;
+
+/// A file whose bytes are being moved.
+pub struct Migration {
+    shared: Arc<Shared>,
+    caller: Caller,
+    file: Arc<File>,
+    layout: Layout,
+    /// Chunks that were written here.
+    made: BTreeSet<ChunkId>,
+}
+
+/// What one look at a part of the file did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Step {
+    /// The next begins here.
+    pub covered: u64,
+    pub is_end: bool,
+    /// Bytes that were looked at, moved, and not moved since somebody wrote there.
+    pub looked: u64,
+    pub moved: u64,
+    pub busy: u64,
+}
+
+impl Volume {
+    /// Begins to move the bytes of a file whose layout was set ([`crate::FileSystem::set_layout`]).
+    pub async fn migration(&self, caller: &Caller, id: FileId) -> Result<Migration> {
+        let shared = self.shared().clone();
+        let layout = shared.layout(caller, id).await?;
+        let file = shared.file(id);
+        file.with(|state| {
+            state.layout = Some(layout.layout.clone());
+            state.stripe = layout.stripe;
+            state.writer = caller.clone();
+        });
+        let (caller, layout) = (caller.clone(), layout.layout);
+        Ok(Migration { shared, caller, file, layout, made: BTreeSet::new() })
+    }
+}
+
+impl Migration {
+    /// Looks through a page of extents from `offset` on, where a group begins, and moves what lies
+    /// elsewhere than it should.
+    pub async fn step(&mut self, offset: u64) -> Result<Step> {
+        let message = GetExtents { id: self.file.id, offset, limit: EXTENTS_PAGE };
+        let reply = self.shared.servers.ask(&self.caller, self.file.id, message).await?.reply;
+        let (page, size) = (reply.page, reply.attributes.size);
+        let is_end = page.covered >= size || page.covered <= offset;
+        let limit = u64::from(self.layout.inline_limit.min(Layout::INLINE_MAX));
+        let goes_inline = size <= limit;
+        let stripe = match goes_inline || page.extents.is_empty() {
+            true => Vec::new(),
+            false => self.shared.stripe(&self.file, &BTreeSet::new()).await?,
+        };
+        let width = self.layout.columns(&stripe);
+        let mut groups = groups(&self.layout, width, page.extents);
+        let mut step = Step { covered: page.covered, is_end, ..Step::default() };
+        // The last may go on behind the page.
+        if !is_end
+            && groups.len() > 1
+            && let Some(begun) = groups.pop_back()
+        {
+            step.covered = begun.first().map_or(page.covered, |extent| extent.offset);
+        }
+        let mut moving = JoinSet::new();
+        while let Some(group) = groups.pop_front() {
+            step.looked += length(&group);
+            let fits = match goes_inline {
+                true => group.iter().all(|extent| matches!(extent.content, Content::Inline(_))),
+                false => self.fits(&stripe, &group),
+            };
+            if fits {
+                continue;
+            }
+            if moving.len() >= AT_ONCE {
+                self.note(moving.join_next().await, &mut step)?;
+            }
+            let (shared, caller, file) =
+                (self.shared.clone(), self.caller.clone(), self.file.clone());
+            let cut = (!goes_inline).then(|| (self.layout.clone(), width));
+            moving.spawn(async move { shared.move_group(&caller, &file, &group, cut).await });
+        }
+        while !moving.is_empty() {
+            self.note(moving.join_next().await, &mut step)?;
+        }
+        Ok(step)
+    }
+
+    fn note(
+        &mut self,
+        joined: Option<std::result::Result<Result<Moved>, tokio::task::JoinError>>,
+        step: &mut Step,
+    ) -> Result<()> {
+        let stopped = |_| Error::local(ErrorKind::Internal, "task of the client");
+        let Some(moved) = joined.transpose().map_err(stopped)?.transpose()? else { return Ok(()) };
+        if moved.is_done {
+            step.moved += moved.bytes;
+            self.made.extend(moved.chunks);
+        } else {
+            step.busy += moved.bytes;
+        }
+        Ok(())
+    }
+
+    /// Do extents lie as the layout has it: one chunk for each cut, where that belongs?
+    fn fits(&self, stripe: &[OstIndex], group: &[Extent]) -> bool {
+        let width = self.layout.columns(stripe);
+        let windows = windows(&self.layout, width, group);
+        let there = group.iter().map(|extent| (extent.offset, extent.length));
+        if !windows.iter().flatten().copied().eq(there) {
+            return false;
+        }
+        group.iter().all(|extent| {
+            let Content::Chunk(chunk) = &extent.content else { return false };
+            let column = self.layout.column(extent.offset, stripe);
+            let wanted: BTreeSet<OstIndex> = column.iter().copied().collect();
+            self.made.contains(&chunk.chunk)
+                || copies(chunk).into_iter().collect::<BTreeSet<_>>() == wanted
+        })
+    }
+}
+
+/// What became of a group.
+struct Moved {
+    is_done: bool,
+    bytes: u64,
+    chunks: Vec<ChunkId>,
+}
+
+impl Shared {
+    /// `cut`: the layout, and how many OSTs side by side; without, the bytes go into the metadata.
+    async fn move_group(
+        self: &Arc<Self>,
+        caller: &Caller,
+        file: &Arc<File>,
+        group: &[Extent],
+        cut: Option<(Layout, usize)>,
+    ) -> Result<Moved> {
+        let mut bytes = self.bytes_of(caller, file.id, group).await?;
+        let (mut extents, mut chunks) = (Vec::new(), Vec::<ChunkRef>::new());
+        match &cut {
+            None => {
+                for (offset, length) in runs(group) {
+                    let content = Content::Inline(bytes.split_to(length as usize).to_vec());
+                    extents.push(Extent { offset, length, content });
+                }
+            }
+            Some((layout, width)) => {
+                for window in windows(layout, *width, group) {
+                    let total: u64 = window.iter().map(|(_, length)| length).sum();
+                    let start = window.first().map_or(0, |(offset, _)| *offset);
+                    let own = bytes.split_to(total as usize);
+                    let sealed = Sealed::loose(start, own, window.len() > 1);
+                    let chunk = self.put_loose(file, &sealed).await?;
+                    let mut skip = 0;
+                    for (offset, length) in window {
+                        let content = Content::Chunk(ChunkRef { skip, ..chunk.clone() });
+                        skip += length;
+                        extents.push(Extent { offset, length, content });
+                    }
+                    chunks.push(chunk);
+                }
+                let places = chunks.iter().map(copies).collect();
+                self.sync_copies(file, &places, layout.sync.max(1).into()).await?;
+            }
+        }
+        let message = Compact { id: file.id, was: group.iter().map(seen).collect(), extents };
+        let is_done = self.servers.ask(caller, file.id, message).await?.reply.is_done;
+        let chunks = chunks.into_iter().map(|chunk| chunk.chunk).collect();
+        Ok(Moved { is_done, bytes: length(group), chunks })
+    }
+}
+
+fn length(group: &[Extent]) -> u64 {
+    group.iter().map(|extent| extent.length).sum()
+}
+
+/// Extents that are moved together, in order: whole, and if it can be whole chunks of the layout.
+fn groups(layout: &Layout, width: usize, extents: Vec<Extent>) -> VecDeque<Vec<Extent>> {
+    let mut all: VecDeque<Vec<Extent>> = VecDeque::new();
+    let (mut end, mut bytes) = (0, 0);
+    for extent in extents {
+        let is_full = all.back().is_none_or(|group| group.len() >= GROUP_EXTENTS)
+            || bytes + extent.length > GROUP_BYTES;
+        if is_full || extent.offset >= end {
+            all.push_back(Vec::new());
+            bytes = 0;
+        }
+        bytes += extent.length;
+        end = layout.cut_end(extent.end().saturating_sub(1), width);
+        if let Some(group) = all.back_mut() {
+            group.push(extent);
+        }
+    }
+    all
+}
+
+/// Offset and length of the pieces that each chunk of the layout has.
+fn windows(layout: &Layout, width: usize, group: &[Extent]) -> Vec<Vec<(u64, u64)>> {
+    let mut all: Vec<Vec<(u64, u64)>> = Vec::new();
+    let mut end = 0;
+    for (mut offset, length) in runs(group) {
+        let last = offset + length;
+        while offset < last {
+            if offset >= end {
+                end = layout.cut_end(offset, width);
+                all.push(Vec::new());
+            }
+            let until = end.min(last);
+            if let Some(window) = all.last_mut() {
+                window.push((offset, until - offset));
+            }
+            offset = until;
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn extents(lengths: &[(u64, u64)]) -> Vec<Extent> {
+        let extent = |&(offset, length)| Extent { offset, length, content: Content::Hole };
+        lengths.iter().map(extent).collect()
+    }
+
+    fn layout() -> Layout {
+        Layout { chunk_size: 1 << 20, stripe_size: 2 << 20, ..Layout::default() }
+    }
+
+    #[test]
+    fn groups_end_where_chunks_do() {
+        let cut = |lengths: &[(u64, u64)]| -> Vec<u64> {
+            groups(&layout(), 2, extents(lengths)).iter().map(|group| length(group)).collect()
+        };
+        assert_eq!(cut(&[(0, 4 * MIB), (4 * MIB, MIB), (5 * MIB, 10)]), [4 * MIB, MIB, 10]);
+        assert_eq!(cut(&[(0, MIB + 1), (MIB + 1, MIB - 1), (2 * MIB, 1)]), [2 * MIB, 1]);
+        // A gap that a chunk's end lies in.
+        assert_eq!(cut(&[(0, 10), (20, 10), (MIB, 5)]), [20, 5]);
+        let odd: Vec<(u64, u64)> = (0..20).map(|n| (n * (3 * MIB + 1), 3 * MIB + 1)).collect();
+        assert!(cut(&odd).iter().all(|&bytes| bytes <= GROUP_BYTES));
+        assert_eq!(cut(&[(0, 64 * MIB)]), [64 * MIB], "an extent is never cut");
+    }
+
+    #[test]
+    fn windows_are_what_chunks_hold() {
+        let cut = |lengths: &[(u64, u64)]| windows(&layout(), 2, &extents(lengths));
+        assert_eq!(cut(&[(0, MIB + 1)]), [vec![(0, MIB)], vec![(MIB, 1)]]);
+        assert_eq!(cut(&[(0, 10), (10, 5), (20, 10)]), [vec![(0, 15), (20, 10)]]);
+        assert_eq!(cut(&[(10, MIB)]), [vec![(10, MIB - 10)], vec![(MIB, 10)]]);
+    }
+}
