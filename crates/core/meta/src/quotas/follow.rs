@@ -280,11 +280,11 @@ impl Table {
     /// The same of all.
     fn outlook_for(&self, needed: &BTreeMap<Payer, Amount>) -> Option<bool> {
         let each = needed.iter().map(|(payer, amount)| self.outlook(payer, *amount));
-        each.fold(Some(true), |all, one| match (all, one) {
-            (Some(false), _) | (_, Some(false)) => Some(false),
-            (Some(true), Some(true)) => Some(true),
-            _ => None,
-        })
+        let each: Vec<Option<bool>> = each.collect();
+        if each.contains(&Some(false)) {
+            return Some(false);
+        }
+        each.iter().all(Option::is_some).then_some(true)
     }
 
     /// Is a share so large, or is it in vain to ask for that? `None`: nobody knows.
