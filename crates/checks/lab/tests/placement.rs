@@ -348,12 +348,12 @@ fn an_ost_is_emptied() -> Result<()> {
         lab.tieline(&["setstripe", "-i", "0", "-c", "1", shown])?;
         write(&path, 9 << 20)?;
         ensure!(chunks(lab, &path)?.iter().all(|(_, ost, _)| *ost == 0));
-        lab.tieline(&["ost", "deactivate", "OST0000"])?;
+        lab.tieline(&["ost", "deactivate", "--fs", shown, "OST0000"])?;
         lab.tieline(&["migrate", shown])?;
         let moved = chunks(lab, &path)?;
         ensure!(!moved.is_empty() && moved.iter().all(|(_, ost, _)| *ost != 0), "{moved:?}");
         ensure!(fs::read(lab.mount_again()?.join("f"))? == vec![1; 9 << 20]);
-        lab.tieline(&["ost", "activate", "OST0000"]).map(drop)
+        lab.tieline(&["ost", "activate", "--fs", shown, "OST0000"]).map(drop)
     })
 }
 
@@ -370,17 +370,18 @@ fn ids_lead_to_paths_and_emptied_pools_are_told() -> Result<()> {
         let wanted = ["a/b/f", "a/g", "fnal/c/h", "a"].map(below);
         ensure!(paths.lines().eq(wanted.iter()), "{paths}");
         let inode = lab.shell("stat -c %i a/g")?;
-        let named = lab.json(&["fid2path", "extenci", inode.trim()])?;
+        let named = lab.json(&["fid2path", &mount, inode.trim()])?;
         ensure!(named[1]["path"] == below("a/g"), "{named:#}");
         let lost = id("fnal/c/h")?;
         lab.shell("rm fnal/c/h; sync .")?;
         let none = lab.try_tieline(&["fid2path", &mount, &lost])?;
         ensure!(none.status.code() == Some(1) && none.stderr.contains("undelete"), "{none:?}");
-        lab.tieline(&["pool", "new", "extenci.p"])?;
-        lab.tieline(&["pool", "add", "extenci.p", "OST0000"])?;
+        lab.tieline(&["pool", "new", "--fs", &mount, "extenci.p"])?;
+        lab.tieline(&["pool", "add", "--fs", &mount, "extenci.p", "OST0000"])?;
         lab.tieline(&["setstripe", "-p", "p", &below("a/b")])?;
         lab.tieline(&["setstripe", "-N", "-p", "p", "-N", "-p", "fnal", &below("a")])?;
-        let removed = lab.try_tieline(&["pool", "remove", "extenci.p", "OST0000"])?;
+        let removed =
+            lab.try_tieline(&["pool", "remove", "--fs", &mount, "extenci.p", "OST0000"])?;
         let told = removed.stderr;
         ensure!(told.contains("/a, /a/b among them") && told.contains("setstripe"), "{told}");
         let found = lab.tieline(&["find", &mount, "-type", "d", "-pool", "p"])?;

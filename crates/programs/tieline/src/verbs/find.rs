@@ -19,8 +19,8 @@ use wanted::Wanted;
 pub struct Args {
     /// PATH, then conditions that must all hold: -name GLOB, -type f|d|l|p|s|c|b, -size [+-]SIZE,
     /// -pool POOL, -ost and -mdt INDEX, -user and -group NAME, -uid and -gid NUMBER, -atime, -ctime
-    /// and -mtime [+-]DAYS, -amin, -cmin and -mmin [+-]MINUTES, -newer FILE, with ! before what must
-    /// not hold; -maxdepth and -mindepth N; -print0, --json
+    /// and -mtime [+-]DAYS, -amin, -cmin and -mmin [+-]MINUTES, -newer FILE, with ! before what
+    /// must not hold; -maxdepth and -mindepth N; -print0, --json
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
     words: Vec<OsString>,
 }

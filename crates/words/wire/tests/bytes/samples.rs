@@ -2,11 +2,13 @@
 
 mod capabilities;
 mod chunks;
+mod kept;
 mod limits;
 mod people;
 mod trees;
 
 use self::chunks::{adopted_calls, chunk_calls, copy_calls, mirror_calls};
+use self::kept::ledger_calls;
 use crate::golden::Sample;
 use std::fmt::Debug;
 use std::panic::RefUnwindSafe;
@@ -17,7 +19,6 @@ use tieline_wire::capability::Holder;
 use tieline_wire::data::{self, ObjectOwner, OstState};
 use tieline_wire::federation::{self, MapEdit};
 use tieline_wire::identity::{self, IdentityEdit};
-use tieline_wire::ledger;
 use tieline_wire::locks;
 use tieline_wire::meta::{
     self, ExclusiveUnit, ExtentPage, LeaseGrant, PoolChoice, RenameMode, XattrMode,
@@ -129,106 +130,6 @@ fn call(op: Op) -> Vec<Sample> {
         | Op::StatObject
         | Op::ListObjects => chunk_calls(op),
         Op::RecordSums | Op::ListAdopted | Op::ChecksumAdopted => adopted_calls(op),
-    }
-}
-
-fn deleted_file() -> ledger::DeletedFile {
-    ledger::DeletedFile {
-        id: file(),
-        name: name("run7.root"),
-        kind: FileKind::Regular,
-        mode: Mode::new(0o640),
-        uid: Uid(501),
-        gid: Gid(20),
-        size: 70_000_000,
-        mtime: Time { seconds: 1_700_000_000, nanos: 1 },
-        deleted: Time { seconds: 1_700_000_100, nanos: 2 },
-        by: Uid(502),
-        is_lost: None,
-    }
-}
-
-fn ledger_calls(op: Op) -> Vec<Sample> {
-    match op {
-        Op::ListDeleted => {
-            let call = ledger::ListDeleted {
-                directory: directory(),
-                after: Some(file()),
-                limit: 4096,
-                is_lost: None,
-                after_name: None,
-            };
-            let of_names = ledger::ListDeleted {
-                is_lost: Some(true),
-                after_name: Some(name("run7.root")),
-                ..call.clone()
-            };
-            let now = Time { seconds: 1_700_000_200, nanos: 3 };
-            let reply = ledger::ListDeletedReply {
-                files: vec![deleted_file()],
-                next: Some(file()),
-                now,
-                keep_ms: 3_600_000,
-                next_name: None,
-            };
-            let lost = ledger::DeletedFile { is_lost: Some(true), ..deleted_file() };
-            let names = ledger::ListDeletedReply {
-                files: vec![lost],
-                next_name: Some(name("run7.root")),
-                ..reply.clone()
-            };
-            let mut samples = pair(call, reply);
-            samples.push(request("-names", of_names));
-            samples.push(message("reply-ListDeleted-names", names));
-            samples
-        }
-        Op::Undelete => {
-            let call = ledger::Undelete {
-                id: file(),
-                from: directory(),
-                parent: FileId::new(MdtIndex(1), 9),
-                name: name("run7.root"),
-                lost: None,
-            };
-            let again = ledger::Undelete { lost: Some(name("run7.old")), ..call.clone() };
-            let reply = meta::EntryReply {
-                attributes: Some(attributes()),
-                junction: None,
-                lease: lease(),
-                target: None,
-            };
-            let mut samples = pair(call, reply);
-            samples.push(request("-name", again));
-            samples
-        }
-        Op::DumpMdt => {
-            let cursor = Some(vec![0, 0xff, 7]);
-            let call = ledger::DumpMdt { cursor: cursor.clone(), since: Some(Version(12)) };
-            pair(call, ledger::DumpMdtReply { cursor })
-        }
-        _ => {
-            let call = ledger::CheckMdt {
-                job: Some(7),
-                received: 1000,
-                is_repair: true,
-                reads_bytes: true,
-            };
-            let finding = ledger::Finding {
-                what: "missing-chunk".into(),
-                path: b"data/run7.root".to_vec(),
-                file: Some(file()),
-                detail: "chunk is not at OST0003".into(),
-                outcome: ledger::Outcome::Lost,
-            };
-            let reply = ledger::CheckMdtReply {
-                job: 7,
-                findings: vec![finding],
-                phase: "names".into(),
-                looked_at: 180_000,
-                is_end: true,
-            };
-            pair(call, reply)
-        }
     }
 }
 
