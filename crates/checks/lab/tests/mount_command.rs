@@ -44,6 +44,40 @@ fn mount_and_umount_as_an_administrator_does() -> Result<()> {
     })
 }
 
+/// Jobs mount the same path each in a mount namespace of their own.
+#[test]
+fn a_mount_of_another_namespace_is_let_be() -> Result<()> {
+    if !tieline_lab::needs_root() {
+        return Ok(());
+    }
+    with_federation(|lab| {
+        let address = lab.process("mds-uf")?["address"].as_str().context("address")?.to_owned();
+        let tieline = program::tieline()?.display().to_string();
+        let said = program::shell(
+            &lab.local("."),
+            &format!(
+                r#"
+                mkdir there
+                mkfifo end
+                in_own() {{ unshare --mount --propagation private bash -euo pipefail -c "$1"; }}
+                mounts='{tieline} mount {address}:/extenci there -o sec=null'
+                in_own "$mounts; touch up; cat end; {tieline} umount there" &
+                until test -e up; do sleep 0.1; done
+                in_own "$mounts; timeout 20 {tieline} umount there"
+                code=0
+                timeout 20 {tieline} umount there 2> said || code=$?
+                echo > end
+                wait $!
+                echo $code
+                cat said
+                "#
+            ),
+        )?;
+        ensure!(said.starts_with("1\n") && said.contains("nothing is mounted"), "{said}");
+        Ok(())
+    })
+}
+
 /// Else the MDS waits for it as for a client that is cut off, with what others delete meanwhile.
 #[test]
 fn a_mount_that_fails_leaves_no_session() -> Result<()> {

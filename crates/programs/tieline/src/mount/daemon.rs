@@ -8,7 +8,7 @@ use crate::mount::held::Held;
 use crate::mount::idmap::{Idmap, Means};
 use crate::mount::options::Options;
 use crate::mount::people::Users;
-use crate::mount::registry::{Ending, Entry, Registered};
+use crate::mount::registry::{self, Ending, Entry, Registered};
 use crate::mount::tickets::Tickets;
 use crate::mount::{READY, table};
 use crate::process::ProcessId;
@@ -412,6 +412,7 @@ impl Mounted {
             source: task.source.to_string(),
             process: if kept.is_empty() { ProcessId::own() } else { ProcessId::parent() },
             daemon: Some(ProcessId::own()),
+            mountns: registry::own_mountns(),
             netns: options.netns.clone(),
             mapkey: mapkey.clone(),
             admin,
