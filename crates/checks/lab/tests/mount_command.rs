@@ -25,9 +25,9 @@ fn mount_and_umount_as_an_administrator_does() -> Result<()> {
                 ln -s {tieline} sbin/mount.tieline
                 unshare --mount --propagation private bash -euo pipefail -c '
                     mount -t overlay overlay -o lowerdir=$PWD/sbin:/usr/sbin /usr/sbin
-                    mount -t tieline {address}:/extenci $PWD/admin -o noatime,sec=null
+                    mount -t tieline {address}:/extenci $PWD/admin -o noatime,sec=null,allow_suid
                     cat admin/f; echo
-                    findmnt --noheadings --output FSTYPE,SOURCE $PWD/admin
+                    findmnt --noheadings --output FSTYPE,SOURCE,OPTIONS $PWD/admin
                     echo written > admin/g
                     umount $PWD/admin
                     ls admin | wc -l
@@ -37,7 +37,9 @@ fn mount_and_umount_as_an_administrator_does() -> Result<()> {
         )?;
         let lines: Vec<_> = said.lines().collect();
         ensure!(lines.first() == Some(&"by mount(8)"), "{said}");
-        ensure!(lines.get(1).is_some_and(|line| line.contains("fuse")), "{said}");
+        let line = lines.get(1).context("no mount")?;
+        ensure!(line.contains("fuse") && line.contains("nodev"), "{said}");
+        ensure!(!line.contains("nosuid"), "{said}");
         ensure!(lines.last() == Some(&"0"), "{said}");
         ensure!(std::fs::read_to_string(lab.mount().join("g"))? == "written\n");
         Ok(())
