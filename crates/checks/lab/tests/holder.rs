@@ -481,3 +481,36 @@ fn the_holder_dies_and_another_one_holds() -> Result<()> {
         Ok(())
     })
 }
+
+/// As systemd stops a unit, and a person a program in a terminal.
+#[test]
+fn a_mount_that_is_told_to_end_ends() -> Result<()> {
+    with_federation(|lab| {
+        let address = lab.process("mds-uf")?["address"].as_str().context("address")?.to_owned();
+        let (there, source) = (lab.local("there"), format!("{address}:/extenci"));
+        fs::create_dir(&there)?;
+        let log = File::create(lab.local("there.log"))?;
+        for (to_daemon, signal) in
+            [(false, Signal::TERM), (true, Signal::TERM), (false, Signal::INT)]
+        {
+            let mut command = Command::new(program::tieline()?);
+            command.args(["mount", "--foreground", "-o", "sec=null", &source]).arg(&there);
+            let mut holder =
+                program::start(command.stdout(Stdio::null()).stderr(log.try_clone()?))?;
+            program::until("it is mounted", Duration::from_secs(30), || {
+                registered(&there).is_ok()
+            })?;
+            fs::write(there.join("f"), format!("{to_daemon} {signal:?}"))?;
+            let holders = Pid::from_raw(i32::try_from(holder.id())?).context("a pid is not 0")?;
+            let told = if to_daemon { registered(&there)? } else { holders };
+            kill_process(told, signal)?;
+            let status = program::wait(&mut holder, Duration::from_secs(20))
+                .with_context(|| format!("{signal:?}, to the daemon: {to_daemon}"))?;
+            ensure!(status.success(), "{status}");
+            ensure!(!there.join("f").exists(), "it is still mounted");
+            let said = fs::read_to_string(lab.mount().join("f"))?;
+            ensure!(said == format!("{to_daemon} {signal:?}"), "{said}");
+        }
+        Ok(())
+    })
+}

@@ -79,6 +79,32 @@ fcntl.lockf(b, EX | NB)
     })
 }
 
+/// The kernel tells late of a last close, and the next open file may have the last one's number.
+#[test]
+fn a_late_close_frees_no_flock_but_its_own() -> Result<()> {
+    with_two(|_, here, there| {
+        let script = r"
+def locked(lock):
+    file = open(here + '/f', 'r+')
+    end = time.monotonic() + 20
+    while refused(fcntl.flock, file, lock | NB):
+        assert time.monotonic() < end, 'it is locked by nobody'
+        time.sleep(0.01)
+    return file
+def try_it():
+    assert refused(fcntl.flock, open(here + '/f', 'r+'), EX | NB), 'two have it'
+for round in range(150):
+    locked(SH).close()
+    file = locked(EX)
+    assert succeeded(child(try_it)), round
+    file.close()
+signal.alarm(20)
+fcntl.flock(b, EX)
+";
+        python(script, here, there).map(drop)
+    })
+}
+
 /// Of an open file's own locks no program tells when they end.
 #[test]
 fn locks_of_an_open_file_end_with_it() -> Result<()> {

@@ -25,9 +25,9 @@ fn mount_and_umount_as_an_administrator_does() -> Result<()> {
                 ln -s {tieline} sbin/mount.tieline
                 unshare --mount --propagation private bash -euo pipefail -c '
                     mount -t overlay overlay -o lowerdir=$PWD/sbin:/usr/sbin /usr/sbin
-                    mount -t tieline {address}:/extenci $PWD/admin -o noatime,sec=null
+                    mount -t tieline {address}:/extenci $PWD/admin -o noatime,sec=null,allow_suid
                     cat admin/f; echo
-                    findmnt --noheadings --output FSTYPE,SOURCE $PWD/admin
+                    findmnt --noheadings --output FSTYPE,SOURCE,OPTIONS $PWD/admin
                     echo written > admin/g
                     umount $PWD/admin
                     ls admin | wc -l
@@ -37,9 +37,45 @@ fn mount_and_umount_as_an_administrator_does() -> Result<()> {
         )?;
         let lines: Vec<_> = said.lines().collect();
         ensure!(lines.first() == Some(&"by mount(8)"), "{said}");
-        ensure!(lines.get(1).is_some_and(|line| line.contains("fuse")), "{said}");
+        let line = lines.get(1).context("no mount")?;
+        ensure!(line.contains("fuse") && line.contains("nodev"), "{said}");
+        ensure!(!line.contains("nosuid"), "{said}");
         ensure!(lines.last() == Some(&"0"), "{said}");
         ensure!(std::fs::read_to_string(lab.mount().join("g"))? == "written\n");
+        Ok(())
+    })
+}
+
+/// Jobs mount the same path each in a mount namespace of their own.
+#[test]
+fn a_mount_of_another_namespace_is_let_be() -> Result<()> {
+    if !tieline_lab::needs_root() {
+        return Ok(());
+    }
+    with_federation(|lab| {
+        let address = lab.process("mds-uf")?["address"].as_str().context("address")?.to_owned();
+        let tieline = program::tieline()?.display().to_string();
+        let said = program::shell(
+            &lab.local("."),
+            &format!(
+                r#"
+                mkdir there
+                mkfifo end
+                in_own() {{ unshare --mount --propagation private bash -euo pipefail -c "$1"; }}
+                mounts='{tieline} mount {address}:/extenci there -o sec=null'
+                in_own "$mounts; touch up; cat end; {tieline} umount there" &
+                until test -e up; do sleep 0.1; done
+                in_own "$mounts; timeout 20 {tieline} umount there"
+                code=0
+                timeout 20 {tieline} umount there 2> said || code=$?
+                echo > end
+                wait $!
+                echo $code
+                cat said
+                "#
+            ),
+        )?;
+        ensure!(said.starts_with("1\n") && said.contains("nothing is mounted"), "{said}");
         Ok(())
     })
 }

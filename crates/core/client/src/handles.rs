@@ -217,6 +217,11 @@ impl Handles {
     }
 }
 
+/// Did an earlier process open it?
+pub(crate) fn is_of_before(keep: &Keep, handle: HandleId) -> bool {
+    handle.0 <= first_number(keep)
+}
+
 fn bad(handle: HandleId) -> Error {
     Error::local(ErrorKind::BadHandle, format!("handle {}", handle.0))
 }

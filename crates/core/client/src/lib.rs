@@ -450,7 +450,8 @@ pub struct CopyEnd {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LockWish {
     pub kind: LockKind,
-    /// A process or an open file, as the door numbers them.
+    /// A process or an open file, as the door numbers them. With `flock` it is the handle, and this
+    /// only says whose are the locks of before a build that knew so.
     pub owner: u64,
     pub range: LockRange,
     pub mode: LockMode,

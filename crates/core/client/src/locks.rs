@@ -8,7 +8,8 @@
 //! the server: [`idle`].
 //!
 //! A wait is a task of its own. A caller who goes away makes it cancel at the server; a grant that
-//! crossed that is given back. New locks on the file wait until that is settled.
+//! crossed that is given back. New locks on the file wait until that is settled. Other requests of
+//! one owner follow each other: [`turns`].
 //!
 //! Invariants: what the list says is held at the server, unless it was lost, which is told
 //! ([`lost`]); requests that wait at a server are few.
@@ -16,6 +17,7 @@
 mod asserted;
 mod idle;
 mod lost;
+mod turns;
 
 use crate::cache::ServerNumber;
 use crate::file::File;
@@ -98,6 +100,8 @@ struct Own {
     is_freeing: bool,
     /// Frees under way that programs asked for.
     leaving: usize,
+    /// Requests of owners here, but for waits.
+    under_way: Vec<LockWish>,
     kept: Option<Kept>,
 }
 
@@ -147,7 +151,7 @@ impl Own {
     }
 
     fn is_empty(&self) -> bool {
-        let is_quiet = self.is_settled() && self.leaving == 0;
+        let is_quiet = self.is_settled() && self.leaving == 0 && self.under_way.is_empty();
         is_quiet && !self.has_locks() && self.handles.is_empty()
     }
 
@@ -161,6 +165,12 @@ impl Own {
 
     fn is_settled(&self) -> bool {
         self.unsettled == 0 && !self.is_freeing
+    }
+
+    /// Does a free of the range concern anything, or a close?
+    fn is_freed_by(&mut self, wish: &LockWish, closes: bool) -> bool {
+        let has_idle = wish.kind == LockKind::Posix && self.at_server.has(wish.owner);
+        !self.set(wish.kind).of(wish.owner, wish.range).is_empty() || (closes && has_idle)
     }
 }
 
@@ -237,6 +247,13 @@ impl Locks {
         !set.of(owner, range).is_empty()
     }
 
+    /// Is there anything that a free may concern, held or still being asked for?
+    fn may_free(&self, id: FileId, wish: &LockWish, closes: bool) -> bool {
+        let mut table = lock(&self.table);
+        let own = table.get_mut(&id);
+        own.is_some_and(|own| own.is_freed_by(wish, closes) || own.has_under_way(wish))
+    }
+
     /// Waits until `look` finds what it looks for.
     async fn when<R>(&self, id: FileId, mut look: impl FnMut(&mut Own) -> Option<R>) -> R {
         loop {
@@ -265,8 +282,9 @@ impl Shared {
     ) -> Result<()> {
         let open = self.handles.usable(handle)?;
         let id = open.file.id;
+        let wish = self.wish_of(id, handle, wish);
         let looking = self.locks.when(id, |own| {
-            let is_settled = own.is_settled();
+            let is_settled = own.is_settled() && !own.has_under_way(&wish);
             if is_settled && wish.kind == LockKind::Posix {
                 own.handles.insert(wish.owner, handle);
             }
@@ -316,7 +334,8 @@ impl Shared {
         self.detached(async move { shared.ask_once(&caller, id, wish).await }).await
     }
 
-    async fn ask_once(&self, caller: &Caller, id: FileId, wish: LockWish) -> Result<()> {
+    async fn ask_once(self: &Arc<Self>, caller: &Caller, id: FileId, wish: LockWish) -> Result<()> {
+        let _turn = self.lock_turn(id, &wish).await;
         let _asking = self.keep_wish(caller, id, &wish);
         let asked = Instant::now();
         let idles = self.locks.offers_idle(id, wish.kind);
@@ -389,14 +408,14 @@ impl Shared {
 
     /// An earlier process asked for a lock, and nobody knows whether it was granted: what is held
     /// there is made what is known here.
-    pub(crate) async fn undo_wish(&self, id: FileId, left: KeptWish) -> Result<()> {
+    pub(crate) async fn undo_wish(self: &Arc<Self>, id: FileId, left: KeptWish) -> Result<()> {
         let fate = Mutex::new(Fate::Abandoned);
         let wait = Wait { caller: left.caller, id, wish: left.lock.wish(), ticket: 0, fate };
         self.undo_grant(&wait).await
     }
 
     /// A wait has ended: with a lock that is noted, or given back if nobody wants it any more.
-    async fn conclude(&self, wait: &Wait, outcome: Result<Granted>) -> Result<()> {
+    async fn conclude(self: &Arc<Self>, wait: &Wait, outcome: Result<Granted>) -> Result<()> {
         let is_wanted = {
             let mut fate = lock(&wait.fate);
             let is_wanted = *fate == Fate::Waiting;
@@ -419,8 +438,9 @@ impl Shared {
     }
 
     /// Makes the server's idea of what the owner holds there what it was before the wait.
-    async fn undo_grant(&self, wait: &Wait) -> Result<()> {
+    async fn undo_grant(self: &Arc<Self>, wait: &Wait) -> Result<()> {
         let wish = &wait.wish;
+        let _turn = self.lock_turn(wait.id, wish).await;
         if wish.kind == LockKind::Flock {
             // What is changed was given up when the wait began.
             self.locks.note(wait.id, wish, None);
@@ -457,9 +477,7 @@ impl Shared {
 
     pub(crate) async fn unlock(self: &Arc<Self>, handle: HandleId, wish: LockWish) -> Result<()> {
         let open = self.handles.file(handle)?;
-        if !self.locks.holds(open.file.id, wish.kind, wish.owner, wish.range) {
-            return Ok(());
-        }
+        let wish = self.wish_of(open.file.id, handle, wish);
         self.unlock_file(&open, wish, false).await
     }
 
@@ -471,8 +489,15 @@ impl Shared {
         closes: bool,
     ) -> Result<()> {
         let (id, file) = (open.file.id, open.file.clone());
+        if !self.locks.may_free(id, &wish, closes) {
+            return Ok(());
+        }
         let (shared, caller) = (self.clone(), open.caller.clone());
         self.detached(async move {
+            let _turn = shared.lock_turn(id, &wish).await;
+            if !shared.locks.with(id, |own| own.is_freed_by(&wish, closes)) {
+                return Ok(());
+            }
             shared.commit_before_unlock(&file).await;
             if shared.locks.leave(id, &wish, closes).await {
                 return Ok(());
@@ -510,9 +535,8 @@ impl Shared {
         let (range, mode) = (LockRange::WHOLE, LockMode::Shared);
         let wish = LockWish { kind, owner, range, mode, process: 0 };
         let id = open.file.id;
-        if (self.locks.holds(id, kind, owner, range) || self.locks.has_idle(id, kind, owner))
-            && let Err(error) = self.unlock_file(&open, wish, true).await
-        {
+        let wish = self.wish_of(id, handle, wish);
+        if let Err(error) = self.unlock_file(&open, wish, true).await {
             tracing::warn!(file = %id, %error, "locks of a closed file are not freed");
         }
         if kind == LockKind::Posix {
@@ -536,6 +560,7 @@ impl Shared {
     ) -> Result<Option<LockFound>> {
         let open = self.handles.file(handle)?;
         let id = open.file.id;
+        let wish = self.wish_of(id, handle, wish);
         if let Some(found) = self.locks.with(id, |own| own.in_the_way(&wish)) {
             return Ok(Some(found));
         }

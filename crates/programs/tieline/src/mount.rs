@@ -235,8 +235,9 @@ fn take_out(path: &Path, args: &UmountArgs) -> anyhow::Result<Option<registry::E
                 .with_context(|| format!("{shown} may be in use: see `fuser -m {shown}`"))?;
         }
     }
-    // A detached mount ends when its last user leaves: nobody should have to wait for that.
-    Ok(entry.filter(|_| !args.lazy))
+    // A detached mount ends when its last user leaves, and one of another mount namespace goes on
+    // there: nobody should have to wait for that.
+    Ok(entry.filter(|entry| !args.lazy && entry.is_own()))
 }
 
 /// Waits until a mount that is not in the tree any more has sent everything, or cannot.

@@ -109,13 +109,8 @@ impl Locks {
         self.when(id, leave).await
     }
 
-    pub(super) fn has_idle(&self, id: FileId, kind: LockKind, owner: u64) -> bool {
-        let table = lock(&self.table);
-        kind == LockKind::Posix && table.get(&id).is_some_and(|own| own.at_server.has(owner))
-    }
-
     /// Nothing more is left idle on the file for a while.
-    fn stop_idling(&self, id: FileId) {
+    pub(crate) fn stop_idling(&self, id: FileId) {
         self.with(id, |own| {
             own.may_idle = false;
             let mut asked = lock(&self.asked);

@@ -8,7 +8,7 @@ use crate::mount::held::Held;
 use crate::mount::idmap::{Idmap, Means};
 use crate::mount::options::Options;
 use crate::mount::people::Users;
-use crate::mount::registry::{Ending, Entry, Registered};
+use crate::mount::registry::{self, Ending, Entry, Registered};
 use crate::mount::tickets::Tickets;
 use crate::mount::{READY, table};
 use crate::process::ProcessId;
@@ -179,7 +179,9 @@ struct Signals {
 impl Signals {
     fn new() -> anyhow::Result<Self> {
         let terminate = signal(SignalKind::terminate())?;
-        Ok(Self { terminate, interrupt: signal(SignalKind::interrupt())? })
+        let interrupt = signal(SignalKind::interrupt())?;
+        unblock()?;
+        Ok(Self { terminate, interrupt })
     }
 
     async fn any(&mut self) {
@@ -189,6 +191,21 @@ impl Signals {
             _ = self.interrupt.recv() => {}
         }
     }
+}
+
+/// A holder takes its signals as messages, and its child inherits that they are blocked; which is
+/// good until they are listened to. They come to this thread.
+fn unblock() -> std::io::Result<()> {
+    // SAFETY: the set is initialised by the first call before it is used, and lives in this frame.
+    let failure = unsafe {
+        let mut set = std::mem::zeroed::<libc::sigset_t>();
+        libc::sigemptyset(&mut set);
+        for signal in [libc::SIGTERM, libc::SIGINT] {
+            libc::sigaddset(&mut set, signal);
+        }
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut())
+    };
+    if failure == 0 { Ok(()) } else { Err(std::io::Error::from_raw_os_error(failure)) }
 }
 
 /// Says one thing on standard output, and closes it.
@@ -395,6 +412,7 @@ impl Mounted {
             source: task.source.to_string(),
             process: if kept.is_empty() { ProcessId::own() } else { ProcessId::parent() },
             daemon: Some(ProcessId::own()),
+            mountns: registry::own_mountns(),
             netns: options.netns.clone(),
             mapkey: mapkey.clone(),
             admin,

@@ -128,9 +128,10 @@ impl Options {
         match (key, value) {
             ("ro", None) => self.is_read_only = true,
             ("rw", None) => self.is_read_only = false,
-            ("suid", None) => self.no_suid = false,
+            // mount(8) does not pass on what is so on other file systems anyway.
+            ("suid" | "allow_suid", None) => self.no_suid = false,
             ("nosuid", None) => self.no_suid = true,
-            ("dev", None) => self.no_dev = false,
+            ("dev" | "allow_dev", None) => self.no_dev = false,
             ("nodev", None) => self.no_dev = true,
             ("exec", None) => self.no_exec = false,
             ("noexec", None) => self.no_exec = true,
@@ -323,6 +324,8 @@ mod tests {
         let interactive = Options::parse(["interactive,suid,mapkey=/etc/tieline/e.key"]).unwrap();
         assert_eq!(interactive.wait, Duration::from_secs(30));
         assert!(!interactive.no_suid);
+        let allows = Options::parse(["rw,allow_suid,allow_dev"]).unwrap();
+        assert!(!allows.no_suid && !allows.no_dev);
     }
 
     #[test]

@@ -3,10 +3,14 @@
 //! Verbs that are given a path below a mount find here which servers it stands for, and `umount`
 //! which process to wait for.
 //!
+//! A path may be one mount here and another one in another mount namespace, such as that of a job:
+//! what is of one's own goes first, and what is of another counts if it is mounted here too.
+//!
 //! Invariants: an entry counts only while its process lives; the daemon removes its entry when it
 //! ends.
 
 use crate::mount::caches::CachesAt;
+use crate::mount::table;
 use crate::process::ProcessId;
 use crate::proving::Proving;
 use anyhow::{Context, bail};
@@ -32,6 +36,9 @@ pub struct Entry {
     /// The process that serves it; another one after it died.
     #[serde(default)]
     pub daemon: Option<ProcessId>,
+    /// The mount namespace that it was mounted in. Earlier builds do not say.
+    #[serde(default)]
+    pub mountns: Option<u64>,
     /// Network namespace its daemon is in, if not that of the machine.
     pub netns: Option<PathBuf>,
     /// The federation's public key, as digits.
@@ -86,7 +93,22 @@ impl fmt::Display for Ending {
 /// An entry on disk; dropping it removes it.
 pub struct Registered(PathBuf);
 
+/// This process's mount namespace.
+pub fn own_mountns() -> Option<u64> {
+    std::fs::metadata("/proc/self/ns/mnt").ok().map(|namespace| namespace.ino())
+}
+
 impl Entry {
+    /// Was it mounted in this process's mount namespace?
+    pub fn is_own(&self) -> bool {
+        self.mountns.is_none_or(|mountns| own_mountns().is_none_or(|own| own == mountns))
+    }
+
+    /// Can this process see it? Mounts may be passed on to other namespaces.
+    fn is_here(&self) -> bool {
+        self.is_own() || table::is_mounted(&self.mountpoint)
+    }
+
     /// Writes the entry where others find it.
     pub fn register(&self) -> anyhow::Result<Registered> {
         let directory = own_directory();
@@ -126,8 +148,9 @@ pub fn all() -> Vec<Entry> {
 
 /// The mount at an absolute path; else one that was there and has not ended.
 pub fn at(mountpoint: &Path) -> Option<Entry> {
-    let here = all().into_iter().filter(|entry| entry.mountpoint == mountpoint);
-    here.min_by_key(|entry| entry.ending.is_some())
+    let is_it = |entry: &Entry| entry.mountpoint == mountpoint && entry.is_here();
+    let here = all().into_iter().filter(is_it);
+    here.min_by_key(|entry| (!entry.is_own(), entry.ending.is_some()))
 }
 
 /// The entry of a mount as it is now.
@@ -137,9 +160,12 @@ pub fn again(entry: &Entry) -> Option<Entry> {
 
 /// The mount that an absolute path is below, and the rest of the path.
 pub fn covering(path: &Path) -> Option<(Entry, PathBuf)> {
-    let is_there = |entry: &Entry| entry.ending.is_none() && path.starts_with(&entry.mountpoint);
+    let is_there = |entry: &Entry| {
+        entry.ending.is_none() && path.starts_with(&entry.mountpoint) && entry.is_here()
+    };
     let covers = all().into_iter().filter(is_there);
-    let entry = covers.max_by_key(|entry| entry.mountpoint.components().count())?;
+    let nearest = |entry: &Entry| (entry.mountpoint.components().count(), entry.is_own());
+    let entry = covers.max_by_key(nearest)?;
     let rest = path.strip_prefix(&entry.mountpoint).ok()?.to_owned();
     Some((entry, rest))
 }
