@@ -478,6 +478,19 @@ if os.geteuid() == 0:
     file = os.open("prog", os.O_WRONLY); os.write(file, b"x")
     fails(errno.ENODATA, os.getxattr, "prog", "security.capability")
     os.close(file)
+    # `cp`, then `setcap`; `cp --preserve=xattr`, which sets it before it closes.
+    programs = []
+    for size in (3, 150_000, 3_000_000):
+        for sets_first in (False, True):
+            program = f"prog {size} {sets_first}"
+            with open(program, "wb", buffering=0) as file:
+                file.write(bytes(size))
+                if sets_first: os.setxattr(file.fileno(), "security.capability", CAPABILITY)
+            if not sets_first: os.setxattr(program, "security.capability", CAPABILITY)
+            programs.append(program)
+    time.sleep(2)
+    for program in programs:
+        assert os.getxattr(program, "security.capability") == CAPABILITY, program
 "#,
         )?;
         let value = xattr::get(&far.join("f"), "user.none")?;
