@@ -364,3 +364,41 @@ async fn a_capability_that_is_set_after_bytes_outlives_their_commit() {
         assert!(fake.lock().nodes[&id].xattrs.is_empty(), "{what:?}");
     }
 }
+
+/// A write marks both times at once, and what is set after it and before its commit keeps its own.
+#[tokio::test(start_paused = true)]
+async fn a_file_changed_when_it_was_written() {
+    let (root, second) = (Caller::root(), Duration::from_secs(1));
+    for (size, sets) in [(3, false), (SIZE, false), (3, true), (SIZE, true)] {
+        let (_fake, volume) = far();
+        let directory = mkdir(&volume, "d").await;
+        let access = Access { write: true, ..Access::default() };
+        let (mode, umask) = (Mode::new(0o600), Mode::default());
+        let new = NewFile { mode, umask, is_exclusive: true, access, layout: None };
+        let at = At { parent: directory, name: &name("f") };
+        let (made, opened) = volume.create(&root, at, new).await.unwrap();
+        let (id, handle) = (made.attributes.id, opened.handle);
+        tokio::time::sleep(second).await;
+        volume.write(handle, 0, Bytes::from(vec![7; size])).await.unwrap();
+        let times = async || {
+            let known = volume.attributes(&root, id).await.unwrap().attributes;
+            (known.mtime, known.ctime)
+        };
+        let (written, changed) = times().await;
+        assert!(written == changed && written > made.attributes.mtime);
+        tokio::time::sleep(second / 10).await;
+        let mut expected = written;
+        if sets {
+            let change = AttributeChange { mode: Some(Mode::new(0o644)), ..Default::default() };
+            volume.set_attributes(&root, id, Some(handle), change).await.unwrap();
+            expected = times().await.1;
+            assert!(expected > written);
+            tokio::time::sleep(second / 10).await;
+        }
+        volume.flush(handle).await.unwrap();
+        assert_eq!(times().await, (written, expected), "{size} {sets}");
+        volume.release(handle).await;
+        tokio::time::sleep(3 * second).await;
+        assert_eq!(times().await, (written, expected), "{size} {sets}, committed");
+    }
+}

@@ -652,6 +652,7 @@ impl State {
                 let mtime = if let SetTime::At(time) = commit.mtime { time } else { now };
                 let node = self.nodes.get_mut(&commit.id).unwrap();
                 node.attributes.mtime = mtime;
+                node.attributes.ctime = node.attributes.ctime.max(mtime);
                 node.xattrs.retain(|name, _| name.as_bytes() != b"security.capability");
                 done::<Commit>(&self.attributes(commit.id))
             }
