@@ -122,6 +122,27 @@ assert abs(os.stat("f").st_atime - time.time()) < 60 and os.stat("f").st_mtime_n
 before = os.stat("f").st_ctime_ns
 os.chmod("f", 0o600)
 assert os.stat("f").st_ctime_ns > before
+# A write marks both times at once, whenever its bytes are committed.
+def times(path):
+    seen = os.stat(path)
+    return seen.st_mtime_ns, seen.st_ctime_ns
+written = {}
+for size in (3, 150_000):
+    for round in range(20):
+        path = f"w{size}.{round}"
+        with open(path, "xb") as file: file.write(bytes(size))
+        with open(path, "ab") as file: file.write(bytes(size))
+        written[path] = times(path)
+        assert written[path][0] == written[path][1], (path, written[path])
+    # The mode is set after the bytes were written, and before they are committed.
+    path = f"m{size}"
+    with open(path, "xb", buffering=0) as file:
+        file.write(bytes(size)); time.sleep(0.02); os.fchmod(file.fileno(), 0o640)
+    written[path] = times(path)
+    assert written[path][0] < written[path][1], (path, written[path])
+time.sleep(2)
+for path, before in written.items():
+    assert times(path) == before, (path, before, times(path))
 "#,
         )
     })
@@ -478,6 +499,19 @@ if os.geteuid() == 0:
     file = os.open("prog", os.O_WRONLY); os.write(file, b"x")
     fails(errno.ENODATA, os.getxattr, "prog", "security.capability")
     os.close(file)
+    # `cp`, then `setcap`; `cp --preserve=xattr`, which sets it before it closes.
+    programs = []
+    for size in (3, 150_000, 3_000_000):
+        for sets_first in (False, True):
+            program = f"prog {size} {sets_first}"
+            with open(program, "wb", buffering=0) as file:
+                file.write(bytes(size))
+                if sets_first: os.setxattr(file.fileno(), "security.capability", CAPABILITY)
+            if not sets_first: os.setxattr(program, "security.capability", CAPABILITY)
+            programs.append(program)
+    time.sleep(2)
+    for program in programs:
+        assert os.getxattr(program, "security.capability") == CAPABILITY, program
 "#,
         )?;
         let value = xattr::get(&far.join("f"), "user.none")?;

@@ -114,10 +114,25 @@ impl Shared {
             let target = tables.name(to.parent, to.name).and_then(|(id, _)| id);
             target.and_then(|_| tables.name(from.parent, from.name)?.0)
         };
-        match id.and_then(|id| self.file_known(id)).filter(|file| file.is_dirty()) {
+        match id {
+            Some(id) => self.launder_written(id).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Sends what was written to a file so far.
+    async fn launder_written(self: &Arc<Self>, id: FileId) -> Result<()> {
+        match self.file_known(id).filter(|file| file.is_dirty()) {
             Some(file) => self.launder_detached(&file, How::Flush).await,
             None => Ok(()),
         }
+    }
+
+    /// Sends what was written to a file that is about to be given a capability: the commit of these
+    /// bytes would take it away.
+    pub(crate) async fn launder_empowered(self: &Arc<Self>, id: FileId) -> Result<()> {
+        self.wait_for_recovery(id).await;
+        self.launder_written(id).await
     }
 
     /// The same of one file. If it fails the file stays dirty, and says so later.
@@ -130,11 +145,7 @@ impl Shared {
 
     /// Sends what waits of a directory's files, what an earlier process left of them among it.
     pub(crate) async fn launder_deferred(self: &Arc<Self>, unit: FileId, how: How) -> Result<()> {
-        let mut recovered = self.recovered.subscribe();
-        let patience = self.settings.wait.min(RECOVERY_PATIENCE);
-        if tokio::time::timeout(patience, recovered.wait_for(|is_over| *is_over)).await.is_err() {
-            tracing::warn!(%unit, "what was written before a restart is not here yet");
-        }
+        self.wait_for_recovery(unit).await;
         let mut tasks = JoinSet::new();
         for file in self.deferred.of(unit) {
             let shared = self.clone();
@@ -145,6 +156,14 @@ impl Shared {
             outcome = outcome.and(joined.unwrap_or(Ok(())));
         }
         outcome
+    }
+
+    async fn wait_for_recovery(&self, id: FileId) {
+        let mut recovered = self.recovered.subscribe();
+        let patience = self.settings.wait.min(RECOVERY_PATIENCE);
+        if tokio::time::timeout(patience, recovered.wait_for(|is_over| *is_over)).await.is_err() {
+            tracing::warn!(%id, "what was written before a restart is not here yet");
+        }
     }
 }
 

@@ -351,7 +351,9 @@ impl State {
         let stored = attributes.stored.saturating_add(self.overlay.bytes() as u64);
         attributes.stored = attributes.stored.max(stored.min(attributes.size));
         attributes.mtime = self.mtime.unwrap_or(attributes.mtime);
-        attributes.ctime = attributes.ctime.max(attributes.mtime);
+        if !self.keeps_mtime {
+            attributes.ctime = attributes.ctime.max(attributes.mtime);
+        }
         if self.clears_setid {
             let may_setgid = self.writer.may_setgid(attributes.gid);
             attributes.mode = attributes.mode.without_setid(may_setgid);

@@ -194,6 +194,9 @@ impl Shared {
         if name.as_bytes() == ACCESS_NAME && self.set_as_mode(caller, id, value).await {
             return Ok(());
         }
+        if name.as_bytes() == CAPABILITY {
+            self.launder_empowered(id).await?;
+        }
         let message = SetXattr { id, name: name.clone(), value: value.to_vec(), mode };
         let (shared, caller) = (self.clone(), caller.clone());
         self.detached(async move {

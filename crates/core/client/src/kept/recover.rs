@@ -374,9 +374,11 @@ impl State {
         self.last_written = self.first_written;
     }
     /// A time that was set after the last write came to the MDS before it, and is still the file's.
+    /// So is the write's own, if its commit came there and the answer did not come here.
     fn keep_time_set(&mut self, attributes: &Attributes) {
         let Attributes { mtime, ctime, .. } = *attributes;
-        if self.mtime.is_some_and(|written| written <= ctime) && mtime != ctime {
+        let is_told = self.mtime == Some(mtime) || mtime != ctime;
+        if self.mtime.is_some_and(|written| written <= ctime) && is_told {
             (self.mtime, self.keeps_mtime) = (Some(mtime), true);
         }
     }

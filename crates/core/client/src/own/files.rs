@@ -199,8 +199,9 @@ impl Shared {
             let mode = if clears_setid { cleared() } else { file.mode };
             let size = file.size.max(size_min);
             let stored = stored.unwrap_or(file.stored);
-            let attributes =
-                Attributes { mode, size, stored, mtime, ctime: now, version: left, ..file };
+            // As the MDS will do it.
+            let ctime = file.ctime.max(mtime.min(now));
+            let attributes = Attributes { mode, size, stored, mtime, ctime, version: left, ..file };
             Some(tables.put_attributes(number, unit, attributes))
         })?;
         state.extents = after;

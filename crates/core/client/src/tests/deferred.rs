@@ -326,3 +326,79 @@ async fn what_is_lost_after_a_close_is_told_by_fsync_of_the_directory_and_of_all
         volume.sync_directory(handle).await.unwrap();
     }
 }
+
+/// `cp`, and `setcap` at once; `cp --preserve=xattr`, which sets it before it closes.
+#[tokio::test(start_paused = true)]
+async fn a_capability_that_is_set_after_bytes_outlives_their_commit() {
+    let (root, capability) = (Caller::root(), XattrName::new("security.capability").unwrap());
+    let access = Access { write: true, ..Access::default() };
+    for (journal, sets, size) in [true, false].into_iter().flat_map(|journal| {
+        let ways = [Sets::AfterClose, Sets::BeforeClose].into_iter();
+        ways.flat_map(move |sets| [3, SIZE].map(|size| (journal, sets, size)))
+    }) {
+        let what = (journal, sets, size);
+        let fake = Fake::new();
+        let volume = fake.mount_with(Settings { journal, ..Settings::default() });
+        let directory = mkdir(&volume, "d").await;
+        let (mode, umask) = (Mode::new(0o755), Mode::default());
+        let new = NewFile { mode, umask, is_exclusive: true, access, layout: None };
+        let at = At { parent: directory, name: &name("f") };
+        let (known, opened) = volume.create(&root, at, new).await.unwrap();
+        let (id, handle) = (known.attributes.id, opened.handle);
+        volume.write(handle, 0, Bytes::from(vec![7; size])).await.unwrap();
+        if sets == Sets::AfterClose {
+            volume.flush(handle).await.unwrap();
+        }
+        volume.set_xattr(&root, id, &capability, b"1", XattrMode::Create).await.unwrap();
+        assert_eq!(volume.xattr(&root, id, &capability).await.unwrap(), b"1", "{what:?}");
+        volume.flush(handle).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert!(fake.lock().nodes[&id].xattrs.contains_key(&capability), "{what:?}");
+        // The next write takes it.
+        volume.write(handle, 0, Bytes::from(vec![8; size])).await.unwrap();
+        let taken = volume.xattr(&root, id, &capability).await.unwrap_err();
+        assert_eq!(taken.kind(), ErrorKind::NoAttribute, "{what:?}");
+        volume.flush(handle).await.unwrap();
+        volume.release(handle).await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert!(fake.lock().nodes[&id].xattrs.is_empty(), "{what:?}");
+    }
+}
+
+/// A write marks both times at once, and what is set after it and before its commit keeps its own.
+#[tokio::test(start_paused = true)]
+async fn a_file_changed_when_it_was_written() {
+    let (root, second) = (Caller::root(), Duration::from_secs(1));
+    for (size, sets) in [(3, false), (SIZE, false), (3, true), (SIZE, true)] {
+        let (_fake, volume) = far();
+        let directory = mkdir(&volume, "d").await;
+        let access = Access { write: true, ..Access::default() };
+        let (mode, umask) = (Mode::new(0o600), Mode::default());
+        let new = NewFile { mode, umask, is_exclusive: true, access, layout: None };
+        let at = At { parent: directory, name: &name("f") };
+        let (made, opened) = volume.create(&root, at, new).await.unwrap();
+        let (id, handle) = (made.attributes.id, opened.handle);
+        tokio::time::sleep(second).await;
+        volume.write(handle, 0, Bytes::from(vec![7; size])).await.unwrap();
+        let times = async || {
+            let known = volume.attributes(&root, id).await.unwrap().attributes;
+            (known.mtime, known.ctime)
+        };
+        let (written, changed) = times().await;
+        assert!(written == changed && written > made.attributes.mtime);
+        tokio::time::sleep(second / 10).await;
+        let mut expected = written;
+        if sets {
+            let change = AttributeChange { mode: Some(Mode::new(0o644)), ..Default::default() };
+            volume.set_attributes(&root, id, Some(handle), change).await.unwrap();
+            expected = times().await.1;
+            assert!(expected > written);
+            tokio::time::sleep(second / 10).await;
+        }
+        volume.flush(handle).await.unwrap();
+        assert_eq!(times().await, (written, expected), "{size} {sets}");
+        volume.release(handle).await;
+        tokio::time::sleep(3 * second).await;
+        assert_eq!(times().await, (written, expected), "{size} {sets}, committed");
+    }
+}

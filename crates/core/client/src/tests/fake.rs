@@ -653,7 +653,10 @@ impl State {
                 }
                 let now = Time { seconds: 2000 + self.version as i64, nanos: 0 };
                 let mtime = if let SetTime::At(time) = commit.mtime { time } else { now };
-                self.nodes.get_mut(&commit.id).unwrap().attributes.mtime = mtime;
+                let node = self.nodes.get_mut(&commit.id).unwrap();
+                node.attributes.mtime = mtime;
+                node.attributes.ctime = node.attributes.ctime.max(mtime);
+                node.xattrs.retain(|name, _| name.as_bytes() != b"security.capability");
                 done::<Commit>(&self.attributes(commit.id))
             }
             Request::CopyRange(copy) => {

@@ -42,7 +42,8 @@ pub async fn run(view: &mut View<'_>, request: &Commit) -> Result<AttributesRepl
     }
     list_xattrs::drop_capability(view, id, &mut inode).await?;
     inode.mtime = mtime;
-    inode.ctime = view.scene.at;
+    // It changed when its bytes were written, or later. A time that lies ahead was set.
+    inode.ctime = inode.ctime.max(mtime.min(view.scene.at));
     inode.version = view.next_version(&inode);
     if request.clears_setid {
         inode.mode = inode.mode.without_setid(view.scene.caller.may_setgid(inode.gid));

@@ -29,7 +29,9 @@ impl State {
                 false => self.answer(request, Bytes::new()),
             };
             self.chosen = None;
-            if let Some(node) = self.nodes.get_mut(&item.id).filter(|_| answer.is_ok()) {
+            // A commit says itself when the bytes were written.
+            let is_here = answer.is_ok() && op != Op::Commit;
+            if let Some(node) = self.nodes.get_mut(&item.id).filter(|_| is_here) {
                 node.attributes.ctime = item.at;
             }
             let node = self.nodes.get(&item.id).map(|node| &node.attributes);

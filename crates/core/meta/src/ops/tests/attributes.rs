@@ -184,6 +184,35 @@ async fn every_change_moves_the_times_it_should() {
     assert_eq!(steps.len(), 8);
 }
 
+/// Bytes come later than they were written.
+#[tokio::test(start_paused = true)]
+async fn a_commit_changes_the_file_when_its_bytes_were_written() {
+    let house = House::new().await;
+    let client = house.client().await;
+    let file = client.create(ROOT, "f").await;
+    let made = client.stat(file).await.ctime;
+    let later = |seconds| Time { seconds: made.seconds + seconds, ..made };
+    let written = async |seconds| {
+        let mtime = SetTime::At(later(seconds));
+        let call = Commit { mtime, ..commit(file, vec![inline(0, b"x")]) };
+        let left = client.call(call).await.unwrap().attributes;
+        assert_eq!(left.mtime, later(seconds));
+        left.ctime
+    };
+    tokio::time::advance(Duration::from_secs(10)).await;
+    assert_eq!(written(3).await, later(3));
+    assert_eq!(written(2).await, later(3), "it never goes back");
+    client.call(chmod(file, 0o600)).await.unwrap();
+    let changed = client.stat(file).await.ctime;
+    assert!(changed >= later(10));
+    assert_eq!(written(5).await, changed, "the mode was set after the bytes were written");
+    tokio::time::advance(Duration::from_secs(10)).await;
+    let ahead = written(1_000_000).await;
+    assert!(ahead > changed && ahead < later(60), "a time that was set is none that it changed at");
+    let now = client.commit(file, vec![inline(0, b"x")]).await;
+    assert_eq!(now.mtime, now.ctime);
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_is_gone_is_stale() {
     let house = House::new().await;
