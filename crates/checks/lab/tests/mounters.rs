@@ -8,10 +8,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use tieline_lab::Plan;
 use tieline_lab::federation::{Federation, with_plan};
 use tieline_lab::program::{self, DEADLINE, Run, finish};
 use tieline_lab::tickets::{config, url, with_kdc};
+use tieline_lab::{Plan, has_kdc};
 
 const ANN: u32 = 1501;
 const BOB: u32 = 1502;
@@ -275,6 +275,9 @@ fn hanging(scene: &Scene<'_>) -> Result<()> {
 /// done for him here: what he did would be refused later, and others' work was lost with it.
 #[test]
 fn who_is_nobody_is_refused_at_once_and_takes_nobodys_work_along() -> Result<()> {
+    if !has_kdc() {
+        return Ok(());
+    }
     let arguments = ["--kerberos", "--machine", "all"].map(str::to_owned).to_vec();
     with_plan(&Plan { arguments, ..Plan::default() }, |federation| {
         federation.shell("mkdir d; chmod 1777 d; sync d")?;
