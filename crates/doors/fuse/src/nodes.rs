@@ -152,11 +152,13 @@ impl Nodes {
         }
     }
 
-    /// The kernel asks for pages of it, or has written some: it has them locked until then.
-    pub fn give_pages(&self, id: FileId) {
-        if let Some(node) = self.lock().get_mut(&id) {
-            node.pages.times += 1;
-        }
+    /// The kernel asks for pages of it, or has written some: it has them locked until then. Says
+    /// what it was told of the file's size, if anything.
+    pub fn give_pages(&self, id: FileId) -> Option<Told> {
+        let mut known = self.lock();
+        let node = known.get_mut(&id)?;
+        node.pages.times += 1;
+        Some(node.told)
     }
 
     /// May the kernel have pages of it?

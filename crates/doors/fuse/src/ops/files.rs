@@ -101,8 +101,7 @@ pub async fn read(call: &Call) -> Outcome {
     let arguments = ReadIn::read(&mut call.arguments())?;
     let (handle, offset) = (HandleId(arguments.handle), arguments.offset);
     let kernel = &call.session.kernel;
-    let before = kernel.nodes.told(call.id());
-    kernel.nodes.give_pages(call.id());
+    let before = kernel.nodes.give_pages(call.id());
     let pieces = call.fs().read(handle, offset, arguments.size).await?;
     let asked = offset..offset.saturating_add(arguments.size.into());
     let length = pieces.iter().map(|piece| piece.len() as u64).sum();
