@@ -18,29 +18,13 @@ pub(crate) fn allows(caller: &Caller, attributes: &Attributes, wanted: u32) -> b
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tieline_types::{FileId, FileKind, Gid, Mode, Time, Uid, Version};
+    use tieline_types::{FileId, FileKind, Gid, Mode, Time, Uid};
 
     fn attributes(mode: u32) -> Attributes {
-        let time = Time::default();
         Attributes {
-            id: FileId(9),
-            kind: FileKind::Regular,
-            mode: Mode::new(mode),
-            links: 1,
             uid: Uid(10),
             gid: Gid(20),
-            size: 0,
-            stored: 0,
-            device: 0,
-            atime: time,
-            mtime: time,
-            ctime: time,
-            btime: time,
-            version: Version(1),
-            has_xattrs: None,
-            acls: None,
-            project: None,
-            is_written: None,
+            ..Attributes::new(FileId(9), FileKind::Regular, Mode::new(mode), Time::default())
         }
     }
 

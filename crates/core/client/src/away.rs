@@ -23,9 +23,7 @@ use crate::{Belief, Known, Offline, Result};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
-use tieline_types::{
-    Attributes, Caller, FileId, FileKind, Gid, MdtIndex, Mode, Name, Time, Uid, Version,
-};
+use tieline_types::{Attributes, Caller, FileId, FileKind, MdtIndex, Mode, Name, Time};
 use tieline_world::Unsettled;
 use tokio::time::timeout;
 
@@ -212,25 +210,11 @@ impl Shared {
 /// At a junction the kernel lets everybody try: whoever does waits for the MDS, which decides. An
 /// error would end jobs that wait for nothing but a server that restarts.
 fn directory(id: FileId, is_junction: bool, links: u32) -> Attributes {
+    let mode = if is_junction { 0o777 } else { 0o555 };
     let long_ago = Time { seconds: 0, nanos: 0 };
     Attributes {
-        id,
-        kind: FileKind::Directory,
-        mode: Mode::new(if is_junction { 0o777 } else { 0o555 }),
         links,
-        uid: Uid(0),
-        gid: Gid(0),
-        size: 0,
-        stored: 0,
-        device: 0,
-        atime: long_ago,
-        mtime: long_ago,
-        ctime: long_ago,
-        btime: long_ago,
-        version: Version(0),
         has_xattrs: Some(false),
-        acls: None,
-        project: None,
-        is_written: None,
+        ..Attributes::new(id, FileKind::Directory, Mode::new(mode), long_ago)
     }
 }

@@ -404,24 +404,15 @@ fn new_attributes(
     let inherited = directory.inherit(caller, made.kind, made.mode, made.umask);
     let Inherited { mode, gid, acls } = inherited;
     Attributes {
-        id,
-        kind: made.kind,
-        mode,
-        links: if made.kind == FileKind::Directory { 2 } else { 1 },
         uid: caller.uid,
         gid,
         size: made.size,
-        stored: 0,
         device: made.device,
-        atime: now,
-        mtime: now,
-        ctime: now,
-        btime: now,
         version,
         has_xattrs: Some(false),
         acls,
         project,
-        is_written: None,
+        ..Attributes::new(id, made.kind, mode, now)
     }
 }
 

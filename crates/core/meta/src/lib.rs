@@ -9,7 +9,7 @@
 //!   transaction.
 //! * `names`, `permission`: what operations on names do alike, and who may do what.
 //! * `extents`, `chunks`: the arithmetic of extents, and their records in the store.
-//! * `leases`, `opens`: who may believe what for how long, and who may have what open.
+//! * `leases`, `opens`, `writers`: who may believe what for how long, have it open, and write it.
 //! * `locks`: advisory locks, and who waits for them.
 //! * `capabilities`: what clients show to OSSs.
 //! * `trees`: whole directories and trees of them, in bulk.
@@ -40,6 +40,7 @@ mod extents;
 pub mod federation;
 mod fsck;
 mod grace;
+mod holders;
 pub mod identities;
 mod junctions;
 mod leases;

@@ -16,9 +16,10 @@
 //! [`Open`]: tieline_wire::meta::Open
 
 use crate::error::Result;
+use crate::holders::Holders;
 use crate::leases::Change;
 use crate::mdt::Mdt;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tieline_telemetry::metrics::METRICS;
@@ -29,8 +30,6 @@ use tieline_wire::{NoticeAnswer, Request};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// Files remembered per session, the oldest forgotten first.
-const FILES_MAX: usize = 16_384;
 /// How long an answer is waited for; clients answer sooner, with what they have done by then.
 const PATIENCE: Duration = Duration::from_secs(4);
 /// Who did not answer, or commits each write anyhow, is not asked again before.
@@ -43,8 +42,7 @@ pub struct WriterTable {
 
 #[derive(Default)]
 struct Inner {
-    by_file: BTreeMap<FileId, BTreeMap<SessionId, Writer>>,
-    by_session: BTreeMap<SessionId, VecDeque<FileId>>,
+    writers: Holders<Writer>,
     /// Counts what was said.
     said: u64,
 }
@@ -66,44 +64,28 @@ impl WriterTable {
         let mut inner = self.lock();
         inner.said += 1;
         let said = inner.said;
-        let writers = inner.by_file.entry(file).or_default();
-        if let Some(writer) = writers.get_mut(&session) {
+        if let Some(writer) = inner.writers.get_mut(session, file) {
             writer.said = said;
             return false;
         }
         // They do not know of this one.
-        writers.values_mut().for_each(|other| (other.is_told, other.asked) = (false, None));
-        writers.insert(session, Writer { said, ..Writer::default() });
-        let files = inner.by_session.entry(session).or_default();
-        files.push_back(file);
-        if files.len() > FILES_MAX
-            && let Some(oldest) = files.pop_front()
-        {
-            inner.remove(session, oldest);
-        }
+        let others = inner.writers.of_mut(file);
+        others.for_each(|(_, other)| (other.is_told, other.asked) = (false, None));
+        inner.writers.insert(session, file, Writer { said, ..Writer::default() });
         true
     }
 
     pub fn closed(&self, session: SessionId, file: FileId) {
-        let mut inner = self.lock();
-        inner.remove(session, file);
-        if let Some(files) = inner.by_session.get_mut(&session) {
-            files.retain(|other| *other != file);
-        }
+        self.lock().writers.remove(session, file);
     }
 
     pub fn end(&self, session: SessionId) {
-        let mut inner = self.lock();
-        for file in inner.by_session.remove(&session).unwrap_or_default() {
-            inner.remove(session, file);
-        }
+        self.lock().writers.end(session);
     }
 
     /// Does anybody but `session` write the file?
     pub fn has_others(&self, session: SessionId, file: FileId) -> bool {
-        let inner = self.lock();
-        let writers = inner.by_file.get(&file);
-        writers.is_some_and(|writers| writers.keys().any(|&writer| writer != session))
+        self.lock().writers.of(file).any(|(writer, _)| writer != session)
     }
 
     /// Who must be asked before `asking` sees these files, or writes them, and for which of them?
@@ -116,8 +98,8 @@ impl WriterTable {
         let inner = self.lock();
         let mut asks: BTreeMap<SessionId, Vec<FileId>> = BTreeMap::new();
         for &file in files {
-            let writers = inner.by_file.get(&file).into_iter().flatten();
-            for (&session, writer) in writers.filter(|(session, _)| **session != asking) {
+            let writers = inner.writers.of(file);
+            for (session, writer) in writers.filter(|(session, _)| *session != asking) {
                 let is_lately = writer.asked.is_some_and(|asked| asked.elapsed() < ASK_AGAIN);
                 if !is_lately || (writes && !writer.is_told) {
                     asks.entry(session).or_default().push(file);
@@ -136,7 +118,7 @@ impl WriterTable {
     ) {
         for &file in &recall.files {
             let mut inner = self.lock();
-            let writer = inner.by_file.get_mut(&file).and_then(|all| all.get_mut(&session));
+            let writer = inner.writers.get_mut(session, file);
             let Some(writer) = writer.filter(|writer| writer.said <= said) else { continue };
             if still.is_some_and(|still| !still.contains(&file)) {
                 drop(inner);
@@ -157,9 +139,8 @@ impl WriterTable {
     /// A session that hears no more of others gathers its writes again.
     pub fn is_alone_again(&self, session: SessionId, file: FileId) {
         let mut inner = self.lock();
-        let Some(writers) = inner.by_file.get_mut(&file) else { return };
-        if writers.len() == 1
-            && let Some(writer) = writers.get_mut(&session)
+        if inner.writers.of(file).count() == 1
+            && let Some(writer) = inner.writers.get_mut(session, file)
         {
             (writer.is_told, writer.asked) = (false, None);
         }
@@ -167,17 +148,6 @@ impl WriterTable {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Inner {
-    fn remove(&mut self, session: SessionId, file: FileId) {
-        if let Some(sessions) = self.by_file.get_mut(&file) {
-            sessions.remove(&session);
-            if sessions.is_empty() {
-                self.by_file.remove(&file);
-            }
-        }
     }
 }
 
@@ -305,7 +275,7 @@ mod tests {
             table.answered((a, u64::MAX), &asked(&[file], false), Some(&[file]));
         }
         table.answered((a, u64::MAX), &asked(&[file], false), Some(&[]));
-        assert!(!table.has_others(b, file) && table.lock().by_file.is_empty());
+        assert!(!table.has_others(b, file));
         // An answer to a question of before is not about what was said since.
         let said = table.said();
         table.note(a, file);
@@ -330,16 +300,5 @@ mod tests {
         table.closed(b, file);
         table.is_alone_again(a, file);
         assert!(!table.to_ask(b, &files, true).is_empty());
-    }
-
-    #[test]
-    fn the_table_is_bounded() {
-        let table = WriterTable::default();
-        for file in 0..FILES_MAX as u64 + 2 {
-            table.note(SessionId(1), FileId(file));
-        }
-        assert_eq!(table.lock().by_file.len(), FILES_MAX);
-        table.end(SessionId(1));
-        assert!(table.lock().by_file.is_empty());
     }
 }

@@ -222,30 +222,10 @@ impl Nodes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tieline_types::{Gid, Time, Uid, Version};
+    use tieline_types::Time;
 
     fn attributes(id: u64, mode: u32) -> Attributes {
-        let time = Time::default();
-        Attributes {
-            id: FileId(id),
-            kind: FileKind::Regular,
-            mode: Mode::new(mode),
-            links: 1,
-            uid: Uid(0),
-            gid: Gid(0),
-            size: 0,
-            stored: 0,
-            device: 0,
-            atime: time,
-            mtime: time,
-            ctime: time,
-            btime: time,
-            version: Version(1),
-            has_xattrs: None,
-            acls: None,
-            project: None,
-            is_written: None,
-        }
+        Attributes::new(FileId(id), FileKind::Regular, Mode::new(mode), Time::default())
     }
 
     #[test]

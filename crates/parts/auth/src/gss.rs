@@ -31,7 +31,7 @@ mod realm;
 
 use caches::Anew;
 pub use caches::{Cache, caches, default_cache};
-pub use keytab::principals;
+pub use keytab::{principals, usual_principal};
 
 /// 1.2.840.113554.1.2.2
 static KERBEROS: [u8; 9] = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02];

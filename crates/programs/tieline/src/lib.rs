@@ -12,7 +12,7 @@
 //!   room without a mount; [`parting`]: where they are ended early.
 //! * [`proving`]: how servers, mounts and verbs prove themselves.
 //! * [`dev`]: a whole federation on this machine.
-//! * [`memory`]: used again, and given back when idle.
+//! * [`runtime`]: the threads that work is done on; [`memory`]: used again, and given back when idle.
 //! * [`source`], [`location`], [`contact`]: how a file system is named, found and met for the
 //!   first time.
 
@@ -30,6 +30,7 @@ pub mod parting;
 pub mod process;
 pub mod proving;
 pub mod report;
+pub mod runtime;
 pub mod server;
 pub mod shell;
 pub mod source;

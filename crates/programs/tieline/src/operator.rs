@@ -2,6 +2,7 @@
 
 use crate::contact::Contact;
 use crate::location::Location;
+use crate::runtime;
 use crate::shell;
 use crate::verbs::known;
 use anyhow::Context;
@@ -34,20 +35,12 @@ pub fn run<T, F: Future<Output = anyhow::Result<T>>>(
     command: impl FnOnce(Operator) -> F,
 ) -> anyhow::Result<T> {
     let away = known::away(location);
-    if let Some(namespace) = &location.netns {
-        crate::namespace::enter(namespace)?;
-    }
-    location.proving.prepare_verb();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let result = runtime.block_on(async {
+    runtime::reach(location, async {
         let guard = location.proving.guard();
         let (contact, cell, key) = shell::first_map(location, &guard, away.as_deref()).await?;
         let map = cell.current().map.clone();
         command(Operator { contact, caller: shell::own_caller(), key, map }).await
-    });
-    // Threads that still wait for a KDC hold up nobody.
-    runtime.shutdown_background();
-    result
+    })
 }
 
 /// A connection to one MDT.

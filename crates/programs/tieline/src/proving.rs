@@ -12,12 +12,16 @@ use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use tieline_auth::gss::{Keys, principals, try_answering};
+use tieline_auth::gss::{Keys, try_answering, usual_principal};
 use tieline_auth::{Guard, GuardParts, Kerberos, SERVICE_MDS, SERVICE_OSS, Serves};
 use tieline_format::map::FederationMap;
 use tieline_types::Flavor;
 
 pub const CONFIG: &str = "KRB5_CONFIG";
+/// As what machines and roles come: they may state their users' ids.
+pub const MACHINES: [&str; 2] = ["host", "tieline_role"];
+/// As what servers go, unless the settings or the map name something else.
+const SERVERS: [&str; 3] = [SERVICE_MDS, SERVICE_OSS, "host"];
 
 /// The dialing end.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -28,7 +32,7 @@ pub struct Proving {
     /// Keys of the machine, or of a role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keytab: Option<PathBuf>,
-    /// Whose, where the keytab has several.
+    /// Whose, where the keytab has several: by default the first machine's or role's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub principal: Option<String>,
     /// Another krb5.conf than the machine's.
@@ -86,24 +90,25 @@ impl Proving {
     pub fn keys(&self) -> Keys {
         let keytab = self.keytab.clone().filter(|path| std::fs::File::open(path).is_ok());
         match keytab {
-            Some(keytab) => Keys {
-                keytab: Some(keytab),
-                cache: Some(own_cache()),
-                principal: self.principal.clone(),
-            },
+            Some(keytab) => {
+                Keys { principal: self.own_name(), keytab: Some(keytab), cache: Some(own_cache()) }
+            }
             None => Keys::default(),
         }
     }
 
-    /// The same for verbs on a mount: by which of the keytab's names it goes (that is its first,
-    /// and verbs may not be able to read it), and whether its map wants a proof of all servers.
+    fn own_name(&self) -> Option<String> {
+        let usual = || usual_principal(self.keytab.as_ref()?, &MACHINES);
+        self.principal.clone().or_else(usual)
+    }
+
+    /// The same for verbs on a mount: by which of the keytab's names it goes (verbs may not be able
+    /// to read it), and whether its map wants a proof of all servers.
     pub fn named(&self, map: &FederationMap) -> Self {
-        let first = || principals(self.keytab.as_ref()?).ok()?.into_iter().next();
         let rules = map.security.as_ref().map(|security| &security.flavors.0);
         let is_proven =
             rules.is_some_and(|rules| rules.iter().all(|rule| rule.flavor > Flavor::Null));
-        let principal = self.principal.clone().or_else(first);
-        Self { principal, is_proven: Some(is_proven), ..self.clone() }
+        Self { principal: self.own_name(), is_proven: Some(is_proven), ..self.clone() }
     }
 
     fn sec(&self) -> Option<Flavor> {
@@ -154,7 +159,8 @@ fn point_at(config: &Path) {
 pub struct KerberosSettings {
     /// File with the server's keys, readable by its user only.
     pub keytab: PathBuf,
-    /// The name under which this server goes to others; by default the keytab's first.
+    /// The name under which this server goes to others; by default the keytab's first of those that
+    /// servers have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub principal: Option<String>,
     /// What clients may ask for here, such as `tieline_mds` or `host`; by default what the server
@@ -180,6 +186,14 @@ pub struct KerberosPlan {
 }
 
 impl KerberosSettings {
+    fn own_name(&self) -> Option<String> {
+        let usual = || match self.services.as_slice() {
+            [] => usual_principal(&self.keytab, &SERVERS),
+            services => usual_principal(&self.keytab, services),
+        };
+        self.principal.clone().or_else(usual)
+    }
+
     /// Everything that is wrong, as key and complaint; `user`: as whom the server runs.
     pub fn validate(&self, user: Option<&str>) -> Result<KerberosPlan, Vec<(String, String)>> {
         let mut wrongs = Vec::new();
@@ -250,7 +264,7 @@ impl KerberosPlan {
         let settings = self.settings.as_ref()?;
         let keytab = Some(settings.keytab.clone());
         let answering = Keys { keytab: keytab.clone(), ..Keys::default() };
-        let (cache, principal) = (Some(own_cache()), settings.principal.clone());
+        let (cache, principal) = (Some(own_cache()), settings.own_name());
         Some((Keys { keytab, cache, principal }, answering))
     }
 
@@ -260,7 +274,7 @@ impl KerberosPlan {
         Proving {
             sec: settings.sec.clone(),
             keytab: Some(settings.keytab.clone()),
-            principal: settings.principal.clone(),
+            principal: settings.own_name(),
             config: settings.config.clone(),
             service: None,
             is_proven: None,

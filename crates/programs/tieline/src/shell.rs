@@ -7,6 +7,7 @@
 use crate::contact::Contact;
 use crate::location::Location;
 use crate::parting;
+use crate::runtime;
 use crate::server::settings::key_open;
 use crate::verbs::known;
 use anyhow::{Context, anyhow, bail};
@@ -61,12 +62,7 @@ pub fn run<T, F: Future<Output = anyhow::Result<T>>>(
     if let Some(site) = away.as_deref().filter(|_| !location.path.is_empty()) {
         return Err(known::refused(location, site));
     }
-    if let Some(namespace) = &location.netns {
-        crate::namespace::enter(namespace)?;
-    }
-    location.proving.prepare_verb();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let result = runtime.block_on(async {
+    runtime::reach(location, async {
         parting::listen()?;
         let shell = Arc::new(Shell::open(location.clone(), away.as_deref()).await?);
         parting::opened(shell.volume.clone());
@@ -76,10 +72,7 @@ pub fn run<T, F: Future<Output = anyhow::Result<T>>>(
         }
         shell.files.close(CLOSE_PATIENCE).await;
         result
-    });
-    // Threads that still wait for a KDC hold up nobody.
-    runtime.shutdown_background();
-    result
+    })
 }
 
 /// What volumes are plugged into on a real machine.

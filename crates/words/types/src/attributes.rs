@@ -173,6 +173,30 @@ pub struct Attributes {
 }
 
 impl Attributes {
+    /// Of what was made at `at`: root's, with nothing in it and nothing else known of it.
+    pub fn new(id: FileId, kind: FileKind, mode: Mode, at: Time) -> Self {
+        Self {
+            id,
+            kind,
+            mode,
+            links: if kind == FileKind::Directory { 2 } else { 1 },
+            uid: Uid(0),
+            gid: Gid(0),
+            size: 0,
+            stored: 0,
+            device: 0,
+            atime: at,
+            mtime: at,
+            ctime: at,
+            btime: at,
+            version: Version(0),
+            has_xattrs: None,
+            acls: None,
+            project: None,
+            is_written: None,
+        }
+    }
+
     pub fn is_directory(&self) -> bool {
         self.kind == FileKind::Directory
     }

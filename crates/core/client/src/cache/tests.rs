@@ -2,8 +2,7 @@
 
 use super::*;
 use tieline_types::{
-    Attributes, Caller, FileKind, Gid, Grant, Layout, MdtIndex, Mode, Name, SessionId, Time, Uid,
-    Version,
+    Attributes, Caller, FileKind, Grant, Layout, MdtIndex, Mode, Name, SessionId, Time, Version,
 };
 use tieline_wire::Flavor;
 use tieline_wire::meta::{BatchOutcome, ExclusiveUnit, LeaseGrant};
@@ -20,26 +19,9 @@ fn name(text: &str) -> Name {
 }
 
 fn attributes(id: FileId, kind: FileKind, version: u64) -> Attributes {
-    let time = Time::default();
     Attributes {
-        id,
-        kind,
-        mode: Mode::new(0o755),
-        links: 1,
-        uid: Uid(0),
-        gid: Gid(0),
-        size: 0,
-        stored: 0,
-        device: 0,
-        atime: time,
-        mtime: time,
-        ctime: time,
-        btime: time,
         version: Version(version),
-        has_xattrs: None,
-        acls: None,
-        project: None,
-        is_written: None,
+        ..Attributes::new(id, kind, Mode::new(0o755), Time::default())
     }
 }
 

@@ -329,24 +329,9 @@ impl Fake {
 pub fn node(id: FileId, kind: FileKind, parent: FileId, version: u64) -> Node {
     let time = Time { seconds: 1000, nanos: 0 };
     let attributes = Attributes {
-        id,
-        kind,
-        mode: Mode::new(0o755),
         links: 1,
-        uid: Uid(0),
-        gid: Gid(0),
-        size: 0,
-        stored: 0,
-        device: 0,
-        atime: time,
-        mtime: time,
-        ctime: time,
-        btime: time,
         version: Version(version),
-        has_xattrs: None,
-        acls: None,
-        project: None,
-        is_written: None,
+        ..Attributes::new(id, kind, Mode::new(0o755), time)
     };
     Node {
         attributes,

@@ -9,26 +9,15 @@ use std::time::Duration;
 use tieline_types::{Attributes, FileId, FileKind, Gid, Mode, Time, Uid, Version};
 
 fn attributes() -> Attributes {
+    let id = FileId(0x0001_0000_0000_0007);
     let time = Time { seconds: -5, nanos: 9 };
     Attributes {
-        id: FileId(0x0001_0000_0000_0007),
-        kind: FileKind::Regular,
-        mode: Mode::new(0o644),
-        links: 1,
         uid: Uid(1),
         gid: Gid(2),
         size: 513,
         stored: 513,
-        device: 0,
-        atime: time,
-        mtime: time,
-        ctime: time,
-        btime: time,
         version: Version(1),
-        has_xattrs: None,
-        acls: None,
-        project: None,
-        is_written: None,
+        ..Attributes::new(id, FileKind::Regular, Mode::new(0o644), time)
     }
 }
 

@@ -211,24 +211,8 @@ impl State {
         self.counter += 1;
         let time = Time { seconds: 1_700_000_000 + self.counter as i64, nanos: 7 };
         Attributes {
-            id: FileId(self.counter),
-            kind,
-            mode,
-            links: if kind == FileKind::Directory { 2 } else { 1 },
-            uid: Uid(0),
-            gid: Gid(0),
-            size: 0,
-            stored: 0,
-            device: 0,
-            atime: time,
-            mtime: time,
-            ctime: time,
-            btime: time,
             version: Version(self.counter),
-            has_xattrs: None,
-            acls: None,
-            project: None,
-            is_written: None,
+            ..Attributes::new(FileId(self.counter), kind, mode, time)
         }
     }
 

@@ -16,6 +16,21 @@ pub fn principals(path: &Path) -> Result<Vec<String>, Trouble> {
     parse(&bytes).ok_or_else(|| wrong("it is no keytab of version 2".to_owned()))
 }
 
+/// Whose keys those use who were told none: the first of one of these services (`host`), else the
+/// first. A machine's keytab begins with whatever service it was given first.
+pub fn usual_principal(path: &Path, services: &[impl AsRef<str>]) -> Option<String> {
+    let names = principals(path).ok()?;
+    usual(&names, services).cloned()
+}
+
+fn usual<'n>(names: &'n [String], services: &[impl AsRef<str>]) -> Option<&'n String> {
+    let is_wanted = |name: &&String| {
+        let service = name.split_once('/').map(|(service, _)| service);
+        services.iter().any(|wanted| service == Some(wanted.as_ref()))
+    };
+    names.iter().find(is_wanted).or(names.first())
+}
+
 fn parse(bytes: &[u8]) -> Option<Vec<String>> {
     let mut rest = bytes.strip_prefix(&VERSION)?;
     let mut found: Vec<String> = Vec::new();
@@ -59,6 +74,14 @@ fn word(bytes: &mut &[u8]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_service_that_is_wanted_comes_before_the_first() {
+        let names = ["nfs/a@R", "hostess/a@R", "host/a@R", "host/b@R"].map(str::to_owned);
+        assert_eq!(usual(&names, &["tieline_role", "host"]), Some(&names[2]));
+        assert_eq!(usual(&names, &["tieline_role"]), Some(&names[0]));
+        assert_eq!(usual(&[], &["host"]), None);
+    }
 
     #[test]
     fn holes_and_broken_files() {

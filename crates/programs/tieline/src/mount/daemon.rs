@@ -113,8 +113,7 @@ pub fn run(task: Task, held: Option<i32>) -> anyhow::Result<()> {
     }
     crate::memory::prepare();
     task.options.proving.prepare();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.spawn(crate::memory::give_back());
+    let runtime = crate::runtime::of_daemon()?;
     let watchdog = task.options.watchdog;
     let result = runtime.block_on(async {
         // From now on they are heard, if only later.

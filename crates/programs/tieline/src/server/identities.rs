@@ -22,6 +22,7 @@
 //! reaches a room before its caller, and those of all items of a batch, are settled; a refusal has
 //! an id that is in the log; what is looked up and what was proven is bounded.
 
+use crate::proving::MACHINES;
 use crate::server::audit::Audit;
 use crate::server::node::is_server;
 use crate::server::peers::{Peers, failure};
@@ -53,8 +54,6 @@ mod proofs;
 pub use local::{groups_of_user, user_of_machine};
 pub use proofs::Errand;
 
-/// What may state its users' ids.
-const MACHINES: [&str; 2] = ["host", "tieline_role"];
 /// What servers ask each other; whose chunks are whose, the node looks at. Everybody may ask for
 /// the map.
 const OF_SERVERS: [Op; 11] = [

@@ -70,9 +70,7 @@ pub fn run(settings: &Path, is_json: bool) -> anyhow::Result<()> {
     crate::memory::prepare();
     plan.kerberos.prepare();
     plan.kerberos.check()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.spawn(crate::memory::give_back());
-    runtime.block_on(serve(plan))
+    crate::runtime::of_daemon()?.block_on(serve(plan))
 }
 
 async fn serve(plan: Plan) -> anyhow::Result<()> {

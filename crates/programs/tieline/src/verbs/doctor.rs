@@ -134,7 +134,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(Ok(plan)) = args.settings.as_deref().map(crate::server::settings::Settings::load) {
         plan.kerberos.prepare();
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = crate::runtime::of_verb()?;
     if let Some(settings) = &args.settings {
         runtime.block_on(server::look(settings, &mut findings));
     }

@@ -311,7 +311,7 @@ fn restore_store(
         .map(|(at, (path, pipe))| Source::take((path, pipe), &plan.state, at))
         .collect::<anyhow::Result<_>>()?;
     let paths: Vec<PathBuf> = sources.iter().map(|source| source.path.clone()).collect();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = crate::runtime::of_verb()?;
     runtime.block_on(async {
         let world = World::real();
         let at = (plan.state.as_path(), "tieline mdt restore");

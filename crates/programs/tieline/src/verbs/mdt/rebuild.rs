@@ -45,7 +45,7 @@ pub fn rebuild_store(settings: &Path, without: &[String], is_json: bool) -> anyh
     let without = ost::parse_all(without)?.indices;
     let (plan, identity, _lock) = stopped(settings)?;
     plan.kerberos.prepare();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = crate::runtime::of_verb()?;
     runtime.block_on(async {
         let world = World::real();
         let guard = plan.kerberos.guard(Serves { mdt: true, ost: false });

@@ -1,0 +1,41 @@
+//! The threads that a process works on.
+//!
+//! A message is done within microseconds, and a thread that sleeps takes tens of them to wake up.
+//! So few workers are awake all the time rather than many now and then: half as many as there are
+//! processors, since those who ask, the threads at FUSE and those that write stores need the others
+//! (docs/benchmarks.md, *One worker where there are two processors*).
+
+use crate::location::Location;
+use std::future::Future;
+use std::io;
+use std::thread::available_parallelism;
+use tokio::runtime::{Builder, Runtime};
+
+/// For a server or a mount, whose memory is looked after as well; that was prepared.
+pub fn of_daemon() -> io::Result<Runtime> {
+    let workers = available_parallelism().map_or(1, |processors| processors.get() / 2).max(1);
+    let runtime = Builder::new_multi_thread().worker_threads(workers).enable_all().build()?;
+    runtime.spawn(crate::memory::give_back());
+    Ok(runtime)
+}
+
+/// For a verb.
+pub fn of_verb() -> io::Result<Runtime> {
+    Builder::new_multi_thread().enable_all().build()
+}
+
+/// Does what a verb does from where its file system is reached, with the tickets that it has there.
+pub fn reach<T>(
+    location: &Location,
+    work: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<T> {
+    if let Some(namespace) = &location.netns {
+        crate::namespace::enter(namespace)?;
+    }
+    location.proving.prepare_verb();
+    let runtime = of_verb()?;
+    let result = runtime.block_on(work);
+    // Threads that still wait for a KDC hold up nobody.
+    runtime.shutdown_background();
+    result
+}
