@@ -182,27 +182,34 @@ impl Found {
         }
     }
 
+    /// Users and groups of RFC 2307 and 2307bis, and of Active Directory.
     fn read_ldif(&mut self, text: &str) {
+        let mut named = Named::default();
         for entry in entries(text) {
             let one = |key: &str| entry.get(key).and_then(|values| values.first());
-            let is = |class: &str| {
-                let classes = entry.get("objectclass").into_iter().flatten();
-                classes.clone().any(|value| value.eq_ignore_ascii_case(class))
-            };
+            let all = |key: &str| entry.get(key).into_iter().flatten();
+            let is = |class: &str| all("objectclass").any(|has| has.eq_ignore_ascii_case(class));
+            let at = one("dn").map(|dn| normal(dn)).unwrap_or_default();
             let gid = one("gidnumber").and_then(|text| text.parse().ok());
-            if is("posixGroup") {
+            let user = one("uid").or(one("samaccountname"));
+            if is("posixGroup") || is("group") {
                 let (Some(name), Some(gid)) = (one("cn"), gid) else { continue };
                 self.group(name, gid);
-                let members = entry.get("memberuid").into_iter().flatten();
-                self.members.extend(members.map(|member| (name.clone(), member.clone())));
+                self.members.extend(all("memberuid").map(|user| (name.clone(), user.clone())));
+                let members = all("member").chain(all("uniquemember")).cloned().collect();
+                named.groups.insert(at, (name.clone(), members));
             } else if let (Some(name), Some(uid)) =
-                (one("uid"), one("uidnumber").and_then(|text| text.parse().ok()))
+                (user, one("uidnumber").and_then(|text| text.parse().ok()))
             {
                 self.user(name, (Some(uid), gid));
-                let keys = ["krbprincipalname", "userprincipalname"];
-                let names = keys.iter().filter_map(|key| entry.get(*key)).flatten();
-                self.principals.extend(names.map(|principal| (principal.clone(), name.clone())));
+                named.users.insert(at, name.clone());
+                let principals = all("krbprincipalname").cloned();
+                let principals = principals.chain(all("userprincipalname").map(|name| upper(name)));
+                self.principals.extend(principals.map(|principal| (principal, name.clone())));
             }
+        }
+        for (group, user) in named.members(&mut self.notes) {
+            self.members.insert((group, user));
         }
     }
 
@@ -322,6 +329,53 @@ impl Import {
             Ok(()) => self.edits.push(edit),
             Err(error) => self.notes.push(format!("left out: {what}: {error}")),
         }
+    }
+}
+
+/// Entries that groups name their members by: those of RFC 2307bis, FreeIPA and Active Directory.
+#[derive(Default)]
+struct Named {
+    users: BTreeMap<String, String>,
+    /// With their members, as they are written.
+    groups: BTreeMap<String, (String, Vec<String>)>,
+}
+
+impl Named {
+    /// Groups and their users, those of groups within them too. `notes`: of members that are nobody.
+    fn members(&self, notes: &mut Vec<String>) -> BTreeSet<(String, String)> {
+        let mut found = BTreeSet::new();
+        for (name, direct) in self.groups.values() {
+            let (mut seen, mut left) = (BTreeSet::new(), direct.iter().collect::<Vec<_>>());
+            while let Some(member) = left.pop() {
+                let at = normal(member);
+                if let Some((_, within)) = self.groups.get(&at) {
+                    if seen.insert(at) {
+                        left.extend(within);
+                    }
+                } else if let Some(user) = self.users.get(&at) {
+                    found.insert((name.clone(), user.clone()));
+                } else if direct.contains(member) {
+                    notes.push(format!(
+                        "left out: member `{member}` of group `{name}`: no user here"
+                    ));
+                }
+            }
+        }
+        found
+    }
+}
+
+/// A distinguished name, to be compared: case and blanks between its parts do not count (RFC 4514).
+fn normal(name: &str) -> String {
+    let parts = name.split(',').map(|part| part.trim().to_lowercase());
+    parts.collect::<Vec<_>>().join(",")
+}
+
+/// A name as Active Directory has it, as the principal: realms are written large.
+fn upper(name: &str) -> String {
+    match name.rsplit_once('@') {
+        Some((user, realm)) => format!("{user}@{}", realm.to_uppercase()),
+        None => name.to_owned(),
     }
 }
 
@@ -489,5 +543,29 @@ mod tests {
         );
         let wanted = ["group 300 cms", "user 1001 ann cms", "map ann@EXTENCI.ORG -> ann"];
         assert_eq!(done(found), (wanted.map(str::to_owned).to_vec(), vec![]));
+    }
+
+    #[test]
+    fn members_are_named_by_their_entries_too() {
+        let mut found = Found::default();
+        found.read_ldif(
+            "dn: uid=ann,ou=People,dc=x\nobjectClass: posixAccount\nuid: ann\nuidNumber: 1001\n\n\
+             dn: CN=Bob B,CN=Users,DC=x\nobjectClass: user\nsAMAccountName: bob\nuidNumber: 1002\n\
+             userPrincipalName: bob@x.org\n\n\
+             dn: cn=cms,dc=x\nobjectClass: posixGroup\ncn: cms\ngidNumber: 3000\n\
+             member: UID=ann, OU=People,dc=x\nmember: uid=gone,dc=x\n\n\
+             dn: cn=all,dc=x\nobjectClass: group\ncn: all\ngidNumber: 4000\n\
+             uniqueMember: cn=CMS,dc=x\nmember: cn=bob b,cn=users,dc=x\nmember: cn=all,dc=x\n",
+        );
+        let wanted = [
+            "group 3000 cms",
+            "group 4000 all",
+            "user 1001 ann all,cms",
+            "user 1002 bob all",
+            "map bob@X.ORG -> bob",
+        ];
+        let (edits, notes) = done(found);
+        assert_eq!(edits, wanted);
+        assert_eq!(notes, ["left out: member `uid=gone,dc=x` of group `cms`: no user here"]);
     }
 }
