@@ -196,7 +196,8 @@ impl Past {
         }
         let kin = step.directory.and_then(|directory| self.latest.get(&directory));
         let kin = kin.filter(|&&kin| kin != step.file).and_then(|kin| self.files.get(kin));
-        let told = kin.and_then(|story| story.best()).map(|walk| Told::of_kin(walk.clone()));
+        let told = kin.and_then(|story| story.best()).filter(|walk| walk.is_telling());
+        let told = told.map(|walk| Told::of_kin(walk.clone()));
         // Who reads others twice reads this one twice.
         let again = kin.map_or(0, |story| story.again);
         let again = if again > REREAD { again } else { 0 };
@@ -236,7 +237,7 @@ impl Story {
         let length = |run: &Range<u64>| run.end - run.start;
         let longest = walk.runs().iter().chain([&self.given]).max_by_key(|run| length(run));
         self.given = longest.cloned().unwrap_or_default();
-        let before = self.told.take().map(Told::into_walk);
+        let before = self.told.take().filter(Told::is_right).map(Told::into_walk);
         // What the kernel has is not asked for again: a walk that is part of the one before says
         // less than that.
         let kept = match before {

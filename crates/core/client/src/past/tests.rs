@@ -211,6 +211,40 @@ async fn who_reads_otherwise_costs_little() {
     assert!(reader.bytes <= 3 * MIB, "{}", reader.bytes);
 }
 
+/// The kernel's requests for what it reads ahead overtake each other.
+#[tokio::test(start_paused = true)]
+async fn a_file_that_was_read_whole_does_not_tell_how_to_skip_through_others() {
+    let whole: Vec<_> = (0..100u64).map(|at| (at ^ 3) * MIB..((at ^ 3) + 1) * MIB).collect();
+    let skip = steps(0, 10 * MIB, MIB, 10);
+    let mut reader = Reader { size: 100 * MIB, ..Reader::new() };
+    reader.read(&whole);
+    for file in [4, 5] {
+        reader.rest().await;
+        reader.file = FileId(file);
+        assert!(reader.read(&skip) >= 6);
+        assert!(reader.bytes <= 11 * MIB, "file {file}: {} bytes", reader.bytes);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_takes_little_of_each_run_is_not_brought_all_of_them() {
+    for (distance, length) in [(30 * MIB, 25 * MIB), (10 * MIB, 8 * MIB)] {
+        let large = steps(0, distance, length, 90 * MIB / distance);
+        let large: Vec<_> =
+            large.iter().flat_map(|run| steps(run.start, MIB, MIB, length / MIB)).collect();
+        let skip = steps(0, 10 * MIB, MIB, 9);
+        let mut reader = Reader { size: 90 * MIB, ..Reader::new() };
+        reader.read(&large);
+        reader.rest().await;
+        reader.file = FileId(4);
+        reader.read(&skip);
+        assert!(reader.bytes <= 30 * MIB, "first: {} bytes", reader.bytes);
+        reader.rest().await;
+        reader.read(&skip);
+        assert!(reader.bytes <= 10 * MIB, "again: {} bytes", reader.bytes);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_changed_file_has_no_past() {
     let mut reader = Reader::new();

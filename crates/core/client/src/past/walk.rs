@@ -1,11 +1,13 @@
 //! One way through a file, and what it says of the next.
 
 use super::{PAGE, RUNS_MAX, TRUST};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 /// A run is gone on with only if it is among the last so many.
 const OPEN_RUNS: usize = 16;
+/// So many runs may be read side by side before the rest of one counts as left out.
+const SIDE_BY_SIDE: usize = 2;
 
 /// Runs of bytes in the order in which they were begun.
 #[derive(Clone, Debug, Default)]
@@ -23,11 +25,21 @@ impl Walk {
     /// Takes note of a read; says whether it begins a run.
     pub(super) fn note(&mut self, range: &Range<u64>) -> bool {
         let open = self.runs.len().saturating_sub(OPEN_RUNS);
-        let touches = |run: &&mut Range<u64>| range.start <= run.end && range.end >= run.start;
-        if let Some(run) = self.runs.iter_mut().skip(open).rev().find(touches) {
-            let before = run.end - run.start;
-            *run = run.start.min(range.start)..run.end.max(range.end);
-            self.bytes += run.end - run.start - before;
+        // Requests overtake each other: one may close the gap between two runs.
+        let (mut joined, mut at) = (range.clone(), None);
+        for index in (open..self.runs.len()).rev() {
+            let Some(run) = self.runs.get(index) else { continue };
+            if joined.start <= run.end && joined.end >= run.start {
+                self.bytes -= run.end - run.start;
+                joined = joined.start.min(run.start)..joined.end.max(run.end);
+                if let Some(later) = at.replace(index) {
+                    self.runs.remove(later);
+                }
+            }
+        }
+        if let Some(run) = at.and_then(|at| self.runs.get_mut(at)) {
+            self.bytes += joined.end - joined.start;
+            *run = joined;
             return false;
         }
         if self.runs.len() >= RUNS_MAX {
@@ -86,8 +98,9 @@ pub(super) struct Told {
     walk: Walk,
     /// By where runs begin: which they are.
     starts: BTreeMap<u64, usize>,
-    /// Runs that were foretold or read.
-    done: Vec<bool>,
+    marks: Vec<Mark>,
+    /// Runs that were begun last.
+    begun: VecDeque<usize>,
     /// Bytes that were read as told, and others.
     right: u64,
     wrong: u64,
@@ -95,11 +108,45 @@ pub(super) struct Told {
     is_doubted: bool,
 }
 
+/// What became of a run.
+#[derive(Clone, Debug)]
+struct Mark {
+    /// It was foretold or read.
+    is_done: bool,
+    /// How far it was read, and how much of it was left out.
+    reached: u64,
+    left_out: u64,
+}
+
+impl Mark {
+    /// Something of the run is read. Says whether that begins it, how much of what was left out
+    /// came after all, and how much is left out now.
+    fn read(&mut self, run: &Range<u64>, range: &Range<u64>) -> (bool, u64, u64) {
+        let is_begun = self.reached == run.start;
+        let came = (range.end - range.start).min(self.left_out);
+        let gap = range.start.saturating_sub(self.reached);
+        self.is_done = true;
+        self.left_out = self.left_out - came + gap;
+        self.reached = self.reached.max(range.end.min(run.end));
+        (is_begun, came, gap)
+    }
+
+    /// Others are read: the rest is left out.
+    fn leave(&mut self, run: &Range<u64>) -> u64 {
+        let rest = run.end - self.reached;
+        self.left_out += rest;
+        self.reached = run.end;
+        rest
+    }
+}
+
 impl Told {
     pub(super) fn own(walk: Walk) -> Self {
         let starts = walk.runs.iter().enumerate().map(|(index, run)| (run.start, index)).collect();
-        let done = vec![false; walk.runs.len()];
-        Self { walk, starts, done, right: 0, wrong: 0, is_doubted: false }
+        let mark = |run: &Range<u64>| Mark { is_done: false, reached: run.start, left_out: 0 };
+        let marks = walk.runs.iter().map(mark).collect();
+        let (begun, right, wrong, is_doubted) = (VecDeque::new(), 0, 0, false);
+        Self { walk, starts, marks, begun, right, wrong, is_doubted }
     }
 
     pub(super) fn of_kin(walk: Walk) -> Self {
@@ -130,6 +177,7 @@ impl Told {
             return Vec::new();
         };
         self.right += length;
+        self.note_left(index, &run, range);
         // Past the kernel's cache reads do not begin with a page.
         if range.start - run.start < PAGE && run.start > 0 {
             self.is_doubted = false;
@@ -143,21 +191,39 @@ impl Told {
         let mut foretold = Vec::new();
         // The rest of this run first, then those that were begun after it.
         if run.end > range.end {
-            foretold.push(range.end..run.end);
+            let rest = range.end..run.end.min(range.end.saturating_add(budget));
+            budget -= rest.end - rest.start;
+            foretold.push(rest);
         }
-        for at in index..self.walk.runs.len() {
-            let (Some(run), Some(done)) = (self.walk.runs.get(at), self.done.get_mut(at)) else {
-                break;
-            };
+        let later = self.walk.runs.iter().zip(&mut self.marks).skip(index + 1);
+        for (run, mark) in later {
             let length = run.end - run.start;
-            if at > index && length > budget {
+            if length > budget {
                 break;
             }
-            budget = budget.saturating_sub(length);
-            if !std::mem::replace(done, true) && at > index {
+            budget -= length;
+            if !std::mem::replace(&mut mark.is_done, true) {
                 foretold.push(run.clone());
             }
         }
         foretold
+    }
+
+    /// What is left out of runs was told wrongly: gaps, and the ends of those that others were
+    /// begun after. If it is read after all it was not.
+    fn note_left(&mut self, index: usize, run: &Range<u64>, range: &Range<u64>) {
+        let Some(mark) = self.marks.get_mut(index) else { return };
+        let (is_begun, came, gap) = mark.read(run, range);
+        self.wrong = self.wrong.saturating_sub(came) + gap;
+        if is_begun {
+            self.begun.push_back(index);
+        }
+        if self.begun.len() > SIDE_BY_SIDE
+            && let Some(before) = self.begun.pop_front()
+            && let (Some(mark), Some(run)) =
+                (self.marks.get_mut(before), self.walk.runs.get(before))
+        {
+            self.wrong += mark.leave(run);
+        }
     }
 }
