@@ -14,7 +14,7 @@
 //! AES-256, and a key of another, are refused; each handle is released once; these calls may block
 //! (network, files), and are never made on a task's thread.
 
-use crate::mechanism::{BINDING, Mechanism, Proof, SECRET, Step};
+use crate::mechanism::{BINDING, Mechanism, Proof, SECRET, Step, TOKEN_MAX};
 use crate::trouble::Trouble;
 use library::{Bindings, Handle, KeyValue, KeyValueSet, Library, Oid, OidSet, RawBuffer, library};
 use std::ffi::{CString, c_int, c_void};
@@ -181,6 +181,12 @@ impl GssInitiator {
     }
 }
 
+/// A server closes where more comes, and says nothing.
+fn check_length(token: &[u8]) -> Result<(), Trouble> {
+    let (length, limit) = (token.len(), TOKEN_MAX);
+    if length <= limit { Ok(()) } else { Err(Trouble::TokenTooLong { length, limit }) }
+}
+
 impl GssAcceptor {
     pub fn new(keys: Keys) -> Self {
         Self { keys, context: Context::new() }
@@ -197,8 +203,20 @@ impl Mechanism for GssInitiator {
     }
 
     fn step(&mut self, token: Option<&[u8]>, binding: &[u8; BINDING]) -> Result<Step, Trouble> {
-        let step = self.advance(token, Some(&bindings(binding)))?;
+        let bindings = bindings(binding);
+        let mut step = self.advance(token, Some(&bindings));
+        if let (None, Err(Trouble::Expired)) = (token, &step)
+            && self.keys == Keys::default()
+            && let Some(other) = caches::in_force()
+        {
+            // A ticket that ended is as good as none: the collection may have others.
+            self.keys.cache = Some(other);
+            (self.ready, self.context) = (None, Context::new());
+            step = self.advance(None, Some(&bindings));
+        }
+        let step = step?;
         if let (None, Some(request)) = (token, &step.token) {
+            check_length(request)?;
             check_ticket(request)?;
         }
         Ok(step)

@@ -125,7 +125,7 @@ pub enum Trouble {
     )]
     Late { seconds: u64 },
     #[error(
-        "a token of {length} bytes came, and {limit} are the most: have the KDC put less into the \
+        "a token has {length} bytes, and {limit} are the most: have the KDC put less into the \
          ticket (in Active Directory: fewer groups for the account)"
     )]
     TokenTooLong { length: usize, limit: usize },

@@ -4,8 +4,9 @@ mod explanations;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use std::ops::RangeInclusive;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use tieline_auth::ScratchKdc;
 use tieline_lab::federation::{Federation, Plan, with_plan};
@@ -505,17 +506,21 @@ fn enlarge_tickets(federation: &Federation) -> Result<ScratchKdc> {
     let pid = state["kdc"]["processes"][0]["pid"].as_i64().context("a KDC has a pid")?;
     program::call("kill", &[pid.to_string()])?;
     program::until("the KDC ends", DEADLINE, || !program::is_running(pid))?;
-    let dir = federation.dir().join("kdc");
+    with_indicators(&federation.dir().join("kdc"), 'a'..='x')
+}
+
+/// A KDC that writes 1,500 bytes more for each of these into a ticket.
+fn with_indicators(dir: &Path, letters: RangeInclusive<char>) -> Result<ScratchKdc> {
     let conf = std::fs::read_to_string(dir.join("kdc.conf"))?;
     // Its lines end at 2,048 bytes.
-    let line = |number| format!("    spake_preauth_indicator = {number}{}\n", "x".repeat(1499));
-    let lines: String = ('a'..='x').map(line).collect();
+    let line = |letter| format!("    spake_preauth_indicator = {letter}{}\n", "x".repeat(1499));
+    let lines: String = letters.map(line).collect();
     let groups = "[libdefaults]\n  spake_preauth_groups = edwards25519\n\n";
     let conf = conf.replacen("    max_life", &(lines + "    max_life"), 1);
     std::fs::write(dir.join("kdc.conf"), groups.to_owned() + &conf)?;
     let told = std::fs::read_to_string(dir.join("krb5.conf"))?;
     let port = told.lines().find_map(|line| line.trim().strip_prefix("kdc = 127.0.0.1:"));
-    let mut kdc = ScratchKdc::again(&dir, "EXTENCI.ORG", port.context("its port")?.parse()?);
+    let mut kdc = ScratchKdc::again(dir, "EXTENCI.ORG", port.context("its port")?.parse()?);
     kdc.serve()?;
     kdc.admin("modprinc +requires_preauth ann\n")?;
     Ok(kdc)
@@ -529,7 +534,7 @@ fn a_large_ticket_is_as_good_as_any() -> Result<()> {
     with_kdc(|federation| {
         people(federation)?;
         let machine = Machine::new(federation)?;
-        let _kdc = enlarge_tickets(federation)?;
+        let kdc = enlarge_tickets(federation)?;
         // Over her own connection, and shown over that of the machine.
         kinit(federation, "ann")?;
         let url = url(federation)?;
@@ -539,6 +544,12 @@ fn a_large_ticket_is_as_good_as_any() -> Result<()> {
         machine.by(ANN, &cache, "echo hello > $MOUNT/hers/f; cat $MOUNT/hers/f")?;
         let length = std::fs::metadata(cache.trim_start_matches("FILE:"))?.len();
         ensure!(length > TICKET_EXTRA as u64, "her tickets have {length} bytes only");
+        // One that no connection takes is told as that.
+        drop(kdc);
+        let _kdc = with_indicators(&federation.dir().join("kdc"), 'A'..='Z')?;
+        kinit(federation, "ann")?;
+        let refused = tieline_as(federation, "ann", &["ls", &format!("{url}/hers")])?.stderr;
+        ensure!(refused.contains("65536 are the most") && refused.contains("groups"), "{refused}");
         Ok(())
     })
 }

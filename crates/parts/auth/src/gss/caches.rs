@@ -1,9 +1,9 @@
 //! Credential caches by their names: which is the default, and which the collection has.
 //!
 //! The library chooses among the caches of a collection by the server's realm, as long as it is
-//! given none of them. So little here is for choosing: it is for telling people where tickets were
-//! looked for, for taking all of them along, and for doing without one that a server refused
-//! ([`Anew`]).
+//! given none of them, and looks at no ticket's end. So little here is for choosing ([`in_force`]):
+//! it is for telling people where tickets were looked for, for taking all of them along, and for
+//! doing without one that a server refused ([`Anew`]).
 //!
 //! Invariant: nothing is removed from a cache that others have.
 
@@ -13,6 +13,7 @@ use crate::trouble::Trouble;
 use std::ffi::{CStr, CString, c_char};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Caches of this kind are nobody's but the process' own.
 const OWN: &str = "MEMORY:";
@@ -25,6 +26,19 @@ pub struct Cache {
     pub principal: String,
     /// When the last of its tickets ends or ended, in seconds since 1970.
     pub ends: Option<u32>,
+}
+
+impl Cache {
+    /// Have all its tickets ended?
+    pub fn is_over(&self) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        self.ends.is_some_and(|ends| u64::from(ends) <= now)
+    }
+}
+
+/// The first choice of the collection that has tickets still.
+pub(super) fn in_force() -> Option<String> {
+    caches().into_iter().find(|cache| !cache.is_over()).map(|cache| cache.name)
 }
 
 /// What KRB5CCNAME, krb5.conf or the library's default name.
@@ -99,7 +113,8 @@ impl Drop for Anew {
 fn chosen(target: &str) -> Option<String> {
     let (_, realm) = target.rsplit_once('@')?;
     let is_its = |cache: &Cache| cache.principal.rsplit_once('@').is_some_and(|of| of.1 == realm);
-    caches().into_iter().find(is_its).map(|cache| cache.name)
+    let found = caches().into_iter().find(|cache| is_its(cache) && !cache.is_over());
+    found.map(|cache| cache.name).or_else(in_force)
 }
 
 /// Takes the tickets for a server out of a cache. Where that cannot be done they stay.

@@ -421,3 +421,30 @@ fn a_fresh_ticket_is_of_the_servers_new_key_and_users_caches_stay_as_they_are() 
         assert_eq!(cached(), before);
     });
 }
+
+/// The library takes the cache of the server's realm, whether its tickets have ended or not.
+#[test]
+fn a_collection_whose_first_choice_has_ended_has_others() {
+    with_realm(|kdc, dir| {
+        let keys = keytab(kdc.keytab("mds.keytab", &[MDS.to_owned()]).unwrap());
+        let collection = dir.join("collection");
+        std::fs::create_dir(&collection).unwrap();
+        let collection = format!("DIR:{}", collection.display());
+        for (name, lifetime) in [("bob", "1h"), ("ann", "2s")] {
+            kdc.user(name, "secret").unwrap();
+            let script = format!("echo secret | kinit -l {lifetime} {name}");
+            let mut shell = kdc.command("sh");
+            shell.args(["-c", &script]).env("KRB5CCNAME", &collection);
+            assert!(shell.status().unwrap().success());
+        }
+        // SAFETY: the lock keeps other tests that read it waiting.
+        unsafe { std::env::set_var("KRB5CCNAME", &collection) };
+        std::thread::sleep(Duration::from_secs(3));
+        let proven = shake(Keys::default(), keys, MDS, [[7; 32]; 2]);
+        let chosen = caches::in_force();
+        // SAFETY: as above.
+        unsafe { std::env::remove_var("KRB5CCNAME") };
+        assert_eq!(proven.unwrap().1.peer, "bob@EXTENCI.ORG");
+        assert!(chosen.is_some());
+    });
+}

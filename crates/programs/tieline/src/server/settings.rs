@@ -311,10 +311,6 @@ pub enum SettingsError {
     Wrong { path: PathBuf, source: Wrongs },
 }
 
-fn is_ost_index(key: &str) -> bool {
-    key.starts_with("ost[") && key.ends_with("].index")
-}
-
 impl Settings {
     /// Reads a file and checks all of it.
     pub fn load(path: &Path) -> Result<Plan, SettingsError> {
@@ -333,43 +329,33 @@ impl Settings {
     fn judge(table: toml::Table, is_private: bool) -> Result<Plan, Wrongs> {
         let mut gathered = Gathered::default();
         let settings = gathered.settings(table)?;
-        let plan = settings.validate_file(is_private);
+        let (plan, wrongs) = settings.draft(is_private);
+        gathered.add(wrongs);
         if gathered.wrongs.is_empty() {
-            return plan;
+            return Ok(plan);
         }
-        let is_wrong = |key: &str| gathered.keys.iter().any(|wrong| wrong == key);
-        let is_told = |wrong: &String| {
-            let key = wrong.split(": ").next().unwrap_or_default();
-            // What was not read has a default in its place, which others may not fit.
-            let follows = match key {
-                "mdt.store" => is_wrong("state"),
-                _ => is_ost_index(key) && gathered.keys.iter().any(|key| is_ost_index(key)),
-            };
-            is_wrong(key) || follows
-        };
-        let mut wrongs = gathered.wrongs.clone();
-        let others = plan.err().map_or_else(Vec::new, |others| others.0);
-        wrongs.extend(others.into_iter().filter(|wrong| !is_told(wrong)));
-        Err(Wrongs(wrongs))
+        // What a start would find next.
+        gathered.add(plan.look().wrongs);
+        Err(Wrongs(gathered.wrongs))
     }
 
     /// Settings that hold, or everything that is wrong with them.
     pub fn validate(&self) -> Result<Plan, Wrongs> {
-        self.validate_file(true)
+        let (plan, wrongs) = self.draft(true);
+        if wrongs.is_empty() { Ok(plan) } else { Err(Wrongs(wrongs)) }
     }
 
-    /// The same; `is_private` if nobody but the file's owner can read it.
-    fn validate_file(&self, is_private: bool) -> Result<Plan, Wrongs> {
+    /// A plan, and everything that is wrong: in the place of that stands something that only must
+    /// not cause another complaint. `is_private`: nobody but the file's owner can read it.
+    fn draft(&self, is_private: bool) -> (Plan, Vec<String>) {
         let mut check = Check { is_private, ..Check::default() };
         let fs = check.parse("fs", &self.fs, "write a name such as \"extenci\"");
         let site = check.parse("site", &self.site, "write a name such as \"fnal\"");
-        if let Some(user) = &self.user {
-            let is_there = user == ROOT || user_of_machine(user).is_some();
-            check.holds(is_there, "user", || {
-                format!(
-                    "there is no user `{user}` here: `useradd --system {user}`, or name another"
-                )
-            });
+        let is_there = |user: &&String| *user == ROOT || user_of_machine(user).is_some();
+        let known = self.user.as_ref().filter(is_there);
+        if let Some(user) = self.user.as_ref().filter(|_| known.is_none()) {
+            let fix = format!("`useradd --system {user}`, or name another");
+            check.complain("user", format!("there is no user `{user}` here: {fix}"));
         }
         check.holds(self.state.is_absolute(), "state", || {
             format!("`{}` is not an absolute path", self.state.display())
@@ -404,29 +390,25 @@ impl Settings {
         });
         let congestion: Option<Congestion> = self.congestion.parse().ok();
         check.holds(congestion.is_some(), "congestion", || "`auto` or `system`".into());
-        check.end()?;
-        // Each of these is `None` only after a complaint, and complaints ended this above.
-        let (Some(fs), Some(site), Some(verifier)) = (fs, site, verifier) else {
-            return Err(Wrongs(vec!["settings: incomplete".to_owned()]));
-        };
-        Ok(Plan {
-            fs,
-            site,
-            user: self.user.clone(),
+        let plan = Plan {
+            fs: fs.unwrap_or_else(|| "unread".parse().expect("a name")),
+            site: site.unwrap_or_else(|| "unread".parse().expect("a name")),
+            user: known.cloned(),
             state: self.state.clone(),
             listen: self.listen.clone(),
             admin: self.admin.clone(),
             is_log_json: self.log == "json",
             congestion: congestion.unwrap_or_default(),
             audit: self.audit.clone(),
-            verifier,
+            verifier: verifier.unwrap_or_else(|| MapSigner::new([0; 32]).verifier()),
             signer,
             root: self.root.clone(),
             mdt,
             osts,
             kerberos,
             doubts: check.doubts,
-        })
+        };
+        (plan, check.wrongs)
     }
 }
 
@@ -687,10 +669,6 @@ impl Check {
         self.holds(matches!(port, Some(Ok(_))), key, || {
             format!("`{text}` is not HOST:PORT: write \"host.example.org:{PORT_DEFAULT}\"")
         });
-    }
-
-    fn end(&mut self) -> Result<(), Wrongs> {
-        if self.wrongs.is_empty() { Ok(()) } else { Err(Wrongs(std::mem::take(&mut self.wrongs))) }
     }
 }
 

@@ -25,7 +25,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use tieline_auth::gss::{Cache, GssInitiator, Keys, caches, default_cache};
 use tieline_auth::{BINDING, Mechanism, Trouble};
 use tieline_types::{Shown, Time};
@@ -86,10 +86,8 @@ pub fn look(
         // SAFETY: this process has one thread.
         unsafe { std::env::set_var(VARIABLE, name) };
     }
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let found = caches();
-    let has_ended = |cache: &Cache| cache.ends.is_some_and(|ends| u64::from(ends) <= now);
-    let ended = (!found.is_empty() && found.iter().all(has_ended)).then(|| {
+    let ended = (!found.is_empty() && found.iter().all(Cache::is_over)).then(|| {
         let lack = lack(&Trouble::Expired, cache.as_deref());
         Reading { cache: cache.clone(), found: Found::Lack(lack) }
     });
@@ -110,7 +108,7 @@ pub fn look(
 pub fn lack(trouble: &Trouble, cache: Option<&str>) -> Lack {
     let is_silent = matches!(trouble, Trouble::NoKdc { .. } | Trouble::Late { .. });
     let found = caches();
-    let ended = found.iter().filter_map(|cache| cache.ends).max();
+    let ended = found.iter().filter(|cache| cache.is_over()).filter_map(|cache| cache.ends).max();
     let mut owners: Vec<String> = found.into_iter().map(|cache| cache.principal).collect();
     owners.dedup();
     let whose = match owners.is_empty() {

@@ -58,6 +58,17 @@ impl Place {
     }
 }
 
+/// The same of a file that may have anything in it: all that is wrong.
+fn loaded(place: &Place, text: &str) -> Vec<String> {
+    let path = place.0.path().join("settings.toml");
+    std::fs::write(&path, text.replace('@', &place.path(""))).unwrap();
+    match Settings::load(&path) {
+        Err(crate::server::settings::SettingsError::Wrong { source, .. }) => source.0,
+        Err(error) => panic!("{error}"),
+        Ok(_) => vec![],
+    }
+}
+
 fn ost(index: u16, path: &str, more: &str) -> String {
     format!("[[ost]]\nindex = {index}\npath = \"@/{path}\"\n{more}\n")
 }
@@ -205,4 +216,33 @@ fn directories_of_another_user_are_told_at_once() {
             ("ost[1].path", "chown -R nobody"),
         ],
     );
+}
+
+#[test]
+fn words_that_mean_nothing_hide_nothing_of_the_machine() {
+    let place = Place::new();
+    let key = MapSigner::new(KEY).verifier().to_hex();
+    let top = "admin = \"127.0.0.1:0\"\nlisten = \"1.2.3.4:17640\"\naudit = \"@gone/audit\"";
+    let mdt = "[mdt]\nindex = 9\nlease = \"20 parsecs\"\nstore = \"@gone/store\"";
+    let rest = [ost(1, "o1", ""), ost(55, "none", "")].concat();
+    let text = |names: &str| {
+        format!("state = \"@state\"\nmap_key = \"{key}\"\n{names}\n{top}\n{mdt}\n{rest}")
+    };
+    let usual = [
+        ("mdt.lease", "20 parsecs"),
+        ("listen", "1.2.3.4"),
+        ("audit", "no directory"),
+        ("mdt.store", "no directory"),
+        ("ost[1].path", "no directory"),
+    ];
+    let of_map = [("mdt.index", "not in the federation map"), ("ost[1].index", "55 (OST0037)")];
+    let wrongs = loaded(&place, &text("fs = \"x\"\nsite = \"a\""));
+    told(&wrongs, &[&usual[..], &of_map].concat());
+    // What a wrong word would have others be is not told.
+    let site = [("site", "")];
+    told(&loaded(&place, &text("fs = \"x\"\nsite = \"\"")), &[&usual[..], &site].concat());
+    let (fs, unknown) = ([("fs", "")], [("sites", "no setting"), ("site", "missing")]);
+    told(&loaded(&place, &text("fs = \"/\"\nsite = \"a\"")), &[&usual[..], &fs].concat());
+    let wrongs = loaded(&place, &text("fs = \"x\"\nsites = \"a\""));
+    told(&wrongs, &[&usual[..], &unknown].concat());
 }
