@@ -84,6 +84,10 @@ impl Clients {
         self.open.lock().unwrap().insert((session, file));
     }
 
+    pub fn close(&self, session: SessionId, file: FileId) {
+        self.open.lock().unwrap().remove(&(session, file));
+    }
+
     /// A client will free that, when asked.
     pub fn frees(&self, client: &Client, locks: Vec<Lock>) {
         let file = locks[0].id;

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::names::LastName;
 use crate::permission::{self, READ};
 use crate::view::{View, decode};
-use tieline_format::mdt::{Deleted, LostName, NO_SESSION, NameOf, Orphan, key};
+use tieline_format::mdt::{Deleted, LostName, NameOf, Orphan, key};
 use tieline_kv::Range;
 use tieline_types::{FileId, Name};
 use tieline_wire::ledger::{DeletedFile, ListDeleted, ListDeletedReply};
@@ -37,7 +37,7 @@ pub async fn run(view: &mut View<'_>, request: &ListDeleted) -> Result<ListDelet
     let next = last.and_then(|(key, _)| key::deleted_parts(key)).map(|(_, id)| id);
     let caller = view.scene.caller;
     let mut files = match request.after {
-        None => lingering(view, directory).await?,
+        None => kept_for_others(view, directory).await?,
         Some(_) => vec![],
     };
     for (key, value) in page {
@@ -95,9 +95,9 @@ async fn lost_names(view: &mut View<'_>, request: &ListDeleted) -> Result<ListDe
     Ok(reply(view, files, next))
 }
 
-/// Files that lost their last name in the directory a moment ago, and stay until those who had
-/// looked it up have opened them.
-async fn lingering(view: &mut View<'_>, directory: FileId) -> Result<Vec<DeletedFile>> {
+/// Files that lost their last name in the directory and stay: for those who have them open, or had
+/// looked the name up a moment before.
+async fn kept_for_others(view: &mut View<'_>, directory: FileId) -> Result<Vec<DeletedFile>> {
     let mut files = Vec::new();
     let (mut start, end) = (key::orphans(), key::after(&key::orphans()));
     loop {
@@ -105,7 +105,11 @@ async fn lingering(view: &mut View<'_>, directory: FileId) -> Result<Vec<Deleted
         let Some((last, _)) = page.last() else { return Ok(files) };
         start = [&last[..], &[0]].concat();
         for (key, value) in &page {
-            let Some((id, NO_SESSION)) = key::orphan_parts(key) else { continue };
+            let Some((id, _)) = key::orphan_parts(key) else { continue };
+            // Once, however many have it.
+            if files.last().is_some_and(|before: &DeletedFile| before.id == id) {
+                continue;
+            }
             let orphan: Orphan = decode(value, || id.to_string())?;
             let (at, name) = (orphan.since, LastName::of(orphan));
             let Some(LastName { name: NameOf { parent, name }, by }) = name else { continue };

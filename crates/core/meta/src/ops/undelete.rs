@@ -1,12 +1,13 @@
 //! Undelete: gives a deleted file a name again. It is the same file, with the same id. Or one that
 //! is there, for a name that it lost while it had others.
 
-use super::{lease, link};
+use super::{ENTRIES_MAX, lease, link};
 use crate::chunks::millis;
 use crate::error::{Error, Result};
 use crate::names::{self, LastName};
-use crate::view::{View, unit_of};
-use tieline_format::mdt::{Deleted, Inode, LostName, NO_SESSION, NameOf, Orphan, key};
+use crate::view::{View, decode, unit_of};
+use tieline_format::mdt::{Deleted, Inode, LostName, NameOf, Orphan, key};
+use tieline_kv::Range;
 use tieline_types::{FileId, FileKind, Name};
 use tieline_wire::ledger::Undelete;
 use tieline_wire::meta::{EntryReply, Link};
@@ -18,7 +19,7 @@ pub async fn run(view: &mut View<'_>, request: &Undelete) -> Result<EntryReply> 
     if let Some(lost) = lost {
         return link_again(view, request, lost).await;
     }
-    end_lingering(view, from, id).await?;
+    end_keeping(view, from, id).await?;
     let deleted: Option<Deleted> = view.record(key::deleted(from, id)).await?;
     let Deleted { mut inode, at, .. } = deleted.ok_or(Error::NotDeleted { id })?;
     if view.find_inode(id).await?.is_some() {
@@ -70,15 +71,17 @@ async fn link_again(view: &mut View<'_>, request: &Undelete, lost: &Name) -> Res
     Ok(reply)
 }
 
-/// A file that was replaced a moment ago is kept for those who had looked it up: it is put aside
-/// now.
-async fn end_lingering(view: &mut View<'_>, from: FileId, id: FileId) -> Result<()> {
-    let orphan: Option<Orphan> = view.record(key::orphan(id, NO_SESSION)).await?;
-    let Some(orphan) = orphan else { return Ok(()) };
+/// A file that somebody has open, or that was replaced a moment ago, is kept for those who have it
+/// or looked it up: it is put aside now. They go on with it.
+async fn end_keeping(view: &mut View<'_>, from: FileId, id: FileId) -> Result<()> {
+    let all = Range::new(key::orphans_of(id), key::after(&key::orphans_of(id)));
+    let kept = view.scan(all, ENTRIES_MAX as usize).await?;
+    let Some((_, first)) = kept.first() else { return Ok(()) };
+    let orphan: Orphan = decode(first, || id.to_string())?;
     let since = orphan.since;
     let (last, inode) = (LastName::of(orphan), view.find_inode(id).await?);
     if let (Some(last), Some(inode)) = (last.filter(|last| last.name.parent == from), inode) {
-        view.delete(key::orphan(id, NO_SESSION));
+        kept.into_iter().for_each(|(key, _)| view.delete(key));
         view.freed_at = Some(since);
         names::remove_file(view, (id, inode), Some(last)).await?;
     }

@@ -73,9 +73,9 @@ async fn what_a_rename_replaced_and_what_was_open_come_back_too() {
     let ids = async || -> Vec<FileId> {
         deleted(&client, ROOT).await.iter().map(|file| file.id).collect()
     };
-    assert_eq!(ids().await, [old]);
+    assert_eq!(ids().await, [old, open]);
     client.call(undelete(old, ROOT, "f.at once")).await.unwrap();
-    assert!(ids().await.is_empty());
+    assert_eq!(ids().await, [open]);
     client.call(rename((ROOT, "f.at once"), (ROOT, "f"))).await.unwrap();
     client.create(ROOT, "newer").await;
     client.call(rename((ROOT, "newer"), (ROOT, "f"))).await.unwrap();
@@ -90,6 +90,39 @@ async fn what_a_rename_replaced_and_what_was_open_come_back_too() {
     assert!(ids().await.contains(&open));
     client.call(undelete(old, ROOT, "f.old")).await.unwrap();
     client.call(undelete(open, ROOT, "open")).await.unwrap();
+}
+
+/// Of a client that is not heard from nobody knows what it has open.
+#[tokio::test(start_paused = true)]
+async fn what_somebody_has_open_comes_back_and_stays_open() {
+    let house = House::keeping().await;
+    let owner = house.client().await;
+    let readers = [house.client().await, house.client().await];
+    let open = owner.create(ROOT, "open").await;
+    owner.commit(open, vec![inline(0, b"bytes")]).await;
+    for reader in &readers {
+        house.clients.open(reader.session, open);
+        let call =
+            tieline_wire::meta::Open { id: open, is_read: true, is_write: false, writes: None };
+        reader.call(call).await.unwrap();
+    }
+    owner.call(unlink(ROOT, "open")).await.unwrap();
+    assert_eq!(house.count(b'o').await, 2);
+    let told = deleted(&owner, ROOT).await;
+    assert_eq!((told.len(), told[0].id, told[0].name.clone()), (1, open, name("open")));
+    let back = owner.call(undelete(open, ROOT, "back")).await.unwrap().attributes.unwrap();
+    assert_eq!((back.id, back.size, back.links), (open, 5, 1));
+    assert!(deleted(&owner, ROOT).await.is_empty() && house.count(b'o').await == 0);
+    // They close it, and nothing happens; it goes as any other.
+    for reader in &readers {
+        assert_eq!(reader.extents(open).await.len(), 1);
+        house.clients.close(reader.session, open);
+        reader.call(tieline_wire::meta::Release { id: open }).await.unwrap();
+    }
+    assert_eq!(owner.id(ROOT, "back").await, Some(open));
+    owner.call(unlink(ROOT, "back")).await.unwrap();
+    assert_eq!(house.count(b'o').await, 0);
+    owner.call(undelete(open, ROOT, "again")).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
