@@ -2,7 +2,8 @@
 //! `dev wan run`.
 
 use crate::steps;
-use anyhow::Result;
+use anyhow::{Context, Result};
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 pub fn run(arguments: &[String]) -> Result<()> {
@@ -11,5 +12,6 @@ pub fn run(arguments: &[String]) -> Result<()> {
     let program = std::env::current_exe()?.with_file_name("tieline");
     let mut command = Command::new(&program);
     command.args(["dev", "wan", "run"]).args(arguments).env("TIELINE_BIN", &program);
-    steps::run(&mut command)
+    // In our place, so that what it ends with is what we end with.
+    Err(command.exec()).context("cannot run tieline")
 }

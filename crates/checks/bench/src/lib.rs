@@ -63,7 +63,7 @@ pub struct Settings {
     pub size: u64,
     /// Small files per turn.
     pub files: usize,
-    /// Files in a store, for the part that must be asked for.
+    /// Files in the store of a server that has very many.
     pub scale: usize,
     /// Random reads, and writes, per turn.
     pub reads: usize,
@@ -121,7 +121,7 @@ const PARTS: [(&str, When, Part); 12] = [
     ("wire", When::Usual, |settings, to| to.keep(vec![wire::measure(settings)?])),
     ("store", When::Usual, |settings, to| to.keep(store::measure(settings)?)),
     ("metadata", When::Usual, |settings, to| to.keep(metadata::measure(settings)?)),
-    ("scale", When::Named, |settings, to| to.keep(scale::measure(settings.scale)?)),
+    ("scale", When::Usual, |settings, to| to.keep(scale::measure(settings.scale)?)),
     ("scram", When::Drawn, scram::measure),
     ("tree", When::Drawn, tree::measure),
     ("reads", When::Drawn, reads::measure),

@@ -17,9 +17,9 @@ struct Arguments {
     /// Where local references and the store write [default: the directory for temporary files]
     #[arg(long)]
     local: Option<PathBuf>,
-    /// Parts: wire, store, metadata, large, random, small, listing, sharing, programs, cost
+    /// Parts: wire, store, metadata, scale, large, random, small, listing, sharing, programs, cost
     /// [default: all of these]; scram, tree, reads, recall, caches, flavors [default with
-    /// `--charts`: all of these]; scale, connections, crowd
+    /// `--charts`: all of these]; connections, crowd
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Size of the large file
@@ -28,8 +28,8 @@ struct Arguments {
     /// Small files per turn
     #[arg(long, default_value_t = 10_000)]
     files: usize,
-    /// Files of the part `scale`
-    #[arg(long, default_value_t = 5_000_000)]
+    /// Files of the part `scale`; its goals are those of 5,000,000
+    #[arg(long, default_value_t = 1_000_000)]
     scale: usize,
     /// Random reads, and writes, per turn
     #[arg(long, default_value_t = 1000)]

@@ -53,7 +53,11 @@ fn measure_in(federation: &Federation, files: u64) -> Result<Vec<Figure>> {
     let rate = listed as f64 / since.elapsed().as_secs_f64();
     let walked =
         Figure::single(what("listed and stated, cold, by one client"), Unit::PerSecond, rate);
-    let busy = Figure::single(what("memory, after that"), Unit::Mebibytes, memory(federation)?);
+    let used = memory(federation)?;
+    let busy = Figure::single(what("memory, after that"), Unit::Mebibytes, used);
+    let millions = (directories * FILES_PER_DIRECTORY) as f64 / 1e6;
+    let each =
+        Figure::single(what("memory per million, after that"), Unit::Mebibytes, used / millions);
 
     stop(federation, "TERM")?;
     let clean = start(federation)?;
@@ -65,6 +69,7 @@ fn measure_in(federation: &Federation, files: u64) -> Result<Vec<Figure>> {
         idle,
         walked,
         busy.with_goal(Goal::Value(1.2 * 1024.0)),
+        each,
         clean.with_goal(Goal::Value(2.0)),
         killed.with_goal(Goal::Value(5.0)),
     ])

@@ -47,9 +47,23 @@ pub trait People: Send + Sync {
 
     fn stored_gid(&self, gid: Gid) -> Option<Gid>;
 
+    /// One of these means none: he may be new.
+    async fn learn(&self);
+
     /// Callers of one uid may have different rights: the kernel, which knows only uids, asks each
     /// time.
     fn are_personal(&self) -> bool;
+}
+
+/// What needs people of this machine to be known, tried once more if they are not yet.
+pub async fn learned<T, E>(people: &dyn People, known: impl Fn() -> Result<T, E>) -> Result<T, E> {
+    match known() {
+        Ok(known) => Ok(known),
+        Err(_) => {
+            people.learn().await;
+            known()
+        }
+    }
 }
 
 /// Attributes as they are shown.

@@ -49,8 +49,8 @@ pub enum Trouble {
          server a new keytab (`ktadd`)"
     )]
     WeakTicket { enctype: u8 },
-    #[error("no way to the realm{}: its KDC is not in krb5.conf or DNS, or there is no trust \
-        between the realms", of(.target))]
+    #[error("no way to the realm{}: name its KDC in [realms] of krb5.conf, or have the realms \
+        trust each other (krbtgt/THEIRS@OURS)", of(.target))]
     WrongRealm { target: String },
     #[error(
         "a KDC cannot read the ticket of another realm{}: give the principal of the trust \
@@ -63,8 +63,9 @@ pub enum Trouble {
         correct its name in the federation map; if it is of another realm, name that for its host \
         in [domain_realm] of krb5.conf", of(.target))]
     UnknownServer { target: String },
-    #[error("the KDC does not know who we say we are: look at the principal and at the keytab")]
-    UnknownClient,
+    #[error("the KDC does not know us{}: add that principal (`addprinc`), or name another of the \
+        keytab's (`klist -k`)", of(.client))]
+    UnknownClient { client: String },
     #[error("the KDC does not take our key{}: the keytab is older than the KDC's key of the \
         principal, or another's: compare `kvno` and `klist -k`, then make a new one (`ktadd`)",
         of(.key))]
@@ -152,6 +153,10 @@ impl Trouble {
     /// From GSSAPI's general error and the mechanism's own number.
     pub(crate) fn from_code(general: u32, code: i32, text: String) -> Self {
         let target = String::new();
+        // A number of the system's: of the files that are read only krb5.conf is not named.
+        if code == libc::EACCES {
+            return Self::Config { why: text };
+        }
         // krb5.h; the base of the table is -1765328384.
         match code + 1_765_328_384 {
             7 if text.contains("krbtgt/") => Self::WrongRealm { target },
@@ -162,7 +167,7 @@ impl Trouble {
             154 | 217 | 220 => Self::WrongRealm { target },
             156 => Self::NoKdc { target },
             7 => Self::UnknownServer { target },
-            6 => Self::UnknownClient,
+            6 => Self::UnknownClient { client: target },
             24 => Self::OldKey { key: target },
             32 => Self::Expired,
             136..=138 => Self::Config { why: text },
@@ -228,6 +233,9 @@ impl Trouble {
             Self::OldKey { .. } | Self::Damaged { .. } => {
                 Self::OldKey { key: format!("{principal} in {}", path.display()) }
             }
+            Self::UnknownClient { .. } => {
+                Self::UnknownClient { client: format!("{principal} in {}", path.display()) }
+            }
             other => other,
         }
     }
@@ -254,6 +262,8 @@ mod tests {
         let others = [
             (Trouble::Keytab { path: text(), why: text() }, "chown"),
             (Trouble::from_code(13 << 16, -1_765_328_247, text()), "KRB5_CONFIG"),
+            (Trouble::from_code(13 << 16, libc::EACCES, text()), "KRB5_CONFIG"),
+            (Trouble::WrongRealm { target: text() }, "[realms]"),
             (Trouble::NotMutual, "tieline doctor"),
             (Trouble::Replayed, "try again"),
             (Trouble::Binding, "proxy"),
@@ -283,6 +293,9 @@ mod tests {
             let (_, fix) = told.rsplit_once(": ").unwrap();
             assert!(fix.contains("kvno") && fix.contains("ktadd"), "{fix}");
         }
+        let unknown = Trouble::from_code(13 << 16, -1_765_328_378, String::new());
+        let told = unknown.with_keytab(Path::new("/etc/my.kt"), "host/a@R").to_string();
+        assert!(told.contains("host/a@R in /etc/my.kt") && told.contains("klist -k"), "{told}");
         let other = Trouble::from_code(13 << 16, -1_765_328_347, String::new());
         assert_eq!(other.with_keytab(Path::new("/k"), "host/a@R"), Trouble::ClockSkew);
     }

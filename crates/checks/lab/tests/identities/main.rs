@@ -752,3 +752,32 @@ fn in_group(machine: &Machine<'_>, group: &str, cache: &str, program: &str) -> R
     ensure!(said == "hello\n", "{said}");
     Ok(())
 }
+
+/// An administrator goes on at once with whom he has just added.
+#[test]
+fn files_are_given_to_whoever_was_just_added() -> Result<()> {
+    if !tieline_lab::needs_root() {
+        return Ok(());
+    }
+    with_plan(&Plan::default(), |federation| {
+        let mount = federation.local("named");
+        std::fs::create_dir(&mount)?;
+        let (at, dir) = (mount.display().to_string(), federation.dir().display().to_string());
+        federation.tieline(&["dev", "mount", &at, "--dir", &dir, "-o", "idmap=names"])?;
+        let given = || -> Result<()> {
+            for user in ["games", "daemon", "bin"] {
+                id(federation, &["add", user])?;
+                let file = mount.join(user);
+                std::fs::write(&file, "")?;
+                let file = file.to_string_lossy().into_owned();
+                program::call("chown", &[user.to_owned(), file.clone()])?;
+                let owner = program::call("stat", &["-c".to_owned(), "%U".to_owned(), file])?;
+                ensure!(owner.trim() == user, "{owner}");
+            }
+            Ok(())
+        };
+        let given = given();
+        federation.unmount(&mount)?;
+        given
+    })
+}

@@ -6,6 +6,7 @@ use crate::abi::incoming::SetattrIn;
 use crate::answer::Answer;
 use crate::call::Call;
 use crate::nodes::Told;
+use crate::people::learned;
 use rustix::io::Errno;
 use tieline_client::{AttributeChange, HandleId, Known};
 use tieline_types::{Gid, Mode, SetTime, Time, Uid};
@@ -19,7 +20,7 @@ pub async fn getattr(call: &Call) -> Outcome {
 pub async fn setattr(call: &Call) -> Outcome {
     let arguments = SetattrIn::read(&mut call.arguments())?;
     let before = call.session.kernel.nodes.told(call.id());
-    let change = owned(call, change_of(&arguments))?;
+    let change = owned(call, change_of(&arguments)).await?;
     let is_by_handle = arguments.valid & set::HANDLE != 0;
     let handle = is_by_handle.then_some(HandleId(arguments.handle));
     let known = call.fs().set_attributes(&call.caller_now(), call.id(), handle, change).await?;
@@ -32,10 +33,14 @@ fn told(call: &Call, known: Known, before: Option<Told>) -> Answer {
 }
 
 /// With owners as the file system has them.
-fn owned(call: &Call, change: AttributeChange) -> Result<AttributeChange, Errno> {
+async fn owned(call: &Call, change: AttributeChange) -> Result<AttributeChange, Errno> {
     let Some(people) = &call.session.people else { return Ok(change) };
-    let uid = change.uid.map(|uid| people.stored_uid(uid).ok_or(Errno::INVAL)).transpose()?;
-    let gid = change.gid.map(|gid| people.stored_gid(gid).ok_or(Errno::INVAL)).transpose()?;
+    let stored = || -> Result<_, Errno> {
+        let uid = change.uid.map(|uid| people.stored_uid(uid).ok_or(Errno::INVAL)).transpose()?;
+        let gid = change.gid.map(|gid| people.stored_gid(gid).ok_or(Errno::INVAL)).transpose()?;
+        Ok((uid, gid))
+    };
+    let (uid, gid) = learned(&**people, stored).await?;
     Ok(AttributeChange { uid, gid, ..change })
 }
 

@@ -12,7 +12,7 @@ use crate::answer::Answer;
 use crate::call::Call;
 use crate::denials::NAME;
 use crate::errno::Refusal;
-use crate::people::WHO;
+use crate::people::{WHO, learned};
 use rustix::io::Errno;
 use tieline_types::{Gid, Uid, XattrName};
 use tieline_wire::meta::XattrMode;
@@ -121,7 +121,8 @@ pub async fn setxattr(call: &Call) -> Outcome {
     if let Some(people) = call.session.people.as_deref().filter(|_| is_access_list(&name)) {
         let user = |id| people.stored_uid(Uid(id)).map(|uid| uid.0);
         let group = |id| people.stored_gid(Gid(id)).map(|gid| gid.0);
-        value = translated(value.into_owned(), user, group)?.into();
+        let list = value.into_owned();
+        value = learned(people, || translated(list.clone(), user, group)).await?.into();
     }
     call.fs().set_xattr(&call.caller(), call.id(), &name, &value, mode).await?;
     Ok(Answer::done())

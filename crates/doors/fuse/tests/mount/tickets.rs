@@ -45,6 +45,8 @@ impl People for Tickets {
         Some(gid)
     }
 
+    async fn learn(&self) {}
+
     fn are_personal(&self) -> bool {
         true
     }

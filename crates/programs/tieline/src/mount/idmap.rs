@@ -16,13 +16,20 @@ use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 use tieline_client::Volume;
 use tieline_meta::identities::IdentityTable;
 use tieline_types::identity::{IDENTITY_MAX, NOBODY};
 use tieline_types::{Caller, Gid, Identity, IdentityKind, Uid};
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, timeout};
 
+/// Whoever is missed is looked for so often, but for so much in advance: an archive is full of
+/// owners whom nobody knows.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
+const LOOKS_AHEAD: Duration = Duration::from_secs(20);
+const LOOK_PATIENCE: Duration = Duration::from_secs(2);
 /// How often a mount asks for identities that are new.
 const RENEW_EVERY: Duration = Duration::from_secs(4);
 /// So many times, and this machine's names or the file are looked at again, too.
@@ -89,6 +96,21 @@ pub struct Idmap {
     tables: RwLock<Arc<Tables>>,
     /// Of the identities that were heard of last; 0 before.
     version: AtomicU64,
+    /// Somebody is missed.
+    missed: Notify,
+    /// A look for news is over.
+    looked: watch::Sender<()>,
+    /// When the next look for somebody is due.
+    due: Mutex<Instant>,
+}
+
+/// Notes a look when it is over.
+struct Over<'i>(&'i watch::Sender<()>);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.send_replace(());
+    }
 }
 
 impl Pairs {
@@ -154,7 +176,13 @@ impl Idmap {
     }
 
     fn of(tables: Tables) -> Self {
-        Self { tables: RwLock::new(Arc::new(tables)), version: AtomicU64::new(0) }
+        Self {
+            tables: RwLock::new(Arc::new(tables)),
+            version: AtomicU64::new(0),
+            missed: Notify::new(),
+            looked: watch::Sender::new(()),
+            due: Mutex::new(Instant::now()),
+        }
     }
 
     /// Reads what the source says, and goes on doing so while the volume lives.
@@ -173,7 +201,7 @@ impl Idmap {
             return Ok(same);
         }
         let patience = if is_new { PATIENCE } else { PATIENCE_AGAIN };
-        let told = tokio::time::timeout(patience, table_of(volume, None)).await;
+        let told = timeout(patience, table_of(volume, None)).await;
         let table = match told {
             Ok(told) if is_new => told?,
             Err(_) if is_new => bail!("no MDS tells the identities"),
@@ -198,11 +226,16 @@ impl Idmap {
         let (idmap, volume) = (Arc::downgrade(&self), Arc::downgrade(volume));
         tokio::spawn(async move {
             for look in 1_u32.. {
-                tokio::time::sleep(RENEW_EVERY).await;
+                let Some(waiting) = idmap.upgrade() else { return };
+                let _ = timeout(RENEW_EVERY, waiting.missed.notified()).await;
+                drop(waiting);
                 let (Some(idmap), Some(volume)) = (idmap.upgrade(), volume.upgrade()) else {
                     return;
                 };
-                match table_of(&volume, have).await {
+                let told = table_of(&volume, have).await;
+                // Whoever waits may go on, whatever comes of it.
+                let _over = Over(&idmap.looked);
+                match told {
                     Ok(Some(newer)) => {
                         have = Some(newer.version());
                         table = newer;
@@ -224,6 +257,25 @@ impl Idmap {
                 idmap.version.store(table.version(), Ordering::Relaxed);
             }
         });
+    }
+
+    /// Somebody is not known here: looks whether he is new, unless that was done often of late.
+    pub async fn learn(&self) {
+        let mut looked = self.looked.subscribe();
+        if self.may_look() {
+            self.missed.notify_one();
+            let _ = timeout(LOOK_PATIENCE, looked.changed()).await;
+        }
+    }
+
+    fn may_look(&self) -> bool {
+        let now = Instant::now();
+        let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = *due <= now + LOOKS_AHEAD;
+        if is_due {
+            *due = now.max(*due) + LOOK_PAUSE;
+        }
+        is_due
     }
 
     /// Changes whenever identities did: who somebody is may be another then.

@@ -338,6 +338,10 @@ impl People for Users {
         self.idmap.stored_gid(gid)
     }
 
+    async fn learn(&self) {
+        self.idmap.learn().await;
+    }
+
     fn are_personal(&self) -> bool {
         self.is_personal.load(Ordering::Relaxed)
     }

@@ -44,6 +44,14 @@ struct Told {
 pub fn rebuild_store(settings: &Path, without: &[String], is_json: bool) -> anyhow::Result<()> {
     let without = ost::parse_all(without)?.indices;
     let (plan, identity, _lock) = stopped(settings)?;
+    if let Some(log) = plan.mdt.as_ref().and_then(|mdt| mdt.log.as_ref())
+        && std::fs::read_dir(&log.directory).is_ok_and(|mut files| files.next().is_some())
+    {
+        let shown = log.directory.display();
+        eprintln!(
+            "{shown} has a change log: `tieline mdt restore`, with it and a dump, brings back more"
+        );
+    }
     plan.kerberos.prepare();
     let runtime = crate::runtime::of_verb()?;
     runtime.block_on(async {
