@@ -108,6 +108,8 @@ impl Settings {
 enum When {
     /// Unless others are named.
     Usual,
+    /// The same, but not where a mount is given: it has a federation of its own.
+    Own,
     /// If it is named, or if charts are drawn and nothing is named.
     Drawn,
     /// If it is named.
@@ -121,7 +123,7 @@ const PARTS: [(&str, When, Part); 12] = [
     ("wire", When::Usual, |settings, to| to.keep(vec![wire::measure(settings)?])),
     ("store", When::Usual, |settings, to| to.keep(store::measure(settings)?)),
     ("metadata", When::Usual, |settings, to| to.keep(metadata::measure(settings)?)),
-    ("scale", When::Usual, |settings, to| to.keep(scale::measure(settings.scale)?)),
+    ("scale", When::Own, |settings, to| to.keep(scale::measure(settings.scale)?)),
     ("scram", When::Drawn, scram::measure),
     ("tree", When::Drawn, tree::measure),
     ("reads", When::Drawn, reads::measure),
@@ -138,6 +140,8 @@ pub fn run(settings: &Settings) -> Gathered<'_> {
     for (name, when, part) in PARTS {
         let is_wanted = match when {
             When::Usual => settings.wants(name),
+            When::Own if settings.mount.is_some() => settings.is_named(name),
+            When::Own => settings.wants(name),
             When::Drawn => settings.is_drawn(name),
             When::Named => settings.is_named(name),
         };

@@ -169,7 +169,10 @@ impl Tree {
         self.note_gaps(&path, &extents);
         if scattered > 0 {
             self.rebuilt.scattered += scattered;
-            let shown = Shown(&path);
+            let shown = match path.is_empty() {
+                true => format!("file {id}, whose name nobody knows"),
+                false => Shown(&path).to_string(),
+            };
             self.note(format!(
                 "{shown}: {scattered} objects hold small writes of many places, which are not \
                  known any more: what lies there instead is older, or zeros"
