@@ -341,7 +341,7 @@ struct Named {
 }
 
 impl Named {
-    /// Groups and their users, those of groups within them too. `notes`: of members that are nobody.
+    /// Groups and their users, those of groups within them too. `notes`: members that are nobody.
     fn members(&self, notes: &mut Vec<String>) -> BTreeSet<(String, String)> {
         let mut found = BTreeSet::new();
         for (name, direct) in self.groups.values() {
