@@ -28,8 +28,8 @@ struct Arguments {
     /// Small files per turn
     #[arg(long, default_value_t = 10_000)]
     files: usize,
-    /// Files of the part `scale`; its goals are those of 5,000,000
-    #[arg(long, default_value_t = 1_000_000)]
+    /// Files of the part `scale`
+    #[arg(long, default_value_t = 5_000_000)]
     scale: usize,
     /// Random reads, and writes, per turn
     #[arg(long, default_value_t = 1000)]
