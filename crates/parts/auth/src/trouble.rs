@@ -154,7 +154,7 @@ impl Trouble {
     pub(crate) fn from_code(general: u32, code: i32, text: String) -> Self {
         let target = String::new();
         // A number of the system's: of the files that are read only krb5.conf is not named.
-        if code == libc::EACCES {
+        if code == libc::EACCES && !text.contains('/') {
             return Self::Config { why: text };
         }
         // krb5.h; the base of the table is -1765328384.

@@ -37,8 +37,9 @@ pub async fn run(view: &mut View<'_>, request: &ListDeleted) -> Result<ListDelet
     let next = last.and_then(|(key, _)| key::deleted_parts(key)).map(|(_, id)| id);
     let caller = view.scene.caller;
     let mut files = match request.after {
-        None => kept_for_others(view, directory).await?,
-        Some(_) => vec![],
+        // Where nothing is kept they go with the last who has them.
+        None if view.scene.keeps_deleted => kept_for_others(view, directory).await?,
+        _ => vec![],
     };
     for (key, value) in page {
         let Some((_, id)) = key::deleted_parts(&key) else { continue };

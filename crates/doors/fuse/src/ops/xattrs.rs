@@ -121,8 +121,7 @@ pub async fn setxattr(call: &Call) -> Outcome {
     if let Some(people) = call.session.people.as_deref().filter(|_| is_access_list(&name)) {
         let user = |id| people.stored_uid(Uid(id)).map(|uid| uid.0);
         let group = |id| people.stored_gid(Gid(id)).map(|gid| gid.0);
-        let list = value.into_owned();
-        value = learned(people, || translated(list.clone(), user, group)).await?.into();
+        value = learned(people, || translated(value.to_vec(), user, group)).await?.into();
     }
     call.fs().set_xattr(&call.caller(), call.id(), &name, &value, mode).await?;
     Ok(Answer::done())

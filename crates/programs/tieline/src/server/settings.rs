@@ -311,6 +311,17 @@ pub enum SettingsError {
     Wrong { path: PathBuf, source: Wrongs },
 }
 
+/// What was not read has something in its place, which others may not fit.
+fn follows(key: &str, wrong: &BTreeSet<String>) -> bool {
+    let is_ost_index = |key: &str| key.starts_with("ost[") && key.ends_with("].index");
+    let is_site = || wrong.contains("site");
+    match key {
+        "mdt.store" => wrong.contains("state"),
+        "mdt.index" => is_site(),
+        _ => is_ost_index(key) && (is_site() || wrong.iter().any(|key| is_ost_index(key))),
+    }
+}
+
 impl Settings {
     /// Reads a file and checks all of it.
     pub fn load(path: &Path) -> Result<Plan, SettingsError> {
@@ -330,12 +341,12 @@ impl Settings {
         let mut gathered = Gathered::default();
         let settings = gathered.settings(table)?;
         let (plan, wrongs) = settings.draft(is_private);
-        gathered.add(wrongs);
+        gathered.add(wrongs, follows);
         if gathered.wrongs.is_empty() {
             return Ok(plan);
         }
         // What a start would find next.
-        gathered.add(plan.look().wrongs);
+        gathered.add(plan.look().wrongs, follows);
         Err(Wrongs(gathered.wrongs))
     }
 

@@ -111,23 +111,12 @@ impl Gathered {
         self.keys.insert(key.to_owned());
     }
 
-    /// What another look found, but for what follows from what was complained of before: what was
-    /// not read has something in its place, which others may not fit.
-    pub fn add(&mut self, found: Vec<String>) {
+    /// What another look found. `follows`: from what was complained of before.
+    pub fn add(&mut self, found: Vec<String>, follows: impl Fn(&str, &BTreeSet<String>) -> bool) {
         let before = self.keys.clone();
-        let is_wrong = |key: &str| before.contains(key);
-        let is_ost_index = |key: &str| key.starts_with("ost[") && key.ends_with("].index");
         for wrong in found {
             let key = wrong.split(": ").next().unwrap_or_default();
-            let follows = match key {
-                "mdt.store" => is_wrong("state"),
-                "mdt.index" => is_wrong("site"),
-                _ if is_ost_index(key) => {
-                    is_wrong("site") || before.iter().any(|key| is_ost_index(key))
-                }
-                _ => false,
-            };
-            if !is_wrong(key) && !follows {
+            if !before.contains(key) && !follows(key, &before) {
                 self.keys.insert(key.to_owned());
                 self.wrongs.push(wrong);
             }
