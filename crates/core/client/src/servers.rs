@@ -453,8 +453,8 @@ impl Servers {
         }
         let number = ServerNumber(self.next.fetch_add(1, Ordering::Relaxed));
         let count = if kind == ServerKind::Oss { FAR } else { 1 };
-        let dial = |_| {
-            let sink = Arc::new(ServerSink { shared: self.shared.clone(), number, kind });
+        let dial = |way| {
+            let sink = Arc::new(ServerSink { shared: self.shared.clone(), number, kind, way });
             if kind == ServerKind::Mds && self.keep.is_on() {
                 return self.dial_kept(addresses, self.hello(map), sink);
             }
@@ -553,11 +553,15 @@ impl Servers {
         servers.iter().for_each(|server| server.turns.forget(reader));
     }
 
-    /// A server has welcomed us: its other connections follow if it is far.
-    fn welcomed(&self, number: ServerNumber) {
+    /// A server has welcomed us: its other connections follow if it is far. This one is filled, if
+    /// it is to be.
+    fn welcomed(&self, number: ServerNumber, filled: Option<usize>) {
         if let Some(server) = self.numbered(number).filter(|server| server.kind == ServerKind::Oss)
         {
             server.ways.warm();
+            if let Some(way) = filled {
+                tokio::spawn(async move { server.ways.fill(way).await });
+            }
         }
     }
 

@@ -14,9 +14,9 @@ use std::time::Duration;
 use tieline_blob::{Foreign, Listed};
 use tieline_types::{ErrorKind, MdtIndex, ObjectName, OstIndex};
 use tieline_wire::data::{
-    ChecksumAdopted, DeleteChunks, DeleteChunksReply, ForeignName, ListAdopted, ListObjects,
-    ListObjectsReply, OstState, OstStatus, OstStatusReply, PutChunk, PutChunkReply, ReadObject,
-    ReadObjectReply, StatObject, SyncFile, SyncFileReply,
+    ChecksumAdopted, DeleteChunks, DeleteChunksReply, Fill, FillReply, ForeignName, ListAdopted,
+    ListObjects, ListObjectsReply, OstState, OstStatus, OstStatusReply, PutChunk, PutChunkReply,
+    ReadObject, ReadObjectReply, StatObject, SyncFile, SyncFileReply,
 };
 use tieline_wire::mirrors::VerifyObject;
 use tieline_wire::{Call, Failure, Request, encode};
@@ -61,6 +61,7 @@ impl ChunkService {
             Request::OstStatus(_) => {
                 reply::<OstStatus>(&OstStatusReply { osts: self.states().await })
             }
+            Request::Fill(message) => fill(&message),
             Request::StatObject(message) => {
                 reply::<StatObject>(&self.target(message.ost)?.stat(message.chunk).await?)
             }
@@ -237,6 +238,16 @@ impl ChunkService {
             Failure::new(ErrorKind::WrongServer, detail)
         })
     }
+}
+
+/// Bytes that mean nothing.
+fn fill(message: &Fill) -> Answer {
+    static NOTHING: [u8; Fill::LENGTH_MAX as usize] = [0; Fill::LENGTH_MAX as usize];
+    let bytes = NOTHING.get(..message.length as usize).ok_or_else(|| {
+        let detail = format!("Fill of {} bytes: {} at most", message.length, Fill::LENGTH_MAX);
+        Failure::new(ErrorKind::InvalidArgument, detail)
+    })?;
+    Ok((tieline_wire::encode(&FillReply {}), Bytes::from_static(bytes).into()))
 }
 
 fn reply<C: Call>(reply: &C::Reply) -> Answer {

@@ -92,6 +92,18 @@ async fn what_is_put_is_read_back_with_its_checks() {
 }
 
 #[tokio::test]
+async fn a_connection_is_filled_with_what_is_asked_and_no_more() {
+    let bench = bench(Limits::default());
+    let fill = |length| bench.call(Fill { length }, Bytes::new());
+    for length in [0, 1, Fill::LENGTH_MAX] {
+        assert_eq!(fill(length).await.unwrap().1.len(), length as usize);
+    }
+    let refusal = fill(Fill::LENGTH_MAX + 1).await.unwrap_err();
+    assert_eq!(refusal.kind, ErrorKind::InvalidArgument);
+    assert!(refusal.detail.contains("262144 at most"), "{}", refusal.detail);
+}
+
+#[tokio::test]
 async fn damage_on_the_way_is_refused_and_names_the_block() {
     let bench = bench(Limits::default());
     let good = data(10_000);

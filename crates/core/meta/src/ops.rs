@@ -207,6 +207,7 @@ pub async fn run<'a>(view: &mut View<'a>, request: &'a Request) -> Result<Reply>
         | Request::VerifyObject(_)
         | Request::ListAdopted(_)
         | Request::ChecksumAdopted(_)
+        | Request::Fill(_)
         | Request::Drain(_) => return Err(Error::NotServed { op: request.op().name() }),
     })
 }
@@ -316,6 +317,7 @@ pub fn is_served(op: Op) -> bool {
         | Op::VerifyObject
         | Op::ListAdopted
         | Op::ChecksumAdopted
+        | Op::Fill
         | Op::Drain => false,
     }
 }

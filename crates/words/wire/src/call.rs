@@ -202,6 +202,7 @@ calls! {
     108 VerifyObject mirrors::VerifyObject => mirrors::VerifyObjectReply, false;
     110 ListAdopted data::ListAdopted => data::ListAdoptedReply, false;
     111 ChecksumAdopted data::ChecksumAdopted => data::ChecksumAdoptedReply, false;
+    112 Fill data::Fill => data::FillReply, false;
     // What operators say to any server.
     120 Drain federation::Drain => federation::DrainReply, false;
 }

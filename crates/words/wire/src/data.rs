@@ -155,6 +155,22 @@ pub struct OstState {
     pub realms: Option<Vec<String>>,
 }
 
+/// Asks for bytes that mean nothing, as the reply's bulk: a connection that has carried some knows
+/// how much its way holds, before anybody waits for what it brings.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Fill {
+    /// At most [`Fill::LENGTH_MAX`].
+    #[n(0)]
+    pub length: u32,
+}
+
+impl Fill {
+    pub const LENGTH_MAX: u32 = 256 << 10;
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct FillReply {}
+
 /// Looks at one object without reading it.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct StatObject {

@@ -15,6 +15,8 @@ pub(super) struct ServerSink {
     pub shared: Weak<Shared>,
     pub number: ServerNumber,
     pub kind: ServerKind,
+    /// Which of the connections to it.
+    pub way: usize,
 }
 
 impl ServerSink {
@@ -78,7 +80,9 @@ impl NoticeSink for ServerSink {
         if self.kind == ServerKind::Oss
             && let Some(shared) = self.shared.upgrade()
         {
-            shared.servers.welcomed(self.number);
+            // What a site's cache brings is large, and shared by many who each have connections.
+            let fills = shared.settings.warms && shared.near.site.is_none();
+            shared.servers.welcomed(self.number, fills.then_some(self.way));
         }
         if self.kind == ServerKind::Mds
             && let Some(shared) = self.shared.upgrade()

@@ -3,14 +3,22 @@
 //! One stream is limited by its window, its buffers and its losses: several fill a long way better.
 //! Near servers get few. A request goes to the connection that has the fewest bytes under way, so
 //! that one that lost a packet gets less to do. Connections are made before they are needed, since
-//! each must find out the rate of its way by itself.
+//! each must find out the rate of its way by itself: it begins with 14 KB per round trip (RFC 6928)
+//! and doubles that with each. So a far one is filled as soon as it stands: it carries a little that
+//! nobody waits for, and who reads first does not wait for that.
 //!
-//! Invariants: there are never more than [`FAR`] connections; each is told to connect once.
+//! Invariants: there are never more than [`FAR`] connections; each is told to connect once. A way
+//! that is slow because it is narrow is filled once, by its first connection.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
-use tieline_net::Channel;
+use tieline_net::{CallError, Channel};
+use tieline_types::Caller;
+use tieline_wire::data::Fill;
+use tieline_world::Bulk;
+use tokio::sync::OnceCell;
+use tokio::time::Instant;
 
 /// To a server nearby: one for long answers beside one for others.
 const NEAR: usize = 2;
@@ -20,9 +28,17 @@ pub(crate) const FAR: usize = 8;
 /// From this round trip on a server is far.
 pub(crate) const FAR_FROM: Duration = Duration::from_millis(2);
 
+/// What each far connection carries as soon as it stands: five round trips, where the way is wide.
+const FILL: u32 = Fill::LENGTH_MAX;
+/// A way that takes more round trips for it is narrow: readers need all that it carries.
+const FILL_TRIPS: u32 = 8;
+const FILL_PATIENCE: Duration = Duration::from_secs(10);
+
 pub(crate) struct Ways {
     ways: Vec<Way>,
     turn: AtomicUsize,
+    /// Was the first fill that was answered quick?
+    is_wide: OnceCell<bool>,
     /// So many were told to connect.
     warmed: AtomicUsize,
 }
@@ -50,7 +66,8 @@ impl Ways {
     pub fn new(channels: Vec<Arc<dyn Channel>>) -> Self {
         let way = |channel| Way { channel, load: Arc::default() };
         let ways = channels.into_iter().map(way).collect();
-        Self { ways, turn: AtomicUsize::new(0), warmed: AtomicUsize::new(0) }
+        let (turn, warmed) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { ways, turn, is_wide: OnceCell::new(), warmed }
     }
 
     pub fn channels(&self) -> impl Iterator<Item = &Arc<dyn Channel>> {
@@ -86,8 +103,27 @@ impl Ways {
             (!stands, way.load.load(Ordering::Relaxed))
         };
         let way = late.iter().chain(early).min_by_key(cost)?;
-        way.load.fetch_add(weight, Ordering::Relaxed);
-        Some(Chosen { channel: way.channel.clone(), load: way.load.clone(), weight })
+        Some(way.chosen(weight))
+    }
+
+    /// Has a connection to a far server, which stands now, find out what its way holds.
+    pub async fn fill(&self, way: usize) {
+        let Some(way) = self.ways.get(way).filter(|_| self.is_far()) else { return };
+        let mut is_filled = false;
+        let first = async {
+            is_filled = true;
+            let begun = Instant::now();
+            way.fill().await?;
+            Ok(begun.elapsed() <= self.round_trip().unwrap_or_default() * FILL_TRIPS)
+        };
+        let is_wide = self.is_wide.get_or_try_init(|| first).await;
+        let outcome = match is_wide {
+            Ok(true) if !is_filled => way.fill().await,
+            other => other.map(drop),
+        };
+        if let Err(error) = outcome {
+            tracing::debug!(%error, "connection is not filled");
+        }
     }
 
     /// Makes the connections that are to be expected: the first, and when that says that the server
@@ -101,24 +137,50 @@ impl Ways {
     }
 }
 
+impl Way {
+    fn chosen(&self, weight: u64) -> Chosen {
+        self.load.fetch_add(weight, Ordering::Relaxed);
+        Chosen { channel: self.channel.clone(), load: self.load.clone(), weight }
+    }
+
+    async fn fill(&self) -> Result<(), CallError> {
+        let (chosen, root) = (self.chosen(FILL.into()), Caller::root());
+        let message = Fill { length: FILL };
+        let (channel, patience) = (&*chosen.channel, Some(FILL_PATIENCE));
+        tieline_net::call(channel, &root, message, Bulk::Empty, patience).await.map(drop)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
     use std::sync::Mutex;
-    use tieline_net::{CallError, Incoming, Outgoing, Standing};
+    use tieline_net::{Incoming, Outgoing, Standing};
     use tieline_types::{Grant, SessionId};
+    use tieline_wire::Op;
+    use tieline_wire::data::FillReply;
+    use tokio::task::JoinSet;
 
     #[derive(Default)]
     struct Line {
         round_trip: Mutex<Option<Duration>>,
         stands: Mutex<bool>,
         warmed: AtomicUsize,
+        filled: AtomicUsize,
+        /// A fill takes so long; without, it ends with an error.
+        fills_in: Mutex<Option<Duration>>,
     }
 
     #[async_trait::async_trait]
     impl Channel for Line {
         async fn exchange(&self, _: Outgoing) -> Result<Incoming, CallError> {
-            Err(CallError::Closed { server: String::new() })
+            self.filled.fetch_add(1, Ordering::Relaxed);
+            let closed = || CallError::Closed { server: String::new() };
+            let time = self.fills_in.lock().unwrap().ok_or_else(closed)?;
+            tokio::time::sleep(time).await;
+            let (body, bulk) = (tieline_wire::encode(&FillReply {}).into(), Bytes::new());
+            Ok(Incoming { op: Op::Fill, body, bulk, held: None })
         }
 
         fn standing(&self) -> Option<Standing> {
@@ -186,5 +248,30 @@ mod tests {
         let freed = index(&lines, &free);
         drop(free);
         assert_eq!(index(&lines, &ways.choose(1).unwrap()), freed);
+    }
+
+    /// How many of a far server's connections were filled.
+    async fn filled(fills_in: Option<Duration>) -> usize {
+        let (lines, ways) = ways();
+        *lines[0].round_trip.lock().unwrap() = Some(FAR_FROM);
+        lines.iter().for_each(|line| *line.fills_in.lock().unwrap() = fills_in);
+        let ways = Arc::new(ways);
+        let fill = |way| {
+            let ways = ways.clone();
+            async move { ways.fill(way).await }
+        };
+        (0..FAR + 1).map(fill).collect::<JoinSet<_>>().join_all().await;
+        lines.iter().map(|line| line.filled.load(Ordering::Relaxed)).sum()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connections_are_filled_where_that_is_quick() {
+        assert_eq!(filled(Some(FAR_FROM * 4)).await, FAR);
+        assert_eq!(filled(Some(FAR_FROM * 30)).await, 1, "the way is narrow");
+        assert_eq!(filled(None).await, FAR, "each is tried, once");
+        let (lines, ways) = ways();
+        *lines[0].round_trip.lock().unwrap() = Some(FAR_FROM / 2);
+        ways.fill(0).await;
+        assert_eq!(lines[0].filled.load(Ordering::Relaxed), 0, "it is near");
     }
 }

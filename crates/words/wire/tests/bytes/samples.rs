@@ -128,6 +128,7 @@ fn call(op: Op) -> Vec<Sample> {
         | Op::DeleteChunks
         | Op::OstStatus
         | Op::StatObject
+        | Op::Fill
         | Op::ListObjects => chunk_calls(op),
         Op::RecordSums | Op::ListAdopted | Op::ChecksumAdopted => adopted_calls(op),
     }

@@ -35,6 +35,7 @@ pub fn chunk_calls(op: Op) -> Vec<Sample> {
             pair(call, data::DeleteChunksReply { deleted: 1 })
         }
         Op::OstStatus => pair(data::OstStatus {}, data::OstStatusReply { osts: vec![ost_state()] }),
+        Op::Fill => pair(data::Fill { length: 128 << 10 }, data::FillReply {}),
         Op::StatObject => {
             let reply = data::StatObjectReply { length: 4 << 20, owner: owner(), check: 5 };
             pair(data::StatObject { ost, chunk }, reply)
