@@ -4,8 +4,8 @@
 //! Near servers get few. A request goes to the connection that has the fewest bytes under way, so
 //! that one that lost a packet gets less to do. Connections are made before they are needed, since
 //! each must find out the rate of its way by itself: it begins with 14 KB per round trip (RFC 6928)
-//! and doubles that with each. So a far one is filled as soon as it stands: it carries a little that
-//! nobody waits for, and who reads first does not wait for that.
+//! and doubles that with each. So a far one is filled as soon as it stands: it carries a little
+//! that nobody waits for, and who reads first does not wait for that.
 //!
 //! Invariants: there are never more than [`FAR`] connections; each is told to connect once. A way
 //! that is slow because it is narrow is filled once, by its first connection.
