@@ -247,7 +247,7 @@ fn fill(message: &Fill) -> Answer {
         let detail = format!("Fill of {} bytes: {} at most", message.length, Fill::LENGTH_MAX);
         Failure::new(ErrorKind::InvalidArgument, detail)
     })?;
-    Ok((tieline_wire::encode(&FillReply {}), Bytes::from_static(bytes).into()))
+    Ok((encode(&FillReply {}), Bytes::from_static(bytes).into()))
 }
 
 fn reply<C: Call>(reply: &C::Reply) -> Answer {
