@@ -3,7 +3,10 @@
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::ffi::OsStr;
+use std::hash::{BuildHasher, Hasher};
 use std::io::{Read, Seek};
+use std::net::{Ipv4Addr, TcpListener};
+use std::ops::Range;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -12,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// Generous: tests share two cores with others, and a deadline is only there to end a hang.
 pub const DEADLINE: Duration = Duration::from_secs(120);
+
+const PORTS: Range<u16> = 9_000..10_000;
 
 /// How often a wait looks again.
 const PERIOD: Duration = Duration::from_millis(10);
@@ -51,6 +56,16 @@ fn find() -> Result<PathBuf> {
         bail!("`cargo build --package tieline` failed");
     }
     Ok(profile.join("tieline"))
+}
+
+/// A port of this machine's own that nobody listens at now. Neither `tieline dev up` nor a KDC takes
+/// it meanwhile, nor the kernel for an outgoing connection.
+pub fn free_port() -> Result<u16> {
+    let noise = std::hash::RandomState::new().build_hasher().finish();
+    let mut ports = (0..PORTS.len() as u64)
+        .map(|step| PORTS.start + (noise.wrapping_add(step) % PORTS.len() as u64) as u16);
+    let is_free = |&port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+    ports.find(is_free).context("no port is free")
 }
 
 /// Runs `command` to its end, or to the deadline.

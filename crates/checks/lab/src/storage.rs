@@ -10,7 +10,7 @@ use crate::program;
 use anyhow::{Context, Result, ensure};
 use std::cell::RefCell;
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -85,7 +85,7 @@ impl Storage {
     fn start_bricks(&self) -> Result<()> {
         let mut client = String::new();
         for number in 0..BRICKS {
-            let (brick, port) = (self.folder.join(format!("brick{number}")), free_port()?);
+            let (brick, port) = (self.folder.join(format!("brick{number}")), program::free_port()?);
             fs::create_dir(&brick)?;
             let name = format!("server{number}");
             fs::write(self.volume(&name), brick_volume(number, &brick, port))?;
@@ -157,11 +157,6 @@ impl Drop for Storage {
             let _ = child.wait();
         }
     }
-}
-
-/// A port that nobody listens at now.
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
 fn brick_volume(number: usize, directory: &Path, port: u16) -> String {

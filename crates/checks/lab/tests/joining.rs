@@ -35,8 +35,7 @@ impl Drop for Joined {
 }
 
 fn free_address() -> Result<String> {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-    Ok(listener.local_addr()?.to_string())
+    Ok(format!("127.0.0.1:{}", program::free_port()?))
 }
 
 fn invite(federation: &Federation, site: &str) -> Result<String> {
@@ -93,9 +92,9 @@ fn an_invited_site_joins_with_one_command() -> Result<()> {
         // Its tree is at home there, and so are the bytes of new files in it.
         let at_home = federation.mount().join("psc");
         let is_seen = || at_home.exists() && known().is_ok_and(|now| now == count + 1);
-        program::until("the mount shows the site", Duration::from_secs(10), is_seen)?;
+        program::until("the mount shows the site", program::DEADLINE, is_seen)?;
         let is_there = || std::fs::create_dir(at_home.join("data")).is_ok();
-        program::until("the mount knows the site", Duration::from_secs(20), is_there)?;
+        program::until("the mount knows the site", program::DEADLINE, is_there)?;
         let file = at_home.join("data/events");
         std::fs::write(&file, vec![7; 1 << 20])?;
         std::fs::File::open(&file)?.sync_all()?;
@@ -258,7 +257,7 @@ fn proves_itself(
     let joined = Joined::from_words(&federation.tieline(&words)?)?;
     let at_home = federation.mount().join(site);
     let is_there = || std::fs::create_dir(at_home.join("data")).is_ok();
-    program::until("the mount knows the site", Duration::from_secs(20), is_there)?;
+    program::until("the mount knows the site", program::DEADLINE, is_there)?;
     let file = at_home.join("data/events");
     std::fs::write(&file, vec![7; 1 << 20])?;
     std::fs::File::open(&file)?.sync_all()?;

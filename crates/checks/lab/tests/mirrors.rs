@@ -93,6 +93,17 @@ fn wait(mut look: impl FnMut() -> Result<(bool, String)>) -> Result<()> {
     }
 }
 
+/// Waits until both copies of each of a file's three chunks are good, and known to be: a repair is
+/// on the disk before it is in the MDT.
+fn wait_in_order(lab: &Federation, shown: &str) -> Result<()> {
+    wait(|| {
+        let found = lab.try_tieline(&["mirror", "verify", "--json", shown])?;
+        let said: Value = serde_json::from_str(&found.stdout)?;
+        let is_good = said[0]["good"].as_u64().is_some_and(|good| good >= 6);
+        Ok((found.status.success() && is_good, format!("{found:?}")))
+    })
+}
+
 /// The file of an object below its OST's directory.
 fn object(lab: &Federation, place: &Place) -> Result<PathBuf> {
     let ost = lab.dir().join(format!("sites/{}/ost{:04x}/objects", place.site, place.ost));
@@ -182,27 +193,33 @@ fn a_damaged_copy_is_repaired() -> Result<()> {
         let trouble = &said[0]["troubles"][0];
         ensure!(trouble["state"] == "bad" && trouble["ost"] == victim.ost, "{said:#}");
         wait(|| Ok((byte_at(&object(lab, &victim)?, 50_000)? == good, "not repaired".into())))?;
-        let again = lab.json(&["mirror", "verify", shown])?;
-        ensure!(again[0]["good"].as_u64().is_some_and(|good| good >= 6), "{again:#}");
-        // Found by who reads: every copy at one site has a damaged block.
+        wait_in_order(lab, shown)?;
+        // Found by who reads: every copy at one site has a damaged block. Not each is read there.
         let victims: Vec<Place> =
             places(lab, &path)?.into_iter().filter(|place| place.site == "uf").collect();
         for victim in &victims {
             damage(&object(lab, victim)?, 70_000)?;
         }
+        let damaged = || -> Result<usize> {
+            let is_bad = |victim: &&Place| -> Result<bool> {
+                let good = bytes(3)[victim.offset as usize + 70_000];
+                Ok(byte_at(&object(lab, victim)?, 70_000)? != good)
+            };
+            let bad: Vec<bool> =
+                victims.iter().map(|victim| is_bad(&victim)).collect::<Result<_>>()?;
+            Ok(bad.into_iter().filter(|&is_bad| is_bad).count())
+        };
         let mut sites = BTreeSet::new();
         wait(|| {
             ensure!(fs::read(lab.mount_again()?.join("mirrored/f"))? == bytes(3), "wrong bytes");
             let places = places(lab, &path)?;
             sites.extend(places.iter().filter(|place| place.is_stale).map(|p| p.site.clone()));
-            let mut left = 0;
-            for victim in &victims {
-                let at = victim.offset as usize + 70_000;
-                left += usize::from(byte_at(&object(lab, victim)?, 70_000)? != bytes(3)[at]);
-            }
-            Ok((left == 0, format!("{left} are not repaired")))
+            let left = damaged()?;
+            Ok((left < victims.len(), format!("{left} are not repaired")))
         })?;
         ensure!(sites.iter().all(|site| site == "uf"), "{sites:?}");
+        wait_in_order(lab, shown)?;
+        ensure!(damaged()? == 0, "{victims:?}");
         let admin = lab.process("mds-uf")?["admin"].as_str().context("admin")?.to_owned();
         let metrics = shell(Path::new("/"), &format!("curl -s http://{admin}/metrics"))?;
         ensure!(metrics.contains("tieline_copies_bad_total{ost=\"OST"), "{metrics}");
@@ -212,7 +229,7 @@ fn a_damaged_copy_is_repaired() -> Result<()> {
         let found = lab.try_tieline(&["mirror", "verify", shown])?;
         ensure!(found.stdout.contains("bad: chunk"), "{found:?}");
         wait(|| Ok((object(lab, &victim)?.is_file(), "the object is not back".into())))?;
-        lab.tieline(&["mirror", "verify", shown]).map(drop)
+        wait_in_order(lab, shown)
     })
 }
 

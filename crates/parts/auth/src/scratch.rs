@@ -21,7 +21,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Debian and RHEL have the KDC's programs where only root looks for programs.
 const SBIN: &str = "/usr/sbin";
 const LOOPBACK: &str = "127.0.0.1";
-const PORTS: std::ops::Range<u16> = 10_000..32_768;
+/// Below those that the kernel gives to outgoing connections, and beside those of `tieline dev up`,
+/// which may look for some before a KDC that is being made listens.
+const PORTS: std::ops::Range<u16> = 30_000..32_768;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ScratchError {
@@ -283,7 +285,7 @@ fn said_by(command: &mut Command, program: &str, input: &[u8]) -> Result<Output,
     Ok(output)
 }
 
-/// A port that neither TCP nor UDP has, below those that the kernel gives to outgoing connections.
+/// A port that neither TCP nor UDP has.
 fn free_port() -> Option<u16> {
     let start = address_noise();
     (0..200u16)

@@ -29,7 +29,7 @@ const OSS_PORT: u16 = 7642;
 const MOUNT_PORT: u16 = 7800;
 /// Below those that the kernel gives to outgoing connections, which would take the port of a server
 /// that is down for a moment.
-const PORTS: std::ops::Range<u16> = 10_000..32_768;
+const PORTS: std::ops::Range<u16> = 10_000..30_000;
 const PORT_TRIES: usize = 1_000;
 /// Longest wait for the space of the file system to be known.
 const SPACE_PATIENCE: Duration = Duration::from_secs(10);
