@@ -92,8 +92,13 @@ impl Listener for SimListener {
 
 fn connection(stream: TcpStream, peer: String) -> Connection {
     let (reader, writer) = stream.into_split();
-    let local = String::new();
-    Connection { reader: Box::new(reader), writer: Box::new(SimWriter(writer)), peer, local }
+    Connection {
+        reader: Box::new(reader),
+        writer: Box::new(SimWriter(writer)),
+        peer,
+        local: String::new(),
+        slows_at_losses: false,
+    }
 }
 
 struct SimWriter(OwnedWriteHalf);

@@ -53,7 +53,7 @@ use pace::Pace;
 use sink::ServerSink;
 use turns::{Reader, Turn, Turns};
 use waits::silence;
-use ways::{Chosen, FAR, Ways};
+use ways::{Chosen, FAR_MOST, Ways};
 
 pub use proofs::Credentials;
 
@@ -115,7 +115,9 @@ impl Server {
 
     /// How many bytes are to be under way from it.
     pub fn room(&self) -> u64 {
-        self.pace.room(self.ways.round_trip(), self.ways.is_far())
+        // Each of many connections needs something to do, whatever rate they come to together.
+        let is_one_way = self.ways.is_far() && !self.ways.are_many();
+        self.pace.room(self.ways.round_trip(), is_one_way)
     }
 
     /// Waits until so many bytes may be asked for.
@@ -452,7 +454,7 @@ impl Servers {
             return Err(Error::local(ErrorKind::Disconnected, "file system is closed"));
         }
         let number = ServerNumber(self.next.fetch_add(1, Ordering::Relaxed));
-        let count = if kind == ServerKind::Oss { FAR } else { 1 };
+        let count = if kind == ServerKind::Oss { FAR_MOST } else { 1 };
         let dial = |way| {
             let sink = Arc::new(ServerSink { shared: self.shared.clone(), number, kind, way });
             if kind == ServerKind::Mds && self.keep.is_on() {
@@ -555,9 +557,10 @@ impl Servers {
 
     /// A server has welcomed us: its other connections follow if it is far. This one is filled, if
     /// it is to be.
-    fn welcomed(&self, number: ServerNumber, filled: Option<usize>) {
+    fn welcomed(&self, number: ServerNumber, welcome: &Welcome, filled: Option<usize>) {
         if let Some(server) = self.numbered(number).filter(|server| server.kind == ServerKind::Oss)
         {
+            server.ways.told(welcome.features & Welcome::SLOWS_AT_LOSSES != 0);
             server.ways.warm();
             if let Some(way) = filled {
                 tokio::spawn(async move { server.ways.fill(way).await });

@@ -123,6 +123,8 @@ pub struct Connection {
     pub peer: String,
     /// Our own end's.
     pub local: String,
+    /// The peer is far, and each lost packet slows down what is sent to it.
+    pub slows_at_losses: bool,
 }
 
 /// The sending direction of a stream.

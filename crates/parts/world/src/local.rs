@@ -265,6 +265,7 @@ fn connection(stream: DuplexStream, line: &Arc<Line>, peer: String) -> Connectio
         writer: Box::new(LocalWriter { stream: writer, line: line.clone(), end: first + 1 }),
         peer,
         local: String::new(),
+        slows_at_losses: false,
     }
 }
 

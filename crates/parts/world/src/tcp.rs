@@ -163,10 +163,11 @@ fn connection(stream: TcpStream, congestion: Congestion) -> io::Result<Connectio
     sockopt::set_tcp_keepintvl(&stream, KEEPALIVE_EVERY)?;
     sockopt::set_tcp_user_timeout(&stream, USER_TIMEOUT.as_millis() as u32)?;
     again::bound(&stream);
-    congestion.apply(&stream);
+    let slows_at_losses = congestion.apply(&stream);
     let stream = Arc::new(stream);
     let reader = Box::new(TcpReader { stream: stream.clone() });
-    Ok(Connection { reader, writer: Box::new(TcpWriter { stream }), peer, local })
+    let writer = Box::new(TcpWriter { stream });
+    Ok(Connection { reader, writer, peer, local, slows_at_losses })
 }
 
 struct TcpReader {

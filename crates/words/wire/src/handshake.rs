@@ -108,7 +108,7 @@ pub struct Welcome {
     pub lease_ms: u32,
     #[n(6)]
     pub flavor: Flavor,
-    /// Bits of optional abilities: [`Welcome::TREES`].
+    /// Bits of optional abilities: [`Welcome::TREES`], [`Welcome::SLOWS_AT_LOSSES`].
     #[n(7)]
     pub features: u64,
     /// For people: `mds-uf (MDT0000)`.
@@ -128,6 +128,9 @@ pub struct Welcome {
 impl Welcome {
     /// The server tells metadata in bulk ([`crate::trees`]).
     pub const TREES: u64 = 1;
+    /// Each lost packet slows down what the server sends over this connection, for the kernel there
+    /// takes losses for congestion: more connections fill a long way better.
+    pub const SLOWS_AT_LOSSES: u64 = 2;
 }
 
 /// The accepting end's disagreement.

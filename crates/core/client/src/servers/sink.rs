@@ -82,7 +82,7 @@ impl NoticeSink for ServerSink {
         {
             // What a site's cache brings is large, and shared by many who each have connections.
             let fills = shared.settings.warms && shared.near.site.is_none();
-            shared.servers.welcomed(self.number, fills.then_some(self.way));
+            shared.servers.welcomed(self.number, welcome, fills.then_some(self.way));
         }
         if self.kind == ServerKind::Mds
             && let Some(shared) = self.shared.upgrade()

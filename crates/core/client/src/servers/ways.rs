@@ -7,12 +7,13 @@
 //! and doubles that with each. So a far one is filled as soon as it stands: it carries a little
 //! that nobody waits for, and who reads first does not wait for that.
 //!
-//! Invariants: there are never more than [`FAR`] connections; each is told to connect once, and
+//! Invariants: there are never more than [`FAR_MOST`] connections; each is told to connect once, and
 //! filled once: a server that starts again, with all its clients, is not asked for nothing by each.
 //! Where the way is narrow only the first is filled.
 
-use std::sync::Arc;
+use crate::volume::lock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tieline_net::{CallError, Channel};
 use tieline_types::Caller;
@@ -23,9 +24,17 @@ use tokio::time::Instant;
 
 /// To a server nearby: one for long answers beside one for others.
 const NEAR: usize = 2;
-/// To a far one. Eight streams of CUBIC kept 36 to 65 % of 1 Gbit/s over 50 ms where one packet in
-/// ten thousand was lost, one stream 16 %. The default buffers of eight hold 32 MiB.
-pub(crate) const FAR: usize = 8;
+/// To a far one. The default buffers of eight hold 32 MiB.
+const FAR: usize = 8;
+/// To a far one whose streams each loss slows down, while much is under way for long. Over 50 ms
+/// where one packet in ten thousand was lost, one stream of CUBIC kept 16 % of 1 Gbit/s, eight 36 to
+/// 65 %, sixteen 75 % and more. Readers of little would find most of them cold.
+pub(crate) const FAR_MOST: usize = 24;
+/// Asked for within a second it is much.
+const MUCH: u64 = 8 << 20;
+const SECOND: Duration = Duration::from_secs(1);
+/// For so many seconds, one after the other, it is long.
+const LONG: u32 = 4;
 /// From this round trip on a server is far.
 pub(crate) const FAR_FROM: Duration = Duration::from_millis(2);
 
@@ -42,6 +51,17 @@ pub(crate) struct Ways {
     is_wide: OnceCell<bool>,
     /// So many were told to connect.
     warmed: AtomicUsize,
+    slows_at_losses: AtomicBool,
+    busy: Mutex<Busy>,
+}
+
+/// For how long much was asked for.
+#[derive(Default)]
+struct Busy {
+    /// Seconds in which it was, without a pause.
+    seconds: u32,
+    /// Since when bytes are counted, and how many.
+    span: Option<(Instant, u64)>,
 }
 
 struct Way {
@@ -70,8 +90,8 @@ impl Ways {
         let way =
             |channel| Way { channel, load: Arc::default(), is_filled: AtomicBool::new(false) };
         let ways = channels.into_iter().map(way).collect();
-        let (turn, warmed) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Self { ways, turn, is_wide: OnceCell::new(), warmed }
+        let (turn, is_wide, warmed, slows_at_losses, busy) = Default::default();
+        Self { ways, turn, is_wide, warmed, slows_at_losses, busy }
     }
 
     pub fn channels(&self) -> impl Iterator<Item = &Arc<dyn Channel>> {
@@ -91,14 +111,33 @@ impl Ways {
         self.round_trip().is_some_and(|round_trip| round_trip >= FAR_FROM)
     }
 
+    /// Its server says whether losses slow down what it sends.
+    pub fn told(&self, slows_at_losses: bool) {
+        self.slows_at_losses.store(slows_at_losses, Ordering::Relaxed);
+    }
+
+    /// Are more connections in use than a far server has else?
+    pub fn are_many(&self) -> bool {
+        let slows = self.slows_at_losses.load(Ordering::Relaxed) && self.is_far();
+        slows && lock(&self.busy).seconds >= LONG
+    }
+
     fn in_use(&self) -> &[Way] {
-        let count = if self.is_far() { FAR } else { NEAR };
+        let count = match self.is_far() {
+            false => NEAR,
+            true if self.are_many() => FAR_MOST,
+            true => FAR,
+        };
         self.ways.get(..count).unwrap_or(&self.ways)
     }
 
     /// The connection for a request that moves about `weight` bytes: of those that stand, one with
     /// the least under way.
     pub fn choose(&self, weight: u64) -> Option<Chosen> {
+        lock(&self.busy).asked(weight);
+        if self.are_many() {
+            self.warm();
+        }
         let ways = self.in_use();
         let first = self.turn.fetch_add(1, Ordering::Relaxed) % ways.len().max(1);
         let (early, late) = ways.split_at_checked(first)?;
@@ -110,9 +149,11 @@ impl Ways {
         Some(way.chosen(weight))
     }
 
-    /// Has a connection to a far server, which stands now, find out what its way holds.
+    /// Has a connection to a far server, which stands now, find out what its way holds. Who reads
+    /// much for long does not wait for that.
     pub async fn fill(&self, way: usize) {
-        let Some(way) = self.ways.get(way).filter(|_| self.is_far()) else { return };
+        let way = self.ways.get(way).filter(|_| way < FAR && self.is_far());
+        let Some(way) = way else { return };
         if way.is_filled.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -136,11 +177,25 @@ impl Ways {
     /// Makes the connections that are to be expected: the first, and when that says that the server
     /// is far, all.
     pub fn warm(&self) {
-        let wanted = if self.is_far() { self.ways.len() } else { 1 };
+        let wanted = if self.is_far() { self.in_use().len() } else { 1 };
         let done = self.warmed.fetch_max(wanted, Ordering::Relaxed);
         for way in self.ways.iter().take(wanted).skip(done) {
             way.channel.warm();
         }
+    }
+}
+
+impl Busy {
+    fn asked(&mut self, bytes: u64) {
+        let now = Instant::now();
+        let (since, count) = self.span.get_or_insert((now, 0));
+        let took = now - *since;
+        if took >= SECOND {
+            let is_long = took < 2 * SECOND && *count >= MUCH;
+            self.seconds = if is_long { self.seconds.saturating_add(1) } else { 0 };
+            (*since, *count) = (now, 0);
+        }
+        *count += bytes;
     }
 }
 
@@ -162,7 +217,6 @@ impl Way {
 mod tests {
     use super::*;
     use bytes::Bytes;
-    use std::sync::Mutex;
     use tieline_net::{Incoming, Outgoing, Standing};
     use tieline_types::{Grant, SessionId};
     use tieline_wire::Op;
@@ -217,7 +271,7 @@ mod tests {
     }
 
     fn ways() -> (Vec<Arc<Line>>, Ways) {
-        let lines: Vec<Arc<Line>> = (0..FAR).map(|_| Arc::default()).collect();
+        let lines: Vec<Arc<Line>> = (0..FAR_MOST).map(|_| Arc::default()).collect();
         let channels = lines.iter().map(|line| line.clone() as Arc<dyn Channel>).collect();
         (lines, Ways::new(channels))
     }
@@ -238,6 +292,33 @@ mod tests {
         ways.warm();
         ways.warm();
         assert_eq!(told(), FAR, "each once");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn where_losses_slow_what_lasts_gets_many_connections() {
+        let (lines, ways) = ways();
+        *lines[0].round_trip.lock().unwrap() = Some(FAR_FROM);
+        let warmed = || lines.iter().filter(|line| line.warmed.load(Ordering::Relaxed) > 0).count();
+        let read = async |seconds, weight| {
+            for _ in 0..seconds * 4 {
+                drop(ways.choose(weight));
+                tokio::time::advance(SECOND / 4).await;
+            }
+            ways.are_many()
+        };
+        ways.warm();
+        assert!(!read(LONG * 2, MUCH / 4).await);
+        tokio::time::advance(2 * SECOND).await;
+        ways.told(true);
+        assert!(!read(LONG * 2, MUCH / 5).await, "it is little");
+        assert!(!read(LONG - 1, MUCH / 4).await);
+        tokio::time::advance(2 * SECOND).await;
+        assert!(!read(LONG, MUCH / 4).await, "there was a pause");
+        assert_eq!(warmed(), FAR);
+        assert!(read(1, MUCH / 4).await);
+        assert_eq!(warmed(), FAR_MOST);
+        tokio::time::advance(2 * SECOND).await;
+        assert!(!read(1, MUCH / 4).await);
     }
 
     #[test]
@@ -267,7 +348,7 @@ mod tests {
             let ways = ways.clone();
             async move { ways.fill(way).await }
         };
-        (0..FAR + 1).map(fill).collect::<JoinSet<_>>().join_all().await;
+        (0..FAR_MOST + 1).map(fill).collect::<JoinSet<_>>().join_all().await;
         // It stands again.
         ways.fill(0).await;
         lines.iter().map(|line| line.filled.load(Ordering::Relaxed)).sum()

@@ -41,11 +41,11 @@ pub(super) async fn serve(
     shared: Arc<Shared>,
     mut stopping: watch::Receiver<bool>,
 ) {
-    let address = connection.peer;
+    let (address, slows_at_losses) = (connection.peer, connection.slows_at_losses);
     let mut reader = FrameReader::new(connection.reader, shared.budget.clone());
     let mut writer = FrameWriter::new(connection.writer);
     reader.limit(handshake::BODY_MAX, TOKEN_MAX as u32);
-    let greeting = greet((&mut reader, &mut writer), &shared, &address);
+    let greeting = greet((&mut reader, &mut writer), &shared, (&address, slows_at_losses));
     let greeted = tokio::select! {
         biased;
         () = stopped(&mut stopping) => return,
@@ -110,7 +110,7 @@ struct Greeted {
 async fn greet(
     (reader, writer): (&mut FrameReader, &mut FrameWriter),
     shared: &Shared,
-    address: &str,
+    (address, slows_at_losses): (&str, bool),
 ) -> Result<Greeted, NotGreeted> {
     let frame = reader.next().await.map_err(NotGreeted::from)?;
     let no = |kind, detail: String| NotGreeted::Refused(refusal(kind, detail));
@@ -143,7 +143,8 @@ async fn greet(
         flavor: proven.flavor,
     };
     let welcome = shared.service.welcome(&hello, &peer).await.map_err(NotGreeted::Refused)?;
-    let welcome = Welcome { version, flavor: peer.flavor, ..welcome };
+    let features = welcome.features | if slows_at_losses { Welcome::SLOWS_AT_LOSSES } else { 0 };
+    let welcome = Welcome { version, flavor: peer.flavor, features, ..welcome };
     Ok(Greeted { welcome, hello, peer, until: proven.until, _place: place })
 }
 

@@ -47,14 +47,18 @@ impl std::str::FromStr for Congestion {
 }
 
 impl Congestion {
-    /// Chooses for a connection that was just made.
-    pub(super) fn apply(self, socket: &impl std::os::fd::AsFd) {
+    /// Chooses for a connection that was just made. Says whether it is one to a far peer that
+    /// losses slow down.
+    pub(super) fn apply(self, socket: &impl std::os::fd::AsFd) -> bool {
         let socket = socket.as_fd();
-        let is_far = || round_trip(socket).is_ok_and(|round_trip| round_trip >= FAR_FROM);
-        if self == Self::Auto && is_far() {
+        if round_trip(socket).is_ok_and(|round_trip| round_trip < FAR_FROM) {
+            return false;
+        }
+        if self == Self::Auto {
             // Refused where the module is missing or kept for root: the system's choice stays.
             let _ = sockopt::set_tcp_congestion(socket, BBR);
         }
+        !sockopt::tcp_congestion(socket).is_ok_and(|chosen| chosen.starts_with(BBR))
     }
 }
 
@@ -95,7 +99,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let before = sockopt::tcp_congestion(&stream).unwrap();
-        Congestion::Auto.apply(&stream);
+        assert!(!Congestion::Auto.apply(&stream));
         assert_eq!(sockopt::tcp_congestion(&stream).unwrap(), before);
         let measured = round_trip(std::os::fd::AsFd::as_fd(&stream)).unwrap();
         assert!(measured > Duration::ZERO && measured < FAR_FROM, "{measured:?}");
