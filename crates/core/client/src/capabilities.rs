@@ -45,6 +45,17 @@ pub(crate) struct Whose {
     pub is_wanted: Arc<AtomicBool>,
 }
 
+impl Whose {
+    /// The same for the file's readers, whichever handle is closed.
+    pub fn whoever_reads(&self) -> Self {
+        let reader = match self.reader {
+            Reader::Handle(_) => Reader::File(self.file),
+            other => other,
+        };
+        Self { reader, ..self.clone() }
+    }
+}
+
 /// What a capability is to be good for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Use {

@@ -197,6 +197,22 @@ impl Shared {
         Err(worst.unwrap_or_else(nowhere))
     }
 
+    /// Waits until so many bytes of a chunk may be asked for.
+    pub(crate) async fn has_turn(
+        &self,
+        chunk: &ChunkRef,
+        bytes: u64,
+        whose: &Whose,
+        until: Instant,
+    ) -> Result<(), Fault> {
+        let places = self.places_in_order(chunk, bytes);
+        let server = places.first().and_then(|place| self.servers.oss(place.ost).ok());
+        let Some(server) = server else { return Ok(()) };
+        let waited = server.turn(whose.reader, bytes, &whose.is_wanted);
+        let turn = timeout_at(until, waited).await.map_err(|_| slow())?;
+        turn.map(drop).ok_or_else(unwanted)
+    }
+
     /// Places that are up to date: those in trouble last, the nearest first, and among equals each
     /// chunk another.
     pub(crate) fn places_in_order(&self, chunk: &ChunkRef, bytes: u64) -> Vec<Place> {

@@ -181,13 +181,23 @@ impl Shared {
         if chunk.places.iter().any(is_private) {
             return Ok(None);
         }
-        let cell = lock(&self.bringing).entry(chunk.chunk).or_default().clone();
-        let whole = cell.get_or_init(|| self.bring_whole(chunk, &digest, whose)).await.clone();
-        let mut bringing = lock(&self.bringing);
-        if bringing.get(&chunk.chunk).is_some_and(|known| Arc::ptr_eq(known, &cell)) {
-            bringing.remove(&chunk.chunk);
+        loop {
+            let cell = lock(&self.bringing).entry(chunk.chunk).or_default().clone();
+            let mut is_ours = false;
+            let bring = async {
+                is_ours = true;
+                self.bring_whole(chunk, &digest, whose).await
+            };
+            let whole = cell.get_or_init(|| bring).await.clone();
+            let mut bringing = lock(&self.bringing);
+            if bringing.get(&chunk.chunk).is_some_and(|known| Arc::ptr_eq(known, &cell)) {
+                bringing.remove(&chunk.chunk);
+            }
+            // Whoever was to bring it does not want it any more.
+            if is_ours || !whole.as_ref().is_err_and(|fault| fault.kind == ErrorKind::Cancelled) {
+                return whole;
+            }
         }
-        whole
     }
 
     async fn bring_whole(
@@ -212,6 +222,9 @@ impl Shared {
         };
         let until = until.max(Instant::now() + FETCH_LEAST);
         let step = chunk.length.div_ceil(REQUESTS_MAX).next_multiple_of(PIECE);
+        // Who closes the file takes it back until now. What is begun is finished, for all nodes.
+        self.has_turn(chunk, step, whose, until).await?;
+        let whose = &whose.whoever_reads();
         let starts = (0..chunk.length).step_by(step as usize);
         let ranges = starts.map(|at| at..(at + step).min(chunk.length)).collect();
         let fetched = match self.fetch_all(chunk, ranges, whose, until).await {
