@@ -1,12 +1,15 @@
 //! Caches that are plugged in: what they have is not fetched, what they spoil is not served.
 
 use super::fake::{Fake, ROOT};
+use crate::capabilities::Whose;
+use crate::fetch::PIECE;
+use crate::servers::turns::Reader;
 use crate::*;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use tieline_types::{ChunkId, ChunkRef, Digest, ErrorKind, Place};
+use tieline_types::{ChunkId, ChunkRef, Content, Digest, ErrorKind, Place};
 use tieline_wire::Op;
 
 const CHUNK: usize = 64 << 10;
@@ -123,6 +126,10 @@ fn noise(length: usize) -> Bytes {
 
 /// A file of three chunks, written by another client.
 async fn file(fake: &Arc<Fake>) -> (FileId, Bytes) {
+    file_of(fake, 3 * CHUNK).await
+}
+
+async fn file_of(fake: &Arc<Fake>, length: usize) -> (FileId, Bytes) {
     let volume = fake.mount();
     let name: Name = "a".parse().unwrap();
     let access = Access { write: true, ..Access::default() };
@@ -130,7 +137,7 @@ async fn file(fake: &Arc<Fake>) -> (FileId, Bytes) {
     let new = NewFile { mode, umask, is_exclusive: true, access, layout: None };
     let at = At { parent: ROOT, name: &name };
     let (known, opened) = volume.create(&Caller::root(), at, new).await.unwrap();
-    let bytes = noise(3 * CHUNK);
+    let bytes = noise(length);
     volume.write(opened.handle, 0, bytes.clone()).await.unwrap();
     volume.flush(opened.handle).await.unwrap();
     volume.release(opened.handle).await;
@@ -188,6 +195,57 @@ async fn a_site_fetches_a_chunk_once() {
     let private = fake.mount_near(Near { is_private: Some(is_private), ..near });
     assert_eq!(read(&private, id, 0..3 * CHUNK).await, bytes);
     assert_eq!(shelf.looks.load(Ordering::Relaxed), looks);
+}
+
+/// Who closes the file takes a chunk back that is not begun, and no piece of one that is.
+#[tokio::test(start_paused = true)]
+async fn a_chunk_that_is_begun_for_a_site_is_finished() {
+    let fake = Fake::new();
+    let large = 4 << 20;
+    (fake.lock().layout.chunk_size, fake.lock().layout.stripe_size) = (large, large);
+    let (id, bytes) = file_of(&fake, large as usize).await;
+    let content = fake.lock().page(id, 0).extents[0].content.clone();
+    let Content::Chunk(chunk) = content else { panic!("{content:?}") };
+    let shelf = Arc::new(Shelf::default());
+    let volume = fake.mount_near(Near { site: Some(shelf.clone()), ..Near::default() });
+    read(&volume, id, 0..0).await;
+    let servers = &volume.shared.servers;
+    let server = servers.oss(chunk.places[0].ost).unwrap();
+    let (first, second) = (Reader::Handle(HandleId(7)), Reader::Handle(HandleId(8)));
+    let fetch = async |reader| {
+        let (volume, chunk, caller) = (volume.clone(), chunk.clone(), Caller::root());
+        let whose = Whose { file: id, caller, offset: 0, reader, is_wanted: Arc::default() };
+        let fetched =
+            tokio::spawn(async move { volume.shared.fetch_near(&chunk, 0..100, &whose).await });
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        fetched
+    };
+    // Somebody else has all that there is room for under way.
+    let other = server.turn(Reader::Own, server.room(), &Arc::default()).await.unwrap();
+    let (fetched, waits) = (fetch(first).await, fetch(second).await);
+    servers.forget(first);
+    assert_eq!(fetched.await.unwrap().unwrap_err().kind, ErrorKind::Cancelled);
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert!(!waits.is_finished(), "it wants the chunk still");
+    servers.forget(second);
+    assert_eq!(waits.await.unwrap().unwrap_err().kind, ErrorKind::Cancelled);
+    drop(other);
+    assert_eq!(fake.count(Op::ReadObject), 0);
+    // There is room for one piece of it.
+    let weight = server.room() - PIECE;
+    let other = server.turn(Reader::Own, weight, &Arc::default()).await.unwrap();
+    let held = fake.hold(Op::ReadObject);
+    let (fetched, waits) = (fetch(first).await, fetch(second).await);
+    assert_eq!(fake.count(Op::ReadObject), 1);
+    servers.forget(first);
+    servers.forget(second);
+    drop((other, held));
+    for fetched in [fetched, waits] {
+        assert_eq!(fetched.await.unwrap().unwrap().1, bytes);
+    }
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert_eq!(shelf.chunks.lock().unwrap().len(), 1);
+    assert_eq!(fake.count(Op::ReadObject) as u64, u64::from(large) / PIECE, "each once");
 }
 
 /// Neither who fetches for the site nor who waits for that waits twice.
