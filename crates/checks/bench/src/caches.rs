@@ -3,8 +3,8 @@
 //!
 //! What crosses the link stands beside the distinct bytes that the jobs read, the second pass
 //! beside plain reads of the shared storage by as many readers, each where its node has it. That
-//! storage is GlusterFS on two bricks, and, for scale, a local disk: its reads are copies out of one
-//! memory, which no storage is that nodes share.
+//! storage is GlusterFS on two bricks, and, for scale, a local disk: its reads are copies out of
+//! one memory, which no storage is that nodes share.
 
 use crate::Settings;
 use crate::figure::{Figure, Goal, Unit};

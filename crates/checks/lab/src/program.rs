@@ -58,8 +58,8 @@ fn find() -> Result<PathBuf> {
     Ok(profile.join("tieline"))
 }
 
-/// A port of this machine's own that nobody listens at now. Neither `tieline dev up` nor a KDC takes
-/// it meanwhile, nor the kernel for an outgoing connection.
+/// A port of this machine's own that nobody listens at now. Neither `tieline dev up` nor a KDC
+/// takes it meanwhile, nor the kernel for an outgoing connection.
 pub fn free_port() -> Result<u16> {
     let noise = std::hash::RandomState::new().build_hasher().finish();
     let mut ports = (0..PORTS.len() as u64)

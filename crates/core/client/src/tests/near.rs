@@ -212,20 +212,19 @@ async fn a_chunk_that_is_begun_for_a_site_is_finished() {
     let servers = &volume.shared.servers;
     let server = servers.oss(chunk.places[0].ost).unwrap();
     let (first, second) = (Reader::Handle(HandleId(7)), Reader::Handle(HandleId(8)));
-    let fetch = async |reader| {
+    let fetch = |reader| {
         let (volume, chunk, caller) = (volume.clone(), chunk.clone(), Caller::root());
         let whose = Whose { file: id, caller, offset: 0, reader, is_wanted: Arc::default() };
-        let fetched =
-            tokio::spawn(async move { volume.shared.fetch_near(&chunk, 0..100, &whose).await });
-        tokio::time::sleep(Duration::from_millis(10)).await;
-        fetched
+        tokio::spawn(async move { volume.shared.fetch_near(&chunk, 0..100, &whose).await })
     };
+    let settle = || tokio::time::sleep(Duration::from_millis(10));
     // Somebody else has all that there is room for under way.
     let other = server.turn(Reader::Own, server.room(), &Arc::default()).await.unwrap();
-    let (fetched, waits) = (fetch(first).await, fetch(second).await);
+    let (fetched, waits) = (fetch(first), fetch(second));
+    settle().await;
     servers.forget(first);
     assert_eq!(fetched.await.unwrap().unwrap_err().kind, ErrorKind::Cancelled);
-    tokio::time::sleep(Duration::from_millis(10)).await;
+    settle().await;
     assert!(!waits.is_finished(), "it wants the chunk still");
     servers.forget(second);
     assert_eq!(waits.await.unwrap().unwrap_err().kind, ErrorKind::Cancelled);
@@ -235,7 +234,8 @@ async fn a_chunk_that_is_begun_for_a_site_is_finished() {
     let weight = server.room() - PIECE;
     let other = server.turn(Reader::Own, weight, &Arc::default()).await.unwrap();
     let held = fake.hold(Op::ReadObject);
-    let (fetched, waits) = (fetch(first).await, fetch(second).await);
+    let (fetched, waits) = (fetch(first), fetch(second));
+    settle().await;
     assert_eq!(fake.count(Op::ReadObject), 1);
     servers.forget(first);
     servers.forget(second);
@@ -243,7 +243,7 @@ async fn a_chunk_that_is_begun_for_a_site_is_finished() {
     for fetched in [fetched, waits] {
         assert_eq!(fetched.await.unwrap().unwrap().1, bytes);
     }
-    tokio::time::sleep(Duration::from_millis(10)).await;
+    settle().await;
     assert_eq!(shelf.chunks.lock().unwrap().len(), 1);
     assert_eq!(fake.count(Op::ReadObject) as u64, u64::from(large) / PIECE, "each once");
 }
