@@ -137,9 +137,12 @@ impl Ways {
     /// The connection for a request that moves about `weight` bytes: of those that stand, one with
     /// the least under way.
     pub fn choose(&self, weight: u64) -> Option<Chosen> {
-        lock(&self.busy).asked(weight);
-        if self.are_many() {
-            self.warm();
+        // Nobody else asks for how long it lasts.
+        if self.slows_at_losses.load(Ordering::Relaxed) {
+            lock(&self.busy).asked(weight);
+            if self.are_many() {
+                self.warm();
+            }
         }
         let ways = self.in_use();
         let first = self.turn.fetch_add(1, Ordering::Relaxed) % ways.len().max(1);
