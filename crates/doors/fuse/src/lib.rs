@@ -24,6 +24,7 @@
 mod abi;
 mod answer;
 mod attach;
+mod beside;
 mod buffer;
 mod call;
 mod cuts;

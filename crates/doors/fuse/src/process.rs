@@ -100,6 +100,12 @@ pub fn is_killed(thread: u32) -> bool {
             && file(thread, "stat").is_some_and(|text| stat_is_killed(&text)))
 }
 
+/// The processor it runs on, or ran on last. Not to be asked about a thread that waits for the
+/// caller of this: it may be in execve(2).
+pub fn processor(thread: u32) -> Option<usize> {
+    stat_field(&file(thread, "stat")?, 39)
+}
+
 fn status(thread: u32) -> Option<String> {
     file(thread, "status")
 }
@@ -141,13 +147,18 @@ fn status_is_exiting(text: &str) -> bool {
     status_field(text, "FDSize") == Some("0")
 }
 
-/// The ninth field of `stat` holds the task's flags; the second, in parentheses, may hold anything.
 fn stat_is_killed(text: &str) -> bool {
     /// `PF_SIGNALED`: a signal ended it.
     const SIGNALED: u64 = 0x400;
-    let after_name = text.rsplit_once(')').map(|(_, rest)| rest).unwrap_or_default();
-    let flags = after_name.split_whitespace().nth(6).and_then(|field| field.parse::<u64>().ok());
+    let flags: Option<u64> = stat_field(text, 9);
     flags.unwrap_or_default() & SIGNALED != 0
+}
+
+/// A field of `stat`, counted from one (`proc_pid_stat(5)`). The second, in parentheses, may hold
+/// anything.
+fn stat_field<T: std::str::FromStr>(text: &str, number: usize) -> Option<T> {
+    let (_, after_name) = text.rsplit_once(')')?;
+    after_name.split_whitespace().nth(number.checked_sub(3)?)?.parse().ok()
 }
 
 fn status_is_leaving(text: &str) -> bool {

@@ -241,8 +241,10 @@ impl Session {
                     let bytes = bytes.get(arguments).unwrap_or_default();
                     (Bytes::copy_from_slice(bytes), buffer)
                 };
+                let caller = header.pid;
                 let call = Call::new(Arc::clone(self), header, opcode, body, groups);
                 self.serve(call, device, (kept, is_left));
+                turn.served(caller);
                 next
             }
         }

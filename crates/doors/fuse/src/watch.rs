@@ -15,6 +15,7 @@
 //! /proc; it waits for a disk) holds up no other for more than two [`TICK`]s: the guard sees to it
 //! that another thread takes over.
 
+use crate::beside::Beside;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -70,7 +71,8 @@ impl Default for Watch {
 impl Watch {
     /// One thread's part, of which there is one per number.
     pub fn turn(&self, thread: usize) -> Turn<'_> {
-        Turn { watch: self, thread, row: 0, idle_since: None, is_brisk: false }
+        let beside = Beside::new();
+        Turn { watch: self, thread, row: 0, idle_since: None, is_brisk: false, beside }
     }
 
     /// The mount is gone: all threads leave.
@@ -157,6 +159,7 @@ pub struct Turn<'watch> {
     idle_since: Option<Instant>,
     /// The last request was not long in coming.
     is_brisk: bool,
+    beside: Beside,
 }
 
 impl Turn<'_> {
@@ -176,8 +179,16 @@ impl Turn<'_> {
         }
     }
 
+    /// A request of this thread was served ([`Beside::served`]).
+    pub fn served(&mut self, caller: u32) {
+        if self.keeps() {
+            self.beside.served(caller);
+        }
+    }
+
     /// The request takes long: others are not to wait for that.
     pub fn leave(&mut self) {
+        self.beside.part();
         if self.keeps() {
             let mut state = self.watch.state();
             if self.keeps() {
@@ -212,6 +223,7 @@ impl Turn<'_> {
     }
 
     fn rest(&mut self) -> Next {
+        self.beside.part();
         let watch = self.watch;
         let mut state = watch.state();
         loop {
