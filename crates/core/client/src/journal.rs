@@ -30,8 +30,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tieline_keep::{Keep, Kept};
 use tieline_types::{Caller, ErrorKind, FileId, MdtIndex, Name, Retry, Time, Version};
-use tieline_wire::Request;
-use tieline_wire::meta::{Batch, BatchItem, BatchOutcome, BatchReply, Reserve};
+use tieline_wire::meta::{Batch, BatchItem, BatchOutcome, BatchReply, Reserve, SetAttributes};
+use tieline_wire::{Op, Request};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 
@@ -92,7 +92,10 @@ impl Journal {
             let record = ActRecord::restored(kept, &act);
             let KeptAct { item, files, names, rights, version, cuts, .. } = act;
             let version = Version(version);
-            queue.lock().add(Act { item, files, names, rights, version, cuts }, record);
+            let mut state = queue.lock();
+            state.add(Act { item, files, names, rights, version, cuts }, record);
+            // It may have been sent.
+            state.taken = state.last;
         }
     }
 
@@ -157,6 +160,8 @@ pub(crate) struct State {
     done: u64,
     /// Somebody waits for operations up to this.
     wanted: u64,
+    /// The last operation that was ever taken to be sent.
+    taken: u64,
     /// The last operation on each file.
     touched: BTreeMap<FileId, u64>,
     /// The last operation that made a directory or changed who may do what there.
@@ -242,6 +247,11 @@ impl State {
         self.last + 1
     }
 
+    /// The number of the last operation.
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+
     /// May anything be decided here about these files? Whoever has waited for room may need more
     /// than there is: a file's bytes, and then its times.
     pub fn is_free(&self, files: &[FileId]) -> bool {
@@ -259,6 +269,28 @@ impl State {
     pub fn push(&mut self, act: Act) {
         let record = ActRecord::put(&self.keep, &act);
         self.add(act, record);
+    }
+
+    /// What the last of all operations sets, if that is all it does, of `files` for `caller`, and
+    /// nobody has taken it to be sent. More can be said in it ([`State::push_instead`]).
+    pub fn last_setting(&self, caller: &Caller, files: &[FileId]) -> Option<SetAttributes> {
+        let act = &self.waiting.back().filter(|last| last.number > self.taken)?.act;
+        let BatchItem { op, caller: by, message, .. } = &act.item;
+        let is_of = act.files == files && act.rights.is_none() && by == caller;
+        if !is_of || *op != Op::SetAttributes.number() {
+            return None;
+        }
+        tieline_wire::decode(message).ok()
+    }
+
+    /// The same as the last operation and one more, in its place.
+    pub fn push_instead(&mut self, act: Act) {
+        let record = ActRecord::put(&self.keep, &act);
+        if let Some(last) = self.waiting.back_mut() {
+            self.bytes = self.bytes + act.bytes() - last.act.bytes();
+            // What is kept of the one before goes when that of both is there.
+            (last.act, last._record) = (act, Arc::new(record));
+        }
     }
 
     fn add(&mut self, act: Act, record: ActRecord) {
@@ -293,7 +325,7 @@ impl State {
     }
 
     /// What is to be sent next; or when to look again.
-    fn due(&self) -> Result<Vec<Entry>, Option<Instant>> {
+    fn due(&mut self) -> Result<Vec<Entry>, Option<Instant>> {
         let Some(first) = self.waiting.front() else { return Err(None) };
         let at = first.since + AGE;
         let is_full = self.waiting.len() >= BATCH || self.bytes >= BATCH_BYTES;
@@ -305,7 +337,9 @@ impl State {
             bytes += entry.act.bytes();
             bytes <= BATCH_BYTES_MAX || entry.number == first.number
         };
-        Ok(self.waiting.iter().take(BATCH_MAX).take_while(fits).cloned().collect())
+        let due: Vec<_> = self.waiting.iter().take(BATCH_MAX).take_while(fits).cloned().collect();
+        self.taken = due.last().map_or(self.taken, |last| self.taken.max(last.number));
+        Ok(due)
     }
 
     /// Something in a directory is lost, perhaps bytes of a file: told once, by fsync of it or of

@@ -97,11 +97,18 @@ impl Shared {
                 // A capability among them ends.
                 tables.forget_xattrs(id);
             }
-            let number = journal.next();
+            let before = journal.last_setting(caller, &[id, unit]);
+            let both = before.and_then(|before| joined(before, &request));
+            let (is_joined, request) = (both.is_some(), both.unwrap_or(request));
             let act = Act::new(caller, now, id, after.version, request.into()).also(Some(unit));
             let is_directory = after.is_directory();
-            journal.push(if is_directory && changes_rights { act.rights(id) } else { act });
-            Some(tables.put_attributes(number, unit, after))
+            let act = if is_directory && changes_rights { act.rights(id) } else { act };
+            if is_joined {
+                journal.push_instead(act);
+            } else {
+                journal.push(act);
+            }
+            Some(tables.put_attributes(journal.last(), unit, after))
         })
     }
 
@@ -267,6 +274,25 @@ fn may_change(
     is_change && may_size && may_uid && may_gid && may_mode && may_times && are_times
 }
 
+/// Two changes in one that leaves the same behind, if there is such: what is given away loses its
+/// setuid, so a mode must not come before that, and *now* is when it is said. (`tar` sets each
+/// file's owner, mode and times, one after the other.)
+fn joined(first: SetAttributes, then: &SetAttributes) -> Option<SetAttributes> {
+    let gives = then.uid.is_some() || then.gid.is_some();
+    let is_now = [first.atime, first.mtime].contains(&Some(SetTime::Now));
+    let has_more = [&first, then].iter().any(|one| one.size.is_some() || one.is_access.is_some());
+    let is_alike = first.is_handle == then.is_handle;
+    let can_join = is_alike && !has_more && !is_now && !(first.mode.is_some() && gives);
+    can_join.then(|| SetAttributes {
+        mode: then.mode.or(first.mode),
+        uid: then.uid.or(first.uid),
+        gid: then.gid.or(first.gid),
+        atime: then.atime.or(first.atime),
+        mtime: then.mtime.or(first.mtime),
+        ..first
+    })
+}
+
 /// The file after a change that is allowed: as the MDS will do it.
 fn after_change(
     caller: &Caller,
@@ -301,4 +327,72 @@ fn after_change(
     }
     file.ctime = now;
     file
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use tieline_types::{Gid, Uid};
+
+    const NOW: Time = Time { seconds: 2_000, nanos: 0 };
+
+    fn time() -> impl Strategy<Value = Option<SetTime>> {
+        let given = (0..3i64).prop_map(|seconds| SetTime::At(Time { seconds, nanos: 7 }));
+        prop_oneof![3 => Just(None), 1 => Just(Some(SetTime::Now)), 3 => given.prop_map(Some)]
+    }
+
+    fn change() -> impl Strategy<Value = AttributeChange> {
+        let maybe = |values: std::ops::Range<u32>| prop::option::of(values);
+        let size = prop_oneof![8 => Just(None), 1 => (0..9u64).prop_map(Some)];
+        let mode = prop::option::of(0..0o7777u32);
+        (mode, maybe(1..3), maybe(1..4), size, time(), time()).prop_map(
+            |(mode, uid, gid, size, atime, mtime)| AttributeChange {
+                mode: mode.map(Mode::new),
+                uid: uid.map(Uid),
+                gid: gid.map(Gid),
+                size,
+                atime,
+                mtime,
+            },
+        )
+    }
+
+    fn message(id: FileId, change: &AttributeChange) -> SetAttributes {
+        let AttributeChange { mode, uid, gid, size, atime, mtime } = *change;
+        let (is_handle, is_access) = (false, None);
+        SetAttributes { id, mode, uid, gid, size, atime, mtime, is_handle, is_access }
+    }
+
+    proptest! {
+        /// Whoever does both does the same as who does one after the other.
+        #[test]
+        fn two_changes_in_one_leave_the_same(
+            mode in 0..0o7777u32,
+            is_root in any::<bool>(),
+            (first, then) in (change(), change()),
+        ) {
+            let id = FileId(9);
+            let mut file = Attributes::new(id, FileKind::Regular, Mode::new(mode), Time::default());
+            (file.uid, file.gid) = (Uid(1), Gid(1));
+            let owner = Caller { uid: Uid(1), gid: Gid(2), ..Caller::stranger() };
+            let caller = if is_root { Caller::root() } else { owner };
+            let may = |file: &Attributes, change| may_change(&caller, file, false, change);
+            prop_assume!(may(&file, &first));
+            let version = file.version;
+            let between = after_change(&caller, file.clone(), &first, (version, Time::default()));
+            prop_assume!(may(&between, &then));
+            let after = after_change(&caller, between, &then, (version, NOW));
+            if let Some(both) = joined(message(id, &first), &message(id, &then)) {
+                let SetAttributes { mode, uid, gid, size, atime, mtime, .. } = both;
+                let both = AttributeChange { mode, uid, gid, size, atime, mtime };
+                prop_assert!(may(&file, &both));
+                prop_assert_eq!(after_change(&caller, file, &both, (version, NOW)), after);
+            } else {
+                let is_tars = first.mode.is_none() && then.size.is_none() && first.size.is_none();
+                let is_now = [first.atime, first.mtime].contains(&Some(SetTime::Now));
+                prop_assert!(!is_tars || is_now, "what can be one is one");
+            }
+        }
+    }
 }

@@ -4,7 +4,7 @@ use super::fake::{Fake, ROOT};
 use crate::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use tieline_types::{ErrorKind, OstIndex, SessionId, Version};
+use tieline_types::{ErrorKind, Gid, OstIndex, SessionId, SetTime, Time, Uid, Version};
 use tieline_wire::Op;
 
 fn name(text: &str) -> Name {
@@ -349,6 +349,46 @@ async fn who_is_no_identity_any_more_takes_nobodys_work_away() {
     assert_eq!(names, ["a", "c", "e", "f"]);
     let sent = fake.count(Op::Batch);
     assert!(sent <= 8, "{sent}");
+}
+
+/// As `tar` does it for each file.
+#[tokio::test(start_paused = true)]
+async fn what_is_set_of_a_file_in_a_row_is_told_at_once() {
+    let fake = Fake::new();
+    let volume = mount(&fake);
+    let root = Caller::root();
+    let directory = mkdir(&volume, ROOT, "d").await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let waiting = || volume.shared().journal.of(ROOT.mdt()).unwrap().waiting();
+    let (given, moded) = (
+        AttributeChange { uid: Some(Uid(0)), gid: Some(Gid(0)), ..Default::default() },
+        AttributeChange { mode: Some(Mode::new(0o640)), ..Default::default() },
+    );
+    let time = |seconds| Time { seconds, nanos: 7 };
+    let timed = |at| AttributeChange { mtime: Some(SetTime::At(time(at))), ..Default::default() };
+    let id = put(&volume, directory, "a", b"abc").await.unwrap();
+    assert_eq!(waiting(), 2, "made, and its bytes");
+    for change in [timed(5), given, moded, timed(6)] {
+        volume.set_attributes(&root, id, None, change).await.unwrap();
+        assert_eq!(waiting(), 3);
+    }
+    let other = put(&volume, directory, "b", b"").await.unwrap();
+    volume.set_attributes(&root, id, None, timed(7)).await.unwrap();
+    assert_eq!(waiting(), 5, "what lies between stays between");
+    volume.set_attributes(&root, other, None, timed(8)).await.unwrap();
+    assert_eq!(waiting(), 6, "of another file");
+
+    // Nothing is put into what is on its way.
+    fake.lock().delay = Duration::from_millis(500);
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    volume.set_attributes(&root, other, None, timed(9)).await.unwrap();
+    assert_eq!(waiting(), 7);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(waiting(), 0);
+    let found = |id| fake.lock().nodes[&id].attributes.clone();
+    assert_eq!((found(id).mode, found(id).mtime), (Mode::new(0o640), time(7)));
+    assert_eq!(found(other).mtime, time(9));
+    assert_eq!(find(&volume, directory, "b").await.unwrap().mtime, time(9));
 }
 
 #[tokio::test(start_paused = true)]
