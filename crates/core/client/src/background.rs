@@ -10,6 +10,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 const TICK: Duration = Duration::from_millis(250);
+/// Where much waits, to look through it takes long: after that is a rest of so many times as long.
+const RESTS: u32 = 50;
+const REST_MIN: Duration = Duration::from_millis(5);
 /// A file that nobody wrote to for so long is committed.
 const IDLE: Duration = Duration::from_secs(1);
 /// Bytes wait at most about so long, even if the program goes on writing.
@@ -26,17 +29,19 @@ pub(crate) async fn run(shared: Weak<Shared>) {
         let Some(strong) = shared.upgrade() else { return };
         let dirtied = strong.dirtied.clone();
         let has_work = !lock(&strong.dirty).is_empty() || !lock(&strong.worn).is_empty();
+        let begun = Instant::now();
         if has_work {
             strong.commit_due();
             strong.compact_due();
         }
+        let rest = (begun.elapsed() * RESTS).clamp(REST_MIN, TICK);
         // Waiting must not keep the file system alive; its end wakes us.
         drop(strong);
         let woken = dirtied.notified();
         if has_work {
             tokio::select! {
                 biased;
-                () = woken => sleep(Duration::from_millis(5)).await,
+                () = woken => sleep(rest).await,
                 () = sleep(TICK) => {}
             }
         } else {
@@ -53,10 +58,18 @@ impl Shared {
         let is_full = !self.budget.has_room(1 << 20);
         for file in files {
             let due = file.with(|state| due(state, is_short, is_full));
+            if due.is_none() && file.is_dirty() {
+                continue;
+            }
             // Whoever holds the gate commits already.
-            if let Some(how) = due.filter(|_| file.gate.try_lock().is_ok()) {
-                let shared = self.clone();
-                tokio::spawn(async move { shared.commit_in_background(&file, how).await });
+            let Ok(_gate) = file.gate.try_lock() else { continue };
+            match due {
+                Some(how) => {
+                    let (shared, file) = (self.clone(), file.clone());
+                    tokio::spawn(async move { shared.commit_in_background(&file, how).await });
+                }
+                // Cut away before it was committed, or committed just now.
+                None => self.rest_if_clean(&file),
             }
         }
     }
@@ -72,8 +85,7 @@ impl Shared {
 fn due(state: &mut State, is_short: bool, is_full: bool) -> Option<How> {
     let now = Instant::now();
     if !state.is_dirty() {
-        // Cut away before it was committed: the file leaves the list.
-        return Some(How::Arrived);
+        return None;
     }
     if state.pause_until.is_some_and(|until| now < until) {
         return None;

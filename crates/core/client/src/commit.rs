@@ -79,6 +79,13 @@ impl Shared {
                 break;
             }
         }
+        self.rest_if_clean(file);
+        Ok(())
+    }
+
+    /// A file of which nothing waits any more leaves the list of those of which something does.
+    /// The caller holds its gate.
+    pub(crate) fn rest_if_clean(&self, file: &Arc<File>) {
         let is_clean = file.with(State::rest);
         if is_clean {
             lock(&self.dirty).remove(&file.id);
@@ -88,7 +95,6 @@ impl Shared {
                 self.mark_dirty(file);
             }
         }
-        Ok(())
     }
 
     /// Any answer proves that there is a session, with a grant to name chunks under.

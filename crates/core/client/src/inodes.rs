@@ -83,6 +83,10 @@ impl Shared {
             return self.attributes(caller, id).await;
         }
         self.own_room(id).await;
+        if let Some(file) = self.file_known(id) {
+            // What is committed just now is committed first in any case; then it may be ours.
+            drop(file.gate.lock().await);
+        }
         if !cause::has_answer(Op::SetAttributes)
             && let Some(mut known) = self.set_attributes_own(caller, id, is_handle, &change)
         {

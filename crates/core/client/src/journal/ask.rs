@@ -9,7 +9,7 @@ use crate::cache::Cache;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_types::FileId;
-use tieline_wire::Request;
+use tieline_wire::{Op, Request};
 
 /// A change is under way at the MDS: until this is dropped nothing is decided here about its files.
 pub(crate) struct Busy {
@@ -45,7 +45,9 @@ impl Queue {
             Rests::File(file) => vec![*file],
             Rests::Names(directories) => directories.clone(),
         };
-        let busy = request.op().is_mutation().then(|| self.busy(files));
+        // What a place changes of a file nobody sees.
+        let is_change = request.op().is_mutation() && request.op() != Op::Place;
+        let busy = is_change.then(|| self.busy(files));
         let number = match rests {
             Rests::Nothing => 0,
             Rests::Names(_) => self.last(),

@@ -120,6 +120,41 @@ async fn many_files_with_chunks_are_unpacked_without_waiting() {
     assert!(volume.shared().dirty.lock().unwrap().is_empty());
 }
 
+/// Its first chunks are on their way, to a place that is asked for just now.
+#[tokio::test(start_paused = true)]
+async fn what_is_set_of_a_long_file_waits_for_none_of_its_chunks() {
+    let (fake, volume) = far();
+    let (root, name) = (Caller::root(), name("long"));
+    let directory = mkdir(&volume, "d").await;
+    let access = Access { write: true, ..Access::default() };
+    let (mode, umask) = (Mode::new(0o600), Mode::default());
+    let new = NewFile { mode, umask, is_exclusive: true, access, layout: None };
+    let at = At { parent: directory, name: &name };
+    let (known, opened) = volume.create(&root, at, new).await.unwrap();
+    let (id, handle) = (known.attributes.id, opened.handle);
+    let begun = Instant::now();
+    for part in 0..12u8 {
+        let bytes = Bytes::from(vec![part; 1 << 20]);
+        volume.write(handle, u64::from(part) << 20, bytes).await.unwrap();
+    }
+    assert!(begun.elapsed() < FAR, "there is room for them");
+    // In the middle of each of the ways there and back.
+    for way in 0..6u8 {
+        tokio::time::sleep(FAR / 2).await;
+        let begun = Instant::now();
+        let mtime = Some(SetTime::At(time(way)));
+        let change = AttributeChange { mtime, ..Default::default() };
+        volume.set_attributes(&root, id, Some(handle), change).await.unwrap();
+        assert_eq!(begun.elapsed(), Duration::ZERO, "{way}");
+    }
+    volume.flush(handle).await.unwrap();
+    volume.release(handle).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(fake.count(Op::SetAttributes), 0, "all of it was decided here");
+    assert_eq!(fake.lock().nodes[&id].attributes.mtime, time(5));
+    assert_eq!(fake.bytes(id).len(), 12 << 20);
+}
+
 /// `cp -r` within the mount.
 #[tokio::test(start_paused = true)]
 async fn small_files_are_copied_without_waiting() {
