@@ -246,7 +246,8 @@ fn what_was_written_to_adopted_files_stays() -> Result<()> {
             fs::write(files.join(name), pattern(300_000))?;
         }
         fs::write(files.join("small"), "small\n")?;
-        import(lab, &run, &[])?;
+        // With the checksums, before anything changes: who computes them later finds other files.
+        import(lab, &run, &["--wait"])?;
         let here = lab.mount().join("in/files");
         program::shell(
             &here,
@@ -259,7 +260,7 @@ fn what_was_written_to_adopted_files_stays() -> Result<()> {
         for change in ["true", "touch files/*", "for f in files/*; do echo of the site >> $f; done"]
         {
             program::shell(&run, change)?;
-            let report = import(lab, &run, &[])?;
+            let report = import(lab, &run, &["--wait"])?;
             ensure!(sums()? == written, "after {change}: {report}");
             let named = |name: &str| {
                 let left_out = report["left_out"].as_array().into_iter().flatten();
