@@ -7,8 +7,8 @@
 //! * [`abi`]: what the bytes mean. * [`init`]: what is negotiated. * [`attach`]: how a mount is
 //!   made and taken away.
 //! * [`session`]: event threads (whose turn it is: [`watch`]; where they run: [`beside`]), replies,
-//!   waiting requests ([`pending`]) and their interrupts ([`process`]); [`taken`]: a session that an
-//!   earlier process began, and what it had not answered ([`requests`]).
+//!   waiting requests ([`pending`]) and their interrupts ([`process`]); [`taken`]: a session that
+//!   an earlier process began, and what it had not answered ([`requests`]).
 //! * [`ops`]: the translation, one file per group of requests; [`errno`]: of errors.
 //! * [`answer`]: replies that may be cached rest on beliefs, and are written under the client's
 //!   lock.

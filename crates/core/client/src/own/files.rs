@@ -282,8 +282,8 @@ fn joined(first: SetAttributes, then: &SetAttributes) -> Option<SetAttributes> {
     let is_now = [first.atime, first.mtime].contains(&Some(SetTime::Now));
     let has_more = [&first, then].iter().any(|one| one.size.is_some() || one.is_access.is_some());
     let is_alike = first.is_handle == then.is_handle;
-    let can_join = is_alike && !has_more && !is_now && !(first.mode.is_some() && gives);
-    can_join.then(|| SetAttributes {
+    let differs = has_more || is_now || (first.mode.is_some() && gives);
+    (is_alike && !differs).then(|| SetAttributes {
         mode: then.mode.or(first.mode),
         uid: then.uid.or(first.uid),
         gid: then.gid.or(first.gid),
