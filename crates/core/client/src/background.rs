@@ -13,6 +13,7 @@ const TICK: Duration = Duration::from_millis(250);
 /// Where much waits, to look through it takes long: after that is a rest of so many times as long.
 const RESTS: u32 = 50;
 const REST_MIN: Duration = Duration::from_millis(5);
+const REST_MAX: Duration = Duration::from_millis(50);
 /// A file that nobody wrote to for so long is committed.
 const IDLE: Duration = Duration::from_secs(1);
 /// Bytes wait at most about so long, even if the program goes on writing.
@@ -34,7 +35,7 @@ pub(crate) async fn run(shared: Weak<Shared>) {
             strong.commit_due();
             strong.compact_due();
         }
-        let rest = (begun.elapsed() * RESTS).clamp(REST_MIN, TICK);
+        let rest = (begun.elapsed() * RESTS).clamp(REST_MIN, REST_MAX);
         // Waiting must not keep the file system alive; its end wakes us.
         drop(strong);
         let woken = dirtied.notified();
