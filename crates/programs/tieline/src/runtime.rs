@@ -6,6 +6,7 @@
 //! (docs/benchmarks.md, *One worker where there are two processors*).
 
 use crate::location::Location;
+use rustix::thread::{sched_getaffinity, sched_setaffinity};
 use std::future::Future;
 use std::io;
 use std::thread::available_parallelism;
@@ -14,7 +15,18 @@ use tokio::runtime::{Builder, Runtime};
 /// For a server or a mount, whose memory is looked after as well; that was prepared.
 pub fn of_daemon() -> io::Result<Runtime> {
     let workers = available_parallelism().map_or(1, |processors| processors.get() / 2).max(1);
-    let runtime = Builder::new_multi_thread().worker_threads(workers).enable_all().build()?;
+    // An event thread of a mount that runs beside a program may start one of the others, which
+    // would stay on that processor with it.
+    let anywhere = sched_getaffinity(None)?;
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(workers)
+        .on_thread_start(move || {
+            if let Err(error) = sched_setaffinity(None, &anywhere) {
+                tracing::warn!(%error, "a thread stays where the one that began it runs");
+            }
+        })
+        .enable_all()
+        .build()?;
     runtime.spawn(crate::memory::give_back());
     Ok(runtime)
 }
