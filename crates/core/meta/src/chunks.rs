@@ -47,6 +47,9 @@ pub async fn page(
     offset: u64,
     limit: usize,
 ) -> Result<ExtentPage> {
+    if inode.stored == 0 {
+        return Ok(ExtentPage { extents: vec![], covered: offset.max(inode.size) });
+    }
     let mut found = Extents::new();
     overlapping_before(view, id, offset, &mut found).await?;
     found.retain(|at, extent| at + extent.length > offset);
@@ -164,7 +167,9 @@ pub async fn replace(
 ) -> Result<Option<i64>> {
     let mut old = Extents::new();
     let clusters = clusters(extents);
-    for &(from, to) in &clusters {
+    // Every extent counts as stored: of a new file there is nothing to look for.
+    let looked_at = if inode.stored == 0 { &[][..] } else { &clusters };
+    for &(from, to) in looked_at {
         overlapping_before(view, id, from, &mut old).await?;
         // One that starts exactly at the end may be merged with.
         let range = Range::new(key::extent(id, from), key::extent(id, to + 1));

@@ -41,6 +41,8 @@ const SECTOR: usize = 512;
 const FRAME_HEADER: usize = 8 + 8 + 8 + 4 + 4;
 /// Where the CRC32C of a frame's header and writes lies.
 const FRAME_CHECK: usize = 28;
+/// Lengths of a key and a value.
+const WRITE_HEADER: usize = 2 + 4;
 /// The length of a value that is none: the write deletes.
 const DELETED: u32 = u32::MAX;
 /// How much is written beyond a frame when the file grows: some hundred frames, in a millisecond.
@@ -170,13 +172,18 @@ impl Log {
 
     /// A group as the log holds it.
     pub fn frame(&self, batch: &Batch) -> Vec<u8> {
-        let mut frame = vec![0; FRAME_HEADER];
+        let writes = batch.writes.iter().map(|(key, value)| {
+            WRITE_HEADER + key.len() + value.as_ref().map_or(0, |value| value.len())
+        });
+        let length = FRAME_HEADER + writes.sum::<usize>();
+        let mut frame = Vec::with_capacity(length.next_multiple_of(SECTOR));
+        frame.resize(FRAME_HEADER, 0);
         for (key, value) in &batch.writes {
             let length = value.as_ref().map_or(DELETED, |value| value.len() as u32);
-            frame.extend((key.len() as u16).to_le_bytes());
-            frame.extend(length.to_le_bytes());
-            frame.extend(key.as_slice());
-            frame.extend(value.iter().flat_map(|value| value.as_slice()));
+            frame.extend_from_slice(&(key.len() as u16).to_le_bytes());
+            frame.extend_from_slice(&length.to_le_bytes());
+            frame.extend_from_slice(key);
+            frame.extend_from_slice(value.as_deref().map_or(&[], Vec::as_slice));
         }
         let length = (frame.len() - FRAME_HEADER) as u32;
         frame[..8].copy_from_slice(&self.id.to_le_bytes());
