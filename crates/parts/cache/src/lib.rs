@@ -38,6 +38,7 @@ pub use node::{NodeCache, NodeSettings};
 pub use site::{Claim, Looked, SiteCache, SiteSettings};
 pub use storage::{LocalStorage, Space, Stat, Storage};
 
+use bytes::Bytes;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -82,6 +83,15 @@ impl Error {
 /// Does a whole chunk have its digest?
 pub fn is_whole(bytes: &[u8], digest: &Digest) -> bool {
     blake3::hash(bytes).as_bytes() == &digest.0
+}
+
+/// The same, of bytes that lie in parts.
+fn is_whole_in_parts(parts: &[(u64, Bytes)], digest: &Digest) -> bool {
+    let mut hasher = blake3::Hasher::new();
+    for (_, part) in parts {
+        hasher.update(part);
+    }
+    hasher.finalize().as_bytes() == &digest.0
 }
 
 /// Nothing panics while one of these is held; a poisoned lock still holds whole values.

@@ -19,7 +19,7 @@ mod index;
 pub(crate) use files::{ChunkFile, chunk_path, files, verify};
 
 use crate::trouble::Trouble;
-use crate::{Error, Kind, Known, LocalStorage, is_whole, lock, marker, pins};
+use crate::{Error, Kind, Known, LocalStorage, is_whole_in_parts, lock, marker, pins};
 use bytes::Bytes;
 use entry::{Entry, Run};
 use index::Index;
@@ -417,9 +417,7 @@ impl Inner {
         }
         if let (true, Some(digest), true) = (written > 0, known.digest, entry.is_whole()) {
             let whole = entry.read(0..known.length)?;
-            let bytes: Vec<u8> =
-                whole.iter().flat_map(|(_, bytes)| bytes.iter().copied()).collect();
-            if !is_whole(&bytes, &digest) {
+            if !is_whole_in_parts(&whole, &digest) {
                 let what = "its blocks together do not have its digest";
                 self.fault(known.chunk, &io::Error::new(io::ErrorKind::InvalidData, what));
             }

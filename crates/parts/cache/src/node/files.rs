@@ -1,7 +1,7 @@
 //! What a node's cache looks like from outside: for the start of a mount, and for who surveys it.
 
 use super::entry::Entry;
-use crate::is_whole;
+use crate::is_whole_in_parts;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -40,12 +40,11 @@ pub(crate) fn chunk_path(root: &Path, chunk: ChunkId) -> PathBuf {
 pub(crate) fn verify(path: &Path, chunk: ChunkId) -> io::Result<()> {
     let entry = Entry::open_as_found(path, chunk)?;
     let found = entry.read(0..entry.known().length)?;
-    if let (Some(digest), true) = (entry.known().digest, entry.is_whole()) {
-        let bytes: Vec<u8> = found.iter().flat_map(|(_, bytes)| bytes.iter().copied()).collect();
-        if !is_whole(&bytes, &digest) {
-            let what = "its blocks together do not have its digest";
-            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
-        }
+    if let (Some(digest), true) = (entry.known().digest, entry.is_whole())
+        && !is_whole_in_parts(&found, &digest)
+    {
+        let what = "its blocks together do not have its digest";
+        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
     Ok(())
 }
