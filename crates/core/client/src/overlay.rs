@@ -20,6 +20,10 @@ use tieline_world::Bulk;
 /// came.
 const PIECE_GROWN_MAX: usize = 1 << 20;
 const WRITE_SMALL_MAX: usize = 32 << 10;
+/// Near the beginning of a file pieces of so many bytes are not grown either: a small file has few
+/// of them, and they are joined once, when they are sealed.
+const SMALL_FILE: u64 = 64 << 10;
+const WRITE_TINY_MAX: usize = 512;
 /// Bytes in one commit: well below what a frame may hold.
 const INLINE_PER_COMMIT: usize = 1 << 20;
 
@@ -79,8 +83,8 @@ pub(crate) struct Sealed {
     pub run: Run,
 }
 
-/// Bytes in a row, as they came: large writes are not copied into one place. Each part but the last
-/// is whole blocks, so that their checks are those of the run.
+/// Bytes in a row, as they came: large writes are not copied into one place. Of what is to be a
+/// chunk each part but the last is whole blocks, so that their checks are those of the run.
 #[derive(Clone, Debug)]
 pub(crate) struct Run(Arc<[Bytes]>);
 
@@ -203,6 +207,9 @@ impl Overlay {
     /// Appends to the piece that ends at `offset`, if that is fresh and both are small; else gives
     /// the bytes back.
     fn grow(&mut self, offset: u64, bytes: Bytes) -> Option<Bytes> {
+        if offset < SMALL_FILE && bytes.len() > WRITE_TINY_MAX {
+            return Some(bytes);
+        }
         let Some((start, piece)) = self.pieces.range_mut(..offset).next_back() else {
             return Some(bytes);
         };
@@ -304,10 +311,20 @@ impl Overlay {
         Some(run)
     }
 
-    /// Makes the fresh bytes of `range`, which has no gap, one sealed run.
+    /// Makes the fresh bytes of `range`, which has no gap, one sealed run that is to be a chunk.
     pub fn seal(&mut self, range: Range<u64>) -> Sealed {
+        self.seal_as(range, Run::of)
+    }
+
+    /// The same for inline bytes: they need no OST, and have arrived when they are sealed.
+    pub fn seal_inline(&mut self, range: Range<u64>) {
+        let sealed = self.seal_as(range, |parts| Run(parts.into()));
+        self.arrived(sealed.id, Content::Inline(Vec::new()));
+    }
+
+    fn seal_as(&mut self, range: Range<u64>, run: impl FnOnce(Vec<Bytes>) -> Run) -> Sealed {
         let parts = self.read(range.clone());
-        let run = Run::of(parts.iter().map(|(_, part)| part.clone()).collect());
+        let run = run(parts.into_iter().map(|(_, part)| part).collect());
         debug_assert_eq!(run.length() as u64, range.end - range.start, "a run without a gap");
         self.cut(range.clone());
         self.last += 1;
@@ -480,7 +497,9 @@ impl Overlay {
                 Content::Chunk(chunk)
             }
             Content::Inline(_) | Content::Hole => {
-                Content::Inline(row.parts.iter().flat_map(|part| part.iter().copied()).collect())
+                let mut bytes = Vec::with_capacity(row.length as usize);
+                row.parts.iter().for_each(|part| bytes.extend_from_slice(part));
+                Content::Inline(bytes)
             }
         };
         Some((row.id, Extent { offset: row.offset, length: row.length, content }))

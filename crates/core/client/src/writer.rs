@@ -20,7 +20,7 @@ use crate::cause;
 use crate::file::{File, State};
 use crate::handles::FileHandle;
 use crate::kept::writes::Writer;
-use crate::overlay::{Overlay, Sealed};
+use crate::overlay::Sealed;
 use crate::volume::{Shared, lock};
 use crate::{Error, HandleId, Invalidation, Result, Writing};
 use bytes::Bytes;
@@ -28,7 +28,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use tieline_keep::Keep;
 use tieline_telemetry::metrics::METRICS;
-use tieline_types::{Content, ErrorKind, Extent, Layout, StripeCount, Time};
+use tieline_types::{ErrorKind, Extent, Layout, StripeCount, Time};
 use tokio::time::{Instant, timeout};
 
 /// What is to be committed.
@@ -336,7 +336,7 @@ pub(crate) fn seal_all(state: &mut State, how: How) -> Vec<Sealed> {
         how == How::Sync || fresh.iter().filter(|run| is_little(run)).count() > SCATTERED;
     for run in fresh {
         if is_small || (takes_little && is_little(&run)) {
-            seal_inline(&mut state.overlay, run);
+            state.overlay.seal_inline(run);
             continue;
         }
         let mut at = run.start;
@@ -355,10 +355,4 @@ pub(crate) fn is_small(state: &State) -> bool {
         state.layout.as_ref().map_or(Layout::default().inline_limit, |one| one.inline_limit);
     let limit = u64::from(limit.min(Layout::INLINE_MAX));
     state.size_here() <= limit && !state.extents.has_chunks() && !state.overlay.has_chunks()
-}
-
-/// Inline bytes need no OST: they have arrived when they are sealed.
-fn seal_inline(overlay: &mut Overlay, run: Range<u64>) {
-    let sealed = overlay.seal(run);
-    overlay.arrived(sealed.id, Content::Inline(Vec::new()));
 }

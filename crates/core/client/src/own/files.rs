@@ -127,13 +127,17 @@ impl Shared {
             if arrivals.is_empty() {
                 return None;
             }
-            let extents: Vec<Extent> = arrivals.iter().map(|(_, extent)| extent.clone()).collect();
+            let place = |(id, extent): &(SealId, Extent)| (*id, extent.offset..extent.end());
+            let places: Vec<_> = arrivals.iter().map(place).collect();
+            let extents: Vec<Extent> = arrivals.into_iter().map(|(_, extent)| extent).collect();
             let (caller, clears_setid) = (state.writer.clone(), state.clears_setid);
             // Nobody else appends to it.
             let cuts = state.kept.all(file.id);
             let change = Change { extents, clears_setid, cuts, ..Change::default() };
             self.commit_own(file.id, state, &caller, &change)?;
-            forget_written(state, &arrivals);
+            for (id, range) in places {
+                state.overlay.committed(id, range);
+            }
             state.set_size(state.size);
             state.rest().then_some(())
         });
@@ -231,12 +235,6 @@ impl State {
 /// Is all that a change of the size could meet known, and little?
 fn can_cut(state: &State) -> bool {
     state.extents.unknown(0..state.size).is_none() && state.extents.count() <= EXTENTS_MAX
-}
-
-fn forget_written(state: &mut State, arrivals: &[(SealId, Extent)]) {
-    for (id, extent) in arrivals {
-        state.overlay.committed(*id, extent.offset..extent.end());
-    }
 }
 
 /// Would the MDS surely allow the change?
