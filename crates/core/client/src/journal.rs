@@ -236,8 +236,7 @@ impl Act {
     }
 
     fn bytes(&self) -> usize {
-        // Caller, time and what stands around them, roughly.
-        self.item.message.len() + 64
+        self.item.weight()
     }
 }
 

@@ -93,6 +93,25 @@ pub(crate) struct KeptAct {
     pub cuts: Vec<Cut>,
 }
 
+/// [`KeptAct`], put down.
+#[derive(Encode)]
+struct ActToKeep<'a> {
+    #[n(0)]
+    item: &'a BatchItem,
+    #[n(1)]
+    files: &'a [FileId],
+    #[n(2)]
+    names: &'a [(FileId, Name)],
+    #[n(3)]
+    rights: Option<FileId>,
+    #[n(4)]
+    version: u64,
+    #[n(5)]
+    cause: u64,
+    #[n(6)]
+    cuts: &'a [Cut],
+}
+
 /// Something was carried out, and its record is gone.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 struct Mark {
@@ -223,14 +242,14 @@ impl ActRecord {
             return Self { kept: None, cause: None, op, id };
         }
         let cause = cause::current();
-        let record = KeptAct {
-            item: act.item.clone(),
-            files: act.files.clone(),
-            names: act.names.clone(),
+        let record = ActToKeep {
+            item: &act.item,
+            files: &act.files,
+            names: &act.names,
             rights: act.rights,
             version: act.version.0,
             cause: cause.as_ref().map_or(0, |cause| cause.number),
-            cuts: act.cuts.clone(),
+            cuts: &act.cuts,
         };
         Self { kept: put(keep, ACT, id.0, &record), cause, op, id }
     }

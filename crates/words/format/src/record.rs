@@ -9,6 +9,9 @@
 
 use minicbor::{Decode, Encode};
 
+/// Most records are not longer.
+const USUAL: usize = 128;
+
 /// A value that is kept on disk.
 pub trait Record: Encode<()> + for<'b> Decode<'b, ()> {
     const VERSION: u8;
@@ -18,7 +21,8 @@ pub trait Record: Encode<()> + for<'b> Decode<'b, ()> {
     const NAME: &'static str;
 
     fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![Self::VERSION, 0];
+        let mut bytes = Vec::with_capacity(USUAL);
+        bytes.extend([Self::VERSION, 0]);
         let result = minicbor::encode(self, &mut bytes);
         debug_assert!(result.is_ok(), "encoding into memory failed");
         bytes

@@ -97,7 +97,10 @@ macro_rules! calls {
             /// The body of a request frame.
             pub fn encode(&self, envelope: &Envelope) -> Vec<u8> {
                 let mut body = crate::encode(envelope);
-                match self { $(Self::$name(message) => body.extend(crate::encode(message))),* }
+                if let Self::Batch(batch) = self {
+                    body.reserve(batch.items.iter().map(|item| item.weight()).sum());
+                }
+                match self { $(Self::$name(message) => crate::encode_onto(&mut body, message)),* }
                 body
             }
         }

@@ -70,12 +70,20 @@ pub enum BodyError {
     Trailing(usize),
 }
 
+/// Most messages are not longer.
+const USUAL: usize = 256;
+
 /// Encodes a message. Writing into memory cannot fail.
 pub fn encode<T: Encode<()>>(message: &T) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let result = minicbor::encode(message, &mut bytes);
-    debug_assert!(result.is_ok(), "encoding into memory failed");
+    let mut bytes = Vec::with_capacity(USUAL);
+    encode_onto(&mut bytes, message);
     bytes
+}
+
+/// The same, behind what is there.
+pub(crate) fn encode_onto<T: Encode<()>>(bytes: &mut Vec<u8>, message: &T) {
+    let result = minicbor::encode(message, bytes);
+    debug_assert!(result.is_ok(), "encoding into memory failed");
 }
 
 /// Decodes a message that fills `bytes` exactly.

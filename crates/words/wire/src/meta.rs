@@ -633,6 +633,14 @@ pub struct BatchItem {
     pub message: Vec<u8>,
 }
 
+impl BatchItem {
+    /// About so many bytes are sent of it.
+    pub fn weight(&self) -> usize {
+        // Caller, time and what stands around them, roughly.
+        self.message.len() + 64
+    }
+}
+
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct BatchReply {
     /// One for each item.
