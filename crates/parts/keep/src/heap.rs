@@ -255,11 +255,15 @@ impl Heap {
 
     fn check(&self, words: [u64; 3], offset: usize, covered: usize) -> u64 {
         let salt = self.memory.word(AT_SALT).load(Ordering::Relaxed);
-        let mut covered = self.memory.read(offset + HEADER, covered.min(CHECKED));
-        for word in words.into_iter().chain([salt]) {
-            covered.extend_from_slice(&word.to_le_bytes());
+        let covered = covered.min(CHECKED);
+        // Not on the heap: every written piece comes by here.
+        let mut room = [0; CHECKED + 4 * 8];
+        self.memory.read_into(offset + HEADER, &mut room[..covered]);
+        let words = words.into_iter().chain([salt]);
+        for (place, word) in room[covered..].chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
         }
-        u64::from(checksum::crc32c(&covered))
+        u64::from(checksum::crc32c(&room[..covered + 4 * 8]))
     }
 
     pub fn free(&self, slot: Slot) {

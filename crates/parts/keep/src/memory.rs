@@ -69,11 +69,17 @@ impl Memory {
     }
 
     pub fn read(&self, offset: usize, length: usize) -> Vec<u8> {
-        let place = self.at(offset, length);
+        // What cannot be is not asked memory for.
+        self.at(offset, length);
         let mut bytes = vec![0u8; length];
-        // SAFETY: in bounds; the slot belongs to the caller, so nobody else writes it.
-        unsafe { std::ptr::copy_nonoverlapping(place.as_ptr(), bytes.as_mut_ptr(), length) };
+        self.read_into(offset, &mut bytes);
         bytes
+    }
+
+    pub fn read_into(&self, offset: usize, bytes: &mut [u8]) {
+        let place = self.at(offset, bytes.len());
+        // SAFETY: in bounds; the slot belongs to the caller, so nobody else writes it.
+        unsafe { std::ptr::copy_nonoverlapping(place.as_ptr(), bytes.as_mut_ptr(), bytes.len()) };
     }
 
     /// The bytes where they lie.
