@@ -9,29 +9,45 @@
 
 use crate::process;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// After so many calls it is looked where their program runs.
 const ROW: u32 = 64;
-/// Calls that come slower than so many in this time have nothing to gain.
+/// A program that stays where it is, is looked for less often, down to once in so many calls.
+const ROW_MAX: u32 = 1024;
+/// Calls that come slower than [`ROW`] in this time have nothing to gain.
 const QUICK: Duration = Duration::from_millis(16);
 
+/// The program beside which the last thread ran: who serves it next is there from the first call.
+#[derive(Default)]
+pub struct Neighbour(AtomicU32);
+
 /// Where one thread may run. To be used by that thread alone.
-pub struct Beside {
+pub struct Beside<'mount> {
+    neighbour: &'mount Neighbour,
     /// Where it might run when it began; nothing if that is not known.
     anywhere: Option<CpuSet>,
     tied_to: Option<usize>,
     caller: u32,
     row: u32,
+    row_max: u32,
     since: Instant,
     quick: Duration,
 }
 
-impl Beside {
-    pub fn new() -> Self {
-        let anywhere = sched_getaffinity(None).ok();
-        let since = Instant::now();
-        Self { anywhere, tied_to: None, caller: 0, row: 0, since, quick: QUICK }
+impl<'mount> Beside<'mount> {
+    pub fn new(neighbour: &'mount Neighbour) -> Self {
+        Self {
+            neighbour,
+            anywhere: sched_getaffinity(None).ok(),
+            tied_to: None,
+            caller: 0,
+            row: 0,
+            row_max: ROW,
+            since: Instant::now(),
+            quick: QUICK,
+        }
     }
 
     /// A call of `caller` (a thread; 0 where the kernel names none) was served. It must have been
@@ -44,36 +60,49 @@ impl Beside {
         if caller != self.caller {
             self.part();
             self.caller = caller;
+            if self.neighbour.0.load(Ordering::Relaxed) == caller {
+                self.join();
+            }
         }
         if self.row == 0 {
             self.since = Instant::now();
         }
         self.row += 1;
-        if self.row > ROW {
-            let is_quick = self.since.elapsed() < self.quick;
+        if self.row > self.row_max {
+            let is_quick = self.since.elapsed() < self.quick * (self.row_max / ROW);
             self.row = 0;
             if is_quick {
                 self.join();
             } else {
+                self.neighbour.0.store(0, Ordering::Relaxed);
                 self.part();
             }
         }
     }
 
+    pub fn is_tied(&self) -> bool {
+        self.tied_to.is_some()
+    }
+
     fn join(&mut self) {
         let Some(anywhere) = &self.anywhere else { return };
         let there = process::processor(self.caller).filter(|&cpu| anywhere.is_set(cpu));
-        let Some(there) = there.filter(|_| self.tied_to != there) else { return };
+        if there.is_none() || self.tied_to == there {
+            self.row_max = (self.row_max * 2).min(ROW_MAX);
+            return;
+        }
+        self.row_max = ROW;
         let mut only = CpuSet::new();
-        only.set(there);
+        there.into_iter().for_each(|there| only.set(there));
         if sched_setaffinity(None, &only).is_ok() {
-            self.tied_to = Some(there);
+            self.tied_to = there;
+            self.neighbour.0.store(self.caller, Ordering::Relaxed);
         }
     }
 
     /// Serves no program in particular.
     pub fn part(&mut self) {
-        (self.caller, self.row) = (0, 0);
+        (self.caller, self.row, self.row_max) = (0, 0, ROW);
         if self.tied_to.take().is_some()
             && let Some(anywhere) = &self.anywhere
             && let Err(error) = sched_setaffinity(None, anywhere)
@@ -87,7 +116,7 @@ impl Beside {
 mod tests {
     use super::*;
 
-    fn serve(beside: &mut Beside, caller: u32, count: u32) {
+    fn serve(beside: &mut Beside<'_>, caller: u32, count: u32) {
         (0..count).for_each(|_| beside.served(caller));
     }
 
@@ -112,7 +141,8 @@ mod tests {
                 let _ = ended.recv();
             });
             let caller = told.recv().unwrap();
-            let mut beside = Beside { quick: Duration::MAX, ..Beside::new() };
+            let neighbour = Neighbour::default();
+            let mut beside = Beside { quick: Duration::from_secs(600), ..Beside::new(&neighbour) };
             serve(&mut beside, caller, ROW);
             assert_eq!(allowed(), everywhere, "not many yet");
             // In a row, with a call that is nobody's between them.
@@ -126,11 +156,19 @@ mod tests {
             assert_eq!(allowed(), everywhere);
             serve(&mut beside, caller, 2 * ROW);
             assert_eq!(allowed(), [cpu]);
+            // Who serves it next is there at once.
+            let mut next = Beside::new(&neighbour);
+            next.served(caller);
+            assert_eq!(allowed(), [cpu]);
+            next.part();
+            beside.tied_to = None;
+            serve(&mut beside, caller, ROW + 1);
+            assert_eq!(allowed(), [cpu]);
             // It has time for other things.
             beside.quick = Duration::ZERO;
             serve(&mut beside, caller, ROW);
             assert_eq!(allowed(), everywhere);
-            beside.quick = Duration::MAX;
+            beside.quick = Duration::from_secs(600);
             // It is gone, and whoever served it serves nobody in particular.
             serve(&mut beside, caller, 2 * ROW);
             beside.part();

@@ -19,6 +19,9 @@ use tieline_keep::Kept;
 /// The kernel takes 1024 pieces at once; one is the header.
 const PIECES_MAX: usize = 1000;
 
+/// A reply up to here is copied into one piece: the kernel looks up the pages of each.
+const JOINED_MAX: usize = 512;
+
 /// The duty to answer one request. Dropped unanswered, it answers EIO.
 pub struct Reply {
     session: Arc<Session>,
@@ -122,10 +125,24 @@ impl Reply {
         let Some(to) = self.session.kernel.device(self.device) else { return false };
         let bytes = pieces.iter().map(|piece| piece.len()).sum();
         let header = outgoing::header(bytes, code, self.unique);
-        let mut slices = Vec::with_capacity(pieces.len() + 1);
-        slices.push(IoSlice::new(&header));
-        slices.extend(pieces.iter().map(|piece| IoSlice::new(piece)));
-        let written = rustix::io::writev(to, &slices);
+        let mut room = [0; JOINED_MAX];
+        let written = match room.get_mut(..header.len() + bytes) {
+            Some(whole) => {
+                let mut rest = &mut whole[..];
+                for piece in [&header[..]].iter().chain(pieces) {
+                    let (place, behind) = rest.split_at_mut(piece.len());
+                    place.copy_from_slice(piece);
+                    rest = behind;
+                }
+                rustix::io::write(to, whole)
+            }
+            None => {
+                let mut slices = Vec::with_capacity(pieces.len() + 1);
+                slices.push(IoSlice::new(&header));
+                slices.extend(pieces.iter().map(|piece| IoSlice::new(piece)));
+                rustix::io::writev(to, &slices)
+            }
+        };
         // Before what says that it was carried out: else it might be, twice.
         drop(self.kept.take());
         if let Some(cause) = &self.cause {

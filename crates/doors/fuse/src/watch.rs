@@ -15,7 +15,7 @@
 //! /proc; it waits for a disk) holds up no other for more than two [`TICK`]s: the guard sees to it
 //! that another thread takes over.
 
-use crate::beside::Beside;
+use crate::beside::{Beside, Neighbour};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -42,6 +42,7 @@ pub struct Watch {
     /// Odd while the keeper serves a request; another number for each.
     beat: AtomicU64,
     guard_rests: AtomicBool,
+    neighbour: Neighbour,
     state: Mutex<State>,
     called: Condvar,
     stirred: Condvar,
@@ -61,6 +62,7 @@ impl Default for Watch {
             keeper: AtomicUsize::new(NOBODY),
             beat: AtomicU64::default(),
             guard_rests: AtomicBool::default(),
+            neighbour: Neighbour::default(),
             state: Mutex::default(),
             called: Condvar::new(),
             stirred: Condvar::new(),
@@ -71,7 +73,7 @@ impl Default for Watch {
 impl Watch {
     /// One thread's part, of which there is one per number.
     pub fn turn(&self, thread: usize) -> Turn<'_> {
-        let beside = Beside::new();
+        let beside = Beside::new(&self.neighbour);
         Turn { watch: self, thread, row: 0, idle_since: None, is_brisk: false, beside }
     }
 
@@ -159,7 +161,7 @@ pub struct Turn<'watch> {
     idle_since: Option<Instant>,
     /// The last request was not long in coming.
     is_brisk: bool,
-    beside: Beside,
+    beside: Beside<'watch>,
 }
 
 impl Turn<'_> {
@@ -181,8 +183,14 @@ impl Turn<'_> {
 
     /// A request of this thread was served ([`Beside::served`]).
     pub fn served(&mut self, caller: u32) {
-        if self.keeps() {
-            self.beside.served(caller);
+        if !self.keeps() {
+            return;
+        }
+        self.beside.served(caller);
+        if self.beside.is_tied() {
+            // The program can ask again only when it has this processor.
+            self.begin_idle();
+            std::thread::yield_now();
         }
     }
 
@@ -203,12 +211,7 @@ impl Turn<'_> {
             self.idle_since = None;
             return self.rest();
         }
-        let since = *self.idle_since.get_or_insert_with(|| {
-            // The keeper's alone while it is at work, but for a guard that just relieves it.
-            self.watch.beat.fetch_or(1, Ordering::SeqCst);
-            self.watch.beat.fetch_add(1, Ordering::SeqCst);
-            Instant::now()
-        });
+        let since = self.begin_idle();
         if self.is_brisk && since.elapsed() < LOOKED_FOR {
             std::thread::yield_now();
             return Next::Look;
@@ -216,6 +219,16 @@ impl Turn<'_> {
         // What is wrong with the device, the next look tells.
         let _ = poll(&mut [PollFd::new(device, PollFlags::IN)], None);
         Next::Look
+    }
+
+    /// The keeper has nothing to do, since when.
+    fn begin_idle(&mut self) -> Instant {
+        *self.idle_since.get_or_insert_with(|| {
+            // The keeper's alone while it is at work, but for a guard that just relieves it.
+            self.watch.beat.fetch_or(1, Ordering::SeqCst);
+            self.watch.beat.fetch_add(1, Ordering::SeqCst);
+            Instant::now()
+        })
     }
 
     fn keeps(&self) -> bool {

@@ -14,8 +14,16 @@ const NAME_BYTES_MAX: u32 = 255;
 const ENTRY_ALIGNMENT: usize = 8;
 
 /// A reply's body being written.
-#[derive(Default, Debug)]
+#[derive(Debug)]
 pub struct Writer(pub Vec<u8>);
+
+impl Default for Writer {
+    fn default() -> Self {
+        /// The longest of those that are asked for all the time: that of a file that is made.
+        const USUAL: usize = 144;
+        Self(Vec::with_capacity(USUAL))
+    }
+}
 
 impl Writer {
     pub fn u16(&mut self, value: u16) -> &mut Self {
