@@ -58,6 +58,10 @@ impl<'mount> Beside<'mount> {
             return;
         }
         if caller != self.caller {
+            if self.is_tied() {
+                // They take turns: neither has the thread to itself.
+                self.neighbour.0.store(0, Ordering::Relaxed);
+            }
             self.part();
             self.caller = caller;
             if self.neighbour.0.load(Ordering::Relaxed) == caller {
@@ -151,9 +155,11 @@ mod tests {
             assert_eq!(allowed(), [cpu]);
             serve(&mut beside, caller, 3 * ROW);
             assert_eq!(allowed(), [cpu]);
-            // Somebody else calls.
-            beside.served(caller + 1);
-            assert_eq!(allowed(), everywhere);
+            // Somebody else calls, and they take turns.
+            for caller in [caller + 1, caller] {
+                beside.served(caller);
+                assert_eq!(allowed(), everywhere);
+            }
             serve(&mut beside, caller, 2 * ROW);
             assert_eq!(allowed(), [cpu]);
             // Who serves it next is there at once.

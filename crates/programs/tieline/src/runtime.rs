@@ -51,3 +51,28 @@ pub fn reach<T>(
     runtime.shutdown_background();
     result
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::thread::CpuSet;
+
+    #[test]
+    fn threads_begin_anywhere_also_from_one_that_runs_beside_a_program() {
+        let anywhere = sched_getaffinity(None).unwrap();
+        let runtime = of_daemon().unwrap();
+        let handle = runtime.handle().clone();
+        let tied = std::thread::spawn(move || {
+            let first = (0..CpuSet::MAX_CPU).find(|&cpu| anywhere.is_set(cpu)).unwrap();
+            let mut only = CpuSet::new();
+            only.set(first);
+            sched_setaffinity(None, &only).unwrap();
+            // None of those that are there is free: this begins another.
+            let look = handle.spawn_blocking(|| sched_getaffinity(None).unwrap());
+            let allowed = handle.block_on(look).unwrap();
+            let is_as_before = |cpu| allowed.is_set(cpu) == anywhere.is_set(cpu);
+            assert!((0..CpuSet::MAX_CPU).all(is_as_before));
+        });
+        tied.join().unwrap();
+    }
+}

@@ -29,6 +29,16 @@ async fn mkdir(volume: &Volume, text: &str) -> FileId {
     volume.make_directory(&root, at, mode, Mode::default()).await.unwrap().attributes.id
 }
 
+/// A file that is open for writing.
+async fn create(volume: &Volume, parent: FileId, file: &str) -> (FileId, HandleId) {
+    let access = Access { write: true, ..Access::default() };
+    let (mode, umask) = (Mode::new(0o600), Mode::default());
+    let new = NewFile { mode, umask, is_exclusive: true, access, layout: None };
+    let at = At { parent, name: &name(file) };
+    let (known, opened) = volume.create(&Caller::root(), at, new).await.unwrap();
+    (known.attributes.id, opened.handle)
+}
+
 /// When a program sets time and mode of what it has written.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Sets {
@@ -57,13 +67,8 @@ async fn unpack_as(
     text: &str,
     (fill, sets): (u8, Sets),
 ) -> FileId {
-    let (root, name) = (Caller::root(), name(text));
-    let access = Access { write: true, ..Access::default() };
-    let (mode, umask) = (Mode::new(0o600), Mode::default());
-    let new = NewFile { mode, umask, is_exclusive: true, access, layout: None };
-    let (known, opened) = volume.create(&root, At { parent, name: &name }, new).await.unwrap();
-    let id = known.attributes.id;
-    let handle = opened.handle;
+    let root = Caller::root();
+    let (id, handle) = create(volume, parent, text).await;
     volume.write(handle, 0, Bytes::from(vec![fill; SIZE])).await.unwrap();
     if sets == Sets::AfterClose {
         volume.flush(handle).await.unwrap();
@@ -124,14 +129,9 @@ async fn many_files_with_chunks_are_unpacked_without_waiting() {
 #[tokio::test(start_paused = true)]
 async fn what_is_set_of_a_long_file_waits_for_none_of_its_chunks() {
     let (fake, volume) = far();
-    let (root, name) = (Caller::root(), name("long"));
+    let root = Caller::root();
     let directory = mkdir(&volume, "d").await;
-    let access = Access { write: true, ..Access::default() };
-    let (mode, umask) = (Mode::new(0o600), Mode::default());
-    let new = NewFile { mode, umask, is_exclusive: true, access, layout: None };
-    let at = At { parent: directory, name: &name };
-    let (known, opened) = volume.create(&root, at, new).await.unwrap();
-    let (id, handle) = (known.attributes.id, opened.handle);
+    let (id, handle) = create(&volume, directory, "long").await;
     let begun = Instant::now();
     for part in 0..12u8 {
         let bytes = Bytes::from(vec![part; 1 << 20]);
@@ -195,13 +195,8 @@ async fn small_files_are_copied_without_waiting() {
 async fn what_is_written_later_has_its_own_time() {
     let (fake, volume) = far();
     let directory = mkdir(&volume, "d").await;
-    let (root, name) = (Caller::root(), name("f"));
-    let access = Access { write: true, ..Access::default() };
-    let (mode, umask) = (Mode::new(0o600), Mode::default());
-    let new = NewFile { mode, umask, is_exclusive: true, access, layout: None };
-    let at = At { parent: directory, name: &name };
-    let (known, opened) = volume.create(&root, at, new).await.unwrap();
-    let (id, handle) = (known.attributes.id, opened.handle);
+    let root = Caller::root();
+    let (id, handle) = create(&volume, directory, "f").await;
     volume.write(handle, 0, Bytes::from(vec![1; SIZE])).await.unwrap();
     let mtime = Some(SetTime::At(time(1)));
     let change = AttributeChange { mtime, ..Default::default() };
@@ -253,17 +248,13 @@ async fn whoever_looks_has_it_sent_first() {
 
 /// Makes a file where others may look, and closes it.
 async fn unpack_shared(volume: &Volume, parent: FileId) -> FileId {
-    let (root, name) = (Caller::root(), name("g"));
-    let access = Access { write: true, ..Access::default() };
-    let (mode, umask) = (Mode::new(0o600), Mode::default());
-    let new = NewFile { mode, umask, is_exclusive: true, access, layout: None };
     // The fake gives every directory alone: others look again right after the creation.
-    let (known, opened) = volume.create(&root, At { parent, name: &name }, new).await.unwrap();
+    let (id, handle) = create(volume, parent, "g").await;
     volume.shared().cache.lock().units.share(parent, tieline_types::Version(u64::MAX));
-    volume.write(opened.handle, 0, Bytes::from(vec![4; SIZE])).await.unwrap();
-    volume.flush(opened.handle).await.unwrap();
-    volume.release(opened.handle).await;
-    known.attributes.id
+    volume.write(handle, 0, Bytes::from(vec![4; SIZE])).await.unwrap();
+    volume.flush(handle).await.unwrap();
+    volume.release(handle).await;
+    id
 }
 
 #[tokio::test(start_paused = true)]
@@ -407,12 +398,8 @@ async fn a_file_changed_when_it_was_written() {
     for (size, sets) in [(3, false), (SIZE, false), (3, true), (SIZE, true)] {
         let (_fake, volume) = far();
         let directory = mkdir(&volume, "d").await;
-        let access = Access { write: true, ..Access::default() };
-        let (mode, umask) = (Mode::new(0o600), Mode::default());
-        let new = NewFile { mode, umask, is_exclusive: true, access, layout: None };
-        let at = At { parent: directory, name: &name("f") };
-        let (made, opened) = volume.create(&root, at, new).await.unwrap();
-        let (id, handle) = (made.attributes.id, opened.handle);
+        let (id, handle) = create(&volume, directory, "f").await;
+        let made = volume.attributes(&root, id).await.unwrap().attributes;
         tokio::time::sleep(second).await;
         volume.write(handle, 0, Bytes::from(vec![7; size])).await.unwrap();
         let times = async || {
@@ -420,7 +407,7 @@ async fn a_file_changed_when_it_was_written() {
             (known.mtime, known.ctime)
         };
         let (written, changed) = times().await;
-        assert!(written == changed && written > made.attributes.mtime);
+        assert!(written == changed && written > made.mtime);
         tokio::time::sleep(second / 10).await;
         let mut expected = written;
         if sets {
