@@ -91,15 +91,15 @@ impl<'mount> Beside<'mount> {
     fn join(&mut self) {
         let Some(anywhere) = &self.anywhere else { return };
         let there = process::processor(self.caller).filter(|&cpu| anywhere.is_set(cpu));
-        if there.is_none() || self.tied_to == there {
+        let Some(there) = there.filter(|_| self.tied_to != there) else {
             self.row_max = (self.row_max * 2).min(ROW_MAX);
             return;
-        }
+        };
         self.row_max = ROW;
         let mut only = CpuSet::new();
-        there.into_iter().for_each(|there| only.set(there));
+        only.set(there);
         if sched_setaffinity(None, &only).is_ok() {
-            self.tied_to = there;
+            self.tied_to = Some(there);
             self.neighbour.0.store(self.caller, Ordering::Relaxed);
         }
     }
