@@ -436,6 +436,23 @@ mod tests {
     use super::*;
     use writes::Space;
 
+    /// An operation is written by one structure and read by another.
+    #[test]
+    fn what_is_put_down_of_an_operation_is_read_again() {
+        let (id, at) = (FileId(7), tieline_types::Time { seconds: 5, nanos: 6 });
+        let (op, message) = (Op::Unlink.number(), b"message".to_vec());
+        let item = BatchItem { caller: Caller::root(), at, id, op, message };
+        let (files, names) = (vec![id, FileId(8)], vec![(FileId(8), "f".parse().unwrap())]);
+        let cuts = vec![Cut { file: id, space: Space::Appended, start: 1, end: 2, upto: 3 }];
+        let (rights, version, cause) = (Some(FileId(9)), 10, 11);
+        let (item, files, names, cuts) = (&item, &files[..], &names[..], &cuts[..]);
+        let put = ActToKeep { item, files, names, rights, version, cause, cuts };
+        let found: KeptAct = read(&tieline_wire::encode(&put)).unwrap();
+        let (item, files, names) = (item.clone(), files.to_vec(), names.to_vec());
+        let cuts = cuts.to_vec();
+        assert_eq!(found, KeptAct { item, files, names, rights, version, cause, cuts });
+    }
+
     /// A reservation that was under way when its process died took the bytes of the commit along
     /// that it was asked for.
     #[tokio::test]
