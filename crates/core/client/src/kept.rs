@@ -442,8 +442,8 @@ mod tests {
         let (id, at) = (FileId(7), tieline_types::Time { seconds: 5, nanos: 6 });
         let (op, message) = (Op::Unlink.number(), b"message".to_vec());
         let item = BatchItem { caller: Caller::root(), at, id, op, message };
-        let (files, names) = (vec![id, FileId(8)], vec![(FileId(8), "f".parse().unwrap())]);
-        let cuts = vec![Cut { file: id, space: Space::Appended, start: 1, end: 2, upto: 3 }];
+        let (files, names) = ([id, FileId(8)], [(FileId(8), "f".parse().unwrap())]);
+        let cuts = [Cut { file: id, space: Space::Appended, start: 1, end: 2, upto: 3 }];
         let (rights, version, cause) = (Some(FileId(9)), 10, 11);
         let (item, files, names, cuts) = (&item, &files[..], &names[..], &cuts[..]);
         let put = ActToKeep { item, files, names, rights, version, cause, cuts };
