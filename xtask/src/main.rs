@@ -43,6 +43,9 @@ enum Command {
     Lab {
         /// Only tests whose name contains this
         filter: Option<String>,
+        /// Tests of two clients in every setting: both trees, near and far, proven or not
+        #[arg(long)]
+        matrix: bool,
     },
     /// Feed a decoder with invented bytes
     Fuzz {
@@ -88,7 +91,7 @@ fn run(command: Command) -> Result<()> {
         Command::Conform => test::conform(),
         Command::Sim { seed } => test::sim(seed),
         Command::Crash => test::crash(),
-        Command::Lab { filter } => test::lab(filter.as_deref()),
+        Command::Lab { filter, matrix } => test::lab(filter.as_deref(), matrix),
         Command::Fuzz { target, seconds } => fuzz::run(&target, seconds),
         Command::Bless => test::bless(),
         Command::Docs { check } => docs::run(check),

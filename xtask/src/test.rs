@@ -35,11 +35,15 @@ pub fn crash() -> Result<()> {
     steps::cargo(&["test", "--package", "tieline-blob", "--test", "crash"], NOTHING)
 }
 
-pub fn lab(filter: Option<&str>) -> Result<()> {
+pub fn lab(filter: Option<&str>, is_matrix: bool) -> Result<()> {
     // Built first, so that its messages show and no test waits for it.
     steps::cargo(&["build", "--package", "tieline"], NOTHING)?;
-    let filter: Vec<_> = filter.into_iter().collect();
-    steps::cargo(&["test", "--package", "tieline-lab", "--no-fail-fast"], &filter)
+    let mut command = steps::cargo_command();
+    command.args(["test", "--package", "tieline-lab", "--no-fail-fast"]).args(filter);
+    if is_matrix {
+        command.env("TIELINE_MATRIX", "1");
+    }
+    steps::run(&mut command)
 }
 
 /// Golden files are written by the tests that compare them, when asked.

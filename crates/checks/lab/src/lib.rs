@@ -6,6 +6,7 @@
 //! with [`Federation::expect_log`].
 //!
 //! * [`federation`]: one federation and its mounts.
+//! * [`setting`]: two clients, in the tree of which site, how far, proven or not.
 //! * [`nodes`]: mounts of a site; [`storage`]: what they share.
 //! * [`program`]: programs run with a deadline, in a process group of their own.
 //! * [`tree`]: what a directory tree looks like, for comparing two of them.
@@ -17,6 +18,7 @@
 pub mod federation;
 pub mod nodes;
 pub mod program;
+pub mod setting;
 pub mod storage;
 pub mod tickets;
 pub mod tree;
