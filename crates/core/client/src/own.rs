@@ -301,7 +301,8 @@ impl Shared {
         (from, to): (At<'_>, At<'_>),
         mode: RenameMode,
     ) -> Option<()> {
-        if mode == RenameMode::Exchange || from.parent.mdt() != to.parent.mdt() {
+        let is_plain = matches!(mode, RenameMode::Replace | RenameMode::NoReplace);
+        if !is_plain || from.parent.mdt() != to.parent.mdt() {
             return None;
         }
         self.journal.of(from.parent.mdt())?;

@@ -78,6 +78,29 @@ pub async fn add_file(
     Ok((id, inode))
 }
 
+/// What an overlay takes for nothing under a name: anybody may make it.
+pub fn is_whiteout(kind: FileKind, device: u32) -> bool {
+    kind == FileKind::CharDevice && device == 0
+}
+
+/// Puts a whiteout under a name that has just become free. The caller puts the directory's record.
+pub async fn add_whiteout(
+    view: &mut View<'_>,
+    (parent_id, parent): (FileId, &mut Inode),
+    name: &Name,
+) -> Result<()> {
+    let kind = FileKind::CharDevice;
+    let (mode, umask) = (Mode::new(0), Mode::new(0));
+    let new = NewFile { kind, mode, umask, device: 0, target: None, layout: None };
+    let (id, mut inode) = new_file(view, parent, new).await?;
+    inode.names.push(NameOf { parent: parent_id, name: name.clone() });
+    inode.links = 1;
+    view.put_inode(id, &inode);
+    view.count(id, 1);
+    link_entry(view, (parent_id, parent), name, (id, kind));
+    Ok(())
+}
+
 /// Makes a file that has no name yet, and that the asking session keeps.
 pub async fn add_nameless(
     view: &mut View<'_>,

@@ -421,6 +421,24 @@ pub enum RenameMode {
     NoReplace,
     #[n(3)]
     Exchange,
+    /// As `Replace`, and the old name then leads to a whiteout: a device of characters 0/0, by
+    /// which an overlay says that there is nothing.
+    #[n(4)]
+    ReplaceLeaving,
+    /// As `NoReplace`, and leaves a whiteout.
+    #[n(5)]
+    NoReplaceLeaving,
+}
+
+impl RenameMode {
+    pub fn leaves_whiteout(self) -> bool {
+        matches!(self, Self::ReplaceLeaving | Self::NoReplaceLeaving)
+    }
+
+    /// May what has the new name go?
+    pub fn replaces(self) -> bool {
+        matches!(self, Self::Replace | Self::ReplaceLeaving)
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]

@@ -105,7 +105,7 @@ impl Shared {
         }
         let keep = match before {
             Some(Request::Rename(before)) => before.keep,
-            _ if mode == RenameMode::Replace => self.kept_open(caller, to).await?,
+            _ if mode.replaces() => self.kept_open(caller, to).await?,
             _ => None,
         };
         let message = Rename {
@@ -186,6 +186,11 @@ fn learn_rename(
         }
         (RenameMode::Replace | RenameMode::NoReplace, Some(id), _) => {
             tables.learn_name(known, from.parent, &from.name, None);
+            tables.learn_name(known, to.parent, &to.name, Some(id));
+        }
+        (RenameMode::ReplaceLeaving | RenameMode::NoReplaceLeaving, Some(id), _) => {
+            // A whiteout, of which nothing was told.
+            tables.forget_name(from.parent, &from.name);
             tables.learn_name(known, to.parent, &to.name, Some(id));
         }
         _ => {

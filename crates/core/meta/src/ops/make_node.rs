@@ -15,7 +15,7 @@ pub async fn run(view: &mut View<'_>, request: &MakeNode) -> Result<EntryReply> 
     }
     let is_device = matches!(kind, FileKind::CharDevice | FileKind::BlockDevice);
     let directory = names::parent_for_new(view, parent, name).await?;
-    if is_device {
+    if is_device && !names::is_whiteout(kind, device) {
         permission::check_root(view.scene.caller, "make devices")?;
     }
     let is_regular = kind == FileKind::Regular;

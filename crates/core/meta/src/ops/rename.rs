@@ -1,4 +1,5 @@
-//! Rename: moves one entry, replacing the target if POSIX allows it, or exchanges two.
+//! Rename: moves one entry, replacing the target if POSIX allows it, or exchanges two; and leaves a
+//! whiteout behind if that is wanted.
 //!
 //! Reads both parents, both entries and the chain above the target, decides in Linux's order, then
 //! writes.
@@ -48,7 +49,7 @@ pub async fn run(view: &mut View<'_>, request: &Rename) -> Result<ChangeReply> {
     let no_name = |end: &End| Error::NoName { parent: end.parent, name: end.name.clone() };
     let Some((id, inode)) = from.found.clone() else { return Err(no_name(&from)) };
     match (request.mode, &to.found) {
-        (RenameMode::NoReplace, Some(_)) => {
+        (RenameMode::NoReplace | RenameMode::NoReplaceLeaving, Some(_)) => {
             return Err(Error::NameTaken { parent: to.parent, name: to.name });
         }
         (RenameMode::Exchange, None) => return Err(no_name(&to)),
@@ -67,7 +68,7 @@ pub async fn run(view: &mut View<'_>, request: &Rename) -> Result<ChangeReply> {
         (RenameMode::Exchange, Some(other)) => {
             exchange(view, parents, (from, (id, inode)), (to, other))
         }
-        _ => replace(view, parents, (from, (id, inode)), to, request.keep).await?,
+        _ => replace(view, parents, (from, (id, inode)), to, request).await?,
     };
     Ok(reply(view, request, id, &inode))
 }
@@ -233,13 +234,16 @@ async fn replace(
     mut parents: Parents,
     (from, (id, mut inode)): (End, (FileId, Inode)),
     to: End,
-    keep: Option<FileId>,
+    request: &Rename,
 ) -> Result<Inode> {
     view.touch_file(id, &inode);
     if let Some((_, other)) = &to.found {
         names::unlink_entry(view, (to.parent, parents.to_mut()), &to.name, other.kind);
     }
     names::unlink_entry(view, (from.parent, &mut parents.from), &from.name, inode.kind);
+    if request.mode.leaves_whiteout() {
+        names::add_whiteout(view, (from.parent, &mut parents.from), &from.name).await?;
+    }
     names::link_entry(view, (to.parent, parents.to_mut()), &to.name, (id, inode.kind));
     put_parents(view, &from, &to, &parents);
     move_name(view, &mut inode, &from, &to);
@@ -251,7 +255,7 @@ async fn replace(
             remove_directory::remove(view, target, other).await?;
         }
         Some(target) => {
-            names::drop_name(view, target, &name, keep, names::Nameless::Lingers).await?;
+            names::drop_name(view, target, &name, request.keep, names::Nameless::Lingers).await?;
         }
         None => {}
     }

@@ -141,10 +141,13 @@ pub async fn rename(call: &Call) -> Outcome {
 pub async fn rename2(call: &Call) -> Outcome {
     let mut from = call.arguments();
     let arguments = Rename2In::read(&mut from)?;
+    const NO_REPLACE_LEAVING: u32 = libc::RENAME_NOREPLACE | libc::RENAME_WHITEOUT;
     let mode = match arguments.flags {
         0 => RenameMode::Replace,
         libc::RENAME_NOREPLACE => RenameMode::NoReplace,
         libc::RENAME_EXCHANGE => RenameMode::Exchange,
+        libc::RENAME_WHITEOUT => RenameMode::ReplaceLeaving,
+        NO_REPLACE_LEAVING => RenameMode::NoReplaceLeaving,
         _ => return Err(Errno::INVAL.into()),
     };
     rename_as(call, from, arguments.to_parent, mode).await

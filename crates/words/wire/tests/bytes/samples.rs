@@ -243,6 +243,9 @@ fn removals(op: Op) -> Vec<Sample> {
             let mut samples = pair(rename(RenameMode::Replace), reply);
             samples.push(request("-no-replace", rename(RenameMode::NoReplace)));
             samples.push(request("-exchange", rename(RenameMode::Exchange)));
+            samples.push(request("-leaving", rename(RenameMode::ReplaceLeaving)));
+            let careful = rename(RenameMode::NoReplaceLeaving);
+            samples.push(request("-no-replace-leaving", careful));
             samples
         }
     }

@@ -37,7 +37,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         2 => (node(), node(), name()).prop_map(|(file, dir, name)| Step::Link(file, dir, name)),
         1 => (node(), name()).prop_map(|(dir, name)| Step::Unlink(dir, name)),
         1 => (node(), name()).prop_map(|(dir, name)| Step::RemoveDirectory(dir, name)),
-        4 => (node(), name(), node(), name(), 0..3u8)
+        4 => (node(), name(), node(), name(), 0..5u8)
             .prop_map(|(from, a, to, b, mode)| Step::Rename(from, a, to, b, mode)),
         2 => (node(), 0..60u64, 1..20u8).prop_map(|(file, at, n)| Step::Inline(file, at, n)),
         2 => (node(), 0..60u64, 1..40u64).prop_map(|(file, at, n)| Step::Chunk(file, at, n)),
@@ -49,6 +49,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 #[derive(Clone, Default)]
 struct Node {
     is_directory: bool,
+    is_whiteout: bool,
     entries: BTreeMap<usize, Index>,
     bytes: Vec<u8>,
     names: usize,
@@ -76,7 +77,11 @@ impl Model {
     }
 
     fn file(&mut self, index: Index) -> Result<&mut Node, ErrorKind> {
-        if self.live(index)?.is_directory { Err(IsDirectory) } else { Ok(&mut self.nodes[index]) }
+        match self.live(index)? {
+            Node { is_directory: true, .. } => Err(IsDirectory),
+            Node { is_whiteout: true, .. } => Err(InvalidArgument),
+            _ => Ok(&mut self.nodes[index]),
+        }
     }
 
     fn add(&mut self, dir: Index, name: usize, is_directory: bool) -> Outcome {
@@ -126,7 +131,7 @@ impl Model {
         let target = self.directory(to)?.entries.get(&b).copied();
         let source = source.ok_or(NotFound)?;
         match (mode, target) {
-            (1, Some(_)) => return Err(Exists),
+            (1 | 4, Some(_)) => return Err(Exists),
             (2, None) => return Err(NotFound),
             _ => {}
         }
@@ -152,6 +157,11 @@ impl Model {
         }
         self.nodes[from].entries.remove(&a);
         self.nodes[to].entries.insert(b, source);
+        if mode > 2 {
+            self.nodes.push(Node { is_whiteout: true, names: 1, ..Node::default() });
+            let whiteout = self.nodes.len() - 1;
+            self.nodes[from].entries.insert(a, whiteout);
+        }
         match target {
             Some(target) if is_exchange => {
                 self.nodes[from].entries.insert(a, target);
@@ -225,7 +235,8 @@ impl Pair {
                 self.model.remove(known(dir), *name, true),
             ),
             Step::Rename(from, a, to, b, mode) => {
-                let kinds = [RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange];
+                use RenameMode::{Exchange, NoReplace, NoReplaceLeaving, Replace, ReplaceLeaving};
+                let kinds = [Replace, NoReplace, Exchange, ReplaceLeaving, NoReplaceLeaving];
                 let call = rename((id(from), NAMES[*a]), (id(to), NAMES[*b]));
                 let call = Rename { mode: kinds[usize::from(*mode)], ..call };
                 let told = client.kind_of(call).await;
@@ -256,7 +267,9 @@ impl Pair {
         };
         assert_eq!(told, expected.err(), "{step:?}");
         if self.model.nodes.len() > self.ids.len()
-            && let Step::Create(dir, name) | Step::MakeDirectory(dir, name) = step
+            && let Step::Create(dir, name)
+            | Step::MakeDirectory(dir, name)
+            | Step::Rename(dir, name, ..) = step
         {
             let parent = self.ids[known(dir)];
             let new = self.client.id(parent, NAMES[*name]).await;

@@ -2,8 +2,10 @@
 
 use crate::fixture::*;
 use tieline_types::ErrorKind::{
-    self, Exists, InvalidArgument, IsDirectory, NotDirectory, NotEmpty, NotFound, PermissionDenied,
+    self, Exists, InvalidArgument, IsDirectory, NotDirectory, NotEmpty, NotFound, NotPermitted,
+    PermissionDenied,
 };
+use tieline_types::{FileKind, Mode};
 use tieline_wire::meta::*;
 
 fn mode(mode: RenameMode, call: Rename) -> Rename {
@@ -85,6 +87,54 @@ async fn exchange_swaps_a_file_and_a_directory() {
     assert_eq!((client.stat(dir).await.links, client.stat(ROOT).await.links), (2, 5));
     client.call(unlink(dir, "sub")).await.unwrap();
     client.call(rmdir(ROOT, "d")).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_whiteout_stays_where_that_is_wanted() {
+    let house = House::new().await;
+    let root = house.client().await;
+    root.call(chmod(ROOT, 0o777)).await.unwrap();
+    // Anybody may have one, as on Linux.
+    let client = root.by(&user(7, 7, &[]));
+    let dir = client.mkdir(ROOT, "d").await;
+    let file = client.create(dir, "f").await;
+    let other = client.create(ROOT, "g").await;
+    let sub = client.mkdir(dir, "sub").await;
+    let leaving = |from, to| mode(RenameMode::ReplaceLeaving, rename(from, to));
+    let careful = mode(RenameMode::NoReplaceLeaving, rename((dir, "f"), (ROOT, "g")));
+    assert_eq!(client.kind_of(careful).await, Some(Exists));
+    client.call(leaving((dir, "f"), (ROOT, "g"))).await.unwrap();
+    assert_eq!(client.id(ROOT, "g").await, Some(file));
+    assert_ne!(file, other);
+    let whiteout = client.id(dir, "f").await.unwrap();
+    let seen = client.stat(whiteout).await;
+    assert_eq!((seen.kind, seen.device, seen.links), (FileKind::CharDevice, 0, 1));
+    assert_eq!((seen.mode.bits(), seen.uid.0), (0, 7));
+    // A directory, within its own; link counts and entries go with what is there.
+    client.call(leaving((dir, "sub"), (dir, "moved"))).await.unwrap();
+    assert_eq!(client.id(dir, "moved").await, Some(sub));
+    assert_eq!(client.list(dir).await, ["f", "moved", "sub"]);
+    assert_eq!(client.stat(dir).await.links, 3);
+    // Over a whiteout, and another one takes its place.
+    client.call(leaving((dir, "moved"), (ROOT, "up"))).await.unwrap();
+    assert_eq!(client.stat(dir).await.links, 2);
+    client.call(rename((ROOT, "g"), (dir, "f"))).await.unwrap();
+    for name in ["f", "moved", "sub"] {
+        client.call(unlink(dir, name)).await.unwrap();
+    }
+    client.call(rmdir(ROOT, "d")).await.unwrap();
+    let (mode, umask) = (Mode::new(0o600), Mode::new(0));
+    let node = |kind, device| MakeNode {
+        parent: ROOT,
+        name: "w".parse().unwrap(),
+        kind,
+        mode,
+        umask,
+        device,
+    };
+    assert_eq!(client.kind_of(node(FileKind::CharDevice, 5)).await, Some(NotPermitted));
+    assert_eq!(client.kind_of(node(FileKind::BlockDevice, 0)).await, Some(NotPermitted));
+    assert_eq!(client.kind_of(node(FileKind::CharDevice, 0)).await, None);
 }
 
 #[tokio::test(start_paused = true)]
