@@ -39,10 +39,11 @@ install: build
 	install -D -m 755 '$(TARGET)/release/tieline' '$(DESTDIR)$(PREFIX)/bin/tieline'
 	install -d '$(DESTDIR)$(SBINDIR)'
 	ln -sf '$(PREFIX)/bin/tieline' '$(DESTDIR)$(SBINDIR)/mount.tieline'
-	# umount(8) knows the mount by the kernel's name for its type.
+	# mount(8), for a mount that is there, and umount(8) know it by the kernel's name for its type.
+	ln -sf '$(PREFIX)/bin/tieline' '$(DESTDIR)$(SBINDIR)/mount.fuse.tieline'
 	ln -sf '$(PREFIX)/bin/tieline' '$(DESTDIR)$(SBINDIR)/umount.tieline'
 	ln -sf '$(PREFIX)/bin/tieline' '$(DESTDIR)$(SBINDIR)/umount.fuse.tieline'
 
 uninstall:
 	rm -f '$(DESTDIR)$(PREFIX)/bin/tieline' '$(DESTDIR)$(SBINDIR)/mount.tieline' \
-	  '$(DESTDIR)$(SBINDIR)/umount.tieline' '$(DESTDIR)$(SBINDIR)/umount.fuse.tieline'
+	  '$(DESTDIR)$(SBINDIR)/mount.fuse.tieline' '$(DESTDIR)$(SBINDIR)/umount.tieline' '$(DESTDIR)$(SBINDIR)/umount.fuse.tieline'

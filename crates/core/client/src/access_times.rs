@@ -10,18 +10,24 @@ use crate::cache::Under;
 use crate::settings::AccessTimes;
 use crate::volume::{Shared, lock};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tieline_types::{Attributes, Caller, FileId, SetTime, Time};
 use tieline_wire::meta::{AttributesReply, SetAttributes};
 
 impl Shared {
+    fn notes_access(&self) -> bool {
+        let is_wanted = self.settings.access_times == AccessTimes::Relative;
+        is_wanted && !self.is_read_only.load(Ordering::Relaxed)
+    }
+
     /// Is reading the file to be noted?
     pub(crate) fn is_access_due(&self, attributes: &Attributes) -> bool {
-        self.settings.access_times == AccessTimes::Relative && is_due(attributes, self.now())
+        self.notes_access() && is_due(attributes, self.now())
     }
 
     /// The file is read. `is_handle`: through a handle, whose rights were found at open.
     pub(crate) fn accessed(self: &Arc<Self>, caller: &Caller, id: FileId, is_handle: bool) {
-        if self.settings.access_times == AccessTimes::Never {
+        if !self.notes_access() {
             return;
         }
         let (known, now) = (self.cache.lock().attributes(id), self.now());

@@ -36,6 +36,8 @@ pub struct Settings {
     /// Decide names, attributes and small writes here where a directory is held alone, and send
     /// them within a second.
     pub journal: bool,
+    /// Positions in listings have 31 bits, for programs that have no more.
+    pub short_positions: bool,
     /// What reading does to a file's time of access.
     pub access_times: AccessTimes,
     /// For servers' logs: `mount /extenci on wn17`.
@@ -56,6 +58,7 @@ impl Default for Settings {
             inodes_max: 300_000,
             offline: Offline::Error,
             journal: false,
+            short_positions: false,
             access_times: AccessTimes::Never,
             description: String::new(),
         }

@@ -25,8 +25,9 @@ const SPACE_PATIENCE: Duration = Duration::from_secs(1);
 const SPACE_PATIENCE_KNOWN: Duration = Duration::from_millis(400);
 /// How long servers may take to let us go.
 const GOODBYE_PATIENCE: Duration = Duration::from_secs(2);
-/// Files are limited by the MDT's disk alone; programs want to see a number.
-const INODES_FREE: u64 = 1 << 32;
+/// Files are limited by the MDT's disk alone; programs want to see a number, some of them one of 32
+/// bits together with those in use.
+const INODES_FREE: u64 = 1 << 31;
 
 /// The space that was seen last.
 #[derive(Default)]

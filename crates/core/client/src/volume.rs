@@ -39,6 +39,7 @@ use crate::{
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
@@ -114,6 +115,8 @@ pub(crate) struct Shared {
     pub left: Mutex<Left>,
     /// By the door's numbers: what was done for requests that were not answered.
     pub before: Mutex<BTreeMap<u64, Before>>,
+    /// Nothing is changed for programs here.
+    pub is_read_only: AtomicBool,
     /// Times of access that are on their way to the MDS.
     pub accesses: Mutex<BTreeMap<FileId, Time>>,
 }
@@ -167,7 +170,7 @@ impl Volume {
                 files: Files::new(budget.clone(), settings.inodes_max),
                 budget,
                 handles: Handles::new(keep.clone()),
-                places: Mutex::default(),
+                places: Mutex::new(Places::new(settings.short_positions)),
                 dirty: Mutex::default(),
                 dirtied: Arc::default(),
                 deferred: Deferred::default(),
@@ -189,6 +192,7 @@ impl Volume {
                 pins: Pins::default(),
                 weak: weak.clone(),
                 space: Mutex::default(),
+                is_read_only: AtomicBool::new(false),
                 accesses: Mutex::default(),
                 left: Mutex::new(left),
                 before: Mutex::default(),
@@ -210,6 +214,12 @@ impl Volume {
     /// Does what an earlier process owed: to be awaited before anything else is asked.
     pub async fn recover(&self) {
         self.shared.recover().await;
+    }
+
+    /// The door lets no program change anything, from now on or no more: so reading changes no
+    /// times of access either. Says whether that is news.
+    pub fn set_read_only(&self, is_read_only: bool) -> bool {
+        self.shared.is_read_only.swap(is_read_only, Ordering::Relaxed) != is_read_only
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {

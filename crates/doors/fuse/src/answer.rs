@@ -59,9 +59,9 @@ impl Answer {
     }
 
     /// Attributes of a file that the kernel asked about by its node.
-    pub fn attributes(attributes: Attributes, belief: Belief) -> Self {
-        let told = vec![attributes.id];
-        let build = move |valid| outgoing::attr(&attributes, valid);
+    pub fn attributes(nodes: &Nodes, attributes: Attributes, belief: Belief) -> Self {
+        let (told, shown) = (vec![attributes.id], nodes.shown(attributes.id));
+        let build = move |valid| outgoing::attr(&attributes, shown, valid);
         Self { told, ..Self::believed(belief, Box::new(build)) }
     }
 
@@ -70,12 +70,12 @@ impl Answer {
     /// The kernel is told of the node once more: counted here, given back by [`Undo`].
     pub fn entry(nodes: &Nodes, entry: Entry, opened: Option<(HandleId, u32)>) -> Self {
         let id = entry.attributes.id;
-        let node = nodes.node_of(id);
+        let number = nodes.number_of(id);
         nodes.remember(&entry.attributes);
         let (belief, trust) = Trust::join(entry.name, entry.belief);
         let build: Build = Box::new(move |valid| {
             let mut out = Writer::default();
-            outgoing::entry_write(&mut out, node, &entry.attributes, trust.validity(valid));
+            outgoing::entry_write(&mut out, number, &entry.attributes, trust.validity(valid));
             if let Some((handle, flags)) = opened {
                 outgoing::open_write(&mut out, handle.0, flags);
             }

@@ -114,7 +114,14 @@ impl Call {
 
     /// Finds out who the caller is to the file system.
     pub async fn identify(&self) -> Result<(), Refusal> {
-        let Some(people) = &self.session.people else { return Ok(()) };
+        let is_unsaid = self.header.uid == people::UID_UNSAID;
+        let people = self.session.people.as_ref();
+        let people = people.filter(|_| !is_unsaid || self.session.kernel.features.maps_ids);
+        let Some(people) = people else {
+            // Nothing is decided for somebody of whom it is not known who it is.
+            let is_never = matches!(Identifying::of(self.opcode), Identifying::Never);
+            return if is_unsaid && !is_never { Err(Errno::PERM.into()) } else { Ok(()) };
+        };
         let is_soft = match Identifying::of(self.opcode) {
             Identifying::Never => return Ok(()),
             Identifying::Needed => false,

@@ -6,6 +6,9 @@
 //! of both kinds (they hold between clients), and setuid and setgid cleared by the file system:
 //! else the kernel asks for `security.capability` before every write.
 //!
+//! Taken if it is wanted: mounts with other ids. The kernel then says of most requests no more who
+//! asks.
+//!
 //! Not taken: the writeback cache (the kernel would own size and mtime); invalidation by mtime (we
 //! tell), nor the promise that we tell of *every* change, so that a size that changed unasked still
 //! drops pages; no-open (rights are found at open); export; request timeouts (they
@@ -60,34 +63,38 @@ pub struct Features {
     pub maps_direct: bool,
     /// It says with each write whether setuid and setgid end (7.33).
     pub says_setid: bool,
+    /// It may be mounted with other ids, and says only of what is made who asks (7.41).
+    pub maps_ids: bool,
 }
 
 impl Features {
     /// For the process that goes on with the session.
     pub fn to_bytes(self) -> Vec<u8> {
-        let Self { minor, expires, has_epoch, resends, maps_direct, says_setid } = self;
-        let flags = [expires, has_epoch, resends, maps_direct, says_setid].map(u8::from);
+        let Self { minor, expires, has_epoch, resends, maps_direct, says_setid, maps_ids } = self;
+        let flags = [expires, has_epoch, resends, maps_direct, says_setid, maps_ids];
+        let flags = flags.map(u8::from);
         [&minor.to_le_bytes()[..], &flags].concat()
     }
 
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Malformed> {
         let (minor, flags) = bytes.split_first_chunk().ok_or(Malformed)?;
-        // Earlier programs did not say the last two.
+        // Earlier programs did not say the last ones.
         let (flags, rest) = flags.split_first_chunk().ok_or(Malformed)?;
         let [expires, has_epoch, resends] = flags.map(|flag| flag != 0);
-        let [maps_direct, says_setid] =
-            [0, 1].map(|at| rest.get(at).is_some_and(|&flag| flag != 0));
+        let [maps_direct, says_setid, maps_ids] =
+            [0, 1, 2].map(|at| rest.get(at).is_some_and(|&flag| flag != 0));
         let minor = u32::from_le_bytes(*minor);
-        Ok(Self { minor, expires, has_epoch, resends, maps_direct, says_setid })
+        Ok(Self { minor, expires, has_epoch, resends, maps_direct, says_setid, maps_ids })
     }
 }
 
 /// Kernels that cannot be served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("kernel speaks FUSE {major}.{minor}, at least {MAJOR}.{MINOR_OLDEST} is needed")]
-pub struct TooOld {
-    pub major: u32,
-    pub minor: u32,
+pub enum TooOld {
+    #[error("kernel speaks FUSE {major}.{minor}, at least {MAJOR}.{MINOR_OLDEST} is needed")]
+    Whole { major: u32, minor: u32 },
+    #[error("kernel speaks FUSE 7.{minor}; id-mapped mounts need 7.41 (Linux 6.12)")]
+    ForMappedIds { minor: u32 },
 }
 
 /// The kernel's offer.
@@ -113,12 +120,13 @@ impl Offer {
     /// The same kernel, had it stopped at `minor`.
     pub fn limited_to(mut self, minor: u32) -> Self {
         /// Which flags came with which version.
-        const SINCE: [(u32, u64); 5] = [
+        const SINCE: [(u32, u64); 6] = [
             (33, bits::HANDLE_KILLPRIV_V2),
             (36, bits::INIT_EXT),
             (38, bits::CREATE_SUPP_GROUP | bits::HAS_EXPIRE_ONLY),
             (39, bits::DIRECT_IO_ALLOW_MMAP),
             (40, bits::NO_EXPORT_SUPPORT | bits::HAS_RESEND),
+            (41, bits::ALLOW_IDMAP),
         ];
         for (_, flags) in SINCE.iter().filter(|(since, _)| minor < *since) {
             self.flags &= !flags;
@@ -127,14 +135,18 @@ impl Offer {
         self
     }
 
-    /// What is taken of it.
-    pub fn accept(self) -> Result<(Features, InitOut), TooOld> {
+    /// What is taken of it. `maps_ids`: it is to be mounted with other ids.
+    pub fn accept(self, maps_ids: bool) -> Result<(Features, InitOut), TooOld> {
         let Self { major, minor, .. } = self;
         if major != MAJOR || minor < MINOR_OLDEST {
-            return Err(TooOld { major, minor });
+            return Err(TooOld::Whole { major, minor });
         }
-        let flags = self.flags & WANTED;
+        let wanted = WANTED | if maps_ids { bits::ALLOW_IDMAP } else { 0 };
+        let flags = self.flags & wanted;
         let has = |flag| flags & flag != 0;
+        if maps_ids && !has(bits::ALLOW_IDMAP) {
+            return Err(TooOld::ForMappedIds { minor });
+        }
         let features = Features {
             minor,
             expires: minor >= 38 && has(bits::HAS_EXPIRE_ONLY),
@@ -142,6 +154,7 @@ impl Offer {
             resends: minor >= 40 && has(bits::HAS_RESEND),
             maps_direct: minor >= 39 && has(bits::DIRECT_IO_ALLOW_MMAP),
             says_setid: minor >= 33 && has(bits::HANDLE_KILLPRIV_V2),
+            maps_ids,
         };
         let out = InitOut {
             minor: minor.min(MINOR_NEWEST),
@@ -166,7 +179,7 @@ mod tests {
 
     #[test]
     fn each_kernel_gets_what_it_can_do() {
-        let features = |minor| kernel(minor).accept().unwrap().0;
+        let features = |minor| kernel(minor).accept(false).unwrap().0;
         let known = |minor| {
             let features = features(minor);
             assert_eq!(Features::from_bytes(&features.to_bytes()), Ok(features));
@@ -177,15 +190,27 @@ mod tests {
         assert_eq!(known(38), (true, false, false));
         assert_eq!(known(41), (true, false, true));
         assert_eq!(known(45), (true, true, true));
-        assert_eq!(kernel(30).accept(), Err(TooOld { major: 7, minor: 30 }));
+        assert_eq!(kernel(30).accept(false), Err(TooOld::Whole { major: 7, minor: 30 }));
+    }
+
+    #[test]
+    fn ids_are_mapped_where_that_is_wanted_and_offered() {
+        let taken = |minor| {
+            kernel(minor).accept(true).map(|(features, out)| {
+                assert_eq!(Features::from_bytes(&features.to_bytes()), Ok(features));
+                (features.maps_ids, out.flags & bits::ALLOW_IDMAP != 0)
+            })
+        };
+        assert_eq!(taken(41), Ok((true, true)));
+        assert_eq!(taken(40), Err(TooOld::ForMappedIds { minor: 40 }));
     }
 
     #[test]
     fn what_must_not_be_taken_is_not() {
-        let (_, out) = kernel(45).accept().unwrap();
+        let (_, out) = kernel(45).accept(false).unwrap();
         // Export, automatic invalidation, writeback, no-open, no-opendir,
-        // explicit invalidation only, passthrough, io_uring, request timeouts.
-        for bit in [4, 12, 16, 17, 24, 25, 37, 41, 42] {
+        // explicit invalidation only, passthrough, mapped ids, io_uring, request timeouts.
+        for bit in [4, 12, 16, 17, 24, 25, 37, 40, 41, 42] {
             assert_eq!(out.flags & (1 << bit), 0, "bit {bit}");
         }
         assert_eq!(out.to_bytes().len(), 64);

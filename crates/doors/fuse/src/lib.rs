@@ -14,7 +14,7 @@
 //!   lock.
 //! * [`people`]: who callers are, and as whom owners are shown.
 //! * [`notify`]: what the kernel shall forget, told by threads of its own. * [`nodes`], [`recent`],
-//!   [`vain`]: what it knows.
+//!   [`vain`]: what it knows; [`numbers`]: what programs are shown for it.
 //!
 //! Invariants: every request gets exactly one reply, also when its code panics. A waiting caller
 //! that is killed is gone at once, whatever a server does. Nothing is told to be cached longer than
@@ -35,6 +35,7 @@ mod kernel;
 mod mount;
 mod nodes;
 mod notify;
+mod numbers;
 mod ops;
 mod pending;
 mod people;
@@ -52,5 +53,5 @@ mod watch;
 pub use attach::AttachError;
 pub use denials::NAME as DENIALS;
 pub use mount::{Error, Mount, MountOptions, Unmounted};
-pub use people::{Asking, People, Unknown, WHO};
+pub use people::{Asking, People, UID_UNSAID, Unknown, WHO};
 pub use taken::{Beginning, Give, HandOver, Taken};

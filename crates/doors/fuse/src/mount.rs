@@ -15,6 +15,7 @@ use crate::init::{Features, Offer, REQUEST_BYTES_MAX, TooOld};
 use crate::kernel::{Forget, Kernel};
 use crate::nodes::Nodes;
 use crate::notify::Notifier;
+use crate::numbers::Numbers;
 use crate::people::People;
 use crate::requests::{Left, Requests};
 use crate::session::Session;
@@ -56,6 +57,11 @@ pub struct MountOptions {
     /// Treats the kernel as one that speaks no newer protocol than 7.this: to test fallbacks, or to
     /// avoid a kernel's fault.
     pub minor_max: u32,
+    /// Programs see inode numbers of 32 bits.
+    pub has_short_numbers: bool,
+    /// It may be mounted with other ids (`MOUNT_ATTR_IDMAP`). The kernel then says of most requests
+    /// [`UID_UNSAID`](crate::UID_UNSAID), and `people` must know whom those are for.
+    pub maps_ids: bool,
     /// Who callers are; `None`: whom they state.
     pub people: Option<Arc<dyn People>>,
 }
@@ -74,8 +80,14 @@ impl MountOptions {
             threads: 4,
             read_ahead: ByteSize(READ_AHEAD),
             minor_max: u32::MAX,
+            has_short_numbers: false,
+            maps_ids: false,
             people: None,
         }
+    }
+
+    fn numbers(&self) -> Numbers {
+        Numbers::new(self.has_short_numbers)
     }
 
     fn flags(&self) -> Flags {
@@ -161,7 +173,8 @@ impl Mount {
                 let attachment = Attachment::existing(&options.mountpoint);
                 let mut mount = Self::over(attachment);
                 mount.is_held = true;
-                let kernel = Kernel::new(Nodes::taken(fs.root()), features, devices);
+                let nodes = Nodes::taken(fs.root()).showing(options.numbers());
+                let kernel = Kernel::new(nodes, features, devices);
                 let ended = mount.serve((fs, runtime), kernel, buffers, (keep, left), options)?;
                 mount.ended = ended;
                 Ok(mount)
@@ -179,9 +192,10 @@ impl Mount {
         let (device, attachment) = attach::attach(&options.mountpoint, &options.flags())?;
         // From here on an error drops this, which detaches.
         let mut mount = Self::over(attachment);
-        let features = start_init(&device, &buffers, options.minor_max)?;
+        let features = start_init(&device, &buffers, options)?;
         let (devices, keep) = start_devices(device, features, options.threads.max(1), hand_over)?;
-        let kernel = Kernel::new(Nodes::new(fs.root()), features, devices);
+        let nodes = Nodes::new(fs.root()).showing(options.numbers());
+        let kernel = Kernel::new(nodes, features, devices);
         let kept = (keep, Vec::new());
         mount.ended = mount.serve((fs, runtime), kernel, buffers, kept, options)?;
         mount.tune(options);
@@ -322,7 +336,11 @@ impl Drop for End {
 }
 
 /// The first request is always INIT: the kernel sends nothing else before it is answered.
-fn start_init(device: &OwnedFd, buffers: &Arc<Pool>, minor_max: u32) -> Result<Features, Error> {
+fn start_init(
+    device: &OwnedFd,
+    buffers: &Arc<Pool>,
+    options: &MountOptions,
+) -> Result<Features, Error> {
     let mut buffer = buffers.take();
     let length = loop {
         match rustix::io::read(device, buffer.as_mut()) {
@@ -336,7 +354,8 @@ fn start_init(device: &OwnedFd, buffers: &Arc<Pool>, minor_max: u32) -> Result<F
     if Opcode::from_number(opcode) != Opcode::Init {
         return Err(Malformed.into());
     }
-    let (features, out) = Offer::read(arguments)?.limited_to(minor_max).accept()?;
+    let offer = Offer::read(arguments)?.limited_to(options.minor_max);
+    let (features, out) = offer.accept(options.maps_ids)?;
     let body = out.to_bytes();
     let reply = [&outgoing::header(body.len(), 0, unique)[..], &body].concat();
     rustix::io::write(device, &reply).map_err(|source| Error::InitRefused { source })?;

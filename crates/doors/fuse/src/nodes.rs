@@ -15,6 +15,8 @@
 //! Invariant: a count is raised before the reply that tells of the node is written.
 
 use crate::abi::ROOT_NODE;
+use crate::abi::outgoing::NodeNumber;
+use crate::numbers::Numbers;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tieline_types::{Attributes, FileId, FileKind, Mode};
@@ -26,6 +28,7 @@ pub struct Nodes {
     known: Mutex<HashMap<FileId, Node>>,
     /// An earlier process told the kernel of nodes too: it may know any.
     is_taken: bool,
+    numbers: Numbers,
 }
 
 #[derive(Default)]
@@ -92,7 +95,12 @@ fn is_privileged(attributes: &Attributes) -> bool {
 
 impl Nodes {
     pub fn new(root: FileId) -> Self {
-        Self { root, known: Mutex::default(), is_taken: false }
+        Self { root, known: Mutex::default(), is_taken: false, numbers: Numbers::new(false) }
+    }
+
+    /// With such numbers for programs.
+    pub fn showing(self, numbers: Numbers) -> Self {
+        Self { numbers, ..self }
     }
 
     /// Of a mount that an earlier process served.
@@ -103,6 +111,15 @@ impl Nodes {
     /// The kernel's number of a file.
     pub fn node_of(&self, id: FileId) -> u64 {
         self.swap(id.0)
+    }
+
+    /// The number by which programs know the file.
+    pub fn shown(&self, id: FileId) -> u64 {
+        self.numbers.of(id)
+    }
+
+    pub fn number_of(&self, id: FileId) -> NodeNumber {
+        NodeNumber { node: self.node_of(id), shown: self.shown(id) }
     }
 
     /// The file that the kernel means.

@@ -10,6 +10,9 @@ use tieline_types::{Attributes, Caller, ErrorKind, Gid, Uid};
 /// [`People::described`] puts it, for who can ask no server himself.
 pub const WHO: &str = "system.tieline.who";
 
+/// The uid of a request of which the kernel does not say who asks (`FUSE_INVALID_UIDGID`).
+pub const UID_UNSAID: u32 = u32::MAX;
+
 /// Who asked, as the kernel and /proc say.
 #[derive(Clone, Debug)]
 pub struct Asking {

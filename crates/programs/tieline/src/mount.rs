@@ -8,7 +8,9 @@
 //! what is left and leaves that to the daemon.
 //!
 //! * [`options`]: what stands behind `-o`; [`caches`]: those about caches.
+//! * [`people`]: who callers are; [`one`]: where all are one user; [`idmap`]: whose uids are whose.
 //! * [`table`]: the kernel's table of mounts.
+//! * [`remount`]: other flags for a mount that is there.
 //! * [`helper`]: the same by the words of mount(8) and umount(8).
 
 pub mod caches;
@@ -17,9 +19,11 @@ mod held;
 pub mod helper;
 pub mod holder;
 pub mod idmap;
+pub mod one;
 pub mod options;
 pub mod people;
 pub mod registry;
+pub mod remount;
 pub mod table;
 pub mod tickets;
 mod word;
@@ -55,10 +59,11 @@ pub struct Args {
     pub mountpoint: Option<PathBuf>,
     /// ro, wait=SPAN, interactive, offline=stale|error, relatime, journal=off, hold=off,
     /// watchdog=SPAN, fuse=7.N, readmode=auto|normal|readbuf|readahead|stream, readbuf=SIZE,
-    /// inodes=N, congestion=auto|system, sec=FLAVOR, keytab=FILE, principal=NAME, krb5conf=FILE,
-    /// service=NAME, idmap=names|same|FILE, mapkey=KEY, admin=HOST:PORT, cache=DIR,
-    /// cache-size=SIZE, sitecache=DIR, sitecache-size=HIGH[:LOW], direct=OST0000=DIR,
-    /// at-rest=trusted, log=FILE, pidfile=FILE, netns=NAME, and what fstab carries
+    /// inodes=N, ino32, congestion=auto|system, sec=FLAVOR, keytab=FILE, principal=NAME,
+    /// krb5conf=FILE, service=NAME, idmap=names|same|FILE, idmapped=USER, mapkey=KEY,
+    /// admin=HOST:PORT, cache=DIR, cache-size=SIZE, sitecache=DIR, sitecache-size=HIGH[:LOW],
+    /// direct=OST0000=DIR, at-rest=trusted, log=FILE, pidfile=FILE, netns=NAME, and what fstab
+    /// carries
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
     /// Stay in the foreground, and log to standard error
@@ -99,6 +104,10 @@ pub fn run(args: Args, is_log_json: bool) -> anyhow::Result<()> {
     if let Some(mountpoint) = &args.restart {
         return holder::restart(&table::mountpoint(mountpoint));
     }
+    if remount::is_wanted(&args.options) {
+        let mountpoint = args.mountpoint.as_deref().context("a mount point is needed")?;
+        return remount::run(&table::mountpoint(mountpoint), &args.options);
+    }
     let options = Options::parse(args.options.iter().map(String::as_str))?;
     if args.hold.is_none() && args.held.is_none() {
         options.proving.check()?;
@@ -121,7 +130,8 @@ pub fn run(args: Args, is_log_json: bool) -> anyhow::Result<()> {
         (Some(socket), _) => holder::run_again(holding, socket),
         (None, None) if options.is_held => holder::run(holding),
         (None, held) => {
-            let task = daemon::Task { source, mountpoint, options, is_daemon, is_log_json };
+            let words = args.options;
+            let task = daemon::Task { source, mountpoint, options, words, is_daemon, is_log_json };
             daemon::run(task, held)
         }
     }

@@ -6,8 +6,9 @@
 //!
 //! Names lie in their order, each without what it has in common with the one before: some 15 bytes
 //! of each. When all tables take too much, those that were not used for the longest time are
-//! forgotten. A table that begins after that has a new series of numbers, so that no number ever
-//! means another name.
+//! forgotten. A table that begins after that has a new series of numbers, so that no number means
+//! another name. Short positions, for programs whose numbers have 31 bits, have 127 series: with
+//! them that holds until some 250 million more names were listed.
 //!
 //! Invariants: of a directory a number means one name; what all tables take is bounded.
 
@@ -22,10 +23,22 @@ const BYTES_MAX: usize = 64 << 20;
 /// What a directory, and a leaf of it, take besides their names, roughly.
 const DIRECTORY_BYTES: usize = 256;
 const LEAF_BYTES: usize = 128;
-/// Series of numbers: what is added to a number stays far from its end.
-const SERIES_MAX: u64 = 1 << 28;
+
+/// What a position is made of: a series, and a number in it.
+#[derive(Clone, Copy)]
+struct Form {
+    number_bits: u32,
+    /// What a door adds to a position stays within its bits.
+    series_max: u64,
+}
+
+const LONG: Form = Form { number_bits: 32, series_max: 1 << 28 };
+/// A table has fewer than 2²⁴ names: each takes seven bytes at least.
+const SHORT: Form = Form { number_bits: 24, series_max: (1 << 7) - 1 };
+const _: () = assert!(BYTES_MAX / 7 < 1 << SHORT.number_bits);
 
 pub(crate) struct Places {
+    form: Form,
     directories: BTreeMap<FileId, Directory>,
     /// The clock of uses.
     clock: u64,
@@ -38,7 +51,8 @@ pub(crate) struct Places {
 struct Directory {
     /// By the first name of each.
     leaves: BTreeMap<Vec<u8>, Leaf>,
-    series: u64,
+    /// What is added to each number.
+    first: u64,
     /// How many names got a number.
     seen: u32,
     used: u64,
@@ -55,15 +69,14 @@ struct Leaf {
 
 type Line = (Vec<u8>, u32);
 
-impl Default for Places {
-    fn default() -> Self {
-        Self::with_room(BYTES_MAX)
-    }
-}
-
 impl Places {
-    fn with_room(bytes_max: usize) -> Self {
-        Self { directories: BTreeMap::new(), clock: 0, series: 0, bytes: 0, bytes_max }
+    /// `are_short`: positions are less than 2³¹ - 2.
+    pub fn new(are_short: bool) -> Self {
+        Self::with_room(BYTES_MAX, if are_short { SHORT } else { LONG })
+    }
+
+    fn with_room(bytes_max: usize, form: Form) -> Self {
+        Self { form, directories: BTreeMap::new(), clock: 0, series: 0, bytes: 0, bytes_max }
     }
 
     /// The positions after these names, which follow one another in their order.
@@ -72,8 +85,8 @@ impl Places {
             return Vec::new();
         }
         self.clock += 1;
-        let (clock, series) = (self.clock, self.series);
-        let table = self.directories.entry(directory).or_insert_with(|| Directory::new(series));
+        let (clock, first) = (self.clock, self.series << self.form.number_bits);
+        let table = self.directories.entry(directory).or_insert_with(|| Directory::new(first));
         table.used = clock;
         let before = table.bytes;
         let numbers = table.number(names);
@@ -104,13 +117,13 @@ impl Places {
                 self.bytes -= table.bytes;
             }
         }
-        self.series = (self.series + 1) % SERIES_MAX;
+        self.series = (self.series + 1) % self.form.series_max;
     }
 }
 
 impl Directory {
-    fn new(series: u64) -> Self {
-        Self { leaves: BTreeMap::new(), series, seen: 0, used: 0, bytes: 0 }
+    fn new(first: u64) -> Self {
+        Self { leaves: BTreeMap::new(), first, seen: 0, used: 0, bytes: 0 }
     }
 
     fn number(&mut self, names: &[&Name]) -> Vec<u64> {
@@ -152,7 +165,7 @@ impl Directory {
                     self.seen
                 }
             };
-            positions.push(self.series << 32 | u64::from(number));
+            positions.push(self.first + u64::from(number));
         }
         if lines.len() > count {
             self.put(key, &lines);
@@ -176,7 +189,7 @@ impl Directory {
     }
 
     fn name(&self, position: u64) -> Option<Name> {
-        let number = u32::try_from(position.checked_sub(self.series << 32)?).ok()?;
+        let number = u32::try_from(position.checked_sub(self.first)?).ok()?;
         let found = self.leaves.values().find_map(|leaf| {
             let at = leaf.numbers.iter().position(|one| *one == number)?;
             leaf.lines().nth(at)
@@ -238,7 +251,7 @@ mod tests {
 
     #[test]
     fn names_keep_their_numbers_whatever_comes_between() {
-        let mut places = Places::default();
+        let mut places = Places::new(false);
         let even = texts(0..4000, 2);
         let numbers = number(&mut places, HERE, &even);
         assert_eq!(numbers, (1..=2000).collect::<Vec<_>>());
@@ -255,7 +268,7 @@ mod tests {
 
     #[test]
     fn any_order_and_any_name_will_do() {
-        let mut places = Places::default();
+        let mut places = Places::new(false);
         let odd: Vec<_> = [vec![b'z'; 255], vec![0xff, 1], b"a".to_vec(), b"ab".to_vec()]
             .into_iter()
             .map(|bytes| Name::new(bytes).unwrap())
@@ -272,7 +285,7 @@ mod tests {
 
     #[test]
     fn a_million_names_take_little_and_there_is_a_bound() {
-        let mut places = Places::default();
+        let mut places = Places::new(false);
         for from in (0..1_000_000).step_by(4096) {
             number(&mut places, HERE, &texts(from..(from + 4096).min(1_000_000), 1));
         }
@@ -282,7 +295,12 @@ mod tests {
 
     #[test]
     fn what_is_forgotten_never_means_another_name() {
-        let mut places = Places::with_room(20_000);
+        for form in [LONG, SHORT] {
+            forgets(Places::with_room(20_000, form));
+        }
+    }
+
+    fn forgets(mut places: Places) {
         let (old, kept) = (FileId(1), FileId(2));
         let first = number(&mut places, old, &texts(0..500, 1));
         for other in 10..100 {
@@ -299,5 +317,16 @@ mod tests {
         // One that takes all the room alone is forgotten, too.
         number(&mut places, old, &texts(0..9000, 1));
         assert!(places.bytes <= places.bytes_max);
+    }
+
+    #[test]
+    fn short_positions_have_31_bits_whatever_was_forgotten() {
+        let mut places = Places::with_room(20_000, SHORT);
+        let mut most = 0;
+        for other in 0..2000 {
+            let numbers = number(&mut places, FileId(other), &texts(0..500, 1));
+            most = numbers.into_iter().fold(most, u64::max);
+        }
+        assert!((120 << 24..(1 << 31) - 2).contains(&most), "{most:#x}");
     }
 }

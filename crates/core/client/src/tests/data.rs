@@ -733,7 +733,7 @@ async fn who_cannot_prove_himself_for_now_loses_nothing() {
     assert!(lock(&volume.shared().dirty).is_empty());
 }
 
-/// `O_NOATIME`, under `relatime`; the next process knows it too.
+/// `O_NOATIME`, under `relatime`; the next process knows it too. And a mount that is read-only.
 #[tokio::test(start_paused = true)]
 async fn reading_is_noted_unless_it_was_opened_not_to_be() {
     let fake = Fake::new();
@@ -743,7 +743,9 @@ async fn reading_is_noted_unless_it_was_opened_not_to_be() {
     let noted = Access { read: true, ..Access::default() };
     let unnoted = Access { unnoted: true, ..noted };
     assert_eq!(Access::from_bits(unnoted.to_bits()), unnoted);
-    for (access, count) in [(unnoted, 0), (noted, 1)] {
+    for (access, is_read_only, count) in [(unnoted, false, 0), (noted, true, 0), (noted, false, 1)]
+    {
+        volume.set_read_only(is_read_only);
         let handle = volume.open(&Caller::root(), id, access).await.unwrap().handle;
         volume.read(handle, 0, 1).await.unwrap();
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;

@@ -25,6 +25,7 @@ pub mod init {
     pub const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
     pub const NO_EXPORT_SUPPORT: u64 = 1 << 38;
     pub const HAS_RESEND: u64 = 1 << 39;
+    pub const ALLOW_IDMAP: u64 = 1 << 40;
 }
 
 /// Which fields of a SETATTR are meant.

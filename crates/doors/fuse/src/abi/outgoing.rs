@@ -7,8 +7,12 @@ use tieline_types::{Attributes, FileKind, Time};
 /// `st_blksize`: what tools read and write at a time, and what buffered files of Python read beyond
 /// what is asked of them. As much as `cp` and `cat` take of any file system.
 pub const BLOCK_BYTES: u32 = 128 << 10;
-/// Units of statfs. Small, so that `df` loses nothing by rounding.
-const STATFS_UNIT: u64 = 4096;
+/// Units of statfs: small, so that `df` loses nothing by rounding, and large enough that a program
+/// with counters of 32 bits can be told how many there are. It gets no answer else.
+const STATFS_UNIT_LEAST: u64 = 4096;
+const STATFS_UNIT_MOST: u64 = 1 << 31;
+/// Such a program can be told of so many inodes; of one more it would take the number for none.
+const INODES_MOST: u64 = (1 << 32) - 2;
 const NAME_BYTES_MAX: u32 = 255;
 /// The kernel pads entries of a listing to this.
 const ENTRY_ALIGNMENT: usize = 8;
@@ -89,11 +93,11 @@ impl InitOut {
     }
 }
 
-fn attributes_write(out: &mut Writer, attributes: &Attributes) {
+fn attributes_write(out: &mut Writer, attributes: &Attributes, number: u64) {
     // Times before 1970 are two's complement in the kernel's unsigned fields.
     let seconds = |time: Time| time.seconds as u64;
     let (atime, mtime, ctime) = (attributes.atime, attributes.mtime, attributes.ctime);
-    out.u64(attributes.id.0).u64(attributes.size).u64(attributes.stored.div_ceil(512));
+    out.u64(number).u64(attributes.size).u64(attributes.stored.div_ceil(512));
     out.u64(seconds(atime)).u64(seconds(mtime)).u64(seconds(ctime));
     out.u32(atime.nanos).u32(mtime.nanos).u32(ctime.nanos);
     out.u32(mode(attributes)).u32(attributes.links);
@@ -112,13 +116,20 @@ pub struct Validity {
     pub attributes: Duration,
 }
 
-/// A name that leads to `node`.
-pub fn entry_write(out: &mut Writer, node: u64, attributes: &Attributes, valid: Validity) {
+/// A file's number to the kernel, and to programs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NodeNumber {
+    pub node: u64,
+    pub shown: u64,
+}
+
+/// A name that leads to a file.
+pub fn entry_write(out: &mut Writer, number: NodeNumber, attributes: &Attributes, valid: Validity) {
     // Ids are never used again, so one generation is enough.
-    out.u64(node).u64(0);
+    out.u64(number.node).u64(0);
     out.u64(valid.entry.as_secs()).u64(valid.attributes.as_secs());
     out.u32(valid.entry.subsec_nanos()).u32(valid.attributes.subsec_nanos());
-    attributes_write(out, attributes);
+    attributes_write(out, attributes, number.shown);
 }
 
 /// A name that leads nowhere, and may be believed to for a while.
@@ -128,10 +139,11 @@ pub fn entry_absent(valid: Duration) -> Vec<u8> {
     out.finish()
 }
 
-pub fn attr(attributes: &Attributes, valid: Duration) -> Vec<u8> {
+/// `shown` is the file's number to programs.
+pub fn attr(attributes: &Attributes, shown: u64, valid: Duration) -> Vec<u8> {
     let mut out = Writer::default();
     out.u64(valid.as_secs()).u32(valid.subsec_nanos()).u32(0);
-    attributes_write(&mut out, attributes);
+    attributes_write(&mut out, attributes, shown);
     out.finish()
 }
 
@@ -172,12 +184,30 @@ pub struct Space {
 }
 
 pub fn statfs(space: Space) -> Vec<u8> {
-    let free = space.bytes_free / STATFS_UNIT;
+    let most = space.bytes_total.max(space.bytes_free);
+    let mut unit = STATFS_UNIT_LEAST;
+    while most / unit > u32::MAX.into() && unit < STATFS_UNIT_MOST {
+        unit *= 2;
+    }
+    let free = space.bytes_free / unit;
+    let (inodes_total, inodes_free) = inodes(space);
     let mut out = Writer::default();
-    out.u64(space.bytes_total / STATFS_UNIT).u64(free).u64(free);
-    out.u64(space.inodes_total).u64(space.inodes_free);
-    out.u32(STATFS_UNIT as u32).u32(NAME_BYTES_MAX).u32(STATFS_UNIT as u32).zeroes(28);
+    out.u64(space.bytes_total / unit).u64(free).u64(free);
+    out.u64(inodes_total).u64(inodes_free);
+    out.u32(unit as u32).u32(NAME_BYTES_MAX).u32(unit as u32).zeroes(28);
     out.finish()
+}
+
+/// All inodes and the free ones, in numbers of 32 bits. How many are in use is right up to half of
+/// the most: there is less to be free first.
+fn inodes(space: Space) -> (u64, u64) {
+    let used = space.inodes_total.saturating_sub(space.inodes_free);
+    if space.inodes_total <= INODES_MOST {
+        return (space.inodes_total, space.inodes_free);
+    }
+    let used = used.min(INODES_MOST / 2);
+    let free = space.inodes_free.min(INODES_MOST - used);
+    (used + free, free)
 }
 
 /// One entry of a listing.

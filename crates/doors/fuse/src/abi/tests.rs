@@ -2,7 +2,7 @@
 
 use super::incoming::*;
 use super::opcode::Opcode;
-use super::outgoing::{self, Validity, Writer};
+use super::outgoing::{self, NodeNumber, Validity, Writer};
 use super::*;
 use proptest::prelude::*;
 use std::time::Duration;
@@ -74,12 +74,12 @@ fn replies_have_the_sizes_of_the_protocol() {
     let (hour, file) = (Duration::from_secs(3600), attributes());
     let mut entry = Writer::default();
     let valid = Validity { entry: hour, attributes: hour };
-    outgoing::entry_write(&mut entry, 7, &file, valid);
+    outgoing::entry_write(&mut entry, NodeNumber { node: 7, shown: 7 }, &file, valid);
     let space = outgoing::Space { bytes_total: 0, bytes_free: 0, inodes_total: 0, inodes_free: 0 };
     let sizes = [
         entry.0.len(),
         outgoing::entry_absent(hour).len(),
-        outgoing::attr(&file, hour).len(),
+        outgoing::attr(&file, 7, hour).len(),
         outgoing::open(1, 0).len(),
         outgoing::count(1).len(),
         outgoing::statfs(space).len(),
@@ -92,7 +92,7 @@ fn replies_have_the_sizes_of_the_protocol() {
 
 #[test]
 fn fields_are_where_the_kernel_looks() {
-    let bytes = outgoing::attr(&attributes(), Duration::from_millis(1500));
+    let bytes = outgoing::attr(&attributes(), 0x0001_0000_0000_0007, Duration::from_millis(1500));
     let mut from = Reader::new(&bytes);
     assert_eq!((from.u64(), from.u32(), from.u32()), (Ok(1), Ok(500_000_000), Ok(0)));
     assert_eq!(from.u64(), Ok(0x0001_0000_0000_0007));
@@ -103,4 +103,45 @@ fn fields_are_where_the_kernel_looks() {
     let header = outgoing::header(8, -2, 77);
     let mut from = Reader::new(&header);
     assert_eq!((from.u32(), from.u32(), from.u64()), (Ok(24), Ok(-2i32 as u32), Ok(77)));
+}
+
+/// Blocks, free ones and their size; inodes and free ones.
+fn statfs(space: outgoing::Space) -> ((u64, u64, u64), (u64, u64)) {
+    let bytes = outgoing::statfs(space);
+    let mut from = Reader::new(&bytes);
+    let (blocks, free, available) = (from.u64().unwrap(), from.u64().unwrap(), from.u64().unwrap());
+    let inodes = (from.u64().unwrap(), from.u64().unwrap());
+    let (unit, _, fragment) = (from.u32().unwrap(), from.u32().unwrap(), from.u32().unwrap());
+    assert_eq!((free, unit), (available, fragment));
+    ((blocks, free, unit.into()), inodes)
+}
+
+/// Promise 95: Counts of blocks and inodes fit into 32 bits, and df is right.
+#[test]
+fn counts_fit_into_32_bits_and_sizes_stay_right() {
+    let told = |bytes_total, inodes_used: u64, inodes_free| {
+        let inodes_total = inodes_used + inodes_free;
+        let bytes_free = bytes_total / 3;
+        statfs(outgoing::Space { bytes_total, bytes_free, inodes_total, inodes_free })
+    };
+    for exponent in 12..63 {
+        for bytes in
+            [1 << exponent, (1 << exponent) - 4096, (1 << exponent) + (3 << (exponent - 2))]
+        {
+            let ((blocks, free, unit), _) = told(bytes, 7, 1 << 31);
+            assert!(blocks <= u32::MAX.into() && free <= u32::MAX.into(), "{bytes:#x}");
+            assert!(bytes - blocks * unit < unit && bytes / 3 - free * unit < unit, "{bytes:#x}");
+            assert!(unit == 4096 || blocks >= 1 << 31, "{bytes:#x} in units of {unit}");
+        }
+    }
+    let inodes = |used, free| told(1 << 40, used, free).1;
+    assert_eq!(inodes(1, 1 << 31), ((1 << 31) + 1, 1 << 31));
+    assert_eq!(inodes(900, 100), (1000, 100));
+    for used in [1_u64 << 30, 1 << 31, 3 << 30, 1 << 32, 1 << 40] {
+        let (total, free) = inodes(used, 1 << 31);
+        assert!(total < (1 << 32) - 1 && free >= 1 << 30, "{used:#x}: {total:#x}, {free:#x}");
+        assert!(used >= 1 << 31 || total - free == used, "{used:#x}: {total:#x}, {free:#x}");
+    }
+    // A quota's own numbers.
+    assert_eq!(inodes(1 << 33, 5), ((1 << 31) - 1 + 5, 5));
 }

@@ -28,8 +28,9 @@ pub async fn setattr(call: &Call) -> Outcome {
 }
 
 fn told(call: &Call, known: Known, before: Option<Told>) -> Answer {
-    call.session.kernel.nodes.tell(&known.attributes, before);
-    Answer::attributes(call.shown(known.attributes), known.belief)
+    let nodes = &call.session.kernel.nodes;
+    nodes.tell(&known.attributes, before);
+    Answer::attributes(nodes, call.shown(known.attributes), known.belief)
 }
 
 /// With owners as the file system has them.

@@ -6,7 +6,7 @@
 use super::{Outcome, names};
 use crate::abi::incoming::{FsyncIn, HandleIn, ReadIn};
 use crate::abi::opcode::Opcode;
-use crate::abi::outgoing::{self, Dirent, Writer};
+use crate::abi::outgoing::{self, Dirent, NodeNumber, Writer};
 use crate::answer::{Answer, Body, Trust, Undo};
 use crate::call::Call;
 use crate::people;
@@ -40,12 +40,13 @@ pub async fn fsyncdir(call: &Call) -> Outcome {
 pub async fn readdir(call: &Call) -> Outcome {
     let arguments = ReadIn::read(&mut call.arguments())?;
     let is_plus = call.opcode == Opcode::Readdirplus;
+    let nodes = &call.session.kernel.nodes;
     let mut page = Page::new(arguments.size as usize, is_plus);
     if arguments.offset < DOTS {
         let own = call.id();
         let dots: [(&[u8], _); 2] = [(b".", own), (b"..", names::parent_of(call, own).await)];
         for (next, (name, id)) in (1..).zip(dots).skip(arguments.offset as usize) {
-            page.dot(Dirent { ino: id.0, next, kind: FileKind::Directory, name });
+            page.dot(Dirent { ino: nodes.shown(id), next, kind: FileKind::Directory, name });
         }
     }
     let from = arguments.offset.saturating_sub(DOTS);
@@ -55,7 +56,7 @@ pub async fn readdir(call: &Call) -> Outcome {
         if let Some(known) = &mut listed.known {
             people::show(call.session.people.as_deref(), &mut known.attributes);
         }
-        if !page.add(listed) {
+        if !page.add(nodes.shown(listed.id), listed) {
             break;
         }
     }
@@ -95,10 +96,9 @@ impl Page {
         self.push(entry, None)
     }
 
-    fn add(&mut self, listed: Listed) -> bool {
-        let Listed { name, id, kind, known, entry, next } = listed;
-        let dirent =
-            Dirent { ino: id.0, next: next.saturating_add(DOTS), kind, name: name.as_bytes() };
+    fn add(&mut self, ino: u64, listed: Listed) -> bool {
+        let Listed { name, kind, known, entry, next, .. } = listed;
+        let dirent = Dirent { ino, next: next.saturating_add(DOTS), kind, name: name.as_bytes() };
         let Some(known) = known.filter(|_| self.is_plus) else {
             return self.push(dirent, None);
         };
@@ -126,7 +126,7 @@ impl Page {
         let nodes = &call.session.kernel.nodes;
         let told = self.lines.iter().filter_map(|line| line.attributes.as_ref());
         let told: Vec<_> = told.map(|(attributes, _)| attributes.id).collect();
-        let numbers: Vec<u64> = told.iter().map(|&id| nodes.node_of(id)).collect();
+        let numbers: Vec<_> = told.iter().map(|&id| nodes.number_of(id)).collect();
         for line in &self.lines {
             if let Some((attributes, _)) = &line.attributes {
                 nodes.remember(attributes);
@@ -140,15 +140,15 @@ impl Page {
     }
 }
 
-/// `numbers` are the nodes of those lines that have attributes.
-fn page_write(is_plus: bool, lines: &[Line], numbers: &[u64], valid: Duration) -> Vec<u8> {
+/// `numbers` are those of the lines that have attributes.
+fn page_write(is_plus: bool, lines: &[Line], numbers: &[NodeNumber], valid: Duration) -> Vec<u8> {
     let mut out = Writer::default();
     let mut numbers = numbers.iter();
     for Line { dirent, attributes } in lines {
         match attributes {
             Some((attributes, trust)) => {
-                let node = numbers.next().copied().unwrap_or_default();
-                outgoing::entry_write(&mut out, node, attributes, trust.validity(valid));
+                let number = numbers.next().copied().unwrap_or_default();
+                outgoing::entry_write(&mut out, number, attributes, trust.validity(valid));
             }
             None if is_plus => outgoing::entry_unknown_write(&mut out),
             None => {}

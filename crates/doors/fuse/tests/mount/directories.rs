@@ -34,6 +34,32 @@ fn a_listing_brings_the_attributes_along() {
     assert!(lookups < 100, "{lookups} names were asked for one by one");
 }
 
+/// Also in the tree of another MDT, whose ids are longer; and the mounted directory's own.
+#[test]
+fn short_numbers_are_shown_and_are_not_those_of_requests() {
+    let root = (3 << 48) | 1;
+    let on = Mounted::with(Memory::new(root), |options| options.has_short_numbers = true);
+    fs::create_dir(on.path("d")).unwrap();
+    for n in 0..50 {
+        on.fs.put_elsewhere(&format!("f{n}"), b"x");
+    }
+    fs::write(on.path("d/made"), b"x").unwrap();
+    fs::rename(on.path("d/made"), on.path("moved")).unwrap();
+    let mut numbers = BTreeSet::from([fs::metadata(on.root()).unwrap().ino()]);
+    for entry in fs::read_dir(on.root()).unwrap() {
+        let entry = entry.unwrap();
+        let open = fs::File::open(entry.path()).unwrap();
+        let number = entry.ino();
+        assert_eq!(
+            (number, number),
+            (entry.metadata().unwrap().ino(), open.metadata().unwrap().ino())
+        );
+        assert!(number > 0 && number <= u32::MAX.into() && numbers.insert(number), "{number:#x}");
+    }
+    assert_eq!(numbers.len(), 53);
+    assert_eq!(fs::read(on.path("moved")).unwrap(), b"x");
+}
+
 #[test]
 fn links_of_both_kinds() {
     let on = Mounted::new();
@@ -81,6 +107,27 @@ fn renames_may_refuse_to_replace_or_exchange() {
     assert_eq!((on.fs.bytes("a"), on.fs.bytes("b")), (b"b".to_vec(), b"a".to_vec()));
     rename(RenameFlags::empty()).unwrap();
     assert_eq!(on.fs.bytes("b"), b"b");
+}
+
+#[test]
+fn a_rename_may_leave_a_whiteout() {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    let on = Mounted::new();
+    fs::write(on.path("a"), b"a").unwrap();
+    fs::write(on.path("b"), b"b").unwrap();
+    let rename = |from: &str, to: &str, flags| {
+        renameat_with(CWD, on.path(from), CWD, on.path(to), RenameFlags::WHITEOUT | flags)
+    };
+    let is_whiteout = |name: &str| {
+        let found = fs::symlink_metadata(on.path(name)).unwrap();
+        found.file_type().is_char_device() && found.rdev() == 0
+    };
+    assert_eq!(rename("a", "b", RenameFlags::NOREPLACE), Err(rustix::io::Errno::EXIST));
+    assert_eq!(rename("a", "b", RenameFlags::EXCHANGE), Err(rustix::io::Errno::INVAL));
+    rename("a", "b", RenameFlags::empty()).unwrap();
+    assert!(is_whiteout("a") && on.fs.bytes("b") == b"a");
+    rename("b", "c", RenameFlags::NOREPLACE).unwrap();
+    assert!(is_whiteout("b") && fs::read(on.path("c")).unwrap() == b"a");
 }
 
 #[test]

@@ -416,10 +416,16 @@ impl FileSystem for Memory {
         let mut state = self.lock();
         let id = state.entry(from)?;
         let replaced = state.entry(to).ok();
-        if replaced.is_some() && mode == RenameMode::NoReplace {
+        if replaced.is_some() && !mode.replaces() && mode != RenameMode::Exchange {
             return Err(error(ErrorKind::Exists));
         }
         state.node_mut(from.parent)?.entries.remove(from.name);
+        if mode.leaves_whiteout() {
+            let whiteout = state.attributes(FileKind::CharDevice, Mode::new(0));
+            let (id, parent) = (whiteout.id, from.parent);
+            state.insert(whiteout, parent, Vec::new());
+            state.node_mut(parent)?.entries.insert(from.name.clone(), id);
+        }
         state.node_mut(to.parent)?.entries.insert(to.name.clone(), id);
         state.node_mut(id)?.parent = to.parent;
         match replaced {

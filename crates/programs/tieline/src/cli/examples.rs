@@ -19,7 +19,7 @@ Options (-o), separated by commas:
                       interactive: 30 s, hard: 30 days
   offline=stale|error while a server is out of reach for longer: what was known (stale), or an error
   journal=off         wait for the server with every change, not just within a second
-  relatime            note in times of access what is read (else noatime)
+  relatime            note in times of access what is read (else noatime; there is no strictatime)
   sec=FLAVOR          the weakest protection that is taken: null, krb5n, krb5a, krb5i, krb5p
   keytab=FILE principal=NAME krb5conf=FILE
                       the machine's keys; without, the tickets of who mounts
@@ -27,12 +27,14 @@ Options (-o), separated by commas:
                       and host/HOST where the KDC does not know that
   idmap=names|same|FILE
                       whose uids are whose
+  idmapped=USER       allow id-mapped mounts of it; all is done as USER (or UID:GID), not root
   mapkey=KEY          the federation's public key, as digits or a file; else
                       /etc/tieline/FS.key; else the one its server names, with a warning
   cache=DIR sitecache=DIR direct=OST0000=DIR
                       keep chunks here, share them with the site, read an OST's own storage
   readmode=MODE       auto, normal, readbuf, readahead or stream
   inodes=N            files and names that are remembered (300,000; about 1 kB each)
+  ino32               show inode numbers of 32 bits, for programs of 32 bits
   hold=off watchdog=SPAN
                       without a holder; when a daemon that stands still is killed
   admin=HOST:PORT     serve /metrics and /health there

@@ -6,11 +6,12 @@
 use crate::contact::Contact;
 use crate::mount::held::Held;
 use crate::mount::idmap::{Idmap, Means};
+use crate::mount::one::{OneUser, Who};
 use crate::mount::options::Options;
 use crate::mount::people::Users;
 use crate::mount::registry::{self, Ending, Entry, Registered};
 use crate::mount::tickets::Tickets;
-use crate::mount::{READY, table};
+use crate::mount::{READY, remount, table};
 use crate::process::ProcessId;
 use crate::server::settings::key_open;
 use crate::shell::world_with;
@@ -59,6 +60,8 @@ pub struct Task {
     pub source: Source,
     pub mountpoint: PathBuf,
     pub options: Options,
+    /// As they were said.
+    pub words: Vec<String>,
     /// Somebody waits at our standard output.
     pub is_daemon: bool,
     pub is_log_json: bool,
@@ -67,13 +70,15 @@ pub struct Task {
 impl Task {
     fn settings(&self) -> Settings {
         let options = &self.options;
-        let is_noting = options.notes_access && !options.is_read_only;
-        let access_times = if is_noting { AccessTimes::Relative } else { AccessTimes::Never };
+        let access_times =
+            if options.notes_access { AccessTimes::Relative } else { AccessTimes::Never };
         let (wait, offline, journal) = (options.wait, options.offline, options.has_journal);
         let (description, read_mode) = (self.description(), options.read_mode);
         let usual = Settings::default();
         let inodes_max = options.inodes_max.unwrap_or(usual.inodes_max);
-        let more = Settings { warms: true, read_mode, offline, inodes_max, ..usual };
+        let short_positions = options.has_short_numbers;
+        let more =
+            Settings { warms: true, read_mode, offline, inodes_max, short_positions, ..usual };
         Settings { wait, journal, access_times, description, ..more }
     }
 
@@ -396,9 +401,13 @@ impl Mounted {
             allows_exec: !options.no_exec,
             is_noatime: !options.notes_access,
             minor_max: options.fuse_minor_max.unwrap_or(u32::MAX),
+            has_short_numbers: options.has_short_numbers,
+            maps_ids: options.one_user.is_some(),
             people,
             ..MountOptions::new(&task.mountpoint, task.source.to_string())
         };
+        let volume = files.clone();
+        volume.set_read_only(options.is_read_only);
         let files: Arc<dyn FileSystem> = files;
         let runtime = tokio::runtime::Handle::current();
         let mount = Mount::start_as(files.clone(), &mount_options, runtime, beginning)
@@ -406,6 +415,7 @@ impl Mounted {
         if !is_taken {
             tell_root(&task.mountpoint).await;
         }
+        tokio::spawn(remount::watch(task.mountpoint.clone(), volume));
         let entry = Entry {
             mountpoint: task.mountpoint.clone(),
             source: task.source.to_string(),
@@ -418,6 +428,7 @@ impl Mounted {
             proving: options.proving.named(&files.map()),
             caches: options.near.places(&task.source.fs, &MapVerifier::from_hex(&mapkey)?),
             idmap: Some(idmap.text()),
+            options: Some(task.words.clone()),
             ending: None,
         };
         let registered = entry.register()?;
@@ -555,7 +566,8 @@ async fn people_of(
     before: Option<Option<bool>>,
 ) -> anyhow::Result<(Shown, bool)> {
     let is_proven = files.map().security.is_some();
-    if !is_proven && matches!(options.idmap, Means::Auto | Means::Same) {
+    let one = options.one_user.as_ref().map(Who::find).transpose()?;
+    if !is_proven && one.is_none() && matches!(options.idmap, Means::Auto | Means::Same) {
         return Ok(((None, Means::Same), true));
     }
     let is_new = before.is_none();
@@ -584,7 +596,11 @@ async fn people_of(
     if !is_new && believed {
         users.was_believed();
     }
-    Ok(((Some(Arc::new(users)), source), believed))
+    let people: Arc<dyn People> = match one {
+        Some(one) => Arc::new(OneUser::new(users, one)),
+        None => Arc::new(users),
+    };
+    Ok(((Some(people), source), believed))
 }
 
 /// The directory below the root that is mounted.

@@ -1,6 +1,6 @@
 //! The words that mount(8) and umount(8) use: `mount.tieline SOURCE TARGET [-sfnv] [-o OPTIONS]`.
 
-use crate::mount::{Args, UmountArgs};
+use crate::mount::{Args, UmountArgs, remount};
 use crate::report::Usage;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -11,10 +11,11 @@ pub fn mount(words: &[OsString]) -> anyhow::Result<()> {
     if call.is_fake {
         return Ok(());
     }
+    let options = call.options();
     let args = Args {
         source: Some(call.source.parse()?),
         mountpoint: Some(call.target.into()),
-        options: call.options,
+        options,
         foreground: false,
         daemon: false,
         restart: None,
@@ -56,6 +57,18 @@ struct MountCall {
 }
 
 impl MountCall {
+    /// As they are meant. Of a mount that is there mount(8) names all flags that it shall have:
+    /// that a flag is to go, it says by leaving it out. `suid` and `dev` it leaves out of fstab,
+    /// too, and those are not given unasked.
+    fn options(&self) -> Vec<String> {
+        let mut options = self.options.clone();
+        let has = |wanted| options.iter().flat_map(|list| list.split(',')).any(|one| one == wanted);
+        if remount::is_wanted(&options) && !has("noexec") {
+            options.push("exec".to_owned());
+        }
+        options
+    }
+
     fn parse(words: &[OsString]) -> Result<Self, Usage> {
         let usage = || Usage("mount.tieline SOURCE TARGET [-sfnv] [-o OPTIONS]".into());
         let mut call = Self::default();
@@ -83,7 +96,9 @@ impl MountCall {
         if is_sloppy {
             // Options that nobody knows are to be overlooked.
             let words = call.options.iter().flat_map(|list| list.split(','));
-            let known = words.filter(|word| crate::mount::options::Options::parse([*word]).is_ok());
+            let known = words.filter(|word| {
+                *word == "remount" || crate::mount::options::Options::parse([*word]).is_ok()
+            });
             call.options = vec![known.collect::<Vec<_>>().join(",")];
         }
         Ok(call)
@@ -108,6 +123,10 @@ mod tests {
         assert!(parse("mount.tieline h:/e /mnt -f").unwrap().is_fake);
         let sloppy = parse("mount.tieline h:/e /mnt -s -o ro,frobnicate").unwrap();
         assert_eq!(sloppy.options, ["ro"]);
+        let again = parse("mount.tieline h:/e /mnt -s -o rw,user_id=0,remount,ro").unwrap();
+        assert_eq!(again.options(), ["rw,remount,ro", "exec"]);
+        let kept = parse("mount.tieline h:/e /mnt -o rw,noexec,remount,ro").unwrap();
+        assert_eq!(kept.options(), ["rw,noexec,remount,ro"]);
         assert!(parse("mount.tieline h:/e").is_err());
         assert!(parse("mount.tieline h:/e /mnt -o").is_err());
     }

@@ -2,6 +2,7 @@
 
 use crate::mount::caches::NearOptions;
 use crate::mount::idmap::Means;
+use crate::mount::one::Who;
 use crate::proving::{Proving, flavor_check, service_check};
 use crate::report::Usage;
 use std::path::PathBuf;
@@ -48,6 +49,8 @@ pub struct Options {
     pub read_mode: ReadMode,
     /// What `readmode=` and `readbuf=` said, in whatever order.
     read_words: (Option<ReadMode>, Option<ReadMode>),
+    /// Inode numbers and positions in directories are shown with 32 bits.
+    pub has_short_numbers: bool,
     /// Files whose names and attributes are remembered; `None`: as many as the client takes itself.
     pub inodes_max: Option<usize>,
     /// Which congestion control connections get.
@@ -60,6 +63,8 @@ pub struct Options {
     pub mapkey: Option<String>,
     /// Whose uids are whose.
     pub idmap: Means,
+    /// Everybody is this user, and ids may be mapped once more.
+    pub one_user: Option<Who>,
     /// `sec=`, `keytab=`, `principal=`, `krb5conf=`, `service=`.
     pub proving: Proving,
     /// Caches, and storage that is read directly.
@@ -85,6 +90,7 @@ impl Default for Options {
             fuse_minor_max: None,
             read_mode: ReadMode::Auto,
             read_words: (None, None),
+            has_short_numbers: false,
             inodes_max: None,
             congestion: Congestion::Auto,
             admin: None,
@@ -93,6 +99,7 @@ impl Default for Options {
             netns: None,
             mapkey: None,
             idmap: Means::Auto,
+            one_user: None,
             proving: Proving::default(),
             near: NearOptions::default(),
         }
@@ -122,6 +129,12 @@ impl Options {
             (mode, buffer) => options.read_mode = buffer.or(mode).unwrap_or(options.read_mode),
         }
         if wrong.is_empty() { Ok(options) } else { Err(Usage(wrong.join("\n"))) }
+    }
+
+    /// Without what the kernel keeps, and may keep otherwise later.
+    pub fn without_kernels(self) -> Self {
+        let (is_read_only, no_suid, no_dev, no_exec) = (false, false, false, false);
+        Self { is_read_only, no_suid, no_dev, no_exec, ..self }
     }
 
     fn set(&mut self, word: &str, key: &str, value: Option<&str>) -> Result<(), Usage> {
@@ -173,6 +186,7 @@ impl Options {
                 let mode = ReadMode::buffer(value).map_err(|e| Usage(format!("-o {word}: {e}")))?;
                 self.read_words.1 = Some(mode);
             }
+            ("ino32", None) => self.has_short_numbers = true,
             ("inodes", Some(value)) => {
                 let number = value.parse().ok().filter(|number| *number >= INODES_LEAST);
                 let wrong = || Usage(format!("-o {word}: a number, {INODES_LEAST} at least"));
@@ -193,6 +207,12 @@ impl Options {
             ("pidfile", Some(value)) => self.pidfile = Some(value.into()),
             ("netns", Some(value)) => self.netns = Some(crate::namespace::path(value)),
             ("idmap", Some(value)) => self.idmap = Means::parse(value),
+            ("idmap", None) => {
+                let why =
+                    "idmap=names, idmap=same or idmap=FILE; for id-mapped mounts idmapped=USER";
+                return Err(Usage(format!("-o idmap: {why}")));
+            }
+            ("idmapped", Some(value)) => self.one_user = Some(value.parse()?),
             ("mapkey", Some(value)) => self.mapkey = Some(value.to_owned()),
             _ if self.near.set(word, key, value)? => (),
             _ if is_of_mount(key) => (),
@@ -233,7 +253,6 @@ const NEVER: &[(&str, &str)] = &[
     ("noflock", "locks hold among all clients"),
     ("nointr", "who waits can always be interrupted"),
     ("mand", "locks are advisory"),
-    ("remount", "options are those of the mount's start: unmount, and mount with the others"),
 ];
 
 /// Options that concern mount(8), systemd or the kernel, and change nothing here.
@@ -307,6 +326,7 @@ mod tests {
         let buffer = ReadMode::ReadBuffer(1 << 20);
         assert_eq!(read_mode("readmode=readbuf,readbuf=1M"), buffer);
         assert_eq!(read_mode("readbuf=1M,readmode=readbuf"), buffer);
+        assert!(!usual.has_short_numbers && Options::parse(["ino32"]).unwrap().has_short_numbers);
         assert_eq!(Options::parse(["inodes=2000"]).unwrap().inodes_max, Some(2000));
         assert!(Options::parse(["inodes=7"]).is_err() && Options::parse(["inodes=all"]).is_err());
         let congestion = |list| Options::parse([list]).unwrap().congestion;
@@ -319,6 +339,8 @@ mod tests {
         assert_eq!(idmap("idmap=names"), Means::Names);
         assert_eq!(idmap("idmap=/etc/idmap"), Means::File("/etc/idmap".into()));
         assert_eq!(idmap("ro"), Means::Auto);
+        let one = Options::parse(["idmapped=5001:6001"]).unwrap().one_user;
+        assert_eq!(one, Some(Who::Numbers(5001, 6001)));
         let pinned = Options::parse(["service=host"]).unwrap().proving.service;
         assert_eq!(pinned.as_deref(), Some("host"));
         let interactive = Options::parse(["interactive,suid,mapkey=/etc/tieline/e.key"]).unwrap();
@@ -340,8 +362,10 @@ mod tests {
         assert!(error("congestion=vegas").contains("system"));
         assert!(error("wait=soon").contains("wait=soon"));
         assert!(error("strictatime").contains("relatime"));
+        assert!(
+            error("idmap").contains("idmapped=USER") && error("idmapped=root").contains("root")
+        );
         assert!(error("noacl").contains("access lists"));
-        assert!(error("remount,ro").contains("unmount"));
         let all = error("wait=5x,ro,bogus,readbuf=1");
         assert_eq!(all.lines().count(), 3, "{all}");
         assert!(all.contains("5x") && all.contains("`bogus`") && all.contains("4 KiB"), "{all}");

@@ -53,6 +53,9 @@ pub struct Entry {
     /// How owners are shown, as `-o idmap=` says it.
     #[serde(default)]
     pub idmap: Option<String>,
+    /// What was said with `-o`. Earlier builds do not say.
+    #[serde(default)]
+    pub options: Option<Vec<String>>,
     /// It is not mounted any more, and its daemon sends what is left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ending: Option<Ending>,

@@ -51,6 +51,31 @@ pub fn is_ours(device: u64) -> bool {
     })
 }
 
+/// Major and minor number of what is mounted there, as the table writes them. The mount is not
+/// asked.
+pub fn device_at(mountpoint: &Path) -> Option<String> {
+    // What was mounted last lies on top.
+    lines(&read())
+        .filter(|words| words.get(4).map(|path| unescape(path)).as_deref() == Some(mountpoint))
+        .filter_map(|words| String::from_utf8(words.get(2)?.to_vec()).ok())
+        .last()
+}
+
+/// Is the file system with that device read-only, all its mounts taken together? `None` if it is
+/// mounted nowhere here.
+pub fn is_read_only(device: &str) -> Option<bool> {
+    let table = read();
+    let line = lines(&table).find(|words| words.get(2) == Some(&device.as_bytes()))?;
+    let options = line.iter().skip_while(|&&word| word != b"-").nth(3)?;
+    Some(options.split(|&byte| byte == b',').any(|option| option == b"ro"))
+}
+
+/// The words of each line.
+fn lines(table: &[u8]) -> impl Iterator<Item = Vec<&[u8]>> {
+    let lines = table.split(|&byte| byte == b'\n');
+    lines.map(|line| line.split(|&byte| byte == b' ').collect())
+}
+
 fn all() -> Vec<PathBuf> {
     let table = read();
     let lines = table.split(|&byte| byte == b'\n');
