@@ -349,12 +349,14 @@ impl Shared {
             }
         };
         let (lease, attributes) = (told.reply.lease, told.reply.attributes);
-        let known = {
+        let (known, heard) = {
             let mut tables = self.cache.lock();
             let reply = tables.admit(told.stamp, &lease);
             // A capability among them is gone.
             tables.forget_xattrs(file.id);
-            tables.learn_attributes(reply, &lease, Under::Granted, attributes.clone())
+            let heard = tables.units.covering(told.stamp, &lease);
+            let attributes = attributes.clone();
+            (tables.learn_attributes(reply, &lease, Under::Granted, attributes), heard)
         };
         let size = attributes.size;
         // What is known may be newer than the answer: then others have changed the file since.
@@ -365,6 +367,7 @@ impl Shared {
             let grown = attributes.stored.saturating_sub(stored.unwrap_or(0));
             state.promise.used(stored.filter(|_| was_alone).map(|_| grown), &change.extents);
             state.learn_change(lease.as_of, &attributes, was_alone);
+            state.heard_under = heard.filter(|_| is_newest);
             for extent in change.placed(size) {
                 state.small += usize::from(extent.length < SMALL_BELOW);
                 state.extents.commit(&extent);

@@ -227,7 +227,7 @@ impl State {
         if self.version == before {
             self.version = attributes.version;
         }
-        self.door_has(before, attributes.version);
+        self.door.changed_here(before, attributes.version);
         self.size = attributes.size;
     }
 }
