@@ -63,7 +63,12 @@ impl Shared {
                 self.sync_osts(file).await?;
             }
             self.forfeit_gated(file);
-            let arrivals = file.with(|state| state.committable());
+            // Who reads what was written last reads what was written before it.
+            let arrivals = file.with(|state| {
+                let is_part = how == How::Arrived;
+                let upto = if is_part { state.overlay.last_arrived() } else { last };
+                state.committable(upto)
+            });
             if arrivals.is_empty() {
                 break;
             }
@@ -483,9 +488,10 @@ impl State {
         }
     }
 
-    /// What can be committed now. Of appended bytes only what nothing before it is missing of.
-    fn committable(&self) -> Vec<(SealId, Extent)> {
-        let mut arrivals = self.overlay.arrivals(EXTENTS_MAX);
+    /// What can be committed now of the runs up to one. Of appended bytes only what nothing before
+    /// it is missing of.
+    fn committable(&self, upto: SealId) -> Vec<(SealId, Extent)> {
+        let mut arrivals = self.overlay.arrivals(EXTENTS_MAX, upto);
         let Some(from) = self.appended_from() else { return arrivals };
         let mut next = from;
         let missing = arrivals.iter().position(|(_, extent)| {

@@ -191,6 +191,9 @@ impl Shared {
                 ReadMode::Auto => manner != Manner::Unknown,
                 ReadMode::ReadAhead | ReadMode::Stream => false,
             };
+        // Where others write now, each read is to see how far they are, and where the file ends.
+        let is_written = attributes.is_written == Some(true);
+        let is_direct = is_direct || is_written && access.read && !access.write && !access.runs;
         let file = self.file(attributes.id);
         let is_due = self.is_access_due(&attributes);
         let keeps_cache = file.with(|state| {

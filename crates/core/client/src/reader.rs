@@ -313,7 +313,7 @@ impl Shared {
         range: Range<u64>,
     ) -> Result<(Vec<Planned>, Basis)> {
         for _ in 0..VIEWS_MAX {
-            self.view(caller, file, range.clone()).await?;
+            self.view_committed(caller, file, range.clone()).await?;
             let (plan, basis) = file.with(|state| {
                 let basis = (state.door.edition(), self.is_sure(file.id, state));
                 (plan(state, range.clone()), basis)
@@ -345,7 +345,29 @@ impl Shared {
     /// Makes sure that the committed extents of `range` and the file's size are known and believed,
     /// or just fetched.
     pub(crate) async fn view(&self, caller: &Caller, file: &File, range: Range<u64>) -> Result<()> {
-        let mut is_fresh = self.is_believed(file);
+        let is_fresh = self.is_believed(file);
+        self.view_as(caller, file, range, is_fresh).await
+    }
+
+    /// The same of what is committed, as long as we are told of each commit before it: what others
+    /// have written beyond that they commit soon ([`crate::background`]).
+    pub(crate) async fn view_committed(
+        &self,
+        caller: &Caller,
+        file: &File,
+        range: Range<u64>,
+    ) -> Result<()> {
+        let is_fresh = self.is_believed(file) || file.with(|state| self.is_sure(file.id, state));
+        self.view_as(caller, file, range, is_fresh).await
+    }
+
+    async fn view_as(
+        &self,
+        caller: &Caller,
+        file: &File,
+        range: Range<u64>,
+        mut is_fresh: bool,
+    ) -> Result<()> {
         // An own change that is answered meanwhile may forget what a page just told, or know better
         // than the page: the same place is asked for again then.
         for _ in 0..PAGES_MAX {
@@ -463,7 +485,8 @@ impl Shared {
         let (shared, open) = (self.clone(), open.clone());
         tokio::spawn(async move {
             let _one = open.looking.lock().await;
-            if shared.view(&open.caller, &open.file, range.clone()).await.is_err() {
+            let seen = shared.view_committed(&open.caller, &open.file, range.clone()).await;
+            if seen.is_err() {
                 // Whoever reads it will hear why.
                 return;
             }

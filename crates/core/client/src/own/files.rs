@@ -123,7 +123,7 @@ impl Shared {
             }
             let sealed = seal_all(state, How::Flush);
             debug_assert!(sealed.is_empty(), "small files go with their commit");
-            let arrivals = state.overlay.arrivals(EXTENTS_MAX + 1);
+            let arrivals = state.overlay.arrivals(EXTENTS_MAX + 1, state.overlay.last_seal());
             if arrivals.is_empty() {
                 return None;
             }
