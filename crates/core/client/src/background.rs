@@ -18,6 +18,8 @@ const REST_MAX: Duration = Duration::from_millis(50);
 const IDLE: Duration = Duration::from_secs(1);
 /// Bytes wait at most about so long, even if the program goes on writing.
 const AGE_MAX: Duration = Duration::from_secs(5);
+/// The same where others may read the file: who has it open there has news within a second.
+const AGE_SEEN: Duration = Duration::from_millis(500);
 /// What has arrived at its OST is committed in portions of so many bytes, or when it is [`IDLE`]
 /// old.
 const ARRIVED_MAX: usize = 32 << 20;
@@ -100,12 +102,19 @@ fn due(state: &mut State, is_short: bool, is_full: bool) -> Option<How> {
     let fresh = state.overlay.bytes().saturating_sub(arrived);
     let is_idle = now.duration_since(last) >= IDLE;
     // Who reads a log elsewhere waits for its lines.
-    let age_max = if state.appended_from().is_some() { IDLE } else { AGE_MAX };
+    let age_max = match state.is_declared {
+        true => AGE_SEEN,
+        false if state.appended_from().is_some() => IDLE,
+        false => AGE_MAX,
+    };
     let is_old = now.duration_since(first) >= age_max;
     if is_idle || is_old || is_full || (is_short && fresh > ARRIVED_MAX) {
         return Some(How::Flush);
     }
     let since = state.last_committed.unwrap_or(first).max(first);
     let is_worth = arrived >= ARRIVED_MAX || (arrived > 0 && now.duration_since(since) >= IDLE);
-    (is_worth || (is_short && arrived > 0)).then_some(How::Arrived)
+    let is_due = is_worth || (is_short && arrived > 0);
+    // What was written first is committed first.
+    let how = if state.overlay.is_in_order() { How::Arrived } else { How::Flush };
+    is_due.then_some(how)
 }

@@ -63,7 +63,12 @@ impl Shared {
                 self.sync_osts(file).await?;
             }
             self.forfeit_gated(file);
-            let arrivals = file.with(|state| state.committable());
+            // Who reads what was written last reads what was written before it.
+            let arrivals = file.with(|state| {
+                let is_part = how == How::Arrived;
+                let upto = if is_part { state.overlay.last_arrived() } else { last };
+                state.committable(upto)
+            });
             if arrivals.is_empty() {
                 break;
             }
@@ -349,12 +354,14 @@ impl Shared {
             }
         };
         let (lease, attributes) = (told.reply.lease, told.reply.attributes);
-        let known = {
+        let (known, heard) = {
             let mut tables = self.cache.lock();
             let reply = tables.admit(told.stamp, &lease);
             // A capability among them is gone.
             tables.forget_xattrs(file.id);
-            tables.learn_attributes(reply, &lease, Under::Granted, attributes.clone())
+            let heard = tables.units.covering(told.stamp, &lease);
+            let attributes = attributes.clone();
+            (tables.learn_attributes(reply, &lease, Under::Granted, attributes), heard)
         };
         let size = attributes.size;
         // What is known may be newer than the answer: then others have changed the file since.
@@ -365,6 +372,7 @@ impl Shared {
             let grown = attributes.stored.saturating_sub(stored.unwrap_or(0));
             state.promise.used(stored.filter(|_| was_alone).map(|_| grown), &change.extents);
             state.learn_change(lease.as_of, &attributes, was_alone);
+            state.heard_under = heard.filter(|_| is_newest);
             for extent in change.placed(size) {
                 state.small += usize::from(extent.length < SMALL_BELOW);
                 state.extents.commit(&extent);
@@ -480,9 +488,10 @@ impl State {
         }
     }
 
-    /// What can be committed now. Of appended bytes only what nothing before it is missing of.
-    fn committable(&self) -> Vec<(SealId, Extent)> {
-        let mut arrivals = self.overlay.arrivals(EXTENTS_MAX);
+    /// What can be committed now of the runs up to one. Of appended bytes only what nothing before
+    /// it is missing of.
+    fn committable(&self, upto: SealId) -> Vec<(SealId, Extent)> {
+        let mut arrivals = self.overlay.arrivals(EXTENTS_MAX, upto);
         let Some(from) = self.appended_from() else { return arrivals };
         let mut next = from;
         let missing = arrivals.iter().position(|(_, extent)| {

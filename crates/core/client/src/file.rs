@@ -9,7 +9,9 @@
 //! Invariant: bytes in the overlay are counted in the budget, always.
 
 use crate::asking::Asked;
+use crate::cache::Tables;
 use crate::cache::tables::is_provisional;
+use crate::door::Door;
 use crate::extents::Extents;
 use crate::kept::writes::{Cut, Space, Writes};
 use crate::late::Late;
@@ -67,8 +69,6 @@ pub(crate) struct State {
     pub shared_until: Option<Instant>,
     /// The same since that version, until the answer to a younger commit says nothing of them.
     pub shared_since: Option<Version>,
-    /// As the last answer said: nothing of it is believed.
-    pub is_written_elsewhere: bool,
     /// The MDS knows that we write it, and asks us before others look ([`crate::declared`]).
     pub is_declared: bool,
     /// Opens that say so are on their way.
@@ -109,10 +109,11 @@ pub(crate) struct State {
     pub unproven_since: Option<Instant>,
     /// It has no name any more and is kept for us.
     pub is_orphan: bool,
-    /// The version whose bytes the door's own cache holds.
-    pub door_version: Option<Version>,
-    /// The version of bytes that the door was given without a lease; 0 for several.
-    pub door_unsure: Option<Version>,
+    /// What the door's own cache has of it.
+    pub door: Door,
+    /// A unit that the file lies under, and its generation, of the answer that told `version`:
+    /// while that is held we are told before the file changes.
+    pub heard_under: Option<(FileId, u64)>,
     /// Records of what is in the overlay.
     pub kept: Writes,
     /// Bytes that may be written under quotas.
@@ -172,13 +173,19 @@ impl State {
 
     /// Takes what an answer says of the committed file, unless we know better.
     pub fn learn(&mut self, as_of: Version, attributes: &Attributes) -> bool {
-        if as_of < self.as_of || is_provisional(self.version) {
+        if is_provisional(self.version) {
+            return false;
+        }
+        self.door.follow(self.version);
+        let is_old = as_of < self.as_of || self.door.is_behind(attributes.version);
+        if is_old {
             return false;
         }
         self.as_of = as_of;
-        self.is_written_elsewhere = attributes.is_written == Some(true);
+        self.door.hear(attributes.version);
         if attributes.version != self.version {
             self.forget_extents();
+            self.heard_under = None;
             if self.is_dirty() && self.version != Version(0) {
                 self.share();
             }
@@ -186,6 +193,12 @@ impl State {
         }
         self.set_size(attributes.size);
         true
+    }
+
+    /// Are we told before the file becomes another than the one that is known here?
+    pub fn is_heard_of(&self, tables: &Tables) -> bool {
+        let is_held = |(unit, generation)| tables.units.generation(unit) == Some(generation);
+        self.heard_under.is_some_and(is_held)
     }
 
     /// Nothing is known of where the committed bytes are.
@@ -315,9 +328,10 @@ impl State {
             self.forget_extents();
         }
         self.as_of = self.as_of.max(as_of);
-        self.is_written_elsewhere = attributes.is_written == Some(true);
         if was_alone {
-            self.door_has(self.version, attributes.version);
+            self.door.changed_here(self.version, attributes.version);
+        } else {
+            self.door.hear(attributes.version);
         }
         self.version = attributes.version;
         self.set_size(attributes.size);
@@ -328,16 +342,7 @@ impl State {
         if self.version == left {
             (self.version, self.as_of) = (version, self.as_of.max(as_of));
         }
-        self.door_has(left, version);
-    }
-
-    /// What the door holds of `before` is now called `after`: it wrote the difference itself.
-    pub fn door_has(&mut self, before: Version, after: Version) {
-        for known in [&mut self.door_version, &mut self.door_unsure] {
-            if *known == Some(before) {
-                *known = Some(after);
-            }
-        }
+        self.door.changed_here(left, version);
     }
 
     /// What the MDS says of the file, with what it does not know yet; says whether there is such.

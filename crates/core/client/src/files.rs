@@ -11,6 +11,7 @@
 //! [`PINNED_MAX`] bytes.
 
 use crate::cache::tables::is_provisional;
+use crate::door::Door;
 use crate::file::{Budget, File, State};
 use crate::volume::lock;
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,7 +66,8 @@ struct Closed {
     version: Version,
     as_of: Version,
     size: u64,
-    door_version: Option<Version>,
+    /// Whose bytes the door has.
+    door_has: Option<Version>,
     /// All its extents, if they are few and there is room for them.
     extents: Option<Arc<[Extent]>>,
     is_pinned: bool,
@@ -138,7 +140,7 @@ impl Files {
             return;
         }
         let version = told.attributes.version;
-        let door_version = tables.forget(id).and_then(|before| before.door_version);
+        let door_has = tables.forget(id).and_then(|before| before.door_has);
         let plan = tables.plan(told.layout, told.stripe);
         let is_good = told.extents.extents.iter().all(|extent| extent.validate().is_ok())
             && told.extents.covered >= told.attributes.size;
@@ -147,7 +149,7 @@ impl Files {
             version,
             as_of: told.as_of,
             size: told.attributes.size,
-            door_version,
+            door_has,
             extents: is_good.then(|| told.extents.extents.into()),
             is_pinned: false,
         };
@@ -304,7 +306,7 @@ impl Closed {
     /// `None` for a file whose next open should ask.
     fn new(state: &mut State, last: &mut Option<Arc<Plan>>, extents_max: usize) -> Option<Self> {
         let layout = state.layout.take()?;
-        if state.version == Version(0) || state.is_orphan || state.door_unsure.is_some() {
+        if state.version == Version(0) || state.is_orphan {
             return None;
         }
         let plan = Plan { layout, stripe: std::mem::take(&mut state.stripe) };
@@ -313,9 +315,9 @@ impl Closed {
             _ => last.insert(Arc::new(plan)).clone(),
         };
         let extents = state.extents.whole(state.size, extents_max).map(Arc::from);
-        let State { version, as_of, size, door_version, .. } = *state;
-        let is_pinned = false;
-        Some(Self { plan, version, as_of, size, door_version, extents, is_pinned })
+        let State { version, as_of, size, .. } = *state;
+        let (door_has, is_pinned) = (state.door.has(), false);
+        Some(Self { plan, version, as_of, size, door_has, extents, is_pinned })
     }
 
     /// What pinned ones take is counted elsewhere.
@@ -331,7 +333,7 @@ impl Closed {
         state.layout = Some(self.plan.layout.clone());
         state.stripe.clone_from(&self.plan.stripe);
         (state.version, state.as_of) = (self.version, self.as_of);
-        (state.size, state.door_version) = (self.size, self.door_version);
+        (state.size, state.door) = (self.size, Door::of(self.version, self.door_has));
         if let Some(extents) = self.extents {
             let page = ExtentPage { extents: extents.to_vec(), covered: u64::MAX };
             state.extents.learn(0, &page);
@@ -362,7 +364,7 @@ mod tests {
         file.with(|state| {
             state.layout = Some(Layout::default());
             state.version = Version(version);
-            state.door_version = Some(Version(version));
+            state.door = Door::of(Version(version), Some(Version(version)));
             state.size = 3;
             let content = Content::Inline(format!("{serial:03}").into_bytes()[..3].to_vec());
             state.extents.commit(&Extent { offset: 0, length: 3, content });
@@ -380,7 +382,7 @@ mod tests {
         assert!(Arc::ptr_eq(&held, &files.known(id(1)).unwrap()), "it is in use");
         for serial in 2..count {
             let file = files.known(id(serial)).expect("it was there");
-            let known = file.with(|state| (state.version, state.door_version, state.size));
+            let known = file.with(|state| (state.version, state.door.has(), state.size));
             assert_eq!(known, (Version(7), Some(Version(7)), 3));
             assert!(file.with(|state| state.layout.is_some()));
             let bytes = file.with(|state| state.extents.whole(3, 1)).unwrap().remove(0).content;

@@ -664,6 +664,8 @@ impl Shared {
             file.with(|state| {
                 state.late.lose(failure.kind, failure.detail.clone());
                 state.version = Version(0);
+                // What it left is not there.
+                state.door.spoil();
             });
         }
         {

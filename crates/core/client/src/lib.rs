@@ -23,6 +23,7 @@
 //!   how bytes come; [`patched`]: from copies that are all damaged; [`near`]: from nearer than an
 //!   OSS.
 //! * [`cause`], [`kept`]: what outlives this process, and how the next one goes on.
+//! * [`door`]: what a door's own cache has of files' bytes.
 //! * [`by_key`]: one question at a time.
 //! * [`paths`]: what ways cost, for people who ask.
 //! * [`mirrors`]: copies made, checked and repaired, for operators.
@@ -56,6 +57,7 @@ mod costs;
 mod declared;
 mod deferred;
 mod deleted;
+mod door;
 pub mod error;
 mod extents;
 mod fetch;

@@ -574,19 +574,12 @@ impl Shared {
     /// which that is not sure.
     async fn freshen(&self, open: &FileHandle) -> Result<()> {
         let file = &open.file;
-        if lock(&self.listener).is_none() {
+        if !self.has_door() {
             return Ok(());
         }
         self.view(&open.caller, file, 0..0).await?;
-        let version =
-            file.with(|state| (state.door_version != Some(state.version)).then_some(state.version));
-        if let Some(version) = version {
-            self.forget_at_door(file.id).await;
-            file.with(|state| {
-                if state.version == version {
-                    state.door_version = Some(version);
-                }
-            });
+        if let Some(edition) = file.with(|state| state.door.tell(state.version)) {
+            self.clean(file, edition).await;
         }
         Ok(())
     }

@@ -332,7 +332,7 @@ impl Shared {
                 }
                 known
             };
-            shared.learn_open(&open);
+            shared.learn_open(&open, None);
             shared.shrink();
             Ok((is_new, known))
         });
@@ -380,7 +380,7 @@ impl Shared {
                 let attributes = open.attributes.clone();
                 tables.learn_attributes(reply, &open.lease, Under::Granted, attributes)
             };
-            shared.learn_open(&open);
+            shared.learn_open(&open, None);
             let opened = shared.add_handle(&owner, known.attributes.clone(), access);
             shared.orphan(&shared.file(known.attributes.id));
             Ok((known, opened))

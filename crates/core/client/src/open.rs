@@ -4,7 +4,7 @@
 //! mode bits give what is wanted ([`crate::access`]); all else is asked.
 
 use crate::ahead::Pattern;
-use crate::cache::Under;
+use crate::cache::{Stamp, Under};
 use crate::declared::Declaring;
 use crate::file::File;
 use crate::handles::FileHandle;
@@ -45,6 +45,7 @@ impl Shared {
             attributes = self.truncate_opened(caller, id).await?;
         }
         self.patch(&mut attributes);
+        self.about_to_tell(&attributes).await;
         let mode = match mode_above.filter(|_| attributes.has_xattrs != Some(true)) {
             Some(mode) => mode,
             None => self.read_mode(caller, &attributes).await,
@@ -120,7 +121,7 @@ impl Shared {
             let attributes = open.attributes.clone();
             tables.learn_attributes(reply, &open.lease, Under::Granted, attributes);
         }
-        self.learn_open(&open);
+        self.learn_open(&open, Some(told.stamp));
         if is_write {
             self.look_for_wear(&open);
         }
@@ -128,16 +129,20 @@ impl Shared {
         Ok(open.attributes)
     }
 
-    /// Takes what the MDS says of a file's bytes.
-    pub(crate) fn learn_open(&self, open: &OpenReply) {
+    /// Takes what the MDS says of a file's bytes. With the stamp of a reply whose lease is on the
+    /// file alone.
+    pub(crate) fn learn_open(&self, open: &OpenReply, stamp: Option<Stamp>) {
         let file = self.file(open.attributes.id);
         self.promises.told(open.has_limits == Some(true));
+        let heard = stamp.and_then(|stamp| self.cache.lock().units.covering(stamp, &open.lease));
         file.with(|state| {
             state.layout = Some(open.layout.clone());
             if !open.stripe.is_empty() || state.stripe.is_empty() {
                 state.stripe = open.stripe.clone();
             }
-            state.learn_page(open.lease.as_of, &open.attributes, 0, &open.extents);
+            if state.learn_page(open.lease.as_of, &open.attributes, 0, &open.extents) {
+                state.heard_under = heard;
+            }
         });
     }
 
@@ -186,6 +191,9 @@ impl Shared {
                 ReadMode::Auto => manner != Manner::Unknown,
                 ReadMode::ReadAhead | ReadMode::Stream => false,
             };
+        // Where others write now, each read is to see how far they are, and where the file ends.
+        let is_written = attributes.is_written == Some(true);
+        let is_direct = is_direct || is_written && access.read && !access.write && !access.runs;
         let file = self.file(attributes.id);
         let is_due = self.is_access_due(&attributes);
         let keeps_cache = file.with(|state| {
@@ -194,10 +202,8 @@ impl Shared {
                 // What is asked for the file is asked for somebody who may.
                 state.writer = caller.clone();
             }
-            let is_same = state.door_version == Some(attributes.version);
-            let keeps = is_same && !(access.read && is_due && !access.unnoted);
-            state.door_version = Some(attributes.version);
-            keeps
+            let is_same = state.door.open(attributes.version, state.handles == 1);
+            is_same && !(access.read && is_due && !access.unnoted)
         });
         let pattern = Pattern::new(mode);
         let pattern = if manner == Manner::Anew { pattern.of_piece() } else { pattern };
@@ -225,6 +231,7 @@ impl Shared {
         self.servers.forget(Reader::Handle(handle));
         let (is_last, is_orphan, is_dirty, is_promised) = open.file.with(|state| {
             state.handles = state.handles.saturating_sub(1);
+            state.door.closed();
             // What is deferred has its own time.
             let is_dirty = state.is_dirty() && state.deferred.is_none();
             (state.handles == 0, state.is_orphan, is_dirty, state.promise.may_be_held())

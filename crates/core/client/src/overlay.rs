@@ -424,6 +424,19 @@ impl Overlay {
         SealId(self.last)
     }
 
+    /// The last sealed run before which all have arrived.
+    pub fn last_arrived(&self) -> SealId {
+        self.sending.first().map_or(self.last_seal(), |first| SealId(first.0 - 1))
+    }
+
+    /// Does all that is fresh lie behind what is sealed, as where a program writes on and on?
+    pub fn is_in_order(&self) -> bool {
+        let fresh = self.pieces.iter().find(|(_, piece)| piece.seal.is_none());
+        let sealed = self.pieces.iter().rev().find(|(_, piece)| piece.seal.is_some());
+        let is_behind = |(fresh, _): (&u64, _)| sealed.is_none_or(|(sealed, _)| sealed < fresh);
+        fresh.is_none_or(is_behind)
+    }
+
     /// Bytes of runs that have arrived and wait for their commit.
     pub fn arrived_bytes(&self) -> usize {
         self.arrived
@@ -447,9 +460,9 @@ impl Overlay {
         again
     }
 
-    /// What can be committed now: at most `limit` extents in order, and not too many bytes, each
-    /// with the run it is of.
-    pub fn arrivals(&self, limit: usize) -> Vec<(SealId, Extent)> {
+    /// What can be committed now of the runs up to one: at most `limit` extents in order, and not
+    /// too many bytes, each with the run it is of.
+    pub fn arrivals(&self, limit: usize, upto: SealId) -> Vec<(SealId, Extent)> {
         let mut room = INLINE_PER_COMMIT;
         let fits = |(_, extent): &(SealId, Extent)| match &extent.content {
             Content::Inline(bytes) => {
@@ -460,6 +473,7 @@ impl Overlay {
             Content::Chunk(_) | Content::Hole => true,
         };
         self.sealed_rows()
+            .filter(|row| row.id <= upto)
             .filter_map(|row| self.row_extent(&row))
             .take_while(fits)
             .take(limit)

@@ -137,6 +137,7 @@ impl Shared {
             || Create { parent, name, mode, umask, is_exclusive, layout, is_nameless }.into();
         let prepare = |id, version| {
             self.file(id).with(|state| {
+                state.door.changed_here(state.version, version);
                 state.version = version;
                 state.extents.truncate(0);
             });

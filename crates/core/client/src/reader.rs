@@ -11,6 +11,7 @@ use crate::ahead::{Advice, Frame};
 use crate::asking::Asking;
 use crate::capabilities::Whose;
 use crate::chunks::Segment;
+use crate::door::{Edition, Giving};
 use crate::extents::Piece;
 use crate::fetch::Width;
 use crate::file::{File, State};
@@ -27,7 +28,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_telemetry::metrics::METRICS;
-use tieline_types::{Caller, Content, ErrorKind, Extent, Version};
+use tieline_types::{Caller, Content, ErrorKind, Extent, FileId, Version};
 use tieline_wire::meta::GetExtents;
 use tokio::time::Instant;
 
@@ -45,6 +46,8 @@ const ASKED_AGAIN: Duration = Duration::from_millis(100);
 const IN_VAIN_MAX: usize = 16;
 /// Views of a range that others may overtake before its read ends.
 const VIEWS_MAX: usize = 64;
+/// Reads of a range whose bytes others overtake before the door has them.
+const TRIES_MAX: usize = 64;
 /// Pages for one read: far more than the largest read can need.
 const PAGES_MAX: usize = 4096;
 /// OSTs whose ways are counted for one file.
@@ -97,6 +100,26 @@ impl Shared {
             self.accessed(&open.caller, open.file.id, true);
         }
         let range = offset..offset.saturating_add(length.into());
+        let giving = Giving::new(&open.file, range.clone());
+        let mut tries = 0;
+        loop {
+            let (bytes, basis) = self.read_through(&open, handle, range.clone()).await?;
+            tries += 1;
+            if self.give(&giving, basis, tries == TRIES_MAX).await {
+                let total: usize = bytes.iter().map(Bytes::len).sum();
+                METRICS.client_read_bytes.inc_by(total as u64);
+                return Ok(bytes);
+            }
+        }
+    }
+
+    /// Reads as the pattern of the handle's reads suggests; says what the bytes rest on.
+    async fn read_through(
+        self: &Arc<Self>,
+        open: &Arc<FileHandle>,
+        handle: HandleId,
+        range: Range<u64>,
+    ) -> Result<(Vec<Bytes>, Basis)> {
         if open.was_in_vain(&range) {
             return Err(Error::local(ErrorKind::Timeout, "these bytes did not come in time"));
         }
@@ -109,34 +132,31 @@ impl Shared {
             (pattern.mode, pattern.piece(&range))
         };
         let foretold = match mode {
-            ReadMode::Auto => self.foretell(&open, &range, (frame, piece)),
+            ReadMode::Auto => self.foretell(open, &range, (frame, piece)),
             _ => Foretold::default(),
         };
         // What is read in pieces is no stream before it is longer than those.
         let run = if piece.is_some() { foretold.run.max(PIECE_MAX) } else { foretold.run };
         let frame = Frame { run, ..frame };
         let advice = lock(&open.pattern).observe(range.clone(), frame);
-        let _observed = Observed { open: &open, range: range.clone() };
-        let reading = Reading { open: &open, handle, advice, foretold };
-        let bytes = match self.read_for(&reading, range.clone()).await {
+        let _observed = Observed { open, range: range.clone() };
+        let reading = Reading { open, handle, advice, foretold };
+        match self.read_for(&reading, range.clone()).await {
             Err(error) if matches!(error.kind(), ErrorKind::Gone | ErrorKind::Cancelled) => {
                 // As for a reader of whom nothing is known.
                 let width = reading.advice.width;
-                self.read_file(&open.caller, &open.file, range, width).await?
+                self.read_on(&open.caller, &open.file, range, width).await
             }
             // What is damaged may lie beside what is asked for.
             Err(error) if error.kind() == ErrorKind::Corrupt => {
-                self.read_exactly(&open, range).await?
+                self.read_exactly(open, range).await
             }
             Err(error) if error.kind() == ErrorKind::Timeout => {
                 open.is_in_vain(range);
-                return Err(error);
+                Err(error)
             }
-            other => other?,
-        };
-        let total: usize = bytes.iter().map(Bytes::len).sum();
-        METRICS.client_read_bytes.inc_by(total as u64);
-        Ok(bytes)
+            other => other,
+        }
     }
 
     /// Nothing but the range, past what is on its way with damage in it.
@@ -144,13 +164,13 @@ impl Shared {
         self: &Arc<Self>,
         open: &FileHandle,
         range: Range<u64>,
-    ) -> Result<Vec<Bytes>> {
-        let mut exact = self.read_file(&open.caller, &open.file, range.clone(), Width::Exact).await;
+    ) -> Result<(Vec<Bytes>, Basis)> {
+        let mut exact = self.read_on(&open.caller, &open.file, range.clone(), Width::Exact).await;
         for _ in 0..DAMAGED_MAX {
             if !exact.as_ref().is_err_and(|error| error.kind() == ErrorKind::Corrupt) {
                 break;
             }
-            exact = self.read_file(&open.caller, &open.file, range.clone(), Width::Exact).await;
+            exact = self.read_on(&open.caller, &open.file, range.clone(), Width::Exact).await;
         }
         exact
     }
@@ -161,12 +181,13 @@ impl Shared {
         self: &Arc<Self>,
         reading: &Reading<'_>,
         range: Range<u64>,
-    ) -> Result<Vec<Bytes>> {
+    ) -> Result<(Vec<Bytes>, Basis)> {
         let Reading { open, handle, advice, foretold } = reading;
         let reader = Reader::Handle(*handle);
         let now = if advice.before < FIRST { Reader::First(*handle) } else { reader };
         let asking = Asking::new(&open.file, range.clone());
-        let parts = self.begin(&open.caller, &open.file, range, (advice.width, now)).await?;
+        let begun = self.begin(&open.caller, &open.file, range, (advice.width, now)).await?;
+        let (parts, basis) = begun;
         drop(asking);
         for ahead in &advice.ahead {
             self.read_ahead(open, ahead.clone(), (Width::Ahead, reader));
@@ -174,7 +195,7 @@ impl Shared {
         for run in &foretold.ranges {
             self.read_ahead(open, run.clone(), (Width::Guess, Reader::File(open.file.id)));
         }
-        collect(parts).await
+        Ok((collect(parts).await?, basis))
     }
 
     /// What will be read after this, by what was read before.
@@ -222,6 +243,16 @@ impl Shared {
         range: Range<u64>,
         width: Width,
     ) -> Result<Vec<Bytes>> {
+        self.read_on(caller, file, range, width).await.map(|(bytes, _)| bytes)
+    }
+
+    async fn read_on(
+        self: &Arc<Self>,
+        caller: &Caller,
+        file: &Arc<File>,
+        range: Range<u64>,
+        width: Width,
+    ) -> Result<(Vec<Bytes>, Basis)> {
         let mut once = self.read_once(caller, file, range.clone(), width).await;
         for _ in 0..LEFT_MAX {
             if !once.as_ref().is_err_and(|error| error.kind() == ErrorKind::Cancelled) {
@@ -247,9 +278,10 @@ impl Shared {
         file: &Arc<File>,
         range: Range<u64>,
         width: Width,
-    ) -> Result<Vec<Bytes>> {
+    ) -> Result<(Vec<Bytes>, Basis)> {
         let how = (width, Reader::Own);
-        collect(self.begin(caller, file, range, how).await?).await
+        let (parts, basis) = self.begin(caller, file, range, how).await?;
+        Ok((collect(parts).await?, basis))
     }
 
     /// Starts whatever is missing of a range.
@@ -259,8 +291,8 @@ impl Shared {
         file: &Arc<File>,
         range: Range<u64>,
         (width, reader): (Width, Reader),
-    ) -> Result<Vec<Part>> {
-        let plan = self.plan(caller, file, range).await?;
+    ) -> Result<(Vec<Part>, Basis)> {
+        let (plan, basis) = self.plan(caller, file, range).await?;
         let whose = Whose {
             file: file.id,
             caller: caller.clone(),
@@ -268,7 +300,8 @@ impl Shared {
             reader,
             is_wanted: Arc::default(),
         };
-        Ok(plan.into_iter().map(|piece| self.start(piece, width, &whose)).collect())
+        let parts = plan.into_iter().map(|piece| self.start(piece, width, &whose)).collect();
+        Ok((parts, basis))
     }
 
     /// What a range is made of. Whatever is learned between a view and the plan may forget what was
@@ -278,20 +311,15 @@ impl Shared {
         caller: &Caller,
         file: &Arc<File>,
         range: Range<u64>,
-    ) -> Result<Vec<Planned>> {
+    ) -> Result<(Vec<Planned>, Basis)> {
         for _ in 0..VIEWS_MAX {
-            self.view(caller, file, range.clone()).await?;
-            let (plan, unsure) = file.with(|state| {
-                let known = self.cache.lock().attributes(file.id);
-                let is_sure = known.is_some_and(|known| known.attributes.version == state.version);
-                (plan(state, range.clone()), (!is_sure).then_some(state.version))
+            self.view_committed(caller, file, range.clone()).await?;
+            let (plan, basis) = file.with(|state| {
+                let basis = (state.door.edition(), self.is_sure(file.id, state));
+                (plan(state, range.clone()), basis)
             });
-            let unsure = unsure.filter(|_| !self.hears_of_changes(file));
             let Some(plan) = plan else { continue };
-            if let Some(version) = unsure {
-                self.confirm_later(caller, file, version);
-            }
-            return Ok(plan);
+            return Ok((plan, basis));
         }
         Err(Error::local(ErrorKind::Conflict, format!("extents of {} that change", file.id)))
     }
@@ -317,7 +345,29 @@ impl Shared {
     /// Makes sure that the committed extents of `range` and the file's size are known and believed,
     /// or just fetched.
     pub(crate) async fn view(&self, caller: &Caller, file: &File, range: Range<u64>) -> Result<()> {
-        let mut is_fresh = self.is_believed(file);
+        let is_fresh = self.is_believed(file);
+        self.view_as(caller, file, range, is_fresh).await
+    }
+
+    /// The same of what is committed, as long as we are told of each commit before it: what others
+    /// have written beyond that they commit soon ([`crate::background`]).
+    pub(crate) async fn view_committed(
+        &self,
+        caller: &Caller,
+        file: &File,
+        range: Range<u64>,
+    ) -> Result<()> {
+        let is_fresh = self.is_believed(file) || file.with(|state| self.is_sure(file.id, state));
+        self.view_as(caller, file, range, is_fresh).await
+    }
+
+    async fn view_as(
+        &self,
+        caller: &Caller,
+        file: &File,
+        range: Range<u64>,
+        mut is_fresh: bool,
+    ) -> Result<()> {
         // An own change that is answered meanwhile may forget what a page just told, or know better
         // than the page: the same place is asked for again then.
         for _ in 0..PAGES_MAX {
@@ -335,11 +385,13 @@ impl Shared {
         Err(Error::local(ErrorKind::Conflict, format!("extents of {} that change", file.id)))
     }
 
-    /// Is the file written elsewhere, and are we told before what is written there comes to be?
-    /// Then the door's bytes of its version are right until we are.
-    pub(crate) fn hears_of_changes(&self, file: &File) -> bool {
-        let is_written = file.with(|state| state.is_written_elsewhere);
-        is_written && self.cache.lock().holds_unit_of(file.id)
+    /// Is what is known of a file's bytes what is committed, and are we told before that changes?
+    /// Then the door's bytes are right until we are.
+    pub(crate) fn is_sure(&self, id: FileId, state: &State) -> bool {
+        let mut tables = self.cache.lock();
+        let known = tables.attributes(id);
+        let is_believed = known.is_some_and(|known| known.attributes.version == state.version);
+        (is_believed || state.is_heard_of(&tables)) && !state.door.is_behind(state.version)
     }
 
     /// Are the file's version and size surely what we have?
@@ -347,7 +399,8 @@ impl Shared {
         file.with(|state| {
             let known = self.cache.lock().attributes(file.id);
             known.is_some_and(|known| {
-                let is_same = known.attributes.version == state.version;
+                let is_behind = state.door.is_behind(state.version);
+                let is_same = known.attributes.version == state.version && !is_behind;
                 if is_same && known.attributes.size != state.size {
                     state.set_size(known.attributes.size);
                 }
@@ -366,15 +419,23 @@ impl Shared {
             return Err(Error::local(ErrorKind::Protocol, what));
         }
         let as_of = reply.lease.as_of;
+        let (known, heard) = {
+            let mut tables = self.cache.lock();
+            let known = tables.admit(told.stamp, &reply.lease);
+            (known, tables.units.covering(told.stamp, &reply.lease))
+        };
         let is_news = file.with(|state| {
             if state.version == Version(0) {
                 // Nothing of before counts, whatever its age.
                 state.as_of = as_of;
             }
-            state.learn_page(as_of, &reply.attributes, offset, &reply.page)
+            let is_news = state.learn_page(as_of, &reply.attributes, offset, &reply.page);
+            if is_news {
+                state.heard_under = heard;
+            }
+            is_news
         });
         let mut tables = self.cache.lock();
-        let known = tables.admit(told.stamp, &reply.lease);
         let under = cache::Under::Granted;
         tables.learn_attributes(known, &reply.lease, under, reply.attributes);
         Ok(is_news)
@@ -424,7 +485,8 @@ impl Shared {
         let (shared, open) = (self.clone(), open.clone());
         tokio::spawn(async move {
             let _one = open.looking.lock().await;
-            if shared.view(&open.caller, &open.file, range.clone()).await.is_err() {
+            let seen = shared.view_committed(&open.caller, &open.file, range.clone()).await;
+            if seen.is_err() {
                 // Whoever reads it will hear why.
                 return;
             }
@@ -435,6 +497,9 @@ impl Shared {
         });
     }
 }
+
+/// What bytes are made of: of which edition, and whether we are told before that changes.
+type Basis = (Edition, bool);
 
 /// A read, and what goes with it.
 struct Reading<'a> {

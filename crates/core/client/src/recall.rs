@@ -12,14 +12,14 @@ use crate::{CacheListener, Error, Invalidation, Result};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tieline_format::map::FederationMap;
-use tieline_types::{Caller, ErrorKind, FileId, MdtIndex, Version};
+use tieline_types::{Caller, ErrorKind, FileId, MdtIndex};
 use tieline_wire::notice::Recall;
 use tieline_wire::{NoticeAnswer, Welcome};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 /// How long the answer to a recall waits for the door: shorter than an MDS waits for the answer.
-const LISTENER_PATIENCE: Duration = Duration::from_secs(3);
+pub(crate) const LISTENER_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Of a lease, what the answer to a recall takes at most.
 const RECALL_USED: f64 = 0.9;
@@ -28,27 +28,23 @@ const RECALL_USED: f64 = 0.9;
 const CONFIRM_FIRST: Duration = Duration::from_millis(1);
 const CONFIRM_MAX: Duration = Duration::from_secs(1);
 
-/// Looks for a lease on a file until there is one, and whether the version is still the same.
+/// Looks for a lease on a file until there is one; what the door has of versions of before goes.
 ///
 /// Once the file is closed no lease is needed: whoever opens it next is told its version, and the
 /// door's bytes are kept if they are all of that one.
-async fn confirm(shared: Weak<Shared>, caller: Caller, file: Arc<File>) {
+pub(crate) async fn look(shared: Weak<Shared>, caller: Caller, file: Arc<File>) {
     let mut pause = CONFIRM_FIRST;
     loop {
         let Some(shared) = shared.upgrade() else { return };
-        let is_seen = shared.view(&caller, &file, 0..0).await.is_ok();
-        let is_believed = is_seen && (shared.is_believed(&file) || shared.hears_of_changes(&file));
-        let is_same = file.with(|state| {
-            let version = if is_believed { Some(state.version) } else { state.door_version };
-            let is_over = is_believed || state.handles == 0;
-            let is_same = is_over.then(|| state.door_unsure.take() == version)?;
-            state.door_version = state.door_version.filter(|_| is_same);
-            Some(is_same)
+        let is_seen = shared.view_committed(&caller, &file, 0..0).await.is_ok();
+        let is_over = file.with(|state| {
+            let is_sure = is_seen && shared.is_sure(file.id, state);
+            (is_sure || state.handles == 0).then(|| state.was_looked_at())
         });
-        if is_same == Some(false) {
-            shared.forget_at_door(file.id).await;
-        }
-        if is_same.is_some() {
+        if let Some(unclean) = is_over {
+            if let Some(edition) = unclean {
+                shared.clean(&file, edition).await;
+            }
             return;
         }
         drop(shared);
@@ -83,6 +79,7 @@ impl Shared {
         // write of our own that waits for its commit.
         let is_contended = told.is_contended;
         let is_writing = recall.files.iter().any(|&id| self.is_writing(id));
+        let given = self.given_of(&recall.files);
         let data = std::mem::take(&mut told.data);
         let bytes = self.tell(Invalidation { data, ..Invalidation::default() });
         let bytes = bytes.filter(|_| !is_writing);
@@ -95,7 +92,9 @@ impl Shared {
             if let Some(bytes) = bytes {
                 tokio::select! {
                     biased;
-                    _ = bytes => {}
+                    _ = bytes => given.into_iter().for_each(|(file, given)| {
+                        file.with(|state| state.door.forgot(given));
+                    }),
                     () = self.forget_around_reads(&recall.files) => {}
                 }
             }
@@ -208,10 +207,8 @@ impl Shared {
             let is_there =
                 self.servers.mds(open.id.mdt()).is_ok_and(|holder| holder.number == server);
             let file = self.file_known(open.id).filter(|_| is_there);
-            if let Some(file) = file
-                && let Some(version) = file.with(|state| state.door_version)
-            {
-                self.confirm_later(&open.caller, &file, version);
+            if let Some(file) = file {
+                self.look_at_door(&open.caller, &file);
             }
         }
     }
@@ -236,7 +233,6 @@ impl Shared {
     fn changes_elsewhere(self: &Arc<Self>, id: FileId) {
         let Some(file) = self.file_known(id) else { return self.files.forget(id) };
         let is_dirty = file.with(|state| {
-            state.door_version = None;
             state.promise.doubt_payers();
             if state.last_written.is_some() {
                 state.share();
@@ -253,28 +249,10 @@ impl Shared {
         self.file_known(id).is_some_and(|file| file.with(|state| state.waiting_writes > 0))
     }
 
-    /// The door was given bytes that no lease covers. They are right if the same version is found
-    /// under a lease later; else it must forget them.
-    pub(crate) fn confirm_later(
-        self: &Arc<Self>,
-        caller: &Caller,
-        file: &Arc<File>,
-        version: Version,
-    ) {
-        let is_new = file.with(|state| {
-            let is_new = state.door_unsure.is_none() && state.handles > 0;
-            if is_new || state.door_unsure.is_some() {
-                let same = state.door_unsure.is_none_or(|unsure| unsure == version);
-                state.door_unsure = Some(if same { version } else { Version(0) });
-            }
-            is_new
-        });
-        if is_new && lock(&self.listener).is_some() {
-            let (shared, caller, file) = (Arc::downgrade(self), caller.clone(), file.clone());
-            tokio::spawn(async move { confirm(shared, caller, file).await });
-        } else if is_new {
-            file.with(|state| state.door_unsure = None);
-        }
+    /// What the door has got of files so far.
+    fn given_of(&self, files: &[FileId]) -> Vec<(Arc<File>, u64)> {
+        let known = files.iter().filter_map(|&id| self.file_known(id));
+        known.map(|file| (file.clone(), file.with(|state| state.door.given()))).collect()
     }
 
     /// Makes the door forget a file's bytes, and waits until it has.

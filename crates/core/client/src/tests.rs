@@ -3,6 +3,7 @@
 mod data;
 mod declared;
 mod deferred;
+mod door;
 mod fake;
 mod idle;
 mod journal;

@@ -284,7 +284,12 @@ impl FileSystem for Volume {
     }
 
     async fn lookup(&self, caller: &Caller, parent: FileId, name: &Name) -> Result<Found> {
-        self.shared.as_known_in_time(parent, || self.shared.lookup(caller, parent, name)).await
+        let found = || self.shared.lookup(caller, parent, name);
+        let found = self.shared.as_known_in_time(parent, found).await?;
+        if let Some(attributes) = &found.attributes {
+            self.shared.about_to_tell(attributes).await;
+        }
+        Ok(found)
     }
 
     async fn parent(&self, caller: &Caller, directory: FileId) -> Result<FileId> {
@@ -292,7 +297,8 @@ impl FileSystem for Volume {
     }
 
     async fn attributes(&self, caller: &Caller, id: FileId) -> Result<Known> {
-        self.shared.as_known_in_time(id, || self.shared.attributes(caller, id)).await
+        let known = self.shared.as_known_in_time(id, || self.shared.attributes(caller, id)).await?;
+        Ok(self.shared.told(known).await)
     }
 
     async fn set_attributes(
@@ -302,7 +308,8 @@ impl FileSystem for Volume {
         handle: Option<HandleId>,
         change: AttributeChange,
     ) -> Result<Known> {
-        self.shared.set_attributes(caller, id, handle, change).await
+        let known = self.shared.set_attributes(caller, id, handle, change).await?;
+        Ok(self.shared.told(known).await)
     }
 
     fn openers(&self, id: FileId, handle: Option<HandleId>) -> Vec<Caller> {
@@ -312,7 +319,8 @@ impl FileSystem for Volume {
     }
 
     async fn create(&self, caller: &Caller, at: At<'_>, new: NewFile) -> Result<(Known, Opened)> {
-        self.shared.create(caller, at, new).await
+        let (known, opened) = self.shared.create(caller, at, new).await?;
+        Ok((self.shared.told(known).await, opened))
     }
 
     async fn create_nameless(
@@ -343,7 +351,8 @@ impl FileSystem for Volume {
     }
 
     async fn link(&self, caller: &Caller, id: FileId, at: At<'_>) -> Result<Known> {
-        self.shared.link(caller, id, at).await
+        let known = self.shared.link(caller, id, at).await?;
+        Ok(self.shared.told(known).await)
     }
 
     async fn unlink(&self, caller: &Caller, at: At<'_>) -> Result<()> {
@@ -446,7 +455,11 @@ impl FileSystem for Volume {
     ) -> Result<Vec<Listed>> {
         let id = self.shared.handles.directory(handle)?.id();
         let page = || self.shared.read_directory(handle, from, limit, is_plus);
-        self.shared.as_known_in_time(id, page).await
+        let page = self.shared.as_known_in_time(id, page).await?;
+        for known in page.iter().filter_map(|listed| listed.known.as_ref()) {
+            self.shared.about_to_tell(&known.attributes).await;
+        }
+        Ok(page)
     }
 
     async fn sync_directory(&self, handle: HandleId) -> Result<()> {

@@ -111,6 +111,11 @@ impl Shared {
         if laid.is_shared || !laid.is_kept || is_cached_elsewhere {
             self.launder_within_write(file).await?;
         }
+        let is_sure = || file.with(|state| self.is_sure(file.id, state));
+        if laid.is_shared && !is_cached_elsewhere && !is_sure() {
+            // Others write there just now, and nobody would tell us.
+            self.forget_once(file, offset..offset.saturating_add(data.len() as u64));
+        }
         if is_cached_elsewhere {
             // Not to be waited for: the door holds the pages until this is answered.
             let (attributes, data) = (vec![file.id], vec![file.id]);
@@ -269,6 +274,7 @@ fn lay(
     let is_kept = state.kept.add(keep, open.file.id, place, data, &writer);
     state.overlay.written = state.kept.last;
     state.overlay.write(offset, data.clone());
+    state.door.wrote();
     let sealed = seal_whole(state, offset..offset + length);
     Ok(Some(Laid { sealed, was_clean, is_shared: state.is_shared(), is_kept }))
 }

@@ -275,7 +275,10 @@ impl Shared {
         if let Some((before, file)) = before
             && before.is_still(&known)
         {
-            file.with(|state| state.version = version);
+            file.with(|state| {
+                state.door.changed_here(state.version, version);
+                state.version = version;
+            });
         }
         Ok(())
     }

@@ -58,6 +58,10 @@ impl Cuts {
         self.lock().cached.insert(handle);
     }
 
+    pub fn is_cached(&self, handle: HandleId) -> bool {
+        self.lock().cached.contains(&handle)
+    }
+
     pub fn closed(&self, handle: HandleId) {
         self.lock().cached.remove(&handle);
     }

@@ -291,13 +291,6 @@ impl Tables {
         }
     }
 
-    /// Is there a lease that has us told before a file changes? Also where its attributes are not
-    /// believed.
-    pub fn holds_unit_of(&self, id: FileId) -> bool {
-        let parent = self.parent_of(id);
-        [Some(id), parent].into_iter().flatten().any(|unit| self.units.generation(unit).is_some())
-    }
-
     /// The unit that a file's attributes are believed under.
     pub fn unit_of(&self, id: FileId) -> Option<FileId> {
         self.inodes.get(&id)?.basis().map(|basis| basis.unit)

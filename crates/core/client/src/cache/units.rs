@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tieline_types::{FileId, Layout, MdtIndex, Version};
 use tieline_wire::Welcome;
+use tieline_wire::meta::LeaseGrant;
 use tokio::time::Instant;
 
 /// Leases are used to this part of their time, so that two clocks that run differently do no harm.
@@ -271,6 +272,13 @@ impl Units {
         let Some(entry) = self.units.get(&unit) else { return false };
         let is_held = self.is_held(entry) || self.is_in_doubt(unit);
         self.is_current(stamp) && is_held && as_of > entry.bar
+    }
+
+    /// A unit that a reply granted, and its generation, under which what it tells is good.
+    pub fn covering(&self, stamp: Stamp, lease: &LeaseGrant) -> Option<(FileId, u64)> {
+        let mut units = lease.units.iter().copied();
+        let unit = units.find(|&unit| self.admits(unit, stamp, lease.as_of))?;
+        Some((unit, self.generation(unit)?))
     }
 
     /// The generation that what is admitted now gets. `None`: remember nothing.

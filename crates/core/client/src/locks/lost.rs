@@ -123,7 +123,7 @@ impl Shared {
             if !*self.recovered.borrow() || !std::mem::take(&mut state.forfeits) {
                 return 0;
             }
-            state.door_version = None;
+            state.door.spoil();
             let length = state.overlay.bytes();
             state.overlay.cut(0..u64::MAX);
             let cuts = state.kept.all(id);

@@ -52,7 +52,7 @@ fn large_writes_stay_where_they_came_and_commit_as_one_extent() {
     let places = |parts: &[Bytes]| parts.iter().map(|part| part.as_ptr()).collect::<Vec<_>>();
     assert_eq!(places(sealed.run.parts()), places(&parts), "not copied");
     overlay.arrived(sealed.id, chunk(1, sealed.run.length()));
-    let extents = overlay.arrivals(10);
+    let extents = overlay.arrivals(10, overlay.last_seal());
     let ranges: Vec<_> = extents.iter().map(|(_, extent)| (extent.offset, extent.length)).collect();
     assert_eq!(ranges, [(0, 4 * length)], "one extent, however many pieces");
     overlay.committed(sealed.id, 0..4 * length);
@@ -79,7 +79,7 @@ fn what_is_overwritten_is_not_committed() {
     let sealed = overlay.seal(0..8);
     overlay.write(2, Bytes::from_static(b"XY"));
     overlay.arrived(sealed.id, chunk(1, 8));
-    let extents = overlay.arrivals(10);
+    let extents = overlay.arrivals(10, overlay.last_seal());
     let ranges: Vec<_> = extents.iter().map(|(_, extent)| (extent.offset, extent.length)).collect();
     assert_eq!(ranges, [(0, 2), (4, 4)]);
     let Content::Chunk(tail) = &extents[1].1.content else { panic!("a chunk") };
@@ -99,7 +99,7 @@ fn chunks_of_a_lost_grant_are_sent_again() {
     overlay.arrived(sealed.id, chunk(1, 4));
     assert!(overlay.disown(Some(Grant(1))).is_empty());
     assert_eq!(overlay.disown(Some(Grant(2))).len(), 1);
-    assert!(overlay.arrivals(10).is_empty());
+    assert!(overlay.arrivals(10, overlay.last_seal()).is_empty());
     assert!(overlay.is_sending(overlay.last_seal()));
 }
 
@@ -112,7 +112,7 @@ fn what_was_appended_moves_with_its_seals() {
     overlay.write(106, Bytes::from_static(b"second"));
     overlay.shift(100, 150);
     overlay.arrived(sealed.id, chunk(1, 6));
-    let arrivals = overlay.arrivals(10);
+    let arrivals = overlay.arrivals(10, overlay.last_seal());
     assert_eq!((arrivals.len(), arrivals[0].1.offset), (1, 150));
     assert_eq!(
         overlay.read(0..200),
@@ -193,7 +193,7 @@ proptest! {
         for seal in sealed.drain(..) {
             overlay.arrived(seal.id, chunk(1000, seal.run.length()));
         }
-        let arrivals = overlay.arrivals(usize::MAX);
+        let arrivals = overlay.arrivals(usize::MAX, overlay.last_seal());
         prop_assert!(arrivals.windows(2).all(|two| two[0].1.end() <= two[1].1.offset));
         for (id, extent) in arrivals {
             overlay.committed(id, extent.offset..extent.end());
@@ -201,4 +201,23 @@ proptest! {
         }
         prop_assert_eq!(&contents(&overlay), &model);
     }
+}
+
+/// Who reads what was written last reads what was written before it.
+#[test]
+fn what_has_arrived_is_committed_in_the_order_in_which_it_was_written() {
+    let mut overlay = Overlay::default();
+    overlay.write(8, Bytes::from_static(b"first"));
+    let first = overlay.seal(8..13);
+    overlay.write(20, Bytes::from_static(b"second"));
+    let second = overlay.seal(20..26);
+    overlay.write(30, Bytes::from_static(b"third"));
+    assert!(overlay.is_in_order());
+    overlay.arrived(second.id, chunk(2, 6));
+    assert!(overlay.arrivals(10, overlay.last_arrived()).is_empty(), "the first is on its way");
+    overlay.arrived(first.id, chunk(1, 5));
+    assert_eq!(overlay.arrivals(10, overlay.last_arrived()).len(), 2);
+    assert_eq!(overlay.arrivals(10, first.id).len(), 1);
+    overlay.write(0, Bytes::from_static(b"head"));
+    assert!(!overlay.is_in_order(), "it may be older than what is written on");
 }

@@ -123,7 +123,7 @@ impl Shared {
             }
             let sealed = seal_all(state, How::Flush);
             debug_assert!(sealed.is_empty(), "small files go with their commit");
-            let arrivals = state.overlay.arrivals(EXTENTS_MAX + 1);
+            let arrivals = state.overlay.arrivals(EXTENTS_MAX + 1, state.overlay.last_seal());
             if arrivals.is_empty() {
                 return None;
             }
@@ -227,7 +227,7 @@ impl State {
         if self.version == before {
             self.version = attributes.version;
         }
-        self.door_has(before, attributes.version);
+        self.door.changed_here(before, attributes.version);
         self.size = attributes.size;
     }
 }

@@ -183,7 +183,7 @@ impl Shared {
     ) -> impl FnOnce(&mut Tables) + Send + use<> {
         let Seen { directories, files, .. } = seen;
         for open in &files {
-            self.learn_open(open);
+            self.learn_open(open, None);
             self.files.pin(open.attributes.id);
         }
         move |tables: &mut Tables| {

@@ -5,12 +5,14 @@
 
 mod batch;
 mod channel;
+mod dice;
 mod locks;
 mod map;
 mod objects;
 mod trees;
 
 use self::channel::{FakeDialer, done};
+pub use self::dice::Dice;
 use crate::extents::slice;
 use crate::{Near, Parts, Settings, Volume};
 use bytes::Bytes;
@@ -106,6 +108,8 @@ pub struct State {
     pub trails: BTreeMap<FileId, tieline_wire::trees::Trail>,
     /// How long each round trip takes.
     pub delay: Duration,
+    /// Messages take any time up to a few milliseconds, by this seed.
+    pub dice: Option<Dice>,
     /// Directories that are not told in bulk.
     pub closed: BTreeSet<FileId>,
     held: BTreeMap<u16, watch::Receiver<bool>>,
@@ -168,6 +172,7 @@ impl Fake {
             tells_in_bulk: false,
             trails: BTreeMap::new(),
             delay: Duration::ZERO,
+            dice: None,
             closed: BTreeSet::new(),
             held: BTreeMap::new(),
             sinks: Vec::new(),
@@ -367,7 +372,8 @@ impl State {
 
     fn unit(&self, id: FileId) -> FileId {
         let node = &self.nodes[&id];
-        if node.attributes.kind == FileKind::Directory { id } else { node.parent }
+        let is_own = node.attributes.kind == FileKind::Directory || node.attributes.links == 0;
+        if is_own { id } else { node.parent }
     }
 
     fn entry(&self, parent: FileId, id: FileId) -> EntryReply {

@@ -79,6 +79,7 @@ pub const EXTENSION_GROUPS: u32 = 32;
 pub mod notify {
     pub const INVAL_INODE: i32 = 2;
     pub const INVAL_ENTRY: i32 = 3;
+    pub const STORE: i32 = 4;
     pub const RESEND: i32 = 7;
     pub const INC_EPOCH: i32 = 8;
 }

@@ -251,6 +251,12 @@ pub fn inval_inode(node: u64, bytes: Option<(u64, u64)>) -> Vec<u8> {
     Writer::default().u64(node).u64(offset).u64(length).finish()
 }
 
+/// Body of a notification: bytes of a file at an offset, and before them how long it is at least.
+pub fn store(node: u64, offset: u64, bytes: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(bytes.len()).unwrap_or(0);
+    Writer::default().u64(node).u64(offset).u32(length).u32(0).bytes(bytes).finish()
+}
+
 /// Body of a notification: a name.
 pub fn inval_entry(parent: u64, name: &[u8], is_expire_only: bool) -> Vec<u8> {
     let length = u32::try_from(name.len()).unwrap_or(0);

@@ -1,20 +1,57 @@
 //! What `stat` tells, and what changes it.
 
 use super::Outcome;
-use crate::abi::bits::set;
-use crate::abi::incoming::SetattrIn;
+use crate::abi::bits::{get, set};
+use crate::abi::incoming::{GetattrIn, SetattrIn};
 use crate::answer::Answer;
 use crate::call::Call;
+use crate::kernel::Forget;
 use crate::nodes::Told;
 use crate::people::learned;
 use rustix::io::Errno;
+use std::sync::Arc;
+use std::time::Duration;
 use tieline_client::{AttributeChange, HandleId, Known};
 use tieline_types::{Gid, Mode, SetTime, Time, Uid};
+
+/// How long an answer waits for the file's last byte.
+const END_PATIENCE: Duration = Duration::from_secs(1);
 
 pub async fn getattr(call: &Call) -> Outcome {
     let before = call.session.kernel.nodes.told(call.id());
     let known = call.fs().attributes(&call.caller(), call.id()).await?;
+    let doubts = |told: Option<Told>| told.map(|told| told.doubts);
+    if doubts(call.session.kernel.nodes.told(call.id())) != doubts(before)
+        && let Some(handle) = handle_of(call)
+    {
+        // Slow servers must not hold up who asks for attributes.
+        let _ = tokio::time::timeout(END_PATIENCE, tell_end(call, handle, &known)).await;
+    }
     Ok(told(call, known, before))
+}
+
+/// The open file that is asked about, if it is read through the kernel's cache.
+fn handle_of(call: &Call) -> Option<HandleId> {
+    let arguments = GetattrIn::read(&mut call.arguments()).ok()?;
+    let handle = HandleId(arguments.handle);
+    let is_by_handle = arguments.flags & get::HANDLE != 0;
+    (is_by_handle && call.session.kernel.cuts.is_cached(handle)).then_some(handle)
+}
+
+/// The kernel was told to forget the file since it asked, so it drops the answer: and a read that
+/// asked for the file's end would end where that was before. It takes the end from a byte there.
+async fn tell_end(call: &Call, handle: HandleId, known: &Known) -> Option<()> {
+    let (id, last) = (call.id(), known.attributes.size.checked_sub(1)?);
+    let byte = call.fs().read(handle, last, 1).await.ok()?.concat();
+    let kernel = Arc::clone(&call.session.kernel);
+    kernel.nodes.give_pages(id);
+    // It may wait for a read of that page, whose answer is not to wait for this thread.
+    let told = tokio::task::spawn_blocking(move || {
+        kernel.store(id, last, &byte);
+        // The page is to come whole, and as it will be then.
+        kernel.forget(&Forget::Part(id, last, 1));
+    });
+    told.await.ok()
 }
 
 pub async fn setattr(call: &Call) -> Outcome {

@@ -149,6 +149,32 @@ fn attributes_that_are_good_once_are_taken_though_the_file_changes_meanwhile() {
     assert_eq!(&all.expect("it knows the size"), b"newer");
 }
 
+/// The kernel drops the answer to its question about the end, and reads on all the same.
+#[test]
+fn a_read_goes_up_to_the_new_end_though_the_answer_about_it_is_dropped() {
+    let mut memory = Memory::new(1);
+    memory.valid = Duration::ZERO;
+    let on = Mounted::with(memory, |_| {});
+    let id = on.fs.put_elsewhere("a", b"old");
+    let file = File::open(on.path("a")).unwrap();
+    let mut old = [0; 3];
+    file.read_exact_at(&mut old, 0).unwrap();
+    on.fs.freeze("attributes");
+    let reading = std::thread::spawn(move || {
+        let mut all = [0; 10_000];
+        let length = file.read_at(&mut all, 0).unwrap();
+        all[..length].to_vec()
+    });
+    on.fs.wait_until_waiting(1);
+    let new = [b'n'; 9000];
+    on.fs.put_elsewhere("a", &new);
+    let what = Invalidation { attributes: vec![id], data: vec![id], ..Default::default() };
+    done(on.fs.invalidate(what));
+    on.fs.thaw();
+    let read = reading.join().unwrap();
+    assert_eq!((read.len(), read == new), (9000, true));
+}
+
 /// One write by the kernel's asynchronous interface (io_submit(2)).
 struct Asynchronous {
     context: libc::c_ulong,

@@ -243,6 +243,7 @@ fn report(at: &CachesAt, [node, site]: [Option<String>; 2]) -> serde_json::Value
             "errors": METRICS.cache_errors.with_label_values(&["direct"]).get(),
         },
         "fetched_bytes": METRICS.client_fetched_bytes.get(),
+        "mds_round_trips": METRICS.round_trips.with_label_values(&["mds"]).get(),
         "oss_round_trips": METRICS.round_trips.with_label_values(&["oss"]).get(),
     })
 }

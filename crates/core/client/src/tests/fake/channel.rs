@@ -69,6 +69,7 @@ impl Channel for FakeChannel {
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
+        self.fake.wander().await;
         let op = outgoing.request.op();
         let bulk = outgoing.bulk.to_bytes().unwrap();
         if op == Op::Commit && std::mem::take(&mut self.fake.lock().loses_session) {
@@ -106,6 +107,7 @@ impl Channel for FakeChannel {
         if let Some(mut held) = held {
             held.wait_for(|free| *free).await.unwrap();
         }
+        self.fake.wander().await;
         tokio::task::yield_now().await;
         self.sink.renewed(sent);
         match answer {
