@@ -54,7 +54,8 @@ fn an_overlay_writes_into_the_mount() -> Result<()> {
     if !tieline_lab::needs_root() {
         return Ok(());
     }
-    // What is tried is what the kernel asks for, which distance does not change: it takes 40 s there.
+    // What is tried is what the kernel asks for, which distance does not change. Far away it takes
+    // 40 s.
     Setting { tree: Tree::Junction, ..Setting::NEAR }.run(&[], |pair| {
         let local = pair.lab.local("overlay");
         fs::create_dir(&local)?;
