@@ -167,7 +167,7 @@ fn programs_of_32_bits_work() -> Result<()> {
             lab.shell(&format!(
                 "tar -C {0}/fnal -cf {1} old && mkdir {2} && tar -C {2} -xf {1} && \
                  diff -r {0}/fnal/old {2}/old && test {2}/old/event7 -ef {2}/old/again7 && \
-                 test $(find {2}/old -links 2 | wc -l) = 2",
+                 test $(find {2}/old -type f -links 2 | wc -l) = 2",
                 mount.display(),
                 lab.local("old.tar").display(),
                 lab.local("unpacked").display(),
