@@ -54,33 +54,31 @@ impl Kernel {
 
     /// What a read(2) of one page gives, through the cache.
     async fn read(&self, volume: &Volume, handle: HandleId, page: u64, ahead: u64) -> u64 {
-        loop {
-            self.until_unlocked(page).await;
-            if let Some(Page::Filled(change)) = lock(&self.pages).get(&page).copied() {
-                return change;
-            }
-            let window = {
-                let mut pages = lock(&self.pages);
-                let is_free = |at: &u64| !pages.contains_key(at);
-                let all = page..PAGES.min(page + 1 + ahead);
-                let window: Vec<u64> = all.take_while(is_free).collect();
-                for at in &window {
-                    pages.insert(*at, Page::Locked);
-                }
-                window
-            };
-            tokio::time::sleep(self.pause() / 8).await;
-            let length = window.len() as u64 * PAGE;
-            let read = volume.read(handle, page * PAGE, length as u32).await.unwrap().concat();
-            let change = |at: u64| {
-                let from = ((at - page) * PAGE) as usize;
-                u64::from_le_bytes(read[from..from + 8].try_into().unwrap())
-            };
-            let filled = window.into_iter().map(|at| (at, Page::Filled(change(at))));
-            lock(&self.pages).extend(filled);
-            self.unlocked.send_replace(());
-            return change(page);
+        self.until_unlocked(page).await;
+        if let Some(Page::Filled(change)) = lock(&self.pages).get(&page).copied() {
+            return change;
         }
+        let window = {
+            let mut pages = lock(&self.pages);
+            let is_free = |at: &u64| !pages.contains_key(at);
+            let all = page..PAGES.min(page + 1 + ahead);
+            let window: Vec<u64> = all.take_while(is_free).collect();
+            for at in &window {
+                pages.insert(*at, Page::Locked);
+            }
+            window
+        };
+        tokio::time::sleep(self.pause() / 8).await;
+        let length = window.len() as u64 * PAGE;
+        let read = volume.read(handle, page * PAGE, length as u32).await.unwrap().concat();
+        let change = |at: u64| {
+            let from = ((at - page) * PAGE) as usize;
+            u64::from_le_bytes(read[from..from + 8].try_into().unwrap())
+        };
+        let filled = window.into_iter().map(|at| (at, Page::Filled(change(at))));
+        lock(&self.pages).extend(filled);
+        self.unlocked.send_replace(());
+        change(page)
     }
 
     fn drop_page(&self, page: u64) {
