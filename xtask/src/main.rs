@@ -47,6 +47,11 @@ enum Command {
         #[arg(long)]
         matrix: bool,
     },
+    /// Metadata on three nodes of PostgreSQL that fail over: minutes, and no part of `test`
+    Patroni {
+        /// Where `pip install --target` put Patroni; without it, TIELINE_PATRONI
+        place: Option<std::path::PathBuf>,
+    },
     /// Feed a decoder with invented bytes
     Fuzz {
         target: String,
@@ -92,6 +97,7 @@ fn run(command: Command) -> Result<()> {
         Command::Sim { seed } => test::sim(seed),
         Command::Crash => test::crash(),
         Command::Lab { filter, matrix } => test::lab(filter.as_deref(), matrix),
+        Command::Patroni { place } => test::patroni(place),
         Command::Fuzz { target, seconds } => fuzz::run(&target, seconds),
         Command::Bless => test::bless(),
         Command::Docs { check } => docs::run(check),

@@ -5,6 +5,7 @@
 
 use crate::steps;
 use anyhow::Result;
+use std::path::PathBuf;
 
 const NOTHING: &[&str] = &[];
 
@@ -42,6 +43,17 @@ pub fn lab(filter: Option<&str>, is_matrix: bool) -> Result<()> {
     command.args(["test", "--package", "tieline-lab", "--no-fail-fast"]).args(filter);
     if is_matrix {
         command.env("TIELINE_MATRIX", "1");
+    }
+    steps::run(&mut command)
+}
+
+/// Tests that are ignored elsewhere: they take minutes, and need what no distribution has.
+pub fn patroni(place: Option<PathBuf>) -> Result<()> {
+    let mut command = steps::cargo_command();
+    command.args(["test", "--package", "tieline-kv", "--lib", "patroni", "--"]);
+    command.args(["--ignored", "--nocapture"]);
+    if let Some(place) = place {
+        command.env("TIELINE_PATRONI", place);
     }
     steps::run(&mut command)
 }

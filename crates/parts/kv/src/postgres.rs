@@ -17,6 +17,9 @@
 //!   it was there already.
 //! * While the database is away, readers and committers wait for it ([`line`]); the clients of the
 //!   MDS see nothing but a delay. Past [`PostgresSettings::patience`] the store fails.
+//! * A database may have several hosts, of which one is the primary ([`hosts`]). A group counts as
+//!   durable when a commit was acknowledged as the database's settings have it, its synchronous
+//!   standby included: the group's own, or a later one that found the group there.
 //! * All connections live on a small runtime of the store's own, so that the committer, which is a
 //!   plain thread, never depends on the threads that wait for it.
 //!
@@ -25,8 +28,11 @@
 
 mod base;
 mod fault;
+mod hosts;
 mod hot;
 mod line;
+#[cfg(test)]
+mod patroni;
 pub mod scratch;
 mod snapshot;
 mod sql;
@@ -112,8 +118,17 @@ impl std::str::FromStr for PostgresServer {
             let cause = error.source().map_or_else(|| error.to_string(), ToString::to_string);
             PostgresServerError(cause)
         })?;
-        if config.get_hosts().is_empty() {
+        let hosts = config.get_hosts().len();
+        if hosts == 0 {
             return Err(PostgresServerError("`host` is missing".into()));
+        }
+        let (ports, addresses) = (config.get_ports().len(), config.get_hostaddrs().len());
+        for (word, count, for_all) in [("port", ports, 1), ("hostaddr", addresses, 0)] {
+            if count > for_all && count != hosts {
+                return Err(PostgresServerError(format!(
+                    "`{word}` has {count} values, and `host` has {hosts}"
+                )));
+            }
         }
         Ok(Self(config))
     }

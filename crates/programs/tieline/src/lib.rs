@@ -12,11 +12,13 @@
 //!   room without a mount; [`parting`]: where they are ended early.
 //! * [`proving`]: how servers, mounts and verbs prove themselves.
 //! * [`dev`]: a whole federation on this machine.
+//! * [`beneath`]: local files, written and read where others may plant links.
 //! * [`runtime`]: the threads that work is done on; [`memory`]: used again, and given back when
 //!   idle.
 //! * [`source`], [`location`], [`contact`]: how a file system is named, found and met for the
 //!   first time.
 
+pub mod beneath;
 pub mod cli;
 pub mod contact;
 pub mod dev;

@@ -28,6 +28,7 @@ pub mod table;
 pub mod tickets;
 mod word;
 
+use crate::beneath::Directory;
 use crate::mount::options::Options;
 use crate::source::Source;
 use anyhow::{Context, anyhow, bail};
@@ -161,7 +162,13 @@ fn start_daemon(
     if let Some(folder) = log_path.parent() {
         std::fs::create_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
     }
-    let log = std::fs::File::options().create(true).append(true).open(&log_path);
+    let log = match &options.log {
+        // As it was named: also what is a link or no file, such as /dev/stderr.
+        Some(named) => {
+            std::fs::File::options().create(true).append(true).open(named).map_err(Into::into)
+        }
+        None => Directory::of(&log_path).and_then(|(at, name)| Ok(at.log(&name)?)),
+    };
     let log = log.with_context(|| format!("cannot open log {}", log_path.display()))?;
     let program = std::env::current_exe().context("cannot find this program")?;
     let mut command = Command::new(program);
@@ -193,7 +200,8 @@ fn start_daemon(
     }
 }
 
-/// `/var/log/tieline/mount-extenci.log`, or in the user's state directory.
+/// `/var/log/tieline/mount-extenci.log`, or in the user's state directory; who has none has a
+/// directory among everybody's temporary ones, where [`Directory::log`] goes through no link.
 fn default_log(mountpoint: &Path) -> PathBuf {
     let name = mountpoint.to_string_lossy().trim_matches('/').replace('/', "-");
     let file = format!("mount-{name}.log");
@@ -202,7 +210,13 @@ fn default_log(mountpoint: &Path) -> PathBuf {
     }
     let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
     let state = state.or_else(|| std::env::home_dir().map(|home| home.join(".local/state")));
-    state.unwrap_or_else(std::env::temp_dir).join("tieline").join(file)
+    match state {
+        Some(state) => state.join("tieline").join(file),
+        None => {
+            let own = format!("tieline-{}", rustix::process::geteuid().as_raw());
+            std::env::temp_dir().join(own).join(file)
+        }
+    }
 }
 
 /// `tieline umount`. All are taken out of the tree before any is waited for, and all of them are

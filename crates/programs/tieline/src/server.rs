@@ -24,7 +24,7 @@ pub mod audit;
 mod batches;
 mod capabilities;
 pub mod connections;
-mod descriptors;
+pub mod descriptors;
 mod edits;
 pub mod identities;
 pub mod maps;

@@ -1,5 +1,6 @@
 //! The pairs below the overlay: reads over a few connections, groups over one.
 
+use super::fault::Trouble;
 use super::hot::Hot;
 use super::line::{Database, Line, Values};
 use super::snapshot::PostgresSnapshot;
@@ -65,8 +66,9 @@ impl PostgresBase {
     pub fn release(&self) {
         let released = async {
             let epoch: Values<'_> = &[&self.tenure.epoch];
-            timeout(RELEASE_PATIENCE, self.writer.ask_once(Ask::Release, epoch)).await
+            self.writer.ask_once(Ask::Release, epoch, RELEASE_PATIENCE).await
         };
+        let released = async { timeout(RELEASE_PATIENCE, released).await };
         if !matches!(self.database.runtime.block_on(released), Ok(Ok(_))) {
             tracing::info!(store = %self.database.store, "not given free: its lease runs out");
         }
@@ -117,32 +119,24 @@ impl PostgresBase {
         let mut tries = self.database.tries();
         loop {
             let sent = Instant::now();
-            match self.writer.ask_once(Ask::Apply, group).await {
+            match self.writer.ask_once(Ask::Apply, group, tries.silence()).await {
                 Ok(rows) if is_one(&rows) => {
                     self.tenure.confirmed(sent);
                     break;
                 }
-                // Nothing was done: it was done before, or we are not the owner any more.
-                Ok(_) => break self.check_done(version).await?,
+                // Nothing was done: it was done before, or we are not the owner any more. Or it was
+                // done where nobody else heard of it, and another took over: then once more.
+                Ok(_) => match self.tenure.version().await? {
+                    present if present == version => break,
+                    present if present == before => tries.again(Trouble::Unreplicated).await?,
+                    present => return Err(self.tenure.fell_behind(before, present)),
+                },
                 Err(trouble) => tries.again(trouble).await?,
             }
         }
         self.version.store(version, Ordering::Release);
         self.hot().written(&batch.writes);
         Ok(())
-    }
-
-    /// Is the group of that version in the database, and we its owner?
-    async fn check_done(&self, version: i64) -> Result<(), Error> {
-        let rows = self.writer.ask(Ask::Look, &[]).await?;
-        let row = rows.first();
-        let epoch = row.and_then(|row| row.try_get::<_, i64>(0).ok());
-        let present = row.and_then(|row| row.try_get::<_, i64>(1).ok());
-        if epoch == Some(self.tenure.epoch) && present == Some(version) {
-            return Ok(());
-        }
-        let holder = row.and_then(|row| row.try_get(2).ok());
-        Err(self.tenure.lost(holder.unwrap_or_else(|| "nobody".to_owned())))
     }
 }
 

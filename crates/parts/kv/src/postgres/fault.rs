@@ -14,6 +14,15 @@ pub enum Trouble {
     Away(#[source] tokio_postgres::Error),
     #[error("the database did not answer within {} s", .0.as_secs())]
     Silent(Duration),
+    /// Its name is not known, or not now.
+    #[error("the database's address is not known")]
+    Unknown(#[source] std::io::Error),
+    /// Of several hosts none took us.
+    #[error("no host of the database answers as its primary ({0})")]
+    Nowhere(String),
+    /// It is written where it was asked for, and a standby that takes over may lack it.
+    #[error("somebody cancelled the wait for the synchronous standby")]
+    Unreplicated,
     #[error("the database has no space left")]
     Full(#[source] tokio_postgres::Error),
     /// Asking again would not help.
@@ -23,7 +32,7 @@ pub enum Trouble {
 
 impl Trouble {
     pub fn is_away(&self) -> bool {
-        matches!(self, Self::Away(_) | Self::Silent(_))
+        !matches!(self, Self::Full(_) | Self::Refused(_))
     }
 
     /// All that led to it: the outermost does not say whether a name is unknown, or nobody listens.

@@ -5,20 +5,24 @@
 
 use super::PostgresSettings;
 use super::fault::Trouble;
+use super::hosts::{Connected, Hosts};
 use super::sql::{self, Ask};
 use crate::Error;
+use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Config, NoTls, Row, Statement};
+use tokio_postgres::{Client, Row, Statement};
 
-/// A database that says nothing for this long is asked again over a new connection.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
-const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+/// A database that says nothing for this long is asked again over a new connection: every question
+/// may be asked twice. A frozen host costs this once.
+const SILENCE_FIRST: Duration = Duration::from_secs(8);
+/// The wait doubles up to this, so that an answer that takes long comes in the end.
+pub const SILENCE_LAST: Duration = Duration::from_secs(30);
 /// A store that closes waits this long for a database that is away.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE_FIRST: Duration = Duration::from_millis(20);
@@ -28,7 +32,7 @@ pub type Values<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 /// What all connections of a store share.
 pub struct Database {
-    config: Config,
+    hosts: Arc<Hosts>,
     pub schema: String,
     /// For messages.
     pub store: String,
@@ -42,14 +46,11 @@ impl Database {
     pub fn new(settings: &PostgresSettings, store: String, runtime: Handle) -> Arc<Self> {
         let mut config = settings.server.0.clone();
         config.application_name(format!("tieline {}", settings.holder));
-        if config.get_connect_timeout().is_none() {
-            config.connect_timeout(CONNECT_PATIENCE);
-        }
         if config.get_tcp_user_timeout().is_none() {
-            config.tcp_user_timeout(ANSWER_PATIENCE);
+            config.tcp_user_timeout(SILENCE_LAST);
         }
         Arc::new(Self {
-            config,
+            hosts: Arc::new(Hosts::new(config)),
             schema: settings.schema.clone(),
             store,
             runtime,
@@ -65,24 +66,17 @@ impl Database {
     }
 
     /// A connection that nothing was prepared on.
-    pub async fn connect(self: &Arc<Self>) -> Result<Client, Trouble> {
-        let this = self.clone();
-        // On our own runtime, which outlives the task that asks.
-        let connecting = self.runtime.spawn(async move {
-            let (client, connection) = this.config.connect(NoTls).await?;
-            tokio::spawn(async move {
-                if let Err(error) = connection.await {
-                    tracing::debug!(%error, "connection to the database ended");
-                }
-            });
-            client.batch_execute(sql::CONNECTION).await?;
-            Ok::<_, tokio_postgres::Error>(client)
-        });
-        match timeout(ANSWER_PATIENCE, connecting).await {
-            Ok(Ok(connected)) => Ok(connected?),
-            // The runtime goes only with the store.
-            Ok(Err(_)) | Err(_) => Err(Trouble::Silent(ANSWER_PATIENCE)),
-        }
+    pub async fn connect(&self) -> Result<Connected, Trouble> {
+        let hosts = self.hosts.clone();
+        // On our own runtime, which outlives the task that asks. Each host has its time.
+        let connecting = self.runtime.spawn(async move { hosts.connect().await });
+        // The runtime goes only with the store.
+        connecting.await.unwrap_or(Err(Trouble::Silent(Duration::ZERO)))
+    }
+
+    /// May another host take over from the one that answers?
+    pub fn has_several_hosts(&self) -> bool {
+        self.hosts.are_several()
     }
 
     fn came_back(&self) {
@@ -110,27 +104,33 @@ impl Database {
     }
 
     pub fn tries_for(self: &Arc<Self>, patience: Duration) -> Tries {
-        Tries { database: self.clone(), until: Instant::now() + patience, pause: PAUSE_FIRST }
+        let (until, pause) = (Instant::now() + patience, PAUSE_FIRST);
+        Tries { database: self.clone(), until, pause, silence: SILENCE_FIRST }
     }
 }
 
 /// The database's version.
 pub async fn look(database: &Arc<Database>) -> Result<String, Error> {
-    let looked = async {
-        let client = database.connect().await?;
+    let looked = patiently(async {
+        let Connected { client, .. } = database.connect().await?;
         let row = client.query_one("SELECT current_setting('server_version')", &[]).await?;
-        Ok::<_, Trouble>(row.try_get(0)?)
-    };
+        Ok(row.try_get(0)?)
+    });
     looked.await.map_err(|trouble| trouble.into_error(&database.store))
 }
 
 /// Removes a schema.
 pub async fn remove(database: &Arc<Database>) -> Result<(), Error> {
-    let removed = async {
-        let client = database.connect().await?;
-        Ok::<_, Trouble>(client.batch_execute(&sql::remove(&database.schema)).await?)
-    };
+    let removed = patiently(async {
+        let Connected { client, .. } = database.connect().await?;
+        Ok(client.batch_execute(&sql::remove(&database.schema)).await?)
+    });
     removed.await.map_err(|trouble| trouble.into_error(&database.store))
+}
+
+/// What is asked without a [`Line`] ends as well.
+pub async fn patiently<T>(asking: impl Future<Output = Result<T, Trouble>>) -> Result<T, Trouble> {
+    timeout(SILENCE_LAST, asking).await.unwrap_or(Err(Trouble::Silent(SILENCE_LAST)))
 }
 
 /// Asking again, with pauses, until it makes no sense any more.
@@ -138,9 +138,15 @@ pub struct Tries {
     database: Arc<Database>,
     until: Instant,
     pause: Duration,
+    silence: Duration,
 }
 
 impl Tries {
+    /// How long the next answer may take.
+    pub fn silence(&self) -> Duration {
+        self.silence
+    }
+
     /// Waits before the next try, or says why there is none.
     pub async fn again(&mut self, trouble: Trouble) -> Result<(), Error> {
         let mut closing = self.database.closing.subscribe();
@@ -151,6 +157,9 @@ impl Tries {
             return Err(trouble.into_error(&self.database.store));
         }
         self.database.went_away(&trouble);
+        if matches!(trouble, Trouble::Silent(_)) {
+            self.silence = (self.silence * 2).min(SILENCE_LAST);
+        }
         tokio::select! {
             biased;
             _ = sleep(self.pause) => {}
@@ -170,6 +179,7 @@ pub struct Line {
 /// A connection with its statements.
 struct Link {
     client: Client,
+    warnings: Arc<AtomicU64>,
     statements: Vec<(Ask, Statement)>,
 }
 
@@ -183,18 +193,28 @@ impl Line {
     }
 
     /// Asks once. After trouble it is not known whether a write was done.
-    pub async fn ask_once(&self, ask: Ask, values: Values<'_>) -> Result<Vec<Row>, Trouble> {
+    pub async fn ask_once(
+        &self,
+        ask: Ask,
+        values: Values<'_>,
+        silence: Duration,
+    ) -> Result<Vec<Row>, Trouble> {
         let link = self.link().await?;
         let statement = link.statements.iter().find(|(known, _)| *known == ask);
         let (_, statement) = statement.expect("all statements are prepared");
-        let answer = timeout(ANSWER_PATIENCE, link.client.query(statement, values)).await;
+        let warnings = link.warnings.load(Ordering::Acquire);
+        let answer = timeout(silence, link.client.query(statement, values)).await;
         let trouble = match answer {
+            // Said before the answer's end.
+            Ok(Ok(_)) if ask.is_write() && link.warnings.load(Ordering::Acquire) != warnings => {
+                return Err(Trouble::Unreplicated);
+            }
             Ok(Ok(rows)) => {
                 self.database.came_back();
                 return Ok(rows);
             }
             Ok(Err(error)) => Trouble::from(error),
-            Err(_) => Trouble::Silent(ANSWER_PATIENCE),
+            Err(_) => Trouble::Silent(silence),
         };
         if trouble.is_away() {
             self.forget(&link).await;
@@ -206,7 +226,7 @@ impl Line {
     pub async fn ask(&self, ask: Ask, values: Values<'_>) -> Result<Vec<Row>, Error> {
         let mut tries = self.database.tries();
         loop {
-            match self.ask_once(ask, values).await {
+            match self.ask_once(ask, values, tries.silence()).await {
                 Ok(rows) => return Ok(rows),
                 Err(trouble) => tries.again(trouble).await?,
             }
@@ -220,15 +240,15 @@ impl Line {
             return Ok(link.clone());
         }
         *slot = None;
-        let client = self.database.connect().await?;
+        let Connected { client, warnings } = self.database.connect().await?;
         let mut statements = Vec::new();
         for ask in Ask::ALL {
             let text = ask.text(&self.database.schema);
-            let prepared = timeout(ANSWER_PATIENCE, client.prepare(&text)).await;
-            let prepared = prepared.map_err(|_| Trouble::Silent(ANSWER_PATIENCE))?;
+            let prepared = timeout(SILENCE_FIRST, client.prepare(&text)).await;
+            let prepared = prepared.map_err(|_| Trouble::Silent(SILENCE_FIRST))?;
             statements.push((ask, prepared?));
         }
-        let link = Arc::new(Link { client, statements });
+        let link = Arc::new(Link { client, warnings, statements });
         *slot = Some(link.clone());
         Ok(link)
     }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// Where distributions keep what is not for everybody's PATH.
 const PACKAGED: &str = "/usr/lib/postgresql";
 /// Who runs it when we are root, and who if the package made no such user.
-const USER: &str = "postgres";
+pub(super) const USER: &str = "postgres";
 const NOBODY: u32 = 65534;
 /// Longest wait for a start, recovery included.
 const START_PATIENCE: Duration = Duration::from_secs(60);
@@ -160,7 +160,7 @@ impl Drop for ScratchServer {
 }
 
 /// The folder with `initdb` and `postgres`: the newest one.
-fn find_programs() -> io::Result<PathBuf> {
+pub(super) fn find_programs() -> io::Result<PathBuf> {
     let folders = fs::read_dir(PACKAGED).into_iter().flatten().flatten();
     let packaged = folders.map(|folder| folder.path().join("bin"));
     let on_path = std::env::var_os("PATH").unwrap_or_default();
@@ -179,7 +179,7 @@ fn version(bin: &Path) -> u32 {
     folder.to_string_lossy().parse().unwrap_or(0)
 }
 
-fn user_id(name: &str) -> Option<u32> {
+pub(super) fn user_id(name: &str) -> Option<u32> {
     let users = fs::read_to_string("/etc/passwd").ok()?;
     let line = users.lines().find(|line| line.split(':').next() == Some(name))?;
     line.split(':').nth(2)?.parse().ok()

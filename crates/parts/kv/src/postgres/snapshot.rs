@@ -4,7 +4,8 @@
 //! whoever reads it is told to begin again.
 
 use super::fault::Trouble;
-use super::line::Database;
+use super::hosts::Connected;
+use super::line::{Database, Values, patiently};
 use super::sql::{self, Ask};
 use crate::{Error, Key, Range, Snapshot, Value};
 use std::collections::BTreeMap;
@@ -25,7 +26,7 @@ impl PostgresSnapshot {
     pub async fn open(database: &Arc<Database>) -> Result<Self, Error> {
         let mut tries = database.tries();
         loop {
-            match Self::try_open(database).await {
+            match patiently(Self::try_open(database)).await {
                 Ok(snapshot) => return Ok(snapshot),
                 Err(trouble) => tries.again(trouble).await?,
             }
@@ -34,7 +35,7 @@ impl PostgresSnapshot {
 
     async fn try_open(database: &Arc<Database>) -> Result<Self, Trouble> {
         let schema = &database.schema;
-        let client = database.connect().await?;
+        let Connected { client, .. } = database.connect().await?;
         client.batch_execute(sql::SNAPSHOT).await?;
         let version: i64 = client.query_one(&sql::version(schema), &[]).await?.try_get(0)?;
         Ok(Self {
@@ -47,10 +48,13 @@ impl PostgresSnapshot {
         })
     }
 
-    fn pairs(&self, rows: Result<Vec<Row>, tokio_postgres::Error>) -> Result<Pairs, Error> {
-        let pair = |row: &Row| Ok((row.try_get(0)?, row.try_get(1)?));
-        let pairs = rows.and_then(|rows| rows.iter().map(pair).collect());
-        pairs.map_err(|error| match Trouble::from(error) {
+    async fn pairs(&self, ask: &Statement, values: Values<'_>) -> Result<Pairs, Error> {
+        let pair = |row: &Row| Ok::<_, tokio_postgres::Error>((row.try_get(0)?, row.try_get(1)?));
+        let asking = async {
+            let rows = self.client.query(ask, values).await?;
+            Ok(rows.iter().map(pair).collect::<Result<_, _>>()?)
+        };
+        patiently(asking).await.map_err(|trouble| match trouble {
             trouble if trouble.is_away() => Error::Conflict,
             trouble => trouble.into_error(&self.store),
         })
@@ -67,8 +71,8 @@ impl Snapshot for PostgresSnapshot {
 
     async fn read(&mut self, keys: &[Key]) -> Result<Vec<Option<Value>>, Error> {
         let names: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-        let rows = self.client.query(&self.get, &[&names]).await;
-        let found: BTreeMap<Key, Value> = self.pairs(rows)?.into_iter().collect();
+        let pairs = self.pairs(&self.get, &[&names]).await?;
+        let found: BTreeMap<Key, Value> = pairs.into_iter().collect();
         Ok(keys.iter().map(|key| found.get(key).cloned()).collect())
     }
 
@@ -76,7 +80,6 @@ impl Snapshot for PostgresSnapshot {
         let statement = if range.is_reverse { &self.scan_reverse } else { &self.scan };
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let (start, end) = (range.start.as_slice(), range.end.as_slice());
-        let rows = self.client.query(statement, &[&start, &end, &limit]).await;
-        self.pairs(rows)
+        self.pairs(statement, &[&start, &end, &limit]).await
     }
 }

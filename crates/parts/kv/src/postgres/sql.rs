@@ -30,7 +30,8 @@ pub enum Ask {
     Apply,
     /// → epoch, version, holder.
     Look,
-    /// Epoch, seconds of lease → how many owners it found.
+    /// Epoch, seconds of lease → how many owners it found, and the version. As a commit it is
+    /// durable, and all before it.
     Renew,
     /// Epoch → how many owners it found. Whatever else that epoch still sends is refused.
     Release,
@@ -46,6 +47,10 @@ impl Ask {
         Self::Renew,
         Self::Release,
     ];
+
+    pub fn is_write(self) -> bool {
+        matches!(self, Self::Apply | Self::Renew | Self::Release)
+    }
 
     /// The statement, on the tables of a schema.
     pub fn text(self, schema: &str) -> String {
@@ -79,8 +84,8 @@ impl Ask {
                 "WITH owner AS (
                      UPDATE @.store
                      SET expires = clock_timestamp() + $2::float8 * interval '1 second'
-                     WHERE epoch = $1 RETURNING epoch)
-                 SELECT count(*) FROM owner"
+                     WHERE epoch = $1 RETURNING version)
+                 SELECT count(*), max(version) FROM owner"
             }
             Self::Release => {
                 "WITH owner AS (

@@ -11,7 +11,8 @@
 //! never comes back.
 
 use super::fault::Trouble;
-use super::line::{Database, Line};
+use super::hosts::Connected;
+use super::line::{Database, Line, Values, patiently};
 use super::sql::{self, Ask};
 use super::{PostgresSettings, VERSIONS_SKIPPED};
 use crate::{Check, Error, Key};
@@ -45,7 +46,7 @@ pub async fn take(
 ) -> Result<Taken, Error> {
     let mut tries = database.tries_for(patience);
     let outcome = loop {
-        match try_take(database, settings, check).await {
+        match patiently(try_take(database, settings, check)).await {
             Ok(outcome) => break outcome,
             Err(trouble) => tries.again(trouble).await?,
         }
@@ -68,8 +69,8 @@ async fn try_take(
     check: Option<&(Key, Check)>,
 ) -> Result<Outcome, Trouble> {
     let sent = Instant::now();
-    let mut client = database.connect().await?;
-    warn_of_lies(&client, &database.store).await?;
+    let Connected { mut client, .. } = database.connect().await?;
+    warn_of_lies(&client, database).await?;
     let schema = &database.schema;
     let transaction = client.transaction().await?;
     transaction.execute(sql::OPEN_LOCK, &[schema]).await?;
@@ -126,12 +127,22 @@ async fn judge(
 }
 
 /// Settings of a database under which "durable" is not true.
-async fn warn_of_lies(client: &Client, store: &str) -> Result<(), Trouble> {
+async fn warn_of_lies(client: &Client, database: &Database) -> Result<(), Trouble> {
+    let store = &database.store;
     for setting in ["fsync", "full_page_writes"] {
         let row = client.query_one("SELECT current_setting($1)", &[&setting]).await?;
         if row.try_get::<_, &str>(0)? != "on" {
             tracing::warn!(store, "{setting} is off in the database: a power failure loses data");
         }
+    }
+    let row = client.query_one("SELECT current_setting('synchronous_standby_names')", &[]).await?;
+    if database.has_several_hosts() && row.try_get::<_, &str>(0)?.is_empty() {
+        tracing::warn!(
+            store,
+            "several hosts are named, and the database has no synchronous standby \
+             (synchronous_standby_names is empty): when another host takes over, the last commits \
+             may be lost"
+        );
     }
     Ok(())
 }
@@ -140,7 +151,7 @@ async fn warn_of_lies(client: &Client, store: &str) -> Result<(), Trouble> {
 #[derive(Clone, Debug)]
 enum State {
     Until(Instant),
-    /// Who has the store now.
+    /// Why it is over.
     Lost(String),
 }
 
@@ -176,7 +187,7 @@ impl Tenure {
             match &*state.borrow_and_update() {
                 State::Until(until) if Instant::now() < *until => return Ok(()),
                 State::Until(_) => {}
-                State::Lost(holder) => return Err(self.lost_to(holder)),
+                State::Lost(why) => return Err(self.over(why.clone())),
             }
             // The renewal is under way, or waits for the database.
             if timeout_at(deadline, state.changed()).await.is_err() {
@@ -199,10 +210,24 @@ impl Tenure {
     }
 
     /// Somebody else took the store over.
-    pub fn lost(&self, holder: String) -> Error {
-        let error = self.lost_to(&holder);
-        self.state.send_replace(State::Lost(holder));
-        error
+    async fn lost(&self) -> Result<Error, Error> {
+        let rows = self.line.ask(Ask::Look, &[]).await?;
+        let holder: Option<String> = rows.first().and_then(|row| row.try_get(2).ok());
+        let holder = holder.unwrap_or_else(|| "nobody".to_owned());
+        Ok(self.end(format!("{holder} took it over")))
+    }
+
+    /// The database has not what it acknowledged.
+    pub fn fell_behind(&self, acknowledged: i64, present: i64) -> Error {
+        self.end(format!(
+            "the database has lost commits: it is at version {present}, and was at {acknowledged}. \
+             Did a standby take over that was not synchronous?"
+        ))
+    }
+
+    fn end(&self, why: String) -> Error {
+        self.state.send_replace(State::Lost(why.clone()));
+        self.over(why)
     }
 
     /// Renews the lease for as long as the store is open.
@@ -217,26 +242,29 @@ impl Tenure {
     }
 
     async fn renew(&self) -> Result<(), Error> {
+        self.version().await.map(drop)
+    }
+
+    /// The version of the newest group in the database: it, and what we ask this by, are durable
+    /// there, and we are the owner.
+    pub async fn version(&self) -> Result<i64, Error> {
         let mut tries = self.line.database().tries();
         loop {
             let sent = Instant::now();
-            match self.line.ask_once(Ask::Renew, &[&self.epoch, &self.lease()]).await {
+            let values: Values<'_> = &[&self.epoch, &self.lease()];
+            match self.line.ask_once(Ask::Renew, values, tries.silence()).await {
                 Ok(rows) if is_one(&rows) => {
                     self.confirmed(sent);
-                    return Ok(());
+                    let version = rows[0].try_get(1).map_err(Trouble::from);
+                    return version.map_err(|trouble| trouble.into_error(&self.store()));
                 }
-                Ok(_) => {
-                    let rows = self.line.ask(Ask::Look, &[]).await?;
-                    let holder = rows.first().and_then(|row| row.try_get(2).ok());
-                    return Err(self.lost(holder.unwrap_or_else(|| "nobody".to_owned())));
-                }
+                Ok(_) => return Err(self.lost().await?),
                 Err(trouble) => tries.again(trouble).await?,
             }
         }
     }
 
-    fn lost_to(&self, holder: &str) -> Error {
-        let source = format!("{holder} took it over");
+    fn over(&self, source: String) -> Error {
         Error::Failed { store: self.store(), source: source.into() }
     }
 

@@ -3,13 +3,13 @@
 //! Invariants: a process is started with its own process group and its output in its log; ending
 //! goes from gentle to hard, each step with a deadline.
 
+use crate::beneath::Directory;
 use crate::dev::health;
 use crate::dev::state::Process;
 use crate::mount::table;
 use crate::process::ProcessId;
 use anyhow::{Context, bail};
 use rustix::process::Signal;
-use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -40,7 +40,7 @@ pub fn spawn(process: &mut Process) -> anyhow::Result<()> {
     }
     let name = process.name.clone();
     let argv = process.argv.clone();
-    let log = File::options().create(true).append(true).open(&process.log);
+    let log = Directory::of(&process.log).and_then(|(at, name)| Ok(at.log(&name)?));
     let log = log.with_context(|| format!("cannot open {}", process.log.display()))?;
     let program = std::env::current_exe().context("cannot find this program")?;
     let netns = process.netns.clone();

@@ -3,6 +3,7 @@
 //! Invariants: one command at a time changes it; what is in `made` was made by us and by nobody
 //! else.
 
+use crate::beneath::Directory;
 use crate::dev::kdc::Kdc;
 use crate::dev::netns::Network;
 use crate::mount::registry;
@@ -10,6 +11,7 @@ use crate::process::ProcessId;
 use crate::report::Usage;
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -172,7 +174,8 @@ pub fn read(dir: &Path) -> anyhow::Result<State> {
 
 fn lock(dir: &Path) -> anyhow::Result<File> {
     let path = dir.join(LOCK);
-    let file = File::create(&path).with_context(|| format!("cannot open {}", path.display()))?;
+    let opened = Directory::open(dir).and_then(|dir| dir.log(OsStr::new(LOCK)));
+    let file = opened.with_context(|| format!("cannot open {}", path.display()))?;
     file.lock().with_context(|| format!("cannot lock {}", path.display()))?;
     Ok(file)
 }

@@ -13,7 +13,7 @@ use crate::report::Usage;
 use crate::server::identities::user_of_machine;
 use crate::server::user::ROOT;
 use anyhow::Context;
-use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::fs::{MetadataExt, lchown};
 use std::path::Path;
 
 const USUAL: &str = "nobody";
@@ -56,8 +56,8 @@ pub fn give(path: &Path, user: Option<&str>) -> anyhow::Result<()> {
 }
 
 fn give_to(path: &Path, (uid, gid): (u32, u32)) -> std::io::Result<()> {
-    chown(path, Some(uid), Some(gid))?;
-    if !path.is_dir() {
+    lchown(path, Some(uid), Some(gid))?;
+    if !path.symlink_metadata()?.is_dir() {
         return Ok(());
     }
     for entry in std::fs::read_dir(path)? {

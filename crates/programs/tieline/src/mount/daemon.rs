@@ -433,7 +433,8 @@ impl Mounted {
         };
         let registered = entry.register()?;
         if let Some(pidfile) = &options.pidfile {
-            std::fs::write(pidfile, format!("{}\n", entry.process.pid))
+            let text = format!("{}\n", entry.process.pid);
+            crate::beneath::write_whole(pidfile, text.as_bytes(), 0o644)
                 .with_context(|| format!("cannot write {}", pidfile.display()))?;
         }
         health.set_ready(true);

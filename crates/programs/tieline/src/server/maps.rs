@@ -9,8 +9,6 @@
 //! changes are made one by one.
 
 use crate::server::peers::{Peers, failure};
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -128,14 +126,7 @@ impl MapKeeper {
 /// Replaces a file in one step, and makes that durable. Nobody but its owner may read it: some of
 /// what servers remember is not for others.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let parent = path.parent().unwrap_or(Path::new("/"));
-    let temporary = path.with_extension("new");
-    let mut options = std::fs::File::options();
-    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    std::fs::rename(&temporary, path)?;
-    std::fs::File::open(parent)?.sync_all()
+    crate::beneath::write_whole(path, bytes, 0o600)
 }
 
 /// Keeps the map as new as the root MDS's. Runs until dropped.

@@ -8,26 +8,28 @@
 //! What is there already with the same size and time is taken for the same: an export can be run
 //! again.
 //!
-//! Invariants: nothing that is there is replaced; a file has its own name only when it is whole.
+//! Invariants: nothing that is there is replaced; a file has its own name only when it is whole;
+//! nothing is written beside the destination, nor read beside an adopted tree, whatever links users
+//! put there meanwhile ([`crate::beneath`]).
 
+use crate::beneath::{Directory, Held, taken};
 use crate::location::Location;
+use crate::server::descriptors;
 use crate::shell::{self, Shell};
 use crate::verbs::list::listed;
 use crate::verbs::progress::Progress;
 use anyhow::{Context, bail};
-use rustix::fs::{
-    AtFlags, FileType, Gid as FsGid, Mode, Timespec, Timestamps, Uid as FsUid, XattrFlags,
-};
+use rustix::fs::{FileType, Timespec, Timestamps};
 use rustix::io::Errno;
 use serde_json::json;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
-use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::fs::{File, Metadata};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tieline_blob::file_path;
 use tieline_client::{Access, HandleId, SeekTarget};
 use tieline_types::acl::{ACCESS_NAME, DEFAULT_NAME, group_alone};
@@ -54,15 +56,20 @@ pub struct Args {
 
 pub fn run(args: Args) -> anyhow::Result<()> {
     crate::verbs::log_start();
+    // One for each directory that the walk is in.
+    descriptors::raise();
     let location = Location::find(&args.path)?;
     let report = shell::run(&location.clone(), |shell| async move {
         let entry = shell.resolve(&location.path, true).await?;
         // Not before there is something to export.
-        std::fs::create_dir_all(&args.directory)
-            .with_context(|| format!("cannot make {}", args.directory.display()))?;
+        let shown = args.directory.display();
+        std::fs::create_dir_all(&args.directory).with_context(|| format!("cannot make {shown}"))?;
+        let root = Directory::open(&args.directory);
+        let root = Arc::new(root.with_context(|| format!("cannot open {shown}"))?);
         let mut export = Export {
             shell: &shell,
             args,
+            root,
             trees: BTreeMap::new(),
             names: BTreeMap::new(),
             report: Report::default(),
@@ -82,10 +89,12 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 struct Export<'s> {
     shell: &'s Shell,
     args: Args,
-    /// Where adopted trees are on this machine, if they are.
-    trees: BTreeMap<OstIndex, Option<PathBuf>>,
-    /// Files with several names, and where the first is.
-    names: BTreeMap<FileId, PathBuf>,
+    /// The directory that is filled.
+    root: Arc<Directory>,
+    /// Adopted trees on this machine, if they are there.
+    trees: BTreeMap<OstIndex, Option<Arc<Directory>>>,
+    /// Files with several names, and their first.
+    names: BTreeMap<FileId, First>,
     report: Report,
     /// Attributes that the directory's file system does not take.
     unkept: RefCell<Vec<String>>,
@@ -106,133 +115,165 @@ struct Report {
     failed: Vec<String>,
 }
 
-/// A file of ours that lies whole on this machine.
-struct Local {
+/// A file that has a name here: where, and which it is.
+struct First {
     path: PathBuf,
+    identity: (u64, u64),
+}
+
+/// What is left to be done. Only directories that the walk is in are held.
+enum Step {
+    Make(Attributes, Arc<Directory>, OsString),
+    /// After all that is in it: what is made in a directory changes its times.
+    Finish(Attributes, Arc<Directory>),
 }
 
 impl Export<'_> {
     async fn all(&mut self, top: Attributes, location: &Location) -> anyhow::Result<()> {
         let name = location.path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+        let root = self.root.clone();
         // A directory's content, but a file by its name.
-        let to = match top.is_directory() || name.is_empty() {
-            true => self.args.directory.clone(),
-            false => self.args.directory.join(OsStr::from_bytes(name)),
+        let mut todo = match top.is_directory() || name.is_empty() {
+            true => self.content(&top, root).await?,
+            false => vec![Step::Make(top, root, OsStr::from_bytes(name).to_owned())],
         };
-        let mut finished = Vec::new();
-        let mut todo = vec![(top, to)];
-        while let Some((attributes, to)) = todo.pop() {
-            match self.one(&attributes, &to).await {
-                Ok(below) => todo.extend(below),
+        while let Some(step) = todo.pop() {
+            let (to, done) = match &step {
+                Step::Make(attributes, at, name) => {
+                    (at.path(name), self.one(attributes, at, name).await)
+                }
+                Step::Finish(attributes, directory) => {
+                    let dressed = self.dress(attributes, directory.held(), directory.shown()).await;
+                    (directory.shown().to_owned(), dressed.map(|()| Vec::new()))
+                }
+            };
+            match done {
+                Ok(more) => todo.extend(more),
                 Err(error) => {
                     let why = crate::report::chain(error.as_ref());
                     self.report.failed.push(format!("{}: {why}", to.display()));
-                    continue;
                 }
             }
-            if attributes.is_directory() {
-                finished.push((attributes, to));
-            }
-        }
-        // Deepest first: what is made in a directory changes its times.
-        for (attributes, path) in finished.iter().rev() {
-            self.dress(attributes, path, path).await?;
         }
         self.report.failed.append(&mut self.unkept.borrow_mut());
         Ok(())
     }
 
-    /// Exports one file; of a directory, makes it and says what is in it.
+    /// Exports one file; of a directory, makes it and says what is left.
     async fn one(
         &mut self,
         attributes: &Attributes,
-        to: &Path,
-    ) -> anyhow::Result<Vec<(Attributes, PathBuf)>> {
+        at: &Directory,
+        name: &OsStr,
+    ) -> anyhow::Result<Vec<Step>> {
         match attributes.kind {
-            FileKind::Directory => return self.directory(attributes, to).await,
-            FileKind::Regular => self.file(attributes, to).await?,
-            FileKind::Symlink => {
-                let shell = self.shell;
-                let target = shell.files.read_symlink(&shell.caller, attributes.id).await?;
-                let target = OsStr::from_bytes(&target);
-                if std::fs::read_link(to).is_ok_and(|there| there == target) {
-                    self.report.unchanged += 1;
-                    return Ok(Vec::new());
-                }
-                std::os::unix::fs::symlink(target, to)?;
-                self.dress(attributes, to, to).await?;
-                self.report.links += 1;
+            FileKind::Directory => {
+                let directory = at.enter_or_make(name)?;
+                return self.content(attributes, Arc::new(directory)).await;
             }
+            FileKind::Regular => self.file(attributes, at, name).await?,
+            FileKind::Symlink => self.symlink(attributes, at, name).await?,
             FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {
-                self.special(attributes, to).await?;
+                self.special(attributes, at, name).await?;
             }
         }
         Ok(Vec::new())
     }
 
-    async fn directory(
+    async fn content(
         &mut self,
         attributes: &Attributes,
-        to: &Path,
-    ) -> anyhow::Result<Vec<(Attributes, PathBuf)>> {
-        if !to.is_dir() {
-            // Nobody else's until it has its own mode and list.
-            std::fs::DirBuilder::new().mode(0o700).create(to)?;
-        }
+        to: Arc<Directory>,
+    ) -> anyhow::Result<Vec<Step>> {
         self.report.directories += 1;
-        let mut below = Vec::new();
+        let mut steps = vec![Step::Finish(attributes.clone(), to.clone())];
         for entry in listed(self.shell, attributes.id).await? {
             let attributes = match entry.known {
                 Some(known) => known.attributes,
                 None => self.shell.files.attributes(&self.shell.caller, entry.id).await?.attributes,
             };
-            below.push((attributes, to.join(OsStr::from_bytes(entry.name.as_bytes()))));
+            let name = OsStr::from_bytes(entry.name.as_bytes()).to_owned();
+            steps.push(Step::Make(attributes, to.clone(), name));
         }
-        Ok(below)
+        Ok(steps)
+    }
+
+    async fn symlink(
+        &mut self,
+        attributes: &Attributes,
+        at: &Directory,
+        name: &OsStr,
+    ) -> anyhow::Result<()> {
+        let shell = self.shell;
+        let target = shell.files.read_symlink(&shell.caller, attributes.id).await?;
+        let target = OsStr::from_bytes(&target);
+        if let Some(there) = at.look(name)? {
+            if there.target().ok().as_deref() != Some(target) {
+                bail!("something else has that name already: move it away");
+            }
+            self.report.unchanged += 1;
+            return Ok(());
+        }
+        let made = at.make_symlink(target, name)?;
+        self.dress(attributes, &made, &at.path(name)).await?;
+        self.report.links += 1;
+        Ok(())
     }
 
     /// A pipe, socket or device.
-    async fn special(&mut self, attributes: &Attributes, to: &Path) -> anyhow::Result<()> {
+    async fn special(
+        &mut self,
+        attributes: &Attributes,
+        at: &Directory,
+        name: &OsStr,
+    ) -> anyhow::Result<()> {
         let kind = match attributes.kind {
             FileKind::Fifo => FileType::Fifo,
             FileKind::Socket => FileType::Socket,
             FileKind::CharDevice => FileType::CharacterDevice,
             _ => FileType::BlockDevice,
         };
-        if let Ok(there) = to.symlink_metadata() {
-            if FileType::from_raw_mode(there.mode()) != kind {
-                bail!("something else has that name already");
-            }
-            self.report.unchanged += 1;
-            return Ok(());
-        }
-        let device = attributes.device.into();
-        match rustix::fs::mknodat(rustix::fs::CWD, to, kind, Mode::RUSR, device) {
-            Err(errno @ (Errno::PERM | Errno::NOTSUP)) => {
-                self.report.left_out.push(format!("{}: {errno}", to.display()));
-                return Ok(());
-            }
-            made => made?,
-        }
-        self.report.specials += 1;
-        self.dress(attributes, to, to).await
-    }
-
-    async fn file(&mut self, attributes: &Attributes, to: &Path) -> anyhow::Result<()> {
-        if let Ok(there) = to.symlink_metadata() {
-            let time = (there.mtime(), there.mtime_nsec());
-            let wanted = (attributes.mtime.seconds, i64::from(attributes.mtime.nanos));
-            if !there.is_file() || there.len() != attributes.size || time != wanted {
+        if let Some(there) = at.look(name)? {
+            if FileType::from_raw_mode(there.metadata()?.mode()) != kind {
                 bail!("something else has that name already: move it away");
             }
             self.report.unchanged += 1;
-            if attributes.links > 1 {
-                self.names.insert(attributes.id, to.to_owned());
+            return Ok(());
+        }
+        let made = match at.make_special(kind, attributes.device.into(), name) {
+            Err(errno @ (Errno::PERM | Errno::NOTSUP)) => {
+                self.report.left_out.push(format!("{}: {errno}", at.path(name).display()));
+                return Ok(());
             }
+            made => made?,
+        };
+        self.report.specials += 1;
+        self.dress(attributes, &made, &at.path(name)).await
+    }
+
+    async fn file(
+        &mut self,
+        attributes: &Attributes,
+        at: &Directory,
+        name: &OsStr,
+    ) -> anyhow::Result<()> {
+        if let Some(there) = at.look(name)? {
+            let found = there.metadata()?;
+            let is_same = found.is_file() && found.len() == attributes.size;
+            if !is_same || time_of(&found) != time_wanted(attributes) {
+                return Err(taken(&there));
+            }
+            self.report.unchanged += 1;
+            self.remember(attributes, at.path(name), &found);
             return Ok(());
         }
         if let Some(first) = self.names.get(&attributes.id) {
-            std::fs::hard_link(first, to)?;
+            let below = first.path.strip_prefix(self.root.shown())?;
+            let held = self.root.find(below)?;
+            if identity(&held.metadata()?) != first.identity {
+                bail!("its other name, {}, is another file's by now", first.path.display());
+            }
+            at.link(&held, name)?;
             return Ok(());
         }
         let local = match self.args.copy {
@@ -240,20 +281,33 @@ impl Export<'_> {
             false => self.local(attributes).await?,
         };
         match local {
-            Some(local) if self.link(attributes, &local, to).await? => self.report.linked += 1,
-            Some(local) if self.clone(attributes, &local, to).await? => self.report.cloned += 1,
-            _ => self.copy(attributes, to).await?,
+            Some(local) if self.link(attributes, &local, at, name).await? => {
+                self.report.linked += 1;
+            }
+            Some(local) if self.clone(attributes, &local, at, name).await? => {
+                self.report.cloned += 1;
+            }
+            _ => self.copy(attributes, at, name).await?,
         }
         self.report.bytes += attributes.size;
-        if attributes.links > 1 {
-            self.names.insert(attributes.id, to.to_owned());
+        if attributes.links > 1
+            && let Some(made) = at.look(name)?
+        {
+            self.remember(attributes, at.path(name), &made.metadata()?);
         }
         Ok(())
     }
 
+    /// Of a file with several names: the next ones become links to this.
+    fn remember(&mut self, attributes: &Attributes, path: PathBuf, found: &Metadata) {
+        if attributes.links > 1 {
+            self.names.insert(attributes.id, First { path, identity: identity(found) });
+        }
+    }
+
     /// The adopted file that holds all of a file's bytes, if it lies on this machine and is what it
     /// was.
-    async fn local(&mut self, attributes: &Attributes) -> anyhow::Result<Option<Local>> {
+    async fn local(&mut self, attributes: &Attributes) -> anyhow::Result<Option<Held>> {
         let mut whole: Option<(OstIndex, ObjectName)> = None;
         let mut at = 0;
         while at < attributes.size {
@@ -280,20 +334,22 @@ impl Export<'_> {
             return Ok(None);
         };
         let Some(root) = self.tree(ost).await else { return Ok(None) };
-        let path = root.join(OsStr::from_bytes(&file_path(&path)));
-        let Ok(there) = path.symlink_metadata() else { return Ok(None) };
-        let time = there.mtime().saturating_mul(1_000_000_000).saturating_add(there.mtime_nsec());
+        let path = PathBuf::from(OsString::from_vec(file_path(&path)));
+        let Ok(held) = root.find(&path) else { return Ok(None) };
+        let there = held.metadata()?;
+        let (seconds, nanos) = time_of(&there);
+        let time = seconds.saturating_mul(1_000_000_000).saturating_add(nanos);
         let is_same = there.is_file() && there.len() == size && time == mtime_ns;
-        Ok((is_same && size == attributes.size).then_some(Local { path }))
+        Ok((is_same && size == attributes.size).then_some(held))
     }
 
-    async fn tree(&mut self, ost: OstIndex) -> Option<PathBuf> {
+    async fn tree(&mut self, ost: OstIndex) -> Option<Arc<Directory>> {
         if let Some(known) = self.trees.get(&ost) {
             return known.clone();
         }
         let listed = self.shell.volume.list_adopted(ost, b"", None, 1).await.ok();
         let root = listed.map(|listed| PathBuf::from(OsStr::from_bytes(&listed.root)));
-        let root = root.filter(|root| root.is_dir());
+        let root = root.and_then(|root| Directory::open(&root).ok()).map(Arc::new);
         self.trees.insert(ost, root.clone());
         root
     }
@@ -302,70 +358,73 @@ impl Export<'_> {
     async fn link(
         &self,
         attributes: &Attributes,
-        local: &Local,
-        to: &Path,
+        local: &Held,
+        at: &Directory,
+        name: &OsStr,
     ) -> anyhow::Result<bool> {
-        let there = local.path.symlink_metadata()?;
-        let is_same = there.permissions().mode() & 0o7777 == attributes.mode.bits()
+        let there = local.metadata()?;
+        let is_same = there.mode() & 0o7777 == attributes.mode.bits()
             && (there.uid(), there.gid()) == (attributes.uid.0, attributes.gid.0)
-            && (there.mtime(), there.mtime_nsec())
-                == (attributes.mtime.seconds, i64::from(attributes.mtime.nanos))
-            && local_list(&local.path, ACCESS_NAME) == list_of(attributes, ACCESS_NAME);
-        if !is_same || std::fs::hard_link(&local.path, to).is_err() {
+            && time_of(&there) == time_wanted(attributes)
+            && local.xattr(ACCESS_NAME) == list_of(attributes, ACCESS_NAME);
+        if !is_same || at.link(local, name).is_err() {
             return Ok(false);
         }
-        self.verify_or_remove(attributes, to).await.map(|()| true)
+        let verified = self.verify(attributes, local).await;
+        if verified.is_err() {
+            // Only the name: the file is the adopted one.
+            let _ = at.remove(name);
+        }
+        verified.map(|()| true)
     }
 
     /// A file of its own that shares the blocks, where the file system can do that.
     async fn clone(
         &self,
         attributes: &Attributes,
-        local: &Local,
-        to: &Path,
+        local: &Held,
+        at: &Directory,
+        name: &OsStr,
     ) -> anyhow::Result<bool> {
-        let draft = Draft::create(to)?;
-        let source = File::open(&local.path)?;
-        if rustix::fs::ioctl_ficlone(&draft.file, &source).is_err() {
+        let draft = at.draft(0o600)?;
+        let source = local.open()?;
+        if rustix::fs::ioctl_ficlone(draft.file(), &source).is_err() {
             return Ok(false);
         }
-        self.verify(attributes, &draft.path).await?;
-        self.dress(attributes, &draft.path, to).await?;
-        draft.publish(to)?;
+        self.verify(attributes, draft.held()).await?;
+        self.dress(attributes, draft.held(), &at.path(name)).await?;
+        draft.publish(name)?;
         Ok(true)
     }
 
-    async fn copy(&mut self, attributes: &Attributes, to: &Path) -> anyhow::Result<()> {
+    async fn copy(
+        &mut self,
+        attributes: &Attributes,
+        at: &Directory,
+        name: &OsStr,
+    ) -> anyhow::Result<()> {
         let shell = self.shell;
-        let draft = Draft::create(to)?;
+        let draft = at.draft(0o600)?;
         let access = Access { read: true, ..Access::default() };
         let opened = shell.files.open(&shell.caller, attributes.id, access).await?;
-        let mut progress = Progress::new(to.display().to_string(), attributes.size);
-        let copied = pour(shell, opened.handle, attributes.size, &draft.file, &mut progress).await;
+        let shown = at.path(name);
+        let mut progress = Progress::new(shown.display().to_string(), attributes.size);
+        let copied = pour(shell, opened.handle, attributes.size, draft.file(), &mut progress).await;
         shell.files.release(opened.handle).await;
         progress.end();
         copied?;
-        self.dress(attributes, &draft.path, to).await?;
-        draft.publish(to)?;
+        self.dress(attributes, draft.held(), &shown).await?;
+        draft.publish(name)?;
         self.report.copied += 1;
         Ok(())
     }
 
-    async fn verify_or_remove(&self, attributes: &Attributes, to: &Path) -> anyhow::Result<()> {
-        let verified = self.verify(attributes, to).await;
-        if verified.is_err() {
-            // Only the name: the file is the adopted one.
-            let _ = std::fs::remove_file(to);
-        }
-        verified
-    }
-
     /// Are a local file's bytes those that the MDS keeps checksums of?
-    async fn verify(&self, attributes: &Attributes, path: &Path) -> anyhow::Result<()> {
+    async fn verify(&self, attributes: &Attributes, local: &Held) -> anyhow::Result<()> {
         if self.args.no_verify {
             return Ok(());
         }
-        let file = File::open(path)?;
+        let file = local.open()?;
         let mut at = 0;
         while at < attributes.size {
             let page = self.shell.files.extents(&self.shell.caller, attributes.id, at).await?;
@@ -398,15 +457,12 @@ impl Export<'_> {
     async fn dress(
         &self,
         attributes: &Attributes,
-        path: &Path,
+        held: &Held,
         shown: &Path,
     ) -> anyhow::Result<()> {
         let shell = self.shell;
         if rustix::process::geteuid().is_root() {
-            let owner = FsUid::from_raw(attributes.uid.0);
-            let group = FsGid::from_raw(attributes.gid.0);
-            let flags = AtFlags::SYMLINK_NOFOLLOW;
-            rustix::fs::chownat(rustix::fs::CWD, path, Some(owner), Some(group), flags)?;
+            held.owner_set(attributes.uid.0, attributes.gid.0)?;
         }
         if attributes.kind != FileKind::Symlink {
             for name in shell.files.xattrs(&shell.caller, attributes.id).await? {
@@ -414,8 +470,7 @@ impl Export<'_> {
                     continue;
                 }
                 let value = shell.files.xattr(&shell.caller, attributes.id, &name).await?;
-                let set = rustix::fs::setxattr(path, name.as_bytes(), &value, XattrFlags::empty());
-                if let Err(errno) = set
+                if let Err(errno) = held.xattr_set(name.as_bytes(), &value)
                     && errno != Errno::OPNOTSUPP
                 {
                     let line =
@@ -423,30 +478,26 @@ impl Export<'_> {
                     self.unkept.borrow_mut().push(line);
                 }
             }
-            let mode = std::fs::Permissions::from_mode(self.lists(attributes, path, shown)?);
-            std::fs::set_permissions(path, mode)?;
+            held.mode_set(self.lists(attributes, held, shown)?)?;
         }
         let spec = |time: Time| Timespec { tv_sec: time.seconds, tv_nsec: time.nanos.into() };
         let (last_access, last_modification) = (spec(attributes.atime), spec(attributes.mtime));
-        let times = Timestamps { last_access, last_modification };
-        rustix::fs::utimensat(rustix::fs::CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)?;
+        held.times_set(&Timestamps { last_access, last_modification })?;
         Ok(())
     }
 
     /// The file's access lists and no others, such as a directory hands down. Says the mode that
     /// goes with them: where a list is not kept, the group has what the list let it have.
-    fn lists(&self, attributes: &Attributes, path: &Path, shown: &Path) -> anyhow::Result<u32> {
+    fn lists(&self, attributes: &Attributes, held: &Held, shown: &Path) -> anyhow::Result<u32> {
         let mut mode = attributes.mode.bits();
         for name in [ACCESS_NAME, DEFAULT_NAME] {
             let Some(list) = list_of(attributes, name) else {
-                match rustix::fs::removexattr(path, name) {
+                match held.xattr_remove(name) {
                     Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => continue,
                     Err(errno) => return Err(errno.into()),
                 }
             };
-            let Err(errno) = rustix::fs::setxattr(path, name, &list, XattrFlags::empty()) else {
-                continue;
-            };
+            let Err(errno) = held.xattr_set(name, &list) else { continue };
             if name == ACCESS_NAME {
                 mode = mode & !0o070 | u32::from(group_alone(&list)) << 3;
             }
@@ -458,6 +509,18 @@ impl Export<'_> {
     }
 }
 
+fn time_of(found: &Metadata) -> (i64, i64) {
+    (found.mtime(), found.mtime_nsec())
+}
+
+fn time_wanted(attributes: &Attributes) -> (i64, i64) {
+    (attributes.mtime.seconds, attributes.mtime.nanos.into())
+}
+
+fn identity(found: &Metadata) -> (u64, u64) {
+    (found.dev(), found.ino())
+}
+
 /// A list of a file of ours, as its attribute.
 fn list_of(attributes: &Attributes, name: &[u8]) -> Option<Vec<u8>> {
     let acls = attributes.acls.as_deref()?;
@@ -465,13 +528,6 @@ fn list_of(attributes: &Attributes, name: &[u8]) -> Option<Vec<u8>> {
         ACCESS_NAME => Some(acls.access.as_ref()?.to_bytes(attributes.mode)),
         _ => Some(acls.default.as_ref()?.to_bytes()),
     }
-}
-
-fn local_list(path: &Path, name: &[u8]) -> Option<Vec<u8>> {
-    let mut list = vec![0; 64 << 10];
-    let length = rustix::fs::lgetxattr(path, name, list.as_mut_slice()).ok()?;
-    list.truncate(length);
-    Some(list)
 }
 
 /// The bytes of a file; its holes stay holes.
@@ -508,46 +564,6 @@ async fn pour(
     }
     out.sync_all()?;
     Ok(())
-}
-
-/// A file that is not whole yet. Removed unless it is published.
-struct Draft {
-    file: File,
-    path: PathBuf,
-}
-
-impl Draft {
-    fn create(to: &Path) -> io::Result<Self> {
-        let mut name = OsString::from(".");
-        name.push(to.file_name().unwrap_or_default());
-        name.push(format!(".tieline-{}", std::process::id()));
-        // The name may be as long as names can be.
-        let bytes = name.as_bytes();
-        let name = match bytes.len() > 255 {
-            true => OsStr::from_bytes(&bytes[bytes.len() - 255..]).to_owned(),
-            false => name,
-        };
-        let path = to.with_file_name(name);
-        let file = File::options().write(true).create_new(true).mode(0o600).open(&path)?;
-        Ok(Self { file, path })
-    }
-
-    /// Gives it its name, unless somebody has it.
-    fn publish(self, to: &Path) -> io::Result<()> {
-        use rustix::fs::{CWD, RenameFlags};
-        match rustix::fs::renameat_with(CWD, &self.path, CWD, to, RenameFlags::NOREPLACE) {
-            // Some file systems only know the plain rename.
-            Err(rustix::io::Errno::INVAL) => std::fs::rename(&self.path, to),
-            renamed => Ok(renamed?),
-        }
-    }
-}
-
-impl Drop for Draft {
-    fn drop(&mut self) {
-        // Gone under this name once it is published.
-        let _ = std::fs::remove_file(&self.path);
-    }
 }
 
 impl Report {

@@ -1,6 +1,11 @@
 //! `tieline cat` and `tieline get`: bytes out of the file system.
+//!
+//! Invariants: a local file is replaced in one step, when all bytes are here; nothing is written
+//! through a link that is in the destination ([`crate::beneath`]).
 
+use crate::beneath::{Directory, taken};
 use crate::location::Location;
+use crate::server::descriptors;
 use crate::shell::{self, Shell};
 use crate::verbs::list::listed;
 use crate::verbs::progress::Progress;
@@ -8,12 +13,16 @@ use anyhow::{Context, bail};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::Arc;
 use tieline_client::Access;
 use tieline_types::{Attributes, FileKind};
 
 /// Bytes asked for at once: the window ahead does the rest.
 const PIECE: u32 = 4 << 20;
+/// Of a new file, less the umask; a file that is replaced had one.
+const MODE: u32 = 0o666;
 
 #[derive(clap::Args, Debug)]
 pub struct CatArgs {
@@ -51,61 +60,68 @@ pub fn cat(args: CatArgs) -> anyhow::Result<()> {
 
 pub fn get(args: GetArgs) -> anyhow::Result<()> {
     crate::verbs::log_start();
+    // One for each directory that the walk is in.
+    descriptors::raise();
     let location = Location::find(&args.source)?;
     let name = location.path.rsplit(|&byte| byte == b'/').next().unwrap_or_default().to_vec();
-    let to = match args.destination.is_dir() && !name.is_empty() {
-        true => args.destination.join(OsStr::from_bytes(&name)),
-        false => args.destination,
-    };
+    let to = args.destination;
     shell::run(&location.clone(), |shell| async move {
         let entry = shell.resolve(&location.path, true).await?;
         if entry.attributes.is_directory() && !args.recursive {
             bail!("{} is a directory: add -r to copy it", location.text);
         }
-        let mut todo = vec![(entry.attributes, to)];
-        while let Some((attributes, to)) = todo.pop() {
-            todo.extend(get_one(&shell, &attributes, &to).await?);
+        let cannot = || format!("cannot write {}", to.display());
+        let mut todo = match to.is_dir() {
+            true if name.is_empty() => {
+                let directory = Directory::open(&to).with_context(cannot)?;
+                content(&shell, &entry.attributes, directory).await?
+            }
+            true => {
+                let directory = Directory::open(&to).with_context(cannot)?;
+                vec![(entry.attributes, Arc::new(directory), OsStr::from_bytes(&name).to_owned())]
+            }
+            false => {
+                let (directory, name) = Directory::of(&to).with_context(cannot)?;
+                vec![(entry.attributes, Arc::new(directory), name)]
+            }
+        };
+        while let Some((attributes, at, name)) = todo.pop() {
+            todo.extend(get_one(&shell, &attributes, &at, &name).await?);
         }
         Ok(())
     })
 }
 
+/// What is left to be copied, and where to. Only directories that the walk is in are held.
+type Left = Vec<(Attributes, Arc<Directory>, OsString)>;
+
 /// Copies one file; of a directory, makes it and says what is in it.
 async fn get_one(
     shell: &Shell,
     attributes: &Attributes,
-    to: &Path,
-) -> anyhow::Result<Vec<(Attributes, PathBuf)>> {
-    let shown = to.display();
+    at: &Directory,
+    name: &OsStr,
+) -> anyhow::Result<Left> {
+    let path = at.path(name);
+    let shown = path.display();
     match attributes.kind {
         FileKind::Regular => {
-            let mut file =
-                std::fs::File::create(to).with_context(|| format!("cannot create {shown}"))?;
-            let mut progress = Progress::new(shown.to_string(), attributes.size);
-            copy(shell, attributes, &mut file, &mut progress)
-                .await
-                .with_context(|| format!("cannot copy to {shown}"))?;
-            progress.end();
+            get_file(shell, attributes, at, name).await?;
             Ok(Vec::new())
         }
         FileKind::Directory => {
-            if !to.is_dir() {
-                std::fs::create_dir(to).with_context(|| format!("cannot make {shown}"))?;
-            }
-            let mut below = Vec::new();
-            for entry in listed(shell, attributes.id).await? {
-                let attributes = match entry.known {
-                    Some(known) => known.attributes,
-                    None => shell.files.attributes(&shell.caller, entry.id).await?.attributes,
-                };
-                below.push((attributes, to.join(OsStr::from_bytes(entry.name.as_bytes()))));
-            }
-            Ok(below)
+            let made = at.enter_or_make(name).with_context(|| format!("cannot make {shown}"))?;
+            content(shell, attributes, made).await
         }
         FileKind::Symlink => {
             let target = shell.files.read_symlink(&shell.caller, attributes.id).await?;
-            std::os::unix::fs::symlink(OsStr::from_bytes(&target), to)
-                .with_context(|| format!("cannot make link {shown}"))?;
+            let target = OsStr::from_bytes(&target);
+            let cannot = || format!("cannot make link {shown}");
+            match at.look(name).with_context(cannot)? {
+                Some(there) if there.target().ok().as_deref() == Some(target) => {}
+                Some(there) => return Err(taken(&there)).with_context(cannot),
+                None => drop(at.make_symlink(target, name).with_context(cannot)?),
+            }
             Ok(Vec::new())
         }
         FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {
@@ -113,6 +129,46 @@ async fn get_one(
             Ok(Vec::new())
         }
     }
+}
+
+async fn content(shell: &Shell, attributes: &Attributes, to: Directory) -> anyhow::Result<Left> {
+    let (to, mut below) = (Arc::new(to), Vec::new());
+    for entry in listed(shell, attributes.id).await? {
+        let attributes = match entry.known {
+            Some(known) => known.attributes,
+            None => shell.files.attributes(&shell.caller, entry.id).await?.attributes,
+        };
+        below.push((attributes, to.clone(), OsStr::from_bytes(entry.name.as_bytes()).to_owned()));
+    }
+    Ok(below)
+}
+
+async fn get_file(
+    shell: &Shell,
+    attributes: &Attributes,
+    at: &Directory,
+    name: &OsStr,
+) -> anyhow::Result<()> {
+    let path = at.path(name);
+    let shown = path.display();
+    let cannot_create = || format!("cannot create {shown}");
+    let mode = match at.look(name).with_context(cannot_create)? {
+        None => MODE,
+        Some(there) => {
+            let found = there.metadata().with_context(cannot_create)?;
+            if !found.is_file() {
+                return Err(taken(&there)).with_context(cannot_create);
+            }
+            found.mode() & 0o777
+        }
+    };
+    let draft = at.draft(mode).with_context(cannot_create)?;
+    let mut progress = Progress::new(shown.to_string(), attributes.size);
+    copy(shell, attributes, &mut draft.file(), &mut progress)
+        .await
+        .with_context(|| format!("cannot copy to {shown}"))?;
+    progress.end();
+    draft.replace(name).with_context(cannot_create)
 }
 
 /// A whole file's bytes, in order.

@@ -5,18 +5,19 @@
 //! as a user without rights. Whatever breaks in between, the same command again goes on from there:
 //! a server that is in the map by its address is not asked to join twice.
 
+use crate::beneath::{Directory, Held};
 use crate::invitation::Invitation;
 use crate::location::Location;
 use crate::operator::{self, Operator};
 use crate::process::ProcessId;
 use crate::proving::{KerberosSettings, Proving};
 use crate::report::Usage;
+use crate::server::identities;
 use crate::server::run::MAP_FILE;
 use crate::server::settings::{MdtSettings, OstSettings, Settings};
-use crate::server::{identities, maps};
 use crate::source::Source;
 use anyhow::{Context, bail};
-use std::fs::File;
+use std::ffi::OsStr;
 use std::net::TcpListener;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::process::CommandExt;
@@ -34,6 +35,7 @@ use tieline_wire::federation::{EditMap, MapEdit, SiteJoin};
 
 const SETTINGS_FILE: &str = "server.toml";
 const LOG_FILE: &str = "server.log";
+const STATE_DIR: &str = "state";
 /// In the state directory, which is the server's own.
 const AUDIT_FILE: &str = "audit.jsonl";
 /// Longest wait for the server to answer.
@@ -87,7 +89,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let joined = operator::run(&location, |operator| join(operator, &args))?;
     made.keep();
     for path in [&args.dir].into_iter().chain(&args.osts) {
-        owner_set(path, owner)?;
+        // Links on the way are the administrator's.
+        Held::named(path)
+            .and_then(|held| give(&held, owner))
+            .with_context(not_given(path, owner))?;
     }
     let settings = args.write(&joined, owner)?;
     let shown = settings.display();
@@ -140,10 +145,14 @@ impl Made {
         let missing = path.ancestors().take_while(|above| !above.exists());
         let missing: Vec<PathBuf> = missing.map(Path::to_owned).collect();
         self.0.extend(missing.iter().rev().cloned());
-        directory_make(path, None)?;
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+        made.with_context(|| format!("cannot make {}", path.display()))?;
         // Whose one is that was there before changes when we are let in. The server must come
         // through those on the way, too.
-        missing.iter().try_for_each(|made| owner_set(made, owner))
+        missing.iter().try_for_each(|made| {
+            let held = Held::named_itself(made);
+            held.and_then(|held| give(&held, owner)).with_context(not_given(made, owner))
+        })
     }
 
     fn keep(mut self) {
@@ -355,7 +364,7 @@ impl Args {
             config: self.krb5conf.clone(),
         });
         let root = map.mdt(MdtIndex(0)).map(|root| root.addresses.clone());
-        let state = self.dir.join("state");
+        let state = self.dir.join(STATE_DIR);
         Ok(Settings {
             audit: Some(state.join(AUDIT_FILE)),
             congestion: "auto".to_owned(),
@@ -380,12 +389,14 @@ impl Args {
     fn write(&self, joined: &BelievedMap, owner: Owner) -> anyhow::Result<PathBuf> {
         let settings = self.settings(&joined.map)?;
         settings.validate()?;
-        directory_make(&settings.state, owner)?;
-        let map = settings.state.join(MAP_FILE);
-        file_write(&map, &joined.signed.to_bytes(), owner)?;
-        let path = self.dir.join(SETTINGS_FILE);
-        file_write(&path, toml::to_string(&settings)?.as_bytes(), owner)?;
-        Ok(path)
+        // The server's user may write here, and root does: beneath, through no link of his.
+        let dir = Directory::open(&self.dir)?;
+        let state = dir.enter_or_make(OsStr::new(STATE_DIR));
+        let state = state.with_context(|| format!("cannot make {}", settings.state.display()))?;
+        give(state.held(), owner).with_context(not_given(state.shown(), owner))?;
+        file_write(&state, MAP_FILE, &joined.signed.to_bytes(), owner)?;
+        file_write(&dir, SETTINGS_FILE, toml::to_string(&settings)?.as_bytes(), owner)?;
+        Ok(self.dir.join(SETTINGS_FILE))
     }
 
     fn told(&self, map: &FederationMap) -> String {
@@ -399,28 +410,30 @@ impl Args {
     }
 }
 
-fn directory_make(path: &Path, owner: Owner) -> anyhow::Result<()> {
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-    made.with_context(|| format!("cannot make {}", path.display()))?;
-    owner_set(path, owner)
+fn file_write(at: &Directory, name: &str, bytes: &[u8], owner: Owner) -> anyhow::Result<()> {
+    let name = OsStr::new(name);
+    at.write_whole(name, bytes, 0o600, owner)
+        .with_context(|| format!("cannot write {}", at.path(name).display()))
 }
 
-fn file_write(path: &Path, bytes: &[u8], owner: Owner) -> anyhow::Result<()> {
-    maps::write_whole(path, bytes).with_context(|| format!("cannot write {}", path.display()))?;
-    owner_set(path, owner)
+fn give(held: &Held, owner: Owner) -> std::io::Result<()> {
+    owner.map_or(Ok(()), |(uid, gid)| held.owner_set(uid, gid))
 }
 
-fn owner_set(path: &Path, owner: Owner) -> anyhow::Result<()> {
-    let Some((uid, gid)) = owner else { return Ok(()) };
-    std::os::unix::fs::chown(path, Some(uid), Some(gid))
-        .with_context(|| format!("cannot give {} to uid {uid}", path.display()))
+fn not_given(path: &Path, owner: Owner) -> impl Fn() -> String {
+    let uid = owner.map_or(0, |(uid, _)| uid);
+    move || format!("cannot give {} to uid {uid}", path.display())
 }
 
 fn start(args: &Args, settings: &Path, owner: Owner) -> anyhow::Result<u32> {
-    let path = args.dir.join(LOG_FILE);
-    let log = File::options().create(true).append(true).open(&path);
-    let log = log.with_context(|| format!("cannot open {}", path.display()))?;
-    owner_set(&path, owner)?;
+    let log = Directory::open(&args.dir).and_then(|dir| {
+        let log = dir.log(OsStr::new(LOG_FILE))?;
+        if let Some((uid, gid)) = owner {
+            std::os::unix::fs::fchown(&log, Some(uid), Some(gid))?;
+        }
+        Ok(log)
+    });
+    let log = log.with_context(|| format!("cannot open {}", args.dir.join(LOG_FILE).display()))?;
     let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
     command.args(["server", "--settings"]).arg(settings);
     command.process_group(0).current_dir("/");

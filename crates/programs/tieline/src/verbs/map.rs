@@ -1,5 +1,6 @@
 //! `tieline map`: shows the federation map; makes keys and a first map for a new federation.
 
+use crate::beneath;
 use crate::federation::{MapText, SecurityText, secret_new};
 use crate::location::Location;
 use crate::server::settings::secret_open;
@@ -73,7 +74,7 @@ pub fn keygen(dir: &Path, name: &str) -> anyhow::Result<(String, PathBuf)> {
     let mut file = created.with_context(|| format!("cannot create {}", secret_path.display()))?;
     writeln!(file, "{digits}")?;
     file.sync_all()?;
-    std::fs::write(&public_path, format!("{public}\n"))
+    beneath::write_whole(&public_path, format!("{public}\n").as_bytes(), 0o644)
         .with_context(|| format!("cannot write {}", public_path.display()))?;
     Ok((public, secret_path))
 }

@@ -1,7 +1,12 @@
 //! `tieline put`: bytes into the file system. A file that was put is durable at its servers.
+//!
+//! Invariant: what is read lies in the tree that was named, whatever links users put into it
+//! meanwhile ([`crate::beneath`]).
 
+use crate::beneath::{Directory, Held};
 use crate::location::Location;
 use crate::report;
+use crate::server::descriptors;
 use crate::shell::{self, Shell, is_not_found};
 use crate::verbs::progress::Progress;
 use anyhow::{Context, bail};
@@ -10,8 +15,9 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tieline_client::{Access, At, NewFile};
 use tieline_types::{ErrorKind, FileId, Mode, Name, Retry};
 
@@ -35,16 +41,30 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     if args.source.is_dir() && !args.recursive {
         bail!("{} is a directory: add -r to copy it", args.source.display());
     }
+    // One for each directory that the walk is in.
+    descriptors::raise();
     shell::run(&location.clone(), |shell| async move {
         let (parent, name) = target(&shell, &location, &args.source).await?;
-        let mut todo = vec![(args.source, parent, name)];
-        while let Some((from, parent, name)) = todo.pop() {
-            let shown = from.display().to_string();
-            let below = put_one(&shell, &from, parent, &name).await;
-            todo.extend(below.with_context(|| format!("cannot put {shown}"))?);
+        let source = Held::named_itself(&args.source);
+        let source = source.with_context(|| format!("cannot read {}", args.source.display()))?;
+        let mut todo = put_one(&shell, source, &args.source, At { parent, name: &name }).await?;
+        while let Some(Left { directory, name: local, parent }) = todo.pop() {
+            let from = directory.path(&local);
+            let cannot = || format!("cannot read {}", from.display());
+            // Gone meanwhile is an error: it was there to be copied.
+            let held = directory.look(&local).with_context(cannot)?.with_context(cannot)?;
+            let name = Name::new(local.as_bytes())?;
+            todo.extend(put_one(&shell, held, &from, At { parent, name: &name }).await?);
         }
         Ok(())
     })
+}
+
+/// What is left to be copied: from where, and into which directory.
+struct Left {
+    directory: Arc<Directory>,
+    name: OsString,
+    parent: FileId,
 }
 
 /// The directory and name that the source shall have.
@@ -71,35 +91,29 @@ async fn target(
     }
 }
 
-async fn put_one(
-    shell: &Shell,
-    from: &Path,
-    parent: FileId,
-    name: &Name,
-) -> anyhow::Result<Vec<(PathBuf, FileId, Name)>> {
-    let metadata = from.symlink_metadata().with_context(|| from.display().to_string())?;
-    let mode = Mode::new(metadata.permissions().mode());
-    let at = At { parent, name };
-    if metadata.is_symlink() {
-        let target = std::fs::read_link(from).with_context(|| from.display().to_string())?;
-        shell.files.make_symlink(&shell.caller, at, target.as_os_str().as_bytes()).await?;
-        return Ok(Vec::new());
-    }
-    if metadata.is_dir() {
-        let directory = directory_at(shell, at, mode).await?;
-        let mut below = Vec::new();
-        for entry in std::fs::read_dir(from).with_context(|| from.display().to_string())? {
-            let entry = entry?;
-            below.push((entry.path(), directory, Name::new(entry.file_name().as_bytes())?));
+async fn put_one(shell: &Shell, held: Held, from: &Path, at: At<'_>) -> anyhow::Result<Vec<Left>> {
+    let put = async {
+        let metadata = held.metadata()?;
+        let mode = Mode::new(metadata.mode());
+        if metadata.is_symlink() {
+            let target = held.target()?;
+            shell.files.make_symlink(&shell.caller, at, target.as_bytes()).await?;
+            return Ok(Vec::new());
         }
-        return Ok(below);
-    }
-    if !metadata.is_file() {
-        eprintln!("tieline: {}: neither file, directory nor link: left out", from.display());
-        return Ok(Vec::new());
-    }
-    put_file(shell, from, at, mode, metadata.len()).await?;
-    Ok(Vec::new())
+        if metadata.is_dir() {
+            let parent = directory_at(shell, at, mode).await?;
+            let directory = Arc::new(Directory::of_held(held, from.to_owned())?);
+            let left = |name| Left { directory: directory.clone(), name, parent };
+            return Ok(directory.names()?.into_iter().map(left).collect());
+        }
+        if !metadata.is_file() {
+            eprintln!("tieline: {}: neither file, directory nor link: left out", from.display());
+            return Ok(Vec::new());
+        }
+        put_file(shell, (held.open()?, from), at, mode, metadata.len()).await?;
+        anyhow::Ok(Vec::new())
+    };
+    put.await.with_context(|| format!("cannot put {}", from.display()))
 }
 
 async fn directory_at(shell: &Shell, at: At<'_>, mode: Mode) -> anyhow::Result<FileId> {
@@ -115,12 +129,11 @@ async fn directory_at(shell: &Shell, at: At<'_>, mode: Mode) -> anyhow::Result<F
 
 async fn put_file(
     shell: &Shell,
-    from: &Path,
+    (mut file, from): (File, &Path),
     at: At<'_>,
     mode: Mode,
     size: u64,
 ) -> anyhow::Result<()> {
-    let mut file = File::open(from).with_context(|| from.display().to_string())?;
     let access = Access { write: true, truncate: true, ..Access::default() };
     let mut new = NewFile { mode, umask: Mode::new(0), is_exclusive: true, access, layout: None };
     let mut created = shell.files.create(&shell.caller, at, new.clone()).await;
