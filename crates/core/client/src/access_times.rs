@@ -16,7 +16,8 @@ use tieline_wire::meta::{AttributesReply, SetAttributes};
 impl Shared {
     /// Is reading the file to be noted?
     pub(crate) fn is_access_due(&self, attributes: &Attributes) -> bool {
-        self.settings.access_times == AccessTimes::Relative && is_due(attributes, self.now())
+        self.settings.access_times == AccessTimes::Relative
+            && is_due(attributes, self.now_of(attributes.id))
     }
 
     /// The file is read. `is_handle`: through a handle, whose rights were found at open.
@@ -24,7 +25,7 @@ impl Shared {
         if self.settings.access_times == AccessTimes::Never {
             return;
         }
-        let (known, now) = (self.cache.lock().attributes(id), self.now());
+        let (known, now) = (self.cache.lock().attributes(id), self.now_of(id));
         let is_known = known.is_some();
         if known.is_some_and(|known| !is_due(&known.attributes, now)) {
             return;
