@@ -1,4 +1,4 @@
-//! Times of files: of clients whose clocks are wrong.
+//! Times of files: of clients whose clocks are wrong, and times that are set.
 
 use anyhow::{Context, Result, ensure};
 use std::fs::{self, File, Metadata};
@@ -195,6 +195,108 @@ fn a_clock_that_is_set_moves_no_times() -> Result<()> {
         }
         drop(file);
         ensure!(times_at(&pair.there.join("written"))? == before);
+        Ok(())
+    })
+}
+
+/// Files that are stored into or written, have their time set and are let go of, each in another
+/// way; half of them are stored into once more in between. Prints those whose time is wrong then.
+const STORES: &str = r#"
+import itertools, mmap, os, subprocess, sys, time
+from multiprocessing.pool import ThreadPool
+here, there = sys.argv[1:]
+SET = 1_000_000_000
+PLACES = ("alone", "shared")
+WRITERS = ("store", "pwrite")
+SETTERS = ("path", "handle", "touch", "elsewhere")
+ENDERS = ("close", "msync", "unmap", "exit")
+
+def live(name, writer, setter, ender, again):
+    path = os.path.join(here, name)
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+    os.ftruncate(file, 8192)
+    view = mmap.mmap(file, 8192)
+    def write(text):
+        if writer == "store":
+            view[4096:4096 + len(text)] = text
+        else:
+            os.pwrite(file, text, 4096)
+    view[0:5] = b"first"
+    write(b"before")
+    if setter == "path":
+        os.utime(path, (SET, SET))
+    elif setter == "handle":
+        os.utime(file, (SET, SET))
+    elif setter == "touch":
+        subprocess.check_call(["touch", "-d", f"@{SET}", path])
+    else:
+        os.utime(os.path.join(there, name), (SET, SET))
+    if again:
+        write(b"after!")
+    if ender == "close":
+        os.close(file)
+    elif ender == "msync":
+        view.flush()
+    elif ender == "unmap":
+        view.close()
+
+for place in PLACES:
+    os.mkdir(os.path.join(here, place))
+os.listdir(os.path.join(there, "shared"))
+shapes = list(itertools.product(PLACES, WRITERS, SETTERS, ENDERS, (False, True)))
+name_of = lambda shape: f"{shape[0]}/{'-'.join(shape[1:4])}-{'again' if shape[4] else 'once'}"
+living = 0
+for shape in shapes:
+    if living == 64:
+        os.wait()
+        living -= 1
+    if os.fork() == 0:
+        status = 1
+        try:
+            live(name_of(shape), *shape[1:])
+            status = 0
+        finally:
+            os._exit(status)
+    living += 1
+while living > 0:
+    os.wait()
+    living -= 1
+def look(at):
+    shape, mount = at
+    path = os.path.join(mount, name_of(shape))
+    mtime, data = os.stat(path).st_mtime, open(path, "rb").read()
+    is_right = time.time() - 300 < mtime < time.time() + 1 if shape[4] else mtime == SET
+    expected = b"after!" if shape[4] else b"before"
+    if not is_right or data[:5] != b"first" or data[4096:4102] != expected:
+        print(path, mtime, data[:5], data[4096:4102])
+ThreadPool(32).map(look, itertools.product(shapes, (here, there)))
+"#;
+
+/// Promise 92: A time that is set stays: what was stored into a mapping of the file before does not
+/// move it, only what is stored afterwards.
+#[test]
+fn a_time_that_is_set_is_not_moved_by_what_was_stored_before() -> Result<()> {
+    Setting::FAR.run(&[], |pair| {
+        let said = program::call(
+            "python3",
+            &["-c", STORES, &pair.here.to_string_lossy(), &pair.there.to_string_lossy()],
+        )?;
+        ensure!(said.is_empty(), "{said}");
+        // A linker writes what it links by a mapping; then it is installed, and packed.
+        let path = shell(
+            &pair.here,
+            "python3 -c 'import mmap, os
+file = os.open(\"linked\", os.O_RDWR | os.O_CREAT)
+os.ftruncate(file, 1 << 20)
+mmap.mmap(file, 1 << 20)[:5] = b\"bytes\"'
+             touch -d @1000000000 linked && cp -p linked installed
+             tar cf packed.tar linked && mkdir unpacked && tar xf packed.tar -C unpacked
+             stat -c %Y linked installed unpacked/linked",
+        )?;
+        let times = "stat -c %Y linked installed unpacked/linked";
+        for said in [path, shell(&pair.there, times)?] {
+            ensure!(said.lines().all(|line| line == "1000000000"), "{said}");
+        }
         Ok(())
     })
 }
