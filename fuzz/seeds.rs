@@ -86,6 +86,7 @@ fn framed(name: &str, body: &[u8]) -> Vec<u8> {
         "welcome" => FrameKind::Welcome,
         "refusal" => FrameKind::Refused,
         "failure" => FrameKind::Reply,
+        "pong" => FrameKind::Pong,
         "notice-answer" => FrameKind::NoticeAnswer,
         _ => FrameKind::Notice,
     };

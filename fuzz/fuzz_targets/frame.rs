@@ -3,7 +3,8 @@
 #![no_main]
 
 use tieline_wire::{
-    Failure, FrameHeader, FrameKind, Hello, Notice, NoticeAnswer, Refusal, Welcome, decode,
+    Failure, FrameHeader, FrameKind, Hello, Notice, NoticeAnswer, Refusal, ServerTime, Welcome,
+    decode,
 };
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
@@ -20,10 +21,10 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         FrameKind::Reply => drop(decode::<Failure>(body)),
         FrameKind::Notice => drop(decode::<Notice>(body)),
         FrameKind::NoticeAnswer => drop(decode::<NoticeAnswer>(body)),
+        FrameKind::Pong => drop(decode::<ServerTime>(body)),
         FrameKind::Request
         | FrameKind::Cancel
         | FrameKind::Ping
-        | FrameKind::Pong
         | FrameKind::Goodbye
         | FrameKind::Token => {}
     }

@@ -13,6 +13,7 @@ packages=(
   attr acl            # getfattr, setfattr, getfacl
   python3 python3-venv # uproot, SQLite
   util-linux procps   # mount(8), ps
+  faketime            # clients whose clocks are wrong
   krb5-kdc krb5-admin-server krb5-user krb5-pkinit openssl # real KDCs, in folders of the tests
   heimdal-kcm         # a daemon that keeps tickets: the tests start one of their own
   glusterfs-client python3-fusepy # storage that the nodes of a site share

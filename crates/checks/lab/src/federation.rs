@@ -135,16 +135,40 @@ impl Federation {
 
     /// Another client on this machine, with caches of its own.
     pub fn mount_again(&self) -> Result<PathBuf> {
+        self.mount_within(&[])
+    }
+
+    /// Another client whose wall clock is wrong by `ahead`, such as `+2h` or `-30s`.
+    pub fn mount_by_clock(&self, ahead: &str) -> Result<PathBuf> {
+        // Only that clock: waits are to be as long as they are.
+        self.mount_within(&[
+            ("LD_PRELOAD", crate::FAKETIME),
+            ("FAKETIME", ahead),
+            ("DONT_FAKE_MONOTONIC", "1"),
+            ("NO_FAKE_STAT", "1"),
+        ])
+    }
+
+    /// The same, by what the file says at each look.
+    pub fn mount_by_clock_of(&self, file: &Path) -> Result<PathBuf> {
+        self.mount_within(&[
+            ("LD_PRELOAD", crate::FAKETIME),
+            ("FAKETIME_TIMESTAMP_FILE", &file.to_string_lossy()),
+            ("FAKETIME_NO_CACHE", "1"),
+            ("DONT_FAKE_MONOTONIC", "1"),
+            ("NO_FAKE_STAT", "1"),
+        ])
+    }
+
+    /// Another client, in this environment.
+    fn mount_within(&self, environment: &[(&str, &str)]) -> Result<PathBuf> {
         let mut mounts = self.mounts_more.lock().expect("no test panics with this lock");
         let mount = self.folder.path().join(format!("mount-{}", mounts.len() + 1));
         std::fs::create_dir_all(&mount)?;
-        self.tieline(&[
-            OsStr::new("dev"),
-            OsStr::new("mount"),
-            mount.as_os_str(),
-            OsStr::new("--dir"),
-            self.dir().as_os_str(),
-        ])?;
+        let mut command = Command::new(program::tieline()?);
+        command.args(["dev", "mount"]).arg(&mount).arg("--dir").arg(self.dir());
+        command.envs(environment.iter().copied());
+        program::finish(&mut command, DEADLINE)?.succeed("tieline dev mount")?;
         mounts.push(mount.clone());
         Ok(mount)
     }

@@ -66,6 +66,18 @@ pub fn can_mount() -> bool {
     is_possible
 }
 
+/// Gives programs another clock than the machine's.
+pub const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
+
+/// Can clocks be wrong here?
+pub fn can_fake_clocks() -> bool {
+    let found = std::path::Path::new(FAKETIME).exists();
+    if !found {
+        skip("faketime is not installed");
+    }
+    found
+}
+
 /// Can lines be emulated here? They join network namespaces by TUN devices.
 pub fn can_emulate_lines() -> bool {
     let is_possible = is_root() && std::path::Path::new("/dev/net/tun").exists();

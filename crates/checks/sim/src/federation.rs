@@ -77,7 +77,8 @@ impl Federation {
 
     /// A client of its own on the host that calls this.
     pub fn client(&self, number: usize) -> Arc<dyn FileSystem> {
-        let world = outside::world(self.seed ^ (0x00c1_1e47 + number as u64));
+        let host_seed = self.seed ^ (0x00c1_1e47 + number as u64);
+        let world = outside::world(host_seed, wrong_by(host_seed));
         let settings = tieline_client::Settings {
             wait: Duration::from_secs(120),
             description: format!("client {number}"),
@@ -99,12 +100,17 @@ impl Federation {
         Volume::new(parts, settings)
     }
 
+    /// By how many seconds the clock of a site's servers is ahead of the truth.
+    pub fn ahead_at(&self, site: usize) -> i64 {
+        wrong_by(!self.seed ^ site as u64)
+    }
+
     async fn serve(self: Arc<Self>, role: Role, index: usize) -> turmoil::Result {
         let site = SITES[index];
         // A restarted host throws other dice, or its sessions would have the numbers of before.
         let restarted = turmoil::sim_elapsed().unwrap_or_default().as_millis() as u64;
         let host_seed = self.seed ^ ((index as u64 + 1) << 8) ^ role as u64 ^ (restarted << 16);
-        let world = outside::world(host_seed);
+        let world = outside::world(host_seed, self.ahead_at(index));
         let signer = (role == Role::Mds && index == 0).then(|| MapSigner::new(self.signer));
         let mdt = (role == Role::Mds).then(|| MdtParts {
             log: None,
@@ -169,6 +175,12 @@ impl Role {
             Self::Oss => "oss",
         }
     }
+}
+
+/// Seconds, up to two hours ahead or behind.
+fn wrong_by(seed: u64) -> i64 {
+    const MOST: i64 = 7200;
+    outside::SimDice::new(seed).below(2 * MOST as u64 + 1) as i64 - MOST
 }
 
 fn fs() -> FsName {

@@ -8,21 +8,34 @@ use tieline_world::{Clock, Connection, Dice, FileRange, Listener, StreamWriter, 
 use turmoil::net::tcp::OwnedWriteHalf;
 use turmoil::net::{TcpListener, TcpStream};
 
-/// A world for one simulated host. Hosts differ in their dice only.
-pub fn world(seed: u64) -> World {
+/// A world for one simulated host. Hosts differ in their dice, and in their wall clocks: this one's
+/// is ahead by so many seconds.
+pub fn world(seed: u64, ahead: i64) -> World {
     World {
-        clock: Arc::new(SimClock),
+        clock: Arc::new(SimClock { ahead }),
         dice: Arc::new(SimDice(Mutex::new(seed))),
         transport: Arc::new(SimTransport),
     }
 }
 
 /// Time as the simulation counts it.
-struct SimClock;
+pub fn true_time() -> Duration {
+    turmoil::since_epoch().unwrap_or_default()
+}
+
+struct SimClock {
+    ahead: i64,
+}
 
 impl Clock for SimClock {
     fn wall(&self) -> Duration {
-        turmoil::since_epoch().unwrap_or_default()
+        let ahead = Duration::from_secs(self.ahead.unsigned_abs());
+        let time = true_time();
+        if self.ahead < 0 { time.saturating_sub(ahead) } else { time + ahead }
+    }
+
+    fn steady(&self) -> Duration {
+        true_time()
     }
 }
 

@@ -13,12 +13,12 @@
 
 use crate::federation::Federation;
 use crate::history::{Event, History, What};
-use crate::outside::SimDice;
+use crate::outside::{SimDice, true_time};
 use bytes::Bytes;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tieline_client::{Access, At, FileSystem, NewFile, Result};
-use tieline_types::{Caller, ErrorKind, FileId, Mode, Name};
+use tieline_types::{Attributes, Caller, ErrorKind, FileId, Mode, Name};
 use turmoil::{Builder, Sim};
 
 /// Sizes of registers in words of 8 bytes: inline, inline at its limit, and a chunk of its own.
@@ -74,7 +74,8 @@ pub fn play(seed: u64, plan: Plan) -> turmoil::Result<Outcome> {
             let fs = federation.client(number);
             let dice = SimDice::new(seed.wrapping_mul(31).wrapping_add(number as u64));
             let has_journal = federation.has_journals();
-            let worker = Worker { fs, number, dice, record, has_journal };
+            let ahead = [0, 1].map(|site| federation.ahead_at(site));
+            let worker = Worker { fs, number, dice, record, has_journal, ahead };
             worker.work(plan.steps).await;
             worker.fs.close(Duration::from_secs(5)).await;
             Ok(())
@@ -145,6 +146,8 @@ struct Worker {
     dice: SimDice,
     record: Arc<Mutex<Record>>,
     has_journal: bool,
+    /// By how many seconds the clocks of the two sites' servers are ahead.
+    ahead: [i64; 2],
 }
 
 impl Worker {
@@ -223,11 +226,23 @@ impl Worker {
         let Some(attributes) = self.fs.lookup(&caller, parent, &name).await?.attributes else {
             return Ok(Vec::new());
         };
+        self.check_times(register, &attributes);
         let access = Access { read: true, ..Access::default() };
         let opened = self.fs.open(&caller, attributes.id, access).await?;
         let pieces = self.fs.read(opened.handle, 0, 1 << 20).await;
         self.fs.release(opened.handle).await;
         Ok(pieces?.concat())
+    }
+
+    /// Whoever wrote it stamped it by the clock of its site's MDS, and after the run began.
+    fn check_times(&self, register: usize, attributes: &Attributes) {
+        const NEARLY: i64 = 2;
+        let now = true_time().as_secs() as i64 + self.ahead[register % 2];
+        let began = now - turmoil::sim_elapsed().unwrap_or_default().as_secs() as i64;
+        for time in [attributes.mtime, attributes.ctime] {
+            let during = began - NEARLY..=now + NEARLY;
+            assert!(during.contains(&time.seconds), "register {register}: {time:?}, {during:?}");
+        }
     }
 
     /// Odd registers are at `fnal`.

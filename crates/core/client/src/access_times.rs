@@ -22,7 +22,7 @@ impl Shared {
 
     /// Is reading the file to be noted?
     pub(crate) fn is_access_due(&self, attributes: &Attributes) -> bool {
-        self.notes_access() && is_due(attributes, self.now())
+        self.notes_access() && is_due(attributes, self.now_of(attributes.id))
     }
 
     /// The file is read. `is_handle`: through a handle, whose rights were found at open.
@@ -30,7 +30,7 @@ impl Shared {
         if !self.notes_access() {
             return;
         }
-        let (known, now) = (self.cache.lock().attributes(id), self.now());
+        let (known, now) = (self.cache.lock().attributes(id), self.now_of(id));
         let is_known = known.is_some();
         if known.is_some_and(|known| !is_due(&known.attributes, now)) {
             return;

@@ -22,6 +22,7 @@
 //! door was told to believe is remembered until it was told to forget it; the number of files is
 //! bounded.
 
+mod slept;
 pub(crate) mod tables;
 pub(crate) mod units;
 
@@ -32,11 +33,13 @@ pub(crate) use tables::{Reply, Tables, Under};
 pub(crate) use units::{ServerNumber, Stamp};
 
 use crate::{Belief, Invalidation};
+use slept::Slept;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 use tieline_types::FileId;
 use tieline_wire::Welcome;
 use tieline_wire::notice::Recall;
+use tieline_world::Clock;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -46,11 +49,13 @@ pub(crate) struct Cache {
     settling: RwLock<()>,
     /// Woken when a server is found to be away.
     went_away: Notify,
+    slept: Slept,
 }
 
 impl Cache {
-    pub fn new(inodes_max: usize) -> Self {
+    pub fn new(inodes_max: usize, clock: Arc<dyn Clock>) -> Self {
         Self {
+            slept: Slept::new(clock),
             tables: Mutex::new(Tables::new(inodes_max)),
             settling: RwLock::new(()),
             went_away: Notify::new(),
@@ -82,10 +87,14 @@ impl Cache {
         }
     }
 
-    /// Held briefly, never across an await.
+    /// Held briefly, never across an await. After a sleep no lease is believed any more.
     pub fn lock(&self) -> MutexGuard<'_, Tables> {
         // Nothing panics while it is held; a poisoned lock still holds whole values.
-        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.slept.lately() {
+            tables.units.slept();
+        }
+        tables
     }
 
     /// To be taken before a request leaves.

@@ -503,11 +503,10 @@ impl State {
         arrivals
     }
 
-    /// Now, unless somebody has set it since the bytes were written, or their program was told it
-    /// when it had closed the file: `git` takes a file whose time moves for another.
+    /// When the bytes were written, as programs were told by a `stat` since: `git` takes a file
+    /// whose time moves for another. Or what somebody has set since.
     fn mtime_to_commit(&self) -> SetTime {
-        let kept = self.mtime.filter(|_| self.keeps_mtime || self.deferred.is_some());
-        kept.map_or(SetTime::Now, SetTime::At)
+        self.mtime.map_or(SetTime::Now, SetTime::At)
     }
 
     /// Says whether nothing waits any more, and forgets since when.

@@ -165,17 +165,33 @@ impl Shared {
 
     async fn launder_looked_at(self: &Arc<Self>, file: &Arc<File>, is_mapped: bool) {
         if is_mapped && !self.is_writing(file.id) {
-            // The door hands over what was stored in mapped pages before it forgets them.
-            let what = Invalidation { data: vec![file.id], ..Invalidation::default() };
-            if let Some(forgotten) = self.tell(what) {
-                let _ = forgotten.await;
-            }
+            self.take_stored(file.id).await;
         }
         if !file.is_dirty() {
             return;
         }
         if let Err(error) = self.launder(file, How::Flush).await {
             tracing::info!(file = %file.id, %error, "written bytes are not sent yet");
+        }
+    }
+
+    /// The door hands over what was stored in mapped pages, and forgets them.
+    async fn take_stored(&self, id: FileId) {
+        let what = Invalidation { data: vec![id], ..Invalidation::default() };
+        if let Some(forgotten) = self.tell(what) {
+            // An end without a word is an end.
+            let _ = forgotten.await;
+        }
+    }
+
+    /// A time is set: what was stored in mapped pages before comes before it. Pages may be waited
+    /// for that a read of a far server has locked; then the time is set all the same.
+    pub(crate) async fn settle_stored(&self, id: FileId) {
+        if self.file_known(id).is_some()
+            && self.handles.may_map(id)
+            && timeout(PATIENCE, self.take_stored(id)).await.is_err()
+        {
+            tracing::debug!(file = %id, "stores into a mapping may move the time that is set");
         }
     }
 

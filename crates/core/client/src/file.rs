@@ -355,9 +355,11 @@ impl State {
         // within the size, until it is committed.
         let stored = attributes.stored.saturating_add(self.overlay.bytes() as u64);
         attributes.stored = attributes.stored.max(stored.min(attributes.size));
-        attributes.mtime = self.mtime.unwrap_or(attributes.mtime);
-        if !self.keeps_mtime {
-            attributes.ctime = attributes.ctime.max(attributes.mtime);
+        if let Some(written) = self.mtime {
+            let before = (attributes.mtime, attributes.ctime);
+            let after = Time::after_write(before, written);
+            (attributes.mtime, attributes.ctime) =
+                if self.keeps_mtime { (written, attributes.ctime) } else { after };
         }
         if self.clears_setid {
             let may_setgid = self.writer.may_setgid(attributes.gid);

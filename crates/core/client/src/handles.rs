@@ -123,6 +123,15 @@ impl Handles {
         table.values().filter_map(written).collect()
     }
 
+    /// May programs store into a mapping of the file?
+    pub fn may_map(&self, id: FileId) -> bool {
+        let may = |(open, _): &(Open, Option<Kept>)| match open {
+            Open::File(open) => open.file.id == id && open.access.may_map(),
+            Open::Directory(_) => false,
+        };
+        lock(&self.table).values().any(may)
+    }
+
     pub fn open_files(&self) -> Vec<OpenFile> {
         let table = lock(&self.table);
         let open = |(&number, (open, _)): (&u64, &(Open, Option<Kept>))| match open {

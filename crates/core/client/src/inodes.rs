@@ -82,6 +82,10 @@ impl Shared {
         if self.was_done(Op::SetAttributes).is_some() {
             return self.attributes(caller, id).await;
         }
+        // With a size the kernel holds writes of the file back, until this is answered.
+        if change.mtime.is_some() && change.size.is_none() {
+            self.settle_stored(id).await;
+        }
         self.own_room(id).await;
         if let Some(file) = self.file_known(id) {
             // What is committed just now is committed first in any case; then it may be ours.

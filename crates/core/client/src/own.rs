@@ -78,7 +78,7 @@ impl Shared {
             return None;
         }
         let id = queue.serial()?;
-        let (version, now) = (self.journal.version(), self.now());
+        let (version, now) = (self.journal.version(), self.now_of(parent));
         prepare(id, version);
         let decided = self.act(&[parent], |tables, journal| {
             let (directory, layout) = tables.alone(parent)?;
@@ -200,7 +200,7 @@ impl Shared {
     /// Gives a file that has one name another one beside it. git makes each object so.
     pub(crate) fn link_own(&self, caller: &Caller, id: FileId, at: At<'_>) -> Option<Known> {
         let At { parent, name } = at;
-        let now = self.now();
+        let now = self.now_of(parent);
         self.act(&[parent, id], |tables, journal| {
             let (directory, _) = tables.alone(parent)?;
             if tables.name(parent, name)?.0.is_some() {
@@ -230,7 +230,7 @@ impl Shared {
         self.journal.of(parent.mdt())?;
         let id = self.cache.lock().name(parent, name)?.0?;
         let is_in_use = self.is_in_use(id);
-        let now = self.now();
+        let now = self.now_of(parent);
         let is_gone = self.act(&[parent, id], |tables, journal| {
             let (directory, _) = tables.alone(parent)?;
             if tables.name(parent, name)?.0 != Some(id) {
@@ -271,7 +271,7 @@ impl Shared {
         if id.mdt() != parent.mdt() {
             return None;
         }
-        let now = self.now();
+        let now = self.now_of(parent);
         let told = self.act(&[parent, id], |tables, journal| {
             let (directory, _) = tables.alone(parent)?;
             let (gone, _) = tables.alone(id)?;
@@ -318,7 +318,7 @@ impl Shared {
             // What is replaced may go only when the bytes that take its place are there.
             return None;
         }
-        let now = self.now();
+        let now = self.now_of(from.parent);
         let files: Vec<FileId> = [from.parent, to.parent, id].into_iter().chain(target).collect();
         self.act(&files, |tables, journal| {
             let is_still = tables.name(from.parent, from.name)?.0 == Some(id)

@@ -28,12 +28,13 @@ use tieline_format::Record;
 use tieline_format::map::{FederationMap, SignedMap};
 use tieline_keep::{Keep, Kept};
 use tieline_net::{
-    Answer, CallError, Channel, Dialer, Incoming, Keeping, Outgoing, Unanswered, read_reply,
+    Answer, CallError, Channel, Dialer, Incoming, Keeping, Outgoing, Reading as ClockReading,
+    Unanswered, read_reply,
 };
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{
     Caller, ChunkId, ClientId, Effect, ErrorKind, FileId, Grant, MdtIndex, OstIndex, RequestNumber,
-    Retry, SessionId,
+    Retry, SessionId, Time,
 };
 use tieline_wire::capability::Holder;
 use tieline_wire::federation::GetMap;
@@ -43,12 +44,14 @@ use tieline_world::{Bulk, World};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
+mod clock;
 mod pace;
 mod proofs;
 mod sink;
 pub(crate) mod turns;
 pub(crate) mod waits;
 pub(crate) mod ways;
+use clock::ServerClock;
 use pace::Pace;
 use sink::ServerSink;
 use turns::{Reader, Turn, Turns};
@@ -96,6 +99,7 @@ pub(crate) struct Server {
     pub ways: Ways,
     pub turns: Turns,
     pub pace: Pace,
+    clock: Arc<ServerClock>,
     /// The grant that chunk ids are counted under, and the last serial.
     serial: Mutex<(Grant, u64)>,
     serial_first: u64,
@@ -180,6 +184,8 @@ pub(crate) struct Servers {
     is_closed: AtomicBool,
     /// One looks for a newer map at a time.
     looking: tokio::sync::Mutex<()>,
+    /// The clock of the MDS that said last what time it is.
+    last_clock: Mutex<Option<Arc<ServerClock>>>,
     credentials: OnceLock<Arc<dyn Credentials>>,
     keep: Keep,
     _client_kept: Option<Kept>,
@@ -222,12 +228,33 @@ impl Servers {
             next: AtomicU64::new(1),
             is_closed: AtomicBool::new(false),
             looking: tokio::sync::Mutex::default(),
+            last_clock: Mutex::default(),
             credentials: OnceLock::new(),
         }
     }
 
     pub fn world(&self) -> &World {
         &self.world
+    }
+
+    /// What time it is at an MDT's server. One that did not say so yet is taken to go as another
+    /// does; our own clock counts where no MDS ever said anything.
+    pub fn time_at(&self, mdt: MdtIndex) -> Time {
+        let counted = &*self.world.clock;
+        let known = self.mds(mdt).ok().and_then(|server| server.clock.now(counted));
+        known
+            .or_else(|| crate::volume::lock(&self.last_clock).as_ref()?.now(counted))
+            .unwrap_or_else(|| {
+                let wall = counted.wall();
+                Time { seconds: wall.as_secs() as i64, nanos: wall.subsec_nanos() }
+            })
+    }
+
+    fn told_time(&self, number: ServerNumber, reading: ClockReading) {
+        if let Some(server) = self.numbered(number) {
+            server.clock.learn(reading, &*self.world.clock);
+            *crate::volume::lock(&self.last_clock) = Some(server.clock.clone());
+        }
     }
 
     /// The MDS of an MDT, as the newest map has it.
@@ -472,6 +499,7 @@ impl Servers {
             ways: Ways::new((0..count).map(dial).collect()),
             turns: Turns::default(),
             pace: Pace::default(),
+            clock: Arc::new(ServerClock::new()),
             serial: Mutex::new((Grant(0), 0)),
             puts: Arc::new(Semaphore::new(PUT_BYTES_PER_OSS / PUT_GRAIN)),
         });

@@ -143,7 +143,7 @@ impl Volume {
     ) -> Arc<Self> {
         let left = Left::read(records);
         let shared = Arc::new_cyclic(|weak| {
-            let cache = Arc::new(Cache::new(settings.inodes_max));
+            let cache = Arc::new(Cache::new(settings.inodes_max, parts.world.clock.clone()));
             cache.lock().units.tells_last = settings.offline == Offline::Stale;
             let limits = cache.lock().limits.clone();
             let budget = Arc::new(Budget::new(settings.dirty_bytes_max));
@@ -263,10 +263,9 @@ impl Shared {
         self.files.are_open()
     }
 
-    /// Now, for people and for times of files.
-    pub fn now(&self) -> Time {
-        let wall = self.servers.world().clock.wall();
-        Time { seconds: wall.as_secs() as i64, nanos: wall.subsec_nanos() }
+    /// Now, for times of a file: by the clock of its MDS.
+    pub fn now_of(&self, file: FileId) -> Time {
+        self.servers.time_at(file.mdt())
     }
 }
 

@@ -91,7 +91,7 @@ impl Shared {
         self.afford(&open, place, data.len() as u64).await?;
         METRICS.client_written_bytes.inc_by(data.len() as u64);
         let laid = loop {
-            let now = (&self.keep, self.now());
+            let now = (&self.keep, self.now_of(file.id));
             let laid = file.with(|state| {
                 let may_gather = self.may_gather(file.id, state);
                 may_gather.then(|| lay(state, &open, (place, ends_setid), &data, now)).transpose()

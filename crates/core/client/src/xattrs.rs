@@ -297,7 +297,7 @@ impl Shared {
             return Err(Error::local(ErrorKind::NoAttribute, format!("file {id}")));
         }
         self.check_readable(caller, id).await?;
-        Ok(xrd_record(&known.attributes, self.adler32(caller, id).await?, self.now()))
+        Ok(xrd_record(&known.attributes, self.adler32(caller, id).await?, self.now_of(id)))
     }
 }
 

@@ -60,7 +60,22 @@ pub struct Scene<'a> {
     pub lost: &'a [LostLock],
 }
 
+/// Seconds that what a client says may lie ahead of our clock, as Kerberos takes it, too. What it
+/// says is later was not later.
+const AHEAD_MAX: i64 = 300;
+
 impl Scene<'_> {
+    /// The latest time that is believed of what a client did.
+    pub fn latest(&self) -> Time {
+        Time { seconds: self.now.seconds.saturating_add(AHEAD_MAX), ..self.now }
+    }
+
+    /// When bytes were written, by what a client says, of a file with this time of modification. A
+    /// time that was set may lie anywhere.
+    pub fn written(&self, said: Time, mtime: Time) -> Time {
+        if said == mtime { said } else { said.min(self.latest()) }
+    }
+
     /// Refuses files of other MDTs.
     pub fn check_mine(&self, id: FileId) -> Result<()> {
         if id.mdt() == self.mdt { Ok(()) } else { Err(Error::OtherMdt { id }) }

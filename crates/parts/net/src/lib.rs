@@ -26,7 +26,7 @@
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
-use tieline_types::{Caller, ClientId, ErrorKind, Flavor, Grant, RequestNumber, SessionId};
+use tieline_types::{Caller, ClientId, ErrorKind, Flavor, Grant, RequestNumber, SessionId, Time};
 use tieline_wire::capability::Holder;
 use tieline_wire::{
     Call, Envelope, Failure, Hello, Notice, NoticeAnswer, Op, Refusal, Request, Welcome,
@@ -196,6 +196,17 @@ pub trait NoticeSink: Send + Sync {
 
     /// Everything sent before this moment (tokio's clock) was received: leases count from `sent`.
     fn renewed(&self, sent: tokio::time::Instant);
+
+    /// The server said what time it is there.
+    fn told_time(&self, _reading: Reading) {}
+}
+
+/// What a server's clock said, between two moments of ours.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reading {
+    pub asked: tokio::time::Instant,
+    pub heard: tokio::time::Instant,
+    pub told: Time,
 }
 
 /// Who is at the other end of a connection.
@@ -237,6 +248,11 @@ pub trait Service: Send + Sync {
 
     /// Any frame came: the session lives.
     fn heard(&self, session: SessionId);
+
+    /// What time it is, for peers who stamp files as this server would.
+    fn now(&self) -> Option<Time> {
+        None
+    }
 
     /// The connection is gone, and none of its requests is at work any more; the session may come
     /// back, but not before this returns.

@@ -17,12 +17,13 @@
 
 use crate::frames::{Frame, InBulk, OutFrame};
 use crate::kept::{Held, Keeping, Unanswered};
-use crate::{CallError, Incoming, Outgoing, SessionSettings, Standing};
+use crate::{CallError, Incoming, Outgoing, Reading, SessionSettings, Standing};
 use std::collections::VecDeque;
 use std::time::Duration;
 use tieline_types::{ErrorKind, RequestNumber, Retry};
 use tieline_wire::{
-    BodyError, Envelope, Failure, FrameKind, Hello, Notice, NoticeAnswer, Op, Refusal, Welcome,
+    BodyError, Envelope, Failure, FrameKind, Hello, Notice, NoticeAnswer, Op, Refusal, ServerTime,
+    Welcome,
 };
 use tieline_world::Bulk;
 use tokio::time::Instant;
@@ -105,6 +106,7 @@ pub enum Action {
     Connected(Welcome),
     Disconnected,
     Renewed(Instant),
+    Told(Reading),
     /// A goodbye was sent: let the server close the connection.
     Finish,
 }
@@ -145,6 +147,9 @@ struct Up {
     heard: Instant,
     ping: Option<Ping>,
     ping_number: u64,
+    /// When the server was last asked what time it is there, if it has not said.
+    asks_time: Option<Instant>,
+    asked_time: Instant,
     notices: usize,
 }
 
@@ -155,6 +160,10 @@ struct Ping {
     is_doubt: bool,
 }
 
+/// The ping that only asks for the time: nothing is made of its absence.
+const TIME: RequestNumber = RequestNumber(0);
+/// Clocks run apart by some milliseconds in this time. Who is idle pings more often anyway.
+const TIME_EVERY: Duration = Duration::from_secs(30);
 /// Calls wait so much longer than was announced: connecting takes its time.
 const HOLD_GRACE: Duration = Duration::from_secs(60);
 
@@ -309,10 +318,19 @@ impl State {
             is_connected: true,
         });
         self.better_connected(now);
-        self.phase =
-            Phase::Up(Up { sent: now, heard: now, ping: None, ping_number: 0, notices: 0 });
+        self.phase = Phase::Up(Up {
+            sent: now,
+            heard: now,
+            ping: None,
+            ping_number: 0,
+            asks_time: None,
+            asked_time: now,
+            notices: 0,
+        });
         self.actions.push_back(Action::Connected(welcome));
         self.actions.push_back(Action::Renewed(hello_sent));
+        // Before any call: what is done after an answer is stamped by the server's clock.
+        self.ask_time(now);
         for id in self.calls.to_send() {
             self.send(id, now);
         }
@@ -420,7 +438,17 @@ impl State {
         match frame.header.kind {
             FrameKind::Reply => self.reply(frame, now),
             FrameKind::Pong => {
-                let answered = up.ping.take_if(|ping| ping.number == frame.header.number);
+                let number = frame.header.number;
+                let answered = up.ping.take_if(|ping| ping.number == number);
+                let asked = up.asks_time.take_if(|_| number == TIME);
+                let asked = asked.or_else(|| answered.as_ref().map(|ping| ping.sent));
+                // From a server without a clock for files, or of an earlier version, it is empty.
+                if let Some(asked) = asked
+                    && let Ok(ServerTime { now: told }) = tieline_wire::decode(&frame.body)
+                {
+                    up.asked_time = asked;
+                    self.actions.push_back(Action::Told(Reading { asked, heard: now, told }));
+                }
                 if let Some(ping) = answered {
                     self.nearness.learn(now.saturating_duration_since(ping.sent), now);
                     self.actions.push_back(Action::Renewed(ping.sent));
@@ -448,6 +476,11 @@ impl State {
         let Some((id, pending)) = self.calls.numbered(frame.header.number) else { return };
         let (op, sent) = (pending.outgoing.request.op(), pending.sent);
         self.round_trips += 1;
+        if let Phase::Up(up) = &self.phase
+            && now.saturating_duration_since(up.asked_time) >= TIME_EVERY
+        {
+            self.ask_time(now);
+        }
         let mut result = if frame.header.op == op.number() {
             self.outcome(op, frame)
         } else {
@@ -547,6 +580,17 @@ impl State {
         up.ping = Some(Ping { number, sent: now, is_doubt });
         up.sent = now;
         self.actions.push_back(Action::Send(OutFrame::bare(FrameKind::Ping, number)));
+    }
+
+    /// Asks what time it is there.
+    fn ask_time(&mut self, now: Instant) {
+        let Phase::Up(up) = &mut self.phase else { return };
+        if up.asks_time.is_some() {
+            // One answer would be taken for the other's.
+            return;
+        }
+        (up.asks_time, up.asked_time) = (Some(now), now);
+        self.actions.push_back(Action::Send(OutFrame::bare(FrameKind::Ping, TIME)));
     }
 
     /// Asks at once whether the server still hears us, and dials anew if it does not answer soon.

@@ -76,6 +76,13 @@ impl World {
 pub trait Clock: Send + Sync {
     /// Since 1970-01-01 00:00 UTC.
     fn wall(&self) -> Duration;
+
+    /// Since some moment of the past. Never set, and counts on while the machine sleeps, as tokio's
+    /// clock does not. For a wall clock that nobody sets and a machine that never sleeps it is the
+    /// same.
+    fn steady(&self) -> Duration {
+        self.wall()
+    }
 }
 
 /// Randomness.

@@ -112,6 +112,19 @@ impl Time {
         const DAY_SECONDS: i64 = 24 * 60 * 60;
         atime <= changed || now.seconds.saturating_sub(atime.seconds) >= DAY_SECONDS
     }
+
+    /// When a file was modified and changed, once bytes that were written at `written` are in it.
+    ///
+    /// The time that it has already was set for these bytes, or is theirs. One beyond its change
+    /// was set ahead, and ends with what is written. Else neither goes back: of two who write, the
+    /// later counts.
+    pub fn after_write((mtime, ctime): (Self, Self), written: Self) -> (Self, Self) {
+        if written == mtime {
+            return (mtime, ctime);
+        }
+        let was_set_ahead = mtime > ctime;
+        (if was_set_ahead { written } else { mtime.max(written) }, ctime.max(written))
+    }
 }
 
 /// A time to set: one that was given, or the server's own now.
@@ -212,5 +225,20 @@ mod tests {
         // Setgid without group execution marked mandatory locks.
         assert_eq!(Mode::new(0o6745).without_setid(true), Mode::new(0o2745));
         assert_eq!(Mode::new(0o6745).without_setid(false), Mode::new(0o745));
+    }
+
+    #[test]
+    fn what_is_written_moves_times_forwards_but_for_those_that_were_set() {
+        let time = |seconds| Time { seconds, nanos: 0 };
+        let after = |(mtime, ctime), written| {
+            let (mtime, ctime) = Time::after_write((time(mtime), time(ctime)), time(written));
+            (mtime.seconds, ctime.seconds)
+        };
+        assert_eq!(after((10, 10), 20), (20, 20));
+        assert_eq!(after((30, 30), 20), (30, 30), "another wrote later");
+        assert_eq!(after((10, 25), 20), (20, 25), "another changed its mode later");
+        assert_eq!(after((5, 30), 5), (5, 30), "it was set after the bytes were written");
+        assert_eq!(after((900, 30), 900), (900, 30), "ahead, too");
+        assert_eq!(after((900, 30), 40), (40, 40), "and was set before them");
     }
 }

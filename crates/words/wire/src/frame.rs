@@ -39,6 +39,7 @@ pub enum FrameKind {
     Cancel,
     /// Either way, no body: are you there? Renews the leases of the session.
     Ping,
+    /// The answer to a ping: from a server that keeps metadata a [`crate::ServerTime`].
     Pong,
     /// Client to server, no body: the session ends and everything it held is given back.
     Goodbye,

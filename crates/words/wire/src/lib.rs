@@ -17,6 +17,7 @@
 
 pub mod call;
 pub mod capability;
+pub mod clock;
 pub mod data;
 pub mod federation;
 pub mod frame;
@@ -33,6 +34,7 @@ mod said;
 pub mod trees;
 
 pub use call::{Call, Envelope, Op, Request};
+pub use clock::ServerTime;
 pub use frame::{FrameError, FrameHeader, FrameKind};
 pub use handshake::{CredentialKind, Flavor, Hello, Offer, PeerRole, Refusal, Welcome};
 pub use notice::{Notice, NoticeAnswer};

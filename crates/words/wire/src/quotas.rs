@@ -259,6 +259,9 @@ pub struct QuotaNewsReply {
     pub is_end: bool,
     #[n(4)]
     pub graces: Vec<KindGrace>,
+    /// The clock of MDT0000, by which times in `limits` count.
+    #[n(5)]
+    pub now: Option<Time>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]

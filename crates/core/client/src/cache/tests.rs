@@ -46,8 +46,45 @@ fn granted(as_of: u64, units: &[FileId]) -> LeaseGrant {
     LeaseGrant { as_of: Version(as_of), units: units.to_vec(), exclusive: None }
 }
 
+fn clock() -> Arc<dyn Clock> {
+    Arc::new(tieline_world::TimerClock::default())
+}
+
+/// Counts on while tokio's clock stands still.
+struct Sleeper(Instant, std::sync::Mutex<Duration>);
+
+impl Clock for Sleeper {
+    fn wall(&self) -> Duration {
+        self.0.elapsed() + *self.1.lock().unwrap()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_believed_after_a_sleep_until_the_server_is_heard() {
+    let sleeper = Arc::new(Sleeper(Instant::now(), std::sync::Mutex::default()));
+    let cache = Arc::new(Cache::new(64, sleeper.clone()));
+    cache.welcomed(SERVER, &welcome(1, 1));
+    cache.renewed(SERVER, Instant::now());
+    let parent = id(1);
+    learn(&cache, cache.stamp(SERVER), 10, parent, "a", 50);
+    *sleeper.1.lock().unwrap() += Duration::from_millis(50);
+    assert!(knows(&cache, parent, "a").is_some(), "a moment is nothing");
+    let asked = Instant::now();
+    tokio::time::advance(Duration::from_millis(1)).await;
+    *sleeper.1.lock().unwrap() += Duration::from_secs(3600);
+    assert_eq!(knows(&cache, parent, "a"), None);
+    // What was asked before it and is heard now was answered an hour ago.
+    cache.renewed(SERVER, asked);
+    learn(&cache, cache.stamp(SERVER), 11, parent, "a", 50);
+    assert_eq!(knows(&cache, parent, "a"), None);
+    tokio::time::advance(Duration::from_millis(1)).await;
+    cache.renewed(SERVER, Instant::now());
+    learn(&cache, cache.stamp(SERVER), 12, parent, "a", 50);
+    assert!(knows(&cache, parent, "a").is_some());
+}
+
 fn connected() -> Arc<Cache> {
-    let cache = Arc::new(Cache::new(1000));
+    let cache = Arc::new(Cache::new(1000, clock()));
     cache.welcomed(SERVER, &welcome(1, 1));
     cache.renewed(SERVER, Instant::now());
     cache
@@ -327,7 +364,7 @@ async fn a_listing_under_which_a_name_was_dropped_is_not_complete() {
 
 #[tokio::test(start_paused = true)]
 async fn there_is_a_limit_and_the_door_is_told() {
-    let cache = Arc::new(Cache::new(64));
+    let cache = Arc::new(Cache::new(64, clock()));
     cache.welcomed(SERVER, &welcome(1, 1));
     cache.renewed(SERVER, Instant::now());
     for directory in 0..100 {
@@ -345,7 +382,7 @@ async fn there_is_a_limit_and_the_door_is_told() {
 
 #[tokio::test(start_paused = true)]
 async fn what_no_lease_covers_does_not_pile_up() {
-    let cache = Arc::new(Cache::new(64));
+    let cache = Arc::new(Cache::new(64, clock()));
     for file in 0..1000 {
         learn(&cache, cache.stamp(SERVER), 10, id(1), "a", 2000 + file);
         cache.shrink();
@@ -383,7 +420,7 @@ const ROOM: usize = 64;
 
 /// A directory that is held alone, and empty, in a cache with little room.
 fn alone(parent: FileId) -> Arc<Cache> {
-    let cache = Arc::new(Cache::new(ROOM));
+    let cache = Arc::new(Cache::new(ROOM, clock()));
     cache.welcomed(SERVER, &welcome(1, 1));
     cache.renewed(SERVER, Instant::now());
     let unit = ExclusiveUnit {
@@ -452,7 +489,7 @@ async fn making_files_costs_the_same_in_a_directory_beyond_all_room() {
 
 #[tokio::test(start_paused = true)]
 async fn a_listing_beyond_all_room_still_tells_what_is_not_there() {
-    let cache = Arc::new(Cache::new(ROOM));
+    let cache = Arc::new(Cache::new(ROOM, clock()));
     cache.welcomed(SERVER, &welcome(1, 1));
     cache.renewed(SERVER, Instant::now());
     let (parent, count) = (id(1), 8 * ROOM as u64);

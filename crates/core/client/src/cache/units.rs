@@ -97,6 +97,7 @@ pub(crate) struct Units {
     bars: BTreeMap<MdtIndex, Version>,
     /// The next sweep of idle units is due at this many.
     sweep_at: usize,
+    slept_at: Option<Instant>,
 }
 
 impl Units {
@@ -152,6 +153,7 @@ impl Units {
     /// Intervals were not counted for a while: no lease can be relied on.
     pub fn slept(&mut self) {
         let now = Instant::now();
+        self.slept_at = Some(now);
         for tenure in self.tenures.values_mut() {
             // Just past: the next word of the server finds it lapsed.
             let past = now.checked_sub(Duration::from_millis(1)).unwrap_or(now);
@@ -169,6 +171,10 @@ impl Units {
         let has_lapsed = self.has_lapsed(server);
         let tenure = self.tenures.entry(server).or_default();
         tenure.is_away = false;
+        if self.slept_at.is_some_and(|slept| sent < slept) {
+            // How long ago that was, nobody counted.
+            return;
+        }
         let ends = sent + tenure.lease.mul_f64(LEASE_USED);
         if has_lapsed {
             tenure.epoch += 1;

@@ -74,7 +74,7 @@ impl Shared {
         is_handle: bool,
         change: &AttributeChange,
     ) -> Option<Known> {
-        let (left, now) = (self.journal.version(), self.now());
+        let (left, now) = (self.journal.version(), self.now_of(id));
         let parent = self.cache.lock().unit_of(id)?;
         self.act(&[id, parent], |tables, journal| {
             let (file, unit) = tables.own_file(id)?;
@@ -177,11 +177,11 @@ impl Shared {
         if state.promise.is_some() {
             return None;
         }
-        let (left, now) = (self.journal.version(), self.now());
+        let (left, now) = (self.journal.version(), self.now_of(id));
         let before = state.version;
         let parent = self.cache.lock().unit_of(id)?;
         let size_min = change.reaches();
-        let mtime = state.mtime.unwrap_or(now);
+        let written = state.mtime.unwrap_or(now);
         let (mut after, stored) = (state.extents.clone(), |all: &crate::extents::Extents| {
             all.stored(state.size.max(size_min))
         });
@@ -196,7 +196,7 @@ impl Shared {
                 id,
                 extents: extents.to_vec(),
                 size_min,
-                mtime: SetTime::At(mtime),
+                mtime: SetTime::At(written),
                 clears_setid,
                 append_from: None,
                 closes: None,
@@ -210,8 +210,7 @@ impl Shared {
             let mode = if clears_setid { cleared() } else { file.mode };
             let size = file.size.max(size_min);
             let stored = stored.unwrap_or(file.stored);
-            // As the MDS will do it.
-            let ctime = file.ctime.max(mtime.min(now));
+            let (mtime, ctime) = Time::after_write((file.mtime, file.ctime), written);
             let attributes = Attributes { mode, size, stored, mtime, ctime, version: left, ..file };
             Some(tables.put_attributes(number, unit, attributes))
         })?;

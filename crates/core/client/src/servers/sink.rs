@@ -5,7 +5,7 @@ use crate::cache::ServerNumber;
 use crate::volume::Shared;
 use std::sync::Weak;
 use std::time::Duration;
-use tieline_net::NoticeSink;
+use tieline_net::{NoticeSink, Reading};
 use tieline_types::{ErrorKind, Version};
 use tieline_wire::{Notice, NoticeAnswer, Welcome};
 use tokio::time::Instant;
@@ -106,6 +106,14 @@ impl NoticeSink for ServerSink {
             && let Some(shared) = self.shared.upgrade()
         {
             shared.renewed(self.number, sent);
+        }
+    }
+
+    fn told_time(&self, reading: Reading) {
+        if self.kind == ServerKind::Mds
+            && let Some(shared) = self.shared.upgrade()
+        {
+            shared.servers.told_time(self.number, reading);
         }
     }
 }

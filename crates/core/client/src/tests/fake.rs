@@ -642,11 +642,13 @@ impl State {
                 if commit.append_from.is_none() {
                     self.grow(commit.id, commit.size_min);
                 }
-                let now = Time { seconds: 2000 + self.version as i64, nanos: 0 };
+                // By the clock of the client's world, and some seconds later with each change.
+                let now = Time { seconds: 1_767_225_600 + self.version as i64, nanos: 0 };
                 let mtime = if let SetTime::At(time) = commit.mtime { time } else { now };
                 let node = self.nodes.get_mut(&commit.id).unwrap();
-                node.attributes.mtime = mtime;
-                node.attributes.ctime = node.attributes.ctime.max(mtime);
+                let before = (node.attributes.mtime, node.attributes.ctime);
+                let after = Time::after_write(before, mtime);
+                (node.attributes.mtime, node.attributes.ctime) = after;
                 node.xattrs.retain(|name, _| name.as_bytes() != b"security.capability");
                 done::<Commit>(&self.attributes(commit.id))
             }

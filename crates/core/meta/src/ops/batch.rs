@@ -14,15 +14,12 @@ use crate::error::{Error, Result};
 use crate::view::View;
 use tieline_format::mdt::{Entry, key};
 use tieline_kv::Range;
-use tieline_types::{Attributes, ErrorKind, FileId, Name, Time};
+use tieline_types::{Attributes, ErrorKind, FileId, Name};
 use tieline_wire::meta::{Batch, BatchItem, BatchOutcome, BatchReply, LeaseGrant};
 use tieline_wire::{Op, Request};
 
 /// Items in one batch.
 pub const ITEMS_MAX: usize = 4096;
-/// Seconds that a client's clock may be ahead of ours: what Kerberos takes, too. What it says is
-/// later was not later.
-const AHEAD_MAX: i64 = 300;
 
 pub async fn run<'a>(view: &mut View<'a>, request: &'a Batch) -> Result<BatchReply> {
     if request.items.len() > ITEMS_MAX {
@@ -64,9 +61,7 @@ async fn at_its_time(view: &mut View<'_>, item: &BatchItem) -> Result<Option<Att
     if item.at.nanos >= 1_000_000_000 || item.at.seconds < 0 {
         return Err(Error::Invalid { what: "an item of a batch has no time that clocks tell" });
     }
-    let now = view.scene.now;
-    let latest = Time { seconds: now.seconds.saturating_add(AHEAD_MAX), ..now };
-    view.scene.at = item.at.min(latest);
+    view.scene.at = item.at.min(view.scene.latest());
     one(view, item).await
 }
 

@@ -10,7 +10,7 @@ use crate::mirrors;
 use crate::names;
 use crate::permission;
 use crate::view::{View, unit_of};
-use tieline_types::{Content, Extent};
+use tieline_types::{Content, Extent, Time};
 use tieline_wire::meta::{AttributesReply, Commit};
 
 pub async fn run(view: &mut View<'_>, request: &Commit) -> Result<AttributesReply> {
@@ -21,7 +21,7 @@ pub async fn run(view: &mut View<'_>, request: &Commit) -> Result<AttributesRepl
     view.scene.check_locks(id)?;
     check(request)?;
     names::count_lingering(view, id, &mut inode).await?;
-    let mtime = set_attributes::resolve(request.mtime, view.scene.at)?;
+    let said = set_attributes::resolve(request.mtime, view.scene.at)?;
     let appended = match request.append_from {
         Some(from) => Some(append(from, inode.size, &request.extents)?),
         None => None,
@@ -41,9 +41,8 @@ pub async fn run(view: &mut View<'_>, request: &Commit) -> Result<AttributesRepl
         }
     }
     list_xattrs::drop_capability(view, id, &mut inode).await?;
-    inode.mtime = mtime;
-    // It changed when its bytes were written, or later. A time that lies ahead was set.
-    inode.ctime = inode.ctime.max(mtime.min(view.scene.at));
+    let written = view.scene.written(said, inode.mtime);
+    (inode.mtime, inode.ctime) = Time::after_write((inode.mtime, inode.ctime), written);
     inode.version = view.next_version(&inode);
     if request.clears_setid {
         inode.mode = inode.mode.without_setid(view.scene.caller.may_setgid(inode.gid));

@@ -48,7 +48,7 @@ pub async fn run(view: &mut View<'_>, request: &CopyRange) -> Result<CopyRangeRe
                 inode = view.inode(request.to).await?;
             }
         }
-        inode.mtime = mtime;
+        inode.mtime = view.scene.written(mtime, inode.mtime);
         inode.ctime = view.scene.at;
         inode.version = view.next_version(&inode);
         if request.clears_setid {

@@ -150,7 +150,8 @@ impl Mdt {
             // The time that is over is an answer, too.
             let _ = tokio::time::timeout(wait, news.wait_for(|&newest| newest > known)).await;
         }
-        Ok(self.quotas.table().news_since(request.epoch, known))
+        let now = Some(wall_time(&self.parts.world));
+        Ok(QuotaNewsReply { now, ..self.quotas.table().news_since(request.epoch, known) })
     }
 
     fn told_failure(&self, error: Error) -> Failure {

@@ -10,10 +10,12 @@ use super::follow::{TRY_AGAIN, Wish};
 use super::table::{Bound, Table};
 use crate::error::Result;
 use crate::mdt::Mdt;
+use crate::placement::wall_time;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tieline_format::Record;
 use tieline_format::mdt::{QuotaGrace, key};
+use tieline_types::Time;
 use tieline_types::quota::Payer;
 use tieline_wire::quotas::{LimitsNews, QuotaNews, QuotaNewsReply};
 use tokio::time::Instant;
@@ -22,6 +24,9 @@ use tokio::time::Instant;
 const NEWS_WAIT: Duration = Duration::from_secs(3);
 /// Beyond that, for the way there and back.
 const NEWS_PATIENCE: Duration = Duration::from_secs(7);
+
+/// Clocks that differ by no more seconds are taken for the same.
+const APART_LEAST: u64 = 10;
 
 /// How far news were heard.
 #[derive(Default)]
@@ -132,6 +137,8 @@ impl Mdt {
 
     fn take_limits(&self, walk: &mut Walk, news: &QuotaNewsReply) -> Taken {
         let (mut taken, mut table) = (Taken::default(), self.quotas.table());
+        let own = wall_time(&self.parts.world);
+        let here = |time: Option<Time>| time.map(|time| by_own_clock(time, news.now, own));
         for told in &news.limits {
             let LimitsNews { payer, limits, bytes_over, inodes_over, is_short, .. } = told;
             let (is_default, is_free) = (told.is_default == Some(true), told.is_free == Some(true));
@@ -146,7 +153,7 @@ impl Mdt {
             let mut bound = known.unwrap_or(Bound { is_new: true, ..Bound::default() });
             taken.is_announced |= bound.limits != *limits;
             (bound.limits, bound.bytes_over, bound.inodes_over) =
-                (*limits, *bytes_over, *inodes_over);
+                (*limits, here(*bytes_over), here(*inodes_over));
             (bound.is_default, bound.is_free) = (is_default, is_free);
             bound.short = is_short.then(Instant::now);
             if known.is_none() {
@@ -198,6 +205,14 @@ impl Mdt {
     }
 }
 
+/// A time that MDT0000 told when it was `told` there and `own` here. What its answer took is no
+/// difference.
+fn by_own_clock(time: Time, told: Option<Time>, own: Time) -> Time {
+    let ahead = told.map_or(0, |told| own.seconds.saturating_sub(told.seconds));
+    let ahead = if ahead.unsigned_abs() <= APART_LEAST { 0 } else { ahead };
+    Time { seconds: time.seconds.saturating_add(ahead), ..time }
+}
+
 impl Table {
     /// From now on these hold.
     fn hold(&mut self, payers: &BTreeSet<Payer>) {
@@ -206,5 +221,20 @@ impl Table {
                 bound.is_new = false;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grace_ends_at_the_same_moment_by_each_clock() {
+        let time = |seconds| Time { seconds, nanos: 5 };
+        let here = |told, own| by_own_clock(time(1000), told, time(own)).seconds;
+        assert_eq!(here(Some(time(2000)), 2000 + 7200), 1000 + 7200);
+        assert_eq!(here(Some(time(2000)), 2000 - 3600), 1000 - 3600);
+        assert_eq!(here(Some(time(2000)), 2003), 1000, "the answer was on its way");
+        assert_eq!(here(None, 2000 + 7200), 1000, "an MDS of an earlier version");
     }
 }

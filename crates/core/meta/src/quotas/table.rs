@@ -331,7 +331,7 @@ impl Table {
         let limits = told.into_iter().map(|(_, news)| news).collect();
         let grace = |kind| KindGrace { kind, grace: self.grace(kind) };
         let graces = PayerKind::ALL.into_iter().map(grace).collect();
-        QuotaNewsReply { epoch: self.epoch, known, limits, is_end, graces }
+        QuotaNewsReply { epoch: self.epoch, known, limits, is_end, graces, now: None }
     }
 }
 

@@ -4,7 +4,7 @@ use super::*;
 use bytes::Bytes;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
-use tieline_types::{Caller, FileId, Grant, SessionId, Version};
+use tieline_types::{Caller, FileId, Grant, SessionId, Time, Version};
 use tieline_wire::{CredentialKind, Flavor, PeerRole, Request, meta};
 
 struct Script {
@@ -48,7 +48,9 @@ impl Script {
 
     fn handle(&mut self, event: Event) -> Vec<String> {
         self.state.handle(event, self.now);
-        std::iter::from_fn(|| self.state.next_action()).map(|action| tell(&action)).collect()
+        let actions = std::iter::from_fn(|| self.state.next_action());
+        // Each connection begins so: a test of its own looks at it.
+        actions.map(|action| tell(&action)).filter(|told| told != "send Ping 0").collect()
     }
 
     fn call(&mut self, request: impl Into<Request>) -> Vec<String> {
@@ -69,21 +71,7 @@ impl Script {
     }
 
     fn welcome(&mut self, session: u64, is_resumed: bool) -> Vec<String> {
-        let welcome = Welcome {
-            version: 1,
-            session: SessionId(session),
-            is_resumed,
-            grant: Grant(1),
-            boot: 1,
-            lease_ms: 20_000,
-            flavor: Flavor::Null,
-            features: 0,
-            server: "mds".to_owned(),
-            map: Version(0),
-            holder: None,
-            lost_locks: None,
-        };
-        self.handle(Event::Connected(welcome, self.now))
+        self.handle(Event::Connected(welcome_to(session, is_resumed), self.now))
     }
 
     fn reply(&mut self, number: u64, op: Op) -> Vec<String> {
@@ -107,6 +95,23 @@ impl Script {
     fn wait(&mut self, seconds: u64) -> Vec<String> {
         self.now += Duration::from_secs(seconds);
         self.handle(Event::Tick)
+    }
+}
+
+fn welcome_to(session: u64, is_resumed: bool) -> Welcome {
+    Welcome {
+        version: 1,
+        session: SessionId(session),
+        is_resumed,
+        grant: Grant(1),
+        boot: 1,
+        lease_ms: 20_000,
+        flavor: Flavor::Null,
+        features: 0,
+        server: "mds".to_owned(),
+        map: Version(0),
+        holder: None,
+        lost_locks: None,
     }
 }
 
@@ -144,6 +149,7 @@ fn tell(action: &Action) -> String {
         Action::Connected(welcome) => format!("connected {}", welcome.session),
         Action::Disconnected => "disconnected".to_owned(),
         Action::Renewed(_) => "renewed".to_owned(),
+        Action::Told(reading) => format!("told {}", reading.told.seconds),
         Action::Finish => "finish".to_owned(),
     }
 }
@@ -296,6 +302,40 @@ fn silence_is_asked_for_and_then_ends_the_connection() {
     script.handle(Event::Moved);
     assert_eq!(script.wait(7), [""; 0]);
     assert_eq!(script.wait(1), ["close: server is silent", "disconnected", "connect a:1 for 1"]);
+}
+
+#[test]
+fn a_server_is_asked_what_time_it_is_there_and_again_while_there_is_work() {
+    let mut script = Script::new();
+    let sent_by = |script: &mut Script, event| {
+        script.state.handle(event, script.now);
+        let actions = std::iter::from_fn(|| script.state.next_action());
+        actions.map(|action| tell(&action)).filter(|line| line.contains("Ping 0")).count()
+    };
+    script.call(read(1));
+    assert_eq!(sent_by(&mut script, Event::Connected(welcome_to(1, false), script.now)), 1);
+    let told = |seconds| ServerTime { now: Time { seconds, nanos: 0 } };
+    let body = |seconds| -> &'static [u8] { tieline_wire::encode(&told(seconds)).leak() };
+    assert_eq!(script.frame(FrameKind::Pong, 0, |_| {}, body(77)), ["told 77"]);
+    // Nobody asked.
+    assert_eq!(script.frame(FrameKind::Pong, 0, |_| {}, body(78)), [""; 0]);
+    // A ping that asks for a sign of life is told, too.
+    script.reply(1, Op::GetAttributes);
+    assert_eq!(script.wait(5), ["send Ping 1"]);
+    assert_eq!(script.frame(FrameKind::Pong, 1, |_| {}, body(82)), ["told 82", "renewed"]);
+    let mut asked = 0;
+    for second in 1..=62 {
+        script.call(read(second));
+        script.now += Duration::from_secs(1);
+        let mut header = tieline_wire::FrameHeader::new(FrameKind::Reply);
+        (header.number, header.op) = (RequestNumber(1 + second), Op::GetAttributes.number());
+        let bulk = InBulk::Here(Bytes::new(), crate::frames::Held::default());
+        let reply = Frame { header, body: Bytes::new(), bulk };
+        asked += sent_by(&mut script, Event::Frame(reply));
+        // The second time it does not say, as servers of earlier versions do not.
+        script.frame(FrameKind::Pong, 0, |_| {}, if asked < 2 { body(82) } else { b"" });
+    }
+    assert_eq!(asked, 2);
 }
 
 #[test]

@@ -25,7 +25,9 @@ use tieline_auth::{Guard, TOKEN_MAX};
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{ErrorKind, RequestNumber, SessionId};
 use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
-use tieline_wire::{Failure, FrameHeader, FrameKind, Hello, Op, Refusal, Request, Welcome};
+use tieline_wire::{
+    Failure, FrameHeader, FrameKind, Hello, Op, Refusal, Request, ServerTime, Welcome,
+};
 use tieline_world::{Bulk, Connection};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{AbortHandle, JoinError, JoinHandle, JoinSet};
@@ -309,7 +311,10 @@ impl Sitting {
             // With its place: who pings and reads no answer is not read either.
             FrameKind::Ping => {
                 let holds = Holds::new(place, Held::default());
-                self.outbox.push_holding(OutFrame::bare(FrameKind::Pong, number), holds);
+                let told = self.shared.service.now().map(|now| ServerTime { now });
+                let body = told.map_or_else(Vec::new, |told| tieline_wire::encode(&told));
+                let pong = OutFrame::new(FrameKind::Pong, number, body, Bulk::Empty);
+                self.outbox.push_holding(pong, holds);
             }
             FrameKind::Pong => {}
             FrameKind::NoticeAnswer => match tieline_wire::decode(&frame.body) {

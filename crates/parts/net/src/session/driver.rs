@@ -401,6 +401,7 @@ impl Driver {
             Action::Connected(welcome) => self.sink.connected(&welcome),
             Action::Disconnected => self.sink.disconnected(),
             Action::Renewed(sent) => self.sink.renewed(sent),
+            Action::Told(reading) => self.sink.told_time(reading),
             Action::Finish => self.finish(),
         }
     }

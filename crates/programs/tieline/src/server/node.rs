@@ -29,7 +29,7 @@ use tieline_meta::{Asker, Mdt};
 use tieline_net::{CallContext, Notifier, Peer, Reply, Response, Service};
 use tieline_types::{
     Caller, ClientId, ErrorKind, FsName, Grant, LostLock, MdtIndex, ObjectName, Role, SessionId,
-    Uid,
+    Time, Uid,
 };
 use tieline_wire::capability::CapabilityNews;
 use tieline_wire::data::{OstStatus, OstStatusReply, ReadObject};
@@ -132,6 +132,12 @@ impl Service for Node {
         if let Some(mdt) = self.mdt_of(session) {
             mdt.heard(session);
         }
+    }
+
+    fn now(&self) -> Option<Time> {
+        self.mdt.as_ref()?;
+        let wall = self.world.clock.wall();
+        Some(Time { seconds: wall.as_secs() as i64, nanos: wall.subsec_nanos() })
     }
 
     fn disconnected(&self, session: SessionId) {

@@ -8,7 +8,8 @@ use proptest::prelude::*;
 use tieline_types::{Content, Extent, FileId};
 use tieline_wire::meta::Unlink;
 use tieline_wire::{
-    Envelope, Failure, FrameHeader, Hello, Notice, NoticeAnswer, Op, Refusal, Request, Welcome,
+    Envelope, Failure, FrameHeader, Hello, Notice, NoticeAnswer, Op, Refusal, Request, ServerTime,
+    Welcome,
 };
 
 /// If it decodes, what it decodes to survives the wire.
@@ -26,6 +27,7 @@ fn decode_others(body: &[u8]) {
     let _ = tieline_wire::decode::<Failure>(body);
     let _ = tieline_wire::decode::<Notice>(body);
     let _ = tieline_wire::decode::<NoticeAnswer>(body);
+    let _ = tieline_wire::decode::<ServerTime>(body);
 }
 
 #[test]

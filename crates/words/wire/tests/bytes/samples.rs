@@ -29,7 +29,7 @@ use tieline_wire::quotas;
 use tieline_wire::ranges;
 use tieline_wire::{
     BodyError, Call, CredentialKind, Envelope, Failure, Flavor, FrameHeader, FrameKind, Hello,
-    Notice, NoticeAnswer, Offer, Op, PeerRole, Refusal, Request, Welcome,
+    Notice, NoticeAnswer, Offer, Op, PeerRole, Refusal, Request, ServerTime, Welcome,
 };
 
 pub fn all() -> Vec<Sample> {
@@ -555,6 +555,7 @@ pub fn others() -> Vec<Sample> {
         message("notice-map-changed", Notice::MapChanged(Version(9))),
         message("notice-hold", Notice::Hold(900_000)),
         message("notice-free-locks", Notice::FreeLocks(file())),
+        message("pong", ServerTime { now: Time { seconds: 1_785_000_000, nanos: 7 } }),
         message("notice-answer", NoticeAnswer { is_contended: true, open: vec![file()] }),
     ]
 }

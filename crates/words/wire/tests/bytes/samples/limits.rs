@@ -59,6 +59,7 @@ fn news() -> quotas::QuotaNewsReply {
         limits: vec![limits, default, free],
         is_end: true,
         graces: vec![grace],
+        now: None,
     }
 }
 
