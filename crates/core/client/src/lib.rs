@@ -87,6 +87,7 @@ mod ranges;
 mod read_mode;
 mod reader;
 mod recall;
+mod room;
 mod send;
 mod servers;
 pub mod settings;
