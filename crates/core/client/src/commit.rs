@@ -333,6 +333,7 @@ impl Shared {
             clears_setid: change.clears_setid,
             append_from: change.append_from,
             closes: None,
+            is_promised: file.with(|state| state.deferred.map(|_| true)),
         };
         self.own_room(file.id).await;
         let own = file.with(|state| {
@@ -517,6 +518,7 @@ impl State {
             (self.clears_setid, self.keeps_mtime, self.deferred) = (false, false, None);
             self.unproven_since = None;
             self.promise.rest();
+            self.room.rest();
             self.kept.clear();
         }
         is_clean

@@ -10,11 +10,15 @@
 //! where nobody else can look: their commit then leaves its times alone. (`tar` sets the times and
 //! owner of each file before it closes it.)
 //!
+//! Only what has room granted at OSTs is left so ([`crate::room`]): a pool that is full says so at
+//! the close.
+//!
 //! Invariants: what is deferred is dirty, counted in the budget, and kept for the next process like
 //! all that is written; it is decided under the cache's lock, so that a recall sees it or it sees
 //! the recall.
 
 use crate::file::{File, State};
+use crate::room::Covered;
 use crate::volume::{Shared, lock};
 use crate::writer::How;
 use crate::{At, AttributeChange, Result};
@@ -23,12 +27,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tieline_types::{Caller, FileId, Time};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 /// What is closed waits so long for its times and mode to be set.
 pub(crate) const DELAY: Duration = Duration::from_millis(150);
 /// How long whoever looks waits for what an earlier process wrote: less than a lease.
 const RECOVERY_PATIENCE: Duration = Duration::from_secs(15);
+/// How long a close waits for room that OSTs were asked for.
+const ROOM_PATIENCE: Duration = Duration::from_secs(1);
 /// Files that may wait at once.
 const DEFERRED_MAX: usize = 4096;
 
@@ -70,25 +76,45 @@ impl Deferred {
 }
 
 impl Shared {
-    /// Leaves what was written to a file to the background, if nobody else can look first.
-    pub(crate) fn defer(&self, file: &Arc<File>) -> bool {
+    /// Leaves what was written to a file to the background, if nobody else can look first and OSTs
+    /// have granted room for it. Who has just asked them waits for that, which is less than to
+    /// wait for the bytes.
+    pub(crate) async fn defer_once_covered(self: &Arc<Self>, file: &Arc<File>) -> bool {
+        let until = Instant::now() + ROOM_PATIENCE;
+        loop {
+            let answered = self.rooms.answered.notified();
+            tokio::pin!(answered);
+            // The answer may come between.
+            answered.as_mut().enable();
+            match self.defer(file) {
+                Covered::Yes => return true,
+                Covered::MayBe if timeout_at(until, answered).await.is_ok() => {}
+                Covered::MayBe | Covered::No => return false,
+            }
+        }
+    }
+
+    fn defer(self: &Arc<Self>, file: &Arc<File>) -> Covered {
         if self.journal.of(file.id.mdt()).is_none() || self.budget.is_short() {
-            return false;
+            return Covered::No;
         }
         // It is among the dirty ones since it was written, and its turn comes by itself.
         file.with(|state| {
             if !state.is_plain() {
-                return false;
+                return Covered::No;
             }
             let mut tables = self.cache.lock();
-            let Some((known, unit)) = tables.own_file(file.id) else { return false };
+            let Some((known, unit)) = tables.own_file(file.id) else { return Covered::No };
             let mut deferred = lock(&self.deferred.0);
             if known.version != state.version || deferred.len() >= DEFERRED_MAX {
-                return false;
+                return Covered::No;
             }
-            deferred.insert(file.id, (unit, file.clone()));
-            state.deferred.get_or_insert_with(Instant::now);
-            true
+            let covered = self.cover(file.id, state);
+            if covered == Covered::Yes {
+                deferred.insert(file.id, (unit, file.clone()));
+                state.deferred.get_or_insert_with(Instant::now);
+            }
+            covered
         })
     }
 

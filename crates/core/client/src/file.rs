@@ -17,6 +17,7 @@ use crate::kept::writes::{Cut, Space, Writes};
 use crate::late::Late;
 use crate::overlay::{Overlay, SealId};
 use crate::promises::FilePromise;
+use crate::room::FileRoom;
 use crate::unsynced::Unsynced;
 use bytes::Bytes;
 use std::ops::Range;
@@ -118,6 +119,8 @@ pub(crate) struct State {
     pub kept: Writes,
     /// Bytes that may be written under quotas.
     pub promise: FilePromise,
+    /// What OSTs keep for its bytes.
+    pub room: FileRoom,
     /// Says to the next process that it has no name.
     pub orphan_kept: Option<Kept>,
 }

@@ -89,6 +89,7 @@ mod ranges;
 mod read_mode;
 mod reader;
 mod recall;
+mod room;
 mod send;
 mod servers;
 pub mod settings;

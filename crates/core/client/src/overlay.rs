@@ -410,6 +410,12 @@ impl Overlay {
         self.sending.first().is_some_and(|&first| first <= last)
     }
 
+    /// Offset and length of the runs that are on their way.
+    pub fn sending(&self) -> Vec<(u64, u64)> {
+        let seals = self.sending.iter().filter_map(|id| self.seals.get(id));
+        seals.map(|seal| (seal.offset, seal.run.length() as u64)).collect()
+    }
+
     /// Is anything left of sealed runs up to `last`?
     pub fn has_sealed(&self, last: SealId) -> bool {
         self.seals.first_key_value().is_some_and(|(&first, _)| first <= last)

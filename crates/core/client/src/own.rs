@@ -143,6 +143,7 @@ impl Shared {
             });
         };
         let (known, layout) = self.make_own(caller, at, &made, request, prepare)?;
+        self.stir(Some(&layout));
         self.file(known.attributes.id).with(|state| state.layout = Some(layout));
         let opened = self.add_handle(caller, known.attributes.clone(), access);
         Some((known, opened))

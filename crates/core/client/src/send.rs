@@ -19,10 +19,11 @@ use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+use tieline_net::CallError;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{
-    Caller, ChunkId, ChunkRef, Content, Digest, ErrorKind, ObjectName, OstIndex, Place, Retry,
-    checksum,
+    Caller, ChunkId, ChunkRef, Content, Digest, Effect, ErrorKind, ObjectName, OstIndex, Place,
+    Retry, checksum,
 };
 use tieline_wire::data::{ObjectOwner, PutChunk};
 use tieline_wire::meta;
@@ -178,7 +179,9 @@ impl Shared {
             return Ok(stripe);
         }
         let exclude = exclude.iter().copied().collect();
-        let message = meta::Place { id: file.id, exclude };
+        // Where there is room for what was answered for.
+        let wish = file.with(|state| state.deferred.map(|_| state.room.wish.clone()));
+        let message = meta::Place { id: file.id, exclude, wish };
         let stripe = self.servers.ask(&caller, file.id, message).await?.reply.stripe;
         if stripe.is_empty() {
             return Err(Error::local(ErrorKind::NoSpace, "no OST takes chunks"));
@@ -204,11 +207,11 @@ impl Shared {
         let mut puts = JoinSet::new();
         for ost in self.poor.worth_trying(column, enough) {
             let (shared, whole) = (self.clone(), whole.clone());
-            let run = sealed.run.clone();
+            let (file, run) = (file.clone(), sealed.run.clone());
             let what = (file_writer.clone(), owner.clone());
-            puts.spawn(
-                async move { (ost, shared.put(ost, chunk, what, run, &whole, deadline).await) },
-            );
+            puts.spawn(async move {
+                (ost, shared.put(&file, (ost, chunk), what, run, &whole, deadline).await)
+            });
         }
         let started = Instant::now();
         let chunk = whole.chunk(chunk, sealed, vec![]);
@@ -292,8 +295,8 @@ impl Shared {
 
     async fn put(
         self: &Arc<Self>,
-        ost: OstIndex,
-        chunk: ChunkId,
+        file: &Arc<File>,
+        (ost, chunk): (OstIndex, ChunkId),
         (writer, owner): (Caller, ObjectOwner),
         run: Run,
         whole: &Whole,
@@ -304,7 +307,7 @@ impl Shared {
         let length = run.length() as u64;
         // One larger than all the room goes alone.
         let grains = run.length().div_ceil(PUT_GRAIN).clamp(PUT_GRAINS_MIN, PUT_GRAINS_MAX);
-        let mut is_refused = false;
+        let (mut is_refused, mut has_asked) = (false, false);
         loop {
             // An MDS that is away keeps nobody from the room.
             let capability = self.capability_to_write(owner.file, &writer, is_refused).await?;
@@ -321,12 +324,24 @@ impl Shared {
             };
             let may_ask_again = capability.is_some() && !is_refused;
             let (owner, checks) = (owner.clone(), whole.checks.clone());
-            let message = PutChunk { ost, chunk, owner, checks, capability };
             let patience = deadline.saturating_duration_since(Instant::now()).min(OST_PATIENCE);
-            match self.servers.ask_oss(ost, message, run.clone(), patience).await {
+            let spending = self.spend(file, ost, length);
+            let (room, missing) = (spending.room(), spending.missing());
+            let message = PutChunk { ost, chunk, owner, checks, capability, room };
+            let answer = self.servers.ask_oss(ost, message, run.clone(), patience).await;
+            if answer.as_ref().is_err_and(|error| is_unspent(error)) {
+                file.with(|state| state.room.refused(&self.rooms, spending));
+            }
+            match answer {
                 Err(error) if error.kind() == ErrorKind::PermissionDenied && may_ask_again => {
                     is_refused = true;
                 }
+                // It may keep room for us that we did not know of, as after a start of ours.
+                Err(error)
+                    if error.kind() == ErrorKind::NoSpace
+                        && missing > 0
+                        && !std::mem::replace(&mut has_asked, true)
+                        && self.ask_room_for(ost, missing).await => {}
                 answer => {
                     answer?;
                     METRICS.client_sent_bytes.inc_by(length);
@@ -444,6 +459,12 @@ async fn next_put(
         None => puts.join_next().await,
         Some(until) => tokio::time::timeout_at(until, puts.join_next()).await.ok().flatten(),
     }
+}
+
+/// Has the OST surely used nothing of what it had granted?
+fn is_unspent(error: &Error) -> bool {
+    let is_refused = matches!(error, Error::Call(CallError::Refused(_)));
+    is_refused || error.kind().effect() == Effect::NotApplied
 }
 
 /// Did the OST say that it takes no chunks, rather than say nothing?

@@ -44,6 +44,7 @@ use tieline_world::{Bulk, World};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
+mod abilities;
 mod clock;
 mod pace;
 mod proofs;
@@ -104,6 +105,8 @@ pub(crate) struct Server {
     serial: Mutex<(Grant, u64)>,
     serial_first: u64,
     pub puts: Arc<Semaphore>,
+    /// What its last welcome says that it can do.
+    features: AtomicU64,
     addresses: Vec<String>,
     session: Mutex<Option<Kept>>,
     /// When the absence that it announced is over.
@@ -304,6 +307,9 @@ impl Servers {
         if let Some(shared) = &shared
             && let Some(queue) = shared.journal.of(mdt)
         {
+            if matches!(C::OP, Op::Create | Op::MakeDirectory) {
+                shared.stir(None);
+            }
             if C::OP.is_mutation() {
                 let reserved = timeout_at(deadline, queue.reserve_first(shared)).await;
                 reserved.map_err(|_| silence(mdt, patience))?;
@@ -496,6 +502,7 @@ impl Servers {
             serial_first: kept::first_number(&self.keep),
             session: Mutex::default(),
             held_until: Mutex::default(),
+            features: AtomicU64::new(0),
             ways: Ways::new((0..count).map(dial).collect()),
             turns: Turns::default(),
             pace: Pace::default(),

@@ -165,6 +165,7 @@ impl Shared {
         if let Err(error) = self.drain_all(left).await {
             tracing::error!(%error, "file system is closed before everything was sent");
         }
+        self.leave_rooms().await;
         // Whom we cannot tell finds out when the lease is over.
         self.servers.close(GOODBYE_PATIENCE).await;
     }

@@ -14,5 +14,6 @@ mod model;
 mod names;
 mod near;
 mod pins;
+mod room;
 mod shared;
 mod trees;

@@ -27,6 +27,7 @@ use crate::past::Past;
 use crate::pins::Pins;
 use crate::poor::PoorOsts;
 use crate::promises::Promises;
+use crate::room::Rooms;
 use crate::send::{LATE_GRAIN, LATE_MAX};
 use crate::servers::Servers;
 use crate::space::SpaceSeen;
@@ -106,6 +107,8 @@ pub(crate) struct Shared {
     pub late: Arc<Semaphore>,
     pub space: Mutex<SpaceSeen>,
     pub promises: Promises,
+    /// What OSTs keep for bytes that closes were answered for.
+    pub rooms: Arc<Rooms>,
     /// Trees that are kept for times without servers.
     pub pins: Pins,
     /// For tasks that calls without it start.
@@ -189,6 +192,7 @@ impl Volume {
                 reported: Mutex::default(),
                 late: Arc::new(Semaphore::new(LATE_MAX / LATE_GRAIN)),
                 promises: Promises::new(limits),
+                rooms: Arc::default(),
                 pins: Pins::default(),
                 weak: weak.clone(),
                 space: Mutex::default(),
@@ -202,6 +206,7 @@ impl Volume {
         });
         shared.restore();
         tokio::spawn(crate::background::run(Arc::downgrade(&shared)));
+        tokio::spawn(crate::room::keep(Arc::downgrade(&shared)));
         tokio::spawn(crate::away::watch(Arc::downgrade(&shared)));
         tokio::spawn(crate::pins::run(Arc::downgrade(&shared)));
         tokio::spawn(crate::chunks::sweep(Arc::downgrade(&shared.chunks)));
@@ -273,6 +278,7 @@ impl Drop for Shared {
     fn drop(&mut self) {
         // The background task waits without holding us.
         self.dirtied.notify_one();
+        self.rooms.end();
     }
 }
 

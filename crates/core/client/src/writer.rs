@@ -93,18 +93,22 @@ impl Shared {
         let laid = loop {
             let now = (&self.keep, self.now_of(file.id));
             let laid = file.with(|state| {
+                if !self.covers_more(state, data.len() as u64) {
+                    return Ok(Some(None));
+                }
                 let may_gather = self.may_gather(file.id, state);
                 may_gather.then(|| lay(state, &open, (place, ends_setid), &data, now)).transpose()
             });
             match laid? {
                 Some(Some(laid)) => break laid,
-                // What waits, and this, would not keep apart.
+                // What waits, and this, would not keep apart; or this has no room beside that.
                 Some(None) => self.launder_within_write(file).await?,
                 None => self.declare(&open).await,
             }
         };
         if laid.was_clean {
             self.mark_dirty(file);
+            self.stir(file.with(|state| state.layout.clone()).as_ref());
         }
         laid.sealed.into_iter().for_each(|sealed| self.send(file, sealed));
         // What could not be kept is committed first.
@@ -212,7 +216,7 @@ impl Shared {
             // Where it is not ours alone, that is for the commit below to find out.
             let _ = self.launder_own(file);
         }
-        let is_left = how == How::Flush && file.is_dirty() && self.defer(file);
+        let is_left = how == How::Flush && file.is_dirty() && self.defer_once_covered(file).await;
         let needs = !is_left && file.with(|state| state.is_dirty() || how == How::Sync);
         let mut laundered = if needs { self.launder_detached(file, how).await } else { Ok(()) };
         if how == How::Sync && laundered.is_ok() {
@@ -329,22 +333,38 @@ fn cut_start(layout: &Layout, offset: u64, width: usize) -> u64 {
 /// would be slow, and compaction makes chunks of them.
 const SCATTERED: usize = 4;
 
-/// Seals everything that is fresh: small things to go with the commit, the rest as chunks.
+/// What becomes of all that is fresh.
+pub(crate) struct Sealing {
+    /// Small things, to go with the commit.
+    pub inline: Vec<Range<u64>>,
+    /// The rest, to be cut into chunks.
+    pub chunks: Vec<Range<u64>>,
+}
+
+impl Sealing {
+    pub fn of(state: &State, how: How) -> Self {
+        let layout = state.layout.as_ref();
+        let limit = layout.map_or(Layout::default().inline_limit, |layout| layout.inline_limit);
+        let limit = u64::from(limit.min(Layout::INLINE_MAX));
+        let is_small = is_small(state);
+        let fresh = state.overlay.fresh();
+        let is_little = |run: &Range<u64>| run.end - run.start <= limit;
+        let takes_little =
+            how == How::Sync || fresh.iter().filter(|run| is_little(run)).count() > SCATTERED;
+        let goes_inline = |run: &Range<u64>| is_small || (takes_little && is_little(run));
+        let (inline, chunks) = fresh.into_iter().partition(goes_inline);
+        Self { inline, chunks }
+    }
+}
+
+/// Seals everything that is fresh.
 pub(crate) fn seal_all(state: &mut State, how: How) -> Vec<Sealed> {
     let layout = state.layout.clone().unwrap_or_default();
     let width = width(state);
-    let limit = u64::from(layout.inline_limit.min(Layout::INLINE_MAX));
-    let is_small = is_small(state);
+    let Sealing { inline, chunks } = Sealing::of(state, how);
+    inline.into_iter().for_each(|run| state.overlay.seal_inline(run));
     let mut sealed = Vec::new();
-    let fresh = state.overlay.fresh();
-    let is_little = |run: &Range<u64>| run.end - run.start <= limit;
-    let takes_little =
-        how == How::Sync || fresh.iter().filter(|run| is_little(run)).count() > SCATTERED;
-    for run in fresh {
-        if is_small || (takes_little && is_little(&run)) {
-            state.overlay.seal_inline(run);
-            continue;
-        }
+    for run in chunks {
         let mut at = run.start;
         while at < run.end {
             let end = layout.cut_end(at, width).min(run.end);

@@ -4,6 +4,7 @@
 //! * [`rights`]: who may do what: the capabilities that are shown.
 //! * [`copies`]: objects looked at where they lie, and fetched from other OSTs.
 //! * [`target`]: one OST: its store and its local limits.
+//! * [`room`]: what is free of it, and promised to whom.
 //! * [`site`]: those limits: how much is filled, and for whom.
 //! * [`adopted`]: files that were there before us: listed, read, their checksums told.
 //! * [`volatile`]: which of its objects are not durable yet, and which never became so.
@@ -17,6 +18,7 @@
 mod adopted;
 mod copies;
 mod rights;
+mod room;
 mod service;
 mod site;
 mod target;

@@ -12,11 +12,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_blob::{Foreign, Listed};
-use tieline_types::{ErrorKind, MdtIndex, ObjectName, OstIndex};
+use tieline_types::{ClientId, ErrorKind, MdtIndex, ObjectName, OstIndex};
 use tieline_wire::data::{
-    ChecksumAdopted, DeleteChunks, DeleteChunksReply, Fill, FillReply, ForeignName, ListAdopted,
-    ListObjects, ListObjectsReply, OstState, OstStatus, OstStatusReply, PutChunk, PutChunkReply,
-    ReadObject, ReadObjectReply, StatObject, SyncFile, SyncFileReply,
+    ChecksumAdopted, DeleteChunks, DeleteChunksReply, Fill, FillReply, ForeignName, GrantRoom,
+    ListAdopted, ListObjects, ListObjectsReply, OstState, OstStatus, OstStatusReply, PutChunk,
+    PutChunkReply, ReadObject, ReadObjectReply, StatObject, SyncFile, SyncFileReply,
 };
 use tieline_wire::mirrors::VerifyObject;
 use tieline_wire::{Call, Failure, Request, encode};
@@ -50,11 +50,21 @@ impl ChunkService {
     }
 
     /// Answers one chunk request: the encoded reply, and the bytes beside it.
-    pub async fn call(&self, request: Request, bulk: Bytes, rights: Rights<'_>) -> Answer {
+    pub async fn call(
+        &self,
+        client: ClientId,
+        request: Request,
+        bulk: Bytes,
+        rights: Rights<'_>,
+    ) -> Answer {
         let shown = rights.check(&request)?;
         self.check_site(&request, rights, &shown)?;
         match request {
-            Request::PutChunk(message) => self.put(message, bulk).await,
+            Request::PutChunk(message) => self.put(client, message, bulk).await,
+            Request::GrantRoom(message) => {
+                let granted = self.target(message.ost)?.grant(client, message).await?;
+                reply::<GrantRoom>(&granted)
+            }
             Request::ReadObject(message) => self.read(message, (rights, shown)).await,
             Request::SyncFile(message) => self.sync(message).await,
             Request::DeleteChunks(message) => self.delete(message).await,
@@ -142,6 +152,7 @@ impl ChunkService {
         let (ost, mut mdts) = match request {
             Request::PutChunk(put) => (put.ost, vec![put.chunk.mdt, put.owner.file.mdt()]),
             Request::SyncFile(sync) => (sync.ost, vec![sync.file.mdt()]),
+            Request::GrantRoom(grant) => (grant.ost, vec![]),
             Request::ReadObject(ReadObject { ost, object, .. })
             | Request::VerifyObject(VerifyObject { ost, object, .. })
             | Request::ChecksumAdopted(ChecksumAdopted { ost, object, .. }) => match object {
@@ -178,8 +189,8 @@ impl ChunkService {
         while syncs.join_next().await.is_some() {}
     }
 
-    async fn put(&self, message: PutChunk, bulk: Bytes) -> Answer {
-        self.target(message.ost)?.put(message, bulk).await?;
+    async fn put(&self, client: ClientId, message: PutChunk, bulk: Bytes) -> Answer {
+        self.target(message.ost)?.put(client, message, bulk).await?;
         reply::<PutChunk>(&PutChunkReply {})
     }
 

@@ -5,6 +5,7 @@
 //!
 //! Invariants: the count is never below what lies there; a put that is repeated counts once.
 
+use crate::room::{Ledger, Spent};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tieline_blob::{ChunkStore, Error};
@@ -84,21 +85,25 @@ impl Budget {
         self.used.get_or_try_init(|| async { Ok(AtomicU64::new(count(store).await?)) }).await
     }
 
-    /// Counts a chunk of `length` bytes; `None`: there is no room for it.
+    /// Counts a chunk of `length` bytes; `None`: there is no room for it beside what is promised.
     pub async fn charge(
         &self,
         store: &dyn ChunkStore,
         (chunk, length): (ChunkId, u64),
+        (ledger, spent): (&Ledger, &Spent<'_>),
     ) -> Result<Option<Charge<'_>>, Error> {
         let used = self.count(store).await?;
         let turn = self.turn(chunk).await;
         let there = length_of(store, chunk).await?;
         let (added, removed) = (length.saturating_sub(there), there.saturating_sub(length));
-        let add = |used: u64| {
-            let sum = used.saturating_add(added);
-            (added == 0 || sum <= self.bytes_max).then_some(sum)
-        };
-        let fits = used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok();
+        // What is promised does not change meanwhile.
+        let fits = ledger.with_others(spent, |others| {
+            let add = |used: u64| {
+                let sum = used.saturating_add(added);
+                (added == 0 || sum.saturating_add(others) <= self.bytes_max).then_some(sum)
+            };
+            used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
+        });
         Ok(fits.then_some(Charge { used, added, removed, _turn: turn }))
     }
 

@@ -8,6 +8,7 @@
 //! are remembered as lost.
 
 use crate::adopted::Adopted;
+use crate::room::{Free, Ledger, Spent, Taken, Wish};
 use crate::site::{Budget, Charge};
 use crate::volatile::{Note, Volatile};
 use crate::{Limits, TargetParts};
@@ -19,9 +20,13 @@ use std::time::Duration;
 use tieline_blob::{ChunkStore, Error, Listed, Slice, Space};
 use tieline_format::object::ObjectTrailer;
 use tieline_telemetry::metrics::METRICS;
-use tieline_types::{ByteSize, ChunkId, ErrorKind, FileId, Layout, MdtIndex, OstIndex, checksum};
+use tieline_types::{
+    ByteSize, ChunkId, ClientId, ErrorKind, FileId, Layout, MdtIndex, OstIndex, checksum,
+};
 use tieline_wire::Failure;
-use tieline_wire::data::{ObjectOwner, OstState, PutChunk, StatObjectReply};
+use tieline_wire::data::{
+    GrantRoom, GrantRoomReply, ObjectOwner, OstState, PutChunk, StatObjectReply,
+};
 use tokio::time::Instant;
 
 /// 16 GiB of usual chunks: more than four seconds of any network. Beyond it whoever puts syncs the
@@ -32,12 +37,11 @@ const SYNC_BATCH: usize = 256;
 const EARLY_BYTES: u64 = 64 << 20;
 /// Beyond this the disk is broken and takes no more.
 const LOST_MAX: usize = 65_536;
+/// Objects of common disks are rounded up to so many bytes.
+const UNIT: u64 = 4096;
 /// An OST that could not keep what it had taken takes nothing more for so long: writers go
 /// elsewhere.
 const FAILED_KEPT: Duration = Duration::from_secs(60);
-/// How long an answer about free space serves for putting; what is put meanwhile is counted.
-const SPACE_AGE_MAX: Duration = Duration::from_secs(1);
-
 /// Who asks how an OST is waits so long for the first count.
 const COUNT_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -51,31 +55,12 @@ pub(crate) struct Target {
     /// Bytes that were put since a sync was begun early, and whether one is under way.
     unsynced: AtomicU64,
     is_syncing: AtomicBool,
-    room: Mutex<Room>,
+    room: Ledger,
+    /// What its objects are rounded up to, as far as is known.
+    unit: AtomicU64,
     /// When its disk last failed to keep what it had taken.
     failed: Mutex<Option<Instant>>,
     pub adopted: Adopted,
-}
-
-/// Free space as it was last seen, less what was taken since.
-#[derive(Default)]
-struct Room {
-    bytes_free: u64,
-    seen: Option<Instant>,
-    /// Bytes of puts that the backend may not have counted yet.
-    under_way: u64,
-}
-
-/// Bytes of free space that one put uses while it is under way.
-struct Taken<'t> {
-    room: &'t Mutex<Room>,
-    length: u64,
-}
-
-impl Drop for Taken<'_> {
-    fn drop(&mut self) {
-        lock(self.room).under_way -= self.length;
-    }
 }
 
 impl Target {
@@ -85,27 +70,36 @@ impl Target {
             label: ost.label(),
             store: parts.store,
             budget: parts.limits.bytes_max.map(Budget::new),
+            room: Ledger::new(parts.limits.reserve),
+            unit: AtomicU64::new(UNIT),
             limits: parts.limits,
             volatile: Mutex::default(),
             unsynced: AtomicU64::default(),
             is_syncing: AtomicBool::default(),
-            room: Mutex::default(),
             failed: Mutex::default(),
             adopted: Adopted { label: ost.label(), tree: parts.adopted },
         })
     }
 
-    pub async fn put(self: &Arc<Self>, message: PutChunk, data: Bytes) -> Result<(), Failure> {
-        let PutChunk { chunk, owner, checks, .. } = message;
+    pub async fn put(
+        self: &Arc<Self>,
+        client: ClientId,
+        message: PutChunk,
+        data: Bytes,
+    ) -> Result<(), Failure> {
+        let PutChunk { chunk, owner, checks, room, .. } = message;
         let length = data.len() as u64;
         self.put_check_bytes(chunk, &data, &checks)?;
-        let _taken = self.put_check_limits(chunk, length).await?;
-        let charge = self.charge(chunk, length).await?;
+        let wish = Wish { client, chunk, cost: self.cost(length), room: room.unwrap_or(0) };
+        let spent = self.room.spend(wish);
+        let _taken = self.put_check_limits(&spent, chunk, length).await?;
+        let charge = self.charge(&spent, chunk, length).await?;
         let ObjectOwner { file, offset, version, path } = owner;
         let trailer = ObjectTrailer { chunk, file, offset, version, path, checks };
         let stored = self.store.put(&trailer, data).await;
         settle(charge, stored.is_ok());
         stored.map_err(|error| self.failure(format_args!("put of chunk {chunk}"), &error))?;
+        spent.stored();
         let count = {
             let mut volatile = lock(&self.volatile);
             volatile.note(file, chunk);
@@ -151,68 +145,108 @@ impl Target {
     }
 
     /// The site's own limits come first. What is given back is held until the put is done.
-    async fn put_check_limits(
-        &self,
+    async fn put_check_limits<'t>(
+        &'t self,
+        spent: &Spent<'t>,
         chunk: ChunkId,
         length: u64,
-    ) -> Result<Option<Taken<'_>>, Failure> {
+    ) -> Result<Option<Taken<'t>>, Failure> {
         let put = format!("put of chunk {chunk}");
         let label = &self.label;
-        if self.limits.is_read_only {
-            let detail = format!("{label}: {put}: its site made it read-only");
-            return Err(Failure::new(ErrorKind::ReadOnly, detail));
+        if let Some((kind, why)) = self.refusal() {
+            return Err(Failure::new(kind, format!("{label}: {put}: {why}")));
         }
-        if lock(&self.volatile).lost_count() >= LOST_MAX {
-            let detail = format!("{label}: {put}: too many chunks could not be made durable");
-            return Err(Failure::new(ErrorKind::StorageFault, detail));
-        }
-        if lock(&self.failed).is_some_and(|at| at.elapsed() < FAILED_KEPT) {
-            let detail = format!("{label}: {put}: its disk has just failed to keep other chunks");
-            return Err(Failure::new(ErrorKind::StorageFault, detail));
-        }
-        if self.limits.reserve == 0 {
-            return Ok(None);
-        }
-        let taken = self.take_room(length).await.map_err(|error| self.failure(&put, &error))?;
+        let taken = self.take_room(spent, length).await;
+        let taken = taken.map_err(|error| self.failure(&put, &error))?;
         // A put that is repeated takes no room; the store tells whether it is the same.
         if taken.is_some() || self.store.stat(chunk).await.is_ok() {
             return Ok(taken);
         }
+        let promised = match self.room.promised() {
+            0 => String::new(),
+            promised => format!(", and {} that are promised to others", ByteSize(promised)),
+        };
         let reserve = ByteSize(self.limits.reserve);
-        let detail = format!("{label}: {put}: full but for the {reserve} its site reserves");
+        let detail =
+            format!("{label}: {put}: full but for the {reserve} its site reserves{promised}");
         Err(Failure::new(ErrorKind::NoSpace, detail))
     }
 
-    /// Takes `length` bytes of the free space, if they fit above the reserve.
-    async fn take_room(&self, length: u64) -> Result<Option<Taken<'_>>, Error> {
-        let take = |room: &mut Room| {
-            let fits = room.bytes_free >= length.saturating_add(self.limits.reserve);
-            if fits {
-                room.bytes_free -= length;
-                room.under_way += length;
-            }
-            fits.then(|| Taken { room: &self.room, length })
-        };
-        {
-            let mut room = lock(&self.room);
-            if room.seen.is_some_and(|seen| seen.elapsed() < SPACE_AGE_MAX)
-                && let Some(taken) = take(&mut room)
-            {
-                return Ok(Some(taken));
-            }
+    /// Why no chunk is taken now, however much room there is.
+    fn refusal(&self) -> Option<(ErrorKind, &'static str)> {
+        if self.limits.is_read_only {
+            return Some((ErrorKind::ReadOnly, "its site made it read-only"));
         }
-        let bytes_free = self.store.space().await?.bytes_free;
-        let mut room = lock(&self.room);
-        room.bytes_free = bytes_free.saturating_sub(room.under_way);
-        room.seen = Some(Instant::now());
-        Ok(take(&mut room))
+        if lock(&self.volatile).lost_count() >= LOST_MAX {
+            let why = "too many chunks could not be made durable";
+            return Some((ErrorKind::StorageFault, why));
+        }
+        if lock(&self.failed).is_some_and(|at| at.elapsed() < FAILED_KEPT) {
+            let why = "its disk has just failed to keep other chunks";
+            return Some((ErrorKind::StorageFault, why));
+        }
+        None
+    }
+
+    /// Takes a put's bytes of the free space, if they fit.
+    async fn take_room<'t>(
+        &'t self,
+        spent: &Spent<'t>,
+        length: u64,
+    ) -> Result<Option<Taken<'t>>, Error> {
+        if (self.room.is_free(spent) || !self.room.is_stale())
+            && let Some(taken) = self.room.take(spent, length)
+        {
+            return Ok(Some(taken));
+        }
+        self.see_room().await?;
+        Ok(self.room.take(spent, length))
+    }
+
+    async fn see_room(&self) -> Result<Space, Error> {
+        let space = self.store.space().await?;
+        self.room.see(space.bytes_free);
+        Ok(space)
+    }
+
+    /// What a chunk of `length` bytes takes of room.
+    fn cost(&self, length: u64) -> u64 {
+        GrantRoom::cost(length, self.unit.load(Ordering::Relaxed))
+    }
+
+    /// Keeps room for a client's chunks that will come.
+    pub async fn grant(
+        &self,
+        client: ClientId,
+        message: GrantRoom,
+    ) -> Result<GrantRoomReply, Failure> {
+        let failure = |error: Error| self.failure("grant of room", &error);
+        let GrantRoom { held, wanted, .. } = message;
+        let wanted = if self.refusal().is_some() { 0 } else { wanted };
+        let space = self.see_room().await.map_err(failure)?;
+        if let Some(budget) = &self.budget {
+            budget.count(&*self.store).await.map_err(failure)?;
+        }
+        self.unit.store(space.unit.max(UNIT), Ordering::Relaxed);
+        let free = || Free {
+            limit: self.budget.as_ref().map(|budget| budget.bytes_free().unwrap_or(0)),
+            objects: space.objects_free.saturating_mul(self.cost(0)),
+        };
+        let (granted, bytes_free) = self.room.grant((client, held, wanted), free);
+        Ok(GrantRoomReply { granted, unit: self.unit.load(Ordering::Relaxed), bytes_free })
     }
 
     /// Counts a chunk that is about to be put against the bytes that the site gives.
-    async fn charge(&self, chunk: ChunkId, length: u64) -> Result<Option<Charge<'_>>, Failure> {
+    async fn charge(
+        &self,
+        spent: &Spent<'_>,
+        chunk: ChunkId,
+        length: u64,
+    ) -> Result<Option<Charge<'_>>, Failure> {
         let Some(budget) = &self.budget else { return Ok(None) };
         let put = format!("put of chunk {chunk}");
-        let charged = budget.charge(&*self.store, (chunk, length)).await;
+        let others = (&self.room, spent);
+        let charged = budget.charge(&*self.store, (chunk, length), others).await;
         let charge = charged.map_err(|error| self.failure(&put, &error))?;
         if charge.is_some() {
             return Ok(charge);
@@ -266,8 +300,10 @@ impl Target {
     /// Stores a verified copy over whatever is there.
     pub async fn replace(&self, trailer: ObjectTrailer, data: Bytes) -> Result<(), Failure> {
         let (chunk, file, length) = (trailer.chunk, trailer.file, data.len() as u64);
-        let _taken = self.put_check_limits(chunk, length).await?;
-        let charge = self.charge(chunk, length).await?;
+        let wish = Wish { client: ClientId([0; 16]), chunk, cost: self.cost(length), room: 0 };
+        let spent = self.room.spend(wish);
+        let _taken = self.put_check_limits(&spent, chunk, length).await?;
+        let charge = self.charge(&spent, chunk, length).await?;
         let stored = self.store.replace(&trailer, data).await;
         settle(charge, stored.is_ok());
         stored.map_err(|error| self.failure(format_args!("copy of chunk {chunk}"), &error))?;

@@ -5,13 +5,14 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use tieline_blob::{Faults, FaultyChunks, MemoryChunks};
 use tieline_types::{
-    ChunkId, ErrorKind, FileId, Grant, MdtIndex, ObjectName, OstIndex, Version, checksum,
+    ChunkId, ClientId, ErrorKind, FileId, Grant, MdtIndex, ObjectName, OstIndex, Version, checksum,
 };
 use tieline_wire::data::*;
 use tieline_wire::mirrors::VerifyObject;
 use tieline_wire::{Call, Failure, decode};
 
 const OST: OstIndex = OstIndex(3);
+const CLIENT: ClientId = ClientId([1; 16]);
 
 struct Bench {
     service: Arc<ChunkService>,
@@ -30,7 +31,7 @@ fn bench(limits: Limits) -> Bench {
 
 impl Bench {
     async fn call<C: Call>(&self, message: C, bulk: Bytes) -> Result<(C::Reply, Bytes), Failure> {
-        let (body, bulk) = self.service.call(message.into(), bulk, Rights::All).await?;
+        let (body, bulk) = self.service.call(CLIENT, message.into(), bulk, Rights::All).await?;
         Ok((decode(&body).unwrap(), bulk.to_bytes().unwrap()))
     }
 
@@ -67,6 +68,7 @@ fn put(file: u64, serial: u64, data: &[u8]) -> PutChunk {
         owner: owner(file),
         checks: checksum::block_checks(data),
         capability: None,
+        room: None,
     }
 }
 
@@ -255,7 +257,7 @@ async fn clients_of_realms_that_a_site_does_not_name_are_not_served() {
             length: 10,
             capability: None,
         };
-        bench.service.call(look.into(), Bytes::new(), rights).await.map(drop)
+        bench.service.call(CLIENT, look.into(), Bytes::new(), rights).await.map(drop)
     };
     asked(Some("UFL.EDU")).await.unwrap();
     for stranger in [Some("PSC.EDU"), Some(""), None] {
@@ -354,4 +356,45 @@ async fn listings_come_in_pages() {
     let second = page(first.chunks.last().copied(), 3).await.unwrap();
     assert_eq!((second.chunks, second.is_end), (vec![chunk(3), chunk(4)], true));
     assert_eq!(page(None, 5000).await.unwrap_err().kind, ErrorKind::InvalidArgument);
+}
+
+fn room(held: Option<u64>, wanted: u64) -> GrantRoom {
+    GrantRoom { ost: OST, held, wanted }
+}
+
+/// Room that is promised is kept from others, on the disk and within the site's limit.
+#[tokio::test(start_paused = true)]
+async fn what_is_promised_is_kept_from_others() {
+    for limits in [
+        Limits { reserve: 1 << 18, ..Limits::default() },
+        Limits { bytes_max: Some(3 << 18), ..Limits::default() },
+    ] {
+        let bench = bench(limits);
+        let granted = bench.ask(room(Some(0), 1 << 30)).await.unwrap();
+        assert_eq!(granted.granted, 3 << 15, "an eighth");
+        let other = async |serial, length| {
+            let (bytes, client) = (data(length), ClientId([2; 16]));
+            let message = put(1, serial, &bytes).into();
+            bench.service.call(client, message, bytes, Rights::All).await.map(drop)
+        };
+        // It takes what is not promised, and no more.
+        for serial in 0..20 {
+            let _ = other(serial, 50_000).await;
+        }
+        let refused = other(99, 50_000).await.unwrap_err();
+        assert_eq!(refused.kind, ErrorKind::NoSpace, "{}", refused.detail);
+        let cost = GrantRoom::cost(50_000, 4096);
+        let bytes = data(50_000);
+        let own = PutChunk { room: Some(cost), ..put(2, 100, &bytes) };
+        bench.call(own, bytes).await.expect("it was granted");
+        assert_eq!(bench.ask(room(None, 0)).await.unwrap().granted, (3 << 15) - cost);
+        bench.ask(room(Some(0), 0)).await.unwrap();
+        other(98, 30_000).await.expect("it was given back");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ost_that_takes_nothing_promises_nothing() {
+    let bench = bench(Limits { is_read_only: true, ..Limits::default() });
+    assert_eq!(bench.ask(room(Some(0), 1 << 20)).await.unwrap().granted, 0);
 }

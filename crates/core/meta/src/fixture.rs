@@ -723,6 +723,7 @@ pub fn commit(id: FileId, extents: Vec<Extent>) -> Commit {
         clears_setid: false,
         append_from: None,
         closes: None,
+        is_promised: None,
     }
 }
 

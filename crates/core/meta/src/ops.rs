@@ -208,6 +208,7 @@ pub async fn run<'a>(view: &mut View<'a>, request: &'a Request) -> Result<Reply>
         | Request::ListAdopted(_)
         | Request::ChecksumAdopted(_)
         | Request::Fill(_)
+        | Request::GrantRoom(_)
         | Request::Drain(_) => return Err(Error::NotServed { op: request.op().name() }),
     })
 }
@@ -318,6 +319,7 @@ pub fn is_served(op: Op) -> bool {
         | Op::ListAdopted
         | Op::ChecksumAdopted
         | Op::Fill
+        | Op::GrantRoom
         | Op::Drain => false,
     }
 }

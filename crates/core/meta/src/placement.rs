@@ -81,16 +81,16 @@ impl Placement {
     }
 
     /// As many distinct OSTs as the layout asks for, or as there are: those of the stripe `kept`
-    /// that still take chunks, then others except `exclude`.
+    /// that still take chunks, then those that are wished for, then others except `exclude`.
     pub fn choose(
         &self,
         map: &FederationMap,
         layout: &Layout,
-        kept: &[OstIndex],
+        (kept, wish): (&[OstIndex], &[OstIndex]),
         exclude: &[OstIndex],
     ) -> Result<Vec<OstIndex>> {
         // It was there when the layout was set: no file or directory is missing here.
-        self.choose_among(map, layout, kept, exclude).map_err(|error| match error {
+        self.choose_among(map, layout, (kept, wish), exclude).map_err(|error| match error {
             Error::NoPool { pool } => Error::PoolGone { pool },
             other => other,
         })
@@ -100,7 +100,7 @@ impl Placement {
         &self,
         map: &FederationMap,
         layout: &Layout,
-        kept: &[OstIndex],
+        (kept, wish): (&[OstIndex], &[OstIndex]),
         exclude: &[OstIndex],
     ) -> Result<Vec<OstIndex>> {
         let is_good = |ost: &OstIndex| {
@@ -111,12 +111,8 @@ impl Placement {
             let good = |column: &[OstIndex]| {
                 column.iter().map(|ost| is_good(ost).then_some(*ost)).collect()
             };
-            return self.choose_columns(
-                map,
-                layout,
-                kept.chunks(width).map(good).collect(),
-                exclude,
-            );
+            let kept = kept.chunks(width).map(good).collect();
+            return self.choose_columns(map, layout, (kept, wish), exclude);
         }
         let kept: Vec<OstIndex> = kept.iter().copied().filter(is_good).collect();
         let active = check_pool(map, layout)?;
@@ -125,6 +121,13 @@ impl Placement {
             StripeCount::Exactly(count) => usize::from(count).min(active.len()),
         };
         let mut chosen: Vec<OstIndex> = kept;
+        // A wish may be anything that a client says.
+        let is_member = |ost: &OstIndex| active.iter().any(|member| member.ost == *ost);
+        for &ost in wish.iter().filter(|ost| is_good(ost) && is_member(ost)) {
+            if !chosen.contains(&ost) {
+                chosen.push(ost);
+            }
+        }
         chosen.truncate(wanted);
         let candidates: Vec<OstIndex> =
             active.iter().map(|ost| ost.ost).filter(|ost| !chosen.contains(ost)).collect();

@@ -66,6 +66,8 @@ fn frees(request: &Request) -> bool {
         | Request::Batch(_)
         | Request::Reserve(_) => true,
         Request::SetAttributes(change) => change.size.is_some(),
+        Request::Commit(commit) => commit.is_promised == Some(true),
+        Request::Place(place) => place.wish.is_some(),
         _ => false,
     }
 }
@@ -96,6 +98,7 @@ mod tests {
     use super::*;
     use crate::fixture::*;
     use tieline_types::ErrorKind::NoSpace;
+    use tieline_wire::meta::{Commit, Place};
 
     #[tokio::test(start_paused = true)]
     async fn a_store_that_is_short_of_room_takes_what_frees() {
@@ -112,6 +115,14 @@ mod tests {
         // What was done before was done.
         client.call_numbered(number, mkdir(ROOT, "d", 0o755)).await.unwrap();
         assert_eq!(client.list(ROOT).await.len(), 3);
+        // A close was answered for this before its client could know.
+        let late = || vec![inline(0, b"promised")];
+        assert_eq!(client.kind_of(commit(file, late())).await, Some(NoSpace));
+        let place = Place { id: file, exclude: vec![], wish: None };
+        assert_eq!(client.kind_of(place.clone()).await, Some(NoSpace));
+        client.call(Place { wish: Some(vec![]), ..place }).await.unwrap();
+        client.call(Commit { is_promised: Some(true), ..commit(file, late()) }).await.unwrap();
+        assert_eq!(client.stat(file).await.size, 8);
         client.call(truncate(file, 0)).await.unwrap();
         client.call(rmdir(ROOT, "d")).await.unwrap();
         let other = house.client().await;

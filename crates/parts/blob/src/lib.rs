@@ -65,6 +65,8 @@ pub struct Abilities {
 pub struct Space {
     pub bytes_total: u64,
     pub bytes_free: u64,
+    /// Objects take up whole multiples of this.
+    pub unit: u64,
     pub objects_total: u64,
     pub objects_free: u64,
 }

@@ -147,6 +147,7 @@ impl ChunkStore for MemoryChunks {
         Ok(Space {
             bytes_total: self.capacity,
             bytes_free: self.capacity - state.bytes,
+            unit: 1,
             objects_total: OBJECTS_MAX,
             objects_free: OBJECTS_MAX - state.objects.len() as u64,
         })

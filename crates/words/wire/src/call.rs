@@ -206,6 +206,7 @@ calls! {
     110 ListAdopted data::ListAdopted => data::ListAdoptedReply, false;
     111 ChecksumAdopted data::ChecksumAdopted => data::ChecksumAdoptedReply, false;
     112 Fill data::Fill => data::FillReply, false;
+    113 GrantRoom data::GrantRoom => data::GrantRoomReply, false;
     // What operators say to any server.
     120 Drain federation::Drain => federation::DrainReply, false;
 }

@@ -48,10 +48,56 @@ pub struct PutChunk {
     #[n(4)]
     #[cbor(with = "minicbor::bytes")]
     pub capability: Option<Vec<u8>>,
+    /// So much of the room that was granted to the client is this chunk's. Of a put that is refused
+    /// it is the client's again, and one that is repeated takes none anew.
+    #[n(5)]
+    pub room: Option<u64>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct PutChunkReply {}
+
+/// Asks that room be kept for chunks that will come: the client answers for their bytes before they
+/// are there. What is granted is kept for [`GrantRoom::KEPT_SECONDS`] after the client last asked
+/// or put, over all its connections; another boot of the server knows nothing of it.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct GrantRoom {
+    #[n(0)]
+    pub ost: OstIndex,
+    /// The client has no more than this: the rest is given back. `None`: it does not know, and is
+    /// told all that it has as if it were new.
+    #[n(1)]
+    pub held: Option<u64>,
+    /// Beyond that. 0: only gives back, and says that it is there.
+    #[n(2)]
+    pub wanted: u64,
+}
+
+impl GrantRoom {
+    pub const KEPT_SECONDS: u64 = 300;
+
+    /// What a chunk of `length` bytes takes of room where objects take up whole units: its bytes,
+    /// their checks (4 bytes for each 4 KiB), what it says of its file, and its name.
+    pub fn cost(length: u64, unit: u64) -> u64 {
+        const LABEL: u64 = 8 << 10;
+        let unit = unit.clamp(1, 64 << 10);
+        let object = length.saturating_add(length / 1024).saturating_add(LABEL);
+        object.div_ceil(unit).saturating_mul(unit).saturating_add(unit)
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct GrantRoomReply {
+    /// In addition.
+    #[n(0)]
+    pub granted: u64,
+    /// See [`GrantRoom::cost`].
+    #[n(1)]
+    pub unit: u64,
+    /// Bytes that the OST can still take from anybody: emptier ones are chosen more often.
+    #[n(2)]
+    pub bytes_free: u64,
+}
 
 /// Reads a range of an object. The OSS widens it to whole blocks, so that it can be verified.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]

@@ -108,7 +108,8 @@ pub struct Welcome {
     pub lease_ms: u32,
     #[n(6)]
     pub flavor: Flavor,
-    /// Bits of optional abilities: [`Welcome::TREES`], [`Welcome::SLOWS_AT_LOSSES`].
+    /// Bits of optional abilities: [`Welcome::TREES`], [`Welcome::SLOWS_AT_LOSSES`],
+    /// [`Welcome::ROOM`].
     #[n(7)]
     pub features: u64,
     /// For people: `mds-uf (MDT0000)`.
@@ -131,6 +132,9 @@ impl Welcome {
     /// Each lost packet slows down what the server sends over this connection, for the kernel there
     /// takes losses for congestion: more connections fill a long way better.
     pub const SLOWS_AT_LOSSES: u64 = 2;
+    /// An OSS that grants room ([`crate::data::GrantRoom`]); an MDS that places files where their
+    /// writer has some. Who lets closes wait for data servers needs neither.
+    pub const ROOM: u64 = 4;
 }
 
 /// The accepting end's disagreement.

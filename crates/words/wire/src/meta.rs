@@ -315,6 +315,10 @@ pub struct Commit {
     /// The session writes the file no more, or says so anew ([`Open::writes`]).
     #[n(6)]
     pub closes: Option<bool>,
+    /// A close was answered for these bytes, under an exclusive lease: they go on while the store
+    /// is short of room, as batches do.
+    #[n(7)]
+    pub is_promised: Option<bool>,
 }
 
 /// Chooses OSTs for a file's new chunks: at its first chunk, or because one of them refused.
@@ -325,6 +329,11 @@ pub struct Place {
     /// OSTs that just failed.
     #[n(1)]
     pub exclude: Vec<OstIndex>,
+    /// A close was answered for the bytes, as in [`Commit::is_promised`]: a stripe, or the first
+    /// columns of one, at whose OSTs the client was granted room for them. It is chosen as far as
+    /// nothing speaks for others.
+    #[n(2)]
+    pub wish: Option<Vec<OstIndex>>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]

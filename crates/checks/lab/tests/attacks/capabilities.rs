@@ -166,6 +166,7 @@ fn put(own: &Opened, chunk: ChunkId, file: FileId, shown: &[u8], data: &Bytes) -
         owner: ObjectOwner { file, offset: 0, version: Version(1), path: b"x".to_vec() },
         checks: checksum::block_checks(data),
         capability: Some(shown.to_vec()),
+        room: None,
     }
 }
 

@@ -266,7 +266,7 @@ async fn server_calls(line: &Line, private: &Opened, ost: OstIndex) -> Result<()
         capability: None,
     };
     refused("replacing", line.ask(&caller, fetch).await)?;
-    let put = PutChunk { ost, chunk, owner, checks: vec![], capability: None };
+    let put = PutChunk { ost, chunk, owner, checks: vec![], capability: None, room: None };
     refused("putting", line.ask(&caller, put).await)?;
     Ok(())
 }

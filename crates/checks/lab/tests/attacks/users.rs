@@ -36,7 +36,17 @@ async fn find(mds: &Line, parent: FileId, name: &str) -> Result<FileId> {
 
 fn commit(id: FileId, extent: Extent) -> Commit {
     let (extents, mtime) = (vec![extent], SetTime::Now);
-    Commit { id, extents, size_min: 0, mtime, clears_setid: false, append_from: None, closes: None }
+    let (append_from, closes, is_promised) = (None, None, None);
+    Commit {
+        id,
+        extents,
+        size_min: 0,
+        mtime,
+        clears_setid: false,
+        append_from,
+        closes,
+        is_promised,
+    }
 }
 
 /// Another's bytes are not had by naming them as one's own.
@@ -73,7 +83,7 @@ async fn handles(mds: &Line, shown: FileId, hidden: FileId) -> Result<()> {
     refused("compacting", mds.ask(&caller, compact).await)?;
     let promise = Promise { id: shown, wanted: 1 << 40, needed: 1 << 40, payers: None };
     refused("another's quota", mds.ask(&caller, promise).await)?;
-    refused("placing", mds.ask(&caller, Place { id: shown, exclude: vec![] }).await)?;
+    refused("placing", mds.ask(&caller, Place { id: shown, exclude: vec![], wish: None }).await)?;
     let lock = Lock {
         id: hidden,
         kind: LockKind::Posix,

@@ -200,6 +200,7 @@ impl Shared {
                 clears_setid,
                 append_from: None,
                 closes: None,
+                is_promised: None,
             };
             // A capability among them ends.
             tables.forget_xattrs(id);

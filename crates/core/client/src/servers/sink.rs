@@ -76,6 +76,7 @@ impl NoticeSink for ServerSink {
     fn connected(&self, welcome: &Welcome) {
         if let Some(shared) = self.shared.upgrade() {
             shared.servers.hold_ended(self.number);
+            shared.servers.can(self.number, welcome.features);
         }
         if self.kind == ServerKind::Oss
             && let Some(shared) = self.shared.upgrade()
@@ -83,6 +84,7 @@ impl NoticeSink for ServerSink {
             // What a site's cache brings is large, and shared by many who each have connections.
             let fills = shared.settings.warms && shared.near.site.is_none();
             shared.servers.welcomed(self.number, welcome, fills.then_some(self.way));
+            shared.welcomed_by_oss(self.number, welcome);
         }
         if self.kind == ServerKind::Mds
             && let Some(shared) = self.shared.upgrade()

@@ -74,6 +74,14 @@ pub struct State {
     pub flips: BTreeSet<OstIndex>,
     /// OSTs whose objects are damaged in the byte at this offset.
     pub damage: BTreeMap<OstIndex, u64>,
+    /// What OSTs have to grant each time; unless said so as much as is wanted.
+    pub rooms: BTreeMap<OstIndex, u64>,
+    /// What puts said that they have of it.
+    pub rooms_spent: BTreeMap<OstIndex, u64>,
+    /// Its welcome says that it grants room.
+    pub keeps_room: bool,
+    /// Questions for it: what was held, and what was wanted.
+    pub granted_rooms: Vec<(OstIndex, Option<u64>, u64)>,
     /// OSTs that do not answer.
     pub silent: BTreeSet<OstIndex>,
     /// Addresses at which nobody answers.
@@ -152,6 +160,10 @@ impl Fake {
             loses_session: false,
             flips: BTreeSet::new(),
             damage: BTreeMap::new(),
+            rooms: BTreeMap::new(),
+            rooms_spent: BTreeMap::new(),
+            keeps_room: true,
+            granted_rooms: Vec::new(),
             silent: BTreeSet::new(),
             absent: BTreeSet::new(),
             unproven: BTreeSet::new(),
@@ -206,8 +218,9 @@ impl Fake {
         self.lock().log.iter().filter(|&&one| one == op).count()
     }
 
+    /// Those that are about files: not those that keep room.
     pub fn requests(&self) -> usize {
-        self.lock().log.len()
+        self.lock().log.iter().filter(|&&op| op != Op::GrantRoom).count()
     }
 
     /// Replies to `op` are computed, and held back until the guard is dropped.
@@ -322,7 +335,9 @@ impl Fake {
             boot: state.boot,
             lease_ms: LEASE.as_millis() as u32,
             flavor: Flavor::Null,
-            features: if state.tells_in_bulk { Welcome::TREES } else { 0 },
+            features: [(Welcome::TREES, state.tells_in_bulk), (Welcome::ROOM, state.keeps_room)]
+                .into_iter()
+                .fold(0, |all, (one, can)| if can { all | one } else { all }),
             server: String::new(),
             map: Version(1),
             holder: None,
@@ -685,8 +700,17 @@ impl State {
             Request::TestLock(call) => self.test_lock(&call),
             Request::CancelLock(call) => self.cancel_lock(&call),
             Request::AssertLocks(call) => self.assert_locks(call),
-            Request::Place(meta::Place { id, exclude }) => {
-                let all = [OstIndex(0), OstIndex(1)];
+            Request::GrantRoom(grant) => {
+                self.granted_rooms.push((grant.ost, grant.held, grant.wanted));
+                let room = self.rooms.get(&grant.ost).copied().unwrap_or(u64::MAX);
+                let granted = room.min(grant.wanted);
+                let reply = GrantRoomReply { granted, unit: 4096, bytes_free: 1 << 40 };
+                done::<GrantRoom>(&reply)
+            }
+            Request::Place(meta::Place { id, exclude, wish }) => {
+                let mut all = vec![OstIndex(0), OstIndex(1)];
+                let wish = wish.unwrap_or_default();
+                all.sort_by_key(|ost| wish.iter().position(|one| one == ost).unwrap_or(9));
                 let (refusing, mut stripe): (Vec<_>, Vec<_>) =
                     all.into_iter().partition(|ost| exclude.contains(ost));
                 if stripe.is_empty() {
@@ -740,6 +764,7 @@ impl State {
                     return fail(kind);
                 }
                 assert_eq!(checksum::first_mismatch(&bulk, &put.checks), None);
+                *self.rooms_spent.entry(put.ost).or_default() += put.room.unwrap_or(0);
                 self.labels.insert(put.chunk, put.owner.offset);
                 self.chunks.insert((put.ost, put.chunk), bulk);
                 self.synced.remove(&put.ost);

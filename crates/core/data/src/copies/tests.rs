@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tieline_blob::{Faults, FaultyChunks, MemoryChunks};
 use tieline_types::{
-    ChunkId, Digest, ErrorKind, FileId, Grant, MdtIndex, ObjectName, OstIndex, Place, Version,
-    checksum,
+    ChunkId, ClientId, Digest, ErrorKind, FileId, Grant, MdtIndex, ObjectName, OstIndex, Place,
+    Version, checksum,
 };
 use tieline_wire::data::{
     ObjectOwner, PutChunk, ReadObject, ReadObjectReply, StatObject, StatObjectReply,
@@ -19,6 +19,7 @@ use tieline_wire::{Failure, decode};
 
 const FROM: OstIndex = OstIndex(1);
 const TO: OstIndex = OstIndex(2);
+const CLIENT: ClientId = ClientId([1; 16]);
 const CHUNK: ChunkId = ChunkId { mdt: MdtIndex(0), grant: Grant(5), serial: 7 };
 
 struct Pair {
@@ -32,12 +33,12 @@ struct Source(Arc<ChunkService>);
 #[async_trait::async_trait]
 impl ObjectSource for Source {
     async fn read(&self, message: ReadObject) -> Result<(ReadObjectReply, Bytes), Failure> {
-        let (body, bulk) = self.0.call(message.into(), Bytes::new(), Rights::All).await?;
+        let (body, bulk) = self.0.call(CLIENT, message.into(), Bytes::new(), Rights::All).await?;
         Ok((decode(&body).unwrap(), bulk.to_bytes().unwrap()))
     }
 
     async fn stat(&self, message: StatObject) -> Result<StatObjectReply, Failure> {
-        let (body, _) = self.0.call(message.into(), Bytes::new(), Rights::All).await?;
+        let (body, _) = self.0.call(CLIENT, message.into(), Bytes::new(), Rights::All).await?;
         Ok(decode(&body).unwrap())
     }
 }
@@ -62,8 +63,9 @@ async fn pair() -> Pair {
 impl Pair {
     async fn put(&self, ost: OstIndex) {
         let checks = checksum::block_checks(&self.bytes);
-        let message = PutChunk { ost, chunk: CHUNK, owner: owner(9), checks, capability: None };
-        self.service.call(message.into(), self.bytes.clone(), Rights::All).await.unwrap();
+        let message =
+            PutChunk { ost, chunk: CHUNK, owner: owner(9), checks, capability: None, room: None };
+        self.service.call(CLIENT, message.into(), self.bytes.clone(), Rights::All).await.unwrap();
     }
 
     async fn fetch(&self, digest: Digest) -> Result<(bool, Vec<OstIndex>), Failure> {

@@ -215,7 +215,7 @@ async fn a_file_is_given_more_mirrors() {
     let (house, _tasks) = house().await;
     let client = house.client().await;
     let file = client.create(ROOT, "f").await;
-    client.call(meta::Place { id: file, exclude: vec![] }).await.unwrap();
+    client.call(meta::Place { id: file, exclude: vec![], wish: None }).await.unwrap();
     let extents: Vec<Extent> =
         (1..=600).map(|serial| chunk(&house, &client, serial, &[0], &[])).collect();
     client.commit(file, extents).await;
@@ -302,7 +302,8 @@ async fn layouts_say_how_many_copies_a_commit_waits_for() {
     assert_eq!((layout.mirrors, layout.sync, layout.mirror_pools.clone()), (2, 1, pools));
     assert_eq!(layout.stripe_count, StripeCount::Exactly(1));
     let file = client.create(dir, "f").await;
-    let stripe = client.call(meta::Place { id: file, exclude: vec![] }).await.unwrap().stripe;
+    let stripe =
+        client.call(meta::Place { id: file, exclude: vec![], wish: None }).await.unwrap().stripe;
     assert!(stripe[0].0 < 2 && stripe[1].0 >= 2, "{stripe:?}");
 }
 
@@ -315,7 +316,8 @@ fn split(file: FileId, mirrors: u8, mirror: u8) -> SplitMirror {
 async fn twofold(house: &House, client: &Client, stale: &[u16]) -> FileId {
     client.call(SetLayout { id: ROOT, layout: Some(mirrored(2)) }).await.unwrap();
     let file = client.create(ROOT, "f").await;
-    let stripe = client.call(meta::Place { id: file, exclude: vec![] }).await.unwrap().stripe;
+    let stripe =
+        client.call(meta::Place { id: file, exclude: vec![], wish: None }).await.unwrap().stripe;
     let osts = [stripe[0].0, stripe[1].0];
     let stale: Vec<u16> = stale.iter().map(|&mirror| osts[usize::from(mirror)]).collect();
     let extents = vec![chunk(house, client, 1, &osts, &stale), chunk(house, client, 2, &osts, &[])];

@@ -1,7 +1,8 @@
 //! Place: chooses OSTs for a file's new chunks.
 //!
 //! The first answer is remembered in the file, so that all its writers go round the same OSTs;
-//! those that failed a writer are replaced and the rest keep their turn.
+//! those that failed a writer are replaced and the rest keep their turn. Where a writer was granted
+//! room is chosen first, if the layout allows it: he has answered for the bytes.
 
 use super::open;
 use crate::error::Result;
@@ -23,7 +24,9 @@ pub async fn run(view: &mut View<'_>, request: &Place) -> Result<PlaceReply> {
         return Ok(PlaceReply { stripe: inode.stripe });
     }
     let layout = inode.layout.clone().unwrap_or_default();
-    let stripe = view.scene.placement.choose(map, &layout, &inode.stripe, &request.exclude)?;
+    let wish = request.wish.as_deref().unwrap_or_default();
+    let known = (&*inode.stripe, wish);
+    let stripe = view.scene.placement.choose(map, &layout, known, &request.exclude)?;
     inode.stripe = stripe.clone();
     view.put_inode(id, &inode);
     Ok(PlaceReply { stripe })

@@ -107,7 +107,7 @@ fn stripe(
     {
         return Err(Error::Invalid { what: "more OSTs are named than the file shall have" });
     }
-    view.scene.placement.choose(map, layout, osts, &[])
+    view.scene.placement.choose(map, layout, (osts, &[]), &[])
 }
 
 async fn inherited(view: &mut View<'_>, inode: &Inode) -> Result<Option<Layout>> {

@@ -22,6 +22,8 @@ struct Draw<'a> {
     /// How often each OST has this part already.
     used: &'a BTreeMap<OstIndex, u32>,
     exclude: &'a [OstIndex],
+    /// Chosen among equals.
+    wish: Option<OstIndex>,
 }
 
 /// How well an OST suits a column: the less the better.
@@ -32,6 +34,7 @@ struct Rank {
     is_silent: bool,
     shares_site: bool,
     shares_server: bool,
+    is_other: bool,
     used: u32,
 }
 
@@ -41,7 +44,7 @@ impl Placement {
         &self,
         map: &FederationMap,
         layout: &Layout,
-        kept: Vec<Vec<Option<OstIndex>>>,
+        (kept, wish): (Vec<Vec<Option<OstIndex>>>, &[OstIndex]),
         exclude: &[OstIndex],
     ) -> Result<Vec<OstIndex>> {
         let active = active_osts(map, layout.pool_of_mirror(0))?;
@@ -54,7 +57,9 @@ impl Placement {
         let mut stripe = Vec::new();
         for index in 0..columns {
             let own = kept.get(index).map(Vec::as_slice).unwrap_or_default();
-            let drawn = inner.column(self, (map, layout), own, exclude, &mut used);
+            let width = usize::from(layout.mirrors);
+            let wish = wish.chunks(width).nth(index).unwrap_or_default();
+            let drawn = inner.column(self, (map, layout), (own, wish), exclude, &mut used);
             match drawn {
                 Ok(column) => stripe.extend(column),
                 // A narrower stripe is better than none.
@@ -83,6 +88,7 @@ impl Placement {
                 column: &column,
                 used: &BTreeMap::new(),
                 exclude: &[],
+                wish: None,
             };
             match inner.draw(self, &draw)? {
                 Some((ost, true)) => column.push(ost),
@@ -118,7 +124,7 @@ impl Inner {
         &mut self,
         placement: &Placement,
         (map, layout): (&FederationMap, &Layout),
-        kept: &[Option<OstIndex>],
+        (kept, wish): (&[Option<OstIndex>], &[OstIndex]),
         exclude: &[OstIndex],
         used: &mut [BTreeMap<OstIndex, u32>; 2],
     ) -> Result<Vec<OstIndex>> {
@@ -133,7 +139,8 @@ impl Inner {
             let part = usize::from(mirror > 0);
             let taken: Vec<OstIndex> = slots.iter().copied().flatten().collect();
             let pool = layout.pool_of_mirror(mirror);
-            let draw = Draw { map, pool, column: &taken, used: &used[part], exclude };
+            let wish = wish.get(mirror).copied();
+            let draw = Draw { map, pool, column: &taken, used: &used[part], exclude, wish };
             if slots[mirror].is_none() {
                 let Some((ost, is_taking)) = self.draw(placement, &draw)? else { continue };
                 if part == 0 && used[part].contains_key(&ost) {
@@ -149,7 +156,8 @@ impl Inner {
         let mut column: Vec<OstIndex> = slots.into_iter().flatten().collect();
         if taking == 0 {
             let pool = layout.pool_of_mirror(mirrors - 1);
-            let draw = Draw { map, pool, column: &[], used: &BTreeMap::new(), exclude };
+            let used = &BTreeMap::new();
+            let draw = Draw { map, pool, column: &[], used, exclude, wish: None };
             return Err(self.refusal(&draw));
         }
         // Mirrors that found no OST of their own.
@@ -192,11 +200,14 @@ impl Draw<'_> {
         let shares = |same: fn(&Ost, &Ost) -> bool| {
             own.is_some_and(|own| others().any(|other| same(own, other)))
         };
+        let is_wished = self.wish == Some(ost) && !self.exclude.contains(&ost);
         Rank {
-            is_refusing: free.is_none(),
-            is_silent: free.flatten().is_none(),
+            // Who was granted room knows better.
+            is_refusing: free.is_none() && !is_wished,
+            is_silent: free.flatten().is_none() && !is_wished,
             shares_site: shares(|a, b| a.site == b.site),
             shares_server: shares(|a, b| a.addresses == b.addresses),
+            is_other: !is_wished,
             used: self.used.get(&ost).copied().unwrap_or(0),
         }
     }

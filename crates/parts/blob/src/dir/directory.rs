@@ -227,7 +227,7 @@ impl Directory {
             0 => (bytes_total / unit.max(1), bytes_free / unit.max(1)),
             files => (files, volume.f_favail),
         };
-        Ok(Space { bytes_total, bytes_free, objects_total, objects_free })
+        Ok(Space { bytes_total, bytes_free, unit, objects_total, objects_free })
     }
 
     fn check_in_place(&self) -> Result<(), Error> {

@@ -267,7 +267,14 @@ pub fn put(serial: u64) -> data::PutChunk {
     let chunk = ChunkId { mdt: MdtIndex(0), grant: Grant(1), serial };
     let owner =
         data::ObjectOwner { file: FileId(1), offset: 0, version: Version(1), path: Vec::new() };
-    data::PutChunk { ost: OstIndex(0), chunk, owner, checks: Vec::new(), capability: None }
+    data::PutChunk {
+        ost: OstIndex(0),
+        chunk,
+        owner,
+        checks: Vec::new(),
+        capability: None,
+        room: None,
+    }
 }
 
 /// A range to read: all bytes of it are the offset.

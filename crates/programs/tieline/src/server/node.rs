@@ -107,7 +107,7 @@ impl Service for Node {
             boot: greeting.boot,
             lease_ms: u32::try_from(greeting.lease.as_millis()).unwrap_or(u32::MAX),
             flavor: peer.flavor,
-            features: if self.mdt.is_some() { Welcome::TREES } else { 0 },
+            features: Welcome::ROOM | if self.mdt.is_some() { Welcome::TREES } else { 0 },
             server: self.name.clone(),
             map: self.map.cell().current().map.version,
             holder: holder_of(hello.client, peer.principal.as_deref()),
@@ -492,9 +492,10 @@ impl Node {
             Some(server) => Some(server_holder(server)),
             None => holder_of(context.client, principal),
         };
+        let client = context.client;
         let answer = match holder.zip(principal) {
-            None if is_its => chunks.call(request, bulk, Rights::All).await,
-            None => chunks.call(request, bulk, Rights::Unproven).await,
+            None if is_its => chunks.call(client, request, bulk, Rights::All).await,
+            None => chunks.call(client, request, bulk, Rights::Unproven).await,
             Some((holder, principal)) => {
                 self.capabilities.prepare(&request).await;
                 let checker = &self.capabilities.checker;
@@ -502,7 +503,7 @@ impl Node {
                 let realm = principal.rsplit_once('@').map_or("", |(_, realm)| realm);
                 let realm = (!is_server).then_some(realm);
                 let rights = Rights::Shown { checker, holder, realm, is_root };
-                chunks.call(request, bulk, rights).await
+                chunks.call(client, request, bulk, rights).await
             }
         };
         let (body, bulk) = answer.map_err(|failure| self.recorded(&context, failure))?;

@@ -180,7 +180,9 @@ impl Peers {
         patience: Duration,
     ) -> Result<(C::Reply, Bytes), Failure> {
         if let Some(own) = self.own(ost) {
-            let (body, bulk) = own.call(message.into(), Bytes::new(), Rights::All).await?;
+            let ourselves = ClientId([0; 16]);
+            let (body, bulk) =
+                own.call(ourselves, message.into(), Bytes::new(), Rights::All).await?;
             let odd = |error: &dyn std::fmt::Display| {
                 Failure::new(ErrorKind::StorageFault, format!("{}: {error}", ost.label()))
             };

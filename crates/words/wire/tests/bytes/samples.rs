@@ -129,7 +129,8 @@ fn call(op: Op) -> Vec<Sample> {
         | Op::OstStatus
         | Op::StatObject
         | Op::Fill
-        | Op::ListObjects => chunk_calls(op),
+        | Op::ListObjects
+        | Op::GrantRoom => chunk_calls(op),
         Op::RecordSums | Op::ListAdopted | Op::ChecksumAdopted => adopted_calls(op),
     }
 }
@@ -268,17 +269,24 @@ fn file_calls(op: Op) -> Vec<Sample> {
                 clears_setid: true,
                 append_from: None,
                 closes: None,
+                is_promised: None,
             };
             let append = meta::Commit { append_from: Some(69_999_000), ..call.clone() };
-            let mut samples = pair(call, attributes_reply());
             let last = meta::Commit { closes: Some(true), ..append.clone() };
+            let promised = meta::Commit { is_promised: Some(true), ..call.clone() };
+            let mut samples = pair(call, attributes_reply());
             samples.push(request("-append", append));
             samples.push(request("-last", last));
+            samples.push(request("-promised", promised));
             samples
         }
         Op::Place => {
             let reply = meta::PlaceReply { stripe: vec![OstIndex(3), OstIndex(0x1234)] };
-            pair(meta::Place { id, exclude: vec![OstIndex(2)] }, reply)
+            let call = meta::Place { id, exclude: vec![OstIndex(2)], wish: None };
+            let wished = meta::Place { wish: Some(vec![OstIndex(4)]), ..call.clone() };
+            let mut samples = pair(call, reply);
+            samples.push(request("-wish", wished));
+            samples
         }
         Op::Release => {
             let reply = meta::ChangeReply { attributes: None, lease: LeaseGrant::default() };

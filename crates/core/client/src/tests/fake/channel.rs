@@ -135,6 +135,14 @@ impl Channel for FakeChannel {
         0
     }
 
+    fn warm(&self) {
+        let is_away = self.fake.lock().absent.contains(&self.address);
+        if !is_away && !std::mem::replace(&mut *self.welcomed.lock().unwrap(), true) {
+            let (sink, welcome) = (self.sink.clone(), self.fake.welcome());
+            tokio::spawn(async move { sink.connected(&welcome) });
+        }
+    }
+
     async fn close(&self, _patience: Duration) {}
 }
 
@@ -154,6 +162,7 @@ fn ost_of(request: &Request) -> Option<OstIndex> {
         Request::PutChunk(put) => Some(put.ost),
         Request::ReadObject(read) => Some(read.ost),
         Request::SyncFile(sync) => Some(sync.ost),
+        Request::GrantRoom(grant) => Some(grant.ost),
         _ => None,
     }
 }

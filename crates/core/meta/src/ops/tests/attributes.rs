@@ -246,7 +246,7 @@ async fn what_is_gone_is_stale() {
         Open { id: file, is_read: true, is_write: false, writes: None }.into(),
         GetExtents { id: file, offset: 0, limit: 1 }.into(),
         link(file, ROOT, "g").into(),
-        Place { id: file, exclude: vec![] }.into(),
+        Place { id: file, exclude: vec![], wish: None }.into(),
         GetLayout { id: file }.into(),
         ListXattrs { id: file }.into(),
     ] {

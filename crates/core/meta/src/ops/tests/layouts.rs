@@ -66,7 +66,7 @@ async fn a_file_begins_where_its_maker_says() {
     };
     root.call(set(file, change(2, &[1, 0]))).await.unwrap();
     assert_eq!(layout(&root, file).await.stripe, [OstIndex(1), OstIndex(0)]);
-    let placed = root.call(Place { id: file, exclude: vec![] }).await.unwrap();
+    let placed = root.call(Place { id: file, exclude: vec![], wish: None }).await.unwrap();
     assert_eq!(placed.stripe, [OstIndex(1), OstIndex(0)]);
     root.call(set(file, change(2, &[1]))).await.unwrap();
     let begun = layout(&root, file).await.stripe;
@@ -117,7 +117,7 @@ async fn a_file_with_bytes_gets_a_layout_when_they_are_to_move() {
     assert!(after.version > before.version, "the next open asks");
     assert_eq!((after.mtime, after.ctime), (before.mtime, before.ctime));
     // Asked again it goes round the same OSTs; elsewhere round others.
-    let placed = root.call(Place { id: file, exclude: vec![] }).await.unwrap().stripe;
+    let placed = root.call(Place { id: file, exclude: vec![], wish: None }).await.unwrap().stripe;
     root.call(moves(wide.clone())).await.unwrap();
     assert_eq!(layout(&root, file).await.stripe, placed);
     let elsewhere = LayoutChange { pool: pool("uf"), ..LayoutChange::default() };
@@ -140,7 +140,7 @@ async fn a_file_is_placed_once_and_again_when_an_ost_failed() {
     assert!(file.stripe.is_empty());
     let file = file.attributes.id;
     let place = async |exclude: &[OstIndex]| {
-        client.call(Place { id: file, exclude: exclude.to_vec() }).await.unwrap().stripe
+        client.call(Place { id: file, exclude: exclude.to_vec(), wish: None }).await.unwrap().stripe
     };
     let first = place(&[]).await;
     assert_eq!(first.len(), 2);
@@ -152,7 +152,7 @@ async fn a_file_is_placed_once_and_again_when_an_ost_failed() {
     assert_eq!(second[0], first[1]);
     assert!(!second.contains(&first[0]) && second.len() == 2);
     let all: Vec<OstIndex> = (0..4).map(OstIndex).collect();
-    let none = client.call(Place { id: file, exclude: all }).await.unwrap_err();
+    let none = client.call(Place { id: file, exclude: all, wish: None }).await.unwrap_err();
     assert_eq!(none.kind, ErrorKind::NoSpace);
     assert!(none.detail.contains("OST0003 refused the writer"), "{none}");
 }

@@ -55,7 +55,7 @@ async fn the_capability_of_a_copy_names_what_it_shares() {
     let house = House::proven().await;
     let client = house.client().await;
     let (from, to) = (client.create(ROOT, "from").await, client.create(ROOT, "to").await);
-    client.call(Place { id: from, exclude: vec![] }).await.unwrap();
+    client.call(Place { id: from, exclude: vec![], wish: None }).await.unwrap();
     let extent = client.chunk(1, 0, 1000);
     client.commit(from, vec![extent.clone()]).await;
     client.call(copy((from, 0), (to, 0))).await.unwrap();

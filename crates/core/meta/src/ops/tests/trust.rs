@@ -137,7 +137,7 @@ async fn calls_about_handles_are_judged_by_the_file() {
     assert_eq!(ann.kind_of(promise(shown, 1 << 20)).await, None);
     let there = FileId::new(MdtIndex(1), shown.serial());
     assert_eq!(ann.kind_of(promise(there, 1)).await, Some(WrongServer));
-    let place = |id| Place { id, exclude: vec![OstIndex(0)] };
+    let place = |id| Place { id, exclude: vec![OstIndex(0)], wish: None };
     assert_eq!(bob.kind_of(place(shown)).await, Some(PermissionDenied));
     assert_eq!(ann.kind_of(place(shown)).await, None);
     let times = |is_access: bool| SetAttributes {

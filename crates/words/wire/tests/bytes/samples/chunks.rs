@@ -8,8 +8,12 @@ pub fn chunk_calls(op: Op) -> Vec<Sample> {
         Op::PutChunk => {
             let capability = Some(b"capability".to_vec());
             let checks = vec![1, 0xffff_ffff];
-            let call = data::PutChunk { ost, chunk, owner: owner(), checks, capability };
-            pair(call, data::PutChunkReply {})
+            let room = None;
+            let call = data::PutChunk { ost, chunk, owner: owner(), checks, capability, room };
+            let granted = data::PutChunk { room: Some(12 << 10), ..call.clone() };
+            let mut samples = pair(call, data::PutChunkReply {});
+            samples.push(request("-granted", granted));
+            samples
         }
         Op::ReadObject => {
             let read = |object| data::ReadObject {
@@ -36,6 +40,13 @@ pub fn chunk_calls(op: Op) -> Vec<Sample> {
         }
         Op::OstStatus => pair(data::OstStatus {}, data::OstStatusReply { osts: vec![ost_state()] }),
         Op::Fill => pair(data::Fill { length: 128 << 10 }, data::FillReply {}),
+        Op::GrantRoom => {
+            let call = data::GrantRoom { ost, held: Some(1 << 20), wanted: 8 << 20 };
+            let reply = data::GrantRoomReply { granted: 4 << 20, unit: 4096, bytes_free: 1 << 40 };
+            let mut samples = pair(call.clone(), reply);
+            samples.push(request("-unknown", data::GrantRoom { held: None, ..call }));
+            samples
+        }
         Op::StatObject => {
             let reply = data::StatObjectReply { length: 4 << 20, owner: owner(), check: 5 };
             pair(data::StatObject { ost, chunk }, reply)
