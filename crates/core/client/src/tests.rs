@@ -14,4 +14,5 @@ mod names;
 mod near;
 mod pins;
 mod shared;
+mod spool;
 mod trees;

@@ -30,6 +30,7 @@ use crate::promises::Promises;
 use crate::send::{LATE_GRAIN, LATE_MAX};
 use crate::servers::Servers;
 use crate::space::SpaceSeen;
+use crate::spool::Spooled;
 use crate::unsynced::UnsyncedFiles;
 use crate::{
     Access, Allocation, At, AttributeChange, Belief, CacheListener, CopyEnd, Error, FileSystem,
@@ -104,6 +105,8 @@ pub(crate) struct Shared {
     /// Room for copies that are on their way after their commit.
     pub late: Arc<Semaphore>,
     pub space: Mutex<SpaceSeen>,
+    /// What is in the spool.
+    pub spooled: Spooled,
     pub promises: Promises,
     /// Trees that are kept for times without servers.
     pub pins: Pins,
@@ -189,6 +192,7 @@ impl Volume {
                 pins: Pins::default(),
                 weak: weak.clone(),
                 space: Mutex::default(),
+                spooled: Spooled::new(parts.spool.clone()),
                 accesses: Mutex::default(),
                 left: Mutex::new(left),
                 before: Mutex::default(),

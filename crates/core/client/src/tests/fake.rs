@@ -678,6 +678,7 @@ impl State {
             Request::CancelLock(call) => self.cancel_lock(&call),
             Request::AssertLocks(call) => self.assert_locks(call),
             Request::Place(meta::Place { id, exclude }) => {
+                self.find(id)?;
                 let all = [OstIndex(0), OstIndex(1)];
                 let (refusing, mut stripe): (Vec<_>, Vec<_>) =
                     all.into_iter().partition(|ost| exclude.contains(ost));
