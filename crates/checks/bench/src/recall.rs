@@ -198,7 +198,8 @@ async fn clients(location: &Location, count: usize) -> Result<Vec<Arc<Volume>>> 
         let description = format!("holder {number}");
         let settings = tieline_client::Settings { description, ..Default::default() };
         let (root, near) = (FileId::root_of(MdtIndex(0)), Near::default());
-        Volume::new(Parts { world, dialer, map: map.clone(), root, rule, near }, settings)
+        let map = map.clone();
+        Volume::new(Parts { world, dialer, map, root, rule, near, spool: None }, settings)
     });
     Ok(clients.collect())
 }

@@ -96,6 +96,7 @@ impl Federation {
             root: FileId::root_of(MdtIndex(0)),
             rule: RULE,
             near: tieline_client::Near::default(),
+            spool: None,
         };
         Volume::new(parts, settings)
     }

@@ -41,7 +41,7 @@ impl Shared {
     /// Commits what `how` says. Must run to its end.
     pub(crate) async fn launder(self: &Arc<Self>, file: &Arc<File>, how: How) -> Result<()> {
         let _gate = file.gate.lock().await;
-        self.forfeit_gated(file);
+        self.forfeit_gated(file).await;
         let (sealed, last) = file.with(|state| {
             state.stuck = None;
             state.last_committed = Some(Instant::now());
@@ -62,7 +62,7 @@ impl Shared {
             if how == How::Sync {
                 self.sync_osts(file).await?;
             }
-            self.forfeit_gated(file);
+            self.forfeit_gated(file).await;
             // Who reads what was written last reads what was written before it.
             let arrivals = file.with(|state| {
                 let is_part = how == How::Arrived;
@@ -257,6 +257,10 @@ impl Shared {
         match outcome {
             Ok(size) => {
                 self.keep_committed(file, &arrivals, appended.map(|end| (end, size)), &cuts);
+                if appended.is_none() {
+                    let over = arrivals.iter().map(|(_, extent)| extent.offset..extent.end());
+                    self.spool_changed(file, over.collect());
+                }
                 Ok(())
             }
             Err(error) => {
@@ -264,12 +268,12 @@ impl Shared {
                     state.is_appending = false;
                     state.set_size(state.size);
                 });
-                self.commit_failed(file, &arrivals, error)
+                self.commit_failed(file, &arrivals, error).await
             }
         }
     }
 
-    fn commit_failed(
+    async fn commit_failed(
         &self,
         file: &File,
         arrivals: &[(SealId, Extent)],
@@ -280,20 +284,12 @@ impl Shared {
             let what = format!("session under a commit of {}", file.id);
             return Err(Error::local(ErrorKind::SessionLost, what));
         }
-        let is_lost = file.with(|state| {
-            if !state.is_lost_by(&error, self.settings.wait) {
-                return false;
-            }
-            for (id, _) in arrivals {
-                state.lose(file.id, *id, &error);
-            }
-            true
-        });
-        if !is_lost {
+        if !file.with(|state| state.is_lost_by(&error, self.settings.wait)) {
             return Err(error);
         }
         // Told as late, by whoever asks next.
-        self.note_loss(file.id, &error);
+        let seals: Vec<SealId> = arrivals.iter().map(|(id, _)| *id).collect();
+        self.give_up(file, &seals, &error).await;
         Ok(())
     }
 
@@ -469,9 +465,9 @@ impl State {
     }
 
     /// What a sealed run held is lost: said in the log, and at fsync and close.
-    pub(crate) fn lose(&mut self, file: FileId, id: SealId, error: &Error) {
+    pub(crate) fn lose(&mut self, file: FileId, id: SealId, error: &Error, is_kept: bool) {
         if let Some(run) = self.overlay.sealed_run(id) {
-            self.late.lose_bytes(file, run.length() as u64, error);
+            self.late.lose_bytes(file, run.length() as u64, error, is_kept);
         }
         let upto = self.overlay.sealed_upto(id);
         let lost = self.overlay.remove(id);
@@ -516,7 +512,7 @@ impl State {
         if is_clean {
             (self.first_written, self.last_written, self.mtime) = (None, None, None);
             (self.clears_setid, self.keeps_mtime, self.deferred) = (false, false, None);
-            self.unproven_since = None;
+            (self.unproven_since, self.is_answered) = (None, false);
             self.promise.rest();
             self.room.rest();
             self.kept.clear();

@@ -102,6 +102,10 @@ pub(crate) struct State {
     pub small: usize,
     /// Of runs that could not be sent or committed.
     pub late: Late,
+    /// A close was answered before what was written had arrived, or nobody holds it any more.
+    pub is_answered: bool,
+    /// Others have changed it since that was looked at.
+    pub is_foreign: bool,
     /// A lock was lost: what was written and is not committed is to be dropped.
     pub forfeits: bool,
     /// The last sealed run that failed for now, and why: who waits for it gives up.
@@ -187,6 +191,7 @@ impl State {
         self.as_of = as_of;
         self.door.hear(attributes.version);
         if attributes.version != self.version {
+            self.is_foreign |= self.version != Version(0);
             self.forget_extents();
             self.heard_under = None;
             if self.is_dirty() && self.version != Version(0) {
@@ -328,6 +333,7 @@ impl State {
     /// file meanwhile.
     pub fn learn_change(&mut self, as_of: Version, attributes: &Attributes, was_alone: bool) {
         if !was_alone {
+            self.is_foreign = true;
             self.forget_extents();
         }
         self.as_of = self.as_of.max(as_of);

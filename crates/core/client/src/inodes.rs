@@ -149,6 +149,7 @@ impl Shared {
             }
             state.learn_change(as_of, &known.attributes, was_alone);
         });
+        self.spool_changed(file, size.map(|size| size..u64::MAX).into_iter().collect());
         Ok(known)
     }
 

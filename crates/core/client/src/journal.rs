@@ -394,6 +394,13 @@ impl Queue {
         self.lock().waiting.len() as u64
     }
 
+    /// The operations that the MDS does not know, with the names that they are about.
+    pub fn unsent(&self) -> Vec<(BatchItem, Vec<(FileId, Name)>)> {
+        let state = self.lock();
+        let acts = state.waiting.iter().map(|entry| &entry.act);
+        acts.map(|act| (act.item.clone(), act.names.clone())).collect()
+    }
+
     /// To be called after something was pushed, without locks.
     pub fn pushed(&self) {
         let state = self.lock();
@@ -516,12 +523,12 @@ impl Queue {
         let asking = shared.servers.ask_now(&caller, self.mdt, Batch { items });
         let is_known = match noting.within(asking).await {
             Ok(told) if told.reply.outcomes.len() == count => {
-                shared.settle_batch(self, &entries, &told.reply);
+                shared.settle_batch(self, &entries, &told.reply).await;
                 true
             }
             Ok(_) => {
                 let error = Error::local(ErrorKind::Protocol, "answer to a batch");
-                self.refused(shared, &entries, &error);
+                self.refused(shared, &entries, &error).await;
                 true
             }
             Err(error) if error.kind() == ErrorKind::Unauthenticated => {
@@ -544,7 +551,7 @@ impl Queue {
                     && Box::pin(self.send_proven(shared, others)).await
             }
             Err(error) if error.kind().retry() == Retry::Never => {
-                self.refused(shared, &entries, &error);
+                self.refused(shared, &entries, &error).await;
                 true
             }
             Err(error) => {
@@ -572,7 +579,7 @@ impl Queue {
             lock(&self.unproven).remove(&proof);
         } else if since.elapsed() >= shared.servers.wait_for(self.mdt) {
             let error = Error::local(ErrorKind::Unauthenticated, "a ticket that is not shown");
-            self.refused(shared, &entries, &error);
+            self.refused(shared, &entries, &error).await;
             entries.clear();
         } else {
             tokio::time::sleep(AGAIN).await;
@@ -582,12 +589,12 @@ impl Queue {
     }
 
     /// All of a batch is refused.
-    fn refused(&self, shared: &Arc<Shared>, entries: &[Entry], error: &Error) {
+    async fn refused(&self, shared: &Arc<Shared>, entries: &[Entry], error: &Error) {
         let failure = tieline_wire::Failure::new(error.kind(), error.to_string());
         let outcome = BatchOutcome { failure: Some(failure), ..BatchOutcome::default() };
         let outcomes = vec![outcome; entries.len()];
         let reply = BatchReply { outcomes, lease: Default::default() };
-        shared.settle_batch(self, entries, &reply);
+        shared.settle_batch(self, entries, &reply).await;
     }
 
     /// Reserves serials, if that was not done under this session.
@@ -615,7 +622,7 @@ impl Queue {
 impl Shared {
     /// An earlier process sent a batch, and this is what came of it. It may have begun to settle
     /// it.
-    pub(crate) fn settle_left(&self, mdt: MdtIndex, batch: &Batch, reply: &BatchReply) {
+    pub(crate) async fn settle_left(&self, mdt: MdtIndex, batch: &Batch, reply: &BatchReply) {
         let Some(queue) = self.journal.of(mdt) else { return };
         let waiting = queue.lock().waiting.clone();
         let Some(first) = waiting.front() else { return };
@@ -626,12 +633,18 @@ impl Shared {
         let entries: Vec<Entry> = waiting.into_iter().take(count).collect();
         let outcomes = reply.outcomes.iter().skip(from).take(count).cloned().collect();
         let reply = BatchReply { outcomes, lease: reply.lease.clone() };
-        self.settle_batch(&queue, &entries, &reply);
+        self.settle_batch(&queue, &entries, &reply).await;
     }
 
     /// The outcome of a batch is known.
-    fn settle_batch(&self, queue: &Queue, entries: &[Entry], reply: &BatchReply) {
+    async fn settle_batch(&self, queue: &Queue, entries: &[Entry], reply: &BatchReply) {
         let as_of = reply.lease.as_of;
+        let refused = entries.iter().zip(&reply.outcomes).filter_map(|(entry, outcome)| {
+            let failure = outcome.failure.as_ref()?;
+            Some((&entry.act.item, failure.kind, failure.detail.as_str()))
+        });
+        // Before their records go.
+        self.spool_refused(refused).await;
         let mut failed = Vec::new();
         for (entry, outcome) in entries.iter().zip(&reply.outcomes) {
             let act = &entry.act;

@@ -15,6 +15,7 @@
 
 use crate::cause::{self, Cause};
 use crate::journal::Act;
+use crate::spool::{Piece, Place};
 use crate::{HandleId, LockWish};
 use minicbor::{Decode, Encode};
 use std::collections::BTreeMap;
@@ -28,7 +29,7 @@ use tieline_wire::meta::BatchItem;
 mod recover;
 pub(crate) mod writes;
 
-use writes::{Cut, LeftWrite};
+use writes::{Cut, Laid, LeftWrite, Space};
 
 const CLIENT: Kind = Kind(1);
 const SESSION: Kind = Kind(2);
@@ -340,7 +341,7 @@ pub(crate) struct Left {
     pub locks: BTreeMap<FileId, (Vec<KeptLock>, Kept)>,
     pub wishes: Vec<(FileId, KeptWish, Kept)>,
     /// Files of which something is not gone on with: it crashed whoever tried.
-    pub aside: Vec<FileId>,
+    pub aside: Vec<(FileId, Vec<u8>)>,
 }
 
 /// What was written to one file.
@@ -348,6 +349,17 @@ pub(crate) struct Left {
 pub(crate) struct LeftWrites {
     pub writes: Vec<LeftWrite>,
     pub cuts: Vec<(Cut, Option<Kept>)>,
+}
+
+impl LeftWrites {
+    /// What the file held of them.
+    pub fn pieces(&self) -> Vec<Piece> {
+        let piece = |Laid { space, start, bytes }| match space {
+            Space::Placed => Piece { place: Place::At(start), bytes },
+            Space::Appended => Piece { place: Place::Appended, bytes },
+        };
+        writes::lay(self).into_iter().map(piece).collect()
+    }
 }
 
 impl Left {
@@ -379,7 +391,7 @@ impl Left {
              stood for is lost"
         );
         if [WRITE, CUT, ACT].contains(&kind) {
-            self.aside.push(FileId(key));
+            self.aside.push((FileId(key), record.bytes()));
         }
         std::mem::forget(record.kept);
     }
@@ -434,7 +446,6 @@ pub(crate) fn server_name(addresses: &[String]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use writes::Space;
 
     /// An operation is written by one structure and read by another.
     #[test]

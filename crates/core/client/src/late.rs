@@ -23,8 +23,10 @@ pub(crate) struct Late {
     count: u64,
     /// Of those, somebody was told.
     told: u64,
-    /// Bytes that the log does not have yet, and when it had the last.
+    /// Bytes that the log does not have yet, of which the spool has so many, and when it had the
+    /// last.
     unsaid: u64,
+    unsaid_kept: u64,
     said: Option<Instant>,
 }
 
@@ -38,10 +40,12 @@ impl Late {
         self.last = Some((kind, detail));
     }
 
-    /// The same of so many written bytes: the log has them too, now or with what follows.
-    pub fn lose_bytes(&mut self, file: FileId, length: u64, error: &Error) {
+    /// The same of so many written bytes, which the spool has or not: the log has them too, now or
+    /// with what follows.
+    pub fn lose_bytes(&mut self, file: FileId, length: u64, error: &Error, is_kept: bool) {
         self.lose(error.kind(), error.to_string());
         self.unsaid += length;
+        self.unsaid_kept += if is_kept { length } else { 0 };
         if self.said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
             self.say(file);
         }
@@ -50,9 +54,13 @@ impl Late {
     /// Has the log say what it does not have yet.
     pub fn say(&mut self, file: FileId) {
         let length = std::mem::take(&mut self.unsaid);
-        if let Some((_, error)) = self.last.as_ref().filter(|_| length > 0) {
-            self.said = Some(Instant::now());
-            tracing::error!(%file, length, %error, "written bytes are lost");
+        let spooled = std::mem::take(&mut self.unsaid_kept);
+        let Some((_, error)) = self.last.as_ref().filter(|_| length > 0) else { return };
+        self.said = Some(Instant::now());
+        if spooled < length {
+            tracing::error!(%file, length, spooled, %error, "written bytes are lost");
+        } else {
+            tracing::error!(%file, length, %error, "written bytes cannot be stored: spooled");
         }
     }
 
@@ -99,13 +107,13 @@ mod tests {
         let (file, mut late) = (FileId(7), Late::default());
         let full = Error::local(ErrorKind::NoSpace, "full");
         for _ in 0..10 {
-            late.lose_bytes(file, 4, &full);
+            late.lose_bytes(file, 4, &full, false);
         }
         assert_eq!(late.unsaid, 36, "the first is said at once");
         tokio::time::advance(SAY_EVERY).await;
-        late.lose_bytes(file, 4, &full);
+        late.lose_bytes(file, 4, &full, false);
         assert_eq!(late.unsaid, 0, "said with their sum");
-        late.lose_bytes(file, 4, &full);
+        late.lose_bytes(file, 4, &full, false);
         late.say(file);
         assert_eq!(late.unsaid, 0, "the rest is said at a close");
     }

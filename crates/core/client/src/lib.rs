@@ -15,8 +15,8 @@
 //! * [`bulk`], [`walks`]: whole directories and trees, and small files, before they are asked for.
 //! * [`own`], [`journal`]: what is decided here under exclusive leases, and how MDSs come to know.
 //! * [`send`], [`commit`], [`background`]: how written bytes leave; [`deferred`]: when a close does
-//!   not wait for it; [`late`]: what was lost then; [`unsent`]: what is still here; [`unsynced`]:
-//!   what no OST made durable yet.
+//!   not wait for it; [`late`]: what was lost then; [`spool`]: where that goes; [`unsent`]: what is
+//!   still here; [`unsynced`]: what no OST made durable yet.
 //! * [`compact`]: what makes many small extents few; [`migrate`]: what moves them elsewhere.
 //!   [`locks`]: advisory locks.
 //! * [`ahead`], [`past`], [`read_mode`]: what will be read next; [`chunks`], [`fetch`], [`costs`]:
@@ -94,6 +94,7 @@ mod send;
 mod servers;
 pub mod settings;
 mod space;
+pub mod spool;
 #[cfg(test)]
 mod tests;
 mod unsent;

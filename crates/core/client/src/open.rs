@@ -232,10 +232,15 @@ impl Shared {
         let (is_last, is_orphan, is_dirty, is_promised) = open.file.with(|state| {
             state.handles = state.handles.saturating_sub(1);
             state.door.closed();
+            state.is_answered |= state.handles == 0 && state.is_dirty();
             // What is deferred has its own time.
             let is_dirty = state.is_dirty() && state.deferred.is_none();
             (state.handles == 0, state.is_orphan, is_dirty, state.promise.may_be_held())
         });
+        if is_last && self.is_untold(open.file.id) {
+            let (shared, id) = (self.clone(), open.file.id);
+            tokio::spawn(async move { shared.nobody_to_tell(id).await });
+        }
         if !is_last || !(is_orphan || is_dirty || is_promised) {
             return;
         }

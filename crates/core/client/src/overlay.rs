@@ -530,6 +530,14 @@ impl Overlay {
         self.seals.get(&id).map_or(self.written, |seal| seal.written)
     }
 
+    /// What is left of a sealed run: offsets and bytes, in order.
+    pub fn pieces_of(&self, id: SealId) -> Vec<(u64, Bytes)> {
+        let Some(seal) = self.seals.get(&id) else { return Vec::new() };
+        let range = seal.offset..seal.offset + seal.run.length() as u64;
+        let own = self.pieces.range(range).filter(|(_, piece)| piece.seal == Some(id));
+        own.map(|(&offset, piece)| (offset, piece.bytes.clone())).collect()
+    }
+
     /// The bytes of a run.
     pub fn sealed_run(&self, id: SealId) -> Option<&Run> {
         self.seals.get(&id).map(|seal| &seal.run)

@@ -62,17 +62,14 @@ impl Shared {
                     shared.note_unsynced(&file);
                     state.overlay.arrived(sealed.id, Content::Chunk(chunk));
                 }
-                Err(error) if state.is_lost_by(&error, shared.settings.wait) => {
-                    state.lose(file.id, sealed.id, &error);
-                    lost = Some(error);
-                }
+                Err(error) if state.is_lost_by(&error, shared.settings.wait) => lost = Some(error),
                 Err(error) => {
                     state.stuck = Some((error.kind(), error.to_string()));
                     state.overlay.unseal(sealed.id);
                 }
             });
             if let Some(error) = lost {
-                shared.note_loss(file.id, &error);
+                shared.give_up(&file, &[sealed.id], &error).await;
             }
             file.moved.notify_waiters();
             if let Some(late) = late {

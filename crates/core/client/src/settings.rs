@@ -1,6 +1,7 @@
 //! What a client is told, and what it is plugged into.
 
 use crate::near::Near;
+use crate::spool::Spool;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -162,6 +163,8 @@ pub struct Parts {
     pub rule: Rule,
     /// Caches and storage that are nearer than OSSs.
     pub near: Near,
+    /// Where bytes go that were answered for and cannot be stored.
+    pub spool: Option<Arc<dyn Spool>>,
 }
 
 #[cfg(test)]

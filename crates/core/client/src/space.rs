@@ -2,10 +2,12 @@
 
 use crate::cache::Under;
 use crate::reader::EXTENTS_PAGE;
+use crate::spool::Claim;
 use crate::volume::{Shared, Volume, lock};
 use crate::writer::How;
 use crate::{FsSpace, LayoutInForce, Result};
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tieline_types::quota::{Payer, PayerKind};
 use tieline_types::{Caller, FileId, MdtIndex, Retry};
@@ -23,6 +25,8 @@ const SPACE_KEPT: Duration = Duration::from_secs(2);
 const SPACE_PATIENCE: Duration = Duration::from_secs(1);
 /// The same where it knows something.
 const SPACE_PATIENCE_KNOWN: Duration = Duration::from_millis(400);
+/// A mount that takes longer to end has copies of what it has to send in the spool.
+const COPY_AFTER: Duration = Duration::from_secs(1);
 /// How long servers may take to let us go.
 const GOODBYE_PATIENCE: Duration = Duration::from_secs(2);
 /// Files are limited by the MDT's disk alone; programs want to see a number, some of them one of 32
@@ -140,9 +144,40 @@ impl Shared {
         self.servers.refresh(mdt).await
     }
 
-    /// Commits what is dirty, then ends the sessions.
+    /// Commits what is dirty, then ends the sessions. What no server has taken by then is in the
+    /// spool. A copy of it is there as soon as that takes long: whoever ends this process meanwhile
+    /// loses nothing.
     pub(crate) async fn close(self: &Arc<Self>, patience: Duration) {
         let deadline = Instant::now() + patience;
+        let why: Mutex<BTreeMap<FileId, String>> = Mutex::default();
+        let copied = async {
+            tokio::time::sleep(COPY_AFTER).await;
+            let known = lock(&why).clone();
+            self.spool_unsent(Claim::Waiting, &known).await;
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            () = self.send_all(deadline, &why) => {}
+            () = copied => {}
+        }
+        let why = lock(&why).clone();
+        self.spool_rest(&why).await;
+        self.leave_rooms().await;
+        // Whom we cannot tell finds out when the lease is over.
+        self.servers.close(GOODBYE_PATIENCE).await;
+    }
+
+    /// What no server has is in the spool when this ends, and nothing else that was a copy.
+    async fn spool_rest(&self, why: &BTreeMap<FileId, String>) {
+        let files = self.spool_unsent(Claim::Answered, why).await;
+        if files > 0 {
+            tracing::error!(files, "written bytes are not at their servers: spooled");
+        }
+        self.forget_copies().await;
+    }
+
+    async fn send_all(self: &Arc<Self>, deadline: Instant, why: &Mutex<BTreeMap<FileId, String>>) {
         let files: Vec<_> = lock(&self.dirty).values().cloned().collect();
         let mut tasks = tokio::task::JoinSet::new();
         for file in files {
@@ -151,13 +186,18 @@ impl Shared {
                 while let Err(error) = shared.launder(&file, How::Flush).await {
                     if error.kind().retry() == Retry::Never || Instant::now() >= deadline {
                         tracing::error!(file = %file.id, %error, "written bytes are not committed");
-                        return;
+                        return Some((file.id, error.to_string()));
                     }
                     tokio::time::sleep(SPACE_PATIENCE).await;
                 }
+                None
             });
         }
-        let all = async { while tasks.join_next().await.is_some() {} };
+        let all = async {
+            while let Some(ended) = tasks.join_next().await {
+                lock(why).extend(ended.ok().flatten());
+            }
+        };
         if tokio::time::timeout_at(deadline, all).await.is_err() {
             tracing::error!("file system is closed before everything was committed");
         }
@@ -165,9 +205,6 @@ impl Shared {
         if let Err(error) = self.drain_all(left).await {
             tracing::error!(%error, "file system is closed before everything was sent");
         }
-        self.leave_rooms().await;
-        // Whom we cannot tell finds out when the lease is over.
-        self.servers.close(GOODBYE_PATIENCE).await;
     }
 }
 
@@ -175,6 +212,16 @@ impl Volume {
     /// Ends the sessions as they are: for whoever cannot wait until everything is committed.
     pub async fn part(&self, patience: Duration) {
         self.shared.servers.close(patience).await;
+    }
+
+    /// Puts what no server has yet into the spool, now: for whoever has to end at once.
+    pub async fn spool_unsent(&self) {
+        self.shared.spool_rest(&BTreeMap::new()).await;
+    }
+
+    /// What no server has yet is not wanted any more: no copy of it stays in the spool.
+    pub async fn drop_unsent(&self) {
+        self.shared.forget_copies().await;
     }
 
     /// Asks the MDT of a file something that only operators ask.

@@ -16,4 +16,5 @@ mod near;
 mod pins;
 mod room;
 mod shared;
+mod spool;
 mod trees;

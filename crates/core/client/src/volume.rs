@@ -31,6 +31,7 @@ use crate::room::Rooms;
 use crate::send::{LATE_GRAIN, LATE_MAX};
 use crate::servers::Servers;
 use crate::space::SpaceSeen;
+use crate::spool::Spooled;
 use crate::unsynced::UnsyncedFiles;
 use crate::{
     Access, Allocation, At, AttributeChange, Belief, CacheListener, CopyEnd, Error, FileSystem,
@@ -106,6 +107,8 @@ pub(crate) struct Shared {
     /// Room for copies that are on their way after their commit.
     pub late: Arc<Semaphore>,
     pub space: Mutex<SpaceSeen>,
+    /// What is in the spool.
+    pub spooled: Spooled,
     pub promises: Promises,
     /// What OSTs keep for bytes that closes were answered for.
     pub rooms: Arc<Rooms>,
@@ -197,6 +200,7 @@ impl Volume {
                 weak: weak.clone(),
                 space: Mutex::default(),
                 is_read_only: AtomicBool::new(false),
+                spooled: Spooled::new(parts.spool.clone()),
                 accesses: Mutex::default(),
                 left: Mutex::new(left),
                 before: Mutex::default(),

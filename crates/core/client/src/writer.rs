@@ -230,7 +230,16 @@ impl Shared {
                 How::Flush | How::Arrived => state.late.at_close(&open.seen),
             }
         });
-        let Some(late) = late else { return laundered };
+        let Some(late) = late else {
+            if is_left && laundered.is_ok() {
+                // This may have been the last that can be told.
+                file.with(|state| state.is_answered |= state.is_dirty());
+            }
+            return laundered;
+        };
+        if open.access.write {
+            self.told_writer(file.id).await;
+        }
         if let Some(queue) = self.journal.of(file.id.mdt()) {
             queue.lock().told_late(file.id);
         }

@@ -18,6 +18,7 @@ use crate::answer::Answer;
 use crate::call::Call;
 use crate::errno::Refusal;
 use rustix::io::Errno;
+use tieline_types::Caller;
 
 type Outcome = Result<Answer, Refusal>;
 
@@ -86,6 +87,7 @@ async fn dispatch_once(call: &Call) -> Outcome {
         Opcode::Setxattr => xattrs::setxattr(call).await,
         Opcode::Removexattr => xattrs::removexattr(call).await,
         Opcode::Statfs => statfs(call).await,
+        Opcode::Syncfs => syncfs(call).await,
         Opcode::Destroy => Ok(Answer::done()),
         Opcode::Ioctl => Err(Errno::NOTTY.into()),
         // Access is the kernel's own check (`default_permissions`); the others have fallbacks
@@ -98,6 +100,16 @@ async fn dispatch_once(call: &Call) -> Outcome {
             Err(Errno::IO.into())
         }
     }
+}
+
+/// As an fsync of the uppermost directory, which stands for all.
+async fn syncfs(call: &Call) -> Outcome {
+    let files = call.fs();
+    let top = files.open_directory(&Caller::root(), files.root()).await?;
+    let synced = files.sync_directory(top).await;
+    files.release_directory(top).await;
+    synced?;
+    Ok(Answer::done())
 }
 
 async fn statfs(call: &Call) -> Outcome {

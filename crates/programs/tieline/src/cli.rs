@@ -58,6 +58,9 @@ enum Verb {
     /// Copy files into the file system
     #[command(after_help = examples::PUT)]
     Put(verbs::put::Args),
+    /// List, put back and drop bytes that mounts could not store
+    #[command(subcommand, after_help = examples::SPOOL)]
+    Spool(verbs::spool::Spool),
     /// Keep directory trees here, for times without servers
     Pin(verbs::pin::Args),
     /// Let pinned trees go
@@ -240,6 +243,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Verb::Cat(args) => verbs::fetch::cat(args),
         Verb::Get(args) => verbs::fetch::get(args),
         Verb::Put(args) => verbs::put::run(args),
+        Verb::Spool(verb) => verbs::spool::run(verb),
         Verb::Pin(args) => verbs::pin::pin(&args),
         Verb::Unpin(args) => verbs::pin::unpin(&args),
         Verb::Stat(args) => verbs::stat::run(args),

@@ -37,4 +37,5 @@ pub mod runtime;
 pub mod server;
 pub mod shell;
 pub mod source;
+pub mod spool;
 pub mod verbs;

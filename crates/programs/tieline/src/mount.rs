@@ -4,8 +4,8 @@
 //! mounted, or why not ([`daemon`]). What is started is a holder ([`holder`]), which starts the
 //! daemon proper, and another one if that dies ([`held`]). The daemon keeps an entry in the
 //! [`registry`] of mounts for as long as it lives. Unmounting takes the mount out of the tree and
-//! waits until the daemon has committed everything and is gone; where servers are away, it says
-//! what is left and leaves that to the daemon.
+//! waits until the daemon has committed everything and is gone, and names what could not be stored;
+//! where servers are away, it says what is left and leaves that to the daemon.
 //!
 //! * [`options`]: what stands behind `-o`; [`caches`]: those about caches.
 //! * [`people`]: who callers are; [`one`]: where all are one user; [`idmap`]: whose uids are whose.
@@ -31,12 +31,14 @@ mod word;
 use crate::beneath::Directory;
 use crate::mount::options::Options;
 use crate::source::Source;
+use crate::spool;
 use anyhow::{Context, anyhow, bail};
 use rustix::process::Signal;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use tieline_types::ByteSize;
 
 /// Longest wait for a daemon that has been unmounted and still commits.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(300);
@@ -45,6 +47,10 @@ const STUCK_AFTER: Duration = Duration::from_secs(2);
 /// Whoever waits is told how far it is.
 const TELL_EVERY: Duration = Duration::from_secs(2);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// An end that is over so soon is waited for.
+const WAITED_OUT: Duration = Duration::from_secs(60);
+/// Files that are named where some could not be stored.
+const NAMED_MAX: usize = 20;
 /// A daemon that is told to drop what is left.
 const DROP_PATIENCE: Duration = Duration::from_secs(10);
 /// What the daemon prints when it is mounted, after lines about caches that cannot be used yet.
@@ -63,8 +69,8 @@ pub struct Args {
     /// inodes=N, ino32, congestion=auto|system, sec=FLAVOR, keytab=FILE, principal=NAME,
     /// krb5conf=FILE, service=NAME, idmap=names|same|FILE, idmapped=USER, mapkey=KEY,
     /// admin=HOST:PORT, cache=DIR, cache-size=SIZE, sitecache=DIR, sitecache-size=HIGH[:LOW],
-    /// direct=OST0000=DIR, at-rest=trusted, log=FILE, pidfile=FILE, netns=NAME, and what fstab
-    /// carries
+    /// direct=OST0000=DIR, at-rest=trusted, spool=DIR|off, spool-size=SIZE, log=FILE,
+    /// pidfile=FILE, netns=NAME, and what fstab carries
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
     /// Stay in the foreground, and log to standard error
@@ -92,7 +98,8 @@ pub struct UmountArgs {
     /// Drop what was written and cannot be sent because servers are away
     #[arg(short, long)]
     pub force: bool,
-    /// Wait until everything written is at its servers, even if they are away
+    /// Wait until everything written is at its servers, even if they are away, as long as the
+    /// mount's `wait=` says
     #[arg(short, long, conflicts_with = "force")]
     pub wait: bool,
     /// Where it is mounted
@@ -184,6 +191,7 @@ fn start_daemon(
         stdout.read_to_string(&mut said)?;
     }
     if let Some(missing) = said.trim().strip_suffix(READY) {
+        warn_of_spooled(options, source, mountpoint);
         for why in missing.lines() {
             eprintln!(
                 "tieline: warning: {why}: mounted without that cache, which is used as soon as \
@@ -197,6 +205,20 @@ fn start_daemon(
     match said.trim() {
         "" => Err(anyhow!("the mount's daemon ended: see {}", log_path.display())),
         why => Err(anyhow!("{why}")),
+    }
+}
+
+/// An earlier mount there could not store everything.
+fn warn_of_spooled(options: &Options, source: &Source, mountpoint: &Path) {
+    let Some(place) = &options.spool else { return };
+    let directory = spool::directory(place, source.fs.as_str(), mountpoint);
+    let count = spool::entry::all_in(&directory).len();
+    if count > 0 {
+        let (directory, shown) = (directory.display(), mountpoint.display());
+        eprintln!(
+            "tieline: warning: {count} files of an earlier mount at {shown} could not be stored: \
+             `tieline spool list {directory}` names them, `tieline spool put` brings them back"
+        );
     }
 }
 
@@ -269,6 +291,7 @@ fn wait_for_end(entry: &registry::Entry, args: &UmountArgs) -> anyhow::Result<()
     let (shown, pid) = (entry.mountpoint.display(), entry.process.pid);
     let begun = Instant::now();
     let (mut moved, mut spoken, mut last) = (begun, begun, None);
+    let is_short = entry.wait.is_some_and(|wait| Duration::from_secs(wait) <= WAITED_OUT);
     while !entry.process.wait_end(LOOK_AGAIN) {
         let left = registry::again(entry).and_then(|entry| entry.ending);
         if left != last {
@@ -283,12 +306,15 @@ fn wait_for_end(entry: &registry::Entry, args: &UmountArgs) -> anyhow::Result<()
         let is_stuck = !left.away.is_empty() && moved.elapsed() > STUCK_AFTER;
         if is_stuck && args.force {
             eprintln!("{shown}: {left}: dropped");
-            return drop_left(entry);
+            drop_left(entry)?;
+            return tell_spooled(entry);
         }
-        if is_stuck && !args.wait {
+        if is_stuck && !args.wait && !is_short {
             eprintln!(
-                "{shown} is unmounted; {left}. Its daemon (pid {pid}) sends them when it can; \
-                 `tieline umount --wait {shown}` waits for it, --force drops them"
+                "{shown} is unmounted; {left}. Its daemon (pid {pid}) sends them when it can, \
+                 for as long as `-o wait` says, and keeps a copy{}; `tieline umount --wait \
+                 {shown}` waits for it, --force drops them",
+                entry.spool.as_ref().map(|at| format!(" in {}", at.display())).unwrap_or_default()
             );
             return Ok(());
         }
@@ -300,7 +326,32 @@ fn wait_for_end(entry: &registry::Entry, args: &UmountArgs) -> anyhow::Result<()
             spoken = Instant::now();
         }
     }
-    Ok(())
+    tell_spooled(entry)
+}
+
+/// Names what could not be stored in the life of a mount, and where its bytes are. An error if
+/// there is such.
+fn tell_spooled(entry: &registry::Entry) -> anyhow::Result<()> {
+    let Some(directory) = &entry.spool else { return Ok(()) };
+    let spooled = spool::unnamed(directory);
+    if spooled.is_empty() {
+        return Ok(());
+    }
+    for entry in spooled.iter().take(NAMED_MAX) {
+        let (manifest, at) = (&entry.manifest, entry.shown());
+        let (shown, bytes, why) = (manifest.shown(), ByteSize(manifest.bytes()), &manifest.why);
+        eprintln!("{shown}: {bytes} could not be stored ({why}), and are in {}", at.display());
+    }
+    if let Some(more) = spooled.len().checked_sub(NAMED_MAX).filter(|more| *more > 0) {
+        eprintln!("and {more} more: `tieline spool list {}` names them", directory.display());
+    }
+    spool::mark_named(directory, &spooled)?;
+    let (count, shown) = (spooled.len(), entry.mountpoint.display());
+    let files = if count == 1 { "file" } else { "files" };
+    bail!(
+        "{shown} is unmounted, and {count} {files} could not be stored: when the cause is mended, \
+         mount again and run `tieline spool put --all`"
+    )
 }
 
 /// Ends a mount that has something to send still.

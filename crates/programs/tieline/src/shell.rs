@@ -143,7 +143,7 @@ impl Shell {
         let root = FileId::root_of(MdtIndex(0));
         let settings = Settings { wait: PATIENCE, description, ..Settings::default() };
         let near = Near::default();
-        let parts = Parts { world, dialer, map: map.clone(), root, rule, near };
+        let parts = Parts { world, dialer, map: map.clone(), root, rule, near, spool: None };
         let volume = Volume::new(parts, settings);
         let files = volume.clone();
         Ok(Self { files, volume, caller: own_caller(), key, map, location })

@@ -39,6 +39,7 @@ pub mod quota;
 pub mod setstripe;
 pub mod show;
 pub mod site;
+pub mod spool;
 pub mod stat;
 pub mod sync;
 pub mod undelete;

@@ -16,6 +16,7 @@ use crate::file::State;
 use crate::handles::FileHandle;
 use crate::listing::Listing;
 use crate::servers::LeftAnswer;
+use crate::spool::{Piece, Place};
 use crate::volume::{Shared, lock};
 use crate::{Access, HandleId};
 use std::collections::BTreeMap;
@@ -39,7 +40,8 @@ impl Shared {
     pub(crate) fn restore(self: &Arc<Self>) {
         let (handles, lost, orphans, acts, marks, locks) = {
             let mut left = lock(&self.left);
-            for id in std::mem::take(&mut left.aside) {
+            for (id, _) in &left.aside {
+                let id = *id;
                 let what = "set aside: the mount's daemon crashed on it".to_owned();
                 self.file(id).with(|state| state.late.lose(ErrorKind::Corrupt, what));
             }
@@ -136,6 +138,7 @@ impl Shared {
 
     /// Does what an earlier process owed.
     pub(crate) async fn recover(self: &Arc<Self>) {
+        self.recover_aside().await;
         let sessions: Vec<_> =
             lock(&self.left).sessions.values().map(|(session, _)| session.clone()).collect();
         if sessions.is_empty() && lock(&self.left).writes.is_empty() {
@@ -194,7 +197,7 @@ impl Shared {
             _ => return tracing::warn!(op = ?request.op(), "no server says what became of a call"),
         };
         if let Ok(incoming) = &outcome {
-            self.recover_effect(&request, incoming, note.cuts);
+            self.recover_effect(&request, incoming, note.cuts).await;
         } else {
             tracing::info!(op = ?request.op(), "a call of before was refused");
         }
@@ -202,13 +205,13 @@ impl Shared {
     }
 
     /// A call was carried out.
-    fn recover_effect(&self, request: &Request, incoming: &Incoming, mut cuts: Vec<Cut>) {
+    async fn recover_effect(&self, request: &Request, incoming: &Incoming, mut cuts: Vec<Cut>) {
         let body = &incoming.body;
         match request {
             Request::Batch(batch) => {
                 let mdt = batch.items.first().map(|item| item.id.mdt());
                 if let (Some(mdt), Some(reply)) = (mdt, read::<BatchReply>(body)) {
-                    self.settle_left(mdt, batch, &reply);
+                    self.settle_left(mdt, batch, &reply).await;
                 }
             }
             Request::SetAttributes(change) => cuts.extend(change.size.map(|size| Cut {
@@ -287,7 +290,10 @@ impl Shared {
             let is_over = error.kind().retry() == Retry::Never;
             let length: usize = left.writes.iter().map(|write| write.bytes.len()).sum();
             if is_over {
-                file.with(|state| state.late.lose_bytes(id, length as u64, error));
+                let (pieces, writer) = (left.pieces(), caller.clone());
+                let why = (error.kind(), error.to_string());
+                let is_kept = self.spool_left(id, pieces, why, writer).await;
+                file.with(|state| state.late.lose_bytes(id, length as u64, error, is_kept));
                 return;
             }
             tracing::warn!(file = %id, length, %error, "written bytes wait for a server");
@@ -295,6 +301,7 @@ impl Shared {
         let in_hand: Vec<_> = left.writes.iter().map(|write| write.kept.in_hand()).collect();
         let is_dirty = file.with(|state| {
             state.lay(&self.keep, id, left);
+            state.is_answered = true;
             if let Ok(attributes) = &opened {
                 state.keep_time_set(attributes);
             }
@@ -304,6 +311,17 @@ impl Shared {
         if is_dirty {
             self.deferred.restore(&file);
             self.mark_dirty(&file);
+        }
+    }
+
+    /// What crashed whoever went on with it is read by nobody here: whoever looks into the fault
+    /// finds it in the spool.
+    async fn recover_aside(&self) {
+        let aside = std::mem::take(&mut lock(&self.left).aside);
+        for (id, record) in aside {
+            let pieces = vec![Piece { place: Place::Record, bytes: record.into() }];
+            let why = "the mount's daemon crashed on it".to_owned();
+            self.spool_left(id, pieces, (ErrorKind::Corrupt, why), Caller::root()).await;
         }
     }
 

@@ -257,7 +257,7 @@ pub(crate) struct Laid {
 type Pieces = BTreeMap<(Space, u64), (Bytes, u64)>;
 
 /// What the writes laid over each other leave, without what was cut.
-fn lay(left: &super::LeftWrites) -> Vec<Laid> {
+pub(crate) fn lay(left: &super::LeftWrites) -> Vec<Laid> {
     let mut writes: Vec<&LeftWrite> = left.writes.iter().collect();
     writes.sort_by_key(|write| write.head.number);
     let mut pieces = Pieces::new();

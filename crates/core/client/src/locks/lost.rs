@@ -111,32 +111,46 @@ impl Shared {
         // It is said as long as we are here.
         let _ = recovered.wait_for(|is_over| *is_over).await;
         let gate = file.gate.lock().await;
-        self.forfeit_gated(file);
+        self.forfeit_gated(file).await;
         drop(gate);
         self.forget_at_door(file.id).await;
     }
 
     /// The same, for those who hold the file's gate.
-    pub(crate) fn forfeit_gated(&self, file: &File) {
+    pub(crate) async fn forfeit_gated(&self, file: &File) {
         let id = file.id;
-        let length = file.with(|state| {
-            if !*self.recovered.borrow() || !std::mem::take(&mut state.forfeits) {
-                return 0;
-            }
-            state.door.spoil();
-            let length = state.overlay.bytes();
-            state.overlay.cut(0..u64::MAX);
-            let cuts = state.kept.all(id);
-            state.kept.cut(&self.keep, &cuts);
-            state.rest();
-            length
-        });
-        if length == 0 {
-            return;
-        }
         let what = format!("bytes that were written to {id} before a lock on it was lost");
-        tracing::error!(file = %id, length, "written bytes are lost: a lock on the file was lost");
-        file.with(|state| state.late.lose(ErrorKind::LockLost, what.clone()));
-        self.note_loss(id, &Error::local(ErrorKind::LockLost, what));
+        let error = Error::local(ErrorKind::LockLost, what.clone());
+        loop {
+            let due = file.with(|state| {
+                let is_due = state.forfeits && *self.recovered.borrow();
+                is_due.then(|| (state.overlay.written, !state.overlay.is_empty()))
+            });
+            let Some((written, has_bytes)) = due else { return };
+            let is_kept = has_bytes && self.spool_forfeited(file, &error).await;
+            let length = file.with(|state| {
+                if state.overlay.written != written {
+                    return None;
+                }
+                state.forfeits = false;
+                state.door.spoil();
+                let length = state.overlay.bytes() as u64;
+                state.overlay.cut(0..u64::MAX);
+                let cuts = state.kept.all(id);
+                state.kept.cut(&self.keep, &cuts);
+                state.rest();
+                if length > 0 {
+                    state.late.lose_bytes(id, length, &error, is_kept);
+                    state.late.say(id);
+                }
+                Some(length)
+            });
+            match length {
+                // Written meanwhile, through a handle that is newer than the loss.
+                None => {}
+                Some(0) => return,
+                Some(_) => return self.note_loss(id, &error),
+            }
+        }
     }
 }

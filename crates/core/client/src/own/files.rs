@@ -63,6 +63,10 @@ impl Shared {
                     state.left(before, &known.attributes);
                     Some(known)
                 })
+                .inspect(|_| {
+                    let cut = change.size.map(|size| size..u64::MAX);
+                    self.spool_changed(&file, cut.into_iter().collect());
+                })
             }
         }
     }
@@ -116,6 +120,7 @@ impl Shared {
     pub(crate) fn launder_own(self: &Arc<Self>, file: &Arc<File>) -> Option<()> {
         self.journal.of(file.id.mdt())?;
         let _gate = file.gate.try_lock().ok()?;
+        let mut places = Vec::new();
         let done = file.with(|state| {
             let is_own = self.own_version(file.id) == Some(state.version);
             if !is_small(state) || !is_own || state.forfeits {
@@ -128,20 +133,21 @@ impl Shared {
                 return None;
             }
             let place = |(id, extent): &(SealId, Extent)| (*id, extent.offset..extent.end());
-            let places: Vec<_> = arrivals.iter().map(place).collect();
+            places = arrivals.iter().map(place).collect::<Vec<_>>();
             let extents: Vec<Extent> = arrivals.into_iter().map(|(_, extent)| extent).collect();
             let (caller, clears_setid) = (state.writer.clone(), state.clears_setid);
             // Nobody else appends to it.
             let cuts = state.kept.all(file.id);
             let change = Change { extents, clears_setid, cuts, ..Change::default() };
             self.commit_own(file.id, state, &caller, &change)?;
-            for (id, range) in places {
-                state.overlay.committed(id, range);
+            for (id, range) in &places {
+                state.overlay.committed(*id, range.clone());
             }
             state.set_size(state.size);
             state.rest().then_some(())
         });
         if done.is_some() {
+            self.spool_changed(file, places.into_iter().map(|(_, range)| range).collect());
             lock(&self.dirty).remove(&file.id);
             if file.is_dirty() {
                 self.mark_dirty(file);

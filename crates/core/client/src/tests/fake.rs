@@ -708,6 +708,7 @@ impl State {
                 done::<GrantRoom>(&reply)
             }
             Request::Place(meta::Place { id, exclude, wish }) => {
+                self.find(id)?;
                 let mut all = vec![OstIndex(0), OstIndex(1)];
                 let wish = wish.unwrap_or_default();
                 all.sort_by_key(|ost| wish.iter().position(|one| one == ost).unwrap_or(9));

@@ -1,6 +1,8 @@
 //! A process that is killed, and the one that goes on.
 
 use super::fake::{Fake, ROOT};
+use super::spool::FakeSpool;
+use crate::spool::Place;
 use crate::*;
 use rustix::fs::MemfdFlags;
 use std::os::fd::AsFd;
@@ -84,7 +86,16 @@ async fn what_crashes_whoever_follows_is_set_aside() {
     std::mem::forget(poison.kept.in_hand());
     std::mem::forget(records);
     keep.set_crashed(true);
-    let (volume, _keep) = next(&fake, &keep).await;
+    let (keep, records) = killed(&keep);
+    let spool = Arc::new(FakeSpool::default());
+    let parts = Parts { spool: Some(spool.clone()), ..fake.parts() };
+    let volume = Volume::new_kept(parts, settings(), keep, records);
+    volume.recover().await;
+    // As it was, for whoever looks into the fault.
+    let spooled = spool.all();
+    assert_eq!((spooled.len(), spooled[0].file), (1, id));
+    assert_eq!(spooled[0].pieces[0].place, Place::Record);
+    assert!(spooled[0].pieces[0].bytes.ends_with(b"poison"));
     assert_eq!(volume.read(other, 0, 10).await.unwrap().to_vec().concat(), b"fine");
     assert!(volume.read(handle, 0, 10).await.unwrap().is_empty());
     let error = volume.sync(handle, false).await.unwrap_err();

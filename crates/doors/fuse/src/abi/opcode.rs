@@ -80,6 +80,7 @@ opcodes! {
     45 Rename2 "rename2";
     46 Lseek "lseek";
     47 CopyFileRange "copy_file_range";
+    50 Syncfs "syncfs";
     51 Tmpfile "tmpfile";
     52 Statx "statx";
     53 CopyFileRange64 "copy_file_range_64";

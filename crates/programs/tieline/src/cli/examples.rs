@@ -38,6 +38,9 @@ Options (-o), separated by commas:
   hold=off watchdog=SPAN
                       without a holder; when a daemon that stands still is killed
   admin=HOST:PORT     serve /metrics and /health there
+  spool=DIR|off spool-size=SIZE
+                      where bytes go that were answered for and cannot be stored
+                      (/var/lib/tieline/spool, 1 GiB): see `tieline spool`
   log=FILE            where the daemon logs (/var/log/tieline/mount-….log)
   pidfile=FILE        where the daemon writes its process id
   netns=NAME          network namespace from which servers are reached
@@ -51,6 +54,18 @@ Examples:
   tieline put -r results tieline://mds.uf.example.org/extenci/user/me
 
 A file that was put is durable at its servers when the command ends.";
+
+pub const SPOOL: &str = "\
+Examples:
+  tieline spool list
+  tieline spool put --all
+  tieline spool put /var/lib/tieline/spool/extenci-mnt/0x1000000007.data --to /mnt/again.root
+  tieline spool drop /var/lib/tieline/spool/extenci-mnt/0x1000000007.data --yes
+
+A mount puts bytes there that a program was answered for and that cannot be stored: no OST had room,
+a quota or a right was taken away, servers were away until the mount ended. `umount` names the files.
+`put` writes the bytes back into the file they are of, whatever it is called now, unless somebody
+has written there since, and then takes them out of the spool.";
 
 pub const FIND: &str = "\
 Examples:

@@ -23,6 +23,8 @@ use tieline_types::{Flavor, MachineTrust, SiteName};
 use tieline_wan::{Distance, Quality};
 
 /// In a namespace of its own a site may use the same ports as every other.
+/// In a federation's folder: bytes that its mounts could not store.
+const SPOOL: &str = "spool";
 const MDS_PORT: u16 = 7640;
 const OSS_PORT: u16 = 7642;
 /// Where the first mount's `/metrics` are, with `--netns`.
@@ -127,6 +129,8 @@ fn bring_up(
         std::fs::create_dir(dir.join(folder)).with_context(|| format!("cannot make {folder}"))?;
         held.state.made.insert(0, dir.join(folder));
     }
+    // Its mounts make it when they need it.
+    held.state.made.insert(0, dir.join(SPOOL));
     let mut plan = make_plan(&dir, up)?;
     if has_kerberos {
         plan.kerberos = Some(make_realm(held, &plan, up)?);
@@ -385,7 +389,8 @@ fn add_mount(held: &mut Held, mount: &Path, more: &MountMore) -> anyhow::Result<
         (Some(network), None) => Some(network.clients()),
         (Some(network), Some(site)) => Some(network.site(site)),
     };
-    let mut list = format!("mapkey={},admin={admin}", held.state.key);
+    let spool = held.dir().join(SPOOL);
+    let mut list = format!("mapkey={},admin={admin},spool={}", held.state.key, spool.display());
     if let Some(netns) = &netns {
         list += &format!(",netns={}", netns.display());
     }

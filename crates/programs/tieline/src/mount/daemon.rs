@@ -16,6 +16,8 @@ use crate::process::ProcessId;
 use crate::server::settings::key_open;
 use crate::shell::world_with;
 use crate::source::Source;
+use crate::spool::entry::About;
+use crate::spool::{self, DiskSpool};
 use anyhow::{Context, anyhow, bail};
 use rustix::fs::{AtFlags, StatxFlags};
 use std::path::{Path, PathBuf};
@@ -23,6 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tieline_admin::Subject;
 use tieline_auth::{Guard, MapCell, MapVerifier};
+use tieline_client::spool::Spool;
 use tieline_client::{AccessTimes, FileSystem, Near, Parts, Settings, Volume};
 use tieline_format::Record as _;
 use tieline_format::map::SignedMap;
@@ -39,10 +42,11 @@ const CONTACT_PATIENCE: Duration = Duration::from_secs(30);
 /// How long, and how often, the kernel is told of the root.
 const ROOT_PATIENCE: Duration = Duration::from_secs(5);
 const ROOT_TRIES: usize = 5;
-/// How long the last commits may take, at least.
-const DRAIN_PATIENCE: Duration = Duration::from_secs(290);
 /// Whoever waits for them is told so often how far they are.
 const TELL_EVERY: Duration = Duration::from_millis(200);
+
+/// Signals to end that come so soon after one another are one.
+const SAME_SIGNAL: Duration = Duration::from_secs(3);
 
 /// How long a mount that goes on waits for what it can do without.
 const MOMENT: Duration = Duration::from_secs(3);
@@ -92,6 +96,19 @@ impl Task {
     ) -> anyhow::Result<(Near, Vec<String>)> {
         let sec = self.options.proving.sec.as_deref();
         self.options.near.open(world, map, (&self.source.fs, key), sec, is_new).await
+    }
+
+    /// The directory of this mount's spool.
+    fn spool_directory(&self) -> Option<PathBuf> {
+        let place = self.options.spool.as_deref()?;
+        Some(spool::directory(place, self.source.fs.as_str(), &self.mountpoint))
+    }
+
+    /// Where bytes go that cannot be stored.
+    fn spool(&self, key: &MapVerifier) -> Option<Arc<dyn Spool>> {
+        let (source, mountpoint) = (self.source.to_string(), self.mountpoint.clone());
+        let about = About { source, mountpoint, mapkey: key.to_hex() };
+        Some(DiskSpool::new(self.spool_directory()?, self.options.spool_size, about))
     }
 
     /// For servers' logs.
@@ -195,6 +212,18 @@ impl Signals {
             _ = self.interrupt.recv() => {}
         }
     }
+
+    /// One that comes well after the first. Whoever ends a whole group of processes has the holder
+    /// pass on what the daemon was sent, too.
+    async fn again(&mut self) {
+        let begun = tokio::time::Instant::now();
+        loop {
+            self.any().await;
+            if begun.elapsed() >= SAME_SIGNAL {
+                return;
+            }
+        }
+    }
 }
 
 /// A holder takes its signals as messages, and its child inherits that they are blocked; which is
@@ -224,7 +253,7 @@ fn tell_parent(what: &str) -> anyhow::Result<()> {
 struct Mounted {
     task: Task,
     mount: Mount,
-    files: Arc<dyn FileSystem>,
+    files: Arc<Volume>,
     health: Health,
     /// Caches that cannot be used yet, and why: for whoever mounts.
     missing: Vec<String>,
@@ -282,7 +311,8 @@ impl Mounted {
         let (map, root) = (known.map.clone(), known.root);
         let outside = (world.clone(), guard.clone(), map.clone());
         let (near, _) = task.near(&world, &map, &known.key, false).await?;
-        let parts = Parts { world, dialer, map, root, rule, near };
+        let spool = task.spool(&known.key);
+        let parts = Parts { world, dialer, map, root, rule, near, spool };
         let files = Volume::new_kept(parts, settings, held.keep.clone(), records);
         files.recover().await;
         let kept = known.put(&held.keep);
@@ -326,6 +356,7 @@ impl Mounted {
             root,
             rule,
             near,
+            spool: task.spool(&key),
         };
         let root = match source.directory.as_str() {
             "" => top,
@@ -408,7 +439,6 @@ impl Mounted {
         };
         let volume = files.clone();
         volume.set_read_only(options.is_read_only);
-        let files: Arc<dyn FileSystem> = files;
         let runtime = tokio::runtime::Handle::current();
         let mount = Mount::start_as(files.clone(), &mount_options, runtime, beginning)
             .with_context(|| format!("cannot mount at {}", task.mountpoint.display()))?;
@@ -429,6 +459,8 @@ impl Mounted {
             caches: options.near.places(&task.source.fs, &MapVerifier::from_hex(&mapkey)?),
             idmap: Some(idmap.text()),
             options: Some(task.words.clone()),
+            spool: task.spool_directory(),
+            wait: Some(options.wait.as_secs()),
             ending: None,
         };
         let registered = entry.register()?;
@@ -461,30 +493,39 @@ impl Mounted {
             let error = crate::report::chain(&error);
             tracing::error!(%error, "the mount stays in the tree");
         }
-        self.end().await?;
+        self.end(&mut signals).await?;
         if let Some(pidfile) = &self.task.options.pidfile {
             let _ = std::fs::remove_file(pidfile);
         }
         if table::is_mounted(&self.task.mountpoint) {
             bail!("{} is still mounted", self.task.mountpoint.display());
         }
-        tracing::info!("ended");
+        let spooled = self.entry.spool.as_deref().map_or_else(Vec::new, spool::unnamed);
+        tracing::info!(spooled = spooled.len(), "ended");
+        if !spooled.is_empty() && !self.task.is_daemon {
+            bail!("{} files could not be stored: `tieline spool list` names them", spooled.len());
+        }
         Ok(())
     }
 }
 
 impl Mounted {
-    /// Sends what is left, unless SIGQUIT says that nobody wants to wait for it.
-    async fn end(&self) -> anyhow::Result<()> {
-        let mut enough = signal(SignalKind::quit())?;
-        let patience = DRAIN_PATIENCE.max(self.task.options.wait);
+    /// Sends what is left. SIGQUIT says that nobody wants it; another signal to end, that nobody
+    /// can wait: then it goes into the spool.
+    async fn end(&self, signals: &mut Signals) -> anyhow::Result<()> {
+        let mut unwanted = signal(SignalKind::quit())?;
         tokio::select! {
             biased;
-            () = self.files.close(patience) => {}
+            () = self.files.close(self.task.options.wait) => {}
             () = self.tell_ending() => {}
-            _ = enough.recv() => {
+            () = signals.again() => {
+                tracing::warn!("told to end at once: what is not sent goes into the spool");
+                self.files.spool_unsent().await;
+            }
+            _ = unwanted.recv() => {
                 let left = Ending::from(self.files.unsent());
                 tracing::error!(%left, "told to end at once: that is lost");
+                self.files.drop_unsent().await;
             }
         }
         Ok(())

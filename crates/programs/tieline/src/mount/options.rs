@@ -5,10 +5,11 @@ use crate::mount::idmap::Means;
 use crate::mount::one::Who;
 use crate::proving::{Proving, flavor_check, service_check};
 use crate::report::Usage;
+use crate::spool;
 use std::path::PathBuf;
 use std::time::Duration;
 use tieline_client::{Offline, ReadMode};
-use tieline_types::Span;
+use tieline_types::{ByteSize, Span};
 use tieline_world::Congestion;
 
 /// The wait for a server that does not answer, unless told otherwise; with `interactive`.
@@ -69,6 +70,10 @@ pub struct Options {
     pub proving: Proving,
     /// Caches, and storage that is read directly.
     pub near: NearOptions,
+    /// Where bytes go that cannot be stored. `None`: nowhere.
+    pub spool: Option<PathBuf>,
+    /// No more of them are kept.
+    pub spool_size: ByteSize,
 }
 
 impl Default for Options {
@@ -102,6 +107,8 @@ impl Default for Options {
             one_user: None,
             proving: Proving::default(),
             near: NearOptions::default(),
+            spool: Some(spool::default_place()),
+            spool_size: spool::BYTES_DEFAULT,
         }
     }
 }
@@ -213,6 +220,15 @@ impl Options {
                 return Err(Usage(format!("-o idmap: {why}")));
             }
             ("idmapped", Some(value)) => self.one_user = Some(value.parse()?),
+            ("spool", Some("off")) => self.spool = None,
+            ("spool", Some(value)) => {
+                let place = Some(PathBuf::from(value)).filter(|place| place.is_absolute());
+                let wrong = || Usage(format!("-o {word}: an absolute path, or off"));
+                self.spool = Some(place.ok_or_else(wrong)?);
+            }
+            ("spool-size", Some(value)) => {
+                self.spool_size = value.parse().map_err(|e| Usage(format!("-o {word}: {e}")))?;
+            }
             ("mapkey", Some(value)) => self.mapkey = Some(value.to_owned()),
             _ if self.near.set(word, key, value)? => (),
             _ if is_of_mount(key) => (),
@@ -335,6 +351,12 @@ mod tests {
         let alone = Options::parse(["hold=off,watchdog=off"]).unwrap();
         assert_eq!((alone.is_held, alone.watchdog), (false, None));
         assert!(Options::parse(["watchdog=3 ms"]).is_err());
+        let spool = |list| Options::parse([list]).map(|options| options.spool);
+        assert_eq!(spool("ro").unwrap(), Some(spool::default_place()));
+        assert_eq!(spool("spool=/data/spool").unwrap(), Some("/data/spool".into()));
+        assert!(spool("spool=off").unwrap().is_none() && spool("spool=here").is_err());
+        let sized = Options::parse(["spool-size=8 GiB"]).unwrap();
+        assert_eq!(sized.spool_size, ByteSize(8 << 30));
         let idmap = |text: &str| Options::parse([text]).unwrap().idmap;
         assert_eq!(idmap("idmap=names"), Means::Names);
         assert_eq!(idmap("idmap=/etc/idmap"), Means::File("/etc/idmap".into()));

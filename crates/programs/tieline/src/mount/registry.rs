@@ -56,6 +56,12 @@ pub struct Entry {
     /// What was said with `-o`. Earlier builds do not say.
     #[serde(default)]
     pub options: Option<Vec<String>>,
+    /// Where bytes are that cannot be stored, if there are any.
+    #[serde(default)]
+    pub spool: Option<PathBuf>,
+    /// Seconds that its end may take.
+    #[serde(default)]
+    pub wait: Option<u64>,
     /// It is not mounted any more, and its daemon sends what is left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ending: Option<Ending>,

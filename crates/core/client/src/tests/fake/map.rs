@@ -55,6 +55,6 @@ impl Fake {
         let map = MapCell::new(signer.verifier(), signer.sign(map)).unwrap();
         let dialer = Arc::new(FakeDialer(self.clone()));
         let (rule, near) = (Rule { flavor: Flavor::Null }, Near::default());
-        Parts { world: World::real(), dialer, map, root: ROOT, rule, near }
+        Parts { world: World::real(), dialer, map, root: ROOT, rule, near, spool: None }
     }
 }
