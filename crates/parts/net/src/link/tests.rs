@@ -313,7 +313,8 @@ fn a_server_is_asked_what_time_it_is_there_and_again_while_there_is_work() {
         actions.map(|action| tell(&action)).filter(|line| line.contains("Ping 0")).count()
     };
     script.call(read(1));
-    assert_eq!(sent_by(&mut script, Event::Connected(welcome_to(1, false), script.now)), 1);
+    let welcomed = Event::Connected(welcome_to(1, false), script.now);
+    assert_eq!(sent_by(&mut script, welcomed), 1);
     let told = |seconds| ServerTime { now: Time { seconds, nanos: 0 } };
     let body = |seconds| -> &'static [u8] { tieline_wire::encode(&told(seconds)).leak() };
     assert_eq!(script.frame(FrameKind::Pong, 0, |_| {}, body(77)), ["told 77"]);
