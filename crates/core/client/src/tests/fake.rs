@@ -700,13 +700,7 @@ impl State {
             Request::TestLock(call) => self.test_lock(&call),
             Request::CancelLock(call) => self.cancel_lock(&call),
             Request::AssertLocks(call) => self.assert_locks(call),
-            Request::GrantRoom(grant) => {
-                self.granted_rooms.push((grant.ost, grant.held, grant.wanted));
-                let room = self.rooms.get(&grant.ost).copied().unwrap_or(u64::MAX);
-                let granted = room.min(grant.wanted);
-                let reply = GrantRoomReply { granted, unit: 4096, bytes_free: 1 << 40 };
-                done::<GrantRoom>(&reply)
-            }
+            Request::GrantRoom(grant) => self.grant_room(grant),
             Request::Place(meta::Place { id, exclude, wish }) => {
                 self.find(id)?;
                 let mut all = vec![OstIndex(0), OstIndex(1)];

@@ -63,9 +63,9 @@ Examples:
   tieline spool drop /var/lib/tieline/spool/extenci-mnt/0x1000000007.data --yes
 
 A mount puts bytes there that a program was answered for and that cannot be stored: no OST had room,
-a quota or a right was taken away, servers were away until the mount ended. `umount` names the files.
-`put` writes the bytes back into the file they are of, whatever it is called now, unless somebody
-has written there since, and then takes them out of the spool.";
+a quota or a right was taken away, servers were away until the mount ended. `umount` names the
+files. `put` writes the bytes back into the file they are of, whatever it is called now, unless
+somebody has written there since, and then takes them out of the spool.";
 
 pub const FIND: &str = "\
 Examples:

@@ -1,3 +1,6 @@
+//! Entries of a spool: what is given later lies over what was given before, and nothing is half
+//! there.
+
 use super::*;
 use bytes::Bytes;
 use std::os::unix::fs::{FileExt, PermissionsExt};

@@ -1,4 +1,4 @@
-//! What the fake's OSTs hold.
+//! What the fake's OSTs hold, and what they keep room for.
 
 use super::*;
 
@@ -20,5 +20,12 @@ impl State {
         let object_length = whole.len() as u64;
         let reply = ReadObjectReply { offset, checks, object_length };
         Ok((tieline_wire::encode(&reply), bytes.into()))
+    }
+    pub(super) fn grant_room(&mut self, grant: GrantRoom) -> Answer {
+        self.granted_rooms.push((grant.ost, grant.held, grant.wanted));
+        let room = self.rooms.get(&grant.ost).copied().unwrap_or(u64::MAX);
+        let granted = room.min(grant.wanted);
+        let reply = GrantRoomReply { granted, unit: 4096, bytes_free: 1 << 40 };
+        done::<GrantRoom>(&reply)
     }
 }
