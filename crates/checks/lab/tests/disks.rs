@@ -144,7 +144,7 @@ fn with_one_ost_full_or_emptied_the_other_takes_the_only_copy() -> Result<()> {
 #[test]
 fn when_all_osts_are_full_the_writer_is_told_and_others_go_on() -> Result<()> {
     with_disks(&[("ost0000", 70), ("ost0001", 70)], |lab, _| {
-        lab.expect_log("written bytes are lost");
+        lab.expect_log("written bytes cannot be stored");
         write(&lab.mount().join("before"), 1)?;
         let refused = write(&lab.mount().join("large"), 32).err().context("there is no room")?;
         ensure!(refused.raw_os_error() == Some(Errno::NOSPC.raw_os_error()), "{refused}");

@@ -20,7 +20,7 @@ impl Disks {
         for part in [
             "chunk goes to another OST",
             "connection lost",
-            "written bytes are lost",
+            "written bytes cannot be stored",
             "a copy is left for later",
         ] {
             lab.expect_log(part);

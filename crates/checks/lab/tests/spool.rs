@@ -238,21 +238,24 @@ fn whatever_was_taken_away_meanwhile() -> Result<()> {
             lab.tieline(&["setstripe", "-p", pool, text(&folder)])?;
         }
         for folder in ["gone", "idle", "quota"] {
-            let warm = format!("ls {folder}; cp '{}' {folder}/w; sync {folder}/w", from.display());
-            program::shell(&client.mount, &warm)?;
+            // A directory that is new is held alone.
+            let warm = format!("mkdir -m 777 {folder}/d; cp '{}' {folder}/d/w", from.display());
+            program::shell(&client.mount, &format!("{warm}; sync {folder}/d/w"))?;
         }
-        program::shell(&client.mount, "chown 1001 quota/w; sync quota/w")?;
+        program::shell(&client.mount, "chown 1001 quota/d/w; sync quota/d/w")?;
         dev(lab, &["wan", "cut"])?;
         let copied = program::shell(
             &client.mount,
             &format!(
-                "cp '{0}' gone/f; cp '{0}' idle/f; setpriv --reuid 1001 --regid 1001 \
-                 --clear-groups sh -c 'cat > quota/f' < '{0}'",
+                "cp '{0}' gone/d/f; cp '{0}' idle/d/f; setpriv --reuid 1001 --regid 1001 \
+                 --clear-groups sh -c 'cat > quota/d/f' < '{0}'",
                 from.display()
             ),
         );
         let taken = copied.and_then(|_| {
-            lab.tieline(&[&["pool", "destroy"], &fs[..], &["extenci.gone"]].concat())?;
+            let (gone, first) = ("extenci.gone", "OST0000");
+            lab.tieline(&[&["pool", "remove"], &fs[..], &[gone, first]].concat())?;
+            lab.tieline(&[&["pool", "destroy"], &fs[..], &[gone]].concat())?;
             lab.tieline(&[&["ost", "deactivate"], &fs[..], &["OST0001"]].concat())?;
             lab.tieline(&["setquota", "-u", "1001", "-B", "1M", text(&near)])
         });
@@ -263,18 +266,18 @@ fn whatever_was_taken_away_meanwhile() -> Result<()> {
         })?;
         let synced = lab.try_tieline(&["sync", &client.shown()])?;
         ensure!(synced.status.code() == Some(1), "{synced:?}");
-        let kept = client.end_with(&["gone/f", "idle/f", "quota/f"], &bytes)?;
+        let kept = client.end_with(&["gone/d/f", "idle/d/f", "quota/d/f"], &bytes)?;
         lab.tieline(&[&["ost", "activate"], &fs[..], &["OST0001"]].concat())?;
         lab.tieline(&["setquota", "-u", "1001", "-B", "1G", text(&near)])?;
         client.mount("40s")?;
         let mut words = vec!["put"];
         words.extend(kept.iter().map(|path| text(path)));
         let put = client.spool(&words)?;
-        ensure!(put.status.code() == Some(1) && put.stderr.contains("gone/f"), "{put:?}");
+        ensure!(put.status.code() == Some(1) && put.stderr.contains("gone/d/f"), "{put:?}");
         // That one's layout names a pool that is no more.
         let (gone, to) = (text(&kept[0]), client.mount.join("quota/again"));
         ensure!(client.spool(&["put", gone, "--to", text(&to)])?.status.success());
-        for name in ["idle/f", "quota/f", "quota/again"] {
+        for name in ["idle/d/f", "quota/d/f", "quota/again"] {
             let same = format!("cmp {name} '{}'", from.display());
             program::shell(&near, &same).with_context(|| put.stderr.clone())?;
         }

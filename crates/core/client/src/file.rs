@@ -203,10 +203,13 @@ impl State {
         true
     }
 
-    /// Are we told before the file becomes another than the one that is known here?
-    pub fn is_heard_of(&self, tables: &Tables) -> bool {
-        let is_held = |(unit, generation)| tables.units.generation(unit) == Some(generation);
-        self.heard_under.is_some_and(is_held)
+    /// Are we told before the file becomes another than the one that is known here? Not by the
+    /// lease of a directory that it is not in any more.
+    pub fn is_heard_of(&self, id: FileId, tables: &Tables) -> bool {
+        self.heard_under.is_some_and(|(unit, generation)| {
+            let is_there = !self.is_orphan && tables.parent_of(id) == Some(unit);
+            (unit == id || is_there) && tables.units.generation(unit) == Some(generation)
+        })
     }
 
     /// Nothing is known of where the committed bytes are.

@@ -391,7 +391,7 @@ impl Shared {
         let mut tables = self.cache.lock();
         let known = tables.attributes(id);
         let is_believed = known.is_some_and(|known| known.attributes.version == state.version);
-        (is_believed || state.is_heard_of(&tables)) && !state.door.is_behind(state.version)
+        (is_believed || state.is_heard_of(id, &tables)) && !state.door.is_behind(state.version)
     }
 
     /// Are the file's version and size surely what we have?

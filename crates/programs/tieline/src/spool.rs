@@ -117,9 +117,13 @@ impl Store {
     fn keep(&mut self, lost: Vec<Lost>) -> anyhow::Result<Vec<Result<(), String>>> {
         make_private(&self.directory)?;
         let _lock = Lock::of(&self.directory)?;
-        let (mut outcomes, mut written) = (Vec::new(), Vec::new());
+        let (mut outcomes, mut written): (Vec<_>, Vec<Entry>) = Default::default();
         for one in lost {
-            outcomes.push(match self.write(&one) {
+            // More of a file of which this call has something already.
+            let own = self.own.get(&one.file);
+            let known = written.iter().position(|entry| own == Some(&entry.name));
+            let known = known.map(|at| written.swap_remove(at));
+            outcomes.push(match self.write(known, &one) {
                 Ok(entry) => {
                     written.push(entry);
                     Ok(())
@@ -149,8 +153,8 @@ impl Store {
     }
 
     /// Writes one file's bytes, and what its manifest is to be.
-    fn write(&mut self, lost: &Lost) -> anyhow::Result<Entry> {
-        let known = self.entry(lost.file)?;
+    fn write(&mut self, known: Option<Entry>, lost: &Lost) -> anyhow::Result<Entry> {
+        let known = known.map_or_else(|| self.entry(lost.file), |entry| Ok(Some(entry)))?;
         let is_new = known.is_none();
         let length = lost.length();
         self.room(length, usize::from(is_new))?;

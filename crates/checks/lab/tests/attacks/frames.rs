@@ -22,16 +22,16 @@ pub async fn attack(scene: &Scene<'_>) -> Result<()> {
     scene.federation.expect_log("closed: not our protocol");
     data(scene).await.context("data")?;
     let (to_server, to_client) = lengths(scene).await?;
-    every_byte(scene, Way::ToServer, 0, to_server).await?;
+    every_byte(scene, Way::ToServer, 1, to_server).await?;
     let noticed = tampered(scene)?;
     ensure!(noticed * 10 >= to_server * 8, "only {noticed} of {to_server} were noticed");
-    // The first is the welcome, the second the reply.
-    every_byte(scene, Way::ToClient, 1, to_client).await?;
+    // The first is the welcome, the second says what time it is, the third is the reply.
+    every_byte(scene, Way::ToClient, 2, to_client).await?;
     repeated(scene).await?;
     let meddlings = [
         ("exchanged", Meddling::Exchange(0)),
         ("left out", Meddling::Drop(0)),
-        ("cut", Meddling::Cut { frame: 0, bytes: to_server / 2 }),
+        ("cut", Meddling::Cut { frame: 1, bytes: to_server / 2 }),
         ("cut in the prefix", Meddling::Cut { frame: 0, bytes: 7 }),
     ];
     for (what, meddling) in meddlings {
@@ -70,13 +70,13 @@ async fn data(scene: &Scene<'_>) -> Result<()> {
     ensure!(is_read, "unchanged bytes are not read");
     let length = {
         let heard = relay.heard.lock().expect("nobody panics with it");
-        heard.to_client.get(2).context("a reply was heard")?.len()
+        heard.to_client.get(3).context("a reply was heard")?.len()
     };
     let (bulk, tag) = (length - TAG - BLOCK, length - TAG);
     let bytes =
         (0..bulk).step_by(31).chain((bulk..tag).step_by(769)).chain((tag..length).step_by(5));
     for byte in bytes {
-        let (_relay, is_read) = read(Meddling::Flip { frame: 1, byte }).await?;
+        let (_relay, is_read) = read(Meddling::Flip { frame: 2, byte }).await?;
         ensure!(!is_read, "byte {byte} of {length} was changed, and nobody noticed");
     }
     Ok(())
@@ -87,9 +87,10 @@ async fn lengths(scene: &Scene<'_>) -> Result<(usize, usize)> {
     let (relay, line) = scene.dial_through(false, (Way::ToServer, Meddling::Nothing), true).await?;
     root(&line, &Caller::root()).await?;
     let heard = relay.heard.lock().expect("nobody panics with it");
-    let request = heard.sealed.first().context("a request was heard")?.len();
-    // Offer, welcome, reply.
-    let reply = heard.to_client.get(2).context("a reply was heard")?.len();
+    // Behind the question what time it is.
+    let request = heard.sealed.get(1).context("a request was heard")?.len();
+    // Offer, welcome, time, reply.
+    let reply = heard.to_client.get(3).context("a reply was heard")?.len();
     Ok((request, reply))
 }
 

@@ -649,6 +649,7 @@ async fn setting_room_aside_moves_times() {
         let (offset, length) = if mode == AllocationMode::Punch { (20_000, 9) } else { (0, 9) };
         let (before, commits) =
             (volume.attributes(&Caller::root(), id).await, fake.count(Op::Commit));
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         volume.allocate(handle, Allocation { offset, length, mode }).await.unwrap();
         let (before, after) =
             (before.unwrap(), volume.attributes(&Caller::root(), id).await.unwrap());
