@@ -236,7 +236,9 @@ fn free(lab: &Federation, site: &str) -> Result<u64> {
 #[test]
 fn a_site_limits_its_own_osts() -> Result<()> {
     with_federation(|lab| {
-        for said in ["chunk goes to another OST", "a call failed", "could not be written", "lost"] {
+        let spooled = "cannot be stored";
+        for said in ["chunk goes to another OST", "a call failed", "could not be written", spooled]
+        {
             lab.expect_log(said);
         }
         let here = lab.mount().to_owned();

@@ -37,7 +37,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         2 => (node(), node(), name()).prop_map(|(file, dir, name)| Step::Link(file, dir, name)),
         1 => (node(), name()).prop_map(|(dir, name)| Step::Unlink(dir, name)),
         1 => (node(), name()).prop_map(|(dir, name)| Step::RemoveDirectory(dir, name)),
-        4 => (node(), name(), node(), name(), 0..5u8)
+        4 => (node(), name(), node(), name(), 0..3u8)
             .prop_map(|(from, a, to, b, mode)| Step::Rename(from, a, to, b, mode)),
         2 => (node(), 0..60u64, 1..20u8).prop_map(|(file, at, n)| Step::Inline(file, at, n)),
         2 => (node(), 0..60u64, 1..40u64).prop_map(|(file, at, n)| Step::Chunk(file, at, n)),
