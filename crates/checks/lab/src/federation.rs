@@ -196,8 +196,9 @@ impl Federation {
 
     /// Takes a client away that [`Federation::mount_again`] brought.
     pub fn unmount(&self, mount: &Path) -> Result<()> {
-        program::call("umount", &[mount])?;
-        Ok(())
+        // The kernel may still be letting go of what a program had open that has just ended.
+        let is_unmounted = || program::call("umount", &[mount]).is_ok();
+        program::until("it is unmounted", Duration::from_secs(10), is_unmounted)
     }
 
     /// Runs `tieline` with these arguments; it must succeed. What it printed.
