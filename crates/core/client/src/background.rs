@@ -18,7 +18,7 @@ const REST_MAX: Duration = Duration::from_millis(50);
 const IDLE: Duration = Duration::from_secs(1);
 /// Bytes wait at most about so long, even if the program goes on writing.
 const AGE_MAX: Duration = Duration::from_secs(5);
-/// The same where others may read the file: who has it open there has news within a second.
+/// The same where the MDS knows that others may read the file.
 const AGE_SEEN: Duration = Duration::from_millis(500);
 /// What has arrived at its OST is committed in portions of so many bytes, or when it is [`IDLE`]
 /// old.
