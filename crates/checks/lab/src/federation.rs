@@ -180,7 +180,7 @@ impl Federation {
         test: impl FnOnce(&Path) -> Result<()>,
     ) -> Result<String> {
         let (mount, log) = (self.local("own"), self.local("own.log"));
-        std::fs::create_dir(&mount)?;
+        std::fs::create_dir_all(&mount)?;
         let (status, path) = (self.status()?, mount.to_string_lossy());
         let source = status["source"].as_str().context("a source")?;
         let options = format!("{options},log={}", log.display());

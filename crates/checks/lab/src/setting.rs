@@ -78,7 +78,7 @@ impl Setting {
     /// arguments for `dev up`.
     pub fn run(self, words: &[&str], test: impl Fn(&Pair<'_>) -> Result<()>) -> Result<()> {
         if std::env::var_os(MATRIX).is_none() {
-            return self.run_once(words, &test);
+            return self.run_once(words, test);
         }
         for setting in Self::all() {
             eprintln!("{setting}");
@@ -87,7 +87,8 @@ impl Setting {
         Ok(())
     }
 
-    fn run_once(self, words: &[&str], test: &impl Fn(&Pair<'_>) -> Result<()>) -> Result<()> {
+    /// Runs `test` here, whatever else is wanted.
+    pub fn run_once(self, words: &[&str], test: impl Fn(&Pair<'_>) -> Result<()>) -> Result<()> {
         let (is_far, is_proven) = (self.line == Line::Far, self.proof == Proof::Kerberos);
         if is_far && !can_emulate_lines() || is_proven && !has_kdc() {
             return Ok(());

@@ -139,6 +139,7 @@ impl Cache {
         told.entries = recall.names.iter().map(|name| (recall.unit, name.clone())).collect();
         told.data = recall.files.clone();
         told.is_contended = is_contended;
+        told.moved = (recall.moves == Some(true)).then_some(recall.unit);
         told
     }
 

@@ -140,6 +140,9 @@ pub trait FileSystem: Send + Sync {
     async fn lookup(&self, caller: &Caller, parent: FileId, name: &Name) -> Result<Found>;
     /// The directory that `directory` is in; the mounted root's is itself.
     async fn parent(&self, caller: &Caller, directory: FileId) -> Result<FileId>;
+    /// The names that lead from the mounted root to a directory now, outermost first, each with the
+    /// directory that it is in.
+    async fn way_to(&self, caller: &Caller, directory: FileId) -> Result<Vec<(FileId, Name)>>;
     async fn attributes(&self, caller: &Caller, id: FileId) -> Result<Known>;
     async fn set_attributes(
         &self,
@@ -524,4 +527,7 @@ pub struct Invalidation {
     /// A mutation of this client is under way in that directory, which holds its lock in the
     /// kernel: do not wait for it.
     pub is_contended: bool,
+    /// Directories are elsewhere from now on ([`FileSystem::way_to`]): those among `entries`, or
+    /// this one if there are none. Who stands in one is to see its new path.
+    pub moved: Option<FileId>,
 }

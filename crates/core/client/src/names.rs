@@ -36,6 +36,8 @@ impl From<At<'_>> for Spot {
     }
 }
 
+/// More levels than any path has.
+const WAY_MAX: usize = 4096;
 /// Entries that are asked for with one that is looked up.
 const LOOKED_UP_PAGE: u32 = 1000;
 
@@ -173,6 +175,40 @@ impl Shared {
         }
         let told = self.servers.ask(caller, directory, LookupParent { id: directory }).await?;
         Ok(told.reply.parent)
+    }
+
+    /// The names from the mounted root to a directory: as believed, else as its MDT tells them.
+    pub(crate) async fn way_to(
+        &self,
+        caller: &Caller,
+        directory: FileId,
+    ) -> Result<Vec<(FileId, Name)>> {
+        let (mut way, mut at) = (Vec::new(), directory);
+        while at != self.root {
+            if way.len() >= WAY_MAX {
+                return Err(Error::local(ErrorKind::NotFound, "too deep, or not below the mount"));
+            }
+            let place = self.place_of(caller, at).await?;
+            at = place.0;
+            way.push(place);
+        }
+        way.reverse();
+        Ok(way)
+    }
+
+    async fn place_of(&self, caller: &Caller, directory: FileId) -> Result<(FileId, Name)> {
+        if directory.is_root() {
+            let believed = self.servers.map.current();
+            let junction = believed.map.junction_of(directory.mdt());
+            let place = junction.map(|junction| (junction.parent, junction.name.clone()));
+            return place.ok_or_else(|| Error::local(ErrorKind::NotFound, "not below the mount"));
+        }
+        if let Some(place) = self.cache.lock().place_of(directory) {
+            return Ok(place);
+        }
+        let told = self.servers.ask(caller, directory, LookupParent { id: directory }).await?;
+        let name = told.reply.name.ok_or_else(|| Error::local(ErrorKind::NotFound, "no name"))?;
+        Ok((told.reply.parent, name))
     }
 
     /// Creates a name and learns it.

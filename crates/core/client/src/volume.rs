@@ -305,6 +305,10 @@ impl FileSystem for Volume {
         self.shared.as_known_in_time(directory, || self.shared.parent(caller, directory)).await
     }
 
+    async fn way_to(&self, caller: &Caller, directory: FileId) -> Result<Vec<(FileId, Name)>> {
+        self.shared.as_known_in_time(directory, || self.shared.way_to(caller, directory)).await
+    }
+
     async fn attributes(&self, caller: &Caller, id: FileId) -> Result<Known> {
         let known = self.shared.as_known_in_time(id, || self.shared.attributes(caller, id)).await?;
         Ok(self.shared.told(known).await)

@@ -90,6 +90,7 @@ impl Mdt {
                 files: unit.files.into_iter().collect(),
                 is_shared: None,
                 writes: None,
+                moves: unit.moves.then_some(true),
             };
             Ask { holder, why, recall, nameless: touched.nameless.clone() }
         };
@@ -110,7 +111,15 @@ impl Mdt {
                 unit => unit,
             };
             let (at, is_shared) = (Version(0), Some(true));
-            let recall = Recall { unit, at, names: vec![], files: vec![], is_shared, writes: None };
+            let recall = Recall {
+                unit,
+                at,
+                names: vec![],
+                files: vec![],
+                is_shared,
+                writes: None,
+                moves: None,
+            };
             Ask { holder, why: Why::Look, recall, nameless: BTreeSet::new() }
         };
         self.leases.alone(asking, seen, sends).into_iter().map(ask).collect()

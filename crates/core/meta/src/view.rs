@@ -113,6 +113,8 @@ pub struct Touched {
 pub struct TouchedUnit {
     pub names: BTreeSet<Name>,
     pub files: BTreeSet<FileId>,
+    /// Directories among the names, or the unit itself, are elsewhere then.
+    pub moves: bool,
 }
 
 /// One transaction.
@@ -445,6 +447,13 @@ impl<'a> View<'a> {
     /// A name of a directory changes.
     pub fn touch_name(&mut self, parent: FileId, name: &Name) {
         self.touched.units.entry(parent).or_default().names.insert(name.clone());
+    }
+
+    /// A directory moves: it is touched, and so are its names.
+    pub fn touch_moved(&mut self, directory: FileId, parents: [FileId; 2]) {
+        for unit in parents.into_iter().chain([directory]) {
+            self.touched.units.entry(unit).or_default().moves = true;
+        }
     }
 
     /// A file's attributes or bytes change: a lease on any directory that names it told of them.

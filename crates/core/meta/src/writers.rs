@@ -227,7 +227,15 @@ impl Mdt {
         for (session, files) in asks {
             let Some(&unit) = files.first() else { continue };
             let writes = writes.then_some(true);
-            let recall = Recall { unit, at, names: vec![], files, is_shared: Some(true), writes };
+            let recall = Recall {
+                unit,
+                at,
+                names: vec![],
+                files,
+                is_shared: Some(true),
+                writes,
+                moves: None,
+            };
             let (leases, recaller) = (self.leases.clone(), self.parts.recaller.clone());
             waiting.spawn(async move {
                 let answer = tokio::select! {
@@ -258,7 +266,15 @@ mod tests {
         let writes = writes.then_some(true);
         let files = files.to_vec();
         let at = Version(0);
-        Recall { unit: FileId(1), at, names: vec![], files, is_shared: Some(true), writes }
+        Recall {
+            unit: FileId(1),
+            at,
+            names: vec![],
+            files,
+            is_shared: Some(true),
+            writes,
+            moves: None,
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -73,6 +73,7 @@ impl Answer {
         let number = nodes.number_of(id);
         nodes.remember(&entry.attributes);
         let (belief, trust) = Trust::join(entry.name, entry.belief);
+        let trust = nodes.trust(&entry.attributes, trust);
         let build: Build = Box::new(move |valid| {
             let mut out = Writer::default();
             outgoing::entry_write(&mut out, number, &entry.attributes, trust.validity(valid));
@@ -115,6 +116,10 @@ impl Trust {
 
     pub fn of(name: &Belief, attributes: &Belief) -> Self {
         Self { name: !name.units.is_empty(), attributes: !attributes.units.is_empty() }
+    }
+
+    pub fn without_name(self) -> Self {
+        Self { name: false, ..self }
     }
 
     pub fn validity(self, valid: Duration) -> Validity {

@@ -14,7 +14,8 @@
 //!   lock.
 //! * [`people`]: who callers are, and as whom owners are shown.
 //! * [`notify`]: what the kernel shall forget, told by threads of its own. * [`nodes`], [`recent`],
-//!   [`vain`]: what it knows; [`numbers`]: what programs are shown for it.
+//!   [`vain`]: what it knows; [`numbers`]: what programs are shown for it. * [`places`], [`moves`],
+//!   [`scout`]: directories that others move while somebody stands in them.
 //!
 //! Invariants: every request gets exactly one reply, also when its code panics. A waiting caller
 //! that is killed is gone at once, whatever a server does. Nothing is told to be cached longer than
@@ -33,16 +34,19 @@ mod errno;
 mod init;
 mod kernel;
 mod mount;
+mod moves;
 mod nodes;
 mod notify;
 mod numbers;
 mod ops;
 mod pending;
 mod people;
+mod places;
 mod process;
 mod recent;
 mod reply;
 mod requests;
+mod scout;
 mod session;
 mod taken;
 mod unwind;
@@ -54,4 +58,5 @@ pub use attach::AttachError;
 pub use denials::NAME as DENIALS;
 pub use mount::{Error, Mount, MountOptions, Unmounted};
 pub use people::{Asking, People, UID_UNSAID, Unknown, WHO};
+pub use scout::{Start, serve as serve_scout};
 pub use taken::{Beginning, Give, HandOver, Taken};

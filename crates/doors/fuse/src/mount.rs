@@ -13,11 +13,13 @@ use crate::attach::{self, AttachError, Attachment, DeviceNumber, Flags};
 use crate::buffer::{self, Pool};
 use crate::init::{Features, Offer, REQUEST_BYTES_MAX, TooOld};
 use crate::kernel::{Forget, Kernel};
+use crate::moves::Moves;
 use crate::nodes::Nodes;
 use crate::notify::Notifier;
 use crate::numbers::Numbers;
 use crate::people::People;
 use crate::requests::{Left, Requests};
+use crate::scout::Start;
 use crate::session::Session;
 use crate::taken::{Beginning, HandOver, Taken};
 use rustix::io::Errno;
@@ -62,6 +64,9 @@ pub struct MountOptions {
     /// It may be mounted with other ids (`MOUNT_ATTR_IDMAP`). The kernel then says of most requests
     /// [`UID_UNSAID`](crate::UID_UNSAID), and `people` must know whom those are for.
     pub maps_ids: bool,
+    /// Starts a process that goes to where directories were moved ([`crate::scout`]); `None`: who
+    /// stands in such a directory sees its old path until somebody goes to the new one.
+    pub scout: Option<Start>,
     /// Who callers are; `None`: whom they state.
     pub people: Option<Arc<dyn People>>,
 }
@@ -82,12 +87,14 @@ impl MountOptions {
             minor_max: u32::MAX,
             has_short_numbers: false,
             maps_ids: false,
+            scout: None,
             people: None,
         }
     }
 
-    fn numbers(&self) -> Numbers {
-        Numbers::new(self.has_short_numbers)
+    fn nodes(&self, nodes: Nodes, features: Features) -> Nodes {
+        let numbers = Numbers::new(self.has_short_numbers);
+        nodes.showing(numbers).asking_for_directories(!features.expires)
     }
 
     fn flags(&self) -> Flags {
@@ -173,7 +180,7 @@ impl Mount {
                 let attachment = Attachment::existing(&options.mountpoint);
                 let mut mount = Self::over(attachment);
                 mount.is_held = true;
-                let nodes = Nodes::taken(fs.root()).showing(options.numbers());
+                let nodes = options.nodes(Nodes::taken(fs.root()), features);
                 let kernel = Kernel::new(nodes, features, devices);
                 let ended = mount.serve((fs, runtime), kernel, buffers, (keep, left), options)?;
                 mount.ended = ended;
@@ -194,7 +201,7 @@ impl Mount {
         let mut mount = Self::over(attachment);
         let features = start_init(&device, &buffers, options)?;
         let (devices, keep) = start_devices(device, features, options.threads.max(1), hand_over)?;
-        let nodes = Nodes::new(fs.root()).showing(options.numbers());
+        let nodes = options.nodes(Nodes::new(fs.root()), features);
         let kernel = Kernel::new(nodes, features, devices);
         let kept = (keep, Vec::new());
         mount.ended = mount.serve((fs, runtime), kernel, buffers, kept, options)?;
@@ -218,20 +225,25 @@ impl Mount {
     ) -> Result<watch::Receiver<bool>, Error> {
         let (ended_sender, ended) = watch::channel(false);
         let kernel = Arc::new(kernel);
-        let notifier =
-            Notifier::start(Arc::clone(&kernel)).map_err(|source| Error::Thread { source })?;
+        let thread = |source| Error::Thread { source };
+        let asked = (Arc::clone(&kernel), &fs);
+        let mountpoint = self.mountpoint().to_owned();
+        let moves = Moves::start(asked, runtime.clone(), mountpoint, options.scout);
+        let moves = moves.map_err(thread)?;
+        let notifier = Notifier::start(Arc::clone(&kernel), Arc::clone(&moves)).map_err(thread)?;
         fs.listen(Arc::clone(&notifier) as Arc<_>);
         runtime.spawn(buffer::shrink_idle(Arc::downgrade(&buffers)));
         let keep = if kernel.features.resends { Keep::none() } else { keep };
         let memory = (buffers, Requests::new(keep));
-        let session = Arc::new(Session::new(fs, runtime, kernel, memory, options.people.clone()));
+        let session =
+            Arc::new(Session::new(fs, runtime, (kernel, moves), memory, options.people.clone()));
         if self.is_held {
             go_on(&session, &notifier);
             session.serve_left(left);
         }
         let guarded = Arc::clone(&session);
         let guard = std::thread::Builder::new().name("fuse-guard".to_owned());
-        guard.spawn(move || guarded.watch.guard()).map_err(|source| Error::Thread { source })?;
+        guard.spawn(move || guarded.watch.guard()).map_err(thread)?;
         let end = Arc::new(End { notifier, ended: ended_sender });
         for index in 0..options.threads.max(1) {
             let (session, end) = (Arc::clone(&session), Arc::clone(&end));
@@ -239,8 +251,8 @@ impl Mount {
                 session.run(index);
                 drop(end);
             };
-            let thread = std::thread::Builder::new().name(format!("fuse-{index}"));
-            thread.spawn(run).map_err(|source| Error::Thread { source })?;
+            let builder = std::thread::Builder::new().name(format!("fuse-{index}"));
+            builder.spawn(run).map_err(thread)?;
         }
         Ok(ended)
     }

@@ -16,7 +16,9 @@
 
 use crate::abi::ROOT_NODE;
 use crate::abi::outgoing::NodeNumber;
+use crate::answer::Trust;
 use crate::numbers::Numbers;
+use crate::places::{Place, Places};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tieline_types::{Attributes, FileId, FileKind, Mode};
@@ -26,8 +28,10 @@ pub struct Nodes {
     root: FileId,
     /// Bounded by the kernel's own inode cache, which forgets under memory pressure.
     known: Mutex<HashMap<FileId, Node>>,
+    pub places: Places,
     /// An earlier process told the kernel of nodes too: it may know any.
     is_taken: bool,
+    asks_for_directories: bool,
     numbers: Numbers,
 }
 
@@ -95,12 +99,26 @@ fn is_privileged(attributes: &Attributes) -> bool {
 
 impl Nodes {
     pub fn new(root: FileId) -> Self {
-        Self { root, known: Mutex::default(), is_taken: false, numbers: Numbers::new(false) }
+        let (known, places) = Default::default();
+        let numbers = Numbers::new(false);
+        Self { root, known, places, is_taken: false, asks_for_directories: false, numbers }
     }
 
     /// With such numbers for programs.
     pub fn showing(self, numbers: Numbers) -> Self {
         Self { numbers, ..self }
+    }
+
+    /// For a kernel that can only drop names, and not let them run out.
+    pub fn asking_for_directories(self, asks: bool) -> Self {
+        Self { asks_for_directories: asks, ..self }
+    }
+
+    /// A name of a directory is not believed where it could only be dropped: somebody may stand in
+    /// it.
+    pub fn trust(&self, attributes: &Attributes, trust: Trust) -> Trust {
+        let is_asked = self.asks_for_directories && attributes.kind == FileKind::Directory;
+        if is_asked { trust.without_name() } else { trust }
     }
 
     /// Of a mount that an earlier process served.
@@ -141,6 +159,12 @@ impl Nodes {
         let node = known.entry(attributes.id).or_insert_with(|| Node::new(self.is_taken));
         node.lookups += 1;
         node.tell(attributes, None);
+    }
+
+    /// A directory of which the kernel is told stands at that name. Says which other one did.
+    pub fn place(&self, directory: FileId, place: Place) -> Option<(FileId, Place)> {
+        let known = self.lock();
+        known.contains_key(&directory).then(|| self.places.put(directory, place)).flatten()
     }
 
     /// The kernel is about to be told its attributes, for which it asked when it had been told
@@ -222,6 +246,7 @@ impl Nodes {
             node.lookups = node.lookups.saturating_sub(lookups);
             if node.lookups == 0 {
                 known.remove(&id);
+                self.places.remove(id);
             }
         }
     }

@@ -11,11 +11,18 @@
 //! takes no lock. Kernels before 7.44 cannot: there the recall is answered, and the name follows
 //! when the lock is free.
 //!
+//! A name on which a directory stands runs out, and is not dropped while the directory is
+//! somewhere: to the kernel, who stands in it would stand nowhere. Where names cannot run out,
+//! those of directories are not believed in the first place ([`Nodes::trust`]).
+//!
 //! Invariants: each thing is queued once per lane and only if the kernel may know it, so queues are
 //! bounded by the kernel's own caches, and names further by [`NAMES_MAX`]. `done` is called exactly
 //! once, also if a thread panics.
 
 use crate::kernel::{Forget, Kernel};
+use crate::moves::Moves;
+#[cfg(doc)]
+use crate::nodes::Nodes;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -36,6 +43,7 @@ const WAITING_THREADS_WITHOUT_EPOCH: usize = 8;
 /// The mount's ear at the client.
 pub struct Notifier {
     kernel: Arc<Kernel>,
+    moves: Arc<Moves>,
     swift: Arc<Lane>,
     names: Arc<Lane>,
     pages: Arc<Lane>,
@@ -44,10 +52,10 @@ pub struct Notifier {
 
 impl Notifier {
     /// Starts the threads. They end when [`Notifier::close`] is called.
-    pub fn start(kernel: Arc<Kernel>) -> std::io::Result<Arc<Self>> {
+    pub fn start(kernel: Arc<Kernel>, moves: Arc<Moves>) -> std::io::Result<Arc<Self>> {
         let lane = || Arc::new(Lane::default());
         let (swift, names, pages, parts) = (lane(), lane(), lane(), lane());
-        let notifier = Self { kernel, swift, names, pages, parts };
+        let notifier = Self { kernel, moves, swift, names, pages, parts };
         notifier.spawn("fuse-swift", &notifier.swift, Lane::run)?;
         for _ in 0..WAITING_THREADS {
             notifier.spawn("fuse-pages", &notifier.pages, Lane::run)?;
@@ -72,6 +80,7 @@ impl Notifier {
     pub fn close(&self) {
         let lanes = [&self.swift, &self.names, &self.pages, &self.parts];
         lanes.into_iter().for_each(|lane| lane.close());
+        self.moves.close();
     }
 
     fn invalidate_names(&self, names: Vec<Forget>, is_contended: bool, ticket: &Arc<Ticket>) {
@@ -86,25 +95,51 @@ impl Notifier {
         self.names.push(names, (!is_contended).then_some(ticket));
     }
 
-    fn is_doubted_only(&self, parent: FileId, name: &Name) -> bool {
-        !self.kernel.recent.has(parent, name)
+    /// A name that may be right still. `None`: the kernel does not believe it.
+    fn doubted(&self, parent: FileId, name: Name) -> Option<Forget> {
+        let is_directory = self.kernel.nodes.places.at(parent, &name).is_some();
+        if is_directory && !self.kernel.features.expires {
+            return None;
+        }
+        let is_recent = self.kernel.recent.has(parent, &name);
+        if is_directory && is_recent {
+            self.moves.expire_again(parent, name.clone());
+        }
+        Some(Forget::Name { parent, name, is_doubted: is_directory || !is_recent })
+    }
+
+    /// A name that changes. What stood on it is gone, or, if it moves, elsewhere.
+    fn changed(&self, parent: FileId, name: Name, moves: bool) -> Option<Forget> {
+        let places = &self.kernel.nodes.places;
+        let place = places.at(parent, &name).filter(|_| moves).and_then(|directory| {
+            let place = places.of(directory)?;
+            Some((directory, place))
+        });
+        let Some((directory, place)) = place else {
+            return Some(Forget::Name { parent, name, is_doubted: false });
+        };
+        self.moves.follow(directory, place);
+        self.doubted(parent, name)
     }
 }
 
 impl CacheListener for Notifier {
     fn invalidate(&self, what: Invalidation, done: Box<dyn FnOnce() + Send>) {
-        let Invalidation { entries, doubted, attributes, data, parts, is_contended } = what;
+        let Invalidation { entries, doubted, attributes, data, parts, is_contended, moved } = what;
         let ticket = Arc::new(Ticket(Mutex::new(Some(done))));
         let nodes = &self.kernel.nodes;
-        let changed = entries.into_iter().map(|(parent, name)| (parent, name, false));
-        let doubted = doubted.into_iter().map(|(parent, name)| {
-            let is_doubted = self.is_doubted_only(parent, &name);
-            (parent, name, is_doubted)
-        });
-        let names = changed.chain(doubted).filter(|(parent, ..)| nodes.is_known(*parent));
-        let names = names
-            .map(|(parent, name, is_doubted)| Forget::Name { parent, name, is_doubted })
-            .collect();
+        if let Some(directory) = moved.filter(|_| entries.is_empty())
+            && let Some(place) = nodes.places.of(directory)
+        {
+            self.moves.follow(directory, place);
+        }
+        let in_known = |(parent, _): &(FileId, Name)| nodes.is_known(*parent);
+        let changed = entries.into_iter().filter(in_known);
+        let changed =
+            changed.filter_map(|(parent, name)| self.changed(parent, name, moved.is_some()));
+        let doubted = doubted.into_iter().filter(in_known);
+        let doubted = doubted.filter_map(|(parent, name)| self.doubted(parent, name));
+        let names = changed.chain(doubted).collect();
         self.invalidate_names(names, is_contended, &ticket);
         let known = |ids: Vec<FileId>| ids.into_iter().filter(|&id| nodes.is_known(id));
         self.swift.push(known(attributes).map(Forget::Attributes), Some(&ticket));

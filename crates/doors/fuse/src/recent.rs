@@ -3,7 +3,8 @@
 //! When the kernel asks again for a name it has, it does so without the directory's lock: our
 //! answer may be put to use after a notification that was written later. A name that was merely
 //! expired would then be believed anew; one that was dropped stays dropped. So names that were
-//! answered within the last second are dropped, also where expiring would do.
+//! answered within the last second are dropped, also where expiring would do. Names of directories,
+//! in which somebody may stand, run out again and again instead ([`crate::moves`]).
 //!
 //! Invariant: at most [`NAMES_MAX`] are remembered; when there were more, every name counts as
 //! recent for a second.

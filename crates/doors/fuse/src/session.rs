@@ -18,6 +18,7 @@ use crate::buffer::{Buffer, Pool};
 use crate::call::Call;
 use crate::denials::Denials;
 use crate::kernel::Kernel;
+use crate::moves::Moves;
 use crate::pending::Pending;
 use crate::people::People;
 use crate::process::Callers;
@@ -47,6 +48,7 @@ pub struct Session {
     pub fs: Arc<dyn FileSystem>,
     pub runtime: Handle,
     pub kernel: Arc<Kernel>,
+    pub moves: Arc<Moves>,
     pub callers: Callers,
     pub people: Option<Arc<dyn People>>,
     pub denials: Denials,
@@ -60,7 +62,7 @@ impl Session {
     pub fn new(
         fs: Arc<dyn FileSystem>,
         runtime: Handle,
-        kernel: Arc<Kernel>,
+        (kernel, moves): (Arc<Kernel>, Arc<Moves>),
         (buffers, requests): (Arc<Pool>, Requests),
         people: Option<Arc<dyn People>>,
     ) -> Self {
@@ -68,6 +70,7 @@ impl Session {
             fs,
             runtime,
             kernel,
+            moves,
             callers: Callers::default(),
             people,
             denials: Denials::default(),

@@ -59,10 +59,10 @@ pub const READY: &str = "mounted";
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// HOST[:PORT][,HOST2[:PORT]]:/FS[/dir]
-    #[arg(required_unless_present = "restart")]
+    #[arg(required_unless_present_any = ["restart", "scout"])]
     pub source: Option<Source>,
     /// Where it shall appear
-    #[arg(required_unless_present = "restart")]
+    #[arg(required_unless_present_any = ["restart", "scout"])]
     pub mountpoint: Option<PathBuf>,
     /// ro, wait=SPAN, interactive, offline=stale|error, relatime, journal=off, hold=off,
     /// watchdog=SPAN, fuse=7.N, readmode=auto|normal|readbuf|readahead|stream, readbuf=SIZE,
@@ -88,6 +88,9 @@ pub struct Args {
     /// This is a holder for the daemon at the other end of this descriptor
     #[arg(long, hide = true)]
     pub hold: Option<i32>,
+    /// This goes to paths below this mount point, for the daemon that wants it
+    #[arg(long, hide = true, value_name = "MOUNTPOINT", conflicts_with = "source")]
+    pub scout: Option<PathBuf>,
 }
 
 #[derive(clap::Args, Debug)]
@@ -111,6 +114,9 @@ pub struct UmountArgs {
 pub fn run(args: Args, is_log_json: bool) -> anyhow::Result<()> {
     if let Some(mountpoint) = &args.restart {
         return holder::restart(&table::mountpoint(mountpoint));
+    }
+    if let Some(mountpoint) = &args.scout {
+        return Ok(tieline_fuse::serve_scout(mountpoint, std::io::stdin(), std::io::stdout())?);
     }
     if remount::is_wanted(&args.options) {
         let mountpoint = args.mountpoint.as_deref().context("a mount point is needed")?;

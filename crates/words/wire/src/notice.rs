@@ -52,6 +52,10 @@ pub struct Recall {
     /// [`is_written`]: tieline_types::Attributes::is_written
     #[n(5)]
     pub writes: Option<bool>,
+    /// What changes is moved: directories among `names`, or `unit` itself where there are none, are
+    /// found elsewhere then.
+    #[n(6)]
+    pub moves: Option<bool>,
 }
 
 /// The answer to a notice.

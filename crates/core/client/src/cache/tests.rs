@@ -111,7 +111,15 @@ fn lasts(cache: &Cache, belief: &Belief) -> Duration {
 }
 
 fn recall(unit: FileId, at: u64) -> Recall {
-    Recall { unit, at: Version(at), names: vec![], files: vec![], is_shared: None, writes: None }
+    Recall {
+        unit,
+        at: Version(at),
+        names: vec![],
+        files: vec![],
+        is_shared: None,
+        writes: None,
+        moves: None,
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -251,6 +251,7 @@ impl Fake {
                 files: files.to_vec(),
                 is_shared: None,
                 writes: None,
+                moves: None,
             };
             let mds = state.sinks.iter().rev().find(|(is_mds, _)| *is_mds);
             (mds.unwrap().1.clone(), recall)
@@ -270,7 +271,8 @@ impl Fake {
             (mds.unwrap().1.clone(), Version(state.version))
         };
         let (names, files, writes) = (vec![], vec![id], writes.then_some(true));
-        let recall = Recall { unit: id, at, names, files, is_shared: Some(true), writes };
+        let recall =
+            Recall { unit: id, at, names, files, is_shared: Some(true), writes, moves: None };
         sink.notice(Notice::Recall(recall)).await
     }
 

@@ -119,6 +119,7 @@ impl Mdt {
             files: files.to_vec(),
             is_shared: None,
             writes: None,
+            moves: None,
         };
         let answer = self.parts.recaller.recall(session, recall, self.settings.lease).await;
         Ok(answer.map(|answer| answer.open))

@@ -246,7 +246,7 @@ async fn replace(
     }
     names::link_entry(view, (to.parent, parents.to_mut()), &to.name, (id, inode.kind));
     put_parents(view, &from, &to, &parents);
-    move_name(view, &mut inode, &from, &to);
+    move_name(view, (id, &mut inode), &from, &to);
     view.touch_file(id, &inode);
     view.put_inode(id, &inode);
     let name = to.name_of();
@@ -284,8 +284,8 @@ fn exchange(
     put_parents(view, &from, &to, &parents);
     view.touch_name(from.parent, &from.name);
     view.touch_name(to.parent, &to.name);
-    move_name(view, &mut inode, &from, &to);
-    move_name(view, &mut other, &to, &from);
+    move_name(view, (id, &mut inode), &from, &to);
+    move_name(view, (other_id, &mut other), &to, &from);
     for (id, inode) in [(id, &inode), (other_id, &other)] {
         view.touch_file(id, inode);
         view.put_inode(id, inode);
@@ -300,7 +300,10 @@ fn put_parents(view: &mut View<'_>, from: &End, to: &End, parents: &Parents) {
     }
 }
 
-fn move_name(view: &View<'_>, inode: &mut Inode, from: &End, to: &End) {
+fn move_name(view: &mut View<'_>, (id, inode): (FileId, &mut Inode), from: &End, to: &End) {
+    if inode.kind == FileKind::Directory {
+        view.touch_moved(id, [from.parent, to.parent]);
+    }
     let (old, new) = (from.name_of(), to.name_of());
     for name in &mut inode.names {
         if *name == old {

@@ -168,6 +168,7 @@ impl Mdt {
                 files: vec![],
                 is_shared: Some(true),
                 writes: None,
+                moves: None,
             };
             let recaller = self.parts.recaller.clone();
             waiting.spawn(async move {

@@ -9,11 +9,13 @@ use crate::abi::opcode::Opcode;
 use crate::abi::outgoing::{self, Dirent, NodeNumber, Writer};
 use crate::answer::{Answer, Body, Trust, Undo};
 use crate::call::Call;
+use crate::nodes::Nodes;
 use crate::people;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 use tieline_client::{Belief, HandleId, Listed};
-use tieline_types::{Attributes, FileKind};
+use tieline_types::{Attributes, FileKind, Name};
 
 /// `.` and `..`.
 const DOTS: u64 = 2;
@@ -56,7 +58,7 @@ pub async fn readdir(call: &Call) -> Outcome {
         if let Some(known) = &mut listed.known {
             people::show(call.session.people.as_deref(), &mut known.attributes);
         }
-        if !page.add(nodes.shown(listed.id), listed) {
+        if !page.add(nodes, listed) {
             break;
         }
     }
@@ -75,6 +77,8 @@ struct Line {
     dirent: Vec<u8>,
     /// What the kernel is told of the file, with a plus.
     attributes: Option<(Attributes, Trust)>,
+    /// The name of a directory of which it is told.
+    directory: Option<Name>,
 }
 
 impl Page {
@@ -93,17 +97,20 @@ impl Page {
     }
 
     fn dot(&mut self, entry: Dirent<'_>) -> bool {
-        self.push(entry, None)
+        self.push(entry, None, None)
     }
 
-    fn add(&mut self, ino: u64, listed: Listed) -> bool {
+    fn add(&mut self, nodes: &Nodes, listed: Listed) -> bool {
+        let ino = nodes.shown(listed.id);
         let Listed { name, kind, known, entry, next, .. } = listed;
         let dirent = Dirent { ino, next: next.saturating_add(DOTS), kind, name: name.as_bytes() };
         let Some(known) = known.filter(|_| self.is_plus) else {
-            return self.push(dirent, None);
+            return self.push(dirent, None, None);
         };
         let trust = Trust::of(&entry, &known.belief);
-        if !self.push(dirent, Some((known.attributes, trust))) {
+        let directory = Some(&name).filter(|_| kind == FileKind::Directory).cloned();
+        let trust = nodes.trust(&known.attributes, trust);
+        if !self.push(dirent, Some((known.attributes, trust)), directory) {
             return false;
         }
         self.units.extend(entry.units);
@@ -112,12 +119,17 @@ impl Page {
     }
 
     /// Says whether it fitted.
-    fn push(&mut self, entry: Dirent<'_>, attributes: Option<(Attributes, Trust)>) -> bool {
+    fn push(
+        &mut self,
+        entry: Dirent<'_>,
+        attributes: Option<(Attributes, Trust)>,
+        directory: Option<Name>,
+    ) -> bool {
         let Some(room) = self.room.checked_sub(self.bytes(entry.name)) else { return false };
         self.room = room;
         let mut dirent = Writer::default();
         outgoing::dirent_write(&mut dirent, entry);
-        self.lines.push(Line { dirent: dirent.finish(), attributes });
+        self.lines.push(Line { dirent: dirent.finish(), attributes, directory });
         true
     }
 
@@ -127,9 +139,13 @@ impl Page {
         let told = self.lines.iter().filter_map(|line| line.attributes.as_ref());
         let told: Vec<_> = told.map(|(attributes, _)| attributes.id).collect();
         let numbers: Vec<_> = told.iter().map(|&id| nodes.number_of(id)).collect();
+        let mut caller = None;
         for line in &self.lines {
-            if let Some((attributes, _)) = &line.attributes {
-                nodes.remember(attributes);
+            let Some((attributes, _)) = &line.attributes else { continue };
+            nodes.remember(attributes);
+            if let Some(name) = &line.directory {
+                let caller = caller.get_or_insert_with(|| Arc::new(call.caller())).clone();
+                names::place(call, attributes.id, name.clone(), caller);
             }
         }
         let Self { is_plus, lines, units, .. } = self;
@@ -144,7 +160,7 @@ impl Page {
 fn page_write(is_plus: bool, lines: &[Line], numbers: &[NodeNumber], valid: Duration) -> Vec<u8> {
     let mut out = Writer::default();
     let mut numbers = numbers.iter();
-    for Line { dirent, attributes } in lines {
+    for Line { dirent, attributes, .. } in lines {
         match attributes {
             Some((attributes, trust)) => {
                 let number = numbers.next().copied().unwrap_or_default();

@@ -10,11 +10,12 @@ use crate::abi::outgoing;
 use crate::answer::{Answer, Body, Entry};
 use crate::call::Call;
 use crate::errno::Refusal;
+use crate::places::Place;
 use crate::session::Session;
 use rustix::io::Errno;
 use std::sync::Arc;
 use tieline_client::{At, Belief, Known, NewNode};
-use tieline_types::{ErrorKind, FileId, FileKind, Mode, Name};
+use tieline_types::{Caller, ErrorKind, FileId, FileKind, Mode, Name};
 use tieline_wire::meta::RenameMode;
 
 fn name(from: &mut Reader<'_>) -> Result<Name, Refusal> {
@@ -33,13 +34,44 @@ pub async fn lookup(call: &Call) -> Outcome {
     }
     let found = found?;
     let Some(attributes) = found.attributes else {
+        displaced(call, &name);
         return absent(found.entry);
     };
     let attributes = call.shown(attributes);
     let entry = Entry { attributes, name: found.entry, belief: found.belief };
-    let mut answer = Answer::entry(&call.session.kernel.nodes, entry, None);
+    let mut answer = placed(call, entry, &name);
     answer.body = noted(call, name, answer.body);
     Ok(answer)
+}
+
+/// Remembers where a directory is.
+fn placed(call: &Call, entry: Entry, name: &Name) -> Answer {
+    let (id, kind) = (entry.attributes.id, entry.attributes.kind);
+    let answer = Answer::entry(&call.session.kernel.nodes, entry, None);
+    if kind == FileKind::Directory {
+        place(call, id, name.clone(), Arc::new(call.caller()));
+    } else {
+        displaced(call, name);
+    }
+    answer
+}
+
+/// A directory stands at a name in the one that the call is about.
+pub fn place(call: &Call, directory: FileId, name: Name, caller: Arc<Caller>) {
+    let place = Place { parent: call.id(), name, caller };
+    if let Some((other, place)) = call.session.kernel.nodes.place(directory, place) {
+        call.session.moves.follow(other, place);
+    }
+}
+
+/// No directory stands there, whatever did before.
+fn displaced(call: &Call, name: &Name) {
+    let places = &call.session.kernel.nodes.places;
+    if let Some(directory) = places.at(call.id(), name)
+        && let Some(place) = places.of(directory)
+    {
+        call.session.moves.follow(directory, place);
+    }
 }
 
 /// Remembers when the name is answered, for recalls that come right after.
@@ -97,7 +129,8 @@ pub async fn mkdir(call: &Call) -> Outcome {
     let name = name(&mut from)?;
     let (mode, umask) = (Mode::new(arguments.mode), Mode::new(arguments.umask));
     let at = At { parent: call.id(), name: &name };
-    Ok(made(call, call.fs().make_directory(&call.caller(), at, mode, umask).await?))
+    let known = call.fs().make_directory(&call.caller(), at, mode, umask).await?;
+    Ok(placed(call, made_entry(call, known), &name))
 }
 
 pub async fn symlink(call: &Call) -> Outcome {
@@ -163,6 +196,9 @@ async fn rename_as(
     let from = At { parent: call.id(), name: &old };
     let to = At { parent: call.session.kernel.nodes.id_of(to_parent), name: &new };
     call.fs().rename(&call.caller(), from, to, mode).await?;
+    let (from, to) = ((from.parent, &old), (to.parent, &new));
+    let places = &call.session.kernel.nodes.places;
+    places.renamed(from, to, mode == RenameMode::Exchange);
     Ok(Answer::done())
 }
 

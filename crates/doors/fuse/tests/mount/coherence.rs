@@ -392,3 +392,70 @@ fn pages_under_way_are_answered_before_they_are_forgotten() {
     done(is_done);
     assert_eq!(reader.join().unwrap().unwrap(), b"old");
 }
+
+/// A program that stands in a directory.
+struct Standing(std::process::Child);
+
+impl Standing {
+    fn at(directory: &Path) -> Self {
+        let mut sleep = std::process::Command::new("sleep");
+        Self(sleep.arg("1000").current_dir(directory).spawn().unwrap())
+    }
+
+    /// As the kernel shows it; with ` (deleted)` behind it, getcwd(2) gives ENOENT.
+    fn path(&self) -> PathBuf {
+        fs::read_link(format!("/proc/{}/cwd", self.0.id())).unwrap()
+    }
+}
+
+impl Drop for Standing {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// Whatever the kernel can do: the oldest, one without an epoch, and this one.
+#[test]
+fn who_stands_in_a_directory_stands_there_while_its_name_is_doubted() {
+    for minor in [31, 43, u32::MAX] {
+        let on = Mounted::with(Memory::new(1), |options| options.minor_max = minor);
+        let here = on.path("d");
+        fs::create_dir(&here).unwrap();
+        let standing = Standing::at(&here);
+        for is_looked_at in [true, false, true] {
+            if is_looked_at {
+                fs::metadata(&here).unwrap();
+            }
+            let what = Invalidation { doubted: vec![name("d")], ..Default::default() };
+            done(on.fs.invalidate(what));
+            assert_eq!(standing.path(), here, "7.{minor}");
+        }
+        // The kernel asks again, all the same.
+        let before = on.fs.lookups.load(std::sync::atomic::Ordering::Relaxed);
+        fs::metadata(&here).unwrap();
+        let after = on.fs.lookups.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(after, before + 1, "7.{minor}");
+        // What moves is somewhere, and what is removed is not.
+        let moved = Some(ROOT);
+        let what = Invalidation { entries: vec![name("d")], moved, ..Default::default() };
+        done(on.fs.invalidate(what));
+        assert_eq!(standing.path(), here, "7.{minor}");
+        let what = Invalidation { entries: vec![name("d")], ..Default::default() };
+        done(on.fs.invalidate(what));
+        assert_eq!(standing.path(), PathBuf::from(format!("{} (deleted)", here.display())));
+        drop(standing);
+    }
+}
+
+/// Also what the kernel renamed itself is known by its name.
+#[test]
+fn who_stands_in_a_directory_that_was_renamed_here_stands_there() {
+    let on = Mounted::new();
+    fs::create_dir(on.path("a")).unwrap();
+    let standing = Standing::at(&on.path("a"));
+    fs::rename(on.path("a"), on.path("b")).unwrap();
+    done(on.fs.invalidate(Invalidation { doubted: vec![name("b")], ..Default::default() }));
+    assert_eq!(standing.path(), on.path("b"));
+    drop(standing);
+}

@@ -17,6 +17,7 @@ fn recall(unit: u64) -> Notice {
         files,
         is_shared: None,
         writes: None,
+        moves: None,
     })
 }
 

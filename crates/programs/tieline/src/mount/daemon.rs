@@ -434,6 +434,7 @@ impl Mounted {
             minor_max: options.fuse_minor_max.unwrap_or(u32::MAX),
             has_short_numbers: options.has_short_numbers,
             maps_ids: options.one_user.is_some(),
+            scout: Some(scout),
             people,
             ..MountOptions::new(&task.mountpoint, task.source.to_string())
         };
@@ -664,4 +665,11 @@ async fn descend(files: &Volume, top: FileId, directory: &str) -> anyhow::Result
         at = attributes.id;
     }
     Ok(at)
+}
+
+/// This program again, as it was when it was started.
+fn scout(mountpoint: &Path) -> std::io::Result<std::process::Command> {
+    let mut command = std::process::Command::new("/proc/self/exe");
+    command.args(["mount", "--scout"]).arg(mountpoint).current_dir("/");
+    Ok(command)
 }

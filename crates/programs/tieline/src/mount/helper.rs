@@ -21,6 +21,7 @@ pub fn mount(words: &[OsString]) -> anyhow::Result<()> {
         restart: None,
         held: None,
         hold: None,
+        scout: None,
     };
     crate::mount::run(args, false)
 }

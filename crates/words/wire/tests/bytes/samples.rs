@@ -533,7 +533,9 @@ pub fn others() -> Vec<Sample> {
         files: vec![file()],
         is_shared: None,
         writes: None,
+        moves: None,
     };
+    let moved = Recall { files: vec![], moves: Some(true), ..recall.clone() };
     let looked_at = Recall {
         unit: directory(),
         at: Version(12_345),
@@ -541,6 +543,7 @@ pub fn others() -> Vec<Sample> {
         files: vec![],
         is_shared: Some(true),
         writes: None,
+        moves: None,
     };
     let unit = ExclusiveUnit {
         attributes: attributes(),
@@ -560,6 +563,7 @@ pub fn others() -> Vec<Sample> {
         message("refusal", refusal),
         message("failure", Failure::new(ErrorKind::NotFound, "no `run9.root` in 0x1")),
         message("notice-recall", Notice::Recall(recall)),
+        message("notice-recall-moves", Notice::Recall(moved)),
         message("notice-map-changed", Notice::MapChanged(Version(9))),
         message("notice-hold", Notice::Hold(900_000)),
         message("notice-free-locks", Notice::FreeLocks(file())),
