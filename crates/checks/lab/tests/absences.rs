@@ -172,8 +172,9 @@ fn what_is_not_sent_is_said_and_sent_later() -> Result<()> {
         let start = Instant::now();
         let run = federation.try_tieline(&["umount", &path])?;
         let took = start.elapsed();
-        ensure!(run.status.success(), "{}", run.stderr);
+        ensure!(run.status.code() == Some(1), "{}", run.stderr);
         ensure!(took < Duration::from_secs(5), "umount took {took:?} while the line was cut");
+        ensure!(run.stderr.contains("d/b: 5 B are not stored yet"), "{}", run.stderr);
         ensure!(run.stderr.contains("not at their servers yet"), "{}", run.stderr);
         ensure!(run.stderr.contains("--wait"), "{}", run.stderr);
         dev(federation, &["wan", "heal"])?;

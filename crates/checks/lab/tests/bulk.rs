@@ -165,3 +165,35 @@ fn directories_that_are_closed_stay_closed() -> Result<()> {
         shell(&other, &script).map(drop)
     })
 }
+
+/// Names that are looked for in many directories and are in none of them, as a compiler looks for
+/// headers and Python for modules: the absence of a name is known with its directory.
+#[test]
+fn names_that_are_not_there_are_known_with_their_directories() -> Result<()> {
+    const COUNT: usize = 200;
+    with_federation(|lab| {
+        let tree = lab.mount().join("paths");
+        let path = |number: usize| format!("a{}/b{number}/lib", number % 7);
+        for number in 0..COUNT {
+            fs::create_dir_all(tree.join(path(number)))?;
+            fs::write(tree.join(path(number)).join("here.h"), "")?;
+        }
+        // Who made them is still at work in them when they are first listed.
+        let other = lab.mount_again()?.join("paths");
+        for number in 0..7 {
+            ensure!(fs::read_dir(other.join(format!("a{number}")))?.count() > 0);
+        }
+        std::thread::sleep(Duration::from_secs(4));
+        let before = asked(lab)?;
+        for turn in 0..COUNT {
+            // In no order.
+            let directory = other.join(path(turn * 61 % COUNT));
+            for name in ["stdio.h", "numpy", "libc.so"] {
+                ensure!(!directory.join(name).exists());
+            }
+        }
+        let questions = asked(lab)? - before;
+        ensure!(questions < 60, "{questions} questions for {COUNT} directories");
+        Ok(())
+    })
+}

@@ -242,7 +242,8 @@ fn a_file_that_grows_is_followed() -> Result<()> {
                 let (seen, looks, late) = follower.join().map_err(|_| anyhow!("panicked"))??;
                 let last = one.blocks.lock().expect("nobody panics here").len() as u64;
                 ensure!(seen == last, "{}: {seen} blocks seen of {last}", one.path);
-                eprintln!("{}: {} looks of {looks} had old news", one.path, late.len());
+                let latest = late.iter().max();
+                eprintln!("{}: {} looks of {looks} had old news {latest:?}", one.path, late.len());
             }
             Ok(())
         })

@@ -32,6 +32,7 @@ use crate::beneath::Directory;
 use crate::mount::options::Options;
 use crate::source::Source;
 use crate::spool;
+use crate::spool::entry::Entry;
 use anyhow::{Context, anyhow, bail};
 use rustix::process::Signal;
 use std::io::Read;
@@ -316,13 +317,12 @@ fn wait_for_end(entry: &registry::Entry, args: &UmountArgs) -> anyhow::Result<()
             return tell_spooled(entry);
         }
         if is_stuck && !args.wait && !is_short {
-            eprintln!(
-                "{shown} is unmounted; {left}. Its daemon (pid {pid}) sends them when it can, \
-                 for as long as `-o wait` says, and keeps a copy{}; `tieline umount --wait \
-                 {shown}` waits for it, --force drops them",
-                entry.spool.as_ref().map(|at| format!(" in {}", at.display())).unwrap_or_default()
+            tell_waiting(entry);
+            bail!(
+                "{shown} is unmounted, but {left}. Its daemon (pid {pid}) sends them when it can, \
+                 for as long as `-o wait` says; `tieline umount --wait {shown}` waits for it, \
+                 --force drops them"
             );
-            return Ok(());
         }
         if !args.wait && begun.elapsed() > DRAIN_PATIENCE {
             bail!("{shown} is unmounted, but {left}: its daemon (pid {pid}) goes on");
@@ -335,6 +335,24 @@ fn wait_for_end(entry: &registry::Entry, args: &UmountArgs) -> anyhow::Result<()
     tell_spooled(entry)
 }
 
+/// Names what is not stored yet, and where a copy of its bytes is.
+fn tell_waiting(entry: &registry::Entry) {
+    let Some(directory) = &entry.spool else { return };
+    let kept = spool::unnamed(directory);
+    name_some(directory, &kept, |entry| {
+        let (manifest, at) = (&entry.manifest, entry.shown());
+        let (shown, bytes) = (manifest.shown(), ByteSize(manifest.bytes()));
+        format!("{shown}: {bytes} are not stored yet; a copy is in {}", at.display())
+    });
+}
+
+fn name_some(directory: &Path, entries: &[Entry], line: impl Fn(&Entry) -> String) {
+    entries.iter().take(NAMED_MAX).for_each(|entry| eprintln!("{}", line(entry)));
+    if let Some(more) = entries.len().checked_sub(NAMED_MAX).filter(|more| *more > 0) {
+        eprintln!("and {more} more: `tieline spool list {}` names them", directory.display());
+    }
+}
+
 /// Names what could not be stored in the life of a mount, and where its bytes are. An error if
 /// there is such.
 fn tell_spooled(entry: &registry::Entry) -> anyhow::Result<()> {
@@ -343,14 +361,11 @@ fn tell_spooled(entry: &registry::Entry) -> anyhow::Result<()> {
     if spooled.is_empty() {
         return Ok(());
     }
-    for entry in spooled.iter().take(NAMED_MAX) {
+    name_some(directory, &spooled, |entry| {
         let (manifest, at) = (&entry.manifest, entry.shown());
         let (shown, bytes, why) = (manifest.shown(), ByteSize(manifest.bytes()), &manifest.why);
-        eprintln!("{shown}: {bytes} could not be stored ({why}), and are in {}", at.display());
-    }
-    if let Some(more) = spooled.len().checked_sub(NAMED_MAX).filter(|more| *more > 0) {
-        eprintln!("and {more} more: `tieline spool list {}` names them", directory.display());
-    }
+        format!("{shown}: {bytes} could not be stored ({why}), and are in {}", at.display())
+    });
     spool::mark_named(directory, &spooled)?;
     let (count, shown) = (spooled.len(), entry.mountpoint.display());
     let files = if count == 1 { "file" } else { "files" };

@@ -16,6 +16,7 @@ use thin::Thinned;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{Attributes, Caller, FileId, FileKind, Name, Version};
 use tieline_wire::meta::{LeaseGrant, Xattr};
+use tokio::time::Instant;
 
 mod bulk;
 mod drops;
@@ -67,6 +68,8 @@ struct Directory {
     /// Of the unit when every name was here, or was gone for want of room.
     complete: Option<u64>,
     thinned: Thinned,
+    /// When names came last, as far as they came with others.
+    heard: Option<Instant>,
     /// Lookups that found a name and no attributes: whoever listed the names is asking for all.
     unstated: u32,
     /// How often a name was dropped: a listing under way does not know all names then.
@@ -444,6 +447,7 @@ impl Tables {
             directory.names.retain(|_, entry| is_named(entry));
             directory.thinned.complete(mark.generation);
             directory.complete = Some(mark.generation);
+            directory.heard = Some(Instant::now());
         }
     }
 

@@ -5,15 +5,20 @@
 use super::{Basis, Reply, Tables, Under, XattrsKnown};
 use crate::access::{self, READ, SEARCH};
 use std::ops::Bound;
+use std::time::Duration;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{Attributes, Caller, FileId, FileKind, Name};
 use tieline_wire::meta::LeaseGrant;
 use tieline_wire::trees::{ToldFile, TreeDirectory};
+use tokio::time::Instant;
 
 /// Levels that are climbed in search of the next directory, and names that are looked through on
 /// each: whoever walks through larger ones finds less ahead of him.
 const LEVELS_MAX: usize = 64;
 const NAMES_MAX: usize = 4096;
+/// For so long after a change a directory that somebody holds alone is told by its name only (the
+/// MDS's `AT_WORK`, and something for the way).
+const AT_WORK: Duration = Duration::from_millis(3500);
 /// What an empty file counts as, so that no number of them is nothing.
 const EMPTY: u64 = 64;
 
@@ -46,7 +51,9 @@ impl Tables {
         if let Some(generation) = self.units.generation_next(id)
             && self.units.admits(id, reply.stamp, reply.as_of)
         {
-            self.directories.entry(id).or_default().renew(generation);
+            let directory = self.directories.entry(id).or_default();
+            directory.renew(generation);
+            directory.heard = Some(Instant::now());
         }
     }
 
@@ -131,20 +138,21 @@ impl Tables {
         let place = after.and_then(|id| self.inodes.get(&id)?.seen_at.as_ref());
         let place = place.filter(|(within, _)| *within == parent).map(|(_, name)| name);
         let ids = directory.round(place).take(limit).filter_map(|(_, entry)| entry.id);
+        let was_at_work = directory.heard.is_none_or(|heard| heard.elapsed() < AT_WORK);
         let is_wanted = |id: &FileId| {
             id.mdt() == parent.mdt()
                 && self.kind(*id) == Some(FileKind::Directory)
                 && !self.is_complete(*id)
-                && self.may_be_walked(caller, *id)
+                && self.may_be_walked(caller, *id).unwrap_or(!was_at_work)
         };
         ids.filter(is_wanted).collect()
     }
 
-    /// Whoever surely may not need not ask; and directories whose attributes were not told are
-    /// somebody's alone who works there.
-    fn may_be_walked(&self, caller: &Caller, id: FileId) -> bool {
-        let known = self.inodes.get(&id).and_then(|inode| inode.attributes.as_ref());
-        known.is_some_and(|(attributes, _)| access::allows(caller, attributes, READ | SEARCH))
+    /// Whoever surely may not need not ask. `None`: its attributes were not told, since somebody
+    /// was at work there who held it alone.
+    fn may_be_walked(&self, caller: &Caller, id: FileId) -> Option<bool> {
+        let (attributes, _) = self.inodes.get(&id)?.attributes.as_ref()?;
+        Some(access::allows(caller, attributes, READ | SEARCH))
     }
 
     /// Regular files in a directory that `caller` may read, up to a size: those behind `after`
