@@ -193,6 +193,13 @@ impl Growing {
     }
 }
 
+/// A second, some round trips, and what a busy machine takes; who waited until the writer rested
+/// waited for six.
+const NEWS: Duration = Duration::from_secs(3);
+
+/// Promise 81: Who keeps a file open that another client writes reads what is written there within
+/// a second, without a look at the file in between.
+///
 /// Promise 82: Whoever reads newer bytes of a file reads all that the same client wrote before
 /// them, and the file's end as it was then or later.
 #[test]
@@ -217,14 +224,13 @@ fn a_file_that_grows_is_followed() -> Result<()> {
             let following = files.iter().zip(&readers).map(|(one, reader)| {
                 let is_over = &is_over;
                 scope.spawn(move || -> Result<_> {
-                    let (mut seen, mut looks, mut late) = (0, 0, Vec::new());
+                    let (mut seen, mut ages) = (0, Vec::new());
                     while !is_over.load(Ordering::Relaxed) {
-                        let age = one.follow(reader, &mut seen)?;
-                        looks += 1;
-                        late.extend((age > Duration::from_secs(1)).then_some(age));
+                        ages.push(one.follow(reader, &mut seen)?);
                         std::thread::sleep(Duration::from_millis(5));
                     }
-                    Ok((seen, looks, late))
+                    ages.sort();
+                    Ok((seen, ages))
                 })
             });
             let following: Vec<_> = following.collect();
@@ -239,11 +245,13 @@ fn a_file_that_grows_is_followed() -> Result<()> {
             is_over.store(true, Ordering::Relaxed);
             grown?;
             for (one, follower) in files.iter().zip(following) {
-                let (seen, looks, late) = follower.join().map_err(|_| anyhow!("panicked"))??;
+                let (seen, ages) = follower.join().map_err(|_| anyhow!("panicked"))??;
                 let last = one.blocks.lock().expect("nobody panics here").len() as u64;
                 ensure!(seen == last, "{}: {seen} blocks seen of {last}", one.path);
-                let latest = late.iter().max();
-                eprintln!("{}: {} looks of {looks} had old news {latest:?}", one.path, late.len());
+                // Of ten looks one may have met with a machine that stood still.
+                let late = ages.get(ages.len() * 9 / 10).copied().unwrap_or_default();
+                eprintln!("{}: news {late:?} late, {:?} at most", one.path, ages.last());
+                ensure!(late < NEWS, "{}: news {late:?} late", one.path);
             }
             Ok(())
         })

@@ -50,9 +50,25 @@ impl Shared {
             }
             state.first_written = state.first_written.and(state.last_committed);
             let sealed = seal_all(state, how);
-            (sealed, state.overlay.last_seal())
+            let last = state.overlay.last_seal();
+            state.overlay.settle(Some(last));
+            (sealed, last)
         });
         sealed.into_iter().for_each(|sealed| self.send(file, sealed));
+        let laundered = self.launder_sealed(file, how, last).await;
+        file.with(|state| state.overlay.settle(None));
+        laundered?;
+        self.rest_if_clean(file);
+        Ok(())
+    }
+
+    /// Waits for runs up to one, and commits them. The caller holds the gate.
+    async fn launder_sealed(
+        self: &Arc<Self>,
+        file: &Arc<File>,
+        how: How,
+        last: SealId,
+    ) -> Result<()> {
         if how != How::Arrived {
             self.arrival(file, last).await?;
         }
@@ -84,7 +100,6 @@ impl Shared {
                 break;
             }
         }
-        self.rest_if_clean(file);
         Ok(())
     }
 

@@ -7,6 +7,9 @@
 //!
 //! Invariants: pieces never overlap; a piece of a seal lies within it, and holds the same bytes as
 //! the chunk there; nothing that is done for one write looks at all pieces or seals.
+//!
+//! What is being committed is committed as it was when that began ([`Overlay::settle`]): else bytes
+//! that are written over and over, as a head that tells of what is behind it, would never be.
 
 use bytes::{Bytes, BytesMut};
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,7 +46,7 @@ struct Seal {
     run: Run,
     /// `None`: on its way.
     content: Option<Content>,
-    /// How many pieces are left of it.
+    /// How many pieces are left of it, covered ones among them.
     pieces: usize,
     /// The last write that may be in it.
     written: u64,
@@ -52,6 +55,10 @@ struct Seal {
 #[derive(Default, Debug)]
 pub(crate) struct Overlay {
     pieces: BTreeMap<u64, Piece>,
+    /// Seals up to here are being committed.
+    settling: Option<SealId>,
+    /// Pieces of those that were written over since: only their commit sees them.
+    covered: BTreeMap<u64, Piece>,
     seals: BTreeMap<SealId, Seal>,
     /// Seals on their way.
     sending: BTreeSet<SealId>,
@@ -115,6 +122,30 @@ impl From<Run> for Bulk {
     }
 }
 
+impl Piece {
+    /// What of the piece at `offset` lies around a range, and what within.
+    fn cut(&self, offset: u64, range: &Range<u64>) -> (Vec<(u64, Self)>, Option<(u64, Self)>) {
+        let end = offset + self.bytes.len() as u64;
+        let part = |part: Range<u64>| {
+            let slice = || (part.start - offset) as usize..(part.end - offset) as usize;
+            let piece = || Self { bytes: self.bytes.slice(slice()), seal: self.seal };
+            (!part.is_empty()).then(|| (part.start, piece()))
+        };
+        let around = [offset..range.start.min(end), range.end.max(offset)..end];
+        let inner = part(offset.max(range.start)..end.min(range.end));
+        (around.into_iter().filter_map(part).collect(), inner)
+    }
+}
+
+/// Where pieces begin that lie in a range, and the one before it, which may reach into it.
+fn touched(pieces: &BTreeMap<u64, Piece>, range: &Range<u64>) -> Vec<u64> {
+    if range.is_empty() {
+        return vec![];
+    }
+    let before = pieces.range(..range.start).next_back();
+    before.into_iter().chain(pieces.range(range.clone())).map(|(&offset, _)| offset).collect()
+}
+
 impl Sealed {
     /// Bytes that are to be a chunk, and of no overlay.
     pub fn loose(offset: u64, bytes: Bytes, is_scattered: bool) -> Self {
@@ -159,7 +190,7 @@ impl Overlay {
         if bytes.is_empty() {
             return;
         }
-        self.cut(offset..offset + bytes.len() as u64);
+        self.clear(offset..offset + bytes.len() as u64, true);
         let length = bytes.len();
         match self.grow(offset, bytes) {
             Some(bytes) => self.put(offset, Piece { bytes, seal: None }),
@@ -168,21 +199,40 @@ impl Overlay {
     }
 
     fn put(&mut self, offset: u64, piece: Piece) {
+        self.count_piece(&piece);
+        self.pieces.insert(offset, piece);
+    }
+
+    fn put_covered(&mut self, offset: u64, piece: Piece) {
+        self.count_piece(&piece);
+        self.covered.insert(offset, piece);
+    }
+
+    fn count_piece(&mut self, piece: &Piece) {
         self.bytes += piece.bytes.len();
         if let Some(seal) = piece.seal.and_then(|id| self.seals.get_mut(&id)) {
             seal.pieces += 1;
         }
-        self.pieces.insert(offset, piece);
     }
 
     /// Takes a piece out. The caller drops its seal if nothing is left of that.
     fn take(&mut self, offset: u64) -> Option<Piece> {
         let piece = self.pieces.remove(&offset)?;
+        self.count_piece_out(&piece);
+        Some(piece)
+    }
+
+    fn take_covered(&mut self, offset: u64) -> Option<Piece> {
+        let piece = self.covered.remove(&offset)?;
+        self.count_piece_out(&piece);
+        Some(piece)
+    }
+
+    fn count_piece_out(&mut self, piece: &Piece) {
         self.bytes -= piece.bytes.len();
         if let Some(seal) = piece.seal.and_then(|id| self.seals.get_mut(&id)) {
             seal.pieces -= 1;
         }
-        Some(piece)
     }
 
     /// Drops a seal of which nothing is left, unless it is on its way.
@@ -229,26 +279,43 @@ impl Overlay {
 
     /// Forgets what was written in `range`.
     pub fn cut(&mut self, range: Range<u64>) {
-        if range.is_empty() {
-            return;
-        }
-        let before = self.pieces.range(..range.start).next_back().map(|(&offset, _)| offset);
-        let inside = self.pieces.range(range.clone()).map(|(&offset, _)| offset);
-        let touched: Vec<u64> = before.into_iter().chain(inside).collect();
+        self.clear(range.clone(), false);
         let mut cut = BTreeSet::new();
-        for offset in touched {
+        for offset in touched(&self.covered, &range) {
+            let Some(piece) = self.take_covered(offset) else { continue };
+            cut.extend(piece.seal);
+            let (rest, _) = piece.cut(offset, &range);
+            rest.into_iter().for_each(|(offset, piece)| self.put_covered(offset, piece));
+        }
+        cut.into_iter().for_each(|id| self.tidy(id));
+    }
+
+    /// Takes what was written in `range` out of the way. `covers`: what is being committed still is.
+    fn clear(&mut self, range: Range<u64>, covers: bool) {
+        let mut cut = BTreeSet::new();
+        for offset in touched(&self.pieces, &range) {
             let Some(piece) = self.take(offset) else { continue };
             cut.extend(piece.seal);
-            let end = offset + piece.bytes.len() as u64;
-            for part in [offset..range.start.min(end), range.end.max(offset)..end] {
-                if part.is_empty() {
-                    continue;
-                }
-                let slice = (part.start - offset) as usize..(part.end - offset) as usize;
-                self.put(part.start, Piece { bytes: piece.bytes.slice(slice), seal: piece.seal });
+            let (rest, inner) = piece.cut(offset, &range);
+            rest.into_iter().for_each(|(offset, piece)| self.put(offset, piece));
+            let is_settling = piece.seal.is_some() && piece.seal <= self.settling;
+            if let Some((offset, piece)) = inner.filter(|_| covers && is_settling) {
+                self.put_covered(offset, piece);
             }
         }
         cut.into_iter().for_each(|id| self.tidy(id));
+    }
+
+    /// What is left of runs up to one is committed as it is now, also where it is written over
+    /// meanwhile. `None`: that is over, and what was written over is forgotten.
+    pub fn settle(&mut self, upto: Option<SealId>) {
+        self.settling = upto;
+        let offsets: Vec<u64> = self.covered.keys().copied().collect();
+        for offset in offsets {
+            if let Some(id) = self.take_covered(offset).and_then(|piece| piece.seal) {
+                self.tidy(id);
+            }
+        }
     }
 
     /// The parts of `range` that were written: offset and bytes, in order.
@@ -326,7 +393,7 @@ impl Overlay {
         let parts = self.read(range.clone());
         let run = run(parts.into_iter().map(|(_, part)| part).collect());
         debug_assert_eq!(run.length() as u64, range.end - range.start, "a run without a gap");
-        self.cut(range.clone());
+        self.clear(range.clone(), false);
         self.last += 1;
         let id = SealId(self.last);
         let (offset, content, written) = (range.start, None, self.written);
@@ -364,19 +431,30 @@ impl Overlay {
     pub fn unseal(&mut self, id: SealId) {
         let Some(seal) = self.seals.get(&id) else { return };
         let range = seal.offset..seal.offset + seal.run.length() as u64;
-        let pieces = self.pieces.range_mut(range).map(|(_, piece)| piece);
+        let pieces = self.pieces.range_mut(range.clone()).map(|(_, piece)| piece);
         pieces.filter(|piece| piece.seal == Some(id)).for_each(|piece| piece.seal = None);
+        self.uncover(id, range);
         self.drop_seal(id);
     }
 
     /// Forgets what is left of a sealed run in `range`: it was committed.
     pub fn committed(&mut self, id: SealId, range: Range<u64>) {
-        let own = self.pieces.range(range).filter(|(_, piece)| piece.seal == Some(id));
+        let own = self.pieces.range(range.clone()).filter(|(_, piece)| piece.seal == Some(id));
         let offsets: Vec<u64> = own.map(|(&offset, _)| offset).collect();
         for offset in offsets {
             self.take(offset);
         }
+        self.uncover(id, range);
         self.tidy(id);
+    }
+
+    /// Forgets what was written over of a sealed run.
+    fn uncover(&mut self, id: SealId, range: Range<u64>) {
+        let own = self.covered.range(range).filter(|(_, piece)| piece.seal == Some(id));
+        let offsets: Vec<u64> = own.map(|(&offset, _)| offset).collect();
+        for offset in offsets {
+            self.take_covered(offset);
+        }
     }
 
     /// Forgets a sealed run: it is lost. Says where it was.
@@ -488,9 +566,14 @@ impl Overlay {
 
     /// Pieces of one seal without a gap between them, in order.
     fn sealed_rows(&self) -> impl Iterator<Item = Row<'_>> {
-        let mut pieces = self
-            .pieces
-            .iter()
+        let mut seen = self.pieces.iter().filter(|(_, piece)| piece.seal.is_some()).peekable();
+        let mut covered = self.covered.iter().peekable();
+        let in_order = std::iter::from_fn(move || match (seen.peek(), covered.peek()) {
+            (Some((seen_at, _)), Some((covered_at, _))) if covered_at <= seen_at => covered.next(),
+            (None, Some(_)) => covered.next(),
+            _ => seen.next(),
+        });
+        let mut pieces = in_order
             .filter_map(|(&offset, piece)| Some((offset, piece.seal?, &piece.bytes)))
             .peekable();
         std::iter::from_fn(move || {

@@ -92,6 +92,49 @@ fn what_is_overwritten_is_not_committed() {
 }
 
 #[test]
+fn what_is_overwritten_while_it_is_committed_is_committed_as_it_was() {
+    let mut overlay = Overlay::default();
+    let write = |overlay: &mut Overlay| {
+        overlay.write(0, Bytes::from_static(b"abcdefgh"));
+        let sealed = overlay.seal(0..8);
+        overlay.settle(Some(overlay.last_seal()));
+        overlay.write(2, Bytes::from_static(b"XY"));
+        overlay.write(2, Bytes::from_static(b"Z"));
+        sealed
+    };
+    let sealed = write(&mut overlay);
+    overlay.arrived(sealed.id, chunk(1, 8));
+    // What is sealed since is not of this commit.
+    overlay.seal(2..4);
+    let extents = overlay.arrivals(10, sealed.id);
+    let ranges: Vec<_> = extents.iter().map(|(_, extent)| (extent.offset, extent.length)).collect();
+    assert_eq!(ranges, [(0, 4), (4, 4)]);
+    extents.iter().for_each(|(id, extent)| overlay.committed(*id, extent.offset..extent.end()));
+    let left = [(2, Bytes::from_static(b"Z")), (3, Bytes::from_static(b"Y"))];
+    assert_eq!((overlay.read(0..8), overlay.bytes()), (left.to_vec(), 2));
+    assert!(!overlay.has_sealed(sealed.id));
+    // What comes to nothing, is cut off, or was not sent leaves nothing behind.
+    for end in 0..3 {
+        let mut overlay = Overlay::default();
+        let sealed = write(&mut overlay);
+        assert_eq!(overlay.bytes(), 10);
+        match end {
+            0 => overlay.settle(None),
+            1 => overlay.cut(0..3),
+            _ => overlay.unseal(sealed.id),
+        }
+        overlay.arrived(sealed.id, chunk(1, 8));
+        let extents = overlay.arrivals(10, sealed.id);
+        let first = extents.first().map(|(_, extent)| extent.offset);
+        let (offset, bytes) = [(Some(0), 8), (Some(3), 6), (None, 8)][end];
+        assert_eq!((first, overlay.bytes()), (offset, bytes), "{end}");
+        assert!(
+            end == 1 || extents.iter().all(|(_, extent)| extent.end() <= 2 || extent.offset >= 4)
+        );
+    }
+}
+
+#[test]
 fn chunks_of_a_lost_grant_are_sent_again() {
     let mut overlay = Overlay::default();
     overlay.write(0, Bytes::from_static(b"abcd"));
@@ -155,11 +198,12 @@ fn counts_of_seals_are_kept() {
 proptest! {
     #[test]
     fn reads_give_the_last_write(
-        steps in prop::collection::vec((0u64..200, 1u64..50, 0u8..6), 1..60)
+        steps in prop::collection::vec((0u64..200, 1u64..50, 0u8..9), 1..60)
     ) {
         let mut overlay = Overlay::default();
         let mut model = vec![None; SPACE];
         let mut sealed = Vec::new();
+        let mut settling = None;
         for (number, (offset, length, kind)) in steps.into_iter().enumerate() {
             let range = offset as usize..(offset + length) as usize;
             match kind {
@@ -178,6 +222,14 @@ proptest! {
                 3 => if let Some(seal) = sealed.pop() {
                     overlay.unseal(seal.id);
                 }
+                4 => {
+                    settling = Some(overlay.last_seal());
+                    overlay.settle(settling);
+                }
+                5 => {
+                    settling = None;
+                    overlay.settle(None);
+                }
                 _ => {
                     let fill = number as u8;
                     overlay.write(offset, Bytes::from(vec![fill; length as usize]));
@@ -186,13 +238,24 @@ proptest! {
             }
             prop_assert_eq!(&contents(&overlay), &model);
             let held = model.iter().flatten().count();
-            prop_assert_eq!(overlay.bytes(), held);
+            prop_assert!(overlay.bytes() == held || settling.is_some() && overlay.bytes() > held);
             prop_assert_eq!(overlay.is_empty(), held == 0);
         }
         // Everything that arrives is committed, in order, and then nothing is left of it.
         for seal in sealed.drain(..) {
             overlay.arrived(seal.id, chunk(1000, seal.run.length()));
         }
+        if let Some(upto) = settling {
+            let arrivals = overlay.arrivals(usize::MAX, upto);
+            prop_assert!(arrivals.windows(2).all(|two| two[0].1.end() <= two[1].1.offset));
+            for (id, extent) in arrivals {
+                overlay.committed(id, extent.offset..extent.end());
+            }
+            prop_assert!(!overlay.has_sealed(upto));
+            model = contents(&overlay);
+        }
+        overlay.settle(None);
+        prop_assert_eq!(overlay.bytes(), model.iter().flatten().count());
         let arrivals = overlay.arrivals(usize::MAX, overlay.last_seal());
         prop_assert!(arrivals.windows(2).all(|two| two[0].1.end() <= two[1].1.offset));
         for (id, extent) in arrivals {

@@ -93,3 +93,23 @@ async fn what_may_be_mapped_is_declared_by_its_open() {
     tokio::time::sleep(Duration::from_secs(6)).await;
     assert_eq!(fake.look(id, false).await.open, [id]);
 }
+
+/// A file that grows, and whose head says how far: the head is written over before it has arrived.
+#[tokio::test(start_paused = true)]
+async fn what_is_written_over_all_the_time_is_committed_all_the_same() {
+    const BLOCK: usize = 20_000;
+    let fake = Fake::new();
+    let (volume, id) = (fake.mount(), file(&fake));
+    let handle = volume.open(&Caller::root(), id, WRITE).await.unwrap().handle;
+    fake.lock().delay = Duration::from_millis(50);
+    for turn in 0..300_u64 {
+        let (at, count) = (8 + turn * BLOCK as u64, (turn + 1).to_le_bytes().to_vec());
+        volume.write(handle, at, vec![turn as u8; BLOCK].into()).await.unwrap();
+        volume.write(handle, 0, count.into()).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        let seen = fake.bytes(id);
+        let head = seen.first_chunk().map_or(0, |head| u64::from_le_bytes(*head));
+        assert!(turn < head + 150, "{head} are told of {turn}");
+        assert!(seen.len() as u64 >= head * BLOCK as u64, "{head} blocks in {} bytes", seen.len());
+    }
+}
