@@ -7,7 +7,9 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::time::Duration;
-use tieline_lab::program::shell;
+use tieline_lab::nodes::{number, report};
+use tieline_lab::program::{call, shell};
+use tieline_lab::setting::{Proof, Setting};
 use tieline_lab::tickets::with_kdc;
 use tieline_lab::{Federation, with_federation};
 
@@ -194,6 +196,49 @@ fn names_that_are_not_there_are_known_with_their_directories() -> Result<()> {
         }
         let questions = asked(lab)? - before;
         ensure!(questions < 60, "{questions} questions for {COUNT} directories");
+        Ok(())
+    })
+}
+
+/// The same at once after they were made, while their maker goes on in some of them; and whoever
+/// looks then for a Python module.
+#[test]
+fn names_that_are_not_there_come_with_directories_that_were_made_just_now() -> Result<()> {
+    const COUNT: usize = 300;
+    Setting { proof: Proof::Null, ..Setting::FAR }.run(&[], |pair| {
+        let path = |number: usize| format!("a{}/b{number}", number % 3);
+        for number in 0..COUNT {
+            fs::create_dir_all(pair.here.join(path(number)))?;
+            fs::write(pair.here.join(path(number)).join("here.py"), "")?;
+        }
+        let mount = pair.there.ancestors().find(|place| place.ends_with("mount-1"));
+        let mount = mount.context("the second mount")?;
+        let asked = || -> Result<u64> { number(&report(mount)?, &["mds_round_trips"]) };
+        let before = asked()?;
+        for turn in 0..COUNT {
+            let place = path(turn * 61 % COUNT);
+            if turn % 10 == 0 {
+                fs::write(pair.here.join(path((turn + 1) * 61 % COUNT)).join("more"), "")?;
+            }
+            for name in ["stdio.h", "numpy", "libc.so"] {
+                ensure!(!pair.there.join(&place).join(name).exists());
+            }
+        }
+        let questions = asked()? - before;
+        // Three for each that somebody works in, for as long as that is.
+        ensure!(questions < COUNT as u64, "{questions} questions for {COUNT} directories");
+        let before = asked()?;
+        let paths: Vec<_> = (0..COUNT).map(|number| pair.there.join(path(number))).collect();
+        let paths: Vec<_> = paths.iter().map(|path| format!("{path:?}")).collect();
+        let script = pair.lab.local("search.py");
+        let looks = "import importlib.util; assert not importlib.util.find_spec('absent')";
+        fs::write(
+            &script,
+            format!("import sys; sys.path = [{}] + sys.path; {looks}", paths.join(",")),
+        )?;
+        call("python3", &[&script])?;
+        let questions = asked()? - before;
+        ensure!(questions < 40, "{questions} questions for a search in {COUNT} directories");
         Ok(())
     })
 }

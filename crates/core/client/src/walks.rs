@@ -63,6 +63,9 @@ const QUEUE_MAX: usize = 64 << 10;
 const NOTED_MAX: usize = 256 << 10;
 /// What was asked for is asked again, if it is not known, only after so long.
 const ASKED_KEPT: Duration = Duration::from_secs(20);
+/// For so long after a change a directory that somebody holds alone is told by its name only, and
+/// not at all ahead of a walk (the MDS's `AT_WORK`, and something for the way).
+pub(crate) const AT_WORK: Duration = Duration::from_millis(3500);
 
 /// Bytes of files: as entries of directories.
 const BYTES_RAISE_FIRST: u64 = 256 << 10;
@@ -148,6 +151,14 @@ impl Rest {
     }
 }
 
+/// A directory was asked for.
+#[derive(Clone, Copy)]
+struct Asked {
+    at: Instant,
+    /// Nobody had come to it: it is left out of the answer while another works there alone.
+    is_ahead: bool,
+}
+
 /// Directories to be asked for.
 #[derive(Debug)]
 pub(crate) struct Job {
@@ -175,7 +186,7 @@ pub(crate) struct Walk {
     queue: VecDeque<FileId>,
     /// Those of the queue that nobody asked for meanwhile.
     queued: BTreeSet<FileId>,
-    asked: BTreeMap<FileId, Instant>,
+    asked: BTreeMap<FileId, Asked>,
     rests: BTreeMap<FileId, Rest>,
     /// Brought and not visited yet, with the number of entries.
     ahead: BTreeMap<FileId, u32>,
@@ -297,7 +308,7 @@ impl Walk {
         }
         self.rests.remove(&id);
         let is_first = self.queued.remove(&id) || rest.is_some();
-        if !self.note_asked(id) && !is_first {
+        if !self.note_asked(id, false) && !is_first {
             return Visit::Alone;
         }
         self.caller = caller.clone();
@@ -360,19 +371,25 @@ impl Walk {
     }
 
     /// Says whether it was not asked for lately; if so, it is now.
-    fn note_asked(&mut self, id: FileId) -> bool {
-        let is_new = !self.was_asked(id);
+    fn note_asked(&mut self, id: FileId, is_ahead: bool) -> bool {
+        let is_new = !self.was_asked(id, is_ahead);
         if is_new {
             if self.asked.len() >= NOTED_MAX {
                 self.asked.clear();
             }
-            self.asked.insert(id, Instant::now());
+            self.asked.insert(id, Asked { at: Instant::now(), is_ahead });
         }
         is_new
     }
 
-    fn was_asked(&self, id: FileId) -> bool {
-        self.asked.get(&id).is_some_and(|at| at.elapsed() < ASKED_KEPT)
+    /// Would asking come to nothing, as it did lately? Whoever comes to a directory is told what was
+    /// left out ahead of him; and ahead of others it is told when nobody works there any more.
+    fn was_asked(&self, id: FileId, is_ahead: bool) -> bool {
+        self.asked.get(&id).is_some_and(|asked| match (asked.is_ahead, is_ahead) {
+            (true, false) => false,
+            (true, true) => asked.at.elapsed() < AT_WORK,
+            (false, _) => asked.at.elapsed() < ASKED_KEPT,
+        })
     }
 
     /// What a walk comes to next: before all else, or after. Says how many are new.
@@ -380,7 +397,7 @@ impl Walk {
         let room = QUEUE_MAX.saturating_sub(self.queue.len());
         let mut new: Vec<FileId> = vec![];
         for id in ids.into_iter().take(room) {
-            let is_known = self.flights.contains_key(&id) || self.was_asked(id);
+            let is_known = self.flights.contains_key(&id) || self.was_asked(id, true);
             if !is_known && self.queued.insert(id) {
                 new.push(id);
             }
@@ -412,7 +429,7 @@ impl Walk {
             self.queue.pop_front();
             if self.queued.remove(&id) {
                 rest = rest.or(self.rests.remove(&id));
-                self.note_asked(id);
+                self.note_asked(id, true);
                 roots.push(id);
             }
         }
@@ -619,7 +636,7 @@ impl Walk {
         let room = QUEUE_MAX.saturating_sub(self.files.len());
         let mut new = vec![];
         for (id, size) in files.into_iter().take(room) {
-            if !self.files_ahead.has(id) && !self.pass.has(id) && self.note_asked(id) {
+            if !self.files_ahead.has(id) && !self.pass.has(id) && self.note_asked(id, false) {
                 new.push((id, size));
             }
         }

@@ -120,6 +120,9 @@ pub struct State {
     pub dice: Option<Dice>,
     /// Directories that are not told in bulk.
     pub closed: BTreeSet<FileId>,
+    /// Directories that another client holds alone, and when it last changed something there: ahead
+    /// of whoever comes to one it is told by its name.
+    pub at_work: BTreeMap<FileId, Instant>,
     held: BTreeMap<u16, watch::Receiver<bool>>,
     sinks: Vec<(bool, Arc<dyn NoticeSink>)>,
 }
@@ -186,6 +189,7 @@ impl Fake {
             delay: Duration::ZERO,
             dice: None,
             closed: BTreeSet::new(),
+            at_work: BTreeMap::new(),
             held: BTreeMap::new(),
             sinks: Vec::new(),
         };

@@ -321,6 +321,43 @@ async fn what_is_closed_stays_closed_and_stops_no_walk() {
     assert!(fake.count(Op::ReadTree) < 30, "{} questions", fake.count(Op::ReadTree));
 }
 
+/// Names that are looked for in directories that another client made just now, and goes on with
+/// in some: those that are told by name only are asked for when they are come to, or in time.
+#[tokio::test(start_paused = true)]
+async fn names_that_are_nowhere_are_known_with_directories_that_others_made_just_now() {
+    const COUNT: usize = 500;
+    let fake = far(0, 0, 0, 0);
+    {
+        let mut state = fake.lock();
+        for number in 0..COUNT {
+            let made = state.add(ROOT, &name(&format!("d{number:03}")), FileKind::Directory);
+            state.add(made, &name("here"), FileKind::Regular);
+            // One in ten is worked in for as long again.
+            let more = if number % 10 == 0 { 4 } else { 0 };
+            state.at_work.insert(made, Instant::now() + Duration::from_secs(more));
+        }
+    }
+    let volume = fake.mount();
+    volume.attributes(&Caller::root(), ROOT).await.unwrap();
+    let look = async || {
+        for turn in 0..COUNT {
+            // In no order.
+            let at = find(&volume, &format!("d{:03}", turn * 61 % COUNT)).await;
+            for absent in ["stdio.h", "numpy"] {
+                let found = volume.lookup(&Caller::root(), at, &name(absent)).await.unwrap();
+                assert!(found.attributes.is_none());
+            }
+        }
+    };
+    let (trips, ()) = trips(look()).await;
+    // Until nobody is at work any more each comes by itself: seven seconds at most, for a tenth.
+    assert!(trips < 250.0, "{trips} round trips, {} requests", fake.requests());
+    assert!(fake.requests() < 700, "{} requests", fake.requests());
+    let before = fake.requests();
+    look().await;
+    assert_eq!(fake.requests(), before, "it is known");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_server_that_does_not_tell_in_bulk_is_not_asked() {
     let fake = far(3, 2, 2, 10);

@@ -99,6 +99,26 @@ async fn what_is_on_its_way_is_waited_for_and_what_failed_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_was_left_out_ahead_comes_with_its_visitor_or_when_nobody_works_there() {
+    let mut walk = Walk::default();
+    visit(&mut walk, 10, 1);
+    visit(&mut walk, 11, 1);
+    let ids = || (100..120).map(id).collect::<Vec<_>>();
+    assert_eq!(walk.enqueue(ids(), true), 20);
+    while let Some(job) = walk.next_job() {
+        walk.landed((&job.roots, job.entries), &[], vec![], None);
+    }
+    assert_eq!(visit(&mut walk, 100, 1), Some(true), "it is asked for by itself");
+    assert_eq!(walk.enqueue(ids(), true), 1, "others not at once, but this one may be lost again");
+    tokio::time::advance(AT_WORK).await;
+    assert_eq!(walk.enqueue(ids(), true), 19);
+    // Who asked for it alone, in vain, does not ask again for long.
+    let Visit::Ask { .. } = walk.visit(&root(), &coming(110, 1)) else { panic!() };
+    walk.arrived(id(110), false, None);
+    assert!(matches!(walk.visit(&root(), &coming(110, 1)), Visit::Alone));
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_comes_to_what_stands_in_the_queue_does_not_wait_for_its_turn() {
     let mut walk = Walk::default();
     visit(&mut walk, 10, 1);

@@ -4,8 +4,8 @@
 
 use super::{Basis, Reply, Tables, Under, XattrsKnown};
 use crate::access::{self, READ, SEARCH};
+use crate::walks::AT_WORK;
 use std::ops::Bound;
-use std::time::Duration;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{Attributes, Caller, FileId, FileKind, Name};
 use tieline_wire::meta::LeaseGrant;
@@ -16,9 +16,6 @@ use tokio::time::Instant;
 /// each: whoever walks through larger ones finds less ahead of him.
 const LEVELS_MAX: usize = 64;
 const NAMES_MAX: usize = 4096;
-/// For so long after a change a directory that somebody holds alone is told by its name only (the
-/// MDS's `AT_WORK`, and something for the way).
-const AT_WORK: Duration = Duration::from_millis(3500);
 /// What an empty file counts as, so that no number of them is nothing.
 const EMPTY: u64 = 64;
 

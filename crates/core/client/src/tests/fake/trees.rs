@@ -3,8 +3,13 @@
 use super::*;
 use tieline_wire::trees::*;
 
+/// Who changed something so lately is at work.
+const AT_WORK: Duration = Duration::from_secs(3);
+
 impl State {
     pub fn read_tree(&self, tree: &ReadTree) -> Answer {
+        let is_at_work =
+            |id: &FileId| self.at_work.get(id).is_some_and(|at| at.elapsed() < AT_WORK);
         let mut queue: Vec<(FileId, u32)> =
             tree.roots.iter().rev().map(|&id| (id, tree.depth)).collect();
         let (mut page, mut units, mut left) = (TreePage::default(), vec![], tree.entries as usize);
@@ -21,6 +26,9 @@ impl State {
                     false => continue,
                 }
             }
+            if !is_first && is_at_work(&id) {
+                continue;
+            }
             let node = self.find(id)?;
             units.push(id);
             let after = tree.after.as_ref().filter(|_| is_first);
@@ -32,14 +40,15 @@ impl State {
             for (name, id) in rest.into_iter().take(left) {
                 let child = &self.nodes[&id];
                 let kind = child.attributes.kind;
-                if kind == FileKind::Directory {
+                let is_told = kind != FileKind::Directory || !is_at_work(&id);
+                if kind == FileKind::Directory && is_told {
                     units.push(id);
                 }
                 let entry = DirectoryEntry {
                     name,
                     id,
                     kind,
-                    attributes: Some(child.attributes.clone()),
+                    attributes: is_told.then(|| child.attributes.clone()),
                     target: child.target.clone(),
                 };
                 let is_told = kind == FileKind::Regular && tree.contents_max > 0;
