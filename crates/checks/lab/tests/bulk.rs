@@ -195,7 +195,8 @@ fn names_that_are_not_there_are_known_with_their_directories() -> Result<()> {
             }
         }
         let questions = asked(lab)? - before;
-        ensure!(questions < 60, "{questions} questions for {COUNT} directories");
+        // Two in each of seven are asked for alone; then all that is beside and below comes.
+        ensure!(questions < COUNT as u64, "{questions} questions for {COUNT} directories");
         Ok(())
     })
 }
@@ -225,8 +226,8 @@ fn names_that_are_not_there_come_with_directories_that_were_made_just_now() -> R
             }
         }
         let questions = asked()? - before;
-        // Three for each that somebody works in, for as long as that is.
-        ensure!(questions < COUNT as u64, "{questions} questions for {COUNT} directories");
+        // Three for each that somebody works in, for as long as that is; and not for all of them.
+        ensure!(questions < 2 * COUNT as u64, "{questions} questions for {COUNT} directories");
         let before = asked()?;
         let paths: Vec<_> = (0..COUNT).map(|number| pair.there.join(path(number))).collect();
         let paths: Vec<_> = paths.iter().map(|path| format!("{path:?}")).collect();
