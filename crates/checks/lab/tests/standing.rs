@@ -47,7 +47,7 @@ impl Drop for Standing {
     }
 }
 
-/// 85. Who stands in a directory keeps its path while others change what is beside it.
+/// Promise 85: Who stands in a directory keeps its path while others change what is beside it.
 #[test]
 fn who_stands_in_a_directory_keeps_its_path_while_its_neighbours_change() -> Result<()> {
     Setting::FAR.run(&[], |pair| neighbours_change(&pair.here, &pair.there))
@@ -98,7 +98,8 @@ fn neighbours_change(here: &Path, there: &Path) -> Result<()> {
     Ok(())
 }
 
-/// 86. Who stands in a directory that is renamed elsewhere sees its new path, and `..` where it is.
+/// Promise 86: Who stands in a directory that is renamed elsewhere sees its new path, and `..`
+/// where it is.
 #[test]
 fn who_stands_in_a_directory_that_is_renamed_elsewhere_sees_its_new_path() -> Result<()> {
     Setting::FAR.run(&[], |pair| directories_move(&pair.here, &pair.there))

@@ -290,7 +290,8 @@ impl Overlay {
         cut.into_iter().for_each(|id| self.tidy(id));
     }
 
-    /// Takes what was written in `range` out of the way. `covers`: what is being committed still is.
+    /// Takes what was written in `range` out of the way. `covers`: what is being committed still
+    /// is.
     fn clear(&mut self, range: Range<u64>, covers: bool) {
         let mut cut = BTreeSet::new();
         for offset in touched(&self.pieces, &range) {

@@ -382,8 +382,8 @@ impl Walk {
         is_new
     }
 
-    /// Would asking come to nothing, as it did lately? Whoever comes to a directory is told what was
-    /// left out ahead of him; and ahead of others it is told when nobody works there any more.
+    /// Would asking come to nothing, as it did lately? Whoever comes to a directory is told what
+    /// was left out ahead of him; and ahead of others it is told when nobody works there any more.
     fn was_asked(&self, id: FileId, is_ahead: bool) -> bool {
         self.asked.get(&id).is_some_and(|asked| match (asked.is_ahead, is_ahead) {
             (true, false) => false,

@@ -238,6 +238,13 @@ impl Fake {
         self.lock().held.remove(&op.number());
     }
 
+    /// The MDS's way to the client, and its version.
+    fn mds_sink(&self) -> (Arc<dyn NoticeSink>, Version) {
+        let state = self.lock();
+        let mds = state.sinks.iter().rev().find(|(is_mds, _)| *is_mds);
+        (mds.unwrap().1.clone(), Version(state.version))
+    }
+
     /// Another client changes something under `unit`.
     pub async fn elsewhere(
         &self,
@@ -246,20 +253,10 @@ impl Fake {
         files: &[FileId],
         change: impl FnOnce(&mut State),
     ) -> NoticeAnswer {
-        let (sink, recall) = {
-            let state = self.lock();
-            let recall = Recall {
-                unit,
-                at: Version(state.version),
-                names: names.iter().map(|name| name.parse().unwrap()).collect(),
-                files: files.to_vec(),
-                is_shared: None,
-                writes: None,
-                moves: None,
-            };
-            let mds = state.sinks.iter().rev().find(|(is_mds, _)| *is_mds);
-            (mds.unwrap().1.clone(), recall)
-        };
+        let (sink, at) = self.mds_sink();
+        let names = names.iter().map(|name| name.parse().unwrap()).collect();
+        let (files, is_shared, writes) = (files.to_vec(), None, None);
+        let recall = Recall { unit, at, names, files, is_shared, writes, moves: None };
         let answer = sink.notice(Notice::Recall(recall)).await;
         let mut state = self.lock();
         state.version += 1;
@@ -269,11 +266,7 @@ impl Fake {
 
     /// Another client looks at a file that is written here; `writes`: to write it.
     pub async fn look(&self, id: FileId, writes: bool) -> NoticeAnswer {
-        let (sink, at) = {
-            let state = self.lock();
-            let mds = state.sinks.iter().rev().find(|(is_mds, _)| *is_mds);
-            (mds.unwrap().1.clone(), Version(state.version))
-        };
+        let (sink, at) = self.mds_sink();
         let (names, files, writes) = (vec![], vec![id], writes.then_some(true));
         let recall =
             Recall { unit: id, at, names, files, is_shared: Some(true), writes, moves: None };
