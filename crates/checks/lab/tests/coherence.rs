@@ -122,8 +122,8 @@ fn what_was_told_is_read() -> Result<()> {
                     _ => live(who, &|turn| work(&pair.there, who, turn)),
                 }));
             }
-            let joined = threads.into_iter().map(|thread| thread.join());
-            joined.map(|one| one.map_err(|_| anyhow!("a thread panicked"))?).collect::<Result<()>>()
+            let mut joined = threads.into_iter().map(|thread| thread.join());
+            joined.try_for_each(|one| one.map_err(|_| anyhow!("a thread panicked"))?)
         })?;
         // Nothing old stays for good.
         files.iter().try_for_each(|one| one.read(0))

@@ -153,10 +153,13 @@ fn a_verb_that_is_ended_early_leaves_no_leases() -> Result<()> {
     })
 }
 
+/// Path, mode, owner, time and bytes.
+type Seen = (PathBuf, u32, u32, i64, Vec<u8>);
+
 /// A directory that is somebody else's: whatever verbs do, nothing happens to it.
 struct Outside {
     path: PathBuf,
-    before: Vec<(PathBuf, u32, u32, i64, Vec<u8>)>,
+    before: Vec<Seen>,
 }
 
 impl Outside {
@@ -171,9 +174,9 @@ impl Outside {
         Ok(outside)
     }
 
-    fn state(&self) -> Result<Vec<(PathBuf, u32, u32, i64, Vec<u8>)>> {
+    fn state(&self) -> Result<Vec<Seen>> {
         let mut all = vec![self.path.clone()];
-        all.extend(fs::read_dir(&self.path)?.map(|entry| entry.map(|e| e.path())).flatten());
+        all.extend(fs::read_dir(&self.path)?.flatten().map(|entry| entry.path()));
         all.sort();
         let is = |path: PathBuf| {
             let found = path.symlink_metadata()?;

@@ -122,9 +122,12 @@ impl From<Run> for Bulk {
     }
 }
 
+/// A piece and its offset.
+type Placed = (u64, Piece);
+
 impl Piece {
     /// What of the piece at `offset` lies around a range, and what within.
-    fn cut(&self, offset: u64, range: &Range<u64>) -> (Vec<(u64, Self)>, Option<(u64, Self)>) {
+    fn cut(&self, offset: u64, range: &Range<u64>) -> (Vec<Placed>, Option<Placed>) {
         let end = offset + self.bytes.len() as u64;
         let part = |part: Range<u64>| {
             let slice = || (part.start - offset) as usize..(part.end - offset) as usize;

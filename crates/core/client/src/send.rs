@@ -326,7 +326,7 @@ impl Shared {
             let (room, missing) = (spending.room(), spending.missing());
             let message = PutChunk { ost, chunk, owner, checks, capability, room };
             let answer = self.servers.ask_oss(ost, message, run.clone(), patience).await;
-            if answer.as_ref().is_err_and(|error| is_unspent(error)) {
+            if answer.as_ref().is_err_and(is_unspent) {
                 file.with(|state| state.room.refused(&self.rooms, spending));
             }
             match answer {

@@ -160,7 +160,7 @@ impl Shared {
         let lost = self.lost_of(file, error, |state| {
             seals.iter().flat_map(|id| state.overlay.pieces_of(*id)).collect()
         });
-        let is_kept = self.into_spool(lost).await;
+        let is_kept = self.keep_in_spool(lost).await;
         file.with(|state| seals.iter().for_each(|id| state.lose(file.id, *id, error, is_kept)));
         self.note_loss(file.id, error);
     }
@@ -168,7 +168,7 @@ impl Shared {
     /// The same of all that was written to a file before a lock on it was lost.
     pub(crate) async fn spool_forfeited(&self, file: &File, error: &Error) -> bool {
         let lost = self.lost_of(file, error, |state| state.overlay.read(0..u64::MAX));
-        self.into_spool(lost).await
+        self.keep_in_spool(lost).await
     }
 
     /// What a file holds of these bytes, with all that is known of it.
@@ -203,13 +203,13 @@ impl Shared {
     }
 
     /// Hands bytes over; says whether they are kept.
-    pub(crate) async fn into_spool(&self, lost: Option<Lost>) -> bool {
+    pub(crate) async fn keep_in_spool(&self, lost: Option<Lost>) -> bool {
         let Some(lost) = lost else { return false };
-        self.all_into_spool(vec![lost]).await == 1
+        self.all_keep_in_spool(vec![lost]).await == 1
     }
 
     /// Says how many files' bytes are kept.
-    pub(crate) async fn all_into_spool(&self, lost: Vec<Lost>) -> usize {
+    pub(crate) async fn all_keep_in_spool(&self, lost: Vec<Lost>) -> usize {
         let Some(spool) = self.spooled.spool.as_ref().filter(|_| !lost.is_empty()) else {
             return 0;
         };
@@ -281,7 +281,7 @@ impl Shared {
                 lost.extend(self.lost_in(item, (kind, why), Claim::Answered));
             }
         }
-        self.all_into_spool(lost).await;
+        self.all_keep_in_spool(lost).await;
     }
 
     /// The bytes that an operation of the journal holds.
@@ -331,7 +331,7 @@ impl Shared {
         }
         let (claim, path, base) = (Claim::Answered, self.cache.lock().path(file), None);
         let lost = Lost { file, path, pieces, claim, kind, why, writer, base };
-        self.into_spool(Some(lost)).await
+        self.keep_in_spool(Some(lost)).await
     }
 
     /// Puts down all that no server has. Says of how many files.
@@ -352,7 +352,7 @@ impl Shared {
                 all.extend(lost.map(|lost| Lost { claim, why: why_of(file.id), ..lost }));
             }
             files.extend(all.iter().map(|lost| lost.file));
-            self.all_into_spool(all).await;
+            self.all_keep_in_spool(all).await;
         }
         for queue in self.journal.all() {
             let (mut text, mut changes) = (Vec::new(), 0);
@@ -367,7 +367,7 @@ impl Shared {
                     all.extend(lost);
                 }
                 files.extend(all.iter().map(|lost| lost.file));
-                self.all_into_spool(all).await;
+                self.all_keep_in_spool(all).await;
             }
             if changes > 0 {
                 // There are no bytes to be put back, and somebody may want to know.
@@ -377,7 +377,7 @@ impl Shared {
                 let (path, base, writer) = (Vec::new(), None, Caller::root());
                 let lost = Lost { file, path, pieces, claim, kind, why, writer, base };
                 files.insert(file);
-                self.into_spool(Some(lost)).await;
+                self.keep_in_spool(Some(lost)).await;
             }
         }
         files.len()

@@ -151,7 +151,7 @@ mod tests {
         let mut dealt = Dealt::new(HELD_MAX);
         let numbers: Vec<u32> = serials().map(|id| dealt.number(id)).collect();
         assert_eq!(numbers.iter().collect::<HashSet<_>>().len(), numbers.len());
-        assert!(numbers.iter().all(|&number| number >= DEALT && number < u32::MAX));
+        assert!(numbers.iter().all(|number| (DEALT..u32::MAX).contains(number)));
         assert!(serials().zip(&numbers).all(|(id, &number)| dealt.number(id) == number));
         assert_eq!((next(u32::MAX - 1), next(DEALT)), (DEALT, DEALT + 1));
     }

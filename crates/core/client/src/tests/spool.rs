@@ -17,8 +17,11 @@ const WAIT: Duration = Duration::from_secs(60);
 pub struct FakeSpool {
     kept: Mutex<Vec<Lost>>,
     is_full: Mutex<bool>,
-    changed: Mutex<Vec<(FileId, Base, Vec<Range<u64>>)>>,
+    changed: Mutex<Vec<Changed>>,
 }
+
+/// A file, what it is now, and what was written over.
+type Changed = (FileId, Base, Vec<Range<u64>>);
 
 #[async_trait::async_trait]
 impl Spool for FakeSpool {

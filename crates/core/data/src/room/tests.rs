@@ -141,7 +141,7 @@ async fn check(steps: Vec<Step>) -> Result<(), TestCaseError> {
         match step {
             Step::Grant(number, knows, wanted) => {
                 let own = &mut held[usize::from(number)];
-                let known = (own.1.elapsed() < KEPT).then_some(own.0).unwrap_or(0);
+                let known = if own.1.elapsed() < KEPT { own.0 } else { 0 };
                 let free = DISK - used;
                 let more = grant(&ledger, free, number, knows.then_some(known), wanted);
                 *own = (if knows { known + more } else { more }, Instant::now());

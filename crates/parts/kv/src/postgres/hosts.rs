@@ -239,10 +239,10 @@ mod tests {
              application_name=n connect_timeout=9 keepalives=0 target_session_attrs=any",
         );
         assert!(all.are_several() && all.patience == Duration::from_secs(9));
-        let address = Some([10, 0, 0, 1].into());
-        let one = all.config_of(Candidate { place: 0, address });
+        let address = IpAddr::from([10, 0, 0, 1]);
+        let one = all.config_of(Candidate { place: 0, address: Some(address) });
         assert_eq!(one.get_hosts(), [Host::Tcp("a".to_owned())]);
-        assert_eq!((one.get_ports(), one.get_hostaddrs()), (&[1][..], &[address.unwrap()][..]));
+        assert_eq!((one.get_ports(), one.get_hostaddrs()), (&[1][..], &[address][..]));
         assert_eq!((one.get_user(), one.get_password()), (Some("u"), Some(&b"p"[..])));
         assert_eq!((one.get_dbname(), one.get_options()), (Some("d"), Some("-cx=1")));
         assert_eq!((one.get_application_name(), one.get_keepalives()), (Some("n"), false));

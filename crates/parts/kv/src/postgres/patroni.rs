@@ -100,7 +100,7 @@ impl Cluster {
     }
 
     fn connection(&self) -> String {
-        let hosts = vec!["127.0.0.1"; NODES].join(",");
+        let hosts = ["127.0.0.1"; NODES].join(",");
         let ports: Vec<_> = self.nodes.iter().map(|node| node.words.database.to_string()).collect();
         format!("host={hosts} port={} user=postgres dbname=postgres", ports.join(","))
     }

@@ -1,6 +1,9 @@
 //! Entries of a spool: what is given later lies over what was given before, and nothing is half
 //! there.
 
+// Ranges are given as lists, of which some have one.
+#![allow(clippy::single_range_in_vec_init)]
+
 use super::*;
 use bytes::Bytes;
 use std::os::unix::fs::{FileExt, PermissionsExt};
