@@ -184,7 +184,8 @@ for _ in range(6):
     assert walk() == 10
     os.getcwd()
 ";
-        let mut program = Command::new("python3");
+        let python = tieline_lab::python().unwrap_or_else(|| "python3".into());
+        let mut program = Command::new(python);
         program.args(["-c", walk]).current_dir(here.join("t"));
         let mut program = Standing(program.stdin(Stdio::null()).spawn()?);
         let mut turn = 0;

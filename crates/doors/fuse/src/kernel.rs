@@ -4,7 +4,7 @@ use crate::abi::bits::{INTERRUPT_UNIQUE, notify as code};
 use crate::abi::outgoing;
 use crate::cuts::Cuts;
 use crate::init::Features;
-use crate::nodes::Nodes;
+use crate::nodes::{Doubted, Nodes};
 use crate::recent::Recent;
 use crate::vain::InVain;
 use rustix::io::Errno;
@@ -12,6 +12,10 @@ use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{FileId, Name};
+use tokio::time::Instant;
+
+/// Whoever reads a file's end again and again holds up for so many times only what it is to forget.
+const ENDS_MAX: usize = 3;
 
 pub struct Kernel {
     pub features: Features,
@@ -64,11 +68,23 @@ impl Kernel {
             Forget::Names | Forget::Name { .. } => None,
         };
         let Some((id, with_pages)) = file else { return self.tell(what) };
-        let Some(doubted) = self.nodes.doubt(id, with_pages) else { return };
+        let Some(doubted) = self.doubt(id, with_pages) else { return };
         self.tell(what);
         if !matches!(what, Forget::Part(..)) {
             self.nodes.forgotten(id, doubted);
         }
+    }
+
+    /// Doubts what it has of a file, but not while it is being told of the end that a read waits
+    /// for: it would drop that, and the read would end where the file did before.
+    fn doubt(&self, id: FileId, with_pages: bool) -> Option<Doubted> {
+        for _ in 0..ENDS_MAX {
+            match self.nodes.doubt_after_end(id, with_pages) {
+                Ok(doubted) => return doubted,
+                Err(until) => std::thread::sleep(until.saturating_duration_since(Instant::now())),
+            }
+        }
+        self.nodes.doubt(id, with_pages)
     }
 
     /// Gives the kernel bytes of a file, which is as long as they reach from then on, at least.

@@ -24,7 +24,8 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 /// When to look for a directory, each counted from the look before.
-const PAUSES: [Duration; 6] = [
+const PAUSES: [Duration; 7] = [
+    Duration::from_millis(2),
     Duration::from_millis(10),
     Duration::from_millis(50),
     Duration::from_millis(250),
@@ -32,6 +33,8 @@ const PAUSES: [Duration; 6] = [
     Duration::from_secs(3),
     Duration::from_secs(10),
 ];
+/// It is looked for so often at least: for a third of a second.
+const LOOKS_MIN: usize = 4;
 /// How long the answer to where a directory is may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a scout is kept that has nothing to do.
@@ -176,40 +179,30 @@ impl Moves {
         }
     }
 
-    /// Looks for a directory once. It is looked for again until it is where the kernel has it, and
-    /// that is elsewhere.
+    /// Looks for a directory once. It is looked for again until it is elsewhere, and a while longer:
+    /// the kernel may be told only then to drop what had its name before.
     fn look(&self, scout: &mut Option<Scout>, directory: FileId, (from, event): (&Place, u64)) {
         let places = &self.kernel.nodes.places;
         if !self.kernel.nodes.is_known(directory) {
-            return self.lock().settle(directory, event);
+            return self.lock().settle(directory, (event, 0));
         }
         match self.way_to(&from.caller, directory) {
-            Some(Ok(way)) if !self.is_right(directory, &way) => {
-                self.send(scout, &from.caller, &way);
-            }
-            Some(Ok(_)) => {
-                let is_there = |place: Place| (place.parent, place.name) == from.spot();
-                if !places.of(directory).is_some_and(is_there) {
-                    self.lock().settle(directory, event);
+            Some(Ok(way)) => {
+                if !self.send(scout, &from.caller, &way) {
+                    tracing::debug!(%directory, "could not be reached where it is now");
+                } else if places.of(directory).is_some_and(|place| place.spot() != from.spot()) {
+                    self.lock().settle(directory, (event, LOOKS_MIN));
                 }
             }
             // It is no more: who stands in it stands nowhere.
             Some(Err(error)) if error.kind() == ErrorKind::NotFound => {
                 let (parent, name) = from.spot();
                 self.kernel.forget(&Forget::Name { parent, name, is_doubted: false });
-                self.lock().settle(directory, event);
+                self.lock().settle(directory, (event, 0));
             }
             Some(Err(error)) => tracing::debug!(%error, %directory, "cannot be followed now"),
             None => {}
         }
-    }
-
-    /// Has the kernel each directory of the way at its place?
-    fn is_right(&self, directory: FileId, way: &[(FileId, Name)]) -> bool {
-        let below = way.iter().skip(1).map(|(parent, _)| *parent).chain([directory]);
-        way.iter().zip(below).all(|(spot, directory)| {
-            self.kernel.nodes.places.of(directory).is_some_and(|place| place.spot() == *spot)
-        })
     }
 
     /// `None`: the mount is going away.
@@ -224,25 +217,32 @@ impl Moves {
         Some(self.runtime.block_on(asked).map_err(late).and_then(|told| told))
     }
 
-    fn send(&self, scout: &mut Option<Scout>, caller: &Arc<Caller>, way: &[(FileId, Name)]) {
-        let Some(start) = self.start else { return };
+    /// Says whether the scout got there.
+    fn send(
+        &self,
+        scout: &mut Option<Scout>,
+        caller: &Arc<Caller>,
+        way: &[(FileId, Name)],
+    ) -> bool {
+        let Some(start) = self.start else { return false };
         let path = way.iter().map(|(_, name)| name.as_bytes()).collect::<Vec<_>>().join(&b'/');
-        let gone = match scout.take().map_or_else(|| Scout::start(start, &self.mountpoint), Ok) {
+        let went = match scout.take().map_or_else(|| Scout::start(start, &self.mountpoint), Ok) {
             Ok(mut one) => {
                 self.lock().sent = Some((one.process(), Arc::clone(caller)));
-                let gone = one.go(&path);
+                let went = one.go(&path);
                 self.lock().sent = None;
-                match gone {
-                    Ok(()) => *scout = Some(one),
+                match went {
+                    Ok(_) => *scout = Some(one),
                     Err(_) => one.end(),
                 }
-                gone
+                went
             }
             Err(error) => Err(error),
         };
-        if let Err(error) = gone {
+        went.unwrap_or_else(|error| {
             tracing::warn!(%error, "paths of directories that were moved cannot be looked for");
-        }
+            false
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -270,9 +270,11 @@ impl State {
         Some((directory, from, event))
     }
 
-    /// Nothing more is to be done for the directory, if nothing was learned of it since.
-    fn settle(&mut self, directory: FileId, event: u64) {
-        if self.wanted.get(&directory).is_some_and(|wanted| wanted.event == event) {
+    /// Nothing more is to be done for the directory, if nothing was learned of it since, and if it
+    /// was looked for so often.
+    fn settle(&mut self, directory: FileId, (event, looks): (u64, usize)) {
+        let is_over = |wanted: &Wanted| wanted.event == event && wanted.looks >= looks;
+        if self.wanted.get(&directory).is_some_and(is_over) {
             self.wanted.remove(&directory);
         }
     }

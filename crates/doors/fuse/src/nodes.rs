@@ -21,7 +21,9 @@ use crate::numbers::Numbers;
 use crate::places::{Place, Places};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tieline_types::{Attributes, FileId, FileKind, Mode};
+use tokio::time::Instant;
 
 /// Shared by all of a mount's threads.
 pub struct Nodes {
@@ -41,9 +43,14 @@ struct Node {
     /// The kernel was told a mode that others' writes end.
     is_privileged: bool,
     told: Told,
+    /// Until then the kernel is about to put an answer about the file's end to use.
+    ending: Option<Instant>,
     attributes: Given,
     pages: Given,
 }
+
+/// How long a kernel takes to put an answer to use: it drops one during which it is told to forget.
+const PUT_TO_USE: Duration = Duration::from_millis(3);
 
 /// What the kernel was told of a file's size: that, and how often not to believe it any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -202,14 +209,45 @@ impl Nodes {
         Some(node.told)
     }
 
+    /// The kernel is about to be told the file's end, which a read waits for. Nothing is doubted
+    /// until it has put that to use. `false`: something was since it asked.
+    pub fn end_told(&self, id: FileId, before: Option<Told>) -> bool {
+        let mut known = self.lock();
+        let Some(node) = known.get_mut(&id) else { return true };
+        let is_same = before.is_some_and(|before| before.doubts == node.told.doubts);
+        node.ending = is_same.then(|| Instant::now() + PUT_TO_USE);
+        is_same
+    }
+
     /// May the kernel have pages of it?
     pub fn has_pages(&self, id: FileId) -> bool {
         self.lock().get(&id).is_none_or(|node| node.pages.is_there())
     }
 
+    /// The same when the kernel has put to use what it was told of the file's end; until then.
+    pub fn doubt_after_end(
+        &self,
+        id: FileId,
+        with_pages: bool,
+    ) -> Result<Option<Doubted>, Instant> {
+        let mut known = self.lock();
+        let ending = known.get(&id).and_then(|node| node.ending);
+        match ending.filter(|until| *until > Instant::now()) {
+            Some(until) => Err(until),
+            None => Ok(Self::doubt_in(&mut known, id, with_pages)),
+        }
+    }
+
     /// Has the kernel any of it to forget? If so it is about to be told.
     pub fn doubt(&self, id: FileId, with_pages: bool) -> Option<Doubted> {
-        let mut known = self.lock();
+        Self::doubt_in(&mut self.lock(), id, with_pages)
+    }
+
+    fn doubt_in(
+        known: &mut HashMap<FileId, Node>,
+        id: FileId,
+        with_pages: bool,
+    ) -> Option<Doubted> {
         // Of what is not known here, it may.
         let Some(node) = known.get_mut(&id) else { return Some(Doubted::default()) };
         if !(node.attributes.is_there() || with_pages && node.pages.is_there()) {

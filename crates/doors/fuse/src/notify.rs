@@ -101,25 +101,38 @@ impl Notifier {
         if is_directory && !self.kernel.features.expires {
             return None;
         }
-        let is_recent = self.kernel.recent.has(parent, &name);
-        if is_directory && is_recent {
-            self.moves.expire_again(parent, name.clone());
-        }
-        Some(Forget::Name { parent, name, is_doubted: is_directory || !is_recent })
+        Some(self.run_out(parent, name, is_directory))
     }
 
-    /// A name that changes. What stood on it is gone, or, if it moves, elsewhere.
-    fn changed(&self, parent: FileId, name: Name, moves: bool) -> Option<Forget> {
+    /// `keeps`: what stands on it must stay.
+    fn run_out(&self, parent: FileId, name: Name, keeps: bool) -> Forget {
+        let is_recent = self.kernel.recent.has(parent, &name);
+        if keeps && is_recent {
+            self.moves.expire_again(parent, name.clone());
+        }
+        Forget::Name { parent, name, is_doubted: keeps || !is_recent }
+    }
+
+    /// A name that changes. What stood on it is gone.
+    fn changed(parent: FileId, name: Name) -> Forget {
+        Forget::Name { parent, name, is_doubted: false }
+    }
+
+    /// A name of a directory that moves: it had the name, or gets it, and may have it already when
+    /// the kernel hears of this.
+    fn moved(&self, parent: FileId, name: Name) -> Option<Forget> {
         let places = &self.kernel.nodes.places;
-        let place = places.at(parent, &name).filter(|_| moves).and_then(|directory| {
-            let place = places.of(directory)?;
-            Some((directory, place))
-        });
-        let Some((directory, place)) = place else {
-            return Some(Forget::Name { parent, name, is_doubted: false });
-        };
-        self.moves.follow(directory, place);
-        self.doubted(parent, name)
+        let directory = places.at(parent, &name);
+        if let Some(directory) = directory
+            && let Some(place) = places.of(directory)
+        {
+            self.moves.follow(directory, place);
+        }
+        match (directory, self.kernel.features.expires) {
+            (Some(_), false) => None,
+            (None, false) => Some(Self::changed(parent, name)),
+            (_, true) => Some(self.run_out(parent, name, true)),
+        }
     }
 }
 
@@ -135,8 +148,10 @@ impl CacheListener for Notifier {
         }
         let in_known = |(parent, _): &(FileId, Name)| nodes.is_known(*parent);
         let changed = entries.into_iter().filter(in_known);
-        let changed =
-            changed.filter_map(|(parent, name)| self.changed(parent, name, moved.is_some()));
+        let changed = changed.filter_map(|(parent, name)| match moved {
+            Some(_) => self.moved(parent, name),
+            None => Some(Self::changed(parent, name)),
+        });
         let doubted = doubted.into_iter().filter(in_known);
         let doubted = doubted.filter_map(|(parent, name)| self.doubted(parent, name));
         let names = changed.chain(doubted).collect();

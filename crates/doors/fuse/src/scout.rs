@@ -4,10 +4,11 @@
 //! notification makes it do so. No thread of this process may go: a caller that dies while its
 //! request is served waits for the answer, and so this process's death would wait for itself.
 //!
-//! Bytes: paths below the mount, each ended by a zero; one byte back for each, which says nothing.
-//! It ends when no more can come.
+//! Bytes: paths below the mount, each ended by a zero; one byte back for each, which is one if it
+//! got there, and else zero. It ends when no more can come.
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::io::{self, BufRead, Read, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -37,10 +38,12 @@ impl Scout {
         self.process.id()
     }
 
-    /// Comes back when it was there, or could not get there.
-    pub fn go(&mut self, path: &[u8]) -> io::Result<()> {
+    /// Says whether it was there.
+    pub fn go(&mut self, path: &[u8]) -> io::Result<bool> {
         self.to.write_all(&[path, &[0]].concat())?;
-        self.from.read_exact(&mut [0])
+        let mut was_there = [0];
+        self.from.read_exact(&mut was_there)?;
+        Ok(was_there == [1])
     }
 
     pub fn end(self) {
@@ -68,18 +71,18 @@ pub fn serve(mountpoint: &Path, from: impl Read, mut to: impl Write) -> io::Resu
         }
         path.pop();
         // Another mount may be there by now.
-        if device(mountpoint) == Ok(mount) {
-            go(mountpoint, OsStr::from_bytes(&path));
-        }
-        to.write_all(&[0])?;
+        let is_it = device(mountpoint) == Ok(mount);
+        let was_there = is_it && go(mountpoint, OsStr::from_bytes(&path)).is_ok();
+        to.write_all(&[u8::from(was_there)])?;
         to.flush()?;
     }
 }
 
-/// Through no link and no other mount. What is wrong there is not for this process to say.
-fn go(mountpoint: &Path, path: &OsStr) {
+/// Through no link and no other mount. The kernel may not have had the time to move what it has:
+/// then it says so.
+fn go(mountpoint: &Path, path: &OsStr) -> Result<(), Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(top) = rustix::fs::open(mountpoint, flags, Mode::empty()) else { return };
+    let top = rustix::fs::open(mountpoint, flags, Mode::empty())?;
     let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-    let _ = rustix::fs::openat2(top, path, flags, Mode::empty(), beneath);
+    rustix::fs::openat2(top, path, flags, Mode::empty(), beneath).map(drop)
 }

@@ -20,9 +20,8 @@ const END_PATIENCE: Duration = Duration::from_secs(1);
 pub async fn getattr(call: &Call) -> Outcome {
     let before = call.session.kernel.nodes.told(call.id());
     let known = call.fs().attributes(&call.caller(), call.id()).await?;
-    let doubts = |told: Option<Told>| told.map(|told| told.doubts);
-    if doubts(call.session.kernel.nodes.told(call.id())) != doubts(before)
-        && let Some(handle) = handle_of(call)
+    if let Some(handle) = handle_of(call)
+        && !call.session.kernel.nodes.end_told(call.id(), before)
     {
         // Slow servers must not hold up who asks for attributes.
         let _ = tokio::time::timeout(END_PATIENCE, tell_end(call, handle, &known)).await;
