@@ -220,13 +220,15 @@ fn a_file_that_grows_is_followed() -> Result<()> {
         }
         let readers = [before, open_there(&files[1])?];
         let is_over = AtomicBool::new(false);
+        let told = [AtomicU64::new(0), AtomicU64::new(0)];
         std::thread::scope(|scope| -> Result<()> {
-            let following = files.iter().zip(&readers).map(|(one, reader)| {
+            let following = files.iter().zip(&readers).zip(&told).map(|((one, reader), told)| {
                 let is_over = &is_over;
                 scope.spawn(move || -> Result<_> {
                     let (mut seen, mut ages) = (0, Vec::new());
                     while !is_over.load(Ordering::Relaxed) {
                         ages.push(one.follow(reader, &mut seen)?);
+                        told.store(seen, Ordering::SeqCst);
                         std::thread::sleep(Duration::from_millis(5));
                     }
                     ages.sort();
@@ -240,8 +242,14 @@ fn a_file_that_grows_is_followed() -> Result<()> {
                 grown = files.iter().zip(&writers).try_for_each(|(one, file)| one.grow(file));
                 std::thread::sleep(Duration::from_millis(10));
             }
-            // The last news is as old as it may be.
-            std::thread::sleep(Duration::from_secs(2));
+            // The last news comes as well.
+            let last = |one: &Growing| one.blocks.lock().expect("nobody panics here").len() as u64;
+            let is_told =
+                |(one, told): (&Growing, &AtomicU64)| told.load(Ordering::SeqCst) == last(one);
+            let begun = Instant::now();
+            while begun.elapsed() < 5 * NEWS && !files.iter().zip(&told).all(is_told) {
+                std::thread::sleep(Duration::from_millis(50));
+            }
             is_over.store(true, Ordering::Relaxed);
             grown?;
             for (one, follower) in files.iter().zip(following) {

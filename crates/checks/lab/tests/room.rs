@@ -156,6 +156,10 @@ fn in_a_full_pool_cp_rsync_and_dd_say_so_and_work_again_with_room() -> Result<()
                     if command.ends_with('=') { format!("{goal}/f") } else { format!(" {goal}/") };
                 is_refused(lab, &format!("{command}{joint}"))?;
             }
+            // Who writes on and on is stopped, and not at his close.
+            let filling = format!("dd if=/dev/zero of='{to}/filled/dd' bs=1M count=4000");
+            let said = lab.shell(&format!("LC_ALL=C {filling} 2>&1 || true"))?;
+            ensure!(said.contains("error writing"), "{said}");
             disks.resize(RESERVE + 64)?;
             // What is small needs no OST; what is not finds the room that was made at once.
             fs::create_dir(own.join("again"))?;

@@ -2,7 +2,8 @@
 //!
 //! A descriptor may be closed that its program does not know of, such as the copy that a fork took
 //! along to the next execve: what a close was told is therefore told again, by the next close and
-//! by the next sync. A sync tells a handle of each loss once.
+//! by the next sync. A sync tells a handle of each loss once. Where no room was left a write tells
+//! it, too: whoever fills a pool would go on for ever.
 //!
 //! The log has a line of a file's lost bytes at most each [`SAY_EVERY`], and the rest at a close.
 
@@ -32,7 +33,11 @@ pub(crate) struct Late {
 
 /// The losses that a handle was told of by a sync, or that were known before it was opened.
 #[derive(Default)]
-pub(crate) struct Seen(AtomicU64);
+pub(crate) struct Seen {
+    told: AtomicU64,
+    /// Those that a write told of.
+    at_write: AtomicU64,
+}
 
 impl Late {
     pub fn lose(&mut self, kind: ErrorKind, detail: String) {
@@ -66,11 +71,23 @@ impl Late {
 
     /// Of a handle that is opened now: what nobody was told is news to it.
     pub fn seen(&self) -> Seen {
-        Seen(AtomicU64::new(self.told))
+        Seen { told: AtomicU64::new(self.told), at_write: AtomicU64::new(self.count) }
+    }
+
+    /// Of the last losses since a write or a sync told of some, if they were for want of room.
+    pub fn at_write(&self, seen: &Seen) -> Option<Error> {
+        let (kind, detail) = self.last.as_ref()?;
+        let is_full = matches!(kind, ErrorKind::NoSpace | ErrorKind::QuotaExceeded);
+        let told = seen.told.load(Ordering::Relaxed).max(seen.at_write.load(Ordering::Relaxed));
+        if !is_full || told >= self.count {
+            return None;
+        }
+        seen.at_write.store(self.count, Ordering::Relaxed);
+        Some(Error::Late { kind: *kind, detail: detail.clone() })
     }
 
     pub fn at_close(&mut self, seen: &Seen) -> Option<Error> {
-        if seen.0.load(Ordering::Relaxed) >= self.count {
+        if seen.told.load(Ordering::Relaxed) >= self.count {
             return None;
         }
         self.told = self.count;
@@ -80,7 +97,7 @@ impl Late {
 
     pub fn at_sync(&mut self, seen: &Seen) -> Option<Error> {
         let news = self.at_close(seen);
-        seen.0.store(self.count, Ordering::Relaxed);
+        seen.told.store(self.count, Ordering::Relaxed);
         news
     }
 }
@@ -100,6 +117,18 @@ mod tests {
         assert!(late.at_sync(&writer).is_none() && late.at_close(&writer).is_none());
         late.lose(ErrorKind::NoSpace, "full".to_owned());
         assert!(late.at_sync(&writer).is_some(), "another loss");
+    }
+
+    #[test]
+    fn a_write_tells_each_loss_for_want_of_room_once_and_leaves_it_to_the_close() {
+        let mut late = Late::default();
+        let (writer, beside) = (late.seen(), late.seen());
+        late.lose(ErrorKind::NoSpace, "full".to_owned());
+        assert!(late.at_write(&writer).is_some() && late.at_write(&writer).is_none());
+        assert!(late.at_sync(&beside).is_some() && late.at_write(&beside).is_none());
+        assert!(late.at_close(&writer).is_some() && late.at_sync(&writer).is_some());
+        late.lose(ErrorKind::PermissionDenied, "not any more".to_owned());
+        assert!(late.at_write(&writer).is_none());
     }
 
     #[tokio::test(start_paused = true)]

@@ -83,6 +83,9 @@ impl Shared {
         if data.is_empty() {
             return Ok(());
         }
+        if let Some(error) = file.with(|state| state.late.at_write(&open.seen)) {
+            return Err(error);
+        }
         self.room(data.len()).await?;
         if appends {
             self.view(&open.caller, file, 0..0).await?;

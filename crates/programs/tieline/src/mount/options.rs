@@ -119,7 +119,10 @@ impl Options {
         let mut options = Self::default();
         let words = lists.into_iter().flat_map(|list| list.split(','));
         let mut wrong = Vec::new();
-        for word in words.filter(|word| !word.is_empty()) {
+        // mount(8) puts what it knows before the rest, whatever the order was: a no is heard.
+        let (allowing, others): (Vec<&str>, Vec<&str>) =
+            words.filter(|word| !word.is_empty()).partition(|word| word.starts_with("allow_"));
+        for word in allowing.into_iter().chain(others) {
             let (key, value) = match word.split_once('=') {
                 Some((key, value)) => (key, Some(value)),
                 None => (word, None),
@@ -370,6 +373,8 @@ mod tests {
         assert!(!interactive.no_suid);
         let allows = Options::parse(["rw,allow_suid,allow_dev"]).unwrap();
         assert!(!allows.no_suid && !allows.no_dev);
+        let refuses = Options::parse(["nosuid,nodev,allow_suid,allow_dev"]).unwrap();
+        assert!(refuses.no_suid && refuses.no_dev, "as mount(8) puts `allow_suid,nosuid`");
     }
 
     #[test]
