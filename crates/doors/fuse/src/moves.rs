@@ -179,8 +179,8 @@ impl Moves {
         }
     }
 
-    /// Looks for a directory once. It is looked for again until it is elsewhere, and a while longer:
-    /// the kernel may be told only then to drop what had its name before.
+    /// Looks for a directory once. It is looked for again until it is elsewhere, and a while
+    /// longer: the kernel may be told only then to drop what had its name before.
     fn look(&self, scout: &mut Option<Scout>, directory: FileId, (from, event): (&Place, u64)) {
         let places = &self.kernel.nodes.places;
         if !self.kernel.nodes.is_known(directory) {
