@@ -161,7 +161,8 @@ fn what_is_not_sent_is_said_and_sent_later() -> Result<()> {
         let (status, path) = (federation.status()?, other.to_string_lossy().into_owned());
         let (source, clients) = (status["source"].as_str(), namespace(federation, "cl")?);
         let mount_by = |options: &str| {
-            let own = format!("netns={clients},log={}{options}", log.display());
+            let (log, spool) = (log.display(), federation.local("spool"));
+            let own = format!("netns={clients},log={log},spool={}{options}", spool.display());
             federation.tieline(&["mount", source.context("a source")?, &path, "-o", &own])
         };
         mount_by("")?;
