@@ -140,9 +140,8 @@ pub trait FileSystem: Send + Sync {
     async fn lookup(&self, caller: &Caller, parent: FileId, name: &Name) -> Result<Found>;
     /// The directory that `directory` is in; the mounted root's is itself.
     async fn parent(&self, caller: &Caller, directory: FileId) -> Result<FileId>;
-    /// The names that lead from the mounted root to a directory now, outermost first, each with the
-    /// directory that it is in.
-    async fn way_to(&self, caller: &Caller, directory: FileId) -> Result<Vec<(FileId, Name)>>;
+    /// The names that lead from the mounted root to a directory now, outermost first.
+    async fn way_to(&self, caller: &Caller, directory: FileId) -> Result<Vec<Name>>;
     async fn attributes(&self, caller: &Caller, id: FileId) -> Result<Known>;
     async fn set_attributes(
         &self,

@@ -178,19 +178,15 @@ impl Shared {
     }
 
     /// The names from the mounted root to a directory: as believed, else as its MDT tells them.
-    pub(crate) async fn way_to(
-        &self,
-        caller: &Caller,
-        directory: FileId,
-    ) -> Result<Vec<(FileId, Name)>> {
+    pub(crate) async fn way_to(&self, caller: &Caller, directory: FileId) -> Result<Vec<Name>> {
         let (mut way, mut at) = (Vec::new(), directory);
         while at != self.root {
             if way.len() >= WAY_MAX {
                 return Err(Error::local(ErrorKind::NotFound, "too deep, or not below the mount"));
             }
-            let place = self.place_of(caller, at).await?;
-            at = place.0;
-            way.push(place);
+            let (parent, name) = self.place_of(caller, at).await?;
+            way.push(name);
+            at = parent;
         }
         way.reverse();
         Ok(way)

@@ -305,7 +305,7 @@ impl FileSystem for Volume {
         self.shared.as_known_in_time(directory, || self.shared.parent(caller, directory)).await
     }
 
-    async fn way_to(&self, caller: &Caller, directory: FileId) -> Result<Vec<(FileId, Name)>> {
+    async fn way_to(&self, caller: &Caller, directory: FileId) -> Result<Vec<Name>> {
         self.shared.as_known_in_time(directory, || self.shared.way_to(caller, directory)).await
     }
 

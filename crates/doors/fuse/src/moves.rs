@@ -210,7 +210,7 @@ impl Moves {
         &self,
         caller: &Caller,
         directory: FileId,
-    ) -> Option<Result<Vec<(FileId, Name)>, tieline_client::Error>> {
+    ) -> Option<Result<Vec<Name>, tieline_client::Error>> {
         let fs = self.fs.upgrade()?;
         let late = |_| tieline_client::Error::local(ErrorKind::Timeout, "no answer in time");
         let asked = async { tokio::time::timeout(PATIENCE, fs.way_to(caller, directory)).await };
@@ -218,14 +218,9 @@ impl Moves {
     }
 
     /// Says whether the scout got there.
-    fn send(
-        &self,
-        scout: &mut Option<Scout>,
-        caller: &Arc<Caller>,
-        way: &[(FileId, Name)],
-    ) -> bool {
+    fn send(&self, scout: &mut Option<Scout>, caller: &Arc<Caller>, way: &[Name]) -> bool {
         let Some(start) = self.start else { return false };
-        let path = way.iter().map(|(_, name)| name.as_bytes()).collect::<Vec<_>>().join(&b'/');
+        let path = way.iter().map(Name::as_bytes).collect::<Vec<_>>().join(&b'/');
         let went = match scout.take().map_or_else(|| Scout::start(start, &self.mountpoint), Ok) {
             Ok(mut one) => {
                 self.lock().sent = Some((one.process(), Arc::clone(caller)));

@@ -296,13 +296,13 @@ impl FileSystem for Memory {
         Ok(self.lock().node(directory)?.parent)
     }
 
-    async fn way_to(&self, _: &Caller, directory: FileId) -> Result<Vec<(FileId, Name)>> {
+    async fn way_to(&self, _: &Caller, directory: FileId) -> Result<Vec<Name>> {
         let (state, mut at, mut way) = (self.lock(), directory, Vec::new());
         while at != self.root {
             let parent = state.node(at)?.parent;
             let mut entries = state.node(parent)?.entries.iter();
             let (name, _) = entries.find(|(_, id)| **id == at).ok_or(error(ErrorKind::NotFound))?;
-            way.insert(0, (parent, name.clone()));
+            way.insert(0, name.clone());
             at = parent;
         }
         Ok(way)
