@@ -136,6 +136,17 @@ os.wait()
 signal.alarm(20)
 lock(b, OFD_SETLKW, 20)
 assert refused(lock, b, OFD_SETLK, 40)
+# Who asks at once hears of none that a close has ended.
+OFD_GETLK = 36
+def found(file, start):
+    asked = struct.pack('hhqqi4x', fcntl.F_WRLCK, 0, start, 10, 0)
+    return struct.unpack('hhqqi4x', fcntl.fcntl(file, OFD_GETLK, asked))[0] != fcntl.F_UNLCK
+for _ in range(100):
+    mine = open(here + '/f', 'r+')
+    lock(mine, OFD_SETLK, 60)
+    assert found(other, 60)
+    mine.close()
+    assert not found(other, 60)
 ";
         python(script, here, there).map(drop)
     })

@@ -43,8 +43,10 @@ const PARKED_MAX: usize = 32;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Pause of a wait that finds no room among them.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
-/// A kernel tells of the last close of a file after `close(2)` has returned: a `flock` that is in
-/// the way may be freed just now. So a refusal is asked for again after these pauses.
+/// A kernel tells of the last close of a file after `close(2)` has returned: a lock of an open file
+/// that is in the way may be freed just now. So a `flock` that is refused is asked for again after
+/// these pauses, and a lock that is told of is looked for again. (Refusals of `fcntl` locks are not
+/// asked for again: programs that try often would wait for processes that hold theirs for long.)
 const CLOSING: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(20)];
 
 pub(crate) struct Locks {
@@ -223,12 +225,11 @@ impl Locks {
         lock(&self.asserting).entry(server).or_default().clone()
     }
 
-    /// Is another owner here in the way? Not one that is leaving: the kernel tells of a file's last
-    /// close after `close(2)` has returned.
-    async fn is_kept_out(&self, id: FileId, wish: &LockWish) -> bool {
+    /// A lock of another owner here that is in the way, and of none that is leaving.
+    async fn in_the_way(&self, id: FileId, wish: &LockWish) -> Option<LockFound> {
         let look = |own: &mut Own| {
-            let is_kept_out = own.in_the_way(wish).is_some();
-            (!is_kept_out || own.leaving == 0).then_some(is_kept_out)
+            let found = own.in_the_way(wish);
+            (found.is_none() || own.leaving == 0).then_some(found)
         };
         self.when(id, look).await
     }
@@ -324,7 +325,7 @@ impl Shared {
 
     async fn try_once(self: &Arc<Self>, open: &FileHandle, wish: LockWish) -> Result<()> {
         let id = open.file.id;
-        if self.locks.is_kept_out(id, &wish).await {
+        if self.locks.in_the_way(id, &wish).await.is_some() {
             return Err(refused(id));
         }
         if self.take_idle(open, &wish).await? {
@@ -561,8 +562,10 @@ impl Shared {
         let open = self.handles.file(handle)?;
         let id = open.file.id;
         let wish = self.wish_of(id, handle, wish);
-        if let Some(found) = self.locks.with(id, |own| own.in_the_way(&wish)) {
-            return Ok(Some(found));
+        let mut pauses = CLOSING.iter();
+        while let Some(found) = self.locks.in_the_way(id, &wish).await {
+            let Some(&pause) = pauses.next() else { return Ok(Some(found)) };
+            tokio::time::sleep(pause).await;
         }
         let LockWish { kind, owner, range, mode, .. } = wish;
         let request = TestLock { id, kind, owner, range, mode };
