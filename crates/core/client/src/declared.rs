@@ -3,7 +3,8 @@
 //!
 //! A file is declared by its open, if that goes to the MDS, or before the first bytes are laid over
 //! it ([`Open`]'s `writes`); what may be mapped always by its open, since stores into mapped pages
-//! are not seen here. In a directory that is held alone nothing need be. Whoever looks has
+//! are not seen here. In a directory that is held alone nothing need be, nor of a file that lost
+//! its name there. Whoever looks has
 //! what was written committed; if he writes, too, each write is committed before it returns from
 //! then on. A close says that it is over, and so does the answer of whoever has not written for a
 //! while: the next write declares it anew.
@@ -82,7 +83,7 @@ impl Shared {
     pub(crate) fn may_gather(&self, id: FileId, state: &State) -> bool {
         let is_untold = || state.undeclared_until.is_some_and(|until| Instant::now() < until);
         state.is_declared
-            || state.is_orphan
+            || state.is_hidden
             || is_untold()
             || self.cache.lock().own_file(id).is_some()
     }

@@ -114,6 +114,8 @@ pub(crate) struct State {
     pub unproven_since: Option<Instant>,
     /// It has no name any more and is kept for us.
     pub is_orphan: bool,
+    /// Nor can anybody else have it open.
+    pub is_hidden: bool,
     /// What the door's own cache has of it.
     pub door: Door,
     /// A unit that the file lies under, and its generation, of the answer that told `version`:

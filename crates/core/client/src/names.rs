@@ -326,7 +326,9 @@ impl Shared {
         let message = Link { id, parent: at.parent, name: at.name.clone() };
         let mut known = self.make(caller, at, message).await?;
         if let Some(file) = self.file_known(id) {
-            file.with(|state| (state.is_orphan, state.orphan_kept) = (false, None));
+            file.with(|state| {
+                (state.is_orphan, state.is_hidden, state.orphan_kept) = (false, false, None);
+            });
         }
         self.patch_known(&mut known);
         Ok(known)
@@ -414,7 +416,7 @@ impl Shared {
             };
             shared.learn_open(&open, None);
             let opened = shared.add_handle(&owner, known.attributes.clone(), access);
-            shared.orphan(&shared.file(known.attributes.id));
+            shared.orphan(&shared.file(known.attributes.id), true);
             Ok((known, opened))
         })
         .await

@@ -223,9 +223,9 @@ impl Shared {
             })),
             Request::Unlink(change) => {
                 let left = read::<ChangeReply>(body).and_then(|reply| reply.attributes);
-                self.orphaned(change.keep, left.as_ref());
+                self.orphaned(change.keep, left.as_ref(), false);
             }
-            Request::Rename(change) => self.orphaned(change.keep, None),
+            Request::Rename(change) => self.orphaned(change.keep, None, false),
             _ => {}
         }
         let mut left = lock(&self.left);

@@ -66,16 +66,19 @@ impl Shared {
         self.detached(async move {
             let told = shared.change(&caller, &[spot.parent], message).await?;
             let Told { reply, stamp, busy: _busy } = told;
-            {
+            let is_hidden = {
                 let mut tables = shared.cache.lock();
                 let gone = tables.name(spot.parent, &spot.name).and_then(|(id, _)| id);
+                // Who looked there meanwhile has had us told.
+                let is_hidden = keep.is_some_and(|id| tables.own_file(id).is_some());
                 let known = tables.admit_mutation(stamp, &reply.lease, &[spot.parent]);
                 tables.learn_name(known, spot.parent, &spot.name, None);
                 let changed = reply.attributes.as_ref().map(|attributes| attributes.id);
                 // Its other names may be anywhere: where its attributes are leased is not known.
                 gone.into_iter().chain(changed).for_each(|id| tables.forget(id));
-            }
-            shared.orphaned(keep, reply.attributes.as_ref());
+                is_hidden
+            };
+            shared.orphaned(keep, reply.attributes.as_ref(), is_hidden);
             Ok(())
         })
         .await
@@ -125,7 +128,7 @@ impl Shared {
             let mut tables = shared.cache.lock();
             learn_rename(&mut tables, stamp, &reply, (&from, &to), mode);
             drop(tables);
-            shared.orphaned(keep, None);
+            shared.orphaned(keep, None, false);
             Ok(())
         })
         .await
@@ -144,18 +147,25 @@ impl Shared {
         Ok(id.filter(|&id| self.is_open(id)))
     }
 
-    /// A file that was open here lost a name, perhaps its last.
-    pub(crate) fn orphaned(&self, keep: Option<FileId>, left: Option<&Attributes>) {
+    /// A file that was open here lost a name, perhaps its last. `is_hidden`: only programs here can
+    /// have it open.
+    pub(crate) fn orphaned(
+        &self,
+        keep: Option<FileId>,
+        left: Option<&Attributes>,
+        is_hidden: bool,
+    ) {
         let Some(file) = keep.and_then(|id| self.file_known(id)) else { return };
         let has_names = left.is_some_and(|attributes| attributes.links > 0);
         if !has_names {
-            self.orphan(&file);
+            self.orphan(&file, is_hidden);
         }
     }
 
     /// The file has no name any more, and is kept for us.
-    pub(crate) fn orphan(&self, file: &File) {
+    pub(crate) fn orphan(&self, file: &File, is_hidden: bool) {
         file.with(|state| {
+            state.is_hidden = is_hidden;
             if !std::mem::replace(&mut state.is_orphan, true) {
                 state.orphan_kept = kept::put_orphan(&self.keep, file.id);
             }
