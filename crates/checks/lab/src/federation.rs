@@ -1,7 +1,7 @@
 //! One federation on this machine, for one test.
 
 use crate::program::{self, DEADLINE, Run};
-use crate::tree;
+use crate::{times, tree};
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What kind of federation a test wants.
 #[derive(Clone, Debug, Default)]
@@ -57,6 +57,7 @@ pub fn with_plan(plan: &Plan, test: impl FnOnce(&Federation) -> Result<()>) -> R
     if !crate::can_mount() {
         return Ok(());
     }
+    let begun = Instant::now();
     let federation = Federation::start(plan)?;
     let watchdog = Watchdog::start(&federation);
     let outcome = test(&federation);
@@ -64,8 +65,11 @@ pub fn with_plan(plan: &Plan, test: impl FnOnce(&Federation) -> Result<()>) -> R
     if outcome.is_err() {
         eprintln!("{}", federation.logs().unwrap_or_default());
     }
-    outcome?;
-    federation.finish()
+    let pids = federation.status().and_then(|all| pids(&all)).unwrap_or_default();
+    let busy = times::busy(&pids);
+    let outcome = outcome.and_then(|()| federation.finish());
+    times::note(begun.elapsed(), busy);
+    outcome
 }
 
 /// Ends a test that hangs inside the kernel: with the mount's process gone, every call returns.

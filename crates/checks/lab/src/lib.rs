@@ -9,18 +9,22 @@
 //! * [`setting`]: two clients, in the tree of which site, how far, proven or not.
 //! * [`nodes`]: mounts of a site; [`storage`]: what they share.
 //! * [`program`]: programs run with a deadline, in a process group of their own.
+//! * [`alone`]: a process of its own, for a test that changes what belongs to the whole process.
+//! * [`times`]: what each test took.
 //! * [`tree`]: what a directory tree looks like, for comparing two of them.
 //!
 //! Knows only the program's command line, never its rooms: what it tests is what people use. (Tests
 //! of attacks do: attackers speak the protocol by themselves.)
 //! Invariants: every wait has an end; nothing that a test started outlives it.
 
+pub mod alone;
 pub mod federation;
 pub mod nodes;
 pub mod program;
 pub mod setting;
 pub mod storage;
 pub mod tickets;
+pub mod times;
 pub mod tree;
 
 pub use federation::{Federation, Plan, with_federation};

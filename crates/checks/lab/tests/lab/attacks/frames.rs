@@ -1,8 +1,8 @@
 //! Frames of an honest connection: changed, repeated, exchanged, left out, cut.
 
-use crate::capabilities;
-use crate::hostile::{Guise, Line, Scene};
-use crate::relay::{Meddling, Relay, Way};
+use super::capabilities;
+use super::hostile::{Guise, Line, Scene};
+use super::relay::{Meddling, Relay, Way};
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use std::time::Duration;

@@ -20,7 +20,7 @@ use tieline_lab::federation::with_plan;
 use tieline_lab::{Federation, Plan, can_emulate_lines};
 
 #[allow(dead_code, reason = "shared with the simulation")]
-#[path = "../../sim/src/history.rs"]
+#[path = "../../../sim/src/history.rs"]
 mod history;
 
 use history::{Event, History, What};

@@ -1,8 +1,8 @@
 //! What a stolen server's key, and a site admin, can do elsewhere, and what they cannot
 //! (docs/security.md, section 8).
 
-use crate::capabilities::{Opened, oss_of, read};
-use crate::hostile::{Guise, Line, REALM, Scene, refused, user};
+use super::capabilities::{Opened, oss_of, read};
+use super::hostile::{Guise, Line, REALM, Scene, refused, user};
 use anyhow::{Context, Result, bail, ensure};
 use tieline_auth::gss::Keys;
 use tieline_types::quota::{Payer, PayerKind};

@@ -18,28 +18,25 @@ mod weak;
 
 use anyhow::{Context, Result};
 use hostile::Scene;
-use std::sync::Mutex;
 use std::time::Duration;
+use tieline_lab::alone::alone;
 use tieline_lab::federation::{Federation, Plan, with_plan};
 
-/// `KRB5_CONFIG` belongs to the process: one realm at a time.
-static ONE: Mutex<()> = Mutex::new(());
-
-/// A federation of a flavor, and a client without manners.
+/// A federation of a flavor, and a client without manners. For a process of its own: `KRB5_CONFIG`
+/// is the whole process's.
 fn with_scene(sec: &str, attack: impl AsyncFnOnce(&Scene<'_>) -> Result<()>) -> Result<()> {
     if !tieline_lab::has_kdc() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(|poison| poison.into_inner());
     // Else the servers of the next federation would look for the KDC of the last.
-    // SAFETY: the lock keeps other tests waiting, and this one has no other threads yet.
+    // SAFETY: no other test runs in this process, and this one has no other threads yet.
     unsafe { std::env::remove_var("KRB5_CONFIG") };
     let folder = tempfile::Builder::new().prefix("tieline-lab-adopted-").tempdir()?;
     let adopted = paths::make(folder.path())?;
     let words = ["--sec", sec, "--adopt", adopted.to_str().context("a path")?];
     with_plan(&Plan::proven(&words), |federation: &Federation| {
         let config = federation.dir().join("kdc/krb5.conf");
-        // SAFETY: the lock keeps other tests waiting, and this one has no other threads yet.
+        // SAFETY: as before.
         unsafe { std::env::set_var("KRB5_CONFIG", config) };
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         runtime.block_on(async {
@@ -75,48 +72,54 @@ fn table(sec: &str) -> Result<()> {
 
 #[test]
 fn nobody_gets_in_under_krb5i() -> Result<()> {
-    table("krb5i")
+    alone(|| table("krb5i"))
 }
 
 #[test]
 fn nobody_gets_in_under_krb5p() -> Result<()> {
-    table("krb5p")
+    alone(|| table("krb5p"))
 }
 
 #[test]
 fn a_connection_takes_three_round_trips() -> Result<()> {
-    with_scene("krb5i", async |scene| connections::three_round_trips(scene).await)
+    alone(|| with_scene("krb5i", async |scene| connections::three_round_trips(scene).await))
 }
 
 #[test]
 fn nobody_is_a_server_by_his_word_whatever_the_rule_for_servers() -> Result<()> {
-    with_scene("krb5i", async |scene| connections::unproven_role(scene).await)
+    alone(|| with_scene("krb5i", async |scene| connections::unproven_role(scene).await))
 }
 
 #[test]
 fn capabilities_end_and_are_taken_back() -> Result<()> {
-    with_scene("krb5i", async |scene| capabilities::ends(scene).await)?;
-    with_scene("krb5p", async |scene| capabilities::ends(scene).await)
+    alone(|| {
+        with_scene("krb5i", async |scene| capabilities::ends(scene).await)?;
+        with_scene("krb5p", async |scene| capabilities::ends(scene).await)
+    })
 }
 
 #[test]
 fn half_open_connections_keep_nobody_from_working() -> Result<()> {
-    with_scene("krb5i", async |scene| crowd::attack(scene).await)?;
-    with_scene("krb5p", async |scene| crowd::attack(scene).await)
+    alone(|| {
+        with_scene("krb5i", async |scene| crowd::attack(scene).await)?;
+        with_scene("krb5p", async |scene| crowd::attack(scene).await)
+    })
 }
 
 #[test]
 fn work_goes_on_when_tickets_end_and_servers_restart() -> Result<()> {
-    with_scene("krb5p", async |scene| renewal::goes_on(scene).await)
+    alone(|| with_scene("krb5p", async |scene| renewal::goes_on(scene).await))
 }
 
 #[test]
 fn krb5a_lets_forged_data_through_and_krb5i_does_not() -> Result<()> {
-    with_scene("krb5a", async |scene| weak::data_is_forged(scene, true).await)?;
-    with_scene("krb5i", async |scene| weak::data_is_forged(scene, false).await)
+    alone(|| {
+        with_scene("krb5a", async |scene| weak::data_is_forged(scene, true).await)?;
+        with_scene("krb5i", async |scene| weak::data_is_forged(scene, false).await)
+    })
 }
 
 #[test]
 fn krb5n_lets_requests_be_changed_after_its_first() -> Result<()> {
-    with_scene("krb5n", async |scene| weak::requests_are_changed(scene).await)
+    alone(|| with_scene("krb5n", async |scene| weak::requests_are_changed(scene).await))
 }

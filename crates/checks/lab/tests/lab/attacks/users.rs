@@ -1,6 +1,6 @@
 //! A user whose client lies: about chunks, and about what handles were opened for.
 
-use crate::hostile::{Guise, Line, Scene, refused, user};
+use super::hostile::{Guise, Line, Scene, refused, user};
 use anyhow::{Context, Result, bail, ensure};
 use tieline_types::{
     Caller, ChunkId, Content, Extent, FileId, LockKind, LockMode, LockRange, Mode, SetTime, Time,

@@ -1,7 +1,7 @@
 //! Tickets with a short life: connections are proven anew before they end, and work goes on, also
 //! over a server's restart.
 
-use crate::hostile::{REALM, Scene};
+use super::hostile::{REALM, Scene};
 use anyhow::{Result, ensure};
 use tieline_auth::ScratchKdc;
 

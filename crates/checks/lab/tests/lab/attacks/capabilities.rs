@@ -1,6 +1,6 @@
 //! Capabilities that are missing, forged, somebody else's, for something else, old, taken back.
 
-use crate::hostile::{Guise, Line, Scene, refused, user};
+use super::hostile::{Guise, Line, Scene, refused, user};
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use std::time::{Duration, Instant};

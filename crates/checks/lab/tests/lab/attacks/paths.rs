@@ -1,7 +1,7 @@
 //! Paths out of what an OST may adopt, and names that are paths.
 
-use crate::capabilities::read_as;
-use crate::hostile::{Guise, Line, Scene, refused};
+use super::capabilities::read_as;
+use super::hostile::{Guise, Line, Scene, refused};
 use anyhow::{Context, Result, ensure};
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! What weaker flavors let through, as docs/security.md says.
 
-use crate::capabilities::{open, oss_of};
-use crate::hostile::{Guise, Line, Scene};
-use crate::relay::{Meddling, Plan, Relay, Way};
+use super::capabilities::{open, oss_of};
+use super::hostile::{Guise, Line, Scene};
+use super::relay::{Meddling, Plan, Relay, Way};
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Root of a machine says to be its users: without their tickets he is nobody.
 
-use crate::hostile::{Guise, Line, REALM, Scene, refused, user};
+use super::hostile::{Guise, Line, REALM, Scene, refused, user};
 use anyhow::{Context, Result, ensure};
 use tieline_auth::ScratchKdc;
 use tieline_auth::gss::Keys;
@@ -51,7 +51,7 @@ pub async fn attack(scene: &Scene<'_>) -> Result<()> {
         refused("root", evil.ask(&root, open.clone()).await)?;
         refused("root, to take it", evil.ask(&root, taking(id)).await)?;
     }
-    crate::stolen::administers(&evil).await?;
+    super::stolen::administers(&evil).await?;
     batched(&evil, id).await
 }
 
@@ -70,7 +70,7 @@ async fn as_others(scene: &Scene<'_>, daemon: &Line) -> Result<()> {
             refused("its mode", daemon.ask(&caller, taking(id)).await)?;
         }
     }
-    crate::stolen::administers(daemon).await
+    super::stolen::administers(daemon).await
 }
 
 fn taking(id: FileId) -> SetAttributes {

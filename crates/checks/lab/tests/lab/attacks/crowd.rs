@@ -1,6 +1,6 @@
 //! Ten thousand connections that say nothing.
 
-use crate::hostile::{Guise, Scene};
+use super::hostile::{Guise, Scene};
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpStream;

@@ -1,7 +1,7 @@
 //! Ways to a connection that nobody should have.
 
-use crate::hostile::{Guise, PATIENCE, REALM, Scene, refused};
-use crate::relay::{Meddling, Way};
+use super::hostile::{Guise, PATIENCE, REALM, Scene, refused};
+use super::relay::{Meddling, Way};
 use anyhow::{Context, Result, ensure};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

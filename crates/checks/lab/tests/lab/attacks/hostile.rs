@@ -1,7 +1,7 @@
 //! A client without manners: speaks the protocol by itself, as whom it likes, through whom it
 //! likes.
 
-use crate::relay::{Meddling, Plan as RelayPlan, Relay, Way};
+use super::relay::{Meddling, Plan as RelayPlan, Relay, Way};
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use std::path::PathBuf;
