@@ -1,12 +1,5 @@
-//! The call's number (2 bytes), then a reply's body.
+//! libFuzzer feeds `reply` (crates/checks/decoders).
 
 #![no_main]
 
-use tieline_wire::Op;
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let Some((number, body)) = bytes.split_first_chunk() else { return };
-    if let Some(op) = Op::from_number(u16::from_le_bytes(*number)) {
-        let _ = op.check_reply(body);
-    }
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tieline_decoders::reply::feed(bytes));

@@ -1,20 +1,5 @@
-//! The call's number (2 bytes), then a request's body. What decodes is judged and encoded again.
+//! libFuzzer feeds `request` (crates/checks/decoders).
 
 #![no_main]
 
-use tieline_wire::Request;
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let Some((number, body)) = bytes.split_first_chunk() else { return };
-    let number = u16::from_le_bytes(*number);
-    let Ok((envelope, request)) = Request::decode(number, body) else { return };
-    if let Request::Commit(commit) = &request {
-        for extent in &commit.extents {
-            if extent.validate().is_ok() {
-                assert!(extent.end() > extent.offset);
-            }
-        }
-    }
-    let again = request.encode(&envelope);
-    assert_eq!(Request::decode(number, &again).unwrap(), (envelope, request));
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tieline_decoders::request::feed(bytes));
