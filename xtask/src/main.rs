@@ -7,8 +7,11 @@ mod bench;
 mod check;
 mod docs;
 mod fuzz;
+mod run;
+mod slow;
 mod steps;
 mod test;
+mod tests;
 mod tidy;
 mod wan;
 
@@ -27,7 +30,7 @@ struct Arguments {
 enum Command {
     /// Formatting, clippy without a warning, tidy
     Check,
-    /// Every test: unit, golden, conformance, model, simulation, then the lab
+    /// All that must hold before a change lands: `check`, every test, decoders, the lab
     Test,
     /// One conformance suite per seam, on every implementation
     Conform,
@@ -57,6 +60,9 @@ enum Command {
         target: String,
         #[arg(long, default_value_t = 60)]
         seconds: u32,
+        /// Keep what it found worth keeping among the sources
+        #[arg(long)]
+        keep: bool,
     },
     /// Rewrite the golden files; the diff is the review
     Bless,
@@ -92,15 +98,15 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<()> {
     match command {
         Command::Check => check::run(),
-        Command::Test => test::all(),
+        Command::Test => run::all(),
         Command::Conform => test::conform(),
         Command::Sim { seed } => test::sim(seed),
         Command::Crash => test::crash(),
         Command::Lab { filter, matrix } => test::lab(filter.as_deref(), matrix),
         Command::Patroni { place } => test::patroni(place),
-        Command::Fuzz { target, seconds } => fuzz::run(&target, seconds),
+        Command::Fuzz { target, seconds, keep } => fuzz::run(&target, seconds, keep),
         Command::Bless => test::bless(),
-        Command::Docs { check } => docs::run(check),
+        Command::Docs { check } => docs::run(check, docs::tieline),
         Command::Tidy => tidy::run(),
         Command::Bench { arguments } => bench::run(&arguments),
         Command::Wan { arguments } => wan::run(&arguments),

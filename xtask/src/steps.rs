@@ -3,8 +3,9 @@
 
 use anyhow::{Context, Result, bail};
 use std::ffi::OsStr;
+use std::iter;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Output, Stdio};
 
 /// The root of the project.
 pub fn root() -> PathBuf {
@@ -28,13 +29,24 @@ pub fn cargo(head: &[&str], tail: &[impl AsRef<OsStr>]) -> Result<()> {
 
 /// Shows a command, runs it, and fails if it does.
 pub fn run(command: &mut Command) -> Result<()> {
-    let line: Vec<_> =
-        std::iter::once(command.get_program()).chain(command.get_args()).collect::<Vec<_>>();
-    let line = line.join(OsStr::new(" "));
+    finish(command).map(drop)
+}
+
+/// The same; what it prints is taken instead of shown.
+pub fn read(command: &mut Command) -> Result<String> {
+    let output = finish(command.stdout(Stdio::piped()))?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn finish(command: &mut Command) -> Result<Output> {
+    let words: Vec<_> = iter::once(command.get_program()).chain(command.get_args()).collect();
+    let line = words.join(OsStr::new(" "));
     eprintln!("\n==> {}", line.display());
-    let status = command.status().with_context(|| format!("cannot start {}", line.display()))?;
-    if !status.success() {
-        bail!("`{}` failed: {status}", line.display());
+    let started = command.spawn();
+    let child = started.with_context(|| format!("cannot start {}", line.display()))?;
+    let output = child.wait_with_output()?;
+    if !output.status.success() {
+        bail!("`{}` failed: {}", line.display(), output.status);
     }
-    Ok(())
+    Ok(output)
 }

@@ -1,21 +1,11 @@
-//! The tests, layer by layer.
-//!
-//! `all` is one build of everything, so that no library is built twice with other features. The lab
-//! needs `/dev/fuse` and, for a few tests, root; `make test` sets that up.
+//! Single layers of the tests, for who works on one of them. The lab needs `/dev/fuse` and, for a
+//! few tests, root; `make test` sets that up.
 
 use crate::steps;
 use anyhow::Result;
 use std::path::PathBuf;
 
 const NOTHING: &[&str] = &[];
-
-pub fn all() -> Result<()> {
-    // The lab takes the program that this very build makes, beside xtask itself.
-    let program = std::env::current_exe()?.with_file_name("tieline");
-    let mut command = steps::cargo_command();
-    command.args(["test", "--workspace", "--no-fail-fast"]).env("TIELINE_BIN", program);
-    steps::run(&mut command)
-}
 
 /// The suites that every implementation of a seam passes.
 pub fn conform() -> Result<()> {
