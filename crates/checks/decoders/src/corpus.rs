@@ -39,11 +39,15 @@ pub fn path(target: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target).with_extension("hex")
 }
 
+/// So many inputs are kept of each target: the shortest, since these are looked at by people.
+const KEPT_MAX: usize = 400;
+
 /// Keeps these inputs for a target, in place of what was kept.
 pub fn keep(target: &str, inputs: &BTreeSet<Vec<u8>>) -> Result<()> {
     let hex = |input: &Vec<u8>| input.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let mut lines = inputs.iter().map(hex).collect::<Vec<_>>();
     lines.sort_by_key(|line| (line.len(), line.clone()));
+    lines.truncate(KEPT_MAX);
     Ok(fs::write(path(target), lines.join("\n") + "\n")?)
 }
 

@@ -71,6 +71,7 @@ fn keep(target: &str, folder: &Path) -> Result<()> {
         inputs.remove(&golden);
     }
     corpus::keep(target, &inputs)?;
-    println!("{target}: {} kept in {}", inputs.len(), corpus::path(target).display());
+    let path = corpus::path(target);
+    println!("{target}: the shortest of {} inputs are in {}", inputs.len(), path.display());
     Ok(())
 }
