@@ -60,7 +60,9 @@ fn run(stages: &Stages, slow: &slow::Slow) -> Result<()> {
     stages.stage("generated pages", || docs::run(true, || Command::new(tieline)))?;
     stages.stage("unit tests", || tests.run_units(slow))?;
     let mut sim = Command::new(tests.program("tieline-sim")?);
-    stages.stage("simulation, new seeds", || steps::run(sim.args(["--seed", &seed, "--seeds", NEW_SEEDS])))?;
+    stages.stage("simulation, new seeds", || {
+        steps::run(sim.args(["--seed", &seed, "--seeds", NEW_SEEDS]))
+    })?;
     let mut decoders = Command::new(tests.program("tieline-decoders")?);
     stages.stage("decoders", || steps::run(decoders.args(["feed", &seconds, &seed])))?;
     stages.stage("lab", || tests.run_lab(slow))

@@ -9,10 +9,9 @@
 //! are committed.
 
 use crate::cache::Under;
-use crate::file::{File, State};
+use crate::file::{File, State, copies};
 use crate::kept::Noting;
 use crate::kept::writes::{Cut, Space};
-use crate::overlay::SealId;
 use crate::race::Race;
 use crate::send::OST_PATIENCE;
 use crate::volume::{Shared, lock};
@@ -23,6 +22,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_keep::Keep;
+use tieline_ranges::overlay::SealId;
 use tieline_types::{Caller, Content, ErrorKind, Extent, FileId, OstIndex, Retry, SetTime};
 use tieline_wire::data::{SyncFile, SyncFileReply};
 use tieline_wire::meta::{Commit, GetAttributes};
@@ -164,7 +164,7 @@ impl Shared {
             let (mut chunks, begun) = state.unsynced.begin();
             let layout = state.layout.clone().unwrap_or_default();
             if !state.is_synced {
-                chunks.extend(state.extents.copies());
+                chunks.extend(state.extents.chunks().map(copies));
                 if state.size > layout.inline_limit.into() {
                     // Chunks of an earlier open may be there, whose extents were not fetched.
                     let columns = state.stripe.chunks(layout.mirrors.max(1).into());

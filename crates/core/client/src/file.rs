@@ -12,10 +12,8 @@ use crate::asking::Asked;
 use crate::cache::Tables;
 use crate::cache::tables::is_provisional;
 use crate::door::Door;
-use crate::extents::Extents;
 use crate::kept::writes::{Cut, Space, Writes};
 use crate::late::Late;
-use crate::overlay::{Overlay, SealId};
 use crate::promises::FilePromise;
 use crate::room::FileRoom;
 use crate::unsynced::Unsynced;
@@ -24,6 +22,8 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tieline_keep::{Keep, Kept};
+use tieline_ranges::known::Extents;
+use tieline_ranges::overlay::{Overlay, SealId};
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{
     Attributes, Caller, ChunkRef, ErrorKind, Extent, FileId, Layout, OstIndex, Time, Version,
@@ -329,7 +329,7 @@ impl State {
     ) -> bool {
         let is_news = self.learn(as_of, attributes);
         if is_news {
-            self.extents.learn(offset, page);
+            self.extents.learn(offset, &page.extents, page.covered);
         }
         is_news
     }

@@ -335,8 +335,7 @@ impl Closed {
         (state.version, state.as_of) = (self.version, self.as_of);
         (state.size, state.door) = (self.size, Door::of(self.version, self.door_has));
         if let Some(extents) = self.extents {
-            let page = ExtentPage { extents: extents.to_vec(), covered: u64::MAX };
-            state.extents.learn(0, &page);
+            state.extents.learn(0, &extents, u64::MAX);
         }
     }
 }

@@ -10,8 +10,8 @@
 //!   map; [`recall`]: leases taken back.
 //! * [`names`], [`inodes`], [`listing`], [`xattrs`]: the namespace; [`access`]: who may, as far as
 //!   we know; [`access_times`]: when files were read.
-//! * [`file`], [`files`], [`open`], [`handles`]: files in use; [`extents`] committed, [`overlay`]
-//!   not yet.
+//! * [`file`], [`files`], [`open`], [`handles`]: files in use, with what is committed and what is
+//!   not yet (`tieline_ranges`).
 //! * [`bulk`], [`walks`]: whole directories and trees, and small files, before they are asked for.
 //! * [`own`], [`journal`]: what is decided here under exclusive leases, and how MDSs come to know.
 //! * [`send`], [`commit`], [`background`]: how written bytes leave; [`deferred`]: when a close does
@@ -59,7 +59,6 @@ mod deferred;
 mod deleted;
 mod door;
 pub mod error;
-mod extents;
 mod fetch;
 mod file;
 mod files;
@@ -70,13 +69,11 @@ mod kept;
 mod late;
 mod listing;
 mod locks;
-mod merged;
 mod migrate;
 mod mirrors;
 mod names;
 mod near;
 mod open;
-mod overlay;
 mod own;
 mod past;
 mod patched;

@@ -10,12 +10,12 @@
 
 use crate::compact::{runs, seen};
 use crate::file::{File, copies};
-use crate::overlay::Sealed;
 use crate::reader::EXTENTS_PAGE;
 use crate::volume::Shared;
 use crate::{Error, Result, Volume};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
+use tieline_ranges::overlay::Sealed;
 use tieline_types::{
     Caller, ChunkId, ChunkRef, Content, ErrorKind, Extent, FileId, Layout, OstIndex,
 };

@@ -21,10 +21,10 @@
 //! Invariants: at most [`FILES_MAX`] files of [`RUNS_MAX`] runs are remembered; a changed file has
 //! no past.
 
-use crate::merged::Merged;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
+use tieline_ranges::merged::Merged;
 use tieline_types::{FileId, Version};
 use tokio::time::Instant;
 
@@ -259,7 +259,7 @@ impl Story {
         let new: u64 = self.seen.gaps(range.clone()).iter().map(|gap| gap.end - gap.start).sum();
         self.again += range.end - range.start - new;
         self.seen.add(range.clone());
-        if self.seen.len() > SEEN_MAX {
+        if self.seen.count() > SEEN_MAX {
             (self.seen, self.again) = (Merged::default(), REREAD + 1);
         }
     }

@@ -12,7 +12,6 @@ use crate::asking::Asking;
 use crate::capabilities::Whose;
 use crate::chunks::Segment;
 use crate::door::{Edition, Giving};
-use crate::extents::Piece;
 use crate::fetch::Width;
 use crate::file::{File, State};
 use crate::handles::FileHandle;
@@ -27,6 +26,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
+use tieline_ranges::known::Piece;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{Caller, Content, ErrorKind, Extent, FileId, Version};
 use tieline_wire::meta::GetExtents;
@@ -593,7 +593,6 @@ fn push_zeroes(bytes: &mut Vec<Bytes>, length: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tieline_wire::meta::ExtentPage;
 
     /// Whatever forgets extents between a view and its plan does not make them holes.
     #[test]
@@ -603,7 +602,7 @@ mod tests {
         assert!(plan(&state, 0..10).is_none());
         let content = Content::Inline(b"abcde".to_vec());
         let extents = vec![Extent { offset: 0, length: 5, content }];
-        state.extents.learn(0, &ExtentPage { extents, covered: 10 });
+        state.extents.learn(0, &extents, 10);
         assert_eq!(plan(&state, 0..20).map(|pieces| pieces.len()), Some(2));
         // Others have made it longer meanwhile.
         state.size = 12;

@@ -11,7 +11,6 @@
 //! the file says so, once).
 
 use crate::file::File;
-use crate::overlay::{Run, Sealed};
 use crate::servers::{PUT_GRAIN, PUT_GRAINS_MAX, PUT_GRAINS_MIN};
 use crate::volume::Shared;
 use crate::{Error, Result};
@@ -20,6 +19,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_net::CallError;
+use tieline_ranges::overlay::{Run, Sealed};
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{
     Caller, ChunkId, ChunkRef, Content, Digest, Effect, ErrorKind, ObjectName, OstIndex, Place,
@@ -325,7 +325,7 @@ impl Shared {
             let spending = self.spend(file, ost, length);
             let (room, missing) = (spending.room(), spending.missing());
             let message = PutChunk { ost, chunk, owner, checks, capability, room };
-            let answer = self.servers.ask_oss(ost, message, run.clone(), patience).await;
+            let answer = self.servers.ask_oss(ost, message, run.parts().to_vec(), patience).await;
             if answer.as_ref().is_err_and(is_unspent) {
                 file.with(|state| state.room.refused(&self.rooms, spending));
             }

@@ -17,12 +17,12 @@
 
 use crate::Error;
 use crate::file::{File, State};
-use crate::overlay::SealId;
 use crate::volume::{Shared, lock};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
+use tieline_ranges::overlay::SealId;
 use tieline_types::{Caller, Content, ErrorKind, FileId, Name, Shown, Time, Version};
 use tieline_wire::Op;
 use tieline_wire::meta::{BatchItem, Commit};

@@ -7,11 +7,11 @@
 //! changes are cut into several.
 
 use crate::error::{Error, Result};
-use crate::extents::{self, Edit, Extents, Piece};
 use crate::view::{View, decode};
 use std::collections::{BTreeMap, BTreeSet};
 use tieline_format::mdt::{Chunk, Freed, Inode, StoredContent, StoredExtent, key};
 use tieline_kv::{Key, Range, Value};
+use tieline_ranges::stored::{self, Edit, Extents, Piece};
 use tieline_types::checksum::BLOCK;
 use tieline_types::{ChunkId, ChunkRef, Content, Extent, FileId, Layout, ObjectName, Place, Time};
 use tieline_wire::meta::ExtentPage;
@@ -183,7 +183,7 @@ pub async fn replace(
     let mut new_chunks = NewChunks { held, chunks: BTreeMap::new() };
     let pieces: Vec<Piece> =
         extents.iter().map(|extent| piece(extent, &mut new_chunks.chunks)).collect();
-    let edit = extents::replace(&old, &pieces);
+    let edit = stored::replace(&old, &pieces);
     if edit.stored > 0 {
         view.afford((id, Some(inode)), inode, edit.stored)?;
     }
@@ -208,7 +208,7 @@ async fn cut_part(
         content: None,
     };
     let pieces: Vec<Piece> = old.iter().map(hole).collect();
-    let edit = extents::replace(&old, &pieces);
+    let edit = stored::replace(&old, &pieces);
     write(view, id, &edit, NewChunks::default()).await?;
     let mut inode = view.inode(id).await?;
     inode.stored = inode.stored.saturating_add_signed(edit.stored);
@@ -263,7 +263,7 @@ pub async fn truncate(view: &mut View<'_>, id: FileId, size: u64) -> Result<(i64
     }
     let from = reached.unwrap_or(size);
     let pieces = [Piece { offset: from, length: Extent::FILE_SIZE_MAX - from, content: None }];
-    let edit = extents::replace(&old, &pieces);
+    let edit = stored::replace(&old, &pieces);
     write(view, id, &edit, NewChunks::default()).await?;
     Ok((edit.stored, reached))
 }
@@ -280,7 +280,7 @@ pub async fn clear(view: &mut View<'_>, id: FileId, limit: usize) -> Result<bool
     let mut old = Extents::new();
     collect(id, extents.into_iter().take(limit).collect(), &mut old)?;
     let whole = Piece { offset: 0, length: Extent::FILE_SIZE_MAX, content: None };
-    let edit = extents::replace(&old, &[whole]);
+    let edit = stored::replace(&old, &[whole]);
     write(view, id, &edit, NewChunks::default()).await?;
     for (key, _) in xattrs.into_iter().take(limit) {
         view.delete(key);

@@ -8,7 +8,7 @@
 //! * `ops/`: one namespace operation per file, each a function over a `view::View` of a
 //!   transaction.
 //! * `names`, `permission`: what operations on names do alike, and who may do what.
-//! * `extents`, `chunks`: the arithmetic of extents, and their records in the store.
+//! * `chunks`: the records of extents in the store (their arithmetic: `tieline_ranges::stored`).
 //! * `leases`, `opens`, `writers`: who may believe what for how long, have it open, and write it.
 //! * `locks`: advisory locks, and who waits for them.
 //! * `capabilities`: what clients show to OSSs.
@@ -36,7 +36,6 @@ mod capabilities;
 mod chunks;
 mod collector;
 mod error;
-mod extents;
 pub mod federation;
 mod fsck;
 mod grace;

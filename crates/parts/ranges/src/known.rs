@@ -4,35 +4,35 @@
 //! of what is not covered.
 
 use crate::merged::Merged;
+use crate::runs::{self, Run};
 use std::collections::BTreeMap;
 use std::ops::Range;
-use tieline_types::{Content, Extent, OstIndex};
-use tieline_wire::meta::ExtentPage;
+use tieline_types::{ChunkRef, Content, Extent};
 
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Extents {
+pub struct Extents {
     map: BTreeMap<u64, Extent>,
     covered: Merged,
 }
 
 /// Where a piece of a file comes from.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Piece {
+pub struct Piece {
     pub range: Range<u64>,
     /// `None` for a hole. The extent begins and ends with the range.
     pub extent: Option<Extent>,
 }
 
 impl Extents {
-    /// Takes a page that was asked from `offset`.
-    pub fn learn(&mut self, offset: u64, page: &ExtentPage) {
-        for extent in &page.extents {
+    /// Takes extents that are all there are from `offset` to `covered`.
+    pub fn learn(&mut self, offset: u64, extents: &[Extent], covered: u64) {
+        for extent in extents {
             if extent.validate().is_ok() && extent.content != Content::Hole {
                 self.put(extent.clone());
                 self.covered.add(extent.offset..extent.end());
             }
         }
-        self.covered.add(offset..page.covered.max(offset));
+        self.covered.add(offset..covered.max(offset));
     }
 
     /// An extent was committed.
@@ -56,20 +56,7 @@ impl Extents {
     }
 
     fn cut(&mut self, range: Range<u64>) {
-        if range.is_empty() {
-            return;
-        }
-        let before = self.map.range(..range.start).next_back().map(|(&offset, _)| offset);
-        let inside = self.map.range(range.clone()).map(|(&offset, _)| offset);
-        let touched: Vec<u64> = before.into_iter().chain(inside).collect();
-        for offset in touched {
-            let Some(extent) = self.map.remove(&offset) else { continue };
-            for part in [offset..range.start.min(extent.end()), range.end..extent.end()] {
-                if let Some(kept) = slice(&extent, part) {
-                    self.map.insert(kept.offset, kept);
-                }
-            }
-        }
+        runs::clear(&mut self.map, &range);
     }
 
     /// Where the known extent ends that holds `offset`.
@@ -134,17 +121,28 @@ impl Extents {
         self.map.values().any(|extent| matches!(extent.content, Content::Chunk(_)))
     }
 
-    /// The OSTs that hold the copies of each chunk of a known extent.
-    pub fn copies(&self) -> impl Iterator<Item = Vec<OstIndex>> {
+    /// The chunks that known extents lie in.
+    pub fn chunks(&self) -> impl Iterator<Item = &ChunkRef> {
         self.map.values().filter_map(|extent| match &extent.content {
-            Content::Chunk(chunk) => Some(crate::file::copies(chunk)),
+            Content::Chunk(chunk) => Some(chunk),
             Content::Inline(_) | Content::Hole => None,
         })
     }
 }
 
+impl Run for Extent {
+    fn length(&self) -> u64 {
+        self.length
+    }
+
+    fn part(&self, range: Range<u64>) -> Self {
+        let part = slice(self, self.offset + range.start..self.offset + range.end);
+        part.unwrap_or_else(|| self.clone())
+    }
+}
+
 /// The part of an extent that lies in `range`.
-pub(crate) fn slice(extent: &Extent, range: Range<u64>) -> Option<Extent> {
+pub fn slice(extent: &Extent, range: Range<u64>) -> Option<Extent> {
     extent.within(range.start, range.end)
 }
 
@@ -162,8 +160,7 @@ mod tests {
     fn pages_say_where_holes_are() {
         let mut extents = Extents::default();
         assert_eq!(extents.unknown(0..10), Some(0));
-        let page = ExtentPage { extents: vec![inline(4, b"abc")], covered: 9 };
-        extents.learn(2, &page);
+        extents.learn(2, &[inline(4, b"abc")], 9);
         assert_eq!(extents.unknown(2..9), None);
         assert_eq!(extents.unknown(2..10), Some(9));
         let plan = extents.plan(3..9);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Merged(BTreeMap<u64, u64>);
+pub struct Merged(BTreeMap<u64, u64>);
 
 impl Merged {
     pub fn add(&mut self, range: Range<u64>) {
@@ -46,7 +46,7 @@ impl Merged {
     }
 
     /// How many ranges there are.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.0.len()
     }
 }
@@ -60,7 +60,7 @@ mod tests {
         let mut merged = Merged::default();
         assert_eq!(merged.gaps(3..9).first(), Some(&(3..9)));
         [0..2, 4..6, 5..7, 8..8, 12..20].into_iter().for_each(|range| merged.add(range));
-        assert_eq!(merged.len(), 3);
+        assert_eq!(merged.count(), 3);
         assert_eq!(merged.gaps(1..14), [2..4, 7..12]);
         assert!(merged.gaps(5..7).is_empty() && merged.gaps(9..9).is_empty());
     }

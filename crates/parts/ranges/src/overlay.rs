@@ -11,13 +11,13 @@
 //! What is being committed is committed as it was when that began ([`Overlay::settle`]): else bytes
 //! that are written over and over, as a head that tells of what is behind it, would never be.
 
+use crate::runs::{self, Cut};
 use bytes::{Bytes, BytesMut};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use tieline_types::checksum::BLOCK;
 use tieline_types::{Content, Extent, Grant, OstIndex};
-use tieline_world::Bulk;
 
 /// Small writes that follow each other grow one piece up to this size; larger ones are kept as they
 /// came.
@@ -31,7 +31,7 @@ const WRITE_TINY_MAX: usize = 512;
 const INLINE_PER_COMMIT: usize = 1 << 20;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct SealId(u64);
+pub struct SealId(u64);
 
 #[derive(Clone, Debug)]
 struct Piece {
@@ -53,7 +53,7 @@ struct Seal {
 }
 
 #[derive(Default, Debug)]
-pub(crate) struct Overlay {
+pub struct Overlay {
     pieces: BTreeMap<u64, Piece>,
     /// Seals up to here are being committed.
     settling: Option<SealId>,
@@ -82,7 +82,7 @@ struct Row<'o> {
 
 /// A sealed run that is to be sent.
 #[derive(Clone, Debug)]
-pub(crate) struct Sealed {
+pub struct Sealed {
     pub id: SealId,
     pub offset: u64,
     /// Its bytes do not lie behind one another in the file.
@@ -93,7 +93,7 @@ pub(crate) struct Sealed {
 /// Bytes in a row, as they came: large writes are not copied into one place. Of what is to be a
 /// chunk each part but the last is whole blocks, so that their checks are those of the run.
 #[derive(Clone, Debug)]
-pub(crate) struct Run(Arc<[Bytes]>);
+pub struct Run(Arc<[Bytes]>);
 
 impl Run {
     pub fn of(mut parts: Vec<Bytes>) -> Self {
@@ -116,37 +116,15 @@ impl Run {
     }
 }
 
-impl From<Run> for Bulk {
-    fn from(run: Run) -> Self {
-        run.0.to_vec().into()
+impl runs::Run for Piece {
+    fn length(&self) -> u64 {
+        self.bytes.len() as u64
     }
-}
 
-/// A piece and its offset.
-type Placed = (u64, Piece);
-
-impl Piece {
-    /// What of the piece at `offset` lies around a range, and what within.
-    fn cut(&self, offset: u64, range: &Range<u64>) -> (Vec<Placed>, Option<Placed>) {
-        let end = offset + self.bytes.len() as u64;
-        let part = |part: Range<u64>| {
-            let slice = || (part.start - offset) as usize..(part.end - offset) as usize;
-            let piece = || Self { bytes: self.bytes.slice(slice()), seal: self.seal };
-            (!part.is_empty()).then(|| (part.start, piece()))
-        };
-        let around = [offset..range.start.min(end), range.end.max(offset)..end];
-        let inner = part(offset.max(range.start)..end.min(range.end));
-        (around.into_iter().filter_map(part).collect(), inner)
+    fn part(&self, range: Range<u64>) -> Self {
+        let bytes = self.bytes.slice(range.start as usize..range.end as usize);
+        Self { bytes, seal: self.seal }
     }
-}
-
-/// Where pieces begin that lie in a range, and the one before it, which may reach into it.
-fn touched(pieces: &BTreeMap<u64, Piece>, range: &Range<u64>) -> Vec<u64> {
-    if range.is_empty() {
-        return vec![];
-    }
-    let before = pieces.range(..range.start).next_back();
-    before.into_iter().chain(pieces.range(range.clone())).map(|(&offset, _)| offset).collect()
 }
 
 impl Sealed {
@@ -284,11 +262,10 @@ impl Overlay {
     pub fn cut(&mut self, range: Range<u64>) {
         self.clear(range.clone(), false);
         let mut cut = BTreeSet::new();
-        for offset in touched(&self.covered, &range) {
-            let Some(piece) = self.take_covered(offset) else { continue };
-            cut.extend(piece.seal);
-            let (rest, _) = piece.cut(offset, &range);
-            rest.into_iter().for_each(|(offset, piece)| self.put_covered(offset, piece));
+        for Cut { whole, around, .. } in runs::take(&mut self.covered, &range) {
+            self.count_piece_out(&whole);
+            cut.extend(whole.seal);
+            around.into_iter().for_each(|(offset, piece)| self.put_covered(offset, piece));
         }
         cut.into_iter().for_each(|id| self.tidy(id));
     }
@@ -297,13 +274,12 @@ impl Overlay {
     /// is.
     fn clear(&mut self, range: Range<u64>, covers: bool) {
         let mut cut = BTreeSet::new();
-        for offset in touched(&self.pieces, &range) {
-            let Some(piece) = self.take(offset) else { continue };
-            cut.extend(piece.seal);
-            let (rest, inner) = piece.cut(offset, &range);
-            rest.into_iter().for_each(|(offset, piece)| self.put(offset, piece));
-            let is_settling = piece.seal.is_some() && piece.seal <= self.settling;
-            if let Some((offset, piece)) = inner.filter(|_| covers && is_settling) {
+        for Cut { whole, around, within } in runs::take(&mut self.pieces, &range) {
+            self.count_piece_out(&whole);
+            cut.extend(whole.seal);
+            around.into_iter().for_each(|(offset, piece)| self.put(offset, piece));
+            let is_settling = whole.seal.is_some() && whole.seal <= self.settling;
+            if let Some((offset, piece)) = within.filter(|_| covers && is_settling) {
                 self.put_covered(offset, piece);
             }
         }

@@ -6,7 +6,9 @@
 //! Invariants: extents of a file never overlap; an edit's reference counts are exactly the
 //! difference between the extents after and before.
 
+use crate::runs::{self, Run};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use tieline_format::mdt::{StoredContent, StoredExtent};
 use tieline_types::{ChunkId, Layout};
 
@@ -54,37 +56,28 @@ pub fn replace(old: &Extents, pieces: &[Piece]) -> Edit {
 
 /// Makes `from..to` a hole.
 pub fn cut(extents: &mut Extents, from: u64, to: u64) {
-    let before =
-        extents.range(..from).next_back().filter(|(at, extent)| *at + extent.length > from);
-    let met: Vec<u64> =
-        before.into_iter().chain(extents.range(from..to)).map(|(at, _)| *at).collect();
-    for at in met {
-        let Some(extent) = extents.remove(&at) else { continue };
-        let end = at + extent.length;
-        if at < from {
-            extents.insert(at, part(&extent, 0, from - at));
-        }
-        if end > to {
-            extents.insert(to, part(&extent, to - at, end - at));
-        }
-    }
+    runs::clear(extents, &(from..to));
 }
 
-/// Bytes `from..to` of an extent, counted from its start.
-fn part(extent: &StoredExtent, from: u64, to: u64) -> StoredExtent {
-    let content = match &extent.content {
-        StoredContent::Inline(bytes) => {
-            let slice = bytes.get(from as usize..to as usize);
-            // A damaged record that holds fewer bytes than it says reads as zeroes there.
-            StoredContent::Inline(
-                slice.map_or_else(|| vec![0; (to - from) as usize], <[u8]>::to_vec),
-            )
-        }
-        StoredContent::Chunk { chunk, skip } => {
-            StoredContent::Chunk { chunk: *chunk, skip: skip + from }
-        }
-    };
-    StoredExtent { length: to - from, content }
+impl Run for StoredExtent {
+    fn length(&self) -> u64 {
+        self.length
+    }
+
+    fn part(&self, range: Range<u64>) -> Self {
+        let content = match &self.content {
+            StoredContent::Inline(bytes) => {
+                let slice = bytes.get(range.start as usize..range.end as usize);
+                // A damaged record that holds fewer bytes than it says reads as zeroes there.
+                let zeroes = || vec![0; (range.end - range.start) as usize];
+                StoredContent::Inline(slice.map_or_else(zeroes, <[u8]>::to_vec))
+            }
+            StoredContent::Chunk { chunk, skip } => {
+                StoredContent::Chunk { chunk: *chunk, skip: skip + range.start }
+            }
+        };
+        Self { length: range.end - range.start, content }
+    }
 }
 
 /// Joins the inline extent at `at` with inline neighbours while they fit into one: a log that is

@@ -3,11 +3,12 @@
 use crate::commit::Change;
 use crate::file::{File, State};
 use crate::journal::Act;
-use crate::overlay::SealId;
 use crate::volume::{Shared, lock};
 use crate::writer::{How, is_small, seal_all};
 use crate::{AttributeChange, Known};
 use std::sync::Arc;
+use tieline_ranges::known::Extents;
+use tieline_ranges::overlay::SealId;
 use tieline_types::rules::{Rights, WRITE};
 use tieline_types::{
     Attributes, Caller, Content, Extent, FileId, FileKind, Mode, SetTime, Time, Version,
@@ -188,9 +189,8 @@ impl Shared {
         let parent = self.cache.lock().unit_of(id)?;
         let size_min = change.reaches();
         let written = state.mtime.unwrap_or(now);
-        let (mut after, stored) = (state.extents.clone(), |all: &crate::extents::Extents| {
-            all.stored(state.size.max(size_min))
-        });
+        let (mut after, stored) =
+            (state.extents.clone(), |all: &Extents| all.stored(state.size.max(size_min)));
         extents.iter().for_each(|extent| after.commit(extent));
         let stored = stored(&after);
         let known = self.act(&[id, parent], |tables, journal| {

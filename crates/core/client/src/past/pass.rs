@@ -7,8 +7,8 @@
 //! Invariant: at most [`RANGES_MAX`] ranges are remembered.
 
 use super::{PAGE, TRUST};
-use crate::merged::Merged;
 use std::ops::Range;
+use tieline_ranges::merged::Merged;
 
 /// Whoever has left so many gaps reads at random: then it is not worth remembering.
 const RANGES_MAX: usize = 4096;
@@ -27,7 +27,7 @@ impl Pass {
     pub(super) fn note(&mut self, range: &Range<u64>) -> bool {
         let new: u64 = self.asked.gaps(range.clone()).iter().map(|gap| gap.end - gap.start).sum();
         self.again += range.end - range.start - new;
-        let is_anew = self.again > TRUST || self.had.len() >= RANGES_MAX;
+        let is_anew = self.again > TRUST || self.had.count() >= RANGES_MAX;
         if is_anew {
             *self = Self::default();
         }

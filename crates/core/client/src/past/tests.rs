@@ -1,7 +1,7 @@
 //! What is remembered of readings, and what is foretold from it.
 
 use super::*;
-use crate::merged::Merged;
+use tieline_ranges::merged::Merged;
 use tieline_types::Version;
 
 const MIB: u64 = 1 << 20;

@@ -13,7 +13,6 @@ mod trees;
 
 use self::channel::{FakeDialer, done};
 pub use self::dice::Dice;
-use crate::extents::slice;
 use crate::{Near, Parts, Settings, Volume};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +23,7 @@ use tieline_format::Record;
 use tieline_format::map::{FederationMap, Junction, Mdt, Ost};
 use tieline_keep::Keep;
 use tieline_net::{CallError, Channel, Dialer, Incoming, NoticeSink, Outgoing, Standing};
+use tieline_ranges::known::slice;
 use tieline_types::locks::LockSet;
 use tieline_types::*;
 use tieline_wire::data::*;

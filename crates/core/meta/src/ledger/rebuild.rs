@@ -11,7 +11,6 @@
 
 use super::restore::{Filler, Next};
 use super::{Error, Identity};
-use crate::extents::{self, Extents};
 use crate::names::new_root;
 use std::collections::BTreeMap;
 use tieline_format::Record;
@@ -20,6 +19,7 @@ use tieline_format::mdt::{
     Chunk, Entry, Inode, NameOf, StoredContent, StoredExtent, Superblock, key,
 };
 use tieline_kv::Store;
+use tieline_ranges::stored::{self, Extents};
 use tieline_types::{
     ChunkId, FileId, FileKind, Mode, Name, ObjectName, OstIndex, Place, Shown, Time, Version,
 };
@@ -162,7 +162,7 @@ impl Tree {
                 scattered += 1;
                 continue;
             }
-            extents::cut(&mut extents, known.offset, known.offset.saturating_add(known.length));
+            stored::cut(&mut extents, known.offset, known.offset.saturating_add(known.length));
             let content = StoredContent::Chunk { chunk: **chunk, skip: 0 };
             extents.insert(known.offset, StoredExtent { length: known.length, content });
         }

@@ -8,11 +8,11 @@
 use super::{EXTENTS_MAX, commit, open};
 use crate::chunks::{self, Naming};
 use crate::error::{Error, Result};
-use crate::extents::Extents;
 use crate::mirrors;
 use crate::permission;
 use crate::view::View;
 use tieline_format::mdt::{StoredContent, StoredExtent};
+use tieline_ranges::stored::Extents;
 use tieline_types::{Content, Digest, Extent};
 use tieline_wire::ranges::{Compact, CompactReply, SeenContent, SeenExtent};
 

@@ -3,7 +3,7 @@
 
 use super::super::{Manner, Past, Step};
 use super::*;
-use crate::merged::Merged;
+use tieline_ranges::merged::Merged;
 use tieline_types::{FileId, Version};
 
 const KIB: u64 = 1 << 10;

@@ -1,0 +1,116 @@
+//! Runs by offset, of which none overlaps another, and the one way to cut them.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// What lies in a row from an offset on.
+pub trait Run: Sized {
+    fn length(&self) -> u64;
+
+    /// The part at `range`, counted from the run's start: not empty, and within it.
+    fn part(&self, range: Range<u64>) -> Self;
+}
+
+/// A run that a range met, taken out.
+pub struct Cut<R> {
+    pub whole: R,
+    /// What of it lies before the range, and behind.
+    pub around: Vec<(u64, R)>,
+    pub within: Option<(u64, R)>,
+}
+
+/// Takes out all runs that lie in a range, or reach into it.
+pub fn take<R: Run>(runs: &mut BTreeMap<u64, R>, range: &Range<u64>) -> Vec<Cut<R>> {
+    if range.is_empty() {
+        return Vec::new();
+    }
+    let before = runs.range(..range.start).next_back();
+    let before = before.filter(|(at, run)| *at + run.length() > range.start);
+    let met = before.into_iter().chain(runs.range(range.clone()));
+    let met: Vec<u64> = met.map(|(&at, _)| at).collect();
+    met.into_iter().filter_map(|at| Some(cut(runs.remove(&at)?, at, range))).collect()
+}
+
+/// The same, and puts back what lies around the range.
+pub fn clear<R: Run>(runs: &mut BTreeMap<u64, R>, range: &Range<u64>) {
+    for cut in take(runs, range) {
+        runs.extend(cut.around);
+    }
+}
+
+fn cut<R: Run>(whole: R, at: u64, range: &Range<u64>) -> Cut<R> {
+    let end = at + whole.length();
+    let part = |part: Range<u64>| {
+        (part.start < part.end).then(|| (part.start, whole.part(part.start - at..part.end - at)))
+    };
+    let around = [at..range.start.min(end), range.end.max(at)..end];
+    let around = around.into_iter().filter_map(part).collect();
+    let within = part(at.max(range.start)..end.min(range.end));
+    Cut { around, within, whole }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SPACE: usize = 64;
+
+    impl Run for Vec<u8> {
+        fn length(&self) -> u64 {
+            self.len() as u64
+        }
+
+        fn part(&self, range: Range<u64>) -> Self {
+            self[range.start as usize..range.end as usize].to_vec()
+        }
+    }
+
+    fn bytes(runs: impl IntoIterator<Item = (u64, Vec<u8>)>) -> Vec<u8> {
+        let mut all = vec![0; SPACE];
+        for (at, run) in runs {
+            for (index, byte) in run.into_iter().enumerate() {
+                assert_eq!(all[at as usize + index], 0, "two runs at {at}");
+                all[at as usize + index] = byte;
+            }
+        }
+        all
+    }
+
+    proptest! {
+        /// What is taken out and what stays are together what was there.
+        #[test]
+        fn a_range_takes_what_it_meets(
+            lengths in prop::collection::vec((0u64..5, 1usize..9), 1..8),
+            start in 0u64..60,
+            length in 0u64..30,
+        ) {
+            let (mut runs, mut at) = (BTreeMap::new(), 0);
+            for (number, (gap, length)) in lengths.into_iter().enumerate() {
+                at += gap;
+                if at as usize + length <= SPACE {
+                    runs.insert(at, vec![number as u8 + 1; length]);
+                    at += length as u64;
+                }
+            }
+            let before = bytes(runs.clone());
+            let range = start..(start + length).min(SPACE as u64);
+            let mut rest = runs.clone();
+            clear(&mut rest, &range);
+            let cuts = take(&mut runs, &range);
+            let rest = bytes(rest);
+            let within = bytes(cuts.iter().filter_map(|cut| cut.within.clone()));
+            for (at, &byte) in before.iter().enumerate() {
+                let (inner, outer) = if range.contains(&(at as u64)) { (byte, 0) } else { (0, byte) };
+                prop_assert_eq!((within[at], rest[at]), (inner, outer), "at {}", at);
+            }
+            // What was not met was not touched.
+            let left = bytes(runs);
+            for cut in &cuts {
+                prop_assert!(cut.within.is_some() || range.is_empty());
+            }
+            let met = bytes(cuts.into_iter().flat_map(|cut| cut.around.into_iter().chain(cut.within)));
+            prop_assert!(before.iter().zip(left.iter().zip(&met)).all(|(b, (l, m))| *b == l + m));
+        }
+    }
+}
