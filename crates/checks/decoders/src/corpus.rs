@@ -39,7 +39,7 @@ pub fn path(target: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target).with_extension("hex")
 }
 
-/// So many inputs are kept of each target: the shortest, since these are looked at by people.
+/// So many inputs are kept of each target, of all lengths.
 const KEPT_MAX: usize = 400;
 
 /// Keeps these inputs for a target, in place of what was kept.
@@ -47,7 +47,8 @@ pub fn keep(target: &str, inputs: &BTreeSet<Vec<u8>>) -> Result<()> {
     let hex = |input: &Vec<u8>| input.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let mut lines = inputs.iter().map(hex).collect::<Vec<_>>();
     lines.sort_by_key(|line| (line.len(), line.clone()));
-    lines.truncate(KEPT_MAX);
+    let count = lines.len().min(KEPT_MAX);
+    let lines: Vec<_> = (0..count).map(|at| &*lines[at * lines.len() / count]).collect();
     Ok(fs::write(path(target), lines.join("\n") + "\n")?)
 }
 

@@ -72,6 +72,6 @@ fn keep(target: &str, folder: &Path) -> Result<()> {
     }
     corpus::keep(target, &inputs)?;
     let path = corpus::path(target);
-    println!("{target}: the shortest of {} inputs are in {}", inputs.len(), path.display());
+    println!("{target}: of {} inputs those in {} are kept", inputs.len(), path.display());
     Ok(())
 }
