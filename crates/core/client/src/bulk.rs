@@ -10,16 +10,18 @@
 
 use crate::cache::ServerNumber;
 use crate::capabilities::Whose;
-use crate::fetch::Width;
 use crate::file::File;
 use crate::files::Told;
 use crate::servers::turns::Reader;
 use crate::volume::{Shared, lock};
-use crate::walks::{Coming, FilesJob, Flight, Job, Rest, Under, VISIT_ENTRIES, Visit, Walk};
 use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tieline_foresight::ahead::Width;
+use tieline_foresight::walks::{
+    Coming, FilesJob, Flight, Job, Rest, SMALL_MAX, Under, VISIT_ENTRIES, Visit, Walk,
+};
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{Caller, Content, ErrorKind, FileId, Layout, MdtIndex, Name, Version};
 use tieline_wire::Welcome;
@@ -36,8 +38,6 @@ const PAGE_BYTES: u32 = 1 << 20;
 const SMALL_EXTENTS_MAX: usize = 16;
 /// Levels below.
 const DEPTH: u32 = 64;
-/// Files up to this size are small: they travel together.
-pub(crate) const SMALL_MAX: u64 = 4 << 20;
 /// Directories in one that a walk looks at.
 const NEIGHBOURS_MAX: usize = 16 << 10;
 /// Bytes of small files that may be on their way, or here and not read yet.

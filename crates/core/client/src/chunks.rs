@@ -23,6 +23,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
+use tieline_foresight::walks::AHEAD_KEPT;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{ChunkId, Content, ErrorKind, Extent};
 use tokio::sync::Notify;
@@ -36,7 +37,7 @@ const IDLE: Duration = Duration::from_secs(4);
 const IDLE_UNASKED: Duration = Duration::from_secs(30);
 
 /// The same of what lingers.
-pub(crate) const IDLE_SMALL: Duration = Duration::from_secs(60);
+const IDLE_SMALL: Duration = AHEAD_KEPT;
 const LINGERING_MAX: usize = 64 << 10;
 
 /// Why bytes did not come: what all who wait for them are told.

@@ -15,7 +15,6 @@
 use crate::capabilities::Whose;
 use crate::chunks::Segment;
 use crate::commit::SMALL_BELOW;
-use crate::fetch::Width;
 use crate::file::File;
 use crate::reader::EXTENTS_PAGE;
 use crate::servers::turns::Reader;
@@ -26,6 +25,7 @@ use bytes::{Bytes, BytesMut};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
+use tieline_foresight::ahead::Width;
 use tieline_ranges::overlay::Sealed;
 use tieline_types::{Caller, Content, Digest, ErrorKind, Extent, FileId, Layout};
 use tieline_wire::meta::{GetExtents, OpenReply};

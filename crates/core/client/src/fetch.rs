@@ -19,6 +19,7 @@ use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
+use tieline_foresight::ahead::{PIECE, Width};
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::checksum::{BLOCK, crc32c, first_mismatch};
 use tieline_types::{Caller, ChunkId, ChunkRef, ErrorKind, ObjectName, OstIndex, Place};
@@ -27,9 +28,6 @@ use tieline_wire::mirrors::ReportPlace;
 use tieline_world::Bulk;
 use tokio::time::{Instant, timeout_at};
 
-/// Sequential readers fetch pieces of this size, aligned in the chunk: several are on their way at
-/// once.
-pub(crate) const PIECE: u64 = 1 << 20;
 /// One request for an exact range; larger ranges are several.
 const REQUEST_MAX: u64 = 4 << 20;
 /// One request to a far server: a connection that was idle takes six round trips for 1 MiB, eight
@@ -47,17 +45,6 @@ const GRACE: Duration = Duration::from_millis(300);
 const PROBE_PATIENCE: Duration = Duration::from_secs(10);
 /// An OST that failed is asked last for so long.
 pub(crate) const TROUBLE_KEPT: Duration = Duration::from_secs(30);
-
-/// How much to fetch around what is wanted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Width {
-    Exact,
-    Pieces,
-    /// Pieces that nobody waits for yet.
-    Ahead,
-    /// Exactly what somebody is expected to want, and nobody waits for yet.
-    Guess,
-}
 
 impl Shared {
     /// The ranges to be fetched start now; their bytes are waited for later.

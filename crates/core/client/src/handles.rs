@@ -1,6 +1,5 @@
 //! Open files and directories by number.
 
-use crate::ahead::Pattern;
 use crate::file::File;
 use crate::kept::{KeptHandle, cause_number, first_number, put_handle, put_lost};
 use crate::late::Seen;
@@ -11,6 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use tieline_foresight::ahead::Pattern;
 use tieline_keep::{Keep, Kept};
 use tieline_types::{Caller, ErrorKind, FileId};
 use tokio::time::Instant;

@@ -12,16 +12,16 @@
 //!   we know; [`access_times`]: when files were read.
 //! * [`file`], [`files`], [`open`], [`handles`]: files in use, with what is committed and what is
 //!   not yet (`tieline_ranges`).
-//! * [`bulk`], [`walks`]: whole directories and trees, and small files, before they are asked for.
+//! * [`bulk`]: whole directories and trees, and small files, before they are asked for.
 //! * [`own`], [`journal`]: what is decided here under exclusive leases, and how MDSs come to know.
 //! * [`send`], [`commit`], [`background`]: how written bytes leave; [`deferred`]: when a close does
 //!   not wait for it; [`late`]: what was lost then; [`spool`]: where that goes; [`unsent`]: what is
 //!   still here; [`unsynced`]: what no OST made durable yet.
 //! * [`compact`]: what makes many small extents few; [`migrate`]: what moves them elsewhere.
 //!   [`locks`]: advisory locks.
-//! * [`ahead`], [`past`], [`read_mode`]: what will be read next; [`chunks`], [`fetch`], [`costs`]:
-//!   how bytes come; [`patched`]: from copies that are all damaged; [`near`]: from nearer than an
-//!   OSS.
+//! * [`read_mode`]: how files are to be read (what will be read: `tieline_foresight`).
+//! * [`chunks`], [`fetch`], [`costs`]: how bytes come; [`patched`]: from copies that are all
+//!   damaged; [`near`]: from nearer than an OSS.
 //! * [`cause`], [`kept`]: what outlives this process, and how the next one goes on.
 //! * [`door`]: what a door's own cache has of files' bytes.
 //! * [`by_key`]: one question at a time.
@@ -41,7 +41,6 @@ mod access;
 mod access_times;
 mod adler;
 pub mod adopt;
-mod ahead;
 mod asking;
 mod away;
 mod background;
@@ -75,7 +74,6 @@ mod names;
 mod near;
 mod open;
 mod own;
-mod past;
 mod patched;
 mod paths;
 mod pins;
@@ -97,7 +95,6 @@ mod tests;
 mod unsent;
 mod unsynced;
 mod volume;
-mod walks;
 mod writer;
 mod xattrs;
 
@@ -106,7 +103,8 @@ pub use migrate::{Migration, Step};
 pub use near::{DirectAccess, Near, NodeCache, SiteCache, SiteClaim, SiteLook};
 pub use paths::PathCost;
 pub use servers::Credentials;
-pub use settings::{AccessTimes, Offline, Parts, ReadMode, Settings};
+pub use settings::{AccessTimes, Offline, Parts, Settings};
+pub use tieline_foresight::mode::ReadMode;
 pub use unsent::Unsent;
 pub use volume::Volume;
 

@@ -14,10 +14,10 @@
 //! from a position that is not known any more all names are listed: rather twice than not at all.
 
 use crate::cache::Under;
-use crate::cache::tables::ListingMark;
 use crate::volume::{Shared, lock};
 use crate::{Belief, Error, HandleId, Known, Listed, Result, access};
 use std::sync::Arc;
+use tieline_foresight::walks::ListingMark;
 use tieline_types::{Caller, ErrorKind, FileId, FileKind, Name};
 use tieline_wire::meta::{DirectoryEntry, ReadDirectory};
 use tokio::task::JoinHandle;

@@ -13,13 +13,13 @@
 
 use crate::capabilities::Whose;
 use crate::chunks::{Fault, Outcome};
-use crate::fetch::PIECE;
 use crate::volume::{Shared, lock};
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tieline_foresight::ahead::PIECE;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{ChunkId, ChunkRef, Digest, ErrorKind, OstIndex, Place, Retry};
 use tokio::sync::OnceCell;

@@ -3,18 +3,18 @@
 //! A file whose attributes and layout are known under a lease is opened without a server when its
 //! mode bits give what is wanted ([`crate::access`]); all else is asked.
 
-use crate::ahead::Pattern;
 use crate::cache::{Stamp, Under};
 use crate::declared::Declaring;
 use crate::file::File;
 use crate::handles::FileHandle;
-use crate::past::Manner;
 use crate::servers::turns::Reader;
-use crate::settings::ReadMode;
 use crate::volume::{Shared, lock};
 use crate::writer::How;
 use crate::{Access, AttributeChange, HandleId, Opened, Result, access};
 use std::sync::{Arc, Mutex, OnceLock};
+use tieline_foresight::ahead::Pattern;
+use tieline_foresight::mode::ReadMode;
+use tieline_foresight::past::Manner;
 use tieline_types::{Attributes, Caller, FileId};
 use tieline_wire::meta::{Open, OpenReply, Release};
 use tokio::time::Instant;

@@ -2,7 +2,6 @@
 
 use crate::cache::Under;
 use crate::commit::Change;
-use crate::fetch::Width;
 use crate::file::{File, State};
 use crate::handles::FileHandle;
 use crate::volume::Shared;
@@ -11,6 +10,7 @@ use crate::{Allocation, AllocationMode, CopyEnd, Error, HandleId, Result, SeekTa
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
+use tieline_foresight::ahead::Width;
 use tieline_types::{ByteSize, Caller, Content, ErrorKind, Extent};
 use tieline_wire::ranges::{CopyRange, CopyRangeReply};
 

@@ -5,9 +5,9 @@
 //! file or directory without attributes costs nothing to ask; the list of one that has some is kept
 //! under its lease.
 
-use crate::settings::ReadMode;
 use crate::volume::Shared;
 use crate::{Error, Result};
+use tieline_foresight::mode::ReadMode;
 use tieline_types::{Attributes, Caller, ErrorKind, FileId};
 
 pub(crate) const READ_MODE: &[u8] = b"user.tieline.readmode";

@@ -7,18 +7,13 @@
 //! Invariants: what was written here is read here; extents are used only while the file's version
 //! is believed, or just fetched; a chunk that is gone makes the extents be fetched anew, once.
 
-use crate::ahead::{Advice, Frame};
 use crate::asking::Asking;
 use crate::capabilities::Whose;
 use crate::chunks::Segment;
 use crate::door::{Edition, Giving};
-use crate::fetch::Width;
 use crate::file::{File, State};
 use crate::handles::FileHandle;
-use crate::past::anew::PIECE_MAX;
-use crate::past::{Foretold, Step};
 use crate::servers::turns::{FIRST, Reader};
-use crate::settings::ReadMode;
 use crate::volume::{Shared, lock};
 use crate::{Error, HandleId, Result, cache};
 use bytes::Bytes;
@@ -26,6 +21,11 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
+use tieline_foresight::ahead::Width;
+use tieline_foresight::ahead::{Advice, Frame};
+use tieline_foresight::mode::ReadMode;
+use tieline_foresight::past::anew::PIECE_MAX;
+use tieline_foresight::past::{Foretold, Step};
 use tieline_ranges::known::Piece;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{Caller, Content, ErrorKind, Extent, FileId, Version};

@@ -23,7 +23,6 @@ use crate::kept::Left;
 use crate::listing::places::Places;
 use crate::locks::Locks;
 use crate::near::{Bringing, Near};
-use crate::past::Past;
 use crate::pins::Pins;
 use crate::poor::PoorOsts;
 use crate::promises::Promises;
@@ -45,6 +44,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
+use tieline_foresight::past::Past;
 use tieline_format::map::FederationMap;
 use tieline_keep::{Keep, Record};
 use tieline_types::{

@@ -13,6 +13,7 @@ use crate::{Belief, Known};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use thin::Thinned;
+use tieline_foresight::walks::ListingMark;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{Attributes, Caller, FileId, FileKind, Name, Version};
 use tieline_wire::meta::{LeaseGrant, Xattr};
@@ -101,13 +102,6 @@ struct Inode {
     xattrs: Option<(XattrsKnown, Basis)>,
     /// Where it was last seen, for messages and objects' labels.
     seen_at: Option<(FileId, Name)>,
-}
-
-/// The lease that a page of a listing came under, and that no name was dropped since it began.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct ListingMark {
-    generation: u64,
-    dropped: u64,
 }
 
 /// The extended attributes of a file.

@@ -10,7 +10,6 @@
 
 use super::writes::{Cut, Laid, Space};
 use super::{CUT, KeptHandle, LeftWrites, MARK_WRITE, Note, put, read};
-use crate::ahead::Pattern;
 use crate::cause::{Before, Cause};
 use crate::file::State;
 use crate::handles::FileHandle;
@@ -22,6 +21,7 @@ use crate::{Access, HandleId};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
+use tieline_foresight::ahead::Pattern;
 use tieline_keep::Kept;
 use tieline_net::Incoming;
 use tieline_types::{Attributes, Caller, ErrorKind, FileId, Retry};

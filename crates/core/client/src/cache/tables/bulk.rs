@@ -4,8 +4,8 @@
 
 use super::{Basis, Reply, Tables, Under, XattrsKnown};
 use crate::access::{self, READ, SEARCH};
-use crate::walks::AT_WORK;
 use std::ops::Bound;
+use tieline_foresight::walks::AT_WORK;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{Attributes, Caller, FileId, FileKind, Name};
 use tieline_wire::meta::LeaseGrant;

@@ -13,12 +13,14 @@
 //!
 //! Knows no file, no chunk and no clock.
 
-use crate::fetch::{PIECE, Width};
+use crate::mode::ReadMode as Mode;
 use crate::past::PAGE;
-use crate::settings::ReadMode as Mode;
 use std::iter;
 use std::ops::Range;
 
+/// Sequential readers fetch pieces of this size, aligned in the chunk: several are on their way at
+/// once.
+pub const PIECE: u64 = 1 << 20;
 /// A first read of so much, at the start, is the beginning of a sequential one.
 const BOLD_FROM: u64 = 64 << 10;
 /// Whoever reads more without a pause goes on.
@@ -28,9 +30,20 @@ const SLACK: u64 = 1 << 20;
 /// Streams told apart on one handle.
 const STREAMS_MAX: usize = 8;
 
+/// How much to fetch around what is wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Width {
+    Exact,
+    Pieces,
+    /// Pieces that nobody waits for yet.
+    Ahead,
+    /// Exactly what somebody is expected to want, and nobody waits for yet.
+    Guess,
+}
+
 /// What distance makes useful.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Frame {
+pub struct Frame {
     pub window_first: u64,
     pub window_max: u64,
     /// The file is read in runs of up to so many bytes; 0: that is not known.
@@ -39,7 +52,7 @@ pub(crate) struct Frame {
 
 /// How one handle is read.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Pattern {
+pub struct Pattern {
     pub mode: Mode,
     streams: Vec<Stream>,
     clock: u64,
@@ -72,7 +85,7 @@ struct Stream {
 
 /// What to do for one read.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Advice {
+pub struct Advice {
     pub width: Width,
     /// To be fetched beyond the read; may be empty.
     pub ahead: Vec<Range<u64>>,

@@ -18,12 +18,9 @@
 //! * [`trails`]: in which order files are opened, here and by others before.
 //! * [`pass`]: which were opened.
 //!
-//! Knows neither servers nor caches ([`crate::bulk`] asks and learns). Invariants: all tables are
+//! Knows neither servers nor caches: who owns it asks and learns. Invariants: all tables are
 //! bounded; a directory is on its way once; what came to nothing is not asked again at once.
 
-use crate::bulk::SMALL_MAX;
-use crate::cache::tables::ListingMark;
-use crate::chunks::IDLE_SMALL;
 use pass::Pass;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -37,7 +34,7 @@ mod pass;
 mod trails;
 
 /// Entries that come with the first visit to a directory: what most have.
-pub(crate) const VISIT_ENTRIES: u32 = 1024;
+pub const VISIT_ENTRIES: u32 = 1024;
 /// Entries of a page of a walk.
 const PAGE_ENTRIES: u32 = 4096;
 /// Names of one directory that a walk brings before somebody comes to it.
@@ -65,7 +62,7 @@ const NOTED_MAX: usize = 256 << 10;
 const ASKED_KEPT: Duration = Duration::from_secs(20);
 /// For so long after a change a directory that somebody holds alone is told by its name only, and
 /// not at all ahead of a walk (the MDS's `AT_WORK`, and something for the way).
-pub(crate) const AT_WORK: Duration = Duration::from_millis(3500);
+pub const AT_WORK: Duration = Duration::from_millis(3500);
 
 /// Bytes of files: as entries of directories.
 const BYTES_RAISE_FIRST: u64 = 256 << 10;
@@ -85,12 +82,14 @@ const HISTORY: u64 = 1 << 30;
 const MISS_FORGIVES: u64 = 64 << 10;
 /// So many files in a row that a directory's trail did not say: it is not believed any more.
 const TRAIL_MISSES: u32 = 2;
+/// Files up to this size are small: they travel together.
+pub const SMALL_MAX: u64 = 4 << 20;
 /// Files of one question.
 const FILES_MAX: usize = 512;
 const FILES_BYTES: u64 = 1 << 20;
 const FILE_PAGES_MAX: usize = 4;
 /// What was brought and not opened is here for so long.
-const AHEAD_KEPT: Duration = IDLE_SMALL;
+pub const AHEAD_KEPT: Duration = Duration::from_secs(60);
 /// Bytes that were brought and not opened yet: more would push out what is needed first. Ten round
 /// trips of a link of 1 Gbit/s.
 const AHEAD_MAX: u64 = 48 << 20;
@@ -101,13 +100,21 @@ const STEPS_MAX: usize = 256;
 /// Files that went are looked for so often.
 const LOST_PAUSE: Duration = Duration::from_secs(1);
 
+/// The lease that a page of a listing came under, and that no name was dropped since it began: as
+/// who keeps listings counts both.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ListingMark {
+    pub generation: u64,
+    pub dropped: u64,
+}
+
 /// Lands when the question is answered and what came is learned, or came to nothing.
-pub(crate) type Flight = watch::Receiver<()>;
+pub type Flight = watch::Receiver<()>;
 /// Held while a question is under way.
-pub(crate) type Under = watch::Sender<()>;
+pub type Under = watch::Sender<()>;
 
 /// What a visit to something unknown is to do.
-pub(crate) enum Visit {
+pub enum Visit {
     /// It is on its way.
     Wait(Flight),
     /// It is asked for, from `rest` on if some came before: with what is below it, if somebody
@@ -118,7 +125,7 @@ pub(crate) enum Visit {
 }
 
 /// Somebody comes to a directory.
-pub(crate) struct Coming<'a> {
+pub struct Coming<'a> {
     pub directory: FileId,
     /// It is seen there.
     pub parent: Option<FileId>,
@@ -130,7 +137,7 @@ pub(crate) struct Coming<'a> {
 
 /// What is left of a directory of which some names came.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Rest {
+pub struct Rest {
     /// The last name that came.
     pub after: Name,
     /// Those before are known while this is so.
@@ -161,7 +168,7 @@ struct Asked {
 
 /// Directories to be asked for.
 #[derive(Debug)]
-pub(crate) struct Job {
+pub struct Job {
     pub roots: Vec<FileId>,
     /// What is left of the first.
     pub rest: Option<Rest>,
@@ -171,7 +178,7 @@ pub(crate) struct Job {
 }
 
 /// Files whose bytes are to be asked for.
-pub(crate) struct FilesJob {
+pub struct FilesJob {
     pub files: Vec<(FileId, u64)>,
     pub caller: Caller,
     pub under: Under,
@@ -179,7 +186,7 @@ pub(crate) struct FilesJob {
 
 /// What is brought of one MDT.
 #[derive(Default)]
-pub(crate) struct Walk {
+pub struct Walk {
     flights: BTreeMap<FileId, Flight>,
     /// Visits to unknown directories, by the directory they are in.
     visits: BTreeMap<FileId, u32>,
@@ -708,8 +715,7 @@ impl Walk {
         unreached.iter().rev().for_each(|one| self.files.push_front(*one));
     }
 
-    /// That came ahead, and of these those that were used.
-    #[cfg(test)]
+    /// Bytes that came ahead, and of these those that were used.
     pub fn bytes(&self) -> (u64, u64) {
         (self.brought, self.used)
     }

@@ -16,7 +16,7 @@ const OPENED_FROM: u32 = 6;
 /// Pieces that lie apart.
 const RUNS_FROM: usize = 4;
 /// Longer runs are more than a piece: readers divide those.
-pub(crate) const PIECE_MAX: u64 = 16 << 20;
+pub const PIECE_MAX: u64 = 16 << 20;
 /// A kernel divides what is read past its cache into requests of 1 MiB; a buffer that does not
 /// begin with a page costs it one.
 const FULL: u64 = (1 << 20) - PAGE;

@@ -28,7 +28,7 @@ use tieline_ranges::merged::Merged;
 use tieline_types::{FileId, Version};
 use tokio::time::Instant;
 
-pub(crate) mod anew;
+pub mod anew;
 mod backward;
 mod pass;
 mod rounds;
@@ -47,7 +47,7 @@ const RUNS_MAX: usize = 1024;
 /// A file that rests so long is read anew.
 const REST: Duration = Duration::from_secs(1);
 /// Kernels that cache read whole pages.
-pub(crate) const PAGE: u64 = 4096;
+pub const PAGE: u64 = 4096;
 /// What is fetched ahead before anything came true: a header and an index.
 const TRUST: u64 = 1 << 20;
 /// A file is read in scattered small pieces if it has so many runs, half of them at most so long.
@@ -59,7 +59,7 @@ const REREAD: u64 = 512 << 10;
 const SEEN_MAX: usize = 4096;
 
 #[derive(Default)]
-pub(crate) struct Past {
+pub struct Past {
     files: BTreeMap<FileId, Story>,
     /// The file of a directory that was last read to some length.
     latest: BTreeMap<FileId, FileId>,
@@ -88,7 +88,7 @@ struct Story {
 
 /// A read that came.
 #[derive(Clone, Debug)]
-pub(crate) struct Step {
+pub struct Step {
     pub file: FileId,
     pub version: Version,
     pub directory: Option<FileId>,
@@ -102,7 +102,7 @@ pub(crate) struct Step {
 
 /// What comes after a read.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Foretold {
+pub struct Foretold {
     pub ranges: Vec<Range<u64>>,
     /// The longest run of late, where the file is read in runs; else 0.
     pub run: u64,
@@ -110,7 +110,7 @@ pub(crate) struct Foretold {
 
 /// What a file's past says of how it should be opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Manner {
+pub enum Manner {
     Unknown,
     /// From place to place, in pieces that are smaller than what the kernel would add.
     Scattered,
