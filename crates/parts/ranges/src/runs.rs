@@ -101,15 +101,17 @@ mod tests {
             let rest = bytes(rest);
             let within = bytes(cuts.iter().filter_map(|cut| cut.within.clone()));
             for (at, &byte) in before.iter().enumerate() {
-                let (inner, outer) = if range.contains(&(at as u64)) { (byte, 0) } else { (0, byte) };
-                prop_assert_eq!((within[at], rest[at]), (inner, outer), "at {}", at);
+                let is_within = range.contains(&(at as u64));
+                let wanted = if is_within { (byte, 0) } else { (0, byte) };
+                prop_assert_eq!((within[at], rest[at]), wanted, "at {}", at);
             }
             // What was not met was not touched.
             let left = bytes(runs);
             for cut in &cuts {
                 prop_assert!(cut.within.is_some() || range.is_empty());
             }
-            let met = bytes(cuts.into_iter().flat_map(|cut| cut.around.into_iter().chain(cut.within)));
+            let parts = |cut: Cut<Vec<u8>>| cut.around.into_iter().chain(cut.within);
+            let met = bytes(cuts.into_iter().flat_map(parts));
             prop_assert!(before.iter().zip(left.iter().zip(&met)).all(|(b, (l, m))| *b == l + m));
         }
     }
