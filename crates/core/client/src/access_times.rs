@@ -6,11 +6,11 @@
 //!
 //! Invariant: one note of a file is under way at most.
 
-use crate::cache::Under;
 use crate::settings::AccessTimes;
 use crate::volume::{Shared, lock};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use tieline_believed::Under;
 use tieline_types::{Attributes, Caller, FileId, SetTime, Time};
 use tieline_wire::meta::{AttributesReply, SetAttributes};
 

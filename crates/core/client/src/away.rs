@@ -16,13 +16,13 @@
 //! without a lease; made-up directories are never remembered, and answer for names that lead to
 //! other MDTs only.
 
-use crate::cache::ServerNumber;
 use crate::servers::waits::silence;
 use crate::volume::Shared;
 use crate::{Belief, Known, Offline, Result};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
+use tieline_believed::ServerNumber;
 use tieline_types::{Attributes, Caller, FileId, FileKind, MdtIndex, Mode, Name, Time};
 use tieline_world::Unsettled;
 use tokio::time::timeout;

@@ -8,7 +8,6 @@
 //! Invariants: what comes is believed as any answer is, under leases; what a server may not tell
 //! somebody is not asked of it in another's name; a server that cannot do this is not asked.
 
-use crate::cache::ServerNumber;
 use crate::capabilities::Whose;
 use crate::file::File;
 use crate::files::Told;
@@ -18,6 +17,7 @@ use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tieline_believed::ServerNumber;
 use tieline_foresight::ahead::Width;
 use tieline_foresight::walks::{
     Coming, FilesJob, Flight, Job, Rest, SMALL_MAX, Under, VISIT_ENTRIES, Visit, Walk,

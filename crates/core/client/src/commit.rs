@@ -8,7 +8,6 @@
 //! when their commit was answered; with `Sync`, every OST has made its chunks durable before they
 //! are committed.
 
-use crate::cache::Under;
 use crate::file::{File, State, copies};
 use crate::kept::Noting;
 use crate::kept::writes::{Cut, Space};
@@ -21,6 +20,7 @@ use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
+use tieline_believed::Under;
 use tieline_keep::Keep;
 use tieline_ranges::overlay::SealId;
 use tieline_types::{Caller, Content, ErrorKind, Extent, FileId, OstIndex, Retry, SetTime};

@@ -13,7 +13,6 @@
 //! told; a question is answered within [`PATIENCE`], whatever waits to be sent.
 
 use crate::Invalidation;
-use crate::cache::ServerNumber;
 use crate::file::{File, State};
 use crate::handles::FileHandle;
 use crate::volume::Shared;
@@ -21,6 +20,7 @@ use crate::writer::{How, Waiting};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
+use tieline_believed::ServerNumber;
 use tieline_types::{Attributes, FileId, Version};
 use tieline_wire::NoticeAnswer;
 use tieline_wire::meta::Open;

@@ -18,7 +18,6 @@
 //! the same.
 
 use crate::asking::Asking;
-use crate::cache::tables::is_provisional;
 use crate::file::{File, State};
 use crate::recall::LISTENER_PATIENCE as PATIENCE;
 use crate::volume::{Shared, lock};
@@ -26,6 +25,7 @@ use crate::{Invalidation, Known};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
+use tieline_believed::tables::is_provisional;
 use tieline_types::{Attributes, Extent, FileKind, Version};
 use tokio::time::{Instant, timeout};
 
@@ -406,7 +406,7 @@ mod tests {
     #[test]
     fn own_changes_leave_what_the_door_has() {
         let mut door = door();
-        let own = crate::cache::tables::provisional(3);
+        let own = tieline_believed::tables::provisional(3);
         door.changed_here(Version(7), own);
         assert!(door.has() == Some(own) && door.tell(Version(7)).is_none());
         door.changed_here(own, Version(9));

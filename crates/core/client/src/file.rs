@@ -9,8 +9,6 @@
 //! Invariant: bytes in the overlay are counted in the budget, always.
 
 use crate::asking::Asked;
-use crate::cache::Tables;
-use crate::cache::tables::is_provisional;
 use crate::door::Door;
 use crate::kept::writes::{Cut, Space, Writes};
 use crate::late::Late;
@@ -21,6 +19,8 @@ use bytes::Bytes;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tieline_believed::Tables;
+use tieline_believed::tables::is_provisional;
 use tieline_keep::{Keep, Kept};
 use tieline_ranges::known::Extents;
 use tieline_ranges::overlay::{Overlay, SealId};

@@ -10,13 +10,13 @@
 //! Invariants: a file is in one of the two tables at most; what is pinned takes at most
 //! [`PINNED_MAX`] bytes.
 
-use crate::cache::tables::is_provisional;
 use crate::door::Door;
 use crate::file::{Budget, File, State};
 use crate::volume::lock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex};
+use tieline_believed::tables::is_provisional;
 use tieline_types::{Attributes, Content, Extent, FileId, Layout, OstIndex, Version};
 use tieline_wire::meta::ExtentPage;
 
@@ -442,7 +442,7 @@ mod tests {
     #[test]
     fn what_the_mds_does_not_know_yet_stays_whole() {
         let files = Files::new(Arc::new(Budget::new(1 << 20)), 1 << 20);
-        let own = crate::cache::tables::provisional(3);
+        let own = tieline_believed::tables::provisional(3);
         drop(opened(&files, 1, own.0));
         (2..3 * WHOLE_MAX as u64).for_each(|serial| drop(opened(&files, serial, 7)));
         let file = files.known(id(1)).unwrap();

@@ -1,12 +1,12 @@
 //! Attributes: asking, and changing them.
 
-use crate::cache::Under;
 use crate::cause;
 use crate::file::File;
 use crate::volume::Shared;
 use crate::writer::How;
 use crate::{AttributeChange, Belief, Error, HandleId, Known, Result};
 use std::sync::Arc;
+use tieline_believed::Under;
 use tieline_types::{Attributes, Caller, Effect, ErrorKind, FileId, FileKind, Version};
 use tieline_wire::Op;
 use tieline_wire::meta::{AttributesReply, GetAttributes, SetAttributes};

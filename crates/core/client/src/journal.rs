@@ -19,7 +19,6 @@
 //! journal changes together, under both locks; the MDS is told in the order of the journal; what
 //! waits is bounded in number, bytes and age.
 
-use crate::cache::tables::provisional;
 use crate::kept::writes::Cut;
 use crate::kept::{ActRecord, KeptAct, Noting, first_number};
 use crate::volume::{Shared, lock};
@@ -28,6 +27,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
+use tieline_believed::tables::provisional;
 use tieline_keep::{Keep, Kept};
 use tieline_types::{Caller, ErrorKind, FileId, MdtIndex, Name, Retry, Time, Version};
 use tieline_wire::meta::{Batch, BatchItem, BatchOutcome, BatchReply, Reserve, SetAttributes};

@@ -1,15 +1,15 @@
 //! What every door stands on: paths and files, caches under leases, read-ahead, write-back, replay.
 //!
 //! Doors see [`FileSystem`]. Behind it ([`volume`]): which MDS holds a file comes from its id and
-//! the federation map; names and attributes are cached under the leases that MDSs grant and recall
-//! ([`cache`]); reads go to the OSS that has the chunk ([`reader`]) with a window ahead when they
-//! are sequential; writes gather into chunks ([`writer`]) that are sent while the program goes on,
-//! and become part of the file with a commit at fsync or close.
+//! the federation map; names and attributes are believed under the leases that MDSs grant and
+//! recall (`tieline_believed`); reads go to the OSS that has the chunk ([`reader`]) with a window
+//! ahead when they are sequential; writes gather into chunks ([`writer`]) that are sent while the
+//! program goes on, and become part of the file with a commit at fsync or close.
 //!
 //! * [`servers`]: channels to MDSs and OSSs, users who prove themselves over them, and the newest
 //!   map; [`recall`]: leases taken back.
-//! * [`names`], [`inodes`], [`listing`], [`xattrs`]: the namespace; [`access`]: who may, as far as
-//!   we know; [`access_times`]: when files were read.
+//! * [`names`], [`inodes`], [`listing`], [`xattrs`]: the namespace; [`access_times`]: when files
+//!   were read.
 //! * [`file`], [`files`], [`open`], [`handles`]: files in use, with what is committed and what is
 //!   not yet (`tieline_ranges`).
 //! * [`bulk`]: whole directories and trees, and small files, before they are asked for.
@@ -37,7 +37,6 @@
 //! [`Settings::wait`] at the latest.
 
 mod above;
-mod access;
 mod access_times;
 mod adler;
 pub mod adopt;
@@ -46,7 +45,6 @@ mod away;
 mod background;
 mod bulk;
 mod by_key;
-mod cache;
 mod capabilities;
 pub mod cause;
 mod chunks;
@@ -104,12 +102,12 @@ pub use near::{DirectAccess, Near, NodeCache, SiteCache, SiteClaim, SiteLook};
 pub use paths::PathCost;
 pub use servers::Credentials;
 pub use settings::{AccessTimes, Offline, Parts, Settings};
+pub use tieline_believed::{Belief, Invalidation, Known};
 pub use tieline_foresight::mode::ReadMode;
 pub use unsent::Unsent;
 pub use volume::Volume;
 
 use bytes::Bytes;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_format::map::FederationMap;
@@ -322,20 +320,6 @@ pub struct At<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct HandleId(pub u64);
 
-/// What rests on leases: good while none of them was recalled since.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Belief {
-    /// Lease units and the generation each had when it was read. Empty: good once.
-    pub units: Vec<(FileId, u64)>,
-}
-
-/// Attributes, and how far to believe them.
-#[derive(Clone, Debug)]
-pub struct Known {
-    pub attributes: Attributes,
-    pub belief: Belief,
-}
-
 /// What a name leads to.
 #[derive(Clone, Debug)]
 pub struct Found {
@@ -503,25 +487,4 @@ pub trait CacheListener: Send + Sync {
     /// Forget; call `done` when it is forgotten. Returns at once: the work is done by threads of
     /// the listener's own.
     fn invalidate(&self, what: Invalidation, done: Box<dyn FnOnce() + Send>);
-}
-
-/// What a door must forget.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Invalidation {
-    /// Names that change.
-    pub entries: Vec<(FileId, Name)>,
-    /// Names that may only not be believed any more: to be asked for again at their next use.
-    pub doubted: Vec<(FileId, Name)>,
-    /// Files whose attributes may not be believed any more.
-    pub attributes: Vec<FileId>,
-    /// Files whose bytes change.
-    pub data: Vec<FileId>,
-    /// Parts of files whose bytes change, without those that are on their way to the door.
-    pub parts: Vec<(FileId, Range<u64>)>,
-    /// A mutation of this client is under way in that directory, which holds its lock in the
-    /// kernel: do not wait for it.
-    pub is_contended: bool,
-    /// Directories are elsewhere from now on ([`FileSystem::way_to`]): those among `entries`, or
-    /// this one if there are none. Who stands in one is to see its new path.
-    pub moved: Option<FileId>,
 }

@@ -13,10 +13,11 @@
 //! is listed once, whatever comes and goes around it, also from a position whose own name is gone;
 //! from a position that is not known any more all names are listed: rather twice than not at all.
 
-use crate::cache::Under;
 use crate::volume::{Shared, lock};
-use crate::{Belief, Error, HandleId, Known, Listed, Result, access};
+use crate::{Belief, Error, HandleId, Known, Listed, Result};
 use std::sync::Arc;
+use tieline_believed::Under;
+use tieline_believed::access;
 use tieline_foresight::walks::ListingMark;
 use tieline_types::{Caller, ErrorKind, FileId, FileKind, Name};
 use tieline_wire::meta::{DirectoryEntry, ReadDirectory};

@@ -19,7 +19,6 @@ mod idle;
 mod lost;
 mod turns;
 
-use crate::cache::ServerNumber;
 use crate::file::File;
 use crate::handles::FileHandle;
 use crate::kept::{self, KeptLock, KeptWish, first_number};
@@ -30,6 +29,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tieline_believed::ServerNumber;
 use tieline_keep::{Keep, Kept};
 use tieline_types::locks::{Held, LockSet};
 use tieline_types::{Caller, ErrorKind, FileId, LockKind, LockMode, LockRange, SessionId};

@@ -1,8 +1,8 @@
 //! Copies of a file's chunks, as operators look after them.
 
-use crate::cache::Under;
 use crate::{Result, Volume};
 use bytes::Bytes;
+use tieline_believed::Under;
 use tieline_types::{Caller, FileId, Place, PoolName};
 use tieline_wire::mirrors::{
     ExtendMirrors, ReportPlace, ResyncFile, ResyncFileReply, SplitMirror, SplitMirrorReply,

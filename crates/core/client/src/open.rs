@@ -1,17 +1,18 @@
 //! Opening and closing files.
 //!
 //! A file whose attributes and layout are known under a lease is opened without a server when its
-//! mode bits give what is wanted ([`crate::access`]); all else is asked.
+//! mode bits give what is wanted ([`tieline_believed::access`]); all else is asked.
 
-use crate::cache::{Stamp, Under};
 use crate::declared::Declaring;
 use crate::file::File;
 use crate::handles::FileHandle;
 use crate::servers::turns::Reader;
 use crate::volume::{Shared, lock};
 use crate::writer::How;
-use crate::{Access, AttributeChange, HandleId, Opened, Result, access};
+use crate::{Access, AttributeChange, HandleId, Opened, Result};
 use std::sync::{Arc, Mutex, OnceLock};
+use tieline_believed::access;
+use tieline_believed::{Stamp, Under};
 use tieline_foresight::ahead::Pattern;
 use tieline_foresight::mode::ReadMode;
 use tieline_foresight::past::Manner;

@@ -9,11 +9,11 @@
 //! Invariants: nothing here waits; an operation is decided, put into the cache and into the journal
 //! under one lock of both.
 
-use crate::cache::Tables;
 use crate::journal::{Act, State};
 use crate::volume::Shared;
 use crate::{At, Known, NewFile, Opened};
 use std::sync::Arc;
+use tieline_believed::Tables;
 use tieline_types::rules::{Inherited, Rights, SEARCH, WRITE};
 use tieline_types::{Attributes, Caller, FileId, FileKind, Layout, Mode, Time, Version};
 use tieline_wire::Request;

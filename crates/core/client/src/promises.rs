@@ -11,15 +11,16 @@
 //! Invariant: what was drawn of a promise is at least what the commit of the bytes will add.
 
 use crate::by_key::ByKey;
-use crate::cache::Tables;
 use crate::file::{File, State};
 use crate::handles::FileHandle;
 use crate::volume::{Shared, lock};
 use crate::writer::Waiting;
 use crate::{Error, Result};
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use tieline_believed::Limits;
+use tieline_believed::Tables;
 use tieline_types::quota::{Account, Payer};
 use tieline_types::{Attributes, Caller, Content, ErrorKind, Extent, FileId, Gid, Layout, Uid};
 use tieline_wire::quotas::{Promise, PromiseReply};
@@ -29,26 +30,6 @@ use tokio::time::Instant;
 const STEP: u64 = 32 << 20;
 /// Accounts that are remembered as free.
 const FREE_MAX: usize = 4096;
-
-/// Does any MDT have limits?
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Limits(Arc<AtomicU8>);
-
-impl Limits {
-    const NONE: u8 = 1;
-    const SOME: u8 = 2;
-
-    /// An MDT says so. Once there were limits there may be some.
-    pub fn told(&self, has: bool) {
-        let said = if has { Self::SOME } else { Self::NONE };
-        self.0.fetch_max(said, Ordering::AcqRel);
-    }
-
-    /// As long as nobody said so there may be.
-    pub fn may_be(&self) -> bool {
-        self.0.load(Ordering::Acquire) != Self::NONE
-    }
-}
 
 /// What is known of limits.
 #[derive(Default)]

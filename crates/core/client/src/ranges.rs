@@ -1,6 +1,5 @@
 //! Ranges of a file: holes and data, setting space aside, copying.
 
-use crate::cache::Under;
 use crate::commit::Change;
 use crate::file::{File, State};
 use crate::handles::FileHandle;
@@ -10,6 +9,7 @@ use crate::{Allocation, AllocationMode, CopyEnd, Error, HandleId, Result, SeekTa
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
+use tieline_believed::Under;
 use tieline_foresight::ahead::Width;
 use tieline_types::{ByteSize, Caller, Content, ErrorKind, Extent};
 use tieline_wire::ranges::{CopyRange, CopyRangeReply};

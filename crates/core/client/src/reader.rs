@@ -15,12 +15,13 @@ use crate::file::{File, State};
 use crate::handles::FileHandle;
 use crate::servers::turns::{FIRST, Reader};
 use crate::volume::{Shared, lock};
-use crate::{Error, HandleId, Result, cache};
+use crate::{Error, HandleId, Result};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
+use tieline_believed::Under;
 use tieline_foresight::ahead::Width;
 use tieline_foresight::ahead::{Advice, Frame};
 use tieline_foresight::mode::ReadMode;
@@ -436,7 +437,7 @@ impl Shared {
             is_news
         });
         let mut tables = self.cache.lock();
-        let under = cache::Under::Granted;
+        let under = Under::Granted;
         tables.learn_attributes(known, &reply.lease, under, reply.attributes);
         Ok(is_news)
     }

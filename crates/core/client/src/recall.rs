@@ -4,13 +4,13 @@
 //! Invariants: a recall is answered within the lease, whatever waits to be sent; what the door has
 //! of open files is looked at again wherever a recall may have been missed.
 
-use crate::cache::ServerNumber;
 use crate::file::File;
 use crate::volume::{Shared, lock};
 use crate::writer::How;
 use crate::{CacheListener, Error, Invalidation, Result};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
+use tieline_believed::ServerNumber;
 use tieline_format::map::FederationMap;
 use tieline_types::{Caller, ErrorKind, FileId, MdtIndex};
 use tieline_wire::notice::Recall;

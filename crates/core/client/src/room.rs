@@ -13,11 +13,11 @@
 //! Invariants: what is drawn, spent and free is together no more than what the OST has for us,
 //! as long as it remembers; what is drawn of a file that has nothing to send any more is free.
 
-use crate::cache::ServerNumber;
 use crate::volume::lock;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tieline_believed::ServerNumber;
 use tieline_types::OstIndex;
 use tieline_wire::data::{GrantRoom, GrantRoomReply};
 use tokio::sync::Notify;

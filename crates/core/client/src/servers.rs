@@ -12,7 +12,6 @@
 //! every call ends after [`crate::Settings::wait`], or when
 //! the absence that its server announced is over.
 
-use crate::cache::{Cache, ServerNumber, Stamp};
 use crate::cause;
 use crate::journal::Busy;
 use crate::kept::{self, CALL, KeptSession, Left};
@@ -24,6 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 use tieline_auth::{MapCell, Rule};
+use tieline_believed::{Cache, ServerNumber, Stamp};
 use tieline_format::Record;
 use tieline_format::map::{FederationMap, SignedMap};
 use tieline_keep::{Keep, Kept};

@@ -1,6 +1,5 @@
 //! What operators and `df` ask: space, layouts, extents, the map; and the end.
 
-use crate::cache::Under;
 use crate::reader::EXTENTS_PAGE;
 use crate::spool::Claim;
 use crate::volume::{Shared, Volume, lock};
@@ -9,6 +8,7 @@ use crate::{FsSpace, LayoutInForce, Result};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tieline_believed::Under;
 use tieline_types::quota::{Payer, PayerKind};
 use tieline_types::{Caller, FileId, MdtIndex, Retry};
 use tieline_wire::Call;

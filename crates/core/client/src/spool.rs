@@ -423,5 +423,5 @@ fn base_in(state: &State) -> Option<Base> {
 
 /// Nobody else knows it by that.
 fn is_unsure(version: Version) -> bool {
-    version == Version(0) || crate::cache::tables::is_provisional(version)
+    version == Version(0) || tieline_believed::tables::is_provisional(version)
 }

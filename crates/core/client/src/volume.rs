@@ -9,7 +9,6 @@
 
 use crate::above::Above;
 use crate::bulk::Bulk;
-use crate::cache::Cache;
 use crate::capabilities::Capabilities;
 use crate::cause::{self, Before, Cause};
 use crate::chunks::{Chunks, Room};
@@ -44,6 +43,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
+use tieline_believed::Cache;
 use tieline_foresight::past::Past;
 use tieline_format::map::FederationMap;
 use tieline_keep::{Keep, Record};

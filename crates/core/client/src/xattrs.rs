@@ -12,13 +12,14 @@
 //! ([`crate::pins`]);
 //! `user.tieline.away`, while the file's MDS is out of reach: the site that is.
 
-use crate::cache::tables::XattrsKnown;
-use crate::cache::{Reply, Under};
 use crate::read_mode::{READ_MODE, check_read_mode};
 use crate::servers::Told;
 use crate::volume::Shared;
-use crate::{AttributeChange, Error, LayoutInForce, Result, access, cause, pins};
+use crate::{AttributeChange, Error, LayoutInForce, Result, cause, pins};
 use std::sync::Arc;
+use tieline_believed::access;
+use tieline_believed::tables::XattrsKnown;
+use tieline_believed::{Reply, Under};
 use tieline_types::acl::{ACCESS_NAME, AccessList, DEFAULT_NAME};
 use tieline_types::rules::Rights;
 use tieline_types::{

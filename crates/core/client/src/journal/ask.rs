@@ -5,9 +5,9 @@
 
 use super::Queue;
 use crate::Result;
-use crate::cache::Cache;
 use std::sync::Arc;
 use std::time::Duration;
+use tieline_believed::Cache;
 use tieline_types::FileId;
 use tieline_wire::{Op, Request};
 

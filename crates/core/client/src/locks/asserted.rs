@@ -3,9 +3,9 @@
 //! Invariant: what is asserted is held by programs; what was idle there is forgotten.
 
 use crate::LockWish;
-use crate::cache::ServerNumber;
 use crate::volume::{Shared, lock};
 use std::sync::Arc;
+use tieline_believed::ServerNumber;
 use tieline_types::{Caller, FileId, LockKind};
 use tieline_wire::Welcome;
 use tieline_wire::locks::{AssertLocks, AssertedLock};

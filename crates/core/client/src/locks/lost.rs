@@ -13,13 +13,13 @@
 //! told that a loss is known after what it concerns is dropped.
 
 use super::Own;
-use crate::cache::ServerNumber;
 use crate::file::File;
 use crate::locks::Locks;
 use crate::volume::{Shared, lock};
 use crate::{Error, Result};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use tieline_believed::ServerNumber;
 use tieline_types::{Caller, ErrorKind, FileId, LockKind, LockRange, LostLock, MdtIndex};
 use tieline_wire::Welcome;
 use tieline_wire::locks::AssertLocks;

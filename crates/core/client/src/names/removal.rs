@@ -4,13 +4,13 @@
 //! close.
 
 use super::Spot;
-use crate::cache::{Stamp, Tables, Under};
 use crate::file::File;
 use crate::servers::Told;
 use crate::volume::Shared;
 use crate::{At, Error, Result};
 use crate::{cause, kept};
 use std::sync::Arc;
+use tieline_believed::{Stamp, Tables, Under};
 use tieline_types::{Attributes, Caller, ErrorKind, FileId};
 use tieline_wire::meta::{ChangeReply, RemoveDirectory, Rename, RenameMode, Unlink};
 use tieline_wire::{Call, Op, Request};

@@ -9,10 +9,10 @@
 //! it.
 
 use super::{Pin, Pins};
-use crate::cache::{ServerNumber, Tables};
 use crate::volume::{Shared, lock};
 use crate::{Listed, Result};
 use minicbor::{Decode, Encode};
+use tieline_believed::{ServerNumber, Tables};
 use tieline_types::{Attributes, FileId, FileKind, Version};
 use tieline_wire::meta::{DirectoryEntry, ExtentPage, LeaseGrant, OpenReply};
 

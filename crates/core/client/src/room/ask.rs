@@ -6,11 +6,11 @@
 //!
 //! Invariant: only a server that says that it grants room is asked.
 
-use crate::cache::ServerNumber;
 use crate::volume::{Shared, lock};
 use bytes::Bytes;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use tieline_believed::ServerNumber;
 use tieline_format::map::FederationMap;
 use tieline_types::{Layout, OstIndex, PoolName};
 use tieline_wire::Welcome;

@@ -1,8 +1,8 @@
 //! What servers can do, as their welcomes say, and which OSTs they hold.
 
 use super::{Server, Servers};
-use crate::cache::ServerNumber;
 use std::sync::atomic::Ordering;
+use tieline_believed::ServerNumber;
 use tieline_types::{MdtIndex, OstIndex};
 use tieline_wire::Welcome;
 

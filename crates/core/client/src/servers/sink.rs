@@ -1,10 +1,10 @@
 //! Hears what one server says unasked.
 
 use super::ServerKind;
-use crate::cache::ServerNumber;
 use crate::volume::Shared;
 use std::sync::Weak;
 use std::time::Duration;
+use tieline_believed::ServerNumber;
 use tieline_net::{NoticeSink, Reading};
 use tieline_types::{ErrorKind, Version};
 use tieline_wire::{Notice, NoticeAnswer, Welcome};

@@ -5,8 +5,8 @@
 
 use super::{Server, Servers};
 use crate::Error;
-use crate::cache::ServerNumber;
 use std::time::Duration;
+use tieline_believed::ServerNumber;
 use tieline_types::{ErrorKind, MdtIndex, OstIndex, Span};
 use tokio::time::Instant;
 

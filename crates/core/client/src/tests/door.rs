@@ -8,6 +8,7 @@ use super::fake::{Dice, Fake, ROOT};
 use crate::volume::lock;
 use crate::*;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Mutex;
 use tieline_types::{Content, Extent, Version};
 use tokio::sync::watch;

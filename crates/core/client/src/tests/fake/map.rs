@@ -55,6 +55,9 @@ impl Fake {
         let map = MapCell::new(signer.verifier(), signer.sign(map)).unwrap();
         let dialer = Arc::new(FakeDialer(self.clone()));
         let (rule, near) = (Rule { flavor: Flavor::Null }, Near::default());
-        Parts { world: World::real(), dialer, map, root: ROOT, rule, near, spool: None }
+        // With another clock than tokio's this machine would seem to have slept whenever a test
+        // works for a while.
+        let world = World { clock: World::local(1).0.clock, ..World::real() };
+        Parts { world, dialer, map, root: ROOT, rule, near, spool: None }
     }
 }

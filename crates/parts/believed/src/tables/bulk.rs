@@ -1,4 +1,4 @@
-//! Directories that come whole, and what walks are to know of them ([`crate::walks`]).
+//! Directories that come whole, and what walks are to know of them (`tieline_foresight::walks`).
 //!
 //! Invariant: what no door was told need not be taken back from one.
 

@@ -8,7 +8,7 @@
 
 use super::units::{Stamp, Units};
 use crate::access::{self, SEARCH};
-use crate::promises::Limits;
+use crate::limits::Limits;
 use crate::{Belief, Known};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -25,18 +25,18 @@ mod last;
 mod own;
 mod thin;
 
-pub(crate) use own::{is_provisional, provisional};
+pub use own::{is_provisional, provisional};
 
 /// A reply that may be learned from.
 #[derive(Clone, Copy)]
-pub(crate) struct Reply {
+pub struct Reply {
     pub stamp: Stamp,
     pub as_of: Version,
 }
 
 /// Which directory a file's attributes are believed under.
 #[derive(Clone, Copy)]
-pub(crate) enum Under {
+pub enum Under {
     /// The directory it was just found in.
     Parent(FileId),
     /// Whichever the lease names.
@@ -106,13 +106,13 @@ struct Inode {
 
 /// The extended attributes of a file.
 #[derive(Clone)]
-pub(crate) struct XattrsKnown {
+pub struct XattrsKnown {
     pub list: Vec<Xattr>,
     /// `trusted.` ones are shown to root only.
     pub has_trusted: bool,
 }
 
-pub(crate) struct Tables {
+pub struct Tables {
     pub units: Units,
     directories: BTreeMap<FileId, Directory>,
     inodes: BTreeMap<FileId, Inode>,

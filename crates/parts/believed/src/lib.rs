@@ -22,17 +22,21 @@
 //! door was told to believe is remembered until it was told to forget it; the number of files is
 //! bounded.
 
+pub mod access;
+mod limits;
 mod slept;
-pub(crate) mod tables;
-pub(crate) mod units;
+pub mod tables;
+mod told;
+pub mod units;
 
 #[cfg(test)]
 mod tests;
 
-pub(crate) use tables::{Reply, Tables, Under};
-pub(crate) use units::{ServerNumber, Stamp};
+pub use limits::Limits;
+pub use tables::{Reply, Tables, Under};
+pub use told::{Belief, Invalidation, Known};
+pub use units::{ServerNumber, Stamp};
 
-use crate::{Belief, Invalidation};
 use slept::Slept;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
@@ -43,7 +47,7 @@ use tieline_world::Clock;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-pub(crate) struct Cache {
+pub struct Cache {
     tables: Mutex<Tables>,
     /// Orders what doors write with what listeners are told: doors read, recalls write.
     settling: RwLock<()>,
@@ -177,7 +181,7 @@ impl Cache {
 }
 
 /// Ends the mark of an own mutation.
-pub(crate) struct Mutating {
+pub struct Mutating {
     cache: Arc<Cache>,
     directories: Vec<FileId>,
 }

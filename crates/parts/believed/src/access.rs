@@ -8,10 +8,10 @@
 use tieline_types::rules::Rights;
 use tieline_types::{Attributes, Caller};
 
-pub(crate) use tieline_types::rules::{READ, SEARCH, WRITE};
+pub use tieline_types::rules::{READ, SEARCH, WRITE};
 
 /// Do mode and list give `caller` all of `wanted`?
-pub(crate) fn allows(caller: &Caller, attributes: &Attributes, wanted: u32) -> bool {
+pub fn allows(caller: &Caller, attributes: &Attributes, wanted: u32) -> bool {
     Rights::of(attributes).allow(caller, wanted)
 }
 

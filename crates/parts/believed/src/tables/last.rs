@@ -1,10 +1,10 @@
-//! What was put down of directories once ([`crate::pins`]), for times without their server.
+//! What was put down of directories once (whoever pins trees), for times without their server.
 //!
 //! Invariant: it fills what is not known here any more, and takes the place of nothing that is; it
 //! is told only while the server is away.
 
 use super::{Basis, Entry, Tables};
-use crate::cache::units::ServerNumber;
+use crate::units::ServerNumber;
 use tieline_types::{Attributes, FileId};
 use tieline_wire::meta::DirectoryEntry;
 

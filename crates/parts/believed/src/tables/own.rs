@@ -17,11 +17,11 @@ use tieline_wire::meta::{BatchOutcome, ExclusiveUnit, LeaseGrant};
 const PROVISIONAL: u64 = 1 << 63;
 
 /// The version of what the `number`th own change leaves.
-pub(crate) fn provisional(number: u64) -> Version {
+pub fn provisional(number: u64) -> Version {
     Version(PROVISIONAL | number)
 }
 
-pub(crate) fn is_provisional(version: Version) -> bool {
+pub fn is_provisional(version: Version) -> bool {
     version.0 & PROVISIONAL != 0
 }
 

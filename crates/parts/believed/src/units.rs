@@ -30,11 +30,11 @@ const UNITS_IDLE_MAX: usize = 16_384;
 
 /// A server, as this client counts them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct ServerNumber(pub u64);
+pub struct ServerNumber(pub u64);
 
 /// When a request left: the epoch of its server's leases.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Stamp {
+pub struct Stamp {
     pub server: ServerNumber,
     epoch: u64,
 }
@@ -86,7 +86,7 @@ impl Unit {
 }
 
 #[derive(Default)]
-pub(crate) struct Units {
+pub struct Units {
     generation: u64,
     clock: u64,
     tenures: BTreeMap<ServerNumber, Tenure>,

@@ -5,7 +5,7 @@
 
 use super::{Directory, Tables};
 use crate::Invalidation;
-use crate::cache::units::ServerNumber;
+use crate::units::ServerNumber;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::FileId;
 

@@ -1,7 +1,7 @@
 //! Did the machine sleep? Leases are counted by tokio's clock, which stands still meanwhile.
 //!
 //! Servers took back what they liked then. The world tells of a sleep a moment after it
-//! ([`crate::away::watch`]); programs may ask before that.
+//! to whoever listens; programs may ask before that.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
