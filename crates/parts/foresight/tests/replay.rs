@@ -1,21 +1,27 @@
 //! How real programs read, replayed: what they asked for, what was brought for it, and how often
 //! they waited.
 //!
-//! The traces were recorded once (`traces/record.py`) with uproot on the files of its own tests, and
-//! with programs that everybody has. A kernel stands between: it asks for whole pages that it does
-//! not have, and reads on where a handle goes on. What is brought ahead is there when it is asked
-//! for, whatever its length: so this shows what is foretold, and not how fast a line is.
-//!
-//! Each detector is missed if it is taken away (waits of the first time, of again where it says so):
-//! `stride` by skips (4, without it 64), pieces (1, 117) and slices (7, 19); `rounds` by clusters
-//! (14, 33); `backward` by tac (4, 977) and tail (4, 20); the walk before by clusters, columns,
-//! leaps, rntuple and tar_list again (1 to 104, as the first time without it); `anew` by what slices
-//! bring (23,600 KiB again, 26,700), and that files are scattered by what leaps bring again (2,364
-//! KiB, 3,608). What none foresees: columns side by side the first time, and where uproot's next
-//! large piece lies (taus).
+//! The traces were recorded once (`traces/record.py`, `traces/programs.py`) with uproot on files of
+//! its own tests, and with programs that everybody has. A kernel stands between: it asks for whole
+//! pages that it does not have, and reads on where a handle goes on. What is brought ahead is there
+//! when it is asked for, whatever its length: so this shows what is foretold, and not how fast a
+//! line is.
 //!
 //! Each trace is replayed three times: by who never read its files, by who reads them again when
 //! nothing of them is here any more, and on other files of the same directory.
+//!
+//! Each detector is missed if it is taken away. Waits without it, for those with it:
+//!
+//! * `stride`: skips 64 for 4, pieces 117 for 1, slices 19 for 7;
+//! * `rounds`: clusters 33 for 14;
+//! * `backward`: tac 977 for 4, tail 20 for 4;
+//! * the walk before: again as often as the first time, of columns, leaps, rntuple, skips and
+//!   tar_list;
+//! * how files are opened: bytes that leaps bring again (3,608 KiB for 2,364), and slices (26,652
+//!   for 23,627).
+//!
+//! What none foresees: columns side by side the first time, and where uproot's next large piece
+//! lies (taus).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -176,8 +182,8 @@ impl File {
     }
 }
 
-/// What each trace comes to: KiB asked for; then KiB brought, requests, and how many of these waited:
-/// the first time, again, and on other files of the directory.
+/// What each trace comes to: KiB asked for; then KiB brought, requests, and how many of these
+/// waited: the first time, again, and on other files of the directory.
 const KNOWN: &[(&str, u64, [[u64; 3]; 3])] = &[
     ("baskets", 314, [[665, 36, 1], [665, 36, 1], [665, 36, 1]]),
     ("clusters", 11718, [[19567, 238, 14], [13513, 238, 1], [13513, 238, 2]]),
