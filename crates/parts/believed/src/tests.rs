@@ -1,6 +1,8 @@
 //! The rules that keep late and lapsed answers out.
 
 use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
 use tieline_types::{
     Attributes, Caller, FileKind, Grant, Layout, MdtIndex, Mode, Name, SessionId, Time, Version,
 };
@@ -554,4 +556,78 @@ async fn a_directory_of_which_all_that_went_is_gone_is_empty() {
         assert_eq!(cache.lock().is_empty(parent), number == count);
     }
     assert!(cache.lock().is_complete(parent));
+}
+
+/// Directories of one server, whose names others change; answers may come late, in any order.
+struct World {
+    cache: Arc<Cache>,
+    version: u64,
+    /// The file that each name leads to.
+    truth: BTreeMap<(FileId, &'static str), u64>,
+    answers: Vec<(Stamp, u64, FileId, &'static str, u64)>,
+    session: u64,
+}
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+impl World {
+    fn new() -> Self {
+        let names = (1..4).flat_map(|serial| NAMES.map(|name| ((id(serial), name), 50)));
+        let (truth, answers) = (names.collect(), Vec::new());
+        Self { cache: connected(), version: 10, truth, answers, session: 1 }
+    }
+
+    fn step(&mut self, (what, directory, name, which): (u8, u64, usize, usize)) {
+        let (parent, name) = (id(1 + directory), NAMES[name]);
+        match what {
+            // The server answers now; the answer comes later.
+            0..4 => {
+                let file = self.truth[&(parent, name)];
+                let stamp = self.cache.stamp(SERVER);
+                self.answers.push((stamp, self.version, parent, name, file));
+            }
+            4..7 if !self.answers.is_empty() => {
+                let at = which % self.answers.len();
+                let (stamp, as_of, parent, name, file) = self.answers.swap_remove(at);
+                learn(&self.cache, stamp, as_of, parent, name, file);
+            }
+            // Somebody changes a name: we are told before he is answered.
+            7..9 => {
+                self.version += 1;
+                self.cache.recalled(&recall(parent, self.version));
+                self.truth.insert((parent, name), 50 + self.version);
+            }
+            // The server forgot us, and changed something without telling.
+            9 => {
+                self.session += 1;
+                self.cache.welcomed(SERVER, &welcome(self.session, 1));
+                self.version += 1;
+                self.truth.insert((parent, name), 50 + self.version);
+                self.cache.renewed(SERVER, Instant::now());
+            }
+            _ => {}
+        }
+    }
+
+    fn check(&self) -> Result<(), TestCaseError> {
+        for (&(parent, name), &file) in &self.truth {
+            if let Some(known) = knows(&self.cache, parent, name) {
+                prop_assert_eq!(known, Some(id(file)), "{} in {}", name, parent);
+            }
+        }
+        Ok(())
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_is_told_is_so_whenever_answers_come(
+        steps in prop::collection::vec((0u8..10, 0u64..3, 0usize..3, any::<usize>()), 1..120)
+    ) {
+        let mut world = World::new();
+        for step in steps {
+            world.step(step);
+            world.check()?;
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! What is remembered of readings, and what is foretold from it.
 
 use super::*;
+use proptest::prelude::*;
 use tieline_ranges::merged::Merged;
 use tieline_types::Version;
 
@@ -367,4 +368,41 @@ async fn two_columns_of_many_do_not_bring_the_third() {
     let mut reader = Reader { size: 60 * 1_192_000, ..Reader::new() };
     reader.read(&asked);
     assert!(reader.bytes <= total(&asked) * 5 / 4, "{} for {}", reader.bytes, total(&asked));
+}
+
+proptest! {
+    /// However a file is read, if no byte twice: none is foretold that was read or foretold before,
+    /// nor more at once than the window (and the pages around each piece).
+    #[test]
+    fn no_byte_is_foretold_twice_nor_after_it_was_read(
+        order in Just((0u64..120).collect::<Vec<_>>()).prop_shuffle(),
+        lengths in prop::collection::vec(1u64..16, 120),
+        (shape, step) in (0u8..4, 1u64..7),
+    ) {
+        let (mut past, mut had) = (Past::default(), Merged::default());
+        for (count, &place) in order.iter().enumerate() {
+            let at = match shape {
+                0 => place,
+                1 => count as u64,
+                2 => 119 - count as u64,
+                // Side by side.
+                _ => (count as u64 * step) % 120,
+            };
+            let length = lengths[count] * PAGE;
+            let range = at * 64 * PAGE..at * 64 * PAGE + length;
+            if shape == 3 && count as u64 * step >= 120 {
+                break;
+            }
+            let (file, version, directory) = (FileId(3), Version(1), Some(DIRECTORY));
+            let window = 4 * MIB;
+            let step = Step { file, version, directory, range: range.clone(), piece: None, window };
+            had.add(range);
+            let told = past.note(&step).ranges;
+            prop_assert!(total(&told) <= 2 * window, "{} bytes", total(&told));
+            for ahead in told {
+                prop_assert_eq!(had.gaps(ahead.clone()), vec![ahead.clone()], "{:?}", ahead);
+                had.add(ahead);
+            }
+        }
+    }
 }
