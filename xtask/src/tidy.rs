@@ -1,6 +1,7 @@
 //! The laws of the house that a program can watch over.
 //!
 //! * [`arrows`]: which room may depend on which.
+//! * [`rooms`]: how large each is, and how many of its files hang together.
 //! * [`text`]: what each source file looks like: header, line and file length, words, `select!`.
 //! * [`locks`]: documents that are tied to code by a hash.
 //! * [`promises`]: docs/semantics.md, sentence by sentence above the tests that prove it.
@@ -10,6 +11,7 @@
 mod arrows;
 mod locks;
 mod promises;
+mod rooms;
 mod text;
 
 use crate::steps;
@@ -27,6 +29,7 @@ pub fn run() -> Result<()> {
     let root = steps::root();
     let mut findings = Findings::default();
     arrows::look(&root, &mut findings)?;
+    rooms::look(&root, &mut findings)?;
     text::look(&root, &mut findings)?;
     locks::look(&root, &mut findings)?;
     promises::look(&root, &mut findings)?;
