@@ -9,6 +9,7 @@ use crate::location::Location;
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
 use std::future::Future;
 use std::io;
+use std::pin::Pin;
 use std::thread::available_parallelism;
 use tokio::runtime::{Builder, Runtime};
 
@@ -46,6 +47,8 @@ pub fn reach<T>(
     }
     location.proving.prepare_verb();
     let runtime = of_verb()?;
+    // Boxed: the whole of a runtime would be compiled again for each verb.
+    let work: Pin<Box<dyn Future<Output = anyhow::Result<T>> + '_>> = Box::pin(work);
     let result = runtime.block_on(work);
     // Threads that still wait for a KDC hold up nobody.
     runtime.shutdown_background();

@@ -13,6 +13,7 @@ use crate::verbs::known;
 use anyhow::{Context, anyhow, bail};
 use std::future::Future;
 use std::os::unix::ffi::OsStrExt;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_auth::{Guard, MapCell, MapVerifier, Rule};
@@ -63,17 +64,36 @@ pub fn run<T, F: Future<Output = anyhow::Result<T>>>(
         return Err(known::refused(location, site));
     }
     runtime::reach(location, async {
-        parting::listen()?;
-        let shell = Arc::new(Shell::open(location.clone(), away.as_deref()).await?);
-        parting::opened(shell.volume.clone());
+        let shell = opened(location, away.as_deref()).await?;
         let result = command(shell.clone()).await;
+        closed(&shell).await;
+        result
+    })
+}
+
+/// Boxed, as the next: once for all verbs.
+fn opened<'l>(
+    location: &'l Location,
+    away: Option<&'l str>,
+) -> Boxed<'l, anyhow::Result<Arc<Shell>>> {
+    Box::pin(async move {
+        parting::listen()?;
+        let shell = Arc::new(Shell::open(location.clone(), away).await?);
+        parting::opened(shell.volume.clone());
+        Ok(shell)
+    })
+}
+
+fn closed(shell: &Shell) -> Boxed<'_, ()> {
+    Box::pin(async {
         if !parting::closes() {
             parting::wait_for_end().await;
         }
         shell.files.close(CLOSE_PATIENCE).await;
-        result
     })
 }
+
+type Boxed<'l, T> = Pin<Box<dyn Future<Output = T> + 'l>>;
 
 /// What volumes are plugged into on a real machine.
 pub fn real_world(guard: &Arc<Guard>) -> (World, Arc<dyn Dialer>, Rule) {
