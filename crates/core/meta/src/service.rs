@@ -284,7 +284,7 @@ impl Mdt {
         ),
     ) -> Result<Run> {
         let map = self.parts.map.current();
-        let turn = self.turns.take(ops::primary(request)).await;
+        let turn = self.turns.take(request.written()).await;
         let mut transaction = self.parts.store.begin().await?;
         let (stored, lost) = self.stored_answer(&mut *transaction, asker, request.op()).await?;
         if let Some(body) = stored {
@@ -312,7 +312,7 @@ impl Mdt {
             Err(error) => return Err(fail(view, error).await),
             Ok(reply) => reply,
         };
-        let sweeps = sweeps(request) && self.sessions.is_exclusive(asker.session);
+        let sweeps = request.sweeps() && self.sessions.is_exclusive(asker.session);
         asks = self.cover(asker.session, change, (&view.touched, sweeps), asked);
         if !asks.is_empty() {
             return self.dated(asks).await.map(Run::Ask);
@@ -535,23 +535,6 @@ pub(crate) async fn fail(view: View<'_>, error: Error) -> Error {
     match view.abandon().await {
         Ok(()) => error,
         Err(other) => other,
-    }
-}
-
-/// Does who asks this of one directory after the other walk through them? Whoever writes files in
-/// many does not.
-fn sweeps(request: &Request) -> bool {
-    match request {
-        Request::SetAttributes(change) => change.size.is_none(),
-        Request::Create(_)
-        | Request::MakeDirectory(_)
-        | Request::Link(_)
-        | Request::Unlink(_)
-        | Request::RemoveDirectory(_)
-        | Request::Rename(_)
-        | Request::SetXattr(_)
-        | Request::RemoveXattr(_) => true,
-        _ => false,
     }
 }
 

@@ -1,15 +1,16 @@
-//! The table of calls: every request of the protocol, its number, its reply, and whether it changes
-//! anything.
+//! The table of calls: every request of the protocol, its number, its reply, who answers it, and
+//! what it changes.
 //!
 //! To add a call: define its messages in `meta`, `data` or `federation`, add a line here with the
-//! next number, serve it in its room, and bless its golden bytes. Numbers are never reused.
+//! next number where its answerer stands, serve it in its room, and bless its golden bytes. Numbers
+//! are never reused.
 
 use crate::{
     BodyError, capability, data, federation, identity, ledger, locks, meta, mirrors, quotas,
     ranges, trees,
 };
 use minicbor::{Decode, Decoder, Encode};
-use tieline_types::{Caller, RequestNumber};
+use tieline_types::{Caller, FileId, RequestNumber};
 
 /// A request message and what it is answered with.
 pub trait Call: Encode<()> + for<'b> Decode<'b, ()> + Into<Request> + Send + Sync {
@@ -28,47 +29,82 @@ pub struct Envelope {
     pub answered_below: RequestNumber,
 }
 
+/// Who answers a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answerer {
+    /// An MDT, in one transaction.
+    Tree,
+    /// An MDT, beside its store.
+    Mdt,
+    /// A server, whatever it holds.
+    Node,
+    /// The chunk service of an OSS.
+    Oss,
+}
+
+/// Of each call: its number, name, message and reply; which room of `tieline_meta::ops` answers it;
+/// whether it changes an MDT, and which file's record it is most likely to write; whether who asks
+/// it of one directory after the other walks through them.
 macro_rules! calls {
-    ($( $number:literal $name:ident $message:path => $reply:path, $mutation:literal; )*) => {
+    (($d:tt) $( $place:ident { $(
+        $number:literal $name:ident $message:path => $reply:path
+        $(, in $room:ident)? $(, changes $changes:tt)? $(, sweeps $sweeps:tt)?;
+    )* } )*) => {
         /// The calls by name.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-        pub enum Op { $($name),* }
+        pub enum Op { $($( $name, )*)* }
 
         impl Op {
-            pub const ALL: &'static [Self] = &[$(Self::$name),*];
+            pub const ALL: &'static [Self] = &[$($( Self::$name, )*)*];
 
             /// The number in the frame's header.
             pub fn number(self) -> u16 {
-                match self { $(Self::$name => $number),* }
+                match self { $($( Self::$name => $number, )*)* }
             }
 
             pub fn name(self) -> &'static str {
-                match self { $(Self::$name => stringify!($name)),* }
+                match self { $($( Self::$name => stringify!($name), )*)* }
+            }
+
+            pub fn answerer(self) -> Answerer {
+                match self { $( $( Self::$name )|* => calls!(@answerer $place), )* }
             }
 
             /// Does it change an MDT? Then its answer is stored with its effect, and repeated
             /// rather than redone.
             pub fn is_mutation(self) -> bool {
-                match self { $(Self::$name => $mutation),* }
+                match self { $($( Self::$name => calls!(@is $($changes)?), )*)* }
             }
 
             pub fn from_number(number: u16) -> Option<Self> {
-                match number { $($number => Some(Self::$name),)* _ => None }
+                match number { $($( $number => Some(Self::$name), )*)* _ => None }
             }
 
             /// Is `body` a reply of this call? For tests that have bytes and no type.
             pub fn check_reply(self, body: &[u8]) -> Result<(), BodyError> {
-                match self { $(Self::$name => crate::decode::<$reply>(body).map(drop)),* }
+                match self { $($( Self::$name => crate::decode::<$reply>(body).map(drop), )*)* }
             }
         }
 
         /// Any request, decoded.
         #[derive(Clone, PartialEq, Eq, Debug)]
-        pub enum Request { $($name($message)),* }
+        pub enum Request { $($( $name($message), )*)* }
 
         impl Request {
             pub fn op(&self) -> Op {
-                match self { $(Self::$name(_) => Op::$name),* }
+                match self { $($( Self::$name(_) => Op::$name, )*)* }
+            }
+
+            /// The file whose record it is most likely to write: mutations of one file queue up
+            /// rather than collide.
+            pub fn written(&self) -> FileId {
+                match self { $($( Self::$name(_r) => calls!(@file _r $($changes)?), )*)* }
+            }
+
+            /// Does who asks this of one directory after the other walk through them? Whoever
+            /// writes files in many does not.
+            pub fn sweeps(&self) -> bool {
+                match self { $($( Self::$name(_r) => calls!(@sweeps _r $($sweeps)?), )*)* }
             }
 
             /// Decodes the body of a request frame.
@@ -76,7 +112,9 @@ macro_rules! calls {
                 let op = Op::from_number(op).ok_or(BodyError::UnknownCall(op))?;
                 let mut decoder = Decoder::new(body);
                 let envelope = decoder.decode()?;
-                let request = match op { $(Op::$name => Self::$name(decoder.decode()?)),* };
+                let request = match op {
+                    $($( Op::$name => Self::$name(decoder.decode()?), )*)*
+                };
                 match body.len().saturating_sub(decoder.position()) {
                     0 => Ok((envelope, request)),
                     extra => Err(BodyError::Trailing(extra)),
@@ -86,12 +124,12 @@ macro_rules! calls {
             /// Decodes a message alone, as batches carry them.
             pub fn decode_message(op: u16, message: &[u8]) -> Result<Self, BodyError> {
                 let op = Op::from_number(op).ok_or(BodyError::UnknownCall(op))?;
-                Ok(match op { $(Op::$name => Self::$name(crate::decode(message)?)),* })
+                Ok(match op { $($( Op::$name => Self::$name(crate::decode(message)?), )*)* })
             }
 
             /// The message alone.
             pub fn encode_message(&self) -> Vec<u8> {
-                match self { $(Self::$name(message) => crate::encode(message)),* }
+                match self { $($( Self::$name(message) => crate::encode(message), )*)* }
             }
 
             /// The body of a request frame.
@@ -100,12 +138,21 @@ macro_rules! calls {
                 if let Self::Batch(batch) = self {
                     body.reserve(batch.items.iter().map(|item| item.weight()).sum());
                 }
-                match self { $(Self::$name(message) => crate::encode_onto(&mut body, message)),* }
+                match self {
+                    $($( Self::$name(message) => crate::encode_onto(&mut body, message), )*)*
+                }
                 body
             }
         }
 
-        $(
+        /// Hands the macro `$then` the calls that an MDT answers in one transaction: each by its
+        /// name, and that of the room that answers it.
+        #[macro_export]
+        macro_rules! tree_calls {
+            ($d then:ident) => { $d then! { $($( $( $name $room )? )*)* } };
+        }
+
+        $($(
             impl From<$message> for Request {
                 fn from(message: $message) -> Self { Self::$name(message) }
             }
@@ -114,101 +161,143 @@ macro_rules! calls {
                 const OP: Op = Op::$name;
                 type Reply = $reply;
             }
-        )*
+        )*)*
     };
+    (@answerer tree) => { Answerer::Tree };
+    (@answerer mdt) => { Answerer::Mdt };
+    (@answerer node) => { Answerer::Node };
+    (@answerer oss) => { Answerer::Oss };
+    (@is) => { false };
+    (@is $changes:tt) => { true };
+    (@file $r:ident) => { FileId::default() };
+    (@file $r:ident ()) => { FileId::default() };
+    (@file $r:ident ($message:ident => $file:expr)) => {{ let $message = $r; $file }};
+    (@sweeps $r:ident) => { false };
+    (@sweeps $r:ident ()) => { true };
+    (@sweeps $r:ident ($message:ident => $when:expr)) => {{ let $message = $r; $when }};
 }
 
 calls! {
-    // The namespace, at an MDS.
-    1 Lookup meta::Lookup => meta::EntryReply, false;
-    2 LookupParent meta::LookupParent => meta::LookupParentReply, false;
-    3 GetAttributes meta::GetAttributes => meta::AttributesReply, false;
-    4 SetAttributes meta::SetAttributes => meta::AttributesReply, true;
-    5 ReadDirectory meta::ReadDirectory => meta::ReadDirectoryReply, false;
-    6 Create meta::Create => meta::CreateReply, true;
-    7 MakeDirectory meta::MakeDirectory => meta::EntryReply, true;
-    8 MakeSymlink meta::MakeSymlink => meta::EntryReply, true;
-    9 MakeNode meta::MakeNode => meta::EntryReply, true;
-    10 Link meta::Link => meta::EntryReply, true;
-    11 Unlink meta::Unlink => meta::ChangeReply, true;
-    12 RemoveDirectory meta::RemoveDirectory => meta::ChangeReply, true;
-    13 Rename meta::Rename => meta::ChangeReply, true;
-    14 ReadSymlink meta::ReadSymlink => meta::ReadSymlinkReply, false;
-    15 Open meta::Open => meta::OpenReply, false;
-    16 GetExtents meta::GetExtents => meta::GetExtentsReply, false;
-    17 Commit meta::Commit => meta::AttributesReply, true;
-    18 Place meta::Place => meta::PlaceReply, true;
-    19 Release meta::Release => meta::ChangeReply, true;
-    20 GetXattr meta::GetXattr => meta::GetXattrReply, false;
-    21 ListXattrs meta::ListXattrs => meta::ListXattrsReply, false;
-    22 SetXattr meta::SetXattr => meta::AttributesReply, true;
-    23 RemoveXattr meta::RemoveXattr => meta::AttributesReply, true;
-    24 GetLayout meta::GetLayout => meta::GetLayoutReply, false;
-    25 SetLayout meta::SetLayout => meta::AttributesReply, true;
-    26 Usage meta::Usage => meta::UsageReply, false;
-    // Advisory locks.
-    27 Lock locks::Lock => locks::LockReply, false;
-    28 TestLock locks::TestLock => locks::TestLockReply, false;
-    29 CancelLock locks::CancelLock => locks::CancelLockReply, false;
-    // Checksums of adopted files, at an MDS.
-    31 RecordSums meta::RecordSums => meta::RecordSumsReply, true;
-    // Extents without their bytes.
-    36 CopyRange ranges::CopyRange => ranges::CopyRangeReply, true;
-    37 Compact ranges::Compact => ranges::CompactReply, true;
-    38 AssertLocks locks::AssertLocks => locks::AssertLocksReply, false;
-    // Copies of chunks, at an MDS.
-    40 ReportPlace mirrors::ReportPlace => mirrors::ReportPlaceReply, false;
-    41 ExtendMirrors mirrors::ExtendMirrors => meta::AttributesReply, true;
-    42 ResyncFile mirrors::ResyncFile => mirrors::ResyncFileReply, false;
-    43 SplitMirror mirrors::SplitMirror => mirrors::SplitMirrorReply, true;
-    // For bad days, at an MDS.
-    45 ListDeleted ledger::ListDeleted => ledger::ListDeletedReply, false;
-    46 Undelete ledger::Undelete => meta::EntryReply, true;
-    47 DumpMdt ledger::DumpMdt => ledger::DumpMdtReply, false;
-    48 CheckMdt ledger::CheckMdt => ledger::CheckMdtReply, false;
-    // Metadata in bulk.
-    50 ReadTree trees::ReadTree => trees::ReadTreeReply, false;
-    51 ReportTrails trees::ReportTrails => trees::ReportTrailsReply, true;
-    52 ReadFiles trees::ReadFiles => trees::ReadFilesReply, false;
-    // What a client did by itself under exclusive leases.
-    56 Batch meta::Batch => meta::BatchReply, true;
-    57 Reserve meta::Reserve => meta::ReserveReply, true;
-    // The federation map, at any server; edits at the one that holds the key.
-    60 GetMap federation::GetMap => federation::MapReply, false;
-    61 EditMap federation::EditMap => federation::EditMapReply, false;
-    // Who is who, at an MDS; edits at the root's.
-    70 EditIdentities identity::EditIdentities => identity::EditIdentitiesReply, false;
-    71 ListIdentities identity::ListIdentities => identity::ListIdentitiesReply, false;
-    72 Prove identity::Prove => identity::ProveReply, false;
-    // The right to bytes, at an MDS.
-    75 GetCapability capability::GetCapability => capability::GetCapabilityReply, false;
-    76 CapabilityNews capability::CapabilityNews => capability::CapabilityNewsReply, false;
-    // Quotas, at an MDS.
-    80 GetQuota quotas::GetQuota => quotas::Quota, false;
-    81 SetQuota quotas::SetQuota => quotas::SetQuotaReply, false;
-    82 ListQuotas quotas::ListQuotas => quotas::ListQuotasReply, false;
-    83 SetProject quotas::SetProject => quotas::SetProjectReply, true;
-    84 Promise quotas::Promise => quotas::PromiseReply, false;
-    // Shares of limits, between MDSs.
-    85 QuotaShares quotas::QuotaShares => quotas::QuotaSharesReply, false;
-    86 QuotaNews quotas::QuotaNews => quotas::QuotaNewsReply, false;
-    87 ReclaimShares quotas::ReclaimShares => quotas::ReclaimSharesReply, false;
-    // Chunks, at an OSS.
-    100 PutChunk data::PutChunk => data::PutChunkReply, false;
-    101 ReadObject data::ReadObject => data::ReadObjectReply, false;
-    102 SyncFile data::SyncFile => data::SyncFileReply, false;
-    103 DeleteChunks data::DeleteChunks => data::DeleteChunksReply, false;
-    104 OstStatus data::OstStatus => data::OstStatusReply, false;
-    105 StatObject data::StatObject => data::StatObjectReply, false;
-    106 ListObjects data::ListObjects => data::ListObjectsReply, false;
-    107 FetchChunk mirrors::FetchChunk => mirrors::FetchChunkReply, false;
-    108 VerifyObject mirrors::VerifyObject => mirrors::VerifyObjectReply, false;
-    110 ListAdopted data::ListAdopted => data::ListAdoptedReply, false;
-    111 ChecksumAdopted data::ChecksumAdopted => data::ChecksumAdoptedReply, false;
-    112 Fill data::Fill => data::FillReply, false;
-    113 GrantRoom data::GrantRoom => data::GrantRoomReply, false;
-    // What operators say to any server.
-    120 Drain federation::Drain => federation::DrainReply, false;
+    ($)
+    // An MDT, in one transaction: `tieline_meta::ops` has a room of that name for each.
+    tree {
+        // The namespace, at an MDS.
+        1 Lookup meta::Lookup => meta::EntryReply, in lookup;
+        2 LookupParent meta::LookupParent => meta::LookupParentReply, in lookup_parent;
+        3 GetAttributes meta::GetAttributes => meta::AttributesReply, in get_attributes;
+        4 SetAttributes meta::SetAttributes => meta::AttributesReply,
+            in set_attributes, changes(r => r.id), sweeps(r => r.size.is_none());
+        5 ReadDirectory meta::ReadDirectory => meta::ReadDirectoryReply, in read_directory;
+        6 Create meta::Create => meta::CreateReply, in create, changes(r => r.parent), sweeps();
+        7 MakeDirectory meta::MakeDirectory => meta::EntryReply,
+            in make_directory, changes(r => r.parent), sweeps();
+        8 MakeSymlink meta::MakeSymlink => meta::EntryReply,
+            in make_symlink, changes(r => r.parent);
+        9 MakeNode meta::MakeNode => meta::EntryReply, in make_node, changes(r => r.parent);
+        10 Link meta::Link => meta::EntryReply, in link, changes(r => r.parent), sweeps();
+        11 Unlink meta::Unlink => meta::ChangeReply, in unlink, changes(r => r.parent), sweeps();
+        12 RemoveDirectory meta::RemoveDirectory => meta::ChangeReply,
+            in remove_directory, changes(r => r.parent), sweeps();
+        13 Rename meta::Rename => meta::ChangeReply,
+            in rename, changes(r => r.from_parent), sweeps();
+        14 ReadSymlink meta::ReadSymlink => meta::ReadSymlinkReply, in read_symlink;
+        15 Open meta::Open => meta::OpenReply, in open;
+        16 GetExtents meta::GetExtents => meta::GetExtentsReply, in get_extents;
+        17 Commit meta::Commit => meta::AttributesReply, in commit, changes(r => r.id);
+        18 Place meta::Place => meta::PlaceReply, in place, changes(r => r.id);
+        19 Release meta::Release => meta::ChangeReply, in release, changes(r => r.id);
+        20 GetXattr meta::GetXattr => meta::GetXattrReply, in get_xattr;
+        21 ListXattrs meta::ListXattrs => meta::ListXattrsReply, in list_xattrs;
+        22 SetXattr meta::SetXattr => meta::AttributesReply,
+            in set_xattr, changes(r => r.id), sweeps();
+        23 RemoveXattr meta::RemoveXattr => meta::AttributesReply,
+            in remove_xattr, changes(r => r.id), sweeps();
+        24 GetLayout meta::GetLayout => meta::GetLayoutReply, in get_layout;
+        25 SetLayout meta::SetLayout => meta::AttributesReply, in set_layout, changes(r => r.id);
+        26 Usage meta::Usage => meta::UsageReply, in usage;
+        // Checksums of adopted files, at an MDS.
+        31 RecordSums meta::RecordSums => meta::RecordSumsReply, in record_sums, changes(r => r.id);
+        // Extents without their bytes.
+        36 CopyRange ranges::CopyRange => ranges::CopyRangeReply, in copy_range, changes(r => r.to);
+        37 Compact ranges::Compact => ranges::CompactReply, in compact, changes(r => r.id);
+        // Copies of chunks, at an MDS.
+        41 ExtendMirrors mirrors::ExtendMirrors => meta::AttributesReply,
+            in extend_mirrors, changes(r => r.id);
+        43 SplitMirror mirrors::SplitMirror => mirrors::SplitMirrorReply,
+            in split_mirror, changes(r => r.id);
+        // For bad days, at an MDS.
+        45 ListDeleted ledger::ListDeleted => ledger::ListDeletedReply, in list_deleted;
+        46 Undelete ledger::Undelete => meta::EntryReply, in undelete, changes(r => r.parent);
+        // Metadata in bulk.
+        51 ReportTrails trees::ReportTrails => trees::ReportTrailsReply,
+            in report_trails, changes();
+        // What a client did by itself under exclusive leases.
+        56 Batch meta::Batch => meta::BatchReply, in batch, changes();
+        57 Reserve meta::Reserve => meta::ReserveReply, in reserve, changes();
+        // Quotas, at an MDS.
+        83 SetProject quotas::SetProject => quotas::SetProjectReply,
+            in set_project, changes(r => r.ids.first().copied().unwrap_or_default());
+    }
+    // An MDT beside its store: locks, bulk, copies, dumps, shares.
+    mdt {
+        // Advisory locks.
+        27 Lock locks::Lock => locks::LockReply;
+        28 TestLock locks::TestLock => locks::TestLockReply;
+        29 CancelLock locks::CancelLock => locks::CancelLockReply;
+        // Extents without their bytes.
+        38 AssertLocks locks::AssertLocks => locks::AssertLocksReply;
+        // Copies of chunks, at an MDS.
+        40 ReportPlace mirrors::ReportPlace => mirrors::ReportPlaceReply;
+        42 ResyncFile mirrors::ResyncFile => mirrors::ResyncFileReply;
+        // For bad days, at an MDS.
+        47 DumpMdt ledger::DumpMdt => ledger::DumpMdtReply;
+        48 CheckMdt ledger::CheckMdt => ledger::CheckMdtReply;
+        // Metadata in bulk.
+        50 ReadTree trees::ReadTree => trees::ReadTreeReply;
+        52 ReadFiles trees::ReadFiles => trees::ReadFilesReply;
+        // The right to bytes, at an MDS.
+        75 GetCapability capability::GetCapability => capability::GetCapabilityReply;
+        // Quotas, at an MDS.
+        80 GetQuota quotas::GetQuota => quotas::Quota;
+        81 SetQuota quotas::SetQuota => quotas::SetQuotaReply;
+        82 ListQuotas quotas::ListQuotas => quotas::ListQuotasReply;
+        84 Promise quotas::Promise => quotas::PromiseReply;
+        // Shares of limits, between MDSs.
+        87 ReclaimShares quotas::ReclaimShares => quotas::ReclaimSharesReply;
+    }
+    // A server as such, of whatever it holds: the map, who is who, news among servers.
+    node {
+        // The federation map, at any server; edits at the one that holds the key.
+        60 GetMap federation::GetMap => federation::MapReply;
+        61 EditMap federation::EditMap => federation::EditMapReply;
+        // Who is who, at an MDS; edits at the root's.
+        70 EditIdentities identity::EditIdentities => identity::EditIdentitiesReply;
+        71 ListIdentities identity::ListIdentities => identity::ListIdentitiesReply;
+        72 Prove identity::Prove => identity::ProveReply;
+        // The right to bytes, at an MDS.
+        76 CapabilityNews capability::CapabilityNews => capability::CapabilityNewsReply;
+        // Shares of limits, between MDSs.
+        85 QuotaShares quotas::QuotaShares => quotas::QuotaSharesReply;
+        86 QuotaNews quotas::QuotaNews => quotas::QuotaNewsReply;
+        // What operators say to any server.
+        120 Drain federation::Drain => federation::DrainReply;
+    }
+    // The chunk service of an OSS.
+    oss {
+        100 PutChunk data::PutChunk => data::PutChunkReply;
+        101 ReadObject data::ReadObject => data::ReadObjectReply;
+        102 SyncFile data::SyncFile => data::SyncFileReply;
+        103 DeleteChunks data::DeleteChunks => data::DeleteChunksReply;
+        104 OstStatus data::OstStatus => data::OstStatusReply;
+        105 StatObject data::StatObject => data::StatObjectReply;
+        106 ListObjects data::ListObjects => data::ListObjectsReply;
+        107 FetchChunk mirrors::FetchChunk => mirrors::FetchChunkReply;
+        108 VerifyObject mirrors::VerifyObject => mirrors::VerifyObjectReply;
+        110 ListAdopted data::ListAdopted => data::ListAdoptedReply;
+        111 ChecksumAdopted data::ChecksumAdopted => data::ChecksumAdoptedReply;
+        112 Fill data::Fill => data::FillReply;
+        113 GrantRoom data::GrantRoom => data::GrantRoomReply;
+    }
 }
 
 #[cfg(test)]

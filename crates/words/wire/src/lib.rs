@@ -33,7 +33,7 @@ pub mod ranges;
 mod said;
 pub mod trees;
 
-pub use call::{Call, Envelope, Op, Request};
+pub use call::{Answerer, Call, Envelope, Op, Request};
 pub use clock::ServerTime;
 pub use frame::{FrameError, FrameHeader, FrameKind};
 pub use handshake::{CredentialKind, Flavor, Hello, Offer, PeerRole, Refusal, Welcome};

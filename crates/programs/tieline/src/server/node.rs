@@ -39,7 +39,7 @@ use tieline_wire::identity::{EditIdentities, IdentityEdit, ListIdentities, Prove
 use tieline_wire::ledger::{CheckMdt, DumpMdt, Undelete};
 use tieline_wire::mirrors::{FetchChunk, VerifyObject};
 use tieline_wire::quotas::{QuotaNews, QuotaShares};
-use tieline_wire::{Failure, Hello, PeerRole, Refusal, Request, Welcome};
+use tieline_wire::{Answerer, Failure, Hello, PeerRole, Refusal, Request, Welcome};
 use tieline_world::{Bulk, World};
 
 /// Set in the session numbers of visitors.
@@ -49,8 +49,6 @@ const MARKS: u64 = VISITOR | OWNER | 1;
 const OWNER: u64 = 0xffff_ffff << 1;
 /// Visitors hold no leases; this only says how often they should be heard.
 const VISITOR_LEASE: Duration = Duration::from_secs(20);
-/// Calls from this number on are answered by the chunk service.
-const FIRST_CHUNK_CALL: u16 = 100;
 
 /// Changes of identities in one line of the record.
 const EDITS_A_LINE: usize = 8;
@@ -195,7 +193,7 @@ impl Node {
             Request::ListIdentities(message) => {
                 Ok(Reply::new::<ListIdentities>(&self.identities.list(&who, &message)))
             }
-            request if request.op().number() >= FIRST_CHUNK_CALL => {
+            request if request.op().answerer() == Answerer::Oss => {
                 self.call_chunks(context, request, bulk).await
             }
             Request::CapabilityNews(message) => self.capability_news(context.session, &message),
