@@ -36,6 +36,7 @@ pub mod report;
 pub mod runtime;
 pub mod server;
 pub mod shell;
+pub mod show;
 pub mod source;
 pub mod spool;
 pub mod verbs;

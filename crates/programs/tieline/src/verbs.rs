@@ -37,7 +37,6 @@ pub mod project;
 pub mod put;
 pub mod quota;
 pub mod setstripe;
-pub mod show;
 pub mod site;
 pub mod spool;
 pub mod stat;

@@ -2,7 +2,7 @@
 //!
 //! Which cache: the one that KRB5CCNAME names in the environment of the process, unless that
 //! process is another's than it seems (set-uid programs); else that of the job it belongs to
-//! ([`crate::verbs::auth`]); else the default of its user. A cache is never opened by the mount,
+//! ([`jobs`]); else the default of its user. A cache is never opened by the mount,
 //! which is root: a process does it with the user's ids and groups ([`reading`]), so that nobody
 //! can point at another's cache, and caches in keyrings and homes behind root squash are found.
 //!
@@ -32,6 +32,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 use turns::Turns;
 
+pub mod jobs;
 pub mod reading;
 mod turns;
 
@@ -121,7 +122,7 @@ pub struct Tickets {
 
 impl Tickets {
     pub fn new(guard: Arc<Guard>) -> Self {
-        crate::verbs::auth::make_place_for_jobs();
+        jobs::make_place_for_jobs();
         let (owners, defaults) = (Mutex::default(), Mutex::default());
         let [looks, readings] = [LOOKS, READINGS].map(|(each, all)| Turns::new(each, all));
         let readers = Semaphore::new(READERS_MAX);
@@ -205,7 +206,7 @@ impl Hand {
             return Err(looks_itself());
         }
         let cache = cache_named(process, uid, &status);
-        let cache = cache.or_else(|| crate::verbs::auth::cache_of_job(process, uid));
+        let cache = cache.or_else(|| jobs::cache_of_job(process, uid));
         let default = default.filter(|_| cache.is_none());
         let purse = Purse { uid, cache, place: place_of(process) };
         let mut hand = Self { purse, process, default, seen: Seen::File(None), is_gone: false };
@@ -332,7 +333,7 @@ impl tieline_client::Credentials for Tickets {
                     defaults.insert(uid, default);
                 }
                 let until = seconds.map(|left| Instant::now() + Duration::from_secs(left));
-                (Last::Ticket { until }, crate::verbs::auth::bytes_of(&digits))
+                (Last::Ticket { until }, reading::bytes_of(&digits))
             }
             Ok(Reading { found: Found::Lack(lack), .. }) | Err(lack) => (Last::Lack(lack), None),
         };

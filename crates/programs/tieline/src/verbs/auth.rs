@@ -9,17 +9,17 @@
 //!
 //! `tieline auth token` is what a mount has run with a user's ids to read that user's cache.
 
-use crate::mount::tickets::reading::{self, Reading};
+use crate::mount::tickets::jobs::{JOBS, group_of, make_place_for_jobs, note_of, read_note};
+use crate::mount::tickets::reading::{self, Reading, bytes_of};
 use crate::report::Usage;
 use anyhow::Context;
 use home::Home;
-use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal};
 use signals::Signals;
 use std::ffi::OsString;
-use std::fs::{DirBuilder, File, Metadata};
-use std::io::{Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
@@ -32,10 +32,6 @@ mod signals;
 mod tickets;
 
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Who has a job in which control group; anybody may enter his own.
-const JOBS: &str = "/run/tieline/jobs";
-/// Of a note: it names a cache, which is a path at most.
-const NOTE_MAX: u64 = 8192;
 /// Where control groups of version 2 are, alone or beside the first version's.
 const CGROUPS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 const PROCESSES: &str = "cgroup.procs";
@@ -113,15 +109,6 @@ fn token(target: &str, binding: &str, below_stdin: bool) -> anyhow::Result<()> {
     let reading = reading::look(target, &binding, below_stdin, seen);
     println!("{}", serde_json::to_string(&reading)?);
     Ok(())
-}
-
-/// What hexadecimal digits mean.
-pub fn bytes_of(digits: &str) -> Option<Vec<u8>> {
-    if !digits.len().is_multiple_of(2) {
-        return None;
-    }
-    let pairs = digits.as_bytes().chunks(2);
-    pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
 }
 
 fn run_job(
@@ -241,82 +228,9 @@ fn forget_job(pid: u32, home: &Path, uid: u32) {
     }
 }
 
-/// Users' jobs are noted where root's mounts made a place for that. As in /tmp, everybody makes
-/// notes there, and nobody removes another's.
-pub fn make_place_for_jobs() {
-    if rustix::process::geteuid().is_root() {
-        let _ = DirBuilder::new().recursive(true).mode(0o755).create(JOBS);
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
-        let _ = std::fs::set_permissions(JOBS, mode);
-    }
-}
-
-/// The control group (version 2) of a process.
-fn group_of(process: u32) -> Option<String> {
-    let text = std::fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_owned)
-}
-
-fn note_of(group: &str) -> PathBuf {
-    Path::new(JOBS).join(group.trim_matches('/').replace('/', "+"))
-}
-
-/// The cache of the job that a process belongs to, if its user has made it.
-pub fn cache_of_job(process: u32, uid: u32) -> Option<String> {
-    // Mostly there are no jobs, and nothing is read.
-    std::fs::read_dir(JOBS).ok()?.next()?.ok()?;
-    let group = group_of(process)?;
-    let mut group = group.as_str();
-    loop {
-        let note = note_of(group);
-        if let Some(cache) = read_note(&note, uid) {
-            return Some(cache);
-        }
-        group = group.rsplit_once('/').map(|(above, _)| above).filter(|above| !above.is_empty())?;
-    }
-}
-
-/// A note, if its user made it. Whatever else lies there is of whoever liked: it is not waited for,
-/// nor followed to elsewhere.
-fn read_note(note: &Path, uid: u32) -> Option<String> {
-    let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY;
-    let mut options = File::options();
-    let file = options.read(true).custom_flags(flags.bits().cast_signed()).open(note).ok()?;
-    let is_his = |found: Metadata| found.is_file() && found.uid() == uid;
-    if !file.metadata().is_ok_and(is_his) {
-        return None;
-    }
-    let mut cache = String::new();
-    // One byte more tells what is too long.
-    file.take(NOTE_MAX + 1).read_to_string(&mut cache).ok()?;
-    (cache.len() as u64 <= NOTE_MAX).then_some(cache)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Everybody makes notes, and root's mounts read them.
-    #[test]
-    fn a_note_is_a_small_file_of_its_user() {
-        let dir = tempfile::tempdir().unwrap();
-        let (note, uid) = (dir.path().join("note"), rustix::process::geteuid().as_raw());
-        std::fs::write(&note, "FILE:/tmp/a").unwrap();
-        assert_eq!(read_note(&note, uid).as_deref(), Some("FILE:/tmp/a"));
-        assert_eq!(read_note(&note, uid + 1), None);
-        let link = dir.path().join("link");
-        std::os::unix::fs::symlink(&note, &link).unwrap();
-        assert_eq!(read_note(&link, uid), None, "a link");
-        std::fs::write(&note, vec![b'a'; 1 << 20]).unwrap();
-        assert_eq!(read_note(&note, uid), None, "a long one");
-        assert_eq!(read_note(dir.path(), uid), None, "a directory");
-        let pipe = dir.path().join("pipe");
-        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        let (said, heard) = std::sync::mpsc::channel();
-        std::thread::spawn(move || said.send(read_note(&pipe, uid)));
-        let answer = heard.recv_timeout(Duration::from_secs(5));
-        assert_eq!(answer.expect("a pipe that nobody writes to is not waited for"), None);
-    }
 
     #[test]
     fn what_is_not_run_has_the_codes_of_shells() {
@@ -328,12 +242,5 @@ mod tests {
             let program = program.display().to_string();
             assert_eq!(NotBegun { program, source }.code(), code);
         }
-    }
-
-    #[test]
-    fn digits_are_bytes() {
-        assert_eq!(bytes_of("00ff7a"), Some(vec![0, 255, 0x7a]));
-        assert!(bytes_of("0").is_none() && bytes_of("zz").is_none());
-        assert_eq!(note_of("/a/b"), Path::new(JOBS).join("a+b"));
     }
 }

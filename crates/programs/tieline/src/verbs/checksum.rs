@@ -5,9 +5,9 @@ pub mod kind;
 
 use self::kind::{Kind, Summing, hex};
 use crate::shell::{self, Shell};
+use crate::show;
 use crate::verbs::fetch;
 use crate::verbs::progress::Progress;
-use crate::verbs::show;
 use anyhow::Context;
 use serde_json::{Value, json};
 use std::ffi::OsString;

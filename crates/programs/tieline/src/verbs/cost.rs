@@ -7,9 +7,9 @@
 
 use crate::mount::registry;
 use crate::shell::{self, Shell};
+use crate::show;
 use crate::verbs::getstripe::extents;
 use crate::verbs::list::listed;
-use crate::verbs::show;
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};

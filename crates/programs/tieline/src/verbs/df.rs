@@ -2,7 +2,8 @@
 
 use crate::location::Location;
 use crate::shell::{self, Shell};
-use crate::verbs::{known, show};
+use crate::show;
+use crate::verbs::known;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::{self, Write};

@@ -4,7 +4,7 @@
 use crate::location::Location;
 use crate::report::Usage;
 use crate::shell::{self, Shell};
-use crate::verbs::show;
+use crate::show;
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use std::ffi::OsString;

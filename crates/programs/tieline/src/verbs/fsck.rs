@@ -8,7 +8,7 @@
 use crate::location::Location;
 use crate::operator::{self, Operator};
 use crate::report;
-use crate::verbs::show;
+use crate::show;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};

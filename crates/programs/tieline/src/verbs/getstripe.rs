@@ -2,8 +2,8 @@
 //! getstripe`, or as JSON with every extent, chunk and place.
 
 use crate::shell::{self, Shell};
+use crate::show;
 use crate::verbs::list::listed;
-use crate::verbs::show;
 use anyhow::Context;
 use serde_json::{Value, json};
 use std::ffi::OsString;

@@ -6,8 +6,9 @@
 //! of those that are bad.
 
 use crate::shell::{self, Shell};
+use crate::show;
 use crate::verbs::progress::Progress;
-use crate::verbs::{setstripe, show};
+use crate::verbs::setstripe;
 use anyhow::bail;
 use serde_json::{Value, json};
 use std::ffi::OsString;

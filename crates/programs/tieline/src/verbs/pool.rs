@@ -3,10 +3,10 @@
 use crate::location::Location;
 use crate::report::Usage;
 use crate::shell::{self, Shell};
+use crate::show;
 use crate::verbs::find::wanted::names_pool;
 use crate::verbs::list::listed;
 use crate::verbs::ost::parse_all;
-use crate::verbs::show;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::ffi::OsString;

@@ -7,7 +7,8 @@
 use crate::location::Location;
 use crate::report::Usage;
 use crate::shell::{self, Shell};
-use crate::verbs::{list, show};
+use crate::show;
+use crate::verbs::list;
 use anyhow::{Context, bail};
 use std::ffi::OsString;
 use std::io::{self, Write};

@@ -1,7 +1,8 @@
 //! `tieline stat`.
 
 use crate::shell;
-use crate::verbs::{known, show};
+use crate::show;
+use crate::verbs::known;
 use serde_json::Value;
 use std::ffi::OsString;
 use std::io::{self, Write};

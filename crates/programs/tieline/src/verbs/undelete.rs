@@ -5,8 +5,9 @@
 
 use crate::location::Location;
 use crate::shell::{self, Shell};
+use crate::show;
+use crate::verbs::list;
 use crate::verbs::progress::Ticker;
-use crate::verbs::{list, show};
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -15,7 +15,7 @@
 //! it begins, and nothing of the mount's environment but the name of krb5.conf.
 
 use super::Owner;
-use crate::verbs::show;
+use crate::show;
 use anyhow::Context;
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
@@ -308,6 +308,15 @@ pub(super) fn file_named(name: &str) -> Option<&Path> {
     path.is_absolute().then_some(path)
 }
 
+/// What hexadecimal digits mean.
+pub fn bytes_of(digits: &str) -> Option<Vec<u8>> {
+    if !digits.len().is_multiple_of(2) {
+        return None;
+    }
+    let pairs = digits.as_bytes().chunks(2);
+    pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -398,5 +407,11 @@ mod tests {
         for same in ["KCM:", "KEYRING:persistent:7", "MEMORY:x", "FILE:x"] {
             assert_eq!(name_below(same), None, "{same}");
         }
+    }
+
+    #[test]
+    fn digits_are_bytes() {
+        assert_eq!(bytes_of("00ff7a"), Some(vec![0, 255, 0x7a]));
+        assert!(bytes_of("0").is_none() && bytes_of("zz").is_none());
     }
 }
