@@ -14,7 +14,7 @@ use std::thread::available_parallelism;
 use std::time::Instant;
 
 /// Tests of the lab wait for lines, leases and clocks most of the time.
-const LAB_TESTS_PER_PROCESSOR: usize = 4;
+const LAB_TESTS_PER_PROCESSOR: usize = 3;
 
 /// What is built for the tests.
 pub struct Tests {

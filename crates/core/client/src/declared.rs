@@ -104,7 +104,7 @@ impl Shared {
         };
         let outcome = timeout(PATIENCE, told).await;
         if !matches!(outcome, Ok(Ok(_))) {
-            tracing::debug!(file = %file.id, "written without others being told");
+            tracing::info!(file = %file.id, "written without others being told");
             file.with(|state| state.undeclared_until = Some(Instant::now() + PAUSE));
         }
     }

@@ -37,6 +37,9 @@ const PATIENCE: Duration = Duration::from_millis(200);
 const NAMES_MAX: usize = 4096;
 /// Threads of each lane that may wait in the kernel.
 const WAITING_THREADS: usize = 2;
+/// The same for bytes. A read that waits for a server holds up who is to forget its pages, and may
+/// itself wait until others are forgotten: so each such file needs a thread of its own.
+const WAITING_THREADS_OF_PAGES: usize = 16;
 /// Threads for names where no epoch helps those that are queued behind a lock.
 const WAITING_THREADS_WITHOUT_EPOCH: usize = 8;
 
@@ -57,7 +60,7 @@ impl Notifier {
         let (swift, names, pages, parts) = (lane(), lane(), lane(), lane());
         let notifier = Self { kernel, moves, swift, names, pages, parts };
         notifier.spawn("fuse-swift", &notifier.swift, Lane::run)?;
-        for _ in 0..WAITING_THREADS {
+        for _ in 0..WAITING_THREADS_OF_PAGES {
             notifier.spawn("fuse-pages", &notifier.pages, Lane::run)?;
             notifier.spawn("fuse-parts", &notifier.parts, Lane::run)?;
         }
