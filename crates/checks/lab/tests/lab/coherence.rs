@@ -131,8 +131,8 @@ fn what_was_told_is_read() -> Result<()> {
             let mut joined = threads.into_iter().map(|thread| thread.join());
             joined.try_for_each(|one| one.map_err(|_| anyhow!("a thread panicked"))?)
         });
-        // Where an MDS cannot be told in two seconds that somebody writes, or he cannot send what he
-        // wrote, nothing is promised.
+        // Where an MDS cannot be told in two seconds that somebody writes, or he cannot send what
+        // he wrote, nothing is promised.
         let logs = pair.lab.logs()?;
         let is_beyond = ["not sent yet: another looks", "written without others being told"]
             .iter()
