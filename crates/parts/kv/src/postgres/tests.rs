@@ -317,10 +317,18 @@ async fn a_commit_whose_wait_for_its_standby_was_cancelled_is_not_acknowledged()
         bed.execute("SELECT pg_reload_conf()").await;
     };
     standby("nobody").await;
-    let putting = tokio::spawn({
+    let mut putting = None;
+    for _ in 0..50 {
         let store = store.clone();
-        async move { put(&*store, "k", "2").await }
-    });
+        let task = tokio::spawn(async move { put(&*store, "k", "2").await });
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        if !task.is_finished() {
+            putting = Some(task);
+            break;
+        }
+        // PostgreSQL had not read yet that there is a standby to wait for.
+    }
+    let putting = putting.expect("commits never wait");
     // Said to be done by the first, cut off by the second, and what asks after it likewise.
     for end in ["cancel", "terminate", "cancel", "cancel"] {
         let deadline = Instant::now() + Duration::from_secs(20);
