@@ -274,12 +274,14 @@ impl Overlay {
     /// is.
     fn clear(&mut self, range: Range<u64>, covers: bool) {
         let mut cut = BTreeSet::new();
-        for Cut { whole, around, within } in runs::take(&mut self.pieces, &range) {
-            self.count_piece_out(&whole);
-            cut.extend(whole.seal);
-            around.into_iter().for_each(|(offset, piece)| self.put(offset, piece));
-            let is_settling = whole.seal.is_some() && whole.seal <= self.settling;
-            if let Some((offset, piece)) = within.filter(|_| covers && is_settling) {
+        for met in runs::take(&mut self.pieces, &range) {
+            let seal = met.whole.seal;
+            self.count_piece_out(&met.whole);
+            cut.extend(seal);
+            let is_settling = seal.is_some() && seal <= self.settling;
+            let within = (covers && is_settling).then(|| met.within(&range)).flatten();
+            met.around.into_iter().for_each(|(offset, piece)| self.put(offset, piece));
+            if let Some((offset, piece)) = within {
                 self.put_covered(offset, piece);
             }
         }

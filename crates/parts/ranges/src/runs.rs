@@ -13,10 +13,17 @@ pub trait Run: Sized {
 
 /// A run that a range met, taken out.
 pub struct Cut<R> {
+    at: u64,
     pub whole: R,
     /// What of it lies before the range, and behind.
     pub around: Vec<(u64, R)>,
-    pub within: Option<(u64, R)>,
+}
+
+impl<R: Run> Cut<R> {
+    /// What of it lies within the range that cut it. Few ask for it, and a part may be a copy.
+    pub fn within(&self, range: &Range<u64>) -> Option<(u64, R)> {
+        part(&self.whole, self.at, range.clone())
+    }
 }
 
 /// Takes out all runs that lie in a range, or reach into it.
@@ -39,14 +46,15 @@ pub fn clear<R: Run>(runs: &mut BTreeMap<u64, R>, range: &Range<u64>) {
 }
 
 fn cut<R: Run>(whole: R, at: u64, range: &Range<u64>) -> Cut<R> {
-    let end = at + whole.length();
-    let part = |part: Range<u64>| {
-        (part.start < part.end).then(|| (part.start, whole.part(part.start - at..part.end - at)))
-    };
-    let around = [at..range.start.min(end), range.end.max(at)..end];
-    let around = around.into_iter().filter_map(part).collect();
-    let within = part(at.max(range.start)..end.min(range.end));
-    Cut { around, within, whole }
+    let around = [0..range.start, range.end..u64::MAX];
+    let around = around.into_iter().filter_map(|side| part(&whole, at, side)).collect();
+    Cut { at, around, whole }
+}
+
+/// What of a run at an offset lies in a range, and where.
+fn part<R: Run>(whole: &R, at: u64, range: Range<u64>) -> Option<(u64, R)> {
+    let (start, end) = (range.start.max(at), range.end.min(at + whole.length()));
+    (start < end).then(|| (start, whole.part(start - at..end - at)))
 }
 
 #[cfg(test)]
@@ -99,7 +107,7 @@ mod tests {
             clear(&mut rest, &range);
             let cuts = take(&mut runs, &range);
             let rest = bytes(rest);
-            let within = bytes(cuts.iter().filter_map(|cut| cut.within.clone()));
+            let within = bytes(cuts.iter().filter_map(|cut| cut.within(&range)));
             for (at, &byte) in before.iter().enumerate() {
                 let is_within = range.contains(&(at as u64));
                 let wanted = if is_within { (byte, 0) } else { (0, byte) };
@@ -108,10 +116,12 @@ mod tests {
             // What was not met was not touched.
             let left = bytes(runs);
             for cut in &cuts {
-                prop_assert!(cut.within.is_some() || range.is_empty());
+                prop_assert!(cut.within(&range).is_some() || range.is_empty());
             }
-            let parts = |cut: Cut<Vec<u8>>| cut.around.into_iter().chain(cut.within);
-            let met = bytes(cuts.into_iter().flat_map(parts));
+            let parts = |cut: &Cut<Vec<u8>>| {
+                cut.around.clone().into_iter().chain(cut.within(&range)).collect::<Vec<_>>()
+            };
+            let met = bytes(cuts.iter().flat_map(parts));
             prop_assert!(before.iter().zip(left.iter().zip(&met)).all(|(b, (l, m))| *b == l + m));
         }
     }
