@@ -74,7 +74,7 @@ impl Shared {
             is_handle,
             is_access: Some(true),
         };
-        match self.servers.ask(caller, id, message).await {
+        match self.ask(caller, id, message).await {
             Ok(told) => {
                 let AttributesReply { attributes, lease } = told.reply;
                 let mut tables = self.cache.lock();

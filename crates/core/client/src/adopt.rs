@@ -60,7 +60,7 @@ impl Volume {
 
     /// Asks whether `caller` may adopt files, which is root's: before anything is made for them.
     pub async fn check_may_adopt(&self, caller: &Caller, id: FileId) -> Result<()> {
-        self.shared().servers.ask(caller, id, RecordSums { id, sums: vec![] }).await.map(drop)
+        self.shared().ask(caller, id, RecordSums { id, sums: vec![] }).await.map(drop)
     }
 
     /// Makes the bytes of `source` those of an empty file. `adler32` is that of all of them, if it
@@ -104,7 +104,7 @@ impl Volume {
         let adler32 = sums.adler32;
         let sums =
             ChunkSums { chunk: chunk.chunk, checks: sums.checks, adler32, digest: sums.digest };
-        servers.ask(caller, id, RecordSums { id, sums: vec![sums] }).await?;
+        self.shared().ask(caller, id, RecordSums { id, sums: vec![sums] }).await?;
         Ok(adler32)
     }
 }

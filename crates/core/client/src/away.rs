@@ -16,14 +16,14 @@
 //! without a lease; made-up directories are never remembered, and answer for names that lead to
 //! other MDTs only.
 
-use crate::servers::waits::silence;
 use crate::volume::Shared;
 use crate::{Belief, Known, Offline, Result};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
-use tieline_believed::ServerNumber;
-use tieline_types::{Attributes, Caller, FileId, FileKind, MdtIndex, Mode, Name, Time};
+use tieline_types::{
+    Attributes, Caller, FileId, FileKind, MdtIndex, Mode, Name, ServerNumber, Time,
+};
 use tieline_world::Unsettled;
 use tokio::time::timeout;
 
@@ -54,7 +54,7 @@ pub(crate) async fn watch(shared: std::sync::Weak<Shared>) {
 
 impl Shared {
     /// The connection to an MDS is gone.
-    pub(crate) fn disconnected(self: &Arc<Self>, server: ServerNumber) {
+    pub(crate) fn lost_mds(self: &Arc<Self>, server: ServerNumber) {
         let lost = self.cache.lock().units.lost(server);
         let shared = Arc::downgrade(self);
         tokio::spawn(async move {
@@ -142,7 +142,7 @@ impl Shared {
     {
         let patience = self.servers.wait_for(id.mdt());
         let told = timeout(patience + GRACE, self.as_known(id, ask)).await;
-        told.map_err(|_| silence(id.mdt(), patience))?
+        told.map_err(|_| tieline_servers::silence(id.mdt(), patience))?
     }
 
     /// Waits until the MDS is away, also if it was never met.

@@ -11,19 +11,20 @@
 use crate::capabilities::Whose;
 use crate::file::File;
 use crate::files::Told;
-use crate::servers::turns::Reader;
 use crate::volume::{Shared, lock};
 use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tieline_believed::ServerNumber;
 use tieline_foresight::ahead::Width;
 use tieline_foresight::walks::{
     Coming, FilesJob, Flight, Job, Rest, SMALL_MAX, Under, VISIT_ENTRIES, Visit, Walk,
 };
+use tieline_servers::turns::Reader;
 use tieline_telemetry::metrics::METRICS;
-use tieline_types::{Caller, Content, ErrorKind, FileId, Layout, MdtIndex, Name, Version};
+use tieline_types::{
+    Caller, Content, ErrorKind, FileId, Layout, MdtIndex, Name, ServerNumber, Version,
+};
 use tieline_wire::Welcome;
 use tieline_wire::trees::{
     FileBytes, FilesPage, ReadFiles, ReadTree, ReadTreeReply, ReportTrails, TreePage,
@@ -204,7 +205,7 @@ impl Shared {
         for trails in self.bulk.with(mdt, Walk::report) {
             let message = ReportTrails { trails };
             let patience = self.settings.wait.min(REPORT_PATIENCE);
-            if let Err(error) = self.servers.ask_mdt(&caller, mdt, message, patience).await {
+            if let Err(error) = self.ask_mdt(&caller, mdt, message, patience).await {
                 // It was worth saying, no more.
                 tracing::debug!(%error, "the order of opens is not reported");
             }
@@ -286,7 +287,7 @@ impl Shared {
         let rest = rest.filter(|rest| self.cache.lock().listing_mark(first) == Some(rest.mark));
         message.after = rest.as_ref().map(|rest| rest.after.clone());
         let asked = Instant::now();
-        let told = self.servers.ask(caller, first, message).await?;
+        let told = self.ask(caller, first, message).await?;
         let ReadTreeReply { lease, page, capabilities, has_limits } = told.reply;
         let page: TreePage = open_page(&page)?;
         for grant in capabilities.iter().flatten() {
@@ -472,7 +473,7 @@ impl Shared {
     ) -> Result<(BTreeSet<FileId>, usize)> {
         let first = message.ids.first().copied().unwrap_or_default();
         let asked = Instant::now();
-        let told = self.servers.ask(caller, first, message).await?;
+        let told = self.ask(caller, first, message).await?;
         let (reply, stamp) = (told.reply, told.stamp);
         let page: FilesPage = open_page(&reply.page)?;
         for grant in reply.capabilities.iter().flatten() {

@@ -10,16 +10,16 @@
 //! are held, and for [`RUNS_HELD_MAX`] runs; one question about each is under way, and nobody waits
 //! for those about others.
 
-use crate::by_key::ByKey;
 use crate::file::File;
-use crate::servers::Server;
-use crate::servers::turns::Reader;
 use crate::volume::{Shared, lock};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tieline_servers::Server;
+use tieline_servers::by_key::ByKey;
+use tieline_servers::turns::Reader;
 use tieline_types::{Caller, ChunkId, ErrorKind, FileId, MdtIndex, ObjectName};
 use tieline_wire::capability::{
     Capability, CapabilityGrant, FileRun, GetCapability, Scope, SignedCapability,
@@ -371,7 +371,7 @@ impl Shared {
             Key::File(file, Use::Named) => self.wish(Some(file), (true, false), Some(whose.offset)),
         };
         let patience = until.saturating_duration_since(asked);
-        let told = self.servers.ask_mdt(&whose.caller, mdt, message, patience).await;
+        let told = self.ask_mdt(&whose.caller, mdt, message, patience).await;
         let told = told.inspect_err(|_| {
             if let Key::File(file, used) = key {
                 self.capabilities.forget(file, used);

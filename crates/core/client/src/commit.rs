@@ -120,7 +120,7 @@ impl Shared {
     /// Any answer proves that there is a session, with a grant to name chunks under.
     pub(crate) async fn greet(&self, file: &File) -> Result<()> {
         let caller = file.with(|state| state.writer.clone());
-        self.servers.ask(&caller, file.id, GetAttributes { id: file.id }).await.map(drop)
+        self.ask(&caller, file.id, GetAttributes { id: file.id }).await.map(drop)
     }
 
     /// Waits until sealed runs up to `last` have arrived; an error if one could not be sent for
@@ -358,7 +358,7 @@ impl Shared {
         let message = Commit { closes, ..message };
         let before = self.before(file);
         let stored = self.cache.lock().attributes(file.id).map(|known| known.attributes.stored);
-        let told = match self.servers.ask(caller, file.id, message).await {
+        let told = match self.ask(caller, file.id, message).await {
             Ok(told) => told,
             Err(error) => {
                 self.doubt_change(file.id, &error);

@@ -17,7 +17,6 @@ use crate::chunks::Segment;
 use crate::commit::SMALL_BELOW;
 use crate::file::File;
 use crate::reader::EXTENTS_PAGE;
-use crate::servers::turns::Reader;
 use crate::volume::{Shared, lock};
 use crate::writer::width;
 use crate::{Error, Result};
@@ -27,6 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tieline_foresight::ahead::Width;
 use tieline_ranges::overlay::Sealed;
+use tieline_servers::turns::Reader;
 use tieline_types::{Caller, Content, Digest, ErrorKind, Extent, FileId, Layout};
 use tieline_wire::meta::{GetExtents, OpenReply};
 use tieline_wire::ranges::{Compact, SeenContent, SeenExtent};
@@ -94,7 +94,7 @@ impl Shared {
         let mut begun = Vec::new();
         loop {
             let message = GetExtents { id: file.id, offset, limit: EXTENTS_PAGE };
-            let reply = self.servers.ask(&caller, file.id, message).await?.reply;
+            let reply = self.ask(&caller, file.id, message).await?.reply;
             let page = reply.page;
             let is_last = page.covered >= reply.attributes.size || page.covered <= offset;
             begun.extend(page.extents);
@@ -150,7 +150,7 @@ impl Shared {
         }
         let was = window.iter().map(seen).collect();
         let message = Compact { id: file.id, was, extents };
-        let is_done = self.servers.ask(caller, file.id, message).await?.reply.is_done;
+        let is_done = self.ask(caller, file.id, message).await?.reply.is_done;
         let pace = Duration::from_secs_f64(length as f64 / BYTES_PER_SECOND as f64);
         tokio::time::sleep_until(begun + pace).await;
         Ok(if is_done { window.len() } else { 0 })

@@ -14,7 +14,7 @@ const DELETED_PAGE: u32 = 1024;
 impl Volume {
     /// The names of a directory or file, with the directories they are in; none of the root.
     pub async fn names(&self, caller: &Caller, id: FileId) -> Result<Vec<NameAt>> {
-        let reply = self.shared().servers.ask(caller, id, LookupParent { id }).await?.reply;
+        let reply = self.shared().ask(caller, id, LookupParent { id }).await?.reply;
         let first = reply.name.map(|name| NameAt { parent: reply.parent, name });
         Ok(first.into_iter().chain(reply.others.unwrap_or_default()).collect())
     }
@@ -29,7 +29,7 @@ impl Volume {
         let (after, after_name) = after.unzip();
         let limit = DELETED_PAGE;
         let message = ListDeleted { directory, after, limit, is_lost: Some(true), after_name };
-        Ok(self.shared().servers.ask(caller, directory, message).await?.reply)
+        Ok(self.shared().ask(caller, directory, message).await?.reply)
     }
 
     /// Gives a file a name for one that it lost in `from` while it had others.
@@ -68,6 +68,6 @@ impl Shared {
     ) -> Result<ListDeletedReply> {
         let limit = DELETED_PAGE;
         let message = ListDeleted { directory, after, limit, is_lost: None, after_name: None };
-        Ok(self.servers.ask(caller, directory, message).await?.reply)
+        Ok(self.ask(caller, directory, message).await?.reply)
     }
 }

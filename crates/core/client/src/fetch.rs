@@ -2,7 +2,7 @@
 //!
 //! Of several places the nearest is asked, as measured ([`crate::costs`]); one that is slow gets
 //! company, one that fails is replaced at once. Who asks a server next is decided by its
-//! [`crate::servers::turns`]. Over distance a range is several requests, so that it comes by
+//! [`tieline_servers::turns`]. Over distance a range is several requests, so that it comes by
 //! several connections at once.
 //!
 //! Invariant: bytes that do not match their checks are never handed on; they are counted, named in
@@ -304,7 +304,7 @@ impl Shared {
 
     pub(crate) async fn report(&self, report: ReportPlace) {
         let (mdt, ost, chunk) = (report.chunk.mdt, report.ost.label(), report.chunk);
-        let told = self.servers.ask_mdt(&Caller::root(), mdt, report, REPORT_PATIENCE).await;
+        let told = self.ask_mdt(&Caller::root(), mdt, report, REPORT_PATIENCE).await;
         if let Err(error) = told {
             tracing::info!(%ost, %chunk, %error, "a bad place is not reported yet");
         }

@@ -32,7 +32,7 @@ impl Shared {
         if let Some(known) = self.made_up(id).or_else(|| self.root_seen(id)) {
             return Ok(known);
         }
-        let told = match self.servers.ask(caller, id, GetAttributes { id }).await {
+        let told = match self.ask(caller, id, GetAttributes { id }).await {
             Err(error) if error.kind() == ErrorKind::Stale => {
                 // A directory that is gone has no names and no links, for whoever is in it still.
                 let attributes = self.cache.lock().remains(id).ok_or(error)?;
@@ -160,7 +160,7 @@ impl Shared {
         message: SetAttributes,
     ) -> Result<(Known, Version)> {
         let id = message.id;
-        match self.servers.ask(caller, id, message).await {
+        match self.ask(caller, id, message).await {
             Ok(told) => {
                 let AttributesReply { attributes, lease } = told.reply;
                 let mut tables = self.cache.lock();

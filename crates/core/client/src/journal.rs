@@ -520,7 +520,7 @@ impl Queue {
         // The request's record goes after those of what is in it.
         let noting = Noting::of(Vec::new());
         let caller = Caller::root();
-        let asking = shared.servers.ask_now(&caller, self.mdt, Batch { items });
+        let asking = shared.ask_now(&caller, self.mdt, Batch { items });
         let is_known = match noting.within(asking).await {
             Ok(told) if told.reply.outcomes.len() == count => {
                 shared.settle_batch(self, &entries, &told.reply).await;
@@ -607,7 +607,7 @@ impl Queue {
     async fn reserve(&self, shared: &Arc<Shared>) {
         let Ok(_one) = self.reserving.try_lock() else { return };
         let message = Reserve { count: SERIALS };
-        match shared.servers.ask_now(&Caller::root(), self.mdt, message).await {
+        match shared.ask_now(&Caller::root(), self.mdt, message).await {
             Ok(told) => {
                 let first = told.reply.first;
                 let run = first..first + u64::from(told.reply.count);

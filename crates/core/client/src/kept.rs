@@ -27,6 +27,7 @@ use tieline_wire::Op;
 use tieline_wire::meta::BatchItem;
 
 mod recover;
+pub(crate) mod sessions;
 pub(crate) mod writes;
 
 use writes::{Cut, Laid, LeftWrite, Space};
@@ -309,8 +310,7 @@ pub(crate) fn is_noting() -> bool {
 }
 
 /// Keeps the record of a request that was answered as long as it is of use.
-pub(crate) fn hold(held: Option<Held>) {
-    let Some(held) = held else { return };
+pub(crate) fn hold(held: Held) {
     let mut left = Some(held);
     let noted = NOTING.try_with(|noting| {
         crate::volume::lock(&noting.held).extend(left.take());

@@ -6,8 +6,8 @@
 //! ahead when they are sequential; writes gather into chunks ([`writer`]) that are sent while the
 //! program goes on, and become part of the file with a commit at fsync or close.
 //!
-//! * [`servers`]: channels to MDSs and OSSs, users who prove themselves over them, and the newest
-//!   map; [`recall`]: leases taken back.
+//! * [`told`]: what MDSs are asked ([`tieline_servers`]); [`people`]: who callers are for them;
+//!   [`hearing`], [`recall`]: what they say unasked, leases taken back.
 //! * [`names`], [`inodes`], [`listing`], [`xattrs`]: the namespace; [`access_times`]: when files
 //!   were read.
 //! * [`file`], [`files`], [`open`], [`handles`]: files in use, with what is committed and what is
@@ -24,7 +24,6 @@
 //!   damaged; [`near`]: from nearer than an OSS.
 //! * [`cause`], [`kept`]: what outlives this process, and how the next one goes on.
 //! * [`door`]: what a door's own cache has of files' bytes.
-//! * [`by_key`]: one question at a time.
 //! * [`paths`]: what ways cost, for people who ask.
 //! * [`mirrors`]: copies made, checked and repaired, for operators.
 //! * [`ranges`], [`adler`], [`space`]: holes and copies, checksums, what operators ask; [`adopt`]:
@@ -44,7 +43,6 @@ mod asking;
 mod away;
 mod background;
 mod bulk;
-mod by_key;
 mod capabilities;
 pub mod cause;
 mod chunks;
@@ -55,11 +53,11 @@ mod declared;
 mod deferred;
 mod deleted;
 mod door;
-pub mod error;
 mod fetch;
 mod file;
 mod files;
 mod handles;
+mod hearing;
 mod inodes;
 mod journal;
 mod kept;
@@ -74,6 +72,7 @@ mod open;
 mod own;
 mod patched;
 mod paths;
+mod people;
 mod pins;
 mod poor;
 mod promises;
@@ -84,26 +83,26 @@ mod reader;
 mod recall;
 mod room;
 mod send;
-mod servers;
 pub mod settings;
 mod space;
 pub mod spool;
 #[cfg(test)]
 mod tests;
+mod told;
 mod unsent;
 mod unsynced;
 mod volume;
 mod writer;
 mod xattrs;
 
-pub use error::Error;
 pub use migrate::{Migration, Step};
 pub use near::{DirectAccess, Near, NodeCache, SiteCache, SiteClaim, SiteLook};
 pub use paths::PathCost;
-pub use servers::Credentials;
 pub use settings::{AccessTimes, Offline, Parts, Settings};
 pub use tieline_believed::{Belief, Invalidation, Known};
 pub use tieline_foresight::mode::ReadMode;
+pub use tieline_servers::{Credentials, Error};
+pub use tieline_types::HandleId;
 pub use unsent::Unsent;
 pub use volume::Volume;
 
@@ -315,10 +314,6 @@ pub struct At<'a> {
     pub parent: FileId,
     pub name: &'a Name,
 }
-
-/// An open file or directory of this client.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct HandleId(pub u64);
 
 /// What a name leads to.
 #[derive(Clone, Debug)]

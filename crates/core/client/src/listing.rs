@@ -341,7 +341,7 @@ impl Shared {
         message: ReadDirectory,
     ) -> Result<Asked> {
         let id = message.id;
-        let told = self.servers.ask(caller, id, message).await?;
+        let told = self.ask(caller, id, message).await?;
         let page = told.reply;
         let mut entries = Vec::with_capacity(page.entries.len());
         let mark = {

@@ -29,10 +29,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tieline_believed::ServerNumber;
 use tieline_keep::{Keep, Kept};
 use tieline_types::locks::{Held, LockSet};
-use tieline_types::{Caller, ErrorKind, FileId, LockKind, LockMode, LockRange, SessionId};
+use tieline_types::{
+    Caller, ErrorKind, FileId, LockKind, LockMode, LockRange, ServerNumber, SessionId,
+};
 use tieline_wire::locks::{CancelLock, Lock, LockOutcome, LockReply, LockWait, TestLock};
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::Instant;
@@ -341,7 +342,7 @@ impl Shared {
         let asked = Instant::now();
         let idles = self.locks.offers_idle(id, wish.kind);
         let request = Lock { idles, ..message(id, &wish, Some(wish.mode), None) };
-        let LockReply { outcome, idles } = self.servers.ask(caller, id, request).await?.reply;
+        let LockReply { outcome, idles } = self.ask(caller, id, request).await?.reply;
         match outcome {
             LockOutcome::Granted => {
                 let may_idle = idles == Some(true);
@@ -388,7 +389,7 @@ impl Shared {
             let message = message(wait.id, &wait.wish, Some(wait.wish.mode), place_kept);
             let asked = Instant::now();
             let request = Lock { idles, ..message };
-            let told = self.servers.ask(&wait.caller, wait.id, request).await?;
+            let told = self.ask(&wait.caller, wait.id, request).await?;
             let may_idle = told.reply.idles == Some(true);
             match told.reply.outcome {
                 LockOutcome::Granted => return Ok(Granted { asked, may_idle }),
@@ -462,7 +463,7 @@ impl Shared {
             let range = old.range.within(wish.range);
             self.free_range(wait, LockRange { start: at, end: range.start }).await?;
             let request = message(wait.id, &LockWish { range, ..*wish }, Some(old.mode), None);
-            self.servers.ask(&wait.caller, wait.id, request).await?;
+            self.ask(&wait.caller, wait.id, request).await?;
             at = range.end;
         }
         self.free_range(wait, LockRange { start: at, end: wish.range.end }).await
@@ -473,7 +474,7 @@ impl Shared {
             return Ok(());
         }
         let request = message(wait.id, &LockWish { range, ..wait.wish }, None, None);
-        self.servers.ask(&wait.caller, wait.id, request).await.map(drop)
+        self.ask(&wait.caller, wait.id, request).await.map(drop)
     }
 
     pub(crate) async fn unlock(self: &Arc<Self>, handle: HandleId, wish: LockWish) -> Result<()> {
@@ -510,7 +511,7 @@ impl Shared {
                 None => None,
             };
             let request = message(id, &wish, None, None);
-            let freed = shared.servers.ask(&caller, id, request).await.map(drop);
+            let freed = shared.ask(&caller, id, request).await.map(drop);
             // If the server cannot be asked, the session will end before long.
             shared.locks.settle(id, |own| {
                 own.note(&wish, None);
@@ -569,7 +570,7 @@ impl Shared {
         }
         let LockWish { kind, owner, range, mode, .. } = wish;
         let request = TestLock { id, kind, owner, range, mode };
-        let found = self.servers.ask(&open.caller, id, request).await?.reply.found;
+        let found = self.ask(&open.caller, id, request).await?.reply.found;
         Ok(found.map(|found| LockFound { range: found.range, mode: found.mode, process: 0 }))
     }
 
@@ -640,7 +641,7 @@ impl Drop for Waiter {
         tokio::spawn(async move {
             let request = CancelLock { id: wait.id, ticket: wait.ticket };
             // If it does not get through, the wait is over with its session.
-            let _ = shared.servers.ask(&wait.caller, wait.id, request).await;
+            let _ = shared.ask(&wait.caller, wait.id, request).await;
         });
     }
 }

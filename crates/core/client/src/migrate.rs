@@ -73,7 +73,7 @@ impl Migration {
     /// elsewhere than it should.
     pub async fn step(&mut self, offset: u64) -> Result<Step> {
         let message = GetExtents { id: self.file.id, offset, limit: EXTENTS_PAGE };
-        let reply = self.shared.servers.ask(&self.caller, self.file.id, message).await?.reply;
+        let reply = self.shared.ask(&self.caller, self.file.id, message).await?.reply;
         let (page, size) = (reply.page, reply.attributes.size);
         let is_end = page.covered >= size || page.covered <= offset;
         let limit = u64::from(self.layout.inline_limit.min(Layout::INLINE_MAX));
@@ -195,7 +195,7 @@ impl Shared {
             }
         }
         let message = Compact { id: file.id, was: group.iter().map(seen).collect(), extents };
-        let is_done = self.servers.ask(caller, file.id, message).await?.reply.is_done;
+        let is_done = self.ask(caller, file.id, message).await?.reply.is_done;
         let chunks = chunks.into_iter().map(|chunk| chunk.chunk).collect();
         Ok(Moved { is_done, bytes: length(group), chunks })
     }

@@ -24,7 +24,7 @@ impl Volume {
     ) -> Result<()> {
         let (shared, caller) = (self.shared.clone(), caller.clone());
         let work = async move {
-            let asked = shared.servers.ask(&caller, id, ExtendMirrors { id, count, pool }).await;
+            let asked = shared.ask(&caller, id, ExtendMirrors { id, count, pool }).await;
             let told = asked.inspect_err(|error| shared.doubt_change(id, error))?;
             let reply = told.reply;
             {
@@ -50,7 +50,7 @@ impl Volume {
         let (shared, caller) = (self.shared.clone(), caller.clone());
         let work = async move {
             let id = wish.id;
-            let asked = shared.servers.ask(&caller, id, wish).await;
+            let asked = shared.ask(&caller, id, wish).await;
             let told = asked.inspect_err(|error| shared.doubt_change(id, error))?;
             let reply = told.reply;
             {
@@ -76,7 +76,7 @@ impl Volume {
         offset: u64,
     ) -> Result<ResyncFileReply> {
         let message = ResyncFile { id, offset, limit: PAGE };
-        Ok(self.shared.servers.ask(caller, id, message).await?.reply)
+        Ok(self.shared.ask(caller, id, message).await?.reply)
     }
 
     /// Has a place read and checked where it lies.

@@ -8,7 +8,7 @@
 //! is heard; a file that is open here keeps its bytes when its last name goes.
 
 use crate::cause;
-use crate::servers::Told;
+use crate::told::Told;
 use crate::volume::Shared;
 use crate::{At, Belief, Error, Found, Known, NewFile, NewNode, Opened, Result};
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl Shared {
             return Ok(found);
         }
         let message = Lookup { parent, name: name.clone() };
-        let told = self.servers.ask(caller, parent, message).await?;
+        let told = self.ask(caller, parent, message).await?;
         let reply = told.reply;
         if let Some(mdt) = reply.junction {
             let root = FileId::root_of(mdt);
@@ -173,7 +173,7 @@ impl Shared {
         if let Some(parent) = self.cache.lock().parent(directory) {
             return Ok(parent);
         }
-        let told = self.servers.ask(caller, directory, LookupParent { id: directory }).await?;
+        let told = self.ask(caller, directory, LookupParent { id: directory }).await?;
         Ok(told.reply.parent)
     }
 
@@ -202,7 +202,7 @@ impl Shared {
         if let Some(place) = self.cache.lock().place_of(directory) {
             return Ok(place);
         }
-        let told = self.servers.ask(caller, directory, LookupParent { id: directory }).await?;
+        let told = self.ask(caller, directory, LookupParent { id: directory }).await?;
         let name = told.reply.name.ok_or_else(|| Error::local(ErrorKind::NotFound, "no name"))?;
         Ok((told.reply.parent, name))
     }
@@ -406,7 +406,7 @@ impl Shared {
         let message = Create { is_nameless: Some(true), ..creation(parent, no_name()?, new) };
         let (shared, owner) = (self.clone(), caller.clone());
         self.detached(async move {
-            let told = shared.servers.ask(&owner, parent, message).await?;
+            let told = shared.ask(&owner, parent, message).await?;
             let Told { reply: CreateReply { open, .. }, stamp, .. } = told;
             let known = {
                 let mut tables = shared.cache.lock();
@@ -432,7 +432,7 @@ impl Shared {
         if let Some(target) = known {
             return Ok(target);
         }
-        let target = self.servers.ask(caller, id, ReadSymlink { id }).await?.reply.target;
+        let target = self.ask(caller, id, ReadSymlink { id }).await?.reply.target;
         self.cache.lock().learn_target(id, target.clone());
         Ok(target)
     }
@@ -446,7 +446,7 @@ impl Shared {
     ) -> Result<Told<C::Reply>> {
         let _mutating = self.cache.mutating(directories);
         let parent = directories.first().copied().unwrap_or(self.root);
-        let result = self.servers.ask(caller, parent, message).await;
+        let result = self.ask(caller, parent, message).await;
         if let Err(error) = &result
             && error.kind().effect() != Effect::NotApplied
         {

@@ -6,7 +6,6 @@
 use crate::declared::Declaring;
 use crate::file::File;
 use crate::handles::FileHandle;
-use crate::servers::turns::Reader;
 use crate::volume::{Shared, lock};
 use crate::writer::How;
 use crate::{Access, AttributeChange, HandleId, Opened, Result};
@@ -16,6 +15,7 @@ use tieline_believed::{Stamp, Under};
 use tieline_foresight::ahead::Pattern;
 use tieline_foresight::mode::ReadMode;
 use tieline_foresight::past::Manner;
+use tieline_servers::turns::Reader;
 use tieline_types::{Attributes, Caller, FileId};
 use tieline_wire::meta::{Open, OpenReply, Release};
 use tokio::time::Instant;
@@ -108,7 +108,7 @@ impl Shared {
         let (id, is_write) = (message.id, message.is_write);
         let declaring = message.writes.map(|_| Declaring::new(self.file(id)));
         let asked = Instant::now();
-        let told = self.servers.ask(caller, id, message).await?;
+        let told = self.ask(caller, id, message).await?;
         let open = told.reply;
         if let Some(declaring) = declaring {
             declaring.done(&open.attributes, open.lease.as_of);
@@ -266,7 +266,7 @@ impl Shared {
         self.files.remove(file.id);
         lock(&self.dirty).remove(&file.id);
         self.cache.lock().forget(file.id);
-        if let Err(error) = self.servers.ask(caller, file.id, Release { id: file.id }).await {
+        if let Err(error) = self.ask(caller, file.id, Release { id: file.id }).await {
             // The session's end gives it back as well.
             tracing::info!(file = %file.id, %error, "file without a name is not given back");
         }

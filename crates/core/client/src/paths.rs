@@ -5,12 +5,12 @@
 
 use crate::capabilities::Whose;
 use crate::costs::Load;
-use crate::servers::turns::Reader;
 use crate::volume::Shared;
 use crate::{Result, Volume};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
+use tieline_servers::turns::Reader;
 use tieline_types::checksum::BLOCK;
 use tieline_types::{Caller, ChunkRef, Extent, FileId, Place};
 use tokio::task::JoinSet;

@@ -25,13 +25,13 @@
 use crate::capabilities::Whose;
 use crate::file::File;
 use crate::files::PINNED_MAX;
-use crate::servers::turns::Reader;
 use crate::volume::{Shared, lock};
 use crate::{Error, Listed, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
+use tieline_servers::turns::Reader;
 use tieline_types::{
     Caller, ChunkId, ChunkRef, Content, ErrorKind, FileId, FileKind, Gid, Uid, XattrName,
 };

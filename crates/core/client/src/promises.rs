@@ -10,7 +10,6 @@
 //!
 //! Invariant: what was drawn of a promise is at least what the commit of the bytes will add.
 
-use crate::by_key::ByKey;
 use crate::file::{File, State};
 use crate::handles::FileHandle;
 use crate::volume::{Shared, lock};
@@ -21,6 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tieline_believed::Limits;
 use tieline_believed::Tables;
+use tieline_servers::by_key::ByKey;
 use tieline_types::quota::{Account, Payer};
 use tieline_types::{Attributes, Caller, Content, ErrorKind, Extent, FileId, Gid, Layout, Uid};
 use tieline_wire::quotas::{Promise, PromiseReply};
@@ -236,7 +236,7 @@ impl Shared {
             (needed, state.promise.ask(needed + more))
         });
         let message = Promise { id: file.id, wanted: needed + more, needed, payers: None };
-        let reply = self.servers.ask(caller, file.id, message).await?.reply;
+        let reply = self.ask(caller, file.id, message).await?.reply;
         let PromiseReply { promised, reason } = reply;
         file.with(|state| match promised {
             None => {
@@ -334,7 +334,7 @@ impl Shared {
         let epoch = self.promises.epoch();
         let payers: Option<Vec<Payer>> = Some(account.payers());
         let message = Promise { id: parent, wanted: 0, needed: 0, payers };
-        let Ok(told) = self.servers.ask(&Caller::root(), parent, message).await else { return };
+        let Ok(told) = self.ask(&Caller::root(), parent, message).await else { return };
         let mut free = lock(&self.promises.free);
         if told.reply.promised.is_none() && self.promises.epoch() == epoch {
             if free.len() >= FREE_MAX {

@@ -185,7 +185,7 @@ impl Shared {
             clears_setid: !target.caller.is_root(),
         };
         let before = self.before(file);
-        let told = match self.servers.ask(&target.caller, file.id, message).await {
+        let told = match self.ask(&target.caller, file.id, message).await {
             Ok(told) => told,
             Err(error) => {
                 self.doubt_change(file.id, &error);

@@ -13,7 +13,6 @@ use crate::chunks::Segment;
 use crate::door::{Edition, Giving};
 use crate::file::{File, State};
 use crate::handles::FileHandle;
-use crate::servers::turns::{FIRST, Reader};
 use crate::volume::{Shared, lock};
 use crate::{Error, HandleId, Result};
 use bytes::Bytes;
@@ -28,6 +27,7 @@ use tieline_foresight::mode::ReadMode;
 use tieline_foresight::past::anew::PIECE_MAX;
 use tieline_foresight::past::{Foretold, Step};
 use tieline_ranges::known::Piece;
+use tieline_servers::turns::{FIRST, Reader};
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{Caller, Content, ErrorKind, Extent, FileId, Version};
 use tieline_wire::meta::GetExtents;
@@ -413,7 +413,7 @@ impl Shared {
     /// Fetches a page, which must tell of `offset`; says whether it was news.
     async fn fetch_extents(&self, caller: &Caller, file: &File, offset: u64) -> Result<bool> {
         let message = GetExtents { id: file.id, offset, limit: EXTENTS_PAGE };
-        let told = self.servers.ask(caller, file.id, message).await?;
+        let told = self.ask(caller, file.id, message).await?;
         let reply = told.reply;
         if reply.page.covered <= offset && offset < reply.attributes.size {
             let what = format!("a page of extents of {} that does not go on at {offset}", file.id);

@@ -10,9 +10,8 @@ use crate::writer::How;
 use crate::{CacheListener, Error, Invalidation, Result};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
-use tieline_believed::ServerNumber;
 use tieline_format::map::FederationMap;
-use tieline_types::{Caller, ErrorKind, FileId, MdtIndex};
+use tieline_types::{Caller, ErrorKind, FileId, MdtIndex, ServerNumber};
 use tieline_wire::notice::Recall;
 use tieline_wire::{NoticeAnswer, Welcome};
 use tokio::sync::oneshot;
@@ -55,7 +54,7 @@ pub(crate) async fn look(shared: Weak<Shared>, caller: Caller, file: Arc<File>) 
 
 impl Shared {
     /// Forgets what lies under the unit, makes the door forget it, and only then answers.
-    pub(crate) async fn recalled(self: &Arc<Self>, recall: Recall) -> NoticeAnswer {
+    pub(crate) async fn take_back(self: &Arc<Self>, recall: Recall) -> NoticeAnswer {
         if recall.is_shared == Some(true) && !recall.files.is_empty() {
             return self.looked_at(&recall).await;
         }
@@ -162,7 +161,7 @@ impl Shared {
         }
     }
 
-    pub(crate) fn welcomed(self: &Arc<Self>, server: ServerNumber, welcome: &Welcome) {
+    pub(crate) fn met_mds(self: &Arc<Self>, server: ServerNumber, welcome: &Welcome) {
         if !welcome.is_resumed {
             self.journal.session_changed();
         }
@@ -190,7 +189,7 @@ impl Shared {
         }
     }
 
-    pub(crate) fn renewed(self: &Arc<Self>, server: ServerNumber, sent: Instant) {
+    pub(crate) fn leases_renewed(self: &Arc<Self>, server: ServerNumber, sent: Instant) {
         if let Some(told) = self.cache.renewed(server, sent) {
             self.tell(told);
             self.confirm_open_files(server);

@@ -11,7 +11,6 @@
 //! the file says so, once).
 
 use crate::file::File;
-use crate::servers::{PUT_GRAIN, PUT_GRAINS_MAX, PUT_GRAINS_MIN};
 use crate::volume::Shared;
 use crate::{Error, Result};
 use std::collections::BTreeSet;
@@ -20,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tieline_net::CallError;
 use tieline_ranges::overlay::{Run, Sealed};
+use tieline_servers::{PUT_GRAIN, PUT_GRAINS_MAX, PUT_GRAINS_MIN};
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{
     Caller, ChunkId, ChunkRef, Content, Digest, Effect, ErrorKind, ObjectName, OstIndex, Place,
@@ -157,7 +157,7 @@ impl Shared {
         let caller = file.with(|state| state.writer.clone());
         let unplaced = || self.cache.lock().unplaced(file.id);
         while let Some(top) = unplaced() {
-            let told = self.servers.ask(&caller, top, meta::LookupParent { id: top }).await?.reply;
+            let told = self.ask(&caller, top, meta::LookupParent { id: top }).await?.reply;
             // A file may have lost its name.
             let Some(name) = told.name else { return Ok(()) };
             self.cache.lock().seen(top, told.parent, name);
@@ -179,7 +179,7 @@ impl Shared {
         // Where there is room for what was answered for.
         let wish = file.with(|state| state.deferred.map(|_| state.room.wish.clone()));
         let message = meta::Place { id: file.id, exclude, wish };
-        let stripe = self.servers.ask(&caller, file.id, message).await?.reply.stripe;
+        let stripe = self.ask(&caller, file.id, message).await?.reply.stripe;
         if stripe.is_empty() {
             return Err(Error::local(ErrorKind::NoSpace, "no OST takes chunks"));
         }

@@ -57,12 +57,11 @@ impl Shared {
         let payer = Payer { kind: PayerKind::Project, id: project, pool: None };
         // The MDT of the root knows of all; its own does while that one is away.
         let home = FileId::root_of(MdtIndex(0));
-        let asked =
-            self.servers.ask(&caller, home, GetQuota { payer: payer.clone(), is_default: None });
+        let asked = self.ask(&caller, home, GetQuota { payer: payer.clone(), is_default: None });
         if let Ok(Ok(told)) = tokio::time::timeout(SPACE_PATIENCE / 2, asked).await {
             return Some(told.reply);
         }
-        Some(self.servers.ask(&caller, id, GetQuota { payer, is_default: None }).await.ok()?.reply)
+        Some(self.ask(&caller, id, GetQuota { payer, is_default: None }).await.ok()?.reply)
     }
 
     async fn space_of_all(self: &Arc<Self>) -> Result<FsSpace> {
@@ -80,7 +79,7 @@ impl Shared {
         // Each MDS has heard of the space that it reaches.
         let asked = self.anywhere(mdt, move |shared, mdt| async move {
             let caller = Caller::root();
-            Ok(shared.servers.ask_mdt(&caller, mdt, Usage {}, patience).await?.reply)
+            Ok(shared.ask_mdt(&caller, mdt, Usage {}, patience).await?.reply)
         });
         // Whatever happens, `df` answers.
         let space = match tokio::time::timeout(patience, asked).await {
@@ -93,11 +92,11 @@ impl Shared {
 
     pub(crate) async fn usage(&self) -> Result<UsageReply> {
         let root = FileId::root_of(MdtIndex(0));
-        Ok(self.servers.ask(&Caller::root(), root, Usage {}).await?.reply)
+        Ok(self.ask(&Caller::root(), root, Usage {}).await?.reply)
     }
 
     pub(crate) async fn layout(&self, caller: &Caller, id: FileId) -> Result<LayoutInForce> {
-        let reply = self.servers.ask(caller, id, GetLayout { id }).await?.reply;
+        let reply = self.ask(caller, id, GetLayout { id }).await?.reply;
         Ok(LayoutInForce { layout: reply.layout, is_own: reply.is_own, stripe: reply.stripe })
     }
 
@@ -109,7 +108,7 @@ impl Shared {
     ) -> Result<()> {
         let (shared, caller) = (self.clone(), caller.clone());
         self.detached(async move {
-            let outcome = shared.servers.ask(&caller, id, SetLayout { id, layout: change }).await;
+            let outcome = shared.ask(&caller, id, SetLayout { id, layout: change }).await;
             let told = outcome.inspect_err(|error| shared.doubt_change(id, error))?;
             let reply = told.reply;
             let mut tables = shared.cache.lock();
@@ -134,12 +133,12 @@ impl Shared {
         offset: u64,
     ) -> Result<ExtentPage> {
         let message = GetExtents { id, offset, limit: EXTENTS_PAGE };
-        Ok(self.servers.ask(caller, id, message).await?.reply.page)
+        Ok(self.ask(caller, id, message).await?.reply.page)
     }
 
     pub(crate) async fn edit_map(&self, caller: &Caller, edit: MapEdit) -> Result<()> {
         let mdt = MdtIndex(0);
-        self.servers.ask_mdt(caller, mdt, EditMap { edit }, self.servers.wait_for(mdt)).await?;
+        self.ask_mdt(caller, mdt, EditMap { edit }, self.servers.wait_for(mdt)).await?;
         // Ours follows with the notice; who edits wants to see it at once.
         self.servers.refresh(mdt).await
     }
@@ -231,7 +230,7 @@ impl Volume {
         id: FileId,
         message: C,
     ) -> Result<C::Reply> {
-        Ok(self.shared.servers.ask(caller, id, message).await?.reply)
+        Ok(self.shared.ask(caller, id, message).await?.reply)
     }
 }
 

@@ -1,9 +1,9 @@
 //! What programs were promised and no server has yet, and which servers it waits for: for whoever
 //! ends a mount.
 
-use crate::servers::Server;
 use crate::volume::{Shared, lock};
 use std::collections::BTreeSet;
+use tieline_servers::Server;
 use tieline_types::{MdtIndex, OstIndex};
 
 /// See the module.

@@ -18,7 +18,8 @@ use crate::file::{Budget, File};
 use crate::files::Files;
 use crate::handles::Handles;
 use crate::journal::Journal;
-use crate::kept::Left;
+use crate::kept::sessions::Sessions;
+use crate::kept::{self, Left};
 use crate::listing::places::Places;
 use crate::locks::Locks;
 use crate::near::{Bringing, Near};
@@ -27,7 +28,6 @@ use crate::poor::PoorOsts;
 use crate::promises::Promises;
 use crate::room::Rooms;
 use crate::send::{LATE_GRAIN, LATE_MAX};
-use crate::servers::Servers;
 use crate::space::SpaceSeen;
 use crate::spool::Spooled;
 use crate::unsynced::UnsyncedFiles;
@@ -46,10 +46,13 @@ use std::time::Duration;
 use tieline_believed::Cache;
 use tieline_foresight::past::Past;
 use tieline_format::map::FederationMap;
-use tieline_keep::{Keep, Record};
+use tieline_keep::{Keep, Kept, Record};
+use tieline_servers::{Greeting, Memory, Servers};
 use tieline_types::{
-    Attributes, Caller, ChunkId, ErrorKind, FileId, LockKind, Mode, Name, OstIndex, Time, XattrName,
+    Attributes, Caller, ChunkId, ClientId, ErrorKind, FileId, LockKind, Mode, Name, OstIndex, Time,
+    XattrName,
 };
+use tieline_wire::PeerRole;
 use tieline_wire::federation::MapEdit;
 use tieline_wire::ledger::ListDeletedReply;
 use tieline_wire::meta::{ExtentPage, LayoutChange, OstUsage, RenameMode, XattrMode};
@@ -67,7 +70,7 @@ pub(crate) struct Shared {
     /// What it was last, also beyond the lease.
     pub root_seen: Mutex<Option<Attributes>>,
     pub settings: Settings,
-    pub servers: Servers,
+    pub servers: Arc<Servers>,
     pub cache: Arc<Cache>,
     /// What is brought before it is asked for.
     pub bulk: Bulk,
@@ -119,6 +122,7 @@ pub(crate) struct Shared {
     /// What outlives this process, and what an earlier one left of it.
     pub keep: Keep,
     pub left: Mutex<Left>,
+    _client_kept: Option<Kept>,
     /// By the door's numbers: what was done for requests that were not answered.
     pub before: Mutex<BTreeMap<u64, Before>>,
     /// Nothing is changed for programs here.
@@ -148,6 +152,8 @@ impl Volume {
         records: Vec<Record>,
     ) -> Arc<Self> {
         let left = Left::read(records);
+        let known = left.client.as_ref().map(|(client, _)| *client);
+        let client = known.unwrap_or_else(|| Greeting::client(&parts.world));
         let shared = Arc::new_cyclic(|weak| {
             let cache = Arc::new(Cache::new(settings.inodes_max, parts.world.clock.clone()));
             cache.lock().units.tells_last = settings.offline == Offline::Stale;
@@ -156,13 +162,8 @@ impl Volume {
             Shared {
                 root: parts.root,
                 root_seen: Mutex::default(),
-                servers: Servers::new(
-                    weak.clone(),
-                    cache.clone(),
-                    &parts,
-                    &settings,
-                    (&keep, &left),
-                ),
+                servers: servers(weak, &parts, &settings, (&keep, client)),
+                _client_kept: kept::put_client(&keep, client),
                 cache,
                 bulk: Bulk::default(),
                 journal: Journal::new(settings.journal, weak.clone(), keep.clone()),
@@ -234,6 +235,37 @@ impl Volume {
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
+}
+
+/// The servers, as this client greets them.
+fn servers(
+    weak: &Weak<Shared>,
+    parts: &Parts,
+    settings: &Settings,
+    (keep, client): (&Keep, ClientId),
+) -> Arc<Servers> {
+    let sessions = Sessions { keep: keep.clone(), shared: weak.clone() };
+    let memory = keep.is_on().then(|| Arc::new(sessions) as Arc<dyn Memory>);
+    let greeting = Greeting {
+        role: PeerRole::Client,
+        client,
+        fs: parts.map.current().map.fs.clone(),
+        rule: parts.rule,
+        description: settings.description.clone(),
+        is_visitor: false,
+        wait: Some(settings.wait),
+    };
+    Servers::new(tieline_servers::Parts {
+        world: parts.world.clone(),
+        dialer: parts.dialer.clone(),
+        map: parts.map.clone(),
+        greeting,
+        wait: settings.wait,
+        // What a site's cache brings is large, and shared by many who each have connections.
+        fills: settings.warms && parts.near.site.is_none(),
+        hearer: weak.clone(),
+        memory,
+    })
 }
 
 impl Shared {

@@ -13,7 +13,7 @@
 //! `user.tieline.away`, while the file's MDS is out of reach: the site that is.
 
 use crate::read_mode::{READ_MODE, check_read_mode};
-use crate::servers::Told;
+use crate::told::Told;
 use crate::volume::Shared;
 use crate::{AttributeChange, Error, LayoutInForce, Result, cause, pins};
 use std::sync::Arc;
@@ -117,7 +117,7 @@ impl Shared {
         if !may_read {
             // What may be read is the MDS's to decide when mode bits do not say yes.
             let message = GetXattr { id, name: name.clone() };
-            return Ok(self.servers.ask(caller, id, message).await?.reply.value);
+            return Ok(self.ask(caller, id, message).await?.reply.value);
         }
         let is_trusted = name.as_bytes().starts_with(TRUSTED_PREFIX);
         if is_trusted && !caller.is_root() {
@@ -133,7 +133,7 @@ impl Shared {
         if is_user && !is_known && found.value.is_empty() {
             // Empty, or not to be read by this caller, as the MDS sees it.
             let message = GetXattr { id, name: name.clone() };
-            return Ok(self.servers.ask(caller, id, message).await?.reply.value);
+            return Ok(self.ask(caller, id, message).await?.reply.value);
         }
         Ok(found.value)
     }
@@ -162,7 +162,7 @@ impl Shared {
             // Every `ls -l` asks for them.
             return Ok(Vec::new());
         }
-        let told = self.servers.ask(caller, id, ListXattrs { id }).await?;
+        let told = self.ask(caller, id, ListXattrs { id }).await?;
         let ListXattrsReply { xattrs, lease } = told.reply;
         let mut tables = self.cache.lock();
         let reply = tables.admit(told.stamp, &lease);
@@ -201,7 +201,7 @@ impl Shared {
         let message = SetXattr { id, name: name.clone(), value: value.to_vec(), mode };
         let (shared, caller) = (self.clone(), caller.clone());
         self.detached(async move {
-            let outcome = shared.servers.ask(&caller, id, message).await;
+            let outcome = shared.ask(&caller, id, message).await;
             shared.learn_xattr_change(id, outcome)
         })
         .await
@@ -256,7 +256,7 @@ impl Shared {
         let message = RemoveXattr { id, name: name.clone() };
         let (shared, caller) = (self.clone(), caller.clone());
         self.detached(async move {
-            let outcome = shared.servers.ask(&caller, id, message).await;
+            let outcome = shared.ask(&caller, id, message).await;
             shared.learn_xattr_change(id, outcome)
         })
         .await
@@ -289,7 +289,7 @@ impl Shared {
             return Ok(());
         }
         let message = tieline_wire::meta::Open { id, is_read: true, is_write: false, writes: None };
-        self.servers.ask(caller, id, message).await.map(drop)
+        self.ask(caller, id, message).await.map(drop)
     }
 
     async fn xrd_checksum(self: &Arc<Self>, caller: &Caller, id: FileId) -> Result<Vec<u8>> {

@@ -35,12 +35,12 @@ mod tests;
 pub use limits::Limits;
 pub use tables::{Reply, Tables, Under};
 pub use told::{Belief, Invalidation, Known};
-pub use units::{ServerNumber, Stamp};
+pub use units::Stamp;
 
 use slept::Slept;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
-use tieline_types::FileId;
+use tieline_types::{FileId, ServerNumber};
 use tieline_wire::Welcome;
 use tieline_wire::notice::Recall;
 use tieline_world::Clock;

@@ -4,7 +4,8 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use tieline_types::{
-    Attributes, Caller, FileKind, Grant, Layout, MdtIndex, Mode, Name, SessionId, Time, Version,
+    Attributes, Caller, FileKind, Grant, Layout, MdtIndex, Mode, Name, ServerNumber, SessionId,
+    Time, Version,
 };
 use tieline_wire::Flavor;
 use tieline_wire::meta::{BatchOutcome, ExclusiveUnit, LeaseGrant};

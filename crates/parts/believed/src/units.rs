@@ -14,7 +14,7 @@
 use crate::Belief;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tieline_types::{FileId, Layout, MdtIndex, Version};
+use tieline_types::{FileId, Layout, MdtIndex, ServerNumber, Version};
 use tieline_wire::Welcome;
 use tieline_wire::meta::LeaseGrant;
 use tokio::time::Instant;
@@ -27,10 +27,6 @@ const DOUBT: Duration = Duration::from_secs(60);
 /// Bars of units that are not held are remembered one by one up to this many; then one bar stands
 /// for all.
 const UNITS_IDLE_MAX: usize = 16_384;
-
-/// A server, as this client counts them.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct ServerNumber(pub u64);
 
 /// When a request left: the epoch of its server's leases.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -199,6 +199,14 @@ impl fmt::Debug for ClientId {
     }
 }
 
+/// A server, as one client counts them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct ServerNumber(pub u64);
+
+/// An open file or directory, as one client counts them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct HandleId(pub u64);
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -48,7 +48,8 @@ pub use identity::{
     Identity, IdentityKind, IdentityName, MachineTrust, MappedTo, Mapping, Role, Strangers,
 };
 pub use ids::{
-    ChunkId, ClientId, FileId, Grant, MdtIndex, OstIndex, RequestNumber, SessionId, Version,
+    ChunkId, ClientId, FileId, Grant, HandleId, MdtIndex, OstIndex, RequestNumber, ServerNumber,
+    SessionId, Version,
 };
 pub use layout::{Layout, StripeCount};
 pub use locks::{LockKind, LockMode, LockRange, LostLock};

@@ -14,7 +14,6 @@ use crate::cause::{Before, Cause};
 use crate::file::State;
 use crate::handles::FileHandle;
 use crate::listing::Listing;
-use crate::servers::LeftAnswer;
 use crate::spool::{Piece, Place};
 use crate::volume::{Shared, lock};
 use crate::{Access, HandleId};
@@ -24,6 +23,7 @@ use std::time::Duration;
 use tieline_foresight::ahead::Pattern;
 use tieline_keep::Kept;
 use tieline_net::Incoming;
+use tieline_servers::LeftAnswer;
 use tieline_types::{Attributes, Caller, ErrorKind, FileId, Retry};
 use tieline_wire::Request;
 use tieline_wire::meta::{BatchReply, ChangeReply};
@@ -139,8 +139,11 @@ impl Shared {
     /// Does what an earlier process owed.
     pub(crate) async fn recover(self: &Arc<Self>) {
         self.recover_aside().await;
-        let sessions: Vec<_> =
-            lock(&self.left).sessions.values().map(|(session, _)| session.clone()).collect();
+        let sessions: Vec<_> = lock(&self.left)
+            .sessions
+            .values()
+            .map(|(session, _)| session.addresses.clone())
+            .collect();
         if sessions.is_empty() && lock(&self.left).writes.is_empty() {
             self.recovered.send_replace(true);
             return self.journal.open();

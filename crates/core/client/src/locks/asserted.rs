@@ -5,8 +5,7 @@
 use crate::LockWish;
 use crate::volume::{Shared, lock};
 use std::sync::Arc;
-use tieline_believed::ServerNumber;
-use tieline_types::{Caller, FileId, LockKind};
+use tieline_types::{Caller, FileId, LockKind, ServerNumber};
 use tieline_wire::Welcome;
 use tieline_wire::locks::{AssertLocks, AssertedLock};
 
@@ -75,7 +74,7 @@ impl Shared {
             let request =
                 AssertLocks { locks: part.clone(), is_last: index + 1 == count, heard: None };
             let wait = self.servers.wait_for(mdt);
-            let told = self.servers.ask_mdt(&Caller::root(), mdt, request, wait).await;
+            let told = self.ask_mdt(&Caller::root(), mdt, request, wait).await;
             match told {
                 Ok(told) => {
                     let lost = told.reply.lost.iter().filter_map(|&at| part.get(at as usize));

@@ -169,7 +169,7 @@ impl Shared {
     }
 
     /// A server asks: somebody may be kept out by what is idle.
-    pub(crate) async fn free_locks(self: &Arc<Self>, id: FileId) {
+    pub(crate) async fn give_locks_back(self: &Arc<Self>, id: FileId) {
         self.locks.stop_idling(id);
         let find = |own: &mut Own| {
             // Cancelled waits are not waited for: they may wait for this.
@@ -194,7 +194,7 @@ impl Shared {
             table.iter().filter(is_idle).map(|(&id, _)| id).collect()
         };
         for id in files {
-            self.free_locks(id).await;
+            self.give_locks_back(id).await;
         }
     }
 
@@ -207,7 +207,7 @@ impl Shared {
             let wish = LockWish { kind, owner, range, mode, process: 0 };
             freeing.spawn(async move {
                 let request = message(id, &wish, rest, None);
-                shared.servers.ask(&caller, id, request).await.map(drop)
+                shared.ask(&caller, id, request).await.map(drop)
             });
         }
         while let Some(joined) = freeing.join_next().await {

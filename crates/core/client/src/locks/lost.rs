@@ -19,8 +19,9 @@ use crate::volume::{Shared, lock};
 use crate::{Error, Result};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tieline_believed::ServerNumber;
-use tieline_types::{Caller, ErrorKind, FileId, LockKind, LockRange, LostLock, MdtIndex};
+use tieline_types::{
+    Caller, ErrorKind, FileId, LockKind, LockRange, LostLock, MdtIndex, ServerNumber,
+};
 use tieline_wire::Welcome;
 use tieline_wire::locks::AssertLocks;
 
@@ -92,7 +93,7 @@ impl Shared {
             }
         }
         let request = AssertLocks { locks: vec![], is_last: false, heard: Some(upto) };
-        self.servers.ask_mdt(&Caller::root(), mdt, request, patience).await.map(drop)
+        self.ask_mdt(&Caller::root(), mdt, request, patience).await.map(drop)
     }
 
     /// A lock on a file was lost that a program here believes to hold.

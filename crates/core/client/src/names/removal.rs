@@ -5,7 +5,7 @@
 
 use super::Spot;
 use crate::file::File;
-use crate::servers::Told;
+use crate::told::Told;
 use crate::volume::Shared;
 use crate::{At, Error, Result};
 use crate::{cause, kept};

@@ -12,8 +12,8 @@ use super::{Pin, Pins};
 use crate::volume::{Shared, lock};
 use crate::{Listed, Result};
 use minicbor::{Decode, Encode};
-use tieline_believed::{ServerNumber, Tables};
-use tieline_types::{Attributes, FileId, FileKind, Version};
+use tieline_believed::Tables;
+use tieline_types::{Attributes, FileId, FileKind, ServerNumber, Version};
 use tieline_wire::meta::{DirectoryEntry, ExtentPage, LeaseGrant, OpenReply};
 
 /// Of this form.

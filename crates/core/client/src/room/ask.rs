@@ -10,9 +10,8 @@ use crate::volume::{Shared, lock};
 use bytes::Bytes;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tieline_believed::ServerNumber;
 use tieline_format::map::FederationMap;
-use tieline_types::{Layout, OstIndex, PoolName};
+use tieline_types::{Layout, OstIndex, PoolName, ServerNumber};
 use tieline_wire::Welcome;
 use tieline_wire::data::GrantRoom;
 use tokio::task::JoinSet;
@@ -60,7 +59,7 @@ impl Shared {
     }
 
     /// A server has welcomed us. Whoever waited for it may be given room there.
-    pub(crate) fn welcomed_by_oss(self: &Arc<Self>, number: ServerNumber, welcome: &Welcome) {
+    pub(crate) fn met_oss(self: &Arc<Self>, number: ServerNumber, welcome: &Welcome) {
         let osts = self.servers.osts_of(number);
         self.rooms.welcomed(number, welcome.boot, &osts);
         let inner = lock(&self.rooms.inner);

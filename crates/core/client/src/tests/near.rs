@@ -2,13 +2,13 @@
 
 use super::fake::{Fake, ROOT};
 use crate::capabilities::Whose;
-use crate::servers::turns::Reader;
 use crate::*;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tieline_foresight::ahead::PIECE;
+use tieline_servers::turns::Reader;
 use tieline_types::{ChunkId, ChunkRef, Content, Digest, ErrorKind, Place};
 use tieline_wire::Op;
 

@@ -5,9 +5,8 @@
 
 use super::{Directory, Tables};
 use crate::Invalidation;
-use crate::units::ServerNumber;
 use tieline_telemetry::metrics::METRICS;
-use tieline_types::FileId;
+use tieline_types::{FileId, ServerNumber};
 
 impl Tables {
     /// Forgets everything under `unit`; says what a door was told of it.

@@ -4,8 +4,7 @@
 //! is told only while the server is away.
 
 use super::{Basis, Entry, Tables};
-use crate::units::ServerNumber;
-use tieline_types::{Attributes, FileId};
+use tieline_types::{Attributes, FileId, ServerNumber};
 use tieline_wire::meta::DirectoryEntry;
 
 impl Tables {

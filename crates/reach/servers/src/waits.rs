@@ -3,11 +3,9 @@
 //!
 //! Invariant: an announcement concerns its server only, and is over when that is met again.
 
-use super::{Server, Servers};
-use crate::Error;
+use crate::{Error, Server, Servers, lock};
 use std::time::Duration;
-use tieline_believed::ServerNumber;
-use tieline_types::{ErrorKind, MdtIndex, OstIndex, Span};
+use tieline_types::{ErrorKind, MdtIndex, OstIndex, ServerNumber, Span};
 use tokio::time::Instant;
 
 /// The longest absence that is waited for, and how much longer than announced.
@@ -15,14 +13,14 @@ const HOLD_MAX: Duration = Duration::from_secs(24 * 3600);
 const HOLD_GRACE: Duration = Duration::from_secs(60);
 
 /// Nothing came from an MDT's MDS in time.
-pub(crate) fn silence(mdt: MdtIndex, patience: Duration) -> Error {
+pub fn silence(mdt: MdtIndex, patience: Duration) -> Error {
     let text = format!("{} did not answer within {}", mdt.label(), Span(patience));
     Error::local(ErrorKind::Timeout, text)
 }
 
 impl Servers {
     /// A server announced an absence, or took it back by one of no length.
-    pub(super) fn hold(&self, number: ServerNumber, span: Duration) {
+    pub(crate) fn hold(&self, number: ServerNumber, span: Duration) {
         let Some(server) = self.numbered(number) else { return };
         let (span, shown) = (span.min(HOLD_MAX), server.addresses.join(" or "));
         if span.is_zero() {
@@ -32,19 +30,19 @@ impl Servers {
             tracing::info!(server = shown, seconds, "a server will be away, and is waited for");
         }
         let until = (!span.is_zero()).then(|| Instant::now() + span + HOLD_GRACE);
-        *crate::volume::lock(&server.held_until) = until;
+        *lock(&server.held_until) = until;
     }
 
     /// It is back, or was never gone: one that still means to go says so again.
-    pub(super) fn hold_ended(&self, number: ServerNumber) {
+    pub(crate) fn hold_ended(&self, number: ServerNumber) {
         if let Some(server) = self.numbered(number) {
-            *crate::volume::lock(&server.held_until) = None;
+            *lock(&server.held_until) = None;
         }
     }
 
     /// The longest wait for a server: longer than the mount says while it announced its absence.
-    pub(super) fn wait_at(&self, server: &Server) -> Duration {
-        let held = *crate::volume::lock(&server.held_until);
+    pub(crate) fn wait_at(&self, server: &Server) -> Duration {
+        let held = *lock(&server.held_until);
         let left = held.map(|until| until.saturating_duration_since(Instant::now()));
         self.wait.max(left.unwrap_or_default())
     }
@@ -67,7 +65,7 @@ impl Servers {
         osts: impl IntoIterator<Item = &'o OstIndex>,
     ) -> Instant {
         let servers = osts.into_iter().filter_map(|&ost| self.oss(ost).ok());
-        let held = servers.filter_map(|server| *crate::volume::lock(&server.held_until)).max();
+        let held = servers.filter_map(|server| *lock(&server.held_until)).max();
         held.map_or(begun + self.wait, |held| held.max(begun + self.wait))
     }
 

@@ -1,29 +1,27 @@
 //! Who may ask a server for bytes next.
 //!
-//! No more is under way than fills the way there and back ([`super::pace`]): what is sent cannot be
+//! No more is under way than fills the way there and back ([`crate::pace`]): what is sent cannot be
 //! overtaken, what waits here can. Readers who wait come before what is fetched ahead of any; among
 //! readers the first bytes of each come first ([`FIRST`]), for many files are opened for them, and
 //! in the order in which they were asked for; then the one with the fewest bytes under way, then
 //! the one who came first.
 //!
 //! Invariants: a turn is given back when it is dropped; a request larger than all the room is given
-//! it when nothing else is under way; who waits is bounded by what may fly at all
-//! ([`crate::Settings::read_bytes_max`]).
+//! it when nothing else is under way; who waits is bounded by what may fly at all.
 
-use crate::HandleId;
-use crate::volume::lock;
+use crate::lock;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use tieline_types::FileId;
+use tieline_types::{FileId, HandleId};
 use tokio::sync::oneshot;
 
 /// So many are the first bytes that a reader asks for. The kernel asks for more behind them.
-pub(crate) const FIRST: u64 = 1 << 20;
+pub const FIRST: u64 = 1 << 20;
 
 /// Who reads.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub(crate) enum Reader {
+pub enum Reader {
     /// The client itself.
     #[default]
     Own,
@@ -35,7 +33,7 @@ pub(crate) enum Reader {
 }
 
 #[derive(Clone, Default)]
-pub(crate) struct Turns(Arc<Mutex<State>>);
+pub struct Turns(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
@@ -55,7 +53,7 @@ struct Waiting {
 }
 
 /// The right to have so many bytes under way.
-pub(crate) struct Turn {
+pub struct Turn {
     turns: Turns,
     reader: Reader,
     weight: u64,

@@ -14,7 +14,7 @@
 //! and filled once: a server that starts again, with all its clients, is not asked for nothing by
 //! each. Where the way is narrow only the first is filled.
 
-use crate::volume::lock;
+use crate::lock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -39,7 +39,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// For so many seconds, one after the other, it is long.
 const LONG: u32 = 4;
 /// From this round trip on a server is far.
-pub(crate) const FAR_FROM: Duration = Duration::from_millis(2);
+pub const FAR_FROM: Duration = Duration::from_millis(2);
 
 /// What each far connection carries as soon as it stands: five round trips, where the way is wide.
 const FILL: u32 = Fill::LENGTH_MAX;
@@ -47,7 +47,7 @@ const FILL: u32 = Fill::LENGTH_MAX;
 const FILL_TRIPS: u32 = 8;
 const FILL_PATIENCE: Duration = Duration::from_secs(10);
 
-pub(crate) struct Ways {
+pub struct Ways {
     ways: Vec<Way>,
     turn: AtomicUsize,
     /// Was the first fill that was answered quick?
@@ -136,7 +136,7 @@ impl Ways {
 
     /// The connection for a request that moves about `weight` bytes: of those that stand, one with
     /// the least under way.
-    pub fn choose(&self, weight: u64) -> Option<Chosen> {
+    pub(crate) fn choose(&self, weight: u64) -> Option<Chosen> {
         // Nobody else asks for how long it lasts.
         if self.slows_at_losses.load(Ordering::Relaxed) {
             lock(&self.busy).asked(weight);

@@ -5,7 +5,7 @@
 //! a quarter of it again: a way that could take more shows it then, and the next measure is higher.
 //! More would only stand in queues on the way, and overflow them.
 
-use crate::volume::lock;
+use crate::lock;
 use std::sync::Mutex;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -19,11 +19,11 @@ const SLACK: u64 = 1 << 20;
 /// At least so much to a far server, whose rate is not known: more than one RTT of a Gbit/s.
 const FAR_LEAST: u64 = 8 << 20;
 /// To a near one: there memory is the limit, not the way.
-pub(super) const NEAR_LEAST: u64 = 32 << 20;
-pub(super) const MOST: u64 = 64 << 20;
+pub(crate) const NEAR_LEAST: u64 = 32 << 20;
+pub(crate) const MOST: u64 = 64 << 20;
 
 #[derive(Default)]
-pub(crate) struct Pace(Mutex<State>);
+pub struct Pace(Mutex<State>);
 
 #[derive(Default)]
 struct State {

@@ -7,21 +7,20 @@
 //! Invariants: what nobody holds or waits for is not remembered; a turn is given back when it is
 //! dropped, and so is the place of one who stops waiting.
 
-use crate::volume::lock;
-use crate::{Error, Result};
+use crate::{Error, Result, lock};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use tieline_types::{ErrorKind, Retry};
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, timeout_at};
 
-pub(crate) struct ByKey<K>(Mutex<BTreeMap<K, Arc<tokio::sync::Mutex<Failed>>>>);
+pub struct ByKey<K>(Mutex<BTreeMap<K, Arc<tokio::sync::Mutex<Failed>>>>);
 
 /// How the last question failed, and when.
 type Failed = Option<(Instant, ErrorKind, String)>;
 
 /// The right to ask.
-pub(crate) struct Turn<'k, K: Ord + Copy> {
+pub struct Turn<'k, K: Ord + Copy> {
     all: &'k ByKey<K>,
     key: K,
     failed: Option<OwnedMutexGuard<Failed>>,

@@ -1,4 +1,4 @@
-//! What a client call can end with.
+//! What a call can end with.
 
 use tieline_net::CallError;
 use tieline_types::ErrorKind;

@@ -1,9 +1,8 @@
 //! What servers can do, as their welcomes say, and which OSTs they hold.
 
-use super::{Server, Servers};
+use crate::{Server, Servers};
 use std::sync::atomic::Ordering;
-use tieline_believed::ServerNumber;
-use tieline_types::{MdtIndex, OstIndex};
+use tieline_types::{MdtIndex, OstIndex, ServerNumber};
 use tieline_wire::Welcome;
 
 impl Server {
@@ -15,7 +14,7 @@ impl Server {
 
 impl Servers {
     /// What a server can do, as its welcome says.
-    pub fn can(&self, number: ServerNumber, features: u64) {
+    pub(crate) fn can(&self, number: ServerNumber, features: u64) {
         if let Some(server) = self.numbered(number) {
             server.features.store(features, Ordering::Relaxed);
         }
@@ -36,7 +35,7 @@ impl Servers {
 
     /// Where this client begins to count, so that not all begin at the same.
     pub fn lot(&self) -> usize {
-        let [first, second, ..] = self.client.0;
+        let [first, second, ..] = self.client().0;
         usize::from(u16::from_le_bytes([first, second]))
     }
 }
