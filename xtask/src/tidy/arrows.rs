@@ -1,7 +1,8 @@
 //! Arrows point down only: programs → doors → core → reach → parts → words.
 //!
-//! The folder is the rule: `crates/FLOOR/ROOM`. Sideways is allowed in words, parts and reach, where
-//! cargo itself refuses cycles; what lies in `checks` may look at everything; xtask is outside.
+//! The folder is the rule: `crates/FLOOR/ROOM`. Sideways is allowed in words, parts and reach,
+//! where cargo itself refuses cycles; what lies in `checks` may look at everything; xtask is
+//! outside.
 
 use super::Findings;
 use anyhow::{Context, Result};
