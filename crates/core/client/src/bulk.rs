@@ -8,7 +8,6 @@
 //! Invariants: what comes is believed as any answer is, under leases; what a server may not tell
 //! somebody is not asked of it in another's name; a server that cannot do this is not asked.
 
-use crate::capabilities::Whose;
 use crate::file::File;
 use crate::files::Told;
 use crate::volume::{Shared, lock};
@@ -16,6 +15,7 @@ use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tieline_bytes::Whose;
 use tieline_foresight::ahead::Width;
 use tieline_foresight::walks::{
     Coming, FilesJob, Flight, Job, Rest, SMALL_MAX, Under, VISIT_ENTRIES, Visit, Walk,
@@ -291,7 +291,7 @@ impl Shared {
         let ReadTreeReply { lease, page, capabilities, has_limits } = told.reply;
         let page: TreePage = open_page(&page)?;
         for grant in capabilities.iter().flatten() {
-            self.capabilities.learn(grant, asked);
+            self.chunks.capabilities.learn(grant, asked);
         }
         self.promises.told(has_limits == Some(true));
         let mut brought = Brought { is_cut: page.is_cut, ..Brought::default() };
@@ -379,7 +379,7 @@ impl Shared {
         let missing = file.with(|state| {
             let extents = state.extents.all(state.size, SMALL_EXTENTS_MAX);
             let knows_where = extents.is_some();
-            let is_here = extents.is_some_and(|extents| self.chunks.have(extents));
+            let is_here = extents.is_some_and(|extents| self.chunks.memory.have(extents));
             let is_missing = state.size <= SMALL_MAX && !state.is_dirty() && !is_here;
             is_missing.then_some((state.version, knows_where))
         });
@@ -435,8 +435,8 @@ impl Shared {
                 return;
             }
             let most = self.servers.room_ahead().min(FLYING_MAX);
-            let room = most.saturating_sub(self.chunks.flying() as u64);
-            let room = room.min(self.chunks.room_ahead() as u64);
+            let room = most.saturating_sub(self.chunks.memory.flying() as u64);
+            let room = room.min(self.chunks.memory.room_ahead() as u64);
             let Some(job) = self.bulk.with(mdt, |walk| walk.next_files(room)) else { return };
             let shared = self.clone();
             tokio::spawn(async move { shared.bring_files(mdt, job).await });
@@ -477,7 +477,7 @@ impl Shared {
         let (reply, stamp) = (told.reply, told.stamp);
         let page: FilesPage = open_page(&reply.page)?;
         for grant in reply.capabilities.iter().flatten() {
-            self.capabilities.learn(grant, asked);
+            self.chunks.capabilities.learn(grant, asked);
         }
         self.promises.told(reply.has_limits == Some(true));
         let lease = reply.lease;
@@ -504,8 +504,8 @@ impl Shared {
                 let is_wanted = Arc::default();
                 let whose = Whose { file, caller, offset, reader, is_wanted };
                 let range = chunk.skip..chunk.skip + extent.length;
-                self.chunks.linger(chunk.chunk);
-                self.start_chunk(chunk, range, Width::Ahead, &whose);
+                self.chunks.memory.linger(chunk.chunk);
+                self.chunks.start(chunk, range, Width::Ahead, &whose);
             }
         }
     }

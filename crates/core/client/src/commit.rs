@@ -11,8 +11,7 @@
 use crate::file::{File, State, copies};
 use crate::kept::Noting;
 use crate::kept::writes::{Cut, Space};
-use crate::race::Race;
-use crate::send::OST_PATIENCE;
+use crate::send::{OST_PATIENCE, is_refusal};
 use crate::volume::{Shared, lock};
 use crate::writer::{How, seal_all};
 use crate::{Error, Result};
@@ -21,6 +20,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_believed::Under;
+use tieline_bytes::race::Race;
 use tieline_keep::Keep;
 use tieline_ranges::overlay::SealId;
 use tieline_types::{Caller, Content, ErrorKind, Extent, FileId, OstIndex, Retry, SetTime};
@@ -219,7 +219,7 @@ impl Shared {
                 Ok(_) => drop(done.insert(ost)),
                 Err(error) => {
                     failed.insert(ost);
-                    self.poor.failed(ost, error.kind());
+                    self.poor.failed(ost, is_refusal(error.kind()));
                     if !have(1, &|ost| !failed.contains(&ost)) {
                         return Err(error);
                     }
@@ -229,7 +229,7 @@ impl Shared {
         }
         if until.is_some_and(|until| Instant::now() >= until) {
             let silent = osts.iter().filter(|ost| !done.contains(ost) && !failed.contains(ost));
-            silent.for_each(|ost| self.poor.failed(*ost, ErrorKind::Timeout));
+            silent.for_each(|ost| self.poor.failed(*ost, false));
         }
         Ok(())
     }
@@ -413,7 +413,7 @@ impl Shared {
                 if let (Content::Chunk(chunk), Some(run)) =
                     (&extent.content, state.overlay.sealed_run(*id))
                 {
-                    self.chunks.keep(chunk.chunk, run.parts());
+                    self.chunks.memory.keep(chunk.chunk, run.parts());
                 }
                 state.overlay.committed(*id, extent.offset..extent.end());
             }

@@ -12,8 +12,6 @@
 //! Invariants: one file at a time, and no faster than [`BYTES_PER_SECOND`]; only committed bytes
 //! are moved.
 
-use crate::capabilities::Whose;
-use crate::chunks::Segment;
 use crate::commit::SMALL_BELOW;
 use crate::file::File;
 use crate::reader::EXTENTS_PAGE;
@@ -24,6 +22,8 @@ use bytes::{Bytes, BytesMut};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
+use tieline_bytes::Segment;
+use tieline_bytes::Whose;
 use tieline_foresight::ahead::Width;
 use tieline_ranges::overlay::Sealed;
 use tieline_servers::turns::Reader;
@@ -175,7 +175,7 @@ impl Shared {
                     let (caller, offset) = (caller.clone(), extent.offset);
                     let reader = Reader::default();
                     let whose = Whose { file, caller, offset, reader, is_wanted: Arc::default() };
-                    for segment in self.start_chunk(chunk, range, Width::Exact, &whose) {
+                    for segment in self.chunks.start(chunk, range, Width::Exact, &whose) {
                         match segment {
                             Segment::Here(here) => all.extend_from_slice(&here),
                             Segment::Coming(flight, range) => {

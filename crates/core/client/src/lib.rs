@@ -20,11 +20,8 @@
 //! * [`compact`]: what makes many small extents few; [`migrate`]: what moves them elsewhere.
 //!   [`locks`]: advisory locks.
 //! * [`read_mode`]: how files are to be read (what will be read: `tieline_foresight`).
-//! * [`chunks`], [`fetch`], [`costs`]: how bytes come; [`patched`]: from copies that are all
-//!   damaged; [`near`]: from nearer than an OSS.
 //! * [`cause`], [`kept`]: what outlives this process, and how the next one goes on.
 //! * [`door`]: what a door's own cache has of files' bytes.
-//! * [`paths`]: what ways cost, for people who ask.
 //! * [`mirrors`]: copies made, checked and repaired, for operators.
 //! * [`ranges`], [`adler`], [`space`]: holes and copies, checksums, what operators ask; [`adopt`]:
 //!   files that were there before us.
@@ -42,18 +39,15 @@ pub mod adopt;
 mod asking;
 mod away;
 mod background;
+mod bringing;
 mod bulk;
-mod capabilities;
 pub mod cause;
-mod chunks;
 mod commit;
 mod compact;
-mod costs;
 mod declared;
 mod deferred;
 mod deleted;
 mod door;
-mod fetch;
 mod file;
 mod files;
 mod handles;
@@ -67,16 +61,11 @@ mod locks;
 mod migrate;
 mod mirrors;
 mod names;
-mod near;
 mod open;
 mod own;
-mod patched;
-mod paths;
 mod people;
 mod pins;
-mod poor;
 mod promises;
-mod race;
 mod ranges;
 mod read_mode;
 mod reader;
@@ -96,10 +85,9 @@ mod writer;
 mod xattrs;
 
 pub use migrate::{Migration, Step};
-pub use near::{DirectAccess, Near, NodeCache, SiteCache, SiteClaim, SiteLook};
-pub use paths::PathCost;
 pub use settings::{AccessTimes, Offline, Parts, Settings};
 pub use tieline_believed::{Belief, Invalidation, Known};
+pub use tieline_bytes::{DirectAccess, Near, NodeCache, PathCost, SiteCache, SiteClaim, SiteLook};
 pub use tieline_foresight::mode::ReadMode;
 pub use tieline_servers::{Credentials, Error};
 pub use tieline_types::HandleId;

@@ -90,6 +90,6 @@ impl Volume {
 
     /// Tells the MDS of a bad place, so that it is made whole again.
     pub async fn report_place(&self, report: ReportPlace) {
-        self.shared.report(report).await;
+        self.shared.chunks.osts.report(report).await;
     }
 }

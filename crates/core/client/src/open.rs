@@ -114,7 +114,7 @@ impl Shared {
             declaring.done(&open.attributes, open.lease.as_of);
         }
         if let Some(grant) = &open.capability {
-            self.capabilities.learn(grant, asked);
+            self.chunks.capabilities.learn(grant, asked);
         }
         {
             let mut tables = self.cache.lock();

@@ -22,7 +22,6 @@
 //! then make no room for others; a walk has at most [`AT_ONCE`] requests for names under way, and
 //! [`CHUNKS_AT_ONCE`] chunks; walks take at most a part of the time ([`APART`]).
 
-use crate::capabilities::Whose;
 use crate::file::File;
 use crate::files::PINNED_MAX;
 use crate::volume::{Shared, lock};
@@ -31,6 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
+use tieline_bytes::Whose;
 use tieline_servers::turns::Reader;
 use tieline_types::{
     Caller, ChunkId, ChunkRef, Content, ErrorKind, FileId, FileKind, Gid, Uid, XattrName,
@@ -485,7 +485,9 @@ impl Shared {
                 stored(joined);
             }
             let shared = self.clone();
-            storing.spawn(async move { (whose.file, shared.store_whole(&chunk, &whose).await) });
+            storing.spawn(
+                async move { (whose.file, shared.chunks.store_whole(&chunk, &whose).await) },
+            );
         }
         while let Some(joined) = storing.join_next().await {
             stored(joined);

@@ -8,8 +8,6 @@
 //! is believed, or just fetched; a chunk that is gone makes the extents be fetched anew, once.
 
 use crate::asking::Asking;
-use crate::capabilities::Whose;
-use crate::chunks::Segment;
 use crate::door::{Edition, Giving};
 use crate::file::{File, State};
 use crate::handles::FileHandle;
@@ -21,6 +19,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_believed::Under;
+use tieline_bytes::Segment;
+use tieline_bytes::Whose;
 use tieline_foresight::ahead::Width;
 use tieline_foresight::ahead::{Advice, Frame};
 use tieline_foresight::mode::ReadMode;
@@ -337,7 +337,7 @@ impl Shared {
                 Content::Chunk(chunk) => {
                     let range = chunk.skip..chunk.skip + extent.length;
                     let whose = Whose { offset: extent.offset, ..whose.clone() };
-                    Part::Chunk(self.start_chunk(&chunk, range, width, &whose))
+                    Part::Chunk(self.chunks.start(&chunk, range, width, &whose))
                 }
             },
         }
@@ -449,7 +449,7 @@ impl Shared {
         range: Range<u64>,
         (width, reader): (Width, Reader),
     ) {
-        if range.is_empty() || self.chunks.flying() > self.settings.read_bytes_max / 2 {
+        if range.is_empty() || self.chunks.memory.flying() > self.settings.read_bytes_max / 2 {
             return;
         }
         let (pieces, unknown) = open.file.with(|state| {
@@ -469,7 +469,7 @@ impl Shared {
             if let Extent { length, content: Content::Chunk(chunk), offset } = extent {
                 let (file, caller) = (open.file.id, open.caller.clone());
                 let whose = Whose { file, caller, offset, reader, is_wanted: Arc::default() };
-                self.start_chunk(&chunk, chunk.skip..chunk.skip + length, width, &whose);
+                self.chunks.start(&chunk, chunk.skip..chunk.skip + length, width, &whose);
             }
         }
     }

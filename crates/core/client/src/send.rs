@@ -127,7 +127,11 @@ impl Shared {
             {
                 return Ok(self.settled(file, sealed, &column, copies).await);
             }
-            let poor = if spares_poor { self.poor.spared_in(&column) } else { BTreeSet::new() };
+            let poor = if spares_poor {
+                self.poor.spared_in(&column.osts, column.sync)
+            } else {
+                BTreeSet::new()
+            };
             if !poor.is_subset(&exclude) {
                 exclude.extend(poor);
                 continue;
@@ -202,7 +206,7 @@ impl Shared {
         let owner = self.owner(file, sealed);
         let file_writer = file.with(|state| state.writer.clone());
         let mut puts = JoinSet::new();
-        for ost in self.poor.worth_trying(column, enough) {
+        for ost in self.poor.worth_trying(&column.osts, enough) {
             let (shared, whole) = (self.clone(), whole.clone());
             let (file, run) = (file.clone(), sealed.run.clone());
             let what = (file_writer.clone(), owner.clone());
@@ -218,8 +222,8 @@ impl Shared {
             match joined {
                 Ok((ost, Ok(()))) => drop(copies.here.insert(ost)),
                 Ok((ost, Err(error))) => {
-                    self.mark_trouble(ost);
-                    self.poor.failed(ost, error.kind());
+                    self.chunks.osts.mark_trouble(ost);
+                    self.poor.failed(ost, is_refusal(error.kind()));
                     copies.failed.push((ost, error));
                 }
                 Err(error) => tracing::error!(%error, "put of a chunk ended early"),
@@ -281,7 +285,7 @@ impl Shared {
                     }
                     Ok((ost, Err(error))) => {
                         tracing::info!(ost = %ost.label(), %error, "a copy is left for later");
-                        shared.poor.failed(ost, error.kind());
+                        shared.poor.failed(ost, is_refusal(error.kind()));
                     }
                     Err(_) => {}
                 }
@@ -307,7 +311,8 @@ impl Shared {
         let (mut is_refused, mut has_asked) = (false, false);
         loop {
             // An MDS that is away keeps nobody from the room.
-            let capability = self.capability_to_write(owner.file, &writer, is_refused).await?;
+            let capability =
+                self.chunks.capabilities.to_write(owner.file, &writer, is_refused).await?;
             let mut room = pin!(server.puts.acquire_many(grains as u32));
             let _turn = loop {
                 match timeout(AGAIN, &mut room).await {

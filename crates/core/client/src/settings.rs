@@ -1,10 +1,10 @@
 //! What a client is told, and what it is plugged into.
 
-use crate::near::Near;
 use crate::spool::Spool;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_auth::{MapCell, Rule};
+use tieline_bytes::Near;
 use tieline_foresight::mode::ReadMode;
 use tieline_net::Dialer;
 use tieline_types::FileId;

@@ -9,10 +9,7 @@
 
 use crate::above::Above;
 use crate::bulk::Bulk;
-use crate::capabilities::Capabilities;
 use crate::cause::{self, Before, Cause};
-use crate::chunks::{Chunks, Room};
-use crate::costs::Costs;
 use crate::deferred::Deferred;
 use crate::file::{Budget, File};
 use crate::files::Files;
@@ -22,9 +19,7 @@ use crate::kept::sessions::Sessions;
 use crate::kept::{self, Left};
 use crate::listing::places::Places;
 use crate::locks::Locks;
-use crate::near::{Bringing, Near};
 use crate::pins::Pins;
-use crate::poor::PoorOsts;
 use crate::promises::Promises;
 use crate::room::Rooms;
 use crate::send::{LATE_GRAIN, LATE_MAX};
@@ -44,20 +39,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
 use tieline_believed::Cache;
+use tieline_bytes::{Chunks, Metadata, Near, PoorOsts, Room};
 use tieline_foresight::past::Past;
 use tieline_format::map::FederationMap;
 use tieline_keep::{Keep, Kept, Record};
 use tieline_servers::{Greeting, Memory, Servers};
 use tieline_types::{
-    Attributes, Caller, ChunkId, ClientId, ErrorKind, FileId, LockKind, Mode, Name, OstIndex, Time,
-    XattrName,
+    Attributes, Caller, ClientId, ErrorKind, FileId, LockKind, Mode, Name, Time, XattrName,
 };
 use tieline_wire::PeerRole;
 use tieline_wire::federation::MapEdit;
 use tieline_wire::ledger::ListDeletedReply;
 use tieline_wire::meta::{ExtentPage, LayoutChange, OstUsage, RenameMode, XattrMode};
 use tokio::sync::{Notify, Semaphore, watch};
-use tokio::time::Instant;
 
 /// A mounted file system.
 pub struct Volume {
@@ -78,7 +72,6 @@ pub(crate) struct Shared {
     pub journal: Journal,
     pub chunks: Arc<Chunks>,
     pub near: Near,
-    pub bringing: Bringing,
     pub budget: Arc<Budget>,
     pub files: Files,
     pub handles: Handles,
@@ -96,17 +89,10 @@ pub(crate) struct Shared {
     pub compacting: Arc<tokio::sync::Semaphore>,
     pub locks: Locks,
     pub listener: Mutex<Option<Arc<dyn CacheListener>>>,
-    /// OSTs that failed, and when.
-    pub troubles: Mutex<BTreeMap<OstIndex, Instant>>,
     pub poor: PoorOsts,
     pub above: Above,
-    pub costs: Costs,
     /// How files were read.
     pub past: Mutex<Past>,
-    /// What to show to OSSs.
-    pub capabilities: Capabilities,
-    /// Bad places that the MDS was told of.
-    pub reported: Mutex<BTreeMap<(ChunkId, OstIndex), Instant>>,
     /// Room for copies that are on their way after their commit.
     pub late: Arc<Semaphore>,
     pub space: Mutex<SpaceSeen>,
@@ -158,22 +144,18 @@ impl Volume {
             let cache = Arc::new(Cache::new(settings.inodes_max, parts.world.clock.clone()));
             cache.lock().units.tells_last = settings.offline == Offline::Stale;
             let limits = cache.lock().limits.clone();
+            let servers = servers(weak, &parts, &settings, (&keep, client));
             let budget = Arc::new(Budget::new(settings.dirty_bytes_max));
             Shared {
                 root: parts.root,
                 root_seen: Mutex::default(),
-                servers: servers(weak, &parts, &settings, (&keep, client)),
+                servers: servers.clone(),
                 _client_kept: kept::put_client(&keep, client),
                 cache,
                 bulk: Bulk::default(),
                 journal: Journal::new(settings.journal, weak.clone(), keep.clone()),
-                chunks: Arc::new(Chunks::new(Room {
-                    bytes_max: settings.read_bytes_max,
-                    spent_max: settings.spent_bytes_max.min(settings.read_bytes_max),
-                    lingering_max: settings.lingering_bytes_max.min(settings.read_bytes_max),
-                })),
+                chunks: chunks(weak, &servers, &parts.near, &settings),
                 near: parts.near.clone(),
-                bringing: Bringing::default(),
                 files: Files::new(budget.clone(), settings.inodes_max),
                 budget,
                 handles: Handles::new(keep.clone()),
@@ -187,13 +169,9 @@ impl Volume {
                 compacting: Arc::new(tokio::sync::Semaphore::new(1)),
                 locks: Locks::new(keep.clone()),
                 listener: Mutex::default(),
-                troubles: Mutex::default(),
                 poor: PoorOsts::default(),
                 above: Above::default(),
-                costs: Costs::default(),
                 past: Mutex::default(),
-                capabilities: Capabilities::default(),
-                reported: Mutex::default(),
                 late: Arc::new(Semaphore::new(LATE_MAX / LATE_GRAIN)),
                 promises: Promises::new(limits),
                 rooms: Arc::default(),
@@ -214,7 +192,7 @@ impl Volume {
         tokio::spawn(crate::room::keep(Arc::downgrade(&shared)));
         tokio::spawn(crate::away::watch(Arc::downgrade(&shared)));
         tokio::spawn(crate::pins::run(Arc::downgrade(&shared)));
-        tokio::spawn(crate::chunks::sweep(Arc::downgrade(&shared.chunks)));
+        tokio::spawn(tieline_bytes::sweep(Arc::downgrade(&shared.chunks.memory)));
         if shared.settings.warms {
             shared.servers.warm_all();
         }
@@ -266,6 +244,22 @@ fn servers(
         hearer: weak.clone(),
         memory,
     })
+}
+
+/// Where bytes come from.
+fn chunks(
+    weak: &Weak<Shared>,
+    servers: &Arc<Servers>,
+    near: &Near,
+    settings: &Settings,
+) -> Arc<Chunks> {
+    let room = Room {
+        bytes_max: settings.read_bytes_max,
+        spent_max: settings.spent_bytes_max.min(settings.read_bytes_max),
+        lingering_max: settings.lingering_bytes_max.min(settings.read_bytes_max),
+    };
+    let metadata: Weak<dyn Metadata> = weak.clone();
+    Chunks::new(room, near, servers, &metadata)
 }
 
 impl Shared {

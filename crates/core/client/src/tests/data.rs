@@ -382,7 +382,7 @@ async fn who_waited_for_a_server_that_died_asks_another_at_once() {
         Content::Chunk(chunk) => Some(chunk.clone()),
         _ => None,
     });
-    let ost = shared.places_in_order(&chunk.unwrap(), 4096)[0].ost;
+    let ost = shared.chunks.osts.places_in_order(&chunk.unwrap(), 4096)[0].ost;
     let server = shared.servers.oss(ost).unwrap();
     let turn = server.turn(Default::default(), 1 << 30, &Arc::default()).await.unwrap();
     let handle = volume.open(&Caller::root(), id, READ_WRITE).await.unwrap().handle;
@@ -393,7 +393,7 @@ async fn who_waited_for_a_server_that_died_asks_another_at_once() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(!reading.is_finished(), "it waits for its turn");
     fake.lock().silent = [ost].into();
-    shared.mark_trouble(ost);
+    shared.chunks.osts.mark_trouble(ost);
     let before = tokio::time::Instant::now();
     drop(turn);
     assert_eq!(reading.await.unwrap(), bytes[..4096]);

@@ -1,12 +1,12 @@
 //! Caches that are plugged in: what they have is not fetched, what they spoil is not served.
 
 use super::fake::{Fake, ROOT};
-use crate::capabilities::Whose;
 use crate::*;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use tieline_bytes::Whose;
 use tieline_foresight::ahead::PIECE;
 use tieline_servers::turns::Reader;
 use tieline_types::{ChunkId, ChunkRef, Content, Digest, ErrorKind, Place};
@@ -215,7 +215,7 @@ async fn a_chunk_that_is_begun_for_a_site_is_finished() {
     let fetch = |reader| {
         let (volume, chunk, caller) = (volume.clone(), chunk.clone(), Caller::root());
         let whose = Whose { file: id, caller, offset: 0, reader, is_wanted: Arc::default() };
-        tokio::spawn(async move { volume.shared.fetch_near(&chunk, 0..100, &whose).await })
+        tokio::spawn(async move { volume.shared.chunks.fetch(&chunk, 0..100, &whose).await })
     };
     let settle = || tokio::time::sleep(Duration::from_millis(10));
     // Somebody else has all that there is room for under way.

@@ -3,16 +3,14 @@
 //! Measured when it is asked: a few small requests for the round trip, then some of the chunk's own
 //! bytes for the rate. What is found is what readers of this client go by from then on.
 
-use crate::capabilities::Whose;
 use crate::costs::Load;
-use crate::volume::Shared;
-use crate::{Result, Volume};
+use crate::{Osts, Whose};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
-use tieline_servers::turns::Reader;
+use tieline_servers::{Error, Result};
 use tieline_types::checksum::BLOCK;
-use tieline_types::{Caller, ChunkRef, Extent, FileId, Place};
+use tieline_types::{ChunkRef, ErrorKind, Place};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -32,34 +30,9 @@ pub struct PathCost {
     pub rate: u64,
 }
 
-impl Volume {
-    /// What it costs to read this extent's chunk from one of its places.
+impl Osts {
+    /// What it costs to read a chunk from one of its places.
     pub async fn path_cost(
-        &self,
-        caller: &Caller,
-        file: FileId,
-        (extent, chunk): (&Extent, &ChunkRef),
-        place: &Place,
-    ) -> Result<PathCost> {
-        let reader = Reader::Own;
-        let whose = Whose {
-            file,
-            caller: caller.clone(),
-            offset: extent.offset,
-            reader,
-            is_wanted: Arc::default(),
-        };
-        self.shared().path_cost(chunk, place, &whose).await
-    }
-
-    /// The places of a chunk in the order in which they would be asked now.
-    pub fn places_in_order(&self, chunk: &ChunkRef) -> Vec<Place> {
-        self.shared().places_in_order(chunk, chunk.length)
-    }
-}
-
-impl Shared {
-    async fn path_cost(
         self: &Arc<Self>,
         chunk: &ChunkRef,
         place: &Place,
@@ -70,7 +43,7 @@ impl Shared {
         let mut shortest = Duration::MAX;
         for _ in 0..PROBES {
             let asked = Instant::now();
-            let until = self.fetch_until(chunk, whose);
+            let until = self.until(chunk, whose);
             self.fetch_from(chunk, place, small.clone(), (whose, until)).await?;
             shortest = shortest.min(asked.elapsed());
         }
@@ -97,17 +70,17 @@ impl Shared {
         whose: &Whose,
     ) -> Result<(u64, Duration)> {
         let end = chunk.length.min(SAMPLE);
-        let (started, until) = (Instant::now(), self.fetch_until(chunk, whose));
+        let (started, until) = (Instant::now(), self.until(chunk, whose));
         let mut asked = JoinSet::new();
         for start in (0..end).step_by(STEP as usize) {
             let range: Range<u64> = start..(start + STEP).min(end);
-            let (shared, chunk, place) = (self.clone(), chunk.clone(), place.clone());
+            let (osts, chunk, place) = (self.clone(), chunk.clone(), place.clone());
             let whose = whose.clone();
             asked.spawn(
-                async move { shared.fetch_from(&chunk, &place, range, (&whose, until)).await },
+                async move { osts.fetch_from(&chunk, &place, range, (&whose, until)).await },
             );
         }
-        let stopped = |_| crate::Error::local(tieline_types::ErrorKind::Internal, "a measure");
+        let stopped = |_| Error::local(ErrorKind::Internal, "a measure");
         while let Some(ended) = asked.join_next().await {
             ended.map_err(stopped)??;
         }

@@ -7,7 +7,7 @@ use std::task::Poll;
 type Running<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Futures that run while [`Race::next`] is waited for. Those that are left end when it is dropped.
-pub(crate) struct Race<'a, T>(Vec<Running<'a, T>>);
+pub struct Race<'a, T>(Vec<Running<'a, T>>);
 
 impl<T> Default for Race<'_, T> {
     fn default() -> Self {

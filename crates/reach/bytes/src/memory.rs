@@ -15,8 +15,8 @@
 //!
 //! Invariants: only verified bytes get in; spent and other bytes together are bounded.
 
-use crate::Error;
-use crate::volume::lock;
+use crate::lock;
+use crate::source::{Fault, Outcome, lost};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 use tieline_foresight::walks::AHEAD_KEPT;
 use tieline_telemetry::metrics::METRICS;
-use tieline_types::{ChunkId, Content, ErrorKind, Extent};
+use tieline_types::{ChunkId, Content, Extent};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
@@ -40,28 +40,9 @@ const IDLE_UNASKED: Duration = Duration::from_secs(30);
 const IDLE_SMALL: Duration = AHEAD_KEPT;
 const LINGERING_MAX: usize = 64 << 10;
 
-/// Why bytes did not come: what all who wait for them are told.
-#[derive(Clone, Debug)]
-pub(crate) struct Fault {
-    pub kind: ErrorKind,
-    pub what: String,
-}
-
-impl From<Fault> for Error {
-    fn from(fault: Fault) -> Self {
-        match fault.kind {
-            ErrorKind::Corrupt => Self::Corrupt { what: fault.what },
-            kind => Self::local(kind, fault.what),
-        }
-    }
-}
-
-/// Bytes of a chunk from an offset, at least those that were asked.
-pub(crate) type Outcome = Result<(u64, Bytes), Fault>;
-
 /// A range on its way.
 #[derive(Clone)]
-pub(crate) struct Flight {
+pub struct Flight {
     pub range: Range<u64>,
     landing: Arc<Landing>,
 }
@@ -105,18 +86,14 @@ impl Landing {
     }
 }
 
-pub(crate) fn lost() -> Fault {
-    Fault { kind: ErrorKind::Cancelled, what: "fetch of a chunk".to_owned() }
-}
-
 /// Where the next bytes of a range come from.
-pub(crate) enum Segment {
+pub enum Segment {
     Here(Bytes),
     Coming(Flight, Range<u64>),
 }
 
 /// A flight that somebody has to carry out.
-pub(crate) struct Task {
+pub struct Task {
     pub range: Range<u64>,
     landing: Arc<Landing>,
 }
@@ -167,7 +144,7 @@ struct State {
     chunks: BTreeMap<ChunkId, BTreeMap<u64, Kept>>,
     lines: [Line; 3],
     clock: u64,
-    /// Chunks that linger.
+    /// Memory that linger.
     lingering: BTreeSet<ChunkId>,
     flights: BTreeMap<ChunkId, Vec<Flight>>,
     flying: usize,
@@ -175,14 +152,14 @@ struct State {
 
 /// How much may be kept.
 #[derive(Clone, Copy)]
-pub(crate) struct Room {
+pub struct Room {
     pub bytes_max: usize,
     pub spent_max: usize,
     /// Spent bytes that linger.
     pub lingering_max: usize,
 }
 
-pub(crate) struct Chunks {
+pub struct Memory {
     state: Mutex<State>,
     room: Room,
     /// Something is kept.
@@ -190,7 +167,7 @@ pub(crate) struct Chunks {
 }
 
 /// Drops what lies idle, until there are no chunks to be had any more.
-pub(crate) async fn sweep(chunks: Weak<Chunks>) {
+pub async fn sweep(chunks: Weak<Memory>) {
     let Some(stirred) = chunks.upgrade().map(|chunks| chunks.stirred.clone()) else { return };
     loop {
         stirred.notified().await;
@@ -204,14 +181,14 @@ pub(crate) async fn sweep(chunks: Weak<Chunks>) {
     }
 }
 
-impl Drop for Chunks {
+impl Drop for Memory {
     fn drop(&mut self) {
         // Whoever sweeps waits without holding us.
         self.stirred.notify_one();
     }
 }
 
-impl Chunks {
+impl Memory {
     pub fn new(room: Room) -> Self {
         Self { state: Mutex::default(), room, stirred: Arc::default() }
     }
@@ -512,7 +489,7 @@ mod tests {
     }
 
     /// Fetches ten bytes of a chunk for nobody.
-    fn fetch(chunks: &Chunks, serial: u64) {
+    fn fetch(chunks: &Memory, serial: u64) {
         let (_, tasks) = chunks.find(id(serial), 0..10, false, |missing| vec![missing]);
         for task in tasks {
             chunks.land(id(serial), task, Ok((0, Bytes::from_static(&[7; 10]))));
@@ -520,18 +497,18 @@ mod tests {
     }
 
     /// Reads a range; says whether it was here.
-    fn read(chunks: &Chunks, serial: u64, range: Range<u64>) -> bool {
+    fn read(chunks: &Memory, serial: u64, range: Range<u64>) -> bool {
         let (segments, _) = chunks.find(id(serial), range, true, |missing| vec![missing]);
         segments.iter().all(|segment| matches!(segment, Segment::Here(_)))
     }
 
-    fn spent(chunks: &Chunks) -> usize {
+    fn spent(chunks: &Memory) -> usize {
         chunks.lock().line(Stand::Spent).bytes
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_lingers_has_room_of_its_own_for_a_while() {
-        let chunks = Arc::new(Chunks::new(ROOM));
+        let chunks = Arc::new(Memory::new(ROOM));
         let sweeping = tokio::spawn(sweep(Arc::downgrade(&chunks)));
         for serial in 0..6 {
             chunks.linger(id(serial));
@@ -557,7 +534,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_was_read_to_its_end_goes_first() {
-        let chunks = Chunks::new(ROOM);
+        let chunks = Memory::new(ROOM);
         (0..10).for_each(|serial| fetch(&chunks, serial));
         assert_eq!(chunks.lock().bytes(), 100, "all that nobody read yet is kept");
         assert!(read(&chunks, 0, 0..5) && spent(&chunks) == 0, "not to its end");
@@ -572,7 +549,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_flight_that_is_waited_for_is_spent_when_it_lands() {
-        let chunks = Chunks::new(ROOM);
+        let chunks = Memory::new(ROOM);
         let (_, ahead) = chunks.find(id(1), 0..10, false, |missing| vec![missing]);
         assert!(!read(&chunks, 1, 0..10));
         for task in ahead {
@@ -583,7 +560,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_lies_idle_is_dropped() {
-        let chunks = Arc::new(Chunks::new(ROOM));
+        let chunks = Arc::new(Memory::new(ROOM));
         let sweeping = tokio::spawn(sweep(Arc::downgrade(&chunks)));
         fetch(&chunks, 1);
         chunks.keep(id(2), &[Bytes::from_static(&[1; 10])]);

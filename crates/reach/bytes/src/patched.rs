@@ -1,10 +1,9 @@
 //! Ranges of which no copy is whole: each block is taken from whichever copy has it undamaged.
 //!
-//! Comes after [`crate::fetch`], when every place was asked and damage was found. Copies that are
+//! Comes after [`crate::osts`], when every place was asked and damage was found. Copies that are
 //! known to be bad are asked too: what is damaged in one is good in the other, mostly.
 
-use crate::capabilities::Whose;
-use crate::volume::Shared;
+use crate::{Osts, Whose};
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use tieline_telemetry::metrics::METRICS;
 use tieline_types::{ChunkRef, Patchwork};
 use tokio::time::Instant;
 
-impl Shared {
+impl Osts {
     /// The blocks that hold `range`, and where in the chunk they begin.
     pub(crate) async fn fetch_patched(
         self: &Arc<Self>,

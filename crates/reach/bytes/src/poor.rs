@@ -3,12 +3,11 @@
 //! One that failed rests for some seconds where other copies suffice. Until it has taken a chunk
 //! again, or for some minutes, nobody waits for copies there while there are others to wait for.
 
-use crate::send::{Column, is_refusal};
-use crate::volume::lock;
+use crate::lock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::time::Duration;
-use tieline_types::{ErrorKind, OstIndex};
+use tieline_types::OstIndex;
 use tokio::time::Instant;
 
 /// It gets no chunks for so long, if other copies suffice.
@@ -17,7 +16,7 @@ const REST: Duration = Duration::from_secs(10);
 const REMEMBERED: Duration = Duration::from_secs(300);
 
 #[derive(Default)]
-pub(crate) struct PoorOsts(Mutex<BTreeMap<OstIndex, Failed>>);
+pub struct PoorOsts(Mutex<BTreeMap<OstIndex, Failed>>);
 
 #[derive(Clone, Copy)]
 struct Failed {
@@ -27,8 +26,9 @@ struct Failed {
 }
 
 impl PoorOsts {
-    pub fn failed(&self, ost: OstIndex, kind: ErrorKind) {
-        let (last, is_refusal) = (Instant::now(), is_refusal(kind));
+    /// It did not take a chunk. A refusal says that it takes none, whoever sends it.
+    pub fn failed(&self, ost: OstIndex, is_refusal: bool) {
+        let last = Instant::now();
         let since = self.about(&ost).map_or(last, |before| before.since);
         lock(&self.0).insert(ost, Failed { since, last, is_refusal });
     }
@@ -55,18 +55,18 @@ impl PoorOsts {
     }
 
     /// Those of a column for which the MDS is asked for others first: without them too few are left
-    /// to wait for, but some.
-    pub fn spared_in(&self, column: &Column) -> BTreeSet<OstIndex> {
-        let poor = column.osts.iter().copied().filter(|&ost| self.is_poor(ost));
+    /// to wait for (`enough`), but some.
+    pub fn spared_in(&self, column: &[OstIndex], enough: usize) -> BTreeSet<OstIndex> {
+        let poor = column.iter().copied().filter(|&ost| self.is_poor(ost));
         let poor: BTreeSet<OstIndex> = poor.collect();
-        let well = column.osts.len() - poor.len();
-        if well == 0 || well >= column.sync { BTreeSet::new() } else { poor }
+        let well = column.len() - poor.len();
+        if well == 0 || well >= enough { BTreeSet::new() } else { poor }
     }
 
     /// Those to send to.
-    pub fn worth_trying(&self, column: &Column, enough: usize) -> Vec<OstIndex> {
-        let awake = column.osts.iter().copied().filter(|&ost| !self.is_resting(ost));
+    pub fn worth_trying(&self, column: &[OstIndex], enough: usize) -> Vec<OstIndex> {
+        let awake = column.iter().copied().filter(|&ost| !self.is_resting(ost));
         let awake: Vec<OstIndex> = awake.collect();
-        if awake.len() >= enough { awake } else { column.osts.clone() }
+        if awake.len() >= enough { awake } else { column.to_vec() }
     }
 }

@@ -1,4 +1,4 @@
-//! Fetches ranges of chunks from OSSs, verified, from whichever place has them.
+//! The OSSs of a chunk's places: verified ranges, from whichever place has them.
 //!
 //! Of several places the nearest is asked, as measured ([`crate::costs`]); one that is slow gets
 //! company, one that fails is replaced at once. Who asks a server next is decided by its
@@ -9,32 +9,50 @@
 //! the log, reported to the MDS, and the next place is asked. Where all are damaged, blocks that
 //! are good in any of them are put together ([`crate::patched`]).
 
-use crate::capabilities::Whose;
-use crate::chunks::{Fault, Outcome, Segment};
-use crate::costs::Load;
+use crate::capabilities::Capabilities;
+use crate::costs::{Costs, Load};
 use crate::race::Race;
-use crate::volume::Shared;
-use crate::{Error, Result};
+use crate::source::{Fault, Outcome, Piece, Source, Wish, lost};
+use crate::{Whose, lock};
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
-use tieline_foresight::ahead::{PIECE, Width};
+use tieline_servers::{Error, Result, Servers};
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::checksum::{BLOCK, crc32c, first_mismatch};
-use tieline_types::{Caller, ChunkId, ChunkRef, ErrorKind, ObjectName, OstIndex, Place};
+use tieline_types::{Caller, ChunkId, ChunkRef, ErrorKind, MdtIndex, ObjectName, OstIndex, Place};
+use tieline_wire::capability::{CapabilityGrant, GetCapability};
 use tieline_wire::data::{ReadObject, ReadObjectReply};
 use tieline_wire::mirrors::ReportPlace;
 use tieline_world::Bulk;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
+/// What MDSs are asked and told on the way to bytes, by who knows what comes before it.
+#[async_trait::async_trait]
+pub trait Metadata: Send + Sync {
+    /// What is to be shown to OSSs; `None`: this federation proves nothing.
+    async fn capability(
+        &self,
+        caller: &Caller,
+        mdt: MdtIndex,
+        wish: GetCapability,
+        patience: Duration,
+    ) -> Result<Option<CapabilityGrant>>;
+
+    /// A copy is bad, or gone.
+    async fn report(&self, report: ReportPlace, patience: Duration) -> Result<()>;
+}
+
 /// One request for an exact range; larger ranges are several.
-const REQUEST_MAX: u64 = 4 << 20;
+pub(crate) const REQUEST_MAX: u64 = 4 << 20;
 /// One request to a far server: a connection that was idle takes six round trips for 1 MiB, eight
 /// take four for an eighth each.
-const REQUEST_FAR: u64 = 128 << 10;
+pub(crate) const REQUEST_FAR: u64 = 128 << 10;
 /// A chunk from afar that is no longer comes whole, and is kept for a while.
-const SMALL: u64 = 128 << 10;
+pub(crate) const SMALL: u64 = 128 << 10;
 /// A bad place is reported again only after so long.
 const REPORTED_KEPT: Duration = Duration::from_secs(30);
 const REPORTED_MAX: usize = 1024;
@@ -44,40 +62,62 @@ const GRACE: Duration = Duration::from_millis(300);
 /// A place that is only asked to be measured may take so long.
 const PROBE_PATIENCE: Duration = Duration::from_secs(10);
 /// An OST that failed is asked last for so long.
-pub(crate) const TROUBLE_KEPT: Duration = Duration::from_secs(30);
+const TROUBLE_KEPT: Duration = Duration::from_secs(30);
 
-impl Shared {
-    /// The ranges to be fetched start now; their bytes are waited for later.
-    pub(crate) fn start_chunk(
-        self: &Arc<Self>,
-        chunk: &ChunkRef,
-        range: Range<u64>,
-        width: Width,
-        whose: &Whose,
-    ) -> Vec<Segment> {
-        let length = chunk.length;
-        let is_far = self.is_far(chunk);
-        let request = if is_far { REQUEST_FAR } else { REQUEST_MAX };
-        let is_small = is_far && length <= SMALL;
-        if is_small {
-            self.chunks.linger(chunk.chunk);
+/// The OSTs as one client reaches them.
+pub struct Osts {
+    pub(crate) servers: Arc<Servers>,
+    pub(crate) capabilities: Arc<Capabilities>,
+    metadata: Weak<dyn Metadata>,
+    pub costs: Costs,
+    /// OSTs that failed, and when.
+    troubles: Mutex<BTreeMap<OstIndex, Instant>>,
+    /// Bad places that the MDS was told of.
+    reported: Mutex<BTreeMap<(ChunkId, OstIndex), Instant>>,
+}
+
+#[async_trait::async_trait]
+impl Source for Arc<Osts> {
+    fn name(&self) -> &'static str {
+        "osts"
+    }
+
+    /// Several ranges come at once.
+    async fn bring(&self, wish: &Wish) -> Result<Vec<Piece>, Fault> {
+        let Wish { chunk, ranges, whose, .. } = wish;
+        let until = wish.until.unwrap_or_else(|| self.until(chunk, whose));
+        if let [range] = ranges.as_slice() {
+            let (offset, bytes) = self.fetch(chunk, range.clone(), whose, until).await?;
+            return Ok(vec![Piece::new(offset, bytes)]);
         }
-        let widen = |missing: Range<u64>| match width {
-            _ if is_small => pieces(missing, length, SMALL),
-            Width::Exact | Width::Guess => steps(missing, request),
-            Width::Pieces | Width::Ahead => pieces(missing, length, request.min(PIECE)),
-        };
-        let is_read = matches!(width, Width::Exact | Width::Pieces);
-        let (segments, tasks) = self.chunks.find(chunk.chunk, range, is_read, widen);
-        for task in tasks {
-            let (shared, chunk, whose) = (self.clone(), chunk.clone(), whose.clone());
-            tokio::spawn(async move {
-                let whose = Whose { is_wanted: task.is_wanted().clone(), ..whose };
-                let outcome = shared.fetch_near(&chunk, task.range.clone(), &whose).await;
-                shared.chunks.land(chunk.chunk, task, outcome);
-            });
+        let mut fetches = JoinSet::new();
+        for range in ranges.iter().cloned() {
+            let (osts, chunk, whose) = (self.clone(), chunk.clone(), whose.clone());
+            fetches.spawn(async move { osts.fetch(&chunk, range, &whose, until).await });
         }
-        segments
+        let mut fetched = Vec::new();
+        while let Some(joined) = fetches.join_next().await {
+            let (offset, bytes) = joined.unwrap_or_else(|_| Err(lost()))?;
+            fetched.push(Piece::new(offset, bytes));
+        }
+        Ok(fetched)
+    }
+}
+
+impl Osts {
+    pub(crate) fn new(
+        servers: Arc<Servers>,
+        capabilities: Arc<Capabilities>,
+        metadata: Weak<dyn Metadata>,
+    ) -> Self {
+        Self {
+            servers,
+            capabilities,
+            metadata,
+            costs: Costs::default(),
+            troubles: Mutex::default(),
+            reported: Mutex::default(),
+        }
     }
 
     /// Asks the places of a chunk: the best first, the next at once when that fails, and beside it
@@ -95,7 +135,7 @@ impl Shared {
         // Before a turn is taken: an MDS that is away keeps no other reader from the OSS.
         if let Some(place) = places.first() {
             let wanted = (chunk.chunk, &place.object);
-            let proof = self.capability_to_read(whose, wanted, false).await;
+            let proof = self.capabilities.to_read(whose, wanted, false).await;
             let what = |error| format!("right to read chunk {} ({error})", chunk.chunk);
             proof.map_err(|error: Error| Fault { kind: error.kind(), what: what(error) })?;
         }
@@ -202,7 +242,7 @@ impl Shared {
 
     /// Places that are up to date: those in trouble last, the nearest first, and among equals each
     /// chunk another.
-    pub(crate) fn places_in_order(&self, chunk: &ChunkRef, bytes: u64) -> Vec<Place> {
+    pub fn places_in_order(&self, chunk: &ChunkRef, bytes: u64) -> Vec<Place> {
         let mut places: Vec<_> =
             chunk.places.iter().filter(|place| !place.is_stale).cloned().collect();
         if places.len() > 1 {
@@ -228,19 +268,19 @@ impl Shared {
     /// whoever reads it.
     fn probe(self: &Arc<Self>, chunk: &ChunkRef, others: &[Place], whose: &Whose) {
         for place in others.iter().filter(|place| self.costs.begin_probe(place.ost)) {
-            let (shared, chunk) = (self.clone(), chunk.clone());
+            let (osts, chunk) = (self.clone(), chunk.clone());
             let (place, whose) = (place.clone(), whose.clone());
             tokio::spawn(async move {
                 let little = 0..chunk.length.min(REQUEST_FAR);
                 let until = Instant::now() + PROBE_PATIENCE;
-                let asked = shared.fetch_measured(&chunk, &place, little, (&whose, until));
+                let asked = osts.fetch_measured(&chunk, &place, little, (&whose, until));
                 match tokio::time::timeout_at(until + GRACE, asked).await {
                     Ok(Ok(_)) => {}
                     Ok(Err(error)) => {
-                        let fault = shared.place_failed(&chunk, &place, &error);
-                        shared.report_faults(&chunk, &[(place, fault)]);
+                        let fault = osts.place_failed(&chunk, &place, &error);
+                        osts.report_faults(&chunk, &[(place, fault)]);
                     }
-                    Err(_) => shared.mark_trouble(place.ost),
+                    Err(_) => osts.mark_trouble(place.ost),
                 }
             });
         }
@@ -265,7 +305,7 @@ impl Shared {
     }
 
     /// Is the nearest place of the chunk far?
-    fn is_far(&self, chunk: &ChunkRef) -> bool {
+    pub(crate) fn is_far(&self, chunk: &ChunkRef) -> bool {
         let is_near = |place: &Place| {
             !place.is_stale && self.servers.oss(place.ost).is_ok_and(|oss| !oss.ways.is_far())
         };
@@ -295,24 +335,25 @@ impl Shared {
             if matches!(fault.kind, ErrorKind::Corrupt | ErrorKind::Gone)
                 && self.is_news(chunk.chunk, place.ost)
             {
-                let (shared, what) = (self.clone(), fault.what.clone());
+                let (osts, what) = (self.clone(), fault.what.clone());
                 let report = ReportPlace { chunk: chunk.chunk, ost: place.ost, what };
-                tokio::spawn(async move { shared.report(report).await });
+                tokio::spawn(async move { osts.report(report).await });
             }
         }
     }
 
-    pub(crate) async fn report(&self, report: ReportPlace) {
-        let (mdt, ost, chunk) = (report.chunk.mdt, report.ost.label(), report.chunk);
-        let told = self.ask_mdt(&Caller::root(), mdt, report, REPORT_PATIENCE).await;
-        if let Err(error) = told {
+    /// Tells the MDS of a bad place.
+    pub async fn report(&self, report: ReportPlace) {
+        let (ost, chunk) = (report.ost.label(), report.chunk);
+        let Some(metadata) = self.metadata.upgrade() else { return };
+        if let Err(error) = metadata.report(report, REPORT_PATIENCE).await {
             tracing::info!(%ost, %chunk, %error, "a bad place is not reported yet");
         }
     }
 
     /// Was the place not reported lately?
     fn is_news(&self, chunk: ChunkId, ost: OstIndex) -> bool {
-        let mut reported = crate::volume::lock(&self.reported);
+        let mut reported = lock(&self.reported);
         let now = Instant::now();
         if reported.len() >= REPORTED_MAX {
             reported.retain(|_, since| since.elapsed() < REPORTED_KEPT);
@@ -336,7 +377,7 @@ impl Shared {
         let mut is_refused = false;
         loop {
             let wanted = (chunk.chunk, &place.object);
-            let capability = self.capability_to_read(whose, wanted, is_refused).await?;
+            let capability = self.capabilities.to_read(whose, wanted, is_refused).await?;
             let may_ask_again = capability.is_some() && !is_refused;
             let message = ReadObject {
                 ost: place.ost,
@@ -388,20 +429,20 @@ impl Shared {
     }
 
     /// Until when somebody who wants bytes of a chunk now waits for them.
-    pub(crate) fn fetch_until(&self, chunk: &ChunkRef, whose: &Whose) -> Instant {
+    pub(crate) fn until(&self, chunk: &ChunkRef, whose: &Whose) -> Instant {
         let osts = chunk.places.iter().map(|place| place.ost);
         let wait = self.servers.wait_for_osts(osts).max(self.servers.wait_for(whose.file.mdt()));
         Instant::now() + wait
     }
 
     pub(crate) fn is_in_trouble(&self, ost: OstIndex) -> bool {
-        let troubles = crate::volume::lock(&self.troubles);
+        let troubles = lock(&self.troubles);
         troubles.get(&ost).is_some_and(|since| since.elapsed() < TROUBLE_KEPT)
     }
 
-    pub(crate) fn mark_trouble(&self, ost: OstIndex) {
+    pub fn mark_trouble(&self, ost: OstIndex) {
         METRICS.client_ost_failures.with_label_values(&[&ost.label()]).inc();
-        crate::volume::lock(&self.troubles).insert(ost, Instant::now());
+        lock(&self.troubles).insert(ost, Instant::now());
     }
 }
 
@@ -421,7 +462,7 @@ fn corrupt(chunk: &ChunkRef, ost: OstIndex) -> Error {
 /// `missing` in aligned pieces that cover it, within a chunk of `length` bytes.
 ///
 /// Only the ends are widened; a neighbour that is here already may be fetched twice, never thrice.
-fn pieces(missing: Range<u64>, length: u64, piece: u64) -> Vec<Range<u64>> {
+pub(crate) fn pieces(missing: Range<u64>, length: u64, piece: u64) -> Vec<Range<u64>> {
     let mut all = Vec::new();
     let mut at = missing.start / piece * piece;
     while at < missing.end {
@@ -432,7 +473,7 @@ fn pieces(missing: Range<u64>, length: u64, piece: u64) -> Vec<Range<u64>> {
 }
 
 /// `missing` in requests that no OSS refuses for their size.
-fn steps(missing: Range<u64>, request: u64) -> Vec<Range<u64>> {
+pub(crate) fn steps(missing: Range<u64>, request: u64) -> Vec<Range<u64>> {
     let starts = (missing.start..missing.end).step_by(request as usize);
     starts.map(|at| at..(at + request).min(missing.end)).collect()
 }

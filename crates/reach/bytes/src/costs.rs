@@ -7,7 +7,7 @@
 //! the reader's ([`Costs::begin_probe`]); nothing else goes there because of that until it is
 //! answered. The same holds for a place that was never measured, once another was.
 
-use crate::volume::lock;
+use crate::lock;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -23,7 +23,7 @@ const PATIENCE: std::ops::RangeInclusive<Duration> =
 const PATIENCE_UNKNOWN: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
-pub(crate) struct Costs(Mutex<BTreeMap<OstIndex, Cost>>);
+pub struct Costs(Mutex<BTreeMap<OstIndex, Cost>>);
 
 #[derive(Clone, Copy, Default)]
 struct Cost {
@@ -43,7 +43,7 @@ struct Measured {
 
 /// What a way carries when something is asked of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Load {
+pub struct Load {
     pub round_trip: Option<Duration>,
     /// Bytes that come before the last one asked for, and that.
     pub bytes: u64,

@@ -10,16 +10,13 @@
 //! are held, and for [`RUNS_HELD_MAX`] runs; one question about each is under way, and nobody waits
 //! for those about others.
 
-use crate::file::File;
-use crate::volume::{Shared, lock};
-use crate::{Error, Result};
+use crate::osts::Metadata;
+use crate::{Whose, lock};
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
-use tieline_servers::Server;
 use tieline_servers::by_key::ByKey;
-use tieline_servers::turns::Reader;
+use tieline_servers::{Error, Result, Servers};
 use tieline_types::{Caller, ChunkId, ErrorKind, FileId, MdtIndex, ObjectName};
 use tieline_wire::capability::{
     Capability, CapabilityGrant, FileRun, GetCapability, Scope, SignedCapability,
@@ -31,30 +28,6 @@ const HELD_MAX: usize = 16_384;
 const RUNS_HELD_MAX: usize = 65_536;
 /// Files of a run that is newer than what we hold make us ask this often.
 const RUNS_PAUSE: Duration = Duration::from_secs(1);
-
-/// Whose bytes, for whom.
-#[derive(Clone, Debug)]
-pub(crate) struct Whose {
-    pub file: FileId,
-    pub caller: Caller,
-    /// Where in the file the extent begins.
-    pub offset: u64,
-    /// Who reads, for taking turns.
-    pub reader: Reader,
-    /// Is set when somebody waits for these bytes.
-    pub is_wanted: Arc<AtomicBool>,
-}
-
-impl Whose {
-    /// The same for the file's readers, whichever handle is closed.
-    pub fn whoever_reads(&self) -> Self {
-        let reader = match self.reader {
-            Reader::Handle(_) => Reader::File(self.file),
-            other => other,
-        };
-        Self { reader, ..self.clone() }
-    }
-}
 
 /// What a capability is to be good for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -82,8 +55,9 @@ struct State {
     runs: BTreeMap<FileId, (FileId, Held)>,
 }
 
-#[derive(Default)]
-pub(crate) struct Capabilities {
+pub struct Capabilities {
+    servers: Arc<Servers>,
+    metadata: Weak<dyn Metadata>,
     state: Mutex<State>,
     turns: ByKey<Key>,
 }
@@ -122,6 +96,10 @@ impl Held {
 }
 
 impl Capabilities {
+    pub(crate) fn new(servers: Arc<Servers>, metadata: Weak<dyn Metadata>) -> Self {
+        Self { servers, metadata, state: Mutex::default(), turns: ByKey::default() }
+    }
+
     /// Takes what came with an open, or with what was told in bulk.
     pub fn learn(&self, grant: &CapabilityGrant, asked: Instant) {
         let Some((held, mdt)) = Held::of(grant, asked) else { return };
@@ -227,13 +205,13 @@ impl Key {
     }
 }
 
-impl Shared {
+impl Capabilities {
     fn is_capability_needed(&self) -> bool {
         self.servers.map.current().map.security.is_some()
     }
 
     /// What to show for writing to a file. `is_refused`: what was shown before did not do.
-    pub(crate) async fn capability_to_write(
+    pub async fn to_write(
         self: &Arc<Self>,
         file: FileId,
         caller: &Caller,
@@ -242,11 +220,9 @@ impl Shared {
         if !self.is_capability_needed() {
             return Ok(None);
         }
-        let reader = Reader::default();
-        let whose =
-            Whose { file, caller: caller.clone(), offset: 0, reader, is_wanted: Arc::default() };
+        let whose = Whose::own(file, caller);
         if !is_refused && self.servers.mds(file.mdt()).is_ok_and(|mds| mds.grant().is_some()) {
-            let known = lock(&self.capabilities.state).own.get(&file.mdt()).cloned();
+            let known = lock(&self.state).own.get(&file.mdt()).cloned();
             let is_news = known.as_ref().is_none_or(|held| is_newer_run(held, file));
             let own = self.held(Key::Own(file.mdt()), &whose, None, is_news).await?;
             if let Some(own) = own
@@ -261,24 +237,22 @@ impl Shared {
     }
 
     /// What to show for making a file's chunks durable: who may read it may ask for that, too.
-    pub(crate) async fn capability_to_sync(
+    pub async fn to_sync(
         self: &Arc<Self>,
-        file: &File,
+        file: FileId,
+        caller: &Caller,
         is_refused: bool,
     ) -> Result<Option<Vec<u8>>> {
-        let (caller, is_written) =
-            file.with(|state| (state.writer.clone(), state.last_written.is_some()));
-        if is_written || !self.is_capability_needed() {
-            return self.capability_to_write(file.id, &caller, is_refused).await;
+        if !self.is_capability_needed() {
+            return Ok(None);
         }
-        let reader = Reader::default();
-        let whose = Whose { file: file.id, caller, offset: 0, reader, is_wanted: Arc::default() };
-        let held = self.held(Key::File(file.id, Use::Read), &whose, None, is_refused).await?;
+        let whose = Whose::own(file, caller);
+        let held = self.held(Key::File(file, Use::Read), &whose, None, is_refused).await?;
         Ok(held.map(|held| held.signed.to_vec()))
     }
 
     /// What to show for reading an object.
-    pub(crate) async fn capability_to_read(
+    pub(crate) async fn to_read(
         self: &Arc<Self>,
         whose: &Whose,
         (chunk, object): (ChunkId, &ObjectName),
@@ -289,14 +263,14 @@ impl Shared {
         }
         let file = whose.file;
         let named = Key::File(file, Use::Named);
-        let held = lock(&self.capabilities.state).files.get(&(file, Use::Named)).cloned();
+        let held = lock(&self.state).files.get(&(file, Use::Named)).cloned();
         let names = held.is_some_and(|held| held.names(object));
         if is_refused || names {
             let held = self.held(named, whose, Some(object), is_refused).await?;
             return Ok(held.map(|held| held.signed.to_vec()));
         }
         let mds = self.servers.mds(chunk.mdt);
-        let is_own = mds.is_ok_and(|mds: Arc<Server>| mds.grant() == Some(chunk.grant));
+        let is_own = mds.is_ok_and(|mds| mds.grant() == Some(chunk.grant));
         let key = match object {
             ObjectName::Chunk(_) if is_own => Key::Own(chunk.mdt),
             _ => Key::File(file, Use::Read),
@@ -323,21 +297,21 @@ impl Shared {
     ) -> Result<Option<Held>> {
         let find = || {
             let found = match key {
-                Key::Own(mdt) => self.capabilities.own(mdt),
-                Key::File(file, used) => self.capabilities.file(file, used),
+                Key::Own(mdt) => self.own(mdt),
+                Key::File(file, used) => self.file(file, used),
             };
             found.filter(|(held, _)| object.is_none_or(|object| held.names(object)))
         };
         let begun = Instant::now();
         if !is_fresh && let Some((held, is_due)) = find() {
             if is_due {
-                let (shared, whose) = (self.clone(), whose.clone());
-                tokio::spawn(async move { shared.renew(key, whose).await });
+                let (capabilities, whose) = (self.clone(), whose.clone());
+                tokio::spawn(async move { capabilities.renew(key, whose).await });
             }
             return Ok(Some(held));
         }
         let until = begun + self.servers.wait_for(key.mdt());
-        let mut turn = self.capabilities.turns.wait(key, until).await?;
+        let mut turn = self.turns.wait(key, until).await?;
         // Somebody else may have asked while we waited.
         if let Some((held, _)) = find()
             && (!is_fresh || held.asked >= begun)
@@ -371,16 +345,18 @@ impl Shared {
             Key::File(file, Use::Named) => self.wish(Some(file), (true, false), Some(whose.offset)),
         };
         let patience = until.saturating_duration_since(asked);
-        let told = self.ask_mdt(&whose.caller, mdt, message, patience).await;
+        let gone = || Error::local(ErrorKind::Disconnected, "file system is closed");
+        let metadata = self.metadata.upgrade().ok_or_else(gone)?;
+        let told = metadata.capability(&whose.caller, mdt, message, patience).await;
         let told = told.inspect_err(|_| {
             if let Key::File(file, used) = key {
-                self.capabilities.forget(file, used);
+                self.forget(file, used);
             }
         })?;
-        let Some(grant) = told.reply.grant else { return Ok(None) };
+        let Some(grant) = told else { return Ok(None) };
         let unreadable = || Error::local(ErrorKind::Protocol, "capability of an MDS");
         let held = Held::new(&grant, asked).ok_or_else(unreadable)?;
-        self.capabilities.keep(key, held.clone());
+        self.keep(key, held.clone());
         Ok(Some(held))
     }
 
