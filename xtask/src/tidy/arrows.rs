@@ -1,7 +1,8 @@
-//! Arrows point down only: programs → doors → core → parts → words.
+//! Arrows point down only: programs → doors → core → reach → parts → words.
 //!
-//! The folder is the rule: `crates/FLOOR/ROOM`. Sideways is allowed in words and parts, where cargo
-//! itself refuses cycles; what lies in `checks` may look at everything; xtask is outside.
+//! The folder is the rule: `crates/FLOOR/ROOM`. Sideways is allowed in words, parts, reach and
+//! programs, where cargo itself refuses cycles; what lies in `checks` may look at everything; xtask
+//! is outside.
 
 use super::Findings;
 use anyhow::{Context, Result};
@@ -9,9 +10,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// From the ground up. A room depends on lower floors only.
-const FLOORS: &[&str] = &["words", "parts", "core", "doors", "programs", "checks"];
+const FLOORS: &[&str] = &["words", "parts", "reach", "core", "doors", "programs", "checks"];
 /// Where a room may depend on its neighbours.
-const SIDEWAYS: &[&str] = &["words", "parts", "checks"];
+const SIDEWAYS: &[&str] = &["words", "parts", "reach", "programs", "checks"];
 /// All that a door may see, beside the words.
 const SEEN_BY_DOORS: &[&str] =
     &["core/client", "parts/auth", "parts/keep", "parts/world", "parts/telemetry"];
@@ -134,6 +135,21 @@ mod tests {
         assert_eq!(fault("checks/lab", "programs/tieline"), None);
         assert!(fault("parts/kv", "core/meta").is_some());
         assert!(fault("words/types", "checks/lab").is_some());
+    }
+
+    #[test]
+    fn reach_lies_between_parts_and_core() {
+        assert_eq!(fault("reach/servers", "parts/net"), None);
+        assert_eq!(fault("core/client", "reach/servers"), None);
+        assert!(fault("reach/servers", "core/client").is_some());
+        assert!(fault("parts/net", "reach/servers").is_some());
+    }
+
+    #[test]
+    fn neighbours_see_each_other_in_reach_and_programs() {
+        assert_eq!(fault("reach/bytes", "reach/servers"), None);
+        assert_eq!(fault("programs/verbs", "programs/mount"), None);
+        assert!(fault("doors/fuse", "programs/mount").is_some());
     }
 
     #[test]
