@@ -166,7 +166,7 @@ impl Drop for Holders {
 pub fn hold(mount: &Path, count: usize) -> Result<()> {
     let location = Location::find(mount.as_os_str()).map_err(|usage| anyhow::anyhow!("{usage}"))?;
     if let Some(namespace) = &location.netns {
-        tieline::namespace::enter(namespace)?;
+        tieline_machine::namespace::enter(namespace)?;
     }
     location.proving.prepare();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

@@ -12,28 +12,21 @@
 //!   room without a mount; [`parting`]: where they are ended early.
 //! * [`proving`]: how servers, mounts and verbs prove themselves.
 //! * [`dev`]: a whole federation on this machine.
-//! * [`beneath`]: local files, written and read where others may plant links.
-//! * [`runtime`]: the threads that work is done on; [`memory`]: used again, and given back when
-//!   idle.
 //! * [`source`], [`location`], [`contact`]: how a file system is named, found and met for the
 //!   first time.
 
-pub mod beneath;
 pub mod cli;
 pub mod contact;
 pub mod dev;
 pub mod federation;
 pub mod invitation;
 pub mod location;
-pub mod memory;
 pub mod mount;
-pub mod namespace;
 pub mod operator;
 pub mod parting;
-pub mod process;
 pub mod proving;
 pub mod report;
-pub mod runtime;
+mod runtime;
 pub mod server;
 pub mod shell;
 pub mod show;

@@ -10,7 +10,8 @@ use crate::report::Usage;
 use crate::source::Source;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
+use tieline_machine::paths::absolute;
 use tieline_types::{FsName, Shown};
 
 /// A place in a file system, and how to get there.
@@ -150,25 +151,6 @@ pub fn site_key(fs: &FsName) -> Option<String> {
     Path::new(&path).exists().then_some(path)
 }
 
-/// Absolute, with the kernel's view of everything but the last component, which may be a symlink
-/// that is meant itself.
-pub fn absolute(path: &Path) -> PathBuf {
-    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    if let (Some(parent), Some(name)) = (whole.parent(), whole.file_name())
-        && let Ok(parent) = parent.canonicalize()
-    {
-        return parent.join(name);
-    }
-    let mut clean = PathBuf::new();
-    for component in whole.components() {
-        match component {
-            Component::ParentDir => drop(clean.pop()),
-            other => clean.push(other),
-        }
-    }
-    clean
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -188,16 +170,5 @@ mod tests {
         assert!(by_word.contains("give tieline://"), "{by_word}");
         let by_option = Location::find_fs(None, none.parse().ok().as_ref()).unwrap_err();
         assert!(by_option.to_string().contains("give --fs tieline://"), "{by_option}");
-    }
-
-    #[test]
-    fn the_last_component_is_not_followed() {
-        let dir = tempfile::tempdir().unwrap();
-        let real = dir.path().canonicalize().unwrap();
-        std::fs::create_dir(real.join("d")).unwrap();
-        std::os::unix::fs::symlink("d", real.join("link")).unwrap();
-        assert_eq!(absolute(&real.join("d/../link")), real.join("link"));
-        assert_eq!(absolute(&real.join("link/x")), real.join("d/x"));
-        assert_eq!(absolute(Path::new("/a/../nowhere/../b/x/y")), Path::new("/b/x/y"));
     }
 }

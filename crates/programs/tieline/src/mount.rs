@@ -9,7 +9,6 @@
 //!
 //! * [`options`]: what stands behind `-o`; [`caches`]: those about caches.
 //! * [`people`]: who callers are; [`one`]: where all are one user; [`idmap`]: whose uids are whose.
-//! * [`table`]: the kernel's table of mounts.
 //! * [`remount`]: other flags for a mount that is there.
 //! * [`helper`]: the same by the words of mount(8) and umount(8).
 
@@ -24,11 +23,9 @@ pub mod options;
 pub mod people;
 pub mod registry;
 pub mod remount;
-pub mod table;
 pub mod tickets;
 mod word;
 
-use crate::beneath::Directory;
 use crate::mount::options::Options;
 use crate::source::Source;
 use crate::spool;
@@ -39,6 +36,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use tieline_machine::beneath::Directory;
+use tieline_machine::table;
 use tieline_types::ByteSize;
 
 /// Longest wait for a daemon that has been unmounted and still commits.
@@ -133,7 +132,7 @@ pub fn run(args: Args, is_log_json: bool) -> anyhow::Result<()> {
     let mountpoint = match (args.held, args.hold) {
         (None, None) => table::mountpoint(mountpoint),
         // It may be mounted, and a look at it would wait for this very process.
-        _ => crate::location::absolute(mountpoint),
+        _ => tieline_machine::paths::absolute(mountpoint),
     };
     if !(args.foreground || args.daemon) {
         check(&mountpoint)?;

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tieline_auth::{BelievedMap, MapVerifier};
 use tieline_format::map::FederationMap;
+use tieline_machine::users::own_caller;
 use tieline_net::Channel;
 use tieline_types::{Caller, MdtIndex};
 use tieline_wire::Call;
@@ -39,7 +40,7 @@ pub fn run<T, F: Future<Output = anyhow::Result<T>>>(
         let guard = location.proving.guard();
         let (contact, cell, key) = shell::first_map(location, &guard, away.as_deref()).await?;
         let map = cell.current().map.clone();
-        command(Operator { contact, caller: shell::own_caller(), key, map }).await
+        command(Operator { contact, caller: own_caller(), key, map }).await
     })
 }
 

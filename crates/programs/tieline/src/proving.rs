@@ -6,7 +6,6 @@
 //! Invariant: `KRB5_CONFIG` is set, if at all, before a process has threads.
 
 use crate::report::Usage;
-use crate::server::settings::is_private;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind};
@@ -15,6 +14,7 @@ use std::sync::{Arc, OnceLock};
 use tieline_auth::gss::{Keys, try_answering, usual_principal};
 use tieline_auth::{Guard, GuardParts, Kerberos, SERVICE_MDS, SERVICE_OSS, Serves};
 use tieline_format::map::FederationMap;
+use tieline_machine::private::is_private;
 use tieline_types::Flavor;
 
 pub const CONFIG: &str = "KRB5_CONFIG";
@@ -205,7 +205,7 @@ impl KerberosSettings {
             let Some(path) = path else { continue };
             if !path.is_absolute() {
                 complain(key, format!("`{}` is not an absolute path", path.display()));
-            } else if let Err(error) = crate::server::user::open_as(user, path)
+            } else if let Err(error) = tieline_machine::users::open_as(user, path)
                 && (is_root || error.kind() != ErrorKind::PermissionDenied)
             {
                 complain(key, unreadable(path, user, &error));

@@ -18,9 +18,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tieline_auth::{Guard, MapCell, MapVerifier, Rule};
 use tieline_client::{Error, FileSystem, Near, Parts, Settings, Volume};
+use tieline_machine::users::own_caller;
 use tieline_net::session::SessionDialer;
 use tieline_net::{Dialer, SessionSettings};
-use tieline_types::{Attributes, Caller, FileId, FileKind, Gid, MdtIndex, Name, Shown, Uid};
+use tieline_types::{Attributes, Caller, FileId, FileKind, MdtIndex, Name, Shown};
 use tieline_wire::Flavor;
 use tieline_world::{Congestion, World};
 
@@ -142,17 +143,6 @@ pub async fn first_map(
     };
     guard.follow(&map);
     Ok((contact, map, key))
-}
-
-/// Who runs this command.
-pub fn own_caller() -> Caller {
-    let groups = rustix::process::getgroups().unwrap_or_default();
-    Caller {
-        uid: Uid(rustix::process::geteuid().as_raw()),
-        gid: Gid(rustix::process::getegid().as_raw()),
-        groups: groups.into_iter().map(|gid| Gid(gid.as_raw())).collect(),
-        proof: None,
-    }
 }
 
 impl Shell {

@@ -3,10 +3,10 @@
 
 use crate::dev::processes;
 use crate::dev::state::Held;
-use crate::mount::table;
 use anyhow::{Context, bail};
 use std::path::Path;
 use tieline_kv::{PostgresServer, PostgresStore};
+use tieline_machine::table;
 
 pub fn run(dir: &Path) -> anyhow::Result<()> {
     take_down(Held::open(dir)?)

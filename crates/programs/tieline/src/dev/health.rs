@@ -31,8 +31,8 @@ pub fn ask(admin: &str, netns: Option<&Path>) -> Option<Health> {
     let Some(netns) = netns else { return ask_here(admin) };
     // A thread of its own: it stays in the namespace it entered.
     std::thread::scope(|scope| {
-        let thread =
-            scope.spawn(|| crate::namespace::enter(netns).ok().and_then(|()| ask_here(admin)));
+        let thread = scope
+            .spawn(|| tieline_machine::namespace::enter(netns).ok().and_then(|()| ask_here(admin)));
         thread.join().ok().flatten()
     })
 }

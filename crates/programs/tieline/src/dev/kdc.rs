@@ -11,12 +11,12 @@
 
 use crate::dev::netns::Network;
 use crate::dev::plan::SitePlan;
-use crate::process::ProcessId;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tieline_auth::{SERVICE_HOST, SERVICE_MDS, SERVICE_OSS, ScratchKdc};
+use tieline_machine::process::ProcessId;
 
 pub const REALM: &str = "EXTENCI.ORG";
 /// What an MDS and an OSS go by.
@@ -88,7 +88,7 @@ impl Kdc {
 /// A daemon in a namespace.
 fn serve_within(kdc: &mut ScratchKdc, netns: &Path) -> anyhow::Result<()> {
     let serve = || {
-        crate::namespace::enter(netns)?;
+        tieline_machine::namespace::enter(netns)?;
         Ok(kdc.serve()?)
     };
     // A thread of its own: it, and the process it starts, stay in the namespace.

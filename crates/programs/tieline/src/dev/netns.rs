@@ -67,12 +67,12 @@ impl Network {
 
     /// The namespace of a site.
     pub fn site(&self, site: &SiteName) -> PathBuf {
-        crate::namespace::path(&self.name(site.as_str()))
+        tieline_machine::namespace::path(&self.name(site.as_str()))
     }
 
     /// The namespace of clients.
     pub fn clients(&self) -> PathBuf {
-        crate::namespace::path(&self.name("cl"))
+        tieline_machine::namespace::path(&self.name("cl"))
     }
 
     fn name(&self, part: &str) -> String {
@@ -91,7 +91,7 @@ impl Network {
         }
         let router = self.name("router");
         self.add(&router)?;
-        forward(&crate::namespace::path(&router))?;
+        forward(&tieline_machine::namespace::path(&router))?;
         for (place, site) in sites.iter().enumerate() {
             self.join(&router, site.as_str(), place + 1, distances.sites)?;
         }
@@ -163,7 +163,7 @@ impl Network {
 /// The clients' end of a site's line is the router's.
 fn line(part: &str, inner: (&str, &str), outer: (&str, &str), quality: Quality) -> Line {
     let end = |(netns, device): (&str, &str)| End {
-        netns: crate::namespace::path(netns),
+        netns: tieline_machine::namespace::path(netns),
         device: device.to_owned(),
     };
     let (inner, outer) = (end(inner), end(outer));
@@ -210,7 +210,7 @@ fn id(dir: &Path) -> String {
 fn forward(netns: &Path) -> anyhow::Result<()> {
     let netns = netns.to_owned();
     let thread = std::thread::spawn(move || -> anyhow::Result<()> {
-        crate::namespace::enter(&netns)?;
+        tieline_machine::namespace::enter(&netns)?;
         // These files are the namespace's of whoever opens them.
         std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("cannot forward packets")?;
         // A machine without IPv6 has no such file, and nothing to forward.

@@ -3,17 +3,17 @@
 //! Invariants: a process is started with its own process group and its output in its log; ending
 //! goes from gentle to hard, each step with a deadline.
 
-use crate::beneath::Directory;
 use crate::dev::health;
 use crate::dev::state::Process;
-use crate::mount::table;
-use crate::process::ProcessId;
 use anyhow::{Context, bail};
 use rustix::process::Signal;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use tieline_machine::beneath::Directory;
+use tieline_machine::process::ProcessId;
+use tieline_machine::table;
 
 /// Longest wait for a process to be ready.
 const READY_PATIENCE: Duration = Duration::from_secs(30);
@@ -47,7 +47,7 @@ pub fn spawn(process: &mut Process) -> anyhow::Result<()> {
     // A thread of its own: it, and the process it starts, stay in the namespace.
     let spawned = std::thread::spawn(move || -> anyhow::Result<u32> {
         if let Some(netns) = netns {
-            crate::namespace::enter(&netns)?;
+            tieline_machine::namespace::enter(&netns)?;
         }
         let mut command = Command::new(program);
         command.args(argv).process_group(0).current_dir("/");

@@ -3,17 +3,17 @@
 //! Invariants: one command at a time changes it; what is in `made` was made by us and by nobody
 //! else.
 
-use crate::beneath::Directory;
 use crate::dev::kdc::Kdc;
 use crate::dev::netns::Network;
 use crate::mount::registry;
-use crate::process::ProcessId;
 use crate::report::Usage;
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use tieline_machine::beneath::Directory;
+use tieline_machine::process::ProcessId;
 
 const FILE: &str = "dev.json";
 const LOCK: &str = "dev.lock";
@@ -135,7 +135,7 @@ impl Held {
     pub fn save(&self) -> anyhow::Result<()> {
         let text = serde_json::to_vec_pretty(&self.state)?;
         let path = self.dir.join(FILE);
-        crate::server::maps::write_whole(&path, &text)
+        tieline_machine::private::write_whole(&path, &text)
             .with_context(|| format!("cannot write {}", path.display()))
     }
 

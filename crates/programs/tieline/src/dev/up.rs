@@ -5,8 +5,6 @@ use crate::dev::netns::{self, Distances, Network};
 use crate::dev::plan::{self, KerberosPlan, Plan, Ports, ServerPlan, SitePlan};
 use crate::dev::state::{Database, Held, Process, State};
 use crate::dev::{Up, control, down, processes, user, wan};
-use crate::mount::table;
-use crate::process::ProcessId;
 use crate::proving::{self, flavor_check};
 use crate::report::Usage;
 use anyhow::{Context, bail};
@@ -19,6 +17,8 @@ use std::time::{Duration, Instant};
 use tieline_auth::MapSigner;
 use tieline_format::Record;
 use tieline_kv::{PostgresServer, PostgresStore};
+use tieline_machine::process::ProcessId;
+use tieline_machine::table;
 use tieline_types::{Flavor, MachineTrust, SiteName};
 use tieline_wan::{Distance, Quality};
 
@@ -326,7 +326,7 @@ fn prepare(held: &Held, server: &ServerPlan) -> anyhow::Result<Process> {
     let role = server.name.split('-').next().unwrap_or_default();
     let path = plan::site_dir(held.dir(), &server.site).join(format!("{role}.toml"));
     // Readable by its owner only: a connection to a database may hold a password.
-    crate::server::maps::write_whole(&path, toml::to_string(settings)?.as_bytes())
+    tieline_machine::private::write_whole(&path, toml::to_string(settings)?.as_bytes())
         .with_context(|| format!("cannot write {}", path.display()))?;
     let network = held.state.network.as_ref();
     Ok(Process {

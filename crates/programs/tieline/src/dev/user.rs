@@ -10,11 +10,11 @@
 
 use crate::dev::Up;
 use crate::report::Usage;
-use crate::server::identities::user_of_machine;
-use crate::server::user::ROOT;
 use anyhow::Context;
 use std::os::unix::fs::{MetadataExt, lchown};
 use std::path::Path;
+use tieline_machine::users::ROOT;
+use tieline_machine::users::user_of_machine;
 
 const USUAL: &str = "nobody";
 /// What lets others through a directory.

@@ -11,8 +11,7 @@ use crate::mount::options::Options;
 use crate::mount::people::Users;
 use crate::mount::registry::{self, Ending, Entry, Registered};
 use crate::mount::tickets::Tickets;
-use crate::mount::{READY, remount, table};
-use crate::process::ProcessId;
+use crate::mount::{READY, remount};
 use crate::server::settings::key_open;
 use crate::shell::world_with;
 use crate::source::Source;
@@ -31,6 +30,8 @@ use tieline_format::Record as _;
 use tieline_format::map::SignedMap;
 use tieline_fuse::{Beginning, Mount, MountOptions, People};
 use tieline_keep::{Keep, Kept, Kind, Record, Stage};
+use tieline_machine::process::ProcessId;
+use tieline_machine::table;
 use tieline_telemetry::health::Health;
 use tieline_types::{Caller, FileId, MdtIndex, Name};
 use tieline_world::{Transport, World};
@@ -131,11 +132,11 @@ pub fn run(task: Task, held: Option<i32>) -> anyhow::Result<()> {
         let _ = rustix::process::setsid();
     }
     if let Some(namespace) = &task.options.netns {
-        crate::namespace::enter(namespace)?;
+        tieline_machine::namespace::enter(namespace)?;
     }
-    crate::memory::prepare();
+    tieline_machine::memory::prepare();
     task.options.proving.prepare();
-    let runtime = crate::runtime::of_daemon()?;
+    let runtime = tieline_machine::runtime::of_daemon()?;
     let watchdog = task.options.watchdog;
     let result = runtime.block_on(async {
         // From now on they are heard, if only later.
@@ -467,7 +468,7 @@ impl Mounted {
         let registered = entry.register()?;
         if let Some(pidfile) = &options.pidfile {
             let text = format!("{}\n", entry.process.pid);
-            crate::beneath::write_whole(pidfile, text.as_bytes(), 0o644)
+            tieline_machine::beneath::write_whole(pidfile, text.as_bytes(), 0o644)
                 .with_context(|| format!("cannot write {}", pidfile.display()))?;
         }
         health.set_ready(true);

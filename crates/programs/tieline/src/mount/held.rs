@@ -6,7 +6,6 @@
 //! Invariant: a message comes whole, with its descriptors, or not at all.
 
 use crate::mount::registry::Entry;
-use crate::process::ProcessId;
 use anyhow::{Context, bail};
 use rustix::io::FdFlags;
 use rustix::net::{
@@ -21,6 +20,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use tieline_fuse::{Give, HandOver, Taken};
 use tieline_keep::{Keep, Record, Stage};
+use tieline_machine::process::ProcessId;
 
 /// Descriptors in one message: the kernel takes 253.
 const DESCRIPTORS_MAX: usize = 64;

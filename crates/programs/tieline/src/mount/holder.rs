@@ -16,8 +16,6 @@
 //! daemon runs or is about to; when a daemon is over, so is its holder.
 
 use crate::mount::held::{self, Gift};
-use crate::mount::table;
-use crate::process::ProcessId;
 use anyhow::{Context, anyhow};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
@@ -27,6 +25,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use tieline_keep::{Keep, Stage};
+use tieline_machine::process::ProcessId;
+use tieline_machine::table;
 
 mod deaths;
 

@@ -11,10 +11,10 @@
 
 use crate::mount::people::Users;
 use crate::report::Usage;
-use crate::server::identities::{groups_of_user, user_of_machine};
 use anyhow::{Context, ensure};
 use std::str::FromStr;
 use tieline_fuse::{Asking, People, UID_UNSAID, Unknown};
+use tieline_machine::users::{groups_of_user, user_of_machine};
 use tieline_types::{Caller, ErrorKind, Gid, Uid};
 
 /// A user of this machine: a name, or `UID:GID`.

@@ -215,7 +215,7 @@ impl Options {
             ("admin", Some(value)) => self.admin = Some(value.to_owned()),
             ("log", Some(value)) => self.log = Some(value.into()),
             ("pidfile", Some(value)) => self.pidfile = Some(value.into()),
-            ("netns", Some(value)) => self.netns = Some(crate::namespace::path(value)),
+            ("netns", Some(value)) => self.netns = Some(tieline_machine::namespace::path(value)),
             ("idmap", Some(value)) => self.idmap = Means::parse(value),
             ("idmap", None) => {
                 let why =

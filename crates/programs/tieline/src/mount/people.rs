@@ -136,7 +136,7 @@ impl Users {
         if rustix::process::geteuid().is_root() {
             return None;
         }
-        let here = crate::shell::own_caller();
+        let here = tieline_machine::users::own_caller();
         let told = volume.taken_anywhere(volume.root().mdt(), &here).await.ok()?;
         let is_user = told.principal.is_some_and(|name| !name.contains('/'));
         (is_user && !told.is_believed).then_some((told.caller, here))

@@ -10,8 +10,6 @@
 //! ends.
 
 use crate::mount::caches::CachesAt;
-use crate::mount::table;
-use crate::process::ProcessId;
 use crate::proving::Proving;
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
@@ -20,6 +18,8 @@ use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use tieline_client::Unsent;
+use tieline_machine::process::ProcessId;
+use tieline_machine::table;
 use tieline_types::ByteSize;
 
 /// Nothing of an entry is secret, and users of the machine ask about its mounts.
@@ -130,7 +130,7 @@ impl Entry {
         let ProcessId { pid, started } = self.process;
         let path = directory.join(format!("{pid}-{started}.json"));
         let text = serde_json::to_vec_pretty(self)?;
-        crate::server::maps::write_whole(&path, &text)
+        tieline_machine::private::write_whole(&path, &text)
             .and_then(|()| std::fs::set_permissions(&path, Permissions::from_mode(READABLE)))
             .with_context(|| format!("cannot write {}", path.display()))?;
         Ok(Registered(path))

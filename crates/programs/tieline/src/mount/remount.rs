@@ -8,7 +8,7 @@
 //! Invariant: when `ro` has succeeded, what was written before is at its servers.
 
 use crate::mount::options::Options;
-use crate::mount::{registry, table};
+use crate::mount::registry;
 use crate::report::Usage;
 use anyhow::{Context, bail};
 use rustix::fs::StatVfsMountFlags;
@@ -19,6 +19,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_client::Volume;
+use tieline_machine::table;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 

@@ -1,20 +1,11 @@
-//! How many files and connections a server may have open.
+//! How many connections a server may have open.
 //!
-//! It takes what its hard limit allows. Who has not said who he is gets an eighth of that at most,
-//! the objects of a data server a quarter ([`tieline_blob`]): a crowd that says nothing leaves the
-//! rest to those who work.
+//! It takes all the files that its hard limit allows. Who has not said who he is gets an eighth of
+//! that at most, the objects of a data server a quarter ([`tieline_blob`]): a crowd that says
+//! nothing leaves the rest to those who work.
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, getrlimit};
 use tieline_net::ServerSettings;
-
-/// Takes all that may be had; before anything asks how much that is.
-pub fn raise() {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
-    if let Err(error) = raised {
-        tracing::debug!(%error, "the limit of open files stays");
-    }
-}
 
 pub fn settings() -> ServerSettings {
     settings_for(getrlimit(Resource::Nofile).current)
@@ -35,12 +26,5 @@ mod tests {
         let unknown = |limit| settings_for(limit).unknown_max;
         assert_eq!([unknown(None), unknown(Some(65_536)), unknown(Some(1024))], [512, 512, 128]);
         assert_eq!(unknown(Some(4)), 1);
-    }
-
-    #[test]
-    fn all_that_may_be_had_is_taken() {
-        raise();
-        let limit = getrlimit(Resource::Nofile);
-        assert_eq!(limit.current, limit.maximum);
     }
 }

@@ -51,7 +51,6 @@ use tokio::time::Instant;
 mod local;
 mod proofs;
 
-pub use local::{groups_of_user, user_of_machine};
 pub use proofs::Errand;
 
 /// What servers ask each other; whose chunks are whose, the node looks at. Everybody may ask for
@@ -547,7 +546,9 @@ impl Identities {
             is_end: true,
             is_whole: Some(true),
         };
-        if let Err(error) = crate::server::maps::write_whole(file, &tieline_wire::encode(&whole)) {
+        if let Err(error) =
+            tieline_machine::private::write_whole(file, &tieline_wire::encode(&whole))
+        {
             tracing::warn!(%error, "the copy of the identities cannot be written");
         }
     }

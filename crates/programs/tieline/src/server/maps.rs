@@ -9,12 +9,13 @@
 //! changes are made one by one.
 
 use crate::server::peers::{Peers, failure};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_auth::{MapCell, MapError, MapSigner, MapVerifier};
 use tieline_format::Record;
 use tieline_format::map::SignedMap;
+use tieline_machine::private::write_whole;
 use tieline_meta::Mdt;
 use tieline_net::NoticeSink;
 use tieline_types::{Caller, ErrorKind, MdtIndex, Version};
@@ -121,12 +122,6 @@ impl MapKeeper {
         }
         Ok(self.cell.offer(signed)?)
     }
-}
-
-/// Replaces a file in one step, and makes that durable. Nobody but its owner may read it: some of
-/// what servers remember is not for others.
-pub fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    crate::beneath::write_whole(path, bytes, 0o600)
 }
 
 /// Keeps the map as new as the root MDS's. Runs until dropped.

@@ -8,7 +8,7 @@
 
 use crate::contact::Contact;
 use crate::server::audit::Audit;
-use crate::server::maps::{MapKeeper, write_whole};
+use crate::server::maps::MapKeeper;
 use crate::server::room::{Disks, free_bytes};
 use crate::server::settings::{Engine, Found, MdtPlan, OstPlan, Plan, Settings, SettingsError};
 use crate::server::{MdtParts, Parts, Running};
@@ -29,6 +29,7 @@ use tieline_kv::{
     Check, EmbeddedStore, MemoryStore, Opening, PostgresServer, PostgresSettings, PostgresStore,
     Store,
 };
+use tieline_machine::private::write_whole;
 use tieline_meta::check_store;
 use tieline_meta::ledger::Identity;
 use tieline_meta::ledger::log::{Log, LogSettings};
@@ -66,11 +67,11 @@ pub fn run(settings: &Path, is_json: bool) -> anyhow::Result<()> {
         tracing::warn!("{doubt}");
     }
     crate::server::user::become_user(&plan)?;
-    crate::server::descriptors::raise();
-    crate::memory::prepare();
+    tieline_machine::descriptors::raise();
+    tieline_machine::memory::prepare();
     plan.kerberos.prepare();
     plan.kerberos.check()?;
-    crate::runtime::of_daemon()?.block_on(serve(plan))
+    tieline_machine::runtime::of_daemon()?.block_on(serve(plan))
 }
 
 async fn serve(plan: Plan) -> anyhow::Result<()> {

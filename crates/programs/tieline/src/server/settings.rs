@@ -8,8 +8,6 @@
 //! used.
 
 use crate::proving::{KerberosPlan, KerberosSettings};
-use crate::server::identities::user_of_machine;
-use crate::server::user::ROOT;
 use gather::Gathered;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -19,6 +17,9 @@ use tieline_auth::capability::LIFE_MAX;
 use tieline_auth::{MapSigner, MapVerifier};
 use tieline_data::Limits;
 use tieline_kv::PostgresServer;
+use tieline_machine::private::{self, is_private};
+use tieline_machine::users::ROOT;
+use tieline_machine::users::user_of_machine;
 use tieline_meta::ledger::log::LogSettings;
 use tieline_types::{ByteSize, FsName, MdtIndex, OstIndex, SiteName, Span};
 use tieline_world::Congestion;
@@ -591,7 +592,7 @@ pub fn key_open(text: &str) -> Result<MapVerifier, String> {
 
 /// Reads a secret key, unless others than its owner could.
 pub fn secret_open(path: &Path) -> Result<MapSigner, String> {
-    match secret_parse(&private_read(path)?) {
+    match secret_parse(&private::read(path)?) {
         Some(secret) => Ok(MapSigner::new(secret)),
         None => Err(format!("{} is not a secret key: 64 hexadecimal digits are", path.display())),
     }
@@ -599,26 +600,10 @@ pub fn secret_open(path: &Path) -> Result<MapSigner, String> {
 
 /// Reads a password, unless others than its owner could.
 fn password_open(path: &Path) -> Result<String, String> {
-    match private_read(path)? {
+    match private::read(path)? {
         password if password.is_empty() => Err(format!("{} is empty", path.display())),
         password => Ok(password),
     }
-}
-
-/// The text of a file that nobody but its owner can read.
-fn private_read(path: &Path) -> Result<String, String> {
-    let shown = path.display();
-    let cannot = |error| format!("cannot read {shown}: {error}");
-    if !is_private(path).map_err(cannot)? {
-        return Err(format!("{shown} can be read by others: chmod 600 it"));
-    }
-    Ok(std::fs::read_to_string(path).map_err(cannot)?.trim().to_owned())
-}
-
-/// Can nobody but its owner read a file?
-pub fn is_private(path: &Path) -> std::io::Result<bool> {
-    use std::os::unix::fs::MetadataExt;
-    Ok(std::fs::metadata(path)?.mode() & 0o077 == 0)
 }
 
 fn secret_parse(digits: &str) -> Option<[u8; 32]> {

@@ -5,7 +5,7 @@
 
 mod warm;
 
-use crate::location::{self, Location};
+use crate::location::Location;
 use crate::mount::caches::{CachesAt, scope};
 use crate::mount::registry::{self, Entry};
 use crate::report;
@@ -19,6 +19,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use tieline_cache::Kind;
 use tieline_cache::survey::{Status, Survey};
+use tieline_machine::paths::absolute;
 use tieline_types::{Attributes, ByteSize, ChunkRef, Content, FileKind};
 
 #[derive(clap::Subcommand, Debug)]
@@ -138,7 +139,7 @@ fn named(places: &[PathBuf]) -> anyhow::Result<Vec<Named>> {
     }
     let mut all = Vec::new();
     for place in places {
-        let path = location::absolute(place);
+        let path = absolute(place);
         match registry::covering(&path) {
             Some((entry, _)) => {
                 let caches = of_mount(&entry);
@@ -165,7 +166,7 @@ fn distinct(all: Vec<Named>) -> anyhow::Result<impl Iterator<Item = Survey>> {
 /// The caches for paths: those of their mount, or the one that was named.
 fn caches_for(location: &Location, cache: Option<&Path>) -> anyhow::Result<Vec<Survey>> {
     if let Some(path) = cache {
-        return Ok(vec![Survey::open(&location::absolute(path))?]);
+        return Ok(vec![Survey::open(&absolute(path))?]);
     }
     let mount = location.mountpoint.as_ref().and_then(|path| registry::at(path));
     let entry = mount.context("not below a mount: name the cache with --cache DIR")?;

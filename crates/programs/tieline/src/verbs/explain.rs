@@ -36,6 +36,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tieline_auth::gss::{default_cache, standing};
 use tieline_client::Access;
+use tieline_machine::users::own_caller;
 use tieline_types::acl::{AccessList, Acls};
 use tieline_types::rules::{READ, Rights, SEARCH, WRITE};
 use tieline_types::{
@@ -159,7 +160,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 
 /// No server heard us. Whoever has no ticket is told so, and what a mount denied him for that.
 fn unheard(error: anyhow::Error, location: &Location, args: &Args) -> anyhow::Result<bool> {
-    let own = shell::own_caller().uid;
+    let own = own_caller().uid;
     let mut before = location.mountpoint.as_deref().map(denials::read).unwrap_or_default();
     before.retain(|denial| denial.uid == own);
     match standing(&location.proving.keys()) {

@@ -10,11 +10,9 @@
 //!
 //! Invariants: nothing that is there is replaced; a file has its own name only when it is whole;
 //! nothing is written beside the destination, nor read beside an adopted tree, whatever links users
-//! put there meanwhile ([`crate::beneath`]).
+//! put there meanwhile ([`tieline_machine::beneath`]).
 
-use crate::beneath::{Directory, Held, taken};
 use crate::location::Location;
-use crate::server::descriptors;
 use crate::shell::{self, Shell};
 use crate::verbs::list::listed;
 use crate::verbs::progress::Progress;
@@ -32,6 +30,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tieline_blob::file_path;
 use tieline_client::{Access, HandleId, SeekTarget};
+use tieline_machine::beneath::{Directory, Held, taken};
+use tieline_machine::descriptors;
 use tieline_types::acl::{ACCESS_NAME, DEFAULT_NAME, group_alone};
 use tieline_types::{Attributes, Content, ErrorKind, FileId, FileKind, ObjectName, OstIndex, Time};
 

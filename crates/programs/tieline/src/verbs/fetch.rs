@@ -1,11 +1,9 @@
 //! `tieline cat` and `tieline get`: bytes out of the file system.
 //!
 //! Invariants: a local file is replaced in one step, when all bytes are here; nothing is written
-//! through a link that is in the destination ([`crate::beneath`]).
+//! through a link that is in the destination ([`tieline_machine::beneath`]).
 
-use crate::beneath::{Directory, taken};
 use crate::location::Location;
-use crate::server::descriptors;
 use crate::shell::{self, Shell};
 use crate::verbs::list::listed;
 use crate::verbs::progress::Progress;
@@ -17,6 +15,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tieline_client::Access;
+use tieline_machine::beneath::{Directory, taken};
+use tieline_machine::descriptors;
 use tieline_types::{Attributes, FileKind};
 
 /// Bytes asked for at once: the window ahead does the rest.

@@ -5,14 +5,11 @@
 //! as a user without rights. Whatever breaks in between, the same command again goes on from there:
 //! a server that is in the map by its address is not asked to join twice.
 
-use crate::beneath::{Directory, Held};
 use crate::invitation::Invitation;
 use crate::location::Location;
 use crate::operator::{self, Operator};
-use crate::process::ProcessId;
 use crate::proving::{KerberosSettings, Proving};
 use crate::report::Usage;
-use crate::server::identities;
 use crate::server::run::MAP_FILE;
 use crate::server::settings::{MdtSettings, OstSettings, Settings};
 use crate::source::Source;
@@ -30,6 +27,9 @@ use tieline_auth::{BelievedMap, SERVICE_MDS, SERVICE_OSS, principal_at};
 use tieline_blob::DirChunks;
 use tieline_format::Record;
 use tieline_format::map::FederationMap;
+use tieline_machine::beneath::{Directory, Held};
+use tieline_machine::process::ProcessId;
+use tieline_machine::users::user_of_machine;
 use tieline_types::MdtIndex;
 use tieline_wire::federation::{EditMap, MapEdit, SiteJoin};
 
@@ -262,7 +262,7 @@ impl Args {
         if !rustix::process::geteuid().is_root() {
             return Ok(None);
         }
-        let found = identities::user_of_machine(&self.user);
+        let found = user_of_machine(&self.user);
         let user = &self.user;
         let ids = found.with_context(|| {
             format!(

@@ -1,6 +1,5 @@
 //! `tieline map`: shows the federation map; makes keys and a first map for a new federation.
 
-use crate::beneath;
 use crate::federation::{MapText, SecurityText, secret_new};
 use crate::location::Location;
 use crate::server::settings::secret_open;
@@ -15,6 +14,7 @@ use std::path::{Path, PathBuf};
 use tieline_auth::MapSigner;
 use tieline_format::Record;
 use tieline_format::map::FederationMap;
+use tieline_machine::beneath;
 
 #[derive(clap::Subcommand, Debug)]
 pub enum Map {
@@ -99,7 +99,7 @@ fn sign(secret: &Path, out: &Path, text: &Path) -> anyhow::Result<()> {
             None => bail!("{} is there and is no map of this federation", out.display()),
         }
     }
-    crate::server::maps::write_whole(out, &signer.sign(&map).to_bytes())
+    tieline_machine::private::write_whole(out, &signer.sign(&map).to_bytes())
         .with_context(|| format!("cannot write {}", out.display()))
 }
 

@@ -3,7 +3,6 @@
 //! The mount is told by attributes that are read: so whoever may read a tree may pin it, and on
 //! mounts that are read-only.
 
-use crate::location;
 use crate::mount::registry::{self, Entry};
 use crate::report::Usage;
 use crate::source::Source;
@@ -13,6 +12,7 @@ use rustix::io::Errno;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use tieline_machine::paths::absolute;
 
 const NAME: &str = "user.tieline.pin";
 const SET: &str = "user.tieline.pin.set";
@@ -77,7 +77,7 @@ pub fn all(mount: &Path) -> anyhow::Result<Vec<Pinned>> {
 fn list(args: &Args) -> anyhow::Result<()> {
     let mut mounts = Vec::new();
     for directory in &args.directories {
-        let known = registry::covering(&location::absolute(directory));
+        let known = registry::covering(&absolute(directory));
         let (entry, _) = known.with_context(|| format!("no mount at {}", directory.display()))?;
         mounts.push(entry);
     }

@@ -1,12 +1,10 @@
 //! `tieline put`: bytes into the file system. A file that was put is durable at its servers.
 //!
 //! Invariant: what is read lies in the tree that was named, whatever links users put into it
-//! meanwhile ([`crate::beneath`]).
+//! meanwhile ([`tieline_machine::beneath`]).
 
-use crate::beneath::{Directory, Held};
 use crate::location::Location;
 use crate::report;
-use crate::server::descriptors;
 use crate::shell::{self, Shell, is_not_found};
 use crate::verbs::progress::Progress;
 use anyhow::{Context, bail};
@@ -19,6 +17,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tieline_client::{Access, At, NewFile};
+use tieline_machine::beneath::{Directory, Held};
+use tieline_machine::descriptors;
 use tieline_types::{ErrorKind, FileId, Mode, Name, Retry};
 
 /// Bytes read at once from the local file.

@@ -94,7 +94,7 @@ async fn set(
 async fn create(shell: &Shell, location: &Location) -> anyhow::Result<tieline_types::FileId> {
     let (parent, name) = shell.resolve_parent(&location.path).await?;
     let at = tieline_client::At { parent: parent.id, name: &name };
-    let umask = Mode::new(crate::process::umask());
+    let umask = Mode::new(tieline_machine::process::umask());
     let node = NewNode { kind: FileKind::Regular, mode: Mode::new(0o666), umask, device: 0 };
     Ok(shell.files.make_node(&shell.caller, at, node).await?.attributes.id)
 }

@@ -142,7 +142,7 @@ fn everything(places: &[PathBuf]) -> anyhow::Result<Vec<Entry>> {
 
 /// The entry that a path leads to.
 fn named(path: &Path) -> anyhow::Result<Entry> {
-    let path = crate::location::absolute(path);
+    let path = tieline_machine::paths::absolute(path);
     let shown = path.display();
     let name = path.file_stem().and_then(|name| name.to_str());
     let found = match (path.parent(), name) {

@@ -3,11 +3,11 @@
 //! A mount hears nothing of sync(2) and syncfs(2); it takes an fsync of its uppermost directory for
 //! all of it.
 
-use crate::mount::table;
 use anyhow::{Context, Result, bail};
 use std::fs::{File, Metadata, canonicalize, metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use tieline_machine::table;
 
 #[derive(clap::Args, Debug)]
 pub struct Args {

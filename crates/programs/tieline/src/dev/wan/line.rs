@@ -87,7 +87,7 @@ impl End {
 }
 
 fn enter(netns: &Path) -> anyhow::Result<()> {
-    crate::namespace::enter(netns)
+    tieline_machine::namespace::enter(netns)
 }
 
 impl FromStr for Line {

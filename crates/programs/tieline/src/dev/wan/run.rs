@@ -5,7 +5,6 @@
 
 use super::line::{Asked, End, Line};
 use crate::dev::netns::{self, Network};
-use crate::process::ProcessId;
 use anyhow::{Context, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
@@ -13,6 +12,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
+use tieline_machine::process::ProcessId;
 use tieline_wan::Script;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -80,8 +80,10 @@ impl Place {
     }
 
     fn line(&self, asked: &Asked) -> Line {
-        let end =
-            |name: &str| End { netns: crate::namespace::path(name), device: DEVICE.to_owned() };
+        let end = |name: &str| End {
+            netns: tieline_machine::namespace::path(name),
+            device: DEVICE.to_owned(),
+        };
         Line {
             name: "clients".to_owned(),
             clients: end(&self.clients),
@@ -105,7 +107,9 @@ fn remove(clients: &str, servers: &str, dir: &Path) {
 
 /// What killed runs left behind.
 fn remove_dead() {
-    for entry in std::fs::read_dir(crate::namespace::NAMED).into_iter().flatten().flatten() {
+    for entry in
+        std::fs::read_dir(tieline_machine::namespace::NAMED).into_iter().flatten().flatten()
+    {
         let name = entry.file_name().to_string_lossy().into_owned();
         let Some(run) = name.strip_prefix(PREFIX).and_then(|rest| rest.strip_suffix("-clients"))
         else {
@@ -154,9 +158,9 @@ fn start(args: &Args, place: &Place) -> anyhow::Result<std::process::Child> {
         command.env(format!("TIELINE_WAN_{name}_ADDRESS"), v4);
         command.env(format!("TIELINE_WAN_{name}_ADDRESS6"), v6);
     }
-    let netns = crate::namespace::path(&place.clients);
+    let netns = tieline_machine::namespace::path(&place.clients);
     let started = std::thread::spawn(move || -> anyhow::Result<_> {
-        crate::namespace::enter(&netns)?;
+        tieline_machine::namespace::enter(&netns)?;
         let shown = command.get_program().to_owned();
         command.spawn().with_context(|| format!("cannot start {}", shown.display()))
     });

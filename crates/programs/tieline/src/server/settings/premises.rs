@@ -4,10 +4,9 @@
 //! Nothing is made or changed. What only the start can know (a database, a lock) is left to it.
 
 use super::{Engine, OstPlan, Plan, Wrongs};
-use crate::server::identities::user_of_machine;
 use crate::server::room::size_bytes;
 use crate::server::run::{LOCK_FILE, MAP_FILE};
-use crate::server::user::{as_user, changes_to, check_port};
+use crate::server::user::check_port;
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
 use std::io::{self, Read};
@@ -16,6 +15,8 @@ use std::path::{Path, PathBuf};
 use tieline_auth::MapError;
 use tieline_format::Record;
 use tieline_format::map::{FederationMap, SignedMap};
+use tieline_machine::users::user_of_machine;
+use tieline_machine::users::{as_user, changes_to};
 use tieline_types::{ByteSize, OstIndex};
 
 /// What the file of an embedded store begins with, whatever wrote it.

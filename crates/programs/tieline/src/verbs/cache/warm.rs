@@ -2,7 +2,6 @@
 //! mount's own caches have them. One that cannot be read keeps no other from it.
 
 use super::{of_mount, there};
-use crate::location;
 use crate::mount::registry;
 use crate::verbs::progress::Progress;
 use anyhow::{Context, bail};
@@ -13,6 +12,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use tieline_machine::paths::absolute;
 
 /// What is read at once: the window ahead does the rest.
 const PIECE: usize = 1 << 20;
@@ -29,7 +29,7 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut todo = Vec::new();
     for path in &args.paths {
-        let path = location::absolute(path);
+        let path = absolute(path);
         let shown = path.display();
         let (entry, _) = registry::covering(&path)
             .with_context(|| format!("{shown} is not below a mount: mount it with a cache"))?;

@@ -85,7 +85,7 @@ fn finding(said: &Value) -> Option<Finding> {
 pub fn prepare(mountpoint: &Path) -> anyhow::Result<()> {
     let entry = entry(mountpoint)?;
     entry.proving.prepare_verb();
-    entry.netns.as_deref().map_or(Ok(()), crate::namespace::enter)
+    entry.netns.as_deref().map_or(Ok(()), tieline_machine::namespace::enter)
 }
 
 /// The servers of a mount, as its daemon reaches them.

@@ -110,7 +110,7 @@ fn unescape(field: &[u8]) -> PathBuf {
 /// As the table writes it: absolute, symlinks resolved. What is mounted is not touched: it may be
 /// dead, or wait for servers that are away.
 pub fn mountpoint(path: &Path) -> PathBuf {
-    let whole = crate::location::absolute(path);
+    let whole = crate::paths::absolute(path);
     if is_mounted(&whole) {
         return whole;
     }
