@@ -3,12 +3,12 @@
 //!
 //! Exit codes: 0 done, 1 failed, 2 wrongly asked.
 
-use crate::report::{self, Usage};
 use crate::{dev, mount, server, verbs};
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use tieline_base::report::{self};
 
 mod examples;
 
@@ -213,7 +213,7 @@ fn end_with_the_reader() {
 fn run(cli: Cli) -> anyhow::Result<()> {
     let is_json = cli.log_json;
     if let Some(service) = &cli.service {
-        crate::proving::pin_service(crate::proving::service_check(service)?);
+        tieline_base::proving::pin_service(tieline_base::proving::service_check(service)?);
     }
     match cli.verb {
         Verb::Server { verb: Some(ServerVerb::Drain(args)), .. } => verbs::drain::run(&args),
@@ -304,11 +304,6 @@ fn is_pipe_closed(error: &anyhow::Error) -> bool {
             .is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
     };
     error.chain().any(is_broken)
-}
-
-/// For verbs that parse parts of their words themselves.
-pub fn usage(text: impl Into<String>) -> anyhow::Error {
-    Usage(text.into()).into()
 }
 
 #[cfg(test)]

@@ -16,20 +16,12 @@
 //!   first time.
 
 pub mod cli;
-pub mod contact;
 pub mod dev;
-pub mod federation;
-pub mod invitation;
-pub mod location;
 pub mod mount;
 pub mod operator;
 pub mod parting;
-pub mod proving;
-pub mod report;
 mod runtime;
 pub mod server;
 pub mod shell;
-pub mod show;
-pub mod source;
 pub mod spool;
 pub mod verbs;

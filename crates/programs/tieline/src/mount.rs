@@ -21,13 +21,11 @@ pub mod idmap;
 pub mod one;
 pub mod options;
 pub mod people;
-pub mod registry;
 pub mod remount;
 pub mod tickets;
 mod word;
 
 use crate::mount::options::Options;
-use crate::source::Source;
 use crate::spool;
 use crate::spool::entry::Entry;
 use anyhow::{Context, anyhow, bail};
@@ -36,6 +34,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use tieline_base::registry;
+use tieline_base::source::Source;
 use tieline_machine::beneath::Directory;
 use tieline_machine::table;
 use tieline_types::ByteSize;
@@ -266,7 +266,7 @@ pub fn umount(args: &UmountArgs) -> anyhow::Result<()> {
     let mut wrongs = outcomes.into_iter().filter_map(Result::err);
     let last = wrongs.next_back();
     for wrong in wrongs {
-        eprintln!("tieline: {}", crate::report::chain(wrong.as_ref()));
+        eprintln!("tieline: {}", tieline_base::report::chain(wrong.as_ref()));
     }
     last.map_or(Ok(()), Err)
 }

@@ -1,7 +1,5 @@
 //! Calls that operators make to one MDT, over a connection of their own.
 
-use crate::contact::Contact;
-use crate::location::Location;
 use crate::runtime;
 use crate::shell;
 use crate::verbs::known;
@@ -11,6 +9,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_auth::{BelievedMap, MapVerifier};
+use tieline_base::contact::Contact;
+use tieline_base::location::Location;
 use tieline_format::map::FederationMap;
 use tieline_machine::users::own_caller;
 use tieline_net::Channel;

@@ -1,9 +1,9 @@
 //! The threads that a verb works on, where its file system is reached.
 
-use crate::location::Location;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use tieline_base::location::Location;
 use tokio::runtime::{Builder, Runtime};
 
 /// For a verb.

@@ -4,11 +4,8 @@
 //! Invariants: a walk follows at most [`LINKS_MAX`] symlinks; links that lead out of the file
 //! system are an error that says so.
 
-use crate::contact::Contact;
-use crate::location::Location;
 use crate::parting;
 use crate::runtime;
-use crate::server::settings::key_open;
 use crate::verbs::known;
 use anyhow::{Context, anyhow, bail};
 use std::future::Future;
@@ -16,14 +13,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tieline_auth::{Guard, MapCell, MapVerifier, Rule};
+use tieline_auth::{Guard, MapCell, MapVerifier};
+use tieline_base::contact::Contact;
+use tieline_base::dialing::real_world;
+use tieline_base::keys::key_open;
+use tieline_base::location::Location;
 use tieline_client::{Error, FileSystem, Near, Parts, Settings, Volume};
 use tieline_machine::users::own_caller;
-use tieline_net::session::SessionDialer;
-use tieline_net::{Dialer, SessionSettings};
 use tieline_types::{Attributes, Caller, FileId, FileKind, MdtIndex, Name, Shown};
-use tieline_wire::Flavor;
-use tieline_world::{Congestion, World};
 
 /// As the kernel: more is a loop.
 const LINKS_MAX: usize = 40;
@@ -95,19 +92,6 @@ fn closed(shell: &Shell) -> Boxed<'_, ()> {
 }
 
 type Boxed<'l, T> = Pin<Box<dyn Future<Output = T> + 'l>>;
-
-/// What volumes are plugged into on a real machine.
-pub fn real_world(guard: &Arc<Guard>) -> (World, Arc<dyn Dialer>, Rule) {
-    world_with(guard, Congestion::default())
-}
-
-/// The same, with a wish for how connections send.
-pub fn world_with(guard: &Arc<Guard>, congestion: Congestion) -> (World, Arc<dyn Dialer>, Rule) {
-    let world = World::real_with(congestion);
-    let (settings, guard) = (SessionSettings::default(), guard.clone());
-    let dialer = SessionDialer { world: world.clone(), settings, guard };
-    (world, Arc::new(dialer), Rule { flavor: Flavor::Null })
-}
 
 /// How to get at a location's servers for the first time.
 pub fn contact(location: &Location, guard: &Arc<Guard>) -> Contact {
@@ -268,7 +252,7 @@ impl Shell {
 
 /// Was a path refused because nothing has that name?
 pub fn is_not_found(error: &anyhow::Error) -> bool {
-    crate::report::kind(error) == Some(tieline_types::ErrorKind::NotFound)
+    tieline_base::report::kind(error) == Some(tieline_types::ErrorKind::NotFound)
 }
 
 /// The components of a path, the first one last.

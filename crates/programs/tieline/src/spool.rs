@@ -68,7 +68,7 @@ impl DiskSpool {
 
     async fn change(&self, work: impl FnOnce(&mut Store) -> anyhow::Result<()> + Send + 'static) {
         if let Err(error) = self.with(work).await {
-            let error = crate::report::chain(error.as_ref());
+            let error = tieline_base::report::chain(error.as_ref());
             tracing::error!(error, "the spool keeps what is not needed any more");
         }
     }
@@ -80,7 +80,7 @@ impl Spool for DiskSpool {
         let count = lost.len();
         match self.with(move |store| store.keep(lost)).await {
             Ok(outcomes) => outcomes,
-            Err(error) => vec![Err(crate::report::chain(error.as_ref())); count],
+            Err(error) => vec![Err(tieline_base::report::chain(error.as_ref())); count],
         }
     }
 
@@ -131,7 +131,7 @@ impl Store {
                 Err(error) => {
                     // What there is may be less than it was.
                     self.used = None;
-                    Err(crate::report::chain(error.as_ref()))
+                    Err(tieline_base::report::chain(error.as_ref()))
                 }
             });
         }

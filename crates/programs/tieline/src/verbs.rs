@@ -43,18 +43,18 @@ pub mod stat;
 pub mod sync;
 pub mod undelete;
 
-use crate::location::Location;
 use std::ffi::OsString;
+use tieline_base::location::Location;
 
 /// Where several words of one command point to: all must be reached through the same servers.
 fn locations(words: &[OsString]) -> anyhow::Result<(Location, Vec<Location>)> {
     let all: Result<Vec<Location>, _> = words.iter().map(|word| Location::find(word)).collect();
     let all = all?;
     let Some(first) = all.first().cloned() else {
-        return Err(crate::cli::usage("name at least one path"));
+        return Err(tieline_base::report::usage("name at least one path"));
     };
     if let Some(other) = all.iter().find(|other| !other.is_together_with(&first)) {
-        return Err(crate::cli::usage(format!(
+        return Err(tieline_base::report::usage(format!(
             "`{}` and `{}` are reached differently: use one command for each",
             first.text, other.text
         )));
@@ -65,6 +65,6 @@ fn locations(words: &[OsString]) -> anyhow::Result<(Location, Vec<Location>)> {
 /// Log lines of verbs: only what a person should see, and for whom he waits. Lost bytes are what
 /// the verb fails by.
 pub fn log_start() {
-    let filter = "warn,tieline::contact=info,tieline_client::late=off";
-    tieline_telemetry::log::start_from(filter, false);
+    let filter = format!("warn,{}=info,tieline_client::late=off", tieline_base::contact::LOGS);
+    tieline_telemetry::log::start_from(&filter, false);
 }

@@ -2,11 +2,11 @@
 
 use crate::dev::state::{self, Held, Process, State};
 use crate::dev::{health, processes};
-use crate::report::Usage;
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 use std::path::Path;
+use tieline_base::report::Usage;
 use tieline_machine::process::signal_by_name;
 
 pub fn status(dir: &Path, is_json: bool) -> anyhow::Result<()> {

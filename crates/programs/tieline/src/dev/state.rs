@@ -5,13 +5,13 @@
 
 use crate::dev::kdc::Kdc;
 use crate::dev::netns::Network;
-use crate::mount::registry;
-use crate::report::Usage;
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use tieline_base::registry;
+use tieline_base::report::Usage;
 use tieline_machine::beneath::Directory;
 use tieline_machine::process::ProcessId;
 

@@ -5,8 +5,6 @@ use crate::dev::netns::{self, Distances, Network};
 use crate::dev::plan::{self, KerberosPlan, Plan, Ports, ServerPlan, SitePlan};
 use crate::dev::state::{Database, Held, Process, State};
 use crate::dev::{Up, control, down, processes, user, wan};
-use crate::proving::{self, flavor_check};
-use crate::report::Usage;
 use anyhow::{Context, bail};
 use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt;
@@ -15,6 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use tieline_auth::MapSigner;
+use tieline_base::proving::{self, flavor_check};
+use tieline_base::report::Usage;
 use tieline_format::Record;
 use tieline_kv::{PostgresServer, PostgresStore};
 use tieline_machine::process::ProcessId;
@@ -69,7 +69,7 @@ pub fn run(up: &Up) -> anyhow::Result<()> {
         }
         Err(error) => {
             if let Err(trouble) = down::take_down(held) {
-                eprintln!("tieline: {}", crate::report::chain(trouble.as_ref()));
+                eprintln!("tieline: {}", tieline_base::report::chain(trouble.as_ref()));
             }
             Err(error)
         }
@@ -165,7 +165,7 @@ fn bring_up(
 
 fn make_plan(dir: &Path, up: &Up) -> anyhow::Result<Plan> {
     let keys = dir.join("keys");
-    let (key, secret) = crate::verbs::map::keygen(&keys, plan::FS)?;
+    let (key, secret) = tieline_base::keys::keygen(&keys, plan::FS)?;
     let sites = match up.netns {
         true => sites_in_namespaces(&up.sites, &up.ip),
         false => sites_on_loopback(&up.sites)?,
@@ -306,7 +306,7 @@ fn write_map(plan: &Plan) -> anyhow::Result<()> {
     let text = plan.map();
     std::fs::write(plan.dir.join("sites").join("map.toml"), toml::to_string(&text)?)?;
     let signer: MapSigner =
-        crate::server::settings::secret_open(&plan.secret).map_err(anyhow::Error::msg)?;
+        tieline_base::keys::secret_open(&plan.secret).map_err(anyhow::Error::msg)?;
     let root = plan.servers().into_iter().next().context("a federation has a site")?;
     std::fs::create_dir_all(&root.settings.state)?;
     let path = root.settings.state.join(crate::server::run::MAP_FILE);

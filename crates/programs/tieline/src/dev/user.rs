@@ -9,10 +9,10 @@
 //! themselves with.
 
 use crate::dev::Up;
-use crate::report::Usage;
 use anyhow::Context;
 use std::os::unix::fs::{MetadataExt, lchown};
 use std::path::Path;
+use tieline_base::report::Usage;
 use tieline_machine::users::ROOT;
 use tieline_machine::users::user_of_machine;
 

@@ -9,9 +9,7 @@
 mod late;
 
 use crate::mount::caches::late::Late;
-use crate::report::Usage;
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,6 +17,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tieline_auth::{MapCell, MapVerifier};
+use tieline_base::registry::{CachesAt, scope};
+use tieline_base::report::Usage;
 use tieline_blob::{DirectReader, Identity};
 use tieline_cache::{Known, LocalStorage, Looked, NodeSettings, SiteSettings, Storage};
 use tieline_client::{DirectAccess, Near, NodeCache, SiteCache, SiteClaim, SiteLook};
@@ -50,26 +50,6 @@ pub struct NearOptions {
     marks: Option<(u64, u64)>,
     direct: BTreeMap<OstIndex, PathBuf>,
     is_trusted: bool,
-}
-
-/// Where verbs find the caches of a mount.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct CachesAt {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node: Option<PathBuf>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub site: Option<PathBuf>,
-    /// Storage of OSTs that is read directly, by their numbers.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub direct: Vec<(u16, PathBuf)>,
-    /// The federation's directory in a node's cache.
-    #[serde(default)]
-    pub scope: String,
-}
-
-/// Which federation this is: two may have one name.
-pub fn scope(fs: &FsName, key: &MapVerifier) -> String {
-    format!("{fs}-{}", key.to_hex().get(..16).unwrap_or_default())
 }
 
 impl NearOptions {
@@ -289,7 +269,7 @@ impl NodeCache for NodePlug {
 
     async fn pin(&self, words: &str, chunks: Option<Vec<ChunkId>>) -> Result<(), String> {
         let pinned = self.needed()?.pin(words, chunks.as_deref()).await;
-        pinned.map_err(|error| crate::report::chain(&error))
+        pinned.map_err(|error| tieline_base::report::chain(&error))
     }
 
     async fn pinned(&self) -> Vec<String> {
@@ -301,7 +281,7 @@ impl NodeCache for NodePlug {
 
     async fn save(&self, words: &str, bytes: Vec<u8>) -> Result<(), String> {
         let saved = self.needed()?.save(words, bytes).await;
-        saved.map_err(|error| crate::report::chain(&error))
+        saved.map_err(|error| tieline_base::report::chain(&error))
     }
 
     async fn saved(&self, words: &str) -> Option<Vec<u8>> {

@@ -3,18 +3,13 @@
 //! Invariants: the parent hears exactly once how the start went; everything written is committed
 //! before the process ends, or the log says what was not.
 
-use crate::contact::Contact;
 use crate::mount::held::Held;
 use crate::mount::idmap::{Idmap, Means};
 use crate::mount::one::{OneUser, Who};
 use crate::mount::options::Options;
 use crate::mount::people::Users;
-use crate::mount::registry::{self, Ending, Entry, Registered};
 use crate::mount::tickets::Tickets;
 use crate::mount::{READY, remount};
-use crate::server::settings::key_open;
-use crate::shell::world_with;
-use crate::source::Source;
 use crate::spool::entry::About;
 use crate::spool::{self, DiskSpool};
 use anyhow::{Context, anyhow, bail};
@@ -24,6 +19,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tieline_admin::Subject;
 use tieline_auth::{Guard, MapCell, MapVerifier};
+use tieline_base::contact::Contact;
+use tieline_base::dialing::world_with;
+use tieline_base::keys::key_open;
+use tieline_base::registry::{self, Ending, Entry, Registered};
+use tieline_base::source::Source;
 use tieline_client::spool::Spool;
 use tieline_client::{AccessTimes, FileSystem, Near, Parts, Settings, Volume};
 use tieline_format::Record as _;
@@ -166,7 +166,7 @@ pub fn run(task: Task, held: Option<i32>) -> anyhow::Result<()> {
         }
     });
     if let (Err(error), true) = (&result, is_daemon) {
-        let error = crate::report::chain(error.as_ref());
+        let error = tieline_base::report::chain(error.as_ref());
         tracing::error!(%error, "mount failed");
         let _ = tell_parent(&error);
     }
@@ -332,7 +332,8 @@ impl Mounted {
         let (source, options) = (&task.source, &task.options);
         let guard = options.proving.guard();
         let (world, dialer, rule) = world_with(&guard, options.congestion);
-        let mapkey = options.mapkey.clone().or_else(|| crate::location::site_key(&source.fs));
+        let mapkey =
+            options.mapkey.clone().or_else(|| tieline_base::location::site_key(&source.fs));
         let key = mapkey.as_deref().map(key_open).transpose();
         let contact = Contact {
             world: world.clone(),
@@ -414,7 +415,7 @@ impl Mounted {
                     Ok(handle) => Some(admin_handle.insert(handle).address().to_string()),
                     // What is left of the daemon before has the port until this one serves.
                     Err(error) if is_taken => {
-                        let error = crate::report::chain(&error);
+                        let error = tieline_base::report::chain(&error);
                         tracing::warn!(%error, "trying again until it works");
                         tokio::spawn(serve_later(transport, address.clone(), role, health.clone()));
                         Some(address.clone())
@@ -492,7 +493,7 @@ impl Mounted {
         tracing::info!(reason, "ending");
         self.health.set_ready(false);
         if let Err(error) = self.mount.unmount().await {
-            let error = crate::report::chain(&error);
+            let error = tieline_base::report::chain(&error);
             tracing::error!(%error, "the mount stays in the tree");
         }
         self.end(&mut signals).await?;

@@ -5,7 +5,6 @@
 //!
 //! Invariant: a message comes whole, with its descriptors, or not at all.
 
-use crate::mount::registry::Entry;
 use anyhow::{Context, bail};
 use rustix::io::FdFlags;
 use rustix::net::{
@@ -18,6 +17,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use tieline_base::registry::Entry;
 use tieline_fuse::{Give, HandOver, Taken};
 use tieline_keep::{Keep, Record, Stage};
 use tieline_machine::process::ProcessId;
@@ -100,7 +100,7 @@ impl Held {
                     }
                     Err(error) => {
                         drop(mount);
-                        let error = crate::report::chain(error.as_ref());
+                        let error = tieline_base::report::chain(error.as_ref());
                         tracing::error!(%error, "no holder can be started");
                         std::thread::sleep(std::time::Duration::from_secs(5));
                     }

@@ -1,9 +1,9 @@
 //! The words that mount(8) and umount(8) use: `mount.tieline SOURCE TARGET [-sfnv] [-o OPTIONS]`.
 
 use crate::mount::{Args, UmountArgs, remount};
-use crate::report::Usage;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use tieline_base::report::Usage;
 
 /// `mount.tieline`.
 pub fn mount(words: &[OsString]) -> anyhow::Result<()> {

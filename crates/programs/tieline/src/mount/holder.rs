@@ -196,7 +196,7 @@ impl Holder {
         loop {
             match self.start() {
                 Err(error) if self.mount.is_some() => {
-                    let error = crate::report::chain(error.as_ref());
+                    let error = tieline_base::report::chain(error.as_ref());
                     tracing::error!(error, "no daemon can be started for the mount: trying again");
                     self.rest(START_AGAIN);
                 }

@@ -10,7 +10,6 @@
 //!
 //! Invariant: no number is shown as that of somebody else who is mapped.
 
-use crate::report::Usage;
 use anyhow::bail;
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -18,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
+use tieline_base::report::Usage;
 use tieline_client::Volume;
 use tieline_meta::identities::IdentityTable;
 use tieline_types::identity::{IDENTITY_MAX, NOBODY};

@@ -10,9 +10,9 @@
 //! what is made for another uid than the one user's is refused.
 
 use crate::mount::people::Users;
-use crate::report::Usage;
 use anyhow::{Context, ensure};
 use std::str::FromStr;
+use tieline_base::report::Usage;
 use tieline_fuse::{Asking, People, UID_UNSAID, Unknown};
 use tieline_machine::users::{groups_of_user, user_of_machine};
 use tieline_types::{Caller, ErrorKind, Gid, Uid};

@@ -3,11 +3,11 @@
 use crate::mount::caches::NearOptions;
 use crate::mount::idmap::Means;
 use crate::mount::one::Who;
-use crate::proving::{Proving, flavor_check, service_check};
-use crate::report::Usage;
 use crate::spool;
 use std::path::PathBuf;
 use std::time::Duration;
+use tieline_base::proving::{Proving, flavor_check, service_check};
+use tieline_base::report::Usage;
 use tieline_client::{Offline, ReadMode};
 use tieline_types::{ByteSize, Span};
 use tieline_world::Congestion;

@@ -17,13 +17,13 @@
 use crate::mount::idmap::Idmap;
 use crate::mount::tickets::{Hand, Lack, Purse, Seen, Tickets, is_same_file};
 use crate::mount::word::Word;
-use crate::server::identities::is_machine;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tieline_auth::MapCell;
+use tieline_base::machines::trust_of;
 use tieline_client::{FileSystem, Volume};
 use tieline_fuse::{Asking, People, Unknown};
 use tieline_types::identity::NOBODY;
@@ -151,7 +151,9 @@ impl Users {
         let current = self.map.current();
         let security = current.map.security.as_ref();
         let is_users = |told: &ProveReply| {
-            told.principal.as_deref().is_some_and(|principal| !is_machine(principal, security))
+            told.principal
+                .as_deref()
+                .is_some_and(|principal| trust_of(principal, security).is_none())
         };
         let rule = match security {
             None => Rule::Word,

@@ -8,8 +8,6 @@
 //! Invariant: when `ro` has succeeded, what was written before is at its servers.
 
 use crate::mount::options::Options;
-use crate::mount::registry;
-use crate::report::Usage;
 use anyhow::{Context, bail};
 use rustix::fs::StatVfsMountFlags;
 use rustix::io::Errno;
@@ -18,6 +16,8 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use tieline_base::registry;
+use tieline_base::report::Usage;
 use tieline_client::Volume;
 use tieline_machine::table;
 use tokio::io::Interest;

@@ -22,7 +22,6 @@
 //! reaches a room before its caller, and those of all items of a batch, are settled; a refusal has
 //! an id that is in the log; what is looked up and what was proven is bounded.
 
-use crate::proving::MACHINES;
 use crate::server::audit::Audit;
 use crate::server::node::is_server;
 use crate::server::peers::{Peers, failure};
@@ -32,6 +31,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 use tieline_auth::{Guard, MapCell};
+use tieline_base::machines::trust_of;
 use tieline_format::map::Security;
 use tieline_meta::Mdt;
 use tieline_meta::identities::{IdentityTable, Resolved, Unknown};
@@ -124,13 +124,6 @@ impl Who {
     }
 }
 
-/// What a principal is.
-#[derive(Debug, PartialEq, Eq)]
-enum Kind {
-    Machine(MachineTrust),
-    User,
-}
-
 impl Identities {
     /// Who asks, or why he may not.
     pub async fn who(
@@ -153,7 +146,7 @@ impl Identities {
         let stated = if is_root { Caller::root() } else { stated };
         let current = self.map.current();
         let security = current.map.security.as_ref();
-        match kind_of(principal, security) {
+        match trust_of(principal, security) {
             _ if stated.proof == Some(Caller::STRANGER) => {
                 let why = format!(
                     "who asks over the connection of {principal} has shown no ticket of his own"
@@ -161,8 +154,8 @@ impl Identities {
                 self.stranger(principal, why, security)
             }
             _ if stated.proof.is_some() => self.proven(context.session, stated.proof, errand).await,
-            Kind::User => self.user(principal, security).await,
-            Kind::Machine(trust) => self.machine(principal, trust, stated, security),
+            None => self.user(principal, security).await,
+            Some(trust) => self.machine(principal, trust, stated, security),
         }
     }
 
@@ -430,7 +423,7 @@ impl Identities {
     }
 
     fn is_machine(&self, principal: &str) -> bool {
-        is_machine(principal, self.map.current().map.security.as_ref())
+        trust_of(principal, self.map.current().map.security.as_ref()).is_some()
     }
 
     /// What somebody may know of the table.
@@ -574,59 +567,9 @@ fn nobody() -> Caller {
     Caller { uid: Uid(NOBODY), gid: Gid(NOBODY), groups: vec![], proof: None }
 }
 
-/// Is it a machine that a connection belongs to, rather than a user?
-pub fn is_machine(principal: &str, security: Option<&Security>) -> bool {
-    matches!(kind_of(principal, security), Kind::Machine(_))
-}
-
-fn kind_of(principal: &str, security: Option<&Security>) -> Kind {
-    let Some(security) = security else { return Kind::User };
-    let named = security.machine(principal);
-    let Some((name, realm)) = principal.rsplit_once('@') else { return Kind::User };
-    let is_machine = name.split_once('/').is_some_and(|(first, _)| MACHINES.contains(&first));
-    match named {
-        Some(trust) if is_machine => Kind::Machine(trust),
-        None if is_machine && realm == security.realm => Kind::Machine(MachineTrust::Squash),
-        // `ann/admin` is no machine, nor is one of a realm that nobody answers for.
-        _ => Kind::User,
-    }
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Proofs and copies by session, for [`proofs`].
 type Sessions<T> = BTreeMap<SessionId, BTreeMap<u64, T>>;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tieline_format::map::Machine;
-    use tieline_types::FlavorRules;
-
-    #[test]
-    fn principals_are_machines_or_users() {
-        let named = |principal: &str, trust| Machine { principal: principal.to_owned(), trust };
-        let security = Security {
-            realm: "EXTENCI.ORG".into(),
-            flavors: FlavorRules::default(),
-            services: vec![],
-            machines: Some(vec![
-                named("host/trusted@EXTENCI.ORG", MachineTrust::All),
-                named("host/far@PSC.EDU", MachineTrust::Root),
-                named("ann@EXTENCI.ORG", MachineTrust::All),
-            ]),
-            strangers: None,
-        };
-        let of = |principal| kind_of(principal, Some(&security));
-        assert_eq!(of("host/wn17@EXTENCI.ORG"), Kind::Machine(MachineTrust::Squash));
-        assert_eq!(of("tieline_role/image@EXTENCI.ORG"), Kind::Machine(MachineTrust::Squash));
-        assert_eq!(of("host/trusted@EXTENCI.ORG"), Kind::Machine(MachineTrust::All));
-        assert_eq!(of("host/far@PSC.EDU"), Kind::Machine(MachineTrust::Root));
-        assert_eq!(of("host/other@PSC.EDU"), Kind::User, "a stranger, then");
-        for user in ["ann@EXTENCI.ORG", "ann/admin@EXTENCI.ORG", "ann@PSC.EDU", "ann"] {
-            assert_eq!(of(user), Kind::User, "{user}");
-        }
-    }
-}

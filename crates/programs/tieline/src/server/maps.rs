@@ -96,7 +96,8 @@ impl MapKeeper {
         }
         let version = map.version;
         let taken = self.take(signer.sign(&map)).await;
-        taken.map_err(|e| Failure::new(ErrorKind::StorageFault, crate::report::chain(&e)))?;
+        taken
+            .map_err(|e| Failure::new(ErrorKind::StorageFault, tieline_base::report::chain(&e)))?;
         Ok(version)
     }
 
@@ -154,8 +155,8 @@ async fn take_reply(keeper: &MapKeeper, reply: &MapReply) {
         return;
     }
     let taken = match SignedMap::from_bytes(&reply.signed) {
-        Ok(signed) => keeper.offer(signed).await.map_err(|e| crate::report::chain(&e)),
-        Err(error) => Err(crate::report::chain(&error)),
+        Ok(signed) => keeper.offer(signed).await.map_err(|e| tieline_base::report::chain(&e)),
+        Err(error) => Err(tieline_base::report::chain(&error)),
     };
     if let Err(error) = taken {
         tracing::error!(%error, "federation map from the root MDS was not taken");

@@ -6,7 +6,6 @@
 //!
 //! Invariants: the lock is held before anything is opened; SIGTERM and SIGINT end in good order.
 
-use crate::contact::Contact;
 use crate::server::audit::Audit;
 use crate::server::maps::MapKeeper;
 use crate::server::room::{Disks, free_bytes};
@@ -20,7 +19,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tieline_admin::Subject;
-use tieline_auth::{Guard, MapCell, Rule, Serves};
+use tieline_auth::{MapCell, Rule, Serves};
+use tieline_base::contact::Contact;
+use tieline_base::dialing::dialer;
 use tieline_blob::{AdoptedTree, ChunkStore, DirChunks, LateChunks};
 use tieline_data::TargetParts;
 use tieline_format::Record;
@@ -33,11 +34,9 @@ use tieline_machine::private::write_whole;
 use tieline_meta::check_store;
 use tieline_meta::ledger::Identity;
 use tieline_meta::ledger::log::{Log, LogSettings};
-use tieline_net::session::SessionDialer;
-use tieline_net::{Dialer, SessionSettings};
+use tieline_net::Dialer;
 use tieline_telemetry::health::Health;
 use tieline_types::{ByteSize, FsName, MdtIndex, OstIndex, Time, Uid};
-use tieline_wire::Flavor;
 use tieline_world::World;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -131,7 +130,7 @@ async fn serve(plan: Plan) -> anyhow::Result<()> {
 async fn start(plan: Plan, world: World, name: String, health: Health) -> anyhow::Result<Running> {
     let serves = Serves { mdt: plan.mdt.is_some(), ost: !plan.osts.is_empty() };
     let guard = plan.kerberos.guard(serves);
-    let (dialer, rule) = server_dialer(&world, guard.clone());
+    let (dialer, rule) = dialer(&world, &guard);
     let cell = first_map(&plan, &world, &dialer, &name, rule).await?;
     let mut found = Found::default();
     plan.look_at_map(&cell.current().map, &mut found);
@@ -176,13 +175,6 @@ async fn start(plan: Plan, world: World, name: String, health: Health) -> anyhow
     }
     tracing::info!(server = %name, %address, "ready");
     Ok(running)
-}
-
-/// How servers dial each other, and how that is protected.
-pub fn server_dialer(world: &World, guard: Arc<Guard>) -> (Arc<dyn Dialer>, Rule) {
-    let settings = SessionSettings::default();
-    let dialer = SessionDialer { world: world.clone(), settings, guard };
-    (Arc::new(dialer), Rule { flavor: Flavor::Null })
 }
 
 /// `mds-uf`, `oss-uf`, or `mds-oss-uf`.
@@ -263,7 +255,7 @@ pub async fn first_map(
         match contact.believe(Some(plan.verifier.clone())).await {
             Ok((cell, _)) => break cell,
             Err(error) if error.is::<tieline_net::CallError>() => {
-                let error = crate::report::chain(error.as_ref());
+                let error = tieline_base::report::chain(error.as_ref());
                 tracing::warn!(%error, "waiting for the first federation map");
                 tokio::time::sleep(FETCH_PAUSE).await;
             }
@@ -518,7 +510,7 @@ fn open_ost(path: &Path, identity: tieline_blob::Identity) -> anyhow::Result<Arc
     match DirChunks::open(path, &identity) {
         Ok(store) => Ok(Arc::new(store)),
         Err(why @ (tieline_blob::Error::Missing { .. } | tieline_blob::Error::Failed { .. })) => {
-            let (ost, reason) = (identity.ost.label(), crate::report::chain(&why));
+            let (ost, reason) = (identity.ost.label(), tieline_base::report::chain(&why));
             tracing::error!(ost, %reason, "not served until it is there; the rest is served");
             let path = path.to_owned();
             Ok(Arc::new(LateChunks::new(&why, move || DirChunks::open(&path, &identity))))

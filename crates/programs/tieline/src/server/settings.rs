@@ -7,7 +7,6 @@
 //! Invariants: units stand in the values; secrets are paths; no secret that others can read is
 //! used.
 
-use crate::proving::{KerberosPlan, KerberosSettings};
 use gather::Gathered;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -15,6 +14,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tieline_auth::capability::LIFE_MAX;
 use tieline_auth::{MapSigner, MapVerifier};
+use tieline_base::keys::{key_open, secret_open};
+use tieline_base::proving::{KerberosPlan, KerberosSettings};
+use tieline_base::source::PORT_DEFAULT;
 use tieline_data::Limits;
 use tieline_kv::PostgresServer;
 use tieline_machine::private::{self, is_private};
@@ -23,9 +25,6 @@ use tieline_machine::users::user_of_machine;
 use tieline_meta::ledger::log::LogSettings;
 use tieline_types::{ByteSize, FsName, MdtIndex, OstIndex, SiteName, Span};
 use tieline_world::Congestion;
-
-/// The port that servers listen on unless told otherwise.
-pub const PORT_DEFAULT: u16 = 7640;
 
 /// A server's settings file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -579,43 +578,12 @@ fn osts_validate(osts: &[OstSettings], check: &mut Check) -> Vec<OstPlan> {
     plans
 }
 
-/// Reads a public key that is given as digits or as a path.
-pub fn key_open(text: &str) -> Result<MapVerifier, String> {
-    if text.len() == 64 && !text.contains('/') {
-        return MapVerifier::from_hex(text).map_err(|e| e.to_string());
-    }
-    let digits = std::fs::read_to_string(text).map_err(|e| {
-        format!("`{text}` is neither 64 hexadecimal digits nor a readable file: {e}")
-    })?;
-    MapVerifier::from_hex(&digits).map_err(|e| format!("file {text}: {e}"))
-}
-
-/// Reads a secret key, unless others than its owner could.
-pub fn secret_open(path: &Path) -> Result<MapSigner, String> {
-    match secret_parse(&private::read(path)?) {
-        Some(secret) => Ok(MapSigner::new(secret)),
-        None => Err(format!("{} is not a secret key: 64 hexadecimal digits are", path.display())),
-    }
-}
-
 /// Reads a password, unless others than its owner could.
 fn password_open(path: &Path) -> Result<String, String> {
     match private::read(path)? {
         password if password.is_empty() => Err(format!("{} is empty", path.display())),
         password => Ok(password),
     }
-}
-
-fn secret_parse(digits: &str) -> Option<[u8; 32]> {
-    let mut secret = [0; 32];
-    if digits.len() != 64 || !digits.is_ascii() {
-        return None;
-    }
-    for (place, byte) in secret.iter_mut().enumerate() {
-        let pair = digits.get(2 * place..2 * place + 2)?;
-        *byte = u8::from_str_radix(pair, 16).ok()?;
-    }
-    Some(secret)
 }
 
 /// Gathers complaints.

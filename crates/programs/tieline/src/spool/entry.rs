@@ -4,8 +4,6 @@
 //!
 //! Invariant: only what the manifest names counts.
 
-use crate::mount::registry;
-use crate::source::Source;
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -14,6 +12,8 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
+use tieline_base::registry;
+use tieline_base::source::Source;
 use tieline_client::spool::{self as client, Claim, Lost, Place};
 use tieline_types::{FileId, Shown, Time, Version};
 

@@ -11,7 +11,6 @@
 
 use crate::mount::tickets::jobs::{JOBS, group_of, make_place_for_jobs, note_of, read_note};
 use crate::mount::tickets::reading::{self, Reading, bytes_of};
-use crate::report::Usage;
 use anyhow::Context;
 use home::Home;
 use rustix::process::{Pid, Signal};
@@ -26,6 +25,7 @@ use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 use tickets::Tickets;
 use tieline_auth::BINDING;
+use tieline_base::report::Usage;
 
 mod home;
 mod signals;
@@ -71,7 +71,7 @@ pub fn run(verb: Auth) -> anyhow::Result<()> {
                     let Some(code) = error.downcast_ref().map(NotBegun::code) else {
                         return Err(error);
                     };
-                    crate::report::failed(&error);
+                    tieline_base::report::failed(&error);
                     code
                 }
             };

@@ -5,10 +5,6 @@
 
 mod warm;
 
-use crate::location::Location;
-use crate::mount::caches::{CachesAt, scope};
-use crate::mount::registry::{self, Entry};
-use crate::report;
 use crate::shell::{self, Shell};
 use crate::verbs::list::listed;
 use crate::verbs::progress::Progress;
@@ -17,6 +13,10 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use tieline_base::location::Location;
+use tieline_base::registry::{self, Entry};
+use tieline_base::registry::{CachesAt, scope};
+use tieline_base::report;
 use tieline_cache::Kind;
 use tieline_cache::survey::{Status, Survey};
 use tieline_machine::paths::absolute;
@@ -332,7 +332,9 @@ fn evict(args: EvictArgs) -> anyhow::Result<()> {
             Some(cache) if args.paths.is_empty() => vec![cache.clone()],
             None if args.paths.len() == 1 => args.paths.iter().map(PathBuf::from).collect(),
             _ => {
-                return Err(crate::cli::usage("evict --all: name --cache DIR, or one mount"));
+                return Err(tieline_base::report::usage(
+                    "evict --all: name --cache DIR, or one mount",
+                ));
             }
         };
         let caches = distinct(named(&places)?)?;

@@ -5,13 +5,13 @@ pub mod kind;
 
 use self::kind::{Kind, Summing, hex};
 use crate::shell::{self, Shell};
-use crate::show;
 use crate::verbs::fetch;
 use crate::verbs::progress::Progress;
 use anyhow::Context;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::{self, Write};
+use tieline_base::show;
 use tieline_types::Attributes;
 
 #[derive(clap::Args, Debug)]

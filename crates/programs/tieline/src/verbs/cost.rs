@@ -5,9 +5,7 @@
 //! own bytes from there. Where the mount has caches or reads an OST's storage directly, it looks
 //! what of the file is there ([`Nearer`]): that is taken before any OST is asked.
 
-use crate::mount::registry;
 use crate::shell::{self, Shell};
-use crate::show;
 use crate::verbs::getstripe::extents;
 use crate::verbs::list::listed;
 use anyhow::{Context, bail};
@@ -17,6 +15,8 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tieline_base::registry;
+use tieline_base::show;
 use tieline_cache::survey::Survey;
 use tieline_client::PathCost;
 use tieline_types::{
@@ -178,7 +178,7 @@ impl Costs {
                     timeout(PATIENCE, measured).await.ok()
                 };
                 let found = match measured.await {
-                    Some(found) => found.map_err(|error| crate::report::chain(&error)),
+                    Some(found) => found.map_err(|error| tieline_base::report::chain(&error)),
                     None => {
                         silent.insert(server(place.ost));
                         Err(format!("its server did not answer within {}", Span(PATIENCE)))

@@ -1,12 +1,12 @@
 //! `tieline df` and `tieline ost list`: space per OST and per pool.
 
-use crate::location::Location;
 use crate::shell::{self, Shell};
-use crate::show;
 use crate::verbs::known;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::{self, Write};
+use tieline_base::location::Location;
+use tieline_base::show;
 use tieline_format::map::FederationMap;
 use tieline_types::{ByteSize, OstIndex};
 use tieline_wire::data::OstState;

@@ -15,11 +15,11 @@ mod machine;
 mod server;
 mod servers;
 
-use crate::proving::Proving;
-use crate::source::Source;
 use anyhow::bail;
 use serde_json::json;
 use std::path::PathBuf;
+use tieline_base::proving::Proving;
+use tieline_base::source::Source;
 
 #[derive(clap::Args, Debug)]
 pub struct Args {

@@ -7,11 +7,8 @@
 //! Servers of this machine are those whose addresses it has, those that run here (also in network
 //! namespaces of their own), and those whose settings are in /etc/tieline.
 
-use crate::location::Location;
 use crate::operator::{self, Operator};
-use crate::report::{Usage, chain};
 use crate::server::settings::{Plan, Settings};
-use crate::source::Source;
 use anyhow::bail;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -20,6 +17,9 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tieline_auth::MapVerifier;
+use tieline_base::location::Location;
+use tieline_base::report::{Usage, chain};
+use tieline_base::source::Source;
 use tieline_format::map::FederationMap;
 use tieline_types::Span;
 use tieline_wire::federation::Drain;

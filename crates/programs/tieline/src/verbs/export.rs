@@ -12,7 +12,6 @@
 //! nothing is written beside the destination, nor read beside an adopted tree, whatever links users
 //! put there meanwhile ([`tieline_machine::beneath`]).
 
-use crate::location::Location;
 use crate::shell::{self, Shell};
 use crate::verbs::list::listed;
 use crate::verbs::progress::Progress;
@@ -28,6 +27,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tieline_base::location::Location;
 use tieline_blob::file_path;
 use tieline_client::{Access, HandleId, SeekTarget};
 use tieline_machine::beneath::{Directory, Held, taken};
@@ -150,7 +150,7 @@ impl Export<'_> {
             match done {
                 Ok(more) => todo.extend(more),
                 Err(error) => {
-                    let why = crate::report::chain(error.as_ref());
+                    let why = tieline_base::report::chain(error.as_ref());
                     self.report.failed.push(format!("{}: {why}", to.display()));
                 }
             }

@@ -3,7 +3,6 @@
 //! Invariants: a local file is replaced in one step, when all bytes are here; nothing is written
 //! through a link that is in the destination ([`tieline_machine::beneath`]).
 
-use crate::location::Location;
 use crate::shell::{self, Shell};
 use crate::verbs::list::listed;
 use crate::verbs::progress::Progress;
@@ -14,6 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use tieline_base::location::Location;
 use tieline_client::Access;
 use tieline_machine::beneath::{Directory, taken};
 use tieline_machine::descriptors;

@@ -1,15 +1,15 @@
 //! `tieline path2fid` and `tieline fid2path`: files' ids, as logs and fsck name them, and the paths
 //! that lead to them.
 
-use crate::location::Location;
-use crate::report::Usage;
 use crate::shell::{self, Shell};
-use crate::show;
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
+use tieline_base::location::Location;
+use tieline_base::report::Usage;
+use tieline_base::show;
 use tieline_types::{ErrorKind, FileId, Name};
 
 /// No path is deeper.

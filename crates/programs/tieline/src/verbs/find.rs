@@ -3,16 +3,16 @@
 mod glob;
 pub mod wanted;
 
-use crate::location::Location;
-use crate::report::Usage;
 use crate::shell::{self, Shell};
-use crate::show;
 use crate::verbs::list::listed;
 use serde_json::Value;
 use std::borrow::Cow;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
+use tieline_base::location::Location;
+use tieline_base::report::Usage;
+use tieline_base::show;
 use wanted::Wanted;
 
 #[derive(clap::Args, Debug)]

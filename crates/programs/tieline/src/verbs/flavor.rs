@@ -3,12 +3,12 @@
 //! The rules are part of the federation map: they hold everywhere as soon as the map is there, and
 //! connections that a new rule concerns are made anew, with what is under way.
 
-use crate::location::Location;
-use crate::report::Usage;
 use crate::shell;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::{self, Write};
+use tieline_base::location::Location;
+use tieline_base::report::Usage;
 use tieline_types::{Flavor, FlavorRule, FsName, Pair};
 use tieline_wire::federation::MapEdit;
 

@@ -5,14 +5,14 @@
 //! Exit codes, as fsck(8): 0 nothing wrong, 1 all was repaired, 4 something is left, 8 the check
 //! itself failed, 32 it was interrupted: the MDS is told, so that the next one need not wait.
 
-use crate::location::Location;
 use crate::operator::{self, Operator};
-use crate::report;
-use crate::show;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
+use tieline_base::location::Location;
+use tieline_base::report;
+use tieline_base::show;
 use tieline_types::{ErrorKind, MdtIndex, Shown};
 use tieline_wire::ledger::{CheckMdt, Finding, Outcome};
 

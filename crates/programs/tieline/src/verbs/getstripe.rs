@@ -2,12 +2,12 @@
 //! getstripe`, or as JSON with every extent, chunk and place.
 
 use crate::shell::{self, Shell};
-use crate::show;
 use crate::verbs::list::listed;
 use anyhow::Context;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::{self, Write};
+use tieline_base::show;
 use tieline_client::LayoutInForce;
 use tieline_format::map::FederationMap;
 use tieline_types::{

@@ -3,9 +3,7 @@
 //! The table of identities is kept by the MDS of the root, where all edits go; what is believed of
 //! machines, and what becomes of strangers, are rules of the federation map.
 
-use crate::location::Location;
 use crate::operator::{self, Line};
-use crate::report::Usage;
 use crate::shell;
 use anyhow::{Context, bail, ensure};
 use serde_json::{Value, json};
@@ -13,6 +11,8 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use tieline_base::location::Location;
+use tieline_base::report::Usage;
 use tieline_format::map::FederationMap;
 use tieline_meta::identities::IdentityTable;
 use tieline_types::{

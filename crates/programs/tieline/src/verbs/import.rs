@@ -13,7 +13,6 @@ mod dress;
 mod sums;
 
 use self::sums::Sums;
-use crate::location::Location;
 use crate::shell::{self, Shell, is_not_found};
 use crate::verbs::checksum::kind::kept_by_xrootd;
 use crate::verbs::list::listed;
@@ -27,6 +26,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use tieline_base::location::Location;
 use tieline_blob::{nanoseconds, object_path};
 use tieline_client::adopt::{ADOPTED_AT_ONCE, Source};
 use tieline_client::{Access, At, AttributeChange, NewFile};
@@ -77,8 +77,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     match (args.checksums, args.paths.as_slice()) {
         (true, [path]) => checksums(path, args.json),
         (false, [directory, path]) => import(&args, directory, path),
-        (true, _) => Err(crate::cli::usage("--checksums takes one PATH")),
-        (false, _) => Err(crate::cli::usage("say DIR and PATH: what, and where it shall appear")),
+        (true, _) => Err(tieline_base::report::usage("--checksums takes one PATH")),
+        (false, _) => {
+            Err(tieline_base::report::usage("say DIR and PATH: what, and where it shall appear"))
+        }
     }
 }
 
@@ -142,7 +144,7 @@ async fn find_tree(
     for ost in candidates {
         match shell.volume.list_adopted(ost, directory, None, PAGE).await {
             Ok(page) => return Ok((ost, page)),
-            Err(error) => reasons.push(crate::report::chain(&error)),
+            Err(error) => reasons.push(tieline_base::report::chain(&error)),
         }
     }
     reasons.dedup();
@@ -614,7 +616,7 @@ impl Report {
             }
             Ok(Outcome::LeftOut(why)) => self.left_out.push(format!("{}: {why}", shown())),
             Err(error) => {
-                let why = crate::report::chain(error.as_ref());
+                let why = tieline_base::report::chain(error.as_ref());
                 self.failed.push(format!("{}: {why}", shown()));
             }
         }

@@ -5,14 +5,9 @@
 //! as a user without rights. Whatever breaks in between, the same command again goes on from there:
 //! a server that is in the map by its address is not asked to join twice.
 
-use crate::invitation::Invitation;
-use crate::location::Location;
 use crate::operator::{self, Operator};
-use crate::proving::{KerberosSettings, Proving};
-use crate::report::Usage;
 use crate::server::run::MAP_FILE;
 use crate::server::settings::{MdtSettings, OstSettings, Settings};
-use crate::source::Source;
 use anyhow::{Context, bail};
 use std::ffi::OsStr;
 use std::net::TcpListener;
@@ -24,6 +19,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tieline_auth::gss::{Keys, try_self};
 use tieline_auth::{BelievedMap, SERVICE_MDS, SERVICE_OSS, principal_at};
+use tieline_base::invitation::Invitation;
+use tieline_base::location::Location;
+use tieline_base::proving::{KerberosSettings, Proving};
+use tieline_base::report::Usage;
+use tieline_base::source::Source;
 use tieline_blob::DirChunks;
 use tieline_format::Record;
 use tieline_format::map::FederationMap;

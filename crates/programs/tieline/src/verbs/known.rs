@@ -6,7 +6,6 @@
 //!
 //! Invariant: a mount that does not answer is not waited for longer than [`PATIENCE`].
 
-use crate::location::Location;
 use anyhow::{Context, anyhow};
 use rustix::fs::{getxattr, statvfs};
 use rustix::io::Errno;
@@ -16,6 +15,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
+use tieline_base::location::Location;
 use tieline_types::{Attributes, FileId, FileKind, Gid, Mode, Time, Uid, Version};
 
 const AWAY: &str = "user.tieline.away";

@@ -1,13 +1,13 @@
 //! `tieline ls`.
 
-use crate::location::Location;
 use crate::shell::{self, Shell};
-use crate::show;
 use crate::verbs::known;
 use serde_json::Value;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use tieline_base::location::Location;
+use tieline_base::show;
 use tieline_client::Listed;
 use tieline_types::{Attributes, ErrorKind, FileId, FileKind};
 

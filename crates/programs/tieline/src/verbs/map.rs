@@ -1,20 +1,16 @@
 //! `tieline map`: shows the federation map; makes keys and a first map for a new federation.
 
-use crate::federation::{MapText, SecurityText, secret_new};
-use crate::location::Location;
-use crate::server::settings::secret_open;
 use crate::shell;
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use tieline_auth::MapSigner;
+use tieline_base::federation::{MapText, SecurityText};
+use tieline_base::keys::{keygen, secret_open};
+use tieline_base::location::Location;
 use tieline_format::Record;
 use tieline_format::map::FederationMap;
-use tieline_machine::beneath;
 
 #[derive(clap::Subcommand, Debug)]
 pub enum Map {
@@ -60,23 +56,6 @@ pub fn run(verb: Map) -> anyhow::Result<()> {
         }
         Map::Sign { secret, out, text } => sign(&secret, &out, &text),
     }
-}
-
-/// Writes a new key pair; says the public key, and where the secret is.
-pub fn keygen(dir: &Path, name: &str) -> anyhow::Result<(String, PathBuf)> {
-    let world = tieline_world::World::real();
-    let (secret, digits) = secret_new(&*world.dice);
-    let public = MapSigner::new(secret).verifier().to_hex();
-    let secret_path = dir.join(format!("{name}.secret"));
-    let public_path = dir.join(format!("{name}.key"));
-    let mut options = File::options();
-    let created = options.write(true).create_new(true).mode(0o600).open(&secret_path);
-    let mut file = created.with_context(|| format!("cannot create {}", secret_path.display()))?;
-    writeln!(file, "{digits}")?;
-    file.sync_all()?;
-    beneath::write_whole(&public_path, format!("{public}\n").as_bytes(), 0o644)
-        .with_context(|| format!("cannot write {}", public_path.display()))?;
-    Ok((public, secret_path))
 }
 
 fn sign(secret: &Path, out: &Path, text: &Path) -> anyhow::Result<()> {

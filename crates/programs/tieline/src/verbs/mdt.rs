@@ -1,11 +1,9 @@
 //! `tieline mdt`: dumps of an MDT at work; checking, restoring and rebuilding what was lost.
 
-use crate::location::Location;
 use crate::operator;
 use crate::server::run::{open_empty_store, open_log};
 use crate::server::settings::{Engine, Plan, Settings};
 use crate::server::user::become_user;
-use crate::show;
 use crate::verbs::progress::Ticker;
 use anyhow::{Context, anyhow, bail};
 use serde_json::{Value, json};
@@ -15,6 +13,8 @@ use std::io::{BufWriter, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use tieline_base::location::Location;
+use tieline_base::show;
 use tieline_format::ledger::{Frame, HeadKind, Sum, preamble};
 use tieline_meta::ledger::Identity;
 use tieline_meta::ledger::restore::{Asked, Checked, Restored, restore, verify_all};
@@ -171,7 +171,7 @@ fn verify(paths: &[PathBuf], is_json: bool) -> anyhow::Result<()> {
 fn print_checked((path, checked): &Checked) {
     let summary = match checked {
         Ok(summary) => summary,
-        Err(error) => return println!("{}", crate::report::chain(error)),
+        Err(error) => return println!("{}", tieline_base::report::chain(error)),
     };
     println!("{}: in order, {} frames, {} pairs", path.display(), summary.frames, summary.pairs);
     for (head, last) in &summary.parts {
@@ -195,7 +195,7 @@ fn checked_json((path, checked): &Checked) -> Value {
     let path = path.display().to_string();
     let summary = match checked {
         Ok(summary) => summary,
-        Err(error) => return json!({ "path": path, "error": crate::report::chain(error) }),
+        Err(error) => return json!({ "path": path, "error": tieline_base::report::chain(error) }),
     };
     let parts = summary.parts.iter().map(|(head, last)| {
         json!({

@@ -6,7 +6,6 @@
 //! of those that are bad.
 
 use crate::shell::{self, Shell};
-use crate::show;
 use crate::verbs::progress::Progress;
 use crate::verbs::setstripe;
 use anyhow::bail;
@@ -15,6 +14,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tieline_base::show;
 use tieline_types::{Attributes, FileKind};
 use tieline_wire::mirrors::{LackingChunk, ResyncFileReply};
 
@@ -144,7 +144,7 @@ pub(super) fn each(
                 Ok(outcome) => outcome,
                 // The others are done all the same.
                 Err(error) if all.len() > 1 => {
-                    let why = crate::report::chain(error.as_ref());
+                    let why = tieline_base::report::chain(error.as_ref());
                     eprintln!("tieline: cannot {verb} {text}: {why}");
                     let json = json!({ "error": why });
                     values.push(show::with_bytes(json, "path", &location.typed));

@@ -1,12 +1,12 @@
 //! `tieline ost`: which OSTs there are, and which take new chunks. Also how OSTs are named on
 //! command lines.
 
-use crate::location::Location;
-use crate::report::Usage;
 use crate::shell;
 use crate::verbs::df;
 use anyhow::bail;
 use std::ffi::OsString;
+use tieline_base::location::Location;
+use tieline_base::report::Usage;
 use tieline_types::{FsName, OstIndex};
 use tieline_wire::federation::MapEdit;
 

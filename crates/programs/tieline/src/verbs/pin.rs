@@ -3,15 +3,15 @@
 //! The mount is told by attributes that are read: so whoever may read a tree may pin it, and on
 //! mounts that are read-only.
 
-use crate::mount::registry::{self, Entry};
-use crate::report::Usage;
-use crate::source::Source;
 use anyhow::{Context, bail};
 use rustix::fs::getxattr;
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use tieline_base::registry::{self, Entry};
+use tieline_base::report::Usage;
+use tieline_base::source::Source;
 use tieline_machine::paths::absolute;
 
 const NAME: &str = "user.tieline.pin";

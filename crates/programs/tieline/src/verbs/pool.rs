@@ -1,9 +1,6 @@
 //! `tieline pool`: named groups of OSTs, with the words of `lctl pool_…` and `lfs pool_list`.
 
-use crate::location::Location;
-use crate::report::Usage;
 use crate::shell::{self, Shell};
-use crate::show;
 use crate::verbs::find::wanted::names_pool;
 use crate::verbs::list::listed;
 use crate::verbs::ost::parse_all;
@@ -12,6 +9,9 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::time::Duration;
+use tieline_base::location::Location;
+use tieline_base::report::Usage;
+use tieline_base::show;
 use tieline_format::map::{self, FederationMap};
 use tieline_types::{FileKind, FsName, OstIndex, PoolName, Shown};
 use tieline_wire::federation::MapEdit;

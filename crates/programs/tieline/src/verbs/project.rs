@@ -4,14 +4,14 @@
 //! The words of `lfs project` do the same: `-p ID -s [-r]`, `-C [-r]`, `-d`, and `-c [-r] [-p ID]`,
 //! which names what is not of the project.
 
-use crate::location::Location;
-use crate::report::Usage;
 use crate::shell::{self, Shell};
-use crate::show;
 use crate::verbs::list;
 use anyhow::{Context, bail};
 use std::ffi::OsString;
 use std::io::{self, Write};
+use tieline_base::location::Location;
+use tieline_base::report::Usage;
+use tieline_base::show;
 use tieline_types::{Attributes, FileId};
 use tieline_wire::quotas::SetProject;
 

@@ -3,8 +3,6 @@
 //! Invariant: what is read lies in the tree that was named, whatever links users put into it
 //! meanwhile ([`tieline_machine::beneath`]).
 
-use crate::location::Location;
-use crate::report;
 use crate::shell::{self, Shell, is_not_found};
 use crate::verbs::progress::Progress;
 use anyhow::{Context, bail};
@@ -16,6 +14,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tieline_base::location::Location;
+use tieline_base::report;
 use tieline_client::{Access, At, NewFile};
 use tieline_machine::beneath::{Directory, Held};
 use tieline_machine::descriptors;

@@ -10,14 +10,14 @@ pub mod whole;
 
 pub use shown::rows;
 
-use crate::location::Location;
-use crate::report::Usage;
 use crate::shell::{self, Shell};
 use anyhow::{Context, bail, ensure};
 use names::Names;
 use shown::{Shown, print};
 use std::ffi::OsString;
 use std::sync::Arc;
+use tieline_base::location::Location;
+use tieline_base::report::Usage;
 use tieline_types::quota::{Payer, PayerKind};
 use tieline_types::{ByteSize, MdtIndex, PoolName, Span};
 use tieline_wire::quotas::{ReclaimShares, SetQuota};

@@ -3,11 +3,11 @@
 //! On a directory it sets what new files inherit; on a new name it makes an empty file; on a file
 //! without bytes it changes where they will go; a file that has bytes is refused.
 
-use crate::location::Location;
-use crate::report::Usage;
 use crate::shell::{self, Shell, is_not_found};
 use anyhow::{Context, bail};
 use std::ffi::OsString;
+use tieline_base::location::Location;
+use tieline_base::report::Usage;
 use tieline_client::NewNode;
 use tieline_types::{ByteSize, FileKind, Layout, Mode, OstIndex, PoolName, StripeCount};
 use tieline_wire::meta::{LayoutChange, PoolChoice};

@@ -1,14 +1,14 @@
 //! `tieline site`: the sites of a federation, and letting another one join.
 
-use crate::invitation::Invitation;
-use crate::location::Location;
-use crate::report::Usage;
 use crate::shell::{self, Shell};
 use anyhow::Context;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{self, Write};
+use tieline_base::invitation::Invitation;
+use tieline_base::location::Location;
+use tieline_base::report::Usage;
 use tieline_format::map::FederationMap;
 use tieline_types::{FileId, MdtIndex, Name, SiteName, Span};
 use tieline_wire::federation::MapEdit;

@@ -6,12 +6,7 @@
 //!
 //! Invariant: an entry goes after its bytes are durable where they were put, or on somebody's word.
 
-use crate::location::Location;
-use crate::mount::registry;
-use crate::proving::Proving;
-use crate::report::{self, Usage};
 use crate::shell::{self, Shell};
-use crate::source::Source;
 use crate::spool::entry::{self, Entry, Manifest};
 use crate::spool::{self as store, default_place};
 use anyhow::{Context, bail};
@@ -23,6 +18,11 @@ use std::io::{self, BufRead, Write};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use tieline_base::location::Location;
+use tieline_base::proving::Proving;
+use tieline_base::registry;
+use tieline_base::report::{self, Usage};
+use tieline_base::source::Source;
 use tieline_client::{Access, HandleId, Writing};
 use tieline_types::{Attributes, ByteSize, Content, ErrorKind, FileKind};
 

@@ -1,11 +1,11 @@
 //! `tieline stat`.
 
 use crate::shell;
-use crate::show;
 use crate::verbs::known;
 use serde_json::Value;
 use std::ffi::OsString;
 use std::io::{self, Write};
+use tieline_base::show;
 use tieline_types::{Attributes, ByteSize};
 
 #[derive(clap::Args, Debug)]

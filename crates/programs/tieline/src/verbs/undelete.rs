@@ -3,9 +3,7 @@
 //! A path may lead through directories that are deleted themselves: they are brought back on the
 //! way, the newest of a name unless one is named by its id or time.
 
-use crate::location::Location;
 use crate::shell::{self, Shell};
-use crate::show;
 use crate::verbs::list;
 use crate::verbs::progress::Ticker;
 use anyhow::{Context, bail};
@@ -16,6 +14,8 @@ use std::future::Future;
 use std::io::Write;
 use std::pin::Pin;
 use std::time::Duration;
+use tieline_base::location::Location;
+use tieline_base::show;
 use tieline_client::At;
 use tieline_types::{ByteSize, ErrorKind, FileId, FileKind, Name, Shown, Span, Time};
 use tieline_wire::ledger::DeletedFile;
@@ -44,7 +44,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     use std::os::unix::ffi::OsStringExt;
     crate::verbs::log_start();
     if args.to.is_some() && (args.list || args.paths.len() > 1) {
-        return Err(crate::cli::usage("--to goes with one path to bring back"));
+        return Err(tieline_base::report::usage("--to goes with one path to bring back"));
     }
     let (first, all) = crate::verbs::locations(&args.paths)?;
     let to = args.to.map(|to| Name::new(to.into_vec())).transpose()?;

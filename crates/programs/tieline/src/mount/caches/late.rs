@@ -5,9 +5,9 @@
 //! hang; a mount waits for the first one for [`FIRST_PATIENCE`] at most; the log has each reason
 //! once, and the end of it.
 
-use crate::report::chain;
 use std::sync::Arc;
 use std::time::Duration;
+use tieline_base::report::chain;
 use tieline_cache::Error;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::ErrorKind;

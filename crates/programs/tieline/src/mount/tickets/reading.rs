@@ -15,7 +15,6 @@
 //! it begins, and nothing of the mount's environment but the name of krb5.conf.
 
 use super::Owner;
-use crate::show;
 use anyhow::Context;
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
@@ -28,6 +27,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 use tieline_auth::gss::{Cache, GssInitiator, Keys, caches, default_cache};
 use tieline_auth::{BINDING, Mechanism, Trouble};
+use tieline_base::show;
 use tieline_types::{Shown, Time};
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);

@@ -6,9 +6,9 @@
 //! Knows no setting by name: what it says comes from the structures themselves.
 
 use super::{MdtSettings, OstSettings, Settings, Wrongs};
-use crate::proving::KerberosSettings;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
+use tieline_base::proving::KerberosSettings;
 use toml::{Table, Value};
 
 /// More wrongs in one table than any file has.

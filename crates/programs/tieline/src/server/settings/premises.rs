@@ -75,7 +75,7 @@ impl Plan {
             Ok(Some(map)) => self.look_at_map(&map, &mut found),
             Ok(None) => {}
             Err(error) => {
-                let (at, why) = (self.state.join(MAP_FILE), crate::report::chain(&error));
+                let (at, why) = (self.state.join(MAP_FILE), tieline_base::report::chain(&error));
                 found.wrong("map_key", format!("{} is not in order: {why}", at.display()));
             }
         }

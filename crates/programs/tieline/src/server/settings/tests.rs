@@ -156,17 +156,6 @@ fn unknown_keys_are_refused_by_name() {
 }
 
 #[test]
-fn a_secret_that_others_can_read_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("secret");
-    std::fs::write(&path, "07".repeat(32)).unwrap();
-    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).unwrap();
-    assert!(secret_open(&path).err().unwrap().contains("chmod 600"));
-    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
-    assert_eq!(secret_open(&path).unwrap().verifier().to_hex(), key());
-}
-
-#[test]
 fn a_server_without_roles_or_with_anothers_secret_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("secret");

@@ -2,7 +2,6 @@
 //! mount's own caches have them. One that cannot be read keeps no other from it.
 
 use super::{of_mount, there};
-use crate::mount::registry;
 use crate::verbs::progress::Progress;
 use anyhow::{Context, bail};
 use rustix::fs::OFlags;
@@ -12,6 +11,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use tieline_base::registry;
 use tieline_machine::paths::absolute;
 
 /// What is read at once: the window ahead does the rest.

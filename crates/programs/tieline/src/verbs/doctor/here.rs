@@ -4,12 +4,12 @@
 //! namespace.
 
 use super::{Finding, Findings, State, servers};
-use crate::mount::registry;
-use crate::source::Source;
 use anyhow::{Context, anyhow};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use tieline_base::registry;
+use tieline_base::source::Source;
 
 /// Where settings of servers are, unless somebody put them elsewhere.
 const SETTINGS: &str = "/etc/tieline";
@@ -58,7 +58,7 @@ fn look_at(flag: &str, path: &Path, findings: &mut Findings) {
         }
         Err(error) => {
             let fix = format!("`tieline doctor {flag} {label}` says more");
-            findings.broken(&label, crate::report::chain(error.as_ref()), fix);
+            findings.broken(&label, tieline_base::report::chain(error.as_ref()), fix);
         }
     }
 }
@@ -94,7 +94,7 @@ pub async fn look_at_mount(mountpoint: &Path, findings: &mut Findings) -> anyhow
     let pid = entry.daemon.as_ref().map_or(entry.process.pid, |daemon| daemon.pid);
     findings.well("mount", format!("of {}, served by pid {pid}", entry.source));
     let source: Source = entry.source.parse()?;
-    let key = crate::server::settings::key_open(&entry.mapkey).ok();
+    let key = tieline_base::keys::key_open(&entry.mapkey).ok();
     servers::look_with(&source, key, &entry.proving, findings).await;
     Ok(())
 }

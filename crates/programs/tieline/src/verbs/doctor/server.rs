@@ -41,7 +41,7 @@ pub async fn look(path: &Path, findings: &mut Findings) {
         }
         Err(error) => {
             let fix = "docs/operations.md lists every key; `--settings` names the file";
-            findings.broken("settings", crate::report::chain(&error), fix);
+            findings.broken("settings", tieline_base::report::chain(&error), fix);
             return;
         }
     };
@@ -161,7 +161,7 @@ async fn look_at_engine(plan: &Plan, findings: &mut Findings) {
             Ok(version) => findings.well("metadata", format!("PostgreSQL {version} at {server}")),
             Err(error) => findings.broken(
                 "metadata",
-                crate::report::chain(&error),
+                tieline_base::report::chain(&error),
                 format!("`psql` with the words of mdt.engine tells more; is {server} running?"),
             ),
         },

@@ -1,16 +1,16 @@
 //! The servers that a client would talk to: can they be reached, and what time is it there?
 
 use super::{Findings, kerberos};
-use crate::contact::Contact;
-use crate::proving::Proving;
-use crate::report;
-use crate::shell::real_world;
-use crate::source::Source;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tieline_auth::gss::Keys;
 use tieline_auth::{Guard, MapCell, MapVerifier};
+use tieline_base::contact::Contact;
+use tieline_base::dialing::real_world;
+use tieline_base::proving::Proving;
+use tieline_base::report;
+use tieline_base::source::Source;
 use tieline_net::CallError;
 use tieline_types::{ErrorKind, FsName};
 use tokio::net::TcpStream;
@@ -23,8 +23,8 @@ const CLOCK_DOUBTFUL: Duration = Duration::from_secs(1);
 const CLOCK_BROKEN: Duration = Duration::from_secs(300);
 
 pub async fn look(source: &Source, proving: &Proving, findings: &mut Findings) {
-    let key = crate::location::site_key(&source.fs);
-    let key = key.and_then(|key| crate::server::settings::key_open(&key).ok());
+    let key = tieline_base::location::site_key(&source.fs);
+    let key = key.and_then(|key| tieline_base::keys::key_open(&key).ok());
     look_with(source, key, proving, findings).await;
 }
 

@@ -8,7 +8,6 @@
 //! Invariant: nothing is changed.
 
 use super::{Subject, TAKEN, Verdict, Wish};
-use crate::location::Location;
 use crate::mount::people::Served;
 use rustix::fs::Access;
 use std::ffi::OsStr;
@@ -17,6 +16,7 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use tieline_base::location::Location;
 use tieline_types::{Caller, Gid, Mode, Uid};
 
 /// As long as an attribute can be.

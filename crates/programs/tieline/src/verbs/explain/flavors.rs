@@ -1,13 +1,13 @@
 //! Which flavor the connections from here to each server have.
 
 use super::PATIENCE;
-use crate::contact::Contact;
-use crate::location::Location;
 use crate::shell::{self, Shell};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tieline_base::contact::Contact;
+use tieline_base::location::Location;
 use tieline_net::NoticeSink;
 use tieline_types::{Caller, ErrorKind, Flavor};
 use tieline_wire::federation::GetMap;

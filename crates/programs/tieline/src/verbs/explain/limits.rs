@@ -2,13 +2,13 @@
 //! storage whose site takes nothing, or nothing from here.
 
 use super::{PATIENCE, Step, Subject, Verdict, Wish, unanswered};
-use crate::location::Location;
 use crate::shell::Shell;
 use crate::verbs::quota::rows;
 use crate::verbs::quota::whole::{self, Whole};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
+use tieline_base::location::Location;
 use tieline_types::quota::{Account, Payer, PayerKind};
 use tieline_types::{ByteSize, Gid, Mode};
 use tieline_wire::meta::OstUsage;

@@ -1,12 +1,12 @@
 //! What is looked for: the words of `lfs find` and find(1).
 
 use super::glob::matches;
-use crate::report::Usage;
 use crate::shell::Shell;
 use crate::verbs::getstripe;
 use crate::verbs::quota::names::Names;
 use std::cmp::Ordering;
 use std::ffi::{OsStr, OsString};
+use tieline_base::report::Usage;
 use tieline_types::quota::PayerKind;
 use tieline_types::{
     Attributes, ByteSize, Content, FileKind, Layout, MdtIndex, OstIndex, PoolName, Time,

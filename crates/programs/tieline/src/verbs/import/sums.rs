@@ -6,7 +6,6 @@
 //!
 //! Invariant: what has its checksums is not read again.
 
-use crate::location::Location;
 use crate::shell::{self, Shell};
 use crate::verbs::checksum::by_reading;
 use crate::verbs::checksum::kind::{self, Kind, hex};
@@ -16,6 +15,7 @@ use serde_json::json;
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use tieline_base::location::Location;
 use tieline_types::{
     Attributes, ChunkRef, Content, ErrorKind, FileKind, ObjectName, Place, XattrName,
 };
@@ -79,7 +79,7 @@ pub fn compute(path: &OsStr) -> anyhow::Result<Sums> {
                 }
                 FileKind::Regular => {
                     if let Err(error) = one(&shell, &path, &attributes, &mut sums).await {
-                        let why = crate::report::chain(error.as_ref());
+                        let why = tieline_base::report::chain(error.as_ref());
                         sums.wrong.push(format!("{path}: {why}"));
                     }
                 }

@@ -5,8 +5,7 @@
 //! for good is named with `--without`, and the files that show gaps are told.
 
 use super::{NewStore, now, stopped};
-use crate::contact::Contact;
-use crate::server::run::{first_map, open_empty_store, server_dialer};
+use crate::server::run::{first_map, open_empty_store};
 use crate::shell::PATIENCE;
 use crate::verbs::ost;
 use crate::verbs::progress::Ticker;
@@ -15,6 +14,8 @@ use serde_json::json;
 use std::path::Path;
 use std::sync::Arc;
 use tieline_auth::Serves;
+use tieline_base::contact::Contact;
+use tieline_base::dialing::dialer;
 use tieline_meta::ledger::rebuild::{FoundObject, Rebuilt, rebuild};
 use tieline_net::{CallError, Channel};
 use tieline_types::{Caller, ChunkId, ErrorKind, Grant, MdtIndex, OstIndex};
@@ -57,7 +58,7 @@ pub fn rebuild_store(settings: &Path, without: &[String], is_json: bool) -> anyh
     runtime.block_on(async {
         let world = World::real();
         let guard = plan.kerberos.guard(Serves { mdt: true, ost: false });
-        let (dialer, rule) = server_dialer(&world, guard.clone());
+        let (dialer, rule) = dialer(&world, &guard);
         let cell = first_map(&plan, &world, &dialer, "tieline mdt rebuild", rule).await?;
         guard.follow(&cell);
         let map = cell.current().map.clone();

@@ -5,13 +5,13 @@
 
 use super::verify::{State, concluded};
 use super::{Files, Outcome};
-use crate::report::Usage;
 use crate::shell::Shell;
 use crate::verbs::progress::Progress;
 use crate::verbs::{ost, setstripe};
 use anyhow::bail;
 use serde_json::json;
 use std::sync::Arc;
+use tieline_base::report::Usage;
 use tieline_types::{Attributes, Layout, OstIndex, PoolName};
 use tieline_wire::mirrors::{GoneCopy, SplitMirror, SplitMirrorReply};
 use tokio::task::JoinSet;

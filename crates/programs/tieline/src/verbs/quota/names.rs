@@ -4,10 +4,10 @@
 //! identity yet, numbers are uids and gids, and names those of this machine.
 
 use crate::mount::idmap::table_of;
-use crate::report::Usage;
 use crate::shell::Shell;
 use std::process::Command;
 use std::time::Duration;
+use tieline_base::report::Usage;
 use tieline_meta::identities::IdentityTable;
 use tieline_types::quota::{Payer, PayerKind};
 use tieline_types::{Caller, IdentityKind, MdtIndex};

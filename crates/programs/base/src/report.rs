@@ -13,6 +13,11 @@ use tieline_wire::Refusal;
 #[error("{0}")]
 pub struct Usage(pub String);
 
+/// For verbs that parse parts of their words themselves.
+pub fn usage(text: impl Into<String>) -> anyhow::Error {
+    Usage(text.into()).into()
+}
+
 /// An error and its causes in one line. A cause that only repeats what stands before it is left
 /// out.
 pub fn chain(error: &dyn Error) -> String {

@@ -1,4 +1,4 @@
-//! The federation map as people write it, and the keys that sign it.
+//! The federation map as people write it.
 //!
 //! ```toml
 //! fs = "extenci"
@@ -324,14 +324,6 @@ fn addressed<'a>(
         Some((index, _)) => Err(MapTextError::NoAddress { what, index }),
         None => Ok(()),
     }
-}
-
-/// A new secret key, as the digits that its file holds.
-pub fn secret_new(dice: &dyn tieline_world::Dice) -> ([u8; 32], String) {
-    let mut secret = [0; 32];
-    dice.fill(&mut secret);
-    let digits = secret.iter().map(|byte| format!("{byte:02x}")).collect();
-    (secret, digits)
 }
 
 #[cfg(test)]

@@ -2,10 +2,12 @@
 //! `tieline://HOST[:PORT]/FS/path` for verbs.
 
 use crate::report::Usage;
-use crate::server::settings::PORT_DEFAULT;
 use std::fmt;
 use std::str::FromStr;
 use tieline_types::FsName;
+
+/// The port that servers listen on unless told otherwise.
+pub const PORT_DEFAULT: u16 = 7640;
 
 /// Servers of a federation, its file system, and the directory in it that is meant.
 #[derive(Clone, PartialEq, Eq, Debug)]

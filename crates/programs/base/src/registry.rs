@@ -9,7 +9,6 @@
 //! Invariants: an entry counts only while its process lives; the daemon removes its entry when it
 //! ends.
 
-use crate::mount::caches::CachesAt;
 use crate::proving::Proving;
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
@@ -17,10 +16,11 @@ use std::fmt;
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use tieline_auth::MapVerifier;
 use tieline_client::Unsent;
 use tieline_machine::process::ProcessId;
 use tieline_machine::table;
-use tieline_types::ByteSize;
+use tieline_types::{ByteSize, FsName};
 
 /// Nothing of an entry is secret, and users of the machine ask about its mounts.
 const READABLE: u32 = 0o644;
@@ -67,6 +67,21 @@ pub struct Entry {
     pub ending: Option<Ending>,
 }
 
+/// Where verbs find the caches of a mount.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct CachesAt {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<PathBuf>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub site: Option<PathBuf>,
+    /// Storage of OSTs that is read directly, by their numbers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub direct: Vec<(u16, PathBuf)>,
+    /// The federation's directory in a node's cache.
+    #[serde(default)]
+    pub scope: String,
+}
+
 /// What a mount that ends has not sent yet.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Ending {
@@ -97,6 +112,11 @@ impl fmt::Display for Ending {
             all => write!(f, "; {} are away", all.join(", ")),
         }
     }
+}
+
+/// Which federation this is: two may have one name.
+pub fn scope(fs: &FsName, key: &MapVerifier) -> String {
+    format!("{fs}-{}", key.to_hex().get(..16).unwrap_or_default())
 }
 
 /// An entry on disk; dropping it removes it.

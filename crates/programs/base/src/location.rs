@@ -4,8 +4,8 @@
 //! servers, from the same network namespace, with the same key, but without going through the
 //! mount.
 
-use crate::mount::registry::{self, Entry};
 use crate::proving::Proving;
+use crate::registry::{self, Entry};
 use crate::report::Usage;
 use crate::source::Source;
 use std::ffi::OsStr;

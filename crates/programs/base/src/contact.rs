@@ -16,6 +16,8 @@ use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
 use tieline_wire::{CredentialKind, Hello, Notice, NoticeAnswer, PeerRole, Welcome};
 use tieline_world::{Bulk, World};
 
+/// This file in filters of log lines.
+pub const LOGS: &str = module_path!();
 const CLOSE_PATIENCE: Duration = Duration::from_millis(500);
 /// Who waits for longer is told for what.
 const FIRST_WORD: Duration = Duration::from_secs(2);

@@ -5,6 +5,7 @@
 //!
 //! Invariant: `KRB5_CONFIG` is set, if at all, before a process has threads.
 
+use crate::machines::MACHINES;
 use crate::report::Usage;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
@@ -18,8 +19,6 @@ use tieline_machine::private::is_private;
 use tieline_types::Flavor;
 
 pub const CONFIG: &str = "KRB5_CONFIG";
-/// As what machines and roles come: they may state their users' ids.
-pub const MACHINES: [&str; 2] = ["host", "tieline_role"];
 /// As what servers go, unless the settings or the map name something else.
 const SERVERS: [&str; 3] = [SERVICE_MDS, SERVICE_OSS, "host"];
 
