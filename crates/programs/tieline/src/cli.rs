@@ -3,7 +3,7 @@
 //!
 //! Exit codes: 0 done, 1 failed, 2 wrongly asked.
 
-use crate::{dev, mount, server, verbs};
+use crate::{dev, mount, verbs};
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
 use std::io::Write;
@@ -220,14 +220,14 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Verb::Server { verb: None, settings, check } => {
             let settings = settings.unwrap_or_default();
             if !check {
-                return server::run::run(&settings, is_json);
+                return tieline_serve::run::run(&settings, is_json);
             }
-            let plan = server::settings::Settings::load(&settings)?;
+            let plan = tieline_serve::settings::Settings::load(&settings)?;
             plan.kerberos.prepare();
             let found = plan.look();
             found.check().map_err(|source| {
                 let path = settings.clone();
-                server::settings::SettingsError::Wrong { path, source }
+                tieline_serve::settings::SettingsError::Wrong { path, source }
             })?;
             plan.kerberos.check()?;
             for doubt in found.doubts.iter().chain(&found.absent) {

@@ -4,10 +4,10 @@
 //! name. The root is at the first site; every further site appears under its name in it.
 
 use crate::dev::kdc;
-use crate::server::settings::{MdtSettings, OstSettings, Settings};
 use std::path::{Path, PathBuf};
 use tieline_base::federation::{MapText, MdtText, OstText, PoolText, SecurityText};
 use tieline_base::proving::KerberosSettings;
+use tieline_serve::settings::{MdtSettings, OstSettings, Settings};
 use tieline_types::{FsName, MachineTrust, MdtIndex, PoolName, SiteName, Span};
 
 /// The file system's name.

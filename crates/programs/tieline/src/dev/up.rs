@@ -309,7 +309,7 @@ fn write_map(plan: &Plan) -> anyhow::Result<()> {
         tieline_base::keys::secret_open(&plan.secret).map_err(anyhow::Error::msg)?;
     let root = plan.servers().into_iter().next().context("a federation has a site")?;
     std::fs::create_dir_all(&root.settings.state)?;
-    let path = root.settings.state.join(crate::server::run::MAP_FILE);
+    let path = root.settings.state.join(tieline_serve::run::MAP_FILE);
     std::fs::write(&path, signer.sign(&text.build()?).to_bytes())
         .with_context(|| format!("cannot write {}", path.display()))
 }

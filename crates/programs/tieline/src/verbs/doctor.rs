@@ -131,7 +131,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         }
     }
     args.at.as_deref().map_or(Ok(()), here::prepare)?;
-    if let Some(Ok(plan)) = args.settings.as_deref().map(crate::server::settings::Settings::load) {
+    if let Some(Ok(plan)) = args.settings.as_deref().map(tieline_serve::settings::Settings::load) {
         plan.kerberos.prepare();
     }
     let runtime = crate::runtime::of_verb()?;

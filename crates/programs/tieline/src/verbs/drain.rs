@@ -8,7 +8,6 @@
 //! namespaces of their own), and those whose settings are in /etc/tieline.
 
 use crate::operator::{self, Operator};
-use crate::server::settings::{Plan, Settings};
 use anyhow::bail;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -21,6 +20,7 @@ use tieline_base::location::Location;
 use tieline_base::report::{Usage, chain};
 use tieline_base::source::Source;
 use tieline_format::map::FederationMap;
+use tieline_serve::settings::{Plan, Settings};
 use tieline_types::Span;
 use tieline_wire::federation::Drain;
 use tokio::task::JoinSet;

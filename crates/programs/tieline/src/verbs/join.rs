@@ -6,8 +6,6 @@
 //! a server that is in the map by its address is not asked to join twice.
 
 use crate::operator::{self, Operator};
-use crate::server::run::MAP_FILE;
-use crate::server::settings::{MdtSettings, OstSettings, Settings};
 use anyhow::{Context, bail};
 use std::ffi::OsStr;
 use std::net::TcpListener;
@@ -30,6 +28,8 @@ use tieline_format::map::FederationMap;
 use tieline_machine::beneath::{Directory, Held};
 use tieline_machine::process::ProcessId;
 use tieline_machine::users::user_of_machine;
+use tieline_serve::run::MAP_FILE;
+use tieline_serve::settings::{MdtSettings, OstSettings, Settings};
 use tieline_types::MdtIndex;
 use tieline_wire::federation::{EditMap, MapEdit, SiteJoin};
 

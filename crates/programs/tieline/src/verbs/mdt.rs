@@ -1,9 +1,6 @@
 //! `tieline mdt`: dumps of an MDT at work; checking, restoring and rebuilding what was lost.
 
 use crate::operator;
-use crate::server::run::{open_empty_store, open_log};
-use crate::server::settings::{Engine, Plan, Settings};
-use crate::server::user::become_user;
 use crate::verbs::progress::Ticker;
 use anyhow::{Context, anyhow, bail};
 use serde_json::{Value, json};
@@ -19,6 +16,9 @@ use tieline_format::ledger::{Frame, HeadKind, Sum, preamble};
 use tieline_meta::ledger::Identity;
 use tieline_meta::ledger::restore::{Asked, Checked, Restored, restore, verify_all};
 use tieline_meta::ledger::stream::Frames;
+use tieline_serve::run::{open_empty_store, open_log};
+use tieline_serve::settings::{Engine, Plan, Settings};
+use tieline_serve::user::become_user;
 use tieline_types::{MdtIndex, Time, Version};
 use tieline_wire::ledger::DumpMdt;
 use tieline_world::World;
@@ -220,7 +220,7 @@ fn stopped(settings: &Path) -> anyhow::Result<(Plan, Identity, File)> {
     if plan.user.is_some() {
         become_user(&plan)?;
     }
-    let lock = crate::server::run::lock(&plan.state)?;
+    let lock = tieline_serve::run::lock(&plan.state)?;
     Ok((plan, identity, lock))
 }
 

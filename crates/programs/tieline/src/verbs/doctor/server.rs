@@ -2,9 +2,6 @@
 
 use super::kerberos::{self, Own};
 use super::{Findings, servers};
-use crate::server::room::free_bytes;
-use crate::server::run::{LOCK_FILE, MAP_FILE, mdt_mark};
-use crate::server::settings::{Engine, Found, OstPlan, Plan, Settings, SettingsError};
 use std::fs::{File, TryLockError};
 use std::io;
 use std::net::TcpListener;
@@ -14,6 +11,9 @@ use tieline_auth::{MapCell, Serves};
 use tieline_format::Record;
 use tieline_format::map::SignedMap;
 use tieline_kv::PostgresStore;
+use tieline_serve::room::free_bytes;
+use tieline_serve::run::{LOCK_FILE, MAP_FILE, mdt_mark};
+use tieline_serve::settings::{Engine, Found, OstPlan, Plan, Settings, SettingsError};
 use tieline_types::ByteSize;
 
 /// Less than this in a state directory without a store, and it will soon have no room.

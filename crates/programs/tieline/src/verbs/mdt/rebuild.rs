@@ -5,7 +5,6 @@
 //! for good is named with `--without`, and the files that show gaps are told.
 
 use super::{NewStore, now, stopped};
-use crate::server::run::{first_map, open_empty_store};
 use crate::shell::PATIENCE;
 use crate::verbs::ost;
 use crate::verbs::progress::Ticker;
@@ -18,6 +17,7 @@ use tieline_base::contact::Contact;
 use tieline_base::dialing::dialer;
 use tieline_meta::ledger::rebuild::{FoundObject, Rebuilt, rebuild};
 use tieline_net::{CallError, Channel};
+use tieline_serve::run::{first_map, open_empty_store};
 use tieline_types::{Caller, ChunkId, ErrorKind, Grant, MdtIndex, OstIndex};
 use tieline_wire::data::{ListObjects, StatObject, StatObjectReply};
 use tieline_world::{Bulk, World};

@@ -2,7 +2,7 @@
 //!
 //! Invariant: the process is that user before it opens or makes anything that it goes on with.
 
-use crate::server::settings::Plan;
+use crate::settings::Plan;
 use anyhow::{Context, bail};
 use std::ffi::CString;
 use std::io;

@@ -11,14 +11,14 @@
 //! only another server may delete chunks or have them copied; only an operator, at the server with
 //! the key, changes the map; only an operator dumps and checks an MDT.
 
-use crate::server::audit::{Asked, Audit, Deed};
-use crate::server::batches;
-use crate::server::capabilities::Capabilities;
-use crate::server::connections::Connections;
-use crate::server::edits::Edits;
-use crate::server::identities::{Errand, Identities, Who, pool_admin, site_admin};
-use crate::server::maps::MapKeeper;
-use crate::server::peers::Peers;
+use crate::audit::{Asked, Audit, Deed};
+use crate::batches;
+use crate::capabilities::Capabilities;
+use crate::connections::Connections;
+use crate::edits::Edits;
+use crate::identities::{Errand, Identities, Who, pool_admin, site_admin};
+use crate::maps::MapKeeper;
+use crate::peers::Peers;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;

@@ -4,9 +4,9 @@
 //! Nothing is made or changed. What only the start can know (a database, a lock) is left to it.
 
 use super::{Engine, OstPlan, Plan, Wrongs};
-use crate::server::room::size_bytes;
-use crate::server::run::{LOCK_FILE, MAP_FILE};
-use crate::server::user::check_port;
+use crate::room::size_bytes;
+use crate::run::{LOCK_FILE, MAP_FILE};
+use crate::user::check_port;
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
 use std::io::{self, Read};

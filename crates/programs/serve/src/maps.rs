@@ -8,7 +8,7 @@
 //! Invariants: a map is on disk before it is believed; only genuine and newer maps are taken;
 //! changes are made one by one.
 
-use crate::server::peers::{Peers, failure};
+use crate::peers::{Peers, failure};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! What a start would find wrong one by one is told at once.
 
 use super::*;
-use crate::server::settings::Settings;
+use crate::settings::Settings;
 use std::os::unix::fs::PermissionsExt;
 use tieline_auth::MapSigner;
 use tieline_format::map::{Mdt, Ost};
@@ -63,7 +63,7 @@ fn loaded(place: &Place, text: &str) -> Vec<String> {
     let path = place.0.path().join("settings.toml");
     std::fs::write(&path, text.replace('@', &place.path(""))).unwrap();
     match Settings::load(&path) {
-        Err(crate::server::settings::SettingsError::Wrong { source, .. }) => source.0,
+        Err(crate::settings::SettingsError::Wrong { source, .. }) => source.0,
         Err(error) => panic!("{error}"),
         Ok(_) => vec![],
     }

@@ -6,11 +6,11 @@
 //!
 //! Invariants: the lock is held before anything is opened; SIGTERM and SIGINT end in good order.
 
-use crate::server::audit::Audit;
-use crate::server::maps::MapKeeper;
-use crate::server::room::{Disks, free_bytes};
-use crate::server::settings::{Engine, Found, MdtPlan, OstPlan, Plan, Settings, SettingsError};
-use crate::server::{MdtParts, Parts, Running};
+use crate::audit::Audit;
+use crate::maps::MapKeeper;
+use crate::room::{Disks, free_bytes};
+use crate::settings::{Engine, Found, MdtPlan, OstPlan, Plan, Settings, SettingsError};
+use crate::{MdtParts, Parts, Running};
 use anyhow::{Context, bail};
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
@@ -65,7 +65,7 @@ pub fn run(settings: &Path, is_json: bool) -> anyhow::Result<()> {
     for doubt in &found.doubts {
         tracing::warn!("{doubt}");
     }
-    crate::server::user::become_user(&plan)?;
+    crate::user::become_user(&plan)?;
     tieline_machine::descriptors::raise();
     tieline_machine::memory::prepare();
     plan.kerberos.prepare();
@@ -167,7 +167,7 @@ async fn start(plan: Plan, world: World, name: String, health: Health) -> anyhow
         identities: Some(plan.state.join(IDENTITIES_FILE)),
         audit: Arc::new(audit),
     };
-    let running = crate::server::start(parts, listener).await;
+    let running = crate::start(parts, listener).await;
     let running = running.map_err(|error| advise(error.into(), &engine))?;
     if let Some(mark) = mark.filter(|mark| !mark.exists()) {
         write_whole(&mark, b"its store was made\n")

@@ -6,7 +6,7 @@
 //! Invariant: each deed is written down once.
 
 use super::Audit;
-use crate::server::identities::Who;
+use crate::identities::Who;
 use tieline_wire::Failure;
 
 /// See the module.

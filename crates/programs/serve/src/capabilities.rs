@@ -7,7 +7,7 @@
 //! Invariants: at most one question per MDT is under way, and after an answer none for
 //! [`ASK_PAUSE`]; a server that holds the MDT itself asks nobody.
 
-use crate::server::peers::Peers;
+use crate::peers::Peers;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

@@ -22,9 +22,9 @@
 //! reaches a room before its caller, and those of all items of a batch, are settled; a refusal has
 //! an id that is in the log; what is looked up and what was proven is bounded.
 
-use crate::server::audit::Audit;
-use crate::server::node::is_server;
-use crate::server::peers::{Peers, failure};
+use crate::audit::Audit;
+use crate::node::is_server;
+use crate::peers::{Peers, failure};
 use proofs::{KnownBy, Proof, Proofs};
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -4,7 +4,7 @@
 //! hexadecimal.
 
 use super::Found;
-use crate::server::settings::Plan;
+use crate::settings::Plan;
 use std::collections::BTreeSet;
 use tieline_format::map::FederationMap;
 use tieline_types::{MdtIndex, OstIndex};

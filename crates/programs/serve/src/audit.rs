@@ -10,7 +10,7 @@
 //!
 //! Invariant: at most [`WAITING_MAX`] lines wait.
 
-use crate::server::identities::Who;
+use crate::identities::Who;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use std::sync::mpsc::{SyncSender, sync_channel};
