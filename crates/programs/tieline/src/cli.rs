@@ -3,7 +3,7 @@
 //!
 //! Exit codes: 0 done, 1 failed, 2 wrongly asked.
 
-use crate::{dev, mount, verbs};
+use crate::{dev, verbs};
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
 use std::io::Write;
@@ -44,9 +44,9 @@ enum Verb {
     },
     /// Mount a file system
     #[command(after_help = examples::MOUNT)]
-    Mount(mount::Args),
+    Mount(tieline_mount::Args),
     /// Unmount, and wait until everything written is at its servers
-    Umount(mount::UmountArgs),
+    Umount(tieline_mount::UmountArgs),
     /// Make everything durable that was done through a mount
     Sync(verbs::sync::Args),
     /// List directories
@@ -167,8 +167,8 @@ pub fn main() -> i32 {
     end_with_the_reader();
     let words: Vec<OsString> = std::env::args_os().collect();
     let result = match called_as(words.first()).as_str() {
-        "mount.tieline" | "mount.fuse.tieline" => mount::helper::mount(&words),
-        "umount.tieline" | "umount.fuse.tieline" => mount::helper::umount(&words),
+        "mount.tieline" | "mount.fuse.tieline" => tieline_mount::helper::mount(&words),
+        "umount.tieline" | "umount.fuse.tieline" => tieline_mount::helper::umount(&words),
         _ => match Cli::try_parse_from(words) {
             Ok(cli) => run(cli),
             Err(error) => return explain(&error),
@@ -236,8 +236,8 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             println!("{}: in order", settings.display());
             Ok(())
         }
-        Verb::Mount(args) => mount::run(args, is_json),
-        Verb::Umount(args) => mount::umount(&args),
+        Verb::Mount(args) => tieline_mount::run(args, is_json),
+        Verb::Umount(args) => tieline_mount::umount(&args),
         Verb::Sync(args) => verbs::sync::run(&args),
         Verb::Ls(args) => verbs::list::run(args),
         Verb::Cat(args) => verbs::fetch::cat(args),

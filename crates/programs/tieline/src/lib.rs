@@ -4,17 +4,14 @@
 //! here.
 //!
 //! * [`cli`]: what may be typed, and by which names the program may be called.
-//! * [`mount`]: the FUSE mount and its daemon.
 //! * [`verbs`]: `ls`, `put`, `getstripe`, `df`, `pool` and the like, over [`shell`]: the client
 //!   room without a mount; [`parting`]: where they are ended early.
 //! * [`dev`]: a whole federation on this machine.
 
 pub mod cli;
 pub mod dev;
-pub mod mount;
 pub mod operator;
 pub mod parting;
 mod runtime;
 pub mod shell;
-pub mod spool;
 pub mod verbs;

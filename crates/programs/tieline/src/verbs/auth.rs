@@ -9,8 +9,6 @@
 //!
 //! `tieline auth token` is what a mount has run with a user's ids to read that user's cache.
 
-use crate::mount::tickets::jobs::{JOBS, group_of, make_place_for_jobs, note_of, read_note};
-use crate::mount::tickets::reading::{self, Reading, bytes_of};
 use anyhow::Context;
 use home::Home;
 use rustix::process::{Pid, Signal};
@@ -26,6 +24,8 @@ use std::time::{Duration, Instant};
 use tickets::Tickets;
 use tieline_auth::BINDING;
 use tieline_base::report::Usage;
+use tieline_mount::tickets::jobs::{JOBS, group_of, make_place_for_jobs, note_of, read_note};
+use tieline_mount::tickets::reading::{self, Reading, bytes_of};
 
 mod home;
 mod signals;

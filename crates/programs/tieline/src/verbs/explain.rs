@@ -16,8 +16,6 @@ mod denials;
 mod flavors;
 mod limits;
 
-use crate::mount::idmap::{Idmap, Means, table_of};
-use crate::mount::tickets::reading;
 use crate::shell::{self, Shell};
 use crate::verbs::id::judged;
 use crate::verbs::quota::whole;
@@ -37,6 +35,8 @@ use tieline_base::location::Location;
 use tieline_base::report;
 use tieline_client::Access;
 use tieline_machine::users::own_caller;
+use tieline_mount::idmap::{Idmap, Means, table_of};
+use tieline_mount::tickets::reading;
 use tieline_types::acl::{AccessList, Acls};
 use tieline_types::rules::{READ, Rights, SEARCH, WRITE};
 use tieline_types::{
@@ -169,7 +169,7 @@ fn unheard(error: anyhow::Error, location: &Location, args: &Args) -> anyhow::Re
             let served = location.mountpoint.as_deref().filter(|_| args.principal.is_none());
             match served.and_then(by_mount::served) {
                 Some(served) => {
-                    let subject = served.subject(&why);
+                    let subject = by_mount::subject(served, &why);
                     tell_subject(&subject, args);
                     let mut verdicts = by_mount::verdicts(location, &subject.caller, args.op);
                     tell_verdicts(&mut verdicts, &[], args);

@@ -1,4 +1,4 @@
-//! `tieline spool`: bytes that mounts were to store and could not ([`crate::spool`]).
+//! `tieline spool`: bytes that mounts were to store and could not ([`tieline_mount::spool`]).
 //!
 //! `put` writes them back by the file's id, through a session of its own. It refuses where somebody
 //! else may have written since: the file is neither as it was when the bytes were lost, nor without
@@ -7,8 +7,6 @@
 //! Invariant: an entry goes after its bytes are durable where they were put, or on somebody's word.
 
 use crate::shell::{self, Shell};
-use crate::spool::entry::{self, Entry, Manifest};
-use crate::spool::{self as store, default_place};
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -24,6 +22,8 @@ use tieline_base::registry;
 use tieline_base::report::{self, Usage};
 use tieline_base::source::Source;
 use tieline_client::{Access, HandleId, Writing};
+use tieline_mount::spool::entry::{self, Entry, Manifest};
+use tieline_mount::spool::{self as store, default_place};
 use tieline_types::{Attributes, ByteSize, Content, ErrorKind, FileKind};
 
 /// Bytes that are written at once.

@@ -8,7 +8,6 @@
 //! Invariant: nothing is changed.
 
 use super::{Subject, TAKEN, Verdict, Wish};
-use crate::mount::people::Served;
 use rustix::fs::Access;
 use std::ffi::OsStr;
 use std::fs::{File, Metadata, OpenOptions};
@@ -17,6 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use tieline_base::location::Location;
+use tieline_mount::people::Served;
 use tieline_types::{Caller, Gid, Mode, Uid};
 
 /// As long as an attribute can be.
@@ -31,18 +31,16 @@ pub fn served(mountpoint: &Path) -> Option<Served> {
     serde_json::from_slice(room.get(..length)?).ok()
 }
 
-impl Served {
-    /// Who that is, with what he lacks.
-    pub(super) fn subject(self, lack: &str) -> Subject {
-        let caller = Caller {
-            uid: Uid(self.uid),
-            gid: Gid(self.gid),
-            groups: self.groups.into_iter().map(Gid).collect(),
-            proof: None,
-        };
-        let how = format!("{} ({lack})", self.how);
-        Subject { principal: None, name: None, caller, how, is_self: true }
-    }
+/// Who that is, with what he lacks.
+pub(super) fn subject(served: Served, lack: &str) -> Subject {
+    let caller = Caller {
+        uid: Uid(served.uid),
+        gid: Gid(served.gid),
+        groups: served.groups.into_iter().map(Gid).collect(),
+        proof: None,
+    };
+    let how = format!("{} ({lack})", served.how);
+    Subject { principal: None, name: None, caller, how, is_self: true }
 }
 
 /// Whether the mount lets us, and where not.

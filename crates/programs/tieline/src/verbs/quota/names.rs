@@ -3,12 +3,12 @@
 //! Names are looked up in the table of identities. Where nothing is proven, and where there is no
 //! identity yet, numbers are uids and gids, and names those of this machine.
 
-use crate::mount::idmap::table_of;
 use crate::shell::Shell;
 use std::process::Command;
 use std::time::Duration;
 use tieline_base::report::Usage;
 use tieline_meta::identities::IdentityTable;
+use tieline_mount::idmap::table_of;
 use tieline_types::quota::{Payer, PayerKind};
 use tieline_types::{Caller, IdentityKind, MdtIndex};
 use tokio::time::timeout;

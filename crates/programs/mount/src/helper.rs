@@ -1,6 +1,6 @@
 //! The words that mount(8) and umount(8) use: `mount.tieline SOURCE TARGET [-sfnv] [-o OPTIONS]`.
 
-use crate::mount::{Args, UmountArgs, remount};
+use crate::{Args, UmountArgs, remount};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use tieline_base::report::Usage;
@@ -23,7 +23,7 @@ pub fn mount(words: &[OsString]) -> anyhow::Result<()> {
         hold: None,
         scout: None,
     };
-    crate::mount::run(args, false)
+    crate::run(args, false)
 }
 
 /// `umount.tieline TARGET [-flnrv]`.
@@ -45,7 +45,7 @@ pub fn umount(words: &[OsString]) -> anyhow::Result<()> {
     if args.mountpoints.is_empty() {
         return Err(Usage("umount.tieline TARGET [-flnrv]".into()).into());
     }
-    crate::mount::umount(&args)
+    crate::umount(&args)
 }
 
 /// What mount(8) said.
@@ -98,7 +98,7 @@ impl MountCall {
             // Options that nobody knows are to be overlooked.
             let words = call.options.iter().flat_map(|list| list.split(','));
             let known = words.filter(|word| {
-                *word == "remount" || crate::mount::options::Options::parse([*word]).is_ok()
+                *word == "remount" || crate::options::Options::parse([*word]).is_ok()
             });
             call.options = vec![known.collect::<Vec<_>>().join(",")];
         }

@@ -2,7 +2,7 @@
 //!
 //! Where the servers believe this machine (or nothing is proven at all), a caller is who the
 //! machine's ids say, as [`Idmap`] translates them. Else a caller is whoever his ticket shows
-//! ([`Tickets`]). Who has none is whom the servers take him for ([`word`](crate::mount::word)),
+//! ([`Tickets`]). Who has none is whom the servers take him for ([`word`](crate::word)),
 //! and that depends on whose the mount's connection is: of a machine's users they make strangers
 //! and of its root what the map says; over a user's connection all are strangers, root and the
 //! user's own processes too. What somebody mounted with is nobody's right but his own processes',
@@ -14,9 +14,9 @@
 //! Invariants: a caller is found anew when his cache changed, when his ticket is over, and when
 //! rules or identities did; at most [`KNOWN_MAX`] are remembered.
 
-use crate::mount::idmap::Idmap;
-use crate::mount::tickets::{Hand, Lack, Purse, Seen, Tickets, is_same_file};
-use crate::mount::word::Word;
+use crate::idmap::Idmap;
+use crate::tickets::{Hand, Lack, Purse, Seen, Tickets, is_same_file};
+use crate::word::Word;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

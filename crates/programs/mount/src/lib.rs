@@ -10,23 +10,24 @@
 //! * [`options`]: what stands behind `-o`; [`caches`]: those about caches.
 //! * [`people`]: who callers are; [`one`]: where all are one user; [`idmap`]: whose uids are whose.
 //! * [`remount`]: other flags for a mount that is there.
+//! * [`spool`]: bytes that programs were answered for and that cannot be stored, on disk.
 //! * [`helper`]: the same by the words of mount(8) and umount(8).
 
-pub mod caches;
-pub mod daemon;
+mod caches;
+mod daemon;
 mod held;
 pub mod helper;
-pub mod holder;
+mod holder;
 pub mod idmap;
-pub mod one;
-pub mod options;
+mod one;
+mod options;
 pub mod people;
-pub mod remount;
+mod remount;
+pub mod spool;
 pub mod tickets;
 mod word;
 
-use crate::mount::options::Options;
-use crate::spool;
+use crate::options::Options;
 use crate::spool::entry::Entry;
 use anyhow::{Context, anyhow, bail};
 use rustix::process::Signal;

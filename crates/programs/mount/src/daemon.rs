@@ -3,15 +3,15 @@
 //! Invariants: the parent hears exactly once how the start went; everything written is committed
 //! before the process ends, or the log says what was not.
 
-use crate::mount::held::Held;
-use crate::mount::idmap::{Idmap, Means};
-use crate::mount::one::{OneUser, Who};
-use crate::mount::options::Options;
-use crate::mount::people::Users;
-use crate::mount::tickets::Tickets;
-use crate::mount::{READY, remount};
+use crate::held::Held;
+use crate::idmap::{Idmap, Means};
+use crate::one::{OneUser, Who};
+use crate::options::Options;
+use crate::people::Users;
 use crate::spool::entry::About;
 use crate::spool::{self, DiskSpool};
+use crate::tickets::Tickets;
+use crate::{READY, remount};
 use anyhow::{Context, anyhow, bail};
 use rustix::fs::{AtFlags, StatxFlags};
 use std::path::{Path, PathBuf};

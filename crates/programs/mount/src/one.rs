@@ -9,7 +9,7 @@
 //! Invariants: no request is decided for a uid that neither the kernel nor the administrator gave;
 //! what is made for another uid than the one user's is refused.
 
-use crate::mount::people::Users;
+use crate::people::Users;
 use anyhow::{Context, ensure};
 use std::str::FromStr;
 use tieline_base::report::Usage;

@@ -7,7 +7,7 @@
 //!
 //! Invariant: when `ro` has succeeded, what was written before is at its servers.
 
-use crate::mount::options::Options;
+use crate::options::Options;
 use anyhow::{Context, bail};
 use rustix::fs::StatVfsMountFlags;
 use rustix::io::Errno;

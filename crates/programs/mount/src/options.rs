@@ -1,8 +1,8 @@
 //! What stands behind `-o`: our own options, and those of mount(8) that fstab may carry.
 
-use crate::mount::caches::NearOptions;
-use crate::mount::idmap::Means;
-use crate::mount::one::Who;
+use crate::caches::NearOptions;
+use crate::idmap::Means;
+use crate::one::Who;
 use crate::spool;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -8,7 +8,7 @@
 
 mod late;
 
-use crate::mount::caches::late::Late;
+use crate::caches::late::Late;
 use bytes::Bytes;
 use serde_json::json;
 use std::collections::BTreeMap;

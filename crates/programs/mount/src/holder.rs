@@ -15,7 +15,7 @@
 //! Invariants: as long as a mount is in the tree, or anything that was written through it waits, a
 //! daemon runs or is about to; when a daemon is over, so is its holder.
 
-use crate::mount::held::{self, Gift};
+use crate::held::{self, Gift};
 use anyhow::{Context, anyhow};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
@@ -24,6 +24,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
+use tieline_base::registry;
 use tieline_keep::{Keep, Stage};
 use tieline_machine::process::ProcessId;
 use tieline_machine::table;
@@ -389,13 +390,13 @@ fn without_mark(program: PathBuf) -> PathBuf {
 pub fn restart(mountpoint: &std::path::Path) -> anyhow::Result<()> {
     const PATIENCE: Duration = Duration::from_secs(60);
     let shown = mountpoint.display();
-    let entry = super::registry::at(mountpoint).with_context(|| format!("no mount at {shown}"))?;
+    let entry = registry::at(mountpoint).with_context(|| format!("no mount at {shown}"))?;
     let before = entry.daemon.filter(|daemon| *daemon != entry.process);
     let before = before.ok_or_else(|| anyhow!("the mount at {shown} has no holder"))?;
     entry.process.signal(Signal::HUP);
     let deadline = Instant::now() + PATIENCE;
     let is_new = |daemon: ProcessId| daemon != before && daemon.is_alive();
-    while !super::registry::at(mountpoint).and_then(|entry| entry.daemon).is_some_and(is_new) {
+    while !registry::at(mountpoint).and_then(|entry| entry.daemon).is_some_and(is_new) {
         if Instant::now() >= deadline {
             return Err(anyhow!("the mount at {shown} is not served again: see its log"));
         }
