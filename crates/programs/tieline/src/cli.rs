@@ -3,7 +3,7 @@
 //!
 //! Exit codes: 0 done, 1 failed, 2 wrongly asked.
 
-use crate::{dev, verbs};
+use crate::verbs;
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
 use std::io::Write;
@@ -151,7 +151,7 @@ enum Verb {
     Mdt(verbs::mdt::MdtVerb),
     /// Run a whole federation on this machine
     #[command(subcommand, after_help = examples::DEV)]
-    Dev(dev::Dev),
+    Dev(tieline_dev::Dev),
     /// Print the version
     Version,
 }
@@ -277,7 +277,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Verb::Undelete(args) => verbs::undelete::run(args),
         Verb::Fsck(args) => verbs::fsck::run(args),
         Verb::Mdt(verb) => verbs::mdt::run(verb),
-        Verb::Dev(verb) => dev::run(verb),
+        Verb::Dev(verb) => tieline_dev::run(verb),
         Verb::Version => {
             println!("tieline {}", env!("CARGO_PKG_VERSION"));
             Ok(())

@@ -6,10 +6,8 @@
 //! * [`cli`]: what may be typed, and by which names the program may be called.
 //! * [`verbs`]: `ls`, `put`, `getstripe`, `df`, `pool` and the like, over [`shell`]: the client
 //!   room without a mount; [`parting`]: where they are ended early.
-//! * [`dev`]: a whole federation on this machine.
 
 pub mod cli;
-pub mod dev;
 pub mod operator;
 pub mod parting;
 mod runtime;

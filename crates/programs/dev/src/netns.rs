@@ -13,7 +13,7 @@
 //! Invariants: names carry an id that is made from the folder; only namespaces that were made here
 //! are deleted.
 
-use crate::dev::wan::line::{End, Line};
+use crate::wan::line::{End, Line};
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};

@@ -10,17 +10,17 @@
 //! Invariants: only processes, mounts, namespaces and files that were made here are ended or
 //! removed; a process is known by pid and start time; every wait has an end.
 
-pub mod control;
-pub mod down;
-pub mod health;
-pub mod kdc;
-pub mod netns;
-pub mod plan;
-pub mod processes;
-pub mod state;
-pub mod up;
-pub mod user;
-pub mod wan;
+mod control;
+mod down;
+mod health;
+mod kdc;
+mod netns;
+mod plan;
+mod processes;
+mod state;
+mod up;
+mod user;
+mod wan;
 
 use anyhow::Context;
 use std::path::PathBuf;

@@ -3,7 +3,7 @@
 //! Site `i` has MDT `i` and one OSS with OSTs `2i` and `2i+1`, which are the pool of the site's
 //! name. The root is at the first site; every further site appears under its name in it.
 
-use crate::dev::kdc;
+use crate::kdc;
 use std::path::{Path, PathBuf};
 use tieline_base::federation::{MapText, MdtText, OstText, PoolText, SecurityText};
 use tieline_base::proving::KerberosSettings;

@@ -3,8 +3,8 @@
 //! Invariants: a process is started with its own process group and its output in its log; ending
 //! goes from gentle to hard, each step with a deadline.
 
-use crate::dev::health;
-use crate::dev::state::Process;
+use crate::health;
+use crate::state::Process;
 use anyhow::{Context, bail};
 use rustix::process::Signal;
 use std::os::unix::process::CommandExt;

@@ -9,8 +9,8 @@
 //!
 //! Invariant: the daemons are known by pid and start time, and ended by `dev down`.
 
-use crate::dev::netns::Network;
-use crate::dev::plan::SitePlan;
+use crate::netns::Network;
+use crate::plan::SitePlan;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};

@@ -1,10 +1,10 @@
 //! `tieline dev up` and `dev mount`.
 
-use crate::dev::kdc::{self, Kdc};
-use crate::dev::netns::{self, Distances, Network};
-use crate::dev::plan::{self, KerberosPlan, Plan, Ports, ServerPlan, SitePlan};
-use crate::dev::state::{Database, Held, Process, State};
-use crate::dev::{Up, control, down, processes, user, wan};
+use crate::kdc::{self, Kdc};
+use crate::netns::{self, Distances, Network};
+use crate::plan::{self, KerberosPlan, Plan, Ports, ServerPlan, SitePlan};
+use crate::state::{Database, Held, Process, State};
+use crate::{Up, control, down, processes, user, wan};
 use anyhow::{Context, bail};
 use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt;

@@ -1,7 +1,7 @@
 //! The process, or thread, that plays lines.
 
 use super::line::Line;
-use crate::dev::state::Process;
+use crate::state::Process;
 use rustix::process::setpriority_process;
 use rustix::thread::set_current_timer_slack;
 use std::num::NonZeroU64;

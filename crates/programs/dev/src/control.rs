@@ -1,7 +1,7 @@
 //! `tieline dev status`, `kill`, `start`, `restart`.
 
-use crate::dev::state::{self, Held, Process, State};
-use crate::dev::{health, processes};
+use crate::state::{self, Held, Process, State};
+use crate::{health, processes};
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use std::io::{self, Write};

@@ -4,7 +4,7 @@
 //! away by the next one.
 
 use super::line::{Asked, End, Line};
-use crate::dev::netns::{self, Network};
+use crate::netns::{self, Network};
 use anyhow::{Context, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;

@@ -8,7 +8,7 @@
 //! Invariant: what is given is the servers' own: state, storage, logs, and the keys they prove
 //! themselves with.
 
-use crate::dev::Up;
+use crate::Up;
 use anyhow::Context;
 use std::os::unix::fs::{MetadataExt, lchown};
 use std::path::Path;

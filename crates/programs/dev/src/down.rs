@@ -1,8 +1,8 @@
 //! `tieline dev down`: ends processes and mounts, removes namespaces and files; only those that
 //! were made here.
 
-use crate::dev::processes;
-use crate::dev::state::Held;
+use crate::processes;
+use crate::state::Held;
 use anyhow::{Context, bail};
 use std::path::Path;
 use tieline_kv::{PostgresServer, PostgresStore};

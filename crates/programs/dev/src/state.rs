@@ -3,8 +3,8 @@
 //! Invariants: one command at a time changes it; what is in `made` was made by us and by nobody
 //! else.
 
-use crate::dev::kdc::Kdc;
-use crate::dev::netns::Network;
+use crate::kdc::Kdc;
+use crate::netns::Network;
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;

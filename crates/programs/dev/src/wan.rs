@@ -9,7 +9,7 @@ pub mod line;
 pub mod relay;
 pub mod run;
 
-use crate::dev::Dir;
+use crate::Dir;
 use anyhow::Context;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
