@@ -24,6 +24,9 @@ const UNKNOWN: &[(&str, &str)] = &[
     ("core/data", "parts/kv"),
     ("core/client", "parts/kv"),
     ("core/client", "parts/blob"),
+    ("programs/serve", "programs/mount"),
+    ("programs/mount", "programs/serve"),
+    ("programs/dev", "programs/verbs"),
 ];
 /// The words have no I/O, no async, no clock.
 const NOT_FOR_WORDS: &[&str] = &["tokio", "async-trait", "hyper", "redb", "rustix", "tracing"];
@@ -149,6 +152,7 @@ mod tests {
     fn neighbours_see_each_other_in_reach_and_programs() {
         assert_eq!(fault("reach/bytes", "reach/servers"), None);
         assert_eq!(fault("programs/verbs", "programs/mount"), None);
+        assert!(fault("programs/mount", "programs/serve").is_some());
         assert!(fault("doors/fuse", "programs/mount").is_some());
     }
 

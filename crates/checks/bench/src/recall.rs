@@ -18,13 +18,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tieline::shell;
 use tieline_base::dialing;
 use tieline_base::location::Location;
 use tieline_client::{FileSystem, Near, Parts, Volume};
 use tieline_lab::{Federation, can_emulate_lines};
 use tieline_machine::users::own_caller;
 use tieline_types::{FileId, MdtIndex, Name};
+use tieline_verbs::shell;
 use tokio::task::JoinSet;
 
 const HOLDERS: Axis = Axis {

@@ -3,12 +3,12 @@
 //!
 //! Exit codes: 0 done, 1 failed, 2 wrongly asked.
 
-use crate::verbs;
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use tieline_base::report::{self};
+use tieline_verbs as verbs;
+use tieline_verbs::parting;
 
 mod examples;
 
@@ -181,21 +181,6 @@ pub fn main() -> i32 {
     }
 }
 
-/// Ends the process with everything said.
-pub fn leave(code: i32) -> ! {
-    // Who does not read any more misses nothing.
-    let _ = std::io::stdout().flush();
-    end(code)
-}
-
-/// Ends the process, whatever its threads do. What libraries do at an orderly exit is left out:
-/// OpenSSL, which Kerberos uses, frees what a thread that comes to its end just then frees too.
-fn end(code: i32) -> ! {
-    crate::parting::say_goodbye();
-    // SAFETY: it takes a number and does not return.
-    unsafe { libc::_exit(code) }
-}
-
 /// `println!` panics where nobody reads any more, as with `| head`: that is no failure. SIGPIPE
 /// stays ignored, for servers write to sockets.
 fn end_with_the_reader() {
@@ -204,7 +189,7 @@ fn end_with_the_reader() {
         let said = panic.payload().downcast_ref::<String>().map_or("", String::as_str);
         if said.starts_with("failed printing to stdout") && said.contains("Broken pipe") {
             // Standard output is in use by who panics.
-            end(0);
+            parting::end(0);
         }
         usual(panic);
     }));
