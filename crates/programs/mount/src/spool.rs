@@ -24,7 +24,7 @@ use tieline_client::spool::{Base, Claim, Lost, Spool};
 use tieline_types::{Attributes, ByteSize, FileId};
 
 /// Enough for what a mount holds at most, and for a while.
-pub const BYTES_DEFAULT: ByteSize = ByteSize(1 << 30);
+pub(crate) const BYTES_DEFAULT: ByteSize = ByteSize(1 << 30);
 /// Files in one directory.
 const FILES_MAX: usize = 10_000;
 /// More files than that are synced with all that their disk has to write.
@@ -42,13 +42,13 @@ pub fn default_place() -> PathBuf {
 }
 
 /// Where a mount's bytes go below a place: `extenci-mnt-extenci`.
-pub fn directory(place: &Path, fs: &str, mountpoint: &Path) -> PathBuf {
+pub(crate) fn directory(place: &Path, fs: &str, mountpoint: &Path) -> PathBuf {
     let shown = mountpoint.to_string_lossy();
     place.join(format!("{fs}-{}", shown.trim_matches('/').replace('/', "-")))
 }
 
 /// The spool of one mount.
-pub struct DiskSpool(Arc<Mutex<Store>>);
+pub(crate) struct DiskSpool(Arc<Mutex<Store>>);
 
 impl DiskSpool {
     pub fn new(directory: PathBuf, bytes_max: ByteSize, about: About) -> Arc<Self> {
@@ -248,14 +248,14 @@ fn make_private(directory: &Path) -> anyhow::Result<()> {
 }
 
 /// What is in a spool and `umount` has not named yet.
-pub fn unnamed(directory: &Path) -> Vec<Entry> {
+pub(crate) fn unnamed(directory: &Path) -> Vec<Entry> {
     let mut all = entry::all_in(directory);
     all.retain(|entry| !entry.manifest.is_named);
     all
 }
 
 /// From now on these count as named. Whoever adds to one of them has it named again.
-pub fn mark_named(directory: &Path, named: &[Entry]) -> anyhow::Result<()> {
+pub(crate) fn mark_named(directory: &Path, named: &[Entry]) -> anyhow::Result<()> {
     let _lock = Lock::of(directory)?;
     for entry in named {
         let Some(mut now) = Entry::read(directory, &entry.name)? else { continue };

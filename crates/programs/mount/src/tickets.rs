@@ -251,7 +251,7 @@ impl Hand {
 }
 
 /// Are these looks at one and the same file, or at what is none?
-pub fn is_same_file(before: Seen, after: Seen) -> bool {
+pub(crate) fn is_same_file(before: Seen, after: Seen) -> bool {
     match (before, after) {
         (Seen::File(Some(before)), Seen::File(Some(after))) => {
             (before.0, before.1) == (after.0, after.1)

@@ -66,7 +66,7 @@ pub fn free_bytes(disk: &rustix::fs::StatVfs) -> u64 {
 }
 
 /// What a file system holds at most.
-pub fn size_bytes(disk: &rustix::fs::StatVfs) -> u64 {
+pub(crate) fn size_bytes(disk: &rustix::fs::StatVfs) -> u64 {
     disk.f_blocks.saturating_mul(disk.f_frsize.max(1))
 }
 

@@ -44,7 +44,7 @@ pub fn become_user(plan: &Plan) -> anyhow::Result<()> {
 }
 
 /// Is the port one that the user may listen at?
-pub fn check_port(listen: &str) -> anyhow::Result<()> {
+pub(crate) fn check_port(listen: &str) -> anyhow::Result<()> {
     let port = listen.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
     match port.filter(|port| (1..PORTS_OF_ALL).contains(port)) {
         None => Ok(()),
