@@ -18,11 +18,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tieline::location::Location;
-use tieline::shell;
+use tieline_base::dialing;
+use tieline_base::location::Location;
 use tieline_client::{FileSystem, Near, Parts, Volume};
 use tieline_lab::{Federation, can_emulate_lines};
+use tieline_machine::users::own_caller;
 use tieline_types::{FileId, MdtIndex, Name};
+use tieline_verbs::shell;
 use tokio::task::JoinSet;
 
 const HOLDERS: Axis = Axis {
@@ -166,7 +168,7 @@ impl Drop for Holders {
 pub fn hold(mount: &Path, count: usize) -> Result<()> {
     let location = Location::find(mount.as_os_str()).map_err(|usage| anyhow::anyhow!("{usage}"))?;
     if let Some(namespace) = &location.netns {
-        tieline::namespace::enter(namespace)?;
+        tieline_machine::namespace::enter(namespace)?;
     }
     location.proving.prepare();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -189,12 +191,12 @@ pub fn hold(mount: &Path, count: usize) -> Result<()> {
 
 async fn clients(location: &Location, count: usize) -> Result<Vec<Arc<Volume>>> {
     let guard = location.proving.guard();
-    let key = location.mapkey.as_deref().map(tieline::server::settings::key_open).transpose();
+    let key = location.mapkey.as_deref().map(tieline_base::keys::key_open).transpose();
     let key = key.map_err(|wrong| anyhow::anyhow!("{wrong}"))?;
     let (map, _) = shell::contact(location, &guard).believe(key).await?;
     guard.follow(&map);
     let clients = (0..count).map(|number| {
-        let (world, dialer, rule) = shell::real_world(&guard);
+        let (world, dialer, rule) = dialing::real_world(&guard);
         let description = format!("holder {number}");
         let settings = tieline_client::Settings { description, ..Default::default() };
         let (root, near) = (FileId::root_of(MdtIndex(0)), Near::default());
@@ -218,7 +220,7 @@ async fn see(clients: &[Arc<Volume>], name: &str) -> Result<()> {
 }
 
 async fn see_one(client: &Volume, name: &str) -> Result<()> {
-    let caller = shell::own_caller();
+    let caller = own_caller();
     let directory = Name::new(DIRECTORY)?;
     let found = client.lookup(&caller, client.root(), &directory).await?;
     let id = found.attributes.context("the directory is there")?.id;

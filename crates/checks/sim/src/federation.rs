@@ -8,9 +8,6 @@ use crate::outside;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tieline::server::audit::Audit;
-use tieline::server::maps::MapKeeper;
-use tieline::server::{MdtParts, Parts};
 use tieline_auth::{Guard, MapCell, MapSigner, MapVerifier, Rule};
 use tieline_blob::MemoryChunks;
 use tieline_client::{FileSystem, Volume};
@@ -18,6 +15,9 @@ use tieline_data::{Limits, TargetParts};
 use tieline_format::map::{FederationMap, Junction, Mdt, Ost, Pool, SignedMap};
 use tieline_kv::MemoryStore;
 use tieline_net::session::{SessionDialer, SessionSettings};
+use tieline_serve::audit::Audit;
+use tieline_serve::maps::MapKeeper;
+use tieline_serve::{MdtParts, Parts};
 use tieline_telemetry::health::Health;
 use tieline_types::{FileId, FsName, MdtIndex, OstIndex, PoolName, SiteName, Uid, Version};
 use tieline_wire::Flavor;
@@ -153,7 +153,7 @@ impl Federation {
             world: world.clone(),
         };
         let listener = world.transport.listen(&format!("0.0.0.0:{PORT}")).await?;
-        let _running = tieline::server::start(parts, listener).await?;
+        let _running = tieline_serve::start(parts, listener).await?;
         // A server runs until the scenario crashes it.
         std::future::pending().await
     }

@@ -3,12 +3,12 @@
 //!
 //! Exit codes: 0 done, 1 failed, 2 wrongly asked.
 
-use crate::report::{self, Usage};
-use crate::{dev, mount, server, verbs};
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
-use std::io::Write;
 use std::path::{Path, PathBuf};
+use tieline_base::report::{self};
+use tieline_verbs as verbs;
+use tieline_verbs::parting;
 
 mod examples;
 
@@ -44,9 +44,9 @@ enum Verb {
     },
     /// Mount a file system
     #[command(after_help = examples::MOUNT)]
-    Mount(mount::Args),
+    Mount(tieline_mount::Args),
     /// Unmount, and wait until everything written is at its servers
-    Umount(mount::UmountArgs),
+    Umount(tieline_mount::UmountArgs),
     /// Make everything durable that was done through a mount
     Sync(verbs::sync::Args),
     /// List directories
@@ -151,7 +151,7 @@ enum Verb {
     Mdt(verbs::mdt::MdtVerb),
     /// Run a whole federation on this machine
     #[command(subcommand, after_help = examples::DEV)]
-    Dev(dev::Dev),
+    Dev(tieline_dev::Dev),
     /// Print the version
     Version,
 }
@@ -167,8 +167,8 @@ pub fn main() -> i32 {
     end_with_the_reader();
     let words: Vec<OsString> = std::env::args_os().collect();
     let result = match called_as(words.first()).as_str() {
-        "mount.tieline" | "mount.fuse.tieline" => mount::helper::mount(&words),
-        "umount.tieline" | "umount.fuse.tieline" => mount::helper::umount(&words),
+        "mount.tieline" | "mount.fuse.tieline" => tieline_mount::helper::mount(&words),
+        "umount.tieline" | "umount.fuse.tieline" => tieline_mount::helper::umount(&words),
         _ => match Cli::try_parse_from(words) {
             Ok(cli) => run(cli),
             Err(error) => return explain(&error),
@@ -181,21 +181,6 @@ pub fn main() -> i32 {
     }
 }
 
-/// Ends the process with everything said.
-pub fn leave(code: i32) -> ! {
-    // Who does not read any more misses nothing.
-    let _ = std::io::stdout().flush();
-    end(code)
-}
-
-/// Ends the process, whatever its threads do. What libraries do at an orderly exit is left out:
-/// OpenSSL, which Kerberos uses, frees what a thread that comes to its end just then frees too.
-fn end(code: i32) -> ! {
-    crate::parting::say_goodbye();
-    // SAFETY: it takes a number and does not return.
-    unsafe { libc::_exit(code) }
-}
-
 /// `println!` panics where nobody reads any more, as with `| head`: that is no failure. SIGPIPE
 /// stays ignored, for servers write to sockets.
 fn end_with_the_reader() {
@@ -204,7 +189,7 @@ fn end_with_the_reader() {
         let said = panic.payload().downcast_ref::<String>().map_or("", String::as_str);
         if said.starts_with("failed printing to stdout") && said.contains("Broken pipe") {
             // Standard output is in use by who panics.
-            end(0);
+            parting::end(0);
         }
         usual(panic);
     }));
@@ -213,21 +198,21 @@ fn end_with_the_reader() {
 fn run(cli: Cli) -> anyhow::Result<()> {
     let is_json = cli.log_json;
     if let Some(service) = &cli.service {
-        crate::proving::pin_service(crate::proving::service_check(service)?);
+        tieline_base::proving::pin_service(tieline_base::proving::service_check(service)?);
     }
     match cli.verb {
         Verb::Server { verb: Some(ServerVerb::Drain(args)), .. } => verbs::drain::run(&args),
         Verb::Server { verb: None, settings, check } => {
             let settings = settings.unwrap_or_default();
             if !check {
-                return server::run::run(&settings, is_json);
+                return tieline_serve::run::run(&settings, is_json);
             }
-            let plan = server::settings::Settings::load(&settings)?;
+            let plan = tieline_serve::settings::Settings::load(&settings)?;
             plan.kerberos.prepare();
             let found = plan.look();
             found.check().map_err(|source| {
                 let path = settings.clone();
-                server::settings::SettingsError::Wrong { path, source }
+                tieline_serve::settings::SettingsError::Wrong { path, source }
             })?;
             plan.kerberos.check()?;
             for doubt in found.doubts.iter().chain(&found.absent) {
@@ -236,8 +221,8 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             println!("{}: in order", settings.display());
             Ok(())
         }
-        Verb::Mount(args) => mount::run(args, is_json),
-        Verb::Umount(args) => mount::umount(&args),
+        Verb::Mount(args) => tieline_mount::run(args, is_json),
+        Verb::Umount(args) => tieline_mount::umount(&args),
         Verb::Sync(args) => verbs::sync::run(&args),
         Verb::Ls(args) => verbs::list::run(args),
         Verb::Cat(args) => verbs::fetch::cat(args),
@@ -277,7 +262,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Verb::Undelete(args) => verbs::undelete::run(args),
         Verb::Fsck(args) => verbs::fsck::run(args),
         Verb::Mdt(verb) => verbs::mdt::run(verb),
-        Verb::Dev(verb) => dev::run(verb),
+        Verb::Dev(verb) => tieline_dev::run(verb),
         Verb::Version => {
             println!("tieline {}", env!("CARGO_PKG_VERSION"));
             Ok(())
@@ -304,11 +289,6 @@ fn is_pipe_closed(error: &anyhow::Error) -> bool {
             .is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
     };
     error.chain().any(is_broken)
-}
-
-/// For verbs that parse parts of their words themselves.
-pub fn usage(text: impl Into<String>) -> anyhow::Error {
-    Usage(text.into()).into()
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
-//! The one program. Everything is in the library, so that checks can use the same composition.
+//! The one program: what may be typed. What it can be is in the other rooms of this floor.
+
+mod cli;
 
 fn main() {
-    tieline::cli::leave(tieline::cli::main());
+    tieline_verbs::parting::leave(cli::main());
 }

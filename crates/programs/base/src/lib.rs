@@ -1,0 +1,23 @@
+//! What servers, mounts and verbs share: how a federation is named, found and met, what is said of
+//! keys and proofs, and how people are told.
+//!
+//! * [`source`], [`location`], [`contact`]: how a file system is named, found and met for the
+//!   first time; [`dialing`]: what that is done with; [`registry`]: the mounts of this machine.
+//! * [`federation`]: the map as text; [`keys`]: what signs it and judges it; [`invitation`]: the
+//!   word by which a site joins.
+//! * [`proving`]: how servers, mounts and verbs prove themselves; [`machines`]: who may speak for
+//!   its users.
+//! * [`report`], [`show`]: how people are told of failures, and how things look.
+
+pub mod contact;
+pub mod dialing;
+pub mod federation;
+pub mod invitation;
+pub mod keys;
+pub mod location;
+pub mod machines;
+pub mod proving;
+pub mod registry;
+pub mod report;
+pub mod show;
+pub mod source;
