@@ -16,15 +16,16 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tieline_auth::gss::Keys;
-use tieline_auth::{Guard, GuardParts, Kerberos, MapCell, MapVerifier, Serves};
+use tieline_auth::{Guard, GuardParts, Kerberos, MapCell, MapVerifier, Rule, Serves};
 use tieline_format::Record;
 use tieline_format::map::SignedMap;
 use tieline_lab::{Federation, Plan};
 use tieline_net::session::SessionDialer;
-use tieline_net::{Channel, Dialer, NoticeSink, SessionSettings};
+use tieline_net::{Channel, Dialer, SessionSettings};
+use tieline_servers::{Deaf, Greeting};
 use tieline_types::{Caller, ClientId, Flavor, SessionId, Version};
 use tieline_wire::federation::{GetMap, MapReply};
-use tieline_wire::{CredentialKind, Hello, Notice, NoticeAnswer, PeerRole, Welcome};
+use tieline_wire::{Hello, PeerRole};
 use tieline_world::{Bulk, World};
 
 const REALM: &str = "EXTENCI.ORG";
@@ -222,40 +223,21 @@ struct Line {
     waited: Duration,
 }
 
-struct Nobody;
-
-#[async_trait::async_trait]
-impl NoticeSink for Nobody {
-    async fn notice(&self, _notice: Notice) -> NoticeAnswer {
-        NoticeAnswer::default()
-    }
-
-    fn connected(&self, _welcome: &Welcome) {}
-
-    fn disconnected(&self) {}
-
-    fn renewed(&self, _sent: tokio::time::Instant) {}
-}
-
 async fn connect(guard: &Arc<Guard>, address: &str, session: Option<SessionId>) -> Result<Line> {
     let (world, settings) = (World::real(), SessionSettings::default());
     let dialer = SessionDialer { world, settings, guard: guard.clone() };
-    let hello = Hello {
-        version_oldest: 1,
-        version_newest: 1,
+    let greeting = Greeting {
         role: PeerRole::Client,
         client: ClientId([0xbe; 16]),
-        session,
         fs: "extenci".parse().context("a name")?,
-        credential: CredentialKind::None,
-        flavor: Flavor::Null,
-        features: 0,
+        rule: Rule { flavor: Flavor::Null },
         description: "bench".to_owned(),
-        map: Version(0),
-        wait_ms: None,
+        is_visitor: false,
+        wait: None,
     };
+    let hello = Hello { session, ..greeting.hello(Version(0)) };
     let start = Instant::now();
-    let channel = dialer.dial(&[address.to_owned()], hello, Arc::new(Nobody));
+    let channel = dialer.dial(&[address.to_owned()], hello, Arc::new(Deaf));
     let root = Caller::root();
     let asked = tieline_net::call(&*channel, &root, GetMap {}, Bulk::Empty, Some(PATIENCE));
     let (reply, _) = asked.await?;

@@ -10,10 +10,10 @@ use tieline_auth::{MapCell, MapVerifier, Rule};
 use tieline_format::Record;
 use tieline_format::map::SignedMap;
 use tieline_net::{CallError, Dialer, NoticeSink};
-use tieline_types::{Caller, ClientId, FsName, Version};
+use tieline_servers::{Deaf, Greeting};
+use tieline_types::{Caller, FsName, Version};
 use tieline_wire::federation::{GetMap, MapReply};
-use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
-use tieline_wire::{CredentialKind, Hello, Notice, NoticeAnswer, PeerRole, Welcome};
+use tieline_wire::{Hello, PeerRole};
 use tieline_world::{Bulk, World};
 
 /// This file in filters of log lines.
@@ -110,37 +110,15 @@ impl Contact {
     }
 
     fn hello(&self) -> Hello {
-        let mut id = [0; 16];
-        self.world.dice.fill(&mut id);
-        Hello {
-            version_oldest: VERSION_OLDEST,
-            version_newest: VERSION,
+        let greeting = Greeting {
             role: PeerRole::Client,
-            client: ClientId(id),
-            session: None,
+            client: Greeting::client(&self.world),
             fs: self.fs.clone(),
-            credential: CredentialKind::None,
-            flavor: self.rule.flavor,
-            features: Hello::VISITOR,
+            rule: self.rule,
             description: self.description.clone(),
-            map: Version(0),
-            wait_ms: None,
-        }
+            is_visitor: true,
+            wait: None,
+        };
+        greeting.hello(Version(0))
     }
-}
-
-/// Nothing that is said unasked matters here.
-struct Deaf;
-
-#[async_trait::async_trait]
-impl NoticeSink for Deaf {
-    async fn notice(&self, _notice: Notice) -> NoticeAnswer {
-        NoticeAnswer::default()
-    }
-
-    fn connected(&self, _welcome: &Welcome) {}
-
-    fn disconnected(&self) {}
-
-    fn renewed(&self, _sent: tokio::time::Instant) {}
 }

@@ -2,26 +2,26 @@
 //!
 //! An OST of this very process is asked directly, without a connection to ourselves.
 //!
-//! Invariants: at most one channel per list of addresses in the map; every question has a deadline.
+//! Invariant: every question has a deadline.
 
 use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 use tieline_auth::{MapCell, Rule};
 use tieline_data::{ChunkService, ObjectSource, Rights};
 use tieline_meta::{LimitsKeeper, ObjectMender, Objects};
 use tieline_net::{CallError, Channel, Dialer, NoticeSink};
+use tieline_servers::{Channels, Greeting};
 use tieline_types::{Caller, ChunkId, ClientId, ErrorKind, FsName, MdtIndex, OstIndex};
 use tieline_wire::capability::{CapabilityNews, CapabilityNewsReply};
 use tieline_wire::data::{
     DeleteChunks, ListObjects, ListObjectsReply, OstState, OstStatus, ReadObject, ReadObjectReply,
     StatObject, StatObjectReply,
 };
-use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
 use tieline_wire::mirrors::{FetchChunk, FetchChunkReply, VerifyObject, VerifyObjectReply};
 use tieline_wire::quotas::{QuotaNews, QuotaNewsReply, QuotaShares, QuotaSharesReply};
-use tieline_wire::{Call, CredentialKind, Failure, Hello, Notice, NoticeAnswer, PeerRole, Welcome};
+use tieline_wire::{Call, Failure, PeerRole};
 use tieline_world::{Bulk, World};
 use tokio::task::JoinSet;
 
@@ -51,45 +51,35 @@ pub struct Parts {
 
 /// The other servers, as this one reaches them.
 pub struct Peers {
-    parts: Parts,
-    client: ClientId,
-    channels: Mutex<BTreeMap<Vec<String>, Arc<dyn Channel>>>,
+    map: MapCell,
+    own: BTreeSet<OstIndex>,
+    chunks: Option<Arc<ChunkService>>,
+    channels: Channels,
 }
 
 impl Peers {
     pub fn new(parts: Parts) -> Self {
-        let mut id = [0; 16];
-        parts.world.dice.fill(&mut id);
-        Self { parts, client: ClientId(id), channels: Mutex::default() }
+        let Parts { name, fs, rule, world, dialer, map, role, own, chunks } = parts;
+        let (client, description) = (Greeting::client(&world), name);
+        let (is_visitor, wait) = (false, None);
+        let greeting = Greeting { role, client, fs, rule, description, is_visitor, wait };
+        let channels = Channels::new(dialer, map.clone(), greeting);
+        Self { map, own, chunks, channels }
     }
 
     /// A channel of its own, whose notices `sink` hears.
     pub fn dial(&self, addresses: &[String], sink: Arc<dyn NoticeSink>) -> Arc<dyn Channel> {
-        let hello = Hello {
-            version_oldest: VERSION_OLDEST,
-            version_newest: VERSION,
-            role: self.parts.role,
-            client: self.client,
-            session: None,
-            fs: self.parts.fs.clone(),
-            credential: CredentialKind::None,
-            flavor: self.parts.rule.flavor,
-            features: 0,
-            description: self.parts.name.clone(),
-            map: self.parts.map.current().map.version,
-            wait_ms: None,
-        };
-        self.parts.dialer.dial(addresses, hello, sink)
+        self.channels.dial(addresses, sink)
     }
 
     /// The channel to the MDS of an MDT.
     pub fn mds(&self, addresses: &[String]) -> Arc<dyn Channel> {
-        self.channel(addresses)
+        self.channels.to(addresses)
     }
 
     /// How the OSTs of this process are, for its MDT.
     pub async fn ask_own(&self, mdt: Option<MdtIndex>) -> Vec<OstState> {
-        match &self.parts.chunks {
+        match &self.chunks {
             Some(chunks) => chunks.states_for(mdt.as_slice()).await,
             None => Vec::new(),
         }
@@ -98,12 +88,12 @@ impl Peers {
     /// How the OSTs of other processes are that answered in time.
     pub async fn ask_others(&self) -> Vec<OstState> {
         let mut states = Vec::new();
-        let map = self.parts.map.current();
-        let others = map.map.osts.iter().filter(|ost| !self.parts.own.contains(&ost.ost));
+        let map = self.map.current();
+        let others = map.map.osts.iter().filter(|ost| !self.own.contains(&ost.ost));
         let servers: BTreeSet<&[String]> = others.map(|ost| ost.addresses.as_slice()).collect();
         let mut questions = JoinSet::new();
         for addresses in servers {
-            let channel = self.channel(addresses);
+            let channel = self.channels.to(addresses);
             questions.spawn(async move {
                 let patience = Some(ASK_PATIENCE);
                 tieline_net::call(&*channel, &Caller::root(), OstStatus {}, Bulk::Empty, patience)
@@ -133,38 +123,29 @@ impl Peers {
         message: C,
         patience: Duration,
     ) -> Result<C::Reply, Failure> {
-        let map = self.parts.map.current();
+        let map = self.map.current();
         let Some(place) = map.map.mdt(mdt) else {
             let detail = format!("{} is not in the federation map", mdt.label());
             return Err(Failure::new(ErrorKind::NotFound, detail));
         };
-        let (channel, caller) = (self.channel(&place.addresses), Caller::root());
+        let (channel, caller) = (self.channels.to(&place.addresses), Caller::root());
         let asked = tieline_net::call(&*channel, &caller, message, Bulk::Empty, Some(patience));
         Ok(asked.await.map_err(failure)?.0)
     }
 
     /// Forgets channels to servers the map does not name any more.
     pub fn prune(&self) {
-        let map = self.parts.map.current();
-        let osts = map.map.osts.iter().map(|ost| &ost.addresses);
-        let mdts = map.map.mdts.iter().map(|mdt| &mdt.addresses);
-        let named: BTreeSet<&Vec<String>> = osts.chain(mdts).collect();
-        self.lock().retain(|addresses, _| named.contains(addresses));
+        self.channels.prune();
     }
 
     /// Says goodbye to everybody.
     pub async fn close(&self) {
-        let channels = std::mem::take(&mut *self.lock());
-        let mut goodbyes = JoinSet::new();
-        for channel in channels.into_values() {
-            goodbyes.spawn(async move { channel.close(CLOSE_PATIENCE).await });
-        }
-        goodbyes.join_all().await;
+        self.channels.close(CLOSE_PATIENCE).await;
     }
 
     /// The service of an OST of this process.
     fn own(&self, ost: OstIndex) -> Option<&Arc<ChunkService>> {
-        self.parts.chunks.as_ref().filter(|_| self.parts.own.contains(&ost))
+        self.chunks.as_ref().filter(|_| self.own.contains(&ost))
     }
 
     /// Large requests have much patience; a server that is away shall not use it up.
@@ -196,26 +177,15 @@ impl Peers {
             };
             return Ok((reply, bytes.map_err(|error| odd(&error))?));
         }
-        let map = self.parts.map.current();
+        let map = self.map.current();
         let Some(place) = map.map.ost(ost) else {
             let detail = format!("{} is not in the federation map", ost.label());
             return Err(Failure::new(ErrorKind::NotFound, detail));
         };
-        let channel = self.channel(&place.addresses);
+        let channel = self.channels.to(&place.addresses);
         tieline_net::call(&*channel, &Caller::root(), message, Bulk::Empty, Some(patience))
             .await
             .map_err(failure)
-    }
-
-    fn channel(&self, addresses: &[String]) -> Arc<dyn Channel> {
-        let mut channels = self.lock();
-        let new = || self.dial(addresses, Arc::new(Deaf));
-        channels.entry(addresses.to_vec()).or_insert_with(new).clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Vec<String>, Arc<dyn Channel>>> {
-        // Nothing panics while the lock is held; a poisoned lock still holds whole values.
-        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -301,19 +271,4 @@ pub fn failure(error: CallError) -> Failure {
         CallError::Refused(failure) => failure,
         other => Failure::new(other.kind(), other.to_string()),
     }
-}
-
-struct Deaf;
-
-#[async_trait::async_trait]
-impl NoticeSink for Deaf {
-    async fn notice(&self, _notice: Notice) -> NoticeAnswer {
-        NoticeAnswer::default()
-    }
-
-    fn connected(&self, _welcome: &Welcome) {}
-
-    fn disconnected(&self) {}
-
-    fn renewed(&self, _sent: tokio::time::Instant) {}
 }

@@ -11,7 +11,7 @@
 //!   [`clock`]; [`abilities`]: what it can do.
 //! * [`sink`]: what servers say unasked, and who hears it ([`Hearer`]); [`memory`]: what outlives
 //!   this process.
-//! * [`by_key`]: one question at a time.
+//! * [`channels`]: for who needs one channel to each; [`by_key`]: one question at a time.
 //!
 //! Knows nothing of what replies mean: no lease, no file, no cache.
 //!
@@ -21,6 +21,7 @@
 mod abilities;
 mod asking;
 pub mod by_key;
+mod channels;
 mod clock;
 mod deaf;
 mod error;
@@ -36,6 +37,7 @@ pub mod turns;
 mod waits;
 mod ways;
 
+pub use channels::Channels;
 pub use deaf::Deaf;
 pub use error::Error;
 pub use greeting::Greeting;
