@@ -1,10 +1,10 @@
 //! How large rooms are, and how many of their files hang together.
 //!
 //! Counted are lines of programs: no tests, neither those in files of their own nor what stands
-//! behind the first `#[cfg(test)] mod`. A *circle* is a set of files of one crate that all lead to
-//! each other by what they `use` (or name by `crate::`): none of them can be understood, tried or
-//! taken out alone. `lib.rs` and `main.rs` are no part of one: what is used of them is what they
-//! hand on.
+//! behind the first `#[cfg(test)] mod … {`, and no comments. A *circle* is a set of files of one
+//! crate that all lead to each other by what they `use` (or name by `crate::`): none of them can be
+//! understood, tried or taken out alone. `lib.rs` and `main.rs` are no part of one: what is used of
+//! them is what they hand on.
 //!
 //! Where a room is beyond what the house allows, the table says by how much: that may become less.
 
@@ -23,10 +23,7 @@ struct Limit {
 const CORE: Limit = Limit { lines: 14_000, circle: 20 };
 const OTHERS: Limit = Limit { lines: 16_000, circle: 8 };
 /// Rooms that are too large still, with what they have now.
-const TOO_LARGE: &[(&str, Limit)] = &[
-    ("core/client", Limit { lines: 20_300, circle: 36 }),
-    ("core/meta", Limit { lines: 19_900, circle: 20 }),
-];
+const TOO_LARGE: &[(&str, Limit)] = &[("core/meta", Limit { lines: 19_900, circle: 20 })];
 
 pub fn look(root: &Path, findings: &mut Findings) -> Result<()> {
     for floor in fs::read_dir(root.join("crates"))? {
@@ -136,9 +133,15 @@ fn reached_from<'m>(
     reached
 }
 
-/// What a program is made of: no comments, and nothing behind the first module of tests.
+/// What a program is made of: no comments, and nothing behind the first module of tests that is
+/// written out.
 fn without_tests(text: &str) -> String {
-    let end = text.find("#[cfg(test)]\nmod ").unwrap_or(text.len());
+    let starts = text.match_indices("#[cfg(test)]\nmod ").map(|(at, _)| at);
+    let is_written_out = |at: &usize| {
+        let line = text[*at..].lines().nth(1).unwrap_or_default();
+        line.trim_end().ends_with('{')
+    };
+    let end = starts.into_iter().find(is_written_out).unwrap_or(text.len());
     let is_code = |line: &&str| !line.trim_start().starts_with("//");
     text[..end].lines().filter(is_code).fold(String::new(), |all, line| all + line + "\n")
 }

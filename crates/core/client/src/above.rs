@@ -9,7 +9,7 @@
 //! Invariant: one question about a directory at a time, none sooner than [`FIRST`] after a recall,
 //! and of one that is recalled again and again one per [`PAUSE_MAX`] in the end.
 
-use crate::volume::{Shared, lock};
+use crate::shared::{Shared, lock};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

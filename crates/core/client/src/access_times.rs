@@ -7,7 +7,7 @@
 //! Invariant: one note of a file is under way at most.
 
 use crate::settings::AccessTimes;
-use crate::volume::{Shared, lock};
+use crate::shared::{Shared, lock};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tieline_believed::Under;

@@ -6,7 +6,7 @@
 //! 1`, and every byte of the second piece saw `A1 - 1` more, so `B = B1 + B2 + length2 * (A1 - 1)`.
 
 use crate::file::File;
-use crate::volume::Shared;
+use crate::shared::Shared;
 use crate::{Error, Result};
 use std::sync::Arc;
 use tieline_types::{Caller, Content, ErrorKind, FileId};

@@ -5,8 +5,9 @@
 //!
 //! Knows nothing of the tree but what the OSS lists.
 
+use crate::Volume;
 use crate::commit::Change;
-use crate::volume::{Shared, Volume};
+use crate::shared::Shared;
 use crate::{Error, Result};
 use bytes::Bytes;
 use std::sync::Arc;

@@ -7,7 +7,7 @@
 
 use crate::Invalidation;
 use crate::file::File;
-use crate::volume::Shared;
+use crate::shared::Shared;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;

@@ -16,7 +16,7 @@
 //! without a lease; made-up directories are never remembered, and answer for names that lead to
 //! other MDTs only.
 
-use crate::volume::Shared;
+use crate::shared::Shared;
 use crate::{Belief, Known, Offline, Result};
 use std::future::Future;
 use std::sync::Arc;
@@ -96,7 +96,7 @@ impl Shared {
         if self.settings.offline == Offline::Stale || id != self.root || !self.is_away(id.mdt()) {
             return None;
         }
-        let attributes = crate::volume::lock(&self.root_seen).clone()?;
+        let attributes = crate::shared::lock(&self.root_seen).clone()?;
         Some(Known { attributes, belief: Belief::default() })
     }
 
@@ -174,7 +174,7 @@ impl Shared {
         let is_made_up = (is_junction || junctions > 0) && self.tells_of_absent(id.mdt());
         (is_made_up && self.cache.lock().attributes(id).is_none()).then(|| {
             // Others may have changed it since, but nobody knows how.
-            let seen = crate::volume::lock(&self.root_seen).clone().filter(|seen| seen.id == id);
+            let seen = crate::shared::lock(&self.root_seen).clone().filter(|seen| seen.id == id);
             let made_up = || directory(id, is_junction, 2 + junctions as u32);
             let attributes = seen.unwrap_or_else(made_up);
             Known { attributes, belief: Belief::default() }

@@ -3,7 +3,7 @@
 //! loses little.
 
 use crate::file::{File, State};
-use crate::volume::{Shared, lock};
+use crate::shared::{Shared, lock};
 use crate::writer::How;
 use std::sync::{Arc, Weak};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! What [`tieline_bytes`] asks back, and what people ask of ways.
 
 use crate::file::File;
-use crate::volume::Shared;
+use crate::shared::Shared;
 use crate::{PathCost, Result, Volume};
 use std::time::Duration;
 use tieline_bytes::{Metadata, Whose};

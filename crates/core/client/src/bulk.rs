@@ -10,7 +10,7 @@
 
 use crate::file::File;
 use crate::files::Told;
-use crate::volume::{Shared, lock};
+use crate::shared::{Shared, lock};
 use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};

@@ -9,10 +9,8 @@
 //! are committed.
 
 use crate::file::{File, State, copies};
-use crate::kept::Noting;
-use crate::kept::writes::{Cut, Space};
 use crate::send::{OST_PATIENCE, is_refusal};
-use crate::volume::{Shared, lock};
+use crate::shared::{Shared, lock};
 use crate::writer::{How, seal_all};
 use crate::{Error, Result};
 use bytes::Bytes;
@@ -22,6 +20,8 @@ use std::time::Duration;
 use tieline_believed::Under;
 use tieline_bytes::race::Race;
 use tieline_keep::Keep;
+use tieline_owed::records::Noting;
+use tieline_owed::writes::{Cut, Space};
 use tieline_ranges::overlay::SealId;
 use tieline_types::{Caller, Content, ErrorKind, Extent, FileId, OstIndex, Retry, SetTime};
 use tieline_wire::data::{SyncFile, SyncFileReply};

@@ -15,7 +15,7 @@
 use crate::commit::SMALL_BELOW;
 use crate::file::File;
 use crate::reader::EXTENTS_PAGE;
-use crate::volume::{Shared, lock};
+use crate::shared::{Shared, lock};
 use crate::writer::width;
 use crate::{Error, Result};
 use bytes::{Bytes, BytesMut};

@@ -15,7 +15,7 @@
 use crate::Invalidation;
 use crate::file::{File, State};
 use crate::handles::FileHandle;
-use crate::volume::Shared;
+use crate::shared::Shared;
 use crate::writer::{How, Waiting};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

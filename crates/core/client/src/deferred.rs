@@ -19,7 +19,7 @@
 
 use crate::file::{File, State};
 use crate::room::Covered;
-use crate::volume::{Shared, lock};
+use crate::shared::{Shared, lock};
 use crate::writer::How;
 use crate::{At, AttributeChange, Result};
 use std::collections::BTreeMap;
@@ -82,7 +82,7 @@ impl Shared {
     pub(crate) async fn defer_once_covered(self: &Arc<Self>, file: &Arc<File>) -> bool {
         let until = Instant::now() + ROOM_PATIENCE;
         loop {
-            let answered = self.rooms.answered.notified();
+            let answered = self.rooms.heard.notified();
             tokio::pin!(answered);
             // The answer may come between.
             answered.as_mut().enable();

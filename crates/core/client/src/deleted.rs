@@ -1,7 +1,7 @@
 //! What was deleted and can be brought back: files, and names of files that had others. And which
 //! names a file has.
 
-use crate::volume::Shared;
+use crate::shared::Shared;
 use crate::{At, Error, Known, Result, Volume};
 use std::sync::Arc;
 use tieline_types::{Caller, ErrorKind, FileId, Name};

@@ -14,13 +14,12 @@
 //! Knows nothing of leases, extents and pages.
 //!
 //! Invariants: what the door was told never becomes less; [`Door::held`] is not later than the
-//! oldest bytes that the door has; a door that does not forget within [`PATIENCE`] is answered all
-//! the same.
+//! oldest bytes that the door has; a door that does not forget within [`LISTENER_PATIENCE`] is
+//! answered all the same.
 
 use crate::asking::Asking;
 use crate::file::{File, State};
-use crate::recall::LISTENER_PATIENCE as PATIENCE;
-use crate::volume::{Shared, lock};
+use crate::shared::{Shared, lock};
 use crate::{Invalidation, Known};
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,6 +27,9 @@ use std::time::Duration;
 use tieline_believed::tables::is_provisional;
 use tieline_types::{Attributes, Extent, FileKind, Version};
 use tokio::time::{Instant, timeout};
+
+/// How long the answer to a recall waits for the door: shorter than an MDS waits for the answer.
+pub(crate) const LISTENER_PATIENCE: Duration = Duration::from_secs(3);
 
 /// How long the door may take to forget what lies around the reads under way, before those that
 /// began since are left out, too.
@@ -329,7 +331,7 @@ impl Shared {
 
     /// Has the door forget what is older than an edition that it is about to be told of.
     pub(crate) async fn clean(&self, file: &File, edition: Edition) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + LISTENER_PATIENCE;
         let mut patience = LOCKED;
         while !file.with(|state| state.door.is_clean(edition)) {
             let parts = file.with(|state| state.door.around_reads());

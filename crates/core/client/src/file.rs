@@ -10,10 +10,8 @@
 
 use crate::asking::Asked;
 use crate::door::Door;
-use crate::kept::writes::{Cut, Space, Writes};
 use crate::late::Late;
 use crate::promises::FilePromise;
-use crate::room::FileRoom;
 use crate::unsynced::Unsynced;
 use bytes::Bytes;
 use std::ops::Range;
@@ -21,7 +19,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tieline_believed::Tables;
 use tieline_believed::tables::is_provisional;
+use tieline_granted::FileRoom;
 use tieline_keep::{Keep, Kept};
+use tieline_owed::writes::{Cut, Space, Writes};
 use tieline_ranges::known::Extents;
 use tieline_ranges::overlay::{Overlay, SealId};
 use tieline_telemetry::metrics::METRICS;

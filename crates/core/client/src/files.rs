@@ -12,7 +12,7 @@
 
 use crate::door::Door;
 use crate::file::{Budget, File, State};
-use crate::volume::lock;
+use crate::shared::lock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex};

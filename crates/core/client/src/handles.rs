@@ -1,10 +1,9 @@
 //! Open files and directories by number.
 
 use crate::file::File;
-use crate::kept::{KeptHandle, cause_number, first_number, put_handle, put_lost};
 use crate::late::Seen;
 use crate::listing::Listing;
-use crate::volume::lock;
+use crate::shared::lock;
 use crate::{Access, Error, HandleId, OpenFile, Result};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -12,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use tieline_foresight::ahead::Pattern;
 use tieline_keep::{Keep, Kept};
+use tieline_owed::records::{KeptHandle, cause_number, first_number, put_handle, put_lost};
 use tieline_types::{Caller, ErrorKind, FileId};
 use tokio::time::Instant;
 

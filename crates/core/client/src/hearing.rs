@@ -1,6 +1,6 @@
 //! What servers say unasked, handed to the rooms that it concerns.
 
-use crate::volume::Shared;
+use crate::shared::Shared;
 use std::sync::Arc;
 use tieline_format::map::FederationMap;
 use tieline_servers::Hearer;

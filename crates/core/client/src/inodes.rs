@@ -1,12 +1,12 @@
 //! Attributes: asking, and changing them.
 
-use crate::cause;
 use crate::file::File;
-use crate::volume::Shared;
+use crate::shared::Shared;
 use crate::writer::How;
 use crate::{AttributeChange, Belief, Error, HandleId, Known, Result};
 use std::sync::Arc;
 use tieline_believed::Under;
+use tieline_owed::cause;
 use tieline_types::{Attributes, Caller, Effect, ErrorKind, FileId, FileKind, Version};
 use tieline_wire::Op;
 use tieline_wire::meta::{AttributesReply, GetAttributes, SetAttributes};
@@ -22,7 +22,7 @@ impl Shared {
             None => self.fetch_attributes(caller, id).await?,
         };
         if id == self.root {
-            *crate::volume::lock(&self.root_seen) = Some(known.attributes.clone());
+            *crate::shared::lock(&self.root_seen) = Some(known.attributes.clone());
         }
         self.patch_known(&mut known);
         Ok(known)

@@ -19,19 +19,19 @@
 //! journal changes together, under both locks; the MDS is told in the order of the journal; what
 //! waits is bounded in number, bytes and age.
 
-use crate::kept::writes::Cut;
-use crate::kept::{ActRecord, KeptAct, Noting, first_number};
-use crate::volume::{Shared, lock};
+use crate::shared::{Shared, lock};
 use crate::{Error, Result};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 use tieline_believed::tables::provisional;
 use tieline_keep::{Keep, Kept};
-use tieline_types::{Caller, ErrorKind, FileId, MdtIndex, Name, Retry, Time, Version};
-use tieline_wire::meta::{Batch, BatchItem, BatchOutcome, BatchReply, Reserve, SetAttributes};
-use tieline_wire::{Op, Request};
+use tieline_owed::act::{Act, ActRecord};
+use tieline_owed::line::{Entry, Line};
+use tieline_owed::records::{KeptAct, Noting, first_number};
+use tieline_types::{Caller, ErrorKind, FileId, MdtIndex, Name, Retry, Version};
+use tieline_wire::meta::{Batch, BatchItem, BatchOutcome, BatchReply, Reserve};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 
@@ -39,24 +39,9 @@ mod ask;
 
 pub(crate) use ask::Busy;
 
-/// What is done is sent after so long at the latest: with the time of sending, well within a
-/// second.
-const AGE: Duration = Duration::from_millis(300);
-/// Operations, and bytes of them, that are sent without waiting for more.
-const BATCH: usize = 256;
-const BATCH_BYTES: usize = 1 << 20;
-/// What is sent at once at most: over a distance much gathers while one batch is on its way.
-const BATCH_MAX: usize = 2048;
-const BATCH_BYTES_MAX: usize = 4 << 20;
-/// Operations that may wait; whoever has more waits. One call may go beyond, none beyond twice
-/// that.
-const WAITING_MAX: usize = 16_384;
-const WAITING_BYTES_MAX: usize = 32 << 20;
 /// Serials that are reserved at once, and how few are left when more are.
 const SERIALS: u32 = 16_384;
 const SERIALS_LOW: u64 = 8192;
-/// Directories in which something was lost, and nobody was told yet.
-const LATE_MAX: usize = 1024;
 /// Pause after a batch that could not be sent.
 const AGAIN: Duration = Duration::from_millis(500);
 
@@ -92,10 +77,9 @@ impl Journal {
             let record = ActRecord::restored(kept, &act);
             let KeptAct { item, files, names, rights, version, cuts, .. } = act;
             let version = Version(version);
-            let mut state = queue.lock();
-            state.add(Act { item, files, names, rights, version, cuts }, record);
-            // It may have been sent.
-            state.taken = state.last;
+            let mut line = queue.lock();
+            line.add(Act { item, files, names, rights, version, cuts }, record);
+            line.may_be_sent();
         }
     }
 
@@ -130,7 +114,7 @@ impl Journal {
     pub fn session_changed(&self) {
         for queue in self.all() {
             queue.needs_serials.store(true, Ordering::Relaxed);
-            lock(&queue.state).serials.clear();
+            queue.lock().forget_serials();
         }
     }
 }
@@ -138,7 +122,7 @@ impl Journal {
 /// The journal of one MDT.
 pub(crate) struct Queue {
     pub mdt: MdtIndex,
-    state: Mutex<State>,
+    line: Mutex<Line>,
     /// Woken when something was sent, or refused.
     moved: Notify,
     /// Wakes the one who sends.
@@ -151,220 +135,11 @@ pub(crate) struct Queue {
     reserving: tokio::sync::Mutex<()>,
 }
 
-#[derive(Default)]
-pub(crate) struct State {
-    waiting: VecDeque<Entry>,
-    bytes: usize,
-    /// The last operation's number, and the last that the MDS knows.
-    last: u64,
-    done: u64,
-    /// Somebody waits for operations up to this.
-    wanted: u64,
-    /// The last operation that was ever taken to be sent.
-    taken: u64,
-    /// The last operation on each file.
-    touched: BTreeMap<FileId, u64>,
-    /// The last operation that made a directory or changed who may do what there.
-    rights: BTreeMap<FileId, u64>,
-    /// Files with changes under way that were not decided here.
-    busy: BTreeMap<FileId, u32>,
-    serials: VecDeque<std::ops::Range<u64>>,
-    /// Of directories: what was refused, and the files of which bytes were lost; told once.
-    late: BTreeMap<(FileId, Option<FileId>), (ErrorKind, String)>,
-    keep: Keep,
-}
-
-/// An operation that the MDS does not know yet.
-#[derive(Clone)]
-struct Entry {
-    number: u64,
-    since: Instant,
-    act: Act,
-    /// Goes when the MDS knows it.
-    _record: Arc<ActRecord>,
-}
-
-impl Entry {
-    /// What shows for whom it was done.
-    fn proof(&self) -> Option<u64> {
-        self.act.item.caller.shown_proof()
-    }
-}
-
-/// An operation that was decided here.
-#[derive(Clone)]
-pub(crate) struct Act {
-    pub item: BatchItem,
-    /// Files that it changed, and the directories that they lie in.
-    pub files: Vec<FileId>,
-    pub names: Vec<(FileId, Name)>,
-    /// It made a directory, or changed who may do what in one.
-    pub rights: Option<FileId>,
-    /// The version that it left its file with.
-    pub version: Version,
-    /// Written bytes that are in it.
-    pub cuts: Vec<Cut>,
-}
-
-impl Act {
-    pub fn new(caller: &Caller, at: Time, id: FileId, version: Version, request: Request) -> Self {
-        let (op, message) = (request.op().number(), request.encode_message());
-        let item = BatchItem { caller: caller.clone(), at, id, op, message };
-        Self { item, files: vec![id], names: vec![], rights: None, version, cuts: vec![] }
-    }
-
-    pub fn names(mut self, names: impl IntoIterator<Item = (FileId, Name)>) -> Self {
-        self.names.extend(names);
-        self.files.extend(self.names.iter().map(|(parent, _)| *parent));
-        self
-    }
-
-    /// Another file that it changes.
-    pub fn also(mut self, file: Option<FileId>) -> Self {
-        self.files.extend(file);
-        self
-    }
-
-    pub fn rights(mut self, of: FileId) -> Self {
-        self.rights = Some(of);
-        self
-    }
-
-    pub fn cuts(mut self, cuts: Vec<Cut>) -> Self {
-        self.cuts = cuts;
-        self
-    }
-
-    fn bytes(&self) -> usize {
-        self.item.weight()
-    }
-}
-
-impl State {
-    /// The number that the next operation gets.
-    pub fn next(&self) -> u64 {
-        self.last + 1
-    }
-
-    /// The number of the last operation.
-    pub fn last(&self) -> u64 {
-        self.last
-    }
-
-    /// May anything be decided here about these files? Whoever has waited for room may need more
-    /// than there is: a file's bytes, and then its times.
-    pub fn is_free(&self, files: &[FileId]) -> bool {
-        self.holds_less_than(2) && !files.iter().any(|file| self.busy.contains_key(file))
-    }
-
-    pub fn has_room(&self) -> bool {
-        self.holds_less_than(1)
-    }
-
-    fn holds_less_than(&self, rooms: usize) -> bool {
-        self.waiting.len() < rooms * WAITING_MAX && self.bytes < rooms * WAITING_BYTES_MAX
-    }
-
-    pub fn push(&mut self, act: Act) {
-        let record = ActRecord::put(&self.keep, &act);
-        self.add(act, record);
-    }
-
-    /// What the last of all operations sets, if that is all it does, of `files` for `caller`, and
-    /// nobody has taken it to be sent. More can be said in it ([`State::push_instead`]).
-    pub fn last_setting(&self, caller: &Caller, files: &[FileId]) -> Option<SetAttributes> {
-        let act = &self.waiting.back().filter(|last| last.number > self.taken)?.act;
-        let BatchItem { op, caller: by, message, .. } = &act.item;
-        let is_of = act.files == files && act.rights.is_none() && by == caller;
-        if !is_of || *op != Op::SetAttributes.number() {
-            return None;
-        }
-        tieline_wire::decode(message).ok()
-    }
-
-    /// The same as the last operation and one more, in its place.
-    pub fn push_instead(&mut self, act: Act) {
-        let record = ActRecord::put(&self.keep, &act);
-        if let Some(last) = self.waiting.back_mut() {
-            self.bytes = self.bytes + act.bytes() - last.act.bytes();
-            // What is kept of the one before goes when that of both is there.
-            (last.act, last._record) = (act, Arc::new(record));
-        }
-    }
-
-    fn add(&mut self, act: Act, record: ActRecord) {
-        self.last += 1;
-        for &file in &act.files {
-            self.touched.insert(file, self.last);
-        }
-        if let Some(directory) = act.rights {
-            self.rights.insert(directory, self.last);
-        }
-        self.bytes += act.bytes();
-        let (number, since) = (self.last, Instant::now());
-        self.waiting.push_back(Entry { number, since, act, _record: Arc::new(record) });
-    }
-
-    /// Takes what the MDS knows out.
-    fn finish(&mut self, done: u64) {
-        while let Some(entry) = self.waiting.front()
-            && entry.number <= done
-        {
-            let act = &entry.act;
-            for file in &act.files {
-                if self.touched.get(file).is_some_and(|&last| last <= done) {
-                    self.touched.remove(file);
-                    self.rights.remove(file);
-                }
-            }
-            self.bytes -= act.bytes();
-            self.waiting.pop_front();
-        }
-        self.done = done;
-    }
-
-    /// What is to be sent next; or when to look again.
-    fn due(&mut self) -> Result<Vec<Entry>, Option<Instant>> {
-        let Some(first) = self.waiting.front() else { return Err(None) };
-        let at = first.since + AGE;
-        let is_full = self.waiting.len() >= BATCH || self.bytes >= BATCH_BYTES;
-        if !is_full && self.wanted <= self.done && Instant::now() < at {
-            return Err(Some(at));
-        }
-        let mut bytes = 0;
-        let fits = |entry: &&Entry| {
-            bytes += entry.act.bytes();
-            bytes <= BATCH_BYTES_MAX || entry.number == first.number
-        };
-        let due: Vec<_> = self.waiting.iter().take(BATCH_MAX).take_while(fits).cloned().collect();
-        self.taken = due.last().map_or(self.taken, |last| self.taken.max(last.number));
-        Ok(due)
-    }
-
-    /// Something in a directory is lost, perhaps bytes of a file: told once, by fsync of it or of
-    /// all.
-    pub fn note_late(&mut self, at: (FileId, Option<FileId>), kind: ErrorKind, detail: &str) {
-        self.late.entry(at).or_insert_with(|| (kind, detail.to_owned()));
-        while self.late.len() > LATE_MAX {
-            self.late.pop_first();
-        }
-    }
-
-    /// Whoever wrote the file was told of its losses: they are no news of its directory.
-    pub fn told_late(&mut self, file: FileId) {
-        self.late.retain(|(_, of), _| *of != Some(file));
-    }
-
-    fn serials_left(&self) -> u64 {
-        self.serials.iter().map(|run| run.end - run.start).sum()
-    }
-}
-
 impl Queue {
     fn new(mdt: MdtIndex, keep: Keep) -> Self {
         Self {
             mdt,
-            state: Mutex::new(State { keep, ..State::default() }),
+            line: Mutex::new(Line::new(keep)),
             moved: Notify::new(),
             work: Notify::new(),
             unproven: Mutex::default(),
@@ -373,41 +148,31 @@ impl Queue {
         }
     }
 
-    pub fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        lock(&self.state)
+    pub fn lock(&self) -> MutexGuard<'_, Line> {
+        lock(&self.line)
     }
 
     /// A file id that nobody had.
     pub fn serial(&self) -> Option<FileId> {
-        let mut state = self.lock();
-        let run = state.serials.front_mut()?;
-        let serial = run.start;
-        run.start += 1;
-        if run.is_empty() {
-            state.serials.pop_front();
-        }
-        Some(FileId::new(self.mdt, serial))
+        Some(FileId::new(self.mdt, self.lock().serial()?))
     }
 
     /// How many operations the MDS does not know.
     pub fn waiting(&self) -> u64 {
-        self.lock().waiting.len() as u64
+        self.lock().entries().len() as u64
     }
 
     /// The operations that the MDS does not know, with the names that they are about.
     pub fn unsent(&self) -> Vec<(BatchItem, Vec<(FileId, Name)>)> {
-        let state = self.lock();
-        let acts = state.waiting.iter().map(|entry| &entry.act);
+        let line = self.lock();
+        let acts = line.entries().iter().map(|entry| &entry.act);
         acts.map(|act| (act.item.clone(), act.names.clone())).collect()
     }
 
     /// To be called after something was pushed, without locks.
     pub fn pushed(&self) {
-        let state = self.lock();
-        let is_first = state.waiting.len() == 1;
-        let is_full = state.waiting.len() >= BATCH || state.bytes >= BATCH_BYTES;
-        drop(state);
-        if is_first || is_full {
+        let is_news = self.lock().is_news();
+        if is_news {
             self.work.notify_one();
         }
     }
@@ -436,12 +201,8 @@ impl Queue {
                 let moved = self.moved.notified();
                 tokio::pin!(moved);
                 moved.as_mut().enable();
-                {
-                    let mut state = self.lock();
-                    if state.done >= number {
-                        return;
-                    }
-                    state.wanted = state.wanted.max(number);
+                if self.lock().want(number) {
+                    return;
                 }
                 self.work.notify_one();
                 moved.await;
@@ -453,22 +214,16 @@ impl Queue {
 
     /// The last operation on a file; 0 for none that waits.
     pub fn last_on(&self, file: FileId) -> u64 {
-        self.lock().touched.get(&file).copied().unwrap_or(0)
+        self.lock().last_on(file)
     }
 
     pub fn last(&self) -> u64 {
-        self.lock().last
+        self.lock().last()
     }
 
     /// What was refused in a directory, once; or anywhere.
     pub fn late(&self, directory: Option<FileId>) -> Result<()> {
-        let mut state = self.lock();
-        let is_meant = |at: &(FileId, Option<FileId>)| directory.is_none_or(|one| at.0 == one);
-        let meant: Vec<_> = state.late.keys().filter(|at| is_meant(at)).copied().collect();
-        let mut told = meant.iter().filter_map(|at| state.late.remove(at));
-        let first = told.next();
-        told.for_each(drop);
-        match first {
+        match self.lock().take_late(directory) {
             Some((kind, detail)) => Err(Error::Late { kind, detail }),
             None => Ok(()),
         }
@@ -611,7 +366,7 @@ impl Queue {
             Ok(told) => {
                 let first = told.reply.first;
                 let run = first..first + u64::from(told.reply.count);
-                self.lock().serials.push_back(run);
+                self.lock().lend(run);
             }
             Err(error) => tracing::info!(%error, "server lends no serials: it decides everything"),
         }
@@ -624,7 +379,7 @@ impl Shared {
     /// it.
     pub(crate) async fn settle_left(&self, mdt: MdtIndex, batch: &Batch, reply: &BatchReply) {
         let Some(queue) = self.journal.of(mdt) else { return };
-        let waiting = queue.lock().waiting.clone();
+        let waiting = queue.lock().entries().clone();
         let Some(first) = waiting.front() else { return };
         let from = batch.items.iter().position(|item| *item == first.act.item);
         let Some(from) = from.filter(|_| reply.outcomes.len() == batch.items.len()) else { return };
@@ -682,11 +437,11 @@ impl Shared {
             });
         }
         {
-            let mut state = queue.lock();
+            let mut line = queue.lock();
             let parents = act.names.iter().map(|(parent, _)| *parent);
             let itself = act.names.is_empty().then_some(id).into_iter().chain(unit);
             for unit in parents.chain(itself) {
-                state.note_late((unit, None), failure.kind, &failure.detail);
+                line.note_late((unit, None), failure.kind, &failure.detail);
             }
         }
         let units = act.files.iter().copied().chain(unit);

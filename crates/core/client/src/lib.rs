@@ -20,7 +20,7 @@
 //! * [`compact`]: what makes many small extents few; [`migrate`]: what moves them elsewhere.
 //!   [`locks`]: advisory locks.
 //! * [`read_mode`]: how files are to be read (what will be read: `tieline_foresight`).
-//! * [`cause`], [`kept`]: what outlives this process, and how the next one goes on.
+//! * [`recover`], [`sessions`]: what outlives this process, and how the next one goes on.
 //! * [`door`]: what a door's own cache has of files' bytes.
 //! * [`mirrors`]: copies made, checked and repaired, for operators.
 //! * [`ranges`], [`adler`], [`space`]: holes and copies, checksums, what operators ask; [`adopt`]:
@@ -41,7 +41,6 @@ mod away;
 mod background;
 mod bringing;
 mod bulk;
-pub mod cause;
 mod commit;
 mod compact;
 mod declared;
@@ -54,7 +53,6 @@ mod handles;
 mod hearing;
 mod inodes;
 mod journal;
-mod kept;
 mod late;
 mod listing;
 mod locks;
@@ -70,11 +68,14 @@ mod ranges;
 mod read_mode;
 mod reader;
 mod recall;
+mod recover;
 mod room;
 mod send;
+mod sessions;
 pub mod settings;
+mod shared;
 mod space;
-pub mod spool;
+mod spooling;
 #[cfg(test)]
 mod tests;
 mod told;
@@ -89,8 +90,9 @@ pub use settings::{AccessTimes, Offline, Parts, Settings};
 pub use tieline_believed::{Belief, Invalidation, Known};
 pub use tieline_bytes::{DirectAccess, Near, NodeCache, PathCost, SiteCache, SiteClaim, SiteLook};
 pub use tieline_foresight::mode::ReadMode;
+pub use tieline_owed::{cause, spool};
 pub use tieline_servers::{Credentials, Error};
-pub use tieline_types::HandleId;
+pub use tieline_types::{HandleId, LockWish};
 pub use unsent::Unsent;
 pub use volume::Volume;
 
@@ -412,19 +414,6 @@ pub enum SeekTarget {
 pub struct CopyEnd {
     pub handle: HandleId,
     pub offset: u64,
-}
-
-/// A lock that a program wants.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LockWish {
-    pub kind: LockKind,
-    /// A process or an open file, as the door numbers them. With `flock` it is the handle, and this
-    /// only says whose are the locks of before a build that knew so.
-    pub owner: u64,
-    pub range: LockRange,
-    pub mode: LockMode,
-    /// What `F_GETLK` tells others here of the owner.
-    pub process: u32,
 }
 
 /// A lock that is in somebody's way.

@@ -2,7 +2,7 @@
 //! names are known under a lease, else from the MDS.
 //!
 //! A handle holds one page whole. Which position each name has all handles of a directory know
-//! together ([`places`]).
+//! together ([`tieline_believed::places`]).
 //!
 //! When every page came from the MDS under one lease, the cache learns that it knows all names.
 //!
@@ -13,7 +13,7 @@
 //! is listed once, whatever comes and goes around it, also from a position whose own name is gone;
 //! from a position that is not known any more all names are listed: rather twice than not at all.
 
-use crate::volume::{Shared, lock};
+use crate::shared::{Shared, lock};
 use crate::{Belief, Error, HandleId, Known, Listed, Result};
 use std::sync::Arc;
 use tieline_believed::Under;
@@ -22,8 +22,6 @@ use tieline_foresight::walks::ListingMark;
 use tieline_types::{Caller, ErrorKind, FileId, FileKind, Name};
 use tieline_wire::meta::{DirectoryEntry, ReadDirectory};
 use tokio::task::JoinHandle;
-
-pub(crate) mod places;
 
 /// Entries of the first page: what most directories have, or programs look at.
 const PAGE_FIRST: u32 = 1000;

@@ -21,8 +21,7 @@ mod turns;
 
 use crate::file::File;
 use crate::handles::FileHandle;
-use crate::kept::{self, KeptLock, KeptWish, first_number};
-use crate::volume::{Shared, lock};
+use crate::shared::{Shared, lock};
 use crate::writer::How;
 use crate::{Error, HandleId, LockFound, LockWish, Result};
 use std::collections::BTreeMap;
@@ -30,6 +29,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tieline_keep::{Keep, Kept};
+use tieline_owed::records::{self, KeptLock, KeptWish, first_number};
 use tieline_types::locks::{Held, LockSet};
 use tieline_types::{
     Caller, ErrorKind, FileId, LockKind, LockMode, LockRange, ServerNumber, SessionId,
@@ -146,7 +146,7 @@ impl Own {
         let flock = self.flock.iter().map(|held| lock(LockKind::Flock, held, None));
         let idle = self.idle().into_iter();
         let idle = idle.map(|one| lock(LockKind::Posix, one.held, Some(true)));
-        kept::put_locks(keep, id, &posix.chain(flock).chain(idle).collect())
+        records::put_locks(keep, id, &posix.chain(flock).chain(idle).collect())
     }
 
     fn has_locks(&self) -> bool {
@@ -404,7 +404,7 @@ impl Shared {
     fn keep_wish(&self, caller: &Caller, id: FileId, wish: &LockWish) -> Option<Kept> {
         self.keep.is_on().then(|| {
             let wish = KeptWish { caller: caller.clone(), lock: KeptLock::of(wish) };
-            kept::put_wish(&self.keep, id, &wish)
+            records::put_wish(&self.keep, id, &wish)
         })?
     }
 

@@ -11,7 +11,7 @@
 use crate::compact::{runs, seen};
 use crate::file::{File, copies};
 use crate::reader::EXTENTS_PAGE;
-use crate::volume::Shared;
+use crate::shared::Shared;
 use crate::{Error, Result, Volume};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -7,13 +7,13 @@
 //! Invariants: of what a change of unknown outcome could have changed nothing is told while the MDS
 //! is heard; a file that is open here keeps its bytes when its last name goes.
 
-use crate::cause;
+use crate::shared::Shared;
 use crate::told::Told;
-use crate::volume::Shared;
 use crate::{At, Belief, Error, Found, Known, NewFile, NewNode, Opened, Result};
 use std::sync::Arc;
 use tieline_believed::tables::XattrsKnown;
 use tieline_believed::{Stamp, Tables, Under};
+use tieline_owed::cause;
 use tieline_types::{Attributes, Caller, Effect, ErrorKind, FileId, FileKind, Mode, Name};
 use tieline_wire::meta::{
     Create, CreateReply, EntryReply, LeaseGrant, Link, Lookup, LookupParent, MakeDirectory,

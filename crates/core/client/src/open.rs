@@ -6,7 +6,7 @@
 use crate::declared::Declaring;
 use crate::file::File;
 use crate::handles::FileHandle;
-use crate::volume::{Shared, lock};
+use crate::shared::{Shared, lock};
 use crate::writer::How;
 use crate::{Access, AttributeChange, HandleId, Opened, Result};
 use std::sync::{Arc, Mutex, OnceLock};

@@ -9,11 +9,12 @@
 //! Invariants: nothing here waits; an operation is decided, put into the cache and into the journal
 //! under one lock of both.
 
-use crate::journal::{Act, State};
-use crate::volume::Shared;
+use crate::shared::Shared;
 use crate::{At, Known, NewFile, Opened};
 use std::sync::Arc;
 use tieline_believed::Tables;
+use tieline_owed::act::Act;
+use tieline_owed::line::Line;
 use tieline_types::rules::{Inherited, Rights, SEARCH, WRITE};
 use tieline_types::{Attributes, Caller, FileId, FileKind, Layout, Mode, Time, Version};
 use tieline_wire::Request;
@@ -37,7 +38,7 @@ impl Shared {
     fn act<T>(
         &self,
         files: &[FileId],
-        decide: impl FnOnce(&mut Tables, &mut State) -> Option<T>,
+        decide: impl FnOnce(&mut Tables, &mut Line) -> Option<T>,
     ) -> Option<T> {
         let queue = self.journal.of(files.first()?.mdt())?;
         let decided = {

@@ -6,7 +6,7 @@
 //! What every MDS knows is asked of any: a site that is cut off has one of its own
 //! ([`Shared::anywhere`]).
 
-use crate::volume::Shared;
+use crate::shared::Shared;
 use crate::{Credentials, Error, Result, Volume};
 use std::future::Future;
 use std::sync::Arc;

@@ -24,7 +24,7 @@
 
 use crate::file::File;
 use crate::files::PINNED_MAX;
-use crate::volume::{Shared, lock};
+use crate::shared::{Shared, lock};
 use crate::{Error, Listed, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};

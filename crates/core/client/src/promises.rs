@@ -12,7 +12,7 @@
 
 use crate::file::{File, State};
 use crate::handles::FileHandle;
-use crate::volume::{Shared, lock};
+use crate::shared::{Shared, lock};
 use crate::writer::Waiting;
 use crate::{Error, Result};
 use std::collections::BTreeSet;

@@ -3,7 +3,7 @@
 use crate::commit::Change;
 use crate::file::{File, State};
 use crate::handles::FileHandle;
-use crate::volume::Shared;
+use crate::shared::Shared;
 use crate::writer::How;
 use crate::{Allocation, AllocationMode, CopyEnd, Error, HandleId, Result, SeekTarget, Writing};
 use bytes::Bytes;

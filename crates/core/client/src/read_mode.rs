@@ -5,7 +5,7 @@
 //! file or directory without attributes costs nothing to ask; the list of one that has some is kept
 //! under its lease.
 
-use crate::volume::Shared;
+use crate::shared::Shared;
 use crate::{Error, Result};
 use tieline_foresight::mode::ReadMode;
 use tieline_types::{Attributes, Caller, ErrorKind, FileId};

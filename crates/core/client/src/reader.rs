@@ -11,7 +11,7 @@ use crate::asking::Asking;
 use crate::door::{Edition, Giving};
 use crate::file::{File, State};
 use crate::handles::FileHandle;
-use crate::volume::{Shared, lock};
+use crate::shared::{Shared, lock};
 use crate::{Error, HandleId, Result};
 use bytes::Bytes;
 use std::collections::BTreeMap;

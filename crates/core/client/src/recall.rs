@@ -4,8 +4,9 @@
 //! Invariants: a recall is answered within the lease, whatever waits to be sent; what the door has
 //! of open files is looked at again wherever a recall may have been missed.
 
+use crate::door::LISTENER_PATIENCE;
 use crate::file::File;
-use crate::volume::{Shared, lock};
+use crate::shared::{Shared, lock};
 use crate::writer::How;
 use crate::{CacheListener, Error, Invalidation, Result};
 use std::sync::{Arc, Mutex, Weak};
@@ -16,9 +17,6 @@ use tieline_wire::notice::Recall;
 use tieline_wire::{NoticeAnswer, Welcome};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
-
-/// How long the answer to a recall waits for the door: shorter than an MDS waits for the answer.
-pub(crate) const LISTENER_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Of a lease, what the answer to a recall takes at most.
 const RECALL_USED: f64 = 0.9;

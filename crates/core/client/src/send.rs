@@ -11,7 +11,7 @@
 //! the file says so, once).
 
 use crate::file::File;
-use crate::volume::Shared;
+use crate::shared::Shared;
 use crate::{Error, Result};
 use std::collections::BTreeSet;
 use std::pin::pin;

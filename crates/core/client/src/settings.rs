@@ -1,12 +1,12 @@
 //! What a client is told, and what it is plugged into.
 
-use crate::spool::Spool;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_auth::{MapCell, Rule};
 use tieline_bytes::Near;
 use tieline_foresight::mode::ReadMode;
 use tieline_net::Dialer;
+use tieline_owed::spool::Spool;
 use tieline_types::FileId;
 use tieline_world::World;
 

@@ -1,14 +1,15 @@
 //! What operators and `df` ask: space, layouts, extents, the map; and the end.
 
+use crate::Volume;
 use crate::reader::EXTENTS_PAGE;
-use crate::spool::Claim;
-use crate::volume::{Shared, Volume, lock};
+use crate::shared::{Shared, lock};
 use crate::writer::How;
 use crate::{FsSpace, LayoutInForce, Result};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tieline_believed::Under;
+use tieline_owed::spool::Claim;
 use tieline_types::quota::{Payer, PayerKind};
 use tieline_types::{Caller, FileId, MdtIndex, Retry};
 use tieline_wire::Call;
@@ -32,10 +33,6 @@ const GOODBYE_PATIENCE: Duration = Duration::from_secs(2);
 /// Files are limited by the MDT's disk alone; programs want to see a number, some of them one of 32
 /// bits together with those in use.
 const INODES_FREE: u64 = 1 << 31;
-
-/// The space that was seen last.
-#[derive(Default)]
-pub(crate) struct SpaceSeen(Option<(FsSpace, Instant)>);
 
 impl Shared {
     /// In a project's tree: its quota, as far as it is less than there is.
@@ -65,7 +62,7 @@ impl Shared {
     }
 
     async fn space_of_all(self: &Arc<Self>) -> Result<FsSpace> {
-        let seen = lock(&self.space).0;
+        let seen = *lock(&self.space);
         if let Some((space, at)) = seen
             && at.elapsed() < SPACE_KEPT
         {
@@ -86,7 +83,7 @@ impl Shared {
             Ok(Ok(usage)) => space_of(&usage),
             _ => seen.map_or(NO_SPACE, |(space, _)| space),
         };
-        lock(&self.space).0 = Some((space, Instant::now()));
+        *lock(&self.space) = Some((space, Instant::now()));
         Ok(space)
     }
 

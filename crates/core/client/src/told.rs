@@ -3,13 +3,13 @@
 //! Invariants: what was done here and a question may rest on comes before it; what an earlier
 //! process was answered for a door's request is not asked again.
 
-use crate::cause;
 use crate::journal::Busy;
-use crate::kept;
-use crate::volume::Shared;
+use crate::shared::Shared;
 use crate::{Error, Result};
 use std::time::Duration;
 use tieline_believed::Stamp;
+use tieline_owed::cause;
+use tieline_owed::records;
 use tieline_servers::{Server, silence};
 use tieline_types::{Caller, FileId, MdtIndex, ServerNumber};
 use tieline_wire::{Call, Op};
@@ -93,14 +93,14 @@ impl Shared {
 
 /// What an earlier process was answered for the request that is being served.
 fn answered_before<C: Call>(server: &Server) -> Option<Result<C::Reply>> {
-    if !C::OP.is_mutation() || kept::is_noting() {
+    if !C::OP.is_mutation() || records::is_noting() {
         return None;
     }
     let cause = cause::current()?;
     let (_, answer) = cause.take_answer(|request| request.op() == C::OP)?;
     Some(answer.map_err(Error::from).and_then(|mut incoming| {
         if let Some(held) = incoming.held.take() {
-            kept::hold(held);
+            records::hold(held);
         }
         server.read::<C>(&incoming)
     }))

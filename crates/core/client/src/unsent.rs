@@ -1,7 +1,7 @@
 //! What programs were promised and no server has yet, and which servers it waits for: for whoever
 //! ends a mount.
 
-use crate::volume::{Shared, lock};
+use crate::shared::{Shared, lock};
 use std::collections::BTreeSet;
 use tieline_servers::Server;
 use tieline_types::{MdtIndex, OstIndex};

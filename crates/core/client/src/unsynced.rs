@@ -8,7 +8,7 @@
 //! are bounded: of many the oldest are synced.
 
 use crate::file::File;
-use crate::volume::{Shared, lock};
+use crate::shared::{Shared, lock};
 use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};

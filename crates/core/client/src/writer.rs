@@ -16,16 +16,16 @@
 //! Invariants: held bytes are bounded, writers wait beyond; an append is whole, and behind all that
 //! was appended here before.
 
-use crate::cause;
 use crate::file::{File, State};
 use crate::handles::FileHandle;
-use crate::kept::writes::Writer;
-use crate::volume::{Shared, lock};
+use crate::shared::{Shared, lock};
 use crate::{Error, HandleId, Invalidation, Result, Writing};
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
 use tieline_keep::Keep;
+use tieline_owed::cause;
+use tieline_owed::writes::Writer;
 use tieline_ranges::overlay::Sealed;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{ErrorKind, Extent, Layout, StripeCount, Time};

@@ -13,8 +13,8 @@
 //! `user.tieline.away`, while the file's MDS is out of reach: the site that is.
 
 use crate::read_mode::{READ_MODE, check_read_mode};
+use crate::shared::Shared;
 use crate::told::Told;
-use crate::volume::Shared;
 use crate::{AttributeChange, Error, LayoutInForce, Result, cause, pins};
 use std::sync::Arc;
 use tieline_believed::access;

@@ -24,6 +24,7 @@
 
 pub mod access;
 mod limits;
+pub mod places;
 mod slept;
 pub mod tables;
 mod told;

@@ -52,7 +52,7 @@ pub use ids::{
     SessionId, Version,
 };
 pub use layout::{Layout, StripeCount};
-pub use locks::{LockKind, LockMode, LockRange, LostLock};
+pub use locks::{LockKind, LockMode, LockRange, LockWish, LostLock};
 pub use names::{FsName, Name, NameError, PoolName, SiteName, XattrName};
 pub use patchwork::Patchwork;
 pub use shown::Shown;

@@ -58,6 +58,19 @@ impl LockRange {
     }
 }
 
+/// A lock that a program wants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LockWish {
+    pub kind: LockKind,
+    /// A process or an open file, as the door numbers them. With `flock` it is the handle, and this
+    /// only says whose are the locks of before a build that knew so.
+    pub owner: u64,
+    pub range: LockRange,
+    pub mode: LockMode,
+    /// What `F_GETLK` tells others here of the owner.
+    pub process: u32,
+}
+
 /// A lock that its holder lost because he was silent and somebody else wanted it: with it went all
 /// of that kind that the owner had on the file.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]

@@ -54,16 +54,16 @@ impl Queue {
             Rests::File(file) => self.last_on(file),
             Rests::Name(directory) | Rests::Listing(directory) => {
                 let tables = cache.lock();
-                let state = self.lock();
+                let line = self.lock();
                 if !tables.is_alone(directory) {
                     // What was done to what is in it is not in the cache any more.
-                    state.last
+                    line.last()
                 } else if matches!(rests, Rests::Listing(_)) {
-                    state.touched.get(&directory).copied().unwrap_or(0)
+                    line.last_on(directory)
                 } else {
                     // Names that were changed here are in the cache: the others are as the MDS
                     // says.
-                    state.rights.get(&directory).copied().unwrap_or(0)
+                    line.last_rights(directory)
                 }
             }
         };
@@ -74,26 +74,14 @@ impl Queue {
     }
 
     fn busy(self: &Arc<Self>, files: Vec<FileId>) -> Busy {
-        let mut state = self.lock();
-        for &file in &files {
-            *state.busy.entry(file).or_default() += 1;
-        }
-        drop(state);
+        self.lock().begin(&files);
         Busy { queue: self.clone(), files }
     }
 }
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        let mut state = self.queue.lock();
-        for file in &self.files {
-            if let Some(count) = state.busy.get_mut(file) {
-                *count -= 1;
-                if *count == 0 {
-                    state.busy.remove(file);
-                }
-            }
-        }
+        self.queue.lock().end(&self.files);
     }
 }
 

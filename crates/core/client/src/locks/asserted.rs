@@ -3,7 +3,7 @@
 //! Invariant: what is asserted is held by programs; what was idle there is forgotten.
 
 use crate::LockWish;
-use crate::volume::{Shared, lock};
+use crate::shared::{Shared, lock};
 use std::sync::Arc;
 use tieline_types::{Caller, FileId, LockKind, ServerNumber};
 use tieline_wire::Welcome;

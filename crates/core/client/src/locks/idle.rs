@@ -16,7 +16,7 @@
 
 use super::{Granted, Locks, Own, message};
 use crate::handles::FileHandle;
-use crate::volume::{Shared, lock};
+use crate::shared::{Shared, lock};
 use crate::{LockWish, Result};
 use std::sync::Arc;
 use std::time::Duration;

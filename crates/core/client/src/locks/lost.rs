@@ -15,7 +15,7 @@
 use super::Own;
 use crate::file::File;
 use crate::locks::Locks;
-use crate::volume::{Shared, lock};
+use crate::shared::{Shared, lock};
 use crate::{Error, Result};
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -9,7 +9,7 @@
 
 use super::Own;
 use crate::handles::is_of_before;
-use crate::volume::Shared;
+use crate::shared::Shared;
 use crate::{HandleId, LockWish};
 use std::sync::Arc;
 use tieline_types::{FileId, LockKind, LockRange};

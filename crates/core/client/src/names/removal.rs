@@ -5,12 +5,12 @@
 
 use super::Spot;
 use crate::file::File;
+use crate::shared::Shared;
 use crate::told::Told;
-use crate::volume::Shared;
 use crate::{At, Error, Result};
-use crate::{cause, kept};
 use std::sync::Arc;
 use tieline_believed::{Stamp, Tables, Under};
+use tieline_owed::{cause, records};
 use tieline_types::{Attributes, Caller, ErrorKind, FileId};
 use tieline_wire::meta::{ChangeReply, RemoveDirectory, Rename, RenameMode, Unlink};
 use tieline_wire::{Call, Op, Request};
@@ -167,7 +167,7 @@ impl Shared {
         file.with(|state| {
             state.is_hidden = is_hidden;
             if !std::mem::replace(&mut state.is_orphan, true) {
-                state.orphan_kept = kept::put_orphan(&self.keep, file.id);
+                state.orphan_kept = records::put_orphan(&self.keep, file.id);
             }
         });
     }

@@ -2,11 +2,11 @@
 
 use crate::commit::Change;
 use crate::file::{File, State};
-use crate::journal::Act;
-use crate::volume::{Shared, lock};
+use crate::shared::{Shared, lock};
 use crate::writer::{How, is_small, seal_all};
 use crate::{AttributeChange, Known};
 use std::sync::Arc;
+use tieline_owed::act::Act;
 use tieline_ranges::known::Extents;
 use tieline_ranges::overlay::SealId;
 use tieline_types::rules::{Rights, WRITE};

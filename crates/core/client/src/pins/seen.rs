@@ -9,7 +9,7 @@
 //! it.
 
 use super::{Pin, Pins};
-use crate::volume::{Shared, lock};
+use crate::shared::{Shared, lock};
 use crate::{Listed, Result};
 use minicbor::{Decode, Encode};
 use tieline_believed::Tables;

@@ -7,21 +7,17 @@
 //! OSTs that failed lately are not counted on where others have room: what they miss is copied
 //! later, as if they had failed now.
 
-use super::ask::active_osts;
-use super::{FileRoom, Inner, Rooms, Spending};
+use super::active_osts;
 use crate::file::{File, State};
-use crate::volume::{Shared, lock};
+use crate::shared::Shared;
 use crate::writer::{How, Sealing, width};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tieline_format::map::FederationMap;
+use tieline_granted::Spending;
 use tieline_types::{FileId, Layout, OstIndex, StripeCount};
 use tieline_wire::data::GrantRoom;
 
-/// Free space is compared in so many parts of the emptiest, as MDSs do.
-const SHARES: u64 = 64;
-/// From this part on OSTs are equally empty.
-const BALANCED: u64 = SHARES * 4 / 5;
 /// Wider wishes are not made: such files are placed before they are closed.
 const COLUMNS_MAX: usize = 8;
 
@@ -43,7 +39,6 @@ impl Shared {
             return Covered::Yes;
         }
         let believed = self.servers.map.current();
-        state.room.rooms.get_or_insert_with(|| self.rooms.clone());
         let is_placed = !state.stripe.is_empty();
         let columns = match (is_placed, layout.stripe_count) {
             (true, _) => layout.columns(&state.stripe),
@@ -69,15 +64,13 @@ impl Shared {
             return self.not_covered(stripe);
         };
         let mut need: BTreeMap<OstIndex, u64> = BTreeMap::new();
-        let inner = lock(&self.rooms.inner);
         for (column, ost) in osts {
-            let unit = inner.osts.get(&ost).map_or(super::UNIT, |room| room.unit);
+            let unit = self.rooms.unit(ost);
             let lengths = lengths.get(&column).into_iter().flatten();
             let cost: u64 = lengths.map(|&length| GrantRoom::cost(length, unit)).sum();
             *need.entry(ost).or_default() += cost;
         }
-        drop(inner);
-        let is_drawn = self.rooms.draw(&need, &mut state.room.drawn);
+        let is_drawn = state.room.draw(&self.rooms, &need);
         let osts: Vec<OstIndex> = need.into_keys().collect();
         self.refill(&osts);
         if is_drawn {
@@ -90,27 +83,18 @@ impl Shared {
 
     fn not_covered(self: &Arc<Self>, osts: &[OstIndex]) -> Covered {
         self.refill(osts);
-        let is_asking = |ost: &OstIndex| self.rooms.with(*ost, |room| room.is_asking);
+        let is_asking = |&ost: &OstIndex| self.rooms.is_asking(ost);
         if osts.iter().any(is_asking) { Covered::MayBe } else { Covered::No }
     }
 
     /// More is written to a file that is answered for: does that have its room too?
     pub(crate) fn covers_more(&self, state: &mut State, length: u64) -> bool {
-        let FileRoom { rooms: Some(rooms), drawn, .. } = &mut state.room else { return true };
-        if state.deferred.is_none() || drawn.is_empty() {
-            return true;
-        }
-        let mut need = drawn.clone();
-        for (ost, need) in &mut need {
-            let unit = rooms.with(*ost, |room| room.unit);
-            *need += GrantRoom::cost(length, unit);
-        }
-        rooms.draw(&need, drawn)
+        state.deferred.is_none() || state.room.draw_more(length)
     }
 
     /// Room for a put of a file's chunk.
     pub(crate) fn spend(self: &Arc<Self>, file: &File, ost: OstIndex, length: u64) -> Spending {
-        let spending = file.with(|state| self.rooms.spend(ost, length, &mut state.room.drawn));
+        let spending = file.with(|state| state.room.spend(&self.rooms, ost, length));
         self.refill(&[ost]);
         spending
     }
@@ -146,7 +130,7 @@ impl Shared {
         count: usize,
     ) -> Option<Vec<OstIndex>> {
         let mut wish: Vec<OstIndex> = Vec::new();
-        let mut inner = lock(&self.rooms.inner);
+        let mut choosing = self.rooms.choosing();
         for column in 0..count {
             let lengths = lengths.get(&column).map(Vec::as_slice).unwrap_or_default();
             let first = wish.len();
@@ -168,8 +152,8 @@ impl Shared {
                 };
                 let mut turn: Vec<OstIndex> =
                     well.into_iter().filter(|&ost| nearness(map, ost, &own) == best).collect();
-                turn.retain(|ost| inner.has_room(*ost, lengths));
-                wish.push(inner.next_turn(&turn, || self.servers.world().random())?);
+                turn.retain(|ost| choosing.has_room(*ost, lengths));
+                wish.push(choosing.next_turn(&turn, || self.servers.world().random())?);
             }
         }
         Some(wish)
@@ -210,47 +194,4 @@ fn unsent(state: &State) -> Vec<(u64, u64)> {
         }
     }
     unsent
-}
-
-impl Inner {
-    fn has_room(&self, ost: OstIndex, lengths: &[u64]) -> bool {
-        self.osts.get(&ost).is_some_and(|room| {
-            let cost: u64 = lengths.iter().map(|&one| GrantRoom::cost(one, room.unit)).sum();
-            room.free() >= cost.max(1)
-        })
-    }
-
-    /// Whose turn it is, by free space as at an MDS (smooth weighted round-robin); the first is
-    /// drawn by lot.
-    fn next_turn(&mut self, turn: &[OstIndex], lot: impl Fn() -> u64) -> Option<OstIndex> {
-        let free = |ost: &OstIndex| self.osts.get(ost).map_or(0, |room| room.bytes_free);
-        let emptiest = turn.iter().map(free).max()?.max(1);
-        let mut total = 0;
-        let mut next: Option<(i64, OstIndex)> = None;
-        for &ost in turn {
-            let room = self.osts.entry(ost).or_default();
-            let free = u128::from(room.bytes_free);
-            let share = (free * u128::from(SHARES) / u128::from(emptiest)) as u64;
-            let share = if share >= BALANCED { SHARES } else { share.max(1) } as i64;
-            let due = room.due.get_or_insert_with(|| (lot() % SHARES) as i64);
-            *due += share;
-            total += share;
-            if next.is_none_or(|(most, _)| *due > most) {
-                next = Some((*due, ost));
-            }
-        }
-        let (_, ost) = next?;
-        if let Some(due) = self.osts.get_mut(&ost).and_then(|room| room.due.as_mut()) {
-            *due -= total;
-        }
-        Some(ost)
-    }
-}
-
-impl FileRoom {
-    /// What a refused put had with it is the file's again.
-    pub fn refused(&mut self, rooms: &Arc<Rooms>, spending: Spending) {
-        self.rooms.get_or_insert_with(|| rooms.clone());
-        spending.refused(&mut self.drawn);
-    }
 }

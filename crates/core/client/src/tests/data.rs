@@ -1,7 +1,7 @@
 //! Bytes: chunks on their way, failures of OSTs, sync, reads that are checked.
 
 use super::fake::{Fake, ROOT};
-use crate::volume::lock;
+use crate::shared::lock;
 use crate::*;
 use tieline_types::{Content, ErrorKind, Grant};
 use tieline_wire::Op;

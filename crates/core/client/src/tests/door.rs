@@ -5,7 +5,7 @@
 //! all that he reads from then on.
 
 use super::fake::{Dice, Fake, ROOT};
-use crate::volume::lock;
+use crate::shared::lock;
 use crate::*;
 use std::collections::BTreeMap;
 use std::ops::Range;

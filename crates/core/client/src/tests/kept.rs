@@ -2,11 +2,11 @@
 
 use super::fake::{Fake, ROOT};
 use super::spool::FakeSpool;
-use crate::spool::Place;
 use crate::*;
 use rustix::fs::MemfdFlags;
 use std::os::fd::AsFd;
 use tieline_keep::{Keep, Record};
+use tieline_owed::spool::Place;
 use tieline_types::{SetTime, Time};
 use tieline_wire::Op;
 

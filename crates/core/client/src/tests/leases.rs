@@ -1,7 +1,7 @@
 //! Leases as a door sees them: recalls, races with answers, listeners.
 
 use super::fake::{Fake, LEASE, ROOT};
-use crate::volume::lock;
+use crate::shared::lock;
 use crate::*;
 use std::sync::Mutex;
 use tieline_types::{Extent, Version};

@@ -4,10 +4,10 @@
 
 use super::fake::{Fake, ROOT};
 use super::kept;
-use crate::kept::{KeptLock, put_locks};
 use crate::*;
 use std::sync::Arc;
 use std::time::Duration;
+use tieline_owed::records::{KeptLock, put_locks};
 use tieline_types::{ErrorKind, LostLock};
 use tieline_wire::Op;
 use tokio::task::JoinHandle;

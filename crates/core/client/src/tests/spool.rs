@@ -1,11 +1,11 @@
 //! Bytes that were answered for and cannot be stored: for each reason they arrive in the spool.
 
 use super::fake::{Fake, ROOT};
-use crate::spool::{Base, Claim, Lost, Place, Spool};
-use crate::volume::lock;
+use crate::shared::lock;
 use crate::*;
 use std::ops::Range;
 use std::sync::Mutex;
+use tieline_owed::spool::{Base, Claim, Lost, Place, Spool};
 use tieline_types::{ErrorKind, FileKind, LockKind, LockMode, LockRange, LostLock, OstIndex};
 use tieline_wire::Op;
 

@@ -3,20 +3,18 @@
 //! A door whose requests are given again when this process dies (a kernel's) runs each request
 //! within its [`Cause`]. Whatever then changes something remembers it, also in tasks of its own:
 //! the next process, given the request again, finds what was done and answers instead of doing it
-//! twice ([`crate::kept`]).
+//! twice ([`crate::records`]).
 //!
 //! Invariant: what a cause holds is let go when the request was answered, and not before.
 
-use crate::HandleId;
 use std::future::Future;
 use std::sync::{Arc, Mutex};
 use tieline_keep::{Keep, Kept};
 use tieline_net::{CallError, Incoming};
-use tieline_types::FileId;
+use tieline_types::{FileId, HandleId};
 use tieline_wire::{Op, Request};
 
-use crate::kept;
-use crate::volume::lock;
+use crate::{lock, records};
 
 tokio::task_local! {
     static CURRENT: Arc<Cause>;
@@ -25,7 +23,7 @@ tokio::task_local! {
 /// A request of a door.
 pub struct Cause {
     /// The door's number of it, never used again. Not 0.
-    pub(crate) number: u64,
+    pub number: u64,
     keep: Keep,
     state: Mutex<State>,
 }
@@ -39,7 +37,7 @@ struct State {
 
 /// What an earlier process did for the request.
 #[derive(Default)]
-pub(crate) struct Before {
+pub struct Before {
     /// What servers answered, in the order of the requests.
     pub answers: Vec<(Request, Result<Incoming, CallError>)>,
     /// What was decided here: the number of the call, and the file it was about.
@@ -53,7 +51,7 @@ pub(crate) struct Before {
 }
 
 impl Cause {
-    pub(crate) fn new(number: u64, keep: Keep, before: Before) -> Self {
+    pub fn new(number: u64, keep: Keep, before: Before) -> Self {
         let state = State { before, ..State::default() };
         Self { number, keep, state: Mutex::new(state) }
     }
@@ -69,7 +67,7 @@ impl Cause {
     }
 
     /// Keeps something until the request is answered.
-    pub(crate) fn hold(&self, what: impl Send + 'static) {
+    pub fn hold(&self, what: impl Send + 'static) {
         let mut state = lock(&self.state);
         if !state.is_answered {
             state.holds.push(Box::new(what));
@@ -78,53 +76,53 @@ impl Cause {
 
     /// What stood for the effect is about to go: until the request is answered a mark says that it
     /// was carried out.
-    pub(crate) fn leave_mark(&self, op: u16, id: FileId) {
+    pub fn leave_mark(&self, op: u16, id: FileId) {
         if lock(&self.state).is_answered {
             return;
         }
-        if let Some(mark) = kept::put_mark(&self.keep, self.number, op, id) {
+        if let Some(mark) = records::put_mark(&self.keep, self.number, op, id) {
             self.hold(mark);
         }
     }
 
     /// The answer that an earlier process's request got, if it made one of this call.
-    pub(crate) fn take_answer(&self, is_it: impl Fn(&Request) -> bool) -> Option<Answered> {
+    pub fn take_answer(&self, is_it: impl Fn(&Request) -> bool) -> Option<Answered> {
         let mut state = lock(&self.state);
         let at = state.before.answers.iter().position(|(request, _)| is_it(request))?;
         Some(state.before.answers.remove(at))
     }
 
     /// The call that an earlier process made, if it was answered.
-    pub(crate) fn answered_call(&self, op: Op) -> Option<Request> {
+    pub fn answered_call(&self, op: Op) -> Option<Request> {
         let state = lock(&self.state);
         let mut calls = state.before.answers.iter().map(|(request, _)| request);
         calls.find(|request| request.op() == op).cloned()
     }
 
-    pub(crate) fn has_answer(&self, is_it: impl Fn(&Request) -> bool) -> bool {
+    pub fn has_answer(&self, is_it: impl Fn(&Request) -> bool) -> bool {
         lock(&self.state).before.answers.iter().any(|(request, _)| is_it(request))
     }
 
     /// The file of a call that was decided here before.
-    pub(crate) fn done(&self, op: u16) -> Option<FileId> {
+    pub fn done(&self, op: u16) -> Option<FileId> {
         let state = lock(&self.state);
         state.before.done.iter().find(|(done, _)| *done == op).map(|(_, id)| *id)
     }
 
-    pub(crate) fn has_written(&self) -> bool {
+    pub fn has_written(&self) -> bool {
         lock(&self.state).before.has_written
     }
 }
 
-pub(crate) type Answered = (Request, Result<Incoming, CallError>);
+pub type Answered = (Request, Result<Incoming, CallError>);
 
 /// Did an earlier process get an answer to a call for the request that is being served?
-pub(crate) fn has_answer(op: Op) -> bool {
+pub fn has_answer(op: Op) -> bool {
     current().is_some_and(|cause| cause.has_answer(|request| request.op() == op))
 }
 
 /// The request that is being served, if it is one of a door that may ask again.
-pub(crate) fn current() -> Option<Arc<Cause>> {
+pub fn current() -> Option<Arc<Cause>> {
     CURRENT.try_with(Arc::clone).ok()
 }
 

@@ -8,14 +8,10 @@
 //!
 //! Invariant: nothing new is sent before the outcome of what was under way is known.
 
-use super::writes::{Cut, Laid, Space};
-use super::{CUT, KeptHandle, LeftWrites, MARK_WRITE, Note, put, read};
-use crate::cause::{Before, Cause};
 use crate::file::State;
 use crate::handles::FileHandle;
 use crate::listing::Listing;
-use crate::spool::{Piece, Place};
-use crate::volume::{Shared, lock};
+use crate::shared::{Shared, lock};
 use crate::{Access, HandleId};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -23,6 +19,10 @@ use std::time::Duration;
 use tieline_foresight::ahead::Pattern;
 use tieline_keep::Kept;
 use tieline_net::Incoming;
+use tieline_owed::cause::{Before, Cause};
+use tieline_owed::records::{KeptHandle, LeftWrites, MARK_WRITE, Note, put_cut, put_mark, read};
+use tieline_owed::spool::{Piece, Place};
+use tieline_owed::writes::{Cut, Laid, Space};
 use tieline_servers::LeftAnswer;
 use tieline_types::{Attributes, Caller, ErrorKind, FileId, Retry};
 use tieline_wire::Request;
@@ -92,7 +92,7 @@ impl Shared {
         if cause == 0 {
             return;
         }
-        let mark = mark.or_else(|| super::put_mark(&self.keep, cause, op, id));
+        let mark = mark.or_else(|| put_mark(&self.keep, cause, op, id));
         self.note_before(cause, |before| {
             match op {
                 MARK_WRITE => before.has_written = true,
@@ -235,7 +235,7 @@ impl Shared {
         for cut in cuts {
             if let Some(writes) = left.writes.get_mut(&cut.file) {
                 // Before the call's record goes.
-                writes.cuts.push((cut, put(&self.keep, CUT, cut.file.0, &cut)));
+                writes.cuts.push((cut, put_cut(&self.keep, &cut)));
             }
         }
     }

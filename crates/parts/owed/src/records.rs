@@ -1,11 +1,11 @@
-//! What outlives this process, and how the next one goes on with it.
+//! What outlives a client's process, and how the next one goes on with it.
 //!
 //! Whatever a program was promised and no server knows yet is put down as a record before the
 //! program hears of it, and taken away when a server has it: operations decided here, bytes that
-//! were written ([`writes`]), open files and directories, files without names, locks, the sessions
-//! with MDSs and the requests under way in them. The process that follows reads all of it
-//! ([`Left`]), sends what was under way again under its numbers, and then everything else
-//! ([`recover`]). Only then does its door serve requests, those first that were not answered: by
+//! were written ([`crate::writes`]), open files and directories, files without names, locks, the
+//! sessions with MDSs and the requests under way in them. The process that follows reads all of it
+//! ([`Left`]), sends what was under way again under its numbers, and then everything else. Only
+//! then does its door serve requests, those first that were not answered: by
 //! their numbers it finds what was done for them ([`crate::cause`]).
 //!
 //! Records are in the words of the wire, so that another version of the program reads them.
@@ -13,44 +13,40 @@
 //! Invariants: a record is there before its effect is told, and goes after what takes its place is
 //! there; what is found is believed only as far as it can be read.
 
-use crate::cause::{self, Cause};
-use crate::journal::Act;
+use crate::cause;
+use crate::lock;
 use crate::spool::{Piece, Place};
-use crate::{HandleId, LockWish};
+use crate::writes::{self, Cut, Laid, LeftWrite, Space};
 use minicbor::{Decode, Encode};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use tieline_keep::{Keep, Kept, Kind, Record};
 use tieline_net::{Held, Unanswered};
-use tieline_types::{Caller, ClientId, FileId, LockKind, LockMode, LockRange, Name};
+use tieline_types::{
+    Caller, ClientId, FileId, HandleId, LockKind, LockMode, LockRange, LockWish, Name,
+};
 use tieline_wire::Op;
 use tieline_wire::meta::BatchItem;
 
-mod recover;
-pub(crate) mod sessions;
-pub(crate) mod writes;
-
-use writes::{Cut, Laid, LeftWrite, Space};
-
 const CLIENT: Kind = Kind(1);
 const SESSION: Kind = Kind(2);
-pub(crate) const CALL: Kind = Kind(3);
+pub const CALL: Kind = Kind(3);
 const HANDLE: Kind = Kind(4);
 const ORPHAN: Kind = Kind(5);
-const ACT: Kind = Kind(6);
+pub(crate) const ACT: Kind = Kind(6);
 const MARK: Kind = Kind(7);
 pub(crate) const WRITE: Kind = Kind(8);
-pub(crate) const CUT: Kind = Kind(9);
+const CUT: Kind = Kind(9);
 const LOCKS: Kind = Kind(10);
 const WISH: Kind = Kind(11);
 const LOST: Kind = Kind(12);
 
 /// Stands for a write where calls of MDSs have their numbers.
-pub(crate) const MARK_WRITE: u16 = 0;
+pub const MARK_WRITE: u16 = 0;
 
 /// A session with an MDS.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
-pub(crate) struct KeptSession {
+pub struct KeptSession {
     #[n(0)]
     pub addresses: Vec<String>,
     #[n(1)]
@@ -61,7 +57,7 @@ pub(crate) struct KeptSession {
 
 /// An open file or directory.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
-pub(crate) struct KeptHandle {
+pub struct KeptHandle {
     #[n(0)]
     pub id: FileId,
     #[n(1)]
@@ -77,7 +73,7 @@ pub(crate) struct KeptHandle {
 
 /// An operation that was decided here.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
-pub(crate) struct KeptAct {
+pub struct KeptAct {
     #[n(0)]
     pub item: BatchItem,
     #[n(1)]
@@ -97,21 +93,21 @@ pub(crate) struct KeptAct {
 
 /// [`KeptAct`], put down.
 #[derive(Encode)]
-struct ActToKeep<'a> {
+pub(crate) struct ActToKeep<'a> {
     #[n(0)]
-    item: &'a BatchItem,
+    pub item: &'a BatchItem,
     #[n(1)]
-    files: &'a [FileId],
+    pub files: &'a [FileId],
     #[n(2)]
-    names: &'a [(FileId, Name)],
+    pub names: &'a [(FileId, Name)],
     #[n(3)]
-    rights: Option<FileId>,
+    pub rights: Option<FileId>,
     #[n(4)]
-    version: u64,
+    pub version: u64,
     #[n(5)]
-    cause: u64,
+    pub cause: u64,
     #[n(6)]
-    cuts: &'a [Cut],
+    pub cuts: &'a [Cut],
 }
 
 /// Something was carried out, and its record is gone.
@@ -125,7 +121,7 @@ struct Mark {
 
 /// Stands beside a request under way.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Encode, Decode)]
-pub(crate) struct Note {
+pub struct Note {
     /// The request of the door, or 0.
     #[n(0)]
     pub cause: u64,
@@ -136,7 +132,7 @@ pub(crate) struct Note {
 
 /// A lock of one owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
-pub(crate) struct KeptLock {
+pub struct KeptLock {
     #[n(0)]
     pub kind: LockKind,
     #[n(1)]
@@ -169,14 +165,14 @@ impl KeptLock {
 
 /// A lock that was asked for, and is perhaps held at the server alone.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
-pub(crate) struct KeptWish {
+pub struct KeptWish {
     #[n(0)]
     pub caller: Caller,
     #[n(1)]
     pub lock: KeptLock,
 }
 
-fn put<T: Encode<()>>(keep: &Keep, kind: Kind, key: u64, what: &T) -> Option<Kept> {
+pub(crate) fn put<T: Encode<()>>(keep: &Keep, kind: Kind, key: u64, what: &T) -> Option<Kept> {
     if !keep.is_on() {
         return None;
     }
@@ -187,87 +183,47 @@ fn put<T: Encode<()>>(keep: &Keep, kind: Kind, key: u64, what: &T) -> Option<Kep
     kept
 }
 
-pub(crate) fn put_mark(keep: &Keep, cause: u64, op: u16, id: FileId) -> Option<Kept> {
+pub fn put_mark(keep: &Keep, cause: u64, op: u16, id: FileId) -> Option<Kept> {
     put(keep, MARK, cause, &Mark { op, id })
 }
 
-pub(crate) fn put_client(keep: &Keep, client: ClientId) -> Option<Kept> {
+/// Written bytes are not needed any more.
+pub fn put_cut(keep: &Keep, cut: &Cut) -> Option<Kept> {
+    put(keep, CUT, cut.file.0, cut)
+}
+
+pub fn put_client(keep: &Keep, client: ClientId) -> Option<Kept> {
     keep.put(CLIENT, 0, &[&client.0])
 }
 
-pub(crate) fn put_session(keep: &Keep, server: u64, session: &KeptSession) -> Option<Kept> {
+pub fn put_session(keep: &Keep, server: u64, session: &KeptSession) -> Option<Kept> {
     put(keep, SESSION, server, session)
 }
 
-pub(crate) fn put_orphan(keep: &Keep, id: FileId) -> Option<Kept> {
+pub fn put_orphan(keep: &Keep, id: FileId) -> Option<Kept> {
     keep.put(ORPHAN, id.0, &[])
 }
 
-pub(crate) fn put_locks(keep: &Keep, id: FileId, locks: &Vec<KeptLock>) -> Option<Kept> {
+pub fn put_locks(keep: &Keep, id: FileId, locks: &Vec<KeptLock>) -> Option<Kept> {
     put(keep, LOCKS, id.0, locks)
 }
 
 /// Nothing is read and written through a handle any more.
-pub(crate) fn put_lost(keep: &Keep, handle: u64, why: &str) -> Option<Kept> {
+pub fn put_lost(keep: &Keep, handle: u64, why: &str) -> Option<Kept> {
     put(keep, LOST, handle, &why)
 }
 
-pub(crate) fn put_wish(keep: &Keep, id: FileId, wish: &KeptWish) -> Option<Kept> {
+pub fn put_wish(keep: &Keep, id: FileId, wish: &KeptWish) -> Option<Kept> {
     put(keep, WISH, id.0, wish)
 }
 
-pub(crate) fn put_handle(
-    keep: &Keep,
-    handle: u64,
-    what: impl FnOnce() -> KeptHandle,
-) -> Option<Kept> {
+pub fn put_handle(keep: &Keep, handle: u64, what: impl FnOnce() -> KeptHandle) -> Option<Kept> {
     keep.is_on().then(|| put(keep, HANDLE, handle, &what())).flatten()
 }
 
 /// The request that is being served, or 0.
-pub(crate) fn cause_number() -> u64 {
+pub fn cause_number() -> u64 {
     cause::current().map_or(0, |cause| cause.number)
-}
-
-/// An operation's record, and what it leaves when it goes.
-pub(crate) struct ActRecord {
-    kept: Option<Kept>,
-    cause: Option<Arc<Cause>>,
-    op: u16,
-    id: FileId,
-}
-
-impl ActRecord {
-    pub fn put(keep: &Keep, act: &Act) -> Self {
-        let (op, id) = (act.item.op, act.item.id);
-        if !keep.is_on() {
-            return Self { kept: None, cause: None, op, id };
-        }
-        let cause = cause::current();
-        let record = ActToKeep {
-            item: &act.item,
-            files: &act.files,
-            names: &act.names,
-            rights: act.rights,
-            version: act.version.0,
-            cause: cause.as_ref().map_or(0, |cause| cause.number),
-            cuts: &act.cuts,
-        };
-        Self { kept: put(keep, ACT, id.0, &record), cause, op, id }
-    }
-
-    pub fn restored(kept: Kept, act: &KeptAct) -> Self {
-        Self { kept: Some(kept), cause: None, op: act.item.op, id: act.item.id }
-    }
-}
-
-impl Drop for ActRecord {
-    fn drop(&mut self) {
-        if let Some(cause) = &self.cause {
-            cause.leave_mark(self.op, self.id);
-        }
-        drop(self.kept.take());
-    }
 }
 
 tokio::task_local! {
@@ -276,7 +232,7 @@ tokio::task_local! {
 
 /// A request of this client's own, whose record goes when its outcome is taken care of.
 #[derive(Default)]
-pub(crate) struct Noting {
+pub struct Noting {
     pub cuts: Vec<Cut>,
     held: Mutex<Vec<Held>>,
 }
@@ -293,7 +249,7 @@ impl Noting {
 
 /// What is to be put down beside the request that is sent now. Cuts belong to the commit: whatever
 /// else is asked on its way, as for serials, says nothing of the bytes.
-pub(crate) fn note(op: Op) -> Vec<u8> {
+pub fn note(op: Op) -> Vec<u8> {
     let cuts = NOTING.try_with(|noting| match op {
         Op::Commit => noting.cuts.clone(),
         _ => Vec::new(),
@@ -305,15 +261,15 @@ pub(crate) fn note(op: Op) -> Vec<u8> {
     tieline_wire::encode(&note)
 }
 
-pub(crate) fn is_noting() -> bool {
+pub fn is_noting() -> bool {
     NOTING.try_with(|_| ()).is_ok()
 }
 
 /// Keeps the record of a request that was answered as long as it is of use.
-pub(crate) fn hold(held: Held) {
+pub fn hold(held: Held) {
     let mut left = Some(held);
     let noted = NOTING.try_with(|noting| {
-        crate::volume::lock(&noting.held).extend(left.take());
+        lock(&noting.held).extend(left.take());
     });
     if noted.is_err()
         && let Some(cause) = cause::current()
@@ -325,7 +281,7 @@ pub(crate) fn hold(held: Held) {
 
 /// What an earlier process left.
 #[derive(Default)]
-pub(crate) struct Left {
+pub struct Left {
     pub client: Option<(ClientId, Kept)>,
     /// By the server's name in records.
     pub sessions: BTreeMap<u64, (KeptSession, Kept)>,
@@ -346,7 +302,7 @@ pub(crate) struct Left {
 
 /// What was written to one file.
 #[derive(Default)]
-pub(crate) struct LeftWrites {
+pub struct LeftWrites {
     pub writes: Vec<LeftWrite>,
     pub cuts: Vec<(Cut, Option<Kept>)>,
 }
@@ -428,17 +384,17 @@ impl Left {
     }
 }
 
-fn read<T: for<'b> Decode<'b, ()>>(bytes: &[u8]) -> Option<T> {
+pub fn read<T: for<'b> Decode<'b, ()>>(bytes: &[u8]) -> Option<T> {
     tieline_wire::decode(bytes).ok()
 }
 
 /// Numbers that only this process gives out: none before it had a larger generation.
-pub(crate) fn first_number(keep: &Keep) -> u64 {
+pub fn first_number(keep: &Keep) -> u64 {
     keep.generation() << 32
 }
 
 /// A server in records.
-pub(crate) fn server_name(addresses: &[String]) -> u64 {
+pub fn server_name(addresses: &[String]) -> u64 {
     let digest = blake3::hash(addresses.join(" ").as_bytes());
     digest.as_bytes().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }

@@ -10,8 +10,8 @@
 //!
 //! Invariant: laying the records in their order and then cutting gives what the overlay held.
 
-use super::{CUT, MARK_WRITE, WRITE};
 use crate::cause::{self, Cause};
+use crate::records::{self, LeftWrites, MARK_WRITE, WRITE};
 use bytes::Bytes;
 use minicbor::{Decode, Encode};
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ use tieline_types::{Caller, FileId, Time};
 /// What offsets count from.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Encode, Decode)]
 #[cbor(index_only)]
-pub(crate) enum Space {
+pub enum Space {
     /// The file's beginning.
     #[n(0)]
     Placed,
@@ -34,7 +34,7 @@ pub(crate) enum Space {
 
 /// Written bytes that are not needed any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
-pub(crate) struct Cut {
+pub struct Cut {
     #[n(0)]
     pub file: FileId,
     #[n(1)]
@@ -50,7 +50,7 @@ pub(crate) struct Cut {
 
 /// Before a write's bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
-pub(crate) struct Head {
+pub struct Head {
     #[n(0)]
     pub space: Space,
     #[n(1)]
@@ -69,7 +69,7 @@ pub(crate) struct Head {
 
 /// The records of one file's writes.
 #[derive(Default)]
-pub(crate) struct Writes {
+pub struct Writes {
     /// By space, start and number.
     writes: BTreeMap<(Space, u64, u64), Written>,
     /// No write is longer.
@@ -101,7 +101,7 @@ impl Drop for Written {
 }
 
 /// Who writes, and when.
-pub(crate) struct Writer<'a> {
+pub struct Writer<'a> {
     pub caller: &'a Caller,
     pub mtime: Time,
     pub clears_setid: bool,
@@ -175,7 +175,7 @@ impl Writes {
         for cut in cuts {
             let concerned: Vec<_> = self.concerned(cut).collect();
             let is_one = matches!(concerned.as_slice(), [] | [(_, true)]);
-            let record = if is_one { None } else { super::put(keep, CUT, cut.file.0, cut) };
+            let record = if is_one { None } else { records::put_cut(keep, cut) };
             for (key, _) in concerned.iter().filter(|(_, is_whole)| *is_whole) {
                 self.writes.remove(key);
             }
@@ -207,7 +207,7 @@ impl Writes {
     }
 
     /// Goes on with what an earlier process left.
-    pub fn restore(&mut self, file: FileId, left: super::LeftWrites) -> Vec<Laid> {
+    pub fn restore(&mut self, file: FileId, left: LeftWrites) -> Vec<Laid> {
         let laid = lay(&left);
         for write in left.writes {
             let LeftWrite { head, bytes, kept } = write;
@@ -229,7 +229,7 @@ impl Writes {
 }
 
 /// A write that an earlier process left.
-pub(crate) struct LeftWrite {
+pub struct LeftWrite {
     pub head: Head,
     pub bytes: Bytes,
     pub kept: Kept,
@@ -241,14 +241,14 @@ impl LeftWrite {
         let (head_bytes, rest) = record.split_first_chunk()?;
         let head_bytes = usize::from(u16::from_le_bytes(*head_bytes));
         let (head, _) = rest.split_at_checked(head_bytes)?;
-        let head = super::read(head)?;
+        let head = records::read(head)?;
         Some(Self { head, bytes: record.slice(2 + head_bytes..), kept })
     }
 }
 
 /// Bytes as the overlay held them.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Laid {
+pub struct Laid {
     pub space: Space,
     pub start: u64,
     pub bytes: Bytes,
@@ -257,7 +257,7 @@ pub(crate) struct Laid {
 type Pieces = BTreeMap<(Space, u64), (Bytes, u64)>;
 
 /// What the writes laid over each other leave, without what was cut.
-pub(crate) fn lay(left: &super::LeftWrites) -> Vec<Laid> {
+pub fn lay(left: &LeftWrites) -> Vec<Laid> {
     let mut writes: Vec<&LeftWrite> = left.writes.iter().collect();
     writes.sort_by_key(|write| write.head.number);
     let mut pieces = Pieces::new();

@@ -14,13 +14,13 @@ fn rooms(granted: u64) -> Arc<Rooms> {
 }
 
 fn answer(rooms: &Rooms, ost: OstIndex, granted: u64) {
-    let (_, wanted) = rooms.with(ost, |room| room.question(0));
+    let (_, wanted) = rooms.question(ost, 0).unwrap();
     let reply = GrantRoomReply { granted, unit: 4096, bytes_free: 1 << 40 };
     rooms.answered(ost, Instant::now(), Some(&reply), wanted);
 }
 
 fn free(rooms: &Rooms) -> u64 {
-    rooms.with(OST, |room| room.free())
+    rooms.free(OST)
 }
 
 #[tokio::test(start_paused = true)]
@@ -68,7 +68,7 @@ async fn nothing_is_believed_of_another_boot_and_after_a_long_silence() {
     assert!(rooms.draw(&[(OST, 4096)].into(), &mut drawn));
     rooms.welcomed(server, 8, &[OST]);
     assert_eq!(free(&rooms), 0);
-    let (held, wanted) = rooms.with(OST, |room| room.question(0));
+    let (held, wanted) = rooms.question(OST, 0).unwrap();
     assert_eq!(held, None, "it does not know");
     assert!(wanted >= TARGET_FIRST + 4096, "what is owed comes first: {wanted}");
     let reply = GrantRoomReply { granted: 1 << 20, unit: 4096, bytes_free: 1 };
@@ -76,17 +76,17 @@ async fn nothing_is_believed_of_another_boot_and_after_a_long_silence() {
     assert_eq!(free(&rooms), (1 << 20) - 4096);
     tokio::time::advance(BELIEVED).await;
     assert_eq!(free(&rooms), 0);
-    assert_eq!(rooms.with(OST, |room| room.question(0)).0, None);
+    assert_eq!(rooms.question(OST, 0).unwrap().0, None);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_full_ost_is_not_asked_all_the_time() {
     let rooms = rooms(0);
-    assert!(!rooms.with(OST, |room| room.is_low()));
+    assert!(!rooms.is_low(OST));
     tokio::time::advance(SHORT).await;
-    assert!(rooms.with(OST, |room| room.is_low()));
-    rooms.with(OST, |room| room.question(0));
-    assert!(!rooms.with(OST, |room| room.is_low()), "it was asked");
+    assert!(rooms.is_low(OST));
+    rooms.question(OST, 0).unwrap();
+    assert!(!rooms.is_low(OST), "it was asked");
     rooms.answered(OST, Instant::now(), None, 1);
-    assert!(!rooms.with(OST, |room| room.is_low()));
+    assert!(!rooms.is_low(OST));
 }

@@ -1,7 +1,7 @@
 //! Written bytes in records: put, cut where they were committed, laid again in their order.
 
 use super::*;
-use crate::kept::Left;
+use crate::records::Left;
 use proptest::prelude::*;
 
 const FILE: FileId = FileId(7);

@@ -1,10 +1,12 @@
 //! Sessions with MDSs and requests under way: what [`tieline_servers`] puts down.
 
-use super::{CALL, KeptSession, first_number, hold, note, put_session, server_name};
-use crate::volume::{Shared, lock};
+use crate::shared::{Shared, lock};
 use std::sync::Weak;
 use tieline_keep::{Keep, Kept};
 use tieline_net::{Held, Keeping, Unanswered};
+use tieline_owed::records::{
+    CALL, KeptSession, first_number, hold, note, put_session, server_name,
+};
 use tieline_servers::Memory;
 use tieline_types::{RequestNumber, ServerNumber, SessionId};
 use tieline_wire::{Op, Welcome};

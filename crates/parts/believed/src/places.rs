@@ -37,7 +37,7 @@ const LONG: Form = Form { number_bits: 32, series_max: 1 << 28 };
 const SHORT: Form = Form { number_bits: 24, series_max: (1 << 7) - 1 };
 const _: () = assert!(BYTES_MAX / 7 < 1 << SHORT.number_bits);
 
-pub(crate) struct Places {
+pub struct Places {
     form: Form,
     directories: BTreeMap<FileId, Directory>,
     /// The clock of uses.
