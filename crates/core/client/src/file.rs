@@ -11,7 +11,6 @@
 use crate::asking::Asked;
 use crate::door::Door;
 use crate::late::Late;
-use crate::promises::FilePromise;
 use crate::unsynced::Unsynced;
 use bytes::Bytes;
 use std::ops::Range;
@@ -19,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tieline_believed::Tables;
 use tieline_believed::tables::is_provisional;
-use tieline_granted::FileRoom;
+use tieline_granted::{FilePromise, FileRoom};
 use tieline_keep::{Keep, Kept};
 use tieline_owed::writes::{Cut, Space, Writes};
 use tieline_ranges::known::Extents;

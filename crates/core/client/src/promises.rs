@@ -20,9 +20,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tieline_believed::Limits;
 use tieline_believed::Tables;
+use tieline_granted::{FilePromise, Payers};
 use tieline_servers::by_key::ByKey;
 use tieline_types::quota::{Account, Payer};
-use tieline_types::{Attributes, Caller, Content, ErrorKind, Extent, FileId, Gid, Layout, Uid};
+use tieline_types::{Attributes, Caller, ErrorKind, FileId, Gid, Layout, Uid};
 use tieline_wire::quotas::{Promise, PromiseReply};
 use tokio::time::Instant;
 
@@ -58,81 +59,6 @@ impl Promises {
 
     fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
-    }
-}
-
-/// Who pays for a file, as far as is known here: another owner, or another directory, may mean
-/// other limits.
-type Payers = (Uid, Gid, Option<FileId>);
-
-/// What was promised for one file.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct FilePromise {
-    /// No limit concerned it in this epoch.
-    free_in: Option<u64>,
-    /// Whose it was when this was asked; `None`: nobody knew.
-    payers: Option<Payers>,
-    /// At the MDT, and not used by a commit yet.
-    granted: u64,
-    /// Of that: what written bytes that wait here may take.
-    drawn: u64,
-    /// By commits so far.
-    used: u64,
-    /// The MDS holds some, by its last answer. Nobody knows how much of it a commit used that was
-    /// carried out before a start of the MDS, and answered after it.
-    is_held_there: bool,
-}
-
-impl FilePromise {
-    /// Somebody else changes the file: perhaps who pays for it.
-    pub fn doubt_payers(&mut self) {
-        self.payers = None;
-    }
-
-    pub fn is_some(&self) -> bool {
-        self.granted > 0 || self.drawn > 0
-    }
-
-    /// Is there anything to be given back?
-    pub fn may_be_held(&self) -> bool {
-        self.is_some() || self.is_held_there
-    }
-
-    /// A commit used of it. If nobody knows how much: all that the extents could.
-    pub fn used(&mut self, grown: Option<u64>, extents: &[Extent]) {
-        let held = extents.iter().filter(|extent| extent.content != Content::Hole);
-        let most = held.map(|extent| extent.length).sum();
-        let used = grown.unwrap_or(most).min(most);
-        self.granted = self.granted.saturating_sub(used);
-        self.drawn = self.drawn.saturating_sub(used);
-        self.used += used;
-    }
-
-    /// So much is asked for: nothing beyond it may be drawn until it is answered. Says how much had
-    /// been used by then.
-    fn ask(&mut self, wanted: u64) -> u64 {
-        self.granted = self.granted.min(wanted);
-        self.used
-    }
-
-    /// The answer. What was used since the question may be of it already.
-    fn answered(&mut self, granted: u64, used_before: u64, payers: Option<Payers>) {
-        (self.free_in, self.payers) = (None, payers);
-        self.granted = granted.saturating_sub(self.used.saturating_sub(used_before));
-        self.is_held_there = granted > 0;
-    }
-
-    /// Nothing waits any more.
-    pub fn rest(&mut self) {
-        self.drawn = 0;
-    }
-
-    fn draw(&mut self, bytes: u64) -> bool {
-        let is_enough = self.granted.saturating_sub(self.drawn) >= bytes;
-        if is_enough {
-            self.drawn += bytes;
-        }
-        is_enough
     }
 }
 
@@ -173,8 +99,8 @@ impl Shared {
             file.with(|state| {
                 let needed = growth(state, place(state), length, is_whole);
                 let promise = &mut state.promise;
-                let is_theirs = is_asked || (payers.is_some() && promise.payers == payers);
-                let is_free = promise.free_in == Some(epoch);
+                let is_theirs = is_asked || payers.is_some_and(|payers| promise.is_of(payers));
+                let is_free = promise.is_free_in(epoch);
                 (is_theirs && (is_free || promise.draw(needed)), needed)
             })
         };
@@ -232,17 +158,14 @@ impl Shared {
             known.map(|known| payers_of(&tables, &known.attributes))
         };
         let (needed, used) = file.with(|state| {
-            let needed = state.promise.drawn + bytes;
+            let needed = state.promise.drawn() + bytes;
             (needed, state.promise.ask(needed + more))
         });
         let message = Promise { id: file.id, wanted: needed + more, needed, payers: None };
         let reply = self.ask(caller, file.id, message).await?.reply;
         let PromiseReply { promised, reason } = reply;
         file.with(|state| match promised {
-            None => {
-                let free_in = Some(epoch);
-                state.promise = FilePromise { free_in, payers, ..FilePromise::default() };
-            }
+            None => state.promise = FilePromise::free(epoch, payers),
             Some(granted) => state.promise.answered(granted, used, payers),
         });
         Ok(promised.map(|_| reason))
@@ -289,10 +212,7 @@ impl Shared {
         let mut tasks = tokio::task::JoinSet::new();
         for file in self.promised_files() {
             let (is_needed, writer) = file.with(|state| {
-                if state.promise.free_in.is_some() {
-                    // Of these nobody counted how much waits.
-                    state.promise.drawn = state.overlay.bytes() as u64;
-                }
+                state.promise.count(state.overlay.bytes() as u64);
                 (state.promise.may_be_held(), state.writer.clone())
             });
             if is_needed {
@@ -342,24 +262,5 @@ impl Shared {
             }
             free.insert(account);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A commit that was answered after a start of the MDS used more here than there.
-    #[test]
-    fn what_the_mds_may_hold_is_given_back_whatever_is_counted_here() {
-        let extent = Extent { offset: 0, length: 100, content: Content::Inline(vec![1; 100]) };
-        let mut promise = FilePromise::default();
-        assert!(!promise.may_be_held());
-        promise.answered(100, 0, None);
-        promise.used(None, &[extent]);
-        assert!(!promise.is_some() && promise.may_be_held());
-        let used = promise.ask(0);
-        promise.answered(0, used, None);
-        assert!(!promise.may_be_held());
     }
 }

@@ -1,4 +1,5 @@
-//! Room that OSTs have granted: closes are answered before their bytes are stored only against it.
+//! What servers have granted: room at OSTs, against which closes are answered before their bytes
+//! are stored, and bytes under quotas ([`FilePromise`]).
 //!
 //! Each OST keeps some room for a client ([`Rooms`]), which asks for it when it begins to make or
 //! write files, and again when half of it is used. A file whose close is left to the background
@@ -24,9 +25,11 @@ use tokio::time::Instant;
 
 mod choosing;
 mod file;
+mod promise;
 
 pub use choosing::Choosing;
 pub use file::{FileRoom, Spending};
+pub use promise::{FilePromise, Payers};
 
 /// What is held of each OST at first; doubled while it is used up quickly.
 const TARGET_FIRST: u64 = 8 << 20;

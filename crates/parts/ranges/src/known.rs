@@ -4,7 +4,7 @@
 //! of what is not covered.
 
 use crate::merged::Merged;
-use crate::runs::{self, Run};
+use crate::runs::{self, Stretch};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use tieline_types::{ChunkRef, Content, Extent};
@@ -130,7 +130,7 @@ impl Extents {
     }
 }
 
-impl Run for Extent {
+impl Stretch for Extent {
     fn length(&self) -> u64 {
         self.length
     }

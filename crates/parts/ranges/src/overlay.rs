@@ -116,7 +116,7 @@ impl Run {
     }
 }
 
-impl runs::Run for Piece {
+impl runs::Stretch for Piece {
     fn length(&self) -> u64 {
         self.bytes.len() as u64
     }

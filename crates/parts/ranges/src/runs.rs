@@ -1,17 +1,17 @@
-//! Runs by offset, of which none overlaps another, and the one way to cut them.
+//! Stretches by offset, of which none overlaps another, and the one way to cut them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// What lies in a row from an offset on.
-pub trait Run: Sized {
+pub trait Stretch: Sized {
     fn length(&self) -> u64;
 
-    /// The part at `range`, counted from the run's start: not empty, and within it.
+    /// The part at `range`, counted from its start: not empty, and within it.
     fn part(&self, range: Range<u64>) -> Self;
 }
 
-/// A run that a range met, taken out.
+/// A stretch that a range met, taken out.
 pub struct Cut<R> {
     at: u64,
     pub whole: R,
@@ -19,15 +19,15 @@ pub struct Cut<R> {
     pub around: Vec<(u64, R)>,
 }
 
-impl<R: Run> Cut<R> {
+impl<R: Stretch> Cut<R> {
     /// What of it lies within the range that cut it. Few ask for it, and a part may be a copy.
     pub fn within(&self, range: &Range<u64>) -> Option<(u64, R)> {
         part(&self.whole, self.at, range.clone())
     }
 }
 
-/// Takes out all runs that lie in a range, or reach into it.
-pub fn take<R: Run>(runs: &mut BTreeMap<u64, R>, range: &Range<u64>) -> Vec<Cut<R>> {
+/// Takes out all stretches that lie in a range, or reach into it.
+pub fn take<R: Stretch>(runs: &mut BTreeMap<u64, R>, range: &Range<u64>) -> Vec<Cut<R>> {
     if range.is_empty() {
         return Vec::new();
     }
@@ -39,20 +39,20 @@ pub fn take<R: Run>(runs: &mut BTreeMap<u64, R>, range: &Range<u64>) -> Vec<Cut<
 }
 
 /// The same, and puts back what lies around the range.
-pub fn clear<R: Run>(runs: &mut BTreeMap<u64, R>, range: &Range<u64>) {
+pub fn clear<R: Stretch>(runs: &mut BTreeMap<u64, R>, range: &Range<u64>) {
     for cut in take(runs, range) {
         runs.extend(cut.around);
     }
 }
 
-fn cut<R: Run>(whole: R, at: u64, range: &Range<u64>) -> Cut<R> {
+fn cut<R: Stretch>(whole: R, at: u64, range: &Range<u64>) -> Cut<R> {
     let around = [0..range.start, range.end..u64::MAX];
     let around = around.into_iter().filter_map(|side| part(&whole, at, side)).collect();
     Cut { at, around, whole }
 }
 
-/// What of a run at an offset lies in a range, and where.
-fn part<R: Run>(whole: &R, at: u64, range: Range<u64>) -> Option<(u64, R)> {
+/// What of a stretch at an offset lies in a range, and where.
+fn part<R: Stretch>(whole: &R, at: u64, range: Range<u64>) -> Option<(u64, R)> {
     let (start, end) = (range.start.max(at), range.end.min(at + whole.length()));
     (start < end).then(|| (start, whole.part(start - at..end - at)))
 }
@@ -64,7 +64,7 @@ mod tests {
 
     const SPACE: usize = 64;
 
-    impl Run for Vec<u8> {
+    impl Stretch for Vec<u8> {
         fn length(&self) -> u64 {
             self.len() as u64
         }

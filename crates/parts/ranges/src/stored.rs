@@ -6,7 +6,7 @@
 //! Invariants: extents of a file never overlap; an edit's reference counts are exactly the
 //! difference between the extents after and before.
 
-use crate::runs::{self, Run};
+use crate::runs::{self, Stretch};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use tieline_format::mdt::{StoredContent, StoredExtent};
@@ -59,7 +59,7 @@ pub fn cut(extents: &mut Extents, from: u64, to: u64) {
     runs::clear(extents, &(from..to));
 }
 
-impl Run for StoredExtent {
+impl Stretch for StoredExtent {
     fn length(&self) -> u64 {
         self.length
     }
