@@ -1,4 +1,4 @@
-//! All sources of one client.
+//! All sources of one client, in the order in which they are asked.
 
 use crate::direct::Direct;
 use crate::memory::{Memory, Room, Segment};
@@ -38,27 +38,27 @@ impl Chunks {
         let capabilities = Arc::new(Capabilities::new(servers.clone(), metadata.clone()));
         let (own, rights) = (servers.clone(), capabilities.clone());
         let osts = Arc::new(Osts::new(own, rights, metadata.clone()));
-        let direct =
-            near.direct.clone().map(|storage| Arc::new(Direct(storage)) as Arc<dyn Source>);
-        let site = near
-            .site
-            .clone()
-            .map(|cache| Arc::new(Site { cache, osts: osts.clone() }) as Arc<dyn Source>);
-        let shared: Vec<_> = direct.into_iter().chain(site).collect();
+        let shared = [
+            near.direct.clone().map(|storage| source(Direct(storage))),
+            near.site.clone().map(|cache| source(Site { cache, osts: osts.clone() })),
+        ];
+        let shared: Vec<_> = shared.into_iter().flatten().collect();
         let is_private = near.is_private.clone();
         let whole =
             (!shared.is_empty()).then(|| Arc::new(Whole::new(Stack::new(shared), is_private)));
-        let mut stack: Vec<Arc<dyn Source>> = Vec::new();
-        stack.extend(near.node.clone().map(|cache| Arc::new(Node(cache)) as Arc<dyn Source>));
-        stack.extend(whole.clone().map(|whole| whole as Arc<dyn Source>));
-        stack.push(Arc::new(osts.clone()));
+        // The nearest first.
+        let sources = [
+            near.node.clone().map(|cache| source(Node(cache))),
+            whole.clone().map(|whole| whole as Arc<dyn Source>),
+            Some(source(osts.clone())),
+        ];
         Arc::new(Self {
             memory: Arc::new(Memory::new(room)),
             osts,
             capabilities,
             node: near.node.clone(),
             whole,
-            stack: Stack::new(stack),
+            stack: Stack::new(sources.into_iter().flatten().collect()),
         })
     }
 
@@ -129,4 +129,8 @@ impl Chunks {
         }
         Ok(())
     }
+}
+
+fn source(one: impl Source + 'static) -> Arc<dyn Source> {
+    Arc::new(one)
 }
