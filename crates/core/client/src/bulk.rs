@@ -1,5 +1,5 @@
 //! Metadata in bulk: asks for directories, trees and the bytes of many small files before anybody
-//! waits for them, and learns what comes. [`crate::walks`] says what and how much.
+//! waits for them, and learns what comes. [`tieline_foresight::walks`] says what and how much.
 //!
 //! Whoever comes to an unknown directory asks for his name alone as ever, and beside that the
 //! directory is asked for: he waits for no more than he needs. Whoever comes while it is on its way

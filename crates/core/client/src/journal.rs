@@ -4,7 +4,7 @@
 //! is put into the cache, its request into the journal of its MDT, and it is answered. A task per
 //! MDT sends what has gathered, oldest first, in batches that are one transaction each
 //! ([`Queue::run`]): soon, at once when much has gathered or somebody waits for it
-//! ([`Shared::drain`]).
+//! ([`Queue::drain`]).
 //!
 //! Everything else goes to the MDS as it always did, after what it may depend on
 //! ([`Queue::before`]): a change after all that was done before it, a question after what was done

@@ -15,8 +15,8 @@
 //! * [`bulk`]: whole directories and trees, and small files, before they are asked for.
 //! * [`own`], [`journal`]: what is decided here under exclusive leases, and how MDSs come to know.
 //! * [`send`], [`commit`], [`background`]: how written bytes leave; [`deferred`]: when a close does
-//!   not wait for it; [`late`]: what was lost then; [`spool`]: where that goes; [`unsent`]: what is
-//!   still here; [`unsynced`]: what no OST made durable yet.
+//!   not wait for it; [`late`]: what was lost then; [`spooling`]: where that goes; [`unsent`]: what
+//!   is still here; [`unsynced`]: what no OST made durable yet.
 //! * [`compact`]: what makes many small extents few; [`migrate`]: what moves them elsewhere.
 //!   [`locks`]: advisory locks.
 //! * [`read_mode`]: how files are to be read (what will be read: `tieline_foresight`).

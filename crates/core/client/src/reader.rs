@@ -1,8 +1,8 @@
 //! Reads: what a range is made of, and its bytes.
 //!
 //! A range is pieces of what was written here, inline bytes, holes and ranges of chunks. Chunk
-//! ranges that are not in memory are fetched all at once ([`crate::fetch`]), and with them what the
-//! reader is expected to want next ([`crate::ahead`], [`crate::past`]).
+//! ranges that are not in memory are fetched all at once ([`tieline_bytes`]), and with them what
+//! the reader is expected to want next ([`tieline_foresight`]).
 //!
 //! Invariants: what was written here is read here; extents are used only while the file's version
 //! is believed, or just fetched; a chunk that is gone makes the extents be fetched anew, once.

@@ -1,8 +1,8 @@
 //! Writes: gathers bytes into chunks, and sends those that are whole while the program goes on.
 //!
-//! A write lays its bytes over the file ([`crate::overlay`]) and returns. When a chunk's range is
-//! whole it is sealed and sent ([`crate::send`]); the rest goes when the file is flushed or synced,
-//! when it was idle for a second, or when memory is short ([`crate::background`]).
+//! A write lays its bytes over the file ([`tieline_ranges::overlay`]) and returns. When a chunk's
+//! range is whole it is sealed and sent ([`crate::send`]); the rest goes when the file is flushed
+//! or synced, when it was idle for a second, or when memory is short ([`crate::background`]).
 //! [`Shared::launder`] is the one way to the MDS ([`crate::commit`]).
 //!
 //! What is appended lies at the end as it is believed here, until the commit says where it went:

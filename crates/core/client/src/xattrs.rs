@@ -4,7 +4,8 @@
 //! Programs ask for `security.capability` and others at every turn: the list that is cached under
 //! the file's lease, or its attributes that say that there are none, answer without a round trip.
 //!
-//! `user.tieline.readmode` is real, and holds one of [`ReadMode`]'s words ([`crate::read_mode`]).
+//! `user.tieline.readmode` is real, and holds one of the words of [`crate::ReadMode`]
+//! ([`crate::read_mode`]).
 //! Virtual, readable and not listed: `user.tieline.adler32` (eight hexadecimal digits),
 //! `user.XrdCks.adler32` (the structure that XRootD's servers keep, if no real one is set),
 //! `user.tieline.layout` and, where the mount has caches, `user.tieline.cache` (JSON), and
