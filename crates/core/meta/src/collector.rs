@@ -10,7 +10,6 @@
 use crate::chunks;
 use crate::error::Result;
 use crate::fsck::repair::{self, Repair};
-use crate::ledger::dump;
 use crate::mdt::Mdt;
 use crate::names::{self, LastName};
 use crate::ops;
@@ -22,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tieline_format::mdt::{Chunk, Deleted, DeletedAt, Freed, LostName, NO_SESSION, Orphan, key};
 use tieline_kv::{Key, Range};
+use tieline_ledger::dump;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{Caller, ChunkId, FileId, Grant, ObjectName, OstIndex, SessionId};
 

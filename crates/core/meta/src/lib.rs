@@ -20,7 +20,6 @@
 //! * `quotas`: who uses how much, and who may use more.
 //! * `collector`, `pace`: deletes chunks nobody refers to, and files nobody can name, at a bounded
 //!   rate.
-//! * [`ledger`]: change log, dumps, and the ways back from the loss of a store.
 //! * `fsck`: compares records with each other and with the objects, and repairs.
 //! * [`identities`]: who principals are.
 //! * [`federation`]: changes of the federation map, as pure functions.
@@ -43,7 +42,6 @@ mod holders;
 pub mod identities;
 mod junctions;
 mod leases;
-pub mod ledger;
 mod locks;
 mod mdt;
 mod mirrors;
@@ -74,6 +72,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tieline_auth::MapCell;
 use tieline_kv::Store;
+use tieline_ledger::log::Log;
 use tieline_types::{Caller, ChunkId, FileId, Grant, LostLock, OstIndex, RequestNumber, SessionId};
 use tieline_wire::data::{
     ListObjects, ListObjectsReply, ReadObject, ReadObjectReply, StatObject, StatObjectReply,
@@ -94,7 +93,7 @@ pub struct Parts {
     pub mender: Arc<dyn ObjectMender>,
     pub limits: Arc<dyn LimitsKeeper>,
     /// The change log that is the store's journal, if it has one.
-    pub log: Option<Arc<ledger::log::Log>>,
+    pub log: Option<Arc<Log>>,
 }
 
 /// Takes leases and idle locks back, over whatever connection the session has.

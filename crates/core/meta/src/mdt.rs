@@ -3,11 +3,8 @@
 use crate::error::Error;
 use crate::fsck::Checks;
 use crate::leases::LeaseTable;
-use crate::ledger::Identity;
-use crate::ledger::dump::{Dumps, Source, everything};
 use crate::locks::LockTable;
 use crate::mirrors::Mirrors;
-use crate::names::new_root;
 use crate::opens::OpenTable;
 use crate::pace::Pace;
 use crate::placement::{Placement, wall_time};
@@ -28,6 +25,8 @@ use tieline_format::map::FederationMap;
 use tieline_format::mdt::{FEATURE_USAGE, Inode, Shown, Superblock, key};
 use tieline_format::{Record, RecordError};
 use tieline_kv::Transaction;
+use tieline_ledger::Identity;
+use tieline_ledger::dump::{Dumps, Source, everything};
 use tieline_types::{ClientId, ErrorKind, FileId, FsName, Layout, MdtIndex, SessionId, Time};
 use tieline_wire::Failure;
 use tieline_wire::data::OstState;
@@ -412,7 +411,7 @@ fn make_mdt(
 ) -> Superblock {
     let root = FileId::root_of(settings.mdt);
     let map = parts.map.current().map.clone();
-    let inode = Inode { layout: home_layout(&map, settings.mdt), ..new_root(now) };
+    let inode = Inode { layout: home_layout(&map, settings.mdt), ..Inode::root(now) };
     transaction.put(key::inode(root), inode.to_bytes());
     Superblock {
         fs: map.fs,
@@ -447,3 +446,6 @@ fn start_error(store: String, error: Error) -> StartError {
         _ => StartError::Record { store, source: RecordError::Short { kind: "session" } },
     }
 }
+
+#[cfg(test)]
+mod tests;

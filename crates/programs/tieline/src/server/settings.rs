@@ -19,7 +19,7 @@ use tieline_auth::capability::LIFE_MAX;
 use tieline_auth::{MapSigner, MapVerifier};
 use tieline_data::Limits;
 use tieline_kv::PostgresServer;
-use tieline_meta::ledger::log::LogSettings;
+use tieline_ledger::log::LogSettings;
 use tieline_types::{ByteSize, FsName, MdtIndex, OstIndex, SiteName, Span};
 use tieline_world::Congestion;
 

@@ -16,9 +16,9 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use tieline_format::ledger::{Frame, HeadKind, Sum, preamble};
-use tieline_meta::ledger::Identity;
-use tieline_meta::ledger::restore::{Asked, Checked, Restored, restore, verify_all};
-use tieline_meta::ledger::stream::Frames;
+use tieline_ledger::Identity;
+use tieline_ledger::restore::{Asked, Checked, Restored, restore, verify_all};
+use tieline_ledger::stream::Frames;
 use tieline_types::{MdtIndex, Time, Version};
 use tieline_wire::ledger::DumpMdt;
 use tieline_world::World;
@@ -142,7 +142,7 @@ fn verify(paths: &[PathBuf], is_json: bool) -> anyhow::Result<()> {
             all.push((
                 path.clone(),
                 frames.and_then(|mut frames| {
-                    tieline_meta::ledger::stream::read_through(&mut frames, |_, _| ())
+                    tieline_ledger::stream::read_through(&mut frames, |_, _| ())
                 }),
             ));
             continue;

@@ -15,7 +15,7 @@ use serde_json::json;
 use std::path::Path;
 use std::sync::Arc;
 use tieline_auth::Serves;
-use tieline_meta::ledger::rebuild::{FoundObject, Rebuilt, rebuild};
+use tieline_ledger::rebuild::{FoundObject, Rebuilt, rebuild};
 use tieline_net::{CallError, Channel};
 use tieline_types::{Caller, ChunkId, ErrorKind, Grant, MdtIndex, OstIndex};
 use tieline_wire::data::{ListObjects, StatObject, StatObjectReply};

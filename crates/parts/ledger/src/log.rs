@@ -12,9 +12,9 @@
 //! Invariants: one writer per directory and MDT (a lock file says so); segments are whole but for
 //! the last frame of the last.
 
-use super::directory::{self, Items};
-use super::stream::{Frames, read_through};
-use super::{Error, Identity};
+use crate::directory::{self, Items};
+use crate::stream::{Frames, read_through};
+use crate::{Error, Identity};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt;
@@ -46,8 +46,8 @@ pub struct LogSettings {
 
 /// What writer, syncer and dumper share.
 pub struct Log {
-    pub(super) identity: Identity,
-    pub(super) settings: LogSettings,
+    pub(crate) identity: Identity,
+    pub(crate) settings: LogSettings,
     clock: Box<dyn Fn() -> Time + Send + Sync>,
     state: Mutex<State>,
     /// Wakes the syncer at the end.
@@ -146,7 +146,7 @@ impl Log {
     }
 
     /// The last version that it has, or would have if it could be written.
-    pub(super) fn last(&self) -> Version {
+    pub(crate) fn last(&self) -> Version {
         self.state().last
     }
 
@@ -219,7 +219,7 @@ impl Log {
     /// Goes on with a store that was filled with everything up to `restored`: a segment of its own,
     /// beyond `sequence`, that begins with the group which ends the filling. A dump is due all the
     /// same: what was restored from may lie elsewhere.
-    pub(super) fn go_on(
+    pub(crate) fn go_on(
         &self,
         restored: Version,
         sequence: u64,
@@ -240,11 +240,11 @@ impl Log {
     }
 
     /// How far what lies there goes.
-    pub(super) fn reach(&self) -> Result<Version, Error> {
+    pub(crate) fn reach(&self) -> Result<Version, Error> {
         Ok(reached(&self.settings.directory, &self.identity)?.reached)
     }
 
-    pub(super) fn place(&self) -> &Path {
+    pub(crate) fn place(&self) -> &Path {
         &self.settings.directory
     }
 
@@ -270,7 +270,7 @@ impl Log {
     }
 
     /// Ends the segment that is written, so that a dump made from now on covers all before.
-    pub(super) fn roll(&self) -> Result<(), Error> {
+    pub(crate) fn roll(&self) -> Result<(), Error> {
         let mut state = self.state();
         let last = state.last;
         if state.current.as_ref().is_none_or(|current| current.begun == last) {
@@ -284,20 +284,20 @@ impl Log {
         })
     }
 
-    pub(super) fn next_sequence(&self) -> u64 {
+    pub(crate) fn next_sequence(&self) -> u64 {
         let mut state = self.state();
         state.sequence += 1;
         state.sequence - 1
     }
 
     /// How much of a segment may be read: of the one that is written, what is.
-    pub(super) fn length(&self, path: &Path) -> io::Result<u64> {
+    pub(crate) fn length(&self, path: &Path) -> io::Result<u64> {
         // An append is one write: whoever reads less than a frame leaves it for later.
         Ok(path.metadata()?.len())
     }
 
     /// A dump at `version` lies beside the log, `bytes` long.
-    pub(super) fn dumped(&self, version: Version, bytes: u64) {
+    pub(crate) fn dumped(&self, version: Version, bytes: u64) {
         let mut state = self.state();
         state.wants_dump = false;
         state.dump_bytes = bytes;
@@ -311,7 +311,7 @@ impl Log {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn now(&self) -> Time {
+    pub(crate) fn now(&self) -> Time {
         (self.clock)()
     }
 }

@@ -1,6 +1,6 @@
 //! Reads streams frame by frame, from a file or a pipe.
 
-use super::Error;
+use crate::Error;
 use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};

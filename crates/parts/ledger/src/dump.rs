@@ -7,10 +7,10 @@
 //! Invariants: a held state is given up when nobody asks for it; few are held; a part is whole
 //! frames.
 
-use super::directory::{self, Items};
-use super::log::Log;
-use super::stream::{Frames, verify};
-use super::{Error, Identity};
+use crate::directory::{self, Items};
+use crate::log::Log;
+use crate::stream::{Frames, verify};
+use crate::{Error, Identity};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write as _};
@@ -35,7 +35,7 @@ const HELD_MAX: usize = 4;
 const HELD_FOR: Duration = Duration::from_secs(120);
 
 /// All keys of a store.
-pub(crate) fn everything() -> Range {
+pub fn everything() -> Range {
     Range::new(vec![], vec![0xff])
 }
 

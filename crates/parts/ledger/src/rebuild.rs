@@ -9,9 +9,8 @@
 //!
 //! Pure but for the store that is filled: whoever asks the OSTs hands in what they said.
 
-use super::restore::{Filler, Next};
-use super::{Error, Identity};
-use crate::names::new_root;
+use crate::restore::{Filler, Next};
+use crate::{Error, Identity};
 use std::collections::BTreeMap;
 use tieline_format::Record;
 use tieline_format::ledger::Write;
@@ -70,7 +69,7 @@ pub async fn rebuild(
     found: Vec<FoundObject>,
     now: Time,
 ) -> Result<Rebuilt, Error> {
-    if !store.begin().await?.scan(super::dump::everything(), 1).await?.is_empty() {
+    if !store.begin().await?.scan(crate::dump::everything(), 1).await?.is_empty() {
         return Err(Error::NotEmpty { store: store.describe() });
     }
     let mut newest = Version(1);
@@ -144,7 +143,7 @@ impl Tree {
             next_serial,
             version,
             now,
-            inodes: BTreeMap::from([(root, new_root(now))]),
+            inodes: BTreeMap::from([(root, Inode::root(now))]),
             entries: BTreeMap::new(),
             writes: vec![],
             rebuilt: Rebuilt::default(),
@@ -302,14 +301,13 @@ impl Tree {
     }
 
     fn inode(&self, kind: FileKind, mode: u32, name: NameOf) -> Inode {
-        let root = new_root(self.now);
         Inode {
             kind,
             mode: Mode::new(mode),
             links: 1,
             names: vec![name],
             version: self.version,
-            ..root
+            ..Inode::root(self.now)
         }
     }
 

@@ -1,8 +1,8 @@
 //! Stores that are lost again before a dump is made, and logs that are damaged.
 
 use super::*;
-use crate::ledger::directory::segment;
-use crate::ledger::restore::verify_all;
+use crate::directory::segment;
+use crate::restore::verify_all;
 
 impl Place {
     fn lose(&self) {

@@ -6,10 +6,10 @@
 //! is told of that before the store has its superblock, so that what is logged from now on follows
 //! what was restored: a store that is lost once more comes back as this one did.
 
-use super::log::Log;
-use super::sources::{Segment, Sources};
-use super::stream::{Frames, Summary, is_stream, verify};
-use super::{Error, Identity};
+use crate::log::Log;
+use crate::sources::{Segment, Sources};
+use crate::stream::{Frames, Summary, is_stream, verify};
+use crate::{Error, Identity};
 use std::path::{Path, PathBuf};
 use tieline_format::Record;
 use tieline_format::ledger::{Frame, Group, Write};
@@ -57,7 +57,7 @@ pub async fn restore(
     identity: &Identity,
     asked: Asked<'_>,
 ) -> Result<Restored, Error> {
-    if !store.begin().await?.scan(super::dump::everything(), 1).await?.is_empty() {
+    if !store.begin().await?.scan(crate::dump::everything(), 1).await?.is_empty() {
         return Err(Error::NotEmpty { store: store.describe() });
     }
     let sources = Sources::gather(asked.paths, identity)?;
@@ -101,13 +101,13 @@ pub async fn restore(
 }
 
 /// Beyond what a filled store goes on.
-pub(super) struct Next {
+pub(crate) struct Next {
     pub newest: Version,
     pub now: Time,
 }
 
 /// Fills a store.
-pub(super) struct Filler<'a> {
+pub(crate) struct Filler<'a> {
     store: &'a dyn Store,
     /// Held back: it comes last.
     superblock: Option<Value>,
@@ -116,7 +116,7 @@ pub(super) struct Filler<'a> {
 }
 
 impl<'a> Filler<'a> {
-    pub(super) fn new(store: &'a dyn Store) -> Self {
+    pub(crate) fn new(store: &'a dyn Store) -> Self {
         Self { store, superblock: None, last: None, pairs: 0 }
     }
 
@@ -149,7 +149,7 @@ impl<'a> Filler<'a> {
         Ok((applied, last))
     }
 
-    pub(super) async fn fill(&mut self, writes: Vec<Write>) -> Result<(), Error> {
+    pub(crate) async fn fill(&mut self, writes: Vec<Write>) -> Result<(), Error> {
         let mut transaction = self.store.begin().await?;
         let (mut count, mut bytes) = (0, 0);
         for Write { key, value } in writes {
@@ -176,7 +176,7 @@ impl<'a> Filler<'a> {
 
     /// `log`, if the store has one, holds what was filled in up to a version, in segments up to a
     /// sequence.
-    pub(super) async fn finish(
+    pub(crate) async fn finish(
         self,
         next: Next,
         log: Option<(&Log, Version, u64)>,

@@ -8,15 +8,15 @@
 //!
 //! Invariant: what a plan leaves out without `up_to_hole` never happened.
 
-use super::directory::{self, Items};
-use super::stream::{Frames, Summary, read_whole};
-use super::{Error, Identity};
+use crate::directory::{self, Items};
+use crate::stream::{Frames, Summary, read_whole};
+use crate::{Error, Identity};
 use std::path::{Path, PathBuf};
 use tieline_format::ledger::{Frame, Head, HeadKind, PREAMBLE};
 use tieline_types::{MdtIndex, Version};
 
 /// One segment, perhaps within a stream of several.
-pub(super) struct Segment {
+pub(crate) struct Segment {
     pub path: PathBuf,
     /// Which of the stream's.
     pub index: usize,
@@ -36,7 +36,7 @@ struct Headless {
 
 /// What there is to restore from.
 #[derive(Default)]
-pub(super) struct Sources {
+pub(crate) struct Sources {
     dumps: Vec<(PathBuf, Head)>,
     /// In their order.
     segments: Vec<Segment>,
@@ -46,7 +46,7 @@ pub(super) struct Sources {
 }
 
 /// What is to be restored.
-pub(super) struct Plan {
+pub(crate) struct Plan {
     pub dump: Option<(PathBuf, Version)>,
     /// Each with the last version that counts.
     pub segments: Vec<(Segment, Version)>,

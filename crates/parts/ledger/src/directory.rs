@@ -2,7 +2,7 @@
 //!
 //! Invariant: what ends in `.new` is not whole, and nobody's.
 
-use super::Error;
+use crate::Error;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
