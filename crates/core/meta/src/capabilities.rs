@@ -121,12 +121,7 @@ impl Mdt {
     }
 
     /// For an OSS that is to fetch a chunk from others.
-    pub(crate) fn copy_capability(
-        &self,
-        to: OstIndex,
-        file: FileId,
-        from: &[Place],
-    ) -> Option<Vec<u8>> {
+    pub fn copy_capability(&self, to: OstIndex, file: FileId, from: &[Place]) -> Option<Vec<u8>> {
         let map = self.parts.map.current();
         map.map.security.as_ref()?;
         let address = map.map.ost(to)?.addresses.first()?;
@@ -175,7 +170,7 @@ impl Mdt {
     }
 
     fn now_ms(&self) -> u64 {
-        chunks::millis(wall_time(&self.parts.world))
+        wall_time(&self.parts.world).millis()
     }
 }
 

@@ -16,27 +16,25 @@
 //! * `recall`: taking leases back before a change.
 //! * `sessions`: clients, their grants, their stored answers.
 //! * `placement`: which OSTs a file's chunks go round.
-//! * `mirrors`: bad and missing copies of chunks, and having them made again.
+//! * `mirrors`: noting copies of chunks that are missing.
 //! * `quotas`: who uses how much, and who may use more.
-//! * `collector`, `pace`: deletes chunks nobody refers to, and files nobody can name, at a bounded
-//!   rate.
-//! * `fsck`: compares records with each other and with the objects, and repairs.
+//! * `background`: changes that no client asked for.
 //! * [`identities`]: who principals are.
 //! * [`federation`]: changes of the federation map, as pure functions.
 //!
-//! Knows no socket and no blob: recalls, questions after objects, copies and limits leave through
-//! [`Recaller`], [`Objects`], [`ObjectMender`] and [`LimitsKeeper`].
+//! Knows no socket, no blob and no object: recalls, questions after limits and what is heard of bad
+//! copies leave through [`Recaller`], [`LimitsKeeper`] and [`CopyMender`]. What goes on in the
+//! background is somebody else's to begin.
 //!
 //! Invariants: an answer is given only after the commit that holds its effects is durable; one
 //! numbered request takes effect once; nobody sees a change before everybody who could believe the
 //! contrary has been told or their lease has run out.
 
+mod background;
 mod capabilities;
 mod chunks;
-mod collector;
 mod error;
 pub mod federation;
-mod fsck;
 mod grace;
 mod holders;
 pub mod identities;
@@ -48,7 +46,6 @@ mod mirrors;
 mod names;
 mod opens;
 mod ops;
-mod pace;
 mod permission;
 mod placement;
 mod quotas;
@@ -67,17 +64,13 @@ pub use mdt::{Mdt, check_store};
 pub use room::StoreRoom;
 pub use settings::Settings;
 
-use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_auth::MapCell;
 use tieline_kv::Store;
 use tieline_ledger::log::Log;
 use tieline_types::{Caller, ChunkId, FileId, Grant, LostLock, OstIndex, RequestNumber, SessionId};
-use tieline_wire::data::{
-    ListObjects, ListObjectsReply, ReadObject, ReadObjectReply, StatObject, StatObjectReply,
-};
-use tieline_wire::mirrors::{FetchChunk, FetchChunkReply, VerifyObject, VerifyObjectReply};
+use tieline_wire::mirrors::Trouble;
 use tieline_wire::notice::Recall;
 use tieline_wire::quotas::{QuotaNews, QuotaNewsReply, QuotaShares, QuotaSharesReply};
 use tieline_wire::{Failure, NoticeAnswer};
@@ -89,8 +82,7 @@ pub struct Parts {
     pub world: World,
     pub map: MapCell,
     pub recaller: Arc<dyn Recaller>,
-    pub objects: Arc<dyn Objects>,
-    pub mender: Arc<dyn ObjectMender>,
+    pub copies: Arc<dyn CopyMender>,
     pub limits: Arc<dyn LimitsKeeper>,
     /// The change log that is the store's journal, if it has one.
     pub log: Option<Arc<Log>>,
@@ -116,34 +108,14 @@ pub trait Recaller: Send + Sync {
     fn hang_up(&self, session: SessionId);
 }
 
-/// The objects at OSTs.
-#[async_trait::async_trait]
-pub trait Objects: Send + Sync {
-    async fn remove(&self, ost: OstIndex, chunks: Vec<ChunkId>) -> Result<(), Failure>;
+/// Has bad and missing copies of chunks made again.
+pub trait CopyMender: Send + Sync {
+    /// Somebody found a place bad.
+    fn suspect(&self, chunk: ChunkId, ost: OstIndex);
 
-    /// Some of an OST's objects, in the order of their chunks.
-    async fn list(&self, message: ListObjects) -> Result<ListObjectsReply, Failure>;
-
-    async fn stat(&self, message: StatObject) -> Result<StatObjectReply, Failure>;
-
-    /// A range of an object, with its checks.
-    async fn read(&self, message: ReadObject) -> Result<(ReadObjectReply, Bytes), Failure>;
-}
-
-/// Has OSSs check objects and make copies.
-#[async_trait::async_trait]
-pub trait ObjectMender: Send + Sync {
-    async fn verify(
-        &self,
-        message: VerifyObject,
-        patience: Duration,
-    ) -> Result<VerifyObjectReply, Failure>;
-
-    async fn fetch(
-        &self,
-        message: FetchChunk,
-        patience: Duration,
-    ) -> Result<FetchChunkReply, Failure>;
+    /// Somebody waits for the copies that a chunk of this file lacks. Says what was in the way when
+    /// it was tried.
+    fn hurry(&self, chunk: ChunkId, file: FileId) -> Option<Trouble>;
 }
 
 /// The MDT that keeps the limits of quotas, as the others reach it.
@@ -199,5 +171,5 @@ pub enum StartError {
     Store { store: String, source: tieline_kv::Error },
 }
 
-#[cfg(test)]
-mod fixture;
+#[cfg(any(test, feature = "fixture"))]
+pub mod fixture;

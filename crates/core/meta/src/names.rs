@@ -302,7 +302,7 @@ fn keep_deleted(view: &mut View<'_>, (id, inode): (FileId, Inode), last: LastNam
     // It may have lingered.
     let at = view.freed_at.unwrap_or(view.scene.now);
     view.put(key::deleted(parent, id), &Deleted { inode, name, at, by });
-    view.put(key::deletion(chunks::millis(at), id), &DeletedAt { parent });
+    view.put(key::deletion(at.millis(), id), &DeletedAt { parent });
     view.delete_inode(id);
     view.count(id, -1);
 }

@@ -127,7 +127,7 @@ impl Mdt {
 
     /// Sessions that may have a file open: those that were seen opening it, and for files of before
     /// the start all that came over it.
-    pub(crate) fn openers(&self, file: FileId) -> BTreeSet<SessionId> {
+    pub fn openers(&self, file: FileId) -> BTreeSet<SessionId> {
         let mut sessions = self.opens.openers(file);
         if file.serial() < self.first_serial {
             sessions.extend(self.old_sessions());

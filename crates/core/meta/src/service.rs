@@ -511,7 +511,13 @@ impl Mdt {
 
     /// Remembers that the store ended, so that nothing is asked of it any more.
     pub(crate) fn note(&self, error: &Error) {
-        let Error::Store(source) = error else { return };
+        if let Error::Store(source) = error {
+            self.store_failed(source);
+        }
+    }
+
+    /// Notes what ends the store, whoever used it.
+    pub fn store_failed(&self, source: &tieline_kv::Error) {
         if matches!(
             source,
             tieline_kv::Error::Failed { .. }

@@ -208,8 +208,7 @@ async fn play(seed: u64) -> usize {
         world: world.clone(),
         map: map_cell(),
         recaller: caches.clone(),
-        objects: Arc::<Remover>::default(),
-        mender: Arc::<Mender>::default(),
+        copies: Arc::new(Alone),
         limits: Arc::new(Alone),
         log: None,
     };

@@ -17,7 +17,13 @@ async fn patient(house: &House, session: Option<SessionId>) -> Client {
 
 /// So many minutes pass in which others work where the holder has leases.
 async fn minutes_pass(house: &House, others: &Client, minutes: u32) {
-    let running = tokio::spawn(house.mdt.clone().run());
+    let mdt = house.mdt.clone();
+    let running = tokio::spawn(async move {
+        loop {
+            mdt.end_lost_sessions().await.unwrap();
+            tokio::time::sleep(Duration::from_secs(5)).await;
+        }
+    });
     for minute in 0..minutes {
         tokio::time::sleep(MINUTE).await;
         house.mdt.heard(others.session);

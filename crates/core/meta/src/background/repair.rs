@@ -3,58 +3,19 @@
 //! A file that no name leads to gets one in `lost+found` in the MDT's root. Counts are moved by
 //! what they were wrong by, since they go on changing.
 
-use crate::chunks::millis;
-use crate::collector::Chore;
 use crate::error::Result;
-use crate::mdt::Mdt;
 use crate::names::{self, NewFile};
 use crate::view::View;
 use tieline_format::mdt::{Chunk, Entry, Freed, Inode, Lacking, NameOf, key};
 use tieline_kv::Range;
+use tieline_types::background::Repair;
 use tieline_types::{ChunkId, FileId, FileKind, Mode, Name, OstIndex, Time};
 
 /// Entries of a directory that is gone which one transaction takes away.
 const ENTRIES: usize = 1024;
 
-/// What is put right.
-#[derive(Clone, Debug)]
-pub(crate) enum Repair {
-    /// A file's names are those that lead to it, its links as many.
-    Names(FileId),
-    /// A name leads to its file, or goes.
-    Entry(FileId, Name),
-    /// Names in a directory that is gone go.
-    Entries(FileId),
-    /// A directory's entries and links are off by these.
-    Counts(FileId, i64, i64),
-    /// Extents and attributes of a file that is gone go.
-    Clear(FileId),
-    Size(FileId, u64),
-    /// A file's stored bytes are off by these.
-    Stored(FileId, i64),
-    /// A chunk's references are off by these.
-    References(ChunkId, i64),
-    /// A place of a chunk that has others is not to be read any more.
-    Stale(ChunkId, OstIndex),
-}
-
-impl Mdt {
-    /// Puts something right. Says whether there was something to do.
-    pub(crate) async fn repair(&self, repair: Repair) -> Result<bool> {
-        if let Repair::Clear(file) = repair {
-            let transaction = &mut self.parts.store.begin().await?;
-            if transaction.read(&[key::inode(file)]).await?.into_iter().flatten().next().is_some() {
-                return Ok(false);
-            }
-            self.remove(file).await?;
-            return Ok(true);
-        }
-        self.in_background(Chore::Repair(repair)).await
-    }
-}
-
 /// Runs a repair. Says whether there was something to do.
-pub(crate) async fn run(view: &mut View<'_>, repair: &Repair) -> Result<bool> {
+pub async fn run(view: &mut View<'_>, repair: &Repair) -> Result<bool> {
     match repair {
         Repair::Names(id) => names_of(view, *id).await,
         Repair::Entry(directory, name) => entry(view, *directory, name).await,
@@ -74,7 +35,6 @@ pub(crate) async fn run(view: &mut View<'_>, repair: &Repair) -> Result<bool> {
         }
         Repair::References(id, by) => references(view, *id, *by).await,
         Repair::Stale(id, ost) => stale(view, *id, *ost).await,
-        Repair::Clear(_) => Ok(false),
     }
 }
 
@@ -204,7 +164,7 @@ async fn references(view: &mut View<'_>, id: ChunkId, by: i64) -> Result<bool> {
         let (length, places) = (chunk.length, chunk.places);
         let file = FileId::default();
         let freed = Freed { length, places, file, is_split: None };
-        view.put(key::freed(millis(view.scene.now), id), &freed);
+        view.put(key::freed(view.scene.now.millis(), id), &freed);
     }
     Ok(true)
 }

@@ -1,7 +1,7 @@
 //! Damage is found, named and repaired, and a sound MDT has none.
 
+use crate::error::decode;
 use crate::fixture::*;
-use crate::view::decode;
 
 use std::time::Duration;
 use tieline_format::Record;
@@ -20,7 +20,7 @@ async fn check(house: &House, is_repair: bool) -> Vec<Finding> {
     loop {
         let received = findings.len() as u64;
         let ask = CheckMdt { job, received, is_repair, reads_bytes: true };
-        let reply = house.mdt.check(&ask).await.unwrap();
+        let reply = house.tender.check(&ask).await.unwrap();
         job = Some(reply.job);
         findings.extend(reply.findings);
         if reply.is_end {
@@ -280,15 +280,15 @@ async fn one_check_at_a_time_and_an_ost_that_is_away_is_said() {
     let (house, ..) = some_house().await;
     house.remover.down.lock().unwrap().insert(OstIndex(0));
     let begin = CheckMdt { job: None, received: 0, is_repair: false, reads_bytes: false };
-    let first = house.mdt.check(&begin).await.unwrap();
-    let second = house.mdt.check(&begin).await;
+    let first = house.tender.check(&begin).await.unwrap();
+    let second = house.tender.check(&begin).await;
     assert!(second.is_err() || first.is_end);
     let unknown = CheckMdt { job: Some(first.job ^ 1), ..begin.clone() };
-    assert!(house.mdt.check(&unknown).await.is_err());
+    assert!(house.tender.check(&unknown).await.is_err());
     let mut reply = first;
     while !reply.is_end {
         let ask = CheckMdt { job: Some(reply.job), ..begin.clone() };
-        reply = house.mdt.check(&ask).await.unwrap();
+        reply = house.tender.check(&ask).await.unwrap();
     }
     assert_eq!(kinds(&reply.findings), [("ost-unreachable", Outcome::Left)]);
 }
@@ -306,21 +306,21 @@ async fn a_check_that_is_given_up_or_forgotten_ends_before_the_next() {
     }
     *house.remover.pace.lock().unwrap() = Duration::from_secs(10);
     // Given up: the next need not wait.
-    let first = house.mdt.check(&ask(None, 0)).await.unwrap();
-    assert!(house.mdt.check(&ask(None, 0)).await.is_err(), "one at a time");
-    let given_up = house.mdt.check(&ask(Some(first.job), CheckMdt::GIVE_UP)).await.unwrap();
+    let first = house.tender.check(&ask(None, 0)).await.unwrap();
+    assert!(house.tender.check(&ask(None, 0)).await.is_err(), "one at a time");
+    let given_up = house.tender.check(&ask(Some(first.job), CheckMdt::GIVE_UP)).await.unwrap();
     assert_eq!(given_up.job, first.job);
-    let second = house.mdt.check(&ask(None, 0)).await.unwrap();
+    let second = house.tender.check(&ask(None, 0)).await.unwrap();
     // Forgotten: it ends by itself, and until then it is the only one.
     let looks = || house.remover.looks.load(std::sync::atomic::Ordering::Relaxed);
     tokio::time::sleep(Duration::from_secs(50)).await;
-    assert!(house.mdt.check(&ask(None, 0)).await.is_err(), "it is still under way");
+    assert!(house.tender.check(&ask(None, 0)).await.is_err(), "it is still under way");
     tokio::time::sleep(Duration::from_secs(30)).await;
     let before = looks();
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(looks(), before, "nobody asks, and it goes on");
-    assert!(house.mdt.check(&ask(Some(second.job), 0)).await.is_err());
-    assert!(house.mdt.check(&ask(None, 0)).await.is_ok());
+    assert!(house.tender.check(&ask(Some(second.job), 0)).await.is_err());
+    assert!(house.tender.check(&ask(None, 0)).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,15 +6,16 @@
 //!
 //! Invariant: whoever is not heard counts as one that has the file open.
 
-use super::Chore;
-use crate::chunks;
-use crate::error::Result;
-use crate::mdt::Mdt;
-use crate::placement::wall_time;
+use crate::Parts;
+use crate::chore::Chore;
+use crate::error::{Result, decode};
 use std::collections::{BTreeMap, BTreeSet};
-use tieline_format::mdt::NO_SESSION;
+use std::sync::Arc;
+use std::time::Duration;
+use tieline_format::mdt::{NO_SESSION, Orphan, key};
+use tieline_kv::Range;
+use tieline_types::background::Change;
 use tieline_types::{FileId, SessionId};
-use tieline_wire::notice::Recall;
 
 /// Files in one question. Others that are kept are asked about when these are settled.
 const FILES_PER_CHECK: usize = 1024;
@@ -24,17 +25,48 @@ const LINGER_MS: u64 = 60_000;
 /// Who was just told that a file is kept for them may not have taken note of it yet.
 const ANSWER_MS: u64 = 10_000;
 
-impl Mdt {
+/// Rounds between two questions whether kept files are still open: about a minute.
+const ROUNDS_PER_CHECK: u64 = 12;
+/// Records in one look.
+const PAGE: usize = 512;
+
+/// Deletes files that nobody can name.
+pub struct Nameless {
+    parts: Arc<Parts>,
+    round: u64,
+}
+
+#[async_trait::async_trait]
+impl Chore for Nameless {
+    fn pause(&self) -> Duration {
+        self.parts.settings.pause()
+    }
+
+    async fn round(&mut self) -> Result<()> {
+        self.round += 1;
+        self.collect().await?;
+        if self.round.is_multiple_of(ROUNDS_PER_CHECK) {
+            self.check_kept().await?;
+        }
+        Ok(())
+    }
+}
+
+impl Nameless {
+    pub fn new(parts: &Arc<Parts>) -> Self {
+        Self { parts: parts.clone(), round: 0 }
+    }
+
     /// Deletes nameless files that no known session holds.
-    pub(crate) async fn collect_orphans(&self) -> Result<()> {
-        let sessions = self.sessions.ids();
-        let now_ms = chunks::millis(wall_time(&self.parts.world));
+    pub(super) async fn collect(&self) -> Result<()> {
+        let sessions = self.parts.mdt.sessions();
+        let now_ms = self.parts.now().millis();
         let mut lingered = vec![];
-        for (file, session, orphan) in self.sessions.orphans().await? {
+        for (file, session, orphan) in self.orphans().await? {
             if session == NO_SESSION {
                 if orphan.name.is_none() {
-                    self.remove(file).await?;
-                } else if chunks::millis(orphan.since) + LINGER_MS <= now_ms {
+                    self.parts.remove(file).await?;
+                } else if orphan.since.millis() + LINGER_MS <= now_ms {
                     lingered.push(file);
                 }
             } else if !sessions.contains(&session) {
@@ -48,7 +80,7 @@ impl Mdt {
     async fn end_lingering(&self, files: &[FileId], sessions: &BTreeSet<SessionId>) -> Result<()> {
         let mut opened: BTreeMap<SessionId, Vec<FileId>> = BTreeMap::new();
         for &file in files {
-            for session in self.openers(file).intersection(sessions) {
+            for session in self.parts.mdt.openers(file).intersection(sessions) {
                 opened.entry(*session).or_default().push(file);
             }
         }
@@ -60,8 +92,8 @@ impl Mdt {
         }
         for file in files {
             match keepers.remove(file) {
-                Some(sessions) => drop(self.in_background(Chore::Keep(*file, sessions)).await?),
-                None => self.remove(*file).await?,
+                Some(sessions) => drop(self.parts.mdt.change(Change::Keep(*file, sessions)).await?),
+                None => self.parts.remove(*file).await?,
             }
         }
         Ok(())
@@ -72,7 +104,7 @@ impl Mdt {
         let mut open = vec![];
         let mut parts = files.chunks(FILES_PER_CHECK);
         while let Some(part) = parts.next() {
-            let Some(said) = self.ask_open(session, part).await? else {
+            let Some(said) = self.parts.mdt.ask_open(session, part).await? else {
                 open.extend(part);
                 open.extend(parts.flatten());
                 break;
@@ -80,7 +112,7 @@ impl Mdt {
             for &file in part {
                 match said.contains(&file) {
                     true => open.push(file),
-                    false => self.opens.closed(session, file),
+                    false => self.parts.mdt.closed(session, file),
                 }
             }
         }
@@ -89,18 +121,18 @@ impl Mdt {
 
     /// Asks those for whom nameless files are kept whether they still have them open. Some could
     /// not be asked when the last name went, and some lost their connection before they could say.
-    pub(crate) async fn check_kept(&self) -> Result<()> {
+    pub(super) async fn check_kept(&self) -> Result<()> {
         let mut kept: BTreeMap<SessionId, Vec<FileId>> = BTreeMap::new();
-        let now_ms = chunks::millis(wall_time(&self.parts.world));
-        for (file, session, orphan) in self.sessions.orphans().await? {
-            if chunks::millis(orphan.since) + ANSWER_MS <= now_ms {
+        let now_ms = self.parts.now().millis();
+        for (file, session, orphan) in self.orphans().await? {
+            if orphan.since.millis() + ANSWER_MS <= now_ms {
                 kept.entry(session).or_default().push(file);
             }
         }
         kept.remove(&NO_SESSION);
         for (session, mut files) in kept {
             files.truncate(FILES_PER_CHECK);
-            let Some(open) = self.ask_open(session, &files).await? else { continue };
+            let Some(open) = self.parts.mdt.ask_open(session, &files).await? else { continue };
             for file in files.into_iter().filter(|file| !open.contains(file)) {
                 self.release(file, session).await?;
             }
@@ -108,20 +140,35 @@ impl Mdt {
         Ok(())
     }
 
-    /// Which of these files does a session have open? `None`: it does not answer.
-    async fn ask_open(&self, session: SessionId, files: &[FileId]) -> Result<Option<Vec<FileId>>> {
-        let Some(&unit) = files.first() else { return Ok(Some(vec![])) };
-        let at = self.parts.store.begin().await?.version();
-        let recall = Recall {
-            unit,
-            at,
-            names: vec![],
-            files: files.to_vec(),
-            is_shared: None,
-            writes: None,
-            moves: None,
-        };
-        let answer = self.parts.recaller.recall(session, recall, self.settings.lease).await;
-        Ok(answer.map(|answer| answer.open))
+    /// A session lets go.
+    async fn release(&self, file: FileId, session: SessionId) -> Result<()> {
+        self.parts.mdt.change(Change::Release(file, session)).await?;
+        Ok(())
+    }
+
+    /// Nameless files with those who keep them.
+    async fn orphans(&self) -> Result<Vec<(FileId, SessionId, Orphan)>> {
+        let mut orphans = vec![];
+        let mut start = key::orphans();
+        let end = key::after(&start);
+        loop {
+            let range = Range::new(start, end.clone());
+            let page = self.parts.store.begin().await?.scan(range, PAGE).await?;
+            let Some((last, _)) = page.last() else { return Ok(orphans) };
+            start = [last.as_slice(), &[0]].concat();
+            for (key, value) in &page {
+                let orphan: Orphan = decode(value, || "orphan".to_owned())?;
+                let parts = key::orphan_parts(key);
+                orphans.extend(parts.map(|(file, session)| (file, session, orphan)));
+            }
+        }
+    }
+}
+
+impl Parts {
+    /// Has a nameless file deleted, or what is left of one, a bounded part at a time.
+    pub(crate) async fn remove(&self, file: FileId) -> Result<()> {
+        while !self.mdt.change(Change::Remove(file)).await? {}
+        Ok(())
     }
 }

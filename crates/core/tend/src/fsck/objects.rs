@@ -8,15 +8,16 @@
 //! no object at all is told, and stays.
 
 use super::Check;
-use super::repair::Repair;
-use crate::collector::strays::before_first;
+use crate::Parts;
+use crate::collector::{before_first, unknown_chunks};
 use crate::error::Result;
-use crate::mdt::Mdt;
+use crate::mirrors::Copyist;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use tieline_format::Record;
 use tieline_format::mdt::{Chunk, StoredContent, StoredExtent, key};
 use tieline_kv::Key;
+use tieline_types::background::Repair;
 use tieline_types::{
     ChunkId, ErrorKind, MdtIndex, ObjectName, OstIndex, Patchwork, Shown, checksum,
 };
@@ -68,7 +69,7 @@ pub(super) type Bad = BTreeMap<ChunkId, (Fault, Outcome)>;
 
 impl Check {
     pub(super) async fn objects(&mut self) -> Result<()> {
-        let map = self.mdt.parts.map.current();
+        let map = self.parts.map.current();
         let mut bad = Bad::new();
         for ost in &map.map.osts {
             self.phase(format!("objects of {}", ost.ost.label()));
@@ -88,13 +89,13 @@ impl Check {
 
     /// Compares records and objects. What the OST fails with ends it.
     async fn objects_of(&mut self, ost: OstIndex, bad: &mut Bad) -> Result<Result<(), Failure>> {
-        let after = before_first(self.mdt.settings.mdt);
+        let after = before_first(self.parts.index);
         let mut listing =
             Listing { ost, after, page: VecDeque::new(), is_end: false, foreign: vec![] };
         let mut records = Records { start: key::kind(b'k'), page: VecDeque::new() };
         let mut unread = Unread::new();
         loop {
-            let object = match listing.peek(&self.mdt).await {
+            let object = match listing.peek(&self.parts).await {
                 Ok(object) => object,
                 Err(failure) => return Ok(Err(failure)),
             };
@@ -194,7 +195,7 @@ impl Check {
     ) -> Result<()> {
         let what = fault.what;
         // Freed and deleted meanwhile?
-        let now = self.mdt.parts.store.begin().await?.read(&[key::chunk(chunk)]).await;
+        let now = self.parts.store.begin().await?.read(&[key::chunk(chunk)]).await;
         let now = now.ok().and_then(|values| values.into_iter().next().flatten());
         let now = now.and_then(|value| Chunk::from_bytes(&value).ok());
         let Some(now) = now.filter(|now| now.references > 0) else { return Ok(()) };
@@ -230,7 +231,7 @@ impl Check {
                 let (ost, object) = (place.ost, place.object.clone());
                 let ask = ReadObject { ost, object, offset, length, capability: None };
                 // Who cannot be asked has nothing to give.
-                if let Ok((reply, bytes)) = self.mdt.parts.objects.read(ask).await {
+                if let Ok((reply, bytes)) = self.parts.objects.read(ask).await {
                     patchwork.add(reply.offset, &bytes, &reply.checks);
                 }
             }
@@ -245,8 +246,9 @@ impl Check {
         if !self.job.is_repair {
             return Ok(Outcome::Left);
         }
+        let copyist = Copyist { parts: self.parts.clone() };
         // The other copy is made whole first; then this one is marked, to be made from that.
-        Ok(match self.mdt.check_place(chunk, ost).await? {
+        Ok(match copyist.check_place(chunk, ost).await? {
             true => Outcome::Repaired,
             false => Outcome::Left,
         })
@@ -259,7 +261,7 @@ impl Check {
         chunk: ChunkId,
         record: &Chunk,
     ) -> Result<Option<Fault>, Failure> {
-        let objects = self.mdt.parts.objects.clone();
+        let objects = self.parts.objects.clone();
         let wrong = |why: String| Ok(Some(Fault { what: "wrong-chunk", why, ranges: vec![] }));
         let stat = match objects.stat(StatObject { ost, chunk }).await {
             Ok(stat) => stat,
@@ -317,15 +319,15 @@ impl Check {
     async fn unknown(&mut self, ost: OstIndex, chunk: ChunkId) -> Result<Result<(), Failure>> {
         self.job.check_asked()?;
         self.job.state().looked_at += 1;
-        if chunk.mdt != self.mdt.settings.mdt || self.mdt.sessions.is_grant(chunk.grant) {
+        if chunk.mdt != self.parts.index || self.parts.mdt.is_grant(chunk.grant) {
             // Another MDT's, or not committed yet.
             return Ok(Ok(()));
         }
-        if self.mdt.unknown_chunks(vec![chunk]).await?.is_empty() {
+        if unknown_chunks(&self.parts, vec![chunk]).await?.is_empty() {
             return Ok(Ok(()));
         }
         let outcome = if self.job.is_repair {
-            match self.mdt.parts.objects.remove(ost, vec![chunk]).await {
+            match self.parts.objects.remove(ost, vec![chunk]).await {
                 Ok(()) => Outcome::Repaired,
                 Err(failure) => return Ok(Err(failure)),
             }
@@ -431,8 +433,8 @@ fn is_of(foreign: &ForeignName, mdt: MdtIndex) -> bool {
 }
 
 impl Listing {
-    async fn peek(&mut self, mdt: &Mdt) -> Result<Option<ChunkId>, Failure> {
-        let (mdt, objects) = (mdt.settings.mdt, &mdt.parts.objects);
+    async fn peek(&mut self, parts: &Parts) -> Result<Option<ChunkId>, Failure> {
+        let (mdt, objects) = (parts.index, &parts.objects);
         while self.page.is_empty() && !self.is_end {
             let ask = ListObjects { ost: self.ost, after: self.after, limit: LISTED };
             let reply = objects.list(ask).await?;

@@ -1,10 +1,9 @@
 //! Looking into a place, and filling one: what the worker does with a chunk.
 
-use super::{Mirrors, REST, can_be_filled, lacks, osts};
-use crate::error::Result;
-use crate::mdt::Mdt;
-use crate::placement::wall_time;
-use crate::view::decode;
+use super::{REST, osts};
+use crate::Parts;
+use crate::error::{Result, decode};
+use std::sync::Arc;
 use std::time::Duration;
 use tieline_format::Record;
 use tieline_format::mdt::{Chunk, Inode, Lacking, key};
@@ -32,10 +31,15 @@ struct Seen {
     lacks: usize,
 }
 
-impl Mdt {
+/// Looks at the copies of chunks, and makes them again.
+pub struct Copyist {
+    pub parts: Arc<Parts>,
+}
+
+impl Copyist {
     /// Has an OSS look at a place that somebody complained of; marks it if they were right. Says
     /// whether there may be something to mend: not where the last copy is bad.
-    pub(crate) async fn check_place(&self, id: ChunkId, ost: OstIndex) -> Result<bool> {
+    pub async fn check_place(&self, id: ChunkId, ost: OstIndex) -> Result<bool> {
         let Some(seen) = self.change_chunk(id, None, |_| ()).await? else { return Ok(false) };
         let named = |place: &&Place| place.ost == ost && !place.is_stale;
         let Some(place) = seen.chunk.places.iter().find(named).cloned() else { return Ok(true) };
@@ -63,14 +67,14 @@ impl Mdt {
         }
         let (label, site) = (ost.label(), self.site(ost));
         if !is_marked && let ObjectName::External { path, .. } = &place.object {
-            self.mirrors.hopeless(id, ost, damage.clone());
+            self.parts.mirrors.hopeless(id, ost, damage.clone());
             tracing::error!(
                 chunk = %id, ost = label, site, path, damage,
                 "an adopted file does not match its checksum: restore it where it lies, or, if it \
                  is to be as it is now, `tieline import --in-place --compare`"
             );
         } else if !is_marked {
-            self.mirrors.hopeless(id, ost, damage.clone());
+            self.parts.mirrors.hopeless(id, ost, damage.clone());
             tracing::error!(
                 chunk = %id, ost = label, site, damage,
                 "the last copy of a chunk does not match its checksum: restore the file"
@@ -100,17 +104,17 @@ impl Mdt {
     pub(super) async fn mend(&self, id: ChunkId, file: Option<FileId>) -> Result<u64> {
         let Some(seen) = self.change_chunk(id, file, |_| ()).await? else { return Ok(0) };
         if seen.lacks == 0 {
-            self.mirrors.mended(id);
+            self.parts.mirrors.mended(id);
             return Ok(0);
         }
         let seen = self.add_places(id, seen).await?;
         let map = self.parts.map.current();
         let mut bytes = 0;
-        let wanted = seen.chunk.places.iter().filter(|place| can_be_filled(&map.map, id, place));
+        let wanted = seen.chunk.places.iter().filter(|place| map.map.can_be_filled(id, place));
         for place in wanted.cloned() {
-            let (ost, mirrors) = (place.ost, &self.mirrors);
+            let (ost, mirrors) = (place.ost, &self.parts.mirrors);
             let from = seen.sources(ost);
-            if mirrors.is_away(ost) || !self.placement.is_heard(ost, HEARD_WITHIN) {
+            if mirrors.is_away(ost) || !self.parts.mdt.is_heard(ost, HEARD_WITHIN) {
                 let reason = format!("the OSS of {} does not answer", self.at_site(ost));
                 mirrors.trouble(id, ost, reason, REST);
                 continue;
@@ -130,19 +134,18 @@ impl Mdt {
     async fn add_places(&self, id: ChunkId, seen: Seen) -> Result<Seen> {
         let map = self.parts.map.current();
         let there = osts(&seen.chunk.places);
-        let counted = |place: &&Place| !place.is_stale || can_be_filled(&map.map, id, place);
+        let counted = |place: &&Place| !place.is_stale || map.map.can_be_filled(id, place);
         let counted: Vec<Place> = seen.chunk.places.iter().filter(counted).cloned().collect();
         let count = usize::from(seen.layout.mirrors).saturating_sub(osts(&counted).len());
         if count == 0 {
             return Ok(seen);
         }
         let there: Vec<OstIndex> = there.into_iter().collect();
-        let more = self.placement.choose_more(&map.map, &seen.layout, &there, count);
-        let more = more.unwrap_or_default();
+        let more = self.parts.mdt.more_places(&seen.layout, &there, count);
         if more.len() < count {
             let ost = there.first().copied().unwrap_or_default();
             let reason = format!("no OST takes another copy beside {}", self.at_site(ost));
-            self.mirrors.trouble(id, ost, reason, REST);
+            self.parts.mirrors.trouble(id, ost, reason, REST);
         }
         if more.is_empty() {
             return Ok(seen);
@@ -170,7 +173,7 @@ impl Mdt {
             ObjectOwner { file: seen.file, offset: 0, version: Version(0), path: Vec::new() };
         let digest = seen.chunk.digest;
         let ost = place.ost;
-        let capability = self.copy_capability(ost, seen.file, &from);
+        let capability = self.parts.mdt.copy_capability(ost, seen.file, &from);
         let message = FetchChunk { ost, chunk: id, length, digest, from, owner, capability };
         let patience = FETCH_PATIENCE + Duration::from_secs(length / FETCH_BYTES_PER_SECOND);
         self.parts.mender.fetch(message, patience).await
@@ -190,9 +193,9 @@ impl Mdt {
         .await?;
         let label = place.ost.label();
         METRICS.copies_made.with_label_values(&[&label]).inc();
-        self.mirrors.mended(id);
+        self.parts.mirrors.mended(id);
         for &bad in &reply.bad {
-            self.mirrors.suspect(id, bad);
+            self.parts.mirrors.suspect(id, bad);
         }
         let how = if reply.is_fetched { "fetched" } else { "found there" };
         tracing::info!(chunk = %id, ost = label, how, "a copy is whole again");
@@ -200,7 +203,7 @@ impl Mdt {
     }
 
     fn not_filled(&self, id: ChunkId, ost: OstIndex, from: &[Place], failure: Failure) {
-        let (mirrors, label): (&Mirrors, _) = (&self.mirrors, ost.label());
+        let (mirrors, label) = (&self.parts.mirrors, ost.label());
         tracing::info!(chunk = %id, ost = label, %failure, "a copy is not made yet");
         match failure.kind {
             // None of the sources was good: each is looked at.
@@ -248,13 +251,14 @@ impl Mdt {
                     transaction.put(key::chunk(id), chunk.to_bytes());
                 }
                 let map = self.parts.map.current();
-                let lacks = lacks(&map.map, id, &chunk.places, layout.mirrors.into());
+                let mirrors = layout.mirrors.into();
+                let lacks = map.map.copies_lacking(id, &chunk.places, mirrors);
                 Seen { chunk, file, layout, lacks }
             });
             let is_lacking = seen.as_ref().is_some_and(|seen| seen.lacks > 0);
             match (is_lacking, noted.is_some()) {
                 (true, false) => {
-                    let since = wall_time(&self.parts.world);
+                    let since = self.parts.now();
                     let lacking = Lacking { since, file, next: 0 };
                     transaction.put(key::lacking_chunk(id), lacking.to_bytes());
                 }

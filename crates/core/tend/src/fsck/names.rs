@@ -1,12 +1,11 @@
 //! Inodes and entries: every name stands in both, and counts are what they count.
 
 use super::Check;
-use super::repair::Repair;
 use crate::error::Result;
-use crate::junctions::kind_word;
 use tieline_format::Record;
 use tieline_format::mdt::{Entry, Inode, key};
 use tieline_kv::{Key, Range, Value};
+use tieline_types::background::Repair;
 use tieline_types::{FileId, FileKind, Name};
 
 /// What a directory's entries amount to.
@@ -167,9 +166,9 @@ impl Check {
     /// Where other MDTs are mounted in this one.
     pub(super) async fn junctions(&mut self) -> Result<()> {
         self.phase("junctions");
-        let map = self.mdt.parts.map.current();
+        let map = self.parts.map.current();
         for junction in &map.map.junctions {
-            if junction.parent.mdt() != self.mdt.settings.mdt {
+            if junction.parent.mdt() != self.parts.index {
                 continue;
             }
             let (parent, name) = (junction.parent, &junction.name);
@@ -180,7 +179,8 @@ impl Check {
                 let detail = format!("{mounted} is mounted in {parent}, which is no directory");
                 self.tell("wrong-junction", None, detail, left).await?;
             } else if let Some(entry) = self.record::<Entry>(key::entry(parent, name)).await? {
-                let what = kind_word(entry.kind);
+                let is_directory = entry.kind == FileKind::Directory;
+                let what = if is_directory { "directory" } else { "file" };
                 let detail = format!(
                     "{mounted} is mounted over the {what} `{name}`, which nobody finds: to reach \
                      it, give {mounted} another `junction` in the text of the map (`tieline map \

@@ -75,7 +75,7 @@ impl Check {
             if self.job.check_asked().is_err() {
                 break;
             }
-            let mender = self.mdt.parts.mender.clone();
+            let mender = self.parts.mender.clone();
             looks.spawn(async move {
                 let _place = place;
                 let Place { ost, ref object, offset, length, .. } = lies.place;

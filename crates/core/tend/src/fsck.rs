@@ -10,7 +10,6 @@
 //! * `usage`: what is noted for quotas.
 //! * `objects`: chunks at the OSTs.
 //! * `adopted`: files that were there before, and in which chunks lie.
-//! * `repair`: the transactions.
 //!
 //! Invariants: one check at a time, and none that nobody asks after; findings that wait to be
 //! fetched are bounded, and so is what a check remembers; nothing is deleted that any record or any
@@ -20,18 +19,17 @@ mod adopted;
 mod bytes;
 mod names;
 mod objects;
-pub(crate) mod repair;
 mod usage;
 
+use crate::Parts;
 use crate::error::{Error, Result};
-use crate::mdt::Mdt;
-use crate::serials::change_superblock;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tieline_format::Record;
 use tieline_format::mdt::{Inode, key};
 use tieline_kv::{Key, Range, Snapshot, Value};
+use tieline_types::background::{Change, Repair};
 use tieline_types::{ErrorKind, FileId};
 use tieline_wire::Failure;
 use tieline_wire::ledger::{CheckMdt, CheckMdtReply, Finding, Outcome};
@@ -48,8 +46,8 @@ const ANSWER_AFTER: Duration = Duration::from_millis(500);
 const ASKED_WITHIN: Duration = Duration::from_secs(60);
 /// Who gives a check up is answered when it has ended, or after this long.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
-const ABANDONED: Error = Error::Invalid { what: "nobody asks after this check any more" };
-const PANICKED: Error = Error::Invalid { what: "the check panicked: see the server's log" };
+const ABANDONED: Error = Error::Given { what: "nobody asks after this check any more" };
+const PANICKED: Error = Error::Given { what: "the check panicked: see the server's log" };
 /// Directories above a file, for its path: more is a loop.
 const DEPTH_MAX: usize = 512;
 
@@ -138,110 +136,115 @@ impl Job {
     }
 }
 
-/// Begins a check, or says how it goes on.
-pub async fn ask(mdt: &Arc<Mdt>, message: &CheckMdt) -> Result<CheckMdtReply, Failure> {
-    let job = match message.job {
-        None => begin(mdt, message)?,
-        Some(id) => {
-            let current = current(mdt);
-            current.filter(|job| job.id == id).ok_or_else(|| {
-                let detail = "this check was given up or its server restarted: begin again";
-                Failure::new(ErrorKind::Gone, detail)
-            })?
+impl Checks {
+    /// Begins a check, or says how it goes on.
+    pub async fn ask(
+        &self,
+        parts: &Arc<Parts>,
+        message: &CheckMdt,
+    ) -> Result<CheckMdtReply, Failure> {
+        let job = match message.job {
+            None => self.begin(parts, message)?,
+            Some(id) => {
+                let current = self.current();
+                current.filter(|job| job.id == id).ok_or_else(|| {
+                    let detail = "this check was given up or its server restarted: begin again";
+                    Failure::new(ErrorKind::Gone, detail)
+                })?
+            }
+        };
+        if message.received == CheckMdt::GIVE_UP {
+            job.give_up().await;
+            return Ok(job.reply());
         }
-    };
-    if message.received == CheckMdt::GIVE_UP {
-        job.give_up().await;
-        return Ok(job.reply());
-    }
-    let told = job.told.notified();
-    tokio::pin!(told);
-    told.as_mut().enable();
-    let has_news = {
-        let mut state = job.state();
-        state.asked = Instant::now();
-        while state.fetched < message.received && state.findings.pop_front().is_some() {
-            state.fetched += 1;
+        let told = job.told.notified();
+        tokio::pin!(told);
+        told.as_mut().enable();
+        let has_news = {
+            let mut state = job.state();
+            state.asked = Instant::now();
+            while state.fetched < message.received && state.findings.pop_front().is_some() {
+                state.fetched += 1;
+            }
+            !state.findings.is_empty() || state.is_end
+        };
+        job.fetched.notify_waiters();
+        // Who asks again and again must not keep the check from its work.
+        tokio::task::yield_now().await;
+        if !has_news {
+            let _ = tokio::time::timeout(ANSWER_AFTER, told).await;
         }
-        !state.findings.is_empty() || state.is_end
-    };
-    job.fetched.notify_waiters();
-    // Who asks again and again must not keep the check from its work.
-    tokio::task::yield_now().await;
-    if !has_news {
-        let _ = tokio::time::timeout(ANSWER_AFTER, told).await;
+        let state = job.state();
+        if let Some(failure) = state.failure.clone().filter(|_| state.findings.is_empty()) {
+            return Err(failure);
+        }
+        drop(state);
+        Ok(job.reply())
     }
-    let state = job.state();
-    if let Some(failure) = state.failure.clone().filter(|_| state.findings.is_empty()) {
-        return Err(failure);
+
+    fn current(&self) -> Option<Arc<Job>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn begin(&self, parts: &Arc<Parts>, message: &CheckMdt) -> Result<Arc<Job>, Failure> {
+        let mut checks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if checks.as_ref().is_some_and(|job| !job.state().is_end) {
+            let detail = "another check of this MDT is under way: wait until it ends, or a minute \
+                          if nobody waits for it any more";
+            return Err(Failure::new(ErrorKind::Busy, detail));
+        }
+        let state = State {
+            findings: VecDeque::new(),
+            fetched: 0,
+            phase: "names".to_owned(),
+            looked_at: 0,
+            is_end: false,
+            failure: None,
+            asked: Instant::now(),
+            is_given_up: false,
+        };
+        let job = Arc::new(Job {
+            id: parts.world.random(),
+            is_repair: message.is_repair,
+            reads_bytes: message.reads_bytes,
+            state: Mutex::new(state),
+            told: Notify::new(),
+            fetched: Notify::new(),
+        });
+        *checks = Some(job.clone());
+        tokio::spawn(see_through(parts.clone(), job.clone()));
+        Ok(job)
+    }
+}
+
+/// Has a check done, and tells how it ended.
+async fn see_through(parts: Arc<Parts>, job: Arc<Job>) {
+    let work = tokio::spawn({
+        let (parts, job) = (parts.clone(), job.clone());
+        async move { run(&parts, &job).await }
+    });
+    tokio::pin!(work);
+    let outcome = tokio::select! {
+        biased;
+        // Also while it waits for a server that does not answer. A repair is not cut off.
+        () = job.abandoned(), if !job.is_repair => {
+            work.abort();
+            work.await.unwrap_or_else(|_| Err(ABANDONED))
+        }
+        outcome = &mut work => outcome.unwrap_or_else(|_| Err(PANICKED)),
+    };
+    let mut state = job.state();
+    state.is_end = true;
+    if let Err(error) = outcome {
+        state.failure = Some(parts.failure(error));
     }
     drop(state);
-    Ok(job.reply())
+    job.told.notify_waiters();
 }
 
-fn current(mdt: &Mdt) -> Option<Arc<Job>> {
-    mdt.checks.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-}
-
-fn begin(mdt: &Arc<Mdt>, message: &CheckMdt) -> Result<Arc<Job>, Failure> {
-    let mut checks = mdt.checks.0.lock().unwrap_or_else(PoisonError::into_inner);
-    if checks.as_ref().is_some_and(|job| !job.state().is_end) {
-        let detail = "another check of this MDT is under way: wait until it ends, or a minute if \
-                      nobody waits for it any more";
-        return Err(Failure::new(ErrorKind::Busy, detail));
-    }
-    let state = State {
-        findings: VecDeque::new(),
-        fetched: 0,
-        phase: "names".to_owned(),
-        looked_at: 0,
-        is_end: false,
-        failure: None,
-        asked: Instant::now(),
-        is_given_up: false,
-    };
-    let job = Arc::new(Job {
-        id: mdt.parts.world.random(),
-        is_repair: message.is_repair,
-        reads_bytes: message.reads_bytes,
-        state: Mutex::new(state),
-        told: Notify::new(),
-        fetched: Notify::new(),
-    });
-    *checks = Some(job.clone());
-    tokio::spawn({
-        let (mdt, job) = (mdt.clone(), job.clone());
-        async move {
-            let work = tokio::spawn({
-                let (mdt, job) = (mdt.clone(), job.clone());
-                async move { run(&mdt, &job).await }
-            });
-            tokio::pin!(work);
-            let outcome = tokio::select! {
-                biased;
-                // Also while it waits for a server that does not answer. A repair is not cut off.
-                () = job.abandoned(), if !job.is_repair => {
-                    work.abort();
-                    work.await.unwrap_or_else(|_| Err(ABANDONED))
-                }
-                outcome = &mut work => outcome.unwrap_or_else(|_| Err(PANICKED)),
-            };
-            let mut state = job.state();
-            state.is_end = true;
-            if let Err(error) = outcome {
-                mdt.note(&error);
-                state.failure = Some(error.into_failure(mdt.settings.mdt));
-            }
-            drop(state);
-            job.told.notify_waiters();
-        }
-    });
-    Ok(job)
-}
-
-async fn run(mdt: &Arc<Mdt>, job: &Arc<Job>) -> Result<()> {
-    let snapshot = mdt.parts.store.snapshot().await?;
-    let mut check = Check { mdt: mdt.clone(), job: job.clone(), snapshot, unrepaired: 0 };
+async fn run(parts: &Arc<Parts>, job: &Arc<Job>) -> Result<()> {
+    let snapshot = parts.store.snapshot().await?;
+    let mut check = Check { parts: parts.clone(), job: job.clone(), snapshot, unrepaired: 0 };
     check.names().await?;
     check.junctions().await?;
     check.bytes().await?;
@@ -249,17 +252,14 @@ async fn run(mdt: &Arc<Mdt>, job: &Arc<Job>) -> Result<()> {
     check.objects().await?;
     if job.is_repair && check.unrepaired == 0 {
         // Whatever the OSTs hold beyond the records was looked at.
-        let mut restored = mdt.restored.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if restored.take().is_some() {
-            change_superblock(&*mdt.parts.store, |superblock| superblock.restored = None).await?;
-        }
+        parts.mdt.set_checked().await?;
     }
     Ok(())
 }
 
 /// One check at work.
 struct Check {
-    mdt: Arc<Mdt>,
+    parts: Arc<Parts>,
     job: Arc<Job>,
     snapshot: Box<dyn Snapshot>,
     unrepaired: u64,
@@ -349,10 +349,10 @@ impl Check {
         what: &str,
         file: Option<FileId>,
         detail: String,
-        repair: repair::Repair,
+        repair: Repair,
     ) -> Result<()> {
         let outcome = if self.job.is_repair {
-            match self.mdt.repair(repair).await? {
+            match self.parts.mdt.change(Change::Repair(repair)).await? {
                 true => Outcome::Repaired,
                 // It is well by now.
                 false => return Ok(()),
@@ -361,6 +361,20 @@ impl Check {
             Outcome::Left
         };
         self.tell(what, file, detail, outcome).await
+    }
+
+    /// Tells of what is left of a file that is gone, and deletes it if that was asked for.
+    async fn clear(&mut self, what: &str, detail: String, file: FileId) -> Result<()> {
+        let mut outcome = Outcome::Left;
+        if self.job.is_repair {
+            let transaction = &mut self.parts.store.begin().await?;
+            if transaction.read(&[key::inode(file)]).await?.into_iter().flatten().next().is_some() {
+                return Ok(());
+            }
+            self.parts.remove(file).await?;
+            outcome = Outcome::Repaired;
+        }
+        self.tell(what, None, detail, outcome).await
     }
 }
 

@@ -1,10 +1,10 @@
 //! The worker against OSTs that lose and damage copies.
 
-use crate::Mdt;
+use crate::chore::{self, Chore};
 use crate::fixture::*;
-use crate::placement::wall_time;
 use std::sync::Arc;
 use std::time::Duration;
+use tieline_meta::Mdt;
 use tieline_types::{
     ChunkId, Content, ErrorKind, Extent, FileId, Layout, ObjectName, OstIndex, Place, StripeCount,
 };
@@ -16,7 +16,7 @@ async fn house() -> (House, tokio::task::JoinSet<()>) {
     let house = House::new().await;
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(hear(house.mdt.clone()));
-    tasks.spawn(house.mdt.clone().run_mirrors());
+    tasks.spawn(chore::run(house.parts().clone(), Box::new(super::Copies::new(house.parts()))));
     (house, tasks)
 }
 
@@ -110,7 +110,7 @@ async fn an_ost_that_is_away_gets_its_copy_when_it_is_back_also_after_a_restart(
     *house.mender.held.lock().unwrap() = held;
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(hear(house.mdt.clone()));
-    tasks.spawn(house.mdt.clone().run_mirrors());
+    tasks.spawn(chore::run(house.parts().clone(), Box::new(super::Copies::new(house.parts()))));
     wait(30).await;
     let client = house.client().await;
     assert_eq!(places(&client, file).await, [(0, false), (2, false)]);
@@ -186,7 +186,7 @@ async fn copies_that_are_damaged_in_different_blocks_are_both_made_again() {
             wait(2).await;
             assert_eq!(places(&client, file).await, [(0, true), (2, false)]);
             // The rest that it has now is over.
-            house.mdt.mirrors.mended(id(&extent));
+            house.mirrors.mended(id(&extent));
         }
         house.mender.scattered.lock().unwrap().insert(id(&extent));
         report(&client, id(&extent), 2).await;
@@ -276,7 +276,6 @@ async fn notes_of_files_that_are_gone_go_too() {
     house.mender.down.lock().unwrap().clear();
     wait(60).await;
     assert_eq!(house.count(b'm').await, 0);
-    assert!(wall_time(&house.world).seconds >= 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -347,16 +346,16 @@ async fn a_mirror_is_split_and_its_copies_go_later() {
     assert_eq!(places(&client, file).await, [(stripe[0].0, false)]);
     assert_eq!(client.kind_of(split(file, 1, 0)).await, Some(ErrorKind::InvalidArgument));
     // Readers who know of them have their time; then the objects go, and the chunks stay.
-    house.mdt.collect_chunks().await.unwrap();
+    house.freed_chunks().round().await.unwrap();
     assert!(house.remover.removed.lock().unwrap().is_empty());
     wait(61).await;
-    house.mdt.collect_chunks().await.unwrap();
+    house.freed_chunks().round().await.unwrap();
     let removed = house.remover.removed.lock().unwrap().clone();
     assert!(removed.len() == 2 && removed.iter().all(|(ost, _)| *ost == stripe[1]), "{removed:?}");
     assert_eq!((house.count(b'f').await, house.count(b'k').await), (0, 2));
     client.call(unlink(ROOT, "f")).await.unwrap();
     wait(61).await;
-    house.mdt.collect_chunks().await.unwrap();
+    house.freed_chunks().round().await.unwrap();
     assert_eq!((house.count(b'f').await, house.count(b'k').await), (0, 0));
 }
 
@@ -386,7 +385,7 @@ async fn a_copy_that_is_wanted_again_stays() {
     let there = places(&client, file).await;
     assert!(there.contains(&(stripe[1].0, false)), "{there:?}");
     wait(61).await;
-    house.mdt.collect_chunks().await.unwrap();
+    house.freed_chunks().round().await.unwrap();
     assert!(house.remover.removed.lock().unwrap().is_empty());
     assert_eq!(house.count(b'f').await, 0);
 }

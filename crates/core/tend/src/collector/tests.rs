@@ -1,5 +1,6 @@
-//! Freed chunks and strays of crashed clients: when they go, and when not yet.
+//! Freed chunks, deleted files and strays of crashed clients: when they go, and when not yet.
 
+use crate::chore::Chore;
 use crate::fixture::*;
 use std::time::Duration;
 use tieline_types::{ChunkId, Content, MdtIndex, OstIndex};
@@ -28,14 +29,14 @@ async fn freed_chunks_are_deleted_after_their_time() {
     free_one(&client, 1, 0).await;
     tokio::time::advance(Duration::from_secs(30)).await;
     free_one(&client, 2, 1).await;
-    house.mdt.collect_chunks().await.unwrap();
+    house.freed_chunks().round().await.unwrap();
     assert_eq!(removed(&house), []);
     tokio::time::advance(Duration::from_secs(31)).await;
-    house.mdt.collect_chunks().await.unwrap();
+    house.freed_chunks().round().await.unwrap();
     assert_eq!(removed(&house), [(0, 1)]);
     assert_eq!((house.count(b'f').await, house.count(b'k').await), (1, 1));
     tokio::time::advance(Duration::from_secs(31)).await;
-    house.mdt.collect_chunks().await.unwrap();
+    house.freed_chunks().round().await.unwrap();
     assert_eq!(removed(&house), [(0, 1), (1, 2)]);
     assert_eq!((house.count(b'f').await, house.count(b'k').await), (0, 0));
 }
@@ -49,11 +50,11 @@ async fn chunks_of_an_ost_that_is_down_wait_for_it() {
     }
     house.remover.down.lock().unwrap().insert(OstIndex(0));
     tokio::time::advance(Duration::from_secs(61)).await;
-    house.mdt.collect_chunks().await.unwrap();
+    house.freed_chunks().round().await.unwrap();
     assert_eq!(removed(&house), [(1, 2)]);
     assert_eq!(house.count(b'f').await, 2);
     house.remover.down.lock().unwrap().clear();
-    house.mdt.collect_chunks().await.unwrap();
+    house.freed_chunks().round().await.unwrap();
     assert_eq!(house.count(b'f').await, 0);
 }
 
@@ -64,7 +65,7 @@ async fn the_silent_are_ended_in_the_background() {
     let file = silent.create(ROOT, "f").await;
     let keep = Unlink { keep: Some(file), ..unlink(ROOT, "f") };
     silent.call(keep).await.unwrap();
-    let running = tokio::spawn(house.mdt.clone().run());
+    let running = house.run();
     for _ in 0..11 {
         tokio::time::sleep(Duration::from_secs(60)).await;
         house.mdt.heard(client.session);
@@ -86,7 +87,7 @@ async fn files_are_counted_again_after_a_start() {
     house.mdt.end_session(client.session).await.unwrap();
     let client = house.client().await;
     client.mkdir(ROOT, "more").await;
-    house.mdt.count_inodes().await.unwrap();
+    crate::counts::Files::new(house.parts()).round().await.unwrap();
     assert_eq!(client.call(Usage {}).await.unwrap().inodes, 22);
 }
 
@@ -102,7 +103,7 @@ async fn what_dead_sessions_kept_goes_at_the_next_start() {
     transaction.delete(tieline_format::mdt::key::session(client.session));
     transaction.commit().await.unwrap().durable.await.unwrap();
     let house = house.restarted().await;
-    house.mdt.collect_orphans().await.unwrap();
+    house.nameless().collect().await.unwrap();
     assert_eq!((house.count(b'o').await, house.count(b'i').await), (0, 1));
 }
 
@@ -120,10 +121,10 @@ async fn who_could_not_be_asked_is_asked_later() {
         a.call(unlink(ROOT, text)).await.unwrap();
     }
     tokio::time::advance(Duration::from_secs(11)).await;
-    house.mdt.check_kept().await.unwrap();
+    house.nameless().check_kept().await.unwrap();
     assert_eq!(house.count(b'o').await, 2, "both may be open");
     house.clients.set(b.session, Manner::Answers);
-    house.mdt.check_kept().await.unwrap();
+    house.nameless().check_kept().await.unwrap();
     assert_eq!(a.stat(open).await.links, 0);
     assert_eq!((house.count(b'o').await, house.count(b'i').await), (1, 2));
 }
@@ -136,12 +137,12 @@ async fn a_replaced_file_waits_for_those_who_looked_it_up() {
     here.create(ROOT, "new").await;
     here.call(rename((ROOT, "new"), (ROOT, "current"))).await.unwrap();
     tokio::time::advance(Duration::from_secs(5)).await;
-    house.mdt.collect_orphans().await.unwrap();
+    house.nameless().collect().await.unwrap();
     // Looked up before, opened after.
     let open = Open { id: replaced, is_read: true, is_write: false, writes: None };
     assert_eq!(there.call(open).await.unwrap().attributes.links, 0);
     tokio::time::advance(Duration::from_secs(61)).await;
-    house.mdt.collect_orphans().await.unwrap();
+    house.nameless().collect().await.unwrap();
     assert!(there.kind_of(GetAttributes { id: replaced }).await.is_some());
     assert_eq!((house.count(b'o').await, house.count(b'i').await), (0, 2));
 }
@@ -157,8 +158,8 @@ async fn a_replaced_file_stays_for_who_opened_it_meanwhile() {
     there.call(Open { id: replaced, is_read: true, is_write: false, writes: None }).await.unwrap();
     house.clients.open(there.session, replaced);
     tokio::time::advance(Duration::from_secs(61)).await;
-    house.mdt.collect_orphans().await.unwrap();
-    house.mdt.check_kept().await.unwrap();
+    house.nameless().collect().await.unwrap();
+    house.nameless().check_kept().await.unwrap();
     assert_eq!(there.stat(replaced).await.links, 0);
     there.call(Release { id: replaced }).await.unwrap();
     assert_eq!((house.count(b'o').await, house.count(b'i').await), (0, 2));
@@ -176,12 +177,12 @@ async fn objects_nobody_committed_go_after_their_session() {
         house.remover.put(0, id(&crashed, serial), b"0123456789");
     }
     house.remover.put(1, id(&client, 1), b"not committed yet");
-    let mut missed = Default::default();
-    assert_eq!(house.mdt.scan_strays(&mut missed).await.unwrap(), 0, "its session lives");
+    let mut strays = house.strays();
+    assert_eq!(strays.scan().await.unwrap(), 0, "its session lives");
     house.mdt.end_session(crashed.session).await.unwrap();
-    assert_eq!(house.mdt.scan_strays(&mut missed).await.unwrap(), 0, "it has just ended");
-    tokio::time::sleep(house.mdt.settings.stray_keep).await;
-    assert_eq!(house.mdt.scan_strays(&mut missed).await.unwrap(), 1);
+    assert_eq!(strays.scan().await.unwrap(), 0, "it has just ended");
+    tokio::time::sleep(house.parts().settings.stray_keep).await;
+    assert_eq!(strays.scan().await.unwrap(), 1);
     let left: Vec<_> = house.remover.there.lock().unwrap().keys().copied().collect();
     assert_eq!(left, [(OstIndex(0), id(&crashed, 1)), (OstIndex(1), id(&client, 1))]);
     // A late writer: its session is gone, and another's grant does not name its chunk.
@@ -189,4 +190,47 @@ async fn objects_nobody_committed_go_after_their_session() {
     assert_eq!(late.unwrap_err().kind, tieline_types::ErrorKind::SessionLost);
     let late = client.call(commit(file, vec![crashed.chunk(2, 0, 10)])).await;
     assert_eq!(late.unwrap_err().kind, tieline_types::ErrorKind::Gone);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_kept_long_enough_goes_with_its_chunks() {
+    let house = House::keeping().await;
+    let client = house.client().await;
+    let file = client.create(ROOT, "f").await;
+    client.commit(file, vec![client.chunk(1, 0, 100)]).await;
+    // More than goes at once.
+    let large = client.create(ROOT, "large").await;
+    for part in 0..2 {
+        let extents = (0..200).map(|n| inline((part * 200 + n) * 40_000, b"x")).collect();
+        client.commit(large, extents).await;
+    }
+    client.call(unlink(ROOT, "f")).await.unwrap();
+    client.call(unlink(ROOT, "large")).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(59)).await;
+    house.deleted_files().round().await.unwrap();
+    assert_eq!(house.count(b'u').await, 2);
+    assert_eq!((house.count(b'k').await, house.count(b't').await), (1, 401));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    house.deleted_files().round().await.unwrap();
+    house.nameless().collect().await.unwrap();
+    house.freed_chunks().round().await.unwrap();
+    let left = house.dump().await.into_iter().filter(|(key, _)| b"udtkfo".contains(&key[0]));
+    assert_eq!(left.count(), 0, "the chunk counts as freed when the file was deleted");
+    assert_eq!(house.remover.removed.lock().unwrap().len(), 1);
+    assert_eq!(house.count(b'i').await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_that_files_lost_are_forgotten_when_their_time_is_over() {
+    let house = House::keeping().await;
+    let client = house.client().await;
+    let file = client.create(ROOT, "f").await;
+    client.call(link(file, ROOT, "g")).await.unwrap();
+    client.call(unlink(ROOT, "g")).await.unwrap();
+    let mut names = house.lost_names();
+    names.round().await.unwrap();
+    assert_eq!(house.count(b'l').await, 1);
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    names.round().await.unwrap();
+    assert_eq!(house.count(b'l').await, 0);
 }

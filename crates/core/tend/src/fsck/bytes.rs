@@ -4,11 +4,11 @@
 //! References are counted for a share of the chunks at a time, so that memory stays bounded.
 
 use super::Check;
-use super::repair::Repair;
 use crate::error::Result;
 use std::collections::{BTreeMap, BTreeSet};
 use tieline_format::Record;
 use tieline_format::mdt::{Chunk, Inode, StoredContent, StoredExtent, key};
+use tieline_types::background::Repair;
 use tieline_types::{ChunkId, FileId};
 use tieline_wire::ledger::Outcome;
 
@@ -80,7 +80,7 @@ impl Check {
                 last = Some(id);
                 if !deleted.contains(&id) && self.inode(id).await?.is_none() {
                     let detail = format!("attributes of file {id}, which does not exist");
-                    self.mend("attributes-without-file", None, detail, Repair::Clear(id)).await?;
+                    self.clear("attributes-without-file", detail, id).await?;
                 }
             }
         }
@@ -104,7 +104,7 @@ impl Check {
                     let inode = self.inode(id).await?;
                     if inode.is_none() && !deleted.contains(&id) {
                         let detail = format!("extents of file {id}, which does not exist");
-                        self.mend("extents-without-file", None, detail, Repair::Clear(id)).await?;
+                        self.clear("extents-without-file", detail, id).await?;
                     }
                     file = Some(OfFile { id, inode, end: 0, stored: 0 });
                 }
