@@ -1,18 +1,27 @@
 //! One piece of background work, and the loop that has it done again and again.
+//!
+//! Invariants: a round does a bounded amount; between two there is a pause; the loop ends with the
+//! MDT; how the chore is is known at all times.
+
+pub mod status;
 
 use crate::Parts;
 use crate::error::Result;
+use status::Status;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_wire::Failure;
 
 #[async_trait::async_trait]
 pub trait Chore: Send {
+    /// Its name, and what it counts.
+    fn title(&self) -> (&'static str, &'static str);
+
     /// Between two rounds.
     fn pause(&self) -> Duration;
 
     /// Does a bounded amount of it.
-    async fn round(&mut self) -> Result<()>;
+    async fn round(&mut self, status: &Status) -> Result<()>;
 
     /// It writes to the store: not while there is no room at all. What it frees, the disk does not
     /// see.
@@ -42,17 +51,22 @@ pub trait Chore: Send {
 }
 
 /// Has a chore done until the MDT ends.
-pub async fn run(parts: Arc<Parts>, mut chore: Box<dyn Chore>) {
+pub async fn run(parts: Arc<Parts>, mut chore: Box<dyn Chore>, status: Arc<Status>) {
     if chore.rests_first() {
         chore.rest().await;
     }
     while !parts.mdt.is_ended() && !chore.is_over() {
-        if (!chore.writes() || parts.mdt.has_room())
-            && let Err(error) = chore.round().await
+        status.begin();
+        if chore.writes() && !parts.mdt.has_room() {
+            status.wait_for("room in the metadata store");
+        } else if let Err(error) = chore.round(&status).await
             && !error.is_conflict()
         {
-            chore.complain(&parts.failure(error));
+            let failure = parts.failure(error);
+            chore.complain(&failure);
+            status.trouble(failure.detail);
         }
+        status.end(parts.now());
         chore.rest().await;
     }
 }

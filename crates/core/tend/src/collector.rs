@@ -17,6 +17,7 @@ pub use strays::{Strays, before_first, unknown_chunks};
 
 use crate::Parts;
 use crate::chore::Chore;
+use crate::chore::status::Status;
 use crate::error::Result;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,12 +50,17 @@ impl Sessions {
 
 #[async_trait::async_trait]
 impl Chore for Sessions {
+    fn title(&self) -> (&'static str, &'static str) {
+        ("sessions", "sessions")
+    }
+
     fn pause(&self) -> Duration {
         self.parts.settings.pause()
     }
 
-    async fn round(&mut self) -> Result<()> {
-        Ok(self.parts.mdt.end_lost_sessions().await?)
+    async fn round(&mut self, status: &Status) -> Result<()> {
+        status.did(self.parts.mdt.end_lost_sessions().await?);
+        Ok(())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::Parts;
 use crate::chore::Chore;
+use crate::chore::status::Status;
 use crate::error::Result;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,12 +26,18 @@ impl Usage {
 
 #[async_trait::async_trait]
 impl Chore for Usage {
+    fn title(&self) -> (&'static str, &'static str) {
+        ("usage", "rounds")
+    }
+
     fn pause(&self) -> Duration {
         self.parts.settings.pause()
     }
 
-    async fn round(&mut self) -> Result<()> {
-        Ok(self.parts.mdt.add_up_usage().await?)
+    async fn round(&mut self, status: &Status) -> Result<()> {
+        self.parts.mdt.add_up_usage().await?;
+        status.did(1);
+        Ok(())
     }
 }
 
@@ -48,6 +55,10 @@ impl Files {
 
 #[async_trait::async_trait]
 impl Chore for Files {
+    fn title(&self) -> (&'static str, &'static str) {
+        ("file-count", "files")
+    }
+
     fn pause(&self) -> Duration {
         self.parts.settings.pause()
     }
@@ -56,7 +67,7 @@ impl Chore for Files {
         self.is_counted
     }
 
-    async fn round(&mut self) -> Result<()> {
+    async fn round(&mut self, status: &Status) -> Result<()> {
         let first = self.parts.mdt.first_new_file();
         let mut count = 0;
         let mut start = key::inode(FileId(0));
@@ -65,6 +76,7 @@ impl Chore for Files {
             let page = self.parts.store.begin().await?.scan(range, PAGE).await?;
             let Some((last, _)) = page.last() else { break };
             count += page.len() as i64;
+            status.did(page.len() as u64);
             start = [last.as_slice(), &[0]].concat();
             tokio::task::yield_now().await;
         }

@@ -2,10 +2,12 @@
 
 use crate::Parts;
 use crate::chore::Chore;
+use crate::chore::status::Status;
 use crate::error::Result;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_ledger::dump;
+use tieline_ledger::log::Log;
 use tieline_wire::Failure;
 
 /// How often it is asked whether the change log needs a dump.
@@ -13,16 +15,21 @@ const PAUSE: Duration = Duration::from_secs(5);
 
 pub struct Dumps {
     parts: Arc<Parts>,
+    log: Arc<Log>,
 }
 
 impl Dumps {
-    pub fn new(parts: &Arc<Parts>) -> Self {
-        Self { parts: parts.clone() }
+    pub fn new(parts: &Arc<Parts>, log: &Arc<Log>) -> Self {
+        Self { parts: parts.clone(), log: log.clone() }
     }
 }
 
 #[async_trait::async_trait]
 impl Chore for Dumps {
+    fn title(&self) -> (&'static str, &'static str) {
+        ("dumps", "dumps")
+    }
+
     fn pause(&self) -> Duration {
         PAUSE
     }
@@ -31,16 +38,12 @@ impl Chore for Dumps {
         false
     }
 
-    fn is_over(&self) -> bool {
-        self.parts.log.is_none()
-    }
-
-    async fn round(&mut self) -> Result<()> {
-        let Some(log) = &self.parts.log else { return Ok(()) };
+    async fn round(&mut self, status: &Status) -> Result<()> {
         // What lies there may be more than what was restored, until somebody has looked.
         let prunes = !self.parts.mdt.is_restored();
-        if log.wants_dump() {
-            dump::beside_log(&*self.parts.store, log, prunes).await?;
+        if self.log.wants_dump() {
+            dump::beside_log(&*self.parts.store, &self.log, prunes).await?;
+            status.did(1);
         }
         Ok(())
     }

@@ -1,5 +1,7 @@
 //! An MDT in memory whose background work runs when a test says so, and the OSTs around it.
 
+use crate::chore::Chore;
+use crate::chore::status::Status;
 use crate::collector::{DeletedFiles, FreedChunks, LostNames, Nameless, Strays};
 use crate::{Mirrors, ObjectMender, Objects, Parts, Tended, Tender};
 use bytes::Bytes;
@@ -257,6 +259,15 @@ impl House {
         tokio::spawn(async move { tender.run().await })
     }
 
+    /// One round of a chore.
+    pub async fn round(&self, chore: &mut dyn Chore) -> crate::error::Result<()> {
+        chore.round(&self.status()).await
+    }
+
+    pub fn status(&self) -> Status {
+        Status::new(self.parts().index, "test", "pieces")
+    }
+
     pub fn parts(&self) -> &Arc<Parts> {
         &self.tender.parts
     }
@@ -340,7 +351,7 @@ impl Tended for TendedMdt {
         self.0.is_grant(grant)
     }
 
-    async fn end_lost_sessions(&self) -> Result<(), Failure> {
+    async fn end_lost_sessions(&self) -> Result<u64, Failure> {
         self.0.end_lost_sessions().await
     }
 

@@ -22,6 +22,7 @@ mod objects;
 mod usage;
 
 use crate::Parts;
+use crate::chore::status::{resting, set_failed};
 use crate::error::{Error, Result};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,12 +31,15 @@ use tieline_format::Record;
 use tieline_format::mdt::{Inode, key};
 use tieline_kv::{Key, Range, Snapshot, Value};
 use tieline_types::background::{Change, Repair};
-use tieline_types::{ErrorKind, FileId};
+use tieline_types::{ErrorKind, FileId, Time};
 use tieline_wire::Failure;
+use tieline_wire::chores::{Chore, ChoreFailure, ChoreState};
 use tieline_wire::ledger::{CheckMdt, CheckMdtReply, Finding, Outcome};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+/// As operators see it beside other work.
+const NAME: &str = "check";
 /// Records in one look.
 const PAGE: usize = 256;
 /// Findings that wait to be fetched.
@@ -74,6 +78,7 @@ struct State {
     phase: String,
     looked_at: u64,
     is_end: bool,
+    ended: Option<Time>,
     failure: Option<Failure>,
     asked: Instant,
     is_given_up: bool,
@@ -182,6 +187,23 @@ impl Checks {
         Ok(job.reply())
     }
 
+    /// The check as a chore: it is done when somebody asks for it.
+    pub fn tell(&self) -> Chore {
+        let mut told = resting(NAME, "records and objects");
+        let Some(job) = self.current() else { return told };
+        let state = job.state();
+        (told.done, told.ended) = (state.looked_at, state.ended);
+        told.state = match &state.failure {
+            None if !state.is_end => ChoreState::Working,
+            // It ended since nobody wanted it any more.
+            Some(_) if !state.is_given_up => ChoreState::Failed,
+            _ => ChoreState::Resting,
+        };
+        let (failure, at) = (state.failure.clone(), state.ended.unwrap_or_default());
+        told.failure = failure.map(|failure| ChoreFailure { at, detail: failure.detail });
+        told
+    }
+
     fn current(&self) -> Option<Arc<Job>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -199,6 +221,7 @@ impl Checks {
             phase: "names".to_owned(),
             looked_at: 0,
             is_end: false,
+            ended: None,
             failure: None,
             asked: Instant::now(),
             is_given_up: false,
@@ -235,6 +258,8 @@ async fn see_through(parts: Arc<Parts>, job: Arc<Job>) {
     };
     let mut state = job.state();
     state.is_end = true;
+    state.ended = Some(parts.now());
+    set_failed(parts.index, NAME, outcome.is_err() && !state.is_given_up);
     if let Err(error) = outcome {
         state.failure = Some(parts.failure(error));
     }

@@ -34,16 +34,18 @@ pub use settings::Settings;
 pub use tended::Tended;
 
 use crate::chore::Chore;
+use crate::chore::status::Status;
 use crate::fsck::Checks;
 use crate::pace::Pace;
 use bytes::Bytes;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tieline_auth::MapCell;
 use tieline_kv::Store;
 use tieline_ledger::log::Log;
 use tieline_types::{ChunkId, MdtIndex, OstIndex, Time};
 use tieline_wire::Failure;
+use tieline_wire::chores::ListChoresReply;
 use tieline_wire::data::{
     ListObjects, ListObjectsReply, ReadObject, ReadObjectReply, StatObject, StatObjectReply,
 };
@@ -109,18 +111,29 @@ pub trait ObjectMender: Send + Sync {
 pub struct Tender {
     parts: Arc<Parts>,
     checks: Checks,
+    /// How each chore is, in their order.
+    statuses: Vec<Arc<Status>>,
+    /// Those that do not run yet.
+    chores: Mutex<Vec<Box<dyn Chore>>>,
 }
 
 impl Tender {
     pub fn new(parts: Parts) -> Self {
-        Self { parts: Arc::new(parts), checks: Checks::default() }
+        let parts = Arc::new(parts);
+        let chores = chores(&parts);
+        let titles = chores.iter().map(|chore| chore.title());
+        let status = |(name, unit)| Arc::new(Status::new(parts.index, name, unit));
+        let statuses = titles.map(status).collect();
+        Self { parts, checks: Checks::default(), statuses, chores: Mutex::new(chores) }
     }
 
     /// Does what there is to do. Runs until the MDT ends, or it is dropped.
     pub async fn run(&self) {
+        let chores =
+            std::mem::take(&mut *self.chores.lock().unwrap_or_else(PoisonError::into_inner));
         let mut running = JoinSet::new();
-        for chore in self.chores() {
-            running.spawn(chore::run(self.parts.clone(), chore));
+        for (chore, status) in chores.into_iter().zip(&self.statuses) {
+            running.spawn(chore::run(self.parts.clone(), chore, status.clone()));
         }
         while running.join_next().await.is_some() {}
     }
@@ -130,21 +143,31 @@ impl Tender {
         self.checks.ask(&self.parts, message).await
     }
 
-    fn chores(&self) -> Vec<Box<dyn Chore>> {
-        let (parts, pace) = (&self.parts, Arc::new(Pace::new(self.parts.settings.collect_rate)));
-        vec![
-            Box::new(collector::Sessions::new(parts)),
-            Box::new(collector::Nameless::new(parts)),
-            Box::new(collector::DeletedFiles::new(parts, &pace)),
-            Box::new(collector::LostNames::new(parts, &pace)),
-            Box::new(collector::FreedChunks::new(parts, &pace)),
-            Box::new(collector::Strays::new(parts, &pace)),
-            Box::new(counts::Usage::new(parts)),
-            Box::new(counts::Files::new(parts)),
-            Box::new(mirrors::Copies::new(parts)),
-            Box::new(dumps::Dumps::new(parts)),
-        ]
+    /// How all background work goes on, for an operator.
+    pub fn list(&self) -> ListChoresReply {
+        let mut chores: Vec<_> = self.statuses.iter().map(|status| status.tell()).collect();
+        chores.push(self.checks.tell());
+        ListChoresReply { mdt: self.parts.index, now: self.parts.now(), chores }
     }
+}
+
+fn chores(parts: &Arc<Parts>) -> Vec<Box<dyn Chore>> {
+    let pace = Arc::new(Pace::new(parts.settings.collect_rate));
+    let mut chores: Vec<Box<dyn Chore>> = vec![
+        Box::new(collector::Sessions::new(parts)),
+        Box::new(collector::Nameless::new(parts)),
+        Box::new(collector::DeletedFiles::new(parts, &pace)),
+        Box::new(collector::LostNames::new(parts, &pace)),
+        Box::new(collector::FreedChunks::new(parts, &pace)),
+        Box::new(collector::Strays::new(parts, &pace)),
+        Box::new(mirrors::Copies::new(parts)),
+        Box::new(counts::Usage::new(parts)),
+        Box::new(counts::Files::new(parts)),
+    ];
+    if let Some(log) = &parts.log {
+        chores.push(Box::new(dumps::Dumps::new(parts, log)));
+    }
+    chores
 }
 
 #[cfg(test)]

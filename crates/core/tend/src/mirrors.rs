@@ -53,6 +53,8 @@ struct State {
     urgent: BTreeMap<ChunkId, FileId>,
     troubles: BTreeMap<ChunkId, Rest>,
     away: BTreeMap<OstIndex, Instant>,
+    /// Copies that were made, and not told of yet.
+    made: u64,
 }
 
 struct Rest {
@@ -112,6 +114,22 @@ impl Mirrors {
 
     fn set_away(&self, ost: OstIndex) {
         self.lock().away.insert(ost, Instant::now() + REST_AWAY);
+    }
+
+    fn made(&self) {
+        self.lock().made += 1;
+    }
+
+    /// How many copies were made since this was asked.
+    fn take_made(&self) -> u64 {
+        std::mem::take(&mut self.lock().made)
+    }
+
+    /// What is in the way of some copy now.
+    fn any_trouble(&self) -> Option<String> {
+        let (state, now) = (self.lock(), Instant::now());
+        let rest = state.troubles.values().find(|rest| rest.until > now)?;
+        Some(rest.trouble.reason.clone())
     }
 
     fn mended(&self, chunk: ChunkId) {

@@ -44,8 +44,8 @@ pub trait Tended: Send + Sync {
     /// Is it the grant of a session that lives?
     fn is_grant(&self, grant: Grant) -> bool;
 
-    /// Ends sessions that were silent for too long.
-    async fn end_lost_sessions(&self) -> Result<(), Failure>;
+    /// Ends sessions that were silent for too long. Says how many.
+    async fn end_lost_sessions(&self) -> Result<u64, Failure>;
 
     /// Sessions that may have a file open.
     fn openers(&self, file: FileId) -> BTreeSet<SessionId>;

@@ -65,16 +65,17 @@ impl Mdt {
         self.placement.is_tight() || self.room.is_short()
     }
 
-    /// Ends sessions that were silent for too long.
-    pub async fn end_lost_sessions(&self) -> Result<(), Failure> {
+    /// Ends sessions that were silent for too long. Says how many.
+    pub async fn end_lost_sessions(&self) -> Result<u64, Failure> {
         // Not asked under the lock of the leases.
         let waits = self.sessions.waits();
         let wait = |session| waits.get(&session).copied().flatten();
-        for session in self.leases.lost(|session| self.settings.session_keep_for(wait(session))) {
+        let lost = self.leases.lost(|session| self.settings.session_keep_for(wait(session)));
+        for &session in &lost {
             self.end_session(session).await?;
         }
         self.locks.sweep();
-        Ok(())
+        Ok(lost.len() as u64)
     }
 
     pub fn sessions(&self) -> BTreeSet<SessionId> {

@@ -6,6 +6,7 @@
 
 use crate::Parts;
 use crate::chore::Chore;
+use crate::chore::status::Status;
 use crate::error::{Result, decode};
 use crate::pace::Pace;
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,31 +41,40 @@ struct Batch {
 
 #[async_trait::async_trait]
 impl Chore for FreedChunks {
+    fn title(&self) -> (&'static str, &'static str) {
+        ("freed-chunks", "chunks")
+    }
+
     fn pause(&self) -> Duration {
         self.parts.settings.pause()
     }
 
-    async fn round(&mut self) -> Result<()> {
+    async fn round(&mut self, status: &Status) -> Result<()> {
         let until_ms = self.parts.kept_until_ms();
         let mut start = key::freed_from(0);
         let end = key::freed_from(until_ms.saturating_add(1));
+        let mut stayed = 0;
         for _ in 0..STEPS_PER_ROUND {
             let range = Range::new(start.clone(), end.clone());
             let page = self.parts.store.begin().await?.scan(range, CHUNKS_PER_STEP).await?;
-            let Some((last, _)) = page.last() else { return Ok(()) };
+            let Some((last, _)) = page.last() else {
+                status.set_left(Some(stayed));
+                return Ok(());
+            };
             start = [last.as_slice(), &[0]].concat();
             let mut batch = Batch::read(page)?;
             for (chunk, ost) in self.wanted_again(&batch).await? {
                 batch.spare(chunk, ost);
             }
             self.pace.take(batch.records.len() as u64).await;
-            let failed = self.delete_objects(&batch).await;
+            let failed = self.delete_objects(&batch, status).await;
             for (chunk, ost) in self.wanted_again(&batch).await? {
                 // Chosen again meanwhile, and maybe taken for whole before it was deleted.
                 self.parts.mirrors.suspect(chunk, ost);
             }
-            self.delete_records(batch, &failed).await?;
+            stayed += self.delete_records(batch, &failed).await?;
         }
+        status.set_left(None);
         Ok(())
     }
 }
@@ -99,13 +109,18 @@ impl FreedChunks {
     }
 
     /// Asks every OST. Those that did not do it are named.
-    async fn delete_objects(&self, batch: &Batch) -> BTreeSet<OstIndex> {
+    async fn delete_objects(&self, batch: &Batch, status: &Status) -> BTreeSet<OstIndex> {
         let mut failed = BTreeSet::new();
         for (&ost, chunks) in &batch.objects {
             match self.parts.objects.remove(ost, chunks.clone()).await {
-                Ok(()) => METRICS.chunks_freed.inc_by(chunks.len() as u64),
+                Ok(()) => {
+                    METRICS.chunks_freed.inc_by(chunks.len() as u64);
+                    status.did(chunks.len() as u64);
+                }
                 Err(error) => {
                     tracing::info!(ost = ost.label(), "freed chunks stay for now: {error}");
+                    let ost_label = ost.label();
+                    status.trouble(format!("chunks at {ost_label} stay for now: {error}"));
                     failed.insert(ost);
                 }
             }
@@ -113,18 +128,22 @@ impl FreedChunks {
         failed
     }
 
-    async fn delete_records(&self, batch: Batch, failed: &BTreeSet<OstIndex>) -> Result<()> {
+    /// Says how many chunks stay.
+    async fn delete_records(&self, batch: Batch, failed: &BTreeSet<OstIndex>) -> Result<u64> {
         let mut transaction = self.parts.store.begin().await?;
+        let mut stayed = 0;
         for (freed, chunk, osts) in batch.records {
             if osts.is_disjoint(failed) {
                 if !batch.split.contains(&freed) {
                     transaction.delete(key::chunk(chunk));
                 }
                 transaction.delete(freed);
+            } else {
+                stayed += 1;
             }
         }
         transaction.commit().await?.durable.await?;
-        Ok(())
+        Ok(stayed)
     }
 }
 

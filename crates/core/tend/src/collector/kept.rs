@@ -2,6 +2,7 @@
 
 use crate::Parts;
 use crate::chore::Chore;
+use crate::chore::status::Status;
 use crate::error::{Result, decode};
 use crate::pace::Pace;
 use std::sync::Arc;
@@ -29,11 +30,15 @@ impl DeletedFiles {
 
 #[async_trait::async_trait]
 impl Chore for DeletedFiles {
+    fn title(&self) -> (&'static str, &'static str) {
+        ("deleted-files", "files")
+    }
+
     fn pause(&self) -> Duration {
         self.parts.settings.pause()
     }
 
-    async fn round(&mut self) -> Result<()> {
+    async fn round(&mut self, status: &Status) -> Result<()> {
         let end = key::deletions_from(self.parts.kept_until_ms().saturating_add(1));
         let range = Range::new(key::deletions_from(0), end);
         let page = self.parts.store.begin().await?.scan(range, PER_ROUND).await?;
@@ -41,6 +46,7 @@ impl Chore for DeletedFiles {
             let Some((at_ms, file)) = key::deletion_parts(&key) else { continue };
             self.pace.take(1).await;
             self.parts.mdt.change(Change::Purge(at_ms, file)).await?;
+            status.did(1);
         }
         Ok(())
     }
@@ -62,11 +68,15 @@ impl LostNames {
 
 #[async_trait::async_trait]
 impl Chore for LostNames {
+    fn title(&self) -> (&'static str, &'static str) {
+        ("lost-names", "names")
+    }
+
     fn pause(&self) -> Duration {
         self.parts.settings.pause()
     }
 
-    async fn round(&mut self) -> Result<()> {
+    async fn round(&mut self, status: &Status) -> Result<()> {
         let until_ms = self.parts.kept_until_ms();
         let start = self.from.take().unwrap_or_else(key::lost_names);
         let range = Range::new(start, key::after(&key::lost_names()));
@@ -83,6 +93,7 @@ impl Chore for LostNames {
         for names in old.chunks(NAMES_PER_STEP) {
             self.pace.take(names.len() as u64).await;
             self.parts.mdt.change(Change::Forget(until_ms, names.to_vec())).await?;
+            status.did(names.len() as u64);
         }
         Ok(())
     }

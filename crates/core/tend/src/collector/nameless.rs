@@ -8,6 +8,7 @@
 
 use crate::Parts;
 use crate::chore::Chore;
+use crate::chore::status::Status;
 use crate::error::{Result, decode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -38,15 +39,19 @@ pub struct Nameless {
 
 #[async_trait::async_trait]
 impl Chore for Nameless {
+    fn title(&self) -> (&'static str, &'static str) {
+        ("nameless-files", "files")
+    }
+
     fn pause(&self) -> Duration {
         self.parts.settings.pause()
     }
 
-    async fn round(&mut self) -> Result<()> {
+    async fn round(&mut self, status: &Status) -> Result<()> {
         self.round += 1;
-        self.collect().await?;
+        self.collect(status).await?;
         if self.round.is_multiple_of(ROUNDS_PER_CHECK) {
-            self.check_kept().await?;
+            self.check_kept(status).await?;
         }
         Ok(())
     }
@@ -58,7 +63,7 @@ impl Nameless {
     }
 
     /// Deletes nameless files that no known session holds.
-    pub(super) async fn collect(&self) -> Result<()> {
+    pub(super) async fn collect(&self, status: &Status) -> Result<()> {
         let sessions = self.parts.mdt.sessions();
         let now_ms = self.parts.now().millis();
         let mut lingered = vec![];
@@ -66,18 +71,25 @@ impl Nameless {
             if session == NO_SESSION {
                 if orphan.name.is_none() {
                     self.parts.remove(file).await?;
+                    status.did(1);
                 } else if orphan.since.millis() + LINGER_MS <= now_ms {
                     lingered.push(file);
                 }
             } else if !sessions.contains(&session) {
                 self.release(file, session).await?;
+                status.did(1);
             }
         }
-        self.end_lingering(&lingered, &sessions).await
+        self.end_lingering(&lingered, &sessions, status).await
     }
 
     /// Deletes files that have lingered, but for those that somebody has open.
-    async fn end_lingering(&self, files: &[FileId], sessions: &BTreeSet<SessionId>) -> Result<()> {
+    async fn end_lingering(
+        &self,
+        files: &[FileId],
+        sessions: &BTreeSet<SessionId>,
+        status: &Status,
+    ) -> Result<()> {
         let mut opened: BTreeMap<SessionId, Vec<FileId>> = BTreeMap::new();
         for &file in files {
             for session in self.parts.mdt.openers(file).intersection(sessions) {
@@ -93,7 +105,10 @@ impl Nameless {
         for file in files {
             match keepers.remove(file) {
                 Some(sessions) => drop(self.parts.mdt.change(Change::Keep(*file, sessions)).await?),
-                None => self.parts.remove(*file).await?,
+                None => {
+                    self.parts.remove(*file).await?;
+                    status.did(1);
+                }
             }
         }
         Ok(())
@@ -121,7 +136,7 @@ impl Nameless {
 
     /// Asks those for whom nameless files are kept whether they still have them open. Some could
     /// not be asked when the last name went, and some lost their connection before they could say.
-    pub(super) async fn check_kept(&self) -> Result<()> {
+    pub(super) async fn check_kept(&self, status: &Status) -> Result<()> {
         let mut kept: BTreeMap<SessionId, Vec<FileId>> = BTreeMap::new();
         let now_ms = self.parts.now().millis();
         for (file, session, orphan) in self.orphans().await? {
@@ -135,6 +150,7 @@ impl Nameless {
             let Some(open) = self.parts.mdt.ask_open(session, &files).await? else { continue };
             for file in files.into_iter().filter(|file| !open.contains(file)) {
                 self.release(file, session).await?;
+                status.did(1);
             }
         }
         Ok(())

@@ -14,6 +14,7 @@
 
 use crate::Parts;
 use crate::chore::Chore;
+use crate::chore::status::Status;
 use crate::error::{Error, Result};
 use crate::pace::Pace;
 use std::collections::BTreeMap;
@@ -48,6 +49,10 @@ pub struct Strays {
 
 #[async_trait::async_trait]
 impl Chore for Strays {
+    fn title(&self) -> (&'static str, &'static str) {
+        ("strays", "objects")
+    }
+
     fn pause(&self) -> Duration {
         (self.parts.settings.stray_keep / 4).clamp(MIN_PAUSE, MAX_PAUSE)
     }
@@ -60,10 +65,16 @@ impl Chore for Strays {
         true
     }
 
-    async fn round(&mut self) -> Result<()> {
-        match self.scan().await? {
+    async fn round(&mut self, status: &Status) -> Result<()> {
+        if self.parts.mdt.is_restored() {
+            status.wait_for("a check of the restored store: tieline fsck --repair");
+        }
+        match self.scan(status).await? {
             0 => {}
-            count => tracing::info!(count, "deleted objects that nobody had committed"),
+            count => {
+                status.did(count);
+                tracing::info!(count, "deleted objects that nobody had committed");
+            }
         }
         Ok(())
     }
@@ -79,7 +90,7 @@ impl Strays {
     }
 
     /// One look through all OSTs. Says how many strays went.
-    pub(super) async fn scan(&mut self) -> Result<u64> {
+    pub(super) async fn scan(&mut self, status: &Status) -> Result<u64> {
         if self.parts.mdt.is_restored() {
             return Ok(0);
         }
@@ -92,7 +103,9 @@ impl Strays {
                 Ok(count) => deleted += count,
                 // The others may be well.
                 Err(Error::Ost { ost, reason }) => {
-                    tracing::debug!(ost = ost.label(), "objects are not looked at: {reason}");
+                    let ost = ost.label();
+                    tracing::debug!(ost, "objects are not looked at: {reason}");
+                    status.trouble(format!("objects of {ost} are not looked at: {reason}"));
                 }
                 Err(error) => return Err(error),
             }

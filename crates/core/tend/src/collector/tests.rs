@@ -1,9 +1,10 @@
 //! Freed chunks, deleted files and strays of crashed clients: when they go, and when not yet.
 
-use crate::chore::Chore;
 use crate::fixture::*;
 use std::time::Duration;
+use tieline_meta::StoreRoom;
 use tieline_types::{ChunkId, Content, MdtIndex, OstIndex};
+use tieline_wire::chores::ChoreState;
 use tieline_wire::meta::*;
 
 /// A file with one chunk, removed again.
@@ -29,14 +30,14 @@ async fn freed_chunks_are_deleted_after_their_time() {
     free_one(&client, 1, 0).await;
     tokio::time::advance(Duration::from_secs(30)).await;
     free_one(&client, 2, 1).await;
-    house.freed_chunks().round().await.unwrap();
+    house.round(&mut house.freed_chunks()).await.unwrap();
     assert_eq!(removed(&house), []);
     tokio::time::advance(Duration::from_secs(31)).await;
-    house.freed_chunks().round().await.unwrap();
+    house.round(&mut house.freed_chunks()).await.unwrap();
     assert_eq!(removed(&house), [(0, 1)]);
     assert_eq!((house.count(b'f').await, house.count(b'k').await), (1, 1));
     tokio::time::advance(Duration::from_secs(31)).await;
-    house.freed_chunks().round().await.unwrap();
+    house.round(&mut house.freed_chunks()).await.unwrap();
     assert_eq!(removed(&house), [(0, 1), (1, 2)]);
     assert_eq!((house.count(b'f').await, house.count(b'k').await), (0, 0));
 }
@@ -50,11 +51,11 @@ async fn chunks_of_an_ost_that_is_down_wait_for_it() {
     }
     house.remover.down.lock().unwrap().insert(OstIndex(0));
     tokio::time::advance(Duration::from_secs(61)).await;
-    house.freed_chunks().round().await.unwrap();
+    house.round(&mut house.freed_chunks()).await.unwrap();
     assert_eq!(removed(&house), [(1, 2)]);
     assert_eq!(house.count(b'f').await, 2);
     house.remover.down.lock().unwrap().clear();
-    house.freed_chunks().round().await.unwrap();
+    house.round(&mut house.freed_chunks()).await.unwrap();
     assert_eq!(house.count(b'f').await, 0);
 }
 
@@ -87,7 +88,7 @@ async fn files_are_counted_again_after_a_start() {
     house.mdt.end_session(client.session).await.unwrap();
     let client = house.client().await;
     client.mkdir(ROOT, "more").await;
-    crate::counts::Files::new(house.parts()).round().await.unwrap();
+    house.round(&mut crate::counts::Files::new(house.parts())).await.unwrap();
     assert_eq!(client.call(Usage {}).await.unwrap().inodes, 22);
 }
 
@@ -103,7 +104,7 @@ async fn what_dead_sessions_kept_goes_at_the_next_start() {
     transaction.delete(tieline_format::mdt::key::session(client.session));
     transaction.commit().await.unwrap().durable.await.unwrap();
     let house = house.restarted().await;
-    house.nameless().collect().await.unwrap();
+    house.nameless().collect(&house.status()).await.unwrap();
     assert_eq!((house.count(b'o').await, house.count(b'i').await), (0, 1));
 }
 
@@ -121,10 +122,10 @@ async fn who_could_not_be_asked_is_asked_later() {
         a.call(unlink(ROOT, text)).await.unwrap();
     }
     tokio::time::advance(Duration::from_secs(11)).await;
-    house.nameless().check_kept().await.unwrap();
+    house.nameless().check_kept(&house.status()).await.unwrap();
     assert_eq!(house.count(b'o').await, 2, "both may be open");
     house.clients.set(b.session, Manner::Answers);
-    house.nameless().check_kept().await.unwrap();
+    house.nameless().check_kept(&house.status()).await.unwrap();
     assert_eq!(a.stat(open).await.links, 0);
     assert_eq!((house.count(b'o').await, house.count(b'i').await), (1, 2));
 }
@@ -137,12 +138,12 @@ async fn a_replaced_file_waits_for_those_who_looked_it_up() {
     here.create(ROOT, "new").await;
     here.call(rename((ROOT, "new"), (ROOT, "current"))).await.unwrap();
     tokio::time::advance(Duration::from_secs(5)).await;
-    house.nameless().collect().await.unwrap();
+    house.nameless().collect(&house.status()).await.unwrap();
     // Looked up before, opened after.
     let open = Open { id: replaced, is_read: true, is_write: false, writes: None };
     assert_eq!(there.call(open).await.unwrap().attributes.links, 0);
     tokio::time::advance(Duration::from_secs(61)).await;
-    house.nameless().collect().await.unwrap();
+    house.nameless().collect(&house.status()).await.unwrap();
     assert!(there.kind_of(GetAttributes { id: replaced }).await.is_some());
     assert_eq!((house.count(b'o').await, house.count(b'i').await), (0, 2));
 }
@@ -158,8 +159,8 @@ async fn a_replaced_file_stays_for_who_opened_it_meanwhile() {
     there.call(Open { id: replaced, is_read: true, is_write: false, writes: None }).await.unwrap();
     house.clients.open(there.session, replaced);
     tokio::time::advance(Duration::from_secs(61)).await;
-    house.nameless().collect().await.unwrap();
-    house.nameless().check_kept().await.unwrap();
+    house.nameless().collect(&house.status()).await.unwrap();
+    house.nameless().check_kept(&house.status()).await.unwrap();
     assert_eq!(there.stat(replaced).await.links, 0);
     there.call(Release { id: replaced }).await.unwrap();
     assert_eq!((house.count(b'o').await, house.count(b'i').await), (0, 2));
@@ -178,11 +179,11 @@ async fn objects_nobody_committed_go_after_their_session() {
     }
     house.remover.put(1, id(&client, 1), b"not committed yet");
     let mut strays = house.strays();
-    assert_eq!(strays.scan().await.unwrap(), 0, "its session lives");
+    assert_eq!(strays.scan(&house.status()).await.unwrap(), 0, "its session lives");
     house.mdt.end_session(crashed.session).await.unwrap();
-    assert_eq!(strays.scan().await.unwrap(), 0, "it has just ended");
+    assert_eq!(strays.scan(&house.status()).await.unwrap(), 0, "it has just ended");
     tokio::time::sleep(house.parts().settings.stray_keep).await;
-    assert_eq!(strays.scan().await.unwrap(), 1);
+    assert_eq!(strays.scan(&house.status()).await.unwrap(), 1);
     let left: Vec<_> = house.remover.there.lock().unwrap().keys().copied().collect();
     assert_eq!(left, [(OstIndex(0), id(&crashed, 1)), (OstIndex(1), id(&client, 1))]);
     // A late writer: its session is gone, and another's grant does not name its chunk.
@@ -207,13 +208,13 @@ async fn what_was_kept_long_enough_goes_with_its_chunks() {
     client.call(unlink(ROOT, "f")).await.unwrap();
     client.call(unlink(ROOT, "large")).await.unwrap();
     tokio::time::sleep(Duration::from_secs(59)).await;
-    house.deleted_files().round().await.unwrap();
+    house.round(&mut house.deleted_files()).await.unwrap();
     assert_eq!(house.count(b'u').await, 2);
     assert_eq!((house.count(b'k').await, house.count(b't').await), (1, 401));
     tokio::time::sleep(Duration::from_secs(2)).await;
-    house.deleted_files().round().await.unwrap();
-    house.nameless().collect().await.unwrap();
-    house.freed_chunks().round().await.unwrap();
+    house.round(&mut house.deleted_files()).await.unwrap();
+    house.nameless().collect(&house.status()).await.unwrap();
+    house.round(&mut house.freed_chunks()).await.unwrap();
     let left = house.dump().await.into_iter().filter(|(key, _)| b"udtkfo".contains(&key[0]));
     assert_eq!(left.count(), 0, "the chunk counts as freed when the file was deleted");
     assert_eq!(house.remover.removed.lock().unwrap().len(), 1);
@@ -228,9 +229,41 @@ async fn names_that_files_lost_are_forgotten_when_their_time_is_over() {
     client.call(link(file, ROOT, "g")).await.unwrap();
     client.call(unlink(ROOT, "g")).await.unwrap();
     let mut names = house.lost_names();
-    names.round().await.unwrap();
+    house.round(&mut names).await.unwrap();
     assert_eq!(house.count(b'l').await, 1);
     tokio::time::sleep(Duration::from_secs(61)).await;
-    names.round().await.unwrap();
+    house.round(&mut names).await.unwrap();
     assert_eq!(house.count(b'l').await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_goes_on_is_listed_with_what_is_in_its_way() {
+    let house = House::new().await;
+    let client = house.client().await;
+    let listed = |name: &str| {
+        let chores = house.tender.list().chores;
+        chores.into_iter().find(|chore| chore.name == name).expect("a chore of that name")
+    };
+    assert_eq!((listed("freed-chunks").state, listed("check").ended), (ChoreState::Resting, None));
+    house.remover.down.lock().unwrap().insert(OstIndex(0));
+    free_one(&client, 1, 0).await;
+    let running = house.run();
+    tokio::time::sleep(Duration::from_secs(70)).await;
+    let freed = listed("freed-chunks");
+    assert_eq!((freed.state, freed.done, freed.left), (ChoreState::Failed, 0, Some(1)));
+    let failure = freed.failure.unwrap();
+    assert!(failure.detail.starts_with("chunks at OST0000 stay for now"), "{failure:?}");
+    let usage = listed("usage");
+    assert_eq!((usage.state, usage.failure), (ChoreState::Resting, None), "others go on");
+    assert!(listed("file-count").ended.is_some());
+    house.remover.down.lock().unwrap().clear();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let freed = listed("freed-chunks");
+    assert_eq!((freed.state, freed.done, freed.left), (ChoreState::Resting, 1, Some(0)));
+    assert_eq!(freed.failure, Some(failure), "the last one is remembered");
+    house.mdt.set_room(StoreRoom::None("no disk".to_owned())).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let waits = listed("deleted-files").waits_for;
+    assert_eq!(waits.as_deref(), Some("room in the metadata store"));
+    running.abort();
 }

@@ -193,6 +193,7 @@ impl Copyist {
         .await?;
         let label = place.ost.label();
         METRICS.copies_made.with_label_values(&[&label]).inc();
+        self.parts.mirrors.made();
         self.parts.mirrors.mended(id);
         for &bad in &reply.bad {
             self.parts.mirrors.suspect(id, bad);

@@ -1,6 +1,6 @@
 //! The worker against OSTs that lose and damage copies.
 
-use crate::chore::{self, Chore};
+use crate::chore;
 use crate::fixture::*;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +16,15 @@ async fn house() -> (House, tokio::task::JoinSet<()>) {
     let house = House::new().await;
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(hear(house.mdt.clone()));
-    tasks.spawn(chore::run(house.parts().clone(), Box::new(super::Copies::new(house.parts()))));
+    tasks.spawn(mend(&house));
     (house, tasks)
+}
+
+/// The worker alone.
+fn mend(house: &House) -> impl Future<Output = ()> + use<> {
+    let parts = house.parts().clone();
+    let copies = Box::new(super::Copies::new(&parts));
+    chore::run(parts, copies, Arc::new(house.status()))
 }
 
 async fn hear(mdt: Arc<Mdt>) {
@@ -110,7 +117,7 @@ async fn an_ost_that_is_away_gets_its_copy_when_it_is_back_also_after_a_restart(
     *house.mender.held.lock().unwrap() = held;
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(hear(house.mdt.clone()));
-    tasks.spawn(chore::run(house.parts().clone(), Box::new(super::Copies::new(house.parts()))));
+    tasks.spawn(mend(&house));
     wait(30).await;
     let client = house.client().await;
     assert_eq!(places(&client, file).await, [(0, false), (2, false)]);
@@ -346,16 +353,16 @@ async fn a_mirror_is_split_and_its_copies_go_later() {
     assert_eq!(places(&client, file).await, [(stripe[0].0, false)]);
     assert_eq!(client.kind_of(split(file, 1, 0)).await, Some(ErrorKind::InvalidArgument));
     // Readers who know of them have their time; then the objects go, and the chunks stay.
-    house.freed_chunks().round().await.unwrap();
+    house.round(&mut house.freed_chunks()).await.unwrap();
     assert!(house.remover.removed.lock().unwrap().is_empty());
     wait(61).await;
-    house.freed_chunks().round().await.unwrap();
+    house.round(&mut house.freed_chunks()).await.unwrap();
     let removed = house.remover.removed.lock().unwrap().clone();
     assert!(removed.len() == 2 && removed.iter().all(|(ost, _)| *ost == stripe[1]), "{removed:?}");
     assert_eq!((house.count(b'f').await, house.count(b'k').await), (0, 2));
     client.call(unlink(ROOT, "f")).await.unwrap();
     wait(61).await;
-    house.freed_chunks().round().await.unwrap();
+    house.round(&mut house.freed_chunks()).await.unwrap();
     assert_eq!((house.count(b'f').await, house.count(b'k').await), (0, 0));
 }
 
@@ -385,7 +392,7 @@ async fn a_copy_that_is_wanted_again_stays() {
     let there = places(&client, file).await;
     assert!(there.contains(&(stripe[1].0, false)), "{there:?}");
     wait(61).await;
-    house.freed_chunks().round().await.unwrap();
+    house.round(&mut house.freed_chunks()).await.unwrap();
     assert!(house.remover.removed.lock().unwrap().is_empty());
     assert_eq!(house.count(b'f').await, 0);
 }

@@ -6,6 +6,7 @@
 use super::Copyist;
 use crate::Parts;
 use crate::chore::Chore;
+use crate::chore::status::Status;
 use crate::error::{Error, Result, decode};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -55,6 +56,8 @@ struct Walk {
     is_over: bool,
     /// Notes seen since the beginning.
     count: i64,
+    /// What the last pass over all of them counted.
+    lacking: Option<u64>,
 }
 
 /// Has bad and missing copies of chunks made again.
@@ -68,14 +71,19 @@ pub struct Copies {
 
 #[async_trait::async_trait]
 impl Chore for Copies {
+    fn title(&self) -> (&'static str, &'static str) {
+        ("copies", "copies")
+    }
+
     fn pause(&self) -> Duration {
         PAUSE
     }
 
     /// Until nothing can be done now. What is mended is noted.
-    async fn round(&mut self) -> Result<()> {
+    async fn round(&mut self, status: &Status) -> Result<()> {
         loop {
             let begun = self.begin().await;
+            self.tell(status);
             if self.working.is_empty() {
                 return begun;
             }
@@ -126,6 +134,14 @@ impl Copies {
             walk: Walk::default(),
             working: JoinSet::new(),
             busy: BTreeSet::new(),
+        }
+    }
+
+    fn tell(&self, status: &Status) {
+        status.did(self.parts.mirrors.take_made());
+        status.set_left(self.walk.lacking);
+        if let Some(reason) = self.parts.mirrors.any_trouble() {
+            status.trouble(reason);
         }
     }
 
@@ -194,6 +210,7 @@ impl Copies {
         }
         if is_end {
             METRICS.copies_lacking.set(walk.count);
+            walk.lacking = Some(walk.count as u64);
             (walk.cursor, walk.count, walk.is_over) = (None, 0, true);
             self.walk_files().await?;
         }

@@ -33,6 +33,7 @@ use tieline_types::{
     Time, Uid,
 };
 use tieline_wire::capability::CapabilityNews;
+use tieline_wire::chores::ListChores;
 use tieline_wire::data::{OstStatus, OstStatusReply, ReadObject};
 use tieline_wire::federation::{Drain, DrainReply, EditMap, EditMapReply, GetMap, MapEdit};
 use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
@@ -189,6 +190,7 @@ impl Node {
             Request::EditMap(message) => self.edits.once(asked, self.edit_map(&who, message)).await,
             Request::DumpMdt(message) => self.dump(&who, message).await,
             Request::CheckMdt(message) => self.check(&who, message).await,
+            Request::ListChores(_) => self.chores(&who),
             Request::Drain(message) => self.drain(&who, &message),
             Request::EditIdentities(message) => {
                 self.edits.once(asked, self.edit_identities(&who, &message)).await
@@ -333,6 +335,12 @@ impl Node {
         let (mdt, deed) = self.operated(who, "dump the MDT")?;
         let (reply, frames) = deed.ended(mdt.dump(&message).await)?;
         Ok(Reply { bulk: Bulk::Bytes(frames.into()), ..Reply::new::<DumpMdt>(&reply) })
+    }
+
+    fn chores(&self, who: &Who) -> Response {
+        let (_, deed) = self.operated(who, "list the MDT's background work")?;
+        let tender = self.tender.as_ref().ok_or_else(|| self.no_mdt())?;
+        Ok(Reply::new::<ListChores>(&deed.ended(Ok(tender.list()))?))
     }
 
     async fn check(&self, who: &Who, message: CheckMdt) -> Response {

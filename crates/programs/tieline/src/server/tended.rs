@@ -76,7 +76,7 @@ impl Tended for TendedMdt {
         self.0.is_grant(grant)
     }
 
-    async fn end_lost_sessions(&self) -> Result<(), Failure> {
+    async fn end_lost_sessions(&self) -> Result<u64, Failure> {
         self.0.end_lost_sessions().await
     }
 
