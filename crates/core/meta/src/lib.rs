@@ -5,22 +5,34 @@
 //! of others on that are recalled; the transaction commits with the answer beside its effects; the
 //! reply waits until it is durable.
 //!
+//! What sees all of an MDT is [`Mdt`], its fields and its methods, in `mdt/`: each file there is
+//! one thing that needs the whole. Everything else is a table, or a decision, that knows no MDT.
+//!
 //! * `ops/`: one namespace operation per file, each a function over a `view::View` of a
 //!   transaction.
 //! * `names`, `permission`: what operations on names do alike, and who may do what.
 //! * `chunks`: the records of extents in the store (their arithmetic: `tieline_ranges::stored`).
-//! * `leases`, `opens`, `writers`: who may believe what for how long, have it open, and write it.
-//! * `locks`: advisory locks, and who waits for them.
-//! * `capabilities`: what clients show to OSSs.
-//! * `trees`: whole directories and trees of them, in bulk.
-//! * `recall`: taking leases back before a change.
-//! * `sessions`: clients, their grants, their stored answers.
-//! * `placement`: which OSTs a file's chunks go round.
 //! * `mirrors`: noting copies of chunks that are missing.
-//! * `quotas`: who uses how much, and who may use more.
 //! * `background`: changes that no client asked for.
+//! * `leases`, `opens`, `writers`: who may believe what for how long, have it open, and write it
+//!   (`holders`: who has something of which file, from either side).
+//! * `locks`: advisory locks, and who waits for them.
+//! * `sessions`, `serials`, `grace`: clients, their grants, their stored answers; numbers that are
+//!   given out once; what of before a start is waited for.
+//! * `placement`: which OSTs a file's chunks go round.
+//! * `quotas`: who uses how much, and who may use more.
+//! * `room`: how much the store's disk has.
 //! * [`identities`]: who principals are.
 //! * [`federation`]: changes of the federation map, as pure functions.
+//!
+//! Of an MDT as a whole (`mdt/`):
+//!
+//! * `service`: a request from asking to answer; `recall`, `writers`: asking others first.
+//! * `trees`: whole directories and trees of them, in bulk.
+//! * `capabilities`: what clients show to OSSs.
+//! * `quotas`: limits with clients and other MDTs.
+//! * `mirrors`, `junctions`, `identities`, `room`: what is told and asked of each.
+//! * `tended`: what background work needs.
 //!
 //! Knows no socket, no blob and no object: recalls, questions after limits and what is heard of bad
 //! copies leave through [`Recaller`], [`LimitsKeeper`] and [`CopyMender`]. What goes on in the
@@ -31,14 +43,12 @@
 //! contrary has been told or their lease has run out.
 
 mod background;
-mod capabilities;
 mod chunks;
 mod error;
 pub mod federation;
 mod grace;
 mod holders;
 pub mod identities;
-mod junctions;
 mod leases;
 mod locks;
 mod mdt;
@@ -49,13 +59,10 @@ mod ops;
 mod permission;
 mod placement;
 mod quotas;
-mod recall;
 mod room;
 mod serials;
-mod service;
 mod sessions;
 mod settings;
-mod trees;
 mod view;
 mod writers;
 

@@ -31,8 +31,17 @@ use tieline_wire::data::OstState;
 use tieline_wire::ledger::{DumpMdt, DumpMdtReply};
 use tieline_world::World;
 
+mod capabilities;
+mod identities;
+mod junctions;
 mod mirrors;
+mod quotas;
+mod recall;
+mod room;
+mod service;
 mod tended;
+mod trees;
+mod writers;
 
 /// One served MDT. All methods may be called from many tasks.
 pub struct Mdt {

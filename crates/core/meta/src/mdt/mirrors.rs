@@ -9,8 +9,7 @@ use crate::mdt::Mdt;
 use crate::mirrors::copies_of;
 use crate::ops::open_kind;
 use crate::permission;
-use crate::recall::Keepers;
-use crate::view::View;
+use crate::view::{Keepers, View};
 use tieline_types::{Content, Grant};
 use tieline_wire::mirrors::{
     LackingChunk, ReportPlace, ReportPlaceReply, ResyncFile, ResyncFileReply,

@@ -13,7 +13,7 @@ use crate::Recaller;
 use crate::error::Result;
 use crate::leases::{Change, EVERYTHING, Holder, LeaseTable};
 use crate::mdt::Mdt;
-use crate::view::Touched;
+use crate::view::{Keepers, Touched};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,9 +45,6 @@ pub struct Ask {
     recall: Recall,
     nameless: BTreeSet<FileId>,
 }
-
-/// Sessions that keep files which lose their last name.
-pub type Keepers = BTreeSet<(FileId, SessionId)>;
 
 impl Mdt {
     /// Covers what is touched: from here on nobody else is granted a lease on it. Who must be asked
