@@ -6,7 +6,7 @@
 pub mod status;
 
 use crate::Parts;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use status::Status;
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,8 +73,8 @@ pub async fn run(parts: Arc<Parts>, mut chore: Box<dyn Chore>, status: Arc<Statu
 
 impl Parts {
     /// As people are told. What ends the store, the MDT must know.
-    pub(crate) fn failure(&self, error: crate::error::Error) -> Failure {
-        if let crate::error::Error::Store(source) = &error {
+    pub(crate) fn failure(&self, error: Error) -> Failure {
+        if let Error::Store(source) = &error {
             self.mdt.store_failed(source);
         }
         error.into_failure(self.index)
