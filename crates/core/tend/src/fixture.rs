@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tieline_format::mdt::PayerChange;
 use tieline_kv::{MemoryStore, Snapshot};
-pub use tieline_meta::fixture::{House as Mdt0, *};
+pub use tieline_meta::fixture::{House as MdtAlone, *};
 use tieline_meta::{CopyMender, Mdt, Settings};
 use tieline_types::background::Change;
 use tieline_types::{
@@ -195,7 +195,7 @@ pub const DIGEST: Digest = Digest([7; 32]);
 
 /// A running MDT, its background work, and OSTs.
 pub struct House {
-    mdt: Mdt0,
+    mdt: MdtAlone,
     pub remover: Arc<Remover>,
     pub mender: Arc<Mender>,
     pub mirrors: Arc<Mirrors>,
@@ -203,9 +203,9 @@ pub struct House {
 }
 
 impl Deref for House {
-    type Target = Mdt0;
+    type Target = MdtAlone;
 
-    fn deref(&self) -> &Mdt0 {
+    fn deref(&self) -> &MdtAlone {
         &self.mdt
     }
 }
@@ -232,7 +232,7 @@ impl House {
         let (remover, mender) = (Arc::<Remover>::default(), Arc::<Mender>::default());
         let mirrors = Arc::<Mirrors>::default();
         let index = settings.mdt;
-        let mdt = Mdt0::with_copies(store, settings, Arc::new(Copies(mirrors.clone()))).await;
+        let mdt = MdtAlone::with_copies(store, settings, Arc::new(Copies(mirrors.clone()))).await;
         let tender = Tender::new(Parts {
             mdt: Arc::new(TendedMdt(mdt.mdt.clone())),
             index,
